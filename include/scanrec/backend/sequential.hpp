@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The plain loop: one lane, one step after the other. The reference of every test.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <scanrec/backend/sums.hpp>
+#include <scanrec/operators.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Scalar loop over every sequence in turn; no threads, no SIMD.
+///
+/// Memory  nothing, except accumulators in the wide type for gradients that are sums.
+struct sequential {};
+
+}  // namespace scanrec::inline SCANREC_ABI
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Strides of dense accumulators over the axes that an output keeps, and how many there are.
+inline std::int64_t dense_sums(const array_use& array, extents& strides) {
+  std::int64_t size = 1;
+  for (const axis a : {&extents::channel, &extents::time, &extents::batch, &extents::group}) {
+    if (array.shape.*a <= 1 || broadcast_along(array, a)) continue;
+    strides.*a = size;
+    size *= array.shape.*a;
+  }
+  return size;
+}
+
+/// Runs a recurrence, given in scan order, step by step.
+template <class R>
+void run(const sequential&, R recurrence, const problem& p) {
+  using lane = simd::lane_t<typename R::value, 1>;
+  using site = recurrence::site<recurrence::lane_axis::channel>;
+  constexpr std::int64_t sum_steps = 256;
+
+  std::array<std::vector<wide_t<typename R::value>>, 4> accumulators;
+  int output = 0;
+  const array_use* array = p.begin();
+  R::for_outputs(recurrence, [&](auto& out) {
+    while (array->use == access::read) ++array;
+    out.stream = false;
+    if (summed(*array)) {
+      auto& sums = accumulators[output];
+      sums.assign(dense_sums(*array, out.sum_strides), {});
+      out.sums = sums.data();
+    }
+    ++array, ++output;
+  });
+
+  site at;
+  for (std::int64_t g = 0; g < p.shape.group; ++g)
+    for (std::int64_t b = 0; b < p.shape.batch; ++b) {
+      R r = recurrence;
+      R::for_inputs(r, [&](auto& in) { in.bind(g, b); });
+      R::for_outputs(r, [&](auto& out) { out.bind(g, b); });
+      for (at.channel = 0; at.channel < p.shape.channel; ++at.channel) {
+        at.time = 0;
+        lane x = r.template begin<lane>(at);
+        typename R::template sums<lane> running{};
+        for (; at.time < p.shape.time; ++at.time) {
+          const auto read = r.template load<lane>(at);
+          const lane after = r.template element<lane>(read).act(x);
+          r.finish(at, read, x, after, running);
+          x = after;
+          if (at.time % sum_steps == sum_steps - 1) r.drain(at, running);
+        }
+        r.drain(at, running);
+        r.end(at, x);
+      }
+    }
+
+  R::for_outputs(recurrence, [&](auto& out) {
+    if (out.summed()) write_sums(out, out.sums, out.sum_strides, {{0, 0, 0, 0}, p.shape});
+  });
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Bytes the sequential backend allocates for a problem: the accumulators of summed gradients.
+inline std::int64_t workspace_bytes(const sequential&, const problem& p) {
+  std::int64_t bytes = 0;
+  for (const array_use& array : p) {
+    extents strides{0, 0, 0, 0};
+    if (detail::summed(array)) bytes += detail::dense_sums(array, strides) * p.wide_bytes;
+  }
+  return bytes;
+}
+
+}  // namespace scanrec::inline SCANREC_ABI

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The default backend: cache-sized tiles, SIMD lanes, threads, one pass over memory.
+//
+// Work is cut into units (a strip of channels of some batch rows). Where there are enough units
+// each walks its time in order. Where there are few, time is split: a tile is reduced to one map
+// when it is first read, the carry folds through the maps from left to right in tile order, and the
+// tile is walked while it is still in L2, so that memory sees every array once. Tiles and units are
+// claimed in order from one counter; sums over broadcast axes are added up in the same order.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <new>
+#include <utility>
+
+#include <scanrec/backend/channel_lanes.hpp>
+#include <scanrec/backend/executor.hpp>
+#include <scanrec/backend/scratch.hpp>
+#include <scanrec/backend/sums.hpp>
+#include <scanrec/backend/tile_plan.hpp>
+#include <scanrec/backend/time_lanes.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Cache-tiled scan over SIMD lanes and threads; the default of every call.
+///
+/// Determinism  the same bits for any number of threads and any executor; where time is not split
+///              and lanes lie along channels, the bits of `sequential`.
+/// Memory       one workspace per call, see workspace_bytes(); nothing up to 8 KiB.
+struct tiled {
+  int threads = 0;                ///< workers; 0: all cores, fewer on small problems
+  std::int64_t tile_steps = 0;    ///< steps per tile; 0: policy. Changes bits where time is split.
+  std::int64_t stream_bytes = 0;  ///< non-temporal stores from this many bytes on; 0: policy
+  scanrec::executor executor{};   ///< who runs the workers; empty: OpenMP, or std::thread
+};
+
+}  // namespace scanrec::inline SCANREC_ABI
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// One call of the tiled backend. Lanes is channel_lanes<R> or time_lanes<R>.
+template <class R, template <class> class Lanes>
+class tiled_call {
+  using walker = Lanes<R>;
+  using slot = typename walker::slot;
+  using map = typename walker::map;
+  using carry = typename walker::carry;
+
+ public:
+  tiled_call(const R& recurrence, const tile_plan& plan, std::byte* memory)
+      : recurrence_(recurrence), plan_(plan), layout_(lay_out_scratch(plan)), memory_(memory) {
+    if (plan.time_split) {
+      ready_ = reinterpret_cast<std::atomic<std::int64_t>*>(memory + layout_.ready);
+      for (std::int64_t u = 0; u < plan.units; ++u) ::new (&ready_[u]) std::atomic<std::int64_t>(0);
+    }
+    for_sums(recurrence_, [&](auto& out, const sum_plan& sum, int output) {
+      (void)out;
+      if (!sum.complete) clear(totals(output), sum.total_elements);
+      in_turns_ = in_turns_ || !sum.complete;
+    });
+  }
+
+  void run(const executor& given) {
+    const std::function<void(int)> work = [this](int worker) { run_worker(worker); };
+    if (plan_.threads <= 1)
+      work(0);
+    else if (given)
+      given(plan_.threads, work);
+    else
+      run_workers(plan_.threads, work);
+    for_sums(recurrence_, [&](auto& out, const sum_plan& sum, int output) {
+      if (!sum.complete)
+        write_sums(out, as_wide(out, totals(output)), sum.total_strides, {{0, 0, 0, 0}, plan_.shape});
+    });
+  }
+
+ private:
+  // One unit at work on one worker.
+  struct job {
+    R recurrence;          // outputs bound to the worker's accumulators
+    region box;            // groups, batch rows and channels of the unit; time of the tile
+    std::int64_t worker;   // where this worker's scratch begins
+    std::int64_t task;
+    std::int64_t unit;
+  };
+
+  void run_worker(int worker) {
+    for (std::int64_t task = next_++; task < plan_.tasks; task = next_++) {
+      // Tile-major order: the tile that a tile waits for was claimed `units` tasks before it.
+      const std::int64_t unit = plan_.time_split ? task % plan_.units : task;
+      job j{recurrence_, unit_box(unit), worker * layout_.worker, task, unit};
+      if (plan_.time_split) {
+        walk_tile(j, task / plan_.units);
+      } else if (plan_.rows_together) {
+        walk_unit(j);
+      } else {
+        const region box = j.box;
+        clear_sums(j, false);
+        for (j.box.begin.group = box.begin.group; j.box.begin.group < box.end.group;
+             ++j.box.begin.group)
+          for (j.box.begin.batch = box.begin.batch; j.box.begin.batch < box.end.batch;
+               ++j.box.begin.batch) {
+            j.box.end.group = j.box.begin.group + 1;
+            j.box.end.batch = j.box.begin.batch + 1;
+            walk_unit(j);
+          }
+        j.box = box;
+        finish_sums(j, scope::unit);
+      }
+      if (plan_.streaming) simd::stream_fence();
+    }
+  }
+
+  // Time in order, from the first step to the last, for all rows of the box.
+  void walk_unit(job& j) {
+    clear_sums(j, true);
+    bind_sums(j);
+    slot* slots = at<slot>(j.worker);
+    for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
+      walker::begin(r, where, slots + row * plan_.slots_per_row);
+    });
+    const std::int64_t steps = plan_.shape.time;
+    for (std::int64_t t = 0; t < steps; t += plan_.tile_steps) {
+      j.box.begin.time = t;
+      j.box.end.time = std::min(t + plan_.tile_steps, steps);
+      if (plan_.rows_together) bind_sums(j);
+      for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
+        walker::walk(r, where, slots + row * plan_.slots_per_row, plan_);
+        walker::drain(r, where, slots + row * plan_.slots_per_row);
+      });
+      finish_sums(j, scope::tile);
+    }
+    j.box.begin.time = 0;
+    j.box.end.time = steps;
+    for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
+      walker::end(r, where, slots + row * plan_.slots_per_row);
+    });
+    finish_sums(j, scope::row);
+    if (plan_.rows_together) finish_sums(j, scope::unit);
+  }
+
+  // One tile of a unit whose time is split: reduce, take the carry, hand it on, walk.
+  void walk_tile(job& j, std::int64_t tile) {
+    j.box.begin.time = tile * plan_.tile_steps;
+    j.box.end.time = std::min(j.box.begin.time + plan_.tile_steps, plan_.shape.time);
+    clear_sums(j, true);
+    clear_sums(j, false);
+    bind_sums(j);
+    slot* slots = at<slot>(j.worker);
+    map* maps = at<map>(j.worker + layout_.maps);
+    carry* carries =
+        at<carry>(layout_.carries) + j.unit * plan_.slots_per_row * plan_.group_span * plan_.batch_span;
+    const bool is_last = tile + 1 == plan_.tiles;
+
+    if (!is_last)
+      for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
+        walker::reduce(r, where, maps + row * plan_.slots_per_row, plan_);
+      });
+    if (tile == 0) {
+      for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
+        walker::begin(r, where, slots + row * plan_.slots_per_row);
+      });
+      for_slots(j, [&](auto i) { carries[i] = simd::to_wide<carry>(slots[i].state); });
+    } else {
+      await(ready_[j.unit], tile);
+      using state = decltype(slot::state);
+      for_slots(j, [&](auto i) { slots[i] = slot{simd::from_wide<state>(carries[i]), {}}; });
+    }
+    // Where a map or a carry is not finite only the walk knows what the loop would give.
+    bool finite = true;
+    if (!is_last) {
+      for_slots(j, [&](auto i) {
+        finite =
+            finite && simd::all_zero(zero_if_finite(maps[i]) + simd::zero_if_finite(carries[i]));
+      });
+      if (finite) {
+        for_slots(j, [&](auto i) { carries[i] = maps[i].act(carries[i]); });
+        ready_[j.unit].store(tile + 1, std::memory_order_release);
+      }
+    }
+    for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
+      walker::walk(r, where, slots + row * plan_.slots_per_row, plan_);
+      walker::drain(r, where, slots + row * plan_.slots_per_row);
+      if (is_last) walker::end(r, where, slots + row * plan_.slots_per_row);
+    });
+    if (!finite) {
+      for_slots(j, [&](auto i) {
+        // Lane by lane, so that a neighbour's infinity changes no bit here. NaN counts as not zero.
+        const auto wild = zero_if_finite(maps[i]) + simd::zero_if_finite(carries[i]);
+        carries[i] =
+            simd::select(wild, simd::to_wide<carry>(slots[i].state), maps[i].act(carries[i]));
+      });
+      ready_[j.unit].store(tile + 1, std::memory_order_release);
+    }
+    finish_sums(j, scope::tile);
+    finish_sums(j, scope::unit);
+  }
+
+  // ---- sums over broadcast axes ---------------------------------------------------------------
+
+  enum class scope { tile, row, unit };
+
+  static scope scope_of(const sum_plan& sum) {
+    if (sum.time_kept) return scope::tile;
+    return sum.row_scope ? scope::row : scope::unit;
+  }
+
+  template <class Recurrence, class F>
+  void for_sums(Recurrence& r, F f) {
+    int output = 0;
+    R::for_outputs(r, [&](auto& out) {
+      const sum_plan& sum = plan_.sums[output];
+      if (sum.active) f(out, sum, output);
+      ++output;
+    });
+  }
+
+  std::byte* unit_sums(const job& j, int output) const {
+    std::int64_t place = j.worker + layout_.sums;
+    for (int i = 0; i < output; ++i)
+      place += round_up(plan_.sums[i].elements * plan_.wide_bytes, 64);
+    return memory_ + place;
+  }
+  std::byte* totals(int output) const {
+    std::int64_t place = layout_.totals;
+    for (int i = 0; i < output; ++i)
+      place += round_up(plan_.sums[i].total_elements * plan_.wide_bytes, 64);
+    return memory_ + place;
+  }
+  template <class S>
+  static wide_t<S>* as_wide(const recurrence::output_field<S>&, std::byte* place) {
+    return reinterpret_cast<wide_t<S>*>(place);
+  }
+  void clear(std::byte* place, std::int64_t elements) const {
+    std::fill_n(place, elements * plan_.wide_bytes, std::byte{0});
+  }
+
+  // Clears the accumulators whose scope begins: a unit's, or those within it.
+  void clear_sums(job& j, bool within_unit) {
+    for_sums(j.recurrence, [&](auto&, const sum_plan& sum, int output) {
+      const bool inner = plan_.rows_together || scope_of(sum) != scope::unit;
+      if (inner == within_unit) clear(unit_sums(j, output), sum.elements);
+    });
+  }
+  // Points the outputs at the accumulators of this worker, relative to the box.
+  void bind_sums(job& j) {
+    for_sums(j.recurrence, [&](auto& out, const sum_plan& sum, int output) {
+      out.sums = as_wide(out, unit_sums(j, output));
+      out.sum_strides = sum.strides;
+      out.offset = -offset_of(j.box.begin, sum.strides);
+      if (sum.time_kept) clear(unit_sums(j, output), sum.elements);
+    });
+  }
+  // Hands on the sums whose scope ends here. Totals are added up in task order: a task keeps its
+  // turn until its unit (or tile) ends.
+  void finish_sums(job& j, scope ending) {
+    if (in_turns_ && ending == scope::unit) await(turn_, j.task);
+    for_sums(j.recurrence, [&](auto& out, const sum_plan& sum, int output) {
+      if (scope_of(sum) != ending) return;
+      const auto* sums = as_wide(out, unit_sums(j, output));
+      if (sum.complete) {
+        write_sums(out, sums, sum.strides, j.box);
+        return;
+      }
+      await(turn_, j.task);
+      add_to_totals(out, sums, sum.strides, j.box, as_wide(out, totals(output)),
+                    sum.total_strides);
+    });
+    if (in_turns_ && ending == scope::unit) turn_.store(j.task + 1, std::memory_order_release);
+  }
+
+  // ---- places -----------------------------------------------------------------------------------
+
+  region unit_box(std::int64_t unit) const {
+    const std::int64_t strip = unit % plan_.strips;
+    const std::int64_t batches = ceil_div(plan_.shape.batch, plan_.batch_span);
+    const std::int64_t batch = unit / plan_.strips % batches;
+    const std::int64_t group = unit / plan_.strips / batches;
+    region box;
+    box.begin = {batch * plan_.batch_span, 0, strip * plan_.strip, group * plan_.group_span};
+    box.end = {std::min(box.begin.batch + plan_.batch_span, plan_.shape.batch), plan_.shape.time,
+               std::min(box.begin.channel + plan_.strip, plan_.shape.channel),
+               std::min(box.begin.group + plan_.group_span, plan_.shape.group)};
+    return box;
+  }
+  // Calls f(index of a slot) for every slot in use; rows lie slots_per_row apart.
+  template <class F>
+  void for_slots(const job& j, F f) const {
+    const extents size = difference(j.box.end, j.box.begin);
+    const std::int64_t in_use = plan_.lanes_along == recurrence::lane_axis::time
+                                    ? size.channel
+                                    : ceil_div(size.channel, walker::lanes);
+    for (std::int64_t row = 0; row < size.group * size.batch; ++row)
+      for (std::int64_t i = 0; i < in_use; ++i) f(row * plan_.slots_per_row + i);
+  }
+
+  // Calls f(recurrence bound to the row, block, index of the row in the box).
+  template <class F>
+  void for_rows(job& j, F f) {
+    const block where{j.box.begin.time, j.box.end.time, j.box.begin.channel,
+                      j.box.end.channel - j.box.begin.channel};
+    std::int64_t row = 0;
+    for (std::int64_t g = j.box.begin.group; g < j.box.end.group; ++g)
+      for (std::int64_t b = j.box.begin.batch; b < j.box.end.batch; ++b) {
+        R r = j.recurrence;
+        R::for_inputs(r, [&](auto& in) { in.bind(g, b); });
+        R::for_outputs(r, [&](auto& out) { out.bind(g, b); });
+        f(r, where, row++);
+      }
+  }
+
+  template <class T>
+  T* at(std::int64_t place) const {
+    return reinterpret_cast<T*>(memory_ + place);
+  }
+
+  R recurrence_;
+  const tile_plan& plan_;
+  scratch_layout layout_;
+  std::byte* memory_;
+  std::atomic<std::int64_t>* ready_ = nullptr;  // per unit: tiles whose carry is known
+  bool in_turns_ = false;                       // whether any sum goes into totals
+  std::atomic<std::int64_t> next_{0};           // the next task to claim
+  std::atomic<std::int64_t> turn_{0};           // the task whose sums go into the totals next
+};
+
+inline tile_plan plan_for(const tiled& backend, const problem& p) {
+  return make_tile_plan(p, backend.threads, backend.tile_steps, backend.stream_bytes);
+}
+
+/// Runs a recurrence, given in scan order, on the tiled backend.
+template <class R>
+void run(const tiled& backend, R recurrence, const problem& p) {
+  const tile_plan plan = plan_for(backend, p);
+  R::for_outputs(recurrence, [&](auto& out) { out.stream = out.stream && plan.streaming; });
+  scratch memory(plan.workspace_bytes);
+  if (plan.lanes_along == recurrence::lane_axis::time)
+    tiled_call<R, time_lanes>(recurrence, plan, memory.data()).run(backend.executor);
+  else
+    tiled_call<R, channel_lanes>(recurrence, plan, memory.data()).run(backend.executor);
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// What the tiled backend will do with a problem: path, tiles, threads, workspace.
+inline tile_plan describe(const tiled& backend, const problem& p) {
+  return detail::plan_for(backend, p);
+}
+
+/// Bytes the tiled backend allocates for a problem: under 1/256 of one (batch, time, channel) array
+/// plus a constant per thread. Up to 8 KiB come from the stack.
+inline std::int64_t workspace_bytes(const tiled& backend, const problem& p) {
+  return detail::plan_for(backend, p).workspace_bytes;
+}
+
+}  // namespace scanrec::inline SCANREC_ABI

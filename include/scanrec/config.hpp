@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Compiler facts: the inline namespace that keeps differently built objects apart, and attributes.
+//
+// Everything that computes lives in `inline namespace SCANREC_ABI`, whose name spells the library
+// version, the instruction set the unit is compiled for and the default executor. Two objects built
+// with different flags therefore never share an inline function, whichever the linker keeps.
+#pragma once
+
+#include <scanrec/version.hpp>
+
+#if !defined(__GNUC__)
+#error "scanrec needs GCC (12 or newer) or Clang (14 or newer)."
+#endif
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define SCANREC_ISA avx512
+#elif defined(__AVX512F__)
+#define SCANREC_ISA avx512f
+#elif defined(__AVX2__)
+#define SCANREC_ISA avx2
+#elif defined(__AVX__)
+#define SCANREC_ISA avx
+#elif defined(__SSE4_2__)
+#define SCANREC_ISA sse4
+#elif defined(__SSE2__)
+#define SCANREC_ISA sse2
+#elif defined(__ARM_NEON)
+#define SCANREC_ISA neon
+#else
+#define SCANREC_ISA portable
+#endif
+
+// Whether a multiply-add rounds once. Bits are promised per "fused or not", never per ISA.
+#if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA) || defined(__CUDA_ARCH__)
+#define SCANREC_FUSED 1
+#define SCANREC_FUSED_TAG fma
+#else
+#define SCANREC_FUSED 0
+#define SCANREC_FUSED_TAG nofma
+#endif
+
+// Whether the CPU converts float16 itself (AVX-512F implies it).
+#if defined(__F16C__)
+#define SCANREC_HALF_TAG f16c
+#else
+#define SCANREC_HALF_TAG nof16c
+#endif
+
+#if defined(_OPENMP)
+#define SCANREC_THREADS_TAG openmp
+#else
+#define SCANREC_THREADS_TAG threads
+#endif
+
+#define SCANREC_JOIN_(a, b, c, d, e, f) v##a##_##b##_##c##_##d##_##e##_##f
+#define SCANREC_JOIN(a, b, c, d, e, f) SCANREC_JOIN_(a, b, c, d, e, f)
+
+/// Inline namespace of everything compiled, for example `v0_1_avx512_fma_f16c_openmp`.
+#define SCANREC_ABI                                                                           \
+  SCANREC_JOIN(SCANREC_VERSION_MAJOR, SCANREC_VERSION_MINOR, SCANREC_ISA, SCANREC_FUSED_TAG, \
+               SCANREC_HALF_TAG, SCANREC_THREADS_TAG)
+
+#if defined(__CUDACC__)
+#define SCANREC_HD __host__ __device__
+#else
+#define SCANREC_HD
+#endif
+
+// Lane functions are a handful of instructions: a call would cost more than the work.
+#define SCANREC_INLINE inline __attribute__((always_inline))
+// The same for a lambda, after its parameters.
+#define SCANREC_LAMBDA __attribute__((always_inline))

@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// linear_scan, linear_scan_vjp, linear_scan_jvp: the calls, their options and their contracts.
+#pragma once
+
+#include <complex>
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/argument_check.hpp>
+#include <scanrec/backend/sequential.hpp>
+#include <scanrec/backend/tiled.hpp>
+#include <scanrec/element.hpp>
+#include <scanrec/problem.hpp>
+#include <scanrec/recurrence/forward.hpp>
+#include <scanrec/recurrence/jvp.hpp>
+#include <scanrec/recurrence/vjp.hpp>
+#include <scanrec/sequence_view.hpp>
+
+namespace scanrec {
+
+/// Whether gradients replace what is there or add to it.
+enum class update { overwrite, accumulate };
+
+/// What a complex adjoint does with the factors it multiplies by.
+enum class conjugation {
+  hermitian,  ///< conjugates gate and state: the adjoint of the complex inner product; PyTorch's
+  plain,      ///< no conjugate: the transpose of the complex-linear map; JAX's
+};
+
+/// Options of linear_scan; T is the compute type (float for bfloat16 and float16 data).
+template <class T>
+struct scan_options {
+  direction order = direction::forward;
+  state_view<const T> initial_state{};   ///< state before the first step; absent: 0
+  state_view<T> final_state{};           ///< receives the last state, before rounding to storage
+  sequence_view<const bool> resets{};    ///< (batch, time, 1 or channel): a sequence starts here
+};
+
+/// Gradients wanted of linear_scan_vjp; those left absent are not computed. A zero stride receives
+/// the sum over its axis, accumulated in the wide type.
+template <class Gate, class Input = Gate>
+struct scan_gradients {
+  sequence_view<Gate> gate_grad{};
+  sequence_view<Input> input_grad{};
+  state_view<compute_t<Gate>> initial_grad{};
+  scanrec::update update = update::overwrite;
+};
+
+/// Options of linear_scan_vjp. `order` and `resets` are those of the forward call.
+template <class T>
+struct vjp_options {
+  direction order = direction::forward;
+  state_view<const T> initial_state{};   ///< that of the forward call; absent: 0
+  state_view<const T> final_grad{};      ///< gradient of the final state; absent: 0
+  sequence_view<const bool> resets{};
+  conjugation convention = conjugation::hermitian;
+};
+
+/// Options of linear_scan_jvp. `order` and `resets` are those of the forward call.
+template <class T>
+struct jvp_options {
+  direction order = direction::forward;
+  state_view<const T> initial_state{};    ///< that of the forward call; absent: 0
+  state_view<const T> initial_tangent{};  ///< absent: 0
+  state_view<T> final_tangent{};
+  sequence_view<const bool> resets{};
+};
+
+namespace detail {
+
+template <class V>
+struct sequence_traits;  // only views and `none` are sequence arguments
+template <class T>
+struct sequence_traits<sequence_view<T>> {
+  using stored = std::remove_const_t<T>;
+};
+template <>
+struct sequence_traits<none_t> {
+  using stored = none_t;
+};
+/// The element type of an argument; that of Default if the argument is none.
+template <class V, class Default>
+using stored_or = std::conditional_t<std::same_as<V, none_t>, Default,
+                                     typename sequence_traits<V>::stored>;
+template <class G>
+struct gradient_traits;
+template <class Gate, class Input>
+struct gradient_traits<scan_gradients<Gate, Input>> {
+  using gate = Gate;
+  using input = Input;
+};
+
+}  // namespace detail
+
+/// A view whose elements can be read, or `none`.
+template <class V>
+concept sequence_argument = requires { typename detail::sequence_traits<V>::stored; };
+
+/// A view that is there.
+template <class V>
+concept sequence = sequence_argument<V> && !std::same_as<V, none_t>;
+
+/// A view whose elements can be written, or `none`.
+template <class V>
+concept writable_sequence_argument =
+    std::same_as<V, none_t> ||
+    (sequence<V> && !std::is_const_v<std::remove_pointer_t<decltype(V::data)>>);
+
+inline namespace SCANREC_ABI {
+
+/// Something that runs recurrences: `sequential`, `tiled`, ...
+template <class B>
+concept backend = std::is_class_v<B> && requires(const B& b, const problem& p) {
+  { workspace_bytes(b, p) } -> std::convertible_to<std::int64_t>;
+};
+
+}  // namespace SCANREC_ABI
+}  // namespace scanrec
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Collects the arrays of a call into a problem, and hands them back as fields in scan order.
+class call {
+ public:
+  call(const char* name, const extents& shape) {
+    problem_.call = name;
+    problem_.shape = shape;
+  }
+
+  template <class T>
+  int add(const char* name, const sequence_view<T>& view, access use) {
+    return insert<T>(name, view.data, view.shape, view.strides, use, true, !view.absent());
+  }
+  template <class T>
+  int add(const char* name, const state_view<T>& view, access use) {
+    return insert<T>(name, view.data, view.shape, view.strides, use, false, !view.absent());
+  }
+  int add(const char* name, none_t, access use) {
+    return insert<char>(name, nullptr, {0, 0, 0, 0}, {0, 0, 0, 0}, use, true, false);
+  }
+  int add_resets(const sequence_view<const bool>& view) {
+    const int index = add("resets", view, access::read);
+    problem_.arrays[index].one_channel_will_do = true;
+    return index;
+  }
+  /// Throws unless the array was given.
+  void require(int index, const char* why) const {
+    const array_use& array = problem_.arrays[index];
+    if (!array.given) refuse(problem_, array, why, "none");
+  }
+
+  /// Checks everything, then brings the arrays to scan order.
+  template <class R, std::size_t N>
+  void prepare(bool descending, const std::array<in_place_pair, N>& may_alias, bool update) {
+    check_arguments(problem_, may_alias);
+    problem_.update = update;
+    for (array_use& array : problem_) {
+      if (array.one_channel_will_do && array.given && array.shape.channel == 1) {
+        array.shape.channel = problem_.shape.channel;
+        array.strides.channel = 0;
+      }
+      // The stride of an axis with one position says nothing; a plan should not read it.
+      for (const axis a : all_axes)
+        if (array.shape.*a == 1) array.strides.*a = 0;
+    }
+    to_scan_order(problem_, descending);
+    merge_axes(problem_);
+    using value = typename R::value;
+    problem_.compute_bytes = sizeof(value);
+    problem_.wide_bytes = sizeof(wide_t<value>);
+    problem_.channel_lanes = footprint<channel_lanes<R>>();
+    problem_.time_lanes = footprint<time_lanes<R>>();
+  }
+
+  [[nodiscard]] const problem& described() const { return problem_; }
+  [[nodiscard]] std::int64_t steps() const { return problem_.shape.time; }
+
+  template <class S>
+  recurrence::input_field<S> input(int index) const {
+    const array_use& array = problem_.arrays[index];
+    return {reinterpret_cast<const S*>(array.data), array.strides};
+  }
+  template <class S>
+  recurrence::output_field<S> output(int index) const {
+    using recurrence::write;
+    const array_use& array = problem_.arrays[index];
+    recurrence::output_field<S> out;
+    if (!array.given) return out;
+    out.data = reinterpret_cast<S*>(const_cast<std::byte*>(array.data));
+    out.strides = array.strides;
+    out.update = problem_.update && array.use == access::accumulate;
+    out.action = out.update ? write::add : write::store;
+    out.stream = !array.in_place && !out.update && array.sequence;
+    if (summed(array))
+      out.action = broadcast_along(array, &extents::time) && array.sequence ? write::sum_time
+                                                                             : write::sum_site;
+    return out;
+  }
+  /// `before` is true for scans that run the way the forward call does.
+  recurrence::cut_field cuts(int index, direction order, bool adjoint) const {
+    recurrence::cut_field field;
+    field.marks = input<bool>(index);
+    field.steps = problem_.shape.time;
+    if (order == direction::reverse) field.shift = adjoint ? 1 : -1;
+    return field;
+  }
+
+ private:
+  template <class T>
+  int insert(const char* name, const void* data, const extents& shape, const extents& strides,
+             access use, bool is_sequence, bool given) {
+    array_use& array = problem_.arrays[problem_.count];
+    array.name = name;
+    array.data = static_cast<const std::byte*>(data);
+    array.shape = shape;
+    array.strides = strides;
+    array.element_bytes = sizeof(T);
+    array.alignment = alignof(T);
+    array.type = &type_mark<std::remove_const_t<T>>;
+    array.use = use;
+    array.sequence = is_sequence;
+    array.given = given;
+    return problem_.count++;
+  }
+  template <class Lanes>
+  static lane_footprint footprint() {
+    return {sizeof(typename Lanes::slot), sizeof(typename Lanes::map),
+            sizeof(typename Lanes::carry), Lanes::lanes};
+  }
+
+  problem problem_;
+};
+
+template <class Gate, class... Others>
+constexpr void check_types() {
+  static_assert(element<Gate>, "scanrec: not an element type; see scanrec::element");
+  static_assert((std::same_as<compute_t<Gate>, compute_t<Others>> && ...),
+                "scanrec: all arrays of a call must have the same compute type (float for bfloat16 "
+                "and float16); a complex gate needs complex inputs");
+}
+
+/// Hands f the tag of the recurrence to instantiate: with or without resets.
+template <class F>
+void with_resets(bool present, F f) {
+  if (present)
+    f(std::integral_constant<recurrence::resets, recurrence::resets::present>{});
+  else
+    f(std::integral_constant<recurrence::resets, recurrence::resets::absent>{});
+}
+
+template <class Gate, class Input, class State, class Then>
+void make_linear_scan(const Gate& gate, const Input& input, const State& state,
+                      const scan_options<compute_t<typename sequence_traits<Gate>::stored>>& options,
+                      Then then) {
+  using gate_t = typename sequence_traits<Gate>::stored;
+  using input_t = typename sequence_traits<Input>::stored;
+  using state_t = stored_or<State, gate_t>;
+  using value = compute_t<gate_t>;
+  check_types<gate_t, input_t, state_t>();
+
+  call c("linear_scan", gate.shape);
+  const int a = c.add("gate", gate, access::read);
+  const int u = c.add("input", input, access::read);
+  const int x0 = c.add("initial_state", options.initial_state, access::read);
+  const int cut = c.add_resets(options.resets);
+  const int x = c.add("state", state, access::write);
+  const int xT = c.add("final_state", options.final_state, access::write);
+  c.require(a, "an array");
+  c.require(u, "an array");
+  if (options.final_state.absent()) c.require(x, "an array, or none together with a final_state");
+
+  with_resets(!options.resets.absent(), [&](auto cuts) {
+    using R = recurrence::forward<gate_t, input_t, state_t, cuts.value>;
+    c.template prepare<R>(options.order == direction::reverse,
+                          std::array<in_place_pair, 2>{{{"state", "input"},
+                                                        {"final_state", "initial_state"}}},
+                          false);
+    then(R{c.input<gate_t>(a), c.input<input_t>(u), c.cuts(cut, options.order, false),
+           c.input<value>(x0), c.output<state_t>(x), c.output<value>(xT)},
+         c.described());
+  });
+}
+
+template <class Gate, class State, class StateGrad, class Gradients, class Then>
+void make_linear_scan_vjp(const Gate& gate, const State& state, const StateGrad& state_grad,
+                          const Gradients& gradients,
+                          const vjp_options<compute_t<typename sequence_traits<Gate>::stored>>& options,
+                          Then then) {
+  using gate_t = typename sequence_traits<Gate>::stored;
+  using state_t = stored_or<State, gate_t>;
+  using grad_t = stored_or<StateGrad, state_t>;
+  using gate_grad_t = typename gradient_traits<Gradients>::gate;
+  using input_grad_t = typename gradient_traits<Gradients>::input;
+  using value = compute_t<gate_t>;
+  check_types<gate_t, state_t, grad_t, gate_grad_t, input_grad_t>();
+
+  call c("linear_scan_vjp", gate.shape);
+  const int a = c.add("gate", gate, access::read);
+  const int x = c.add("state", state, access::read);
+  const int gx = c.add("state_grad", state_grad, access::read);
+  const int x0 = c.add("initial_state", options.initial_state, access::read);
+  const int gT = c.add("final_grad", options.final_grad, access::read);
+  const int cut = c.add_resets(options.resets);
+  const int da = c.add("gate_grad", gradients.gate_grad, access::accumulate);
+  const int du = c.add("input_grad", gradients.input_grad, access::accumulate);
+  const int dx0 = c.add("initial_grad", gradients.initial_grad, access::accumulate);
+  c.require(a, "an array");
+  if (!gradients.gate_grad.absent()) c.require(x, "an array, since gate_grad is made of the states");
+
+  with_resets(!options.resets.absent(), [&](auto cuts) {
+    using R = recurrence::vjp<gate_t, state_t, grad_t, gate_grad_t, input_grad_t, cuts.value>;
+    c.template prepare<R>(options.order == direction::forward,
+                          std::array<in_place_pair, 2>{{{"input_grad", "state_grad"},
+                                                        {"initial_grad", "final_grad"}}},
+                          gradients.update == update::accumulate);
+    R r;
+    r.gate = c.input<gate_t>(a);
+    r.state = c.input<state_t>(x);
+    r.state_grad = c.input<grad_t>(gx);
+    r.cuts = c.cuts(cut, options.order, true);
+    r.initial_state = c.input<value>(x0);
+    r.final_grad = c.input<value>(gT);
+    r.gate_grad = c.output<gate_grad_t>(da);
+    r.input_grad = c.output<input_grad_t>(du);
+    r.initial_grad = c.output<value>(dx0);
+    r.steps = c.steps();
+    if (is_complex<value> && options.convention == conjugation::hermitian)
+      r.conjugation = typename R::real(0) - typename R::real(1);
+    then(r, c.described());
+  });
+}
+
+template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent,
+          class Then>
+void make_linear_scan_jvp(const Gate& gate, const State& state, const GateTangent& gate_tangent,
+                          const InputTangent& input_tangent, const StateTangent& state_tangent,
+                          const jvp_options<compute_t<typename sequence_traits<Gate>::stored>>& options,
+                          Then then) {
+  using gate_t = typename sequence_traits<Gate>::stored;
+  using state_t = stored_or<State, gate_t>;
+  using gate_tangent_t = stored_or<GateTangent, gate_t>;
+  using input_tangent_t = stored_or<InputTangent, state_t>;
+  using state_tangent_t = stored_or<StateTangent, state_t>;
+  using value = compute_t<gate_t>;
+  check_types<gate_t, state_t, gate_tangent_t, input_tangent_t, state_tangent_t>();
+
+  call c("linear_scan_jvp", gate.shape);
+  const int a = c.add("gate", gate, access::read);
+  const int x = c.add("state", state, access::read);
+  const int ta = c.add("gate_tangent", gate_tangent, access::read);
+  const int tu = c.add("input_tangent", input_tangent, access::read);
+  const int x0 = c.add("initial_state", options.initial_state, access::read);
+  const int tx0 = c.add("initial_tangent", options.initial_tangent, access::read);
+  const int cut = c.add_resets(options.resets);
+  const int tx = c.add("state_tangent", state_tangent, access::write);
+  const int txT = c.add("final_tangent", options.final_tangent, access::write);
+  c.require(a, "an array");
+  if (!std::same_as<GateTangent, none_t>) {
+    c.require(ta, "an array, or none for a tangent that is zero");
+    c.require(x, "an array, since gate_tangent is multiplied by the states");
+  }
+  if (options.final_tangent.absent())
+    c.require(tx, "an array, or none together with a final_tangent");
+
+  with_resets(!options.resets.absent(), [&](auto cuts) {
+    using R = recurrence::jvp<gate_t, state_t, gate_tangent_t, input_tangent_t, state_tangent_t,
+                              cuts.value>;
+    c.template prepare<R>(options.order == direction::reverse,
+                          std::array<in_place_pair, 2>{{{"state_tangent", "input_tangent"},
+                                                        {"final_tangent", "initial_tangent"}}},
+                          false);
+    R r;
+    r.gate = c.input<gate_t>(a);
+    r.state = c.input<state_t>(x);
+    r.gate_tangent = c.input<gate_tangent_t>(ta);
+    r.input_tangent = c.input<input_tangent_t>(tu);
+    r.cuts = c.cuts(cut, options.order, false);
+    r.initial_state = c.input<value>(x0);
+    r.initial_tangent = c.input<value>(tx0);
+    r.state_tangent = c.output<state_tangent_t>(tx);
+    r.final_tangent = c.output<value>(txT);
+    then(r, c.described());
+  });
+}
+
+template <class Gate>
+using value_of = compute_t<typename sequence_traits<Gate>::stored>;
+
+/// The gradients a call takes when they are given in braces.
+template <class Gate, class State, class StateGrad>
+using default_gradients =
+    scan_gradients<typename sequence_traits<Gate>::stored,
+                   stored_or<StateGrad, stored_or<State, typename sequence_traits<Gate>::stored>>>;
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI {
+
+// ---- the calls --------------------------------------------------------------------------------
+
+/// state[t] = gate[t] * state[t-1] + input[t], element-wise per group, batch and channel.
+///
+/// Shapes   gate, input, state: (batch, time, channel), equal; any of the inputs may broadcast by
+///          zero strides. `state` may be `none` if options.final_state is given: then nothing of
+///          length `time` is written. initial_state, final_state: (batch, channel).
+/// Units    gate is dimensionless; input and state share one unit.
+/// Aliasing state may be input, and final_state may be initial_state: same pointer, strides, type.
+/// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
+/// Error    |state - exact| <= (1+eps)^L S[t] - s[t], docs/numerics.md; final_state is the last
+///          computed state bit for bit, before it is rounded to a 16-bit storage type.
+/// Cost     2 arrays read + 1 written; a broadcast gate is not read from memory again.
+/// Source   Blelloch, Prefix Sums and Their Applications (1990), section 1.4.
+template <backend Backend, sequence Gate, sequence Input, writable_sequence_argument State>
+void linear_scan(const Backend& backend, const Gate& gate, const Input& input, const State& state,
+                 const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
+  detail::make_linear_scan(gate, input, state, options,
+                           [&](const auto& r, const problem& p) { detail::run(backend, r, p); });
+}
+template <sequence Gate, sequence Input, writable_sequence_argument State>
+void linear_scan(const Gate& gate, const Input& input, const State& state,
+                 const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
+  linear_scan(tiled{}, gate, input, state, options);
+}
+
+/// The adjoint of linear_scan: from state_grad and final_grad, the gradients of gate, input and
+/// initial state.
+///
+///     g[t] = state_grad[t] + conj(gate[t+1]) * g[t+1]        input_grad[t] = g[t]
+///     gate_grad[t] = g[t] * conj(state[t-1])                 initial_grad = conj(gate[0]) * g[0]
+///
+/// Shapes   gate, state, state_grad, gate_grad, input_grad: (batch, time, channel). `state` may be
+///          `none` if gate_grad is not asked for; `state_grad` may be `none` if a gradient arrives
+///          only through options.final_grad. A gradient with zero strides receives the sum over
+///          those axes, in a fixed order, in the wide type; an empty sum is 0.
+/// Aliasing input_grad may be state_grad, initial_grad may be final_grad (not sums). Nothing may
+///          overlap state.
+/// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
+/// Error    as linear_scan, for g.
+/// Cost     3 arrays read + 2 written; without gate_grad 2 + 1; a gate_grad that is a sum writes
+///          nothing of length time. Never divides by the gate.
+/// Source   docs/adjoint.md.
+template <backend Backend, sequence Gate, sequence_argument State, sequence_argument StateGrad,
+          class Gradients = detail::default_gradients<Gate, State, StateGrad>>
+void linear_scan_vjp(const Backend& backend, const Gate& gate, const State& state,
+                     const StateGrad& state_grad, const Gradients& gradients,
+                     const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
+  detail::make_linear_scan_vjp(
+      gate, state, state_grad, gradients, options,
+      [&](const auto& r, const problem& p) { detail::run(backend, r, p); });
+}
+template <sequence Gate, sequence_argument State, sequence_argument StateGrad,
+          class Gradients = detail::default_gradients<Gate, State, StateGrad>>
+void linear_scan_vjp(const Gate& gate, const State& state, const StateGrad& state_grad,
+                     const Gradients& gradients,
+                     const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
+  linear_scan_vjp(tiled{}, gate, state, state_grad, gradients, options);
+}
+
+/// The tangent of linear_scan:
+///
+///     state_tangent[t] = gate[t] * state_tangent[t-1]
+///                        + (gate_tangent[t] * state[t-1] + input_tangent[t])
+///
+/// Shapes   all (batch, time, channel). A tangent that is zero may be `none`; so may `state` when
+///          gate_tangent is; so may `state_tangent` if options.final_tangent is given.
+/// Aliasing state_tangent may be input_tangent, final_tangent may be initial_tangent.
+/// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
+/// Error    as linear_scan, with the parenthesis as its input.
+/// Cost     4 arrays read + 1 written; with one tangent absent 2 + 1 or 3 + 1.
+template <backend Backend, sequence Gate, sequence_argument State, sequence_argument GateTangent,
+          sequence_argument InputTangent, writable_sequence_argument StateTangent>
+void linear_scan_jvp(const Backend& backend, const Gate& gate, const State& state,
+                     const GateTangent& gate_tangent, const InputTangent& input_tangent,
+                     const StateTangent& state_tangent,
+                     const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
+  detail::make_linear_scan_jvp(
+      gate, state, gate_tangent, input_tangent, state_tangent, options,
+      [&](const auto& r, const problem& p) { detail::run(backend, r, p); });
+}
+template <sequence Gate, sequence_argument State, sequence_argument GateTangent,
+          sequence_argument InputTangent, writable_sequence_argument StateTangent>
+void linear_scan_jvp(const Gate& gate, const State& state, const GateTangent& gate_tangent,
+                     const InputTangent& input_tangent, const StateTangent& state_tangent,
+                     const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
+  linear_scan_jvp(tiled{}, gate, state, gate_tangent, input_tangent, state_tangent, options);
+}
+
+// ---- what a call would do, without doing it ---------------------------------------------------
+
+/// The problem that the same call of linear_scan poses, for describe() and workspace_bytes().
+/// Checks the arguments as the call does.
+template <sequence Gate, sequence Input, writable_sequence_argument State>
+[[nodiscard]] problem linear_scan_problem(
+    const Gate& gate, const Input& input, const State& state,
+    const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
+  problem result;
+  detail::make_linear_scan(gate, input, state, options,
+                           [&](const auto&, const problem& p) { result = p; });
+  return result;
+}
+/// The problem that the same call of linear_scan_vjp poses.
+template <sequence Gate, sequence_argument State, sequence_argument StateGrad,
+          class Gradients = detail::default_gradients<Gate, State, StateGrad>>
+[[nodiscard]] problem linear_scan_vjp_problem(
+    const Gate& gate, const State& state, const StateGrad& state_grad, const Gradients& gradients,
+    const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
+  problem result;
+  detail::make_linear_scan_vjp(gate, state, state_grad, gradients, options,
+                               [&](const auto&, const problem& p) { result = p; });
+  return result;
+}
+/// The problem that the same call of linear_scan_jvp poses.
+template <sequence Gate, sequence_argument State, sequence_argument GateTangent,
+          sequence_argument InputTangent, writable_sequence_argument StateTangent>
+[[nodiscard]] problem linear_scan_jvp_problem(
+    const Gate& gate, const State& state, const GateTangent& gate_tangent,
+    const InputTangent& input_tangent, const StateTangent& state_tangent,
+    const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
+  problem result;
+  detail::make_linear_scan_jvp(gate, state, gate_tangent, input_tangent, state_tangent, options,
+                               [&](const auto&, const problem& p) { result = p; });
+  return result;
+}
+
+}  // namespace scanrec::inline SCANREC_ABI

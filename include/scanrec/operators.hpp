@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Associative operators: the affine map that a recurrence composes, and its segmented form.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include <scanrec/simd/lanes.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// A type whose values compose associatively: `combine(earlier, later)` is the one map that does
+/// what `earlier` then `later` do, and `identity()` is the map that does nothing.
+///
+/// The syntax is checked here; the law `combine(combine(x, y), z) == combine(x, combine(y, z))` is
+/// the author's duty. Composition need not commute: the order of the arguments is the contract.
+template <class M>
+concept composable = std::is_trivially_copyable_v<M> && requires(const M& m) {
+  { M::identity() } -> std::same_as<M>;
+  { combine(m, m) } -> std::same_as<M>;
+};
+
+/// A composable map that can also be applied: serial code acts on a state (one multiply-add), only
+/// parallel code composes maps.
+template <class M, class X>
+concept acting_on = composable<M> && requires(const M& m, const X& x) {
+  { m.act(x) } -> std::same_as<X>;
+};
+
+/// The map x -> a * x + u. `Lane` is a scalar, a SIMD pack, or a complex number made of either.
+///
+///     (a_i, u_i) then (a_j, u_j)  =  (a_j * a_i, a_j * u_i + u_j),      identity (1, 0)
+template <class Lane>
+struct affine {
+  using lane = Lane;
+  Lane a, u;
+
+  SCANREC_HD static SCANREC_INLINE affine identity() {
+    return {simd::constant<Lane>(1), simd::constant<Lane>(0)};
+  }
+  SCANREC_HD SCANREC_INLINE Lane act(Lane x) const { return simd::fma(a, x, u); }
+
+  SCANREC_HD friend SCANREC_INLINE affine combine(affine earlier, affine later) {
+    return {simd::mul(later.a, earlier.a), simd::fma(later.a, earlier.u, later.u)};
+  }
+};
+
+/// Any acting map with a cut: where `cut` is not zero a new sequence starts at this step, and
+/// nothing from before it passes, not even an infinity (a select, not a product with zero).
+template <class Map>
+struct segmented {
+  using lane = typename Map::lane;
+  using mask = simd::real_lane_t<lane>;
+  Map map;
+  mask cut;  // 0: linked to the step before; 1: cut
+
+  SCANREC_HD static SCANREC_INLINE segmented identity() {
+    return {Map::identity(), simd::constant<mask>(0)};
+  }
+  SCANREC_HD SCANREC_INLINE lane act(lane x) const {
+    return simd::select(cut, map.u, map.act(x));
+  }
+  SCANREC_HD friend SCANREC_INLINE segmented combine(segmented earlier, segmented later) {
+    const Map both = combine(earlier.map, later.map);
+    return {{simd::select(later.cut, later.map.a, both.a),
+             simd::select(later.cut, later.map.u, both.u)},
+            simd::select(later.cut, later.cut, earlier.cut)};
+  }
+};
+
+// ---- what the parallel code needs of a map's lanes --------------------------------------------
+
+}  // namespace scanrec::inline SCANREC_ABI
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+template <int K, class Lane>
+SCANREC_INLINE affine<Lane> slide_maps(affine<Lane> before, affine<Lane> m) {
+  return {simd::slide_in<K>(before.a, m.a), simd::slide_in<K>(before.u, m.u)};
+}
+template <int K, class Map>
+SCANREC_INLINE segmented<Map> slide_maps(segmented<Map> before, segmented<Map> m) {
+  return {slide_maps<K>(before.map, m.map), simd::slide_in<K>(before.cut, m.cut)};
+}
+
+/// Inclusive scan of the maps in the lanes of m, lane 0 earliest: log2(lanes) doubling shifts.
+template <int K = 1, class Map>
+SCANREC_INLINE Map scan_lanes(Map m) {
+  if constexpr (K >= simd::lane_count<typename Map::lane>)
+    return m;
+  else
+    return scan_lanes<2 * K>(combine(slide_maps<K>(Map::identity(), m), m));
+}
+
+template <class Lane>
+SCANREC_INLINE auto last_map(affine<Lane> m) {
+  return affine<decltype(simd::last(m.a))>{simd::last(m.a), simd::last(m.u)};
+}
+template <class Map>
+SCANREC_INLINE auto last_map(segmented<Map> m) {
+  return segmented<decltype(last_map(m.map))>{last_map(m.map), simd::last(m.cut)};
+}
+
+template <class Wide, class Lane>
+SCANREC_HD SCANREC_INLINE affine<Wide> widen_map(affine<Lane> m) {
+  return {simd::to_wide<Wide>(m.a), simd::to_wide<Wide>(m.u)};
+}
+template <class Wide, class Map>
+SCANREC_HD SCANREC_INLINE auto widen_map(segmented<Map> m) {
+  using mask = simd::real_lane_t<Wide>;
+  return segmented<affine<Wide>>{widen_map<Wide>(m.map), simd::to_wide<mask>(m.cut)};
+}
+
+/// Zero in lanes whose map is finite, NaN elsewhere.
+template <class Lane>
+SCANREC_HD SCANREC_INLINE auto zero_if_finite(affine<Lane> m) {
+  return simd::zero_if_finite(m.a) + simd::zero_if_finite(m.u);
+}
+template <class Map>
+SCANREC_HD SCANREC_INLINE auto zero_if_finite(segmented<Map> m) {
+  return zero_if_finite(m.map);
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A problem: everything a call says about shapes, arrays and layout, without their element types.
+//
+// Calls describe their arrays here, have them checked, and bring them to scan order; backends plan
+// from it. Nothing here touches an element.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <utility>
+
+#include <scanrec/sequence_view.hpp>
+
+namespace scanrec {
+
+/// Which way time runs in a scan.
+enum class direction {
+  forward,  ///< state[t] depends on state[t-1]
+  reverse,  ///< state[t] depends on state[t+1]; never by flipping copies
+};
+
+/// What a call does with an array.
+enum class access {
+  read,
+  write,       ///< every element has a place of its own
+  accumulate,  ///< a gradient: zero strides receive sums
+};
+
+/// One array of a call.
+struct array_use {
+  const char* name = "";
+  const std::byte* data = nullptr;  // null: absent
+  extents shape{0, 0, 0, 0};
+  extents strides{0, 0, 0, 0};  // in elements
+  std::int64_t element_bytes = 0;
+  std::int64_t alignment = 1;
+  const void* type = nullptr;  // one address per element type
+  access use = access::read;
+  bool sequence = true;          // false: one value per sequence, no time axis
+  bool given = false;            // whether the caller passed it, if only an empty one
+  bool in_place = false;         // shares every element with an array that is read
+  bool one_channel_will_do = false;  // resets may have a channel extent of 1
+};
+
+/// Scratch that a backend needs for one pack of lanes of this problem's recurrence, by lane axis.
+struct lane_footprint {
+  std::int64_t slot = 0;   // state and running sums
+  std::int64_t map = 0;    // an aggregate of many steps
+  std::int64_t carry = 0;  // a state in the wide type
+  int lanes = 1;
+};
+
+/// What a call asks for. Made by linear_scan_problem and its siblings; see describe().
+struct problem {
+  const char* call = "";
+  extents shape{0, 0, 0, 0};
+  std::array<array_use, 12> arrays{};
+  int count = 0;
+  std::int64_t compute_bytes = 0;
+  std::int64_t wide_bytes = 0;
+  lane_footprint channel_lanes{};
+  lane_footprint time_lanes{};
+  bool update = false;  // add to the gradients instead of overwriting them
+
+  SCANREC_INLINE const array_use* begin() const { return arrays.data(); }
+  SCANREC_INLINE const array_use* end() const { return arrays.data() + count; }
+  SCANREC_INLINE array_use* begin() { return arrays.data(); }
+  SCANREC_INLINE array_use* end() { return arrays.data() + count; }
+};
+
+}  // namespace scanrec
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+using axis = std::int64_t extents::*;
+inline constexpr std::array<axis, 4> all_axes{&extents::group, &extents::batch, &extents::time,
+                                              &extents::channel};
+
+constexpr std::int64_t element_count(const extents& e) {
+  return e.group * e.batch * e.time * e.channel;
+}
+
+template <class T>
+inline constexpr char type_mark{};
+
+/// Whether the array has one value for all of this axis.
+constexpr bool broadcast_along(const array_use& array, axis a) {
+  return array.shape.*a != 1 && array.strides.*a == 0;
+}
+inline bool summed(const array_use& array) {
+  if (array.use != access::accumulate || !array.given) return false;
+  for (const axis a : all_axes)
+    if (broadcast_along(array, a)) return true;
+  return false;
+}
+
+/// Brings every array to scan order: with `descending`, the time axis is read from its end.
+inline void to_scan_order(problem& p, bool descending) {
+  if (!descending) return;
+  for (array_use& array : p) {
+    if (!array.sequence || array.data == nullptr || array.shape.time == 0) continue;
+    array.data += (array.shape.time - 1) * array.strides.time * array.element_bytes;
+    array.strides.time = -array.strides.time;
+  }
+}
+
+/// Relabels the axes that are not time, which the recurrence does not tell apart: outer axes that
+/// continue the channel axis in every array become part of it (a time-major (time, batch, channel)
+/// layout turns into one row of batch * channel), and a channel axis of 1 gives way to the batch.
+inline void merge_axes(problem& p) {
+  const auto swap_axes = [&p](axis a, axis b) {
+    std::swap(p.shape.*a, p.shape.*b);
+    for (array_use& array : p) {
+      std::swap(array.shape.*a, array.shape.*b);
+      std::swap(array.strides.*a, array.strides.*b);
+    }
+  };
+  const auto continues = [&p](axis outer) {
+    for (const array_use& array : p)
+      if (array.data && array.strides.*outer != array.strides.channel * p.shape.channel)
+        return false;
+    return true;
+  };
+  for (const axis outer : {&extents::batch, &extents::group}) {
+    if (p.shape.*outer <= 1) continue;
+    if (p.shape.channel == 1) {
+      swap_axes(&extents::channel, outer);
+    } else if (continues(outer)) {
+      p.shape.channel *= p.shape.*outer;
+      p.shape.*outer = 1;
+      for (array_use& array : p) {
+        array.shape.channel = p.shape.channel;
+        array.shape.*outer = 1;
+      }
+    }
+  }
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Fields: the arrays of a recurrence as a kernel sees them, in scan order, one lane at a time.
+#pragma once
+
+#include <cstdint>
+
+#include <scanrec/element.hpp>
+#include <scanrec/sequence_view.hpp>
+#include <scanrec/simd/memory.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+/// Along which axis the lanes of a pack lie.
+enum class lane_axis { channel, time };
+
+/// Where a kernel stands: lanes i < count are (time, channel + i), or (time + i, channel).
+template <lane_axis Axis>
+struct site {
+  std::int64_t time = 0;
+  std::int64_t channel = 0;
+  int count = 1;
+};
+
+/// An array that is read. Strides are in scan order: a reverse scan has its time stride negated.
+template <class S>
+struct input_field {
+  const S* data = nullptr;  // null: absent
+  extents strides{0, 0, 0, 0};
+
+  SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
+
+  SCANREC_HD SCANREC_INLINE const S* address(std::int64_t time, std::int64_t channel) const {
+    return data + (time * strides.time + channel * strides.channel);
+  }
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE Lane load(site<Axis> at) const {
+    return simd::load<Lane>(address(at.time, at.channel),
+                            Axis == lane_axis::time ? strides.time : strides.channel, at.count);
+  }
+  /// The lane, or zero if the array is absent.
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE Lane load_or_zero(site<Axis> at) const {
+    return present() ? load<Lane>(at) : simd::constant<Lane>(0);
+  }
+
+  /// What stands `Shift` steps (+1 or -1, in scan order) from the lanes of `at`; at step `edge`,
+  /// the last (+1) or the first (-1) of the scan, `boundary` takes the place of what is not there.
+  template <int Shift, class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE Lane load_neighbour(site<Axis> at, std::int64_t edge,
+                                                Lane boundary) const {
+    static_assert(Shift == 1 || Shift == -1, "scanrec: a halo is one step wide");
+    constexpr int lanes = simd::lane_count<Lane>;
+    site<Axis> there = at;
+    there.time += Shift;
+    if constexpr (Axis == lane_axis::channel || lanes == 1) {
+      return at.time == edge ? boundary : load<Lane>(there);
+    } else {
+      if (edge < at.time || edge >= at.time + lanes) [[likely]]
+        return load<Lane>(there);
+      if constexpr (Shift == 1)
+        return simd::slide_in<lanes - 1>(load<Lane>(at), boundary);
+      else
+        return simd::slide_in<1>(boundary, load<Lane>(at));
+    }
+  }
+
+  /// Asks for the lines under the Lanes lanes at (time, channel); broadcasts over time stay cached.
+  template <int Lanes, lane_axis Axis>
+  SCANREC_INLINE void prefetch(std::int64_t time, std::int64_t channel) const {
+    if (strides.time == 0) return;
+    const auto stride = Axis == lane_axis::time ? strides.time : strides.channel;
+    const S* first = address(time, channel) - (stride < 0 ? Lanes - 1 : 0);
+    for (std::size_t byte = 0; byte < Lanes * sizeof(S); byte += 64)
+      __builtin_prefetch(reinterpret_cast<const char*>(first) + byte);
+  }
+  SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {
+    if (data) data += group * strides.group + batch * strides.batch;
+  }
+};
+
+/// What an output does with a value.
+enum class write : std::uint8_t {
+  nothing,   // absent
+  store,     // data = value
+  add,       // data += value
+  sum_time,  // added to a running lane, which is drained into `sums` now and then
+  sum_site,  // added to `sums` at once
+};
+
+/// An array that is written, or the sum over its zero-stride axes.
+template <class S>
+struct output_field {
+  using wide = wide_t<S>;
+
+  S* data = nullptr;
+  extents strides{0, 0, 0, 0};
+  write action = write::nothing;
+  bool stream = false;   // bypass the caches
+  bool update = false;   // add to what is there, when the sums are written out
+  bool sequence = true;  // false: an edge, one value per sequence
+
+  // Accumulators in the wide type, laid out by the backend: element (t, c) is at
+  // sums[offset + t * sum_strides.time + c * sum_strides.channel].
+  wide* sums = nullptr;
+  std::int64_t offset = 0;
+  extents sum_strides{0, 0, 0, 0};
+
+  SCANREC_HD SCANREC_INLINE bool present() const { return action != write::nothing; }
+  SCANREC_HD SCANREC_INLINE bool summed() const {
+    return action == write::sum_time || action == write::sum_site;
+  }
+
+  /// Takes one value per lane of `at`; `running` belongs to the caller and this output.
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE void put(site<Axis> at, Lane value, Lane& running) const {
+    if (action == write::store) [[likely]]
+      return save(at, value);
+    if (action == write::sum_time)
+      running = running + value;
+    else if (action == write::add)
+      save(at, value + fetch<Lane>(at));
+    else if (action == write::sum_site)
+      add_to_sums(at, value);
+  }
+  /// The same for an output that is never summed over time.
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE void put(site<Axis> at, Lane value) const {
+    Lane unused = value;
+    put(at, value, unused);
+  }
+  /// put(x * y), with the addition fused where there is one.
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE void put_product(site<Axis> at, Lane x, Lane y, Lane& running) const {
+    if (action == write::store) [[likely]]
+      return save(at, simd::mul(x, y));
+    if (action == write::sum_time)
+      running = simd::fma(x, y, running);
+    else if (action == write::add)
+      save(at, simd::fma(x, y, fetch<Lane>(at)));
+    else if (action == write::sum_site)
+      add_to_sums(at, simd::mul(x, y));
+  }
+  /// Moves a running lane into the accumulators.
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE void drain(site<Axis> at, Lane& running) const {
+    if (action != write::sum_time) return;
+    add_to_sums(at, running);
+    running = simd::constant<Lane>(0);
+  }
+
+  /// Adds the lanes of `at` to the accumulators; lanes that share an accumulator are summed first.
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE void add_to_sums(site<Axis> at, Lane value) const {
+    constexpr int lanes = simd::lane_count<Lane>;
+    using wide_lane = simd::lane_t<wide, lanes>;
+    auto* place =
+        sums + (offset + at.time * sum_strides.time + at.channel * sum_strides.channel);
+    const auto stride = Axis == lane_axis::time ? sum_strides.time : sum_strides.channel;
+    const auto added = simd::to_wide<wide_lane>(value);
+    if constexpr (lanes == 1) {
+      simd::store(place, 1, 1, simd::load<wide_lane>(place, 1, 1) + added, false);
+    } else if (stride != 0) {
+      simd::store(place, stride, at.count,
+                  simd::load<wide_lane>(place, stride, at.count) + added, false);
+    } else {
+      // Lanes past the count hold nothing that may be added.
+      alignas(64) wide element[lanes];
+      simd::store_unit(static_cast<wide*>(element), added, false);
+      const auto total = simd::sum(
+          simd::load<wide_lane>(static_cast<const wide*>(element), 1, at.count));
+      using scalar = simd::lane_t<wide, 1>;
+      simd::store(place, 1, 1, simd::load<scalar>(place, 1, 1) + scalar(total), false);
+    }
+  }
+
+  SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {
+    if (data) data += group * strides.group + batch * strides.batch;
+    offset += group * sum_strides.group + batch * sum_strides.batch;
+  }
+
+ private:
+  SCANREC_HD SCANREC_INLINE S* address(std::int64_t time, std::int64_t channel) const {
+    return data + (time * strides.time + channel * strides.channel);
+  }
+  template <lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE std::int64_t lane_stride() const {
+    return Axis == lane_axis::time ? strides.time : strides.channel;
+  }
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE void save(site<Axis> at, Lane value) const {
+    simd::store(address(at.time, at.channel), lane_stride<Axis>(), at.count, value, stream);
+  }
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE Lane fetch(site<Axis> at) const {
+    return simd::load<Lane>(address(at.time, at.channel), lane_stride<Axis>(), at.count);
+  }
+};
+
+/// Whether a problem has resets: with them the operator is segmented.
+enum class resets { absent, present };
+
+/// Where the scan is cut. A reset at step t cuts the link between t - 1 and t, whichever way the
+/// scan runs; seen from a scan that crosses the link the other way, the mark is one step off.
+struct cut_field {
+  input_field<bool> marks;
+  int shift = 0;  // 0: the mark of this step; -1 or +1: of its neighbour in scan order
+  std::int64_t steps = 0;
+
+  template <class Mask, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE Mask load(site<Axis> at) const {
+    if (shift == 0) return marks.load<Mask>(at);
+    const Mask linked = simd::constant<Mask>(0);
+    return shift < 0 ? marks.load_neighbour<-1>(at, 0, linked)
+                     : marks.load_neighbour<1>(at, steps - 1, linked);
+  }
+};
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence

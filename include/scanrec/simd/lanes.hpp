@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Lanes: what a recurrence computes on. A scalar, a pack, or a complex number made of two of them.
+//
+// Every function here exists for each kind of lane with the same rounding, so that a recurrence is
+// written once and tails, threads and instruction sets change no bit.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/element.hpp>
+#include <scanrec/simd/pack.hpp>
+
+namespace scanrec::inline SCANREC_ABI::simd {
+
+template <class R>
+concept real_scalar = std::is_same_v<R, float> || std::is_same_v<R, double> ||
+                      std::is_same_v<R, std::uint32_t>;
+
+// ---- scalar lanes -----------------------------------------------------------------------------
+
+SCANREC_HD SCANREC_INLINE float fma(float a, float b, float c) {
+#if SCANREC_FUSED
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+SCANREC_HD SCANREC_INLINE double fma(double a, double b, double c) {
+#if SCANREC_FUSED
+  return __builtin_fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+SCANREC_HD SCANREC_INLINE std::uint32_t fma(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  return a * b + c;
+}
+template <real_scalar R>
+SCANREC_HD SCANREC_INLINE R mul(R a, R b) {
+  return a * b;
+}
+template <real_scalar R>
+SCANREC_HD SCANREC_INLINE R select(R chosen, R yes, R no) {
+  return chosen != R(0) ? yes : no;
+}
+template <real_scalar R>
+SCANREC_HD SCANREC_INLINE bool all_zero(R x) {
+  return x == R(0);
+}
+SCANREC_HD SCANREC_INLINE double widen(float x) { return x; }
+SCANREC_HD SCANREC_INLINE float narrow(double x) { return static_cast<float>(x); }
+
+// ---- complex lanes ----------------------------------------------------------------------------
+
+/// A complex number whose parts are lanes. Products are spelled out: no library call, no recovery
+/// of infinities, the same two fused steps per part everywhere.
+template <class R>
+struct complex_lanes {
+  R re, im;
+
+  complex_lanes() = default;
+  SCANREC_HD SCANREC_INLINE complex_lanes(R real, R imaginary) : re(real), im(imaginary) {}
+};
+
+template <class L>
+inline constexpr bool is_complex_lanes = false;
+template <class R>
+inline constexpr bool is_complex_lanes<complex_lanes<R>> = true;
+
+/// The real lane that masks and signs of a lane live in.
+template <class L>
+struct real_lane {
+  using type = L;
+};
+template <class R>
+struct real_lane<complex_lanes<R>> {
+  using type = R;
+};
+template <class L>
+using real_lane_t = typename real_lane<L>::type;
+
+template <real_scalar R>
+SCANREC_HD SCANREC_INLINE R negative(R x) {
+  return -x;
+}
+
+template <class R>
+SCANREC_HD SCANREC_INLINE complex_lanes<R> operator+(complex_lanes<R> a, complex_lanes<R> b) {
+  return {a.re + b.re, a.im + b.im};
+}
+template <class R>
+SCANREC_HD SCANREC_INLINE complex_lanes<R> operator-(complex_lanes<R> a, complex_lanes<R> b) {
+  return {a.re - b.re, a.im - b.im};
+}
+/// a * b + c: re = a.re b.re + (c.re - a.im b.im), im = a.re b.im + (a.im b.re + c.im).
+template <class R>
+SCANREC_HD SCANREC_INLINE complex_lanes<R> fma(complex_lanes<R> a, complex_lanes<R> b,
+                                               complex_lanes<R> c) {
+  return {fma(a.re, b.re, fma(negative(a.im), b.im, c.re)), fma(a.re, b.im, fma(a.im, b.re, c.im))};
+}
+template <class R>
+SCANREC_HD SCANREC_INLINE complex_lanes<R> mul(complex_lanes<R> a, complex_lanes<R> b) {
+  return {fma(a.re, b.re, mul(negative(a.im), b.im)), fma(a.re, b.im, mul(a.im, b.re))};
+}
+template <class R>
+SCANREC_HD SCANREC_INLINE complex_lanes<R> select(R chosen, complex_lanes<R> yes,
+                                                  complex_lanes<R> no) {
+  return {select(chosen, yes.re, no.re), select(chosen, yes.im, no.im)};
+}
+template <class R>
+SCANREC_HD SCANREC_INLINE bool all_zero(complex_lanes<R> x) {
+  return all_zero(x.re) && all_zero(x.im);
+}
+
+/// x, or its conjugate where `sign` is -1 (+1: as it is). Real lanes have nothing to conjugate.
+template <class L, class R>
+SCANREC_HD SCANREC_INLINE L conj_if(R sign, L x) {
+  if constexpr (is_complex_lanes<L>)
+    return {x.re, mul(sign, x.im)};
+  else
+    return x;
+}
+
+template <int K, class R>
+SCANREC_INLINE complex_lanes<R> slide_in(complex_lanes<R> before, complex_lanes<R> x) {
+  return {slide_in<K>(before.re, x.re), slide_in<K>(before.im, x.im)};
+}
+template <class R>
+SCANREC_INLINE complex_lanes<R> splat_last(complex_lanes<R> x) {
+  return {splat_last(x.re), splat_last(x.im)};
+}
+template <class R>
+SCANREC_INLINE auto last(complex_lanes<R> x) {
+  return complex_lanes{last(x.re), last(x.im)};
+}
+template <class R>
+SCANREC_INLINE auto sum(complex_lanes<R> x) {
+  return complex_lanes{sum(x.re), sum(x.im)};
+}
+template <class R>
+SCANREC_HD SCANREC_INLINE auto widen(complex_lanes<R> x) {
+  return complex_lanes{widen(x.re), widen(x.im)};
+}
+template <class R>
+SCANREC_HD SCANREC_INLINE auto narrow(complex_lanes<R> x) {
+  return complex_lanes{narrow(x.re), narrow(x.im)};
+}
+
+// ---- which lanes serve which element ----------------------------------------------------------
+
+/// Lanes of the logical vector: 16, or 8 for double: one or two cache lines of elements.
+template <class T>
+inline constexpr int lanes_v = 16;
+template <>
+inline constexpr int lanes_v<double> = 8;
+template <>
+inline constexpr int lanes_v<std::complex<double>> = 8;
+
+namespace detail {
+template <class T, int N>
+struct lane {
+  using type = pack<T, N>;
+};
+template <class T>
+struct lane<T, 1> {
+  using type = T;
+};
+template <class T, int N>
+struct lane<std::complex<T>, N> {
+  using type = complex_lanes<typename lane<T, N>::type>;
+};
+}  // namespace detail
+
+/// The lane type of N elements of compute type T side by side; N = 1 is a scalar.
+template <class T, int N>
+using lane_t = typename detail::lane<T, N>::type;
+
+template <class L>
+inline constexpr int lane_count = 1;
+template <class T, int N>
+inline constexpr int lane_count<pack<T, N>> = N;
+template <class R>
+inline constexpr int lane_count<complex_lanes<R>> = lane_count<R>;
+
+/// The real number 1 or 0 as a lane.
+template <class L>
+SCANREC_HD SCANREC_INLINE L constant(int value) {
+  if constexpr (is_complex_lanes<L>) {
+    using R = real_lane_t<L>;
+    return {constant<R>(value), constant<R>(0)};
+  } else if constexpr (is_pack<L>) {
+    return L(static_cast<typename L::value_type>(value));
+  } else {
+    return static_cast<L>(value);
+  }
+}
+
+/// A scalar lane in every lane.
+template <class L, class S>
+SCANREC_HD SCANREC_INLINE L splat(S x) {
+  if constexpr (is_complex_lanes<L>)
+    return {splat<real_lane_t<L>>(x.re), splat<real_lane_t<L>>(x.im)};
+  else
+    return L(x);
+}
+
+/// x, widened if Wide is a wider lane; and back.
+template <class Wide, class L>
+SCANREC_HD SCANREC_INLINE Wide to_wide(L x) {
+  if constexpr (std::is_same_v<Wide, L>)
+    return x;
+  else
+    return widen(x);
+}
+template <class L, class Wide>
+SCANREC_HD SCANREC_INLINE L from_wide(Wide x) {
+  if constexpr (std::is_same_v<Wide, L>)
+    return x;
+  else
+    return narrow(x);
+}
+
+/// Zero in lanes where x is finite, NaN elsewhere; integers are always finite.
+template <class L>
+SCANREC_HD SCANREC_INLINE real_lane_t<L> zero_if_finite(L x) {
+  if constexpr (is_complex_lanes<L>)
+    return (x.re - x.re) + (x.im - x.im);
+  else
+    return x - x;
+}
+
+}  // namespace scanrec::inline SCANREC_ABI::simd
