@@ -189,6 +189,7 @@ class call {
     if (!array.given) return out;
     out.data = reinterpret_cast<S*>(const_cast<std::byte*>(array.data));
     out.strides = array.strides;
+    out.sequence = array.sequence;
     out.update = problem_.update && array.use == access::accumulate;
     out.action = out.update ? write::add : write::store;
     out.stream = !array.in_place && !out.update && array.sequence;

@@ -56,62 +56,93 @@ struct channel_lanes {
   }
 
   /// Composes the maps of the block's steps, in the wide type.
-  static void reduce(const R& r, const block& where, map* maps, const tile_plan& plan) {
+  static void reduce(const R& recurrence, const block& where, map* maps, const tile_plan& plan) {
     for_packs(where, [&](std::int64_t i, std::int64_t, int) { maps[i] = map::identity(); });
-    for_steps(r, where, plan, [&](std::int64_t i, std::int64_t t, std::int64_t last,
-                                  std::int64_t channel, int count, auto fetch) {
-      map all = maps[i];
-      for (; t < last; ++t) {
-        fetch(t);
-        const auto read = r.template load<lane>(site{t, channel, count});
-        all = combine(all, widen_map<carry>(r.template element<lane>(read)));
-      }
-      maps[i] = all;
+    const R r = recurrence;  // a copy that no store through a pointer can reach stays in registers
+    sweep(r, where, maps, plan, [&](auto at, map& all) SCANREC_LAMBDA {
+      const auto read = r.template load<lane>(at);
+      all = combine(all, widen_map<carry>(r.template element<lane>(read)));
     });
   }
 
   /// Walks the block from the states in `slots`, writing every output once.
-  static void walk(const R& r, const block& where, slot* slots, const tile_plan& plan) {
-    for_steps(r, where, plan, [&](std::int64_t i, std::int64_t t, std::int64_t last,
-                                  std::int64_t channel, int count, auto fetch) {
-      slot s = slots[i];
-      for (; t < last; ++t) {
-        fetch(t);
-        const site at{t, channel, count};
-        const auto read = r.template load<lane>(at);
-        const lane after = r.template element<lane>(read).act(s.state);
-        r.finish(at, read, s.state, after, s.sums);
-        s.state = after;
-      }
-      slots[i] = s;
+  static void walk(const R& recurrence, const block& where, slot* slots, const tile_plan& plan) {
+    const R r = recurrence;
+    sweep(r, where, slots, plan, [&](auto at, slot& s) SCANREC_LAMBDA {
+      const auto read = r.template load<lane>(at);
+      const lane after = r.template element<lane>(read).act(s.state);
+      r.finish(at, read, s.state, after, s.sums);
+      s.state = after;
     });
   }
 
  private:
-  // A descending walk fetches the next lower stretch of steps in ascending address order, the only
-  // order that hardware prefetchers follow over short runs.
+  // Calls body(site, items[i]) for every step of every pack i, each pack's steps in order.
   //
-  // Calls body(i, t, last, channel, count, fetch) for every pack i and a few steps [t, last) at a
-  // time: one step from memory, so that whole rows go by in address order; several in cache, so
-  // that the carried state stays in registers.
+  // From memory: row by row, so that arrays go by in address order. In cache, and where a row is
+  // one pack: a few steps of a pack at a time, so that what is carried stays in registers.
+  template <class Item, class Body>
+  static SCANREC_INLINE void sweep(const R& r, const block& where, Item* items,
+                                   const tile_plan& plan, Body body) {
+    block whole = where, rest = where;
+    whole.channels = plan.whole_lanes ? where.channels / lanes * lanes : 0;
+    rest.channel += whole.channels;
+    rest.channels -= whole.channels;
+    if (whole.channels > lanes && plan.steps_per_carry == 1)
+      sweep_rows(r, whole, items, plan, body);
+    else if (whole.channels > 0)
+      sweep_columns<recurrence::reach::whole>(r, whole, items, plan, body);
+    if (rest.channels > 0)
+      sweep_columns<recurrence::reach::any>(r, rest, items + whole.channels / lanes, plan, body);
+  }
+
+  template <class Item, class Body>
+  static SCANREC_INLINE void sweep_rows(const R& r, const block& where, Item* items,
+                                        const tile_plan& plan, Body body) {
+    using site = recurrence::site<along, recurrence::reach::whole>;
+    for_stretches(where, plan, 1, [&](std::int64_t t, std::int64_t, std::int64_t mirror)
+                                      SCANREC_LAMBDA {
+      const bool fetch = mirror - t < where.end;
+      for (std::int64_t c = 0; c < where.channels; c += lanes) {
+        if (fetch) r.template prefetch<lanes, along>(mirror - t, where.channel + c);
+        Item item = items[c / lanes];
+        body(site{t, where.channel + c, lanes}, item);
+        items[c / lanes] = item;
+      }
+    });
+  }
+
+  template <recurrence::reach Reach, class Item, class Body>
+  static SCANREC_INLINE void sweep_columns(const R& r, const block& where, Item* items,
+                                           const tile_plan& plan, Body body) {
+    using site = recurrence::site<along, Reach>;
+    const std::int64_t steps = std::max(plan.prefetch_steps, tile_policy::steps_in_cache);
+    for_stretches(where, plan, steps, [&](std::int64_t first, std::int64_t last,
+                                          std::int64_t mirror) SCANREC_LAMBDA {
+      for (std::int64_t c = 0; c < where.channels; c += lanes) {
+        const auto count = static_cast<int>(std::min<std::int64_t>(lanes, where.channels - c));
+        Item item = items[c / lanes];
+        for (std::int64_t t = first; t < last; ++t) {
+          if (mirror - t < where.end)
+            r.template prefetch<lanes, along>(mirror - t, where.channel + c);
+          body(site{t, where.channel + c, count}, item);
+        }
+        items[c / lanes] = item;
+      }
+    });
+  }
+
+  // Calls body(first, last, mirror) for stretches of `steps` steps. A descending walk prefetches
+  // the next lower stretch in ascending address order, the only order that hardware prefetchers
+  // follow over short runs: step t fetches step mirror - t. Without prefetch that is past the end.
   template <class Body>
-  static SCANREC_INLINE void for_steps(const R& r, const block& where, const tile_plan& plan,
-                                       Body body) {
+  static SCANREC_INLINE void for_stretches(const block& where, const tile_plan& plan,
+                                           std::int64_t steps, Body body) {
     const std::int64_t ahead = plan.prefetch_steps;
-    const bool one_pack = where.channels <= lanes;
-    const std::int64_t steps =
-        one_pack ? std::max<std::int64_t>(ahead, tile_policy::steps_in_cache) : plan.steps_per_carry;
     for (std::int64_t t = where.begin; t < where.end; t += steps) {
-      const std::int64_t last = std::min(t + steps, where.end);
-      // Step s of this stretch fetches step mirror - s of the next one.
-      const std::int64_t stretch = ahead > 0 ? where.begin + (t - where.begin) / ahead * ahead : 0;
-      const std::int64_t mirror = 2 * stretch + 2 * ahead - 1;
-      for_packs(where, [&](std::int64_t i, std::int64_t channel, int count) {
-        body(i, t, last, channel, count, [&](std::int64_t s) SCANREC_LAMBDA {
-          if (ahead > 0 && mirror - s < where.end)
-            r.template prefetch<lanes, along>(mirror - s, channel);
-        });
-      });
+      std::int64_t mirror = std::int64_t{1} << 62;
+      if (ahead > 0) mirror = 2 * (where.begin + (t - where.begin) / ahead * ahead + ahead) - 1;
+      body(t, std::min(t + steps, where.end), mirror);
     }
   }
 };

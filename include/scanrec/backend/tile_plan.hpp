@@ -80,6 +80,7 @@ struct tile_plan {
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 
   // Private to the backend.
+  bool whole_lanes = false;    // every array's stride along the lanes is 1, -1 or 0
   bool rows_together = false;  // all rows of a unit walk a tile before the next tile
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, 4> sums{};

@@ -333,7 +333,13 @@ inline tile_plan plan_for(const tiled& backend, const problem& p) {
 /// Runs a recurrence, given in scan order, on the tiled backend.
 template <class R>
 void run(const tiled& backend, R recurrence, const problem& p) {
-  const tile_plan plan = plan_for(backend, p);
+  tile_plan plan = plan_for(backend, p);
+  plan.whole_lanes = true;
+  const auto check = [&](const auto& f) {
+    plan.whole_lanes = plan.whole_lanes && f.whole_along(plan.lanes_along);
+  };
+  R::for_inputs(recurrence, check);
+  R::for_outputs(recurrence, check);
   R::for_outputs(recurrence, [&](auto& out) { out.stream = out.stream && plan.streaming; });
   scratch memory(plan.workspace_bytes);
   if (plan.lanes_along == recurrence::lane_axis::time)

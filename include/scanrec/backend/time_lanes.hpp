@@ -45,11 +45,12 @@ struct time_lanes {
       r.drain(site{where.begin, where.channel + i, lanes}, slots[i].sums);
   }
 
-  static void reduce(const R& r, const block& where, map* maps, const tile_plan& plan) {
+  static void reduce(const R& recurrence, const block& where, map* maps, const tile_plan& plan) {
+    const R r = recurrence;  // a copy that no store through a pointer can reach stays in registers
     for (std::int64_t i = 0; i < where.channels; ++i) {
       const std::int64_t channel = where.channel + i;
       map all = map::identity();
-      std::int64_t t = for_whole_packs(r, where, channel, plan, [&](site at) SCANREC_LAMBDA {
+      std::int64_t t = for_whole_packs(r, where, channel, plan, [&](auto at) SCANREC_LAMBDA {
         const auto m = scan_lanes(r.template element<lane>(r.template load<lane>(at)));
         all = combine(all, widen_map<carry>(last_map(m)));
       });
@@ -61,13 +62,14 @@ struct time_lanes {
     }
   }
 
-  static void walk(const R& r, const block& where, slot* slots, const tile_plan& plan) {
+  static void walk(const R& recurrence, const block& where, slot* slots, const tile_plan& plan) {
+    const R r = recurrence;
     for (std::int64_t i = 0; i < where.channels; ++i) {
       const std::int64_t channel = where.channel + i;
       slot s = slots[i];
       lane state = simd::splat<lane>(s.state);
       const std::int64_t whole =
-          for_whole_packs(r, where, channel, plan, [&](site at) SCANREC_LAMBDA {
+          for_whole_packs(r, where, channel, plan, [&](auto at) SCANREC_LAMBDA {
             const auto read = r.template load<lane>(at);
             const lane after = scan_lanes(r.template element<lane>(read)).act(state);
             if (simd::all_zero(simd::zero_if_finite(after))) [[likely]] {
@@ -89,8 +91,13 @@ struct time_lanes {
   static SCANREC_INLINE std::int64_t for_whole_packs(const R& r, const block& where,
                                                      std::int64_t channel, const tile_plan& plan,
                                                      Body body) {
-    const std::int64_t ahead = plan.prefetch_steps * lanes;
+    using whole_site = recurrence::site<along, recurrence::reach::whole>;
     std::int64_t t = where.begin;
+    if (!plan.whole_lanes) {
+      for (; t + lanes <= where.end; t += lanes) body(site{t, channel, lanes});
+      return t;
+    }
+    const std::int64_t ahead = plan.prefetch_steps * lanes;
     while (t + lanes <= where.end) {
       const std::int64_t last =
           ahead > 0 ? std::min(t + ahead, where.end) : where.end;
@@ -99,7 +106,7 @@ struct time_lanes {
       for (; t + lanes <= last; t += lanes) {
         if (ahead > 0 && mirror - t + lanes <= where.end)
           r.template prefetch<lanes, along>(mirror - t, channel);
-        body(site{t, channel, lanes});
+        body(whole_site{t, channel, lanes});
       }
     }
     return t;

@@ -13,8 +13,14 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 /// Along which axis the lanes of a pack lie.
 enum class lane_axis { channel, time };
 
+/// What a kernel knows of the lanes at a site.
+enum class reach {
+  any,    // any stride, any count
+  whole,  // every lane is in use, and every array's stride along the lanes is 1, -1 or 0
+};
+
 /// Where a kernel stands: lanes i < count are (time, channel + i), or (time + i, channel).
-template <lane_axis Axis>
+template <lane_axis Axis, reach Reach = reach::any>
 struct site {
   std::int64_t time = 0;
   std::int64_t channel = 0;
@@ -32,25 +38,29 @@ struct input_field {
   SCANREC_HD SCANREC_INLINE const S* address(std::int64_t time, std::int64_t channel) const {
     return data + (time * strides.time + channel * strides.channel);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane load(site<Axis> at) const {
-    return simd::load<Lane>(address(at.time, at.channel),
-                            Axis == lane_axis::time ? strides.time : strides.channel, at.count);
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE Lane load(site<Axis, Reach> at) const {
+    const S* place = address(at.time, at.channel);
+    const auto stride = Axis == lane_axis::time ? strides.time : strides.channel;
+    if constexpr (Reach == reach::whole)
+      return simd::load_whole<Lane>(place, stride);
+    else
+      return simd::load<Lane>(place, stride, at.count);
   }
   /// The lane, or zero if the array is absent.
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane load_or_zero(site<Axis> at) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE Lane load_or_zero(site<Axis, Reach> at) const {
     return present() ? load<Lane>(at) : simd::constant<Lane>(0);
   }
 
   /// What stands `Shift` steps (+1 or -1, in scan order) from the lanes of `at`; at step `edge`,
   /// the last (+1) or the first (-1) of the scan, `boundary` takes the place of what is not there.
-  template <int Shift, class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane load_neighbour(site<Axis> at, std::int64_t edge,
+  template <int Shift, class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE Lane load_neighbour(site<Axis, Reach> at, std::int64_t edge,
                                                 Lane boundary) const {
     static_assert(Shift == 1 || Shift == -1, "scanrec: a halo is one step wide");
     constexpr int lanes = simd::lane_count<Lane>;
-    site<Axis> there = at;
+    site<Axis, Reach> there = at;
     there.time += Shift;
     if constexpr (Axis == lane_axis::channel || lanes == 1) {
       return at.time == edge ? boundary : load<Lane>(there);
@@ -76,6 +86,11 @@ struct input_field {
   SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {
     if (data) data += group * strides.group + batch * strides.batch;
   }
+  /// Whether lanes along this axis can be had whole.
+  bool whole_along(lane_axis axis) const {
+    const auto stride = axis == lane_axis::time ? strides.time : strides.channel;
+    return !present() || (stride >= -1 && stride <= 1);
+  }
 };
 
 /// What an output does with a value.
@@ -97,7 +112,7 @@ struct output_field {
   write action = write::nothing;
   bool stream = false;   // bypass the caches
   bool update = false;   // add to what is there, when the sums are written out
-  bool sequence = true;  // false: an edge, one value per sequence
+  bool sequence = true;  // false: one value per sequence, written at the end
 
   // Accumulators in the wide type, laid out by the backend: element (t, c) is at
   // sums[offset + t * sum_strides.time + c * sum_strides.channel].
@@ -111,8 +126,8 @@ struct output_field {
   }
 
   /// Takes one value per lane of `at`; `running` belongs to the caller and this output.
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void put(site<Axis> at, Lane value, Lane& running) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE void put(site<Axis, Reach> at, Lane value, Lane& running) const {
     if (action == write::store) [[likely]]
       return save(at, value);
     if (action == write::sum_time)
@@ -123,14 +138,14 @@ struct output_field {
       add_to_sums(at, value);
   }
   /// The same for an output that is never summed over time.
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void put(site<Axis> at, Lane value) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE void put(site<Axis, Reach> at, Lane value) const {
     Lane unused = value;
     put(at, value, unused);
   }
   /// put(x * y), with the addition fused where there is one.
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void put_product(site<Axis> at, Lane x, Lane y, Lane& running) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE void put_product(site<Axis, Reach> at, Lane x, Lane y, Lane& running) const {
     if (action == write::store) [[likely]]
       return save(at, simd::mul(x, y));
     if (action == write::sum_time)
@@ -141,16 +156,16 @@ struct output_field {
       add_to_sums(at, simd::mul(x, y));
   }
   /// Moves a running lane into the accumulators.
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void drain(site<Axis> at, Lane& running) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE void drain(site<Axis, Reach> at, Lane& running) const {
     if (action != write::sum_time) return;
     add_to_sums(at, running);
     running = simd::constant<Lane>(0);
   }
 
   /// Adds the lanes of `at` to the accumulators; lanes that share an accumulator are summed first.
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void add_to_sums(site<Axis> at, Lane value) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE void add_to_sums(site<Axis, Reach> at, Lane value) const {
     constexpr int lanes = simd::lane_count<Lane>;
     using wide_lane = simd::lane_t<wide, lanes>;
     auto* place =
@@ -177,6 +192,10 @@ struct output_field {
     if (data) data += group * strides.group + batch * strides.batch;
     offset += group * sum_strides.group + batch * sum_strides.batch;
   }
+  bool whole_along(lane_axis axis) const {
+    const auto stride = axis == lane_axis::time ? strides.time : strides.channel;
+    return !sequence || !present() || summed() || stride == 1 || stride == -1;
+  }
 
  private:
   SCANREC_HD SCANREC_INLINE S* address(std::int64_t time, std::int64_t channel) const {
@@ -186,12 +205,16 @@ struct output_field {
   SCANREC_HD SCANREC_INLINE std::int64_t lane_stride() const {
     return Axis == lane_axis::time ? strides.time : strides.channel;
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void save(site<Axis> at, Lane value) const {
-    simd::store(address(at.time, at.channel), lane_stride<Axis>(), at.count, value, stream);
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE void save(site<Axis, Reach> at, Lane value) const {
+    S* place = address(at.time, at.channel);
+    if constexpr (Reach == reach::whole)
+      simd::store_whole(place, lane_stride<Axis>(), value, stream);
+    else
+      simd::store(place, lane_stride<Axis>(), at.count, value, stream);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane fetch(site<Axis> at) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE Lane fetch(site<Axis, Reach> at) const {
     return simd::load<Lane>(address(at.time, at.channel), lane_stride<Axis>(), at.count);
   }
 };
@@ -206,8 +229,8 @@ struct cut_field {
   int shift = 0;  // 0: the mark of this step; -1 or +1: of its neighbour in scan order
   std::int64_t steps = 0;
 
-  template <class Mask, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Mask load(site<Axis> at) const {
+  template <class Mask, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE Mask load(site<Axis, Reach> at) const {
     if (shift == 0) return marks.load<Mask>(at);
     const Mask linked = simd::constant<Mask>(0);
     return shift < 0 ? marks.load_neighbour<-1>(at, 0, linked)

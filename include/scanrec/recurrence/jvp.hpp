@@ -28,8 +28,8 @@ struct jvp {
   output_field<StateTangent> state_tangent;
   output_field<value> final_tangent;
 
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE step<Lane> load(site<Axis> at) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(site<Axis, Reach> at) const {
     affine<Lane> linked{gate.template load<Lane>(at),
                         input_tangent.template load_or_zero<Lane>(at)};
     Lane through_gate = simd::constant<Lane>(0);
@@ -53,21 +53,21 @@ struct jvp {
   SCANREC_HD SCANREC_INLINE map<Lane> element(const step<Lane>& read) const {
     return read;
   }
-  template <class Lane, lane_axis Axis, class Step>
-  SCANREC_HD SCANREC_INLINE void finish(site<Axis> at, const Step&, Lane /*before*/, Lane after,
+  template <class Lane, lane_axis Axis, reach Reach, class Step>
+  SCANREC_HD SCANREC_INLINE void finish(site<Axis, Reach> at, const Step&, Lane /*before*/, Lane after,
                                         no_sums&) const {
     state_tangent.put(at, after);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane begin(site<Axis> at) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE Lane begin(site<Axis, Reach> at) const {
     return initial_tangent.template load_or_zero<Lane>(at);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void end(site<Axis> at, Lane after) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE void end(site<Axis, Reach> at, Lane after) const {
     final_tangent.put(at, after);
   }
-  template <lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void drain(site<Axis>, no_sums&) const {}
+  template <lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE void drain(site<Axis, Reach>, no_sums&) const {}
 
   template <class Self, class F>
   static void for_inputs(Self& self, F f) {

@@ -42,8 +42,8 @@ struct vjp {
   std::int64_t steps = 0;
   real conjugation = real(1);  // -1: conjugate gate and state
 
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE step<Lane> load(site<Axis> at) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(site<Axis, Reach> at) const {
     const Lane zero = simd::constant<Lane>(0);
     const auto sign = simd::splat<simd::real_lane_t<Lane>>(conjugation);
     step<Lane> read{simd::conj_if(sign, gate.template load<Lane>(at)),
@@ -68,8 +68,8 @@ struct vjp {
     else
       return linked;
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void finish(site<Axis> at, const step<Lane>& read, Lane before,
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE void finish(site<Axis, Reach> at, const step<Lane>& read, Lane before,
                                         Lane /*after*/, sums<Lane>& running) const {
     const Lane g = read.cotangent + before;
     input_grad.put(at, g, running.input);
@@ -81,16 +81,16 @@ struct vjp {
     else
       gate_grad.put_product(at, g, read.previous, running.gate);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane begin(site<Axis> at) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE Lane begin(site<Axis, Reach> at) const {
     return final_grad.template load_or_zero<Lane>(at);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void end(site<Axis> at, Lane after) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE void end(site<Axis, Reach> at, Lane after) const {
     initial_grad.put(at, after);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void drain(site<Axis> at, sums<Lane>& running) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE void drain(site<Axis, Reach> at, sums<Lane>& running) const {
     gate_grad.drain(at, running.gate);
     input_grad.drain(at, running.input);
   }
@@ -112,8 +112,8 @@ struct vjp {
   }
 
  private:
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane begin_state(site<Axis> at) const {
+  template <class Lane, lane_axis Axis, reach Reach>
+  SCANREC_HD SCANREC_INLINE Lane begin_state(site<Axis, Reach> at) const {
     return initial_state.template load_or_zero<Lane>(at);
   }
 };

@@ -163,7 +163,7 @@ template <class T, int N>
 struct lane {
   using type = pack<T, N>;
 };
-template <class T>
+template <real_scalar T>
 struct lane<T, 1> {
   using type = T;
 };

@@ -233,12 +233,34 @@ SCANREC_INLINE R reverse_lanes(R x) {
     return reverse(x);
 }
 
+// ---- a whole lane, strides 1, -1 and 0 ----------------------------------------------------
+
+/// Lane i is p[i * stride] for every lane; the stride is 1, -1 or 0.
+template <class L, class S>
+SCANREC_INLINE L load_whole(const S* p, std::int64_t stride) {
+  if (stride == 1) [[likely]]
+    return load_unit<L>(p);
+  if (stride != 0) return reverse_lanes(load_unit<L>(p - (lane_count<L> - 1)));
+  if constexpr (std::is_same_v<S, bool>)
+    return constant<L>(*p ? 1 : 0);
+  else
+    return splat<L>(from_element(*p));
+}
+template <class S, class L>
+SCANREC_INLINE void store_whole(S* p, std::int64_t stride, L x, bool stream) {
+  if (stride == 1) [[likely]]
+    store_unit(p, x, stream);
+  else
+    store_unit(p - (lane_count<L> - 1), reverse_lanes(x), stream);
+}
+
 // ---- any stride, any count --------------------------------------------------------------------
 
 namespace detail {
 // Out of line: the rare strides and the tails go through a small buffer.
 template <class L, class S>
 [[gnu::noinline]] L load_gathered(const S* p, std::int64_t stride, int count) {
+  if (count == lane_count<L> && stride >= -1 && stride <= 1) return load_whole<L>(p, stride);
   alignas(64) S buffer[lane_count<L>] = {};
   for (int i = 0; i < count; ++i) buffer[i] = p[i * stride];
   return load_unit<L>(static_cast<const S*>(buffer));
@@ -261,17 +283,6 @@ SCANREC_INLINE L load(const S* p, std::int64_t stride, int count) {
     else
       return from_element(*p);
   } else {
-    if (count == n) [[likely]] {
-      if (stride == 1) [[likely]]
-        return load_unit<L>(p);
-      if (stride == 0) {
-        if constexpr (std::is_same_v<S, bool>)
-          return constant<L>(*p ? 1 : 0);
-        else
-          return splat<L>(from_element(*p));
-      }
-      if (stride == -1) return reverse_lanes(load_unit<L>(p - (n - 1)));
-    }
     return detail::load_gathered<L>(p, stride, count);
   }
 }
@@ -283,17 +294,10 @@ SCANREC_INLINE void store(S* p, std::int64_t stride, int count, L x, bool stream
   if constexpr (n == 1) {
     *p = to_element<S>(x);
   } else {
-    if (count == n) [[likely]] {
-      if (stride == 1) [[likely]] {
-        store_unit(p, x, stream);
-        return;
-      }
-      if (stride == -1) {
-        store_unit(p - (n - 1), reverse_lanes(x), stream);
-        return;
-      }
-    }
-    detail::store_scattered(p, stride, count, x);
+    if (count == n && (stride == 1 || stride == -1))
+      store_whole(p, stride, x, stream);
+    else
+      detail::store_scattered(p, stride, count, x);
   }
 }
 

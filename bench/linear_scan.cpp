@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// linear_scan and its vjp against the streaming twin, interleaved with it call by call.
+//
+// Counters: GB/s of ideal traffic (every array once), the twin's and memcpy's, and
+// fraction_of_twin = median twin time / median kernel time.
+#include <algorithm>
+#include <chrono>
+#include <complex>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "streaming_twin.hpp"
+
+namespace {
+
+using scanrec::extents;
+using bench::buffer;
+
+double seconds_of(const std::function<void()>& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
+  return v[v.size() / 2];
+}
+
+/// One buffer per role, grown as needed and shared by all workloads.
+struct arena {
+  std::array<std::unique_ptr<buffer>, 5> roles;
+  void* get(int role, std::size_t bytes) {
+    auto& slot = roles[role];
+    if (!slot || slot->bytes() < bytes) {
+      slot.reset();
+      slot = std::make_unique<buffer>(bytes);
+    }
+    return slot->as<void>();
+  }
+} memory;
+
+template <class T>
+T element_of(float x) {
+  if constexpr (scanrec::detail::is_complex<T>)
+    return T(0.9f * x, 0.3f * x);
+  else
+    return static_cast<T>(x);
+}
+// A short period keeps the fill fast; values in (-1, 1) for inputs, (0.5, 1) for gates.
+template <class T>
+void fill(T* p, std::int64_t n, bool gate) {
+  std::minstd_rand engine(gate ? 1 : 2);
+  std::uniform_real_distribution<float> uniform(gate ? 0.5f : -1.0f, 1.0f);
+  constexpr std::int64_t period = 8191;
+  for (std::int64_t i = 0; i < std::min(n, period); ++i) p[i] = element_of<T>(uniform(engine));
+  for (std::int64_t i = period; i < n; i += period)
+    std::copy(p, p + std::min(period, n - i), p + i);
+}
+
+enum class layout { channels_last, time_contiguous };
+enum class call { forward, vjp, final_state, lambda_forward, lambda_vjp, lambda_grad };
+
+struct workload {
+  const char* name;
+  call what;
+  extents shape;
+  layout order = layout::channels_last;
+  int threads = 0;
+  bool in_cache = false;
+};
+
+struct traffic {
+  int reads, writes;
+};
+traffic traffic_of(call what) {
+  switch (what) {
+    case call::forward: return {2, 1};
+    case call::vjp: return {3, 2};
+    case call::final_state: return {2, 0};
+    case call::lambda_forward: return {1, 1};
+    case call::lambda_vjp: return {2, 1};
+    case call::lambda_grad: return {2, 0};
+  }
+  return {};
+}
+
+template <class T>
+void run(benchmark::State& state, const workload& w) {
+  using namespace scanrec;
+  const std::int64_t n = w.shape.batch * w.shape.time * w.shape.channel;
+  const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(T));
+  const extents strides = w.order == layout::channels_last ? channels_last(w.shape)
+                                                           : time_contiguous(w.shape);
+  const extents once{.batch = 0, .time = 0, .channel = 1};
+  const bool broadcast = w.what >= call::lambda_forward;
+  const traffic moved = traffic_of(w.what);
+
+  T* arrays[5];
+  for (int i = 0; i < std::max(3, moved.reads + moved.writes); ++i) {
+    arrays[i] = static_cast<T*>(memory.get(i, bytes));
+    fill(arrays[i], n, i == 0);
+  }
+  std::vector<T> few(w.shape.channel, element_of<T>(0.75f)), few_grad(w.shape.channel);
+  std::vector<compute_t<T>> last(w.shape.batch * w.shape.channel);
+
+  using view = sequence_view<T>;
+  const view gate = broadcast ? view(few.data(), w.shape, once) : view(arrays[0], w.shape, strides);
+  const view lambda_grad(few_grad.data(), w.shape, once);
+  const auto array = [&](int i) { return view(arrays[i], w.shape, strides); };
+  const tiled backend{.threads = w.threads};
+
+  std::function<void()> kernel;
+  switch (w.what) {
+    case call::forward:
+      kernel = [=] { linear_scan(backend, gate, array(1), array(2)); };
+      break;
+    case call::vjp:
+      kernel = [=] {
+        linear_scan_vjp(backend, gate, array(1), array(2),
+                        {.gate_grad = array(3), .input_grad = array(4)});
+      };
+      break;
+    case call::final_state:
+      kernel = [=, &last] {
+        linear_scan(backend, gate, array(1), none,
+                    {.final_state = state_view(last.data(), w.shape)});
+      };
+      break;
+    case call::lambda_forward:
+      kernel = [=] { linear_scan(backend, gate, array(1), array(2)); };
+      break;
+    case call::lambda_vjp:
+      kernel = [=] {
+        linear_scan_vjp(backend, gate, array(0), array(1),
+                        {.gate_grad = lambda_grad, .input_grad = array(2)});
+      };
+      break;
+    case call::lambda_grad:
+      kernel = [=] {
+        linear_scan_vjp(backend, gate, array(0), array(1), {.gate_grad = lambda_grad});
+      };
+      break;
+  }
+
+  const int threads = w.threads > 0 ? w.threads : bench::default_threads();
+  std::array<const float*, 4> in{};
+  std::array<float*, 2> out{};
+  for (int i = 0; i < moved.reads; ++i) in[i] = reinterpret_cast<const float*>(arrays[i]);
+  for (int i = 0; i < moved.writes; ++i)
+    out[i] = reinterpret_cast<float*>(arrays[moved.reads + i]);
+  const auto twin = [&](bool stream) {
+    bench::run_twin(moved.reads, moved.writes, in, out, bytes, stream, threads);
+  };
+  // In cache a call takes microseconds: time a run of them.
+  const int repeat = w.in_cache ? 200 : 1;
+  const auto repeated = [&](const std::function<void()>& f) {
+    return seconds_of([&] {
+             for (int i = 0; i < repeat; ++i) f();
+           }) / repeat;
+  };
+
+  std::vector<double> kernel_time, plain_time, stream_time, copy_time;
+  kernel(), twin(false), twin(true);
+  for (auto _ : state) {
+    const double time = repeated(kernel);
+    kernel_time.push_back(time);
+    plain_time.push_back(repeated([&] { twin(false); }));
+    stream_time.push_back(repeated([&] { twin(true); }));
+    copy_time.push_back(repeated(
+        [&] { bench::run_memcpy(arrays[0], arrays[moved.reads >= 2 ? 2 : 1], bytes, threads); }));
+    state.SetIterationTime(time);
+  }
+  const double gigabytes = static_cast<double>(moved.reads + moved.writes) * bytes * 1e-9;
+  const double twin_time = std::min(median(plain_time), median(stream_time));
+  state.counters["GB/s"] = gigabytes / median(kernel_time);
+  state.counters["twin_GB/s"] = gigabytes / twin_time;
+  state.counters["memcpy_GB/s"] = 2e-9 * bytes / median(copy_time);
+  state.counters["fraction_of_twin"] = twin_time / median(kernel_time);
+  state.counters["steps"] = static_cast<double>(w.shape.time);
+  state.counters["ns/element"] = median(kernel_time) * 1e9 / n;
+  state.SetLabel("twin " + std::to_string(moved.reads) + "R+" + std::to_string(moved.writes) + "W");
+}
+
+template <class T>
+void add(const workload& w, int iterations = 9) {
+  benchmark::RegisterBenchmark(w.name, [w](benchmark::State& s) { run<T>(s, w); })
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond)
+      ->Iterations(iterations);
+}
+
+constexpr extents long_rows{.batch = 8, .time = 8192, .channel = 256};
+constexpr extents few_channels{.batch = 4, .time = 262144, .channel = 16};
+constexpr extents one_sequence{.batch = 1, .time = 1 << 24, .channel = 1};
+constexpr extents two_million{.batch = 1, .time = 1 << 21, .channel = 256};
+constexpr extents state_space{.batch = 16, .time = 4096, .channel = 64};
+constexpr extents small{.batch = 1, .time = 512, .channel = 64};
+
+void add_table(bool quick) {
+  using complex = std::complex<float>;
+  const auto time_contiguous = layout::time_contiguous;
+  add<float>({"channels_last/forward", call::forward, long_rows});
+  add<float>({"channels_last/vjp", call::vjp, long_rows});
+  add<float>({"few_channels/forward", call::forward, few_channels});
+  add<float>({"few_channels/vjp", call::vjp, few_channels});
+  add<float>({"time_contiguous/forward", call::forward, long_rows, time_contiguous});
+  add<float>({"time_contiguous/vjp", call::vjp, long_rows, time_contiguous});
+  add<float>({"one_sequence/forward", call::forward, one_sequence});
+  add<float>({"one_sequence/vjp", call::vjp, one_sequence});
+  if (!quick) {
+    add<float>({"two_million_steps/forward", call::forward, two_million}, 5);
+    add<float>({"two_million_steps/vjp", call::vjp, two_million}, 5);
+  }
+  add<complex>({"complex_lambda/forward", call::lambda_forward, state_space}, 15);
+  add<complex>({"complex_lambda/vjp", call::lambda_vjp, state_space}, 15);
+  add<complex>({"complex_lambda/lambda_grad", call::lambda_grad, state_space}, 15);
+  add<float>({"final_state_only/forward", call::final_state, long_rows});
+  add<scanrec::bfloat16>({"bfloat16/forward", call::forward, long_rows});
+  add<scanrec::bfloat16>({"bfloat16/vjp", call::vjp, long_rows});
+  add<float>({"in_cache/forward", call::forward, small, layout::channels_last, 1, true}, 25);
+  add<float>({"in_cache/vjp", call::vjp, small, layout::channels_last, 1, true}, 25);
+}
+
+void add_sweep(int most) {
+  for (int log = 10; log <= most; log += 2) {
+    const extents one{.batch = 1, .time = std::int64_t{1} << log, .channel = 1};
+    const extents wide{.batch = 1, .time = std::int64_t{1} << log, .channel = 16};
+    const std::string name = "sweep/T=2^" + std::to_string(log);
+    static std::vector<std::unique_ptr<std::string>> names;
+    const auto keep = [](std::string text) {
+      names.push_back(std::make_unique<std::string>(std::move(text)));
+      return names.back()->c_str();
+    };
+    const bool cached = log <= 16;
+    add<float>({keep(name + "/channel=1"), call::forward, one, layout::channels_last, 0, cached});
+    add<float>({keep(name + "/channel=16"), call::forward, wide, layout::channels_last, 0, cached});
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // --quick: the table without its largest rows and a short sweep; under half a minute.
+  bool quick = false;
+  const auto last = std::remove_if(argv + 1, argv + argc, [&](const char* argument) {
+    const bool found = std::string_view(argument) == "--quick";
+    quick = quick || found;
+    return found;
+  });
+  argc = static_cast<int>(last - argv);
+  add_table(quick);
+  add_sweep(quick ? 20 : 24);
+  benchmark::AddCustomContext("scanrec_threads", std::to_string(bench::default_threads()));
+  benchmark::AddCustomContext("commit", SCANREC_COMMIT);
+  benchmark::AddCustomContext("compiler", __VERSION__);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The streaming twin: the same arrays read and written as a scan, and no recurrence. The roof that
+// every benchmark is measured against, in the same process, on the same buffers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include <scanrec/scan.hpp>
+
+namespace bench {
+
+/// Zeroed memory on huge pages where the system grants them; 64-byte aligned and then some.
+class buffer {
+ public:
+  explicit buffer(std::size_t bytes) : bytes_((bytes + huge - 1) / huge * huge) {
+    data_ = std::aligned_alloc(huge, bytes_);
+    if (!data_) throw std::bad_alloc();
+    madvise(data_, bytes_, MADV_HUGEPAGE);
+    std::memset(data_, 0, bytes_);
+  }
+  ~buffer() { std::free(data_); }
+  buffer(const buffer&) = delete;
+  buffer& operator=(const buffer&) = delete;
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  static constexpr std::size_t huge = 2 << 20;
+  std::size_t bytes_;
+  void* data_;
+};
+
+inline int default_threads() { return scanrec::detail::default_threads(); }
+
+/// Runs work(worker) on `threads` threads.
+inline void in_parallel(int threads, const std::function<void(int)>& work) {
+  scanrec::detail::run_workers(threads, work);
+}
+
+using line = scanrec::simd::pack<float, 16>;
+
+/// Reads `reads` arrays of `bytes` bytes and writes `writes` of them, line by line; `sink` keeps
+/// the result of a twin that writes nothing.
+template <int Reads, int Writes>
+void twin(const std::array<const float*, 4>& in, const std::array<float*, 2>& out,
+          std::int64_t bytes, bool stream, int threads, float* sink) {
+  using namespace scanrec::simd;
+  const std::int64_t lines = bytes / 64;
+  in_parallel(threads, [&](int worker) {
+    const std::int64_t first = lines * worker / threads, last = lines * (worker + 1) / threads;
+    line sum(0.0f), sum2(0.0f);
+    for (std::int64_t i = first; i < last; ++i) {
+      line value = load_unit<line>(in[0] + 16 * i);
+      for (int r = 1; r < Reads; ++r) value = value + load_unit<line>(in[r] + 16 * i);
+      if constexpr (Writes == 0) {
+        sum2 = sum + value;
+        std::swap(sum, sum2);
+      }
+      for (int w = 0; w < Writes; ++w) store_unit(out[w] + 16 * i, value, stream);
+    }
+    if (stream) stream_fence();
+    if (Writes == 0) sink[worker] = scanrec::simd::sum(sum + sum2);
+  });
+}
+
+inline void run_twin(int reads, int writes, const std::array<const float*, 4>& in,
+                     const std::array<float*, 2>& out, std::int64_t bytes, bool stream,
+                     int threads) {
+  static std::vector<float> sink(1024);
+  const auto is = [&](int r, int w) { return reads == r && writes == w; };
+  if (is(1, 1)) return twin<1, 1>(in, out, bytes, stream, threads, sink.data());
+  if (is(2, 1)) return twin<2, 1>(in, out, bytes, stream, threads, sink.data());
+  if (is(3, 1)) return twin<3, 1>(in, out, bytes, stream, threads, sink.data());
+  if (is(4, 1)) return twin<4, 1>(in, out, bytes, stream, threads, sink.data());
+  if (is(3, 2)) return twin<3, 2>(in, out, bytes, stream, threads, sink.data());
+  if (is(2, 0)) return twin<2, 0>(in, out, bytes, stream, threads, sink.data());
+  throw std::logic_error("no twin of that shape");
+}
+
+/// memcpy of (reads + writes) / 2 arrays: the same bytes moved.
+inline void run_memcpy(const void* from, void* to, std::int64_t bytes, int threads) {
+  in_parallel(threads, [&](int worker) {
+    const std::int64_t first = bytes / 64 * worker / threads * 64;
+    const std::int64_t last = bytes / 64 * (worker + 1) / threads * 64;
+    std::memcpy(static_cast<char*>(to) + first, static_cast<const char*>(from) + first,
+                static_cast<std::size_t>(last - first));
+  });
+}
+
+}  // namespace bench
