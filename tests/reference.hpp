@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the tests compare with: the formulas in wide precision, their proven error bounds, and
+// arrays in every layout.
+#pragma once
+
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <scanrec/scan.hpp>
+
+#include "catch.hpp"
+
+namespace reference {
+
+using namespace scanrec;  // tests only
+
+// ---- types ------------------------------------------------------------------------------------
+
+template <class T>
+struct wide_of {
+  using type = long double;
+};
+template <class R>
+struct wide_of<std::complex<R>> {
+  using type = std::complex<long double>;
+};
+template <>
+struct wide_of<std::uint32_t> {
+  using type = std::uint32_t;
+};
+template <class T>
+using wide = typename wide_of<T>::type;
+
+template <class T>
+constexpr bool exact = std::is_same_v<T, std::uint32_t>;
+template <class T>
+constexpr bool complex = detail::is_complex<T>;
+template <class T>
+constexpr bool half = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
+
+template <class T>
+wide<T> widened(T x) {
+  if constexpr (half<T>)
+    return static_cast<float>(x);
+  else
+    return wide<T>(x);
+}
+inline long double magnitude(long double x) { return std::abs(x); }
+inline long double magnitude(std::complex<long double> x) { return std::abs(x); }
+inline long double magnitude(std::uint32_t x) { return x; }
+
+template <class W>
+W conjugate(W x, bool yes) {
+  if constexpr (std::is_same_v<W, std::complex<long double>>)
+    return yes ? std::conj(x) : x;
+  else
+    return x;
+}
+
+/// Unit roundoff of the compute type, and of the storage type (0 if storing does not round).
+template <class T>
+long double roundoff() {
+  using C = compute_t<T>;
+  if constexpr (exact<T>)
+    return 0;
+  else if constexpr (complex<T>)
+    return roundoff<typename C::value_type>();
+  else
+    return std::numeric_limits<C>::epsilon() / 2.0L;
+}
+template <class T>
+long double storage_roundoff() {
+  if constexpr (std::is_same_v<T, bfloat16>) return 0x1p-8L;
+  if constexpr (std::is_same_v<T, float16>) return 0x1p-11L;
+  return 0;
+}
+
+// ---- arrays -----------------------------------------------------------------------------------
+
+enum class layout {
+  channels_last, time_contiguous, padded, packed, time_major, backwards, mirrored, strided
+};
+inline const char* name_of(layout l) {
+  constexpr const char* names[] = {"channels_last", "time_contiguous", "padded", "packed",
+                                   "time_major", "backwards", "mirrored", "strided"};
+  return names[static_cast<int>(l)];
+}
+inline constexpr layout all_layouts[] = {layout::channels_last, layout::time_contiguous,
+                                         layout::padded,        layout::packed,
+                                         layout::time_major,    layout::backwards,
+                                         layout::mirrored,      layout::strided};
+
+/// An owned array and a view of it; elements the view does not own hold a pattern that must stay.
+template <class T>
+class array {
+ public:
+  array() = default;
+  array(const extents& shape, layout l, unsigned seed = 0) : shape_(shape) {
+    const auto& s = shape;
+    extents stride;
+    std::int64_t offset = 0;
+    const std::int64_t C = std::max<std::int64_t>(s.channel, 1), T_ = std::max<std::int64_t>(s.time, 1),
+                       B = std::max<std::int64_t>(s.batch, 1);
+    switch (l) {
+      case layout::channels_last: stride = {T_ * C, C, 1, B * T_ * C}; break;
+      case layout::time_contiguous: stride = {T_ * C, 1, T_, B * T_ * C}; break;
+      case layout::padded: stride = {T_ * (C + 3) + 5, C + 3, 1, B * (T_ * (C + 3) + 5)}; offset = 1; break;
+      case layout::packed: stride = {T_ * 3 * C, 3 * C, 1, B * T_ * 3 * C}; offset = C; break;
+      case layout::time_major: stride = {C, B * C, 1, B * T_ * C}; break;
+      case layout::backwards: stride = {T_ * C, -C, 1, B * T_ * C}; offset = (T_ - 1) * C; break;
+      case layout::mirrored: stride = {T_ * C, C, -1, B * T_ * C}; offset = C - 1; break;
+      case layout::strided: stride = {T_ * 2 * C, 2 * C, 2, B * T_ * 2 * C}; break;
+    }
+    storage_.resize(static_cast<std::size_t>(s.group * B * (T_ * (3 * C + 3) + 8) + 64));
+    std::mt19937 engine(seed * 7919 + 17);
+    for (auto& x : storage_) x = random(engine, false);
+    view_ = sequence_view<T>(storage_.data() + offset, shape, stride);
+  }
+  sequence_view<T> view() { return view_; }
+  T& operator()(std::int64_t g, std::int64_t b, std::int64_t t, std::int64_t c) {
+    const auto& s = view_.strides;
+    return view_.data[g * s.group + b * s.batch + t * s.time + c * s.channel];
+  }
+  std::vector<T>& storage() { return storage_; }
+
+  static T random(std::mt19937& engine, bool gate) {
+    std::uniform_real_distribution<float> u(gate ? -1.1f : -1.0f, 1.0f);
+    if constexpr (exact<T>)
+      return engine();
+    else if constexpr (complex<T>)
+      return T(u(engine) * 0.8f, u(engine) * 0.8f);
+    else
+      return static_cast<T>(u(engine));
+  }
+  void fill_gates(unsigned seed) {
+    std::mt19937 engine(seed + 99);
+    for (auto& x : storage_) x = random(engine, true);
+  }
+
+ private:
+  extents shape_;
+  std::vector<T> storage_;
+  sequence_view<T> view_;
+};
+
+template <class F>
+void for_each_sequence(const extents& s, F f) {
+  for (std::int64_t g = 0; g < s.group; ++g)
+    for (std::int64_t b = 0; b < s.batch; ++b)
+      for (std::int64_t c = 0; c < s.channel; ++c) f(g, b, c);
+}
+
+// ---- the formulas -----------------------------------------------------------------------------
+
+/// A scan in wide precision with the bound on what a computation in T may differ by.
+template <class T>
+struct scanned {
+  std::vector<wide<T>> value;
+  std::vector<long double> bound;
+};
+
+/// Rounding factors of one step, and roundings that do not age a term (docs/numerics.md).
+template <class T>
+constexpr int per_step = complex<T> ? 6 : 2;
+template <class T>
+constexpr int ageless = complex<T> ? 24 : 12;
+
+/// x[t] = a[t] x[t-1] + u[t] along one sequence, cut where cuts[t]; with |x_hat - x| <= bound.
+template <class T>
+scanned<T> scan(const std::vector<wide<T>>& a, const std::vector<wide<T>>& u, wide<T> start,
+                const std::vector<bool>& cuts, const std::vector<long double>& u_magnitude) {
+  scanned<T> r;
+  const long double factor = std::pow(1 + roundoff<T>(), per_step<T>);
+  const long double extra = std::pow(1 + roundoff<T>(), ageless<T>);
+  wide<T> x = start;
+  long double s = magnitude(start), grown = s;
+  for (std::size_t t = 0; t < a.size(); ++t) {
+    const bool cut = !cuts.empty() && cuts[t];
+    x = cut ? u[t] : a[t] * x + u[t];
+    s = (cut ? 0 : magnitude(a[t]) * s) + u_magnitude[t];
+    grown = (cut ? 0 : magnitude(a[t]) * factor * grown) + u_magnitude[t];
+    r.value.push_back(x);
+    r.bound.push_back(exact<T> ? 0 : extra * grown - s);
+  }
+  return r;
+}
+
+template <class T>
+void check_close(T got, wide<T> want, long double bound, const std::string& where) {
+  if constexpr (exact<T>) {
+    if (got != want) FAIL(where << ": got " << got << ", want " << want);
+  } else {
+    const long double off = magnitude(widened(got) - want);
+    const long double allowed = bound + storage_roundoff<T>() * (magnitude(want) + bound) +
+                                (std::is_same_v<T, float16> ? 0x1p-24L : 0x1p-120L);
+    if (!(off <= allowed))
+      FAIL(where << ": off by " << static_cast<double>(off) << ", allowed "
+                 << static_cast<double>(allowed) << ", magnitude "
+                 << static_cast<double>(magnitude(want)));
+  }
+}
+
+template <class T>
+bool same_bits(const T& x, const T& y) {
+  return std::memcmp(&x, &y, sizeof(T)) == 0;
+}
+template <class T>
+bool same_bits(const std::vector<T>& x, const std::vector<T>& y) {
+  return x.size() == y.size() &&
+         (x.empty() || std::memcmp(static_cast<const void*>(x.data()),
+                                   static_cast<const void*>(y.data()), x.size() * sizeof(T)) == 0);
+}
+
+inline std::string to_string(const extents& s, layout l, direction d) {
+  return scanrec::to_string(s) + " " + name_of(l) + (d == direction::reverse ? " reverse" : "");
+}
+
+}  // namespace reference

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Lanes: packs agree with scalars bit for bit, move as documented, and convert as the scalar code.
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <scanrec/operators.hpp>
+#include <scanrec/simd/memory.hpp>
+
+#include "catch.hpp"
+
+namespace {
+
+using namespace scanrec;
+using namespace scanrec::simd;
+
+template <class T>
+std::vector<T> lanes_of(auto x) {
+  constexpr int n = lane_count<decltype(x)>;
+  std::vector<T> out(n);
+  store_unit(out.data(), x, false);
+  return out;
+}
+template <class T>
+bool same(T x, T y) {
+  return std::memcmp(&x, &y, sizeof(T)) == 0;
+}
+
+template <class T>
+void check_moves() {
+  constexpr int n = lanes_v<T>;
+  using P = lane_t<T, n>;
+  std::vector<T> a(2 * n), b(n);
+  for (int i = 0; i < 2 * n; ++i) a[i] = static_cast<T>(i + 1);
+  const P x = load_unit<P>(a.data()), y = load_unit<P>(a.data() + n);
+  const auto slide = [&]<int K>(std::integral_constant<int, K>) {
+    const auto got = lanes_of<T>(slide_in<K>(x, y));
+    for (int i = 0; i < n; ++i) CHECK(got[i] == a[n - K + i]);
+  };
+  [&]<int... K>(std::integer_sequence<int, K...>) {
+    (slide(std::integral_constant<int, K>{}), ...);
+  }(std::make_integer_sequence<int, n>{});
+  for (int i = 0; i < n; ++i) {
+    CHECK(lanes_of<T>(reverse(x))[i] == a[n - 1 - i]);
+    CHECK(lanes_of<T>(splat_last(x))[i] == a[n - 1]);
+    CHECK(lanes_of<T>(every_other<0>(x, y))[i] == a[2 * i]);
+    CHECK(lanes_of<T>(every_other<1>(x, y))[i] == a[2 * i + 1]);
+    CHECK(lanes_of<T>(zip<0>(x, y))[i] == a[i / 2 + (i % 2) * n]);
+    CHECK(lanes_of<T>(zip<1>(x, y))[i] == a[n / 2 + i / 2 + (i % 2) * n]);
+  }
+  CHECK(last(x) == a[n - 1]);
+  CHECK(sum(x) == static_cast<T>(n * (n + 1) / 2));
+  // Any stride, any count.
+  for (int count = 1; count <= n; ++count)
+    for (const int stride : {1, -1, 0, 2, -2, 3}) {
+      std::vector<T> from(6 * n + 1), to(6 * n + 1, T(0));
+      for (int i = 0; i <= 6 * n; ++i) from[i] = static_cast<T>(i);
+      const auto got = lanes_of<T>(load<P>(from.data() + 3 * n, stride, count));
+      for (int i = 0; i < n; ++i) CHECK(got[i] == (i < count ? from[3 * n + i * stride] : T(0)));
+      if (stride == 0) continue;
+      for (const bool stream : {false, true}) {
+        store(to.data() + 3 * n, stride, count, load<P>(from.data() + 3 * n, stride, count), stream);
+        stream_fence();
+        for (int i = 0; i <= 6 * n; ++i) {
+          const int k = (i - 3 * n) / stride;
+          const bool mine = (i - 3 * n) % stride == 0 && k >= 0 && k < count;
+          CHECK(to[i] == (mine ? from[i] : T(0)));
+        }
+        std::fill(to.begin(), to.end(), T(0));
+      }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("packs move lanes as documented", "[simd]") {
+  check_moves<float>();
+  check_moves<double>();
+  check_moves<std::uint32_t>();
+}
+
+TEST_CASE("a pack fuses where the scalar does", "[simd][fma]") {
+  // (1 + 2^-12)^2 - 1 needs the low bit of the square: fused and unfused differ.
+  const float x = 1 + 0x1p-12f;
+  using P = lane_t<float, 16>;
+  const float scalar = simd::fma(x, x, -1.0f);
+  CHECK(scalar == (SCANREC_FUSED ? 0x1p-11f + 0x1p-24f : 0x1p-11f));
+  for (const float lane : lanes_of<float>(simd::fma(P(x), P(x), P(-1.0f)))) CHECK(same(lane, scalar));
+  const double y = 1 + 0x1p-27;
+  using D = lane_t<double, 8>;
+  const double wide = simd::fma(y, y, -1.0);
+  CHECK(wide == (SCANREC_FUSED ? 0x1p-26 + 0x1p-54 : 0x1p-26));
+  for (const double lane : lanes_of<double>(simd::fma(D(y), D(y), D(-1.0)))) CHECK(same(lane, wide));
+}
+
+TEST_CASE("complex packs equal complex scalars, signed zeros included", "[simd][complex]") {
+  using C = lane_t<std::complex<float>, 16>;
+  using S = lane_t<std::complex<float>, 1>;
+  std::mt19937 engine(1);
+  const auto draw = [&] {
+    const float few[] = {0.0f, -0.0f, 1.0f, -1.5f, 1e-20f, 3e5f};
+    return engine() % 2 ? few[engine() % 6] : std::uniform_real_distribution<float>(-2, 2)(engine);
+  };
+  for (int trial = 0; trial < 500; ++trial) {
+    std::vector<std::complex<float>> a(16), b(16), c(16);
+    for (int i = 0; i < 16; ++i) a[i] = {draw(), draw()}, b[i] = {draw(), draw()}, c[i] = {draw(), draw()};
+    const C x = load_unit<C>(a.data()), y = load_unit<C>(b.data()), z = load_unit<C>(c.data());
+    const auto f = lanes_of<std::complex<float>>(simd::fma(x, y, z)), m = lanes_of<std::complex<float>>(mul(x, y)),
+               j = lanes_of<std::complex<float>>(conj_if(real_lane_t<C>(-1.0f), x));
+    for (int i = 0; i < 16; ++i) {
+      const S sx = from_element(a[i]), sy = from_element(b[i]), sz = from_element(c[i]);
+      CHECK(same(f[i], to_element<std::complex<float>>(simd::fma(sx, sy, sz))));
+      CHECK(same(m[i], to_element<std::complex<float>>(mul(sx, sy))));
+      CHECK(same(j[i], to_element<std::complex<float>>(conj_if(-1.0f, sx))));
+    }
+  }
+}
+
+TEST_CASE("16-bit conversions: exhaustive to float, edges and samples from float", "[simd][half]") {
+  using P = lane_t<float, 16>;
+  for (std::uint32_t first = 0; first < 65536; first += 16) {
+    bfloat16 b[16];
+    float16 h[16];
+    for (std::uint32_t i = 0; i < 16; ++i) b[i].bits = h[i].bits = static_cast<std::uint16_t>(first + i);
+    const auto fb = lanes_of<float>(load_unit<P>(b)), fh = lanes_of<float>(load_unit<P>(h));
+    for (std::uint32_t i = 0; i < 16; ++i) {
+      REQUIRE(same(fb[i], static_cast<float>(b[i])));
+      REQUIRE(same(fh[i], static_cast<float>(h[i])));
+      if (std::isnan(fb[i]) || std::isnan(fh[i])) continue;
+      REQUIRE(bfloat16(fb[i]).bits == b[i].bits);  // round trip
+      REQUIRE(float16(fh[i]).bits == h[i].bits);
+    }
+  }
+  std::mt19937 engine(3);
+  for (int trial = 0; trial < 40000; ++trial) {
+    float x[16];
+    for (auto& v : x) {
+      // Exponents around the float16 range, halfway cases, infinities and NaN among them.
+      std::uint32_t bits = (engine() & 0x80000000u) | ((90 + engine() % 60) << 23) | (engine() & 0x7fffffu);
+      if (engine() % 4 == 0) bits &= 0xfffff000u;
+      if (engine() % 64 == 0) bits |= 0x7f800000u;
+      v = std::bit_cast<float>(bits);
+    }
+    bfloat16 b[16];
+    float16 h[16];
+    store_unit(b, load_unit<P>(x), false);
+    store_unit(h, load_unit<P>(x), false);
+    for (int i = 0; i < 16; ++i) {
+      REQUIRE(b[i].bits == bfloat16(x[i]).bits);
+      REQUIRE(h[i].bits == float16(x[i]).bits);
+    }
+  }
+  // Round to nearest, ties to even, by the value.
+  CHECK(float16(65519.0f).bits == 0x7bff);
+  CHECK(float16(65520.0f).bits == 0x7c00);
+  CHECK(float16(0x1p-25f).bits == 0);
+  CHECK(float16(0x1.8p-25f).bits == 1);
+  CHECK(float16(1 + 0x1p-11f).bits == 0x3c00);
+  CHECK(float16(1 + 0x3p-11f).bits == 0x3c02);
+  CHECK(bfloat16(1 + 0x1p-8f).bits == 0x3f80);
+  CHECK(bfloat16(1 + 0x3p-8f).bits == 0x3f82);
+}
+
+TEST_CASE("affine and segmented maps obey their laws exactly on integers", "[operators]") {
+  using map = affine<std::uint32_t>;
+  using cut_map = segmented<map>;
+  static_assert(composable<map> && acting_on<map, std::uint32_t>);
+  static_assert(composable<cut_map> && acting_on<cut_map, std::uint32_t>);
+  std::mt19937 engine(4);
+  for (int trial = 0; trial < 10000; ++trial) {
+    const auto draw = [&] { return cut_map{{std::uint32_t(engine()), std::uint32_t(engine())}, engine() % 3 == 0}; };
+    const cut_map f = draw(), g = draw(), h = draw();
+    const std::uint32_t x = engine();
+    CHECK(combine(f, g).act(x) == g.act(f.act(x)));
+    CHECK(combine(combine(f, g), h).act(x) == combine(f, combine(g, h)).act(x));
+    CHECK(combine(cut_map::identity(), f).act(x) == f.act(x));
+    CHECK(combine(f, cut_map::identity()).act(x) == f.act(x));
+  }
+}
+
+TEST_CASE("a pack of maps is scanned as a loop does", "[operators][simd]") {
+  using P = lane_t<std::uint32_t, 16>;
+  std::vector<std::uint32_t> a(16), u(16), cut(16);
+  std::mt19937 engine(5);
+  for (int trial = 0; trial < 1000; ++trial) {
+    for (int i = 0; i < 16; ++i) a[i] = engine(), u[i] = engine(), cut[i] = engine() % 5 == 0;
+    const segmented<affine<P>> m{{load_unit<P>(a.data()), load_unit<P>(u.data())}, load_unit<P>(cut.data())};
+    const std::uint32_t start = engine();
+    const auto got = lanes_of<std::uint32_t>(scanrec::detail::scan_lanes(m).act(P(start)));
+    std::uint32_t x = start;
+    for (int i = 0; i < 16; ++i) {
+      x = cut[i] ? u[i] : a[i] * x + u[i];
+      CHECK(got[i] == x);
+    }
+  }
+}
