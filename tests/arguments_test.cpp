@@ -147,7 +147,7 @@ TEST_CASE("overlap", "[arguments][aliasing]") {
   refuses(v.x, "state_tangent", "apart from 'state'", [&] {
     linear_scan_jvp(v.view(v.a), v.view(v.x), v.view(v.g), none, v.view(v.x));
   });
-  refuses(v.x, "final_state", "apart from 'state'", [&] {
+  refuses(v.x, "state", "apart from 'final_state'", [&] {
     linear_scan(v.view(v.a), v.view(v.u), v.view(v.x), {.final_state = state_view(v.x.data(), shape)});
   });
   // A sum cannot take the place of the cotangent it is the sum of.

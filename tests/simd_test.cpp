@@ -95,6 +95,16 @@ TEST_CASE("a pack fuses where the scalar does", "[simd][fma]") {
   for (const double lane : lanes_of<double>(simd::fma(D(y), D(y), D(-1.0)))) CHECK(same(lane, wide));
 }
 
+TEST_CASE("select takes NaN for a yes", "[simd]") {
+  using P = lane_t<float, 16>;
+  const float nan = std::nanf("");
+  CHECK(last(select(P(nan), P(1.0f), P(2.0f))) == 1.0f);
+  CHECK(last(select(P(-0.0f), P(1.0f), P(2.0f))) == 2.0f);
+  CHECK(select(nan, 1.0f, 2.0f) == 1.0f);
+  CHECK_FALSE(all_zero(P(nan)));
+  CHECK(all_zero(P(-0.0f)));
+}
+
 TEST_CASE("complex packs equal complex scalars, signed zeros included", "[simd][complex]") {
   using C = lane_t<std::complex<float>, 16>;
   using S = lane_t<std::complex<float>, 1>;

@@ -129,11 +129,12 @@ SCANREC_INLINE pack<T, N> negative(pack<T, N> x) {
     return {negative(x.lo), negative(x.hi)};
 }
 
-/// chosen ? yes : no, lane by lane; `chosen` holds 0 (no) or anything else (yes).
+/// chosen ? yes : no, lane by lane; `chosen` holds 0 (no) or anything else, NaN too (yes).
 template <class T, int N>
 SCANREC_INLINE pack<T, N> select(pack<T, N> chosen, pack<T, N> yes, pack<T, N> no) {
   if constexpr (is_leaf<T, N>)
-    return pack<T, N>(xsimd::select(chosen.v != leaf<T>(T(0)), yes.v, no.v));
+    // By ==, since xsimd 8.1's != calls NaN equal to zero on AVX-512.
+    return pack<T, N>(xsimd::select(chosen.v == leaf<T>(T(0)), no.v, yes.v));
   else
     return {select(chosen.lo, yes.lo, no.lo), select(chosen.hi, yes.hi, no.hi)};
 }
