@@ -99,15 +99,17 @@ struct channel_lanes {
   template <class Item, class Body>
   static SCANREC_INLINE void sweep_rows(const R& r, const block& where, Item* items,
                                         const tile_plan& plan, Body body) {
-    using site = recurrence::site<along, recurrence::reach::whole>;
     for_stretches(where, plan, 1, [&](std::int64_t t, std::int64_t, std::int64_t mirror)
                                       SCANREC_LAMBDA {
       const bool fetch = mirror - t < where.end;
-      for (std::int64_t c = 0; c < where.channels; c += lanes) {
-        if (fetch) r.template prefetch<lanes, along>(mirror - t, where.channel + c);
-        Item item = items[c / lanes];
-        body(site{t, where.channel + c, lanes}, item);
-        items[c / lanes] = item;
+      auto at = whole_site(t, where.channel, plan);
+      auto ahead = whole_site(mirror - t, where.channel, plan);
+      for (std::int64_t i = 0; i < where.channels / lanes; ++i) {
+        if (fetch) r.template prefetch<lane>(ahead);
+        Item item = items[i];
+        body(at, item);
+        items[i] = item;
+        for (auto* s : {&at, &ahead}) s->channel += lanes, s->offset += lanes;
       }
     });
   }
@@ -115,21 +117,32 @@ struct channel_lanes {
   template <recurrence::reach Reach, class Item, class Body>
   static SCANREC_INLINE void sweep_columns(const R& r, const block& where, Item* items,
                                            const tile_plan& plan, Body body) {
-    using site = recurrence::site<along, Reach>;
     const std::int64_t steps = std::max(plan.prefetch_steps, tile_policy::steps_in_cache);
     for_stretches(where, plan, steps, [&](std::int64_t first, std::int64_t last,
                                           std::int64_t mirror) SCANREC_LAMBDA {
       for (std::int64_t c = 0; c < where.channels; c += lanes) {
-        const auto count = static_cast<int>(std::min<std::int64_t>(lanes, where.channels - c));
         Item item = items[c / lanes];
-        for (std::int64_t t = first; t < last; ++t) {
-          if (mirror - t < where.end)
-            r.template prefetch<lanes, along>(mirror - t, where.channel + c);
-          body(site{t, where.channel + c, count}, item);
+        if constexpr (Reach == recurrence::reach::whole) {
+          auto at = whole_site(first, where.channel + c, plan);
+          auto ahead = whole_site(mirror - first, where.channel + c, plan);
+          for (; at.time < last; ++at.time, at.offset += at.step) {
+            if (ahead.time < where.end) r.template prefetch<lane>(ahead);
+            --ahead.time, ahead.offset -= ahead.step;
+            body(at, item);
+          }
+        } else {
+          const auto count = static_cast<int>(std::min<std::int64_t>(lanes, where.channels - c));
+          for (std::int64_t t = first; t < last; ++t)
+            body(site{t, where.channel + c, count}, item);
         }
         items[c / lanes] = item;
       }
     });
+  }
+
+  static SCANREC_INLINE recurrence::site<along, recurrence::reach::whole> whole_site(
+      std::int64_t time, std::int64_t channel, const tile_plan& plan) {
+    return {time, channel, lanes, time * plan.dense.time + channel, plan.dense.time, false};
   }
 
   // Calls body(first, last, mirror) for stretches of `steps` steps. A descending walk prefetches

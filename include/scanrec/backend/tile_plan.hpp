@@ -39,7 +39,7 @@ struct tile_policy {
   static constexpr std::int64_t stream_bytes = 24 * 1024 * 1024;
   /// Steps per load of the carried state: from memory (whole rows in address order), in cache.
   static constexpr std::int64_t steps_from_memory = 1;
-  static constexpr std::int64_t steps_in_cache = 8;
+  static constexpr std::int64_t steps_in_cache = 32;
   /// A call that touches no more than this counts as in cache.
   static constexpr std::int64_t cache_bytes = 1024 * 1024;
   /// Bytes per array prefetched ahead of a descending walk, and the fewest and most steps of it.
@@ -80,6 +80,7 @@ struct tile_plan {
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 
   // Private to the backend.
+  extents dense{0, 0, 0, 0};   // the strides that most arrays share
   bool whole_lanes = false;    // every array's stride along the lanes is 1, -1 or 0
   bool rows_together = false;  // all rows of a unit walk a tile before the next tile
   std::int64_t slots_per_row = 0;

@@ -330,16 +330,35 @@ inline tile_plan plan_for(const tiled& backend, const problem& p) {
   return make_tile_plan(p, backend.threads, backend.tile_steps, backend.stream_bytes);
 }
 
+/// Finds the layout that arrays share, and whether all lanes can be had whole.
+template <class R>
+void go_by_common_strides(R& recurrence, tile_plan& plan) {
+  const bool along_time = plan.lanes_along == recurrence::lane_axis::time;
+  bool found = false;
+  const auto find = [&](const auto& f) {
+    const auto stride = f.stride_along(plan.lanes_along);
+    if (found || !f.present() || f.strides.time == 0 || !(stride == 1 || (along_time && stride == -1)))
+      return;
+    plan.dense = f.strides;
+    found = true;
+  };
+  R::for_inputs(recurrence, find);
+  R::for_outputs(recurrence, find);
+  plan.whole_lanes = true;
+  const auto mark = [&](auto& f) {
+    f.dense = found && f.present() && f.strides.time == plan.dense.time &&
+              f.strides.channel == plan.dense.channel;
+    plan.whole_lanes = plan.whole_lanes && f.whole_along(plan.lanes_along);
+  };
+  R::for_inputs(recurrence, mark);
+  R::for_outputs(recurrence, mark);
+}
+
 /// Runs a recurrence, given in scan order, on the tiled backend.
 template <class R>
 void run(const tiled& backend, R recurrence, const problem& p) {
   tile_plan plan = plan_for(backend, p);
-  plan.whole_lanes = true;
-  const auto check = [&](const auto& f) {
-    plan.whole_lanes = plan.whole_lanes && f.whole_along(plan.lanes_along);
-  };
-  R::for_inputs(recurrence, check);
-  R::for_outputs(recurrence, check);
+  go_by_common_strides(recurrence, plan);
   R::for_outputs(recurrence, [&](auto& out) { out.stream = out.stream && plan.streaming; });
   scratch memory(plan.workspace_bytes);
   if (plan.lanes_along == recurrence::lane_axis::time)

@@ -91,23 +91,28 @@ struct time_lanes {
   static SCANREC_INLINE std::int64_t for_whole_packs(const R& r, const block& where,
                                                      std::int64_t channel, const tile_plan& plan,
                                                      Body body) {
-    using whole_site = recurrence::site<along, recurrence::reach::whole>;
     std::int64_t t = where.begin;
     if (!plan.whole_lanes) {
       for (; t + lanes <= where.end; t += lanes) body(site{t, channel, lanes});
       return t;
     }
     const std::int64_t ahead = plan.prefetch_steps * lanes;
+    const std::int64_t step = plan.dense.time;
+    const auto whole_site = [&](std::int64_t time) SCANREC_LAMBDA {
+      return recurrence::site<along, recurrence::reach::whole>{
+          time, channel, lanes, time * step + channel * plan.dense.channel, step, step < 0};
+    };
     while (t + lanes <= where.end) {
-      const std::int64_t last =
-          ahead > 0 ? std::min(t + ahead, where.end) : where.end;
+      const std::int64_t last = ahead > 0 ? std::min(t + ahead, where.end) : where.end;
       // As in channel_lanes: a descending walk fetches the next stretch in ascending order.
-      const std::int64_t mirror = 2 * t + 2 * ahead - lanes;
-      for (; t + lanes <= last; t += lanes) {
-        if (ahead > 0 && mirror - t + lanes <= where.end)
-          r.template prefetch<lanes, along>(mirror - t, channel);
-        body(whole_site{t, channel, lanes});
+      auto mirror = whole_site(t + 2 * ahead - lanes);
+      auto at = whole_site(t);
+      for (; at.time + lanes <= last; at.time += lanes, at.offset += lanes * step) {
+        if (ahead > 0 && mirror.time + lanes <= where.end) r.template prefetch<lane>(mirror);
+        mirror.time -= lanes, mirror.offset -= lanes * step;
+        body(at);
       }
+      t = at.time;
     }
     return t;
   }

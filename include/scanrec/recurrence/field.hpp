@@ -27,11 +27,29 @@ struct site {
   int count = 1;
 };
 
+/// A whole site also knows where it is in the arrays that share one layout (`dense` fields): most
+/// calls have no others, and then one offset serves every load and store.
+template <lane_axis Axis>
+struct site<Axis, reach::whole> {
+  std::int64_t time = 0;
+  std::int64_t channel = 0;
+  int count = 1;
+  std::int64_t offset = 0;  // of lane 0, in elements
+  std::int64_t step = 0;    // between two steps
+  bool reversed = false;    // lanes lie in descending addresses
+
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE std::int64_t lowest() const {
+    return reversed ? offset - (simd::lane_count<Lane> - 1) : offset;
+  }
+};
+
 /// An array that is read. Strides are in scan order: a reverse scan has its time stride negated.
 template <class S>
 struct input_field {
   const S* data = nullptr;  // null: absent
   extents strides{0, 0, 0, 0};
+  bool dense = false;  // has the strides that whole sites go by
 
   SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
 
@@ -40,12 +58,15 @@ struct input_field {
   }
   template <class Lane, lane_axis Axis, reach Reach>
   SCANREC_HD SCANREC_INLINE Lane load(site<Axis, Reach> at) const {
-    const S* place = address(at.time, at.channel);
-    const auto stride = Axis == lane_axis::time ? strides.time : strides.channel;
-    if constexpr (Reach == reach::whole)
-      return simd::load_whole<Lane>(place, stride);
-    else
-      return simd::load<Lane>(place, stride, at.count);
+    if constexpr (Reach == reach::whole) {
+      if (dense) [[likely]] {
+        const Lane lanes = simd::load_unit<Lane>(data + at.template lowest<Lane>());
+        return at.reversed ? simd::reverse_lanes(lanes) : lanes;
+      }
+      return simd::load_whole<Lane>(address(at.time, at.channel), stride_along(Axis));
+    } else {
+      return simd::load<Lane>(address(at.time, at.channel), stride_along(Axis), at.count);
+    }
   }
   /// The lane, or zero if the array is absent.
   template <class Lane, lane_axis Axis, reach Reach>
@@ -62,6 +83,7 @@ struct input_field {
     constexpr int lanes = simd::lane_count<Lane>;
     site<Axis, Reach> there = at;
     there.time += Shift;
+    if constexpr (Reach == reach::whole) there.offset += Shift * at.step;
     if constexpr (Axis == lane_axis::channel || lanes == 1) {
       return at.time == edge ? boundary : load<Lane>(there);
     } else {
@@ -74,22 +96,23 @@ struct input_field {
     }
   }
 
-  /// Asks for the lines under the Lanes lanes at (time, channel); broadcasts over time stay cached.
-  template <int Lanes, lane_axis Axis>
-  SCANREC_INLINE void prefetch(std::int64_t time, std::int64_t channel) const {
-    if (strides.time == 0) return;
-    const auto stride = Axis == lane_axis::time ? strides.time : strides.channel;
-    const S* first = address(time, channel) - (stride < 0 ? Lanes - 1 : 0);
-    for (std::size_t byte = 0; byte < Lanes * sizeof(S); byte += 64)
-      __builtin_prefetch(reinterpret_cast<const char*>(first) + byte);
+  /// Asks for the lines under the lanes of a dense array; others (broadcasts) are left alone.
+  template <class Lane, lane_axis Axis>
+  SCANREC_INLINE void prefetch(site<Axis, reach::whole> at) const {
+    if (!dense) return;
+    const auto* first = reinterpret_cast<const char*>(data + at.template lowest<Lane>());
+    for (std::size_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
+      __builtin_prefetch(first + byte);
   }
   SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {
     if (data) data += group * strides.group + batch * strides.batch;
   }
   /// Whether lanes along this axis can be had whole.
   bool whole_along(lane_axis axis) const {
-    const auto stride = axis == lane_axis::time ? strides.time : strides.channel;
-    return !present() || (stride >= -1 && stride <= 1);
+    return !present() || (stride_along(axis) >= -1 && stride_along(axis) <= 1);
+  }
+  SCANREC_HD SCANREC_INLINE std::int64_t stride_along(lane_axis axis) const {
+    return axis == lane_axis::time ? strides.time : strides.channel;
   }
 };
 
@@ -110,6 +133,7 @@ struct output_field {
   S* data = nullptr;
   extents strides{0, 0, 0, 0};
   write action = write::nothing;
+  bool dense = false;    // has the strides that whole sites go by
   bool stream = false;   // bypass the caches
   bool update = false;   // add to what is there, when the sums are written out
   bool sequence = true;  // false: one value per sequence, written at the end
@@ -193,29 +217,32 @@ struct output_field {
     offset += group * sum_strides.group + batch * sum_strides.batch;
   }
   bool whole_along(lane_axis axis) const {
-    const auto stride = axis == lane_axis::time ? strides.time : strides.channel;
-    return !sequence || !present() || summed() || stride == 1 || stride == -1;
+    return !sequence || !present() || summed() || stride_along(axis) == 1 ||
+           stride_along(axis) == -1;
+  }
+  SCANREC_HD SCANREC_INLINE std::int64_t stride_along(lane_axis axis) const {
+    return axis == lane_axis::time ? strides.time : strides.channel;
   }
 
  private:
   SCANREC_HD SCANREC_INLINE S* address(std::int64_t time, std::int64_t channel) const {
     return data + (time * strides.time + channel * strides.channel);
   }
-  template <lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE std::int64_t lane_stride() const {
-    return Axis == lane_axis::time ? strides.time : strides.channel;
-  }
   template <class Lane, lane_axis Axis, reach Reach>
   SCANREC_HD SCANREC_INLINE void save(site<Axis, Reach> at, Lane value) const {
-    S* place = address(at.time, at.channel);
-    if constexpr (Reach == reach::whole)
-      simd::store_whole(place, lane_stride<Axis>(), value, stream);
-    else
-      simd::store(place, lane_stride<Axis>(), at.count, value, stream);
+    if constexpr (Reach == reach::whole) {
+      if (dense) [[likely]]
+        simd::store_unit(data + at.template lowest<Lane>(),
+                         at.reversed ? simd::reverse_lanes(value) : value, stream);
+      else
+        simd::store_whole(address(at.time, at.channel), stride_along(Axis), value, stream);
+    } else {
+      simd::store(address(at.time, at.channel), stride_along(Axis), at.count, value, stream);
+    }
   }
   template <class Lane, lane_axis Axis, reach Reach>
   SCANREC_HD SCANREC_INLINE Lane fetch(site<Axis, Reach> at) const {
-    return simd::load<Lane>(address(at.time, at.channel), lane_stride<Axis>(), at.count);
+    return simd::load<Lane>(address(at.time, at.channel), stride_along(Axis), at.count);
   }
 };
 

@@ -68,9 +68,9 @@ struct forward {
   static void for_outputs(Self& self, F f) {
     f(self.state), f(self.final_state);
   }
-  template <int Lanes, lane_axis Axis>
-  SCANREC_INLINE void prefetch(std::int64_t time, std::int64_t channel) const {
-    gate.template prefetch<Lanes, Axis>(time, channel), input.template prefetch<Lanes, Axis>(time, channel);
+  template <class Lane, lane_axis Axis>
+  SCANREC_INLINE void prefetch(site<Axis, reach::whole> at) const {
+    gate.template prefetch<Lane>(at), input.template prefetch<Lane>(at);
   }
 };
 

@@ -78,14 +78,14 @@ struct jvp {
   static void for_outputs(Self& self, F f) {
     f(self.state_tangent), f(self.final_tangent);
   }
-  template <int Lanes, lane_axis Axis>
-  SCANREC_INLINE void prefetch(std::int64_t time, std::int64_t channel) const {
-    gate.template prefetch<Lanes, Axis>(time, channel);
+  template <class Lane, lane_axis Axis>
+  SCANREC_INLINE void prefetch(site<Axis, reach::whole> at) const {
+    gate.template prefetch<Lane>(at);
     if (gate_tangent.present()) {
-      gate_tangent.template prefetch<Lanes, Axis>(time, channel);
-      state.template prefetch<Lanes, Axis>(time, channel);
+      gate_tangent.template prefetch<Lane>(at);
+      state.template prefetch<Lane>(at);
     }
-    if (input_tangent.present()) input_tangent.template prefetch<Lanes, Axis>(time, channel);
+    if (input_tangent.present()) input_tangent.template prefetch<Lane>(at);
   }
 };
 

@@ -44,18 +44,12 @@ struct vjp {
 
   template <class Lane, lane_axis Axis, reach Reach>
   SCANREC_HD SCANREC_INLINE step<Lane> load(site<Axis, Reach> at) const {
-    const Lane zero = simd::constant<Lane>(0);
     const auto sign = simd::splat<simd::real_lane_t<Lane>>(conjugation);
     step<Lane> read{simd::conj_if(sign, gate.template load<Lane>(at)),
-                    state_grad.template load_or_zero<Lane>(at), zero,
+                    state_grad.template load_or_zero<Lane>(at),
+                    gate_grad.present() ? simd::conj_if(sign, previous_state<Lane>(at))
+                                        : simd::constant<Lane>(0),
                     simd::constant<simd::real_lane_t<Lane>>(0)};
-    if (gate_grad.present()) {
-      const bool at_edge = Axis == lane_axis::time ? at.time + simd::lane_count<Lane> >= steps
-                                                   : at.time == steps - 1;
-      const Lane first = at_edge ? begin_state<Lane>(at) : zero;
-      read.previous = simd::conj_if(
-          sign, state.template load_neighbour<1, Lane>(at, steps - 1, first));
-    }
     if constexpr (Resets == resets::present)
       read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
     return read;
@@ -104,17 +98,22 @@ struct vjp {
   static void for_outputs(Self& self, F f) {
     f(self.gate_grad), f(self.input_grad), f(self.initial_grad);
   }
-  template <int Lanes, lane_axis Axis>
-  SCANREC_INLINE void prefetch(std::int64_t time, std::int64_t channel) const {
-    gate.template prefetch<Lanes, Axis>(time, channel);
-    if (state_grad.present()) state_grad.template prefetch<Lanes, Axis>(time, channel);
-    if (gate_grad.present()) state.template prefetch<Lanes, Axis>(time, channel);
+  template <class Lane, lane_axis Axis>
+  SCANREC_INLINE void prefetch(site<Axis, reach::whole> at) const {
+    gate.template prefetch<Lane>(at);
+    if (state_grad.present()) state_grad.template prefetch<Lane>(at);
+    if (gate_grad.present()) state.template prefetch<Lane>(at);
   }
 
  private:
   template <class Lane, lane_axis Axis, reach Reach>
-  SCANREC_HD SCANREC_INLINE Lane begin_state(site<Axis, Reach> at) const {
-    return initial_state.template load_or_zero<Lane>(at);
+  SCANREC_HD SCANREC_INLINE Lane previous_state(site<Axis, Reach> at) const {
+    // The last lane of the scan has the first step of time, before which stands the initial state.
+    constexpr int span = Axis == lane_axis::time ? simd::lane_count<Lane> : 1;
+    if (at.time + span < steps) [[likely]]
+      return state.template load_neighbour<1, Lane>(at, steps - 1, simd::constant<Lane>(0));
+    return state.template load_neighbour<1, Lane>(at, steps - 1,
+                                                  initial_state.template load_or_zero<Lane>(at));
   }
 };
 
