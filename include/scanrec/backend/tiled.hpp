@@ -352,6 +352,9 @@ void go_by_common_strides(R& recurrence, tile_plan& plan) {
   };
   R::for_inputs(recurrence, mark);
   R::for_outputs(recurrence, mark);
+  R::for_inputs(recurrence, [](auto& f) {
+    f.steady = f.present() && f.strides.time == 0 && f.strides.channel == 1;
+  });
 }
 
 /// Runs a recurrence, given in scan order, on the tiled backend.

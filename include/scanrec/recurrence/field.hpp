@@ -49,7 +49,8 @@ template <class S>
 struct input_field {
   const S* data = nullptr;  // null: absent
   extents strides{0, 0, 0, 0};
-  bool dense = false;  // has the strides that whole sites go by
+  bool dense = false;   // has the strides that whole sites go by
+  bool steady = false;  // constant over time; along the channels side by side
 
   SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
 
@@ -63,10 +64,11 @@ struct input_field {
         const Lane lanes = simd::load_unit<Lane>(data + at.template lowest<Lane>());
         return at.reversed ? simd::reverse_lanes(lanes) : lanes;
       }
-      return simd::load_whole<Lane>(address(at.time, at.channel), stride_along(Axis));
-    } else {
-      return simd::load<Lane>(address(at.time, at.channel), stride_along(Axis), at.count);
+      if (steady) {
+        if constexpr (Axis == lane_axis::channel) return simd::load_unit<Lane>(data + at.channel);
+      }
     }
+    return simd::load<Lane>(address(at.time, at.channel), stride_along(Axis), at.count);
   }
   /// The lane, or zero if the array is absent.
   template <class Lane, lane_axis Axis, reach Reach>
@@ -190,26 +192,9 @@ struct output_field {
   /// Adds the lanes of `at` to the accumulators; lanes that share an accumulator are summed first.
   template <class Lane, lane_axis Axis, reach Reach>
   SCANREC_HD SCANREC_INLINE void add_to_sums(site<Axis, Reach> at, Lane value) const {
-    constexpr int lanes = simd::lane_count<Lane>;
-    using wide_lane = simd::lane_t<wide, lanes>;
-    auto* place =
-        sums + (offset + at.time * sum_strides.time + at.channel * sum_strides.channel);
-    const auto stride = Axis == lane_axis::time ? sum_strides.time : sum_strides.channel;
-    const auto added = simd::to_wide<wide_lane>(value);
-    if constexpr (lanes == 1) {
-      simd::store(place, 1, 1, simd::load<wide_lane>(place, 1, 1) + added, false);
-    } else if (stride != 0) {
-      simd::store(place, stride, at.count,
-                  simd::load<wide_lane>(place, stride, at.count) + added, false);
-    } else {
-      // Lanes past the count hold nothing that may be added.
-      alignas(64) wide element[lanes];
-      simd::store_unit(static_cast<wide*>(element), added, false);
-      const auto total = simd::sum(
-          simd::load<wide_lane>(static_cast<const wide*>(element), 1, at.count));
-      using scalar = simd::lane_t<wide, 1>;
-      simd::store(place, 1, 1, simd::load<scalar>(place, 1, 1) + scalar(total), false);
-    }
+    simd::add_into(sums + (offset + at.time * sum_strides.time + at.channel * sum_strides.channel),
+                   Axis == lane_axis::time ? sum_strides.time : sum_strides.channel, at.count,
+                   value);
   }
 
   SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {
@@ -232,13 +217,10 @@ struct output_field {
   SCANREC_HD SCANREC_INLINE void save(site<Axis, Reach> at, Lane value) const {
     if constexpr (Reach == reach::whole) {
       if (dense) [[likely]]
-        simd::store_unit(data + at.template lowest<Lane>(),
-                         at.reversed ? simd::reverse_lanes(value) : value, stream);
-      else
-        simd::store_whole(address(at.time, at.channel), stride_along(Axis), value, stream);
-    } else {
-      simd::store(address(at.time, at.channel), stride_along(Axis), at.count, value, stream);
+        return simd::store_unit(data + at.template lowest<Lane>(),
+                                at.reversed ? simd::reverse_lanes(value) : value, stream);
     }
+    simd::store(address(at.time, at.channel), stride_along(Axis), at.count, value, stream);
   }
   template <class Lane, lane_axis Axis, reach Reach>
   SCANREC_HD SCANREC_INLINE Lane fetch(site<Axis, Reach> at) const {

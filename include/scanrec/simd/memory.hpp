@@ -257,7 +257,8 @@ SCANREC_INLINE void store_whole(S* p, std::int64_t stride, L x, bool stream) {
 // ---- any stride, any count --------------------------------------------------------------------
 
 namespace detail {
-// Out of line: the rare strides and the tails go through a small buffer.
+// Out of line, so that kernels stay small: what is not one whole vector of adjacent elements. The
+// rare strides and the tails go through a small buffer.
 template <class L, class S>
 [[gnu::noinline]] L load_gathered(const S* p, std::int64_t stride, int count) {
   if (count == lane_count<L> && stride >= -1 && stride <= 1) return load_whole<L>(p, stride);
@@ -266,7 +267,9 @@ template <class L, class S>
   return load_unit<L>(static_cast<const S*>(buffer));
 }
 template <class S, class L>
-[[gnu::noinline]] void store_scattered(S* p, std::int64_t stride, int count, const L& x) {
+[[gnu::noinline]] void store_scattered(S* p, std::int64_t stride, int count, L x, bool stream) {
+  if (count == lane_count<L> && (stride == 1 || stride == -1))
+    return store_whole(p, stride, x, stream);
   alignas(64) S buffer[lane_count<L>];
   store_unit(static_cast<S*>(buffer), x, false);
   for (int i = 0; i < count; ++i) p[i * stride] = buffer[i];
@@ -294,10 +297,36 @@ SCANREC_INLINE void store(S* p, std::int64_t stride, int count, L x, bool stream
   if constexpr (n == 1) {
     *p = to_element<S>(x);
   } else {
-    if (count == n && (stride == 1 || stride == -1))
-      store_whole(p, stride, x, stream);
-    else
-      detail::store_scattered(p, stride, count, x);
+    detail::store_scattered(p, stride, count, x, stream);
+  }
+}
+
+namespace detail {
+template <class W, class L>
+[[gnu::noinline]] void add_lanes_into(W* p, std::int64_t stride, int count, L x) {
+  using wide_lane = lane_t<W, lane_count<L>>;
+  const auto added = to_wide<wide_lane>(x);
+  if (stride != 0) {
+    store(p, stride, count, load<wide_lane>(p, stride, count) + added, false);
+  } else {
+    // Lanes past the count hold nothing that may be added.
+    alignas(64) W lane[lane_count<L>];
+    store_unit(static_cast<W*>(lane), added, false);
+    const auto total = sum(load<wide_lane>(static_cast<const W*>(lane), 1, count));
+    using scalar = lane_t<W, 1>;
+    store(p, 1, 1, load<scalar>(p, 1, 1) + scalar(total), false);
+  }
+}
+}  // namespace detail
+
+/// p[i * stride] += lane i, widened, for i < count; a zero stride adds the sum of the lanes.
+template <class W, class L>
+SCANREC_INLINE void add_into(W* p, std::int64_t stride, int count, L x) {
+  if constexpr (lane_count<L> == 1) {
+    using wide_lane = lane_t<W, 1>;
+    store(p, 1, 1, load<wide_lane>(p, 1, 1) + to_wide<wide_lane>(x), false);
+  } else {
+    detail::add_lanes_into(p, stride, count, x);
   }
 }
 
