@@ -20,8 +20,8 @@
 
 namespace {
 
-using scanrec::extents;
 using bench::buffer;
+using scanrec::extents;
 
 double seconds_of(const std::function<void()>& f) {
   const auto start = std::chrono::steady_clock::now();
@@ -82,12 +82,18 @@ struct traffic {
 };
 traffic traffic_of(call what) {
   switch (what) {
-    case call::forward: return {2, 1};
-    case call::vjp: return {3, 2};
-    case call::final_state: return {2, 0};
-    case call::lambda_forward: return {1, 1};
-    case call::lambda_vjp: return {2, 1};
-    case call::lambda_grad: return {2, 0};
+    case call::forward:
+      return {2, 1};
+    case call::vjp:
+      return {3, 2};
+    case call::final_state:
+      return {2, 0};
+    case call::lambda_forward:
+      return {1, 1};
+    case call::lambda_vjp:
+      return {2, 1};
+    case call::lambda_grad:
+      return {2, 0};
   }
   return {};
 }
@@ -97,8 +103,8 @@ void run(benchmark::State& state, const workload& w) {
   using namespace scanrec;
   const std::int64_t n = w.shape.batch * w.shape.time * w.shape.channel;
   const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(T));
-  const extents strides = w.order == layout::channels_last ? channels_last(w.shape)
-                                                           : time_contiguous(w.shape);
+  const extents strides =
+      w.order == layout::channels_last ? channels_last(w.shape) : time_contiguous(w.shape);
   const extents once{.batch = 0, .time = 0, .channel = 1};
   const bool broadcast = w.what >= call::lambda_forward;
   const traffic moved = traffic_of(w.what);
@@ -154,8 +160,7 @@ void run(benchmark::State& state, const workload& w) {
   std::array<const float*, 4> in{};
   std::array<float*, 2> out{};
   for (int i = 0; i < moved.reads; ++i) in[i] = reinterpret_cast<const float*>(arrays[i]);
-  for (int i = 0; i < moved.writes; ++i)
-    out[i] = reinterpret_cast<float*>(arrays[moved.reads + i]);
+  for (int i = 0; i < moved.writes; ++i) out[i] = reinterpret_cast<float*>(arrays[moved.reads + i]);
   const auto twin = [&](bool stream) {
     bench::run_twin(moved.reads, moved.writes, in, out, bytes, stream, threads);
   };
@@ -164,7 +169,8 @@ void run(benchmark::State& state, const workload& w) {
   const auto repeated = [&](const std::function<void()>& f) {
     return seconds_of([&] {
              for (int i = 0; i < repeat; ++i) f();
-           }) / repeat;
+           }) /
+           repeat;
   };
 
   std::vector<double> kernel_time, plain_time, stream_time, copy_time;

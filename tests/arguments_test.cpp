@@ -44,12 +44,10 @@ void refuses(const std::vector<float>& kept, const char* argument, const char* t
 TEST_CASE("shapes", "[arguments]") {
   arrays v;
   const extents wrong{.batch = 2, .time = 9, .channel = 4};
-  refuses(v.x, "input", "got (batch 2, time 9, channel 4)", [&] {
-    linear_scan(v.view(v.a), sequence_view(v.u.data(), wrong), v.view(v.x));
-  });
-  refuses(v.x, "state", "as 'gate' has", [&] {
-    linear_scan(v.view(v.a), v.view(v.u), sequence_view(v.x.data(), wrong));
-  });
+  refuses(v.x, "input", "got (batch 2, time 9, channel 4)",
+          [&] { linear_scan(v.view(v.a), sequence_view(v.u.data(), wrong), v.view(v.x)); });
+  refuses(v.x, "state", "as 'gate' has",
+          [&] { linear_scan(v.view(v.a), v.view(v.u), sequence_view(v.x.data(), wrong)); });
   refuses(v.x, "initial_state", "(batch 2, time 1, channel 4)", [&] {
     linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
                 {.initial_state = state_view(v.x0.data(), extents{.batch = 3, .channel = 4})});
@@ -71,27 +69,26 @@ TEST_CASE("shapes", "[arguments]") {
                 {.resets = sequence_view(marks, extents{2, 8, 3})});
   });
   // One channel, and all of them, are both welcome.
-  linear_scan(v.view(v.a), v.view(v.u), v.view(v.x), {.resets = sequence_view(marks, extents{2, 8, 1})});
-  linear_scan(v.view(v.a), v.view(v.u), v.view(v.x), {.resets = sequence_view(marks, extents{2, 8, 4})});
+  linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
+              {.resets = sequence_view(marks, extents{2, 8, 1})});
+  linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
+              {.resets = sequence_view(marks, extents{2, 8, 4})});
 }
 
 TEST_CASE("absent arrays and null pointers", "[arguments]") {
   arrays v;
   float* nothing = nullptr;
-  refuses(v.x, "gate", "a null pointer", [&] {
-    linear_scan(sequence_view(nothing, shape), v.view(v.u), v.view(v.x));
-  });
-  refuses(v.x, "input", "got none", [&] { linear_scan(v.view(v.a), sequence_view<float>(), v.view(v.x)); });
+  refuses(v.x, "gate", "a null pointer",
+          [&] { linear_scan(sequence_view(nothing, shape), v.view(v.u), v.view(v.x)); });
+  refuses(v.x, "input", "got none",
+          [&] { linear_scan(v.view(v.a), sequence_view<float>(), v.view(v.x)); });
   refuses(v.x, "state", "final_state", [&] { linear_scan(v.view(v.a), v.view(v.u), none); });
-  refuses(v.da, "state", "gate_grad is made of the states", [&] {
-    linear_scan_vjp(v.view(v.a), none, v.view(v.g), {.gate_grad = v.view(v.da)});
-  });
-  refuses(v.x, "state", "multiplied by the states", [&] {
-    linear_scan_jvp(v.view(v.a), none, v.view(v.u), none, v.view(v.x));
-  });
-  refuses(v.x, "state_tangent", "final_tangent", [&] {
-    linear_scan_jvp(v.view(v.a), none, none, v.view(v.u), none);
-  });
+  refuses(v.da, "state", "gate_grad is made of the states",
+          [&] { linear_scan_vjp(v.view(v.a), none, v.view(v.g), {.gate_grad = v.view(v.da)}); });
+  refuses(v.x, "state", "multiplied by the states",
+          [&] { linear_scan_jvp(v.view(v.a), none, v.view(v.u), none, v.view(v.x)); });
+  refuses(v.x, "state_tangent", "final_tangent",
+          [&] { linear_scan_jvp(v.view(v.a), none, none, v.view(v.u), none); });
 }
 
 TEST_CASE("strides and alignment", "[arguments]") {
@@ -120,9 +117,11 @@ TEST_CASE("overlap", "[arguments][aliasing]") {
   arrays v;
   std::vector<float> pack(3 * n + 8, 0.5f);
   const auto slice = [&](int k) {
-    return sequence_view(pack.data() + 4 * k, shape, extents{.batch = 96, .time = 12, .channel = 1});
+    return sequence_view(pack.data() + 4 * k, shape,
+                         extents{.batch = 96, .time = 12, .channel = 1});
   };
-  refuses(v.a, "state", "apart from 'gate'", [&] { linear_scan(v.view(v.a), v.view(v.u), v.view(v.a)); });
+  refuses(v.a, "state", "apart from 'gate'",
+          [&] { linear_scan(v.view(v.a), v.view(v.u), v.view(v.a)); });
   refuses(v.u, "state", "or the same pointer", [&] {
     const extents six{.batch = 2, .time = 6, .channel = 4};
     linear_scan(sequence_view(v.a.data(), six), sequence_view(v.u.data(), six),
@@ -144,11 +143,11 @@ TEST_CASE("overlap", "[arguments][aliasing]") {
   refuses(v.a, "gate_grad", "apart from 'gate'", [&] {
     linear_scan_vjp(v.view(v.a), v.view(v.x), v.view(v.g), {.gate_grad = v.view(v.a)});
   });
-  refuses(v.x, "state_tangent", "apart from 'state'", [&] {
-    linear_scan_jvp(v.view(v.a), v.view(v.x), v.view(v.g), none, v.view(v.x));
-  });
+  refuses(v.x, "state_tangent", "apart from 'state'",
+          [&] { linear_scan_jvp(v.view(v.a), v.view(v.x), v.view(v.g), none, v.view(v.x)); });
   refuses(v.x, "state", "apart from 'final_state'", [&] {
-    linear_scan(v.view(v.a), v.view(v.u), v.view(v.x), {.final_state = state_view(v.x.data(), shape)});
+    linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
+                {.final_state = state_view(v.x.data(), shape)});
   });
   // A sum cannot take the place of the cotangent it is the sum of.
   refuses(v.g, "input_grad", "state_grad", [&] {
@@ -157,7 +156,8 @@ TEST_CASE("overlap", "[arguments][aliasing]") {
   });
   // Interleaved slices of one buffer are apart, in every combination.
   linear_scan(slice(0), slice(1), slice(2));
-  linear_scan_vjp(v.view(v.a), v.view(v.x), v.view(v.g), {.gate_grad = slice(0), .input_grad = slice(2)});
+  linear_scan_vjp(v.view(v.a), v.view(v.x), v.view(v.g),
+                  {.gate_grad = slice(0), .input_grad = slice(2)});
   // In place, as documented.
   linear_scan(v.view(v.a), v.view(v.u), v.view(v.u));
 }
@@ -168,7 +168,9 @@ TEST_CASE("the overlap test is exact", "[arguments][aliasing]") {
   int overlapping = 0, apart = 0;
   for (int trial = 0; trial < 20000; ++trial) {
     unsigned r = trial * 2654435761u + 12345u;
-    const auto next = [&](int k) { return static_cast<int>((r = r * 1664525u + 1013904223u) >> 16) % k; };
+    const auto next = [&](int k) {
+      return static_cast<int>((r = r * 1664525u + 1013904223u) >> 16) % k;
+    };
     const auto make = [&] {
       array_use x;
       x.data = memory.data() + 2048 + 4 * (next(40) - 20);
@@ -185,7 +187,9 @@ TEST_CASE("the overlap test is exact", "[arguments][aliasing]") {
           for (int c = 0; c < a.shape.channel; ++c)
             for (int i = 0; i < a.element_bytes; ++i)
               bytes[a.data - memory.data() +
-                    (b * a.strides.batch + t * a.strides.time + c * a.strides.channel) * a.element_bytes + i] = true;
+                    (b * a.strides.batch + t * a.strides.time + c * a.strides.channel) *
+                        a.element_bytes +
+                    i] = true;
       return bytes;
     };
     const auto bx = touched(x), by = touched(y);
@@ -201,22 +205,26 @@ TEST_CASE("the overlap test is exact", "[arguments][aliasing]") {
 TEST_CASE("spans are checked", "[arguments][views]") {
   std::vector<float> v(31);
   CHECK_THROWS_AS(sequence_view(std::span<float>(v), extents{1, 8, 4}), argument_error);
-  CHECK_THROWS_AS(sequence_view(std::span<float>(v), extents{1, 8, 4}, extents{0, -4, 1}), argument_error);
+  CHECK_THROWS_AS(sequence_view(std::span<float>(v), extents{1, 8, 4}, extents{0, -4, 1}),
+                  argument_error);
   CHECK_THROWS_AS(state_view(std::span<float>(v), extents{8, 100, 4}), argument_error);
   CHECK(sequence_view(std::span<float>(v), extents{1, 7, 4}).data == v.data());
   CHECK(state_view(std::span<float>(v), extents{7, 100, 4}).data == v.data());
 }
 
-TEST_CASE("options can be assigned by field, and const views mix with mutable ones", "[arguments][views]") {
+TEST_CASE("options can be assigned by field, and const views mix with mutable ones",
+          "[arguments][views]") {
   arrays v;
   const arrays& c = v;
   scan_options<float> options;
   options.initial_state = state_view(v.x0.data(), shape);
   options.final_state = state_view(v.xT.data(), shape);
-  linear_scan(tiled{}, sequence_view(c.a.data(), shape), sequence_view(c.u.data(), shape), v.view(v.x), options);
+  linear_scan(tiled{}, sequence_view(c.a.data(), shape), sequence_view(c.u.data(), shape),
+              v.view(v.x), options);
   scan_gradients<float> gradients;
   gradients.gate_grad = v.view(v.da);
-  linear_scan_vjp(sequence_view(c.a.data(), shape), v.view(v.x), sequence_view(c.g.data(), shape), gradients);
+  linear_scan_vjp(sequence_view(c.a.data(), shape), v.view(v.x), sequence_view(c.g.data(), shape),
+                  gradients);
   CHECK(v.xT[3] == v.x[7 * 4 + 3]);
 }
 
@@ -224,14 +232,17 @@ TEST_CASE("storage types mix where they share a compute type", "[arguments][view
   std::vector<float> a(n, 0.5f), x(n);
   std::vector<bfloat16> u(n, bfloat16(1.0f)), da(n);
   std::vector<float16> h(n), g(n, float16(1.0f));
-  linear_scan(sequence_view(a.data(), shape), sequence_view(u.data(), shape), sequence_view(h.data(), shape));
-  linear_scan(sequence_view(a.data(), shape), sequence_view(u.data(), shape), sequence_view(x.data(), shape));
+  linear_scan(sequence_view(a.data(), shape), sequence_view(u.data(), shape),
+              sequence_view(h.data(), shape));
+  linear_scan(sequence_view(a.data(), shape), sequence_view(u.data(), shape),
+              sequence_view(x.data(), shape));
   CHECK(static_cast<float>(h[4]) == 1.5f);
   CHECK(x[4] == 1.5f);
   std::vector<float> ga(n);
-  linear_scan_vjp(sequence_view(a.data(), shape), sequence_view(x.data(), shape), sequence_view(g.data(), shape),
-                  {.gate_grad = sequence_view(ga.data(), shape)});
-  linear_scan_vjp(sequence_view(a.data(), shape), sequence_view(x.data(), shape), sequence_view(g.data(), shape),
+  linear_scan_vjp(sequence_view(a.data(), shape), sequence_view(x.data(), shape),
+                  sequence_view(g.data(), shape), {.gate_grad = sequence_view(ga.data(), shape)});
+  linear_scan_vjp(sequence_view(a.data(), shape), sequence_view(x.data(), shape),
+                  sequence_view(g.data(), shape),
                   scan_gradients<bfloat16, float>{.gate_grad = sequence_view(da.data(), shape)});
   CHECK(static_cast<float>(da[8]) == static_cast<float>(bfloat16(ga[8])));
 }

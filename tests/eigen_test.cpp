@@ -15,7 +15,8 @@ TEST_CASE("Eigen matrices are views", "[eigen][views]") {
   using namespace scanrec;
   linear_scan(as_sequence(gate, 2), as_sequence(std::as_const(input), 2), as_sequence(state, 2),
               {.final_state = as_state(last)});
-  linear_scan(as_sequence(gate_columns, 2), as_sequence(input_columns, 2), as_sequence(state_columns, 2));
+  linear_scan(as_sequence(gate_columns, 2), as_sequence(input_columns, 2),
+              as_sequence(state_columns, 2));
   CHECK((state - state_columns).cwiseAbs().maxCoeff() < 1e-5f);
   CHECK(last.row(1) == state.row(39));
   Eigen::Map<const rows> map(gate.data(), 40, 6);

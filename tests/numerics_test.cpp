@@ -14,8 +14,8 @@ namespace {
 
 using namespace scanrec;
 
-const std::vector<tiled> backends{
-    tiled{}, tiled{.threads = 2, .tile_steps = 16}, tiled{.threads = 3, .tile_steps = 48}};
+const std::vector<tiled> backends{tiled{}, tiled{.threads = 2, .tile_steps = 16},
+                                  tiled{.threads = 3, .tile_steps = 48}};
 
 struct layout_of {
   extents shape, strides;
@@ -60,24 +60,33 @@ void check_dot_product() {
       for (const direction order : {direction::forward, direction::reverse})
         for (const bool conj : {true, false}) {
           auto a = random<T>(n, 1), u = random<T>(n, 2), ta = random<T>(n, 3), tu = random<T>(n, 4),
-               w = random<T>(n, 5), x0 = random<T>(m, 6), tx0 = random<T>(m, 7), wT = random<T>(m, 8);
+               w = random<T>(n, 5), x0 = random<T>(m, 6), tx0 = random<T>(m, 7),
+               wT = random<T>(m, 8);
           std::vector<T> x(n), tx(n), da(n), du(n), dx0(m), txT(m);
           std::vector<std::uint8_t> starts(3 * 61);
           for (std::size_t i = 0; i < starts.size(); ++i) starts[i] = i % 11 == 5;
           const sequence_view<const bool> resets(reinterpret_cast<const bool*>(starts.data()),
                                                  {3, 61, 1}, extents{61, 1, 0});
-          const auto view = [&](std::vector<T>& v) { return sequence_view<T>(v.data(), s, strides); };
+          const auto view = [&](std::vector<T>& v) {
+            return sequence_view<T>(v.data(), s, strides);
+          };
           const auto edge = [&](std::vector<T>& v) { return state_view<T>(v.data(), s); };
           linear_scan(backend, view(a), view(u), view(x),
                       {.order = order, .initial_state = edge(x0), .resets = resets});
           linear_scan_jvp(backend, view(a), view(x), view(ta), view(tu), view(tx),
-                          {.order = order, .initial_state = edge(x0), .initial_tangent = edge(tx0),
-                           .final_tangent = edge(txT), .resets = resets});
-          linear_scan_vjp(backend, view(a), view(x), view(w),
-                          {.gate_grad = view(da), .input_grad = view(du), .initial_grad = edge(dx0)},
-                          {.order = order, .initial_state = edge(x0), .final_grad = edge(wT),
-                           .resets = resets,
-                           .convention = conj ? conjugation::hermitian : conjugation::plain});
+                          {.order = order,
+                           .initial_state = edge(x0),
+                           .initial_tangent = edge(tx0),
+                           .final_tangent = edge(txT),
+                           .resets = resets});
+          linear_scan_vjp(
+              backend, view(a), view(x), view(w),
+              {.gate_grad = view(da), .input_grad = view(du), .initial_grad = edge(dx0)},
+              {.order = order,
+               .initial_state = edge(x0),
+               .final_grad = edge(wT),
+               .resets = resets,
+               .convention = conj ? conjugation::hermitian : conjugation::plain});
           const T left = pairing(w, tx, conj) + pairing(wT, txT, conj);
           const T right = pairing(da, ta, conj) + pairing(du, tu, conj) + pairing(dx0, tx0, conj);
           INFO("order " << static_cast<int>(order) << " conj " << conj);
@@ -107,7 +116,8 @@ TEST_CASE("the adjoint agrees with central differences", "[numerics][adjoint]") 
   };
   loss();
   linear_scan_vjp(view(a.data(), shape), view(x.data(), shape), view(w.data(), shape),
-                  {.gate_grad = view(da.data(), shape), .input_grad = view(du.data(), shape),
+                  {.gate_grad = view(da.data(), shape),
+                   .input_grad = view(du.data(), shape),
                    .initial_grad = edge(dx0.data(), shape)},
                   {.initial_state = edge(x0.data(), shape), .final_grad = edge(wT.data(), shape)});
   const auto check = [&](std::vector<double>& at, const std::vector<double>& gradient) {
@@ -127,7 +137,8 @@ TEST_CASE("the adjoint agrees with central differences", "[numerics][adjoint]") 
   check(x0, dx0);
 }
 
-TEST_CASE("near gate = 1 the default errs at most twice as much as the float loop", "[numerics][bound]") {
+TEST_CASE("near gate = 1 the default errs at most twice as much as the float loop",
+          "[numerics][bound]") {
   const extents shape{1, 1 << 18, 1};
   const std::size_t n = 1 << 18;
   for (const double low : {0.999, 0.99999}) {
@@ -137,7 +148,8 @@ TEST_CASE("near gate = 1 the default errs at most twice as much as the float loo
     linear_scan(sequential{}, view(a.data(), shape), view(u.data(), shape), view(x.data(), shape));
     linear_scan(tiled{}, view(a.data(), shape), view(u.data(), shape), view(y.data(), shape));
     REQUIRE(describe(tiled{}, linear_scan_problem(view(a.data(), shape), view(u.data(), shape),
-                                                  view(y.data(), shape))).time_split);
+                                                  view(y.data(), shape)))
+                .time_split);
     long double exact = 0, loop = 0, tile = 0;
     for (std::size_t t = 0; t < n; ++t) {
       exact = static_cast<long double>(a[t]) * exact + u[t];
@@ -179,12 +191,14 @@ TEST_CASE("NaN and infinity stay in their channel and never move backwards", "[n
                 const auto i = place(b, t, c);
                 const bool mine = b == 1 && c == 7;
                 if ((!mine || t < at) && std::memcmp(&x[i], &clean[i], 4) != 0) {
-                  // Before the infinity only its own pack may round differently, within an ulp or two.
+                  // Before the infinity only its own pack may round differently, within an ulp or
+                  // two.
                   if (!mine || std::abs(x[i] - clean[i]) > 1e-5f) FAIL("state " << b << t << c);
                 }
                 if (mine && t == at) CHECK((std::isnan(bad) ? std::isnan(x[i]) : x[i] == bad));
                 if (mine && t > at) CHECK(!std::isfinite(x[i]));
-                if (!mine && (std::memcmp(&da[i], &da1[i], 4) != 0 || std::memcmp(&du[i], &du1[i], 4) != 0))
+                if (!mine &&
+                    (std::memcmp(&da[i], &da1[i], 4) != 0 || std::memcmp(&du[i], &du1[i], 4) != 0))
                   FAIL("gradient " << b << " " << t << " " << c);
                 if (mine && t > at && !std::isfinite(du1[i])) FAIL("gradient moved with time");
               }
@@ -197,19 +211,24 @@ TEST_CASE("a product of gates may overflow while the loop stays finite", "[numer
     for (const auto& backend : backends) {
       // Growth to 1e60 in the gates, on a state that is zero until late; then zero gates.
       std::vector<float> a(600, 1e4f), u(600, 0.0f), x(600), y(600);
-      const auto at = [&](std::int64_t t, std::int64_t c) { return t * strides.time + c * strides.channel; };
+      const auto at = [&](std::int64_t t, std::int64_t c) {
+        return t * strides.time + c * strides.channel;
+      };
       for (int c = 0; c < 3; ++c) {
         u[at(150, c)] = 1;
         for (int t = 155; t < 200; ++t) a[at(t, c)] = t % 2 ? 0.0f : -2.0f;
       }
-      const auto view = [&](std::vector<float>& w) { return sequence_view<float>(w.data(), s, strides); };
+      const auto view = [&](std::vector<float>& w) {
+        return sequence_view<float>(w.data(), s, strides);
+      };
       linear_scan(sequential{}, view(a), view(u), view(x));
       linear_scan(backend, view(a), view(u), view(y));
       for (int i = 0; i < 600; ++i) CHECK((std::isfinite(y[i]) && y[i] == x[i]));
       // A state that starts non-zero and is killed by a zero gate before the growth.
       std::vector<float> x0(3, 3.0f);
       for (int c = 0; c < 3; ++c) a[at(0, c)] = 0;
-      linear_scan(sequential{}, view(a), view(u), view(x), {.initial_state = state_view(x0.data(), s)});
+      linear_scan(sequential{}, view(a), view(u), view(x),
+                  {.initial_state = state_view(x0.data(), s)});
       linear_scan(backend, view(a), view(u), view(y), {.initial_state = state_view(x0.data(), s)});
       for (int i = 0; i < 600; ++i) CHECK((std::isfinite(y[i]) && y[i] == x[i]));
     }
@@ -221,7 +240,9 @@ TEST_CASE("an infinity outlives vanishing gates, as in the loop", "[numerics][ov
     for (const auto& backend : backends) {
       std::vector<float> a(240, 1e-10f), u(240, 1.0f), x(240), y(240);
       for (int c = 0; c < 2; ++c) u[5 * strides.time + c * strides.channel] = INFINITY;
-      const auto view = [&](std::vector<float>& w) { return sequence_view<float>(w.data(), s, strides); };
+      const auto view = [&](std::vector<float>& w) {
+        return sequence_view<float>(w.data(), s, strides);
+      };
       linear_scan(sequential{}, view(a), view(u), view(x));
       linear_scan(backend, view(a), view(u), view(y));
       for (std::size_t i = 0; i < x.size(); ++i) {
@@ -238,7 +259,9 @@ TEST_CASE("a reset stops an infinity and a NaN", "[numerics][resets]") {
     for (const auto& backend : backends)
       for (const float bad : {INFINITY, std::nanf("")}) {
         auto a = random<float>(450, 1), u = random<float>(450, 2), w = random<float>(450, 3);
-        const auto at = [&](std::int64_t t, std::int64_t c) { return t * strides.time + c * strides.channel; };
+        const auto at = [&](std::int64_t t, std::int64_t c) {
+          return t * strides.time + c * strides.channel;
+        };
         for (int c = 0; c < 5; ++c) {
           u[at(20, c)] = bad;
           a[at(40, c)] = bad;  // the gate at the reset must not be looked at
@@ -246,9 +269,12 @@ TEST_CASE("a reset stops an infinity and a NaN", "[numerics][resets]") {
         }
         std::vector<std::uint8_t> starts(90);
         starts[40] = 1;
-        const sequence_view<const bool> resets(reinterpret_cast<const bool*>(starts.data()), {1, 90, 1});
+        const sequence_view<const bool> resets(reinterpret_cast<const bool*>(starts.data()),
+                                               {1, 90, 1});
         std::vector<float> x(450), da(450), du(450);
-        const auto view = [&](std::vector<float>& v) { return sequence_view<float>(v.data(), s, strides); };
+        const auto view = [&](std::vector<float>& v) {
+          return sequence_view<float>(v.data(), s, strides);
+        };
         linear_scan(backend, view(a), view(u), view(x), {.resets = resets});
         linear_scan_vjp(backend, view(a), view(x), view(w),
                         {.gate_grad = view(da), .input_grad = view(du)}, {.resets = resets});

@@ -83,17 +83,23 @@ long double storage_roundoff() {
 // ---- arrays -----------------------------------------------------------------------------------
 
 enum class layout {
-  channels_last, time_contiguous, padded, packed, time_major, backwards, mirrored, strided
+  channels_last,
+  time_contiguous,
+  padded,
+  packed,
+  time_major,
+  backwards,
+  mirrored,
+  strided
 };
 inline const char* name_of(layout l) {
-  constexpr const char* names[] = {"channels_last", "time_contiguous", "padded", "packed",
-                                   "time_major", "backwards", "mirrored", "strided"};
+  constexpr const char* names[] = {"channels_last", "time_contiguous", "padded",   "packed",
+                                   "time_major",    "backwards",       "mirrored", "strided"};
   return names[static_cast<int>(l)];
 }
-inline constexpr layout all_layouts[] = {layout::channels_last, layout::time_contiguous,
-                                         layout::padded,        layout::packed,
-                                         layout::time_major,    layout::backwards,
-                                         layout::mirrored,      layout::strided};
+inline constexpr layout all_layouts[] = {
+    layout::channels_last, layout::time_contiguous, layout::padded,   layout::packed,
+    layout::time_major,    layout::backwards,       layout::mirrored, layout::strided};
 
 /// An owned array and a view of it; elements the view does not own hold a pattern that must stay.
 template <class T>
@@ -104,17 +110,38 @@ class array {
     const auto& s = shape;
     extents stride;
     std::int64_t offset = 0;
-    const std::int64_t C = std::max<std::int64_t>(s.channel, 1), T_ = std::max<std::int64_t>(s.time, 1),
+    const std::int64_t C = std::max<std::int64_t>(s.channel, 1),
+                       T_ = std::max<std::int64_t>(s.time, 1),
                        B = std::max<std::int64_t>(s.batch, 1);
     switch (l) {
-      case layout::channels_last: stride = {T_ * C, C, 1, B * T_ * C}; break;
-      case layout::time_contiguous: stride = {T_ * C, 1, T_, B * T_ * C}; break;
-      case layout::padded: stride = {T_ * (C + 3) + 5, C + 3, 1, B * (T_ * (C + 3) + 5)}; offset = 1; break;
-      case layout::packed: stride = {T_ * 3 * C, 3 * C, 1, B * T_ * 3 * C}; offset = C; break;
-      case layout::time_major: stride = {C, B * C, 1, B * T_ * C}; break;
-      case layout::backwards: stride = {T_ * C, -C, 1, B * T_ * C}; offset = (T_ - 1) * C; break;
-      case layout::mirrored: stride = {T_ * C, C, -1, B * T_ * C}; offset = C - 1; break;
-      case layout::strided: stride = {T_ * 2 * C, 2 * C, 2, B * T_ * 2 * C}; break;
+      case layout::channels_last:
+        stride = {T_ * C, C, 1, B * T_ * C};
+        break;
+      case layout::time_contiguous:
+        stride = {T_ * C, 1, T_, B * T_ * C};
+        break;
+      case layout::padded:
+        stride = {T_ * (C + 3) + 5, C + 3, 1, B * (T_ * (C + 3) + 5)};
+        offset = 1;
+        break;
+      case layout::packed:
+        stride = {T_ * 3 * C, 3 * C, 1, B * T_ * 3 * C};
+        offset = C;
+        break;
+      case layout::time_major:
+        stride = {C, B * C, 1, B * T_ * C};
+        break;
+      case layout::backwards:
+        stride = {T_ * C, -C, 1, B * T_ * C};
+        offset = (T_ - 1) * C;
+        break;
+      case layout::mirrored:
+        stride = {T_ * C, C, -1, B * T_ * C};
+        offset = C - 1;
+        break;
+      case layout::strided:
+        stride = {T_ * 2 * C, 2 * C, 2, B * T_ * 2 * C};
+        break;
     }
     storage_.resize(static_cast<std::size_t>(s.group * B * (T_ * (3 * C + 3) + 8) + 64));
     std::mt19937 engine(seed * 7919 + 17);

@@ -41,7 +41,8 @@ void check_moves() {
   };
   [&]<int... K>(std::integer_sequence<int, K...>) {
     (slide(std::integral_constant<int, K>{}), ...);
-  }(std::make_integer_sequence<int, n>{});
+  }
+  (std::make_integer_sequence<int, n>{});
   for (int i = 0; i < n; ++i) {
     CHECK(lanes_of<T>(reverse(x))[i] == a[n - 1 - i]);
     CHECK(lanes_of<T>(splat_last(x))[i] == a[n - 1]);
@@ -61,7 +62,8 @@ void check_moves() {
       for (int i = 0; i < n; ++i) CHECK(got[i] == (i < count ? from[3 * n + i * stride] : T(0)));
       if (stride == 0) continue;
       for (const bool stream : {false, true}) {
-        store(to.data() + 3 * n, stride, count, load<P>(from.data() + 3 * n, stride, count), stream);
+        store(to.data() + 3 * n, stride, count, load<P>(from.data() + 3 * n, stride, count),
+              stream);
         stream_fence();
         for (int i = 0; i <= 6 * n; ++i) {
           const int k = (i - 3 * n) / stride;
@@ -87,12 +89,14 @@ TEST_CASE("a pack fuses where the scalar does", "[simd][fma]") {
   using P = lane_t<float, 16>;
   const float scalar = simd::fma(x, x, -1.0f);
   CHECK(scalar == (SCANREC_FUSED ? 0x1p-11f + 0x1p-24f : 0x1p-11f));
-  for (const float lane : lanes_of<float>(simd::fma(P(x), P(x), P(-1.0f)))) CHECK(same(lane, scalar));
+  for (const float lane : lanes_of<float>(simd::fma(P(x), P(x), P(-1.0f))))
+    CHECK(same(lane, scalar));
   const double y = 1 + 0x1p-27;
   using D = lane_t<double, 8>;
   const double wide = simd::fma(y, y, -1.0);
   CHECK(wide == (SCANREC_FUSED ? 0x1p-26 + 0x1p-54 : 0x1p-26));
-  for (const double lane : lanes_of<double>(simd::fma(D(y), D(y), D(-1.0)))) CHECK(same(lane, wide));
+  for (const double lane : lanes_of<double>(simd::fma(D(y), D(y), D(-1.0))))
+    CHECK(same(lane, wide));
 }
 
 TEST_CASE("select takes NaN for a yes", "[simd]") {
@@ -115,9 +119,11 @@ TEST_CASE("complex packs equal complex scalars, signed zeros included", "[simd][
   };
   for (int trial = 0; trial < 500; ++trial) {
     std::vector<std::complex<float>> a(16), b(16), c(16);
-    for (int i = 0; i < 16; ++i) a[i] = {draw(), draw()}, b[i] = {draw(), draw()}, c[i] = {draw(), draw()};
+    for (int i = 0; i < 16; ++i)
+      a[i] = {draw(), draw()}, b[i] = {draw(), draw()}, c[i] = {draw(), draw()};
     const C x = load_unit<C>(a.data()), y = load_unit<C>(b.data()), z = load_unit<C>(c.data());
-    const auto f = lanes_of<std::complex<float>>(simd::fma(x, y, z)), m = lanes_of<std::complex<float>>(mul(x, y)),
+    const auto f = lanes_of<std::complex<float>>(simd::fma(x, y, z)),
+               m = lanes_of<std::complex<float>>(mul(x, y)),
                j = lanes_of<std::complex<float>>(conj_if(real_lane_t<C>(-1.0f), x));
     for (int i = 0; i < 16; ++i) {
       const S sx = from_element(a[i]), sy = from_element(b[i]), sz = from_element(c[i]);
@@ -133,7 +139,8 @@ TEST_CASE("16-bit conversions: exhaustive to float, edges and samples from float
   for (std::uint32_t first = 0; first < 65536; first += 16) {
     bfloat16 b[16];
     float16 h[16];
-    for (std::uint32_t i = 0; i < 16; ++i) b[i].bits = h[i].bits = static_cast<std::uint16_t>(first + i);
+    for (std::uint32_t i = 0; i < 16; ++i)
+      b[i].bits = h[i].bits = static_cast<std::uint16_t>(first + i);
     const auto fb = lanes_of<float>(load_unit<P>(b)), fh = lanes_of<float>(load_unit<P>(h));
     for (std::uint32_t i = 0; i < 16; ++i) {
       REQUIRE(same(fb[i], static_cast<float>(b[i])));
@@ -148,7 +155,8 @@ TEST_CASE("16-bit conversions: exhaustive to float, edges and samples from float
     float x[16];
     for (auto& v : x) {
       // Exponents around the float16 range, halfway cases, infinities and NaN among them.
-      std::uint32_t bits = (engine() & 0x80000000u) | ((90 + engine() % 60) << 23) | (engine() & 0x7fffffu);
+      std::uint32_t bits =
+          (engine() & 0x80000000u) | ((90 + engine() % 60) << 23) | (engine() & 0x7fffffu);
       if (engine() % 4 == 0) bits &= 0xfffff000u;
       if (engine() % 64 == 0) bits |= 0x7f800000u;
       v = std::bit_cast<float>(bits);
@@ -180,7 +188,9 @@ TEST_CASE("affine and segmented maps obey their laws exactly on integers", "[ope
   static_assert(composable<cut_map> && acting_on<cut_map, std::uint32_t>);
   std::mt19937 engine(4);
   for (int trial = 0; trial < 10000; ++trial) {
-    const auto draw = [&] { return cut_map{{std::uint32_t(engine()), std::uint32_t(engine())}, engine() % 3 == 0}; };
+    const auto draw = [&] {
+      return cut_map{{std::uint32_t(engine()), std::uint32_t(engine())}, engine() % 3 == 0};
+    };
     const cut_map f = draw(), g = draw(), h = draw();
     const std::uint32_t x = engine();
     CHECK(combine(f, g).act(x) == g.act(f.act(x)));
@@ -196,7 +206,8 @@ TEST_CASE("a pack of maps is scanned as a loop does", "[operators][simd]") {
   std::mt19937 engine(5);
   for (int trial = 0; trial < 1000; ++trial) {
     for (int i = 0; i < 16; ++i) a[i] = engine(), u[i] = engine(), cut[i] = engine() % 5 == 0;
-    const segmented<affine<P>> m{{load_unit<P>(a.data()), load_unit<P>(u.data())}, load_unit<P>(cut.data())};
+    const segmented<affine<P>> m{{load_unit<P>(a.data()), load_unit<P>(u.data())},
+                                 load_unit<P>(cut.data())};
     const std::uint32_t start = engine();
     const auto got = lanes_of<std::uint32_t>(scanrec::detail::scan_lanes(m).act(P(start)));
     std::uint32_t x = start;

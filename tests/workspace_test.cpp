@@ -23,11 +23,15 @@ void* counted(std::size_t bytes, std::size_t alignment) {
 }
 }  // namespace
 void* operator new(std::size_t n) { return counted(n, 0); }
-void* operator new(std::size_t n, std::align_val_t a) { return counted(n, static_cast<std::size_t>(a)); }
+void* operator new(std::size_t n, std::align_val_t a) {
+  return counted(n, static_cast<std::size_t>(a));
+}
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+  std::free(p);
+}
 
 namespace {
 
@@ -45,15 +49,17 @@ std::int64_t bytes_of(F f) {
 }  // namespace
 
 TEST_CASE("a call allocates its stated workspace and nothing else", "[workspace]") {
-  for (const extents shape : {extents{1, 1, 256}, extents{4, 300, 64}, extents{1, 50000, 3}, extents{2, 4096, 20}}) {
+  for (const extents shape :
+       {extents{1, 1, 256}, extents{4, 300, 64}, extents{1, 50000, 3}, extents{2, 4096, 20}}) {
     const std::size_t n = shape.batch * shape.time * shape.channel;
     std::vector<float> a(n, 0.5f), u(n, 1), x(n), da(n), sum(shape.channel);
     using view = sequence_view<float>;
     for (const extents& strides : {channels_last(shape), time_contiguous(shape)})
       for (const int threads : {1}) {
         const tiled backend{.threads = threads};
-        const view A(a.data(), shape, strides), U(u.data(), shape, strides), X(x.data(), shape, strides),
-            S(sum.data(), shape, extents{0, 0, 1}), D(da.data(), shape, strides);
+        const view A(a.data(), shape, strides), U(u.data(), shape, strides),
+            X(x.data(), shape, strides), S(sum.data(), shape, extents{0, 0, 1}),
+            D(da.data(), shape, strides);
         const auto expected = [&](const problem& p) {
           const auto bytes = workspace_bytes(backend, p);
           CHECK(bytes == describe(backend, p).workspace_bytes);
@@ -61,9 +67,11 @@ TEST_CASE("a call allocates its stated workspace and nothing else", "[workspace]
           CHECK(bytes <= static_cast<std::int64_t>(n * sizeof(float) / 256) + 3 * 1024 * 1024);
           return bytes <= 8192 ? 0 : bytes;
         };
-        CHECK(bytes_of([&] { linear_scan(backend, A, U, X); }) == expected(linear_scan_problem(A, U, X)));
-        CHECK(bytes_of([&] { linear_scan_vjp(backend, A, X, U, {.gate_grad = S, .input_grad = D}); }) ==
-              expected(linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
+        CHECK(bytes_of([&] { linear_scan(backend, A, U, X); }) ==
+              expected(linear_scan_problem(A, U, X)));
+        CHECK(bytes_of([&] {
+                linear_scan_vjp(backend, A, X, U, {.gate_grad = S, .input_grad = D});
+              }) == expected(linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
       }
   }
 }
@@ -73,7 +81,8 @@ TEST_CASE("a streaming step does not allocate", "[workspace][streaming]") {
   std::vector<float> a(2048, 0.5f), u(2048, 1), x(2048), s(2048);
   const state_view<float> carry(s.data(), shape);
   CHECK(bytes_of([&] {
-          linear_scan(sequence_view(a.data(), shape), sequence_view(u.data(), shape), sequence_view(x.data(), shape),
+          linear_scan(sequence_view(a.data(), shape), sequence_view(u.data(), shape),
+                      sequence_view(x.data(), shape),
                       {.initial_state = carry, .final_state = carry});
         }) == 0);
 }
@@ -90,7 +99,8 @@ TEST_CASE("indices reach beyond 2^31 elements", "[index]") {
   const extents strides{.batch = 2 * far, .time = 1, .channel = far};
   for (int b = 0; b < 2; ++b)
     for (int c = 0; c < 2; ++c)
-      for (int t = 0; t < 4; ++t) base[b * 2 * far + c * far + t] = static_cast<float>(b + 1) + c + t;
+      for (int t = 0; t < 4; ++t)
+        base[b * 2 * far + c * far + t] = static_cast<float>(b + 1) + c + t;
   std::vector<float> half(1, 0.5f), x(16);
   const sequence_view gate(half.data(), shape, extents{0, 0, 0});
   for (int which = 0; which < 2; ++which) {
@@ -112,7 +122,8 @@ TEST_CASE("indices reach beyond 2^31 elements", "[index]") {
     CHECK(base[3 * far + 3] == 0.5f * base[3 * far + 2] + x[15]);
     for (int b = 0; b < 2; ++b)
       for (int c = 0; c < 2; ++c)
-        for (int t = 0; t < 4; ++t) base[b * 2 * far + c * far + t] = static_cast<float>(b + 1) + c + t;
+        for (int t = 0; t < 4; ++t)
+          base[b * 2 * far + c * far + t] = static_cast<float>(b + 1) + c + t;
   }
   std::free(base);
 }
@@ -123,7 +134,8 @@ TEST_CASE("one long problem of more than 2^31 elements is planned in 64 bits", "
   const sequence_view<const float> everywhere(&one, shape, extents{0, 0, 0});
   std::vector<float> last(15);
   const state_view<float> final_state(last.data(), shape);
-  const auto plan = describe(tiled{}, linear_scan_problem(everywhere, everywhere, none, {.final_state = final_state}));
+  const auto plan = describe(
+      tiled{}, linear_scan_problem(everywhere, everywhere, none, {.final_state = final_state}));
   CHECK(plan.tiles * plan.tile_steps >= shape.time);
   CHECK(!to_string(plan).empty());
 }
@@ -131,13 +143,15 @@ TEST_CASE("one long problem of more than 2^31 elements is planned in 64 bits", "
 TEST_CASE("describe names the path", "[describe]") {
   const extents shape{8, 8192, 256};
   float* nowhere = reinterpret_cast<float*>(4096);
-  const sequence_view<float> rows(nowhere, shape), far(nowhere + (1 << 25), shape), further(nowhere + (2 << 25), shape);
+  const sequence_view<float> rows(nowhere, shape), far(nowhere + (1 << 25), shape),
+      further(nowhere + (2 << 25), shape);
   const auto plan = describe(tiled{}, linear_scan_problem(rows, far, further));
   CHECK(plan.lanes_along == recurrence::lane_axis::channel);
   CHECK_FALSE(plan.time_split);
   CHECK(plan.streaming);
   const extents one{1, 1 << 24, 1};
-  const sequence_view<float> a(nowhere, one), b(nowhere + (1 << 25), one), c(nowhere + (2 << 25), one);
+  const sequence_view<float> a(nowhere, one), b(nowhere + (1 << 25), one),
+      c(nowhere + (2 << 25), one);
   const auto split = describe(tiled{.threads = 2}, linear_scan_problem(a, b, c));
   CHECK(split.lanes_along == recurrence::lane_axis::time);
   CHECK(split.time_split);

@@ -151,10 +151,9 @@ inline void check_array(const problem& p, const array_use& reference, const arra
   std::int64_t reach = 0;
   for (const axis a : all_axes) {
     std::int64_t bytes = 0;
-    const bool wraps =
-        __builtin_mul_overflow(array.shape.*a - 1, array.strides.*a, &bytes) ||
-        __builtin_mul_overflow(bytes, array.element_bytes, &bytes) || bytes > limit ||
-        bytes < -limit;
+    const bool wraps = __builtin_mul_overflow(array.shape.*a - 1, array.strides.*a, &bytes) ||
+                       __builtin_mul_overflow(bytes, array.element_bytes, &bytes) ||
+                       bytes > limit || bytes < -limit;
     if (!wraps) reach += std::abs(bytes);
     if (wraps || reach > limit)
       refuse(p, array, "strides that stay within the address space",

@@ -56,7 +56,7 @@
 #define SCANREC_JOIN(a, b, c, d, e, f) SCANREC_JOIN_(a, b, c, d, e, f)
 
 /// Inline namespace of everything compiled, for example `v0_1_avx512_fma_f16c_openmp`.
-#define SCANREC_ABI                                                                           \
+#define SCANREC_ABI                                                                          \
   SCANREC_JOIN(SCANREC_VERSION_MAJOR, SCANREC_VERSION_MINOR, SCANREC_ISA, SCANREC_FUSED_TAG, \
                SCANREC_HALF_TAG, SCANREC_THREADS_TAG)
 

@@ -25,21 +25,23 @@ using eigen_element =
 /// Any storage order and any strides; nothing is copied, and the matrix must outlive the view.
 /// Throws argument_error if the rows do not divide into `batch` sequences.
 template <class Dense>
-  requires std::is_base_of_v<Eigen::DenseBase<std::remove_const_t<Dense>>, std::remove_const_t<Dense>>
+requires std::is_base_of_v<Eigen::DenseBase<std::remove_const_t<Dense>>, std::remove_const_t<Dense>>
 auto as_sequence(Dense& matrix, std::int64_t batch = 1) {
   if (batch <= 0 || matrix.rows() % batch != 0)
-    throw argument_error("as_sequence", "matrix", "rows that divide into " + std::to_string(batch) +
-                         " sequences", std::to_string(matrix.rows()) + " rows");
+    throw argument_error("as_sequence", "matrix",
+                         "rows that divide into " + std::to_string(batch) + " sequences",
+                         std::to_string(matrix.rows()) + " rows");
   const std::int64_t steps = matrix.rows() / batch;
   return sequence_view<detail::eigen_element<Dense>>(
       matrix.data(), extents{.batch = batch, .time = steps, .channel = matrix.cols()},
-      extents{.batch = steps * matrix.rowStride(), .time = matrix.rowStride(),
+      extents{.batch = steps * matrix.rowStride(),
+              .time = matrix.rowStride(),
               .channel = matrix.colStride()});
 }
 
 /// A view of a matrix whose rows are sequences and whose columns are channels: one state each.
 template <class Dense>
-  requires std::is_base_of_v<Eigen::DenseBase<std::remove_const_t<Dense>>, std::remove_const_t<Dense>>
+requires std::is_base_of_v<Eigen::DenseBase<std::remove_const_t<Dense>>, std::remove_const_t<Dense>>
 auto as_state(Dense& matrix) {
   return state_view<detail::eigen_element<Dense>>(
       matrix.data(), extents{.batch = matrix.rows(), .time = 1, .channel = matrix.cols()},

@@ -65,16 +65,22 @@ SCANREC_HD SCANREC_INLINE constexpr float float16_value(std::uint16_t half) {
 struct bfloat16 {
   std::uint16_t bits = 0;
   bfloat16() = default;
-  SCANREC_HD SCANREC_INLINE constexpr explicit bfloat16(float value) : bits(detail::bfloat16_bits(value)) {}
-  SCANREC_HD SCANREC_INLINE constexpr explicit operator float() const { return detail::bfloat16_value(bits); }
+  SCANREC_HD SCANREC_INLINE constexpr explicit bfloat16(float value)
+      : bits(detail::bfloat16_bits(value)) {}
+  SCANREC_HD SCANREC_INLINE constexpr explicit operator float() const {
+    return detail::bfloat16_value(bits);
+  }
 };
 
 /// IEEE binary16 storage; arithmetic happens in float.
 struct float16 {
   std::uint16_t bits = 0;
   float16() = default;
-  SCANREC_HD SCANREC_INLINE constexpr explicit float16(float value) : bits(detail::float16_bits(value)) {}
-  SCANREC_HD SCANREC_INLINE constexpr explicit operator float() const { return detail::float16_value(bits); }
+  SCANREC_HD SCANREC_INLINE constexpr explicit float16(float value)
+      : bits(detail::float16_bits(value)) {}
+  SCANREC_HD SCANREC_INLINE constexpr explicit operator float() const {
+    return detail::float16_value(bits);
+  }
 };
 
 namespace detail {
@@ -112,9 +118,12 @@ inline constexpr bool is_complex<std::complex<T>> = true;
 }  // namespace detail
 
 /// What an array may hold: float, double, std::complex of both, bfloat16, float16, and uint32_t
-/// (affine maps modulo 2^32 are exactly associative: every backend must match the loop bit for bit).
+/// (affine maps modulo 2^32 are exactly associative: every backend must match the loop bit for
+/// bit).
 template <class T>
-concept element = requires { typename detail::element_traits<std::remove_cv_t<T>>::compute; };
+concept element = requires {
+  typename detail::element_traits<std::remove_cv_t<T>>::compute;
+};
 
 /// The type an element is computed in: float for the 16-bit types, itself otherwise.
 template <element T>

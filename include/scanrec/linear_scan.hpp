@@ -32,9 +32,9 @@ enum class conjugation {
 template <class T>
 struct scan_options {
   direction order = direction::forward;
-  state_view<const T> initial_state{};   ///< state before the first step; absent: 0
-  state_view<T> final_state{};           ///< receives the last state, before rounding to storage
-  sequence_view<const bool> resets{};    ///< (batch, time, 1 or channel): a sequence starts here
+  state_view<const T> initial_state{};  ///< state before the first step; absent: 0
+  state_view<T> final_state{};          ///< receives the last state, before rounding to storage
+  sequence_view<const bool> resets{};   ///< (batch, time, 1 or channel): a sequence starts here
 };
 
 /// Gradients wanted of linear_scan_vjp; those left absent are not computed. A zero stride receives
@@ -51,8 +51,8 @@ struct scan_gradients {
 template <class T>
 struct vjp_options {
   direction order = direction::forward;
-  state_view<const T> initial_state{};   ///< that of the forward call; absent: 0
-  state_view<const T> final_grad{};      ///< gradient of the final state; absent: 0
+  state_view<const T> initial_state{};  ///< that of the forward call; absent: 0
+  state_view<const T> final_grad{};     ///< gradient of the final state; absent: 0
   sequence_view<const bool> resets{};
   conjugation convention = conjugation::hermitian;
 };
@@ -81,8 +81,8 @@ struct sequence_traits<none_t> {
 };
 /// The element type of an argument; that of Default if the argument is none.
 template <class V, class Default>
-using stored_or = std::conditional_t<std::same_as<V, none_t>, Default,
-                                     typename sequence_traits<V>::stored>;
+using stored_or =
+    std::conditional_t<std::same_as<V, none_t>, Default, typename sequence_traits<V>::stored>;
 template <class G>
 struct gradient_traits;
 template <class Gate, class Input>
@@ -95,7 +95,9 @@ struct gradient_traits<scan_gradients<Gate, Input>> {
 
 /// A view whose elements can be read, or `none`.
 template <class V>
-concept sequence_argument = requires { typename detail::sequence_traits<V>::stored; };
+concept sequence_argument = requires {
+  typename detail::sequence_traits<V>::stored;
+};
 
 /// A view that is there.
 template <class V>
@@ -103,8 +105,7 @@ concept sequence = sequence_argument<V> && !std::same_as<V, none_t>;
 
 /// A view whose elements can be written, or `none`.
 template <class V>
-concept writable_sequence_argument =
-    std::same_as<V, none_t> ||
+concept writable_sequence_argument = std::same_as<V, none_t> ||
     (sequence<V> && !std::is_const_v<std::remove_pointer_t<decltype(V::data)>>);
 
 inline namespace SCANREC_ABI {
@@ -195,7 +196,7 @@ class call {
     out.stream = !array.in_place && !out.update && array.sequence;
     if (summed(array))
       out.action = broadcast_along(array, &extents::time) && array.sequence ? write::sum_time
-                                                                             : write::sum_site;
+                                                                            : write::sum_site;
     return out;
   }
   /// `before` is true for scans that run the way the forward call does.
@@ -251,9 +252,9 @@ void with_resets(bool present, F f) {
 }
 
 template <class Gate, class Input, class State, class Then>
-void make_linear_scan(const Gate& gate, const Input& input, const State& state,
-                      const scan_options<compute_t<typename sequence_traits<Gate>::stored>>& options,
-                      Then then) {
+void make_linear_scan(
+    const Gate& gate, const Input& input, const State& state,
+    const scan_options<compute_t<typename sequence_traits<Gate>::stored>>& options, Then then) {
   using gate_t = typename sequence_traits<Gate>::stored;
   using input_t = typename sequence_traits<Input>::stored;
   using state_t = stored_or<State, gate_t>;
@@ -273,10 +274,10 @@ void make_linear_scan(const Gate& gate, const Input& input, const State& state,
 
   with_resets(!options.resets.absent(), [&](auto cuts) {
     using R = recurrence::forward<gate_t, input_t, state_t, cuts.value>;
-    c.template prepare<R>(options.order == direction::reverse,
-                          std::array<in_place_pair, 2>{{{"state", "input"},
-                                                        {"final_state", "initial_state"}}},
-                          false);
+    c.template prepare<R>(
+        options.order == direction::reverse,
+        std::array<in_place_pair, 2>{{{"state", "input"}, {"final_state", "initial_state"}}},
+        false);
     then(R{c.input<gate_t>(a), c.input<input_t>(u), c.cuts(cut, options.order, false),
            c.input<value>(x0), c.output<state_t>(x), c.output<value>(xT)},
          c.described());
@@ -284,10 +285,9 @@ void make_linear_scan(const Gate& gate, const Input& input, const State& state,
 }
 
 template <class Gate, class State, class StateGrad, class Gradients, class Then>
-void make_linear_scan_vjp(const Gate& gate, const State& state, const StateGrad& state_grad,
-                          const Gradients& gradients,
-                          const vjp_options<compute_t<typename sequence_traits<Gate>::stored>>& options,
-                          Then then) {
+void make_linear_scan_vjp(
+    const Gate& gate, const State& state, const StateGrad& state_grad, const Gradients& gradients,
+    const vjp_options<compute_t<typename sequence_traits<Gate>::stored>>& options, Then then) {
   using gate_t = typename sequence_traits<Gate>::stored;
   using state_t = stored_or<State, gate_t>;
   using grad_t = stored_or<StateGrad, state_t>;
@@ -307,13 +307,14 @@ void make_linear_scan_vjp(const Gate& gate, const State& state, const StateGrad&
   const int du = c.add("input_grad", gradients.input_grad, access::accumulate);
   const int dx0 = c.add("initial_grad", gradients.initial_grad, access::accumulate);
   c.require(a, "an array");
-  if (!gradients.gate_grad.absent()) c.require(x, "an array, since gate_grad is made of the states");
+  if (!gradients.gate_grad.absent())
+    c.require(x, "an array, since gate_grad is made of the states");
 
   with_resets(!options.resets.absent(), [&](auto cuts) {
     using R = recurrence::vjp<gate_t, state_t, grad_t, gate_grad_t, input_grad_t, cuts.value>;
     c.template prepare<R>(options.order == direction::forward,
-                          std::array<in_place_pair, 2>{{{"input_grad", "state_grad"},
-                                                        {"initial_grad", "final_grad"}}},
+                          std::array<in_place_pair, 2>{
+                              {{"input_grad", "state_grad"}, {"initial_grad", "final_grad"}}},
                           gradients.update == update::accumulate);
     R r;
     r.gate = c.input<gate_t>(a);
@@ -334,10 +335,10 @@ void make_linear_scan_vjp(const Gate& gate, const State& state, const StateGrad&
 
 template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent,
           class Then>
-void make_linear_scan_jvp(const Gate& gate, const State& state, const GateTangent& gate_tangent,
-                          const InputTangent& input_tangent, const StateTangent& state_tangent,
-                          const jvp_options<compute_t<typename sequence_traits<Gate>::stored>>& options,
-                          Then then) {
+void make_linear_scan_jvp(
+    const Gate& gate, const State& state, const GateTangent& gate_tangent,
+    const InputTangent& input_tangent, const StateTangent& state_tangent,
+    const jvp_options<compute_t<typename sequence_traits<Gate>::stored>>& options, Then then) {
   using gate_t = typename sequence_traits<Gate>::stored;
   using state_t = stored_or<State, gate_t>;
   using gate_tangent_t = stored_or<GateTangent, gate_t>;
@@ -443,18 +444,19 @@ void linear_scan(const Gate& gate, const Input& input, const State& state,
 /// Source   docs/adjoint.md.
 template <backend Backend, sequence Gate, sequence_argument State, sequence_argument StateGrad,
           class Gradients = detail::default_gradients<Gate, State, StateGrad>>
-void linear_scan_vjp(const Backend& backend, const Gate& gate, const State& state,
-                     const StateGrad& state_grad, const Gradients& gradients,
-                     const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
+void linear_scan_vjp(
+    const Backend& backend, const Gate& gate, const State& state, const StateGrad& state_grad,
+    const Gradients& gradients,
+    const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
   detail::make_linear_scan_vjp(
       gate, state, state_grad, gradients, options,
       [&](const auto& r, const problem& p) { detail::run(backend, r, p); });
 }
 template <sequence Gate, sequence_argument State, sequence_argument StateGrad,
           class Gradients = detail::default_gradients<Gate, State, StateGrad>>
-void linear_scan_vjp(const Gate& gate, const State& state, const StateGrad& state_grad,
-                     const Gradients& gradients,
-                     const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
+void linear_scan_vjp(
+    const Gate& gate, const State& state, const StateGrad& state_grad, const Gradients& gradients,
+    const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
   linear_scan_vjp(tiled{}, gate, state, state_grad, gradients, options);
 }
 
@@ -471,19 +473,20 @@ void linear_scan_vjp(const Gate& gate, const State& state, const StateGrad& stat
 /// Cost     4 arrays read + 1 written; with one tangent absent 2 + 1 or 3 + 1.
 template <backend Backend, sequence Gate, sequence_argument State, sequence_argument GateTangent,
           sequence_argument InputTangent, writable_sequence_argument StateTangent>
-void linear_scan_jvp(const Backend& backend, const Gate& gate, const State& state,
-                     const GateTangent& gate_tangent, const InputTangent& input_tangent,
-                     const StateTangent& state_tangent,
-                     const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
+void linear_scan_jvp(
+    const Backend& backend, const Gate& gate, const State& state, const GateTangent& gate_tangent,
+    const InputTangent& input_tangent, const StateTangent& state_tangent,
+    const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
   detail::make_linear_scan_jvp(
       gate, state, gate_tangent, input_tangent, state_tangent, options,
       [&](const auto& r, const problem& p) { detail::run(backend, r, p); });
 }
 template <sequence Gate, sequence_argument State, sequence_argument GateTangent,
           sequence_argument InputTangent, writable_sequence_argument StateTangent>
-void linear_scan_jvp(const Gate& gate, const State& state, const GateTangent& gate_tangent,
-                     const InputTangent& input_tangent, const StateTangent& state_tangent,
-                     const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
+void linear_scan_jvp(
+    const Gate& gate, const State& state, const GateTangent& gate_tangent,
+    const InputTangent& input_tangent, const StateTangent& state_tangent,
+    const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
   linear_scan_jvp(tiled{}, gate, state, gate_tangent, input_tangent, state_tangent, options);
 }
 

@@ -57,9 +57,7 @@ struct segmented {
   SCANREC_HD static SCANREC_INLINE segmented identity() {
     return {Map::identity(), simd::constant<mask>(0)};
   }
-  SCANREC_HD SCANREC_INLINE lane act(lane x) const {
-    return simd::select(cut, map.u, map.act(x));
-  }
+  SCANREC_HD SCANREC_INLINE lane act(lane x) const { return simd::select(cut, map.u, map.act(x)); }
   SCANREC_HD friend SCANREC_INLINE segmented combine(segmented earlier, segmented later) {
     const Map both = combine(earlier.map, later.map);
     return {{simd::select(later.cut, later.map.a, both.a),

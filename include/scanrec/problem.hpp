@@ -38,9 +38,9 @@ struct array_use {
   std::int64_t alignment = 1;
   const void* type = nullptr;  // one address per element type
   access use = access::read;
-  bool sequence = true;          // false: one value per sequence, no time axis
-  bool given = false;            // whether the caller passed it, if only an empty one
-  bool in_place = false;         // shares every element with an array that is read
+  bool sequence = true;              // false: one value per sequence, no time axis
+  bool given = false;                // whether the caller passed it, if only an empty one
+  bool in_place = false;             // shares every element with an array that is read
   bool one_channel_will_do = false;  // resets may have a channel extent of 1
 };
 

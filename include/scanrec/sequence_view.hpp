@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views: pointer + extents + strides over (group, batch, time, channel); layout, packing, broadcast.
+// Views: pointer + extents + strides over (group, batch, time, channel); layout, packing,
+// broadcast.
 #pragma once
 
 #include <cstddef>
@@ -68,8 +69,10 @@ inline void check_span(const char* view, std::size_t size, const extents& shape,
   if (strides.batch < 0 || strides.time < 0 || strides.channel < 0 || strides.group < 0)
     throw argument_error(view, "strides", "strides of 0 or more over a span", to_string(strides));
   if (static_cast<std::int64_t>(size) < needed)
-    throw argument_error(view, "data", "a span of at least " + std::to_string(needed) +
-                         " elements for shape " + to_string(shape), std::to_string(size));
+    throw argument_error(
+        view, "data",
+        "a span of at least " + std::to_string(needed) + " elements for shape " + to_string(shape),
+        std::to_string(size));
 }
 }  // namespace SCANREC_ABI
 }  // namespace detail
@@ -101,8 +104,8 @@ struct sequence_view {
   }
   /// A view to read is made from a view to write wherever one is asked for.
   template <class U>
-    requires(std::is_same_v<const U, T>)
-  constexpr sequence_view(const sequence_view<U>& other)  // NOLINT(google-explicit-constructor)
+  requires(std::is_same_v<const U, T>) constexpr sequence_view(
+      const sequence_view<U>& other)  // NOLINT(google-explicit-constructor)
       : data(other.data), shape(other.shape), strides(other.strides) {}
 
   /// Whether there is an array at all.
@@ -135,8 +138,8 @@ struct state_view {
     detail::check_span("state_view", elements.size(), shape, strides);
   }
   template <class U>
-    requires(std::is_same_v<const U, T>)
-  constexpr state_view(const state_view<U>& other)  // NOLINT(google-explicit-constructor)
+  requires(std::is_same_v<const U, T>) constexpr state_view(
+      const state_view<U>& other)  // NOLINT(google-explicit-constructor)
       : data(other.data), shape(other.shape), strides(other.strides) {}
 
   [[nodiscard]] constexpr bool absent() const {

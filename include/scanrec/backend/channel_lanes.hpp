@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Walking tiles with lanes along the channels: each lane walks time in order, as the plain loop does.
+// Walking tiles with lanes along the channels: each lane walks time in order, as the plain loop
+// does.
 #pragma once
 
 #include <algorithm>
@@ -99,45 +100,46 @@ struct channel_lanes {
   template <class Item, class Body>
   static SCANREC_INLINE void sweep_rows(const R& r, const block& where, Item* items,
                                         const tile_plan& plan, Body body) {
-    for_stretches(where, plan, 1, [&](std::int64_t t, std::int64_t, std::int64_t mirror)
-                                      SCANREC_LAMBDA {
-      const bool fetch = mirror - t < where.end;
-      auto at = whole_site(t, where.channel, plan);
-      auto ahead = whole_site(mirror - t, where.channel, plan);
-      for (std::int64_t i = 0; i < where.channels / lanes; ++i) {
-        if (fetch) r.template prefetch<lane>(ahead);
-        Item item = items[i];
-        body(at, item);
-        items[i] = item;
-        for (auto* s : {&at, &ahead}) s->channel += lanes, s->offset += lanes;
-      }
-    });
+    for_stretches(where, plan, 1,
+                  [&](std::int64_t t, std::int64_t, std::int64_t mirror) SCANREC_LAMBDA {
+                    const bool fetch = mirror - t < where.end;
+                    auto at = whole_site(t, where.channel, plan);
+                    auto ahead = whole_site(mirror - t, where.channel, plan);
+                    for (std::int64_t i = 0; i < where.channels / lanes; ++i) {
+                      if (fetch) r.template prefetch<lane>(ahead);
+                      Item item = items[i];
+                      body(at, item);
+                      items[i] = item;
+                      for (auto* s : {&at, &ahead}) s->channel += lanes, s->offset += lanes;
+                    }
+                  });
   }
 
   template <recurrence::reach Reach, class Item, class Body>
   static SCANREC_INLINE void sweep_columns(const R& r, const block& where, Item* items,
                                            const tile_plan& plan, Body body) {
     const std::int64_t steps = std::max(plan.prefetch_steps, tile_policy::steps_in_cache);
-    for_stretches(where, plan, steps, [&](std::int64_t first, std::int64_t last,
-                                          std::int64_t mirror) SCANREC_LAMBDA {
-      for (std::int64_t c = 0; c < where.channels; c += lanes) {
-        Item item = items[c / lanes];
-        if constexpr (Reach == recurrence::reach::whole) {
-          auto at = whole_site(first, where.channel + c, plan);
-          auto ahead = whole_site(mirror - first, where.channel + c, plan);
-          for (; at.time < last; ++at.time, at.offset += at.step) {
-            if (ahead.time < where.end) r.template prefetch<lane>(ahead);
-            --ahead.time, ahead.offset -= ahead.step;
-            body(at, item);
-          }
-        } else {
-          const auto count = static_cast<int>(std::min<std::int64_t>(lanes, where.channels - c));
-          for (std::int64_t t = first; t < last; ++t)
-            body(site{t, where.channel + c, count}, item);
-        }
-        items[c / lanes] = item;
-      }
-    });
+    for_stretches(where, plan, steps,
+                  [&](std::int64_t first, std::int64_t last, std::int64_t mirror) SCANREC_LAMBDA {
+                    for (std::int64_t c = 0; c < where.channels; c += lanes) {
+                      Item item = items[c / lanes];
+                      if constexpr (Reach == recurrence::reach::whole) {
+                        auto at = whole_site(first, where.channel + c, plan);
+                        auto ahead = whole_site(mirror - first, where.channel + c, plan);
+                        for (; at.time < last; ++at.time, at.offset += at.step) {
+                          if (ahead.time < where.end) r.template prefetch<lane>(ahead);
+                          --ahead.time, ahead.offset -= ahead.step;
+                          body(at, item);
+                        }
+                      } else {
+                        const auto count =
+                            static_cast<int>(std::min<std::int64_t>(lanes, where.channels - c));
+                        for (std::int64_t t = first; t < last; ++t)
+                          body(site{t, where.channel + c, count}, item);
+                      }
+                      items[c / lanes] = item;
+                    }
+                  });
   }
 
   static SCANREC_INLINE recurrence::site<along, recurrence::reach::whole> whole_site(

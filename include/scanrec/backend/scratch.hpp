@@ -17,9 +17,9 @@ class scratch {
   static constexpr std::align_val_t alignment{64};
 
   explicit scratch(std::int64_t bytes)
-      : heap_(bytes > on_stack
-                  ? static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment))
-                  : nullptr) {}
+      : heap_(bytes > on_stack ? static_cast<std::byte*>(
+                                     ::operator new(static_cast<std::size_t>(bytes), alignment))
+                               : nullptr) {}
   ~scratch() {
     if (heap_) ::operator delete(heap_, alignment);
   }

@@ -59,8 +59,7 @@ void add_to_totals(const recurrence::output_field<S>& out, const wide_t<S>* sums
                    const extents& sum_strides, const region& box, wide_t<S>* totals,
                    const extents& total_strides) {
   for_kept(out.strides, box, [&](const extents& at) {
-    totals[offset_of(at, total_strides)] +=
-        sums[offset_of(difference(at, box.begin), sum_strides)];
+    totals[offset_of(at, total_strides)] += sums[offset_of(difference(at, box.begin), sum_strides)];
   });
 }
 

@@ -51,10 +51,10 @@ struct tile_policy {
 /// How one summed gradient is accumulated.
 struct sum_plan {
   bool active = false;
-  bool time_kept = false;  // one sum per step: complete at the end of every tile
-  bool row_scope = false;  // complete at the end of a batch row; else at the end of a unit
-  bool complete = false;   // whether that scope holds every term; else it goes into the totals
-  extents strides{0, 0, 0, 0};        // of the accumulators of one scope
+  bool time_kept = false;       // one sum per step: complete at the end of every tile
+  bool row_scope = false;       // complete at the end of a batch row; else at the end of a unit
+  bool complete = false;        // whether that scope holds every term; else it goes into the totals
+  extents strides{0, 0, 0, 0};  // of the accumulators of one scope
   std::int64_t elements = 0;
   extents total_strides{0, 0, 0, 0};  // of the totals over all units
   std::int64_t total_elements = 0;
@@ -63,18 +63,18 @@ struct sum_plan {
 /// What the tiled backend will do with a problem; describe() returns it.
 struct tile_plan {
   recurrence::lane_axis lanes_along = recurrence::lane_axis::channel;
-  bool time_split = false;        ///< tiles of one sequence are reduced and walked separately
-  extents shape{0, 0, 0, 0};      ///< after merging axes that the scan need not tell apart
-  std::int64_t tile_steps = 1;    ///< steps per tile
-  std::int64_t tiles = 0;         ///< tiles along time
-  std::int64_t strip = 1;         ///< channels per unit
+  bool time_split = false;      ///< tiles of one sequence are reduced and walked separately
+  extents shape{0, 0, 0, 0};    ///< after merging axes that the scan need not tell apart
+  std::int64_t tile_steps = 1;  ///< steps per tile
+  std::int64_t tiles = 0;       ///< tiles along time
+  std::int64_t strip = 1;       ///< channels per unit
   std::int64_t strips = 0;
-  std::int64_t group_span = 1;    ///< groups and batch rows per unit
+  std::int64_t group_span = 1;  ///< groups and batch rows per unit
   std::int64_t batch_span = 1;
-  std::int64_t units = 0;         ///< pieces whose time is walked in order
-  std::int64_t tasks = 0;         ///< what workers claim: units, or units * tiles
+  std::int64_t units = 0;  ///< pieces whose time is walked in order
+  std::int64_t tasks = 0;  ///< what workers claim: units, or units * tiles
   int threads = 1;
-  bool streaming = false;         ///< non-temporal stores
+  bool streaming = false;            ///< non-temporal stores
   std::int64_t steps_per_carry = 1;  ///< steps walked per load of the carried state
   std::int64_t prefetch_steps = 0;   ///< descending walks prefetch this many steps lower; 0: none
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
@@ -110,9 +110,9 @@ inline recurrence::lane_axis choose_axis(const problem& p) {
 }
 
 struct traffic {
-  std::int64_t bytes = 0;           // all arrays, each once
-  std::int64_t read_per_site = 0;   // per (batch, time, channel), broadcasts left out
-  std::int64_t descending = 0;      // bytes per site read towards lower addresses
+  std::int64_t bytes = 0;          // all arrays, each once
+  std::int64_t read_per_site = 0;  // per (batch, time, channel), broadcasts left out
+  std::int64_t descending = 0;     // bytes per site read towards lower addresses
 };
 inline traffic traffic_of(const problem& p) {
   traffic t;
@@ -166,8 +166,8 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
                            plan.rows_together ? plan.batch_span : 1,
                            sum.time_kept ? plan.tile_steps : 1, plan.strip);
     if (!sum.complete)
-      sum.total_elements = lay_out(sum.total_strides, plan.shape.group, plan.shape.batch, 1,
-                                   plan.shape.channel);
+      sum.total_elements =
+          lay_out(sum.total_strides, plan.shape.group, plan.shape.batch, 1, plan.shape.channel);
   }
 }
 
@@ -248,8 +248,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
                                           std::max<std::int64_t>(C, 1));
   } else {
     finest = rows * ceil_div(std::max<std::int64_t>(C, 1), narrowest);
-    const std::int64_t wanted =
-        ceil_div(policy::enough_units, std::max<std::int64_t>(rows, 1));
+    const std::int64_t wanted = ceil_div(policy::enough_units, std::max<std::int64_t>(rows, 1));
     plan.strip = std::clamp(round_up(ceil_div(C, wanted), lanes), narrowest, widest);
   }
   if (channel_whole) {
@@ -262,8 +261,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   const std::int64_t fitting =
       policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site * row_strip);
   const std::int64_t split_steps =
-      tile_steps > 0 ? tile_steps
-                     : std::max(policy::least_tile_steps, fitting / 64 * 64);
+      tile_steps > 0 ? tile_steps : std::max(policy::least_tile_steps, fitting / 64 * 64);
   if (batch_together) finest /= std::max<std::int64_t>(p.shape.batch, 1);
   if (group_together) finest /= std::max<std::int64_t>(p.shape.group, 1);
   const std::int64_t far_enough = tile_steps > 0 ? split_steps + 1 : 2 * split_steps;
@@ -291,7 +289,8 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
     const bool hold_all = plan.strips >= 64 && crosses_rows;
     if (batch_can_span) plan.batch_span = hold_all ? p.shape.batch : enough;
     if (group_can_span && (hold_all || plan.batch_span >= p.shape.batch))
-      plan.group_span = hold_all ? p.shape.group : ceil_div(enough, std::max<std::int64_t>(1, p.shape.batch));
+      plan.group_span =
+          hold_all ? p.shape.group : ceil_div(enough, std::max<std::int64_t>(1, p.shape.batch));
   }
   plan.batch_span = std::max<std::int64_t>(1, std::min(plan.batch_span, p.shape.batch));
   plan.group_span = std::max<std::int64_t>(1, std::min(plan.group_span, p.shape.group));
@@ -310,9 +309,8 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   const std::int64_t unit_bytes =
       (along_time ? lanes : plan.strip) * std::max<std::int64_t>(p.compute_bytes, 1);
   if (!cached && 2 * moved.descending > moved.read_per_site) {
-    plan.prefetch_steps =
-        std::clamp(policy::prefetch_bytes / unit_bytes, policy::least_prefetch_steps,
-                   policy::most_prefetch_steps);
+    plan.prefetch_steps = std::clamp(policy::prefetch_bytes / unit_bytes,
+                                     policy::least_prefetch_steps, policy::most_prefetch_steps);
   }
   plan.steps_per_carry = cached ? policy::steps_in_cache : policy::steps_from_memory;
 
@@ -349,9 +347,9 @@ inline std::string to_string(const tile_plan& plan) {
                             number(plan.strip) + " (rows x channels)");
   text += line("threads", number(plan.threads));
   text += line("stores", plan.streaming ? "non-temporal" : "plain");
-  text += line("prefetch", plan.prefetch_steps > 0
-                               ? number(plan.prefetch_steps) + " steps, ascending"
-                               : std::string("hardware"));
+  text +=
+      line("prefetch", plan.prefetch_steps > 0 ? number(plan.prefetch_steps) + " steps, ascending"
+                                               : std::string("hardware"));
   text += line("workspace", number(plan.workspace_bytes) + " bytes");
   return text;
 }

@@ -72,16 +72,17 @@ class tiled_call {
       run_workers(plan_.threads, work);
     for_sums(recurrence_, [&](auto& out, const sum_plan& sum, int output) {
       if (!sum.complete)
-        write_sums(out, as_wide(out, totals(output)), sum.total_strides, {{0, 0, 0, 0}, plan_.shape});
+        write_sums(out, as_wide(out, totals(output)), sum.total_strides,
+                   {{0, 0, 0, 0}, plan_.shape});
     });
   }
 
  private:
   // One unit at work on one worker.
   struct job {
-    R recurrence;          // outputs bound to the worker's accumulators
-    region box;            // groups, batch rows and channels of the unit; time of the tile
-    std::int64_t worker;   // where this worker's scratch begins
+    R recurrence;         // outputs bound to the worker's accumulators
+    region box;           // groups, batch rows and channels of the unit; time of the tile
+    std::int64_t worker;  // where this worker's scratch begins
     std::int64_t task;
     std::int64_t unit;
   };
@@ -150,8 +151,8 @@ class tiled_call {
     bind_sums(j);
     slot* slots = at<slot>(j.worker);
     map* maps = at<map>(j.worker + layout_.maps);
-    carry* carries =
-        at<carry>(layout_.carries) + j.unit * plan_.slots_per_row * plan_.group_span * plan_.batch_span;
+    carry* carries = at<carry>(layout_.carries) +
+                     j.unit * plan_.slots_per_row * plan_.group_span * plan_.batch_span;
     const bool is_last = tile + 1 == plan_.tiles;
 
     if (!is_last)
@@ -265,8 +266,7 @@ class tiled_call {
         return;
       }
       await(turn_, j.task);
-      add_to_totals(out, sums, sum.strides, j.box, as_wide(out, totals(output)),
-                    sum.total_strides);
+      add_to_totals(out, sums, sum.strides, j.box, as_wide(out, totals(output)), sum.total_strides);
     });
     if (in_turns_ && ending == scope::unit) turn_.store(j.task + 1, std::memory_order_release);
   }
@@ -337,7 +337,8 @@ void go_by_common_strides(R& recurrence, tile_plan& plan) {
   bool found = false;
   const auto find = [&](const auto& f) {
     const auto stride = f.stride_along(plan.lanes_along);
-    if (found || !f.present() || f.strides.time == 0 || !(stride == 1 || (along_time && stride == -1)))
+    if (found || !f.present() || f.strides.time == 0 ||
+        !(stride == 1 || (along_time && stride == -1)))
       return;
     plan.dense = f.strides;
     found = true;

@@ -171,7 +171,8 @@ struct output_field {
   }
   /// put(x * y), with the addition fused where there is one.
   template <class Lane, lane_axis Axis, reach Reach>
-  SCANREC_HD SCANREC_INLINE void put_product(site<Axis, Reach> at, Lane x, Lane y, Lane& running) const {
+  SCANREC_HD SCANREC_INLINE void put_product(site<Axis, Reach> at, Lane x, Lane y,
+                                             Lane& running) const {
     if (action == write::store) [[likely]]
       return save(at, simd::mul(x, y));
     if (action == write::sum_time)

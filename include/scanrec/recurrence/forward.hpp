@@ -45,8 +45,8 @@ struct forward {
     return read;
   }
   template <class Lane, lane_axis Axis, reach Reach, class Step>
-  SCANREC_HD SCANREC_INLINE void finish(site<Axis, Reach> at, const Step&, Lane /*before*/, Lane after,
-                                        no_sums&) const {
+  SCANREC_HD SCANREC_INLINE void finish(site<Axis, Reach> at, const Step&, Lane /*before*/,
+                                        Lane after, no_sums&) const {
     state.put(at, after);
   }
   template <class Lane, lane_axis Axis, reach Reach>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The adjoint: one scan over the carry c, run against the direction of the forward scan.
 //
-//     g[t] = state_grad[t] + c[t+1]      input_grad[t] = g[t]     gate_grad[t] = g[t] * conj(x[t-1])
-//     c[t] = conj(a[t]) * g[t]           initial_grad  = c[0]     c[T] = final_grad
+//     g[t] = state_grad[t] + c[t+1]      input_grad[t] = g[t]     gate_grad[t] = g[t] *
+//     conj(x[t-1]) c[t] = conj(a[t]) * g[t]           initial_grad  = c[0]     c[T] = final_grad
 //
 // As an affine scan its elements are (conj(a[t]), conj(a[t]) * state_grad[t]); the store uses the
 // carry before the step. Gate and cotangent are read at the same index, only the state one step on.
@@ -50,8 +50,7 @@ struct vjp {
                     gate_grad.present() ? simd::conj_if(sign, previous_state<Lane>(at))
                                         : simd::constant<Lane>(0),
                     simd::constant<simd::real_lane_t<Lane>>(0)};
-    if constexpr (Resets == resets::present)
-      read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
+    if constexpr (Resets == resets::present) read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
     return read;
   }
   template <class Lane>

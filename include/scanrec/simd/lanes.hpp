@@ -15,8 +15,8 @@
 namespace scanrec::inline SCANREC_ABI::simd {
 
 template <class R>
-concept real_scalar = std::is_same_v<R, float> || std::is_same_v<R, double> ||
-                      std::is_same_v<R, std::uint32_t>;
+concept real_scalar =
+    std::is_same_v<R, float> || std::is_same_v<R, double> || std::is_same_v<R, std::uint32_t>;
 
 // ---- scalar lanes -----------------------------------------------------------------------------
 

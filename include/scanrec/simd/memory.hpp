@@ -173,8 +173,7 @@ SCANREC_INLINE void store_leaf(S* p, leaf<T> x, bool stream) {
       static_assert(std::is_same_v<S, float16>, "scanrec: no such conversion on store");
 #if defined(__F16C__)
       constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-      if constexpr (n == 8)
-        out = __builtin_bit_cast(u16, _mm256_cvtps_ph(x, nearest));
+      if constexpr (n == 8) out = __builtin_bit_cast(u16, _mm256_cvtps_ph(x, nearest));
 #if defined(__AVX512F__)
       else if constexpr (n == 16)
         out = __builtin_bit_cast(u16, _mm512_maskz_cvtps_ph(__mmask16(~0), x, nearest));

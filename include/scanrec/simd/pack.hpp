@@ -34,8 +34,7 @@ struct pack {
 };
 
 template <class T, int N>
-  requires(N == leaf_lanes<T>)
-struct pack<T, N> {
+requires(N == leaf_lanes<T>) struct pack<T, N> {
   using value_type = T;
   static constexpr int lanes = N;
   leaf<T> v;
@@ -183,8 +182,8 @@ SCANREC_INLINE pack<T, N> slide_in(pack<T, N> before, pack<T, N> x) {
   if constexpr (K == 0)
     return x;
   else if constexpr (is_leaf<T, N>)
-    return pack<T, N>(
-        from_raw<T>(detail::slide_raw<K>(to_raw(before.v), to_raw(x.v), detail::leaf_indices<T>{})));
+    return pack<T, N>(from_raw<T>(
+        detail::slide_raw<K>(to_raw(before.v), to_raw(x.v), detail::leaf_indices<T>{})));
   else if constexpr (K < N / 2)
     return {slide_in<K>(before.hi, x.lo), slide_in<K>(x.lo, x.hi)};
   else
@@ -233,8 +232,8 @@ SCANREC_INLINE pack<T, N> every_other(pack<T, N> x, pack<T, N> y) {
 template <int Upper, class T, int N>
 SCANREC_INLINE pack<T, N> zip(pack<T, N> x, pack<T, N> y) {
   if constexpr (is_leaf<T, N>)
-    return pack<T, N>(from_raw<T>(
-        detail::zip_raw<Upper>(to_raw(x.v), to_raw(y.v), detail::leaf_indices<T>{})));
+    return pack<T, N>(
+        from_raw<T>(detail::zip_raw<Upper>(to_raw(x.v), to_raw(y.v), detail::leaf_indices<T>{})));
   else if constexpr (Upper == 0)
     return {zip<0>(x.lo, y.lo), zip<1>(x.lo, y.lo)};
   else

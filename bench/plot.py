@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Prints the table and draws the pictures of a JSON file that bench/linear_scan.cpp wrote."""
+import argparse
+import json
+import pathlib
+import statistics
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+INK, GREY = "#222222", "#8a8f98"
+COLOURS = {"forward": "#1f6fb4", "vjp": "#d1495b", "lambda_grad": "#e0a030"}
+TO_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+COUNTERS = ("GB/s", "twin_GB/s", "memcpy_GB/s", "fraction_of_twin")
+
+
+def read_rows(path):
+    """The context, and one row per workload and call; repetitions become their median."""
+    with open(path) as file:
+        report = json.load(file)
+    runs = {}
+    for run in report["benchmarks"]:
+        if run.get("run_type", "iteration") == "iteration" and "fraction_of_twin" in run:
+            # "workload/call/iterations:9/manual_time": the parts with a colon are the library's.
+            parts = [p for p in run["name"].split("/") if ":" not in p and p != "manual_time"]
+            runs.setdefault(tuple(parts), []).append(run)
+    rows = []
+    for parts, same in runs.items():
+        row = {name: statistics.median(r[name] for r in same) for name in COUNTERS}
+        row["seconds"] = statistics.median(
+            r["real_time"] * TO_SECONDS[r["time_unit"]] for r in same)
+        row["steps"] = int(same[0]["steps"])
+        row["sweep"] = parts[0] == "sweep"
+        row["workload"] = " ".join(parts[:2]) if row["sweep"] else parts[0]
+        row["call"] = parts[-1]
+        rows.append(row)
+    return report.get("context", {}), rows
+
+
+def print_table(rows):
+    heads = ["workload", "call", "GB/s", "twin GB/s", "memcpy GB/s", "fraction of twin"]
+    lines = [[r["workload"], r["call"], *(f"{r[c]:.1f}" for c in COUNTERS[:3]),
+              f"{r['fraction_of_twin']:.2f}"] for r in rows]
+    widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
+    for line in [heads, ["-" * w for w in widths], *lines]:
+        print("  ".join(cell.ljust(w) if i < 2 else cell.rjust(w)
+                        for i, (cell, w) in enumerate(zip(line, widths))))
+
+
+def caption(context):
+    parts = [f"{context[key]} threads" for key in ("scanrec_threads",) if key in context]
+    parts += [f"{key} {context[key]}" for key in ("commit", "compiler") if key in context]
+    return ", ".join(parts)
+
+
+def finish(figure, axes, context, path):
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.text(0.995, 0.004, caption(context), ha="right", va="bottom", fontsize=8, color=GREY)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    print(path)
+
+
+def draw_fractions(rows, context, path):
+    table = [r for r in rows if not r["sweep"]]
+    # One bar per call, a gap between workloads, the first workload on top.
+    positions, ticks, at = [], {}, 0.0
+    for i, row in enumerate(table):
+        if i > 0:
+            at -= 1.0 if row["workload"] == table[i - 1]["workload"] else 1.6
+        positions.append(at)
+        ticks.setdefault(row["workload"], []).append(at)
+    figure, axes = plt.subplots(figsize=(9, 2.0 + 0.27 * -at))
+    figure.subplots_adjust(left=0.2, right=0.97, top=1 - 0.75 / figure.get_figheight(),
+                           bottom=0.75 / figure.get_figheight())
+    drawn = axes.barh(positions, [r["fraction_of_twin"] for r in table], height=0.86,
+                      color=[COLOURS.get(r["call"], GREY) for r in table])
+    axes.bar_label(drawn, fmt="%.2f", padding=-26, fontsize=8, color="white")
+    axes.axvline(1.0, color=INK, lw=1.2)
+    axes.set_yticks([sum(at) / len(at) for at in ticks.values()],
+                    [name.replace("_", " ") for name in ticks])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(0, 1.1 * max(1.0, *(r["fraction_of_twin"] for r in table)))
+    axes.set_ylim(at - 0.8, 0.8)
+    axes.set_xlabel("fraction of the streaming twin's speed (1: as fast as reading and writing "
+                    "the same arrays)")
+    calls = list(dict.fromkeys(r["call"] for r in table))
+    axes.legend([plt.Rectangle((0, 0), 1, 1, color=COLOURS.get(call, GREY)) for call in calls],
+                [call.replace("_", " ") for call in calls], frameon=False, ncol=len(calls),
+                loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, borderpad=0.3)
+    axes.set_title("linear_scan against its streaming twin", loc="left", fontweight="bold", pad=26)
+    finish(figure, axes, context, path)
+
+
+def draw_times(rows, context, path):
+    lines = {}
+    for row in rows:
+        if row["sweep"]:
+            lines.setdefault(int(row["call"].split("=")[1]), []).append(
+                (row["steps"], row["seconds"] * 1e6))
+    figure, axes = plt.subplots(figsize=(8, 5.2))
+    figure.subplots_adjust(left=0.1, right=0.97, top=0.92, bottom=0.14)
+    for (channels, points), colour in zip(sorted(lines.items()),
+                                          ["#1f6fb4", "#d1495b", "#e0a030", "#5a9367"]):
+        steps, times = zip(*sorted(points))
+        name = "1 channel" if channels == 1 else f"{channels} channels"
+        axes.loglog(steps, times, "o-", color=colour, lw=1.8, ms=5, label=name)
+        # Linear in T, through the longest run.
+        axes.loglog(steps, [times[-1] * t / steps[-1] for t in steps], ":", color=colour, lw=1.2,
+                    label=f"{name}, proportional to T")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted({steps for points in lines.values() for steps, _ in points}))
+    axes.set_xlabel("steps T")
+    axes.set_ylabel("time per call, microseconds")
+    axes.grid(color=GREY, alpha=0.25, lw=0.6)
+    axes.legend(frameon=False)
+    axes.set_title("Time of one forward call", loc="left", fontweight="bold")
+    finish(figure, axes, context, path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("bench_json", type=pathlib.Path)
+    parser.add_argument("out_dir", type=pathlib.Path)
+    arguments = parser.parse_args()
+
+    context, rows = read_rows(arguments.bench_json)
+    if not rows:
+        parser.exit(1, f"{arguments.bench_json}: no run with a fraction_of_twin\n")
+    print_table(rows)
+    arguments.out_dir.mkdir(parents=True, exist_ok=True)
+    plt.rcParams.update({"font.size": 10, "axes.edgecolor": GREY, "text.color": INK,
+                         "axes.labelcolor": INK})
+    if any(not r["sweep"] for r in rows):
+        draw_fractions(rows, context, arguments.out_dir / "fraction_of_twin.png")
+    if any(r["sweep"] for r in rows):
+        draw_times(rows, context, arguments.out_dir / "time_against_steps.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What the scripts share: packages, progress lines, configuring and building. To be sourced.
+# shellcheck shell=bash
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+# The distribution's own python, compilers and tools, whatever else comes first in PATH.
+python=/usr/bin/python3
+jobs=$(nproc 2>/dev/null || echo 2)
+
+# say TEXT: a progress line with the seconds since the script started.
+say() { printf '[%3d s] %s\n' "$SECONDS" "$*"; }
+
+# need PACKAGES...: Debian and Ubuntu packages, installed where they are missing and we may.
+need() {
+  local package missing=()
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    need_elsewhere "$@"
+    return
+  fi
+  for package in "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q ' installed$' ||
+      missing+=("$package")
+  done
+  if ((${#missing[@]} == 0)); then
+    return
+  fi
+  local sudo=()
+  if ((EUID != 0)); then
+    if ! sudo -n true 2>/dev/null; then
+      echo "Packages are missing. As root, run:" >&2
+      echo "  apt-get update && apt-get install --yes ${missing[*]}" >&2
+      exit 1
+    fi
+    sudo=(sudo -n)
+  fi
+  say "installing ${missing[*]}"
+  "${sudo[@]}" apt-get update -qq
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install --yes -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# Without apt: name what is needed, and go on only if the commands among it are there. Libraries are
+# left to CMake, which names the one it does not find.
+need_elsewhere() {
+  local package command absent=()
+  echo "This system has no apt-get; needed are (by their Debian names): $*"
+  for package in "$@"; do
+    case $package in
+      g++) command=c++ ;;
+      clang) command=clang++ ;;
+      ninja-build) command=ninja ;;
+      cmake | make | git | pkg-config | clang-format | clang-tidy) command=$package ;;
+      *) continue ;;
+    esac
+    command -v "$command" >/dev/null || absent+=("$command")
+  done
+  if ((${#absent[@]})); then
+    echo "not found in PATH: ${absent[*]}" >&2
+    exit 1
+  fi
+  command -v "$python" >/dev/null || python=python3
+}
+
+# configure DIRECTORY CMAKE_ARGUMENTS...: into build/DIRECTORY, quietly unless it fails.
+configure() {
+  local build=build/$1
+  shift
+  mkdir -p "$build"
+  if ! cmake -S . -B "$build" -G Ninja "$@" >"$build/configure.log" 2>&1; then
+    cat "$build/configure.log"
+    return 1
+  fi
+}
+
+# build DIRECTORY TARGETS...: progress lines come from ninja, and only problems stay on a terminal.
+build() {
+  local directory=build/$1
+  shift
+  cmake --build "$directory" --parallel "$jobs" ${*:+--target "$@"}
+}

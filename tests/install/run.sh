@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Installs scanrec to a clean prefix, moves that, and builds a consumer by CMake and by pkg-config.
+# Use: run.sh CMAKE BUILD_DIRECTORY COMPILER GENERATOR
+set -euo pipefail
+
+cmake=$1 build=$2 compiler=$3 generator=$4
+source=$(cd "$(dirname "$0")" && pwd)
+work=$build/install_test
+prefix=$work/moved
+
+rm -rf "$work"
+mkdir -p "$work"
+# The package is relocatable: it is used from where it was not installed to.
+"$cmake" --install "$build" --prefix "$work/installed" >"$work/install.log"
+mv "$work/installed" "$prefix"
+
+echo "find_package"
+"$cmake" -S "$source" -B "$work/consumer" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" \
+  -DCMAKE_PREFIX_PATH="$prefix" >"$work/configure.log"
+grep "^scanrec_DIR:PATH=$prefix/" "$work/consumer/CMakeCache.txt"
+"$cmake" --build "$work/consumer"
+"$work/consumer/consumer"
+
+if ! command -v pkg-config >/dev/null; then
+  echo "pkg-config is not here, its part is left out"
+  exit 0
+fi
+echo "pkg-config"
+export PKG_CONFIG_PATH=$prefix/share/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+flags=$(pkg-config --cflags --libs scanrec)
+echo "$flags"
+# shellcheck disable=SC2086
+"$compiler" -std=c++20 "$source/main.cpp" $flags -o "$work/by_pkg_config"
+"$work/by_pkg_config"
