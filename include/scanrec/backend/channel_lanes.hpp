@@ -155,9 +155,10 @@ struct channel_lanes {
                                            std::int64_t steps, Body body) {
     const std::int64_t ahead = plan.prefetch_steps;
     for (std::int64_t t = where.begin; t < where.end; t += steps) {
-      std::int64_t mirror = std::int64_t{1} << 62;
+      const std::int64_t last = std::min(t + steps, where.end);
+      std::int64_t mirror = where.end + last;
       if (ahead > 0) mirror = 2 * (where.begin + (t - where.begin) / ahead * ahead + ahead) - 1;
-      body(t, std::min(t + steps, where.end), mirror);
+      body(t, last, mirror);
     }
   }
 };
