@@ -68,7 +68,8 @@ void twin(const std::array<const float*, 4>& in, const std::array<float*, 2>& ou
         sum2 = sum + value;
         std::swap(sum, sum2);
       }
-      for (int w = 0; w < Writes; ++w) store_unit(out[w] + 16 * i, value, stream);
+      for (int w = 0; w < Writes; ++w)
+        stream ? stream_unit(out[w] + 16 * i, value) : store_unit(out[w] + 16 * i, value);
     }
     if (stream) stream_fence();
     if (Writes == 0) sink[worker] = scanrec::simd::sum(sum + sum2);

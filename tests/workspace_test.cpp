@@ -146,14 +146,14 @@ TEST_CASE("describe names the path", "[describe]") {
   const sequence_view<float> rows(nowhere, shape), far(nowhere + (1 << 25), shape),
       further(nowhere + (2 << 25), shape);
   const auto plan = describe(tiled{}, linear_scan_problem(rows, far, further));
-  CHECK(plan.lanes_along == recurrence::lane_axis::channel);
+  CHECK(plan.lanes.along == recurrence::lane_axis::channel);
   CHECK_FALSE(plan.time_split);
   CHECK(plan.streaming);
   const extents one{1, 1 << 24, 1};
   const sequence_view<float> a(nowhere, one), b(nowhere + (1 << 25), one),
       c(nowhere + (2 << 25), one);
   const auto split = describe(tiled{.threads = 2}, linear_scan_problem(a, b, c));
-  CHECK(split.lanes_along == recurrence::lane_axis::time);
+  CHECK(split.lanes.along == recurrence::lane_axis::time);
   CHECK(split.time_split);
   CHECK(split.threads == 2);
   CHECK(to_string(split).find("tiles") != std::string::npos);

@@ -180,26 +180,28 @@ class call {
   template <class S>
   recurrence::input_field<S> input(int index) const {
     const array_use& array = problem_.arrays[index];
+    if (!array.data) return {};
     return {reinterpret_cast<const S*>(array.data), array.strides};
   }
   template <class S>
   recurrence::output_field<S> output(int index) const {
-    using recurrence::write;
-    const array_use& array = problem_.arrays[index];
     recurrence::output_field<S> out;
-    if (!array.given) return out;
-    out.data = reinterpret_cast<S*>(const_cast<std::byte*>(array.data));
-    out.strides = array.strides;
-    out.sequence = array.sequence;
-    out.update = problem_.update && array.use == access::accumulate;
-    out.action = out.update ? write::add : write::store;
-    out.stream = !array.in_place && !out.update && array.sequence;
-    if (summed(array))
-      out.action = broadcast_along(array, &extents::time) && array.sequence ? write::sum_time
-                                                                            : write::sum_site;
+    fill(out, problem_.arrays[index]);
     return out;
   }
-  /// `before` is true for scans that run the way the forward call does.
+  template <class V>
+  recurrence::state_input<V> start(int index) const {
+    const array_use& array = problem_.arrays[index];
+    if (!array.data) return {};
+    return {reinterpret_cast<const V*>(array.data), array.strides};
+  }
+  template <class V>
+  recurrence::state_output<V> end(int index) const {
+    recurrence::state_output<V> out;
+    fill(out, problem_.arrays[index]);
+    return out;
+  }
+  /// `adjoint` is true for scans that run against the forward call.
   recurrence::cut_field cuts(int index, direction order, bool adjoint) const {
     recurrence::cut_field field;
     field.marks = input<bool>(index);
@@ -225,6 +227,19 @@ class call {
     array.given = given;
     return problem_.count++;
   }
+  template <class S>
+  void fill(recurrence::output_field<S>& out, const array_use& array) const {
+    using recurrence::write;
+    if (!array.given) return;
+    out.data = reinterpret_cast<S*>(const_cast<std::byte*>(array.data));
+    if (out.data) out.strides = array.strides;
+    out.update = problem_.update && array.use == access::accumulate;
+    out.action = out.update ? write::add : write::store;
+    out.stream = !array.in_place && !out.update && array.sequence;
+    if (summed(array))
+      out.action = broadcast_along(array, &extents::time) && array.sequence ? write::sum_time
+                                                                            : write::sum_site;
+  }
   template <class Lanes>
   static lane_footprint footprint() {
     return {sizeof(typename Lanes::slot), sizeof(typename Lanes::map),
@@ -240,15 +255,6 @@ constexpr void check_types() {
   static_assert((std::same_as<compute_t<Gate>, compute_t<Others>> && ...),
                 "scanrec: all arrays of a call must have the same compute type (float for bfloat16 "
                 "and float16); a complex gate needs complex inputs");
-}
-
-/// Hands f the tag of the recurrence to instantiate: with or without resets.
-template <class F>
-void with_resets(bool present, F f) {
-  if (present)
-    f(std::integral_constant<recurrence::resets, recurrence::resets::present>{});
-  else
-    f(std::integral_constant<recurrence::resets, recurrence::resets::absent>{});
 }
 
 template <class Gate, class Input, class State, class Then>
@@ -272,16 +278,14 @@ void make_linear_scan(
   c.require(u, "an array");
   if (options.final_state.absent()) c.require(x, "an array, or none together with a final_state");
 
-  with_resets(!options.resets.absent(), [&](auto cuts) {
-    using R = recurrence::forward<gate_t, input_t, state_t, cuts.value>;
-    c.template prepare<R>(
-        options.order == direction::reverse,
-        std::array<in_place_pair, 2>{{{"state", "input"}, {"final_state", "initial_state"}}},
-        false);
-    then(R{c.input<gate_t>(a), c.input<input_t>(u), c.cuts(cut, options.order, false),
-           c.input<value>(x0), c.output<state_t>(x), c.output<value>(xT)},
-         c.described());
-  });
+  using R = recurrence::forward<gate_t, input_t, state_t>;
+  c.template prepare<R>(
+      options.order == direction::reverse,
+      std::array<in_place_pair, 2>{{{"state", "input"}, {"final_state", "initial_state"}}},
+      false);
+  then(R{c.input<gate_t>(a), c.input<input_t>(u), c.cuts(cut, options.order, false),
+         c.start<value>(x0), c.output<state_t>(x), c.end<value>(xT)},
+       c.described());
 }
 
 template <class Gate, class State, class StateGrad, class Gradients, class Then>
@@ -310,27 +314,25 @@ void make_linear_scan_vjp(
   if (!gradients.gate_grad.absent())
     c.require(x, "an array, since gate_grad is made of the states");
 
-  with_resets(!options.resets.absent(), [&](auto cuts) {
-    using R = recurrence::vjp<gate_t, state_t, grad_t, gate_grad_t, input_grad_t, cuts.value>;
-    c.template prepare<R>(options.order == direction::forward,
-                          std::array<in_place_pair, 2>{
-                              {{"input_grad", "state_grad"}, {"initial_grad", "final_grad"}}},
-                          gradients.update == update::accumulate);
-    R r;
-    r.gate = c.input<gate_t>(a);
-    r.state = c.input<state_t>(x);
-    r.state_grad = c.input<grad_t>(gx);
-    r.cuts = c.cuts(cut, options.order, true);
-    r.initial_state = c.input<value>(x0);
-    r.final_grad = c.input<value>(gT);
-    r.gate_grad = c.output<gate_grad_t>(da);
-    r.input_grad = c.output<input_grad_t>(du);
-    r.initial_grad = c.output<value>(dx0);
-    r.steps = c.steps();
-    if (is_complex<value> && options.convention == conjugation::hermitian)
-      r.conjugation = typename R::real(0) - typename R::real(1);
-    then(r, c.described());
-  });
+  using R = recurrence::vjp<gate_t, state_t, grad_t, gate_grad_t, input_grad_t>;
+  c.template prepare<R>(options.order == direction::forward,
+                        std::array<in_place_pair, 2>{
+                            {{"input_grad", "state_grad"}, {"initial_grad", "final_grad"}}},
+                        gradients.update == update::accumulate);
+  R r;
+  r.gate = c.input<gate_t>(a);
+  r.state = c.input<state_t>(x);
+  r.state_grad = c.input<grad_t>(gx);
+  r.cuts = c.cuts(cut, options.order, true);
+  r.initial_state = c.start<value>(x0);
+  r.final_grad = c.start<value>(gT);
+  r.gate_grad = c.output<gate_grad_t>(da);
+  r.input_grad = c.output<input_grad_t>(du);
+  r.initial_grad = c.end<value>(dx0);
+  r.steps = c.steps();
+  if (is_complex<value> && options.convention == conjugation::hermitian)
+    r.conjugation = typename R::real(0) - typename R::real(1);
+  then(r, c.described());
 }
 
 template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent,
@@ -365,25 +367,22 @@ void make_linear_scan_jvp(
   if (options.final_tangent.absent())
     c.require(tx, "an array, or none together with a final_tangent");
 
-  with_resets(!options.resets.absent(), [&](auto cuts) {
-    using R = recurrence::jvp<gate_t, state_t, gate_tangent_t, input_tangent_t, state_tangent_t,
-                              cuts.value>;
-    c.template prepare<R>(options.order == direction::reverse,
-                          std::array<in_place_pair, 2>{{{"state_tangent", "input_tangent"},
-                                                        {"final_tangent", "initial_tangent"}}},
-                          false);
-    R r;
-    r.gate = c.input<gate_t>(a);
-    r.state = c.input<state_t>(x);
-    r.gate_tangent = c.input<gate_tangent_t>(ta);
-    r.input_tangent = c.input<input_tangent_t>(tu);
-    r.cuts = c.cuts(cut, options.order, false);
-    r.initial_state = c.input<value>(x0);
-    r.initial_tangent = c.input<value>(tx0);
-    r.state_tangent = c.output<state_tangent_t>(tx);
-    r.final_tangent = c.output<value>(txT);
-    then(r, c.described());
-  });
+  using R = recurrence::jvp<gate_t, state_t, gate_tangent_t, input_tangent_t, state_tangent_t>;
+  c.template prepare<R>(options.order == direction::reverse,
+                        std::array<in_place_pair, 2>{{{"state_tangent", "input_tangent"},
+                                                      {"final_tangent", "initial_tangent"}}},
+                        false);
+  R r;
+  r.gate = c.input<gate_t>(a);
+  r.state = c.input<state_t>(x);
+  r.gate_tangent = c.input<gate_tangent_t>(ta);
+  r.input_tangent = c.input<input_tangent_t>(tu);
+  r.cuts = c.cuts(cut, options.order, false);
+  r.initial_state = c.start<value>(x0);
+  r.initial_tangent = c.start<value>(tx0);
+  r.state_tangent = c.output<state_tangent_t>(tx);
+  r.final_tangent = c.end<value>(txT);
+  then(r, c.described());
 }
 
 template <class Gate>

@@ -66,57 +66,31 @@ struct segmented {
   }
 };
 
-// ---- what the parallel code needs of a map's lanes --------------------------------------------
-
 }  // namespace scanrec::inline SCANREC_ABI
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-template <int K, class Lane>
-SCANREC_INLINE affine<Lane> slide_maps(affine<Lane> before, affine<Lane> m) {
-  return {simd::slide_in<K>(before.a, m.a), simd::slide_in<K>(before.u, m.u)};
-}
-template <int K, class Map>
-SCANREC_INLINE segmented<Map> slide_maps(segmented<Map> before, segmented<Map> m) {
-  return {slide_maps<K>(before.map, m.map), simd::slide_in<K>(before.cut, m.cut)};
-}
-
 /// Inclusive scan of the maps in the lanes of m, lane 0 earliest: log2(lanes) doubling shifts.
-template <int K = 1, class Map>
-SCANREC_INLINE Map scan_lanes(Map m) {
-  if constexpr (K >= simd::lane_count<typename Map::lane>)
+template <int K = 1, class Lane>
+SCANREC_INLINE affine<Lane> scan_lanes(affine<Lane> m) {
+  if constexpr (K >= simd::lane_count<Lane>) {
     return m;
-  else
-    return scan_lanes<2 * K>(combine(slide_maps<K>(Map::identity(), m), m));
-}
-
-template <class Lane>
-SCANREC_INLINE auto last_map(affine<Lane> m) {
-  return affine<decltype(simd::last(m.a))>{simd::last(m.a), simd::last(m.u)};
-}
-template <class Map>
-SCANREC_INLINE auto last_map(segmented<Map> m) {
-  return segmented<decltype(last_map(m.map))>{last_map(m.map), simd::last(m.cut)};
+  } else {
+    const auto none = affine<Lane>::identity();
+    const affine<Lane> earlier{simd::slide_in<K>(none.a, m.a), simd::slide_in<K>(none.u, m.u)};
+    return scan_lanes<2 * K>(combine(earlier, m));
+  }
 }
 
 template <class Wide, class Lane>
 SCANREC_HD SCANREC_INLINE affine<Wide> widen_map(affine<Lane> m) {
   return {simd::to_wide<Wide>(m.a), simd::to_wide<Wide>(m.u)};
 }
-template <class Wide, class Map>
-SCANREC_HD SCANREC_INLINE auto widen_map(segmented<Map> m) {
-  using mask = simd::real_lane_t<Wide>;
-  return segmented<affine<Wide>>{widen_map<Wide>(m.map), simd::to_wide<mask>(m.cut)};
-}
 
 /// Zero in lanes whose map is finite, NaN elsewhere.
 template <class Lane>
 SCANREC_HD SCANREC_INLINE auto zero_if_finite(affine<Lane> m) {
   return simd::zero_if_finite(m.a) + simd::zero_if_finite(m.u);
-}
-template <class Map>
-SCANREC_HD SCANREC_INLINE auto zero_if_finite(segmented<Map> m) {
-  return zero_if_finite(m.map);
 }
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -37,36 +37,36 @@ inline std::int64_t dense_sums(const array_use& array, extents& strides) {
 template <class R>
 void run(const sequential&, R recurrence, const problem& p) {
   using lane = simd::lane_t<typename R::value, 1>;
-  using site = recurrence::site<recurrence::lane_axis::channel>;
+  using place = recurrence::place<recurrence::lane_axis::channel>;
   constexpr std::int64_t sum_steps = 256;
 
   std::array<std::vector<wide_t<typename R::value>>, 4> accumulators;
   int output = 0;
   const array_use* array = p.begin();
-  R::for_outputs(recurrence, [&](auto& out) {
+  for_outputs(recurrence, [&](auto& out) {
     while (array->use == access::read) ++array;
     out.stream = false;
     if (summed(*array)) {
       auto& sums = accumulators[output];
-      sums.assign(dense_sums(*array, out.sum_strides), {});
-      out.sums = sums.data();
+      sums.assign(dense_sums(*array, out.sums.strides), {});
+      out.sums.data = sums.data();
     }
     ++array, ++output;
   });
 
-  site at;
   for (std::int64_t g = 0; g < p.shape.group; ++g)
     for (std::int64_t b = 0; b < p.shape.batch; ++b) {
-      R r = recurrence;
-      R::for_inputs(r, [&](auto& in) { in.bind(g, b); });
-      R::for_outputs(r, [&](auto& out) { out.bind(g, b); });
-      for (at.channel = 0; at.channel < p.shape.channel; ++at.channel) {
-        at.time = 0;
+      const R row = bound(recurrence, g, b);
+      for (std::int64_t c = 0; c < p.shape.channel; ++c) {
+        R r = row;
+        const auto seek = [c](auto& field) { field.seek(0, c); };
+        R::for_reads(r, seek), R::for_writes(r, seek);
+        place at{0, c};
         lane x = r.template begin<lane>(at);
         typename R::template sums<lane> running{};
-        for (; at.time < p.shape.time; ++at.time) {
+        for (; at.time < p.shape.time; ++at.time, ++at.row) {
           const auto read = r.template load<lane>(at);
-          const lane after = r.template element<lane>(read).act(x);
+          const lane after = r.next(read, x);
           r.finish(at, read, x, after, running);
           x = after;
           if (at.time % sum_steps == sum_steps - 1) r.drain(at, running);
@@ -76,8 +76,8 @@ void run(const sequential&, R recurrence, const problem& p) {
       }
     }
 
-  R::for_outputs(recurrence, [&](auto& out) {
-    if (out.summed()) write_sums(out, out.sums, out.sum_strides, {{0, 0, 0, 0}, p.shape});
+  for_outputs(recurrence, [&](auto& out) {
+    if (out.summed()) write_sums(out, out.sums.data, out.sums.strides, {{0, 0, 0, 0}, p.shape});
   });
 }
 

@@ -47,7 +47,7 @@ void write_sums(const recurrence::output_field<S>& out, const wide_t<S>* sums,
   for_kept(out.strides, box, [&](const extents& at) {
     S& place = out.data[offset_of(at, out.strides)];
     auto value =
-        simd::load<wide_lane>(sums + offset_of(difference(at, box.begin), sum_strides), 1, 1);
+        simd::load_one<wide_lane>(sums + offset_of(difference(at, box.begin), sum_strides));
     if (out.update) value = value + simd::to_wide<wide_lane>(simd::from_element(place));
     place = simd::to_element<S>(simd::from_wide<lane>(value));
   });

@@ -12,6 +12,7 @@
 #include <string>
 
 #include <scanrec/backend/executor.hpp>
+#include <scanrec/backend/stage.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/recurrence/field.hpp>
 
@@ -62,7 +63,7 @@ struct sum_plan {
 
 /// What the tiled backend will do with a problem; describe() returns it.
 struct tile_plan {
-  recurrence::lane_axis lanes_along = recurrence::lane_axis::channel;
+  detail::lane_layout lanes{};  ///< how lanes lie in the arrays
   bool time_split = false;      ///< tiles of one sequence are reduced and walked separately
   extents shape{0, 0, 0, 0};    ///< after merging axes that the scan need not tell apart
   std::int64_t tile_steps = 1;  ///< steps per tile
@@ -80,8 +81,6 @@ struct tile_plan {
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 
   // Private to the backend.
-  extents dense{0, 0, 0, 0};   // the strides that most arrays share
-  bool whole_lanes = false;    // every array's stride along the lanes is 1, -1 or 0
   bool rows_together = false;  // all rows of a unit walk a tile before the next tile
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, 4> sums{};
@@ -107,6 +106,30 @@ inline recurrence::lane_axis choose_axis(const problem& p) {
   }
   if (p.shape.channel == 1) return lane_axis::time;
   return time > channel ? lane_axis::time : lane_axis::channel;
+}
+
+/// The axis of the lanes, the direction most of them run in, and whether all arrays follow it.
+inline lane_layout choose_layout(const problem& p) {
+  lane_layout layout;
+  layout.along = choose_axis(p);
+  const auto read_or_stored = [](const array_use& array) {
+    return array.data != nullptr && array.sequence && !summed(array);
+  };
+  if (layout.along == recurrence::lane_axis::time) {
+    std::int64_t ascending = 0;
+    for (const array_use& array : p)
+      if (read_or_stored(array) && std::abs(array.strides.time) == 1)
+        ascending += array.strides.time * array.element_bytes;
+    layout.reversed = ascending < 0;
+  }
+  layout.whole = true;
+  for (const array_use& array : p) {
+    if (!read_or_stored(array)) continue;
+    const std::int64_t stride = layout.stride_of(array.strides);
+    layout.whole = layout.whole && (stride == layout.unit() ||
+                                    (stride == 0 && array.use == access::read));
+  }
+  return layout;
 }
 
 struct traffic {
@@ -146,7 +169,7 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
                    (kept(&extents::batch) || plan.batch_span >= plan.shape.batch) &&
                    (kept(&extents::group) || plan.group_span >= plan.shape.group);
     // Innermost first: the lanes' axis, then the others.
-    const bool along_time = plan.lanes_along == recurrence::lane_axis::time;
+    const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
     const auto lay_out = [&](extents& strides, std::int64_t groups, std::int64_t batches,
                              std::int64_t steps, std::int64_t channels) {
       std::int64_t size = 1;
@@ -206,8 +229,8 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   using policy = tile_policy;
   tile_plan plan;
   plan.shape = p.shape;
-  plan.lanes_along = choose_axis(p);
-  const bool along_time = plan.lanes_along == lane_axis::time;
+  plan.lanes = choose_layout(p);
+  const bool along_time = plan.lanes.along == lane_axis::time;
   const lane_footprint& foot = along_time ? p.time_lanes : p.channel_lanes;
   const traffic moved = traffic_of(p);
   const std::int64_t rows = p.shape.group * p.shape.batch;
@@ -337,7 +360,7 @@ inline std::string to_string(const tile_plan& plan) {
   };
   const auto number = [](std::int64_t n) { return std::to_string(n); };
   std::string text = line("shape", to_string(plan.shape));
-  text += line("lanes", plan.lanes_along == recurrence::lane_axis::time
+  text += line("lanes", plan.lanes.along == recurrence::lane_axis::time
                             ? "consecutive steps (log-step scan in registers)"
                             : "channels (time walked in order)");
   text += line("time", plan.time_split ? "split into " + number(plan.tiles) + " tiles of " +

@@ -211,7 +211,7 @@ class tiled_call {
   template <class Recurrence, class F>
   void for_sums(Recurrence& r, F f) {
     int output = 0;
-    R::for_outputs(r, [&](auto& out) {
+    for_outputs(r, [&](auto& out) {
       const sum_plan& sum = plan_.sums[output];
       if (sum.active) f(out, sum, output);
       ++output;
@@ -248,9 +248,8 @@ class tiled_call {
   // Points the outputs at the accumulators of this worker, relative to the box.
   void bind_sums(job& j) {
     for_sums(j.recurrence, [&](auto& out, const sum_plan& sum, int output) {
-      out.sums = as_wide(out, unit_sums(j, output));
-      out.sum_strides = sum.strides;
-      out.offset = -offset_of(j.box.begin, sum.strides);
+      out.sums = {as_wide(out, unit_sums(j, output)), -offset_of(j.box.begin, sum.strides),
+                  sum.strides};
       if (sum.time_kept) clear(unit_sums(j, output), sum.elements);
     });
   }
@@ -289,7 +288,7 @@ class tiled_call {
   template <class F>
   void for_slots(const job& j, F f) const {
     const extents size = difference(j.box.end, j.box.begin);
-    const std::int64_t in_use = plan_.lanes_along == recurrence::lane_axis::time
+    const std::int64_t in_use = plan_.lanes.along == recurrence::lane_axis::time
                                     ? size.channel
                                     : ceil_div(size.channel, walker::lanes);
     for (std::int64_t row = 0; row < size.group * size.batch; ++row)
@@ -304,10 +303,7 @@ class tiled_call {
     std::int64_t row = 0;
     for (std::int64_t g = j.box.begin.group; g < j.box.end.group; ++g)
       for (std::int64_t b = j.box.begin.batch; b < j.box.end.batch; ++b) {
-        R r = j.recurrence;
-        R::for_inputs(r, [&](auto& in) { in.bind(g, b); });
-        R::for_outputs(r, [&](auto& out) { out.bind(g, b); });
-        f(r, where, row++);
+        f(bound(j.recurrence, g, b), where, row++);
       }
   }
 
@@ -330,42 +326,13 @@ inline tile_plan plan_for(const tiled& backend, const problem& p) {
   return make_tile_plan(p, backend.threads, backend.tile_steps, backend.stream_bytes);
 }
 
-/// Finds the layout that arrays share, and whether all lanes can be had whole.
-template <class R>
-void go_by_common_strides(R& recurrence, tile_plan& plan) {
-  const bool along_time = plan.lanes_along == recurrence::lane_axis::time;
-  bool found = false;
-  const auto find = [&](const auto& f) {
-    const auto stride = f.stride_along(plan.lanes_along);
-    if (found || !f.present() || f.strides.time == 0 ||
-        !(stride == 1 || (along_time && stride == -1)))
-      return;
-    plan.dense = f.strides;
-    found = true;
-  };
-  R::for_inputs(recurrence, find);
-  R::for_outputs(recurrence, find);
-  plan.whole_lanes = true;
-  const auto mark = [&](auto& f) {
-    f.dense = found && f.present() && f.strides.time == plan.dense.time &&
-              f.strides.channel == plan.dense.channel;
-    plan.whole_lanes = plan.whole_lanes && f.whole_along(plan.lanes_along);
-  };
-  R::for_inputs(recurrence, mark);
-  R::for_outputs(recurrence, mark);
-  R::for_inputs(recurrence, [](auto& f) {
-    f.steady = f.present() && f.strides.time == 0 && f.strides.channel == 1;
-  });
-}
-
 /// Runs a recurrence, given in scan order, on the tiled backend.
 template <class R>
 void run(const tiled& backend, R recurrence, const problem& p) {
-  tile_plan plan = plan_for(backend, p);
-  go_by_common_strides(recurrence, plan);
-  R::for_outputs(recurrence, [&](auto& out) { out.stream = out.stream && plan.streaming; });
+  const tile_plan plan = plan_for(backend, p);
+  for_outputs(recurrence, [&](auto& out) { out.stream = out.stream && plan.streaming; });
   scratch memory(plan.workspace_bytes);
-  if (plan.lanes_along == recurrence::lane_axis::time)
+  if (plan.lanes.along == recurrence::lane_axis::time)
     tiled_call<R, time_lanes>(recurrence, plan, memory.data()).run(backend.executor);
   else
     tiled_call<R, channel_lanes>(recurrence, plan, memory.data()).run(backend.executor);

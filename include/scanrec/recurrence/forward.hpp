@@ -7,70 +7,90 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// The operator of a linear recurrence, with cuts where there are resets.
-template <class Lane, resets Resets>
-using linear_map =
-    std::conditional_t<Resets == resets::present, segmented<affine<Lane>>, affine<Lane>>;
-
-/// No output of this recurrence is a sum.
-struct no_sums {};
-
-template <class Gate, class Input, class State, resets Resets>
+template <class Gate, class Input, class State>
 struct forward {
   using value = compute_t<Gate>;
+  static constexpr int fields = 4;  // sequences read or written
+  /// What one step reads.
   template <class Lane>
-  using map = linear_map<Lane, Resets>;
+  struct step {
+    Lane gate, input;
+    simd::real_lane_t<Lane> cut;
+  };
+  /// Running sums of outputs: none.
   template <class Lane>
-  using step = map<Lane>;
-  template <class Lane>
-  using sums = no_sums;
+  struct sums {};
 
   input_field<Gate> gate;
   input_field<Input> input;
   cut_field cuts;
-  input_field<value> initial_state;
+  state_input<value> initial_state;
   output_field<State> state;
-  output_field<value> final_state;
+  state_output<value> final_state;
 
-  template <class Lane, lane_axis Axis, reach Reach>
-  SCANREC_HD SCANREC_INLINE step<Lane> load(site<Axis, Reach> at) const {
-    const affine<Lane> linked{gate.template load<Lane>(at), input.template load<Lane>(at)};
-    if constexpr (Resets == resets::present)
-      return {linked, cuts.load<simd::real_lane_t<Lane>>(at)};
-    else
-      return linked;
-  }
-  template <class Lane>
-  SCANREC_HD SCANREC_INLINE map<Lane> element(const step<Lane>& read) const {
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis> at) const {
+    step<Lane> read{gate.template load<Lane>(at), input.template load<Lane>(at), {}};
+    if (cuts.present()) read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
     return read;
   }
-  template <class Lane, lane_axis Axis, reach Reach, class Step>
-  SCANREC_HD SCANREC_INLINE void finish(site<Axis, Reach> at, const Step&, Lane /*before*/,
-                                        Lane after, no_sums&) const {
-    state.put(at, after);
+  /// Whether the lanes of a pack along time compose: no cut, and every neighbour is there.
+  template <int Lanes>
+  SCANREC_INLINE bool composes(place<lane_axis::time> at) const {
+    return !cuts.present() || !cuts.any<Lanes>(at);
   }
-  template <class Lane, lane_axis Axis, reach Reach>
-  SCANREC_HD SCANREC_INLINE Lane begin(site<Axis, Reach> at) const {
-    return initial_state.template load_or_zero<Lane>(at);
+  /// The step as a map of what is carried. A cut forgets: its factor is zero, which is exact for
+  /// what is finite; backends do not trust maps of what is not.
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE affine<Lane> map(const step<Lane>& read) const {
+    affine<Lane> m{read.gate, read.input};
+    if (cuts.present()) m.a = simd::select(read.cut, simd::constant<Lane>(0), m.a);
+    return m;
   }
-  template <class Lane, lane_axis Axis, reach Reach>
-  SCANREC_HD SCANREC_INLINE void end(site<Axis, Reach> at, Lane after) const {
-    final_state.put(at, after);
-  }
-  template <lane_axis Axis, reach Reach>
-  SCANREC_HD SCANREC_INLINE void drain(site<Axis, Reach>, no_sums&) const {}
-
-  template <class Self, class F>
-  static void for_inputs(Self& self, F f) {
-    f(self.gate), f(self.input), f(self.cuts.marks), f(self.initial_state);
-  }
-  template <class Self, class F>
-  static void for_outputs(Self& self, F f) {
-    f(self.state), f(self.final_state);
+  /// What is carried after the step.
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE Lane next(const step<Lane>& read, Lane before) const {
+    const Lane linked = simd::fma(read.gate, before, read.input);
+    return cuts.present() ? simd::select(read.cut, read.input, linked) : linked;
   }
   template <class Lane, lane_axis Axis>
-  SCANREC_INLINE void prefetch(site<Axis, reach::whole> at) const {
-    gate.template prefetch<Lane>(at), input.template prefetch<Lane>(at);
+  SCANREC_HD SCANREC_INLINE void finish(place<Axis> at, const step<Lane>&, Lane /*before*/,
+                                        Lane after, sums<Lane>&) const {
+    state.put(at, after);
+  }
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis> at) const {
+    return initial_state.template load_or_zero<Lane>(at);
+  }
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE void end(place<Axis> at, Lane after) const {
+    final_state.put(at, after);
+  }
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE void drain(place<Axis>, sums<Lane>&) const {}
+  template <class Lane, lane_axis Axis>
+  SCANREC_INLINE void prefetch(place<Axis> at, std::int64_t gap) const {
+    gate.template prefetch<Lane>(at, gap), input.template prefetch<Lane>(at, gap);
+  }
+
+  template <class Self, class F>
+  static SCANREC_INLINE void for_reads(Self& self, F f) {
+    f(self.gate), f(self.input), f(self.cuts.marks);
+  }
+  static bool reads_neighbours_of(const forward& self, const void* field) {
+    return field == &self.cuts.marks;
+  }
+  template <class Self, class F>
+  static SCANREC_INLINE void for_writes(Self& self, F f) {
+    f(self.state);
+  }
+  template <class Self, class F>
+  static SCANREC_INLINE void for_starts(Self& self, F f) {
+    f(self.initial_state);
+  }
+  template <class Self, class F>
+  static SCANREC_INLINE void for_ends(Self& self, F f) {
+    f(self.final_state);
   }
 };
 

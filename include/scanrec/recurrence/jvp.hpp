@@ -3,89 +3,107 @@
 //                                + (gate_tangent[t] * state[t-1] + input_tangent[t]).
 #pragma once
 
-#include <scanrec/recurrence/forward.hpp>
+#include <scanrec/operators.hpp>
+#include <scanrec/recurrence/field.hpp>
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent,
-          resets Resets>
+template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent>
 struct jvp {
   using value = compute_t<Gate>;
+  static constexpr int fields = 6;  // sequences read or written
   template <class Lane>
-  using map = linear_map<Lane, Resets>;
+  struct step {
+    Lane gate, input;  // input: the parenthesis above
+    simd::real_lane_t<Lane> cut;
+  };
   template <class Lane>
-  using step = map<Lane>;
-  template <class Lane>
-  using sums = no_sums;
+  struct sums {};
 
   input_field<Gate> gate;
   input_field<State> state;
   input_field<GateTangent> gate_tangent;
   input_field<InputTangent> input_tangent;
   cut_field cuts;
-  input_field<value> initial_state;  // x[-1]
-  input_field<value> initial_tangent;
+  state_input<value> initial_state;  // x[-1]
+  state_input<value> initial_tangent;
   output_field<StateTangent> state_tangent;
-  output_field<value> final_tangent;
+  state_output<value> final_tangent;
 
-  template <class Lane, lane_axis Axis, reach Reach>
-  SCANREC_HD SCANREC_INLINE step<Lane> load(site<Axis, Reach> at) const {
-    affine<Lane> linked{gate.template load<Lane>(at),
-                        input_tangent.template load_or_zero<Lane>(at)};
-    Lane through_gate = simd::constant<Lane>(0);
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis> at) const {
+    step<Lane> read{gate.template load<Lane>(at), input_tangent.template load_or_zero<Lane>(at), {}};
+    Lane linked = read.input;
     if (gate_tangent.present()) {
-      const Lane first =
-          at.time == 0 ? initial_state.template load_or_zero<Lane>(at) : through_gate;
-      through_gate = simd::fma(gate_tangent.template load<Lane>(at),
-                               state.template load_neighbour<-1, Lane>(at, 0, first), linked.u);
-    } else {
-      through_gate = linked.u;
+      const Lane before = at.time == 0 ? initial_state.template load_or_zero<Lane>(at)
+                                       : state.template load_neighbour<Lane>(at, -1);
+      linked = simd::fma(gate_tangent.template load<Lane>(at), before, linked);
     }
-    if constexpr (Resets == resets::present) {
-      const auto cut = cuts.load<simd::real_lane_t<Lane>>(at);
-      return {{linked.a, simd::select(cut, linked.u, through_gate)}, cut};
-    } else {
-      linked.u = through_gate;
-      return linked;
+    if (cuts.present()) {
+      read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
+      linked = simd::select(read.cut, read.input, linked);
     }
-  }
-  template <class Lane>
-  SCANREC_HD SCANREC_INLINE map<Lane> element(const step<Lane>& read) const {
+    read.input = linked;
     return read;
   }
-  template <class Lane, lane_axis Axis, reach Reach, class Step>
-  SCANREC_HD SCANREC_INLINE void finish(site<Axis, Reach> at, const Step&, Lane /*before*/,
-                                        Lane after, no_sums&) const {
-    state_tangent.put(at, after);
+  template <int Lanes>
+  SCANREC_INLINE bool composes(place<lane_axis::time> at) const {
+    return at.time > 0 && (!cuts.present() || !cuts.any<Lanes>(at));
   }
-  template <class Lane, lane_axis Axis, reach Reach>
-  SCANREC_HD SCANREC_INLINE Lane begin(site<Axis, Reach> at) const {
-    return initial_tangent.template load_or_zero<Lane>(at);
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE affine<Lane> map(const step<Lane>& read) const {
+    affine<Lane> m{read.gate, read.input};
+    if (cuts.present()) m.a = simd::select(read.cut, simd::constant<Lane>(0), m.a);
+    return m;
   }
-  template <class Lane, lane_axis Axis, reach Reach>
-  SCANREC_HD SCANREC_INLINE void end(site<Axis, Reach> at, Lane after) const {
-    final_tangent.put(at, after);
-  }
-  template <lane_axis Axis, reach Reach>
-  SCANREC_HD SCANREC_INLINE void drain(site<Axis, Reach>, no_sums&) const {}
-
-  template <class Self, class F>
-  static void for_inputs(Self& self, F f) {
-    f(self.gate), f(self.state), f(self.gate_tangent), f(self.input_tangent), f(self.cuts.marks),
-        f(self.initial_state), f(self.initial_tangent);
-  }
-  template <class Self, class F>
-  static void for_outputs(Self& self, F f) {
-    f(self.state_tangent), f(self.final_tangent);
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE Lane next(const step<Lane>& read, Lane before) const {
+    const Lane linked = simd::fma(read.gate, before, read.input);
+    return cuts.present() ? simd::select(read.cut, read.input, linked) : linked;
   }
   template <class Lane, lane_axis Axis>
-  SCANREC_INLINE void prefetch(site<Axis, reach::whole> at) const {
-    gate.template prefetch<Lane>(at);
+  SCANREC_HD SCANREC_INLINE void finish(place<Axis> at, const step<Lane>&, Lane /*before*/,
+                                        Lane after, sums<Lane>&) const {
+    state_tangent.put(at, after);
+  }
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis> at) const {
+    return initial_tangent.template load_or_zero<Lane>(at);
+  }
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE void end(place<Axis> at, Lane after) const {
+    final_tangent.put(at, after);
+  }
+  template <class Lane, lane_axis Axis>
+  SCANREC_HD SCANREC_INLINE void drain(place<Axis>, sums<Lane>&) const {}
+  template <class Lane, lane_axis Axis>
+  SCANREC_INLINE void prefetch(place<Axis> at, std::int64_t gap) const {
+    gate.template prefetch<Lane>(at, gap);
     if (gate_tangent.present()) {
-      gate_tangent.template prefetch<Lane>(at);
-      state.template prefetch<Lane>(at);
+      gate_tangent.template prefetch<Lane>(at, gap);
+      state.template prefetch<Lane>(at, gap);
     }
-    if (input_tangent.present()) input_tangent.template prefetch<Lane>(at);
+    if (input_tangent.present()) input_tangent.template prefetch<Lane>(at, gap);
+  }
+
+  template <class Self, class F>
+  static SCANREC_INLINE void for_reads(Self& self, F f) {
+    f(self.gate), f(self.state), f(self.gate_tangent), f(self.input_tangent), f(self.cuts.marks);
+  }
+  static bool reads_neighbours_of(const jvp& self, const void* field) {
+    return field == &self.state || field == &self.cuts.marks;
+  }
+  template <class Self, class F>
+  static SCANREC_INLINE void for_writes(Self& self, F f) {
+    f(self.state_tangent);
+  }
+  template <class Self, class F>
+  static SCANREC_INLINE void for_starts(Self& self, F f) {
+    f(self.initial_state), f(self.initial_tangent);
+  }
+  template <class Self, class F>
+  static SCANREC_INLINE void for_ends(Self& self, F f) {
+    f(self.final_tangent);
   }
 };
 

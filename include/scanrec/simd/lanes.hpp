@@ -184,6 +184,22 @@ inline constexpr int lane_count<pack<T, N>> = N;
 template <class R>
 inline constexpr int lane_count<complex_lanes<R>> = lane_count<R>;
 
+/// The lane type of one element of L.
+template <class L>
+struct scalar_lane {
+  using type = L;
+};
+template <class T, int N>
+struct scalar_lane<pack<T, N>> {
+  using type = T;
+};
+template <class R>
+struct scalar_lane<complex_lanes<R>> {
+  using type = complex_lanes<typename scalar_lane<R>::type>;
+};
+template <class L>
+using scalar_of = typename scalar_lane<L>::type;
+
 /// The real number 1 or 0 as a lane.
 template <class L>
 SCANREC_HD SCANREC_INLINE L constant(int value) {

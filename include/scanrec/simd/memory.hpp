@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lanes to and from memory: unit, reversed, broadcast and arbitrary strides, partial vectors,
-// 16-bit and complex storage, non-temporal stores.
+// Lanes to and from memory: whole vectors with 16-bit and complex storage and non-temporal stores,
+// and, out of line, any stride and count.
 #pragma once
 
 #include <complex>
@@ -34,6 +34,19 @@ SCANREC_HD SCANREC_INLINE S to_element(L x) {
     return static_cast<S>(x);
 }
 
+/// *p as a scalar lane; of a bool, 1 or 0.
+template <class L, class S>
+SCANREC_HD SCANREC_INLINE L load_one(const S* p) {
+  if constexpr (std::is_same_v<S, bool>)
+    return static_cast<L>(*p ? 1 : 0);
+  else
+    return from_element(*p);
+}
+template <class S, class L>
+SCANREC_HD SCANREC_INLINE void store_one(S* p, L x) {
+  *p = to_element<S>(x);
+}
+
 // ---- one register -----------------------------------------------------------------------------
 
 namespace detail {
@@ -45,40 +58,20 @@ SCANREC_INLINE V load_bytes(const void* p) {
   return x;
 }
 
-// A non-temporal store of V, in the widest pieces that p's alignment allows. Ordinary allocations
-// are only 16-byte aligned; consecutive 16-byte pieces still fill whole lines.
+// A non-temporal store of a register to an address that is a multiple of its size.
 template <class V>
-SCANREC_INLINE void stream_bytes(void* p, V x) {
-#if defined(__SSE2__)
-  const auto address = reinterpret_cast<std::uintptr_t>(p);
+SCANREC_INLINE void stream_register(void* p, V x) {
 #if defined(__AVX512F__)
-  if constexpr (sizeof(V) == 64) {
-    if (address % 64 == 0) [[likely]] {
-      _mm512_stream_si512(static_cast<__m512i*>(p), __builtin_bit_cast(__m512i, x));
-      return;
-    }
-  }
+  if constexpr (sizeof(V) == 64)
+    return _mm512_stream_si512(static_cast<__m512i*>(p), __builtin_bit_cast(__m512i, x));
 #endif
 #if defined(__AVX__)
-  if constexpr (sizeof(V) == 32) {
-    if (address % 32 == 0) [[likely]] {
-      _mm256_stream_si256(static_cast<__m256i*>(p), __builtin_bit_cast(__m256i, x));
-      return;
-    }
-  }
+  if constexpr (sizeof(V) == 32)
+    return _mm256_stream_si256(static_cast<__m256i*>(p), __builtin_bit_cast(__m256i, x));
 #endif
-  if constexpr (sizeof(V) % 16 == 0) {
-    if (address % 16 == 0) [[likely]] {
-      struct pieces {
-        __m128i piece[sizeof(V) / 16];
-      };
-      const auto all = __builtin_bit_cast(pieces, x);
-#pragma GCC unroll 4
-      for (unsigned i = 0; i < sizeof(V) / 16; ++i)
-        _mm_stream_si128(static_cast<__m128i*>(p) + i, all.piece[i]);
-      return;
-    }
-  }
+#if defined(__SSE2__)
+  if constexpr (sizeof(V) == 16)
+    return _mm_stream_si128(static_cast<__m128i*>(p), __builtin_bit_cast(__m128i, x));
 #endif
   std::memcpy(p, &x, sizeof(V));
 }
@@ -122,70 +115,57 @@ struct half_lanes {
 };
 
 template <class T, class S>
-SCANREC_INLINE leaf<T> load_leaf(const S* p) {
+SCANREC_INLINE typename raw<T>::type load_register(const S* p) {
   constexpr int n = leaf_lanes<T>;
+  using vector = typename raw<T>::type;
   if constexpr (std::is_same_v<S, T>) {
-    return leaf<T>::load_unaligned(p);
+    return load_bytes<vector>(p);
   } else if constexpr (std::is_same_v<S, bfloat16>) {
     using u16 = typename raw<std::uint16_t, n>::type;
     using u32 = typename raw<std::uint32_t, n>::type;
-    const u32 bits = __builtin_convertvector(load_bytes<u16>(p), u32) << 16;
-    return from_raw<float>((typename raw<float>::type)bits);
+    return (vector)(__builtin_convertvector(load_bytes<u16>(p), u32) << 16);
   } else if constexpr (std::is_same_v<S, float16>) {
 #if defined(__F16C__)
 #if defined(__AVX512F__)
     // The masked forms: GCC 12 warns about the undefined operand inside the plain ones.
     if constexpr (n == 16)
-      return leaf<float>(_mm512_maskz_cvtph_ps(__mmask16(~0), load_bytes<__m256i>(p)));
+      return _mm512_maskz_cvtph_ps(__mmask16(~0), load_bytes<__m256i>(p));
 #endif
-    if constexpr (n == 8) return leaf<float>(_mm256_cvtph_ps(load_bytes<__m128i>(p)));
+    if constexpr (n == 8) return _mm256_cvtph_ps(load_bytes<__m128i>(p));
 #endif
-    using u16 = typename raw<std::uint16_t, n>::type;
-    return from_raw<float>(half_lanes<n>::to_float(load_bytes<u16>(p)));
+    return half_lanes<n>::to_float(load_bytes<typename raw<std::uint16_t, n>::type>(p));
   } else {
     static_assert(std::is_same_v<S, bool>, "scanrec: no such conversion on load");
     using u8 = typename raw<std::uint8_t, n>::type;
     using i32 = typename raw<std::int32_t, n>::type;
-    return from_raw<T>(__builtin_convertvector(__builtin_convertvector(load_bytes<u8>(p), i32),
-                                               typename raw<T>::type));
+    return __builtin_convertvector(__builtin_convertvector(load_bytes<u8>(p), i32), vector);
   }
 }
 
+// The register as it is stored in S.
 template <class S, class T>
-SCANREC_INLINE void store_leaf(S* p, leaf<T> x, bool stream) {
+SCANREC_INLINE auto to_storage(typename raw<T>::type x) {
   constexpr int n = leaf_lanes<T>;
   if constexpr (std::is_same_v<S, T>) {
-    if (stream)
-      stream_bytes(p, to_raw(x));
-    else
-      x.store_unaligned(p);
-  } else {
+    return x;
+  } else if constexpr (std::is_same_v<S, bfloat16>) {
     using u16 = typename raw<std::uint16_t, n>::type;
     using u32 = typename raw<std::uint32_t, n>::type;
-    u16 out;
-    if constexpr (std::is_same_v<S, bfloat16>) {
-      const u32 bits = (u32)to_raw(x);
-      const u32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-      const auto is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-      out = __builtin_convertvector(half_lanes<n>::choose(is_nan, (bits >> 16) | 0x40u, rounded),
-                                    u16);
-    } else {
-      static_assert(std::is_same_v<S, float16>, "scanrec: no such conversion on store");
+    const u32 bits = (u32)x;
+    const u32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const auto is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    return __builtin_convertvector(half_lanes<n>::choose(is_nan, (bits >> 16) | 0x40u, rounded),
+                                   u16);
+  } else {
+    static_assert(std::is_same_v<S, float16>, "scanrec: no such conversion on store");
 #if defined(__F16C__)
-      constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-      if constexpr (n == 8) out = __builtin_bit_cast(u16, _mm256_cvtps_ph(x, nearest));
+    [[maybe_unused]] constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 #if defined(__AVX512F__)
-      else if constexpr (n == 16)
-        out = __builtin_bit_cast(u16, _mm512_maskz_cvtps_ph(__mmask16(~0), x, nearest));
+    if constexpr (n == 16) return _mm512_maskz_cvtps_ph(__mmask16(~0), x, nearest);
 #endif
-      else
+    if constexpr (n == 8) return _mm256_cvtps_ph(x, nearest);
 #endif
-        out = half_lanes<n>::from_float(to_raw(x));
-    }
-    if (stream)
-      stream_bytes(p, out);
-    else
-      std::memcpy(static_cast<void*>(p), &out, sizeof out);
+    if constexpr (n != 8 && n != 16) return half_lanes<n>::from_float(x);
   }
 }
 
@@ -193,6 +173,7 @@ SCANREC_INLINE void store_leaf(S* p, leaf<T> x, bool stream) {
 
 // ---- a whole lane, elements side by side ------------------------------------------------------
 
+/// Lane i is p[i].
 template <class L, class S>
 SCANREC_INLINE L load_unit(const S* p) {
   if constexpr (is_complex_lanes<L>) {
@@ -202,130 +183,133 @@ SCANREC_INLINE L load_unit(const S* p) {
     const R high = load_unit<R>(parts + R::lanes);
     return {every_other<0>(low, high), every_other<1>(low, high)};
   } else if constexpr (is_leaf<typename L::value_type, L::lanes>) {
-    return L(detail::load_leaf<typename L::value_type>(p));
+    return L(detail::load_register<typename L::value_type>(p));
   } else {
     using half = decltype(L::lo);
     return {load_unit<half>(p), load_unit<half>(p + L::lanes / 2)};
   }
 }
 
-template <class S, class L>
-SCANREC_INLINE void store_unit(S* p, L x, bool stream) {
+namespace detail {
+// Calls put(address, register) for every register of the lanes, in storage type.
+template <class S, class L, class Put>
+SCANREC_INLINE void store_registers(S* p, L x, Put put) {
   if constexpr (is_complex_lanes<L>) {
     using R = real_lane_t<L>;
     auto* parts = reinterpret_cast<typename R::value_type*>(p);
-    store_unit(parts, zip<0>(x.re, x.im), stream);
-    store_unit(parts + R::lanes, zip<1>(x.re, x.im), stream);
+    store_registers(parts, zip<0>(x.re, x.im), put);
+    store_registers(parts + R::lanes, zip<1>(x.re, x.im), put);
   } else if constexpr (is_leaf<typename L::value_type, L::lanes>) {
-    detail::store_leaf<S, typename L::value_type>(p, x.v, stream);
+    put(p, to_storage<S, typename L::value_type>(x.v));
   } else {
-    store_unit(p, x.lo, stream);
-    store_unit(p + L::lanes / 2, x.hi, stream);
+    store_registers(p, x.lo, put);
+    store_registers(p + L::lanes / 2, x.hi, put);
   }
 }
+template <class S, class L>
+inline constexpr std::size_t register_bytes = sizeof(S) * static_cast<std::size_t>(
+    leaf_lanes<typename real_lane_t<L>::value_type>) / (is_complex_lanes<L> ? 2 : 1);
 
-template <class R>
-SCANREC_INLINE R reverse_lanes(R x) {
-  if constexpr (is_complex_lanes<R>)
+// Ordinary allocations are only 16-byte aligned: then in consecutive 16-byte pieces, which fill whole
+// lines just as well; what is aligned to less is stored the ordinary way.
+template <class S, class L>
+[[gnu::noinline]] void stream_pieces(S* p, L x) {
+  const bool in_pieces = reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
+  store_registers(p, x, [in_pieces](void* to, auto v) {
+    if constexpr (sizeof v > 16) {
+      if (in_pieces) {
+        struct piece {
+          std::uint64_t bits __attribute__((vector_size(16)));
+        };
+        piece all[sizeof v / 16];
+        std::memcpy(all, &v, sizeof v);
+        for (unsigned i = 0; i < sizeof v / 16; ++i)
+          stream_register(static_cast<piece*>(to) + i, all[i]);
+        return;
+      }
+    }
+    std::memcpy(to, &v, sizeof v);
+  });
+}
+}  // namespace detail
+
+/// p[i] = lane i.
+template <class S, class L>
+SCANREC_INLINE void store_unit(S* p, L x) {
+  detail::store_registers(
+      p, x, [](void* to, auto v) SCANREC_LAMBDA { std::memcpy(to, &v, sizeof v); });
+}
+/// The same, past the caches where the address is a multiple of 16 bytes.
+template <class S, class L>
+SCANREC_INLINE void stream_unit(S* p, L x) {
+  if (reinterpret_cast<std::uintptr_t>(p) % detail::register_bytes<S, L> == 0) [[likely]]
+    detail::store_registers(
+        p, x, [](void* to, auto v) SCANREC_LAMBDA { detail::stream_register(to, v); });
+  else
+    detail::stream_pieces(p, x);
+}
+
+template <class L>
+SCANREC_INLINE L reverse_lanes(L x) {
+  if constexpr (is_complex_lanes<L>)
     return {reverse(x.re), reverse(x.im)};
   else
     return reverse(x);
 }
 
-// ---- a whole lane, strides 1, -1 and 0 ----------------------------------------------------
-
-/// Lane i is p[i * stride] for every lane; the stride is 1, -1 or 0.
-template <class L, class S>
-SCANREC_INLINE L load_whole(const S* p, std::int64_t stride) {
-  if (stride == 1) [[likely]]
-    return load_unit<L>(p);
-  if (stride != 0) return reverse_lanes(load_unit<L>(p - (lane_count<L> - 1)));
-  if constexpr (std::is_same_v<S, bool>)
-    return constant<L>(*p ? 1 : 0);
-  else
-    return splat<L>(from_element(*p));
-}
-template <class S, class L>
-SCANREC_INLINE void store_whole(S* p, std::int64_t stride, L x, bool stream) {
-  if (stride == 1) [[likely]]
-    store_unit(p, x, stream);
-  else
-    store_unit(p - (lane_count<L> - 1), reverse_lanes(x), stream);
+/// Whether any of N bytes is set.
+template <int N>
+SCANREC_INLINE bool any_set(const bool* p) {
+  static_assert(N % 8 == 0, "scanrec: whole words");
+  std::uint64_t words[N / 8], any = 0;
+  std::memcpy(words, p, N);
+  for (const std::uint64_t word : words) any |= word;
+  return any != 0;
 }
 
 // ---- any stride, any count --------------------------------------------------------------------
 
-namespace detail {
-// Out of line, so that kernels stay small: what is not one whole vector of adjacent elements. The
-// rare strides and the tails go through a small buffer.
+/// Lane i is p[i * stride] for i < count, zero from there on. Out of line, by way of a buffer: for
+/// what happens once per sequence, not once per step.
 template <class L, class S>
-[[gnu::noinline]] L load_gathered(const S* p, std::int64_t stride, int count) {
-  if (count == lane_count<L> && stride >= -1 && stride <= 1) return load_whole<L>(p, stride);
-  alignas(64) S buffer[lane_count<L>] = {};
-  for (int i = 0; i < count; ++i) buffer[i] = p[i * stride];
-  return load_unit<L>(static_cast<const S*>(buffer));
+[[gnu::noinline]] L load(const S* p, std::int64_t stride, int count) {
+  if constexpr (lane_count<L> == 1) {
+    return load_one<L>(p);
+  } else {
+    alignas(64) S buffer[lane_count<L>] = {};
+    for (int i = 0; i < count; ++i) buffer[i] = p[i * stride];
+    return load_unit<L>(static_cast<const S*>(buffer));
+  }
 }
+
+/// p[i * stride] = lane i for i < count.
 template <class S, class L>
-[[gnu::noinline]] void store_scattered(S* p, std::int64_t stride, int count, L x, bool stream) {
-  if (count == lane_count<L> && (stride == 1 || stride == -1))
-    return store_whole(p, stride, x, stream);
-  alignas(64) S buffer[lane_count<L>];
-  store_unit(static_cast<S*>(buffer), x, false);
-  for (int i = 0; i < count; ++i) p[i * stride] = buffer[i];
-}
-}  // namespace detail
-
-/// Lane i is p[i * stride] for i < count, zero from there on.
-template <class L, class S>
-SCANREC_INLINE L load(const S* p, std::int64_t stride, int count) {
-  constexpr int n = lane_count<L>;
-  if constexpr (n == 1) {
-    if constexpr (std::is_same_v<S, bool>)
-      return static_cast<L>(*p ? 1 : 0);
-    else
-      return from_element(*p);
+[[gnu::noinline]] void store(S* p, std::int64_t stride, int count, L x) {
+  if constexpr (lane_count<L> == 1) {
+    store_one(p, x);
   } else {
-    return detail::load_gathered<L>(p, stride, count);
+    alignas(64) S buffer[lane_count<L>];
+    store_unit(static_cast<S*>(buffer), x);
+    for (int i = 0; i < count; ++i) p[i * stride] = buffer[i];
   }
 }
-
-/// p[i * stride] = lane i for i < count; `stream` bypasses the caches where elements are adjacent.
-template <class S, class L>
-SCANREC_INLINE void store(S* p, std::int64_t stride, int count, L x, bool stream) {
-  constexpr int n = lane_count<L>;
-  if constexpr (n == 1) {
-    *p = to_element<S>(x);
-  } else {
-    detail::store_scattered(p, stride, count, x, stream);
-  }
-}
-
-namespace detail {
-template <class W, class L>
-[[gnu::noinline]] void add_lanes_into(W* p, std::int64_t stride, int count, L x) {
-  using wide_lane = lane_t<W, lane_count<L>>;
-  const auto added = to_wide<wide_lane>(x);
-  if (stride != 0) {
-    store(p, stride, count, load<wide_lane>(p, stride, count) + added, false);
-  } else {
-    // Lanes past the count hold nothing that may be added.
-    alignas(64) W lane[lane_count<L>];
-    store_unit(static_cast<W*>(lane), added, false);
-    const auto total = sum(load<wide_lane>(static_cast<const W*>(lane), 1, count));
-    using scalar = lane_t<W, 1>;
-    store(p, 1, 1, load<scalar>(p, 1, 1) + scalar(total), false);
-  }
-}
-}  // namespace detail
 
 /// p[i * stride] += lane i, widened, for i < count; a zero stride adds the sum of the lanes.
 template <class W, class L>
-SCANREC_INLINE void add_into(W* p, std::int64_t stride, int count, L x) {
+[[gnu::noinline]] void add_into(W* p, std::int64_t stride, int count, L x) {
+  using wide_lane = lane_t<W, lane_count<L>>;
+  using scalar = lane_t<W, 1>;
+  const auto added = to_wide<wide_lane>(x);
   if constexpr (lane_count<L> == 1) {
-    using wide_lane = lane_t<W, 1>;
-    store(p, 1, 1, load<wide_lane>(p, 1, 1) + to_wide<wide_lane>(x), false);
+    store_one(p, load_one<scalar>(p) + added);
+  } else if (stride != 0) {
+    store(p, stride, count, load<wide_lane>(p, stride, count) + added);
   } else {
-    detail::add_lanes_into(p, stride, count, x);
+    // Lanes past the count hold nothing that may be added.
+    alignas(64) W lane[lane_count<L>];
+    store_unit(static_cast<W*>(lane), added);
+    const auto total = sum(load<wide_lane>(static_cast<const W*>(lane), 1, count));
+    store_one(p, load_one<scalar>(p) + scalar(total));
   }
 }
 

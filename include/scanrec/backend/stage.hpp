@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Staging: a block of a recurrence copied to where its lanes lie side by side, and its outputs back.
+//
+// Kernels see whole vectors only. Arrays with other strides along the lanes, and lanes past the last
+// channel, pass through here: a few rows at a time, in storage type, padded with zeros. Staging reads
+// everything that a block needs before anything is written, so it keeps every aliasing promise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <scanrec/recurrence/field.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// A stretch of one batch row: steps [begin, end) of channels [channel, channel + channels).
+struct block {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t channel = 0, channels = 0;
+};
+
+/// A grid of elements: (row, column) is at data[row * row_stride + column * column_stride].
+template <class S>
+struct grid {
+  S* data;
+  std::int64_t row_stride, column_stride;
+};
+template <class S>
+[[gnu::noinline]] void copy_grid(grid<const S> from, grid<S> to, std::int64_t rows,
+                                 std::int64_t columns) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      to.data[r * to.row_stride + c * to.column_stride] =
+          from.data[r * from.row_stride + c * from.column_stride];
+}
+
+/// How lanes lie in the arrays of a call: along which axis, and whether in descending addresses.
+struct lane_layout {
+  recurrence::lane_axis along = recurrence::lane_axis::channel;
+  bool reversed = false;
+  bool whole = false;  // every array fits: nothing but tails is ever staged
+
+  [[nodiscard]] std::int64_t unit() const { return reversed ? -1 : 1; }
+  [[nodiscard]] std::int64_t stride_of(const extents& strides) const {
+    return along == recurrence::lane_axis::time ? strides.time : strides.channel;
+  }
+};
+
+/// The staged copy of one block. R is a recurrence whose fields stand at the first element of the
+/// block, as do those of the copy.
+template <class R>
+class staged_block {
+ public:
+  /// Elements of a block at most, per array.
+  static constexpr std::int64_t elements = 256;
+
+  /// `where` has at most `lanes` channels, or one channel where lanes lie along time. With `writes`
+  /// the outputs are staged too. Of a sequence of `sequence_steps` steps, fields that a recurrence
+  /// reads off the step bring their neighbours along.
+  staged_block(const R& r, const lane_layout& layout, const block& where, std::int64_t lanes,
+               std::int64_t sequence_steps, bool writes)
+      : recurrence_(r), layout_(layout), where_(where), lanes_(lanes) {
+    const bool along_time = layout.along == recurrence::lane_axis::time;
+    const std::int64_t before = where.begin > 0 ? 1 : 0, after = where.end < sequence_steps ? 1 : 0;
+    int output = 0;
+    R::for_reads(recurrence_, [&](auto& field) {
+      const bool same_for_all = layout_.stride_of(field.strides) == 0;
+      if (!field.present() || same_for_all || side_by_side(field)) return;
+      const bool halo = R::reads_neighbours_of(recurrence_, &field);
+      stage_field(field, along_time, halo ? before : 0, halo ? after : 0, true);
+    });
+    if (!writes) return;
+    R::for_writes(recurrence_, [&](auto& field) {
+      home& kept = homes_[output++];
+      if (!field.present() || field.summed() || side_by_side(field)) return;
+      kept = {reinterpret_cast<std::byte*>(field.data), field.strides, true};
+      field.stream = false;
+      stage_field(field, along_time, 0, 0, field.action == recurrence::write::add);
+    });
+  }
+
+  [[nodiscard]] const R& recurrence() const { return recurrence_; }
+
+  /// Copies the outputs to where they belong.
+  void write_back() {
+    int output = 0;
+    R::for_writes(recurrence_, [&](auto& field) {
+      const home& kept = homes_[output++];
+      if (!kept.staged) return;
+      using S = std::remove_reference_t<decltype(*field.data)>;
+      copy_grid<S>({field.data, field.strides.time, field.strides.channel},
+                   {reinterpret_cast<S*>(kept.data), kept.strides.time, kept.strides.channel},
+                   where_.end - where_.begin, where_.channels);
+    });
+  }
+
+ private:
+  struct home {
+    std::byte* data = nullptr;
+    extents strides{0, 0, 0, 0};
+    bool staged = false;
+  };
+
+  // Whether a field has whole vectors of lanes as it is.
+  template <class Field>
+  bool side_by_side(const Field& field) const {
+    const bool all_exist =
+        layout_.along == recurrence::lane_axis::time || where_.channels == lanes_;
+    return layout_.stride_of(field.strides) == layout_.unit() && all_exist;
+  }
+
+  template <class Field>
+  void stage_field(Field& field, bool along_time, std::int64_t before, std::int64_t after,
+                   bool copy) {
+    using S = std::remove_const_t<std::remove_reference_t<decltype(*field.data)>>;
+    const std::int64_t steps = where_.end - where_.begin;
+    const std::int64_t row = along_time ? layout_.unit() : lanes_;
+    const std::int64_t rows = before + steps + after;
+    auto* room = reinterpret_cast<S*>(memory_ + used_);
+    const std::int64_t size = along_time ? rows : rows * lanes_;
+    used_ += (size * static_cast<std::int64_t>(sizeof(S)) + 63) / 64 * 64;
+    if (!along_time) std::memset(static_cast<void*>(room), 0, size * sizeof(S));
+    S* start = (along_time && layout_.reversed ? room + (rows - 1) : room) + before * row;
+    if (copy)
+      copy_grid<S>({field.data - before * field.strides.time, field.strides.time,
+                    field.strides.channel},
+                   {start - before * row, row, 1}, rows, where_.channels);
+    field.data = start;
+    field.strides.time = row;
+    field.strides.channel = 1;
+  }
+
+  R recurrence_;
+  lane_layout layout_;
+  block where_;
+  std::int64_t lanes_;
+  std::int64_t used_ = 0;
+  home homes_[4];
+  alignas(64) std::byte memory_[R::fields * (elements + 2 * 16) * sizeof(typename R::value)];
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
