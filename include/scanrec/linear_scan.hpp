@@ -281,8 +281,7 @@ void make_linear_scan(
   using R = recurrence::forward<gate_t, input_t, state_t>;
   c.template prepare<R>(
       options.order == direction::reverse,
-      std::array<in_place_pair, 2>{{{"state", "input"}, {"final_state", "initial_state"}}},
-      false);
+      std::array<in_place_pair, 2>{{{"state", "input"}, {"final_state", "initial_state"}}}, false);
   then(R{c.input<gate_t>(a), c.input<input_t>(u), c.cuts(cut, options.order, false),
          c.start<value>(x0), c.output<state_t>(x), c.end<value>(xT)},
        c.described());
@@ -315,10 +314,10 @@ void make_linear_scan_vjp(
     c.require(x, "an array, since gate_grad is made of the states");
 
   using R = recurrence::vjp<gate_t, state_t, grad_t, gate_grad_t, input_grad_t>;
-  c.template prepare<R>(options.order == direction::forward,
-                        std::array<in_place_pair, 2>{
-                            {{"input_grad", "state_grad"}, {"initial_grad", "final_grad"}}},
-                        gradients.update == update::accumulate);
+  c.template prepare<R>(
+      options.order == direction::forward,
+      std::array<in_place_pair, 2>{{{"input_grad", "state_grad"}, {"initial_grad", "final_grad"}}},
+      gradients.update == update::accumulate);
   R r;
   r.gate = c.input<gate_t>(a);
   r.state = c.input<state_t>(x);

@@ -82,6 +82,51 @@ SCANREC_INLINE affine<Lane> scan_lanes(affine<Lane> m) {
   }
 }
 
+/// The maps in lanes Odd, Odd + 2, ...
+template <int Odd, class Lane>
+SCANREC_INLINE auto every_other(affine<Lane> m) {
+  return affine<decltype(simd::every_other<Odd>(m.a))>{simd::every_other<Odd>(m.a),
+                                                       simd::every_other<Odd>(m.u)};
+}
+
+/// The states before and after every step, and the last one.
+template <class Lane>
+struct scanned_states {
+  Lane before, after;
+  simd::scalar_of<Lane> last;
+};
+/// Scans the maps in the lanes of m from a state on, as a tree: neighbours are composed until
+/// `Base` are left, which are scanned in doubling shifts; on the way back each composed pair yields
+/// the state between its two. Moves about half as many lanes as doubling shifts alone.
+template <int Base, class Lane>
+SCANREC_INLINE scanned_states<Lane> scan_states(affine<Lane> m, simd::scalar_of<Lane> state) {
+  if constexpr (simd::lane_count<Lane> == Base) {
+    const Lane carried = simd::splat<Lane>(state);
+    const Lane after = scan_lanes(m).act(carried);
+    return {simd::slide_in<1>(carried, after), after, simd::last(after)};
+  } else {
+    const auto even = every_other<0>(m);
+    const auto pairs = scan_states<Base>(combine(even, every_other<1>(m)), state);
+    const auto middle = even.act(pairs.before);
+    return {simd::interleave(pairs.before, middle), simd::interleave(middle, pairs.after),
+            pairs.last};
+  }
+}
+/// Composes neighbours until `Base` maps are left.
+template <int Base, class Lane>
+SCANREC_INLINE auto combine_lanes(affine<Lane> m) {
+  if constexpr (simd::lane_count<Lane> == Base)
+    return m;
+  else
+    return combine_lanes<Base>(combine(every_other<0>(m), every_other<1>(m)));
+}
+/// The same for the lanes of two packs, as many as one pack has.
+template <class Lane>
+SCANREC_INLINE affine<Lane> combine_packs(affine<Lane> x, affine<Lane> y) {
+  const auto a = simd::join(x.a, y.a), u = simd::join(x.u, y.u);
+  return combine_lanes<simd::lane_count<Lane>>(affine<std::remove_const_t<decltype(a)>>{a, u});
+}
+
 template <class Wide, class Lane>
 SCANREC_HD SCANREC_INLINE affine<Wide> widen_map(affine<Lane> m) {
   return {simd::to_wide<Wide>(m.a), simd::to_wide<Wide>(m.u)};

@@ -19,7 +19,12 @@ struct channel_lanes {
   using lane = simd::lane_t<value, lanes>;
   using carry = simd::lane_t<wide_t<value>, lanes>;
   using map = affine<carry>;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
+  using assume = recurrence::assume;
+  template <assume Assume>
+  using place_if = recurrence::place<recurrence::lane_axis::channel, Assume>;
+  using place = place_if<assume::nothing>;
+
+  static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
   /// What is carried from step to step for one pack of channels.
   struct slot {
@@ -42,16 +47,39 @@ struct channel_lanes {
   /// Composes the maps of the block's steps, in the wide type.
   static void reduce(const R& r, const block& where, map* maps, const tile_plan& plan) {
     for_packs(where, 0, [&](std::int64_t i, place) { maps[i] = map::identity(); });
-    for_pieces(r, where, plan, false, [&](const R& piece, const block& b, tempo speed) {
-      reduce_packs(piece, b, maps + (b.channel - where.channel) / lanes, speed);
-    });
+    const auto reduce_piece = [&](const R& piece, const block& b, std::int64_t, const R*) {
+      const bool whole = b.end - b.begin == where.end - where.begin;
+      reduce_packs(piece, b, maps + (b.channel - where.channel) / lanes, plan.descending && whole);
+    };
+    for_pieces(r, where, plan, false, nullptr, reduce_piece);
   }
 
-  /// Walks the block from the states in `slots`, writing every output once.
-  static void walk(const R& r, const block& where, slot* slots, const tile_plan& plan) {
-    for_pieces(r, where, plan, true, [&](const R& piece, const block& b, tempo speed) {
-      walk_packs(piece, b, slots + (b.channel - where.channel) / lanes, speed);
-    });
+  /// Walks the block from the states in `slots`, writing every output once. `upcoming` is the
+  /// recurrence at the first element of the block to come, or null.
+  static void walk(const R& r, const block& where, slot* slots, const tile_plan& plan,
+                   const R* upcoming) {
+    const assume known = where.channels % lanes == 0 ? assumption(r, plan.lanes) : assume::nothing;
+    const auto walk_piece = [&](const R& piece, const block& b, std::int64_t steps, const R* next) {
+      slot* const own = slots + (b.channel - where.channel) / lanes;
+      const lookahead<R> ahead{next, plan.descending};
+      if (known == assume::nothing) return walk_packs<assume::nothing>(piece, b, own, steps, ahead);
+      // The step whose neighbour lies outside the sequence is walked on its own.
+      block first = b, inner = b, last = b;
+      first.end = inner.begin = b.begin + (R::halo < 0 && b.begin == 0 ? 1 : 0);
+      inner.end = last.begin = b.end - (R::halo > 0 && b.end == plan.shape.time ? 1 : 0);
+      const auto at = [&](const block& part) {
+        return standing_at(piece, part.begin - b.begin, 0);
+      };
+      walk_packs<assume::nothing>(piece, first, own, 1, {});
+      if (known == assume::plain)
+        walk_packs<assume::plain>(at(inner), inner, own, steps, ahead);
+      else if constexpr (has_sums)
+        walk_packs<assume::sums>(at(inner), inner, own, steps, ahead);
+      else
+        walk_packs<assume::nothing>(at(inner), inner, own, steps, ahead);
+      walk_packs<assume::nothing>(at(last), last, own, 1, {});
+    };
+    for_pieces(r, where, plan, true, upcoming, walk_piece);
   }
 
  private:
@@ -64,85 +92,118 @@ struct channel_lanes {
     return static_cast<int>(std::min<std::int64_t>(lanes, where.channels - c));
   }
 
-  /// In which order a kernel takes steps and packs.
-  struct tempo {
-    std::int64_t steps = 1;  // of one pack, before the next pack
-    std::int64_t ahead = 0;  // prefetch this many steps ahead, in ascending address order
-  };
+  // Whether running sums are carried along with the state.
+  static bool summing(const R& r) {
+    bool any = false;
+    R::for_writes(r, [&](const auto& out) { any |= out.action == recurrence::write::sum_time; });
+    return any;
+  }
 
-  // Calls f(recurrence at the piece, piece, tempo) for the whole packs in place, and for what has to
-  // be staged.
+  // Calls f(recurrence at the piece, piece, steps to take of one pack before the next, recurrence
+  // at the piece to come) for the whole packs in place, and for what has to be staged.
   template <class F>
   static SCANREC_INLINE void for_pieces(const R& r, const block& where, const tile_plan& plan,
-                                        bool writes, F f) {
+                                        bool writes, const R* upcoming, F f) {
     block piece = where;
     piece.channels = plan.lanes.whole ? where.channels / lanes * lanes : 0;
     if (piece.channels > 0) {
-      R here = r;
-      seek(here, piece.begin, piece.channel);
-      // From memory: row by row, so that arrays go by in address order. In cache, and where a row is
-      // one pack: a few steps of a pack at a time, so that what is carried stays in registers.
+      // From memory: row by row, so that arrays go by in address order. In cache, and where a row
+      // is one pack: a few steps of a pack at a time, so that what is carried stays in registers.
       const std::int64_t steps = piece.channels > lanes ? plan.steps_per_carry : 32;
-      f(here, piece, tempo{std::max(steps, steps > 1 ? plan.prefetch_steps : 1), plan.prefetch_steps});
+      const std::int64_t stretch =
+          writes && plan.stretch_steps > 0 ? plan.stretch_steps : where.end - where.begin;
+      R next = standing_at(r, where.begin, where.channel);
+      for (std::int64_t t = where.begin; t < where.end; t += stretch) {
+        const R here = next;
+        piece.begin = t;
+        piece.end = std::min(t + stretch, where.end);
+        const bool more = piece.end < where.end;
+        if (more) next = standing_at(r, piece.end, where.channel);
+        f(here, piece, steps, plan.stretch_steps == 0 ? nullptr : more ? &next : upcoming);
+      }
     }
     constexpr std::int64_t rows = staged_block<R>::elements / lanes;
     for (std::int64_t c = piece.channels; c < where.channels; c += lanes)
       for (std::int64_t t = where.begin; t < where.end; t += rows) {
         piece = {t, std::min(t + rows, where.end), where.channel + c, count_of(where, c)};
-        R here = r;
-        seek(here, piece.begin, piece.channel);
-        staged_block<R> staged(here, plan.lanes, piece, lanes, plan.shape.time,
-                               writes);
-        f(staged.recurrence(), piece, tempo{rows, 0});
+        staged_block<R> staged(standing_at(r, piece.begin, piece.channel), plan.lanes, piece, lanes,
+                               plan.shape.time, writes);
+        f(staged.recurrence(), piece, rows, nullptr);
         staged.write_back();
       }
   }
 
   // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
-  [[gnu::noinline]] static void reduce_packs(R r, block where, map* maps, tempo speed) {
-    sweep(r, where, maps, speed, [&](place at, map& all) SCANREC_LAMBDA {
-      all = combine(all, widen_map<carry>(r.map(r.template load<lane>(at))));
-    });
-  }
-  [[gnu::noinline]] static void walk_packs(R r, block where, slot* slots, tempo speed) {
-    sweep(r, where, slots, speed, [&](place at, slot& s) SCANREC_LAMBDA {
-      const auto read = r.template load<lane>(at);
-      const lane after = r.next(read, s.state);
-      r.finish(at, read, s.state, after, s.sums);
-      s.state = after;
-    });
-  }
-
-  // Calls body(place, items[i]) for every step of every pack i, each pack's steps in order.
   //
-  // A descending walk prefetches the next lower stretch in ascending address order, the only order
-  // that hardware prefetchers follow over short runs: step t fetches step mirror - t.
-  template <class Item, class Body>
-  static SCANREC_INLINE void sweep(const R& r, const block& where, Item* items, tempo speed,
-                                   Body body) {
+  // A few steps are composed in the compute type before the wide type takes them. Maps compose from
+  // either end, so rows are taken in ascending address order whichever way the scan runs: hardware
+  // prefetchers follow, and what reduce reads, walk finds in the cache.
+  [[gnu::noinline]] static void reduce_packs(R r, block where, map* maps, bool descending) {
+    constexpr std::int64_t few_steps = 32;
     const std::int64_t rows = where.end - where.begin;
-    for (std::int64_t row = 0; row < rows; row += speed.steps) {
-      const std::int64_t last = std::min(row + speed.steps, rows);
-      const std::int64_t mirror =
-          speed.ahead == 0 ? 0 : 2 * (row / speed.ahead + 1) * speed.ahead - 1;
+    for (std::int64_t row = 0; row < rows; row += few_steps)
       for (std::int64_t c = 0; c < where.channels; c += lanes) {
-        Item item = items[c / lanes];
-        place at{where.begin + row, where.channel + c, row, c, count_of(where, c)};
-        for (;;) {
-          if (at.row < mirror - at.row && mirror - at.row < rows)
-            r.template prefetch<lane>(at, mirror - 2 * at.row);
-          body(at, item);
-          if (++at.row == last) break;
-          ++at.time;
+        affine<lane> few = affine<lane>::identity();
+        for (std::int64_t i = row; i < std::min(row + few_steps, rows); ++i) {
+          const std::int64_t here = descending ? rows - 1 - i : i;
+          const place at{where.begin + here, where.channel + c, here, c, count_of(where, c)};
+          r.template touch_rest<lane>(at);
+          const affine<lane> m = r.map(at, r.template load<lane>(at));
+          few = descending ? combine(m, few) : combine(few, m);
         }
-        items[c / lanes] = item;
+        map& all = maps[c / lanes];
+        const map wide = widen_map<carry>(few);
+        all = descending ? combine(wide, all) : combine(all, wide);
       }
+  }
+  template <assume Assume>
+  [[gnu::noinline]] static void walk_packs(R r, block where, slot* slots, std::int64_t steps,
+                                           lookahead<R> ahead) {
+    const auto walk_step = [&](auto at, lane state, auto& sums) SCANREC_LAMBDA {
+      ahead.template fetch<lane>(at, where.end - where.begin);
+      const auto read = r.template load<lane>(at);
+      const lane after = r.next(at, read, state);
+      r.finish(at, read, state, after, sums);
+      return after;
+    };
+    if (where.begin == where.end) return;
+    if constexpr (Assume == assume::plain) {
+      // No running sums: the state alone is carried.
+      sweep<Assume>(
+          where, steps, [=](std::int64_t i) SCANREC_LAMBDA { return slots[i].state; },
+          [&](auto at, lane& state) SCANREC_LAMBDA {
+            typename R::template sums<lane> none{};
+            state = walk_step(at, state, none);
+          },
+          [=](std::int64_t i, lane state) SCANREC_LAMBDA { slots[i].state = state; });
+    } else {
+      sweep<Assume>(
+          where, steps, [=](std::int64_t i) SCANREC_LAMBDA { return slots[i]; },
+          [&](auto at, slot& s) SCANREC_LAMBDA { s.state = walk_step(at, s.state, s.sums); },
+          [=](std::int64_t i, const slot& s) SCANREC_LAMBDA { slots[i] = s; });
     }
   }
 
-  static SCANREC_INLINE void seek(R& r, std::int64_t time, std::int64_t channel) {
-    const auto move = [=](auto& field) SCANREC_LAMBDA { field.seek(time, channel); };
-    R::for_reads(r, move), R::for_writes(r, move);
+  // Calls body(place, carried) for every step of every pack i, `steps` of one pack, then of the
+  // next; between take(i) and give(i, carried).
+  template <assume Assume, class Take, class Body, class Give>
+  static SCANREC_INLINE void sweep(const block& where, std::int64_t steps, Take take, Body body,
+                                   Give give) {
+    const std::int64_t rows = where.end - where.begin;
+    for (std::int64_t row = 0; row < rows; row += steps) {
+      const std::int64_t last = std::min(row + steps, rows);
+      for (std::int64_t c = 0; c < where.channels; c += lanes) {
+        auto carried = take(c / lanes);
+        place_if<Assume> at{where.begin + row, where.channel + c, row, c,
+                            Assume == assume::plain ? lanes : count_of(where, c)};
+        for (;;) {
+          body(at, carried);
+          if (++at.row == last) break;
+          ++at.time;
+        }
+        give(c / lanes, carried);
+      }
+    }
   }
 };
 

@@ -66,7 +66,7 @@ void run(const sequential&, R recurrence, const problem& p) {
         typename R::template sums<lane> running{};
         for (; at.time < p.shape.time; ++at.time, ++at.row) {
           const auto read = r.template load<lane>(at);
-          const lane after = r.next(read, x);
+          const lane after = r.next(at, read, x);
           r.finish(at, read, x, after, running);
           x = after;
           if (at.time % sum_steps == sum_steps - 1) r.drain(at, running);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Staging: a block of a recurrence copied to where its lanes lie side by side, and its outputs back.
+// Staging: a block of a recurrence copied to where its lanes lie side by side, and its outputs
+// back.
 //
-// Kernels see whole vectors only. Arrays with other strides along the lanes, and lanes past the last
-// channel, pass through here: a few rows at a time, in storage type, padded with zeros. Staging reads
-// everything that a block needs before anything is written, so it keeps every aliasing promise.
+// Kernels see whole vectors only. Arrays with other strides along the lanes, and lanes past the
+// last channel, pass through here: a few rows at a time, in storage type, padded with zeros.
+// Staging reads everything that a block needs before anything is written, so it keeps every
+// aliasing promise.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +22,24 @@ struct block {
   std::int64_t channel = 0, channels = 0;
 };
 
+/// What a worker walks after the block at hand, so that its lines can be on their way meanwhile.
+///
+/// Hardware prefetchers follow ascending addresses: where arrays are read towards lower ones, the
+/// block to come is fetched from its low end upwards.
+template <class R>
+struct lookahead {
+  const R* upcoming = nullptr;  // at the first element of the block to come; null: not fetched
+  bool descending = false;
+
+  /// Fetches the lanes that the block to come has where this one, of `steps` steps, has `at`.
+  template <class Lane, class Place>
+  SCANREC_INLINE void fetch(Place at, std::int64_t steps) const {
+    constexpr int span = Place::along == recurrence::lane_axis::time ? simd::lane_count<Lane> : 1;
+    const std::int64_t step = at.steps_in();
+    if (upcoming) upcoming->template prefetch<Lane>(at, descending ? steps - span - 2 * step : 0);
+  }
+};
+
 /// A grid of elements: (row, column) is at data[row * row_stride + column * column_stride].
 template <class S>
 struct grid {
@@ -34,18 +54,6 @@ template <class S>
       to.data[r * to.row_stride + c * to.column_stride] =
           from.data[r * from.row_stride + c * from.column_stride];
 }
-
-/// How lanes lie in the arrays of a call: along which axis, and whether in descending addresses.
-struct lane_layout {
-  recurrence::lane_axis along = recurrence::lane_axis::channel;
-  bool reversed = false;
-  bool whole = false;  // every array fits: nothing but tails is ever staged
-
-  [[nodiscard]] std::int64_t unit() const { return reversed ? -1 : 1; }
-  [[nodiscard]] std::int64_t stride_of(const extents& strides) const {
-    return along == recurrence::lane_axis::time ? strides.time : strides.channel;
-  }
-};
 
 /// The staged copy of one block. R is a recurrence whose fields stand at the first element of the
 /// block, as do those of the copy.
@@ -123,9 +131,9 @@ class staged_block {
     if (!along_time) std::memset(static_cast<void*>(room), 0, size * sizeof(S));
     S* start = (along_time && layout_.reversed ? room + (rows - 1) : room) + before * row;
     if (copy)
-      copy_grid<S>({field.data - before * field.strides.time, field.strides.time,
-                    field.strides.channel},
-                   {start - before * row, row, 1}, rows, where_.channels);
+      copy_grid<S>(
+          {field.data - before * field.strides.time, field.strides.time, field.strides.channel},
+          {start - before * row, row, 1}, rows, where_.channels);
     field.data = start;
     field.strides.time = row;
     field.strides.channel = 1;

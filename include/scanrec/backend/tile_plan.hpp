@@ -21,7 +21,7 @@ namespace scanrec::inline SCANREC_ABI {
 /// The numbers behind the defaults; docs/tuning.md has the measurements that set them.
 struct tile_policy {
   /// Bytes read per tile when time is split: what reduce reads, walk finds in L2.
-  static constexpr std::int64_t tile_bytes = 512 * 1024;
+  static constexpr std::int64_t tile_bytes = 256 * 1024;
   /// Fewest steps of such a tile.
   static constexpr std::int64_t least_tile_steps = 256;
   /// Time is split when there are fewer units of work than this.
@@ -43,10 +43,9 @@ struct tile_policy {
   static constexpr std::int64_t steps_in_cache = 32;
   /// A call that touches no more than this counts as in cache.
   static constexpr std::int64_t cache_bytes = 1024 * 1024;
-  /// Bytes per array prefetched ahead of a descending walk, and the fewest and most steps of it.
-  static constexpr std::int64_t prefetch_bytes = 8 * 1024;
-  static constexpr std::int64_t least_prefetch_steps = 8;
-  static constexpr std::int64_t most_prefetch_steps = 64;
+  /// Bytes per array that a descending walk prefetches at a time, and the fewest steps of it.
+  static constexpr std::int64_t stretch_bytes = 64 * 1024;
+  static constexpr std::int64_t least_stretch_steps = 8;
 };
 
 /// How one summed gradient is accumulated.
@@ -77,10 +76,11 @@ struct tile_plan {
   int threads = 1;
   bool streaming = false;            ///< non-temporal stores
   std::int64_t steps_per_carry = 1;  ///< steps walked per load of the carried state
-  std::int64_t prefetch_steps = 0;   ///< descending walks prefetch this many steps lower; 0: none
+  std::int64_t stretch_steps = 0;    ///< steps walked while as many to come are prefetched; 0: none
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 
   // Private to the backend.
+  bool descending = false;     // most bytes are read towards lower addresses
   bool rows_together = false;  // all rows of a unit walk a tile before the next tile
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, 4> sums{};
@@ -126,8 +126,8 @@ inline lane_layout choose_layout(const problem& p) {
   for (const array_use& array : p) {
     if (!read_or_stored(array)) continue;
     const std::int64_t stride = layout.stride_of(array.strides);
-    layout.whole = layout.whole && (stride == layout.unit() ||
-                                    (stride == 0 && array.use == access::read));
+    layout.whole =
+        layout.whole && (stride == layout.unit() || (stride == 0 && array.use == access::read));
   }
   return layout;
 }
@@ -329,11 +329,12 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
 
   plan.streaming = moved.bytes >= (stream_bytes > 0 ? stream_bytes : policy::stream_bytes);
   const bool cached = moved.bytes <= policy::cache_bytes;
-  const std::int64_t unit_bytes =
-      (along_time ? lanes : plan.strip) * std::max<std::int64_t>(p.compute_bytes, 1);
-  if (!cached && 2 * moved.descending > moved.read_per_site) {
-    plan.prefetch_steps = std::clamp(policy::prefetch_bytes / unit_bytes,
-                                     policy::least_prefetch_steps, policy::most_prefetch_steps);
+  plan.descending = 2 * moved.descending > moved.read_per_site;
+  // Where time is split, reduce brings a tile to the cache before it is walked.
+  if (!cached && plan.descending && !plan.time_split) {
+    const std::int64_t step_bytes = (along_time ? 1 : plan.strip) * p.compute_bytes;
+    plan.stretch_steps = std::min(
+        std::max(policy::stretch_bytes / step_bytes, policy::least_stretch_steps), plan.tile_steps);
   }
   plan.steps_per_carry = cached ? policy::steps_in_cache : policy::steps_from_memory;
 
@@ -370,9 +371,8 @@ inline std::string to_string(const tile_plan& plan) {
                             number(plan.strip) + " (rows x channels)");
   text += line("threads", number(plan.threads));
   text += line("stores", plan.streaming ? "non-temporal" : "plain");
-  text +=
-      line("prefetch", plan.prefetch_steps > 0 ? number(plan.prefetch_steps) + " steps, ascending"
-                                               : std::string("hardware"));
+  text += line("prefetch", plan.stretch_steps > 0 ? number(plan.stretch_steps) + " steps to come"
+                                                  : std::string("hardware"));
   text += line("workspace", number(plan.workspace_bytes) + " bytes");
   return text;
 }

@@ -89,33 +89,48 @@ class tiled_call {
 
   void run_worker(int worker) {
     for (std::int64_t task = next_++; task < plan_.tasks; task = next_++) {
-      // Tile-major order: the tile that a tile waits for was claimed `units` tasks before it.
-      const std::int64_t unit = plan_.time_split ? task % plan_.units : task;
-      job j{recurrence_, unit_box(unit), worker * layout_.worker, task, unit};
-      if (plan_.time_split) {
+      job j{recurrence_, unit_box(unit_of(task)), worker * layout_.worker, task, unit_of(task)};
+      // Workers take turns more or less: a guess at what this one will claim next, to be fetched.
+      const std::int64_t following = task + plan_.threads;
+      const bool fetches = plan_.stretch_steps > 0 && following < plan_.tasks;
+      const R after = fetches ? at_task(following) : recurrence_;
+      const R* upcoming = fetches ? &after : nullptr;
+      if (plan_.time_split)
         walk_tile(j, task / plan_.units);
-      } else if (plan_.rows_together) {
-        walk_unit(j);
-      } else {
-        const region box = j.box;
-        clear_sums(j, false);
-        for (j.box.begin.group = box.begin.group; j.box.begin.group < box.end.group;
-             ++j.box.begin.group)
-          for (j.box.begin.batch = box.begin.batch; j.box.begin.batch < box.end.batch;
-               ++j.box.begin.batch) {
-            j.box.end.group = j.box.begin.group + 1;
-            j.box.end.batch = j.box.begin.batch + 1;
-            walk_unit(j);
-          }
-        j.box = box;
-        finish_sums(j, scope::unit);
-      }
+      else if (plan_.rows_together)
+        walk_unit(j, upcoming);
+      else
+        walk_rows(j, upcoming);
       if (plan_.streaming) simd::stream_fence();
     }
   }
 
+  // Tile-major order: the tile that a tile waits for was claimed `units` tasks before it.
+  std::int64_t unit_of(std::int64_t task) const {
+    return plan_.time_split ? task % plan_.units : task;
+  }
+  R at_task(std::int64_t task) const {
+    const extents first = unit_box(task).begin;
+    return standing_at(bound(recurrence_, first.group, first.batch), 0, first.channel);
+  }
+
+  // The rows of a unit one after the other.
+  void walk_rows(job& j, const R* upcoming) {
+    const region box = j.box;
+    clear_sums(j, false);
+    for (std::int64_t g = box.begin.group; g < box.end.group; ++g)
+      for (std::int64_t b = box.begin.batch; b < box.end.batch; ++b) {
+        j.box.begin.group = g, j.box.end.group = g + 1;
+        j.box.begin.batch = b, j.box.end.batch = b + 1;
+        const bool last = g + 1 == box.end.group && b + 1 == box.end.batch;
+        walk_unit(j, last ? upcoming : nullptr);
+      }
+    j.box = box;
+    finish_sums(j, scope::unit);
+  }
+
   // Time in order, from the first step to the last, for all rows of the box.
-  void walk_unit(job& j) {
+  void walk_unit(job& j, const R* upcoming) {
     clear_sums(j, true);
     bind_sums(j);
     slot* slots = at<slot>(j.worker);
@@ -128,7 +143,9 @@ class tiled_call {
       j.box.end.time = std::min(t + plan_.tile_steps, steps);
       if (plan_.rows_together) bind_sums(j);
       for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
-        walker::walk(r, where, slots + row * plan_.slots_per_row, plan_);
+        const bool last = where.end == steps;
+        const R next = last ? r : standing_at(r, where.end, where.channel);
+        walker::walk(r, where, slots + row * plan_.slots_per_row, plan_, last ? upcoming : &next);
         walker::drain(r, where, slots + row * plan_.slots_per_row);
       });
       finish_sums(j, scope::tile);
@@ -182,7 +199,7 @@ class tiled_call {
       }
     }
     for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
-      walker::walk(r, where, slots + row * plan_.slots_per_row, plan_);
+      walker::walk(r, where, slots + row * plan_.slots_per_row, plan_, nullptr);
       walker::drain(r, where, slots + row * plan_.slots_per_row);
       if (is_last) walker::end(r, where, slots + row * plan_.slots_per_row);
     });

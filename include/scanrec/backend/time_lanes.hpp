@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Walking tiles with lanes along time: consecutive steps in one pack, scanned in registers.
 //
-// A pack of maps is scanned in log2(lanes) doubling shifts, then acts on the carried state at once.
-// Where the result is not finite (a product that overflowed while the loop would stay finite, an
-// infinity that a vanishing product would drop) and where a pack does not compose (a cut, the edge
-// of the sequence) the pack is walked step by step.
+// Packs are a few vectors long. Neighbouring steps are composed until one vector is left, which is
+// scanned in log2(lanes) doubling shifts and acts on the carried state; the states in between
+// follow on the way back. Where the last state is not finite (a product that overflowed while the
+// loop would stay finite, an infinity that a vanishing product would drop) and where a pack does
+// not compose (a cut, the edge of the sequence) it is walked step by step. What is not finite stays
+// so under composition, so the last state tells.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +21,16 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 struct time_lanes {
   using value = typename R::value;
-  static constexpr int lanes = simd::lanes_v<value>;
+  static constexpr int vector = simd::lanes_v<value>;
+  static constexpr int lanes = 4 * vector;
   using lane = simd::lane_t<value, lanes>;
   using scalar = simd::lane_t<value, 1>;
   using carry = simd::lane_t<wide_t<value>, 1>;
   using map = affine<carry>;
-  using place = recurrence::place<recurrence::lane_axis::time>;
+  using assume = recurrence::assume;
+  template <assume Assume>
+  using place_if = recurrence::place<recurrence::lane_axis::time, Assume>;
+  using place = place_if<assume::nothing>;
 
   /// What is carried from pack to pack for one channel.
   struct slot {
@@ -48,97 +54,132 @@ struct time_lanes {
   /// Composes the maps of the block's steps, in the wide type.
   static void reduce(const R& r, const block& where, map* maps, const tile_plan& plan) {
     for (std::int64_t i = 0; i < where.channels; ++i) maps[i] = map::identity();
-    for_pieces(r, where, plan, false, [&](const R& piece, const block& b, std::int64_t ahead) {
+    for_pieces(r, where, plan, false, nullptr, [&](const R& piece, const block& b, const R*) {
       map& all = maps[b.channel - where.channel];
-      all = combine(all, reduce_packs(piece, b, plan.lanes.reversed, ahead));
+      all = combine(all, reduce_packs(piece, b, plan.lanes.reversed));
     });
   }
 
-  /// Walks the block from the states in `slots`, writing every output once.
-  static void walk(const R& r, const block& where, slot* slots, const tile_plan& plan) {
-    for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t ahead) {
-      walk_packs(piece, b, slots[b.channel - where.channel], plan.lanes.reversed, ahead);
-    });
+  /// Walks the block from the states in `slots`, writing every output once. `upcoming` is the
+  /// recurrence at the first element of the block to come, or null.
+  static void walk(const R& r, const block& where, slot* slots, const tile_plan& plan,
+                   const R* upcoming) {
+    const bool plain = assumption(r, plan.lanes) == assume::plain;
+    const auto walk_piece = [&](const R& piece, const block& b, const R* next) {
+      const auto walk_packs_of = plain ? walk_packs<assume::plain> : walk_packs<assume::nothing>;
+      walk_packs_of(piece, b, slots[b.channel - where.channel], plan.lanes.reversed,
+                    {next, plan.descending});
+    };
+    for_pieces(r, where, plan, true, upcoming, walk_piece);
   }
 
  private:
-  // Calls f(recurrence at the piece, piece of one channel, prefetch distance), each channel's pieces
-  // in order.
+  // Calls f(recurrence at the piece, piece of one channel, recurrence at the piece to come), each
+  // channel's pieces in order.
   template <class F>
   static SCANREC_INLINE void for_pieces(const R& r, const block& where, const tile_plan& plan,
-                                        bool writes, F f) {
+                                        bool writes, const R* upcoming, F f) {
     const std::int64_t steps =
         plan.lanes.whole ? where.end - where.begin : staged_block<R>::elements;
+    const bool fetches = plan.lanes.whole && plan.stretch_steps > 0;
     for (std::int64_t i = 0; i < where.channels; ++i)
       for (std::int64_t t = where.begin; t < where.end; t += steps) {
         const block piece{t, std::min(t + steps, where.end), where.channel + i, 1};
-        R here = r;
-        const auto seek = [&](auto& field) { field.seek(t, piece.channel); };
-        R::for_reads(here, seek), R::for_writes(here, seek);
+        const R here = standing_at(r, t, piece.channel);
         if (plan.lanes.whole) {
-          f(here, piece, plan.prefetch_steps * lanes);
+          const bool more = i + 1 < where.channels;
+          const R next = more && fetches ? standing_at(r, t, piece.channel + 1) : here;
+          f(here, piece, !fetches ? nullptr : more ? &next : upcoming);
         } else {
-          staged_block<R> staged(here, plan.lanes, piece, lanes, plan.shape.time,
-                               writes);
-          f(staged.recurrence(), piece, 0);
+          staged_block<R> staged(here, plan.lanes, piece, lanes, plan.shape.time, writes);
+          f(staged.recurrence(), piece, nullptr);
           staged.write_back();
         }
       }
   }
 
-  [[gnu::noinline]] static map reduce_packs(R r, block where, bool reversed, std::int64_t ahead) {
+  // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
+  //
+  // Packs are composed down to vectors, and four vectors to one, before lanes are composed one by
+  // one in the wide type. As along channels, in ascending address order whichever way the scan
+  // runs.
+  [[gnu::noinline]] static map reduce_packs(R r, block where, bool reversed) {
+    using few = affine<simd::lane_t<value, vector>>;
     map all = map::identity();
-    sweep(
-        r, where, reversed, ahead,
-        [&](place at) SCANREC_LAMBDA {
-          const auto m = scan_lanes(r.map(r.template load<lane>(at)));
-          all = combine(all, widen_map<carry>(affine<scalar>{simd::last(m.a), simd::last(m.u)}));
-        },
-        [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
-          all = combine(all, reduce_steps(r, where, first, last));
-        });
+    few one = few::identity(), two = few::identity();
+    int waiting = 0;  // vectors in `one` and `two`
+    const auto join = [reversed](const auto& before, const auto& m, auto compose) SCANREC_LAMBDA {
+      return reversed ? compose(m, before) : compose(before, m);
+    };
+    const auto packs = [](few x, few y) SCANREC_LAMBDA { return combine_packs(x, y); };
+    const auto wide = [](map x, map y) SCANREC_LAMBDA { return combine(x, y); };
+    const auto add = [&](few m) SCANREC_LAMBDA {
+      if (waiting % 2 == 0) {
+        one = m;
+      } else {
+        m = join(one, m, packs);
+        if (waiting < 2) {
+          two = m;
+        } else {
+          const auto total = scan_lanes(join(two, m, packs));
+          const affine<scalar> last{simd::last(total.a), simd::last(total.u)};
+          all = join(all, widen_map<carry>(last), wide);
+        }
+      }
+      waiting = (waiting + 1) % 4;
+    };
+    const auto add_steps = [&](std::int64_t first, std::int64_t last) {
+      while (waiting != 0) add(few::identity());
+      all = join(all, reduce_steps(r, where, first, last), wide);
+    };
+    const std::int64_t steps = where.end - where.begin, whole = steps / lanes * lanes;
+    place at{where.begin, where.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};
+    if (reversed && whole < steps) add_steps(where.begin + whole, where.end);
+    for (std::int64_t i = 0; i < whole; i += lanes) {
+      const std::int64_t step = reversed ? whole - lanes - i : i;
+      at.time = where.begin + step;
+      at.index = reversed ? 1 - lanes - step : step;
+      r.template touch_rest<lane>(at);
+      if (r.template composes<lanes>(at)) [[likely]]
+        add(combine_lanes<vector>(r.map(at, r.template load<lane>(at))));
+      else
+        add_steps(at.time, at.time + lanes);
+    }
+    add_steps(where.begin + whole, reversed ? where.begin + whole : where.end);
     return all;
   }
 
+  template <assume Assume>
   [[gnu::noinline]] static void walk_packs(R r, block where, slot& carried, bool reversed,
-                                           std::int64_t ahead) {
-    lane state = simd::splat<lane>(carried.state);
+                                           lookahead<R> ahead) {
+    scalar state = carried.state;
     auto sums = carried.sums;
-    sweep(
-        r, where, reversed, ahead,
-        [&](place at) SCANREC_LAMBDA {
+    sweep<Assume>(
+        r, where, reversed,
+        [&](auto at) SCANREC_LAMBDA {
+          ahead.template fetch<lane>(at, where.end - where.begin);
           const auto read = r.template load<lane>(at);
-          const lane after = scan_lanes(r.map(read)).act(state);
-          if (simd::all_zero(simd::zero_if_finite(after))) [[likely]] {
-            r.finish(at, read, simd::slide_in<1>(state, after), after, sums);
-            state = simd::splat_last(after);
+          const auto states = scan_states<vector>(r.map(at, read), state);
+          if (simd::all_zero(simd::zero_if_finite(states.last))) [[likely]] {
+            r.finish(at, read, states.before, states.after, sums);
+            state = states.last;
           } else {
-            const scalar x = simd::last(state);
-            state = simd::splat<lane>(walk_steps(r, where, at.time, at.time + lanes, x));
+            state = walk_steps(r, where, at.time, at.time + lanes, state);
           }
         },
-        [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
-          const scalar x = simd::last(state);
-          state = simd::splat<lane>(walk_steps(r, where, first, last, x));
-        });
-    carried.state = simd::last(state);
+        [&](std::int64_t first, std::int64_t last)
+            SCANREC_LAMBDA { state = walk_steps(r, where, first, last, state); });
+    carried.state = state;
     carried.sums = sums;
   }
 
-  // Calls pack(place) for every pack that composes and steps(first, last) for what lies between.
-  // As along channels, a descending walk fetches the next stretch in ascending order.
-  template <class Pack, class Steps>
-  static SCANREC_INLINE void sweep(const R& r, const block& where, bool reversed,
-                                   std::int64_t ahead, Pack pack, Steps steps) {
-    place at{where.begin, where.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};
-    const std::int64_t stride = reversed ? -lanes : lanes;
-    std::int64_t mirror = 0;
-    for (; at.time + lanes <= where.end; at.time += lanes, at.index += stride) {
-      if (ahead > 0) {
-        if ((at.time - where.begin) % ahead == 0) mirror = 2 * (at.time + ahead) - lanes;
-        if (mirror - at.time + lanes <= where.end)
-          r.template prefetch<lane>(at, mirror - 2 * at.time);
-      }
+  // Calls pack(place) for every pack that composes, steps(first, last) for what lies between.
+  template <assume Assume, class Pack, class Steps>
+  static SCANREC_INLINE void sweep(const R& r, const block& where, bool reversed, Pack pack,
+                                   Steps steps) {
+    place_if<Assume> at{where.begin, where.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};
+    const std::int64_t next = reversed ? -lanes : lanes;
+    for (; at.time + lanes <= where.end; at.time += lanes, at.index += next) {
       if (r.template composes<lanes>(at)) [[likely]]
         pack(at);
       else
@@ -153,7 +194,7 @@ struct time_lanes {
     typename R::template sums<scalar> sums{};
     for (place at = scalar_place(where, first); at.time < last; ++at.time, ++at.row) {
       const auto read = r.template load<scalar>(at);
-      const scalar after = r.next(read, x);
+      const scalar after = r.next(at, read, x);
       r.finish(at, read, x, after, sums);
       x = after;
     }
@@ -164,7 +205,7 @@ struct time_lanes {
                                             std::int64_t last) {
     map all = map::identity();
     for (place at = scalar_place(where, first); at.time < last; ++at.time, ++at.row)
-      all = combine(all, widen_map<carry>(r.map(r.template load<scalar>(at))));
+      all = combine(all, widen_map<carry>(r.map(at, r.template load<scalar>(at))));
     return all;
   }
   static place scalar_place(const block& where, std::int64_t time) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Fields: the arrays of a recurrence as a kernel sees them, in scan order, one lane at a time.
 //
-// A kernel owns a copy of the recurrence whose fields stand at the first element of a block (`seek`),
-// and says with a `place` which lanes it wants from there. It sees whole vectors only: the lanes of a
-// field lie side by side or are all the same. What a caller lays out otherwise is staged
-// (backend/stage.hpp).
+// A kernel owns a copy of the recurrence whose fields stand at the first element of a block
+// (`seek`), and says with a `place` which lanes it wants from there. It sees whole vectors only:
+// the lanes of a field lie side by side or are all the same. What a caller lays out otherwise is
+// staged (backend/stage.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <scanrec/element.hpp>
@@ -18,15 +19,37 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 /// Along which axis the lanes of a pack lie.
 enum class lane_axis { channel, time };
 
+/// What a kernel may assume of a recurrence.
+enum class assume {
+  nothing,
+  sums,   // no cuts, no input absent, no broadcast along the lanes, no step whose neighbour lies
+          // outside the sequence; outputs are stored, absent, or sums over time
+  plain,  // as sums, and every output is stored
+};
+
 /// Where a kernel stands: lane i is (time, channel + i), or (time + i, channel).
-template <lane_axis Axis>
+template <lane_axis Axis, assume Assume = assume::nothing>
 struct place {
+  static constexpr lane_axis along = Axis;
   std::int64_t time = 0;
   std::int64_t channel = 0;
   std::int64_t row = 0;    // steps from where the fields stand; from there, elements to the lowest
   std::int64_t index = 0;  // address of the lanes
   int count = 1;           // lanes in use; the others compute on zeros and are dropped
   bool reversed = false;   // the first lane has the highest address
+
+  /// Steps from where the fields stand.
+  SCANREC_HD SCANREC_INLINE std::int64_t steps_in() const {
+    if constexpr (Axis == lane_axis::channel) return row;
+    return reversed ? -index - (count - 1) : index;
+  }
+  /// A condition that never holds unless nothing is assumed; one that always does.
+  SCANREC_HD static SCANREC_INLINE bool rarely(bool condition) {
+    return Assume == assume::nothing && condition;
+  }
+  SCANREC_HD static SCANREC_INLINE bool mostly(bool condition) {
+    return Assume != assume::nothing || condition;
+  }
 };
 
 /// An array that is read. Strides are in scan order: a reverse scan has its time stride negated.
@@ -37,27 +60,37 @@ struct input_field {
 
   SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
 
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane load(place<Axis> at) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane load(place<Axis, Assume> at) const {
     return load_from<Lane>(data + at.row * strides.time, at);
   }
   /// The lane, or zero if the array is absent.
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane load_or_zero(place<Axis> at) const {
-    return present() ? load<Lane>(at) : simd::constant<Lane>(0);
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane load_or_zero(place<Axis, Assume> at) const {
+    return at.mostly(present()) ? load<Lane>(at) : simd::constant<Lane>(0);
   }
   /// What stands `shift` steps later (earlier if negative), which must exist.
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane load_neighbour(place<Axis> at, std::int64_t shift) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane load_neighbour(place<Axis, Assume> at, std::int64_t shift) const {
     return load_from<Lane>(data + (at.row + shift) * strides.time, at);
   }
   /// Asks for the lines of the lanes `gap` steps later.
-  template <class Lane, lane_axis Axis>
-  SCANREC_INLINE void prefetch(place<Axis> at, std::int64_t gap) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
+    if (strides.time == 0) return;  // a broadcast is there already
     const S* there = data + ((at.row + gap) * strides.time + at.index);
     const auto* first = reinterpret_cast<const char*>(there);
     for (std::size_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
       __builtin_prefetch(first + byte);
+  }
+
+  /// Reads the lines of the lanes, and does nothing with them: unlike a prefetch, a load that
+  /// hardware prefetchers follow.
+  template <class Lane, class Place>
+  SCANREC_INLINE void touch(Place at) const {
+    const auto* first = reinterpret_cast<const char*>(data + (at.row * strides.time + at.index));
+    for (std::size_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
+      asm volatile("" : : "r"(first[byte]));
   }
 
   SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {
@@ -68,13 +101,14 @@ struct input_field {
   }
 
  private:
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane load_from(const S* from, place<Axis> at) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane load_from(const S* from, place<Axis, Assume> at) const {
     if constexpr (simd::lane_count<Lane> == 1) {
       return simd::load_one<Lane>(from);
     } else {
       const std::int64_t lane_stride = Axis == lane_axis::time ? strides.time : strides.channel;
-      if (lane_stride == 0) return simd::splat<Lane>(simd::load_one<simd::scalar_of<Lane>>(from));
+      if (at.rarely(lane_stride == 0))
+        return simd::splat<Lane>(simd::load_one<simd::scalar_of<Lane>>(from));
       const Lane lanes = simd::load_unit<Lane>(from + at.index);
       if constexpr (Axis == lane_axis::time)
         return at.reversed ? simd::reverse_lanes(lanes) : lanes;
@@ -102,8 +136,8 @@ struct accumulators {
   extents strides{0, 0, 0, 0};
 
   /// Adds the lanes at a place; lanes that share an accumulator are summed first.
-  template <class Lane, lane_axis Axis>
-  [[gnu::noinline]] void add(place<Axis> at, Lane value) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  [[gnu::noinline]] void add(place<Axis, Assume> at, Lane value) const {
     simd::add_into(data + (offset + at.time * strides.time + at.channel * strides.channel),
                    Axis == lane_axis::time ? strides.time : strides.channel, at.count, value);
   }
@@ -125,25 +159,25 @@ struct output_field {
   }
 
   /// Takes one value per lane; `running` belongs to the caller and this output.
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void put(place<Axis> at, Lane value, Lane& running) const {
-    if (action == write::sum_time)
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane value, Lane& running) const {
+    if (Assume != assume::plain && action == write::sum_time)
       running = running + value;
     else
       put(at, value);
   }
   /// The same for an output that is never summed over time.
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void put(place<Axis> at, Lane value) const {
-    if (action == write::store) [[likely]] {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane value) const {
+    if (Assume == assume::plain || action == write::store) [[likely]] {
       save(at, value);
-    } else if (action != write::nothing) {
+    } else if (at.rarely(action != write::nothing)) {
       put_rarely(*this, at, value);
     }
   }
   /// Moves a running lane into the accumulators.
-  template <class Lane, lane_axis Axis>
-  SCANREC_INLINE void drain(place<Axis> at, Lane& running) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_INLINE void drain(place<Axis, Assume> at, Lane& running) const {
     if (action != write::sum_time) return;
     sums.add(at, running);
     running = simd::constant<Lane>(0);
@@ -158,8 +192,8 @@ struct output_field {
   }
 
  private:
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void save(place<Axis> at, Lane value) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void save(place<Axis, Assume> at, Lane value) const {
     S* to = data + (at.row * strides.time + at.index);
     if constexpr (simd::lane_count<Lane> == 1) {
       simd::store_one(to, value);
@@ -173,8 +207,8 @@ struct output_field {
     }
   }
   // By value, so that the caller's fields stay in registers.
-  template <class Lane, lane_axis Axis>
-  [[gnu::noinline]] static void put_rarely(output_field out, place<Axis> at, Lane value) {
+  template <class Lane, lane_axis Axis, assume Assume>
+  [[gnu::noinline]] static void put_rarely(output_field out, place<Axis, Assume> at, Lane value) {
     if (out.action == write::sum_site) return out.sums.add(at, value);
     const input_field<S> old{out.data, out.strides};
     out.save(at, value + old.template load<Lane>(at));
@@ -187,8 +221,8 @@ struct state_input {
   const V* data = nullptr;
   extents strides{0, 0, 0, 0};
 
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane load_or_zero(place<Axis> at) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane load_or_zero(place<Axis, Assume> at) const {
     if (!data) return simd::constant<Lane>(0);
     return simd::load<Lane>(data + at.channel * strides.channel, strides.channel, at.count);
   }
@@ -200,8 +234,8 @@ struct state_input {
 /// One value per sequence that is written after the last step.
 template <class V>
 struct state_output : output_field<V> {
-  template <class Lane, lane_axis Axis>
-  SCANREC_INLINE void put(place<Axis> at, Lane value) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_INLINE void put(place<Axis, Assume> at, Lane value) const {
     V* to = this->data + at.channel * this->strides.channel;
     const std::int64_t stride = this->strides.channel;
     if (this->action == write::store)
@@ -223,14 +257,14 @@ struct cut_field {
   SCANREC_HD SCANREC_INLINE bool present() const { return marks.present(); }
 
   /// 1 in the lanes that are cut, 0 in the others.
-  template <class Mask, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Mask load(place<Axis> at) const {
+  template <class Mask, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Mask load(place<Axis, Assume> at) const {
     if (shift != 0 && at.time == (shift < 0 ? 0 : steps - 1)) return simd::constant<Mask>(0);
     return marks.template load_neighbour<Mask>(at, shift);
   }
   /// Whether any of `lanes` steps from a place on is cut, or has no neighbour to look at.
-  template <int Lanes>
-  SCANREC_INLINE bool any(place<lane_axis::time> at) const {
+  template <int Lanes, assume Assume>
+  SCANREC_INLINE bool any(place<lane_axis::time, Assume> at) const {
     if (shift != 0 && (shift < 0 ? at.time == 0 : at.time + Lanes >= steps)) return true;
     const bool* first = marks.data + shift * marks.strides.time;
     return marks.strides.time == 0 ? *first : simd::any_set<Lanes>(first + at.index);
@@ -240,6 +274,45 @@ struct cut_field {
 }  // namespace scanrec::inline SCANREC_ABI::recurrence
 
 namespace scanrec::detail::inline SCANREC_ABI {
+
+/// The recurrence with its fields at an element of their row.
+template <class R>
+R standing_at(R r, std::int64_t time, std::int64_t channel) {
+  const auto seek = [=](auto& field) { field.seek(time, channel); };
+  R::for_reads(r, seek), R::for_writes(r, seek);
+  return r;
+}
+
+/// How lanes lie in the arrays of a call: along which axis, and whether in descending addresses.
+struct lane_layout {
+  recurrence::lane_axis along = recurrence::lane_axis::channel;
+  bool reversed = false;
+  bool whole = false;  // every array fits: nothing but tails is ever staged
+
+  [[nodiscard]] std::int64_t unit() const { return reversed ? -1 : 1; }
+  [[nodiscard]] std::int64_t stride_of(const extents& strides) const {
+    return along == recurrence::lane_axis::time ? strides.time : strides.channel;
+  }
+};
+
+/// What kernels may assume of a call, edges apart.
+template <class R>
+recurrence::assume assumption(const R& r, const lane_layout& layout) {
+  using recurrence::assume;
+  using recurrence::write;
+  assume known = layout.whole && !r.cuts.present() ? assume::plain : assume::nothing;
+  R::for_reads(r, [&](const auto& field) {
+    const bool mark = static_cast<const void*>(&field) == &r.cuts.marks;
+    if (!mark && (!field.present() || layout.stride_of(field.strides) == 0))
+      known = assume::nothing;
+  });
+  R::for_writes(r, [&](const auto& field) {
+    if (field.action == write::store) return;
+    const bool simple = field.action == write::sum_time || field.action == write::nothing;
+    known = simple ? std::min(known, assume::sums) : assume::nothing;
+  });
+  return known;
+}
 
 /// Calls f for every output of a recurrence, in the order in which its problem lists them.
 template <class R, class F>

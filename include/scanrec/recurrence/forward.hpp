@@ -11,6 +11,9 @@ template <class Gate, class Input, class State>
 struct forward {
   using value = compute_t<Gate>;
   static constexpr int fields = 4;  // sequences read or written
+  /// Where the neighbours lie whose states are read: no step, one later (in scan order), one
+  /// earlier.
+  static constexpr int halo = 0;
   /// What one step reads.
   template <class Lane>
   struct step {
@@ -28,50 +31,54 @@ struct forward {
   output_field<State> state;
   state_output<value> final_state;
 
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis> at) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
     step<Lane> read{gate.template load<Lane>(at), input.template load<Lane>(at), {}};
-    if (cuts.present()) read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
+    if (at.rarely(cuts.present())) read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
     return read;
   }
   /// Whether the lanes of a pack along time compose: no cut, and every neighbour is there.
-  template <int Lanes>
-  SCANREC_INLINE bool composes(place<lane_axis::time> at) const {
-    return !cuts.present() || !cuts.any<Lanes>(at);
+  template <int Lanes, assume Assume>
+  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+    return !at.rarely(cuts.present()) || !cuts.any<Lanes>(at);
   }
   /// The step as a map of what is carried. A cut forgets: its factor is zero, which is exact for
   /// what is finite; backends do not trust maps of what is not.
-  template <class Lane>
-  SCANREC_HD SCANREC_INLINE affine<Lane> map(const step<Lane>& read) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
     affine<Lane> m{read.gate, read.input};
-    if (cuts.present()) m.a = simd::select(read.cut, simd::constant<Lane>(0), m.a);
+    if (at.rarely(cuts.present())) m.a = simd::select(read.cut, simd::constant<Lane>(0), m.a);
     return m;
   }
   /// What is carried after the step.
-  template <class Lane>
-  SCANREC_HD SCANREC_INLINE Lane next(const step<Lane>& read, Lane before) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
+                                      Lane before) const {
     const Lane linked = simd::fma(read.gate, before, read.input);
-    return cuts.present() ? simd::select(read.cut, read.input, linked) : linked;
+    return at.rarely(cuts.present()) ? simd::select(read.cut, read.input, linked) : linked;
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void finish(place<Axis> at, const step<Lane>&, Lane /*before*/,
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,
                                         Lane after, sums<Lane>&) const {
     state.put(at, after);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis> at) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
     return initial_state.template load_or_zero<Lane>(at);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void end(place<Axis> at, Lane after) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
     final_state.put(at, after);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void drain(place<Axis>, sums<Lane>&) const {}
-  template <class Lane, lane_axis Axis>
-  SCANREC_INLINE void prefetch(place<Axis> at, std::int64_t gap) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
     gate.template prefetch<Lane>(at, gap), input.template prefetch<Lane>(at, gap);
   }
+  /// Brings to the cache what a walk reads and `map` has no use for.
+  template <class Lane, class Place>
+  SCANREC_INLINE void touch_rest(Place) const {}
 
   template <class Self, class F>
   static SCANREC_INLINE void for_reads(Self& self, F f) {

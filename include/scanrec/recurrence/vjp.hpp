@@ -5,8 +5,9 @@
 //     c[t] = conj(gate[t]) * g[t]        gate_grad[t]  = g[t] * conj(state[t-1])
 //     c[T] = final_grad                  initial_grad  = c[0]
 //
-// As an affine scan its elements are (conj(gate[t]), conj(gate[t]) * state_grad[t]); the outputs use
-// the carry before the step. Gate and cotangent are read at the same step, only the state one on.
+// As an affine scan its elements are (conj(gate[t]), conj(gate[t]) * state_grad[t]); the outputs
+// use the carry before the step. Gate and cotangent are read at the same step, only the state one
+// on.
 #pragma once
 
 #include <scanrec/operators.hpp>
@@ -19,6 +20,10 @@ struct vjp {
   using value = compute_t<Gate>;
   static constexpr int fields = 6;  // sequences read or written
   using real = simd::real_lane_t<simd::lane_t<value, 1>>;
+  /// Where the neighbours lie whose states are read: no step, one later (in scan order), one
+  /// earlier.
+  static constexpr int halo = 1;
+  /// What one step reads.
   template <class Lane>
   struct step {
     Lane gate;       // conj(gate[t])
@@ -43,65 +48,76 @@ struct vjp {
   std::int64_t steps = 0;
   real conjugation = real(1);  // -1: conjugate gate and state
 
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis> at) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
     const auto sign = simd::splat<simd::real_lane_t<Lane>>(conjugation);
     step<Lane> read{simd::conj_if(sign, gate.template load<Lane>(at)),
-                    state_grad.template load_or_zero<Lane>(at), {}, {}};
-    if (gate_grad.present()) {
-      // In scan order the step before in time is the step after; the last one has the initial state.
-      const Lane before = at.time == steps - 1 ? initial_state.template load_or_zero<Lane>(at)
-                                               : state.template load_neighbour<Lane>(at, 1);
+                    state_grad.template load_or_zero<Lane>(at),
+                    {},
+                    {}};
+    if (Assume == assume::plain || gate_grad.present()) {
+      // In scan order the step before in time is the step after; the last one has the initial
+      // state.
+      const Lane before = at.rarely(at.time == steps - 1)
+                              ? initial_state.template load_or_zero<Lane>(at)
+                              : state.template load_neighbour<Lane>(at, 1);
       read.previous = simd::conj_if(sign, before);
     }
-    if (cuts.present()) read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
+    if (at.rarely(cuts.present())) read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
     return read;
   }
-  template <int Lanes>
-  SCANREC_INLINE bool composes(place<lane_axis::time> at) const {
-    return at.time + Lanes < steps && (!cuts.present() || !cuts.any<Lanes>(at));
+  template <int Lanes, assume Assume>
+  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+    return at.time + Lanes < steps && (!at.rarely(cuts.present()) || !cuts.any<Lanes>(at));
   }
-  template <class Lane>
-  SCANREC_HD SCANREC_INLINE affine<Lane> map(const step<Lane>& read) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
     const affine<Lane> m{read.gate, simd::mul(read.gate, read.cotangent)};
-    if (!cuts.present()) return m;
+    if (!at.rarely(cuts.present())) return m;
     const Lane zero = simd::constant<Lane>(0);
     return {simd::select(read.cut, zero, m.a), simd::select(read.cut, zero, m.u)};
   }
-  template <class Lane>
-  SCANREC_HD SCANREC_INLINE Lane next(const step<Lane>& read, Lane before) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
+                                      Lane before) const {
     const Lane linked = simd::mul(read.gate, read.cotangent + before);
-    return cuts.present() ? simd::select(read.cut, simd::constant<Lane>(0), linked) : linked;
+    return at.rarely(cuts.present()) ? simd::select(read.cut, simd::constant<Lane>(0), linked)
+                                     : linked;
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void finish(place<Axis> at, const step<Lane>& read, Lane before,
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read, Lane before,
                                         Lane /*after*/, sums<Lane>& running) const {
     const Lane g = read.cotangent + before;
     input_grad.put(at, g, running.input);
-    if (!gate_grad.present()) return;
+    if (!(Assume == assume::plain || gate_grad.present())) return;
     Lane through_gate = simd::mul(g, read.previous);
-    if (cuts.present())
+    if (at.rarely(cuts.present()))
       through_gate = simd::select(read.cut, simd::constant<Lane>(0), through_gate);
     gate_grad.put(at, through_gate, running.gate);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis> at) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
     return final_grad.template load_or_zero<Lane>(at);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void end(place<Axis> at, Lane after) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
     initial_grad.put(at, after);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_HD SCANREC_INLINE void drain(place<Axis> at, sums<Lane>& running) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume> at, sums<Lane>& running) const {
     gate_grad.drain(at, running.gate);
     input_grad.drain(at, running.input);
   }
-  template <class Lane, lane_axis Axis>
-  SCANREC_INLINE void prefetch(place<Axis> at, std::int64_t gap) const {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
     gate.template prefetch<Lane>(at, gap);
-    if (state_grad.present()) state_grad.template prefetch<Lane>(at, gap);
-    if (gate_grad.present()) state.template prefetch<Lane>(at, gap);
+    if (at.mostly(state_grad.present())) state_grad.template prefetch<Lane>(at, gap);
+    if (Assume == assume::plain || gate_grad.present()) state.template prefetch<Lane>(at, gap);
+  }
+  /// Brings to the cache what a walk reads and `map` has no use for.
+  template <class Lane, class Place>
+  SCANREC_INLINE void touch_rest(Place at) const {
+    if (gate_grad.present()) state.template touch<Lane>(at);
   }
 
   template <class Self, class F>

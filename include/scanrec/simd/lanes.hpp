@@ -127,9 +127,25 @@ template <int K, class R>
 SCANREC_INLINE complex_lanes<R> slide_in(complex_lanes<R> before, complex_lanes<R> x) {
   return {slide_in<K>(before.re, x.re), slide_in<K>(before.im, x.im)};
 }
+template <int Odd, class R>
+SCANREC_INLINE auto every_other(complex_lanes<R> x) {
+  return complex_lanes{every_other<Odd>(x.re), every_other<Odd>(x.im)};
+}
+template <class R>
+SCANREC_INLINE auto join(complex_lanes<R> x, complex_lanes<R> y) {
+  return complex_lanes{join(x.re, y.re), join(x.im, y.im)};
+}
+template <class R>
+SCANREC_INLINE auto interleave(complex_lanes<R> x, complex_lanes<R> y) {
+  return complex_lanes{interleave(x.re, y.re), interleave(x.im, y.im)};
+}
 template <class R>
 SCANREC_INLINE complex_lanes<R> splat_last(complex_lanes<R> x) {
   return {splat_last(x.re), splat_last(x.im)};
+}
+template <class R>
+SCANREC_INLINE auto first(complex_lanes<R> x) {
+  return complex_lanes{first(x.re), first(x.im)};
 }
 template <class R>
 SCANREC_INLINE auto last(complex_lanes<R> x) {

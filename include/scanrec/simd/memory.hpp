@@ -76,6 +76,70 @@ SCANREC_INLINE void stream_register(void* p, V x) {
   std::memcpy(p, &x, sizeof(V));
 }
 
+// Unsigned integers of 8 and 16 bits to 32 bits and back (where they fit), a register of N at a
+// time. GCC 12 spells __builtin_convertvector out lane by lane here, hence the intrinsics. The
+// masked forms: it also warns about the undefined operand inside the plain ones.
+template <int N>
+SCANREC_INLINE auto load_u8(const void* p) {
+  using u32 = typename raw<std::uint32_t, N>::type;
+  using u8 = typename raw<std::uint8_t, N>::type;
+#if defined(__AVX512F__)
+  if constexpr (N == 16)
+    return (u32)_mm512_maskz_cvtepu8_epi32(__mmask16(~0), load_bytes<__m128i>(p));
+#endif
+#if defined(__AVX2__)
+  if constexpr (N == 8) return (u32)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p));
+#endif
+#if defined(__SSE2__)
+  if constexpr (N == 4) {
+    const __m128i zero = _mm_setzero_si128();
+    const __m128i bytes = _mm_cvtsi32_si128(load_bytes<int>(p));
+    return (u32)_mm_unpacklo_epi16(_mm_unpacklo_epi8(bytes, zero), zero);
+  }
+#endif
+  return __builtin_convertvector(load_bytes<u8>(p), u32);
+}
+template <int N>
+SCANREC_INLINE auto load_u16(const void* p) {
+  using u32 = typename raw<std::uint32_t, N>::type;
+  using u16 = typename raw<std::uint16_t, N>::type;
+#if defined(__AVX512F__)
+  if constexpr (N == 16)
+    return (u32)_mm512_maskz_cvtepu16_epi32(__mmask16(~0), load_bytes<__m256i>(p));
+#endif
+#if defined(__AVX2__)
+  if constexpr (N == 8) return (u32)_mm256_cvtepu16_epi32(load_bytes<__m128i>(p));
+#endif
+#if defined(__SSE2__)
+  if constexpr (N == 4)
+    return (u32)_mm_unpacklo_epi16(_mm_loadl_epi64((const __m128i*)p), _mm_setzero_si128());
+#endif
+  return __builtin_convertvector(load_bytes<u16>(p), u32);
+}
+template <int N, class U32>
+SCANREC_INLINE auto to_u16(U32 x) {
+  using u16 = typename raw<std::uint16_t, N>::type;
+#if defined(__AVX512F__)
+  if constexpr (N == 16) return (u16)_mm512_maskz_cvtepi32_epi16(__mmask16(~0), (__m512i)x);
+#endif
+#if defined(__AVX2__)
+  if constexpr (N == 8) {
+    const __m256i halves = _mm256_packus_epi32((__m256i)x, (__m256i)x);
+    return (u16)_mm256_castsi256_si128(_mm256_permute4x64_epi64(halves, 0x08));
+  }
+#endif
+#if defined(__SSE2__)
+  if constexpr (N == 4) {
+    // Sign-extended, so that the signed saturation of SSE2 changes nothing.
+    const __m128i extended = _mm_srai_epi32(_mm_slli_epi32((__m128i)x, 16), 16);
+    u16 packed;
+    _mm_storel_epi64((__m128i*)&packed, _mm_packs_epi32(extended, extended));
+    return packed;
+  }
+#endif
+  return __builtin_convertvector(x, u16);
+}
+
 // The float16 conversions of element.hpp on a whole register.
 template <int N>
 struct half_lanes {
@@ -84,10 +148,7 @@ struct half_lanes {
   using i32 = typename raw<std::int32_t, N>::type;
   using f32 = typename raw<float, N>::type;
 
-  static SCANREC_INLINE u32 choose(i32 chosen, u32 yes, u32 no) {
-    const u32 mask = (u32)chosen;
-    return (yes & mask) | (no & ~mask);
-  }
+  static SCANREC_INLINE u32 choose(i32 chosen, u32 yes, u32 no) { return chosen ? yes : no; }
   static SCANREC_INLINE u16 from_float(f32 value) {
     const u32 bits = (u32)value;
     const u32 sign = (bits >> 16) & 0x8000u;
@@ -98,10 +159,9 @@ struct half_lanes {
     u32 half = choose(magnitude >= 0x38800000u, normal, subnormal);
     half = choose(magnitude >= 0x47800000u, half * 0u + 0x7c00u, half);
     half = choose(magnitude > 0x7f800000u, nan, half);
-    return __builtin_convertvector(sign | half, u16);
+    return to_u16<N>(sign | half);
   }
-  static SCANREC_INLINE f32 to_float(u16 stored) {
-    const u32 half = __builtin_convertvector(stored, u32);
+  static SCANREC_INLINE f32 to_float(u32 half) {
     const u32 sign = (half & 0x8000u) << 16;
     const u32 magnitude = half & 0x7fffu;
     const u32 normal = (magnitude << 13) + 0x38000000u;
@@ -121,24 +181,24 @@ SCANREC_INLINE typename raw<T>::type load_register(const S* p) {
   if constexpr (std::is_same_v<S, T>) {
     return load_bytes<vector>(p);
   } else if constexpr (std::is_same_v<S, bfloat16>) {
-    using u16 = typename raw<std::uint16_t, n>::type;
-    using u32 = typename raw<std::uint32_t, n>::type;
-    return (vector)(__builtin_convertvector(load_bytes<u16>(p), u32) << 16);
+    return (vector)(load_u16<n>(p) << 16);
   } else if constexpr (std::is_same_v<S, float16>) {
 #if defined(__F16C__)
 #if defined(__AVX512F__)
     // The masked forms: GCC 12 warns about the undefined operand inside the plain ones.
-    if constexpr (n == 16)
-      return _mm512_maskz_cvtph_ps(__mmask16(~0), load_bytes<__m256i>(p));
+    if constexpr (n == 16) return _mm512_maskz_cvtph_ps(__mmask16(~0), load_bytes<__m256i>(p));
 #endif
     if constexpr (n == 8) return _mm256_cvtph_ps(load_bytes<__m128i>(p));
 #endif
-    return half_lanes<n>::to_float(load_bytes<typename raw<std::uint16_t, n>::type>(p));
+    return half_lanes<n>::to_float(load_u16<n>(p));
   } else {
     static_assert(std::is_same_v<S, bool>, "scanrec: no such conversion on load");
-    using u8 = typename raw<std::uint8_t, n>::type;
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "scanrec: a mask lane");
     using i32 = typename raw<std::int32_t, n>::type;
-    return __builtin_convertvector(__builtin_convertvector(load_bytes<u8>(p), i32), vector);
+    if constexpr (sizeof(T) == 4)
+      return __builtin_convertvector((i32)load_u8<n>(p), vector);
+    else
+      return __builtin_convertvector(load_bytes<typename raw<std::uint8_t, n>::type>(p), vector);
   }
 }
 
@@ -149,13 +209,11 @@ SCANREC_INLINE auto to_storage(typename raw<T>::type x) {
   if constexpr (std::is_same_v<S, T>) {
     return x;
   } else if constexpr (std::is_same_v<S, bfloat16>) {
-    using u16 = typename raw<std::uint16_t, n>::type;
     using u32 = typename raw<std::uint32_t, n>::type;
     const u32 bits = (u32)x;
     const u32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    const auto is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    return __builtin_convertvector(half_lanes<n>::choose(is_nan, (bits >> 16) | 0x40u, rounded),
-                                   u16);
+    const u32 quiet = (bits >> 16) | 0x40u;
+    return to_u16<n>(x != x ? quiet : rounded);
   } else {
     static_assert(std::is_same_v<S, float16>, "scanrec: no such conversion on store");
 #if defined(__F16C__)
@@ -207,11 +265,12 @@ SCANREC_INLINE void store_registers(S* p, L x, Put put) {
   }
 }
 template <class S, class L>
-inline constexpr std::size_t register_bytes = sizeof(S) * static_cast<std::size_t>(
-    leaf_lanes<typename real_lane_t<L>::value_type>) / (is_complex_lanes<L> ? 2 : 1);
+inline constexpr std::size_t register_bytes =
+    sizeof(S) * static_cast<std::size_t>(leaf_lanes<typename real_lane_t<L>::value_type>) /
+    (is_complex_lanes<L> ? 2 : 1);
 
-// Ordinary allocations are only 16-byte aligned: then in consecutive 16-byte pieces, which fill whole
-// lines just as well; what is aligned to less is stored the ordinary way.
+// Ordinary allocations are only 16-byte aligned: then in consecutive 16-byte pieces, which fill
+// whole lines just as well; what is aligned to less is stored the ordinary way.
 template <class S, class L>
 [[gnu::noinline]] void stream_pieces(S* p, L x) {
   const bool in_pieces = reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
@@ -236,8 +295,8 @@ template <class S, class L>
 /// p[i] = lane i.
 template <class S, class L>
 SCANREC_INLINE void store_unit(S* p, L x) {
-  detail::store_registers(
-      p, x, [](void* to, auto v) SCANREC_LAMBDA { std::memcpy(to, &v, sizeof v); });
+  detail::store_registers(p, x,
+                          [](void* to, auto v) SCANREC_LAMBDA { std::memcpy(to, &v, sizeof v); });
 }
 /// The same, past the caches where the address is a multiple of 16 bytes.
 template <class S, class L>

@@ -3,9 +3,9 @@
 //
 // A pack is a register or two halves that are packs, so one source serves SSE2 (four registers of
 // four floats), AVX2 (two of eight) and AVX-512 (one of sixteen), and the lanes that meet in a
-// shuffle or a sum are the same everywhere. xsimd knows the registers of the instruction set; within
-// one the compiler's own vector operators do the arithmetic, which compiles several times faster
-// than a call per operation.
+// shuffle or a sum are the same everywhere. xsimd knows the registers of the instruction set;
+// within one the compiler's own vector operators do the arithmetic, which compiles several times
+// faster than a call per operation.
 #pragma once
 
 #include <cstdint>
@@ -202,6 +202,15 @@ SCANREC_INLINE pack<T, N> splat_last(pack<T, N> x) {
   }
 }
 
+/// The first lane.
+template <class T, int N>
+SCANREC_INLINE T first(pack<T, N> x) {
+  if constexpr (is_leaf<T, N>)
+    return x.v[0];
+  else
+    return first(x.lo);
+}
+
 /// The last lane.
 template <class T, int N>
 SCANREC_INLINE T last(pack<T, N> x) {
@@ -224,12 +233,27 @@ SCANREC_INLINE pack<T, N> every_other(pack<T, N> x, pack<T, N> y) {
 template <int Upper, class T, int N>
 SCANREC_INLINE pack<T, N> zip(pack<T, N> x, pack<T, N> y) {
   if constexpr (is_leaf<T, N>)
-    return pack<T, N>(
-        (detail::zip_raw<Upper>(x.v, y.v, detail::leaf_indices<T>{})));
+    return pack<T, N>((detail::zip_raw<Upper>(x.v, y.v, detail::leaf_indices<T>{})));
   else if constexpr (Upper == 0)
     return {zip<0>(x.lo, y.lo), zip<1>(x.lo, y.lo)};
   else
     return {zip<0>(x.hi, y.hi), zip<1>(x.hi, y.hi)};
+}
+
+/// Lanes Odd, Odd + 2, ... of a pack of more than one register.
+template <int Odd, class T, int N>
+SCANREC_INLINE pack<T, N / 2> every_other(pack<T, N> x) {
+  return every_other<Odd>(x.lo, x.hi);
+}
+/// x followed by y.
+template <class T, int N>
+SCANREC_INLINE pack<T, 2 * N> join(pack<T, N> x, pack<T, N> y) {
+  return {x, y};
+}
+/// x[0], y[0], x[1], y[1], ...
+template <class T, int N>
+SCANREC_INLINE pack<T, 2 * N> interleave(pack<T, N> x, pack<T, N> y) {
+  return {zip<0>(x, y), zip<1>(x, y)};
 }
 
 /// Sum over the lanes by halves, upper onto lower: the same tree on every instruction set.
