@@ -89,27 +89,38 @@ SCANREC_INLINE auto every_other(affine<Lane> m) {
                                                        simd::every_other<Odd>(m.u)};
 }
 
-/// The states before and after every step, and the last one.
-template <class Lane>
+/// The states before and after every step, and the last one in the wide type.
+template <class Lane, class Carry>
 struct scanned_states {
   Lane before, after;
-  simd::scalar_of<Lane> last;
+  Carry last;
+  bool finite;
 };
-/// Scans the maps in the lanes of m from a state on, as a tree: neighbours are composed until
-/// `Base` are left, which are scanned in doubling shifts; on the way back each composed pair yields
-/// the state between its two. Moves about half as many lanes as doubling shifts alone.
-template <int Base, class Lane>
-SCANREC_INLINE scanned_states<Lane> scan_states(affine<Lane> m, simd::scalar_of<Lane> state) {
+/// Scans the maps in the lanes of m from a state on, as a tree: neighbours are composed until `Base`
+/// are left, which are scanned in doubling shifts; on the way back each composed pair yields the
+/// state between its two. Moves about half as many lanes as doubling shifts alone.
+///
+/// `factor` is the product of all m.a in the wide type: rounding products of factors just below 1
+/// has a bias (the part of 1 - i eps times 1 - j eps that is lost is always i j eps^2), which the
+/// state carried from pack to pack must not collect.
+template <int Base, class Lane, class Carry>
+SCANREC_INLINE scanned_states<Lane, Carry> scan_states(affine<Lane> m, Carry state, Carry factor) {
   if constexpr (simd::lane_count<Lane> == Base) {
-    const Lane carried = simd::splat<Lane>(state);
-    const Lane after = scan_lanes(m).act(carried);
-    return {simd::slide_in<1>(carried, after), after, simd::last(after)};
+    using scalar = simd::scalar_of<Lane>;
+    const Lane carried = simd::splat<Lane>(simd::from_wide<scalar>(state));
+    const affine<Lane> total = scan_lanes(m);
+    const Lane after = total.act(carried);
+    const Carry last = simd::fma(factor, state, simd::to_wide<Carry>(simd::last(total.u)));
+    const auto wild = simd::zero_if_finite(simd::last(after)) +
+                      simd::from_wide<simd::real_lane_t<scalar>>(simd::zero_if_finite(last));
+    return {simd::slide_in<1>(carried, after),
+            simd::with_last(after, simd::from_wide<scalar>(last)), last, simd::all_zero(wild)};
   } else {
     const auto even = every_other<0>(m);
-    const auto pairs = scan_states<Base>(combine(even, every_other<1>(m)), state);
+    const auto pairs = scan_states<Base>(combine(even, every_other<1>(m)), state, factor);
     const auto middle = even.act(pairs.before);
     return {simd::interleave(pairs.before, middle), simd::interleave(middle, pairs.after),
-            pairs.last};
+            pairs.last, pairs.finite};
   }
 }
 /// Composes neighbours until `Base` maps are left.

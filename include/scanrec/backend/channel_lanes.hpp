@@ -135,7 +135,8 @@ struct channel_lanes {
 
   // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
   //
-  // A few steps are composed in the compute type before the wide type takes them. Maps compose from
+  // A few steps are composed in the compute type before the wide type takes them, but for the factor
+  // (see scan_states). Maps compose from
   // either end, so rows are taken in ascending address order whichever way the scan runs: hardware
   // prefetchers follow, and what reduce reads, walk finds in the cache.
   [[gnu::noinline]] static void reduce_packs(R r, block where, map* maps, bool descending) {
@@ -144,15 +145,17 @@ struct channel_lanes {
     for (std::int64_t row = 0; row < rows; row += few_steps)
       for (std::int64_t c = 0; c < where.channels; c += lanes) {
         affine<lane> few = affine<lane>::identity();
+        carry factor = simd::constant<carry>(1);
         for (std::int64_t i = row; i < std::min(row + few_steps, rows); ++i) {
           const std::int64_t here = descending ? rows - 1 - i : i;
           const place at{where.begin + here, where.channel + c, here, c, count_of(where, c)};
           r.template touch_rest<lane>(at);
           const affine<lane> m = r.map(at, r.template load<lane>(at));
           few = descending ? combine(m, few) : combine(few, m);
+          factor = simd::mul(factor, simd::to_wide<carry>(m.a));
         }
         map& all = maps[c / lanes];
-        const map wide = widen_map<carry>(few);
+        const map wide{factor, simd::to_wide<carry>(few.u)};
         all = descending ? combine(wide, all) : combine(all, wide);
       }
   }

@@ -24,6 +24,8 @@ struct time_lanes {
   static constexpr int vector = simd::lanes_v<value>;
   static constexpr int lanes = 4 * vector;
   using lane = simd::lane_t<value, lanes>;
+  using few = simd::lane_t<value, vector>;
+  using wide_few = simd::lane_t<wide_t<value>, vector>;
   using scalar = simd::lane_t<value, 1>;
   using carry = simd::lane_t<wide_t<value>, 1>;
   using map = affine<carry>;
@@ -104,16 +106,16 @@ struct time_lanes {
   // one in the wide type. As along channels, in ascending address order whichever way the scan
   // runs.
   [[gnu::noinline]] static map reduce_packs(R r, block where, bool reversed) {
-    using few = affine<simd::lane_t<value, vector>>;
     map all = map::identity();
-    few one = few::identity(), two = few::identity();
+    affine<few> one = affine<few>::identity(), two = one;
+    wide_few factor = simd::constant<wide_few>(1);  // of the packs added
     int waiting = 0;  // vectors in `one` and `two`
     const auto join = [reversed](const auto& before, const auto& m, auto compose) SCANREC_LAMBDA {
       return reversed ? compose(m, before) : compose(before, m);
     };
-    const auto packs = [](few x, few y) SCANREC_LAMBDA { return combine_packs(x, y); };
+    const auto packs = [](affine<few> x, affine<few> y) SCANREC_LAMBDA { return combine_packs(x, y); };
     const auto wide = [](map x, map y) SCANREC_LAMBDA { return combine(x, y); };
-    const auto add = [&](few m) SCANREC_LAMBDA {
+    const auto add = [&](affine<few> m) SCANREC_LAMBDA {
       if (waiting % 2 == 0) {
         one = m;
       } else {
@@ -122,14 +124,19 @@ struct time_lanes {
           two = m;
         } else {
           const auto total = scan_lanes(join(two, m, packs));
-          const affine<scalar> last{simd::last(total.a), simd::last(total.u)};
-          all = join(all, widen_map<carry>(last), wide);
+          all = join(all, map{simd::product(factor), simd::to_wide<carry>(simd::last(total.u))},
+                     wide);
+          factor = simd::constant<wide_few>(1);
         }
       }
       waiting = (waiting + 1) % 4;
     };
+    const auto add_pack = [&](const affine<lane>& m) SCANREC_LAMBDA {
+      factor = simd::mul(factor, simd::fold_product<wide_few>(m.a));
+      add(combine_lanes<vector>(m));
+    };
     const auto add_steps = [&](std::int64_t first, std::int64_t last) {
-      while (waiting != 0) add(few::identity());
+      while (waiting != 0) add(affine<few>::identity());
       all = join(all, reduce_steps(r, where, first, last), wide);
     };
     const std::int64_t steps = where.end - where.begin, whole = steps / lanes * lanes;
@@ -141,7 +148,7 @@ struct time_lanes {
       at.index = reversed ? 1 - lanes - step : step;
       r.template touch_rest<lane>(at);
       if (r.template composes<lanes>(at)) [[likely]]
-        add(combine_lanes<vector>(r.map(at, r.template load<lane>(at))));
+        add_pack(r.map(at, r.template load<lane>(at)));
       else
         add_steps(at.time, at.time + lanes);
     }
@@ -152,24 +159,29 @@ struct time_lanes {
   template <assume Assume>
   [[gnu::noinline]] static void walk_packs(R r, block where, slot& carried, bool reversed,
                                            lookahead<R> ahead) {
-    scalar state = carried.state;
+    carry state = simd::to_wide<carry>(carried.state);
     auto sums = carried.sums;
+    const auto walk_range = [&](std::int64_t first, std::int64_t last) {
+      const scalar x = simd::from_wide<scalar>(state);
+      state = simd::to_wide<carry>(walk_steps(r, where, first, last, x));
+    };
     sweep<Assume>(
         r, where, reversed,
         [&](auto at) SCANREC_LAMBDA {
           ahead.template fetch<lane>(at, where.end - where.begin);
           const auto read = r.template load<lane>(at);
-          const auto states = scan_states<vector>(r.map(at, read), state);
-          if (simd::all_zero(simd::zero_if_finite(states.last))) [[likely]] {
+          const affine<lane> maps = r.map(at, read);
+          const carry factor = simd::product(simd::fold_product<wide_few>(maps.a));
+          const auto states = scan_states<vector>(maps, state, factor);
+          if (states.finite) [[likely]] {
             r.finish(at, read, states.before, states.after, sums);
             state = states.last;
           } else {
-            state = walk_steps(r, where, at.time, at.time + lanes, state);
+            walk_range(at.time, at.time + lanes);
           }
         },
-        [&](std::int64_t first, std::int64_t last)
-            SCANREC_LAMBDA { state = walk_steps(r, where, first, last, state); });
-    carried.state = state;
+        walk_range);
+    carried.state = simd::from_wide<scalar>(state);
     carried.sums = sums;
   }
 

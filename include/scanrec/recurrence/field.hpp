@@ -109,11 +109,7 @@ struct input_field {
       const std::int64_t lane_stride = Axis == lane_axis::time ? strides.time : strides.channel;
       if (at.rarely(lane_stride == 0))
         return simd::splat<Lane>(simd::load_one<simd::scalar_of<Lane>>(from));
-      const Lane lanes = simd::load_unit<Lane>(from + at.index);
-      if constexpr (Axis == lane_axis::time)
-        return at.reversed ? simd::reverse_lanes(lanes) : lanes;
-      else
-        return lanes;
+      return simd::load_unit<Lane>(from + at.index, Axis == lane_axis::time && at.reversed);
     }
   }
 };
@@ -198,12 +194,11 @@ struct output_field {
     if constexpr (simd::lane_count<Lane> == 1) {
       simd::store_one(to, value);
     } else {
-      if constexpr (Axis == lane_axis::time)
-        if (at.reversed) value = simd::reverse_lanes(value);
+      const bool reversed = Axis == lane_axis::time && at.reversed;
       if (stream)
-        simd::stream_unit(to, value);
+        simd::stream_unit(to, value, reversed);
       else
-        simd::store_unit(to, value);
+        simd::store_unit(to, value, reversed);
     }
   }
   // By value, so that the caller's fields stay in registers.

@@ -155,6 +155,27 @@ template <class R>
 SCANREC_INLINE auto sum(complex_lanes<R> x) {
   return complex_lanes{sum(x.re), sum(x.im)};
 }
+template <class T, int N>
+SCANREC_INLINE auto product(complex_lanes<pack<T, N>> x) {
+  if constexpr (!is_leaf<T, N>) {
+    using half = complex_lanes<pack<T, N / 2>>;
+    return product(mul(half{x.re.lo, x.im.lo}, half{x.re.hi, x.im.hi}));
+  } else {
+    alignas(64) T re[N], im[N];
+    __builtin_memcpy(re, &x.re.v, sizeof re), __builtin_memcpy(im, &x.im.v, sizeof im);
+    for (int half = N / 2; half > 0; half /= 2)
+      for (int i = 0; i < half; ++i) {
+        using scalar = complex_lanes<T>;
+        const auto y = mul(scalar{re[i], im[i]}, scalar{re[i + half], im[i + half]});
+        re[i] = y.re, im[i] = y.im;
+      }
+    return complex_lanes<T>{re[0], im[0]};
+  }
+}
+template <class R, class S>
+SCANREC_INLINE complex_lanes<R> with_last(complex_lanes<R> x, complex_lanes<S> last) {
+  return {with_last(x.re, last.re), with_last(x.im, last.im)};
+}
 template <class R>
 SCANREC_HD SCANREC_INLINE auto widen(complex_lanes<R> x) {
   return complex_lanes{widen(x.re), widen(x.im)};
@@ -216,6 +237,26 @@ struct scalar_lane<complex_lanes<R>> {
 template <class L>
 using scalar_of = typename scalar_lane<L>::type;
 
+/// Lanes of one register of L.
+template <class L>
+inline constexpr int leaf_count = 1;
+template <class T, int N>
+inline constexpr int leaf_count<pack<T, N>> = leaf_lanes<T>;
+template <class R>
+inline constexpr int leaf_count<complex_lanes<R>> = leaf_count<R>;
+
+/// Halves of the lanes.
+template <int Upper, class T, int N>
+SCANREC_INLINE auto half_of(pack<T, N> x) {
+  if constexpr (Upper)
+    return x.hi;
+  else
+    return x.lo;
+}
+template <int Upper, class R>
+SCANREC_INLINE auto half_of(complex_lanes<R> x) {
+  return complex_lanes{half_of<Upper>(x.re), half_of<Upper>(x.im)};
+}
 /// The real number 1 or 0 as a lane.
 template <class L>
 SCANREC_HD SCANREC_INLINE L constant(int value) {
@@ -252,6 +293,15 @@ SCANREC_HD SCANREC_INLINE L from_wide(Wide x) {
     return x;
   else
     return narrow(x);
+}
+
+/// x in the wide lane type, its lanes multiplied by halves until as many are left.
+template <class Wide, class L>
+SCANREC_INLINE Wide fold_product(L x) {
+  if constexpr (lane_count<L> == lane_count<Wide>)
+    return to_wide<Wide>(x);
+  else
+    return mul(fold_product<Wide>(half_of<0>(x)), fold_product<Wide>(half_of<1>(x)));
 }
 
 /// Zero in lanes where x is finite, NaN elsewhere; integers are always finite.

@@ -231,50 +231,54 @@ SCANREC_INLINE auto to_storage(typename raw<T>::type x) {
 
 // ---- a whole lane, elements side by side ------------------------------------------------------
 
-/// Lane i is p[i].
+/// Lane i is p[i]; `reversed`, p[count - 1 - i].
 template <class L, class S>
-SCANREC_INLINE L load_unit(const S* p) {
-  if constexpr (is_complex_lanes<L>) {
+SCANREC_INLINE L load_unit(const S* p, bool reversed = false) {
+  constexpr int n = lane_count<L>;
+  if constexpr (n != leaf_count<L>) {
+    // Reversed one register at a time: a choice between registers costs no copy.
+    using half = decltype(half_of<0>(std::declval<L>()));
+    return join(load_unit<half>(reversed ? p + n / 2 : p, reversed),
+                load_unit<half>(reversed ? p : p + n / 2, reversed));
+  } else if constexpr (is_complex_lanes<L>) {
     using R = real_lane_t<L>;
     const auto* parts = reinterpret_cast<const typename R::value_type*>(p);
-    const R low = load_unit<R>(parts);
-    const R high = load_unit<R>(parts + R::lanes);
-    return {every_other<0>(low, high), every_other<1>(low, high)};
-  } else if constexpr (is_leaf<typename L::value_type, L::lanes>) {
-    return L(detail::load_register<typename L::value_type>(p));
+    const R low = load_unit<R>(parts), high = load_unit<R>(parts + n);
+    const R re = every_other<0>(low, high), im = every_other<1>(low, high);
+    return {reverse_if(reversed, re), reverse_if(reversed, im)};
   } else {
-    using half = decltype(L::lo);
-    return {load_unit<half>(p), load_unit<half>(p + L::lanes / 2)};
+    return reverse_if(reversed, L(detail::load_register<typename L::value_type>(p)));
   }
 }
 
 namespace detail {
 // Calls put(address, register) for every register of the lanes, in storage type.
 template <class S, class L, class Put>
-SCANREC_INLINE void store_registers(S* p, L x, Put put) {
-  if constexpr (is_complex_lanes<L>) {
+SCANREC_INLINE void store_registers(S* p, L x, bool reversed, Put put) {
+  constexpr int n = lane_count<L>;
+  if constexpr (n != leaf_count<L>) {
+    store_registers(reversed ? p + n / 2 : p, half_of<0>(x), reversed, put);
+    store_registers(reversed ? p : p + n / 2, half_of<1>(x), reversed, put);
+  } else if constexpr (is_complex_lanes<L>) {
     using R = real_lane_t<L>;
     auto* parts = reinterpret_cast<typename R::value_type*>(p);
-    store_registers(parts, zip<0>(x.re, x.im), put);
-    store_registers(parts + R::lanes, zip<1>(x.re, x.im), put);
-  } else if constexpr (is_leaf<typename L::value_type, L::lanes>) {
-    put(p, to_storage<S, typename L::value_type>(x.v));
+    const R re = reverse_if(reversed, x.re), im = reverse_if(reversed, x.im);
+    put(parts, zip<0>(re, im).v);
+    put(parts + n, zip<1>(re, im).v);
   } else {
-    store_registers(p, x.lo, put);
-    store_registers(p + L::lanes / 2, x.hi, put);
+    put(p, to_storage<S, typename L::value_type>(reverse_if(reversed, x).v));
   }
 }
 template <class S, class L>
 inline constexpr std::size_t register_bytes =
-    sizeof(S) * static_cast<std::size_t>(leaf_lanes<typename real_lane_t<L>::value_type>) /
-    (is_complex_lanes<L> ? 2 : 1);
+    sizeof(S) * static_cast<std::size_t>(leaf_count<L>) / (is_complex_lanes<L> ? 2 : 1);
 
-// Ordinary allocations are only 16-byte aligned: then in consecutive 16-byte pieces, which fill
-// whole lines just as well; what is aligned to less is stored the ordinary way.
+// Ordinary allocations are only 16-byte aligned: then in consecutive 16-byte pieces, which fill whole
+// lines just as well; what is aligned to less is stored the ordinary way.
 template <class S, class L>
-[[gnu::noinline]] void stream_pieces(S* p, L x) {
+[[gnu::noinline]] void stream_pieces(S* p, L x, bool reversed) {
   const bool in_pieces = reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
-  store_registers(p, x, [in_pieces](void* to, auto v) {
+  store_registers(p, x, reversed, [in_pieces](void* to, auto v) {
     if constexpr (sizeof v > 16) {
       if (in_pieces) {
         struct piece {
@@ -292,28 +296,20 @@ template <class S, class L>
 }
 }  // namespace detail
 
-/// p[i] = lane i.
+/// p[i] = lane i; `reversed`, p[count - 1 - i].
 template <class S, class L>
-SCANREC_INLINE void store_unit(S* p, L x) {
-  detail::store_registers(p, x,
-                          [](void* to, auto v) SCANREC_LAMBDA { std::memcpy(to, &v, sizeof v); });
+SCANREC_INLINE void store_unit(S* p, L x, bool reversed = false) {
+  detail::store_registers(
+      p, x, reversed, [](void* to, auto v) SCANREC_LAMBDA { std::memcpy(to, &v, sizeof v); });
 }
 /// The same, past the caches where the address is a multiple of 16 bytes.
 template <class S, class L>
-SCANREC_INLINE void stream_unit(S* p, L x) {
+SCANREC_INLINE void stream_unit(S* p, L x, bool reversed = false) {
   if (reinterpret_cast<std::uintptr_t>(p) % detail::register_bytes<S, L> == 0) [[likely]]
     detail::store_registers(
-        p, x, [](void* to, auto v) SCANREC_LAMBDA { detail::stream_register(to, v); });
+        p, x, reversed, [](void* to, auto v) SCANREC_LAMBDA { detail::stream_register(to, v); });
   else
-    detail::stream_pieces(p, x);
-}
-
-template <class L>
-SCANREC_INLINE L reverse_lanes(L x) {
-  if constexpr (is_complex_lanes<L>)
-    return {reverse(x.re), reverse(x.im)};
-  else
-    return reverse(x);
+    detail::stream_pieces(p, x, reversed);
 }
 
 /// Whether any of N bytes is set.

@@ -157,6 +157,11 @@ template <class V, int... I>
 SCANREC_INLINE V splat_last_raw(V x, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(x, x, (static_cast<int>(sizeof...(I)) - 1 + 0 * I)...);
 }
+template <class V, int... I>
+SCANREC_INLINE V with_last_raw(V x, V last, std::integer_sequence<int, I...>) {
+  constexpr int n = sizeof...(I);
+  return __builtin_shufflevector(x, last, (I + (I == n - 1 ? n : 0))...);
+}
 template <int Odd, class V, int... I>
 SCANREC_INLINE V every_other_raw(V x, V y, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(x, y, (2 * I + Odd)...);
@@ -189,6 +194,14 @@ SCANREC_INLINE pack<T, N> reverse(pack<T, N> x) {
     return pack<T, N>(detail::reverse_raw(x.v, detail::leaf_indices<T>{}));
   else
     return {reverse(x.hi), reverse(x.lo)};
+}
+
+/// A register, reversed or not: a choice between vectors, which stay in registers, not between packs.
+template <class T, int N>
+SCANREC_INLINE pack<T, N> reverse_if(bool reversed, pack<T, N> x) {
+  auto v = x.v;
+  if (reversed) v = reverse(x).v;
+  return pack<T, N>(v);
 }
 
 /// The last lane in every lane.
@@ -270,6 +283,30 @@ SCANREC_INLINE T sum(pack<T, N> x) {
   }
 }
 
+/// Product over the lanes by halves.
+template <class T, int N>
+SCANREC_INLINE T product(pack<T, N> x) {
+  if constexpr (!is_leaf<T, N>) {
+    return product(mul(x.lo, x.hi));
+  } else {
+    alignas(64) T lane[N];
+    __builtin_memcpy(lane, &x.v, sizeof lane);
+    for (int half = N / 2; half > 0; half /= 2)
+      for (int i = 0; i < half; ++i) lane[i] = lane[i] * lane[i + half];
+    return lane[0];
+  }
+}
+
+/// x with another last lane.
+template <class T, int N>
+SCANREC_INLINE pack<T, N> with_last(pack<T, N> x, T last) {
+  if constexpr (is_leaf<T, N>)
+    return pack<T, N>(
+        detail::with_last_raw(x.v, pack<T, N>(last).v, detail::leaf_indices<T>{}));
+  else
+    return {x.lo, with_last(x.hi, last)};
+}
+
 // ---- float <-> double -------------------------------------------------------------------------
 
 namespace detail {
@@ -283,17 +320,33 @@ SCANREC_INLINE auto concat_raw(V x, V y, std::integer_sequence<int, I...>) {
 }
 }  // namespace detail
 
+namespace detail {
+// Half a register of floats as a register of doubles, and back. GCC 12 splits the builtin in two.
+template <int N, class V>
+SCANREC_INLINE typename raw<double, N>::type to_doubles(V x) {
+#if defined(__AVX512F__)
+  if constexpr (N == 8) return _mm512_maskz_cvtps_pd(__mmask8(~0), x);
+#endif
+  return __builtin_convertvector(x, typename raw<double, N>::type);
+}
+template <int N, class V>
+SCANREC_INLINE typename raw<float, N>::type to_floats(V x) {
+#if defined(__AVX512F__)
+  if constexpr (N == 8) return _mm512_maskz_cvtpd_ps(__mmask8(~0), x);
+#endif
+  return __builtin_convertvector(x, typename raw<float, N>::type);
+}
+}  // namespace detail
+
 template <int N>
 SCANREC_INLINE pack<double, N> widen(pack<float, N> x) {
   if constexpr (is_leaf<float, N>) {
     constexpr int half = N / 2;
-    using wide = typename raw<double, half>::type;
     using indices = std::make_integer_sequence<int, half>;
-    const auto all = x.v;
-    const auto low = detail::half_raw(all, indices{}, std::integral_constant<int, 0>{});
-    const auto high = detail::half_raw(all, indices{}, std::integral_constant<int, half>{});
-    return {pack<double, half>(__builtin_convertvector(low, wide)),
-            pack<double, half>(__builtin_convertvector(high, wide))};
+    const auto low = detail::half_raw(x.v, indices{}, std::integral_constant<int, 0>{});
+    const auto high = detail::half_raw(x.v, indices{}, std::integral_constant<int, half>{});
+    return {pack<double, half>(detail::to_doubles<half>(low)),
+            pack<double, half>(detail::to_doubles<half>(high))};
   } else {
     return {widen(x.lo), widen(x.hi)};
   }
@@ -303,10 +356,9 @@ template <int N>
 SCANREC_INLINE pack<float, N> narrow(pack<double, N> x) {
   if constexpr (is_leaf<float, N>) {
     constexpr int half = N / 2;
-    using part = typename raw<float, half>::type;
-    const part low = __builtin_convertvector(x.lo.v, part);
-    const part high = __builtin_convertvector(x.hi.v, part);
-    return pack<float, N>(detail::concat_raw(low, high, detail::leaf_indices<float>{}));
+    return pack<float, N>(detail::concat_raw(detail::to_floats<half>(x.lo.v),
+                                             detail::to_floats<half>(x.hi.v),
+                                             detail::leaf_indices<float>{}));
   } else {
     return {narrow(x.lo), narrow(x.hi)};
   }
