@@ -20,7 +20,7 @@ template <class T>
 std::vector<T> lanes_of(auto x) {
   constexpr int n = lane_count<decltype(x)>;
   std::vector<T> out(n);
-  store_unit(out.data(), x, false);
+  store_unit(out.data(), x);
   return out;
 }
 template <class T>
@@ -61,18 +61,28 @@ void check_moves() {
       const auto got = lanes_of<T>(load<P>(from.data() + 3 * n, stride, count));
       for (int i = 0; i < n; ++i) CHECK(got[i] == (i < count ? from[3 * n + i * stride] : T(0)));
       if (stride == 0) continue;
-      for (const bool stream : {false, true}) {
-        store(to.data() + 3 * n, stride, count, load<P>(from.data() + 3 * n, stride, count),
-              stream);
-        stream_fence();
-        for (int i = 0; i <= 6 * n; ++i) {
-          const int k = (i - 3 * n) / stride;
-          const bool mine = (i - 3 * n) % stride == 0 && k >= 0 && k < count;
-          CHECK(to[i] == (mine ? from[i] : T(0)));
-        }
-        std::fill(to.begin(), to.end(), T(0));
+      store(to.data() + 3 * n, stride, count, load<P>(from.data() + 3 * n, stride, count));
+      for (int i = 0; i <= 6 * n; ++i) {
+        const int k = (i - 3 * n) / stride;
+        const bool mine = (i - 3 * n) % stride == 0 && k >= 0 && k < count;
+        CHECK(to[i] == (mine ? from[i] : T(0)));
       }
+      std::fill(to.begin(), to.end(), T(0));
     }
+  // Whole vectors, as they are or reversed, at every alignment, through the caches or past them.
+  for (int shift = 0; shift < n; ++shift)
+    for (const bool reversed : {false, true})
+      for (const bool stream : {false, true}) {
+        alignas(64) T from[2 * n], to[2 * n] = {};
+        for (int i = 0; i < 2 * n; ++i) from[i] = static_cast<T>(i + 1);
+        const P z = load_unit<P>(from + shift, reversed);
+        for (int i = 0; i < n; ++i)
+          CHECK(lanes_of<T>(z)[i] == from[shift + (reversed ? n - 1 - i : i)]);
+        stream ? stream_unit(to + shift, z, reversed) : store_unit(to + shift, z, reversed);
+        stream_fence();
+        for (int i = 0; i < 2 * n; ++i)
+          CHECK(to[i] == (i >= shift && i < shift + n ? from[i] : T(0)));
+      }
 }
 
 }  // namespace
@@ -163,8 +173,8 @@ TEST_CASE("16-bit conversions: exhaustive to float, edges and samples from float
     }
     bfloat16 b[16];
     float16 h[16];
-    store_unit(b, load_unit<P>(x), false);
-    store_unit(h, load_unit<P>(x), false);
+    store_unit(b, load_unit<P>(x));
+    store_unit(h, load_unit<P>(x));
     for (int i = 0; i < 16; ++i) {
       REQUIRE(b[i].bits == bfloat16(x[i]).bits);
       REQUIRE(h[i].bits == float16(x[i]).bits);
@@ -200,20 +210,30 @@ TEST_CASE("affine and segmented maps obey their laws exactly on integers", "[ope
   }
 }
 
-TEST_CASE("a pack of maps is scanned as a loop does", "[operators][simd]") {
-  using P = lane_t<std::uint32_t, 16>;
-  std::vector<std::uint32_t> a(16), u(16), cut(16);
+TEST_CASE("packs of maps are scanned and composed as a loop does", "[operators][simd]") {
+  constexpr int n = 64;
+  using P = lane_t<std::uint32_t, n>;
+  std::vector<std::uint32_t> a(n), u(n);
   std::mt19937 engine(5);
   for (int trial = 0; trial < 1000; ++trial) {
-    for (int i = 0; i < 16; ++i) a[i] = engine(), u[i] = engine(), cut[i] = engine() % 5 == 0;
-    const segmented<affine<P>> m{{load_unit<P>(a.data()), load_unit<P>(u.data())},
-                                 load_unit<P>(cut.data())};
+    for (int i = 0; i < n; ++i) a[i] = engine(), u[i] = engine();
+    const affine<P> m{load_unit<P>(a.data()), load_unit<P>(u.data())};
     const std::uint32_t start = engine();
-    const auto got = lanes_of<std::uint32_t>(scanrec::detail::scan_lanes(m).act(P(start)));
-    std::uint32_t x = start;
-    for (int i = 0; i < 16; ++i) {
-      x = cut[i] ? u[i] : a[i] * x + u[i];
-      CHECK(got[i] == x);
+    const auto states =
+        scanrec::detail::scan_states<16>(m, start, [&] { return std::uint32_t(0); });
+    const auto before = lanes_of<std::uint32_t>(states.before),
+               after = lanes_of<std::uint32_t>(states.after);
+    std::uint32_t x = start, factor = 1;
+    for (int i = 0; i < n; ++i) {
+      CHECK(before[i] == x);
+      x = a[i] * x + u[i];
+      factor *= a[i];
+      CHECK(after[i] == x);
     }
+    CHECK(states.last == x);
+    CHECK(states.finite);
+    const auto few = scanrec::detail::scan_lanes(scanrec::detail::combine_lanes<16>(m));
+    CHECK(last(few.a) * start + last(few.u) == x);
+    CHECK(product(load_unit<P>(a.data())) == factor);
   }
 }

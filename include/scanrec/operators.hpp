@@ -96,23 +96,27 @@ struct scanned_states {
   Carry last;
   bool finite;
 };
-/// Scans the maps in the lanes of m from a state on, as a tree: neighbours are composed until `Base`
-/// are left, which are scanned in doubling shifts; on the way back each composed pair yields the
-/// state between its two. Moves about half as many lanes as doubling shifts alone.
+/// Scans the maps in the lanes of m from a state on, as a tree: neighbours are composed until
+/// `Base` are left, which are scanned in doubling shifts; on the way back each composed pair yields
+/// the state between its two. Moves about half as many lanes as doubling shifts alone.
 ///
-/// `factor` is the product of all m.a in the wide type: rounding products of factors just below 1
-/// has a bias (the part of 1 - i eps times 1 - j eps that is lost is always i j eps^2), which the
-/// state carried from pack to pack must not collect.
-template <int Base, class Lane, class Carry>
-SCANREC_INLINE scanned_states<Lane, Carry> scan_states(affine<Lane> m, Carry state, Carry factor) {
+/// `factor()` is the product of all m.a in the wide type. Rounding products of factors just below 1
+/// has a bias (what is lost of (1 - i eps)(1 - j eps) is always i j eps^2), which the state carried
+/// from pack to pack would collect where the product stays near 1; elsewhere it is soon forgotten.
+template <int Base, class Lane, class Carry, class Factor>
+SCANREC_INLINE scanned_states<Lane, Carry> scan_states(const affine<Lane>& m, Carry state,
+                                                       Factor factor) {
   if constexpr (simd::lane_count<Lane> == Base) {
     using scalar = simd::scalar_of<Lane>;
     const Lane carried = simd::splat<Lane>(simd::from_wide<scalar>(state));
     const affine<Lane> total = scan_lanes(m);
     const Lane after = total.act(carried);
-    const Carry last = simd::fma(factor, state, simd::to_wide<Carry>(simd::last(total.u)));
+    Carry a = simd::to_wide<Carry>(simd::last(total.a));
+    if constexpr (!std::is_same_v<Carry, scalar>)
+      if (simd::size_of(simd::last(total.a)) > 0.875f) a = factor();
+    const Carry last = simd::fma(a, state, simd::to_wide<Carry>(simd::last(total.u)));
     const auto wild = simd::zero_if_finite(simd::last(after)) +
-                      simd::from_wide<simd::real_lane_t<scalar>>(simd::zero_if_finite(last));
+                      simd::zero_if_finite(simd::from_wide<scalar>(last));
     return {simd::slide_in<1>(carried, after),
             simd::with_last(after, simd::from_wide<scalar>(last)), last, simd::all_zero(wild)};
   } else {

@@ -135,10 +135,10 @@ struct channel_lanes {
 
   // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
   //
-  // A few steps are composed in the compute type before the wide type takes them, but for the factor
-  // (see scan_states). Maps compose from
-  // either end, so rows are taken in ascending address order whichever way the scan runs: hardware
-  // prefetchers follow, and what reduce reads, walk finds in the cache.
+  // A few steps are composed in the compute type before the wide type takes them, but for the
+  // factor (see scan_states). Maps compose from either end, so rows are taken in ascending address
+  // order whichever way the scan runs: hardware prefetchers follow, and what reduce reads, walk
+  // finds in the cache.
   [[gnu::noinline]] static void reduce_packs(R r, block where, map* maps, bool descending) {
     constexpr std::int64_t few_steps = 32;
     const std::int64_t rows = where.end - where.begin;

@@ -109,11 +109,12 @@ struct time_lanes {
     map all = map::identity();
     affine<few> one = affine<few>::identity(), two = one;
     wide_few factor = simd::constant<wide_few>(1);  // of the packs added
-    int waiting = 0;  // vectors in `one` and `two`
+    int waiting = 0;                                // vectors in `one` and `two`
     const auto join = [reversed](const auto& before, const auto& m, auto compose) SCANREC_LAMBDA {
       return reversed ? compose(m, before) : compose(before, m);
     };
-    const auto packs = [](affine<few> x, affine<few> y) SCANREC_LAMBDA { return combine_packs(x, y); };
+    const auto packs = [](affine<few> x, affine<few> y)
+                           SCANREC_LAMBDA { return combine_packs(x, y); };
     const auto wide = [](map x, map y) SCANREC_LAMBDA { return combine(x, y); };
     const auto add = [&](affine<few> m) SCANREC_LAMBDA {
       if (waiting % 2 == 0) {
@@ -135,7 +136,7 @@ struct time_lanes {
       factor = simd::mul(factor, simd::fold_product<wide_few>(m.a));
       add(combine_lanes<vector>(m));
     };
-    const auto add_steps = [&](std::int64_t first, std::int64_t last) {
+    const auto add_steps = [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
       while (waiting != 0) add(affine<few>::identity());
       all = join(all, reduce_steps(r, where, first, last), wide);
     };
@@ -156,12 +157,19 @@ struct time_lanes {
     return all;
   }
 
+  // Out of line, so that the maps need not be kept for it.
+  template <class Place>
+  [[gnu::noinline]] static carry factor_of(R r, Place at) {
+    const affine<lane> maps = r.map(at, r.template load<lane>(at));
+    return simd::product(simd::fold_product<wide_few>(maps.a));
+  }
+
   template <assume Assume>
   [[gnu::noinline]] static void walk_packs(R r, block where, slot& carried, bool reversed,
                                            lookahead<R> ahead) {
     carry state = simd::to_wide<carry>(carried.state);
     auto sums = carried.sums;
-    const auto walk_range = [&](std::int64_t first, std::int64_t last) {
+    const auto walk_range = [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
       const scalar x = simd::from_wide<scalar>(state);
       state = simd::to_wide<carry>(walk_steps(r, where, first, last, x));
     };
@@ -171,7 +179,7 @@ struct time_lanes {
           ahead.template fetch<lane>(at, where.end - where.begin);
           const auto read = r.template load<lane>(at);
           const affine<lane> maps = r.map(at, read);
-          const carry factor = simd::product(simd::fold_product<wide_few>(maps.a));
+          const auto factor = [&]() SCANREC_LAMBDA { return factor_of(r, at); };
           const auto states = scan_states<vector>(maps, state, factor);
           if (states.finite) [[likely]] {
             r.finish(at, read, states.before, states.after, sums);

@@ -155,22 +155,9 @@ template <class R>
 SCANREC_INLINE auto sum(complex_lanes<R> x) {
   return complex_lanes{sum(x.re), sum(x.im)};
 }
-template <class T, int N>
-SCANREC_INLINE auto product(complex_lanes<pack<T, N>> x) {
-  if constexpr (!is_leaf<T, N>) {
-    using half = complex_lanes<pack<T, N / 2>>;
-    return product(mul(half{x.re.lo, x.im.lo}, half{x.re.hi, x.im.hi}));
-  } else {
-    alignas(64) T re[N], im[N];
-    __builtin_memcpy(re, &x.re.v, sizeof re), __builtin_memcpy(im, &x.im.v, sizeof im);
-    for (int half = N / 2; half > 0; half /= 2)
-      for (int i = 0; i < half; ++i) {
-        using scalar = complex_lanes<T>;
-        const auto y = mul(scalar{re[i], im[i]}, scalar{re[i + half], im[i + half]});
-        re[i] = y.re, im[i] = y.im;
-      }
-    return complex_lanes<T>{re[0], im[0]};
-  }
+template <int K, class R>
+SCANREC_INLINE complex_lanes<R> rotate(complex_lanes<R> x) {
+  return {rotate<K>(x.re), rotate<K>(x.im)};
 }
 template <class R, class S>
 SCANREC_INLINE complex_lanes<R> with_last(complex_lanes<R> x, complex_lanes<S> last) {
@@ -302,6 +289,28 @@ SCANREC_INLINE Wide fold_product(L x) {
     return to_wide<Wide>(x);
   else
     return mul(fold_product<Wide>(half_of<0>(x)), fold_product<Wide>(half_of<1>(x)));
+}
+
+/// |x| of a scalar lane; of a complex one |re| + |im|.
+template <real_scalar R>
+SCANREC_HD SCANREC_INLINE R size_of(R x) {
+  return x < R(0) ? -x : x;
+}
+template <real_scalar R>
+SCANREC_HD SCANREC_INLINE R size_of(complex_lanes<R> x) {
+  return size_of(x.re) + size_of(x.im);
+}
+
+/// Product of all lanes, by halves.
+template <class L>
+SCANREC_INLINE auto product(L x) {
+  if constexpr (lane_count < L >> leaf_count<L>) {
+    return product(mul(half_of<0>(x), half_of<1>(x)));
+  } else {
+    if constexpr (lane_count<L> >= 8) x = mul(x, rotate<4>(x));
+    if constexpr (lane_count<L> >= 4) x = mul(x, rotate<2>(x));
+    return first(mul(x, rotate<1>(x)));
+  }
 }
 
 /// Zero in lanes where x is finite, NaN elsewhere; integers are always finite.

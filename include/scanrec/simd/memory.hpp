@@ -270,11 +270,11 @@ SCANREC_INLINE void store_registers(S* p, L x, bool reversed, Put put) {
   }
 }
 template <class S, class L>
-inline constexpr std::size_t register_bytes =
-    sizeof(S) * static_cast<std::size_t>(leaf_count<L>) / (is_complex_lanes<L> ? 2 : 1);
+inline constexpr std::size_t register_bytes = sizeof(S) * static_cast<std::size_t>(leaf_count<L>) /
+                                              (is_complex_lanes<L> ? 2 : 1);
 
-// Ordinary allocations are only 16-byte aligned: then in consecutive 16-byte pieces, which fill whole
-// lines just as well; what is aligned to less is stored the ordinary way.
+// Ordinary allocations are only 16-byte aligned: then in consecutive 16-byte pieces, which fill
+// whole lines just as well; what is aligned to less is stored the ordinary way.
 template <class S, class L>
 [[gnu::noinline]] void stream_pieces(S* p, L x, bool reversed) {
   const bool in_pieces = reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
@@ -299,8 +299,8 @@ template <class S, class L>
 /// p[i] = lane i; `reversed`, p[count - 1 - i].
 template <class S, class L>
 SCANREC_INLINE void store_unit(S* p, L x, bool reversed = false) {
-  detail::store_registers(
-      p, x, reversed, [](void* to, auto v) SCANREC_LAMBDA { std::memcpy(to, &v, sizeof v); });
+  detail::store_registers(p, x, reversed,
+                          [](void* to, auto v) SCANREC_LAMBDA { std::memcpy(to, &v, sizeof v); });
 }
 /// The same, past the caches where the address is a multiple of 16 bytes.
 template <class S, class L>

@@ -196,7 +196,8 @@ SCANREC_INLINE pack<T, N> reverse(pack<T, N> x) {
     return {reverse(x.hi), reverse(x.lo)};
 }
 
-/// A register, reversed or not: a choice between vectors, which stay in registers, not between packs.
+/// A register, reversed or not: a choice between vectors, which stay in registers, not between
+/// packs.
 template <class T, int N>
 SCANREC_INLINE pack<T, N> reverse_if(bool reversed, pack<T, N> x) {
   auto v = x.v;
@@ -283,26 +284,17 @@ SCANREC_INLINE T sum(pack<T, N> x) {
   }
 }
 
-/// Product over the lanes by halves.
-template <class T, int N>
-SCANREC_INLINE T product(pack<T, N> x) {
-  if constexpr (!is_leaf<T, N>) {
-    return product(mul(x.lo, x.hi));
-  } else {
-    alignas(64) T lane[N];
-    __builtin_memcpy(lane, &x.v, sizeof lane);
-    for (int half = N / 2; half > 0; half /= 2)
-      for (int i = 0; i < half; ++i) lane[i] = lane[i] * lane[i + half];
-    return lane[0];
-  }
+/// x with its lanes moved K down, around the end.
+template <int K, class T, int N>
+SCANREC_INLINE pack<T, N> rotate(pack<T, N> x) {
+  return pack<T, N>(detail::slide_raw<N - K>(x.v, x.v, detail::leaf_indices<T>{}));
 }
 
 /// x with another last lane.
 template <class T, int N>
 SCANREC_INLINE pack<T, N> with_last(pack<T, N> x, T last) {
   if constexpr (is_leaf<T, N>)
-    return pack<T, N>(
-        detail::with_last_raw(x.v, pack<T, N>(last).v, detail::leaf_indices<T>{}));
+    return pack<T, N>(detail::with_last_raw(x.v, pack<T, N>(last).v, detail::leaf_indices<T>{}));
   else
     return {x.lo, with_last(x.hi, last)};
 }
