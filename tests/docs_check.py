@@ -4,7 +4,7 @@
 
 Every ```cpp block of README.md and docs/*.md follows a line `<!-- snippet: name -->` and is the text
 between the lines `// [name]` and `// [/name]` of docs/snippets.cpp, less its common indentation. Every
-snippet is shown. Every relative link of a Markdown file at the top or in docs names a file that is there.
+snippet is shown. Every relative link of a Markdown file names a file that is there, and its heading.
 With --write the blocks are rewritten from the snippets. Exit status 1 if anything is wrong.
 """
 import argparse
@@ -52,8 +52,8 @@ def read_snippets(path, problems):
     return snippets
 
 
-def check_blocks(path, lines, snippets, used, problems):
-    """The lines with every C++ block replaced by its snippet; notes what differs."""
+def check_blocks(path, lines, snippets, used, problems, compare):
+    """The lines with every C++ block replaced by its snippet; with `compare`, reports what differs."""
     result, number = [], 0
     while number < len(lines):
         line = lines[number]
@@ -74,7 +74,7 @@ def check_blocks(path, lines, snippets, used, problems):
         if not closed:
             problems.add(path, start, "a code block does not end")
         if fence[3].lower() in CPP:
-            block = check_block(path, start, line, result, block, snippets, used, problems)
+            block = check_block(path, start, line, result, block, snippets, used, problems, compare)
         result += block
         if closed:
             result.append(lines[number])
@@ -82,7 +82,7 @@ def check_blocks(path, lines, snippets, used, problems):
     return result
 
 
-def check_block(path, start, opening, before, block, snippets, used, problems):
+def check_block(path, start, opening, before, block, snippets, used, problems, compare):
     """The block as it should be."""
     marker = MARKER.match(before[-2]) if len(before) > 1 else None
     if opening != "```cpp" or not marker:
@@ -94,7 +94,7 @@ def check_block(path, start, opening, before, block, snippets, used, problems):
         return block
     used.add(name)
     wanted = snippets[name].splitlines()
-    if block != wanted:
+    if compare and block != wanted:
         at = next((i for i, (x, y) in enumerate(zip(block, wanted)) if x != y),
                   min(len(block), len(wanted)))
         problems.add(path, start + 1 + at, f"differs from snippet '{name}' of docs/snippets.cpp "
@@ -144,26 +144,26 @@ def main():
     problems = Problems(root)
     snippets_file = root / "docs" / "snippets.cpp"
     snippets = read_snippets(snippets_file, problems)
-    broken = problems.count > 0
-    used, checked = set(), [root / "README.md", *sorted((root / "docs").glob("*.md"))]
-    for path in checked:
+    write = arguments.write and problems.count == 0
+    used, shown = set(), [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    for path in shown:
         text = path.read_text(encoding="utf-8")
-        before = problems.count
-        lines = check_blocks(path, text.splitlines(), snippets, used, problems)
+        lines = check_blocks(path, text.splitlines(), snippets, used, problems, not write)
         new = "\n".join(lines) + "\n"
-        if arguments.write and not broken and new != text:
+        if write and new != text:
             path.write_text(new, encoding="utf-8")
-            print(f"rewrote {path.relative_to(root)}; {problems.count - before} reports above are of "
-                  "the text before")
+            print(f"rewrote {path.relative_to(root)}")
     for name in snippets:
         if name not in used:
             problems.add(snippets_file, 1, f"no document shows snippet '{name}'")
-    for path in sorted({*checked, *root.glob("*.md")}):
-        check_links(path, path.read_text(encoding="utf-8").splitlines(), problems)
+    hidden = re.compile(r"^(\..*|build.*)$")
+    for path in sorted(root.rglob("*.md")):
+        if not any(hidden.match(part) for part in path.relative_to(root).parts):
+            check_links(path, path.read_text(encoding="utf-8").splitlines(), problems)
     if problems.count:
         print(f"{problems.count} problem(s)")
         return 1
-    print(f"{len(snippets)} snippets in {len(checked)} documents, links and all: right")
+    print(f"{len(snippets)} snippets in {len(shown)} documents, and their links: right")
     return 0
 
 

@@ -216,7 +216,7 @@ TEST_CASE("packs of maps are scanned and composed as a loop does", "[operators][
   std::vector<std::uint32_t> a(n), u(n);
   std::mt19937 engine(5);
   for (int trial = 0; trial < 1000; ++trial) {
-    for (int i = 0; i < n; ++i) a[i] = engine(), u[i] = engine();
+    for (int i = 0; i < n; ++i) a[i] = engine() | 1, u[i] = engine();
     const affine<P> m{load_unit<P>(a.data()), load_unit<P>(u.data())};
     const std::uint32_t start = engine();
     const auto states =

@@ -307,6 +307,7 @@ SCANREC_INLINE auto product(L x) {
   if constexpr (lane_count < L >> leaf_count<L>) {
     return product(mul(half_of<0>(x), half_of<1>(x)));
   } else {
+    if constexpr (lane_count<L> >= 16) x = mul(x, rotate<8>(x));
     if constexpr (lane_count<L> >= 8) x = mul(x, rotate<4>(x));
     if constexpr (lane_count<L> >= 4) x = mul(x, rotate<2>(x));
     return first(mul(x, rotate<1>(x)));
