@@ -8,57 +8,27 @@
 // the lambdas along linear_scan_vjp's gradient; the weights are the least squares ones throughout,
 // where their own gradient is zero. No forecast uses a later week, nothing is fitted to held-out
 // weeks, and the number of smoothers and of steps was chosen within the training weeks.
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <complex>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <fstream>
 #include <numbers>
-#include <stdexcept>
-#include <string>
-#include <vector>
 
+#include <Eigen/Cholesky>
 #include <scanrec/scan.hpp>
 
+#include "weekly_record.hpp"
+
 using complex = std::complex<double>;
-using series = std::vector<double>;
 using indices = std::vector<std::size_t>;
 constexpr std::size_t ahead = 13, year = 52;  // weeks
-constexpr int adam_steps = 400;
 constexpr double turn = 2 * std::numbers::pi;
 
-struct record {
-  std::vector<std::string> dates;
-  series ppm;                  // gaps filled by linear interpolation
-  std::vector<bool> measured;  // forecasts are fitted and scored between measured weeks only
-};
-
-record read_record(const std::string& path) {
-  record r;
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  for (std::size_t t = 0, last = 0; std::getline(file, line); ++t) {
-    const std::size_t comma = std::min(line.find(','), line.size());
-    r.dates.push_back(line.substr(0, comma));
-    r.ppm.push_back(std::strtod(line.c_str() + comma + (comma < line.size()), nullptr));
-    r.measured.push_back(r.ppm[t] > 0);
-    for (std::size_t i = last + 1; r.measured[t] && i < t; ++i)
-      r.ppm[i] = std::lerp(r.ppm[last], r.ppm[t], double(i - last) / double(t - last));
-    if (r.measured[t]) last = t;
-  }
-  if (r.ppm.size() < 10 * year || !r.measured.front() || !r.measured.back())
-    throw std::runtime_error(path + ": no ten years of date,ppm with measured ends");
-  return r;
-}
-
-/// Smoothers lambda = exp(-1 / memory + i turn / period), in weeks; a real one has period infinity.
+/// Smoothers lambda = exp(-1 / memory + i turn / period), in weeks; infinite period: a real one.
 struct bank {
   const series& ppm;
-  series memory, period, weights{}, moments{};  // weights: Re and Im; moments: Adam's
+  series memory, period, moments{};  // moments: Adam's
+  Eigen::VectorXd weights{};         // Re and Im of every smoother's
   std::vector<complex> lambda{}, first{}, input{}, smooth{};
   scanrec::extents shape{.time = std::int64_t(ppm.size()), .channel = std::int64_t(memory.size())};
   static constexpr scanrec::extents once{.batch = 0, .time = 0, .channel = 1};  // same for every t
@@ -70,38 +40,31 @@ struct bank {
       lambda.push_back(std::exp(complex(-1 / memory[k], turn / period[k])));
     for (const double x : ppm)
       for (const complex l : lambda) input.push_back((1.0 - l) * x);
-    first.assign(memory.size(), ppm[0]);
-    smooth.resize(input.size());
+    first.assign(memory.size(), ppm[0]), smooth.resize(input.size());
     scanrec::linear_scan(scanrec::sequence_view(lambda.data(), shape, once),
                          scanrec::sequence_view(input.data(), shape),
                          scanrec::sequence_view(smooth.data(), shape),
                          {.initial_state = {first.data(), shape}});
     fit_weights(weeks);
   }
-  double feature(std::size_t t, std::size_t i) const {
-    const complex s = smooth[t * memory.size() + i / 2] - ppm[t];
-    return i % 2 == 0 ? s.real() : s.imag();
+  complex at(std::size_t t, std::size_t k) const { return smooth[t * memory.size() + k]; }
+  Eigen::VectorXd features(std::size_t t) const {
+    Eigen::VectorXd x(2 * memory.size());
+    for (std::size_t k = 0; k < memory.size(); ++k)
+      x.segment<2>(2 * k) << at(t, k).real() - ppm[t], at(t, k).imag();
+    return x;
   }
-  double forecast(std::size_t t) const {
-    double sum = ppm[t];
-    for (std::size_t i = 0; i < weights.size(); ++i) sum += weights[i] * feature(t, i);
-    return sum;
-  }
-  /// Solves the normal equations; a ridge gives Im of a real smoother, always 0, the weight 0.
+  double forecast(std::size_t t) const { return ppm[t] + weights.dot(features(t)); }
+  /// Least squares; a ridge gives Im of a real smoother, always 0, the weight 0.
   void fit_weights(const indices& weeks) {
-    const std::size_t n = 2 * memory.size();
-    std::vector<series> a(n, series(n + 1));  // the last column is the right-hand side
-    for (std::size_t i = 0; i < n; ++i) a[i][i] = 1e-6 * double(weeks.size());
-    for (const std::size_t t : weeks)
-      for (std::size_t i = 0; i < n; ++i) {
-        for (std::size_t j = 0; j < n; ++j) a[i][j] += feature(t, i) * feature(t, j);
-        a[i][n] += feature(t, i) * (ppm[t + ahead] - ppm[t]);
-      }
-    for (std::size_t p = 0; p < n; ++p)  // positive definite: no pivoting needed
-      for (std::size_t i = 0; i < n; ++i)
-        for (std::size_t j = n + 1; i != p && j-- > p;) a[i][j] -= a[i][p] / a[p][p] * a[p][j];
-    weights.resize(n);
-    for (std::size_t i = 0; i < n; ++i) weights[i] = a[i][n] / a[i][i];
+    const Eigen::Index n = 2 * memory.size();
+    Eigen::MatrixXd a = 1e-6 * double(weeks.size()) * Eigen::MatrixXd::Identity(n, n);
+    Eigen::VectorXd b = Eigen::VectorXd::Zero(n);
+    for (const std::size_t t : weeks) {
+      const Eigen::VectorXd x = features(t);
+      a += x * x.transpose(), b += x * (ppm[t + ahead] - ppm[t]);
+    }
+    weights = a.ldlt().solve(b);
   }
   /// After run: an Adam step along the mean squared error's gradient in ln(memory), ln(period).
   void learn(const indices& weeks, int step) {
@@ -135,20 +98,15 @@ struct bank {
 
 int main(int argc, char** argv) try {
   if (argc != 3) throw std::runtime_error("usage: co2_smoothers data/co2_weekly.csv out_dir");
-  const record r = read_record(argv[1]);
+  const weekly_record r(argv[1]);
   const series& ppm = r.ppm;
-  const std::string out = argv[2];
-  std::ofstream summary(out + "/summary.csv"), table(out + "/forecast.csv");
-  if (!summary || !table) throw std::runtime_error("cannot write in " + out);
-
+  std::ofstream summary(argv[2] + std::string("/summary.csv"));
+  std::ofstream table(argv[2] + std::string("/forecast.csv"));
+  if (!summary || !table) throw std::runtime_error(std::string("cannot write in ") + argv[2]);
   const std::size_t split = ppm.size() * 8 / 10;
   indices train, held_out;  // weeks to forecast from, by the week they forecast
   for (std::size_t t = 2 * year; t + ahead < ppm.size(); ++t)
     if (r.measured[t] && r.measured[t + ahead]) (t + ahead < split ? train : held_out).push_back(t);
-  std::printf("%zu weeks, %td missing ones filled by linear interpolation; held out from %s on\n",
-              ppm.size(), std::count(r.measured.begin(), r.measured.end(), false),
-              r.dates[split].c_str());
-
   const auto rmse = [&](const indices& weeks, auto forecast) {
     double sum = 0;
     for (const std::size_t t : weeks) sum += std::pow(forecast(t) - ppm[t + ahead], 2);
@@ -161,43 +119,27 @@ int main(int argc, char** argv) try {
   };
   const auto by = [](const bank& b) { return [&b](std::size_t t) { return b.forecast(t); }; };
   summary << "method,weeks_ahead,train_rmse_ppm,held_out_rmse_ppm\n";
-  std::printf("\nRMSE in ppm, %zu weeks ahead                    train held out\n", ahead);
+  std::printf(
+      "%zu weeks of CO2, held out from %s on\nRMSE in ppm, %zu weeks ahead%20s train held out\n",
+      ppm.size(), r.dates[split].c_str(), ahead, "");
   report("persistence", [&](std::size_t t) { return ppm[t]; });
-  report("the change of a year ago",
-         [&](std::size_t t) { return ppm[t] + ppm[t + ahead - year] - ppm[t - year]; });
   bank fixed{ppm, {1}, {INFINITY}};
   double best = INFINITY, best_memory = 0;
   for (; fixed.memory[0] < 1000; fixed.memory[0] *= 1.1)
     if (fixed.run(train); rmse(train, by(fixed)) < best)
       best = rmse(train, by(fixed)), best_memory = fixed.memory[0];
-  fixed.memory[0] = best_memory;
-  fixed.run(train);
+  fixed.memory[0] = best_memory, fixed.run(train);
   report("one real smoother with the best decay", by(fixed));
-
   bank b{ppm, {4, 30, 30, 30}, {INFINITY, INFINITY, 70, 20}};  // far from a year and its half
-  b.run(train);
-  report("four smoothers as they start", by(b));
-  using clock = std::chrono::steady_clock;
-  const auto start = clock::now();
-  auto said = start + std::chrono::seconds(1);  // quiet for two seconds, then a line a second
-  for (int step = 1; step <= adam_steps; ++step, b.run(train)) {
-    b.learn(train, step);
-    if (clock::now() < said + std::chrono::seconds(1)) continue;
-    said = clock::now();
-    std::printf("  step %d of %d: train RMSE %.3f\n", step, adam_steps, rmse(train, by(b)));
-  }
+  for (int step = (b.run(train), 1); step <= 400; ++step, b.run(train)) b.learn(train, step);
   report("four smoothers with learned decays", by(b));
   std::printf("\ndecays           |lambda|    memory in weeks    period in weeks (inf: real)\n");
-  for (std::size_t k = 0; k < b.memory.size(); ++k)
-    std::printf("  learned %15.4f %18.1f %18.1f\n", std::abs(b.lambda[k]), b.memory[k],
-                b.period[k]);
-  std::printf("  best fixed %12.4f %18.1f\n", std::abs(fixed.lambda[0]), fixed.memory[0]);
-
+  for (std::size_t k = 0; k < 4; ++k)
+    std::printf("  %23.4f %18.1f %18.1f\n", std::abs(b.lambda[k]), b.memory[k], b.period[k]);
   table << "date,ppm,smoothed,forecast,split\n";
   for (std::size_t t = 0; t < ppm.size(); ++t) {
-    table << r.dates[t] << ',';
-    if (r.measured[t]) table << ppm[t];
-    table << ',' << b.smooth[t * b.memory.size()].real() << ',';
+    table << r.dates[t] << ',' << (r.measured[t] ? std::to_string(ppm[t]) : "");
+    table << ',' << b.at(t, 0).real() << ',';
     if (t >= 2 * year + ahead && r.measured[t - ahead]) table << b.forecast(t - ahead);
     table << ',' << (t < split ? "train" : "held_out") << '\n';
   }
