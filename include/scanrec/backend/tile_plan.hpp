@@ -38,13 +38,15 @@ struct tile_policy {
   static constexpr std::int64_t thread_elements = 32 * 1024;
   /// Non-temporal stores when a call touches at least this many bytes.
   static constexpr std::int64_t stream_bytes = 24 * 1024 * 1024;
-  /// Steps per load of the carried state: from memory (whole rows in address order), in cache.
+  /// Steps per load of the carried state: from memory (whole rows in address order), from memory
+  /// where lines are fetched ahead and none are stored, in cache.
   static constexpr std::int64_t steps_from_memory = 1;
+  static constexpr std::int64_t steps_fetched_ahead = 8;
   static constexpr std::int64_t steps_in_cache = 32;
   /// A call that touches no more than this counts as in cache.
   static constexpr std::int64_t cache_bytes = 1024 * 1024;
   /// Bytes per array that a descending walk prefetches at a time, and the fewest steps of it.
-  static constexpr std::int64_t stretch_bytes = 64 * 1024;
+  static constexpr std::int64_t stretch_bytes = 32 * 1024;
   static constexpr std::int64_t least_stretch_steps = 8;
 };
 
@@ -136,6 +138,7 @@ struct traffic {
   std::int64_t bytes = 0;          // all arrays, each once
   std::int64_t read_per_site = 0;  // per (batch, time, channel), broadcasts left out
   std::int64_t descending = 0;     // bytes per site read towards lower addresses
+  bool stored = false;             // whether every site is written somewhere
 };
 inline traffic traffic_of(const problem& p) {
   traffic t;
@@ -145,6 +148,7 @@ inline traffic traffic_of(const problem& p) {
     for (const axis a : all_axes)
       if (array.strides.*a != 0) elements *= p.shape.*a;
     t.bytes += elements * array.element_bytes;
+    t.stored = t.stored || (array.use != access::read && !summed(array));
     if (array.use != access::read || array.strides.time == 0) continue;
     t.read_per_site += array.element_bytes;
     if (array.strides.time < 0) t.descending += array.element_bytes;
@@ -336,7 +340,9 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
     plan.stretch_steps = std::min(
         std::max(policy::stretch_bytes / step_bytes, policy::least_stretch_steps), plan.tile_steps);
   }
-  plan.steps_per_carry = cached ? policy::steps_in_cache : policy::steps_from_memory;
+  plan.steps_per_carry = cached ? policy::steps_in_cache
+                         : plan.stretch_steps > 0 && !moved.stored ? policy::steps_fetched_ahead
+                                                                   : policy::steps_from_memory;
 
   plan.slots_per_row = along_time ? plan.strip : ceil_div(plan.strip, lanes);
   plan.slot_bytes = foot.slot;

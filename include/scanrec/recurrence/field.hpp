@@ -81,7 +81,7 @@ struct input_field {
     const S* there = data + ((at.row + gap) * strides.time + at.index);
     const auto* first = reinterpret_cast<const char*>(there);
     for (std::size_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
-      __builtin_prefetch(first + byte);
+      __builtin_prefetch(first + byte, 0, 2);
   }
 
   /// Reads the lines of the lanes, and does nothing with them: unlike a prefetch, a load that
