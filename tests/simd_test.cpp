@@ -164,11 +164,12 @@ TEST_CASE("16-bit conversions: exhaustive to float, edges and samples from float
   for (int trial = 0; trial < 40000; ++trial) {
     float x[16];
     for (auto& v : x) {
-      // Exponents around the float16 range, halfway cases, infinities and NaN among them.
+      // Exponents around the float16 range, subnormals, halfway cases, infinities and NaN.
       std::uint32_t bits =
           (engine() & 0x80000000u) | ((90 + engine() % 60) << 23) | (engine() & 0x7fffffu);
       if (engine() % 4 == 0) bits &= 0xfffff000u;
       if (engine() % 64 == 0) bits |= 0x7f800000u;
+      if (engine() % 64 == 0) bits &= 0x807fffffu;
       v = std::bit_cast<float>(bits);
     }
     bfloat16 b[16];

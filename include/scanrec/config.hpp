@@ -39,8 +39,10 @@
 #define SCANREC_FUSED_TAG nofma
 #endif
 
-// Whether the CPU converts float16 itself (AVX-512F implies it).
-#if defined(__F16C__)
+// Whether the CPU converts float16 itself (AVX-512F implies it), and bfloat16.
+#if defined(__AVX512BF16__)
+#define SCANREC_HALF_TAG f16c_bf16
+#elif defined(__F16C__)
 #define SCANREC_HALF_TAG f16c
 #else
 #define SCANREC_HALF_TAG nof16c

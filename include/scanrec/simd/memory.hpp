@@ -209,11 +209,18 @@ SCANREC_INLINE auto to_storage(typename raw<T>::type x) {
   if constexpr (std::is_same_v<S, T>) {
     return x;
   } else if constexpr (std::is_same_v<S, bfloat16>) {
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
+    // The instruction takes subnormal numbers for zero; they are rare.
+    constexpr int subnormal = 0x20;
+    if constexpr (n == 16)
+      if (_mm512_fpclass_ps_mask(x, subnormal) == 0) [[likely]]
+        return (typename raw<std::uint16_t, n>::type)_mm512_cvtneps_pbh(x);
+#endif
     using u32 = typename raw<std::uint32_t, n>::type;
     const u32 bits = (u32)x;
-    const u32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    const u32 quiet = (bits >> 16) | 0x40u;
-    return to_u16<n>(x != x ? quiet : rounded);
+    const u32 rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+    const u32 quiet = bits | 0x400000u;
+    return to_u16<n>((x != x ? quiet : rounded) >> 16);
   } else {
     static_assert(std::is_same_v<S, float16>, "scanrec: no such conversion on store");
 #if defined(__F16C__)
