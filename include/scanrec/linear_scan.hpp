@@ -1,88 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// linear_scan, linear_scan_vjp, linear_scan_jvp: the calls, their options and their contracts.
+// linear_scan, linear_scan_vjp, linear_scan_jvp: the calls and their contracts.
 #pragma once
 
-#include <complex>
-#include <concepts>
-#include <cstdint>
+#include <array>
 #include <type_traits>
 
-#include <scanrec/argument_check.hpp>
 #include <scanrec/backend/sequential.hpp>
 #include <scanrec/backend/tiled.hpp>
+#include <scanrec/call.hpp>
 #include <scanrec/element.hpp>
+#include <scanrec/options.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/recurrence/forward.hpp>
 #include <scanrec/recurrence/jvp.hpp>
 #include <scanrec/recurrence/vjp.hpp>
 #include <scanrec/sequence_view.hpp>
 
-namespace scanrec {
+namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Whether gradients replace what is there or add to it.
-enum class update { overwrite, accumulate };
-
-/// What a complex adjoint does with the factors it multiplies by.
-enum class conjugation {
-  hermitian,  ///< conjugates gate and state: the adjoint of the complex inner product; PyTorch's
-  plain,      ///< no conjugate: the transpose of the complex-linear map; JAX's
-};
-
-/// Options of linear_scan; T is the compute type (float for bfloat16 and float16 data).
-template <class T>
-struct scan_options {
-  direction order = direction::forward;
-  state_view<const T> initial_state{};  ///< state before the first step; absent: 0
-  state_view<T> final_state{};          ///< receives the last state, before rounding to storage
-  sequence_view<const bool> resets{};   ///< (batch, time, 1 or channel): a sequence starts here
-};
-
-/// Gradients wanted of linear_scan_vjp; those left absent are not computed. A zero stride receives
-/// the sum over its axis, accumulated in the wide type.
-template <class Gate, class Input = Gate>
-struct scan_gradients {
-  sequence_view<Gate> gate_grad{};
-  sequence_view<Input> input_grad{};
-  state_view<compute_t<Gate>> initial_grad{};
-  scanrec::update update = update::overwrite;
-};
-
-/// Options of linear_scan_vjp. `order` and `resets` are those of the forward call.
-template <class T>
-struct vjp_options {
-  direction order = direction::forward;
-  state_view<const T> initial_state{};  ///< that of the forward call; absent: 0
-  state_view<const T> final_grad{};     ///< gradient of the final state; absent: 0
-  sequence_view<const bool> resets{};
-  conjugation convention = conjugation::hermitian;
-};
-
-/// Options of linear_scan_jvp. `order` and `resets` are those of the forward call.
-template <class T>
-struct jvp_options {
-  direction order = direction::forward;
-  state_view<const T> initial_state{};    ///< that of the forward call; absent: 0
-  state_view<const T> initial_tangent{};  ///< absent: 0
-  state_view<T> final_tangent{};
-  sequence_view<const bool> resets{};
-};
-
-namespace detail {
-
-template <class V>
-struct sequence_traits;  // only views and `none` are sequence arguments
-template <class T>
-struct sequence_traits<sequence_view<T>> {
-  using stored = std::remove_const_t<T>;
-};
-template <>
-struct sequence_traits<none_t> {
-  using stored = none_t;
-};
-/// The element type of an argument; that of Default if the argument is none.
-template <class V, class Default>
-using stored_or =
-    std::conditional_t<std::same_as<V, none_t>, Default, typename sequence_traits<V>::stored>;
 template <class G>
 struct gradient_traits;
 template <class Gate, class Input>
@@ -90,172 +25,6 @@ struct gradient_traits<scan_gradients<Gate, Input>> {
   using gate = Gate;
   using input = Input;
 };
-
-}  // namespace detail
-
-/// A view whose elements can be read, or `none`.
-template <class V>
-concept sequence_argument = requires {
-  typename detail::sequence_traits<V>::stored;
-};
-
-/// A view that is there.
-template <class V>
-concept sequence = sequence_argument<V> && !std::same_as<V, none_t>;
-
-/// A view whose elements can be written, or `none`.
-template <class V>
-concept writable_sequence_argument = std::same_as<V, none_t> ||
-    (sequence<V> && !std::is_const_v<std::remove_pointer_t<decltype(V::data)>>);
-
-inline namespace SCANREC_ABI {
-
-/// Something that runs recurrences: `sequential`, `tiled`, ...
-template <class B>
-concept backend = std::is_class_v<B> && requires(const B& b, const problem& p) {
-  { workspace_bytes(b, p) } -> std::convertible_to<std::int64_t>;
-};
-
-}  // namespace SCANREC_ABI
-}  // namespace scanrec
-
-namespace scanrec::detail::inline SCANREC_ABI {
-
-/// Collects the arrays of a call into a problem, and hands them back as fields in scan order.
-class call {
- public:
-  call(const char* name, const extents& shape) {
-    problem_.call = name;
-    problem_.shape = shape;
-  }
-
-  template <class T>
-  int add(const char* name, const sequence_view<T>& view, access use) {
-    return insert<T>(name, view.data, view.shape, view.strides, use, true, !view.absent());
-  }
-  template <class T>
-  int add(const char* name, const state_view<T>& view, access use) {
-    return insert<T>(name, view.data, view.shape, view.strides, use, false, !view.absent());
-  }
-  int add(const char* name, none_t, access use) {
-    return insert<char>(name, nullptr, {0, 0, 0, 0}, {0, 0, 0, 0}, use, true, false);
-  }
-  int add_resets(const sequence_view<const bool>& view) {
-    const int index = add("resets", view, access::read);
-    problem_.arrays[index].one_channel_will_do = true;
-    return index;
-  }
-  /// Throws unless the array was given.
-  void require(int index, const char* why) const {
-    const array_use& array = problem_.arrays[index];
-    if (!array.given) refuse(problem_, array, why, "none");
-  }
-
-  /// Checks everything, then brings the arrays to scan order.
-  template <class R, std::size_t N>
-  void prepare(bool descending, const std::array<in_place_pair, N>& may_alias, bool update) {
-    check_arguments(problem_, may_alias);
-    problem_.update = update;
-    for (array_use& array : problem_) {
-      if (array.one_channel_will_do && array.given && array.shape.channel == 1) {
-        array.shape.channel = problem_.shape.channel;
-        array.strides.channel = 0;
-      }
-      // The stride of an axis with one position says nothing; a plan should not read it.
-      for (const axis a : all_axes)
-        if (array.shape.*a == 1) array.strides.*a = 0;
-    }
-    to_scan_order(problem_, descending);
-    merge_axes(problem_);
-    using value = typename R::value;
-    problem_.compute_bytes = sizeof(value);
-    problem_.wide_bytes = sizeof(wide_t<value>);
-    problem_.channel_lanes = footprint<channel_lanes<R>>();
-    problem_.time_lanes = footprint<time_lanes<R>>();
-  }
-
-  [[nodiscard]] const problem& described() const { return problem_; }
-  [[nodiscard]] std::int64_t steps() const { return problem_.shape.time; }
-
-  template <class S>
-  recurrence::input_field<S> input(int index) const {
-    const array_use& array = problem_.arrays[index];
-    if (!array.data) return {};
-    return {reinterpret_cast<const S*>(array.data), array.strides};
-  }
-  template <class S>
-  recurrence::output_field<S> output(int index) const {
-    recurrence::output_field<S> out;
-    fill(out, problem_.arrays[index]);
-    return out;
-  }
-  template <class V>
-  recurrence::state_input<V> start(int index) const {
-    const array_use& array = problem_.arrays[index];
-    if (!array.data) return {};
-    return {reinterpret_cast<const V*>(array.data), array.strides};
-  }
-  template <class V>
-  recurrence::state_output<V> end(int index) const {
-    recurrence::state_output<V> out;
-    fill(out, problem_.arrays[index]);
-    return out;
-  }
-  /// `adjoint` is true for scans that run against the forward call.
-  recurrence::cut_field cuts(int index, direction order, bool adjoint) const {
-    recurrence::cut_field field;
-    field.marks = input<bool>(index);
-    field.steps = problem_.shape.time;
-    if (order == direction::reverse) field.shift = adjoint ? 1 : -1;
-    return field;
-  }
-
- private:
-  template <class T>
-  int insert(const char* name, const void* data, const extents& shape, const extents& strides,
-             access use, bool is_sequence, bool given) {
-    array_use& array = problem_.arrays[problem_.count];
-    array.name = name;
-    array.data = static_cast<const std::byte*>(data);
-    array.shape = shape;
-    array.strides = strides;
-    array.element_bytes = sizeof(T);
-    array.alignment = alignof(T);
-    array.type = &type_mark<std::remove_const_t<T>>;
-    array.use = use;
-    array.sequence = is_sequence;
-    array.given = given;
-    return problem_.count++;
-  }
-  template <class S>
-  void fill(recurrence::output_field<S>& out, const array_use& array) const {
-    using recurrence::write;
-    if (!array.given) return;
-    out.data = reinterpret_cast<S*>(const_cast<std::byte*>(array.data));
-    if (out.data) out.strides = array.strides;
-    out.update = problem_.update && array.use == access::accumulate;
-    out.action = out.update ? write::add : write::store;
-    out.stream = !array.in_place && !out.update && array.sequence;
-    if (summed(array))
-      out.action = broadcast_along(array, &extents::time) && array.sequence ? write::sum_time
-                                                                            : write::sum_site;
-  }
-  template <class Lanes>
-  static lane_footprint footprint() {
-    return {sizeof(typename Lanes::slot), sizeof(typename Lanes::map),
-            sizeof(typename Lanes::carry), Lanes::lanes};
-  }
-
-  problem problem_;
-};
-
-template <class Gate, class... Others>
-constexpr void check_types() {
-  static_assert(element<Gate>, "scanrec: not an element type; see scanrec::element");
-  static_assert((std::same_as<compute_t<Gate>, compute_t<Others>> && ...),
-                "scanrec: all arrays of a call must have the same compute type (float for bfloat16 "
-                "and float16); a complex gate needs complex inputs");
-}
 
 template <class Gate, class Input, class State, class Then>
 void make_linear_scan(

@@ -20,5 +20,6 @@
 #include <scanrec/error.hpp>
 #include <scanrec/linear_scan.hpp>
 #include <scanrec/operators.hpp>
+#include <scanrec/options.hpp>
 #include <scanrec/sequence_view.hpp>
 #include <scanrec/version.hpp>
