@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that the C++ blocks of the documents are those of docs/snippets.cpp, and that links lead somewhere.
+"""Checks that C++ blocks of the documents are those of docs/snippets.cpp, and that links lead somewhere.
 
-Every ```cpp block of README.md and docs/*.md follows a line `<!-- snippet: name -->` and is the text
-between the lines `// [name]` and `// [/name]` of docs/snippets.cpp, less its common indentation. Every
-snippet is shown. Every relative link of a Markdown file names a file that is there, and its heading.
-With --write the blocks are rewritten from the snippets. Exit status 1 if anything is wrong.
+Every ```cpp block of README.md and docs/*.md follows a line `<!-- snippet: name -->` and is the
+text between the lines `// [name]` and `// [/name]` of docs/snippets.cpp, less its common
+indentation. Every snippet is shown. Every relative link of a Markdown file names a file that is
+there, and its heading. With --write the blocks are rewritten from the snippets. Exit status 1 if
+anything is wrong.
 """
 import argparse
 import pathlib

@@ -96,12 +96,13 @@ void check_dot_product() {
 
 }  // namespace
 
-TEST_CASE("<J v, w> = <v, J^T w>", "[numerics][adjoint]") {
+TEST_CASE("<J v, w> = <v, J^T w>", "[numerics][adjoint][sequential][tiled][vjp][jvp]") {
   check_dot_product<double>();
   check_dot_product<std::complex<double>>();
 }
 
-TEST_CASE("the adjoint agrees with central differences", "[numerics][adjoint]") {
+TEST_CASE("the adjoint agrees with central differences",
+          "[numerics][adjoint][tiled][vjp][initial_grad]") {
   const extents shape{2, 9, 3};
   const std::size_t n = 54, m = 6;
   auto a = random<double>(n, 1), u = random<double>(n, 2), w = random<double>(n, 3),
@@ -138,7 +139,7 @@ TEST_CASE("the adjoint agrees with central differences", "[numerics][adjoint]") 
 }
 
 TEST_CASE("near gate = 1 the default errs at most twice as much as the float loop",
-          "[numerics][bound]") {
+          "[numerics][bound][sequential][tiled][forward]") {
   const extents shape{1, 1 << 18, 1};
   const std::size_t n = 1 << 18;
   for (const double low : {0.999, 0.99999}) {
@@ -161,7 +162,8 @@ TEST_CASE("near gate = 1 the default errs at most twice as much as the float loo
   }
 }
 
-TEST_CASE("NaN and infinity stay in their channel and never move backwards", "[numerics][nan]") {
+TEST_CASE("NaN and infinity stay in their channel and never move backwards",
+          "[numerics][nan][tiled][forward][vjp][layouts]") {
   const extents shape{2, 100, 20};
   const std::size_t n = 4000;
   const float inf = std::numeric_limits<float>::infinity();
@@ -205,7 +207,8 @@ TEST_CASE("NaN and infinity stay in their channel and never move backwards", "[n
         }
 }
 
-TEST_CASE("a product of gates may overflow while the loop stays finite", "[numerics][overflow]") {
+TEST_CASE("a product of gates may overflow while the loop stays finite",
+          "[numerics][overflow][tiled][forward]") {
   const extents shape{1, 200, 3};
   for (const auto& [s, strides] : layouts(shape))
     for (const auto& backend : backends) {
@@ -234,7 +237,8 @@ TEST_CASE("a product of gates may overflow while the loop stays finite", "[numer
     }
 }
 
-TEST_CASE("an infinity outlives vanishing gates, as in the loop", "[numerics][overflow]") {
+TEST_CASE("an infinity outlives vanishing gates, as in the loop",
+          "[numerics][overflow][tiled][forward]") {
   const extents shape{1, 120, 2};
   for (const auto& [s, strides] : layouts(shape))
     for (const auto& backend : backends) {
@@ -253,7 +257,7 @@ TEST_CASE("an infinity outlives vanishing gates, as in the loop", "[numerics][ov
     }
 }
 
-TEST_CASE("a reset stops an infinity and a NaN", "[numerics][resets]") {
+TEST_CASE("a reset stops an infinity and a NaN", "[numerics][resets][tiled][forward][vjp]") {
   const extents shape{1, 90, 5};
   for (const auto& [s, strides] : layouts(shape))
     for (const auto& backend : backends)

@@ -48,7 +48,8 @@ std::int64_t bytes_of(F f) {
 
 }  // namespace
 
-TEST_CASE("a call allocates its stated workspace and nothing else", "[workspace]") {
+TEST_CASE("a call allocates its stated workspace and nothing else",
+          "[workspace][sequential][tiled][forward][vjp]") {
   for (const extents shape :
        {extents{1, 1, 256}, extents{4, 300, 64}, extents{1, 50000, 3}, extents{2, 4096, 20}}) {
     const std::size_t n = shape.batch * shape.time * shape.channel;
@@ -72,11 +73,16 @@ TEST_CASE("a call allocates its stated workspace and nothing else", "[workspace]
         CHECK(bytes_of([&] {
                 linear_scan_vjp(backend, A, X, U, {.gate_grad = S, .input_grad = D});
               }) == expected(linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
+        CHECK(bytes_of([&] {
+                linear_scan_vjp(sequential{}, A, X, U, {.gate_grad = S, .input_grad = D});
+              }) ==
+              workspace_bytes(sequential{},
+                              linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
       }
   }
 }
 
-TEST_CASE("a streaming step does not allocate", "[workspace][streaming]") {
+TEST_CASE("a streaming step does not allocate", "[workspace][streaming][tiled][forward]") {
   const extents shape{8, 1, 256};
   std::vector<float> a(2048, 0.5f), u(2048, 1), x(2048), s(2048);
   const state_view<float> carry(s.data(), shape);
@@ -87,7 +93,7 @@ TEST_CASE("a streaming step does not allocate", "[workspace][streaming]") {
         }) == 0);
 }
 
-TEST_CASE("indices reach beyond 2^31 elements", "[index]") {
+TEST_CASE("indices reach beyond 2^31 elements", "[index][sequential][tiled][forward]") {
   // A gate and an input that broadcast over everything, and a final state: 2^33 elements of work
   // would take too long, so time is short and the strides are what is large.
   const std::int64_t far = std::int64_t{3} << 31;  // elements between two channels' lines

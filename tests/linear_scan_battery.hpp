@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The battery of linear_scan, its vjp and jvp for one element type; compiled once per type.
+// The battery of linear_scan, its vjp and jvp for one element type: the whole of a generated unit
+// that defines TEST_TYPE and its name, a string, as TEST_TYPE_NAME.
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -10,10 +11,10 @@
 namespace {
 
 using namespace reference;
-using T = @SCANREC_CPP_TYPE@;
+using T = TEST_TYPE;
 using V = compute_t<T>;
 using W = wide<T>;
-#define TYPED_CASE(name, tags) TEST_CASE("@SCANREC_TEST_TYPE@: " name, "[@SCANREC_TEST_TYPE@]" tags)
+#define TYPED_CASE(name, tags) TEST_CASE(TEST_TYPE_NAME ": " name, "[" TEST_TYPE_NAME "]" tags)
 
 // The small policies bring tile edges, time split and streaming stores to short inputs.
 void backwards_executor(int workers, const std::function<void(int)>& work) {
@@ -26,7 +27,8 @@ const std::vector<std::pair<const char*, tiled>>& tiled_variants() {
       {"tiled 3 threads", tiled{.threads = 3}},
       {"tiled tile 16", tiled{.threads = 2, .tile_steps = 16}},
       {"tiled tile 7, streaming", tiled{.threads = 7, .tile_steps = 7, .stream_bytes = 1}},
-      {"tiled tile 32, executor", tiled{.threads = 3, .tile_steps = 32, .executor = backwards_executor}},
+      {"tiled tile 32, executor",
+       tiled{.threads = 3, .tile_steps = 32, .executor = backwards_executor}},
   };
   return variants;
 }
@@ -38,9 +40,9 @@ void with_backends(F f) {
 
 const std::vector<extents>& shapes() {
   static const std::vector<extents> list{
-      {1, 1, 1}, {1, 2, 3}, {2, 15, 1},  {1, 16, 16}, {3, 17, 17}, {1, 64, 35},
-      {2, 33, 2, 2}, {1, 101, 1}, {9, 40, 5}, {1, 257, 16}, {2, 70, 33, 3},
-      {1, 330, 1},   {2, 129, 3},
+      {1, 1, 1},      {1, 2, 3},     {2, 15, 1},  {1, 16, 16}, {3, 17, 17},
+      {1, 64, 35},    {2, 33, 2, 2}, {1, 101, 1}, {9, 40, 5},  {1, 257, 16},
+      {2, 70, 33, 3}, {1, 330, 1},   {2, 129, 3},
   };
   return list;
 }
@@ -56,9 +58,17 @@ struct problem_case {
   std::vector<std::uint8_t> reset_bytes;
 
   problem_case(const extents& s, layout lay, direction d, bool with_edges, bool resets_too)
-      : shape(s), l(lay), order(d), edges(with_edges), with_resets(resets_too),
-        gate(s, lay, 1), input(s, lay, 2), state(s, lay, 3), grad(s, lay, 4),
-        gate_tangent(s, lay, 5), input_tangent(s, lay, 6) {
+      : shape(s),
+        l(lay),
+        order(d),
+        edges(with_edges),
+        with_resets(resets_too),
+        gate(s, lay, 1),
+        input(s, lay, 2),
+        state(s, lay, 3),
+        grad(s, lay, 4),
+        gate_tangent(s, lay, 5),
+        input_tangent(s, lay, 6) {
     gate.fill_gates(1);
     extents one = s;
     one.time = 1;
@@ -77,9 +87,7 @@ struct problem_case {
     return {reinterpret_cast<const bool*>(reset_bytes.data()), s,
             extents{s.time, 1, 0, s.batch * s.time}};
   }
-  state_view<V> edge(array<V>& a) {
-    return {a.view().data, shape, a.view().strides};
-  }
+  state_view<V> edge(array<V>& a) { return {a.view().data, shape, a.view().strides}; }
   scan_options<V> options() {
     scan_options<V> o{.order = order, .resets = resets()};
     if (edges) o.initial_state = edge(x0), o.final_state = edge(xT);
@@ -92,7 +100,8 @@ struct problem_case {
   }
   jvp_options<V> tangent_options() {
     jvp_options<V> o{.order = order, .resets = resets()};
-    if (edges) o.initial_state = edge(x0), o.initial_tangent = edge(tx0), o.final_tangent = edge(xT);
+    if (edges)
+      o.initial_state = edge(x0), o.initial_tangent = edge(tx0), o.final_tangent = edge(xT);
     return o;
   }
   // Scan step i of the forward scan is time step:
@@ -126,7 +135,9 @@ struct problem_case {
     return reference::scan<T>(line(gate, g, b, c), u, start(g, b, c), cuts(g, b), m);
   }
   /// Fills `state` with states that a forward call gives.
-  void make_states() { linear_scan(sequential{}, gate.view(), input.view(), state.view(), options()); }
+  void make_states() {
+    linear_scan(sequential{}, gate.view(), input.view(), state.view(), options());
+  }
   std::string text() const { return to_string(shape, l, order); }
 };
 
@@ -149,7 +160,9 @@ void for_cases(F f) {
 
 }  // namespace
 
-TYPED_CASE("forward is within the bound, and writes nothing else", "[forward][bound]") {
+TYPED_CASE("forward is within the bound, and writes nothing else",
+           "[forward][bound][sequential][tiled][order][initial_state][final_state][resets]"
+           "[layouts]") {
   for_cases([](problem_case& p) {
     with_backends([&](const char* name, const auto& backend) {
       array<T> out(p.shape, p.l, 11);
@@ -177,7 +190,8 @@ TYPED_CASE("forward is within the bound, and writes nothing else", "[forward][bo
   });
 }
 
-TYPED_CASE("bits do not depend on threads, executor or streaming", "[forward][vjp][determinism]") {
+TYPED_CASE("bits do not depend on threads, executor or streaming",
+           "[forward][vjp][determinism][tiled][order][initial_state][resets][layouts]") {
   for_cases([](problem_case& p) {
     p.make_states();
     for (const std::int64_t tile : {0, 7, 16, 48}) {
@@ -201,14 +215,14 @@ TYPED_CASE("bits do not depend on threads, executor or streaming", "[forward][vj
   });
 }
 
-TYPED_CASE("lanes that walk time serially equal the plain loop bit for bit", "[forward][vjp][jvp][determinism]") {
+TYPED_CASE("lanes that walk time serially equal the plain loop bit for bit",
+           "[forward][vjp][jvp][determinism][sequential][tiled][order][layouts][resets]") {
   for_cases([](problem_case& p) {
     p.make_states();
     for (const tiled& backend : {tiled{}, tiled{.threads = 2, .tile_steps = 16}}) {
-      const auto plan = describe(backend, linear_scan_problem(p.gate.view(), p.input.view(),
-                                                              p.state.view(), p.options()));
-      const bool serial =
-          !plan.time_split && plan.lanes.along == recurrence::lane_axis::channel;
+      const auto plan = describe(
+          backend, linear_scan_problem(p.gate.view(), p.input.view(), p.state.view(), p.options()));
+      const bool serial = !plan.time_split && plan.lanes.along == recurrence::lane_axis::channel;
       if (!serial && !exact<T>) continue;
       array<T> x1(p.shape, p.l), x2(p.shape, p.l), da1(p.shape, p.l), da2(p.shape, p.l),
           du1(p.shape, p.l), du2(p.shape, p.l), tx1(p.shape, p.l), tx2(p.shape, p.l);
@@ -230,7 +244,9 @@ TYPED_CASE("lanes that walk time serially equal the plain loop bit for bit", "[f
   });
 }
 
-TYPED_CASE("vjp is within the bound", "[vjp][bound]") {
+TYPED_CASE("vjp is within the bound",
+           "[vjp][bound][sequential][tiled][order][initial_state][final_state][initial_grad]"
+           "[resets][layouts][convention]") {
   for_cases([](problem_case& p) {
     p.make_states();
     std::vector<conjugation> conventions{conjugation::hermitian};
@@ -244,8 +260,9 @@ TYPED_CASE("vjp is within the bound", "[vjp][bound]") {
         auto o = p.backward_options();
         o.convention = convention;
         const bool conj = convention == conjugation::hermitian;
-        linear_scan_vjp(backend, p.gate.view(), p.state.view(), p.grad.view(),
-                        {.gate_grad = da.view(), .input_grad = du.view(), .initial_grad = p.edge(dx0)}, o);
+        linear_scan_vjp(
+            backend, p.gate.view(), p.state.view(), p.grad.view(),
+            {.gate_grad = da.view(), .input_grad = du.view(), .initial_grad = p.edge(dx0)}, o);
         for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
           // g[i] = grad[i] + conj(a[i+1]) g[i+1], from the last scan step to the first.
           const std::int64_t n = p.shape.time;
@@ -258,14 +275,16 @@ TYPED_CASE("vjp is within the bound", "[vjp][bound]") {
             ra.push_back(i + 1 < n ? (cut_above ? W(0) : conjugate(a[i + 1], conj)) : W(0));
             W u = gx[i];
             long double size = magnitude(u);
-            if (i == n - 1 && p.edges) u = u + W(p.gT(g, b, 0, c)), size += magnitude(W(p.gT(g, b, 0, c)));
+            if (i == n - 1 && p.edges)
+              u = u + W(p.gT(g, b, 0, c)), size += magnitude(W(p.gT(g, b, 0, c)));
             ru.push_back(u);
             m.push_back(size);
           }
           const auto want = reference::scan<T>(ra, ru, W(0), {}, m);
           for (std::int64_t i = 0; i < n; ++i) {
             const auto k = n - 1 - i;
-            const std::string where = std::string(name) + " " + p.text() + " step " + std::to_string(i);
+            const std::string where =
+                std::string(name) + " " + p.text() + " step " + std::to_string(i);
             const auto t = p.time_of(i);
             check_close<T>(du(g, b, t, c), want.value[k], want.bound[k], "input_grad " + where);
             const W before = i > 0 ? x[i - 1] : p.start(g, b, c);
@@ -280,10 +299,11 @@ TYPED_CASE("vjp is within the bound", "[vjp][bound]") {
           if (n > 0) {
             const W factor = p.cut(g, b, 0) ? W(0) : conjugate(a[0], conj);
             check_close<V>(dx0(g, b, 0, c), want.value[n - 1] * factor,
-                           exact<T> ? 0
-                                    : want.bound[n - 1] * magnitude(factor) * (1 + 4 * roundoff<T>()) +
-                                          8 * roundoff<T>() * magnitude(factor) *
-                                              (magnitude(want.value[n - 1]) + m[n - 1]),
+                           exact<T>
+                               ? 0
+                               : want.bound[n - 1] * magnitude(factor) * (1 + 4 * roundoff<T>()) +
+                                     8 * roundoff<T>() * magnitude(factor) *
+                                         (magnitude(want.value[n - 1]) + m[n - 1]),
                            std::string("initial_grad ") + name + " " + p.text());
           }
         });
@@ -291,7 +311,8 @@ TYPED_CASE("vjp is within the bound", "[vjp][bound]") {
   });
 }
 
-TYPED_CASE("jvp is within the bound", "[jvp][bound]") {
+TYPED_CASE("jvp is within the bound",
+           "[jvp][bound][sequential][tiled][order][initial_state][final_state][resets][layouts]") {
   for_cases([](problem_case& p) {
     p.make_states();
     with_backends([&](const char* name, const auto& backend) {
@@ -309,8 +330,8 @@ TYPED_CASE("jvp is within the bound", "[jvp][bound]") {
           u.push_back(cut ? tu[i] : ta[i] * before + tu[i]);
           m.push_back((cut ? 0 : magnitude(ta[i]) * magnitude(before)) + magnitude(tu[i]));
         }
-        const auto want = reference::scan<T>(
-            a, u, p.edges ? W(p.tx0(g, b, 0, c)) : W(0), p.cuts(g, b), m);
+        const auto want =
+            reference::scan<T>(a, u, p.edges ? W(p.tx0(g, b, 0, c)) : W(0), p.cuts(g, b), m);
         for (std::int64_t i = 0; i < p.shape.time; ++i)
           check_close<T>(out(g, b, p.time_of(i), c), want.value[i], want.bound[i],
                          std::string(name) + " " + p.text() + " step " + std::to_string(i));
@@ -319,7 +340,8 @@ TYPED_CASE("jvp is within the bound", "[jvp][bound]") {
   });
 }
 
-TYPED_CASE("a broadcast is the array it stands for, and its gradient the sum", "[vjp][broadcast]") {
+TYPED_CASE("a broadcast is the array it stands for, and its gradient the sum",
+           "[vjp][broadcast][sequential][tiled][layouts][order]") {
   // Every combination of broadcast axes, gate and input each.
   const extents shape{3, 40, 18, 2};
 #if defined(SCANREC_SHORT_TESTS)
@@ -346,8 +368,8 @@ TYPED_CASE("a broadcast is the array it stands for, and its gradient the sum", "
         const sequence_view<T> gate(small.view().data, shape, strides);
         for_each_sequence(shape, [&](auto g, auto b, auto c) {
           for (std::int64_t t = 0; t < shape.time; ++t)
-            p.gate(g, b, t, c) = gate.data[g * strides.group + b * strides.batch + t * strides.time +
-                                           c * strides.channel];
+            p.gate(g, b, t, c) = gate.data[g * strides.group + b * strides.batch +
+                                           t * strides.time + c * strides.channel];
         });
         array<T> dense(shape, l, 1);
         linear_scan(sequential{}, p.gate.view(), p.input.view(), dense.view(), p.options());
@@ -393,9 +415,10 @@ TYPED_CASE("a broadcast is the array it stands for, and its gradient the sum", "
                               size += magnitude(term);
                             }
                       // The terms here are rounded to storage and serial; the sums need not be.
-                      check_close<T>(got(g, b, t, c), sum,
-                                     exact<T> ? 0 : size * (3000 * roundoff<T>() + storage_roundoff<T>()),
-                                     std::string("sum ") + name + " axes " + std::to_string(axes));
+                      check_close<T>(
+                          got(g, b, t, c), sum,
+                          exact<T> ? 0 : size * (3000 * roundoff<T>() + storage_roundoff<T>()),
+                          std::string("sum ") + name + " axes " + std::to_string(axes));
                     }
             };
             check(ga, da, before_a);
@@ -415,7 +438,8 @@ TYPED_CASE("a broadcast is the array it stands for, and its gradient the sum", "
       }
 }
 
-TYPED_CASE("gradients alone, accumulated, and of the initial state summed", "[vjp][update][broadcast]") {
+TYPED_CASE("gradients alone, accumulated, and of the initial state summed",
+           "[vjp][update][broadcast][sequential][tiled][initial_grad]") {
   for (const layout l : {layout::channels_last, layout::time_contiguous})
     for (const bool resets : {false, true}) {
       problem_case p({3, 37, 19}, l, direction::forward, true, resets);
@@ -434,9 +458,10 @@ TYPED_CASE("gradients alone, accumulated, and of the initial state summed", "[vj
 
         array<T> sum_a(p.shape, l, 1), sum_u(p.shape, l, 2);
         const auto old_a = sum_a.storage(), old_u = sum_u.storage();
-        linear_scan_vjp(backend, p.gate.view(), p.state.view(), p.grad.view(),
-                        {.gate_grad = sum_a.view(), .input_grad = sum_u.view(),
-                         .update = update::accumulate}, p.backward_options());
+        linear_scan_vjp(
+            backend, p.gate.view(), p.state.view(), p.grad.view(),
+            {.gate_grad = sum_a.view(), .input_grad = sum_u.view(), .update = update::accumulate},
+            p.backward_options());
         for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
           for (std::int64_t t = 0; t < p.shape.time; ++t) {
             const auto check = [&](array<T>& sum, array<T>& part, const std::vector<T>& old) {
@@ -454,9 +479,10 @@ TYPED_CASE("gradients alone, accumulated, and of the initial state summed", "[vj
         // One initial state shared by all batch rows, and one by everything.
         std::vector<V> per_row(3 * 19), shared(19), single(1);
         const auto initial = [&](std::vector<V>& to, std::int64_t batch, std::int64_t channel) {
-          linear_scan_vjp(backend, p.gate.view(), none, p.grad.view(),
-                          {.initial_grad = state_view<V>(to.data(), p.shape, extents{batch, 0, channel})},
-                          p.backward_options());
+          linear_scan_vjp(
+              backend, p.gate.view(), none, p.grad.view(),
+              {.initial_grad = state_view<V>(to.data(), p.shape, extents{batch, 0, channel})},
+              p.backward_options());
         };
         initial(per_row, 19, 1), initial(shared, 0, 1), initial(single, 0, 0);
         W all(0);
@@ -464,7 +490,8 @@ TYPED_CASE("gradients alone, accumulated, and of the initial state summed", "[vj
         for (int c = 0; c < 19; ++c) {
           W sum(0);
           long double size = 0;
-          for (int b = 0; b < 3; ++b) sum = sum + W(per_row[b * 19 + c]), size += magnitude(W(per_row[b * 19 + c]));
+          for (int b = 0; b < 3; ++b)
+            sum = sum + W(per_row[b * 19 + c]), size += magnitude(W(per_row[b * 19 + c]));
           check_close<V>(shared[c], sum, 16 * roundoff<T>() * size, "shared initial_grad");
           all = all + sum, all_size += size;
         }
@@ -473,7 +500,7 @@ TYPED_CASE("gradients alone, accumulated, and of the initial state summed", "[vj
     }
 }
 
-TYPED_CASE("none stands for what is absent", "[none]") {
+TYPED_CASE("none stands for what is absent", "[none][sequential][tiled][forward][vjp][jvp]") {
   for (const layout l : {layout::channels_last, layout::time_contiguous}) {
     problem_case p({2, 50, 17}, l, direction::reverse, true, true);
     p.make_states();
@@ -510,7 +537,7 @@ TYPED_CASE("none stands for what is absent", "[none]") {
   }
 }
 
-TYPED_CASE("in place", "[in_place]") {
+TYPED_CASE("in place", "[in_place][sequential][tiled][forward][vjp][jvp][layouts]") {
   for (const layout l : all_layouts) {
     problem_case p({2, 50, 18}, l, direction::forward, true, true);
     p.make_states();
@@ -535,8 +562,8 @@ TYPED_CASE("in place", "[in_place]") {
       });
 
       array<T> du(p.shape, l), own_grad(p.shape, l, 4);
-      linear_scan_vjp(backend, p.gate.view(), p.state.view(), p.grad.view(), {.input_grad = du.view()},
-                      p.backward_options());
+      linear_scan_vjp(backend, p.gate.view(), p.state.view(), p.grad.view(),
+                      {.input_grad = du.view()}, p.backward_options());
       linear_scan_vjp(backend, p.gate.view(), p.state.view(), own_grad.view(),
                       {.input_grad = own_grad.view()}, p.backward_options());
       array<T> tx(p.shape, l), own_tangent(p.shape, l, 6);
@@ -547,59 +574,72 @@ TYPED_CASE("in place", "[in_place]") {
       for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
         for (std::int64_t t = 0; t < p.shape.time; ++t) {
           if (!same_bits(own_grad(g, b, t, c), du(g, b, t, c))) FAIL("input_grad = state_grad");
-          if (!same_bits(own_tangent(g, b, t, c), tx(g, b, t, c))) FAIL("state_tangent = input_tangent");
+          if (!same_bits(own_tangent(g, b, t, c), tx(g, b, t, c)))
+            FAIL("state_tangent = input_tangent");
         }
       });
     });
   }
 }
 
-TYPED_CASE("a stream of chunks is the whole sequence", "[streaming]") {
+TYPED_CASE("a stream of chunks is the whole sequence",
+           "[streaming][sequential][tiled][forward][order][initial_state][final_state]") {
+  constexpr std::int64_t steps = 200;
   for (const layout l : {layout::channels_last, layout::time_contiguous})
     for (const direction d : {direction::forward, direction::reverse}) {
-      problem_case p({2, 60, 17}, l, d, true, false);
-      array<T> whole(p.shape, l), pieces(p.shape, l);
-      linear_scan(p.gate.view(), p.input.view(), whole.view(), p.options());
-      const bool serial = l == layout::channels_last;
-      array<V> carry({2, 1, 17}, layout::channels_last, 7);
-      const auto slice = [&](array<T>& a, std::int64_t from, std::int64_t n) {
-        auto v = a.view();
-        v.data += from * v.strides.time;
-        v.shape.time = n;
-        return v;
-      };
-      for (std::int64_t done = 0, n = 1; done < 60; done += n, n = std::min<std::int64_t>(2 * n + 1, 60 - done)) {
-        const std::int64_t from = d == direction::forward ? done : 60 - done - n;
-        const auto edge = p.edge(carry);
-        linear_scan(slice(p.gate, from, n), slice(p.input, from, n), slice(pieces, from, n),
-                    {.order = d, .initial_state = edge, .final_state = edge});
-      }
-      for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
-        const auto want = p.exact_forward(g, b, c);
-        for (std::int64_t i = 0; i < 60; ++i) {
-          const auto t = p.time_of(i);
-          if (serial && !same_bits(pieces(g, b, t, c), whole(g, b, t, c)))
-            FAIL("chunked differs at step " << i << " " << p.text());
-          check_close<T>(pieces(g, b, t, c), want.value[i], want.bound[i], "chunked " + p.text());
+      problem_case p({2, steps, 17}, l, d, true, false);
+      const auto check = [&](const auto& backend, bool serial) {
+        array<T> whole(p.shape, l), pieces(p.shape, l);
+        linear_scan(backend, p.gate.view(), p.input.view(), whole.view(), p.options());
+        array<V> carry({2, 1, 17}, layout::channels_last, 7);
+        const auto slice = [&](array<T>& a, std::int64_t from, std::int64_t n) {
+          auto v = a.view();
+          v.data += from * v.strides.time;
+          v.shape.time = n;
+          return v;
+        };
+        for (std::int64_t done = 0, n = 1; done < steps;
+             done += n, n = std::min(2 * n + 1, steps - done)) {
+          const std::int64_t from = d == direction::forward ? done : steps - done - n;
+          const auto edge = p.edge(carry);
+          linear_scan(backend, slice(p.gate, from, n), slice(p.input, from, n),
+                      slice(pieces, from, n),
+                      {.order = d, .initial_state = edge, .final_state = edge});
         }
-      });
+        for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
+          const auto want = p.exact_forward(g, b, c);
+          for (std::int64_t i = 0; i < steps; ++i) {
+            const auto t = p.time_of(i);
+            if (serial && !same_bits(pieces(g, b, t, c), whole(g, b, t, c)))
+              FAIL("chunked differs at step " << i << " " << p.text());
+            check_close<T>(pieces(g, b, t, c), want.value[i], want.bound[i], "chunked " + p.text());
+          }
+        });
+      };
+      check(sequential{}, true);
+      check(tiled{}, l == layout::channels_last);
     }
 }
 
-TYPED_CASE("empty problems", "[empty]") {
+TYPED_CASE("empty problems", "[empty][sequential][tiled][forward][vjp]") {
   with_backends([&](const char* name, const auto& backend) {
     INFO(name);
-    for (const extents shape : {extents{0, 3, 4}, extents{2, 0, 4}, extents{2, 3, 0}, extents{2, 3, 4, 0}}) {
-      array<T> a(shape, layout::channels_last), u(shape, layout::channels_last), x(shape, layout::channels_last);
+    for (const extents shape :
+         {extents{0, 3, 4}, extents{2, 0, 4}, extents{2, 3, 0}, extents{2, 3, 4, 0}}) {
+      array<T> a(shape, layout::channels_last), u(shape, layout::channels_last),
+          x(shape, layout::channels_last);
       extents one = shape;
       one.time = 1;
       array<V> x0(one, layout::channels_last, 1), xT(one, layout::channels_last, 2);
       const auto before = x.storage();
-      const state_view<V> from(x0.view().data, shape, x0.view().strides), to(xT.view().data, shape, xT.view().strides);
-      linear_scan(backend, a.view(), u.view(), x.view(), {.initial_state = from, .final_state = to});
+      const state_view<V> from(x0.view().data, shape, x0.view().strides),
+          to(xT.view().data, shape, xT.view().strides);
+      linear_scan(backend, a.view(), u.view(), x.view(),
+                  {.initial_state = from, .final_state = to});
       CHECK(same_bits(before, x.storage()));
       if (shape.time == 0)
-        for_each_sequence(one, [&](auto g, auto b, auto c) { CHECK(same_bits(xT(g, b, 0, c), x0(g, b, 0, c))); });
+        for_each_sequence(
+            one, [&](auto g, auto b, auto c) { CHECK(same_bits(xT(g, b, 0, c), x0(g, b, 0, c))); });
       // A sum over nothing is 0.
       std::vector<T> da(4, T(1));
       linear_scan_vjp(backend, a.view(), x.view(), x.view(),

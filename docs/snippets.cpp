@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every C++ block of README.md and docs/*.md, cut from here by name; runs and checks itself.
+//
+// A block lies between a line with its name in brackets and one with a slash before the name, and
+// stands in the documents after a comment that names it. tests/docs_check.py compares the two.
+#undef NDEBUG
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+// [backend]
+#include <scanrec/operators.hpp>
+#include <scanrec/problem.hpp>
+#include <scanrec/recurrence/field.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Time in two halves: the first is reduced to one map, so the second need not wait for it.
+struct halves {};
+inline std::int64_t workspace_bytes(const halves&, const problem&) { return 0; }
+
+}  // namespace scanrec::inline SCANREC_ABI
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+template <class R>
+void run(const halves&, R recurrence, const problem& p) {
+  using lane = simd::lane_t<typename R::value, 1>;
+  using place = recurrence::place<recurrence::lane_axis::channel>;
+  for_outputs(recurrence, [](auto& out) { out.stream = false; });  // plain stores
+  const std::int64_t middle = p.shape.time / 2;
+  for (std::int64_t g = 0; g < p.shape.group; ++g)
+    for (std::int64_t b = 0; b < p.shape.batch; ++b)
+      for (std::int64_t c = 0; c < p.shape.channel; ++c) {
+        const R r = standing_at(bound(recurrence, g, b), 0, c);
+        const auto walk = [&](std::int64_t begin, std::int64_t end, lane x) {
+          typename R::template sums<lane> unused{};  // this backend takes no summed gradients
+          for (place at{begin, c, begin}; at.time < end; ++at.time, ++at.row) {
+            const auto read = r.template load<lane>(at);
+            const lane after = r.next(at, read, x);
+            r.finish(at, read, x, after, unused);
+            x = after;
+          }
+          return x;
+        };
+        affine<lane> first = affine<lane>::identity();
+        for (place at{0, c}; at.time < middle; ++at.time, ++at.row)
+          first = combine(first, r.map(at, r.template load<lane>(at)));
+        const lane start = r.template begin<lane>(place{0, c});
+        walk(0, middle, start);
+        r.end(place{p.shape.time, c}, walk(middle, p.shape.time, first.act(start)));
+      }
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+#include <scanrec/scan.hpp>  // after the backend: the calls must see detail::run
+// [/backend]
+
+// [minimal]
+#include <vector>
+
+#include <scanrec/scan.hpp>
+
+using view = scanrec::sequence_view<float>;
+
+void minimal() {
+  const scanrec::extents shape{.batch = 2, .time = 1000, .channel = 16};
+  std::vector<float> gate(2 * 1000 * 16, 0.5f), input(gate.size(), 1.0f), state(gate.size());
+  scanrec::linear_scan(view(gate, shape), view(input, shape), view(state, shape));
+  assert(state[0] == 1.0f && state[16] == 1.5f && state[32] == 1.75f);  // channel 0, steps 0, 1, 2
+
+  // The adjoint: from the gradient of the states to those of the gates and inputs.
+  std::vector<float> state_grad(gate.size(), 1.0f), gate_grad(gate.size()), input_grad(gate.size());
+  scanrec::linear_scan_vjp(
+      view(gate, shape), view(state, shape), view(state_grad, shape),
+      {.gate_grad = view(gate_grad, shape), .input_grad = view(input_grad, shape)});
+  assert(input_grad[999 * 16] == 1.0f && input_grad[998 * 16] == 1.5f);
+
+  // One learned decay per channel: time and batch stride 0. Its gradient is the sum over both.
+  const scanrec::extents once{.batch = 0, .time = 0, .channel = 1};
+  std::vector<float> decay(16, 0.9f), decay_grad(16);
+  scanrec::linear_scan(view(decay, shape, once), view(input, shape), view(state, shape));
+  scanrec::linear_scan_vjp(view(decay, shape, once), view(state, shape), view(state_grad, shape),
+                           {.gate_grad = view(decay_grad, shape, once)});
+}
+// [/minimal]
+
+namespace {
+
+using namespace scanrec;
+using floats = std::vector<float>;
+
+void law() {
+  // [law]
+  using map = affine<float>;  // x -> a * x + u
+  const map steps[]{{2, 1}, {3, -5}, {-1, 4}, {2, 3}};
+  float x = 2;
+  for (const map& step : steps) x = step.act(x);
+  assert(x == -9);
+
+  const map left = combine(combine(combine(steps[0], steps[1]), steps[2]), steps[3]);
+  const map pairs = combine(combine(steps[0], steps[1]), combine(steps[2], steps[3]));
+  assert(left.a == -12 && left.u == 15);
+  assert(pairs.a == left.a && pairs.u == left.u);
+  assert(pairs.act(2) == -9);
+  // [/law]
+}
+
+void resets() {
+  // [resets]
+  // Two sequences of 3 and 2 steps, packed end to end.
+  const extents shape{.time = 5};
+  floats gate(5, 2), input{1, 1, 1, 1, 1}, state(5);
+  const bool starts[]{true, false, false, true, false};
+  linear_scan(view(gate, shape), view(input, shape), view(state, shape),
+              {.resets = sequence_view(starts, shape)});
+  assert((state == floats{1, 3, 7, 1, 3}));
+  // [/resets]
+}
+
+void segments() {
+  // [segmented]
+  using map = segmented<affine<float>>;
+  const map linked{{INFINITY, 1}, 0}, start{{2, 5}, 1};
+  assert(start.act(INFINITY) == 5);
+  assert(combine(linked, start).act(7) == 5);  // 2 * inf never happens
+  // [/segmented]
+}
+
+void final_state_only() {
+  // [final_state]
+  const extents shape{.batch = 3, .time = 100, .channel = 4};
+  floats gate(1200, 0.5f), input(1200, 1), last(12);
+  linear_scan(view(gate, shape), view(input, shape), none,
+              {.final_state = state_view(last.data(), shape)});
+  assert(last[0] == 2.0f);  // 2 - 2^-99, rounded
+  // [/final_state]
+}
+
+void adjoint() {
+  // [vjp]
+  const extents shape{.time = 3};
+  floats gate{2, 3, 4}, input{1, 1, 1}, state(3), first{5}, first_grad(1);
+  const state_view<float> x0(first, shape), x0_grad(first_grad, shape);
+  linear_scan(view(gate, shape), view(input, shape), view(state, shape), {.initial_state = x0});
+  assert((state == floats{11, 34, 137}));
+
+  // loss = state[0] + 10 * state[2]
+  floats state_grad{1, 0, 10}, gate_grad(3), input_grad(3);
+  linear_scan_vjp(view(gate, shape), view(state, shape), view(state_grad, shape),
+                  {.gate_grad = view(gate_grad, shape),
+                   .input_grad = view(input_grad, shape),
+                   .initial_grad = x0_grad},
+                  {.initial_state = x0});
+  assert((input_grad == floats{121, 40, 10}));   // 1 + 3 * 40, 4 * 10, 10
+  assert((gate_grad == floats{605, 440, 340}));  // times 5, 11, 34: the states before
+  assert(first_grad[0] == 242);                  // 2 * 121
+  // [/vjp]
+}
+
+void broadcast_gradient() {
+  const extents shape{.batch = 2, .time = 50, .channel = 3};
+  floats input(300, 1), state(300), state_grad(300, 1), lambda(3, 0.5f);
+  linear_scan(view(lambda, shape, extents{0, 0, 1}), view(input, shape), view(state, shape));
+  // [broadcast_gradient]
+  // One gate per channel, for all of batch and time: read with zero strides, summed with the same.
+  const extents once{.batch = 0, .time = 0, .channel = 1};
+  floats lambda_grad(3);
+  linear_scan_vjp(view(lambda, shape, once), view(state, shape), view(state_grad, shape),
+                  {.gate_grad = view(lambda_grad, shape, once)});
+  // [/broadcast_gradient]
+  floats gate(300, 0.5f), gate_grad(300);
+  linear_scan_vjp(view(gate, shape), view(state, shape), view(state_grad, shape),
+                  {.gate_grad = view(gate_grad, shape)});
+  for (int c = 0; c < 3; ++c) {
+    double sum = 0;
+    for (int i = c; i < 300; i += 3) sum += gate_grad[i];
+    assert(std::abs(lambda_grad[c] - sum) < 1e-6 * sum);
+  }
+  // [accumulate]
+  linear_scan_vjp(view(lambda, shape, once), view(state, shape), view(state_grad, shape),
+                  {.gate_grad = view(lambda_grad, shape, once), .update = update::accumulate});
+  // [/accumulate]
+  for (int c = 0; c < 3; ++c) {
+    double sum = 0;
+    for (int i = c; i < 300; i += 3) sum += gate_grad[i];
+    assert(std::abs(lambda_grad[c] - 2 * sum) < 1e-6 * sum);
+  }
+}
+
+void convention() {
+  // [convention]
+  using complex = std::complex<double>;
+  using numbers = std::vector<complex>;
+  using view = sequence_view<complex>;
+  const extents shape{.time = 2};
+  numbers gate{{0, 1}, {0, 1}}, state{{1, 0}, {0, 2}}, grad{{0, 0}, {1, 0}}, hermitian(2), plain(2);
+  linear_scan_vjp(view(gate, shape), view(state, shape), view(grad, shape),
+                  {.input_grad = view(hermitian, shape)});
+  linear_scan_vjp(view(gate, shape), view(state, shape), view(grad, shape),
+                  {.input_grad = view(plain, shape)}, {.convention = conjugation::plain});
+  assert(hermitian[0] == complex(0, -1) && plain[0] == complex(0, 1));
+  // [/convention]
+}
+
+void dot_product() {
+  // [dot_product]
+  const extents shape{.time = 4};
+  std::vector<double> a{0.5, -2, 1, 3}, u{1, 2, 3, 4}, x(4), x_dot(4), a_grad(4), u_grad(4);
+  std::vector<double> a_dot{1, -1, 2, 0.5}, u_dot{0, 1, -1, 2}, w{1, 2, -3, 1};
+  const auto at = [&](std::vector<double>& v) { return sequence_view<double>(v, shape); };
+  const auto dot = [](const auto& p, const auto& q) {
+    double sum = 0;
+    for (std::size_t i = 0; i < p.size(); ++i) sum += p[i] * q[i];
+    return sum;
+  };
+  linear_scan(at(a), at(u), at(x));
+  linear_scan_jvp(at(a), at(x), at(a_dot), at(u_dot), at(x_dot));
+  linear_scan_vjp(at(a), at(x), at(w), {.gate_grad = at(a_grad), .input_grad = at(u_grad)});
+  assert(dot(w, x_dot) == dot(a_grad, a_dot) + dot(u_grad, u_dot));  // exact in these numbers
+  // [/dot_product]
+}
+
+void layouts() {
+  const extents shape{.batch = 2, .time = 5, .channel = 3};
+  const std::int64_t B = 2, T = 5, C = 3;
+  floats gates(30), inputs(30, 1), rows(30), columns(30), major(30);
+  for (int b = 0; b < 2; ++b)
+    for (int t = 0; t < 5; ++t)
+      for (int c = 0; c < 3; ++c)
+        gates[(b * 5 + t) * 3 + c] = 0.25f * static_cast<float>(b + t + c);
+  float* p = rows.data();
+  {
+    // [channels_last]
+    const sequence_view<float> x(p, shape);  // (batch, time, channel), channel fastest
+    assert(x.strides == (extents{.batch = T * C, .time = C, .channel = 1, .group = B * T * C}));
+    // [/channels_last]
+    linear_scan(view(gates, shape), view(inputs, shape), x);
+  }
+  p = columns.data();
+  {
+    // [time_contiguous]
+    const sequence_view<float> x(p, shape, time_contiguous(shape));  // (batch, channel, time)
+    assert(x.strides == (extents{.batch = T * C, .time = 1, .channel = T, .group = B * T * C}));
+    // [/time_contiguous]
+    linear_scan(view(gates, shape), view(inputs, shape), x);
+    assert(columns[1] == rows[3]);
+  }
+  p = major.data();
+  {
+    // [time_major]
+    const sequence_view<float> x(p, shape, extents{.batch = C, .time = B * C, .channel = 1});
+    // [/time_major]
+    linear_scan(view(gates, shape), view(inputs, shape), x);
+    assert(major[6] == rows[3]);
+  }
+}
+
+void packed() {
+  constexpr std::int64_t B = 2, T = 5, C = 3;
+  // [packed]
+  // One matrix product made gates and inputs side by side: (batch, time, [gate | input] x channel).
+  const extents shape{.batch = B, .time = T, .channel = C};
+  const extents strides{.batch = T * 2 * C, .time = 2 * C, .channel = 1};
+  floats projected(B * T * 2 * C, 0.5f), projected_grad(projected.size());
+  const auto half = [&](floats& both, int k) { return view(both.data() + k * C, shape, strides); };
+  floats state(B * T * C), state_grad(state.size(), 1);
+  linear_scan(half(projected, 0), half(projected, 1), view(state, shape));
+  linear_scan_vjp(half(projected, 0), view(state, shape), view(state_grad, shape),
+                  {.gate_grad = half(projected_grad, 0), .input_grad = half(projected_grad, 1)});
+  // [/packed]
+  assert(state[C] == 0.75f);
+  assert(projected_grad[C] == 1.9375f);
+  assert(projected_grad[(T - 1) * 2 * C + C] == 1.0f);
+}
+
+void broadcasts() {
+  constexpr std::int64_t T = 4, C = 2, heads = 3;
+  {
+    // [broadcast]
+    const extents shape{.batch = 5, .time = T, .channel = C};
+    floats decay(C, 0.5f), schedule(T, 0.5f), input(5 * T * C, 1), state(input.size());
+    // One gate per channel, for every sequence and step.
+    linear_scan(view(decay, shape, extents{.batch = 0, .time = 0, .channel = 1}),
+                view(input, shape), view(state, shape));
+    // One gate per step, for every sequence and channel.
+    linear_scan(view(schedule, shape, extents{.batch = 0, .time = 1, .channel = 0}),
+                view(input, shape), view(state, shape));
+    // [/broadcast]
+    assert(state[C] == 1.5f);
+  }
+  {
+    // [group]
+    // Heads on the group axis: (batch, time, head, channel) in memory, one gate per head and step.
+    const extents shape{.batch = 2, .time = T, .channel = C, .group = heads};
+    const extents wide{.batch = T * heads * C, .time = heads * C, .channel = 1, .group = C};
+    const extents shared{.batch = T * heads, .time = heads, .channel = 0, .group = 1};
+    floats gate(2 * T * heads, 0.5f), input(2 * T * heads * C, 1), state(input.size());
+    linear_scan(view(gate, shape, shared), view(input, shape, wide), view(state, shape, wide));
+    // [/group]
+    assert(state[heads * C] == 1.5f);
+  }
+}
+
+void backwards() {
+  // [backwards]
+  const extents shape{.time = 4};
+  floats gate(4, 2), input{1, 2, 3, 4}, state(4), mirrored(4);
+  linear_scan(view(gate, shape), view(input, shape), view(state, shape),
+              {.order = direction::reverse});
+  assert((state == floats{49, 24, 11, 4}));
+
+  // The same by views that start at the last step. An order is shorter, and as fast.
+  const auto from_the_end = [&](floats& x) { return view(&x[3], shape, extents{.time = -1}); };
+  linear_scan(from_the_end(gate), from_the_end(input), from_the_end(mirrored));
+  assert(mirrored == state);
+  // [/backwards]
+}
+
+void edges() {
+  // [states]
+  const extents shape{.batch = 2, .time = 6, .channel = 3};
+  floats gate(36, 0.5f), input(36, 1), state(36), carried(6, 4), learned(3, 4);
+  // One start per sequence: (batch, channel), contiguous unless strides say otherwise.
+  const state_view<float> each(carried, shape);
+  // One start for all sequences; as a gradient it would receive the sum over them.
+  const state_view<float> shared(learned, shape, extents{.batch = 0, .channel = 1});
+  linear_scan(view(gate, shape), view(input, shape), view(state, shape),
+              {.initial_state = shared, .final_state = each});
+  assert(state[0] == 3 && carried[0] == state[15]);
+  // [/states]
+}
+
+void spans() {
+  // [span]
+  const extents shape{.batch = 2, .time = 6, .channel = 3};
+  const floats input(36, 1);
+  floats short_by_one(35);
+  const sequence_view x{std::span(input), shape};  // a sequence_view<const float>
+  assert(x.data == input.data());
+  bool refused = false;
+  try {
+    const sequence_view y{std::span(short_by_one), shape};
+  } catch (const argument_error& error) {
+    refused = error.argument() == "data";
+  }
+  assert(refused);
+  // [/span]
+}
+
+void in_place() {
+  // [in_place]
+  const extents shape{.batch = 8, .time = 1, .channel = 4};
+  floats gate(32, 0.5f), token(32, 1), carry(32, 0);
+  const state_view<float> state(carry, shape);
+  for (int step = 0; step < 3; ++step) {
+    token.assign(32, 1);
+    linear_scan(view(gate, shape), view(token, shape), view(token, shape),  // state is input
+                {.initial_state = state, .final_state = state});
+  }
+  assert(token[0] == 1.75f && carry[0] == 1.75f);
+  // [/in_place]
+}
+
+void threads_and_bits() {
+  // [bits]
+  const extents shape{.time = 40000, .channel = 3};
+  floats gate(120000), input(120000, 1), one(120000), many(120000);
+  for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = std::cos(static_cast<float>(i));
+  const tiled alone{.threads = 1}, together{.threads = 3, .stream_bytes = 1};
+  linear_scan(alone, view(gate, shape), view(input, shape), view(one, shape));
+  linear_scan(together, view(gate, shape), view(input, shape), view(many, shape));
+  assert(std::memcmp(one.data(), many.data(), one.size() * sizeof(float)) == 0);
+  // [/bits]
+}
+
+void exact() {
+  // [exact]
+  using words = std::vector<std::uint32_t>;
+  using view = sequence_view<std::uint32_t>;
+  const extents shape{.time = 5000};
+  words gate(5000), input(5000), loop(5000), tiles(5000);
+  for (std::uint32_t i = 0; i < 5000; ++i) gate[i] = 2654435761u * i, input[i] = ~i;
+  linear_scan(sequential{}, view(gate, shape), view(input, shape), view(loop, shape));
+  linear_scan(tiled{.threads = 2, .tile_steps = 320}, view(gate, shape), view(input, shape),
+              view(tiles, shape));
+  assert(tiles == loop);  // modulo 2^32 every order of composition gives the same bits
+  // [/exact]
+}
+
+void halves_of_words() {
+  // [storage]
+  const extents shape{.time = 2};
+  std::vector<bfloat16> gate(2, bfloat16(0.5f)), input{bfloat16(1.0f), bfloat16(0.001f)}, state(2);
+  floats last(1);  // states at the edges are in the compute type
+  linear_scan(sequence_view(gate.data(), shape), sequence_view(input.data(), shape),
+              sequence_view(state.data(), shape), {.final_state = state_view(last.data(), shape)});
+  assert(static_cast<float>(state[1]) == 0.5f);            // 8 bits of precision
+  assert(last[0] == 0.5f + static_cast<float>(input[1]));  // before rounding to storage
+  // [/storage]
+}
+
+void options() {
+  // [tiled]
+  const extents shape{.time = 3000};
+  floats gate(3000, 0.5f), input(3000, 1), state(3000);
+  const view a(gate, shape), u(input, shape), x(state, shape);
+  linear_scan(tiled{.threads = 2}, a, u, x);       // two workers
+  linear_scan(tiled{.tile_steps = 512}, a, u, x);  // tiles of 512 steps: may change bits
+  linear_scan(tiled{.stream_bytes = 1}, a, u, x);  // non-temporal stores for any size
+  linear_scan(sequential{}, a, u, x);              // the plain loop
+  // [/tiled]
+  assert(state[2] == 1.75f);
+}
+
+void describing() {
+  floats gate(64), input(64), state(64);
+  const extents shape{.time = 64};
+  const view a(gate, shape), u(input, shape), x(state, shape);
+  // [describe]
+  const tile_plan plan = describe(tiled{}, linear_scan_problem(a, u, x));
+  const std::string text = to_string(plan);  // one line per decision
+  assert(!plan.time_split && plan.threads == 1);
+  assert(plan.workspace_bytes == workspace_bytes(tiled{}, linear_scan_problem(a, u, x)));
+  // [/describe]
+  assert(text.find("workspace") != std::string::npos);
+}
+
+void own_executor() {
+  const extents shape{.time = 64, .channel = 40};
+  floats gate(64 * 40, 0.5f), input(64 * 40, 1), state(64 * 40);
+  const view a(gate, shape), u(input, shape), x(state, shape);
+  int ran = 0;
+  // [executor]
+  tiled backend{.threads = 4};
+  backend.executor = [&](int workers, const std::function<void(int)>& work) {
+    // Any threads in any order: a pool's, or as here the caller's alone.
+    for (int worker = 0; worker < workers; ++worker) work(worker), ++ran;
+  };
+  linear_scan(backend, a, u, x);
+  // [/executor]
+  assert(ran == 4 && state[40] == 1.5f);
+}
+
+void errors() {
+  // [errors]
+  const extents shape{.time = 4}, longer{.time = 5};
+  floats gate(4), input(5), state(4);
+  std::string message;
+  try {
+    linear_scan(view(gate, shape), view(input, longer), view(state, shape));
+  } catch (const argument_error& error) {
+    message = error.what();  // nothing has been written
+  }
+  assert(
+      message ==
+      "linear_scan: argument 'input': expected shape (batch 1, time 4, channel 1) as 'gate' has, "
+      "got (batch 1, time 5, channel 1)");
+  // [/errors]
+}
+
+void own_backend() {
+  const extents shape{.batch = 2, .time = 9, .channel = 3};
+  floats gate(54), input(54, 1), loop(54), split(54), loop_grad(54), split_grad(54), w(54, 1);
+  for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = i % 3 == 0 ? 0.5f : 2.0f;
+  linear_scan(sequential{}, view(gate, shape), view(input, shape), view(loop, shape));
+  linear_scan_vjp(sequential{}, view(gate, shape), view(loop, shape), view(w, shape),
+                  {.gate_grad = view(loop_grad, shape)});
+  // [use_backend]
+  linear_scan(halves{}, view(gate, shape), view(input, shape), view(split, shape));
+  linear_scan_vjp(halves{}, view(gate, shape), view(split, shape), view(w, shape),
+                  {.gate_grad = view(split_grad, shape)});
+  // [/use_backend]
+  assert(split == loop && split_grad == loop_grad);  // small numbers: nothing rounds
+}
+
+}  // namespace
+
+#if __has_include(<Eigen/Core>)
+// [eigen]
+#include <scanrec/eigen.hpp>
+
+void eigen_matrices() {
+  using rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  rows input = rows::Ones(10, 4), state(10, 4), last(2, 4);       // rows are time steps
+  Eigen::MatrixXf gate = Eigen::MatrixXf::Constant(10, 4, 0.5f);  // column-major: time-contiguous
+  // Two sequences of five steps, one below the other.
+  scanrec::linear_scan(scanrec::as_sequence(gate, 2), scanrec::as_sequence(input, 2),
+                       scanrec::as_sequence(state, 2), {.final_state = scanrec::as_state(last)});
+  assert(last.row(1) == state.row(9) && state(5, 0) == 1.0f);
+
+  // Blocks and maps are views as well, if they have a name.
+  Eigen::Map<const rows> map(input.data(), 10, 4);
+  auto half = map.middleCols(2, 2);
+  auto gates = gate.middleCols(2, 2);
+  rows part(10, 2);
+  scanrec::linear_scan(scanrec::as_sequence(gates), scanrec::as_sequence(half),
+                       scanrec::as_sequence(part));
+}
+// [/eigen]
+#else
+void eigen_matrices() {}
+#endif
+
+int main() {
+  minimal();
+  law();
+  resets();
+  segments();
+  final_state_only();
+  adjoint();
+  broadcast_gradient();
+  convention();
+  dot_product();
+  layouts();
+  packed();
+  broadcasts();
+  backwards();
+  edges();
+  spans();
+  in_place();
+  threads_and_bits();
+  exact();
+  halves_of_words();
+  options();
+  describing();
+  own_executor();
+  errors();
+  own_backend();
+  eigen_matrices();
+  std::puts("ok");
+}
