@@ -6,8 +6,8 @@
 //
 // A real lambda smooths, a complex one tunes in to a season of 2 pi / arg(lambda) weeks. Adam moves
 // the lambdas along linear_scan_vjp's gradient; the weights are the least squares ones throughout,
-// where their own gradient is zero. No forecast uses a later week, nothing is fitted to held-out
-// weeks, and the number of smoothers and of steps was chosen within the training weeks.
+// where their own gradient is zero. Nothing is fitted to held-out weeks, and the numbers of
+// smoothers and steps were chosen within the training weeks.
 #include <cmath>
 #include <complex>
 #include <cstdio>
@@ -119,9 +119,8 @@ int main(int argc, char** argv) try {
   };
   const auto by = [](const bank& b) { return [&b](std::size_t t) { return b.forecast(t); }; };
   summary << "method,weeks_ahead,train_rmse_ppm,held_out_rmse_ppm\n";
-  std::printf(
-      "%zu weeks of CO2, held out from %s on\nRMSE in ppm, %zu weeks ahead%20s train held out\n",
-      ppm.size(), r.dates[split].c_str(), ahead, "");
+  std::printf("%zu weeks of CO2, held out from %s on\n", ppm.size(), r.dates[split].c_str());
+  std::printf("RMSE in ppm, %zu weeks ahead%20s train held out\n", ahead, "");
   report("persistence", [&](std::size_t t) { return ppm[t]; });
   bank fixed{ppm, {1}, {INFINITY}};
   double best = INFINITY, best_memory = 0;
