@@ -340,7 +340,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
     plan.stretch_steps = std::min(
         std::max(policy::stretch_bytes / step_bytes, policy::least_stretch_steps), plan.tile_steps);
   }
-  plan.steps_per_carry = cached ? policy::steps_in_cache
+  plan.steps_per_carry = cached                                    ? policy::steps_in_cache
                          : plan.stretch_steps > 0 && !moved.stored ? policy::steps_fetched_ahead
                                                                    : policy::steps_from_memory;
 
