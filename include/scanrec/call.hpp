@@ -186,7 +186,7 @@ class call {
   }
   template <class Lanes>
   static lane_footprint footprint() {
-    return {sizeof(typename Lanes::slot), sizeof(typename Lanes::map),
+    return {sizeof(typename Lanes::slot), sizeof(typename Lanes::reduction),
             sizeof(typename Lanes::carry), Lanes::lanes};
   }
 

@@ -46,9 +46,9 @@ struct array_use {
 
 /// Scratch that a backend needs for one pack of lanes of this problem's recurrence, by lane axis.
 struct lane_footprint {
-  std::int64_t slot = 0;   // state and running sums
-  std::int64_t map = 0;    // an aggregate of many steps
-  std::int64_t carry = 0;  // a state in the wide type
+  std::int64_t slot = 0;       // state and running sums
+  std::int64_t reduction = 0;  // a map of many steps in the making
+  std::int64_t carry = 0;      // a state in the wide type
   int lanes = 1;
 };
 

@@ -22,24 +22,6 @@ struct block {
   std::int64_t channel = 0, channels = 0;
 };
 
-/// What a worker walks after the block at hand, so that its lines can be on their way meanwhile.
-///
-/// Hardware prefetchers follow ascending addresses: where arrays are read towards lower ones, the
-/// block to come is fetched from its low end upwards.
-template <class R>
-struct lookahead {
-  const R* upcoming = nullptr;  // at the first element of the block to come; null: not fetched
-  bool descending = false;
-
-  /// Fetches the lanes that the block to come has where this one, of `steps` steps, has `at`.
-  template <class Lane, class Place>
-  SCANREC_INLINE void fetch(Place at, std::int64_t steps) const {
-    constexpr int span = Place::along == recurrence::lane_axis::time ? simd::lane_count<Lane> : 1;
-    const std::int64_t step = at.steps_in();
-    if (upcoming) upcoming->template prefetch<Lane>(at, descending ? steps - span - 2 * step : 0);
-  }
-};
-
 /// A grid of elements: (row, column) is at data[row * row_stride + column * column_stride].
 template <class S>
 struct grid {

@@ -25,7 +25,7 @@ struct tile_policy {
   /// Fewest steps of such a tile.
   static constexpr std::int64_t least_tile_steps = 256;
   /// Time is split when there are fewer units of work than this.
-  static constexpr std::int64_t enough_units = 8;
+  static constexpr std::int64_t enough_units = 4;
   /// Steps between two drains of running sums: a lane adds this many terms in the compute type.
   static constexpr std::int64_t sum_steps = 256;
   /// Bytes of carried state per strip of channels: it lives in L1.
@@ -38,16 +38,13 @@ struct tile_policy {
   static constexpr std::int64_t thread_elements = 32 * 1024;
   /// Non-temporal stores when a call touches at least this many bytes.
   static constexpr std::int64_t stream_bytes = 24 * 1024 * 1024;
-  /// Steps per load of the carried state: from memory (whole rows in address order), from memory
-  /// where lines are fetched ahead and none are stored, in cache.
+  /// Steps per load of the carried state: from memory (whole rows in address order), in cache.
   static constexpr std::int64_t steps_from_memory = 1;
-  static constexpr std::int64_t steps_fetched_ahead = 8;
   static constexpr std::int64_t steps_in_cache = 32;
   /// A call that touches no more than this counts as in cache.
   static constexpr std::int64_t cache_bytes = 1024 * 1024;
-  /// Bytes per array that a descending walk prefetches at a time, and the fewest steps of it.
-  static constexpr std::int64_t stretch_bytes = 32 * 1024;
-  static constexpr std::int64_t least_stretch_steps = 8;
+  /// How far ahead a descending walk with lanes along time prefetches, in packs.
+  static constexpr std::int64_t prefetch_packs = 8;
 };
 
 /// How one summed gradient is accumulated.
@@ -78,7 +75,7 @@ struct tile_plan {
   int threads = 1;
   bool streaming = false;            ///< non-temporal stores
   std::int64_t steps_per_carry = 1;  ///< steps walked per load of the carried state
-  std::int64_t stretch_steps = 0;    ///< steps walked while as many to come are prefetched; 0: none
+  std::int64_t prefetch_steps = 0;   ///< how far ahead lines are prefetched; 0: left to hardware
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 
   // Private to the backend.
@@ -86,7 +83,7 @@ struct tile_plan {
   bool rows_together = false;  // all rows of a unit walk a tile before the next tile
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, 4> sums{};
-  std::int64_t slot_bytes = 0, map_bytes = 0, carry_bytes = 0, wide_bytes = 0;
+  std::int64_t slot_bytes = 0, reduction_bytes = 0, carry_bytes = 0, wide_bytes = 0;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
@@ -138,7 +135,6 @@ struct traffic {
   std::int64_t bytes = 0;          // all arrays, each once
   std::int64_t read_per_site = 0;  // per (batch, time, channel), broadcasts left out
   std::int64_t descending = 0;     // bytes per site read towards lower addresses
-  bool stored = false;             // whether every site is written somewhere
 };
 inline traffic traffic_of(const problem& p) {
   traffic t;
@@ -148,7 +144,6 @@ inline traffic traffic_of(const problem& p) {
     for (const axis a : all_axes)
       if (array.strides.*a != 0) elements *= p.shape.*a;
     t.bytes += elements * array.element_bytes;
-    t.stored = t.stored || (array.use != access::read && !summed(array));
     if (array.use != access::read || array.strides.time == 0) continue;
     t.read_per_site += array.element_bytes;
     if (array.strides.time < 0) t.descending += array.element_bytes;
@@ -200,7 +195,7 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
 
 /// Where the scratch of a call lies, in bytes from a 64-byte aligned start.
 struct scratch_layout {
-  std::int64_t maps = 0, sums = 0, worker = 0;  // within a worker: slots first
+  std::int64_t reductions = 0, sums = 0, worker = 0;  // within a worker: slots first
   std::int64_t carries = 0, ready = 0, totals = 0, bytes = 0;
 };
 inline scratch_layout lay_out_scratch(const tile_plan& plan) {
@@ -208,8 +203,8 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   const std::int64_t slots =
       plan.slots_per_row * (plan.rows_together ? plan.group_span * plan.batch_span : 1);
   scratch_layout s;
-  s.maps = round_up(slots * plan.slot_bytes, line);
-  s.sums = s.maps + (plan.time_split ? round_up(slots * plan.map_bytes, line) : 0);
+  s.reductions = round_up(slots * plan.slot_bytes, line);
+  s.sums = s.reductions + (plan.time_split ? round_up(slots * plan.reduction_bytes, line) : 0);
   s.worker = s.sums;
   for (const sum_plan& sum : plan.sums) s.worker += round_up(sum.elements * plan.wide_bytes, line);
   s.carries = s.worker * plan.threads;
@@ -334,19 +329,13 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.streaming = moved.bytes >= (stream_bytes > 0 ? stream_bytes : policy::stream_bytes);
   const bool cached = moved.bytes <= policy::cache_bytes;
   plan.descending = 2 * moved.descending > moved.read_per_site;
-  // Where time is split, reduce brings a tile to the cache before it is walked.
-  if (!cached && plan.descending && !plan.time_split) {
-    const std::int64_t step_bytes = (along_time ? 1 : plan.strip) * p.compute_bytes;
-    plan.stretch_steps = std::min(
-        std::max(policy::stretch_bytes / step_bytes, policy::least_stretch_steps), plan.tile_steps);
-  }
-  plan.steps_per_carry = cached                                    ? policy::steps_in_cache
-                         : plan.stretch_steps > 0 && !moved.stored ? policy::steps_fetched_ahead
-                                                                   : policy::steps_from_memory;
+  if (!cached && plan.descending && along_time)
+    plan.prefetch_steps = policy::prefetch_packs * lanes;
+  plan.steps_per_carry = cached ? policy::steps_in_cache : policy::steps_from_memory;
 
   plan.slots_per_row = along_time ? plan.strip : ceil_div(plan.strip, lanes);
   plan.slot_bytes = foot.slot;
-  plan.map_bytes = foot.map;
+  plan.reduction_bytes = foot.reduction;
   plan.carry_bytes = foot.carry;
   plan.wide_bytes = p.wide_bytes;
   plan_sums(p, plan);
@@ -377,8 +366,8 @@ inline std::string to_string(const tile_plan& plan) {
                             number(plan.strip) + " (rows x channels)");
   text += line("threads", number(plan.threads));
   text += line("stores", plan.streaming ? "non-temporal" : "plain");
-  text += line("prefetch", plan.stretch_steps > 0 ? number(plan.stretch_steps) + " steps to come"
-                                                  : std::string("hardware"));
+  text += line("prefetch", plan.prefetch_steps > 0 ? number(plan.prefetch_steps) + " steps ahead"
+                                                   : std::string("hardware"));
   text += line("workspace", number(plan.workspace_bytes) + " bytes");
   return text;
 }

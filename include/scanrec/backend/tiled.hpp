@@ -45,7 +45,7 @@ template <class R, template <class> class Lanes>
 class tiled_call {
   using walker = Lanes<R>;
   using slot = typename walker::slot;
-  using map = typename walker::map;
+  using reduction = typename walker::reduction;
   using carry = typename walker::carry;
 
  public:
@@ -90,17 +90,12 @@ class tiled_call {
   void run_worker(int worker) {
     for (std::int64_t task = next_++; task < plan_.tasks; task = next_++) {
       job j{recurrence_, unit_box(unit_of(task)), worker * layout_.worker, task, unit_of(task)};
-      // Workers take turns more or less: a guess at what this one will claim next, to be fetched.
-      const std::int64_t following = task + plan_.threads;
-      const bool fetches = plan_.stretch_steps > 0 && following < plan_.tasks;
-      const R after = fetches ? at_task(following) : recurrence_;
-      const R* upcoming = fetches ? &after : nullptr;
       if (plan_.time_split)
         walk_tile(j, task / plan_.units);
       else if (plan_.rows_together)
-        walk_unit(j, upcoming);
+        walk_unit(j);
       else
-        walk_rows(j, upcoming);
+        walk_rows(j);
       if (plan_.streaming) simd::stream_fence();
     }
   }
@@ -109,28 +104,23 @@ class tiled_call {
   std::int64_t unit_of(std::int64_t task) const {
     return plan_.time_split ? task % plan_.units : task;
   }
-  R at_task(std::int64_t task) const {
-    const extents first = unit_box(task).begin;
-    return standing_at(bound(recurrence_, first.group, first.batch), 0, first.channel);
-  }
 
   // The rows of a unit one after the other.
-  void walk_rows(job& j, const R* upcoming) {
+  void walk_rows(job& j) {
     const region box = j.box;
     clear_sums(j, false);
     for (std::int64_t g = box.begin.group; g < box.end.group; ++g)
       for (std::int64_t b = box.begin.batch; b < box.end.batch; ++b) {
         j.box.begin.group = g, j.box.end.group = g + 1;
         j.box.begin.batch = b, j.box.end.batch = b + 1;
-        const bool last = g + 1 == box.end.group && b + 1 == box.end.batch;
-        walk_unit(j, last ? upcoming : nullptr);
+        walk_unit(j);
       }
     j.box = box;
     finish_sums(j, scope::unit);
   }
 
   // Time in order, from the first step to the last, for all rows of the box.
-  void walk_unit(job& j, const R* upcoming) {
+  void walk_unit(job& j) {
     clear_sums(j, true);
     bind_sums(j);
     slot* slots = at<slot>(j.worker);
@@ -143,9 +133,7 @@ class tiled_call {
       j.box.end.time = std::min(t + plan_.tile_steps, steps);
       if (plan_.rows_together) bind_sums(j);
       for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
-        const bool last = where.end == steps;
-        const R next = last ? r : standing_at(r, where.end, where.channel);
-        walker::walk(r, where, slots + row * plan_.slots_per_row, plan_, last ? upcoming : &next);
+        walker::walk(r, where, slots + row * plan_.slots_per_row, plan_);
         walker::drain(r, where, slots + row * plan_.slots_per_row);
       });
       finish_sums(j, scope::tile);
@@ -167,14 +155,14 @@ class tiled_call {
     clear_sums(j, false);
     bind_sums(j);
     slot* slots = at<slot>(j.worker);
-    map* maps = at<map>(j.worker + layout_.maps);
+    reduction* reductions = at<reduction>(j.worker + layout_.reductions);
     carry* carries = at<carry>(layout_.carries) +
                      j.unit * plan_.slots_per_row * plan_.group_span * plan_.batch_span;
     const bool is_last = tile + 1 == plan_.tiles;
 
     if (!is_last)
       for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
-        walker::reduce(r, where, maps + row * plan_.slots_per_row, plan_);
+        walker::reduce(r, where, reductions + row * plan_.slots_per_row, plan_);
       });
     if (tile == 0) {
       for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
@@ -190,25 +178,25 @@ class tiled_call {
     bool finite = true;
     if (!is_last) {
       for_slots(j, [&](auto i) {
-        finite =
-            finite && simd::all_zero(zero_if_finite(maps[i]) + simd::zero_if_finite(carries[i]));
+        finite = finite && simd::all_zero(zero_if_finite(reductions[i].all) +
+                                          simd::zero_if_finite(carries[i]));
       });
       if (finite) {
-        for_slots(j, [&](auto i) { carries[i] = maps[i].act(carries[i]); });
+        for_slots(j, [&](auto i) { carries[i] = reductions[i].all.act(carries[i]); });
         ready_[j.unit].store(tile + 1, std::memory_order_release);
       }
     }
     for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
-      walker::walk(r, where, slots + row * plan_.slots_per_row, plan_, nullptr);
+      walker::walk(r, where, slots + row * plan_.slots_per_row, plan_);
       walker::drain(r, where, slots + row * plan_.slots_per_row);
       if (is_last) walker::end(r, where, slots + row * plan_.slots_per_row);
     });
     if (!finite) {
       for_slots(j, [&](auto i) {
         // Lane by lane, so that a neighbour's infinity changes no bit here. NaN counts as not zero.
-        const auto wild = zero_if_finite(maps[i]) + simd::zero_if_finite(carries[i]);
-        carries[i] =
-            simd::select(wild, simd::to_wide<carry>(slots[i].state), maps[i].act(carries[i]));
+        const auto wild = zero_if_finite(reductions[i].all) + simd::zero_if_finite(carries[i]);
+        carries[i] = simd::select(wild, simd::to_wide<carry>(slots[i].state),
+                                  reductions[i].all.act(carries[i]));
       });
       ready_[j.unit].store(tile + 1, std::memory_order_release);
     }

@@ -40,6 +40,11 @@ struct time_lanes {
     [[no_unique_address]] typename R::template sums<lane> sums;
   };
 
+  /// The map of all steps so far.
+  struct reduction {
+    map all;
+  };
+
   static void begin(const R& r, const block& where, slot* slots) {
     for (std::int64_t i = 0; i < where.channels; ++i)
       slots[i] = slot{r.template begin<scalar>(place{0, where.channel + i}), {}};
@@ -54,47 +59,40 @@ struct time_lanes {
   }
 
   /// Composes the maps of the block's steps, in the wide type.
-  static void reduce(const R& r, const block& where, map* maps, const tile_plan& plan) {
-    for (std::int64_t i = 0; i < where.channels; ++i) maps[i] = map::identity();
-    for_pieces(r, where, plan, false, nullptr, [&](const R& piece, const block& b, const R*) {
-      map& all = maps[b.channel - where.channel];
+  static void reduce(const R& r, const block& where, reduction* reductions, const tile_plan& plan) {
+    for (std::int64_t i = 0; i < where.channels; ++i) reductions[i].all = map::identity();
+    for_pieces(r, where, plan, false, [&](const R& piece, const block& b) {
+      map& all = reductions[b.channel - where.channel].all;
       all = combine(all, reduce_packs(piece, b, plan.lanes.reversed));
     });
   }
 
-  /// Walks the block from the states in `slots`, writing every output once. `upcoming` is the
-  /// recurrence at the first element of the block to come, or null.
-  static void walk(const R& r, const block& where, slot* slots, const tile_plan& plan,
-                   const R* upcoming) {
+  /// Walks the block from the states in `slots`, writing every output once.
+  static void walk(const R& r, const block& where, slot* slots, const tile_plan& plan) {
     const bool plain = assumption(r, plan.lanes) == assume::plain;
-    const auto walk_piece = [&](const R& piece, const block& b, const R* next) {
+    for_pieces(r, where, plan, true, [&](const R& piece, const block& b) {
       const auto walk_packs_of = plain ? walk_packs<assume::plain> : walk_packs<assume::nothing>;
       walk_packs_of(piece, b, slots[b.channel - where.channel], plan.lanes.reversed,
-                    {next, plan.descending});
-    };
-    for_pieces(r, where, plan, true, upcoming, walk_piece);
+                    plan.prefetch_steps);
+    });
   }
 
  private:
-  // Calls f(recurrence at the piece, piece of one channel, recurrence at the piece to come), each
-  // channel's pieces in order.
+  // Calls f(recurrence at the piece, piece of one channel), each channel's pieces in order.
   template <class F>
   static SCANREC_INLINE void for_pieces(const R& r, const block& where, const tile_plan& plan,
-                                        bool writes, const R* upcoming, F f) {
+                                        bool writes, F f) {
     const std::int64_t steps =
         plan.lanes.whole ? where.end - where.begin : staged_block<R>::elements;
-    const bool fetches = plan.lanes.whole && plan.stretch_steps > 0;
     for (std::int64_t i = 0; i < where.channels; ++i)
       for (std::int64_t t = where.begin; t < where.end; t += steps) {
         const block piece{t, std::min(t + steps, where.end), where.channel + i, 1};
         const R here = standing_at(r, t, piece.channel);
         if (plan.lanes.whole) {
-          const bool more = i + 1 < where.channels;
-          const R next = more && fetches ? standing_at(r, t, piece.channel + 1) : here;
-          f(here, piece, !fetches ? nullptr : more ? &next : upcoming);
+          f(here, piece);
         } else {
           staged_block<R> staged(here, plan.lanes, piece, lanes, plan.shape.time, writes);
-          f(staged.recurrence(), piece, nullptr);
+          f(staged.recurrence(), piece);
           staged.write_back();
         }
       }
@@ -103,57 +101,40 @@ struct time_lanes {
   // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
   //
   // Packs are composed down to vectors, and four vectors to one, before lanes are composed one by
-  // one in the wide type. As along channels, in ascending address order whichever way the scan
-  // runs.
+  // one in the wide type.
   [[gnu::noinline]] static map reduce_packs(R r, block where, bool reversed) {
     map all = map::identity();
     affine<few> one = affine<few>::identity(), two = one;
     wide_few factor = simd::constant<wide_few>(1);  // of the packs added
     int waiting = 0;                                // vectors in `one` and `two`
-    const auto join = [reversed](const auto& before, const auto& m, auto compose) SCANREC_LAMBDA {
-      return reversed ? compose(m, before) : compose(before, m);
-    };
-    const auto packs = [](affine<few> x, affine<few> y)
-                           SCANREC_LAMBDA { return combine_packs(x, y); };
-    const auto wide = [](map x, map y) SCANREC_LAMBDA { return combine(x, y); };
     const auto add = [&](affine<few> m) SCANREC_LAMBDA {
       if (waiting % 2 == 0) {
         one = m;
       } else {
-        m = join(one, m, packs);
+        m = combine_packs(one, m);
         if (waiting < 2) {
           two = m;
         } else {
-          const auto total = scan_lanes(join(two, m, packs));
-          all = join(all, map{simd::product(factor), simd::to_wide<carry>(simd::last(total.u))},
-                     wide);
+          const affine<few> total = scan_lanes(combine_packs(two, m));
+          all = combine(all, map{simd::product(factor), simd::to_wide<carry>(simd::last(total.u))});
           factor = simd::constant<wide_few>(1);
         }
       }
       waiting = (waiting + 1) % 4;
     };
-    const auto add_pack = [&](const affine<lane>& m) SCANREC_LAMBDA {
-      factor = simd::mul(factor, simd::fold_product<wide_few>(m.a));
-      add(combine_lanes<vector>(m));
-    };
-    const auto add_steps = [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
-      while (waiting != 0) add(affine<few>::identity());
-      all = join(all, reduce_steps(r, where, first, last), wide);
-    };
-    const std::int64_t steps = where.end - where.begin, whole = steps / lanes * lanes;
-    place at{where.begin, where.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};
-    if (reversed && whole < steps) add_steps(where.begin + whole, where.end);
-    for (std::int64_t i = 0; i < whole; i += lanes) {
-      const std::int64_t step = reversed ? whole - lanes - i : i;
-      at.time = where.begin + step;
-      at.index = reversed ? 1 - lanes - step : step;
-      r.template touch_rest<lane>(at);
-      if (r.template composes<lanes>(at)) [[likely]]
-        add_pack(r.map(at, r.template load<lane>(at)));
-      else
-        add_steps(at.time, at.time + lanes);
-    }
-    add_steps(where.begin + whole, reversed ? where.begin + whole : where.end);
+    sweep<assume::nothing>(
+        r, where, reversed,
+        [&](auto at) SCANREC_LAMBDA {
+          r.template touch_rest<lane>(at);
+          const affine<lane> maps = r.map(at, r.template load<lane>(at));
+          factor = simd::mul(factor, simd::fold_product<wide_few>(maps.a));
+          add(combine_lanes<vector>(maps));
+        },
+        [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
+          while (waiting != 0) add(affine<few>::identity());
+          all = combine(all, reduce_steps(r, where, first, last));
+        });
+    while (waiting != 0) add(affine<few>::identity());
     return all;
   }
 
@@ -166,7 +147,7 @@ struct time_lanes {
 
   template <assume Assume>
   [[gnu::noinline]] static void walk_packs(R r, block where, slot& carried, bool reversed,
-                                           lookahead<R> ahead) {
+                                           std::int64_t prefetch_steps) {
     carry state = simd::to_wide<carry>(carried.state);
     auto sums = carried.sums;
     const auto walk_range = [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
@@ -176,7 +157,7 @@ struct time_lanes {
     sweep<Assume>(
         r, where, reversed,
         [&](auto at) SCANREC_LAMBDA {
-          ahead.template fetch<lane>(at, where.end - where.begin);
+          if (prefetch_steps > 0) r.template prefetch<lane>(at, prefetch_steps);
           const auto read = r.template load<lane>(at);
           const affine<lane> maps = r.map(at, read);
           const auto factor = [&]() SCANREC_LAMBDA { return factor_of(r, at); };

@@ -234,6 +234,14 @@ SCANREC_INLINE auto to_storage(typename raw<T>::type x) {
   }
 }
 
+// Keeps GCC from loading a register once for every shuffle that it goes into.
+template <class V>
+SCANREC_INLINE void keep_loaded([[maybe_unused]] V& x) {
+#if defined(__x86_64__)
+  asm("" : "+v"(x));
+#endif
+}
+
 }  // namespace detail
 
 // ---- a whole lane, elements side by side ------------------------------------------------------
@@ -250,7 +258,8 @@ SCANREC_INLINE L load_unit(const S* p, bool reversed = false) {
   } else if constexpr (is_complex_lanes<L>) {
     using R = real_lane_t<L>;
     const auto* parts = reinterpret_cast<const typename R::value_type*>(p);
-    const R low = load_unit<R>(parts), high = load_unit<R>(parts + n);
+    R low = load_unit<R>(parts), high = load_unit<R>(parts + n);
+    detail::keep_loaded(low.v), detail::keep_loaded(high.v);
     const R re = every_other<0>(low, high), im = every_other<1>(low, high);
     return {reverse_if(reversed, re), reverse_if(reversed, im)};
   } else {
