@@ -74,14 +74,16 @@ struct input_field {
   SCANREC_HD SCANREC_INLINE Lane load_neighbour(place<Axis, Assume> at, std::int64_t shift) const {
     return load_from<Lane>(data + (at.row + shift) * strides.time, at);
   }
-  /// Asks for the lines of the lanes `gap` steps later.
+  /// Asks for the lines of the lanes `gap` steps later, which may lie past the end of the array.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
     if (strides.time == 0) return;  // a broadcast is there already
-    const S* there = data + ((at.row + gap) * strides.time + at.index);
-    const auto* first = reinterpret_cast<const char*>(there);
-    for (std::size_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
-      __builtin_prefetch(first + byte, 0, 2);
+    constexpr auto size = static_cast<std::int64_t>(sizeof(S));
+    const auto there =
+        reinterpret_cast<std::uintptr_t>(data) +
+        static_cast<std::uintptr_t>(((at.row + gap) * strides.time + at.index) * size);
+    for (std::uintptr_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
+      __builtin_prefetch(reinterpret_cast<const void*>(there + byte), 0, 2);  // to L2
   }
 
   /// Reads the lines of the lanes, and does nothing with them: unlike a prefetch, a load that
