@@ -51,9 +51,14 @@ void make_linear_scan(
   c.template prepare<R>(
       options.order == direction::reverse,
       std::array<in_place_pair, 2>{{{"state", "input"}, {"final_state", "initial_state"}}}, false);
-  then(R{c.input<gate_t>(a), c.input<input_t>(u), c.cuts(cut, options.order, false),
-         c.start<value>(x0), c.output<state_t>(x), c.end<value>(xT)},
-       c.described());
+  R r;
+  r.gate = c.input<gate_t>(a);
+  r.input = c.input<input_t>(u);
+  r.cuts = c.cuts(cut, options.order, false);
+  r.initial_state = c.start<value>(x0);
+  r.state = c.output<state_t>(x);
+  r.final_state = c.end<value>(xT);
+  then(r, c.described());
 }
 
 template <class Gate, class State, class StateGrad, class Gradients, class Then>
@@ -89,7 +94,7 @@ void make_linear_scan_vjp(
       gradients.update == update::accumulate);
   R r;
   r.gate = c.input<gate_t>(a);
-  r.state = c.input<state_t>(x);
+  if (!gradients.gate_grad.absent()) r.state = c.input<state_t>(x);
   r.state_grad = c.input<grad_t>(gx);
   r.cuts = c.cuts(cut, options.order, true);
   r.initial_state = c.start<value>(x0);

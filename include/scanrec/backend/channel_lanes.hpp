@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include <scanrec/backend/stage.hpp>
 #include <scanrec/backend/tile_plan.hpp>
@@ -32,16 +33,17 @@ struct channel_lanes {
     [[no_unique_address]] typename R::template sums<lane> sums;
   };
 
-  /// The map of the last few steps as composed so far, and that of all steps before.
+  static constexpr std::int64_t few_steps = 32;
+  /// The map of at most the last few steps: the factor in the wide type (see scan_states).
   struct recent_steps {
     carry factor;
     lane u;
   };
+  /// What is composed from step to step for one pack of channels.
   struct reduction {
-    map all;
+    map all;  // of the steps before the recent ones
     recent_steps recent;
   };
-  static constexpr std::int64_t few_steps = 32;
 
   static void begin(const R& r, const block& where, slot* slots) {
     for_packs(where, 0, [&](std::int64_t i, place at) {
@@ -133,8 +135,7 @@ struct channel_lanes {
 
   // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
   //
-  // A few steps are composed in the compute type before the wide type takes them, but for the
-  // factor (see scan_states).
+  // A few steps are composed in the compute type before the wide type takes them.
   [[gnu::noinline]] static void reduce_packs(R r, block where, reduction* reductions, course way) {
     for (block few = where; few.begin < where.end; few.begin = few.end) {
       few.end = std::min(few.begin + few_steps, where.end);

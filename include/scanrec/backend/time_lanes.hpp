@@ -157,7 +157,7 @@ struct time_lanes {
     sweep<Assume>(
         r, where, reversed,
         [&](auto at) SCANREC_LAMBDA {
-          if (prefetch_steps > 0) r.template prefetch<lane>(at, prefetch_steps);
+          if (prefetch_steps > 0) prefetch<lane>(r, at, prefetch_steps);
           const auto read = r.template load<lane>(at);
           const affine<lane> maps = r.map(at, read);
           const auto factor = [&]() SCANREC_LAMBDA { return factor_of(r, at); };

@@ -77,7 +77,7 @@ struct input_field {
   /// Asks for the lines of the lanes `gap` steps later, which may lie past the end of the array.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
-    if (strides.time == 0) return;  // a broadcast is there already
+    if (strides.time == 0) return;  // absent, or a broadcast, which is there already
     constexpr auto size = static_cast<std::int64_t>(sizeof(S));
     const auto there =
         reinterpret_cast<std::uintptr_t>(data) +
@@ -278,6 +278,13 @@ R standing_at(R r, std::int64_t time, std::int64_t channel) {
   const auto seek = [=](auto& field) { field.seek(time, channel); };
   R::for_reads(r, seek), R::for_writes(r, seek);
   return r;
+}
+
+/// Asks for the lines of everything that is read `gap` steps after a place.
+template <class Lane, class R, class Place>
+SCANREC_INLINE void prefetch(const R& r, Place at, std::int64_t gap) {
+  R::for_reads(r,
+               [=](const auto& field) SCANREC_LAMBDA { field.template prefetch<Lane>(at, gap); });
 }
 
 /// How lanes lie in the arrays of a call: along which axis, and whether in descending addresses.

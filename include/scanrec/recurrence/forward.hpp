@@ -2,31 +2,20 @@
 // The recurrence itself: state[t] = gate[t] * state[t-1] + input[t].
 #pragma once
 
-#include <scanrec/operators.hpp>
+#include <scanrec/recurrence/affine_steps.hpp>
 #include <scanrec/recurrence/field.hpp>
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
 template <class Gate, class Input, class State>
-struct forward {
+struct forward : affine_steps {
   using value = compute_t<Gate>;
   static constexpr int fields = 4;  // sequences read or written
   /// Where the neighbours lie whose states are read: no step, one later (in scan order), one
   /// earlier.
   static constexpr int halo = 0;
-  /// What one step reads.
-  template <class Lane>
-  struct step {
-    Lane gate, input;
-    simd::real_lane_t<Lane> cut;
-  };
-  /// Running sums of outputs: none.
-  template <class Lane>
-  struct sums {};
-
   input_field<Gate> gate;
   input_field<Input> input;
-  cut_field cuts;
   state_input<value> initial_state;
   output_field<State> state;
   state_output<value> final_state;
@@ -42,21 +31,6 @@ struct forward {
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
     return !at.rarely(cuts.present()) || !cuts.any<Lanes>(at);
   }
-  /// The step as a map of what is carried. A cut forgets: its factor is zero, which is exact for
-  /// what is finite; backends do not trust maps of what is not.
-  template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
-    affine<Lane> m{read.gate, read.input};
-    if (at.rarely(cuts.present())) m.a = simd::select(read.cut, simd::constant<Lane>(0), m.a);
-    return m;
-  }
-  /// What is carried after the step.
-  template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
-                                      Lane before) const {
-    const Lane linked = simd::fma(read.gate, before, read.input);
-    return at.rarely(cuts.present()) ? simd::select(read.cut, read.input, linked) : linked;
-  }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,
                                         Lane after, sums<Lane>&) const {
@@ -70,16 +44,6 @@ struct forward {
   SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
     final_state.put(at, after);
   }
-  template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}
-  template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
-    gate.template prefetch<Lane>(at, gap), input.template prefetch<Lane>(at, gap);
-  }
-  /// Brings to the cache what a walk reads and `map` has no use for.
-  template <class Lane, class Place>
-  SCANREC_INLINE void touch_rest(Place) const {}
-
   template <class Self, class F>
   static SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.input), f(self.cuts.marks);

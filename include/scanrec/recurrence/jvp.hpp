@@ -3,32 +3,22 @@
 //                                + (gate_tangent[t] * state[t-1] + input_tangent[t]).
 #pragma once
 
-#include <scanrec/operators.hpp>
+#include <scanrec/recurrence/affine_steps.hpp>
 #include <scanrec/recurrence/field.hpp>
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
 template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent>
-struct jvp {
+struct jvp : affine_steps {
   using value = compute_t<Gate>;
   static constexpr int fields = 6;  // sequences read or written
   /// Where the neighbours lie whose states are read: no step, one later (in scan order), one
   /// earlier.
   static constexpr int halo = -1;
-  /// What one step reads.
-  template <class Lane>
-  struct step {
-    Lane gate, input;  // input: the parenthesis above
-    simd::real_lane_t<Lane> cut;
-  };
-  template <class Lane>
-  struct sums {};
-
   input_field<Gate> gate;
   input_field<State> state;
   input_field<GateTangent> gate_tangent;
   input_field<InputTangent> input_tangent;
-  cut_field cuts;
   state_input<value> initial_state;  // x[-1]
   state_input<value> initial_tangent;
   output_field<StateTangent> state_tangent;
@@ -56,18 +46,6 @@ struct jvp {
     return at.time > 0 && (!at.rarely(cuts.present()) || !cuts.any<Lanes>(at));
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
-    affine<Lane> m{read.gate, read.input};
-    if (at.rarely(cuts.present())) m.a = simd::select(read.cut, simd::constant<Lane>(0), m.a);
-    return m;
-  }
-  template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
-                                      Lane before) const {
-    const Lane linked = simd::fma(read.gate, before, read.input);
-    return at.rarely(cuts.present()) ? simd::select(read.cut, read.input, linked) : linked;
-  }
-  template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,
                                         Lane after, sums<Lane>&) const {
     state_tangent.put(at, after);
@@ -80,21 +58,6 @@ struct jvp {
   SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
     final_tangent.put(at, after);
   }
-  template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}
-  template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
-    gate.template prefetch<Lane>(at, gap);
-    if (at.mostly(gate_tangent.present())) {
-      gate_tangent.template prefetch<Lane>(at, gap);
-      state.template prefetch<Lane>(at, gap);
-    }
-    if (at.mostly(input_tangent.present())) input_tangent.template prefetch<Lane>(at, gap);
-  }
-  /// Brings to the cache what a walk reads and `map` has no use for.
-  template <class Lane, class Place>
-  SCANREC_INLINE void touch_rest(Place) const {}
-
   template <class Self, class F>
   static SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.state), f(self.gate_tangent), f(self.input_tangent), f(self.cuts.marks);

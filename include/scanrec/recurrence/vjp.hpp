@@ -108,12 +108,6 @@ struct vjp {
     gate_grad.drain(at, running.gate);
     input_grad.drain(at, running.input);
   }
-  template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
-    gate.template prefetch<Lane>(at, gap);
-    if (at.mostly(state_grad.present())) state_grad.template prefetch<Lane>(at, gap);
-    if (Assume == assume::plain || gate_grad.present()) state.template prefetch<Lane>(at, gap);
-  }
   /// Brings to the cache what a walk reads and `map` has no use for.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place at) const {

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What recurrences share that load a gate and an input per step: x -> gate * x + input, or a cut.
+#pragma once
+
+#include <scanrec/operators.hpp>
+#include <scanrec/recurrence/field.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+/// Base of recurrences whose `load` makes a gate and an input.
+struct affine_steps {
+  /// What one step reads.
+  template <class Lane>
+  struct step {
+    Lane gate, input;
+    simd::real_lane_t<Lane> cut;
+  };
+  /// Running sums of outputs: none.
+  template <class Lane>
+  struct sums {};
+
+  cut_field cuts;
+
+  /// The step as a map of what is carried. A cut forgets: its factor is zero, which is exact for
+  /// what is finite; backends do not trust maps of what is not.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
+    affine<Lane> m{read.gate, read.input};
+    if (at.rarely(cuts.present())) m.a = simd::select(read.cut, simd::constant<Lane>(0), m.a);
+    return m;
+  }
+  /// What is carried after the step.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
+                                      Lane before) const {
+    const Lane linked = simd::fma(read.gate, before, read.input);
+    return at.rarely(cuts.present()) ? simd::select(read.cut, read.input, linked) : linked;
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}
+  /// Brings to the cache what a walk reads and `map` has no use for: nothing.
+  template <class Lane, class Place>
+  SCANREC_INLINE void touch_rest(Place) const {}
+};
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence
