@@ -342,97 +342,107 @@ TYPED_CASE("jvp is within the bound",
   });
 }
 
+namespace {
+
+/// A gate that broadcasts along `axes` (bits: batch, time, channel, group), and the sums that its
+/// gradient and one of the inputs are.
+void check_broadcast(const extents& shape, int axes, layout l, direction d) {
+  problem_case p(shape, l, d, true, axes % 3 == 0);
+  extents kept = shape;
+  if (axes & 1) kept.batch = 1;
+  if (axes & 2) kept.time = 1;
+  if (axes & 4) kept.channel = 1;
+  if (axes & 8) kept.group = 1;
+  array<T> small(kept, l, 41);
+  small.fill_gates(3);
+  extents strides = small.view().strides;
+  if (axes & 1) strides.batch = 0;
+  if (axes & 2) strides.time = 0;
+  if (axes & 4) strides.channel = 0;
+  if (axes & 8) strides.group = 0;
+  const sequence_view<T> gate(small.view().data, shape, strides);
+  for_each_sequence(shape, [&](auto g, auto b, auto c) {
+    for (std::int64_t t = 0; t < shape.time; ++t)
+      p.gate(g, b, t, c) =
+          gate.data[g * strides.group + b * strides.batch + t * strides.time + c * strides.channel];
+  });
+  array<T> dense(shape, l, 1);
+  linear_scan(sequential{}, p.gate.view(), p.input.view(), dense.view(), p.options());
+  p.make_states();
+  // The gradient of every element, in wide precision from the sequential loop in T.
+  array<T> da(shape, l), du(shape, l);
+  linear_scan_vjp(sequential{}, p.gate.view(), p.state.view(), p.grad.view(),
+                  {.gate_grad = da.view(), .input_grad = du.view()}, p.backward_options());
+  with_backends([&](const char* name, const auto& backend) {
+    INFO(name << " axes " << axes << " " << p.text());
+    array<T> x(shape, l, 1);
+    linear_scan(backend, gate, p.input.view(), x.view(), p.options());
+    if (exact<T> || std::string(name) == "sequential")
+      CHECK(same_bits(x.storage(), dense.storage()));
+    // Both gradients are sums here; accumulate once on top of a first call.
+    for (const update how : {update::overwrite, update::accumulate}) {
+      array<T> ga(kept, l, 51), gu(kept, l, 52);
+      const auto before_a = ga.storage(), before_u = gu.storage();
+      const auto as_sum = [&](array<T>& a) {
+        return sequence_view<T>(a.view().data, shape, strides);
+      };
+      linear_scan_vjp(backend, gate, p.state.view(), p.grad.view(),
+                      {.gate_grad = as_sum(ga), .input_grad = as_sum(gu), .update = how},
+                      p.backward_options());
+      const auto check = [&](array<T>& got, array<T>& terms, const std::vector<T>& before) {
+        for (std::int64_t g = 0; g < kept.group; ++g)
+          for (std::int64_t b = 0; b < kept.batch; ++b)
+            for (std::int64_t t = 0; t < kept.time; ++t)
+              for (std::int64_t c = 0; c < kept.channel; ++c) {
+                W sum(0);
+                long double size = 0;
+                if (how == update::accumulate) {
+                  sum = widened(before[&got(g, b, t, c) - got.storage().data()]);
+                  size = magnitude(sum);
+                }
+                for (std::int64_t i = 0; i < (axes & 8 ? shape.group : 1); ++i)
+                  for (std::int64_t j = 0; j < (axes & 1 ? shape.batch : 1); ++j)
+                    for (std::int64_t k = 0; k < (axes & 2 ? shape.time : 1); ++k)
+                      for (std::int64_t m = 0; m < (axes & 4 ? shape.channel : 1); ++m) {
+                        const W term = widened(terms(axes & 8 ? i : g, axes & 1 ? j : b,
+                                                     axes & 2 ? k : t, axes & 4 ? m : c));
+                        sum = sum + term;
+                        size += magnitude(term);
+                      }
+                // The terms here are rounded to storage and serial; the sums need not be.
+                check_close<T>(got(g, b, t, c), sum,
+                               exact<T> ? 0 : size * (3000 * roundoff<T>() + storage_roundoff<T>()),
+                               std::string("sum ") + name + " axes " + std::to_string(axes));
+              }
+      };
+      check(ga, da, before_a);
+      check(gu, du, before_u);
+      if (std::string(name) == "tiled 1 thread") {
+        for (const int threads : {2, 3, 7}) {
+          array<T> gb(kept, l, 51), gv(kept, l, 52);
+          linear_scan_vjp(tiled{.threads = threads}, gate, p.state.view(), p.grad.view(),
+                          {.gate_grad = as_sum(gb), .input_grad = as_sum(gv), .update = how},
+                          p.backward_options());
+          CHECK(same_bits(ga.storage(), gb.storage()));
+          CHECK(same_bits(gu.storage(), gv.storage()));
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
 TYPED_CASE("a broadcast is the array it stands for, and its gradient the sum",
            "[vjp][broadcast][sequential][tiled][layouts][order]") {
-  // Every combination of broadcast axes, gate and input each.
-  const extents shape{3, 40, 18, 2};
-  for (int axes = 1; axes < 16; axes += SCANREC_TEST_STRIDE)
-    for (const layout l : {layout::channels_last, layout::time_contiguous})
-      for (const direction d : {direction::forward, direction::reverse}) {
-        problem_case p(shape, l, d, true, axes % 3 == 0);
-        extents kept = shape;
-        if (axes & 1) kept.batch = 1;
-        if (axes & 2) kept.time = 1;
-        if (axes & 4) kept.channel = 1;
-        if (axes & 8) kept.group = 1;
-        array<T> small(kept, l, 41);
-        small.fill_gates(3);
-        extents strides = small.view().strides;
-        if (axes & 1) strides.batch = 0;
-        if (axes & 2) strides.time = 0;
-        if (axes & 4) strides.channel = 0;
-        if (axes & 8) strides.group = 0;
-        const sequence_view<T> gate(small.view().data, shape, strides);
-        for_each_sequence(shape, [&](auto g, auto b, auto c) {
-          for (std::int64_t t = 0; t < shape.time; ++t)
-            p.gate(g, b, t, c) = gate.data[g * strides.group + b * strides.batch +
-                                           t * strides.time + c * strides.channel];
-        });
-        array<T> dense(shape, l, 1);
-        linear_scan(sequential{}, p.gate.view(), p.input.view(), dense.view(), p.options());
-        p.make_states();
-        // The gradient of every element, in wide precision from the sequential loop in T.
-        array<T> da(shape, l), du(shape, l);
-        linear_scan_vjp(sequential{}, p.gate.view(), p.state.view(), p.grad.view(),
-                        {.gate_grad = da.view(), .input_grad = du.view()}, p.backward_options());
-        with_backends([&](const char* name, const auto& backend) {
-          INFO(name << " axes " << axes << " " << p.text());
-          array<T> x(shape, l, 1);
-          linear_scan(backend, gate, p.input.view(), x.view(), p.options());
-          if (exact<T> || std::string(name) == "sequential")
-            CHECK(same_bits(x.storage(), dense.storage()));
-          // Both gradients are sums here; accumulate once on top of a first call.
-          for (const update how : {update::overwrite, update::accumulate}) {
-            array<T> ga(kept, l, 51), gu(kept, l, 52);
-            const auto before_a = ga.storage(), before_u = gu.storage();
-            const auto as_sum = [&](array<T>& a) {
-              return sequence_view<T>(a.view().data, shape, strides);
-            };
-            linear_scan_vjp(backend, gate, p.state.view(), p.grad.view(),
-                            {.gate_grad = as_sum(ga), .input_grad = as_sum(gu), .update = how},
-                            p.backward_options());
-            const auto check = [&](array<T>& got, array<T>& terms, const std::vector<T>& before) {
-              for (std::int64_t g = 0; g < kept.group; ++g)
-                for (std::int64_t b = 0; b < kept.batch; ++b)
-                  for (std::int64_t t = 0; t < kept.time; ++t)
-                    for (std::int64_t c = 0; c < kept.channel; ++c) {
-                      W sum(0);
-                      long double size = 0;
-                      if (how == update::accumulate) {
-                        sum = widened(before[&got(g, b, t, c) - got.storage().data()]);
-                        size = magnitude(sum);
-                      }
-                      for (std::int64_t i = 0; i < (axes & 8 ? shape.group : 1); ++i)
-                        for (std::int64_t j = 0; j < (axes & 1 ? shape.batch : 1); ++j)
-                          for (std::int64_t k = 0; k < (axes & 2 ? shape.time : 1); ++k)
-                            for (std::int64_t m = 0; m < (axes & 4 ? shape.channel : 1); ++m) {
-                              const W term = widened(terms(axes & 8 ? i : g, axes & 1 ? j : b,
-                                                           axes & 2 ? k : t, axes & 4 ? m : c));
-                              sum = sum + term;
-                              size += magnitude(term);
-                            }
-                      // The terms here are rounded to storage and serial; the sums need not be.
-                      check_close<T>(
-                          got(g, b, t, c), sum,
-                          exact<T> ? 0 : size * (3000 * roundoff<T>() + storage_roundoff<T>()),
-                          std::string("sum ") + name + " axes " + std::to_string(axes));
-                    }
-            };
-            check(ga, da, before_a);
-            check(gu, du, before_u);
-            if (std::string(name) == "tiled 1 thread") {
-              for (const int threads : {2, 3, 7}) {
-                array<T> gb(kept, l, 51), gv(kept, l, 52);
-                linear_scan_vjp(tiled{.threads = threads}, gate, p.state.view(), p.grad.view(),
-                                {.gate_grad = as_sum(gb), .input_grad = as_sum(gv), .update = how},
-                                p.backward_options());
-                CHECK(same_bits(ga.storage(), gb.storage()));
-                CHECK(same_bits(gu.storage(), gv.storage()));
-              }
-            }
-          }
-        });
-      }
+  for (const layout l : {layout::channels_last, layout::time_contiguous}) {
+    for (const direction d : {direction::forward, direction::reverse})
+      for (int axes = 1; axes < 16; axes += SCANREC_TEST_STRIDE)
+        check_broadcast({3, 40, 18, 2}, axes, l, d);
+    // Wide enough for several strips of channels, whose sums meet.
+    for (const extents shape : {extents{5, 12, 1100}, extents{1, 12, 2300}})
+      for (const int axes : {4, 5, 6}) check_broadcast(shape, axes, l, direction::forward);
+  }
 }
 
 TYPED_CASE("gradients alone, accumulated, and of the initial state summed",
@@ -476,10 +486,16 @@ TYPED_CASE("gradients alone, accumulated, and of the initial state summed",
         // One initial state shared by all batch rows, and one by everything.
         std::vector<V> per_row(3 * 19), shared(19), single(1);
         const auto initial = [&](std::vector<V>& to, std::int64_t batch, std::int64_t channel) {
-          linear_scan_vjp(
-              backend, p.gate.view(), none, p.grad.view(),
-              {.initial_grad = state_view<V>(to.data(), p.shape, extents{batch, 0, channel})},
-              p.backward_options());
+          std::vector<V> both(to.size(), V(3));
+          const auto call = [&](std::vector<V>& grad, update how) {
+            const state_view<V> view(grad.data(), p.shape, extents{batch, 0, channel});
+            linear_scan_vjp(backend, p.gate.view(), none, p.grad.view(),
+                            {.initial_grad = view, .update = how}, p.backward_options());
+          };
+          call(to, update::overwrite), call(both, update::accumulate);
+          for (std::size_t i = 0; i < to.size(); ++i)
+            check_close<V>(both[i], W(V(3)) + W(to[i]),
+                           4 * roundoff<T>() * (3 + magnitude(W(to[i]))), "accumulated initial");
         };
         initial(per_row, 19, 1), initial(shared, 0, 1), initial(single, 0, 0);
         W all(0);

@@ -2,6 +2,7 @@
 // Numerics of the calls: adjoint identities, accuracy near gate = 1, NaN and infinity, overflow.
 #include <cmath>
 #include <complex>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -159,6 +160,32 @@ TEST_CASE("near gate = 1 the default errs at most twice as much as the float loo
     }
     INFO("loop " << static_cast<double>(loop) << ", tiled " << static_cast<double>(tile));
     CHECK(tile <= 2 * loop);
+  }
+}
+
+TEST_CASE("tiles of the default size do not depend on the number of threads",
+          "[numerics][determinism][tiled][forward][vjp]") {
+  for (const extents shape : {extents{1, 1 << 18, 1}, extents{2, 1 << 13, 16}}) {
+    const std::size_t n = static_cast<std::size_t>(shape.batch * shape.time * shape.channel);
+    const extents once{.batch = 0, .time = 0, .channel = 1};
+    auto a = random<float>(n, 1, 0.5, 1), u = random<float>(n, 2), w = random<float>(n, 3);
+    using floats = std::vector<float>;
+    const auto results = [&](int threads) {
+      floats x(n), da(n), du(n), sums(16);
+      const auto view = [&](floats& v) { return sequence_view<float>(v.data(), shape); };
+      const tiled backend{.threads = threads};
+      linear_scan(backend, view(a), view(u), view(x));
+      linear_scan_vjp(backend, view(a), view(x), view(w),
+                      {.gate_grad = view(da), .input_grad = view(du)});
+      linear_scan_vjp(backend, view(a), view(x), view(w),
+                      {.gate_grad = sequence_view<float>(sums.data(), shape, once)});
+      REQUIRE(describe(backend, linear_scan_problem(view(a), view(u), view(x))).time_split);
+      for (const floats& part : {da, du, sums}) x.insert(x.end(), part.begin(), part.end());
+      return x;
+    };
+    const floats one = results(1);
+    for (const int threads : {2, 3, 7, 0})
+      CHECK(std::memcmp(results(threads).data(), one.data(), one.size() * sizeof(float)) == 0);
   }
 }
 
