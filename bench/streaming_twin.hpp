@@ -83,14 +83,12 @@ inline void run_twin(int reads, int writes, const std::array<const float*, 4>& i
   const auto is = [&](int r, int w) { return reads == r && writes == w; };
   if (is(1, 1)) return twin<1, 1>(in, out, bytes, stream, threads, sink.data());
   if (is(2, 1)) return twin<2, 1>(in, out, bytes, stream, threads, sink.data());
-  if (is(3, 1)) return twin<3, 1>(in, out, bytes, stream, threads, sink.data());
-  if (is(4, 1)) return twin<4, 1>(in, out, bytes, stream, threads, sink.data());
   if (is(3, 2)) return twin<3, 2>(in, out, bytes, stream, threads, sink.data());
   if (is(2, 0)) return twin<2, 0>(in, out, bytes, stream, threads, sink.data());
   throw std::logic_error("no twin of that shape");
 }
 
-/// memcpy of (reads + writes) / 2 arrays: the same bytes moved.
+/// memcpy of one array by all threads.
 inline void run_memcpy(const void* from, void* to, std::int64_t bytes, int threads) {
   in_parallel(threads, [&](int worker) {
     const std::int64_t first = bytes / 64 * worker / threads * 64;

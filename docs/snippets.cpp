@@ -68,6 +68,7 @@ void run(const halves&, R recurrence, const problem& p) {
 // [/backend]
 
 // [minimal]
+#include <cassert>
 #include <vector>
 
 #include <scanrec/scan.hpp>

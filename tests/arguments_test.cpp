@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Wrong arguments: each has its own message, and nothing is written before the check.
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -245,4 +247,35 @@ TEST_CASE("storage types mix where they share a compute type", "[arguments][view
                   sequence_view(g.data(), shape),
                   scan_gradients<bfloat16, float>{.gate_grad = sequence_view(da.data(), shape)});
   CHECK(static_cast<float>(da[8]) == static_cast<float>(bfloat16(ga[8])));
+}
+
+TEST_CASE("sums over nothing are written, and so checked", "[arguments]") {
+  const extents empty{.batch = 0, .time = 5, .channel = 4};
+  const extents once{.batch = 0, .time = 0, .channel = 1};
+  std::vector<float> gate(4, 0.5f), sum(4, 7.0f), one(1);
+  const sequence_view a(gate.data(), empty, once);
+  const sequence_view<float> x(one.data(), empty);
+  linear_scan_vjp(a, x, x, {.gate_grad = sequence_view(sum.data(), empty, once)});
+  CHECK(sum == std::vector<float>(4, 0.0f));
+  refuses(gate, "gate_grad", "a null pointer", [&] {
+    float* const nowhere = nullptr;
+    linear_scan_vjp(a, x, x, {.gate_grad = sequence_view(nowhere, empty, once)});
+  });
+  refuses(gate, "gate_grad", "memory apart from 'gate'", [&] {
+    linear_scan_vjp(a, x, x, {.gate_grad = sequence_view(gate.data(), empty, once)});
+  });
+  refuses(gate, "data", "at least 4 elements",
+          [&] { (void)sequence_view(std::span(one), empty, once); });
+}
+
+TEST_CASE("a tile may be longer than time", "[arguments]") {
+  for (const std::int64_t steps : {std::int64_t{5000}, std::numeric_limits<std::int64_t>::max()}) {
+    const extents line{.time = 5000};
+    std::vector<float> a(5000, 0.5f), u(5000, 1), x(5000), y(5000);
+    using view = sequence_view<float>;
+    linear_scan(sequential{}, view(a.data(), line), view(u.data(), line), view(x.data(), line));
+    linear_scan(tiled{.tile_steps = steps}, view(a.data(), line), view(u.data(), line),
+                view(y.data(), line));
+    CHECK(std::abs(x[4999] - y[4999]) < 1e-5f);
+  }
 }

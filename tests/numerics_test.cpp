@@ -133,10 +133,32 @@ TEST_CASE("the adjoint agrees with central differences",
       CHECK(std::abs((up - down) / (2 * h) - gradient[i]) < 1e-8);
     }
   };
-  const auto keep = x;
   check(a, da);
   check(u, du);
   check(x0, dx0);
+}
+
+TEST_CASE("states that broadcast are read where they are", "[numerics][broadcast][tiled][vjp]") {
+  // One state for every step and channel; long enough for tiles of time.
+  for (const extents shape : {extents{1, 1 << 16, 1}, extents{1, 1 << 13, 64}}) {
+    const std::size_t n = static_cast<std::size_t>(shape.time * shape.channel);
+    auto a = random<double>(n, 1), w = random<double>(n, 2);
+    std::vector<double> state(1, 0.5), da(n), du(n);
+    using view = sequence_view<double>;
+    for (const auto& [s, strides] : layouts(shape)) {
+      linear_scan_vjp(
+          view(a.data(), s, strides), view(state.data(), s, extents{0, 0, 0}),
+          view(w.data(), s, strides),
+          {.gate_grad = view(da.data(), s, strides), .input_grad = view(du.data(), s, strides)});
+      bool right = true;
+      for (std::int64_t t = 0; t < s.time; ++t)
+        for (std::int64_t c = 0; c < s.channel; ++c) {
+          const std::int64_t i = t * strides.time + c * strides.channel;
+          right = right && da[i] == (t == 0 ? 0 : 0.5 * du[i]);
+        }
+      CHECK(right);
+    }
+  }
 }
 
 TEST_CASE("near gate = 1 the default errs at most twice as much as the float loop",

@@ -18,6 +18,8 @@ if ! echo 'int x;' | "$compiler" -march=x86-64-v4 -x c++ -c - -o "$work/x.o" 2>/
 fi
 
 cat >"$work/unit.cpp" <<'CPP'
+#include <span>
+
 #include <scanrec/scan.hpp>
 namespace {
 using view = scanrec::sequence_view<float>;
@@ -26,6 +28,9 @@ void UNIT(float* const* p, const scanrec::extents& shape) {
   const view gate(p[0], shape), input(p[1], shape), state(p[2], shape), grad(p[3], shape);
   scanrec::linear_scan(gate, input, state);
   scanrec::linear_scan_vjp(gate, state, grad, {.gate_grad = grad, .input_grad = input});
+  const view checked(std::span(p[0], 4), shape, scanrec::time_contiguous(shape));
+  scanrec::linear_scan(scanrec::sequential{}, checked, input, scanrec::none,
+                       {.final_state = {p[2], shape}});
 }
 CPP
 
@@ -45,11 +50,13 @@ compile() {
 }
 
 failed=0
-# Objects $1 and $2 may share the members, the vtable and the typeinfo of argument_error alone.
+# Objects $1 and $2 may share the members, the vtable and the typeinfo of argument_error alone, and
+# the object `none`, which is no code.
 compare() {
   local shared
   shared=$(comm -12 "$work/$1" "$work/$2" | cut -f2- |
-    grep -Ev '^((typeinfo|typeinfo name|vtable) for )?scanrec::argument_error(::[^:]*(\(.*)?)?$' ||
+    grep -Ev '^((typeinfo|typeinfo name|vtable) for )?scanrec::argument_error(::[^:]*(\(.*)?)?$' |
+    grep -vx 'scanrec::none' ||
     true)
   echo "$1 ($(wc -l <"$work/$1") weak symbols) and $2 ($(wc -l <"$work/$2"))" \
     "share $(grep -c . <<<"$shared" || true) that they must not"
@@ -66,4 +73,8 @@ if echo '#include <omp.h>' | "$compiler" -fopenmp -x c++ -c - -o "$work/x.o" 2>/
   compile v3_openmp -march=x86-64-v3 -fopenmp
   compare v3 v3_openmp
 fi
+# Not even what is inlined only by force.
+compile v3_plain -march=x86-64-v3 -O0
+compile v4_plain -march=x86-64-v4 -O0
+compare v3_plain v4_plain
 exit $failed

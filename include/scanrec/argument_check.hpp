@@ -76,7 +76,8 @@ inline bool same_elements(const array_use& x, const array_use& y) {
   return true;
 }
 
-/// Whether any byte belongs to both; interleaved slices of one buffer do not overlap.
+/// Whether any byte belongs to both; interleaved slices of one buffer do not overlap. Strides that
+/// make the search too long count as overlapping.
 inline bool overlap(const array_use& x, const array_use& y) {
   const byte_range rx = range_of(x), ry = range_of(y);
   const auto address = [](const array_use& a) { return reinterpret_cast<std::intptr_t>(a.data); };
@@ -129,6 +130,14 @@ inline bool injective(const array_use& array) {
   return true;
 }
 
+/// Whether an array has no place at all. An empty axis with a zero stride takes none away: what a
+/// gradient is the sum over may be nothing, and the sum is written.
+inline bool placeless(const array_use& array) {
+  for (const axis a : all_axes)
+    if (array.shape.*a == 0 && array.strides.*a != 0) return true;
+  return false;
+}
+
 inline void check_array(const problem& p, const array_use& reference, const array_use& array) {
   if (!array.given) return;
   extents wanted = p.shape;
@@ -140,13 +149,11 @@ inline void check_array(const problem& p, const array_use& reference, const arra
            "shape " + to_string(wanted) + " as '" + reference.name + "' has" +
                (array.one_channel_will_do ? ", or 1 channel" : ""),
            to_string(array.shape));
-  for (const axis a : all_axes)
-    if (array.shape.*a < 0) refuse(p, array, "extents of 0 or more", to_string(array.shape));
-  if (element_count(array.shape) == 0) return;
+  if (array.use == access::read ? element_count(array.shape) == 0 : placeless(array)) return;
   if (array.data == nullptr)
-    refuse(p, array, "a pointer to " + std::to_string(element_count(array.shape)) + " elements",
+    refuse(p, array, "a pointer to the elements of shape " + to_string(array.shape),
            "a null pointer");
-  // A quarter of the address space keeps every sum of offsets representable.
+  // Every sum of offsets stays representable.
   constexpr std::int64_t limit = std::numeric_limits<std::int64_t>::max() / 16;
   std::int64_t reach = 0;
   for (const axis a : all_axes) {
@@ -169,7 +176,7 @@ inline void check_array(const problem& p, const array_use& reference, const arra
         refuse(p, array, "strides that give every element its own place",
                "a zero stride among strides " + to_string(array.strides));
   if (!injective(array))
-    refuse(p, array, "strides that give every element its own place",
+    refuse(p, array, "strides that nest, so that every element has its own place",
            "shape " + to_string(array.shape) + ", strides " + to_string(array.strides));
 }
 
@@ -191,14 +198,13 @@ void check_arguments(problem& p, const std::array<in_place_pair, N>& may_alias) 
     if (__builtin_mul_overflow(elements, p.shape.*a, &elements))
       refuse(p, reference, "fewer than 2^63 elements", to_string(p.shape));
   for (const array_use& array : p) check_array(p, reference, array);
-  if (elements == 0 && p.shape.time != 0) return;
 
   for (array_use& written : p) {
     if (written.use == access::read || !written.data) continue;
     for (const array_use& other : p) {
       if (&other == &written || !other.data) continue;
       if (other.use != access::read && &other < &written) continue;  // each pair of outputs once
-      if (element_count(written.shape) == 0 || element_count(other.shape) == 0) continue;
+      if (placeless(written) || placeless(other)) continue;
       if (!overlap(written, other)) continue;
       bool allowed = false;
       for (const in_place_pair& pair : may_alias)

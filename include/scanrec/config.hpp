@@ -2,14 +2,19 @@
 // Compiler facts: the inline namespace that keeps differently built objects apart, and attributes.
 //
 // Everything that computes lives in `inline namespace SCANREC_ABI`, whose name spells the library
-// version, the instruction set the unit is compiled for and the default executor. Two objects built
-// with different flags therefore never share an inline function, whichever the linker keeps.
+// version, the kind of registers the unit is compiled for, whether multiply-adds fuse, who converts
+// 16-bit floats, and the default executor. Two objects that differ in these never share an inline
+// function, whichever the linker keeps. Further extensions of an instruction set have no name.
 #pragma once
 
 #include <scanrec/version.hpp>
 
 #if !defined(__GNUC__)
 #error "scanrec needs GCC (12 or newer) or Clang (14 or newer)."
+#endif
+
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0
+#error "scanrec tells NaN and infinity apart from numbers: do not compile it with -ffast-math."
 #endif
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)

@@ -21,6 +21,8 @@ enum class direction {
   reverse,  ///< state[t] depends on state[t+1]; never by flipping copies
 };
 
+inline namespace SCANREC_ABI {
+
 /// What a call does with an array.
 enum class access {
   read,
@@ -70,6 +72,7 @@ struct problem {
   SCANREC_INLINE array_use* end() { return arrays.data() + count; }
 };
 
+}  // namespace SCANREC_ABI
 }  // namespace scanrec
 
 namespace scanrec::detail::inline SCANREC_ABI {
@@ -123,7 +126,8 @@ inline void merge_axes(problem& p) {
         return false;
     return true;
   };
-  for (const axis outer : {&extents::batch, &extents::group}) {
+  constexpr axis outer_axes[]{&extents::batch, &extents::group};
+  for (const axis outer : outer_axes) {
     if (p.shape.*outer <= 1) continue;
     if (p.shape.channel == 1) {
       swap_axes(&extents::channel, outer);

@@ -6,7 +6,7 @@
 //     linear_scan    (backend, gate, input, state, options)
 //     linear_scan_vjp(backend, gate, state, state_grad, gradients, options)
 //     linear_scan_jvp(backend, gate, state, gate_tangent, input_tangent, state_tangent, options)
-//     describe(backend, linear_scan_problem(gate, input, state, options))
+//     describe(tiled{}, linear_scan_problem(gate, input, state, options))
 //
 // Arrays come as views (sequence_view, state_view) of any strides; a zero stride broadcasts, and
 // its gradient is the sum. The backend comes first and may be left out: `tiled` is the default,

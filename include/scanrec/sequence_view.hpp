@@ -24,7 +24,9 @@ struct extents {
   std::int64_t channel = 1;
   std::int64_t group = 1;
 
-  friend bool operator==(const extents&, const extents&) = default;
+  SCANREC_INLINE friend constexpr bool operator==(const extents& x, const extents& y) {
+    return x.batch == y.batch && x.time == y.time && x.channel == y.channel && x.group == y.group;
+  }
 };
 
 inline namespace SCANREC_ABI {
@@ -38,7 +40,7 @@ inline std::string to_string(const extents& e) {
 }  // namespace SCANREC_ABI
 
 /// Strides of a contiguous channels-last array (group, batch, time, channel), channel fastest.
-constexpr extents channels_last(const extents& shape) {
+SCANREC_INLINE constexpr extents channels_last(const extents& shape) {
   return {.batch = shape.time * shape.channel,
           .time = shape.channel,
           .channel = 1,
@@ -46,7 +48,7 @@ constexpr extents channels_last(const extents& shape) {
 }
 
 /// Strides of a contiguous time-contiguous array (group, batch, channel, time), time fastest.
-constexpr extents time_contiguous(const extents& shape) {
+SCANREC_INLINE constexpr extents time_contiguous(const extents& shape) {
   return {.batch = shape.time * shape.channel,
           .time = 1,
           .channel = shape.time,
@@ -57,7 +59,11 @@ namespace detail {
 inline namespace SCANREC_ABI {
 /// Elements from the first to one past the last that a non-negative-stride view touches.
 constexpr std::int64_t span_needed(const extents& shape, const extents& strides) {
-  if (shape.batch <= 0 || shape.time <= 0 || shape.channel <= 0 || shape.group <= 0) return 0;
+  // An empty axis leaves nothing to touch, unless it is one that a gradient is the sum over.
+  const auto none = [](std::int64_t n, std::int64_t stride) { return n <= 0 && stride != 0; };
+  if (none(shape.batch, strides.batch) || none(shape.time, strides.time) ||
+      none(shape.channel, strides.channel) || none(shape.group, strides.group))
+    return 0;
   const auto reach = [](std::int64_t n, std::int64_t stride) { return (n - 1) * stride; };
   return 1 + reach(shape.batch, strides.batch) + reach(shape.time, strides.time) +
          reach(shape.channel, strides.channel) + reach(shape.group, strides.group);
@@ -89,27 +95,29 @@ struct sequence_view {
   extents shape{0, 0, 0, 0};
   extents strides{0, 0, 0, 0};
 
-  constexpr sequence_view() = default;
+  SCANREC_INLINE constexpr sequence_view() = default;
   /// A contiguous channels-last array.
-  constexpr sequence_view(T* first, const extents& shape_of)
+  SCANREC_INLINE constexpr sequence_view(T* first, const extents& shape_of)
       : sequence_view(first, shape_of, channels_last(shape_of)) {}
-  constexpr sequence_view(T* first, const extents& shape_of, const extents& strides_of)
+  SCANREC_INLINE constexpr sequence_view(T* first, const extents& shape_of,
+                                         const extents& strides_of)
       : data(first), shape(shape_of), strides(strides_of) {}
   /// Over a span, whose size is checked. Throws argument_error.
-  sequence_view(std::span<T> elements, const extents& shape_of)
+  SCANREC_INLINE sequence_view(std::span<T> elements, const extents& shape_of)
       : sequence_view(elements, shape_of, channels_last(shape_of)) {}
-  sequence_view(std::span<T> elements, const extents& shape_of, const extents& strides_of)
+  SCANREC_INLINE sequence_view(std::span<T> elements, const extents& shape_of,
+                               const extents& strides_of)
       : sequence_view(elements.data(), shape_of, strides_of) {
     detail::check_span("sequence_view", elements.size(), shape_of, strides_of);
   }
   /// A view to read is made from a view to write wherever one is asked for.
   template <class U>
-  requires(std::is_same_v<const U, T>) constexpr sequence_view(
-      const sequence_view<U>& other)  // NOLINT(google-explicit-constructor)
+  requires(std::is_same_v<const U, T>) SCANREC_INLINE
+      constexpr sequence_view(const sequence_view<U>& other)  // NOLINT(google-explicit-constructor)
       : data(other.data), shape(other.shape), strides(other.strides) {}
 
   /// Whether there is an array at all.
-  [[nodiscard]] constexpr bool absent() const {
+  [[nodiscard]] SCANREC_INLINE constexpr bool absent() const {
     return data == nullptr && shape == extents{0, 0, 0, 0};
   }
 };
@@ -122,36 +130,39 @@ struct state_view {
   extents shape{0, 0, 0, 0};
   extents strides{0, 0, 0, 0};
 
-  constexpr state_view() = default;
+  SCANREC_INLINE constexpr state_view() = default;
   /// A contiguous (group, batch, channel) array, channel fastest.
-  constexpr state_view(T* first, const extents& shape_of)
+  SCANREC_INLINE constexpr state_view(T* first, const extents& shape_of)
       : state_view(first, shape_of, contiguous(shape_of)) {}
-  constexpr state_view(T* first, const extents& shape_of, const extents& strides_of)
+  SCANREC_INLINE constexpr state_view(T* first, const extents& shape_of, const extents& strides_of)
       : data(first), shape(one_step(shape_of)), strides(strides_of) {
     strides.time = 0;
   }
   /// Over a span, whose size is checked. Throws argument_error.
-  state_view(std::span<T> elements, const extents& shape_of)
+  SCANREC_INLINE state_view(std::span<T> elements, const extents& shape_of)
       : state_view(elements, shape_of, contiguous(shape_of)) {}
-  state_view(std::span<T> elements, const extents& shape_of, const extents& strides_of)
+  SCANREC_INLINE state_view(std::span<T> elements, const extents& shape_of,
+                            const extents& strides_of)
       : state_view(elements.data(), shape_of, strides_of) {
     detail::check_span("state_view", elements.size(), shape, strides);
   }
   template <class U>
-  requires(std::is_same_v<const U, T>) constexpr state_view(
-      const state_view<U>& other)  // NOLINT(google-explicit-constructor)
+  requires(std::is_same_v<const U, T>) SCANREC_INLINE
+      constexpr state_view(const state_view<U>& other)  // NOLINT(google-explicit-constructor)
       : data(other.data), shape(other.shape), strides(other.strides) {}
 
-  [[nodiscard]] constexpr bool absent() const {
+  [[nodiscard]] SCANREC_INLINE constexpr bool absent() const {
     return data == nullptr && shape == extents{0, 0, 0, 0};
   }
 
  private:
-  static constexpr extents one_step(extents e) {
+  SCANREC_INLINE static constexpr extents one_step(extents e) {
     e.time = 1;
     return e;
   }
-  static constexpr extents contiguous(const extents& e) { return channels_last(one_step(e)); }
+  SCANREC_INLINE static constexpr extents contiguous(const extents& e) {
+    return channels_last(one_step(e));
+  }
 };
 
 template <class T>

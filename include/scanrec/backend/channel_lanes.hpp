@@ -33,6 +33,8 @@ struct channel_lanes {
     [[no_unique_address]] typename R::template sums<lane> sums;
   };
 
+  /// Steps that are composed in the compute type before the wide type takes them, and that a pack
+  /// on its own in a row is walked before what it carries is stored.
   static constexpr std::int64_t few_steps = 32;
   /// The map of at most the last few steps: the factor in the wide type (see scan_states).
   struct recent_steps {

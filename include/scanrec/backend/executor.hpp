@@ -57,8 +57,8 @@ inline void run_workers(int workers, const std::function<void(int)>& work) {
       helpers[started] = std::thread(std::cref(work), started + 1);
       ++started;
     }
-  } catch (const std::system_error&) {
-    // No more threads to be had: the rest of the workers run here.
+  } catch (...) {
+    // No more threads or memory to be had: the rest of the workers run here.
   }
   work(0);
   for (int worker = started + 1; worker < workers; ++worker) work(worker);

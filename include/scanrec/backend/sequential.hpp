@@ -25,7 +25,9 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// Strides of dense accumulators over the axes that an output keeps, and how many there are.
 inline std::int64_t dense_sums(const array_use& array, extents& strides) {
   std::int64_t size = 1;
-  for (const axis a : {&extents::channel, &extents::time, &extents::batch, &extents::group}) {
+  constexpr axis inner_to_outer[]{&extents::channel, &extents::time, &extents::batch,
+                                  &extents::group};
+  for (const axis a : inner_to_outer) {
     if (array.shape.*a <= 1 || broadcast_along(array, a)) continue;
     strides.*a = size;
     size *= array.shape.*a;

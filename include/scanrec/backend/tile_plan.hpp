@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <string>
 
@@ -282,6 +283,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   const std::int64_t row_strip = channel_whole || along_time ? plan.strip : std::min(widest, C);
   const std::int64_t fitting =
       policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site * row_strip);
+  tile_steps = std::min(tile_steps, std::max<std::int64_t>(T, 1));
   const std::int64_t split_steps =
       tile_steps > 0 ? tile_steps : std::max(policy::least_tile_steps, fitting / 64 * 64);
   if (batch_together) finest /= std::max<std::int64_t>(p.shape.batch, 1);

@@ -352,8 +352,10 @@ inline tile_plan describe(const tiled& backend, const problem& p) {
   return detail::plan_for(backend, p);
 }
 
-/// Bytes the tiled backend allocates for a problem: under 1/256 of one (batch, time, channel) array
-/// plus a constant per thread. Up to 8 KiB come from the stack.
+/// Bytes the tiled backend allocates for a problem, threads apart; up to 8 KiB come from the stack.
+/// Without summed gradients under 1/256 of one (batch, time, channel) array plus a constant per
+/// thread. A sum takes its own size in the wide type, per thread and once; one that keeps time also
+/// the states of all rows that it is the sum of.
 inline std::int64_t workspace_bytes(const tiled& backend, const problem& p) {
   return detail::plan_for(backend, p).workspace_bytes;
 }

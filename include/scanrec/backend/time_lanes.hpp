@@ -5,8 +5,8 @@
 // scanned in log2(lanes) doubling shifts and acts on the carried state; the states in between
 // follow on the way back. Where the last state is not finite (a product that overflowed while the
 // loop would stay finite, an infinity that a vanishing product would drop) and where a pack does
-// not compose (a cut, the edge of the sequence) it is walked step by step. What is not finite stays
-// so under composition, so the last state tells.
+// not compose (a cut, the edge of the sequence) it is walked step by step. docs/numerics.md says
+// what the last state does not tell.
 #pragma once
 
 #include <algorithm>

@@ -33,16 +33,11 @@ struct place {
   static constexpr lane_axis along = Axis;
   std::int64_t time = 0;
   std::int64_t channel = 0;
-  std::int64_t row = 0;    // steps from where the fields stand; from there, elements to the lowest
-  std::int64_t index = 0;  // address of the lanes
+  std::int64_t row = 0;    // steps from where the fields stand
+  std::int64_t index = 0;  // elements from there to the lane with the lowest address
   int count = 1;           // lanes in use; the others compute on zeros and are dropped
   bool reversed = false;   // the first lane has the highest address
 
-  /// Steps from where the fields stand.
-  SCANREC_HD SCANREC_INLINE std::int64_t steps_in() const {
-    if constexpr (Axis == lane_axis::channel) return row;
-    return reversed ? -index - (count - 1) : index;
-  }
   /// A condition that never holds unless nothing is assumed; one that always does.
   SCANREC_HD static SCANREC_INLINE bool rarely(bool condition) {
     return Assume == assume::nothing && condition;
@@ -90,6 +85,7 @@ struct input_field {
   /// hardware prefetchers follow.
   template <class Lane, class Place>
   SCANREC_INLINE void touch(Place at) const {
+    if ((Place::along == lane_axis::time ? strides.time : strides.channel) == 0) return;
     const auto* first = reinterpret_cast<const char*>(data + (at.row * strides.time + at.index));
     for (std::size_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
       asm volatile("" : : "r"(first[byte]));

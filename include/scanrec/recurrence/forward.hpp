@@ -11,8 +11,7 @@ template <class Gate, class Input, class State>
 struct forward : affine_steps {
   using value = compute_t<Gate>;
   static constexpr int fields = 4;  // sequences read or written
-  /// Where the neighbours lie whose states are read: no step, one later (in scan order), one
-  /// earlier.
+  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
   static constexpr int halo = 0;
   input_field<Gate> gate;
   input_field<Input> input;

@@ -20,8 +20,7 @@ struct vjp {
   using value = compute_t<Gate>;
   static constexpr int fields = 6;  // sequences read or written
   using real = simd::real_lane_t<simd::lane_t<value, 1>>;
-  /// Where the neighbours lie whose states are read: no step, one later (in scan order), one
-  /// earlier.
+  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
   static constexpr int halo = 1;
   /// What one step reads.
   template <class Lane>

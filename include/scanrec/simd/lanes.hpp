@@ -304,7 +304,7 @@ SCANREC_HD SCANREC_INLINE R size_of(complex_lanes<R> x) {
 /// Product of all lanes, by halves.
 template <class L>
 SCANREC_INLINE auto product(L x) {
-  if constexpr (lane_count < L >> leaf_count<L>) {
+  if constexpr ((leaf_count<L>) < (lane_count<L>)) {
     return product(mul(half_of<0>(x), half_of<1>(x)));
   } else {
     if constexpr (lane_count<L> >= 16) x = mul(x, rotate<8>(x));
