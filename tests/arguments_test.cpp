@@ -27,7 +27,8 @@ struct arrays {
 /// Runs f, which must throw for `argument` with `text` in its message and leave no trace in `kept`.
 template <class F>
 void refuses(const std::vector<float>& kept, const char* argument, const char* text, F f) {
-  const auto before = kept;
+  // What f writes to is `kept` by another name.
+  const auto before = kept;  // NOLINT(performance-unnecessary-copy-initialization)
   try {
     f();
     FAIL("accepted: " << argument << ", " << text);

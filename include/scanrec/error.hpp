@@ -14,7 +14,8 @@ namespace scanrec {
 /// apart for callers that translate them (a Python binding, say).
 class argument_error : public std::invalid_argument {
  public:
-  argument_error(std::string call, std::string argument, std::string expected, std::string got)
+  argument_error(const std::string& call, std::string argument, std::string expected,
+                 std::string got)
       : std::invalid_argument(call + ": argument '" + argument + "': expected " + expected +
                               ", got " + got),
         argument_(std::move(argument)),

@@ -122,6 +122,9 @@ struct time_lanes {
       }
       waiting = (waiting + 1) % 4;
     };
+    const auto fill_up = [&]() SCANREC_LAMBDA {
+      for (int missing = (4 - waiting) % 4; missing > 0; --missing) add(affine<few>::identity());
+    };
     sweep<assume::nothing>(
         r, where, reversed,
         [&](auto at) SCANREC_LAMBDA {
@@ -131,10 +134,10 @@ struct time_lanes {
           add(combine_lanes<vector>(maps));
         },
         [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
-          while (waiting != 0) add(affine<few>::identity());
+          fill_up();
           all = combine(all, reduce_steps(r, where, first, last));
         });
-    while (waiting != 0) add(affine<few>::identity());
+    fill_up();
     return all;
   }
 
