@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Wrong arguments: each has its own message, and nothing is written before the check.
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -277,6 +276,6 @@ TEST_CASE("a tile may be longer than time", "[arguments]") {
     linear_scan(sequential{}, view(a.data(), line), view(u.data(), line), view(x.data(), line));
     linear_scan(tiled{.tile_steps = steps}, view(a.data(), line), view(u.data(), line),
                 view(y.data(), line));
-    CHECK(std::abs(x[4999] - y[4999]) < 1e-5f);
+    CHECK(y[4999] == x[4999]);  // 2, to which every order of adding rounds
   }
 }

@@ -45,7 +45,6 @@ void check_moves() {
   (std::make_integer_sequence<int, n>{});
   for (int i = 0; i < n; ++i) {
     CHECK(lanes_of<T>(reverse(x))[i] == a[n - 1 - i]);
-    CHECK(lanes_of<T>(splat_last(x))[i] == a[n - 1]);
     CHECK(lanes_of<T>(every_other<0>(x, y))[i] == a[2 * i]);
     CHECK(lanes_of<T>(every_other<1>(x, y))[i] == a[2 * i + 1]);
     CHECK(lanes_of<T>(zip<0>(x, y))[i] == a[i / 2 + (i % 2) * n]);

@@ -140,10 +140,6 @@ SCANREC_INLINE auto interleave(complex_lanes<R> x, complex_lanes<R> y) {
   return complex_lanes{interleave(x.re, y.re), interleave(x.im, y.im)};
 }
 template <class R>
-SCANREC_INLINE complex_lanes<R> splat_last(complex_lanes<R> x) {
-  return {splat_last(x.re), splat_last(x.im)};
-}
-template <class R>
 SCANREC_INLINE auto first(complex_lanes<R> x) {
   return complex_lanes{first(x.re), first(x.im)};
 }

@@ -154,10 +154,6 @@ SCANREC_INLINE V reverse_raw(V x, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(x, x, (static_cast<int>(sizeof...(I)) - 1 - I)...);
 }
 template <class V, int... I>
-SCANREC_INLINE V splat_last_raw(V x, std::integer_sequence<int, I...>) {
-  return __builtin_shufflevector(x, x, (static_cast<int>(sizeof...(I)) - 1 + 0 * I)...);
-}
-template <class V, int... I>
 SCANREC_INLINE V with_last_raw(V x, V last, std::integer_sequence<int, I...>) {
   constexpr int n = sizeof...(I);
   return __builtin_shufflevector(x, last, (I + (I == n - 1 ? n : 0))...);
@@ -203,17 +199,6 @@ SCANREC_INLINE pack<T, N> reverse_if(bool reversed, pack<T, N> x) {
   auto v = x.v;
   if (reversed) v = reverse(x).v;
   return pack<T, N>(v);
-}
-
-/// The last lane in every lane.
-template <class T, int N>
-SCANREC_INLINE pack<T, N> splat_last(pack<T, N> x) {
-  if constexpr (is_leaf<T, N>) {
-    return pack<T, N>(detail::splat_last_raw(x.v, detail::leaf_indices<T>{}));
-  } else {
-    const auto last = splat_last(x.hi);
-    return {last, last};
-  }
 }
 
 /// The first lane.
@@ -310,9 +295,7 @@ template <class V, int... I>
 SCANREC_INLINE auto concat_raw(V x, V y, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(x, y, I...);
 }
-}  // namespace detail
 
-namespace detail {
 // Half a register of floats as a register of doubles, and back. GCC 12 splits the builtin in two.
 template <int N, class V>
 SCANREC_INLINE typename raw<double, N>::type to_doubles(V x) {
