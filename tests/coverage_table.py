@@ -10,7 +10,9 @@ import pathlib
 import re
 import sys
 
-BACKENDS = ("sequential", "tiled")
+BACKENDS = ("sequential", "tiled", "hillis_steele", "blelloch")
+# Tags that stand for several backends: the lists in tests/tested_backend.hpp.
+GROUPS = {"backends": BACKENDS, "threaded": ("tiled", "hillis_steele", "blelloch")}
 # Tag -> what it stands for.
 OPTIONS = {
     "forward": "`linear_scan`",
@@ -45,7 +47,10 @@ def read_tests(folder):
     """(name, tags, file) of every test."""
     for path in sorted(folder.glob("*_test.cpp")) + sorted(folder.glob("*_battery.hpp")):
         for name, tags in CASE.findall(path.read_text()):
-            yield name, set(re.findall(r"\[(\w+)\]", tags)), path.name
+            found = set(re.findall(r"\[(\w+)\]", tags))
+            for group in found & GROUPS.keys():
+                found |= set(GROUPS[group])
+            yield name, found, path.name
 
 
 def table(tests):

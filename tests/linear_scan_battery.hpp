@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "reference.hpp"
+#include "tested_backend.hpp"
 
 // Slow builds (sanitizers) take every third combination of shape and layout, say.
 #if !defined(SCANREC_TEST_STRIDE)
@@ -21,27 +22,12 @@ using V = compute_t<T>;
 using W = wide<T>;
 #define TYPED_CASE(name, tags) TEST_CASE(TEST_TYPE_NAME ": " name, "[" TEST_TYPE_NAME "]" tags)
 
-// The small policies bring tile edges, time split and streaming stores to short inputs.
-void backwards_executor(int workers, const std::function<void(int)>& work) {
-  for (int w = workers - 1; w >= 0; --w) work(w);
-}
-const std::vector<std::pair<const char*, tiled>>& tiled_variants() {
-  static const std::vector<std::pair<const char*, tiled>> variants{
-      {"tiled", tiled{}},
-      {"tiled 1 thread", tiled{.threads = 1}},
-      {"tiled 3 threads", tiled{.threads = 3}},
-      {"tiled tile 16", tiled{.threads = 2, .tile_steps = 16}},
-      {"tiled tile 7, streaming", tiled{.threads = 7, .tile_steps = 7, .stream_bytes = 1}},
-      {"tiled tile 32, executor",
-       tiled{.threads = 3, .tile_steps = 32, .executor = backwards_executor}},
-  };
-  return variants;
-}
 template <class F>
 void with_backends(F f) {
-  f("sequential", sequential{});
-  for (const auto& [name, backend] : tiled_variants()) f(name, backend);
+  for (const auto& backend : tested::backends<T>()) f(backend.name, backend);
 }
+/// The plain loop.
+const tested::backend<T>& loop() { return tested::backends<T>().front(); }
 
 const std::vector<extents>& shapes() {
   static const std::vector<extents> list{
@@ -140,9 +126,7 @@ struct problem_case {
     return reference::scan<T>(line(gate, g, b, c), u, start(g, b, c), cuts(g, b), m);
   }
   /// Fills `state` with states that a forward call gives.
-  void make_states() {
-    linear_scan(sequential{}, gate.view(), input.view(), state.view(), options());
-  }
+  void make_states() { linear_scan(loop(), gate.view(), input.view(), state.view(), options()); }
   std::string text() const { return to_string(shape, l, order); }
 };
 
@@ -163,79 +147,94 @@ void for_cases(F f) {
 }  // namespace
 
 TYPED_CASE("forward is within the bound, and writes nothing else",
-           "[forward][bound][sequential][tiled][order][initial_state][final_state][resets]"
+           "[forward][bound][backends][order][initial_state][final_state][resets]"
            "[layouts]") {
+  struct result {
+    std::string name;
+    array<T> out;
+    std::vector<T> untouched;
+    array<V> last;
+  };
   for_cases([](problem_case& p) {
-    with_backends([&](const char* name, const auto& backend) {
+    std::vector<result> results;
+    with_backends([&](const std::string& name, const tested::backend<T>& backend) {
       array<T> out(p.shape, p.l, 11);
-      auto untouched = out.storage();
+      const auto before = out.storage();
       linear_scan(backend, p.gate.view(), p.input.view(), out.view(), p.options());
-      for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
-        const auto want = p.exact_forward(g, b, c);
+      results.push_back({name, out, before, p.xT});
+    });
+    for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
+      const auto want = p.exact_forward(g, b, c);
+      for (result& r : results) {
         for (std::int64_t i = 0; i < p.shape.time; ++i) {
           const auto t = p.time_of(i);
-          check_close<T>(out(g, b, t, c), want.value[i], want.bound[i],
-                         std::string(name) + " " + p.text() + " step " + std::to_string(i));
+          check_close<T>(r.out(g, b, t, c), want.value[i], want.bound[i],
+                         [&] { return r.name + " " + p.text() + " step " + std::to_string(i); });
           // What is left of `untouched` after this must be what the view does not own.
-          untouched[&out(g, b, t, c) - out.storage().data()] = out(g, b, t, c);
+          r.untouched[&r.out(g, b, t, c) - r.out.storage().data()] = r.out(g, b, t, c);
         }
         if (p.edges) {
-          const auto last = p.xT(g, b, 0, c);
+          const auto last = r.last(g, b, 0, c);
           if (!half<T> && p.shape.time > 0)
-            CHECK(same_bits(T(last), out(g, b, p.time_of(p.shape.time - 1), c)));
+            CHECK(same_bits(T(last), r.out(g, b, p.time_of(p.shape.time - 1), c)));
           check_close<V>(last, W(want.value.back()), want.bound.back(), "final_state");
         }
-      });
-      INFO(name << " " << p.text());
-      CHECK(same_bits(untouched, out.storage()));
+      }
     });
+    for (result& r : results) {
+      INFO(r.name << " " << p.text());
+      CHECK(same_bits(r.untouched, r.out.storage()));
+    }
   });
 }
 
 TYPED_CASE("bits do not depend on threads, executor or streaming",
-           "[forward][vjp][determinism][tiled][order][initial_state][resets][layouts]") {
+           "[forward][vjp][determinism][threaded][order][initial_state][resets][layouts]") {
   for_cases([](problem_case& p) {
     p.make_states();
-    for (const std::int64_t tile : {0, 7, 16, 48}) {
+    const std::size_t backends = tested::threaded_backends<T>(1, false).size();
+    for (std::size_t i = 0; i < backends; ++i) {
       array<T> x1(p.shape, p.l), da1(p.shape, p.l), du1(p.shape, p.l);
       bool first = true;
-      for (const int threads : {1, 2, 3, 7})
-        for (const bool own : {false, true}) {
-          tiled backend{.threads = threads, .tile_steps = tile, .stream_bytes = own ? 1 : 0};
-          if (own) backend.executor = backwards_executor;
-          array<T> x(p.shape, p.l), da(p.shape, p.l), du(p.shape, p.l);
-          linear_scan(backend, p.gate.view(), p.input.view(), x.view(), p.options());
-          linear_scan_vjp(backend, p.gate.view(), p.state.view(), p.grad.view(),
-                          {.gate_grad = da.view(), .input_grad = du.view()}, p.backward_options());
-          if (first) x1 = x, da1 = da, du1 = du, first = false;
-          INFO(p.text() << " threads " << threads << " tile " << tile);
-          CHECK(same_bits(x.storage(), x1.storage()));
-          CHECK(same_bits(da.storage(), da1.storage()));
-          CHECK(same_bits(du.storage(), du1.storage()));
-        }
+      for (const auto& [threads, own] :
+           {std::pair(1, false), std::pair(1, true), std::pair(2, false), std::pair(3, true),
+            std::pair(7, false), std::pair(7, true)}) {
+        const auto backend = tested::threaded_backends<T>(threads, own)[i];
+        array<T> x(p.shape, p.l), da(p.shape, p.l), du(p.shape, p.l);
+        linear_scan(backend, p.gate.view(), p.input.view(), x.view(), p.options());
+        linear_scan_vjp(backend, p.gate.view(), p.state.view(), p.grad.view(),
+                        {.gate_grad = da.view(), .input_grad = du.view()}, p.backward_options());
+        if (first) x1 = x, da1 = da, du1 = du, first = false;
+        INFO(p.text() << " threads " << threads << " " << backend.name);
+        CHECK(same_bits(x.storage(), x1.storage()));
+        CHECK(same_bits(da.storage(), da1.storage()));
+        CHECK(same_bits(du.storage(), du1.storage()));
+      }
     }
   });
 }
 
 TYPED_CASE("lanes that walk time serially equal the plain loop bit for bit",
-           "[forward][vjp][jvp][determinism][sequential][tiled][order][layouts][resets]") {
+           "[forward][vjp][jvp][determinism][backends][order][layouts][resets]") {
   for_cases([](problem_case& p) {
     p.make_states();
-    for (const tiled& backend : {tiled{}, tiled{.threads = 2, .tile_steps = 16}}) {
+    for (const tiled& options : {tiled{}, tiled{.threads = 2, .tile_steps = 16}}) {
+      const tested::backend<T> backend("tiled", options);
       const auto plan = describe(
-          backend, linear_scan_problem(p.gate.view(), p.input.view(), p.state.view(), p.options()));
+          options, linear_scan_problem(p.gate.view(), p.input.view(), p.state.view(), p.options()));
       const bool serial = !plan.time_split && plan.lanes.along == recurrence::lane_axis::channel;
       if (!serial && !exact<T>) continue;
       array<T> x1(p.shape, p.l), x2(p.shape, p.l), da1(p.shape, p.l), da2(p.shape, p.l),
           du1(p.shape, p.l), du2(p.shape, p.l), tx1(p.shape, p.l), tx2(p.shape, p.l);
-      const auto all = [&](const auto& b, array<T>& x, array<T>& da, array<T>& du, array<T>& tx) {
+      const auto all = [&](const tested::backend<T>& b, array<T>& x, array<T>& da, array<T>& du,
+                           array<T>& tx) {
         linear_scan(b, p.gate.view(), p.input.view(), x.view(), p.options());
         linear_scan_vjp(b, p.gate.view(), p.state.view(), p.grad.view(),
                         {.gate_grad = da.view(), .input_grad = du.view()}, p.backward_options());
         linear_scan_jvp(b, p.gate.view(), p.state.view(), p.gate_tangent.view(),
                         p.input_tangent.view(), tx.view(), p.tangent_options());
       };
-      all(sequential{}, x1, da1, du1, tx1);
+      all(loop(), x1, da1, du1, tx1);
       all(backend, x2, da2, du2, tx2);
       INFO(p.text());
       CHECK(same_bits(x1.storage(), x2.storage()));
@@ -247,97 +246,115 @@ TYPED_CASE("lanes that walk time serially equal the plain loop bit for bit",
 }
 
 TYPED_CASE("vjp is within the bound",
-           "[vjp][bound][sequential][tiled][order][initial_state][final_state][initial_grad]"
+           "[vjp][bound][backends][order][initial_state][final_state][initial_grad]"
            "[resets][layouts][convention]") {
   for_cases([](problem_case& p) {
     p.make_states();
     std::vector<conjugation> conventions{conjugation::hermitian};
     if (complex<T>) conventions.push_back(conjugation::plain);
-    for (const conjugation convention : conventions)
-      with_backends([&](const char* name, const auto& backend) {
-        array<T> da(p.shape, p.l, 21), du(p.shape, p.l, 22);
+    for (const conjugation convention : conventions) {
+      struct result {
+        std::string name;
+        array<T> da, du;
+        array<V> dx0;
+      };
+      std::vector<result> results;
+      const bool conj = convention == conjugation::hermitian;
+      with_backends([&](const std::string& name, const tested::backend<T>& backend) {
         extents one = p.shape;
         one.time = 1;
-        array<V> dx0(one, layout::channels_last, 23);
+        result r{name, array<T>(p.shape, p.l, 21), array<T>(p.shape, p.l, 22),
+                 array<V>(one, layout::channels_last, 23)};
         auto o = p.backward_options();
         o.convention = convention;
-        const bool conj = convention == conjugation::hermitian;
         linear_scan_vjp(
             backend, p.gate.view(), p.state.view(), p.grad.view(),
-            {.gate_grad = da.view(), .input_grad = du.view(), .initial_grad = p.edge(dx0)}, o);
-        for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
-          // g[i] = grad[i] + conj(a[i+1]) g[i+1], from the last scan step to the first.
-          const std::int64_t n = p.shape.time;
-          const auto a = p.line(p.gate, g, b, c), gx = p.line(p.grad, g, b, c),
-                     x = p.line(p.state, g, b, c);
-          std::vector<W> ra, ru;
-          std::vector<long double> m;
-          for (std::int64_t i = n - 1; i >= 0; --i) {
-            const bool cut_above = i + 1 < n && p.cut(g, b, i + 1);
-            ra.push_back(i + 1 < n ? (cut_above ? W(0) : conjugate(a[i + 1], conj)) : W(0));
-            W u = gx[i];
-            long double size = magnitude(u);
-            if (i == n - 1 && p.edges)
-              u = u + W(p.gT(g, b, 0, c)), size += magnitude(W(p.gT(g, b, 0, c)));
-            ru.push_back(u);
-            m.push_back(size);
-          }
-          const auto want = reference::scan<T>(ra, ru, W(0), {}, m);
-          for (std::int64_t i = 0; i < n; ++i) {
-            const auto k = n - 1 - i;
-            const std::string where =
-                std::string(name) + " " + p.text() + " step " + std::to_string(i);
-            const auto t = p.time_of(i);
-            check_close<T>(du(g, b, t, c), want.value[k], want.bound[k], "input_grad " + where);
-            const W before = i > 0 ? x[i - 1] : p.start(g, b, c);
-            const W factor = p.cut(g, b, i) ? W(0) : conjugate(before, conj);
-            const long double size = magnitude(factor);
-            check_close<T>(da(g, b, t, c), want.value[k] * factor,
+            {.gate_grad = r.da.view(), .input_grad = r.du.view(), .initial_grad = p.edge(r.dx0)},
+            o);
+        results.push_back(std::move(r));
+      });
+      for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
+        // g[i] = grad[i] + conj(a[i+1]) g[i+1], from the last scan step to the first.
+        const std::int64_t n = p.shape.time;
+        const auto a = p.line(p.gate, g, b, c), gx = p.line(p.grad, g, b, c),
+                   x = p.line(p.state, g, b, c);
+        std::vector<W> ra, ru;
+        std::vector<long double> m;
+        for (std::int64_t i = n - 1; i >= 0; --i) {
+          const bool cut_above = i + 1 < n && p.cut(g, b, i + 1);
+          ra.push_back(i + 1 < n ? (cut_above ? W(0) : conjugate(a[i + 1], conj)) : W(0));
+          W u = gx[i];
+          long double size = magnitude(u);
+          if (i == n - 1 && p.edges)
+            u = u + W(p.gT(g, b, 0, c)), size += magnitude(W(p.gT(g, b, 0, c)));
+          ru.push_back(u);
+          m.push_back(size);
+        }
+        const auto want = reference::scan<T>(ra, ru, W(0), {}, m);
+        for (std::int64_t i = 0; i < n; ++i) {
+          const auto k = n - 1 - i;
+          const auto t = p.time_of(i);
+          const W before = i > 0 ? x[i - 1] : p.start(g, b, c);
+          const W factor = p.cut(g, b, i) ? W(0) : conjugate(before, conj);
+          const long double size = magnitude(factor);
+          const W through_gate = want.value[k] * factor;
+          for (result& r : results) {
+            const auto where = [&](const char* what) {
+              return what + (r.name + " " + p.text() + " step " + std::to_string(i));
+            };
+            check_close<T>(r.du(g, b, t, c), want.value[k], want.bound[k],
+                           [&] { return where("input_grad "); });
+            check_close<T>(r.da(g, b, t, c), through_gate,
                            exact<T> ? 0
                                     : want.bound[k] * size * (1 + 4 * roundoff<T>()) +
                                           4 * roundoff<T>() * magnitude(want.value[k]) * size,
-                           "gate_grad " + where);
+                           [&] { return where("gate_grad "); });
           }
-          if (n > 0) {
-            const W factor = p.cut(g, b, 0) ? W(0) : conjugate(a[0], conj);
-            check_close<V>(dx0(g, b, 0, c), want.value[n - 1] * factor,
-                           exact<T>
-                               ? 0
-                               : want.bound[n - 1] * magnitude(factor) * (1 + 4 * roundoff<T>()) +
-                                     8 * roundoff<T>() * magnitude(factor) *
-                                         (magnitude(want.value[n - 1]) + m[n - 1]),
-                           std::string("initial_grad ") + name + " " + p.text());
-          }
-        });
+        }
+        if (n == 0) return;
+        const W factor = p.cut(g, b, 0) ? W(0) : conjugate(a[0], conj);
+        for (result& r : results)
+          check_close<V>(r.dx0(g, b, 0, c), want.value[n - 1] * factor,
+                         exact<T>
+                             ? 0
+                             : want.bound[n - 1] * magnitude(factor) * (1 + 4 * roundoff<T>()) +
+                                   8 * roundoff<T>() * magnitude(factor) *
+                                       (magnitude(want.value[n - 1]) + m[n - 1]),
+                         [&] { return "initial_grad " + r.name + " " + p.text(); });
       });
+    }
   });
 }
 
 TYPED_CASE("jvp is within the bound",
-           "[jvp][bound][sequential][tiled][order][initial_state][final_state][resets][layouts]") {
+           "[jvp][bound][backends][order][initial_state][final_state][resets][layouts]") {
   for_cases([](problem_case& p) {
     p.make_states();
-    with_backends([&](const char* name, const auto& backend) {
+    std::vector<std::pair<std::string, array<T>>> results;
+    with_backends([&](const std::string& name, const tested::backend<T>& backend) {
       array<T> out(p.shape, p.l, 31);
       linear_scan_jvp(backend, p.gate.view(), p.state.view(), p.gate_tangent.view(),
                       p.input_tangent.view(), out.view(), p.tangent_options());
-      for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
-        const auto a = p.line(p.gate, g, b, c), x = p.line(p.state, g, b, c),
-                   ta = p.line(p.gate_tangent, g, b, c), tu = p.line(p.input_tangent, g, b, c);
-        std::vector<W> u;
-        std::vector<long double> m;
-        for (std::int64_t i = 0; i < p.shape.time; ++i) {
-          const W before = i > 0 ? x[i - 1] : p.start(g, b, c);
-          const bool cut = p.cut(g, b, i);
-          u.push_back(cut ? tu[i] : ta[i] * before + tu[i]);
-          m.push_back((cut ? 0 : magnitude(ta[i]) * magnitude(before)) + magnitude(tu[i]));
-        }
-        const auto want =
-            reference::scan<T>(a, u, p.edges ? W(p.tx0(g, b, 0, c)) : W(0), p.cuts(g, b), m);
+      results.emplace_back(name, out);
+    });
+    for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
+      const auto a = p.line(p.gate, g, b, c), x = p.line(p.state, g, b, c),
+                 ta = p.line(p.gate_tangent, g, b, c), tu = p.line(p.input_tangent, g, b, c);
+      std::vector<W> u;
+      std::vector<long double> m;
+      for (std::int64_t i = 0; i < p.shape.time; ++i) {
+        const W before = i > 0 ? x[i - 1] : p.start(g, b, c);
+        const bool cut = p.cut(g, b, i);
+        u.push_back(cut ? tu[i] : ta[i] * before + tu[i]);
+        m.push_back((cut ? 0 : magnitude(ta[i]) * magnitude(before)) + magnitude(tu[i]));
+      }
+      const auto want =
+          reference::scan<T>(a, u, p.edges ? W(p.tx0(g, b, 0, c)) : W(0), p.cuts(g, b), m);
+      for (auto& [name, out] : results)
         for (std::int64_t i = 0; i < p.shape.time; ++i)
-          check_close<T>(out(g, b, p.time_of(i), c), want.value[i], want.bound[i],
-                         std::string(name) + " " + p.text() + " step " + std::to_string(i));
-      });
+          check_close<T>(
+              out(g, b, p.time_of(i), c), want.value[i], want.bound[i],
+              [&, &name = name] { return name + " " + p.text() + " step " + std::to_string(i); });
     });
   });
 }
@@ -367,18 +384,17 @@ void check_broadcast(const extents& shape, int axes, layout l, direction d) {
           gate.data[g * strides.group + b * strides.batch + t * strides.time + c * strides.channel];
   });
   array<T> dense(shape, l, 1);
-  linear_scan(sequential{}, p.gate.view(), p.input.view(), dense.view(), p.options());
+  linear_scan(loop(), p.gate.view(), p.input.view(), dense.view(), p.options());
   p.make_states();
   // The gradient of every element, in wide precision from the sequential loop in T.
   array<T> da(shape, l), du(shape, l);
-  linear_scan_vjp(sequential{}, p.gate.view(), p.state.view(), p.grad.view(),
+  linear_scan_vjp(loop(), p.gate.view(), p.state.view(), p.grad.view(),
                   {.gate_grad = da.view(), .input_grad = du.view()}, p.backward_options());
-  with_backends([&](const char* name, const auto& backend) {
+  with_backends([&](const std::string& name, const tested::backend<T>& backend) {
     INFO(name << " axes " << axes << " " << p.text());
     array<T> x(shape, l, 1);
     linear_scan(backend, gate, p.input.view(), x.view(), p.options());
-    if (exact<T> || std::string(name) == "sequential")
-      CHECK(same_bits(x.storage(), dense.storage()));
+    if (exact<T> || name == "sequential") CHECK(same_bits(x.storage(), dense.storage()));
     // Both gradients are sums here; accumulate once on top of a first call.
     for (const update how : {update::overwrite, update::accumulate}) {
       array<T> ga(kept, l, 51), gu(kept, l, 52);
@@ -412,29 +428,38 @@ void check_broadcast(const extents& shape, int axes, layout l, direction d) {
                 // The terms here are rounded to storage and serial; the sums need not be.
                 check_close<T>(got(g, b, t, c), sum,
                                exact<T> ? 0 : size * (3000 * roundoff<T>() + storage_roundoff<T>()),
-                               std::string("sum ") + name + " axes " + std::to_string(axes));
+                               [&] { return "sum " + name + " axes " + std::to_string(axes); });
               }
       };
       check(ga, da, before_a);
       check(gu, du, before_u);
-      if (std::string(name) == "tiled 1 thread") {
-        for (const int threads : {2, 3, 7}) {
-          array<T> gb(kept, l, 51), gv(kept, l, 52);
-          linear_scan_vjp(tiled{.threads = threads}, gate, p.state.view(), p.grad.view(),
-                          {.gate_grad = as_sum(gb), .input_grad = as_sum(gv), .update = how},
-                          p.backward_options());
-          CHECK(same_bits(ga.storage(), gb.storage()));
-          CHECK(same_bits(gu.storage(), gv.storage()));
-        }
-      }
     }
   });
+  // The sums do not depend on the number of threads.
+  const auto sums_of = [&](const tested::backend<T>& backend) {
+    array<T> ga(kept, l, 51), gu(kept, l, 52);
+    linear_scan_vjp(backend, gate, p.state.view(), p.grad.view(),
+                    {.gate_grad = {ga.view().data, shape, strides},
+                     .input_grad = {gu.view().data, shape, strides}},
+                    p.backward_options());
+    return std::pair(ga.storage(), gu.storage());
+  };
+  const auto alone = tested::threaded_backends<T>(1, false);
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    const auto want = sums_of(alone[i]);
+    for (const int threads : {2, 3, 7}) {
+      const auto got = sums_of(tested::threaded_backends<T>(threads, threads == 3)[i]);
+      INFO(alone[i].name << " threads " << threads << " axes " << axes << " " << p.text());
+      CHECK(same_bits(got.first, want.first));
+      CHECK(same_bits(got.second, want.second));
+    }
+  }
 }
 
 }  // namespace
 
 TYPED_CASE("a broadcast is the array it stands for, and its gradient the sum",
-           "[vjp][broadcast][sequential][tiled][layouts][order]") {
+           "[vjp][broadcast][backends][layouts][order]") {
   for (const layout l : {layout::channels_last, layout::time_contiguous}) {
     for (const direction d : {direction::forward, direction::reverse})
       for (int axes = 1; axes < 16; axes += SCANREC_TEST_STRIDE)
@@ -446,12 +471,12 @@ TYPED_CASE("a broadcast is the array it stands for, and its gradient the sum",
 }
 
 TYPED_CASE("gradients alone, accumulated, and of the initial state summed",
-           "[vjp][update][broadcast][sequential][tiled][initial_grad]") {
+           "[vjp][update][broadcast][backends][initial_grad]") {
   for (const layout l : {layout::channels_last, layout::time_contiguous})
     for (const bool resets : {false, true}) {
       problem_case p({3, 37, 19}, l, direction::forward, true, resets);
       p.make_states();
-      with_backends([&](const char* name, const auto& backend) {
+      with_backends([&](const std::string& name, const tested::backend<T>& backend) {
         INFO(name);
         array<T> da(p.shape, l, 1), du(p.shape, l, 2), only_a(p.shape, l, 1), only_u(p.shape, l, 2);
         linear_scan_vjp(backend, p.gate.view(), p.state.view(), p.grad.view(),
@@ -513,11 +538,11 @@ TYPED_CASE("gradients alone, accumulated, and of the initial state summed",
     }
 }
 
-TYPED_CASE("none stands for what is absent", "[none][sequential][tiled][forward][vjp][jvp]") {
+TYPED_CASE("none stands for what is absent", "[none][backends][forward][vjp][jvp]") {
   for (const layout l : {layout::channels_last, layout::time_contiguous}) {
     problem_case p({2, 50, 17}, l, direction::reverse, true, true);
     p.make_states();
-    with_backends([&](const char* name, const auto& backend) {
+    with_backends([&](const std::string& name, const tested::backend<T>& backend) {
       INFO(name);
       linear_scan(backend, p.gate.view(), p.input.view(), p.state.view(), p.options());
       const auto with_states = p.xT.storage();
@@ -550,11 +575,11 @@ TYPED_CASE("none stands for what is absent", "[none][sequential][tiled][forward]
   }
 }
 
-TYPED_CASE("in place", "[in_place][sequential][tiled][forward][vjp][jvp][layouts]") {
+TYPED_CASE("in place", "[in_place][backends][forward][vjp][jvp][layouts]") {
   for (const layout l : all_layouts) {
     problem_case p({2, 50, 18}, l, direction::forward, true, true);
     p.make_states();
-    with_backends([&](const char* name, const auto& backend) {
+    with_backends([&](const std::string& name, const tested::backend<T>& backend) {
       INFO(name << " " << p.text());
       array<T> out(p.shape, l);
       linear_scan(backend, p.gate.view(), p.input.view(), out.view(), p.options());
@@ -596,12 +621,12 @@ TYPED_CASE("in place", "[in_place][sequential][tiled][forward][vjp][jvp][layouts
 }
 
 TYPED_CASE("a stream of chunks is the whole sequence",
-           "[streaming][sequential][tiled][forward][order][initial_state][final_state]") {
+           "[streaming][backends][forward][order][initial_state][final_state]") {
   constexpr std::int64_t steps = 200;
   for (const layout l : {layout::channels_last, layout::time_contiguous})
     for (const direction d : {direction::forward, direction::reverse}) {
       problem_case p({2, steps, 17}, l, d, true, false);
-      const auto check = [&](const auto& backend, bool serial) {
+      const auto check = [&](const tested::backend<T>& backend, bool serial) {
         array<T> whole(p.shape, l), pieces(p.shape, l);
         linear_scan(backend, p.gate.view(), p.input.view(), whole.view(), p.options());
         array<V> carry({2, 1, 17}, layout::channels_last, 7);
@@ -629,13 +654,15 @@ TYPED_CASE("a stream of chunks is the whole sequence",
           }
         });
       };
-      check(sequential{}, true);
-      check(tiled{}, l == layout::channels_last);
+      with_backends([&](const std::string& name, const tested::backend<T>& backend) {
+        const bool serial = name == "tiled" && l == layout::channels_last;
+        check(backend, serial || name == "sequential");
+      });
     }
 }
 
-TYPED_CASE("empty problems", "[empty][sequential][tiled][forward][vjp]") {
-  with_backends([&](const char* name, const auto& backend) {
+TYPED_CASE("empty problems", "[empty][backends][forward][vjp]") {
+  with_backends([&](const std::string& name, const tested::backend<T>& backend) {
     INFO(name);
     for (const extents shape :
          {extents{0, 3, 4}, extents{2, 0, 4}, extents{2, 3, 0}, extents{2, 3, 4, 0}}) {

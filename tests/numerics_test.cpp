@@ -10,12 +10,13 @@
 #include <scanrec/scan.hpp>
 
 #include "catch.hpp"
+#include "tested_backend.hpp"
 
 namespace {
 
 using namespace scanrec;
 
-const std::vector<tiled> backends{tiled{}, tiled{.threads = 2, .tile_steps = 16},
+const std::vector<tiled> tilings{tiled{}, tiled{.threads = 2, .tile_steps = 16},
                                   tiled{.threads = 3, .tile_steps = 48}};
 
 struct layout_of {
@@ -57,7 +58,7 @@ void check_dot_product() {
   const extents shape{3, 61, 18};
   const std::size_t n = 3 * 61 * 18, m = 3 * 18;
   for (const auto& [s, strides] : layouts(shape))
-    for (const auto& backend : backends)
+    for (const auto& backend : tested::backends<T>())
       for (const direction order : {direction::forward, direction::reverse})
         for (const bool conj : {true, false}) {
           auto a = random<T>(n, 1), u = random<T>(n, 2), ta = random<T>(n, 3), tu = random<T>(n, 4),
@@ -97,7 +98,7 @@ void check_dot_product() {
 
 }  // namespace
 
-TEST_CASE("<J v, w> = <v, J^T w>", "[numerics][adjoint][sequential][tiled][vjp][jvp]") {
+TEST_CASE("<J v, w> = <v, J^T w>", "[numerics][adjoint][backends][vjp][jvp]") {
   check_dot_product<double>();
   check_dot_product<std::complex<double>>();
 }
@@ -212,12 +213,12 @@ TEST_CASE("tiles of the default size do not depend on the number of threads",
 }
 
 TEST_CASE("NaN and infinity stay in their channel and never move backwards",
-          "[numerics][nan][tiled][forward][vjp][layouts]") {
+          "[numerics][nan][backends][forward][vjp][layouts]") {
   const extents shape{2, 100, 20};
   const std::size_t n = 4000;
   const float inf = std::numeric_limits<float>::infinity();
   for (const auto& [s, strides] : layouts(shape))
-    for (const auto& backend : backends)
+    for (const auto& backend : tested::backends<float>())
       for (const float bad : {inf, std::nanf("")})
         for (const std::int64_t at : {0, 31, 50, 99}) {
           const auto g = random<float>(n, 1, -0.9, 0.9), v = random<float>(n, 2);
@@ -260,7 +261,7 @@ TEST_CASE("a product of gates may overflow while the loop stays finite",
           "[numerics][overflow][tiled][forward]") {
   const extents shape{1, 200, 3};
   for (const auto& [s, strides] : layouts(shape))
-    for (const auto& backend : backends) {
+    for (const auto& backend : tilings) {
       // Growth to 1e60 in the gates, on a state that is zero until late; then zero gates.
       std::vector<float> a(600, 1e4f), u(600, 0.0f), x(600), y(600);
       const auto at = [&](std::int64_t t, std::int64_t c) {
@@ -290,7 +291,7 @@ TEST_CASE("an infinity outlives vanishing gates, as in the loop",
           "[numerics][overflow][tiled][forward]") {
   const extents shape{1, 120, 2};
   for (const auto& [s, strides] : layouts(shape))
-    for (const auto& backend : backends) {
+    for (const auto& backend : tilings) {
       std::vector<float> a(240, 1e-10f), u(240, 1.0f), x(240), y(240);
       for (int c = 0; c < 2; ++c) u[5 * strides.time + c * strides.channel] = INFINITY;
       const auto view = [&](std::vector<float>& w) {
@@ -306,10 +307,10 @@ TEST_CASE("an infinity outlives vanishing gates, as in the loop",
     }
 }
 
-TEST_CASE("a reset stops an infinity and a NaN", "[numerics][resets][tiled][forward][vjp]") {
+TEST_CASE("a reset stops an infinity and a NaN", "[numerics][resets][backends][forward][vjp]") {
   const extents shape{1, 90, 5};
   for (const auto& [s, strides] : layouts(shape))
-    for (const auto& backend : backends)
+    for (const auto& backend : tested::backends<float>())
       for (const float bad : {INFINITY, std::nanf("")}) {
         auto a = random<float>(450, 1), u = random<float>(450, 2), w = random<float>(450, 3);
         const auto at = [&](std::int64_t t, std::int64_t c) {

@@ -108,8 +108,8 @@ class array {
   array() = default;
   array(const extents& shape, layout l, unsigned seed = 0) : shape_(shape) {
     const auto& s = shape;
-    extents stride;
-    std::int64_t offset = 0;
+    extents& stride = stride_;
+    std::int64_t& offset = offset_;
     const std::int64_t C = std::max<std::int64_t>(s.channel, 1),
                        T_ = std::max<std::int64_t>(s.time, 1),
                        B = std::max<std::int64_t>(s.batch, 1);
@@ -146,12 +146,11 @@ class array {
     storage_.resize(static_cast<std::size_t>(s.group * B * (T_ * (3 * C + 3) + 8) + 64));
     std::mt19937 engine(seed * 7919 + 17);
     for (auto& x : storage_) x = random(engine, false);
-    view_ = sequence_view<T>(storage_.data() + offset, shape, stride);
   }
-  sequence_view<T> view() { return view_; }
+  sequence_view<T> view() { return {storage_.data() + offset_, shape_, stride_}; }
   T& operator()(std::int64_t g, std::int64_t b, std::int64_t t, std::int64_t c) {
-    const auto& s = view_.strides;
-    return view_.data[g * s.group + b * s.batch + t * s.time + c * s.channel];
+    const auto& s = stride_;
+    return storage_.data()[offset_ + g * s.group + b * s.batch + t * s.time + c * s.channel];
   }
   std::vector<T>& storage() { return storage_; }
 
@@ -170,9 +169,9 @@ class array {
   }
 
  private:
-  extents shape_;
+  extents shape_, stride_;
+  std::int64_t offset_ = 0;
   std::vector<T> storage_;
-  sequence_view<T> view_;
 };
 
 template <class F>
@@ -217,18 +216,25 @@ scanned<T> scan(const std::vector<wide<T>>& a, const std::vector<wide<T>>& u, wi
   return r;
 }
 
-template <class T>
-void check_close(T got, wide<T> want, long double bound, const std::string& where) {
+/// `where` says what is checked: a string, or a function that makes one.
+template <class T, class Where>
+void check_close(T got, wide<T> want, long double bound, const Where& where) {
+  const auto text = [&]() -> std::string {
+    if constexpr (std::is_invocable_v<Where>)
+      return where();
+    else
+      return where;
+  };
   if constexpr (exact<T>) {
-    if (got != want) FAIL(where << ": got " << got << ", want " << want);
+    if (got != want) FAIL(text() << ": got " << got << ", want " << want);
   } else {
     const long double off = magnitude(widened(got) - want);
     const long double allowed = bound + storage_roundoff<T>() * (magnitude(want) + bound) +
                                 (std::is_same_v<T, float16> ? 0x1p-24L : 0x1p-120L);
     if (!(off <= allowed))
-      FAIL(where << ": off by " << static_cast<double>(off) << ", allowed "
-                 << static_cast<double>(allowed) << ", magnitude "
-                 << static_cast<double>(magnitude(want)));
+      FAIL(text() << ": off by " << static_cast<double>(off) << ", allowed "
+                  << static_cast<double>(allowed) << ", magnitude "
+                  << static_cast<double>(magnitude(want)));
   }
 }
 

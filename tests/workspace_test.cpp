@@ -12,6 +12,7 @@
 #include <scanrec/scan.hpp>
 
 #include "catch.hpp"
+#include "tested_backend.hpp"
 
 namespace {
 std::atomic<std::int64_t> allocated{0};
@@ -51,7 +52,7 @@ std::int64_t bytes_of(F f) {
 }  // namespace
 
 TEST_CASE("a call allocates its stated workspace and nothing else",
-          "[workspace][sequential][tiled][forward][vjp]") {
+          "[workspace][backends][forward][vjp]") {
   for (const extents shape :
        {extents{1, 1, 256}, extents{4, 300, 64}, extents{1, 50000, 3}, extents{2, 4096, 20}}) {
     const std::size_t n = shape.batch * shape.time * shape.channel;
@@ -85,6 +86,22 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
               }) ==
               workspace_bytes(sequential{},
                               linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
+        const auto check_variant = [&](const auto& variant) {
+          const auto of = [&](const problem& p) {
+            const auto bytes = workspace_bytes(variant, p);
+            // Two maps, of two numbers, per element of a strip in whole packs; accumulators.
+            const std::int64_t strip = shape.time * detail::round_up(shape.channel, 16);
+            CHECK(bytes <= threads * (4 * strip * std::int64_t{sizeof(float)} + (1 << 16)));
+            return bytes <= 8192 ? 0 : bytes;
+          };
+          CHECK(bytes_of([&] { linear_scan(variant, A, U, X); }) ==
+                of(linear_scan_problem(A, U, X)));
+          CHECK(bytes_of([&] {
+                  linear_scan_vjp(variant, A, X, U, {.gate_grad = S, .input_grad = D});
+                }) == of(linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
+        };
+        check_variant(hillis_steele{.threads = threads});
+        check_variant(blelloch{.threads = threads});
       }
   }
 }
@@ -100,7 +117,7 @@ TEST_CASE("a streaming step does not allocate", "[workspace][streaming][tiled][f
         }) == 0);
 }
 
-TEST_CASE("indices reach beyond 2^31 elements", "[index][sequential][tiled][forward]") {
+TEST_CASE("indices reach beyond 2^31 elements", "[index][backends][forward]") {
   // 2^33 elements of work would take too long, so time is short and the strides are what is large.
   const std::int64_t far = std::int64_t{3} << 31;  // elements between two channels' lines
   const extents shape{.batch = 2, .time = 4, .channel = 2};
@@ -117,12 +134,10 @@ TEST_CASE("indices reach beyond 2^31 elements", "[index][sequential][tiled][forw
         base[b * 2 * far + c * far + t] = static_cast<float>(b + 1) + c + t;
   std::vector<float> half(1, 0.5f), x(16);
   const sequence_view gate(half.data(), shape, extents{0, 0, 0});
-  for (int which = 0; which < 2; ++which) {
+  for (const auto& backend : tested::backends<float>()) {
+    INFO(backend.name);
     const sequence_view<float> in(base, shape, strides), out(x.data(), shape);
-    if (which == 0)
-      linear_scan(sequential{}, gate, in, out);
-    else
-      linear_scan(tiled{}, gate, in, out);
+    linear_scan(backend, gate, in, out);
     for (int b = 0; b < 2; ++b)
       for (int c = 0; c < 2; ++c) {
         float state = 0;
@@ -132,7 +147,7 @@ TEST_CASE("indices reach beyond 2^31 elements", "[index][sequential][tiled][forw
         }
       }
     // And written there.
-    linear_scan(tiled{}, gate, out, in);
+    linear_scan(backend, gate, out, in);
     CHECK(base[3 * far + 3] == 0.5f * base[3 * far + 2] + x[15]);
     for (int b = 0; b < 2; ++b)
       for (int c = 0; c < 2; ++c)

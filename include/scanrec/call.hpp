@@ -114,6 +114,12 @@ class call {
     using value = typename R::value;
     problem_.compute_bytes = sizeof(value);
     problem_.wide_bytes = sizeof(wide_t<value>);
+    using scalar = simd::lane_t<value, 1>;
+    problem_.map_bytes = sizeof(typename R::template map_of<scalar>);
+    for (const array_use& array : problem_)
+      if (array.one_channel_will_do && array.data)
+        problem_.map_bytes += sizeof(simd::real_lane_t<scalar>);
+    problem_.one_by_one = R::one_by_one;
     problem_.channel_lanes = footprint<channel_lanes<R>>();
     problem_.time_lanes = footprint<time_lanes<R>>();
   }

@@ -5,6 +5,8 @@
 #include <array>
 #include <type_traits>
 
+#include <scanrec/backend/blelloch.hpp>
+#include <scanrec/backend/hillis_steele.hpp>
 #include <scanrec/backend/sequential.hpp>
 #include <scanrec/backend/tiled.hpp>
 #include <scanrec/call.hpp>

@@ -38,6 +38,8 @@ struct affine {
   SCANREC_HD static SCANREC_INLINE affine identity() {
     return {simd::constant<Lane>(1), simd::constant<Lane>(0)};
   }
+  /// Forgets what was before.
+  SCANREC_HD static SCANREC_INLINE affine constant(Lane x) { return {simd::constant<Lane>(0), x}; }
   SCANREC_HD SCANREC_INLINE Lane act(Lane x) const { return simd::fma(a, x, u); }
 
   SCANREC_HD friend SCANREC_INLINE affine combine(affine earlier, affine later) {
@@ -87,6 +89,11 @@ template <int Odd, class Lane>
 SCANREC_INLINE auto every_other(affine<Lane> m) {
   return affine<decltype(simd::every_other<Odd>(m.a))>{simd::every_other<Odd>(m.a),
                                                        simd::every_other<Odd>(m.u)};
+}
+template <int Odd, class Map>
+SCANREC_INLINE auto every_other(const segmented<Map>& m) {
+  const auto map = every_other<Odd>(m.map);
+  return segmented<std::remove_const_t<decltype(map)>>{map, simd::every_other<Odd>(m.cut)};
 }
 
 /// The states before and after every step, and the last one in the wide type.

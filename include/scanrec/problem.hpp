@@ -62,6 +62,8 @@ struct problem {
   int count = 0;
   std::int64_t compute_bytes = 0;
   std::int64_t wide_bytes = 0;
+  std::int64_t map_bytes = 0;  // the map of one step, with its cut if there are resets
+  bool one_by_one = false;     // lanes are scalars, whatever the layout
   lane_footprint channel_lanes{};
   lane_footprint time_lanes{};
   bool update = false;  // add to the gradients instead of overwriting them

@@ -14,6 +14,8 @@
 // Neither CUDA nor Eigen is needed here; scanrec/eigen.hpp makes views of Eigen::Map.
 #pragma once
 
+#include <scanrec/backend/blelloch.hpp>
+#include <scanrec/backend/hillis_steele.hpp>
 #include <scanrec/backend/sequential.hpp>
 #include <scanrec/backend/tiled.hpp>
 #include <scanrec/element.hpp>

@@ -116,23 +116,13 @@ struct channel_lanes {
   template <class F>
   static SCANREC_INLINE void for_pieces(const R& r, const block& where, const tile_plan& plan,
                                         bool writes, F f) {
-    block piece = where;
-    piece.channels = plan.lanes.whole ? where.channels / lanes * lanes : 0;
-    if (piece.channels > 0) {
-      // From memory: row by row, so that arrays go by in address order. In cache, and where a row
-      // is one pack: a few steps of a pack at a time, so that what is carried stays in registers.
-      const std::int64_t steps = piece.channels > lanes ? plan.steps_per_carry : few_steps;
-      f(standing_at(r, where.begin, where.channel), piece, steps);
-    }
-    constexpr std::int64_t rows = staged_block<R>::elements / lanes;
-    for (std::int64_t c = piece.channels; c < where.channels; c += lanes)
-      for (std::int64_t t = where.begin; t < where.end; t += rows) {
-        piece = {t, std::min(t + rows, where.end), where.channel + c, count_of(where, c)};
-        staged_block<R> staged(standing_at(r, piece.begin, piece.channel), plan.lanes, piece, lanes,
-                               plan.shape.time, writes);
-        f(staged.recurrence(), piece, rows);
-        staged.write_back();
-      }
+    for_channel_pieces<lanes>(r, where, plan.lanes, plan.shape.time, writes,
+                              [&](const R& piece, const block& b) {
+                                // From memory: row by row, so that arrays go by in address order.
+                                // In cache, and where a row is one pack: a few steps of a pack at a
+                                // time, so that what is carried stays in registers.
+                                f(piece, b, b.channels > lanes ? plan.steps_per_carry : few_steps);
+                              });
   }
 
   // The kernels take the recurrence by value: a copy that no store can reach stays in registers.

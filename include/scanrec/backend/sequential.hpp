@@ -22,19 +22,6 @@ struct sequential {};
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Strides of dense accumulators over the axes that an output keeps, and how many there are.
-inline std::int64_t dense_sums(const array_use& array, extents& strides) {
-  std::int64_t size = 1;
-  constexpr axis inner_to_outer[]{&extents::channel, &extents::time, &extents::batch,
-                                  &extents::group};
-  for (const axis a : inner_to_outer) {
-    if (array.shape.*a <= 1 || broadcast_along(array, a)) continue;
-    strides.*a = size;
-    size *= array.shape.*a;
-  }
-  return size;
-}
-
 /// Runs a recurrence, given in scan order, step by step.
 template <class R>
 void run(const sequential&, R recurrence, const problem& p) {
@@ -50,7 +37,7 @@ void run(const sequential&, R recurrence, const problem& p) {
     out.stream = false;
     if (summed(*array)) {
       auto& sums = accumulators[output];
-      sums.assign(dense_sums(*array, out.sums.strides), {});
+      sums.assign(dense_sums(*array, p.shape, out.sums.strides), {});
       out.sums.data = sums.data();
     }
     ++array, ++output;
@@ -92,7 +79,7 @@ inline std::int64_t workspace_bytes(const sequential&, const problem& p) {
   std::int64_t bytes = 0;
   for (const array_use& array : p) {
     extents strides{0, 0, 0, 0};
-    if (detail::summed(array)) bytes += detail::dense_sums(array, strides) * p.wide_bytes;
+    if (detail::summed(array)) bytes += detail::dense_sums(array, p.shape, strides) * p.wide_bytes;
   }
   return bytes;
 }

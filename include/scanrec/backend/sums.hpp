@@ -3,8 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
+#include <scanrec/problem.hpp>
 #include <scanrec/recurrence/field.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
@@ -62,5 +65,98 @@ void add_to_totals(const recurrence::output_field<S>& out, const wide_t<S>* sums
     totals[offset_of(at, total_strides)] += sums[offset_of(difference(at, box.begin), sum_strides)];
   });
 }
+
+/// Strides of dense accumulators over the axes of a box that an output keeps, and how many there
+/// are.
+inline std::int64_t dense_sums(const array_use& array, const extents& box, extents& strides) {
+  std::int64_t size = 1;
+  constexpr axis inner_to_outer[]{&extents::channel, &extents::time, &extents::batch,
+                                  &extents::group};
+  for (const axis a : inner_to_outer) {
+    if (array.shape.*a <= 1 || broadcast_along(array, a)) continue;
+    strides.*a = size;
+    size *= box.*a;
+  }
+  return size;
+}
+
+/// Where a backend that takes one block after the other keeps its sums: accumulators of the block
+/// at hand, for each worker, and the totals of the whole problem.
+struct sums_layout {
+  struct output {
+    bool active = false;
+    extents block_strides{0, 0, 0, 0}, total_strides{0, 0, 0, 0};
+    std::int64_t block_bytes = 0, total_bytes = 0;  // rounded up to lines
+  };
+  std::array<output, 4> outputs{};
+  bool any = false;
+  std::int64_t block_bytes = 0, total_bytes = 0;
+
+  /// `block`: the largest block there is.
+  sums_layout(const problem& p, const extents& block) {
+    constexpr std::int64_t line = 64;
+    output* out = outputs.data();
+    for (const array_use& array : p) {
+      if (array.use == access::read) continue;
+      output& o = *out++;
+      if (!summed(array)) continue;
+      const auto bytes = [&](std::int64_t n) {
+        return (n * p.wide_bytes + line - 1) / line * line;
+      };
+      any = o.active = true;
+      block_bytes += o.block_bytes = bytes(dense_sums(array, block, o.block_strides));
+      total_bytes += o.total_bytes = bytes(dense_sums(array, p.shape, o.total_strides));
+    }
+  }
+
+  /// Points the outputs that are sums at cleared accumulators of a block.
+  template <class R>
+  void bind(R& r, const region& box, std::byte* own) const {
+    std::fill_n(own, block_bytes, std::byte{0});
+    for_active(
+        r, own,
+        [&](auto& out, const output& o, std::byte* sums) {
+          out.sums = {wide_at(out, sums), -offset_of(box.begin, o.block_strides), o.block_strides};
+        },
+        &output::block_bytes);
+  }
+  /// Adds the accumulators of a block to the totals.
+  template <class R>
+  void hand_on(R& r, const region& box, std::byte* own, std::byte* totals) const {
+    for_active(
+        r, own,
+        [&](auto& out, const output& o, std::byte* sums) {
+          add_to_totals(out, wide_at(out, sums), o.block_strides, box, wide_at(out, totals),
+                        o.total_strides);
+          totals += o.total_bytes;
+        },
+        &output::block_bytes);
+  }
+  /// Writes the totals to the gradients.
+  template <class R>
+  void write(R& r, const extents& shape, std::byte* totals) const {
+    for_active(
+        r, totals,
+        [&](auto& out, const output& o, std::byte* sums) {
+          write_sums(out, wide_at(out, sums), o.total_strides, {{0, 0, 0, 0}, shape});
+        },
+        &output::total_bytes);
+  }
+
+ private:
+  template <class Out>
+  static auto wide_at(const Out&, std::byte* place) {
+    return reinterpret_cast<decltype(Out::sums.data)>(place);
+  }
+  // Calls f(output, its layout, its place) for every output that is a sum.
+  template <class R, class F>
+  void for_active(R& r, std::byte* place, F f, std::int64_t output::*size) const {
+    const output* o = outputs.data();
+    for_outputs(r, [&](auto& out) {
+      if (o->active) f(out, *o, place);
+      place += (*o++).*size;
+    });
+  }
+};
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -61,43 +61,26 @@ struct time_lanes {
   /// Composes the maps of the block's steps, in the wide type.
   static void reduce(const R& r, const block& where, reduction* reductions, const tile_plan& plan) {
     for (std::int64_t i = 0; i < where.channels; ++i) reductions[i].all = map::identity();
-    for_pieces(r, where, plan, false, [&](const R& piece, const block& b) {
-      map& all = reductions[b.channel - where.channel].all;
-      all = combine(all, reduce_packs(piece, b, plan.lanes.reversed));
-    });
+    for_time_pieces<lanes>(r, where, plan.lanes, plan.shape.time, false,
+                           [&](const R& piece, const block& b) {
+                             map& all = reductions[b.channel - where.channel].all;
+                             all = combine(all, reduce_packs(piece, b, plan.lanes.reversed));
+                           });
   }
 
   /// Walks the block from the states in `slots`, writing every output once.
   static void walk(const R& r, const block& where, slot* slots, const tile_plan& plan) {
     const bool plain = assumption(r, plan.lanes) == assume::plain;
-    for_pieces(r, where, plan, true, [&](const R& piece, const block& b) {
-      const auto walk_packs_of = plain ? walk_packs<assume::plain> : walk_packs<assume::nothing>;
-      walk_packs_of(piece, b, slots[b.channel - where.channel], plan.lanes.reversed,
-                    plan.prefetch_steps);
-    });
+    for_time_pieces<lanes>(r, where, plan.lanes, plan.shape.time, true,
+                           [&](const R& piece, const block& b) {
+                             const auto walk_packs_of =
+                                 plain ? walk_packs<assume::plain> : walk_packs<assume::nothing>;
+                             walk_packs_of(piece, b, slots[b.channel - where.channel],
+                                           plan.lanes.reversed, plan.prefetch_steps);
+                           });
   }
 
  private:
-  // Calls f(recurrence at the piece, piece of one channel), each channel's pieces in order.
-  template <class F>
-  static SCANREC_INLINE void for_pieces(const R& r, const block& where, const tile_plan& plan,
-                                        bool writes, F f) {
-    const std::int64_t steps =
-        plan.lanes.whole ? where.end - where.begin : staged_block<R>::elements;
-    for (std::int64_t i = 0; i < where.channels; ++i)
-      for (std::int64_t t = where.begin; t < where.end; t += steps) {
-        const block piece{t, std::min(t + steps, where.end), where.channel + i, 1};
-        const R here = standing_at(r, t, piece.channel);
-        if (plan.lanes.whole) {
-          f(here, piece);
-        } else {
-          staged_block<R> staged(here, plan.lanes, piece, lanes, plan.shape.time, writes);
-          f(staged.recurrence(), piece);
-          staged.write_back();
-        }
-      }
-  }
-
   // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
   //
   // Packs are composed down to vectors, and four vectors to one, before lanes are composed one by

@@ -7,8 +7,18 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
+/// Base of recurrences whose steps are affine maps of a lane.
+struct affine_maps {
+  /// Whether lanes are scalars always, since states are not made of real or complex lanes.
+  static constexpr bool one_by_one = false;
+  template <class Lane>
+  using map_of = affine<Lane>;
+  template <class Lane>
+  using state_of = Lane;
+};
+
 /// Base of recurrences whose `load` makes a gate and an input.
-struct affine_steps {
+struct affine_steps : affine_maps {
   /// What one step reads.
   template <class Lane>
   struct step {

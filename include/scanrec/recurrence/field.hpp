@@ -34,7 +34,8 @@ struct place {
   std::int64_t time = 0;
   std::int64_t channel = 0;
   std::int64_t row = 0;    // steps from where the fields stand
-  std::int64_t index = 0;  // elements from there to the lane with the lowest address
+  std::int64_t index = 0;  // elements from there to the lane with the lowest address; of a scalar
+                           // lane, channels
   int count = 1;           // lanes in use; the others compute on zeros and are dropped
   bool reversed = false;   // the first lane has the highest address
 
@@ -102,7 +103,7 @@ struct input_field {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane load_from(const S* from, place<Axis, Assume> at) const {
     if constexpr (simd::lane_count<Lane> == 1) {
-      return simd::load_one<Lane>(from);
+      return simd::load_one<Lane>(from + at.index * strides.channel);
     } else {
       const std::int64_t lane_stride = Axis == lane_axis::time ? strides.time : strides.channel;
       if (at.rarely(lane_stride == 0))
@@ -188,10 +189,10 @@ struct output_field {
  private:
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void save(place<Axis, Assume> at, Lane value) const {
-    S* to = data + (at.row * strides.time + at.index);
     if constexpr (simd::lane_count<Lane> == 1) {
-      simd::store_one(to, value);
+      simd::store_one(data + (at.row * strides.time + at.index * strides.channel), value);
     } else {
+      S* to = data + (at.row * strides.time + at.index);
       const bool reversed = Axis == lane_axis::time && at.reversed;
       if (stream)
         simd::stream_unit(to, value, reversed);
@@ -267,6 +268,10 @@ struct cut_field {
 }  // namespace scanrec::inline SCANREC_ABI::recurrence
 
 namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Lanes of a pack that the recurrence is computed in.
+template <class R>
+inline constexpr int lanes_of = R::one_by_one ? 1 : simd::lanes_v<typename R::value>;
 
 /// The recurrence with its fields at an element of their row.
 template <class R>

@@ -10,13 +10,13 @@
 // on.
 #pragma once
 
-#include <scanrec/operators.hpp>
+#include <scanrec/recurrence/affine_steps.hpp>
 #include <scanrec/recurrence/field.hpp>
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
 template <class Gate, class State, class StateGrad, class GateGrad, class InputGrad>
-struct vjp {
+struct vjp : affine_maps {
   using value = compute_t<Gate>;
   static constexpr int fields = 6;  // sequences read or written
   using real = simd::real_lane_t<simd::lane_t<value, 1>>;

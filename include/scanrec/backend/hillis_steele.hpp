@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Hillis-Steele: log2(T) passes over all maps, each of which combines every map with the one
+// 1, 2, 4, ... steps earlier.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include <scanrec/backend/materialised.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Scan by doubling shifts: simple and wide, but n log n work. For comparison and teaching.
+///
+/// Bits     the same for any number of threads and any executor.
+/// Memory   all maps of the units at work: a factor and an offset per element, twice where the
+///          passes of one unit are shared by threads. See workspace_bytes().
+/// Range    within the error bound as long as no product of gates over- or underflows; what is not
+///          finite never moves backwards in time, nor to another channel, nor past a reset.
+/// Source   Hillis and Steele, Data Parallel Algorithms (1986).
+struct hillis_steele {
+  int threads = 0;               ///< workers; 0: all cores, fewer on small problems
+  scanrec::executor executor{};  ///< who runs the workers; empty: OpenMP, or std::thread
+};
+
+}  // namespace scanrec::inline SCANREC_ABI
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Slot 0 holds the first state, slot t + 1 the map of step t: the inclusive scan of the slots
+/// gives the state before every step.
+struct doubling_scan {
+  static constexpr std::int64_t shift = 1;
+  static std::int64_t first_state(std::int64_t, const materialised_shape&) { return 0; }
+  static std::int64_t slots(std::int64_t steps, const materialised_shape& shape) {
+    return shape.shared ? 2 * steps + shape.overhang : steps;
+  }
+
+  template <class Columns, class Maps, class R>
+  static Maps run(const Maps& maps, std::int64_t steps, const materialised_plan& plan, const R& r,
+                  const team& all) {
+    using map = typename Columns::map;
+    if constexpr (!R::one_by_one)
+      if (maps.cuts) return passes<segmented<map>, Columns::lanes>(maps, steps, plan, r, all);
+    return passes<map, Columns::lanes>(maps, steps, plan, r, all);
+  }
+
+ private:
+  template <class Map, int Lanes, class Maps, class R>
+  static Maps passes(const Maps& maps, std::int64_t steps, const materialised_plan& plan,
+                     const R& r, const team& all) {
+    const auto algebra = algebra_of(r);
+    const std::int64_t first = starts(r) ? 0 : 1;  // without a first state there is no slot 0
+    const std::int64_t width = plan.width;
+    Maps from = maps, to = maps;
+    if (plan.shape.shared) to = maps.from((steps + plan.shape.overhang) * width);
+    for (std::int64_t apart = 1; first + apart < steps; apart *= 2) {
+      const std::int64_t low = (first + apart) * width, count = steps * width - low;
+      // Of what is finished, the last pass but one wrote all but this to both buffers.
+      if (plan.shape.shared)
+        for (std::int64_t i = (first + apart / 2) * width; i < low; i += Lanes)
+          to.store(i, from.template load<Map>(i));
+      all.split(count, team::grain, [&](std::int64_t begin, std::int64_t end) {
+        combine_range<Map, Lanes>(from, to, apart * width, low + begin, low + end, algebra);
+      });
+      if (plan.shape.shared) std::swap(from, to);
+    }
+    return from;
+  }
+  // Later elements first: what is `apart` before them has not been written yet, if in place.
+  template <class Map, int Lanes, class Maps, class Algebra>
+  [[gnu::noinline]] static void combine_range(Maps from, Maps to, std::int64_t apart,
+                                              std::int64_t begin, std::int64_t end,
+                                              Algebra algebra) {
+    for (std::int64_t i = begin + (end - begin - 1) / Lanes * Lanes; i >= begin; i -= Lanes)
+      to.store(i, algebra.compose(from.template load<Map>(i - apart), from.template load<Map>(i)));
+  }
+};
+
+/// Runs a recurrence, given in scan order.
+template <class R>
+void run(const hillis_steele& backend, const R& recurrence, const problem& p) {
+  run_materialised<doubling_scan>(backend, recurrence, p);
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
+inline std::int64_t workspace_bytes(const hillis_steele& backend, const problem& p) {
+  return detail::plan_materialised<detail::doubling_scan>(p, backend.threads).workspace_bytes;
+}
+
+}  // namespace scanrec::inline SCANREC_ABI

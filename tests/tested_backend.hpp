@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Backends as the tests see them: the three calls on arrays of one element type, behind one
+// interface, so that a test is compiled once and runs on every backend.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <scanrec/scan.hpp>
+
+namespace tested {
+
+using namespace scanrec;  // tests only
+
+/// A view, or an absent one for `none`.
+template <class T>
+struct maybe : sequence_view<T> {
+  maybe(none_t) {}                                    // NOLINT(google-explicit-constructor)
+  maybe(sequence_view<T> v) : sequence_view<T>(v) {}  // NOLINT(google-explicit-constructor)
+};
+
+template <class T>
+class backend_of {
+ public:
+  using V = compute_t<T>;
+  virtual ~backend_of() = default;
+  virtual void forward(maybe<T> gate, maybe<T> input, maybe<T> state,
+                       const scan_options<V>& options) const = 0;
+  virtual void vjp(maybe<T> gate, maybe<T> state, maybe<T> grad, const scan_gradients<T>& gradients,
+                   const vjp_options<V>& options) const = 0;
+  virtual void jvp(maybe<T> gate, maybe<T> state, maybe<T> gate_tangent, maybe<T> input_tangent,
+                   maybe<T> state_tangent, const jvp_options<V>& options) const = 0;
+};
+
+template <class T, class Backend>
+class backend_calls : public backend_of<T> {
+ public:
+  using V = compute_t<T>;
+  explicit backend_calls(Backend backend) : backend_(std::move(backend)) {}
+
+  void forward(maybe<T> gate, maybe<T> input, maybe<T> state,
+               const scan_options<V>& options) const override {
+    if_given(state, [&](auto x) { linear_scan(backend_, view(gate), view(input), x, options); });
+  }
+  void vjp(maybe<T> gate, maybe<T> state, maybe<T> grad, const scan_gradients<T>& gradients,
+           const vjp_options<V>& options) const override {
+    if_given(state, [&](auto x) {
+      if_given(grad,
+               [&](auto g) { linear_scan_vjp(backend_, view(gate), x, g, gradients, options); });
+    });
+  }
+  void jvp(maybe<T> gate, maybe<T> state, maybe<T> gate_tangent, maybe<T> input_tangent,
+           maybe<T> state_tangent, const jvp_options<V>& options) const override {
+    // Of the combinations, those that the tests use.
+    if (gate_tangent.absent())
+      if_given(state_tangent, [&](auto tx) {
+        linear_scan_jvp(backend_, view(gate), none, none, view(input_tangent), tx, options);
+      });
+    else
+      if_given(input_tangent, [&](auto tu) {
+        linear_scan_jvp(backend_, view(gate), view(state), view(gate_tangent), tu,
+                        view(state_tangent), options);
+      });
+  }
+
+ private:
+  static sequence_view<T> view(const maybe<T>& v) { return v; }
+  template <class F>
+  static void if_given(const maybe<T>& v, F f) {
+    if (v.absent())
+      f(none);
+    else
+      f(view(v));
+  }
+  Backend backend_;
+};
+
+/// A backend with a name, called like any other.
+template <class T>
+struct backend {
+  std::string name;
+  std::shared_ptr<const backend_of<T>> calls;
+
+  template <class B>
+  backend(std::string as, B made)
+      : name(std::move(as)), calls(std::make_shared<backend_calls<T, B>>(std::move(made))) {}
+};
+
+template <class T>
+void linear_scan(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
+                 std::type_identity_t<maybe<T>> input, std::type_identity_t<maybe<T>> state,
+                 const std::type_identity_t<scan_options<compute_t<T>>>& options = {}) {
+  b.calls->forward(gate, input, state, options);
+}
+template <class T>
+void linear_scan_vjp(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
+                     std::type_identity_t<maybe<T>> state, std::type_identity_t<maybe<T>> grad,
+                     const std::type_identity_t<scan_gradients<T>>& gradients,
+                     const std::type_identity_t<vjp_options<compute_t<T>>>& options = {}) {
+  b.calls->vjp(gate, state, grad, gradients, options);
+}
+template <class T>
+void linear_scan_jvp(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
+                     std::type_identity_t<maybe<T>> state,
+                     std::type_identity_t<maybe<T>> gate_tangent,
+                     std::type_identity_t<maybe<T>> input_tangent,
+                     std::type_identity_t<maybe<T>> state_tangent,
+                     const std::type_identity_t<jvp_options<compute_t<T>>>& options = {}) {
+  b.calls->jvp(gate, state, gate_tangent, input_tangent, state_tangent, options);
+}
+
+/// Runs the workers one after the other, the last one first.
+inline void backwards_executor(int workers, const std::function<void(int)>& work) {
+  for (int w = workers - 1; w >= 0; --w) work(w);
+}
+
+/// Every backend, under policies that bring tile edges, time split, shared passes and streaming
+/// stores to short inputs. A new backend is added here.
+template <class T>
+const std::vector<backend<T>>& backends() {
+  static const std::vector<backend<T>> list{
+      {"sequential", sequential{}},
+      {"tiled", tiled{}},
+      {"tiled 1 thread", tiled{.threads = 1}},
+      {"tiled 3 threads", tiled{.threads = 3}},
+      {"tiled tile 16", tiled{.threads = 2, .tile_steps = 16}},
+      {"tiled tile 7, streaming", tiled{.threads = 7, .tile_steps = 7, .stream_bytes = 1}},
+      {"tiled tile 32, executor",
+       tiled{.threads = 3, .tile_steps = 32, .executor = backwards_executor}},
+      {"hillis_steele", hillis_steele{.threads = 1}},
+      {"hillis_steele 3 threads", hillis_steele{.threads = 3}},
+      {"blelloch", blelloch{.threads = 1}},
+      {"blelloch 3 threads", blelloch{.threads = 3}},
+  };
+  return list;
+}
+
+/// The backends that take threads, each with so many of them, and its own executor or the default.
+/// Those at one place of the list must give the same bits whatever the arguments.
+template <class T>
+std::vector<backend<T>> threaded_backends(int threads, bool own) {
+  executor e;
+  if (own) e = backwards_executor;
+  std::vector<backend<T>> list;
+  for (const std::int64_t tile : {0, 7, 16, 48})
+    list.push_back(
+        {"tiled tile " + std::to_string(tile),
+         tiled{
+             .threads = threads, .tile_steps = tile, .stream_bytes = own ? 1 : 0, .executor = e}});
+  list.push_back({"hillis_steele", hillis_steele{.threads = threads, .executor = e}});
+  list.push_back({"blelloch", blelloch{.threads = threads, .executor = e}});
+  return list;
+}
+
+}  // namespace tested
