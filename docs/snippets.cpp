@@ -23,26 +23,23 @@
 #include <scanrec/problem.hpp>
 #include <scanrec/recurrence/field.hpp>
 
-namespace scanrec::inline SCANREC_ABI {
+namespace mine {
 
 /// Time in two halves: the first is reduced to one map, so the second need not wait for it.
 struct halves {};
-inline std::int64_t workspace_bytes(const halves&, const problem&) { return 0; }
-
-}  // namespace scanrec::inline SCANREC_ABI
-
-namespace scanrec::detail::inline SCANREC_ABI {
+inline std::int64_t workspace_bytes(const halves&, const scanrec::problem&) { return 0; }
 
 template <class R>
-void run(const halves&, R recurrence, const problem& p) {
+void run_recurrence(const halves&, R recurrence, const scanrec::problem& p) {
+  using namespace scanrec;
   using lane = simd::lane_t<typename R::value, 1>;
   using place = recurrence::place<recurrence::lane_axis::channel>;
-  for_outputs(recurrence, [](auto& out) { out.stream = false; });  // plain stores
+  detail::for_outputs(recurrence, [](auto& out) { out.stream = false; });  // plain stores
   const std::int64_t middle = p.shape.time / 2;
   for (std::int64_t g = 0; g < p.shape.group; ++g)
     for (std::int64_t b = 0; b < p.shape.batch; ++b)
       for (std::int64_t c = 0; c < p.shape.channel; ++c) {
-        const R r = standing_at(bound(recurrence, g, b), 0, c);
+        const R r = detail::standing_at(detail::bound(recurrence, g, b), 0, c);
         const auto walk = [&](std::int64_t begin, std::int64_t end, lane x) {
           typename R::template sums<lane> unused{};  // this backend takes no summed gradients
           for (place at{begin, c, begin}; at.time < end; ++at.time, ++at.row) {
@@ -62,9 +59,7 @@ void run(const halves&, R recurrence, const problem& p) {
       }
 }
 
-}  // namespace scanrec::detail::inline SCANREC_ABI
-
-#include <scanrec/scan.hpp>  // after the backend: the calls must see detail::run
+}  // namespace mine
 // [/backend]
 
 // [minimal]
@@ -479,8 +474,8 @@ void own_backend() {
   linear_scan_vjp(sequential{}, view(gate, shape), view(loop, shape), view(w, shape),
                   {.gate_grad = view(loop_grad, shape)});
   // [use_backend]
-  linear_scan(halves{}, view(gate, shape), view(input, shape), view(split, shape));
-  linear_scan_vjp(halves{}, view(gate, shape), view(split, shape), view(w, shape),
+  linear_scan(mine::halves{}, view(gate, shape), view(input, shape), view(split, shape));
+  linear_scan_vjp(mine::halves{}, view(gate, shape), view(split, shape), view(w, shape),
                   {.gate_grad = view(split_grad, shape)});
   // [/use_backend]
   assert(split == loop && split_grad == loop_grad);  // small numbers: nothing rounds

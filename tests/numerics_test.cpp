@@ -17,7 +17,7 @@ namespace {
 using namespace scanrec;
 
 const std::vector<tiled> tilings{tiled{}, tiled{.threads = 2, .tile_steps = 16},
-                                  tiled{.threads = 3, .tile_steps = 48}};
+                                 tiled{.threads = 3, .tile_steps = 48}};
 
 struct layout_of {
   extents shape, strides;

@@ -10,10 +10,12 @@
 
 #include <scanrec/argument_check.hpp>
 #include <scanrec/backend/channel_lanes.hpp>
+#include <scanrec/backend/element_lanes.hpp>
 #include <scanrec/backend/time_lanes.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/recurrence/field.hpp>
+#include <scanrec/recurrence/operator_scan.hpp>
 #include <scanrec/sequence_view.hpp>
 
 namespace scanrec {
@@ -86,7 +88,14 @@ class call {
   }
   int add_resets(const sequence_view<const bool>& view) {
     const int index = add("resets", view, access::read);
-    problem_.arrays[index].one_channel_will_do = true;
+    problem_.arrays[index].one_channel_will_do = problem_.arrays[index].makes_factor = true;
+    return index;
+  }
+  /// An array that makes the factors of the maps.
+  template <class Array>
+  int add_gate(const char* name, const Array& array) {
+    const int index = add(name, array, access::read);
+    problem_.arrays[index].makes_factor = true;
     return index;
   }
   /// Throws unless the array was given.
@@ -113,15 +122,18 @@ class call {
     merge_axes(problem_);
     using value = typename R::value;
     problem_.compute_bytes = sizeof(value);
-    problem_.wide_bytes = sizeof(wide_t<value>);
     using scalar = simd::lane_t<value, 1>;
     problem_.map_bytes = sizeof(typename R::template map_of<scalar>);
     for (const array_use& array : problem_)
       if (array.one_channel_will_do && array.data)
         problem_.map_bytes += sizeof(simd::real_lane_t<scalar>);
     problem_.one_by_one = R::one_by_one;
-    problem_.channel_lanes = footprint<channel_lanes<R>>();
-    problem_.time_lanes = footprint<time_lanes<R>>();
+    if constexpr (R::one_by_one) {
+      problem_.channel_lanes = footprint<element_lanes<R>>();
+    } else {
+      problem_.channel_lanes = footprint<channel_lanes<R>>();
+      problem_.time_lanes = footprint<time_lanes<R>>();
+    }
   }
 
   [[nodiscard]] const problem& described() const { return problem_; }
@@ -151,6 +163,13 @@ class call {
     fill(out, problem_.arrays[index]);
     return out;
   }
+  /// An array of elements that are copied as they are.
+  template <class E>
+  recurrence::element_field<E> elements(int index) const {
+    const array_use& array = problem_.arrays[index];
+    if (!array.data) return {};
+    return {reinterpret_cast<E*>(const_cast<std::byte*>(array.data)), array.strides};
+  }
   /// `adjoint` is true for scans that run against the forward call.
   recurrence::cut_field cuts(int index, direction order, bool adjoint) const {
     recurrence::cut_field field;
@@ -170,6 +189,7 @@ class call {
     array.shape = shape;
     array.strides = strides;
     array.element_bytes = sizeof(T);
+    if constexpr (element<T>) array.wide_bytes = sizeof(wide_t<T>);
     array.alignment = alignof(T);
     array.type = &type_mark<std::remove_const_t<T>>;
     array.use = use;
@@ -198,13 +218,5 @@ class call {
 
   problem problem_;
 };
-
-template <class Gate, class... Others>
-constexpr void check_types() {
-  static_assert(element<Gate>, "scanrec: not an element type; see scanrec::element");
-  static_assert((std::same_as<compute_t<Gate>, compute_t<Others>> && ...),
-                "scanrec: all arrays of a call must have the same compute type (float for bfloat16 "
-                "and float16); a complex gate needs complex inputs");
-}
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

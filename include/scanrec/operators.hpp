@@ -5,7 +5,7 @@
 #include <concepts>
 #include <type_traits>
 
-#include <scanrec/simd/lanes.hpp>
+#include <scanrec/simd/matrix_lanes.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
 
@@ -27,25 +27,33 @@ concept acting_on = composable<M> && requires(const M& m, const X& x) {
   { m.act(x) } -> std::same_as<X>;
 };
 
-/// The map x -> a * x + u. `Lane` is a scalar, a SIMD pack, or a complex number made of either.
+/// The map x -> a * x + u. `Lane` is a scalar, a SIMD pack, a complex number made of either, or a
+/// vec of such; then a is a matrix.
 ///
 ///     (a_i, u_i) then (a_j, u_j)  =  (a_j * a_i, a_j * u_i + u_j),      identity (1, 0)
 template <class Lane>
 struct affine {
   using lane = Lane;
-  Lane a, u;
+  factor_t<Lane> a;
+  Lane u;
 
   SCANREC_HD static SCANREC_INLINE affine identity() {
-    return {simd::constant<Lane>(1), simd::constant<Lane>(0)};
+    return {simd::constant<factor_t<Lane>>(1), simd::constant<Lane>(0)};
   }
   /// Forgets what was before.
-  SCANREC_HD static SCANREC_INLINE affine constant(Lane x) { return {simd::constant<Lane>(0), x}; }
+  SCANREC_HD static SCANREC_INLINE affine constant(Lane x) {
+    return {simd::constant<factor_t<Lane>>(0), x};
+  }
   SCANREC_HD SCANREC_INLINE Lane act(Lane x) const { return simd::fma(a, x, u); }
 
   SCANREC_HD friend SCANREC_INLINE affine combine(affine earlier, affine later) {
     return {simd::mul(later.a, earlier.a), simd::fma(later.a, earlier.u, later.u)};
   }
 };
+
+/// The map x -> A x + u of vectors.
+template <class T, int N>
+using affine_matrix = affine<vec<T, N>>;
 
 /// Any acting map with a cut: where `cut` is not zero a new sequence starts at this step, and
 /// nothing from before it passes, not even an infinity (a select, not a product with zero).
@@ -151,7 +159,7 @@ SCANREC_INLINE affine<Lane> combine_packs(affine<Lane> x, affine<Lane> y) {
 
 template <class Wide, class Lane>
 SCANREC_HD SCANREC_INLINE affine<Wide> widen_map(affine<Lane> m) {
-  return {simd::to_wide<Wide>(m.a), simd::to_wide<Wide>(m.u)};
+  return {simd::to_wide<factor_t<Wide>>(m.a), simd::to_wide<Wide>(m.u)};
 }
 
 /// Zero in lanes whose map is finite, NaN elsewhere.

@@ -32,7 +32,7 @@ template <class Gate, class Input = Gate>
 struct scan_gradients {
   sequence_view<Gate> gate_grad{};
   sequence_view<Input> input_grad{};
-  state_view<compute_t<Gate>> initial_grad{};
+  state_view<compute_t<Input>> initial_grad{};
   scanrec::update update = update::overwrite;
 };
 

@@ -37,6 +37,7 @@ struct array_use {
   extents shape{0, 0, 0, 0};
   extents strides{0, 0, 0, 0};  // in elements
   std::int64_t element_bytes = 0;
+  std::int64_t wide_bytes = 0;  // per element of a sum
   std::int64_t alignment = 1;
   const void* type = nullptr;  // one address per element type
   access use = access::read;
@@ -44,6 +45,7 @@ struct array_use {
   bool given = false;                // whether the caller passed it, if only an empty one
   bool in_place = false;             // shares every element with an array that is read
   bool one_channel_will_do = false;  // resets may have a channel extent of 1
+  bool makes_factor = false;         // the factors of the maps are made of it
 };
 
 /// Scratch that a backend needs for one pack of lanes of this problem's recurrence, by lane axis.
@@ -61,7 +63,6 @@ struct problem {
   std::array<array_use, 12> arrays{};
   int count = 0;
   std::int64_t compute_bytes = 0;
-  std::int64_t wide_bytes = 0;
   std::int64_t map_bytes = 0;  // the map of one step, with its cut if there are resets
   bool one_by_one = false;     // lanes are scalars, whatever the layout
   lane_footprint channel_lanes{};

@@ -14,13 +14,14 @@
 // Neither CUDA nor Eigen is needed here; scanrec/eigen.hpp makes views of Eigen::Map.
 #pragma once
 
-#include <scanrec/backend/blelloch.hpp>
-#include <scanrec/backend/hillis_steele.hpp>
-#include <scanrec/backend/sequential.hpp>
-#include <scanrec/backend/tiled.hpp>
+#include <scanrec/associative.hpp>
+#include <scanrec/backends.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/error.hpp>
+#include <scanrec/inclusive_scan.hpp>
 #include <scanrec/linear_scan.hpp>
+#include <scanrec/matrix.hpp>
+#include <scanrec/matrix_scan.hpp>
 #include <scanrec/operators.hpp>
 #include <scanrec/options.hpp>
 #include <scanrec/sequence_view.hpp>

@@ -35,7 +35,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 ///
 /// Where a level has an odd number of nodes the last has no sibling. Its map, and those above it,
 /// are asked for by nobody, so that any number of steps will do.
-struct tree_scan {
+struct tree_scan : map_scan {
   static constexpr std::int64_t shift = 0;
   static std::int64_t first_state(std::int64_t steps, const materialised_shape& shape) {
     level l{0, steps};
@@ -47,8 +47,8 @@ struct tree_scan {
   }
 
   template <class Columns, class Maps, class R>
-  static Maps run(const Maps& maps, std::int64_t steps, const materialised_plan& plan, const R& r,
-                  const team& all) {
+  static Maps run(const Maps& maps, std::byte*, std::int64_t /*rows*/, std::int64_t steps,
+                  const materialised_plan& plan, const R& r, const team& all) {
     using kernels =
         std::conditional_t<Columns::along_time, pairs_along_time<R>, pairs_of_rows<Columns>>;
     if constexpr (!R::one_by_one)
@@ -162,19 +162,19 @@ struct tree_scan {
   };
 };
 
-/// Runs a recurrence, given in scan order.
-template <class R>
-void run(const blelloch& backend, const R& recurrence, const problem& p) {
-  run_materialised<tree_scan>(backend, recurrence, p);
-}
-
 }  // namespace scanrec::detail::inline SCANREC_ABI
 
 namespace scanrec::inline SCANREC_ABI {
 
+/// Runs a recurrence, given in scan order.
+template <class R>
+void run_recurrence(const blelloch& backend, const R& recurrence, const problem& p) {
+  detail::run_materialised(detail::tree_scan{}, backend, recurrence, p);
+}
+
 /// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const blelloch& backend, const problem& p) {
-  return detail::plan_materialised<detail::tree_scan>(p, backend.threads).workspace_bytes;
+  return detail::plan_materialised(detail::tree_scan{}, p, backend.threads).workspace_bytes;
 }
 
 }  // namespace scanrec::inline SCANREC_ABI

@@ -29,7 +29,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Slot 0 holds the first state, slot t + 1 the map of step t: the inclusive scan of the slots
 /// gives the state before every step.
-struct doubling_scan {
+struct doubling_scan : map_scan {
   static constexpr std::int64_t shift = 1;
   static std::int64_t first_state(std::int64_t, const materialised_shape&) { return 0; }
   static std::int64_t slots(std::int64_t steps, const materialised_shape& shape) {
@@ -37,8 +37,8 @@ struct doubling_scan {
   }
 
   template <class Columns, class Maps, class R>
-  static Maps run(const Maps& maps, std::int64_t steps, const materialised_plan& plan, const R& r,
-                  const team& all) {
+  static Maps run(const Maps& maps, std::byte*, std::int64_t /*rows*/, std::int64_t steps,
+                  const materialised_plan& plan, const R& r, const team& all) {
     using map = typename Columns::map;
     if constexpr (!R::one_by_one)
       if (maps.cuts) return passes<segmented<map>, Columns::lanes>(maps, steps, plan, r, all);
@@ -77,19 +77,19 @@ struct doubling_scan {
   }
 };
 
-/// Runs a recurrence, given in scan order.
-template <class R>
-void run(const hillis_steele& backend, const R& recurrence, const problem& p) {
-  run_materialised<doubling_scan>(backend, recurrence, p);
-}
-
 }  // namespace scanrec::detail::inline SCANREC_ABI
 
 namespace scanrec::inline SCANREC_ABI {
 
+/// Runs a recurrence, given in scan order.
+template <class R>
+void run_recurrence(const hillis_steele& backend, const R& recurrence, const problem& p) {
+  detail::run_materialised(detail::doubling_scan{}, backend, recurrence, p);
+}
+
 /// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const hillis_steele& backend, const problem& p) {
-  return detail::plan_materialised<detail::doubling_scan>(p, backend.threads).workspace_bytes;
+  return detail::plan_materialised(detail::doubling_scan{}, p, backend.threads).workspace_bytes;
 }
 
 }  // namespace scanrec::inline SCANREC_ABI

@@ -35,7 +35,6 @@ SCANREC_INLINE void for_parts(segmented<Map>& m, F f) {
 struct map_algebra {
   template <class Map>
   SCANREC_INLINE Map compose(const Map& earlier, const Map& later) const {
-    
     return combine(earlier, later);
   }
   template <class Map, class State>
@@ -81,6 +80,10 @@ struct map_planes {
         simd::store_unit(p, part);
       p += plane;
     });
+  }
+  /// The mark of a cut, where there are any: 0 or 1.
+  SCANREC_INLINE real cut(std::int64_t i) const {
+    return data[static_cast<std::int64_t>(2 * sizeof(T) / sizeof(real)) * plane + i];
   }
   /// The map of a step that was read, with its cut if there is a plane of cuts.
   template <class Map, class Step>

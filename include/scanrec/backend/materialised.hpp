@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The frame of backends that write the maps of all steps down, scan them, and finish the steps.
 //
-// A unit is a strip of channels of one batch row. Its maps are loaded into planes (map_planes.hpp),
-// a scan turns them into the state before every step, and every step is then taken from there as
-// the plain loop takes it. With enough units each worker has its own; with few, all workers share
-// the phases of one. What is computed is the same in both cases.
+// A unit is a strip of channels of a batch row, or of some. Its maps are loaded into planes
+// (map_planes.hpp), a scan turns them into the state before every step, and every step is then
+// taken from there as the plain loop takes it. With enough units each worker has its own; with few,
+// all workers share the phases of one. What is computed is the same in both cases.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <type_traits>
 
 #include <scanrec/backend/executor.hpp>
 #include <scanrec/backend/map_planes.hpp>
@@ -39,7 +40,8 @@ struct team {
   const executor& given;
   int workers = 1;
 
-  /// Calls f(begin, end) for pieces of [0, n) that begin at multiples of `grain`, side by side.
+  /// Calls f(begin, end), or f(begin, end, number of the piece), for pieces of [0, n) that begin at
+  /// multiples of `grain`, side by side.
   template <class F>
   void split(std::int64_t n, std::int64_t grain, F f) const {
     const std::int64_t grains = ceil_div(n, grain);
@@ -60,14 +62,17 @@ struct materialised_shape {
 struct materialised_plan {
   materialised_shape shape{};
   lane_layout lanes{};
-  std::int64_t strip = 1, strips = 0;  // channels per unit
-  std::int64_t width = 1;              // elements per slot: the strip, in whole packs
+  std::int64_t strip = 1, strips = 0;    // channels per unit
+  std::int64_t width = 1;                // elements per slot: the strip, in whole packs
+  std::int64_t rows = 1, row_spans = 0;  // batch rows per unit
   std::int64_t units = 0;
   std::int64_t units_per_task = 1;
   int threads = 1;
-  std::int64_t plane = 0;         // elements per plane of a unit
-  std::int64_t maps_bytes = 0;    // per unit at work
-  std::int64_t worker_bytes = 0;  // maps and accumulators
+  std::int64_t row_elements = 0;   // of a plane, per batch row
+  std::int64_t plane = 0;          // elements per plane of a unit
+  std::int64_t maps_bytes = 0;     // per unit at work
+  std::int64_t scratch_bytes = 0;  // what the scan asks for besides
+  std::int64_t worker_bytes = 0;   // accumulators, and the unit's own
   std::int64_t workspace_bytes = 0;
 
   /// Steps of a block that is finished in one go: its running sums are drained at its end.
@@ -79,31 +84,28 @@ struct materialised_plan {
 };
 
 template <class Scan>
-materialised_plan plan_materialised(const problem& p, int threads) {
+materialised_plan plan_materialised(const Scan& scan, const problem& p, int threads) {
   using policy = tile_policy;
   materialised_plan plan;
-  const std::int64_t T = p.shape.time, C = p.shape.channel, rows = p.shape.group * p.shape.batch;
+  const std::int64_t T = p.shape.time, C = p.shape.channel;
   std::int64_t lanes = 1;
-  if (p.one_by_one) {
-    plan.lanes = {recurrence::lane_axis::channel, false, true};
-  } else {
-    plan.lanes = choose_layout(p);
-    lanes = p.channel_lanes.lanes;
-  }
+  plan.lanes = choose_layout(p);
+  if (!p.one_by_one) lanes = p.channel_lanes.lanes;
   const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
   plan.shape.overhang = along_time ? 2 * lanes : 0;
+  const std::int64_t slots = std::max<std::int64_t>(1, scan.slots(T, plan.shape));
   if (!along_time) {
-    const std::int64_t of_a_pack =
-        lanes * p.map_bytes * std::max<std::int64_t>(1, Scan::slots(T, plan.shape));
-    const std::int64_t packs =
-        std::clamp<std::int64_t>(plan.cached_bytes / of_a_pack, 1, plan.most_packs);
+    const std::int64_t packs = std::clamp<std::int64_t>(
+        plan.cached_bytes / (lanes * p.map_bytes * slots), 1, plan.most_packs);
     plan.strip = std::max<std::int64_t>(1, std::min(packs * lanes, C));
   }
   plan.strips = ceil_div(C, plan.strip);
   plan.width = along_time ? 1 : round_up(plan.strip, lanes);
-  plan.units = rows * plan.strips;
-  plan.units_per_task =
-      std::max<std::int64_t>(1, policy::unit_elements / std::max<std::int64_t>(1, T * plan.strip));
+  plan.rows = std::clamp<std::int64_t>(scan.rows(p), 1, std::max<std::int64_t>(p.shape.batch, 1));
+  plan.row_spans = ceil_div(p.shape.batch, plan.rows);
+  plan.units = p.shape.group * plan.row_spans * plan.strips;
+  plan.units_per_task = std::max<std::int64_t>(
+      1, policy::unit_elements / std::max<std::int64_t>(1, T * plan.strip * plan.rows));
 
   const std::int64_t useful = element_count(p.shape) / policy::thread_elements;
   plan.threads = threads > 0 ? std::min<int>(threads, most_threads)
@@ -111,12 +113,15 @@ materialised_plan plan_materialised(const problem& p, int threads) {
                                    useful, 1, std::min(default_threads(), most_threads)));
   plan.shape.shared = plan.threads > 1 && plan.units < plan.threads;
 
-  plan.plane = round_up((Scan::slots(T, plan.shape) + plan.shape.overhang) * plan.width, 16);
+  plan.row_elements = round_up((scan.slots(T, plan.shape) + plan.shape.overhang) * plan.width, 16);
+  plan.plane = plan.row_elements * plan.rows;
   plan.maps_bytes = round_up(plan.plane * p.map_bytes, 64);
+  plan.scratch_bytes = round_up(scan.scratch_bytes(p, plan), 64);
+  const std::int64_t unit_bytes = plan.maps_bytes + plan.scratch_bytes;
   const sums_layout sums(p, {1, plan.block_steps, plan.strip, 1});
-  plan.worker_bytes = sums.block_bytes + (plan.shape.shared ? 0 : plan.maps_bytes);
-  plan.workspace_bytes = plan.threads * plan.worker_bytes + sums.total_bytes +
-                         (plan.shape.shared ? plan.maps_bytes : 0);
+  plan.worker_bytes = sums.block_bytes + (plan.shape.shared ? 0 : unit_bytes);
+  plan.workspace_bytes =
+      plan.threads * plan.worker_bytes + sums.total_bytes + (plan.shape.shared ? unit_bytes : 0);
   return plan;
 }
 
@@ -296,22 +301,31 @@ struct time_columns {
   }
 };
 
-/// One call of a materialising backend. A Scan has
+/// What a scan of maps provides; the defaults of those that need little.
 ///
-///     slots(steps, shape)         how many slots of maps it needs
+///     slots(steps, shape)         how many slots of maps it needs for a row
 ///     shift                       the map of step t goes to slot t + shift
 ///     first_state(steps, shape)   and the state before the first step to this one
-///     run<Columns>(maps, steps, plan, recurrence, team)
+///     rows(problem)               batch rows that it likes to scan together
+///     scratch_bytes(problem, plan)  besides the maps, per unit
+///     run<Columns>(maps, scratch, rows, steps, plan, recurrence, team)
 ///                                 scans them; slot t of what it returns has the state before step
-///                                 t
+///                                 t, row after row
+struct map_scan {
+  static std::int64_t rows(const problem&) { return 1; }
+  static std::int64_t scratch_bytes(const problem&, const materialised_plan&) { return 0; }
+};
+
+/// One call of a materialising backend.
 template <class R, class Columns, class Scan>
 class materialised_call {
   using maps = maps_of<R>;
 
  public:
-  materialised_call(const R& recurrence, const problem& p, const materialised_plan& plan,
-                    const executor& given, std::byte* memory)
-      : recurrence_(recurrence),
+  materialised_call(const Scan& scan, const R& recurrence, const problem& p,
+                    const materialised_plan& plan, const executor& given, std::byte* memory)
+      : scan_(scan),
+        recurrence_(recurrence),
         shape_(p.shape),
         plan_(plan),
         sums_(p, {1, plan.block_steps, plan.strip, 1}),
@@ -323,17 +337,16 @@ class materialised_call {
 
   void run() {
     if (plan_.shape.shared) {
-      std::byte* const own_maps = totals_ + sums_.total_bytes;
       for (std::int64_t unit = 0; unit < plan_.units; ++unit)
-        run_unit(unit, own_maps, 0, plan_.threads);
+        run_unit(unit, totals_ + sums_.total_bytes, 0, plan_.threads);
     } else {
       run_on(given_, plan_.threads, [&](int worker) {
-        std::byte* const own_maps = own(worker) + sums_.block_bytes;
         const std::int64_t tasks = ceil_div(plan_.units, plan_.units_per_task);
         for (std::int64_t task = next_++; task < tasks; task = next_++) {
           const std::int64_t first = task * plan_.units_per_task;
           const std::int64_t last = std::min(first + plan_.units_per_task, plan_.units);
-          for (std::int64_t unit = first; unit < last; ++unit) run_unit(unit, own_maps, worker, 1);
+          for (std::int64_t unit = first; unit < last; ++unit)
+            run_unit(unit, own(worker) + sums_.block_bytes, worker, 1);
         }
       });
     }
@@ -343,48 +356,70 @@ class materialised_call {
  private:
   std::byte* own(int worker) const { return memory_ + worker * plan_.worker_bytes; }
 
-  void run_unit(std::int64_t unit, std::byte* own_maps, int worker, int workers) {
-    const std::int64_t strip = unit % plan_.strips, row = unit / plan_.strips;
-    const std::int64_t g = row / shape_.batch, b = row % shape_.batch, T = shape_.time;
-    const std::int64_t channel = strip * plan_.strip;
+  void run_unit(std::int64_t unit, std::byte* memory, int worker, int workers) {
+    const std::int64_t T = shape_.time;
+    const std::int64_t channel = unit % plan_.strips * plan_.strip;
     const std::int64_t channels = std::min(plan_.strip, shape_.channel - channel);
+    const std::int64_t batch = unit / plan_.strips % plan_.row_spans * plan_.rows;
+    const std::int64_t rows = std::min(plan_.rows, shape_.batch - batch);
+    const std::int64_t group = unit / plan_.strips / plan_.row_spans;
     const block whole{0, T, channel, channels};
-    const R r = bound(recurrence_, g, b);
-    if (T == 0) return Columns::pass(r, whole);
-
+    materialised_plan plan = plan_;  // of this unit, which may be the last and narrow
+    plan.strip = channels;
+    if (!Columns::along_time) plan.width = round_up(channels, Columns::lanes);
     const team all{given_, workers};
-    const maps at = maps::over(own_maps, plan_.plane, has_cuts(r));
-    // Nobody asks for the state after the last step's map: that step is taken from the one before.
-    all.split(T - 1, plan_.block_steps, [&](std::int64_t begin, std::int64_t end) {
-      Columns::load(r, {begin, end, channel, channels}, plan_, T, at, Scan::shift);
-    });
-    Columns::begin(r, whole, plan_, at, Scan::first_state(T, plan_.shape));
-    const maps states = Scan::template run<Columns>(at, T, plan_, r, all);
 
-    const std::int64_t blocks = ceil_div(T, plan_.block_steps);
+    maps states{};
+    if (T > 0) {
+      const maps at = maps::over(memory, plan.plane, has_cuts(recurrence_));
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const R r = bound(recurrence_, group, batch + row);
+        const maps to = at.from(row * plan.row_elements);
+        // Nobody asks for the state after the last step's map: that step is taken from the one
+        // before.
+        all.split(T - 1, plan.block_steps, [&](std::int64_t begin, std::int64_t end) {
+          Columns::load(r, {begin, end, channel, channels}, plan, T, to, Scan::shift);
+        });
+        Columns::begin(r, whole, plan, to, scan_.first_state(T, plan.shape));
+      }
+      states = scan_.template run<Columns>(at, memory + plan.maps_bytes, rows, T, plan,
+                                           bound(recurrence_, group, batch), all);
+    }
+
+    // Rows are finished in blocks, and their sums handed on in the order of units, rows and blocks.
+    const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(T, plan.block_steps));
+    const std::int64_t first_turn = unit * plan.rows * blocks;
     const auto finish_block = [&](std::int64_t i, int who) {
-      region box{{b, i * plan_.block_steps, channel, g}, {b + 1, 0, channel + channels, g + 1}};
-      box.end.time = std::min(T, box.begin.time + plan_.block_steps);
-      const block where{box.begin.time, box.end.time, channel, channels};
-      if (!sums_.any) return Columns::finish(r, where, plan_, T, states);
+      const std::int64_t b = batch + i / blocks, begin = i % blocks * plan.block_steps;
+      const std::int64_t end = std::min(T, begin + plan.block_steps);
+      const region box{{b, begin, channel, group}, {b + 1, end, channel + channels, group + 1}};
+      const auto finish = [&](const R& r) {
+        if (T == 0) return Columns::pass(r, whole);
+        Columns::finish(r, {begin, end, channel, channels}, plan, T,
+                        states.from(i / blocks * plan.row_elements));
+      };
+      if (!sums_.any) return finish(bound(recurrence_, group, b));
       R summing = recurrence_;
       sums_.bind(summing, box, own(who));
-      Columns::finish(bound(summing, g, b), where, plan_, T, states);
-      // Totals are added up in the order of units and blocks.
-      await(turn_, unit * blocks + i);
+      finish(bound(summing, group, b));
+      await(turn_, first_turn + i);
       sums_.hand_on(summing, box, own(who), totals_);
-      turn_.store(unit * blocks + i + 1, std::memory_order_release);
+      // The last unit of a span may have fewer rows than turns.
+      const bool last = i + 1 == rows * blocks;
+      turn_.store(last ? first_turn + plan.rows * blocks : first_turn + i + 1,
+                  std::memory_order_release);
     };
     if (workers <= 1) {
-      for (std::int64_t i = 0; i < blocks; ++i) finish_block(i, worker);
+      for (std::int64_t i = 0; i < rows * blocks; ++i) finish_block(i, worker);
     } else {
       std::atomic<std::int64_t> next{0};
       run_on(given_, workers, [&](int who) {
-        for (std::int64_t i = next++; i < blocks; i = next++) finish_block(i, who);
+        for (std::int64_t i = next++; i < rows * blocks; i = next++) finish_block(i, who);
       });
     }
   }
 
+  const Scan& scan_;
   R recurrence_;
   extents shape_;
   const materialised_plan& plan_;
@@ -398,15 +433,16 @@ class materialised_call {
 
 /// Runs a recurrence, given in scan order, on a materialising backend.
 template <class Scan, class Backend, class R>
-void run_materialised(const Backend& backend, R recurrence, const problem& p) {
-  const materialised_plan plan = plan_materialised<Scan>(p, backend.threads);
+void run_materialised(const Scan& scan, const Backend& backend, R recurrence, const problem& p) {
+  const materialised_plan plan = plan_materialised(scan, p, backend.threads);
   for_outputs(recurrence, [](auto& out) { out.stream = false; });
   scratch memory(plan.workspace_bytes);
   const auto run_on_columns = [&](auto columns) {
     using Columns = typename decltype(columns)::type;
-    materialised_call<R, Columns, Scan>(recurrence, p, plan, backend.executor, memory.data()).run();
+    materialised_call<R, Columns, Scan>(scan, recurrence, p, plan, backend.executor, memory.data())
+        .run();
   };
-  if constexpr (lanes_of < R >> 1)
+  if constexpr (!R::one_by_one)
     if (plan.lanes.along == recurrence::lane_axis::time)
       return run_on_columns(std::type_identity<time_columns<R>>{});
   run_on_columns(std::type_identity<channel_columns<R>>{});

@@ -133,23 +133,25 @@ class staged_block {
 
 /// Calls f(recurrence at the piece, piece) for the pieces of a block with `Lanes` channels to a
 /// pack: the whole packs in place, then what has to be staged, a pack of a few rows at a time. With
-/// `writes` outputs are staged too.
+/// `writes` outputs are staged too. Single channels are never staged.
 template <int Lanes, class R, class F>
 SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lane_layout& layout,
                                        std::int64_t sequence_steps, bool writes, F f) {
   block piece = where;
   piece.channels = layout.whole ? where.channels / Lanes * Lanes : 0;
   if (piece.channels > 0) f(standing_at(r, where.begin, where.channel), piece);
-  constexpr std::int64_t rows = staged_block<R>::elements / Lanes;
-  for (std::int64_t c = piece.channels; c < where.channels; c += Lanes)
-    for (std::int64_t t = where.begin; t < where.end; t += rows) {
-      piece = {t, std::min(t + rows, where.end), where.channel + c,
-               std::min<std::int64_t>(Lanes, where.channels - c)};
-      staged_block<R> staged(standing_at(r, piece.begin, piece.channel), layout, piece, Lanes,
-                             sequence_steps, writes);
-      f(staged.recurrence(), piece);
-      staged.write_back();
-    }
+  if constexpr (Lanes > 1) {
+    constexpr std::int64_t rows = staged_block<R>::elements / Lanes;
+    for (std::int64_t c = piece.channels; c < where.channels; c += Lanes)
+      for (std::int64_t t = where.begin; t < where.end; t += rows) {
+        piece = {t, std::min(t + rows, where.end), where.channel + c,
+                 std::min<std::int64_t>(Lanes, where.channels - c)};
+        staged_block<R> staged(standing_at(r, piece.begin, piece.channel), layout, piece, Lanes,
+                               sequence_steps, writes);
+        f(staged.recurrence(), piece);
+        staged.write_back();
+      }
+  }
 }
 
 /// The same with lanes along time: pieces of one channel, each channel's in order.

@@ -62,7 +62,8 @@ void add_to_totals(const recurrence::output_field<S>& out, const wide_t<S>* sums
                    const extents& sum_strides, const region& box, wide_t<S>* totals,
                    const extents& total_strides) {
   for_kept(out.strides, box, [&](const extents& at) {
-    totals[offset_of(at, total_strides)] += sums[offset_of(difference(at, box.begin), sum_strides)];
+    auto& total = totals[offset_of(at, total_strides)];
+    total = total + sums[offset_of(difference(at, box.begin), sum_strides)];
   });
 }
 
@@ -101,7 +102,7 @@ struct sums_layout {
       output& o = *out++;
       if (!summed(array)) continue;
       const auto bytes = [&](std::int64_t n) {
-        return (n * p.wide_bytes + line - 1) / line * line;
+        return (n * array.wide_bytes + line - 1) / line * line;
       };
       any = o.active = true;
       block_bytes += o.block_bytes = bytes(dense_sums(array, block, o.block_strides));
@@ -119,6 +120,16 @@ struct sums_layout {
           out.sums = {wide_at(out, sums), -offset_of(box.begin, o.block_strides), o.block_strides};
         },
         &output::block_bytes);
+  }
+  /// Points them at the totals themselves, which have been cleared.
+  template <class R>
+  void bind_totals(R& r, std::byte* totals) const {
+    for_active(
+        r, totals,
+        [&](auto& out, const output& o, std::byte* sums) {
+          out.sums = {wide_at(out, sums), 0, o.total_strides};
+        },
+        &output::total_bytes);
   }
   /// Adds the accumulators of a block to the totals.
   template <class R>

@@ -14,6 +14,7 @@
 
 #include <scanrec/backend/executor.hpp>
 #include <scanrec/backend/stage.hpp>
+#include <scanrec/operators.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/recurrence/field.hpp>
 
@@ -56,6 +57,7 @@ struct sum_plan {
   bool complete = false;        // whether that scope holds every term; else it goes into the totals
   extents strides{0, 0, 0, 0};  // of the accumulators of one scope
   std::int64_t elements = 0;
+  std::int64_t wide_bytes = 0;        // per element
   extents total_strides{0, 0, 0, 0};  // of the totals over all units
   std::int64_t total_elements = 0;
 };
@@ -84,7 +86,7 @@ struct tile_plan {
   bool rows_together = false;  // all rows of a unit walk a tile before the next tile
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, 4> sums{};
-  std::int64_t slot_bytes = 0, reduction_bytes = 0, carry_bytes = 0, wide_bytes = 0;
+  std::int64_t slot_bytes = 0, reduction_bytes = 0, carry_bytes = 0;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
@@ -111,6 +113,10 @@ inline recurrence::lane_axis choose_axis(const problem& p) {
 /// The axis of the lanes, the direction most of them run in, and whether all arrays follow it.
 inline lane_layout choose_layout(const problem& p) {
   lane_layout layout;
+  if (p.one_by_one) {
+    layout.whole = true;
+    return layout;
+  }
   layout.along = choose_axis(p);
   const auto read_or_stored = [](const array_use& array) {
     return array.data != nullptr && array.sequence && !summed(array);
@@ -161,6 +167,7 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
     if (!summed(array)) continue;
     const auto kept = [&](axis a) { return !broadcast_along(array, a); };
     sum.active = true;
+    sum.wide_bytes = array.wide_bytes;
     sum.time_kept = array.sequence && plan.shape.time > 1 && kept(&extents::time);
     sum.row_scope =
         !plan.rows_together && kept(&extents::batch) && kept(&extents::group) && !plan.time_split;
@@ -207,7 +214,7 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   s.reductions = round_up(slots * plan.slot_bytes, line);
   s.sums = s.reductions + (plan.time_split ? round_up(slots * plan.reduction_bytes, line) : 0);
   s.worker = s.sums;
-  for (const sum_plan& sum : plan.sums) s.worker += round_up(sum.elements * plan.wide_bytes, line);
+  for (const sum_plan& sum : plan.sums) s.worker += round_up(sum.elements * sum.wide_bytes, line);
   s.carries = s.worker * plan.threads;
   s.ready = s.carries;
   if (plan.time_split) {
@@ -218,7 +225,7 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   }
   s.bytes = s.totals;
   for (const sum_plan& sum : plan.sums)
-    s.bytes += round_up(sum.total_elements * plan.wide_bytes, line);
+    s.bytes += round_up(sum.total_elements * sum.wide_bytes, line);
   return s;
 }
 
@@ -339,7 +346,6 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.slot_bytes = foot.slot;
   plan.reduction_bytes = foot.reduction;
   plan.carry_bytes = foot.carry;
-  plan.wide_bytes = p.wide_bytes;
   plan_sums(p, plan);
   plan.workspace_bytes = lay_out_scratch(plan).bytes;
   return plan;
@@ -375,3 +381,37 @@ inline std::string to_string(const tile_plan& plan) {
 }
 
 }  // namespace scanrec::inline SCANREC_ABI
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// The carries of affine maps from tile to tile: states in the wide type.
+template <class Carry>
+struct affine_carries {
+  using carry = Carry;
+  template <class State>
+  static Carry carry_of(const State& x) {
+    return simd::to_wide<Carry>(x);
+  }
+  template <class State>
+  static State state_of(const Carry& c) {
+    return simd::from_wide<State>(c);
+  }
+  template <class Map>
+  static bool finite(const Map& tile, const Carry& c) {
+    return simd::all_zero(zero_if_finite(tile) + simd::zero_if_finite(c));
+  }
+  /// The carry after a tile, the `first` or another.
+  template <class R, class Map>
+  static Carry advance(const R&, bool /*first*/, const Map& tile, const Carry& c) {
+    return tile.act(c);
+  }
+  /// The same where something is not finite: then what the walk found. Lane by lane, so that a
+  /// neighbour's infinity changes no bit here. NaN counts as not zero.
+  template <class Map, class State>
+  static Carry advance_wild(const Map& tile, const Carry& c, const State& walked) {
+    const auto wild = zero_if_finite(tile) + simd::zero_if_finite(c);
+    return simd::select(wild, carry_of(walked), tile.act(c));
+  }
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include <scanrec/backend/channel_lanes.hpp>
+#include <scanrec/backend/element_lanes.hpp>
 #include <scanrec/backend/executor.hpp>
 #include <scanrec/backend/scratch.hpp>
 #include <scanrec/backend/sums.hpp>
@@ -57,7 +58,7 @@ class tiled_call {
     }
     for_sums(recurrence_, [&](auto& out, const sum_plan& sum, int output) {
       (void)out;
-      if (!sum.complete) clear(totals(output), sum.total_elements);
+      if (!sum.complete) clear(totals(output), sum.total_elements, sum);
       in_turns_ = in_turns_ || !sum.complete;
     });
   }
@@ -168,21 +169,23 @@ class tiled_call {
       for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
         walker::begin(r, where, slots + row * plan_.slots_per_row);
       });
-      for_slots(j, [&](auto i) { carries[i] = simd::to_wide<carry>(slots[i].state); });
+      for_slots(j, [&](auto i) { carries[i] = walker::carry_of(slots[i].state); });
     } else {
       await(ready_[j.unit], tile);
       using state = decltype(slot::state);
-      for_slots(j, [&](auto i) { slots[i] = slot{simd::from_wide<state>(carries[i]), {}}; });
+      for_slots(j, [&](auto i) {
+        slots[i] = slot{walker::template state_of<state>(carries[i]), {}};
+      });
     }
     // Where a map or a carry is not finite only the walk knows what the loop would give.
     bool finite = true;
     if (!is_last) {
-      for_slots(j, [&](auto i) {
-        finite = finite && simd::all_zero(zero_if_finite(reductions[i].all) +
-                                          simd::zero_if_finite(carries[i]));
-      });
+      for_slots(j,
+                [&](auto i) { finite = finite && walker::finite(reductions[i].all, carries[i]); });
       if (finite) {
-        for_slots(j, [&](auto i) { carries[i] = reductions[i].all.act(carries[i]); });
+        for_slots(j, [&](auto i) {
+          carries[i] = walker::advance(recurrence_, tile == 0, reductions[i].all, carries[i]);
+        });
         ready_[j.unit].store(tile + 1, std::memory_order_release);
       }
     }
@@ -193,10 +196,7 @@ class tiled_call {
     });
     if (!finite) {
       for_slots(j, [&](auto i) {
-        // Lane by lane, so that a neighbour's infinity changes no bit here. NaN counts as not zero.
-        const auto wild = zero_if_finite(reductions[i].all) + simd::zero_if_finite(carries[i]);
-        carries[i] = simd::select(wild, simd::to_wide<carry>(slots[i].state),
-                                  reductions[i].all.act(carries[i]));
+        carries[i] = walker::advance_wild(reductions[i].all, carries[i], slots[i].state);
       });
       ready_[j.unit].store(tile + 1, std::memory_order_release);
     }
@@ -226,28 +226,28 @@ class tiled_call {
   std::byte* unit_sums(const job& j, int output) const {
     std::int64_t place = j.worker + layout_.sums;
     for (int i = 0; i < output; ++i)
-      place += round_up(plan_.sums[i].elements * plan_.wide_bytes, 64);
+      place += round_up(plan_.sums[i].elements * plan_.sums[i].wide_bytes, 64);
     return memory_ + place;
   }
   std::byte* totals(int output) const {
     std::int64_t place = layout_.totals;
     for (int i = 0; i < output; ++i)
-      place += round_up(plan_.sums[i].total_elements * plan_.wide_bytes, 64);
+      place += round_up(plan_.sums[i].total_elements * plan_.sums[i].wide_bytes, 64);
     return memory_ + place;
   }
   template <class S>
   static wide_t<S>* as_wide(const recurrence::output_field<S>&, std::byte* place) {
     return reinterpret_cast<wide_t<S>*>(place);
   }
-  void clear(std::byte* place, std::int64_t elements) const {
-    std::fill_n(place, elements * plan_.wide_bytes, std::byte{0});
+  static void clear(std::byte* place, std::int64_t elements, const sum_plan& sum) {
+    std::fill_n(place, elements * sum.wide_bytes, std::byte{0});
   }
 
   // Clears the accumulators whose scope begins: a unit's, or those within it.
   void clear_sums(job& j, bool within_unit) {
     for_sums(j.recurrence, [&](auto&, const sum_plan& sum, int output) {
       const bool inner = plan_.rows_together || scope_of(sum) != scope::unit;
-      if (inner == within_unit) clear(unit_sums(j, output), sum.elements);
+      if (inner == within_unit) clear(unit_sums(j, output), sum.elements, sum);
     });
   }
   // Points the outputs at the accumulators of this worker, relative to the box.
@@ -255,7 +255,7 @@ class tiled_call {
     for_sums(j.recurrence, [&](auto& out, const sum_plan& sum, int output) {
       out.sums = {as_wide(out, unit_sums(j, output)), -offset_of(j.box.begin, sum.strides),
                   sum.strides};
-      if (sum.time_kept) clear(unit_sums(j, output), sum.elements);
+      if (sum.time_kept) clear(unit_sums(j, output), sum.elements, sum);
     });
   }
   // Hands on the sums whose scope ends here. Totals are added up in task order: a task keeps its
@@ -331,21 +331,25 @@ inline tile_plan plan_for(const tiled& backend, const problem& p) {
   return make_tile_plan(p, backend.threads, backend.tile_steps, backend.stream_bytes);
 }
 
-/// Runs a recurrence, given in scan order, on the tiled backend.
-template <class R>
-void run(const tiled& backend, R recurrence, const problem& p) {
-  const tile_plan plan = plan_for(backend, p);
-  for_outputs(recurrence, [&](auto& out) { out.stream = out.stream && plan.streaming; });
-  scratch memory(plan.workspace_bytes);
-  if (plan.lanes.along == recurrence::lane_axis::time)
-    tiled_call<R, time_lanes>(recurrence, plan, memory.data()).run(backend.executor);
-  else
-    tiled_call<R, channel_lanes>(recurrence, plan, memory.data()).run(backend.executor);
-}
-
 }  // namespace scanrec::detail::inline SCANREC_ABI
 
 namespace scanrec::inline SCANREC_ABI {
+
+/// Runs a recurrence, given in scan order.
+template <class R>
+void run_recurrence(const tiled& backend, R recurrence, const problem& p) {
+  const tile_plan plan = detail::plan_for(backend, p);
+  detail::for_outputs(recurrence, [&](auto& out) { out.stream = out.stream && plan.streaming; });
+  detail::scratch memory(plan.workspace_bytes);
+  using namespace detail;
+  if constexpr (R::one_by_one) {
+    tiled_call<R, element_lanes>(recurrence, plan, memory.data()).run(backend.executor);
+  } else if (plan.lanes.along == recurrence::lane_axis::time) {
+    tiled_call<R, time_lanes>(recurrence, plan, memory.data()).run(backend.executor);
+  } else {
+    tiled_call<R, channel_lanes>(recurrence, plan, memory.data()).run(backend.executor);
+  }
+}
 
 /// What the tiled backend will do with a problem: path, tiles, threads, workspace.
 inline tile_plan describe(const tiled& backend, const problem& p) {

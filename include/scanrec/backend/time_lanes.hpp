@@ -19,7 +19,7 @@
 namespace scanrec::detail::inline SCANREC_ABI {
 
 template <class R>
-struct time_lanes {
+struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   using value = typename R::value;
   static constexpr int vector = simd::lanes_v<value>;
   static constexpr int lanes = 4 * vector;
@@ -27,7 +27,7 @@ struct time_lanes {
   using few = simd::lane_t<value, vector>;
   using wide_few = simd::lane_t<wide_t<value>, vector>;
   using scalar = simd::lane_t<value, 1>;
-  using carry = simd::lane_t<wide_t<value>, 1>;
+  using carry = typename time_lanes::affine_carries::carry;
   using map = affine<carry>;
   using assume = recurrence::assume;
   template <assume Assume>

@@ -8,9 +8,14 @@
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
 /// Base of recurrences whose steps are affine maps of a lane.
+template <class Value>
 struct affine_maps {
-  /// Whether lanes are scalars always, since states are not made of real or complex lanes.
-  static constexpr bool one_by_one = false;
+  /// The compute type of states.
+  using value = Value;
+  /// Whether lanes are single sequences always, since states are vectors.
+  static constexpr bool one_by_one = scanrec::detail::is_vec<Value>;
+  /// Whether maps and states are the elements of an operator, and nothing is a sum.
+  static constexpr bool any_operator = false;
   template <class Lane>
   using map_of = affine<Lane>;
   template <class Lane>
@@ -18,11 +23,13 @@ struct affine_maps {
 };
 
 /// Base of recurrences whose `load` makes a gate and an input.
-struct affine_steps : affine_maps {
+template <class Value>
+struct affine_steps : affine_maps<Value> {
   /// What one step reads.
   template <class Lane>
   struct step {
-    Lane gate, input;
+    factor_t<Lane> gate;
+    Lane input;
     simd::real_lane_t<Lane> cut;
   };
   /// Running sums of outputs: none.
@@ -36,7 +43,8 @@ struct affine_steps : affine_maps {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
     affine<Lane> m{read.gate, read.input};
-    if (at.rarely(cuts.present())) m.a = simd::select(read.cut, simd::constant<Lane>(0), m.a);
+    if (at.rarely(cuts.present()))
+      m.a = simd::select(read.cut, simd::constant<factor_t<Lane>>(0), m.a);
     return m;
   }
   /// What is carried after the step.

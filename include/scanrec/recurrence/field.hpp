@@ -319,10 +319,12 @@ recurrence::assume assumption(const R& r, const lane_layout& layout) {
   return known;
 }
 
-/// Calls f for every output of a recurrence, in the order in which its problem lists them.
+/// Calls f for every output of a recurrence that may be a sum, in the order in which its problem
+/// lists them.
 template <class R, class F>
 void for_outputs(R& r, F f) {
-  std::remove_const_t<R>::for_writes(r, f), std::remove_const_t<R>::for_ends(r, f);
+  if constexpr (!R::any_operator)
+    std::remove_const_t<R>::for_writes(r, f), std::remove_const_t<R>::for_ends(r, f);
 }
 
 /// The recurrence with all its fields at one batch row.

@@ -8,8 +8,14 @@
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
 template <class Gate, class Input, class State>
-struct forward : affine_steps {
-  using value = compute_t<Gate>;
+struct forward : affine_steps<compute_t<State>> {
+  using base = affine_steps<compute_t<State>>;
+  using base::cuts;
+  using typename base::value;
+  template <class Lane>
+  using step = typename base::template step<Lane>;
+  template <class Lane>
+  using sums = typename base::template sums<Lane>;
   static constexpr int fields = 4;  // sequences read or written
   /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
   static constexpr int halo = 0;
@@ -21,14 +27,14 @@ struct forward : affine_steps {
 
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
-    step<Lane> read{gate.template load<Lane>(at), input.template load<Lane>(at), {}};
-    if (at.rarely(cuts.present())) read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
+    step<Lane> read{gate.template load<factor_t<Lane>>(at), input.template load<Lane>(at), {}};
+    if (at.rarely(cuts.present())) read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
     return read;
   }
   /// Whether the lanes of a pack along time compose: no cut, and every neighbour is there.
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
-    return !at.rarely(cuts.present()) || !cuts.any<Lanes>(at);
+    return !at.rarely(cuts.present()) || !cuts.template any<Lanes>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,

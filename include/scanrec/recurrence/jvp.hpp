@@ -9,8 +9,14 @@
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
 template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent>
-struct jvp : affine_steps {
-  using value = compute_t<Gate>;
+struct jvp : affine_steps<compute_t<State>> {
+  using base = affine_steps<compute_t<State>>;
+  using base::cuts;
+  using typename base::value;
+  template <class Lane>
+  using step = typename base::template step<Lane>;
+  template <class Lane>
+  using sums = typename base::template sums<Lane>;
   static constexpr int fields = 6;  // sequences read or written
   /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
   static constexpr int halo = -1;
@@ -26,15 +32,15 @@ struct jvp : affine_steps {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
     step<Lane> read{
-        gate.template load<Lane>(at), input_tangent.template load_or_zero<Lane>(at), {}};
+        gate.template load<factor_t<Lane>>(at), input_tangent.template load_or_zero<Lane>(at), {}};
     Lane linked = read.input;
     if (at.mostly(gate_tangent.present())) {
       const Lane before = at.rarely(at.time == 0) ? initial_state.template load_or_zero<Lane>(at)
                                                   : state.template load_neighbour<Lane>(at, -1);
-      linked = simd::fma(gate_tangent.template load<Lane>(at), before, linked);
+      linked = simd::fma(gate_tangent.template load<factor_t<Lane>>(at), before, linked);
     }
     if (at.rarely(cuts.present())) {
-      read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
+      read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
       linked = simd::select(read.cut, read.input, linked);
     }
     read.input = linked;
@@ -42,7 +48,7 @@ struct jvp : affine_steps {
   }
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
-    return at.time > 0 && (!at.rarely(cuts.present()) || !cuts.any<Lanes>(at));
+    return at.time > 0 && (!at.rarely(cuts.present()) || !cuts.template any<Lanes>(at));
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,

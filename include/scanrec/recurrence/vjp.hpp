@@ -16,8 +16,8 @@
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
 template <class Gate, class State, class StateGrad, class GateGrad, class InputGrad>
-struct vjp : affine_maps {
-  using value = compute_t<Gate>;
+struct vjp : affine_maps<compute_t<State>> {
+  using typename affine_maps<compute_t<State>>::value;
   static constexpr int fields = 6;  // sequences read or written
   using real = simd::real_lane_t<simd::lane_t<value, 1>>;
   /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
@@ -25,14 +25,15 @@ struct vjp : affine_maps {
   /// What one step reads.
   template <class Lane>
   struct step {
-    Lane gate;       // conj(gate[t])
-    Lane cotangent;  // state_grad[t]
-    Lane previous;   // conj(state[t-1]), if gate_grad is wanted
+    factor_t<Lane> gate;  // conj(gate[t]); of a matrix, transposed
+    Lane cotangent;       // state_grad[t]
+    Lane previous;        // conj(state[t-1]), if gate_grad is wanted
     simd::real_lane_t<Lane> cut;
   };
   template <class Lane>
   struct sums {
-    Lane gate, input;
+    factor_t<Lane> gate;
+    Lane input;
   };
 
   input_field<Gate> gate;
@@ -50,7 +51,7 @@ struct vjp : affine_maps {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
     const auto sign = simd::splat<simd::real_lane_t<Lane>>(conjugation);
-    step<Lane> read{simd::conj_if(sign, gate.template load<Lane>(at)),
+    step<Lane> read{simd::adjoint_if(sign, gate.template load<factor_t<Lane>>(at)),
                     state_grad.template load_or_zero<Lane>(at),
                     {},
                     {}};
@@ -73,8 +74,8 @@ struct vjp : affine_maps {
   SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
     const affine<Lane> m{read.gate, simd::mul(read.gate, read.cotangent)};
     if (!at.rarely(cuts.present())) return m;
-    const Lane zero = simd::constant<Lane>(0);
-    return {simd::select(read.cut, zero, m.a), simd::select(read.cut, zero, m.u)};
+    return {simd::select(read.cut, simd::constant<factor_t<Lane>>(0), m.a),
+            simd::select(read.cut, simd::constant<Lane>(0), m.u)};
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
@@ -89,9 +90,9 @@ struct vjp : affine_maps {
     const Lane g = read.cotangent + before;
     input_grad.put(at, g, running.input);
     if (!(Assume == assume::plain || gate_grad.present())) return;
-    Lane through_gate = simd::mul(g, read.previous);
+    factor_t<Lane> through_gate = simd::outer(g, read.previous);
     if (at.rarely(cuts.present()))
-      through_gate = simd::select(read.cut, simd::constant<Lane>(0), through_gate);
+      through_gate = simd::select(read.cut, simd::constant<factor_t<Lane>>(0), through_gate);
     gate_grad.put(at, through_gate, running.gate);
   }
   template <class Lane, lane_axis Axis, assume Assume>

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include <scanrec/element.hpp>
+#include <scanrec/matrix.hpp>
 #include <scanrec/simd/pack.hpp>
 
 namespace scanrec::inline SCANREC_ABI::simd {
@@ -104,6 +105,20 @@ template <class R>
 SCANREC_HD SCANREC_INLINE complex_lanes<R> mul(complex_lanes<R> a, complex_lanes<R> b) {
   return {fma(a.re, b.re, mul(negative(a.im), b.im)), fma(a.re, b.im, mul(a.im, b.re))};
 }
+/// The same for elements of maps.
+template <class R>
+SCANREC_INLINE std::complex<R> fma(std::complex<R> a, std::complex<R> b, std::complex<R> c) {
+  using lanes = complex_lanes<R>;
+  const lanes x =
+      fma(lanes{a.real(), a.imag()}, lanes{b.real(), b.imag()}, lanes{c.real(), c.imag()});
+  return {x.re, x.im};
+}
+template <class R>
+SCANREC_INLINE std::complex<R> mul(std::complex<R> a, std::complex<R> b) {
+  using lanes = complex_lanes<R>;
+  const lanes x = mul(lanes{a.real(), a.imag()}, lanes{b.real(), b.imag()});
+  return {x.re, x.im};
+}
 template <class R>
 SCANREC_HD SCANREC_INLINE complex_lanes<R> select(R chosen, complex_lanes<R> yes,
                                                   complex_lanes<R> no) {
@@ -183,7 +198,7 @@ template <class T, int N>
 struct lane {
   using type = pack<T, N>;
 };
-template <real_scalar T>
+template <class T>
 struct lane<T, 1> {
   using type = T;
 };
@@ -191,9 +206,14 @@ template <class T, int N>
 struct lane<std::complex<T>, N> {
   using type = complex_lanes<typename lane<T, N>::type>;
 };
+template <class T>
+struct lane<std::complex<T>, 1> {
+  using type = complex_lanes<T>;
+};
 }  // namespace detail
 
-/// The lane type of N elements of compute type T side by side; N = 1 is a scalar.
+/// The lane type of N elements of compute type T side by side; N = 1 is a scalar, or whatever else
+/// is computed one by one.
 template <class T, int N>
 using lane_t = typename detail::lane<T, N>::type;
 
@@ -240,12 +260,19 @@ template <int Upper, class R>
 SCANREC_INLINE auto half_of(complex_lanes<R> x) {
   return complex_lanes{half_of<Upper>(x.re), half_of<Upper>(x.im)};
 }
-/// The real number 1 or 0 as a lane.
+/// The real number 1 or 0 as a lane; of a matrix, 1 or 0 times the identity.
 template <class L>
 SCANREC_HD SCANREC_INLINE L constant(int value) {
   if constexpr (is_complex_lanes<L>) {
     using R = real_lane_t<L>;
     return {constant<R>(value), constant<R>(0)};
+  } else if constexpr (scanrec::detail::is_vec<L>) {
+    return L{};
+  } else if constexpr (scanrec::detail::is_mat<L>) {
+    L x{};
+    for (int i = 0; i < static_cast<int>(sizeof(x.at) / sizeof(x.at[0])); ++i)
+      x.at[i][i] = constant<typename L::component>(value);
+    return x;
   } else if constexpr (is_pack<L>) {
     return L(static_cast<typename L::value_type>(value));
   } else {

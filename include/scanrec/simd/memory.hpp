@@ -9,6 +9,7 @@
 
 #include <scanrec/element.hpp>
 #include <scanrec/simd/lanes.hpp>
+#include <scanrec/simd/matrix_lanes.hpp>
 
 namespace scanrec::inline SCANREC_ABI::simd {
 
@@ -21,6 +22,9 @@ SCANREC_HD SCANREC_INLINE auto from_element(S x) {
     return complex_lanes{x.real(), x.imag()};
   else if constexpr (std::is_same_v<S, bfloat16> || std::is_same_v<S, float16>)
     return static_cast<float>(x);
+  else if constexpr (small_matrix<S>)
+    return detail::each<lane_t<compute_t<S>, 1>>(
+        [](auto a) SCANREC_LAMBDA { return from_element(a); }, x);
   else
     return x;
 }
@@ -30,6 +34,9 @@ template <class S, class L>
 SCANREC_HD SCANREC_INLINE S to_element(L x) {
   if constexpr (scanrec::detail::is_complex<S>)
     return S(x.re, x.im);
+  else if constexpr (small_matrix<S>)
+    return detail::each<S>(
+        [](auto a) SCANREC_LAMBDA { return to_element<typename S::component>(a); }, x);
   else
     return static_cast<S>(x);
 }

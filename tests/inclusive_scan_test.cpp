@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Prefixes under any operator, on every backend that takes one: operands in order, adjacent and
+// complete; exactness; the ready-made operators; the check of the law.
+#include <atomic>
+#include <cmath>
+#include <complex>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <scanrec/scan.hpp>
+
+#include "catch.hpp"
+
+namespace {
+
+using namespace scanrec;
+
+void backwards_executor(int workers, const std::function<void(int)>& work) {
+  for (int w = workers - 1; w >= 0; --w) work(w);
+}
+template <class F>
+void with_backends(F f) {
+  f("sequential", sequential{});
+  for (const int threads : {1, 2, 3, 7}) {
+    const std::string count = " threads " + std::to_string(threads);
+    for (const std::int64_t tile : {0, 1, 7, 16})
+      for (const bool own : {false, true}) {
+        tiled backend{.threads = threads, .tile_steps = tile};
+        if (own) backend.executor = backwards_executor;
+        f("tiled tile " + std::to_string(tile) + count, backend);
+      }
+    f("hillis_steele" + count, hillis_steele{.threads = threads});
+    f("blelloch" + count, blelloch{.threads = threads});
+  }
+}
+
+/// A stretch of one sequence. Merging is defined for neighbours only; whatever else the operator is
+/// called with is counted.
+struct segment {
+  std::int64_t sequence = -7, begin = 0, end = 0;
+};
+struct merge {
+  std::atomic<std::int64_t>* violations;
+  segment operator()(const segment& earlier, const segment& later) const {
+    const bool right = earlier.sequence == later.sequence && earlier.sequence >= 0 &&
+                       earlier.end == later.begin && earlier.begin < earlier.end &&
+                       later.begin < later.end;
+    if (!right) ++*violations;
+    return {earlier.sequence, earlier.begin, later.end};
+  }
+};
+
+using words = mat<std::uint32_t, 2>;
+words times(const words& earlier, const words& later) {
+  words y{};
+  for (int i = 0; i < 2; ++i)
+    for (int k = 0; k < 2; ++k)
+      for (int j = 0; j < 2; ++j) y(i, k) += earlier(i, j) * later(j, k);
+  return y;
+}
+
+std::vector<extents> layouts_of(const extents& s) {
+  extents time_major{.batch = s.channel, .time = s.batch * s.channel, .channel = 1};
+  time_major.group = s.batch * s.time * s.channel;
+  extents apart = channels_last(s);
+  for (auto a : {&extents::batch, &extents::time, &extents::channel, &extents::group})
+    apart.*a *= 2;
+  return {channels_last(s), time_contiguous(s), time_major, apart};
+}
+const std::vector<extents>& shapes() {
+  static const std::vector<extents> list{{1, 1, 1},  {2, 2, 3},   {1, 17, 1},   {3, 33, 2, 2},
+                                         {1, 64, 5}, {2, 129, 1}, {1, 1000, 1}, {40, 8, 3}};
+  return list;
+}
+template <class F>
+void for_each_sequence(const extents& s, F f) {
+  std::int64_t sequence = 0;
+  for (std::int64_t g = 0; g < s.group; ++g)
+    for (std::int64_t b = 0; b < s.batch; ++b)
+      for (std::int64_t c = 0; c < s.channel; ++c)
+        f(extents{.batch = b, .time = 0, .channel = c, .group = g}, sequence++);
+}
+std::int64_t place(const extents& at, const extents& strides, std::int64_t t) {
+  return at.group * strides.group + at.batch * strides.batch + t * strides.time +
+         at.channel * strides.channel;
+}
+
+}  // namespace
+
+TEST_CASE("operands are adjacent, in order and complete", "[inclusive_scan]") {
+  std::atomic<std::int64_t> violations{0};
+  const merge merging{&violations};
+  for (const extents& shape : shapes())
+    for (const extents& strides : layouts_of(shape)) {
+      const std::size_t n = 2 * shape.group * shape.batch * shape.time * shape.channel;
+      const std::size_t m = shape.group * shape.batch * shape.channel;
+      for (const direction order : {direction::forward, direction::reverse})
+        for (const bool with_initial : {false, true}) {
+          std::vector<segment> elements(n), before(m), last(m);
+          const auto step_of = [&](std::int64_t t) {
+            return order == direction::forward ? t : shape.time - 1 - t;
+          };
+          for_each_sequence(shape, [&](const extents& at, std::int64_t sequence) {
+            for (std::int64_t t = 0; t < shape.time; ++t)
+              elements[place(at, strides, t)] = {sequence, step_of(t), step_of(t) + 1};
+            before[sequence] = {sequence, -3, 0};
+          });
+          const sequence_view<const segment> in(elements.data(), shape, strides);
+          prefix_options<segment> options{.order = order, .final = {last.data(), shape}};
+          if (with_initial) options.initial = {before.data(), shape};
+          with_backends([&](const std::string& name, const auto& backend) {
+            INFO(name << " " << to_string(shape) << " strides " << to_string(strides));
+            const std::int64_t start = with_initial ? -3 : 0;
+            const auto check = [&](const std::vector<segment>& results, std::int64_t ahead) {
+              bool right = true;
+              for_each_sequence(shape, [&](const extents& at, std::int64_t sequence) {
+                for (std::int64_t t = 0; t < shape.time; ++t) {
+                  const segment& r = results[place(at, strides, t)];
+                  const std::int64_t end = step_of(t) + ahead;
+                  right = right && r.sequence == sequence && r.begin == start && r.end == end;
+                }
+                right = right && last[sequence].begin == start && last[sequence].end == shape.time;
+              });
+              CHECK(right);
+              CHECK(violations == 0);
+            };
+            std::vector<segment> results(n);
+            inclusive_scan(backend, merging, in,
+                           sequence_view<segment>(results.data(), shape, strides), options);
+            check(results, 1);
+            std::vector<segment> own = elements;
+            const sequence_view<segment> in_place(own.data(), shape, strides);
+            if (with_initial) {
+              exclusive_scan(backend, merging, in_place, in_place, options);
+              check(own, 0);
+            } else {
+              inclusive_scan(backend, merging, in_place, in_place, options);
+              check(own, 1);
+            }
+          });
+        }
+    }
+}
+
+TEST_CASE("products of integer matrices are exact", "[inclusive_scan]") {
+  for (const extents& shape : shapes())
+    for (const extents& strides : layouts_of(shape)) {
+      const std::size_t n = 2 * shape.group * shape.batch * shape.time * shape.channel;
+      std::vector<words> elements(n), want(n), excluded(n);
+      std::mt19937 engine(3);
+      for (words& w : elements)
+        for (auto& row : w.at)
+          for (auto& x : row) x = engine();
+      const words start{{{3, 1}, {4, 1}}};
+      for_each_sequence(shape, [&](const extents& at, std::int64_t) {
+        words y = start;
+        for (std::int64_t t = 0; t < shape.time; ++t) {
+          excluded[place(at, strides, t)] = y;
+          y = times(y, elements[place(at, strides, t)]);
+          want[place(at, strides, t)] = y;
+        }
+      });
+      // One initial element for all sequences.
+      const state_view<const words> initial(&start, shape, extents{0, 0, 0, 0});
+      with_backends([&](const std::string& name, const auto& backend) {
+        INFO(name << " " << to_string(shape) << " strides " << to_string(strides));
+        std::vector<words> got(n);
+        const sequence_view<words> in(elements.data(), shape, strides),
+            out(got.data(), shape, strides);
+        inclusive_scan(backend, times, in, out, {.initial = initial});
+        CHECK(got == want);
+        got.assign(n, {});
+        exclusive_scan(backend, times, in, out, {.initial = initial});
+        CHECK(got == excluded);
+      });
+    }
+}
+
+TEST_CASE("ready-made operators", "[inclusive_scan]") {
+  const extents shape{.time = 100};
+  std::vector<int> numbers(100), want(100), got(100);
+  std::iota(numbers.begin(), numbers.end(), -50);
+  const sequence_view<int> in(numbers.data(), shape), out(got.data(), shape);
+  std::partial_sum(numbers.begin(), numbers.end(), want.begin());
+  inclusive_scan(op::sum{}, in, out);
+  CHECK(got == want);
+  exclusive_scan(op::sum{}, in, out);
+  CHECK(got[0] == 0);
+  CHECK(got[99] == want[98]);
+  inclusive_scan(blelloch{}, op::max{}, in, out, {.order = direction::reverse});
+  CHECK(got == std::vector<int>(100, 49));
+  exclusive_scan(hillis_steele{}, op::min{}, in, out);
+  CHECK(got[0] == std::numeric_limits<int>::max());
+  CHECK(got[99] == -50);
+  const extents six{.time = 6};
+  inclusive_scan(op::product{}, sequence_view(numbers.data() + 48, six),
+                 sequence_view(got.data(), six));
+  CHECK(std::vector<int>(got.begin(), got.begin() + 6) == std::vector<int>{-2, 2, 0, 0, 0, 0});
+
+  // A NaN stays.
+  std::vector<float> floats{1, NAN, 2}, largest(3);
+  const extents three{.time = 3};
+  inclusive_scan(op::max{}, sequence_view(floats.data(), three),
+                 sequence_view(largest.data(), three));
+  CHECK(largest[0] == 1);
+  CHECK(std::isnan(largest[1]));
+  CHECK(std::isnan(largest[2]));
+}
+
+TEST_CASE("composed maps do what the steps do", "[inclusive_scan]") {
+  using complex = std::complex<double>;
+  const extents shape{.batch = 2, .time = 50};
+  std::vector<affine<complex>> maps(100), prefix(100);
+  std::vector<affine_matrix<double, 3>> steps(100), composed(100);
+  std::mt19937 engine(1);
+  std::uniform_real_distribution<double> u(-0.6, 0.6);
+  for (auto& m : maps) m = {complex(u(engine), u(engine)), complex(u(engine), u(engine))};
+  for (auto& m : steps)
+    for (int i = 0; i < 3; ++i) {
+      m.u[i] = u(engine);
+      for (int j = 0; j < 3; ++j) m.a(i, j) = u(engine);
+    }
+  with_backends([&](const std::string& name, const auto& backend) {
+    INFO(name);
+    inclusive_scan(backend, op::compose{}, sequence_view(maps.data(), shape),
+                   sequence_view(prefix.data(), shape));
+    inclusive_scan(backend, op::compose{}, sequence_view(steps.data(), shape),
+                   sequence_view(composed.data(), shape));
+    double off = 0;
+    for (int b = 0; b < 2; ++b) {
+      complex x(0.3, 0.1);
+      vec<double, 3> y{1, 2, 3};
+      for (int t = 0; t < 50; ++t) {
+        x = maps[50 * b + t].a * x + maps[50 * b + t].u;
+        y = steps[50 * b + t].act(y);
+        off = std::max(off, std::abs(x - prefix[50 * b + t].act(complex(0.3, 0.1))));
+        const auto z = composed[50 * b + t].act({1, 2, 3});
+        for (int i = 0; i < 3; ++i) off = std::max(off, std::abs(y[i] - z[i]));
+      }
+    }
+    CHECK(off < 1e-13);
+  });
+}
+
+TEST_CASE("the law is checked", "[inclusive_scan][law]") {
+  const std::vector<int> samples{-2, 0, 1, 5};
+  CHECK_FALSE(check_associative(op::sum{}, samples));
+  CHECK_FALSE(check_associative(op::max{}, samples));
+  const auto minus = [](int x, int y) { return x - y; };
+  const auto counterexample = check_associative(minus, samples);
+  REQUIRE(counterexample);
+  const auto [x, y, z] = *counterexample;
+  CHECK(minus(minus(x, y), z) != minus(x, minus(y, z)));
+
+  struct wrong_identity {
+    int operator()(int x, int y) const { return x + y; }
+    static int identity() { return 1; }
+  };
+  CHECK(check_associative(wrong_identity{}, samples));
+
+  const std::vector<affine<float>> maps{{0.5f, 1.0f}, {-3.0f, 0.1f}, {0.0f, 7.0f}};
+  CHECK_FALSE(check_associative(op::compose{}, maps, [](const auto& p, const auto& q) {
+    return std::abs(p.a - q.a) < 1e-5f && std::abs(p.u - q.u) < 1e-5f;
+  }));
+  const std::vector<words> matrices{{{{1, 2}, {3, 4}}}, {{{0, 1}, {7, 9}}}, {{{5, 5}, {6, 1}}}};
+  CHECK_FALSE(check_associative(times, matrices));
+}
+
+TEST_CASE("wrong arguments of scans with an operator", "[inclusive_scan][arguments]") {
+  const extents shape{.time = 4};
+  std::vector<int> data{1, 2, 3, 4}, out(4, 9);
+  const sequence_view<int> in(data.data(), shape), to(out.data(), shape);
+  const auto plus = [](int x, int y) { return x + y; };
+  const auto message = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const argument_error& e) {
+      return e.what();
+    }
+    return "nothing thrown";
+  };
+  CHECK(message([&] { exclusive_scan(plus, in, to); }).find("'initial'") != std::string::npos);
+  CHECK(message([&] {
+          inclusive_scan(plus, in, sequence_view<int>(out.data(), {.time = 3}));
+        }).find("'results'") != std::string::npos);
+  CHECK(message([&] {
+          inclusive_scan(plus, in, sequence_view<int>(data.data() + 1, {.time = 4}));
+        }).find("overlap") != std::string::npos);
+  CHECK(out == std::vector<int>(4, 9));
+
+  // Without steps the last state is the first.
+  int first = 5, last = 0;
+  const extents none_at_all{.time = 0};
+  inclusive_scan(plus, sequence_view<int>(nullptr, none_at_all),
+                 sequence_view<int>(nullptr, none_at_all),
+                 {.initial = {&first, none_at_all}, .final = {&last, none_at_all}});
+  CHECK(last == 5);
+  CHECK(message([&] {
+          inclusive_scan(plus, sequence_view<int>(nullptr, none_at_all),
+                         sequence_view<int>(nullptr, none_at_all), {.final = {&last, none_at_all}});
+        }).find("'initial'") != std::string::npos);
+}

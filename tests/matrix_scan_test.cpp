@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Recurrences of small vectors: exact on integers on every backend, adjoint identities, sums,
+// resets, bounds; and against filters of SciPy.
+#include <cmath>
+#include <complex>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <scanrec/scan.hpp>
+
+#include "catch.hpp"
+
+namespace {
+
+using namespace scanrec;
+
+void backwards_executor(int workers, const std::function<void(int)>& work) {
+  for (int w = workers - 1; w >= 0; --w) work(w);
+}
+template <class F>
+void with_backends(F f) {
+  f("sequential", sequential{});
+  for (const auto& [name, backend] :
+       {std::pair("tiled", tiled{}),
+        std::pair("tiled tile 7", tiled{.threads = 3, .tile_steps = 7}),
+        std::pair("tiled tile 16, executor",
+                  tiled{.threads = 2, .tile_steps = 16, .executor = backwards_executor})})
+    f(name, backend);
+  for (const int threads : {1, 3}) {
+    f("hillis_steele", hillis_steele{.threads = threads});
+    f("blelloch", blelloch{.threads = threads});
+  }
+}
+
+template <class T>
+struct numbers {
+  std::mt19937_64 engine{7};
+  T operator()(double scale = 1) {
+    std::uniform_real_distribution<double> u(-scale, scale);
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(engine());
+    else if constexpr (detail::is_complex<T>)
+      return T(u(engine), u(engine));
+    else
+      return static_cast<T>(u(engine));
+  }
+};
+
+/// The arrays of one problem, contiguous in either layout.
+template <class T, int N>
+struct arrays {
+  using V = vec<T, N>;
+  using M = mat<T, N>;
+  extents shape, strides;
+  std::vector<M> a, ta, da;
+  std::vector<V> u, x, w, tu, tx, du, x0, xT, tx0, txT, wT, dx0;
+  std::vector<std::uint8_t> marks;
+
+  arrays(const extents& s, bool time_last)
+      : shape(s), strides(time_last ? time_contiguous(s) : channels_last(s)) {
+    const auto n = static_cast<std::size_t>(s.group * s.batch * s.time * s.channel);
+    const auto m = static_cast<std::size_t>(s.group * s.batch * s.channel);
+    numbers<T> next;
+    for (auto* v : {&a, &ta, &da}) {
+      v->resize(n);
+      for (M& y : *v)
+        for (auto& row : y.at)
+          for (T& e : row) e = next(0.7);
+    }
+    const auto fill = [&](std::vector<V>& v, std::size_t size) {
+      v.resize(size);
+      for (V& y : v)
+        for (T& e : y.at) e = next();
+    };
+    for (auto* v : {&u, &x, &w, &tu, &tx, &du}) fill(*v, n);
+    for (auto* v : {&x0, &xT, &tx0, &txT, &wT, &dx0}) fill(*v, m);
+    marks.resize(static_cast<std::size_t>(s.group * s.batch * s.time));
+    for (std::size_t i = 0; i < marks.size(); ++i) marks[i] = i % 11 == 5;
+  }
+  template <class E>
+  sequence_view<E> view(std::vector<E>& v) const {
+    return {v.data(), shape, strides};
+  }
+  state_view<V> edge(std::vector<V>& v) const { return {v.data(), shape}; }
+  sequence_view<const bool> resets() const {
+    extents one = shape;
+    one.channel = 1;
+    return {reinterpret_cast<const bool*>(marks.data()), one};
+  }
+  scan_options<V> options(direction order) {
+    return {.order = order, .initial_state = edge(x0), .final_state = edge(xT), .resets = resets()};
+  }
+  void forward(const auto& backend, direction order) {
+    matrix_scan(backend, view(a), view(u), view(x), options(order));
+  }
+  void jvp(const auto& backend, direction order) {
+    matrix_scan_jvp(backend, view(a), view(x), view(ta), view(tu), view(tx),
+                    {.order = order,
+                     .initial_state = edge(x0),
+                     .initial_tangent = edge(tx0),
+                     .final_tangent = edge(txT),
+                     .resets = resets()});
+  }
+  void vjp(const auto& backend, direction order, conjugation convention) {
+    matrix_scan_vjp(backend, view(a), view(x), view(w),
+                    {.gate_grad = view(da), .input_grad = view(du), .initial_grad = edge(dx0)},
+                    {.order = order,
+                     .initial_state = edge(x0),
+                     .final_grad = edge(wT),
+                     .resets = resets(),
+                     .convention = convention});
+  }
+};
+
+template <class T>
+bool same_bits(const std::vector<T>& x, const std::vector<T>& y) {
+  return x.size() == y.size() &&
+         (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(T)) == 0);
+}
+
+template <class T>
+T pairing(const T& x, const T& y, bool conj) {
+  if constexpr (detail::is_complex<T>) return (conj ? std::conj(x) : x) * y;
+  return x * y;
+}
+/// <x, y> over all numbers of all elements.
+template <class E>
+auto pairing(const std::vector<E>& x, const std::vector<E>& y, bool conj) {
+  using T = typename E::component;
+  T sum(0);
+  constexpr std::size_t per = sizeof(E) / sizeof(T);
+  const T *p = reinterpret_cast<const T*>(x.data()), *q = reinterpret_cast<const T*>(y.data());
+  for (std::size_t i = 0; i < x.size() * per; ++i) sum += pairing(p[i], q[i], conj);
+  return sum;
+}
+
+template <int N>
+void check_exact() {
+  using A = arrays<std::uint32_t, N>;
+  for (const extents shape : {extents{1, 1, 1}, extents{2, 17, 3}, extents{1, 130, 2, 2},
+                              extents{1, 300, 1}, extents{5, 33, 4}})
+    for (const bool time_last : {false, true})
+      for (const direction order : {direction::forward, direction::reverse}) {
+        A want(shape, time_last);
+        want.forward(sequential{}, order);
+        // The loop itself, spelled out.
+        for (std::int64_t s = 0; s < shape.group * shape.batch; ++s)
+          for (std::int64_t c = 0; c < shape.channel; ++c) {
+            auto x = want.x0[s * shape.channel + c];
+            for (std::int64_t i = 0; i < shape.time; ++i) {
+              const std::int64_t t = order == direction::forward ? i : shape.time - 1 - i;
+              const std::int64_t mark = order == direction::forward ? t : t + 1;
+              const bool cut =
+                  (order == direction::forward || i > 0) && want.marks[s * shape.time + mark] != 0;
+              const auto at =
+                  s * want.strides.batch + t * want.strides.time + c * want.strides.channel;
+              auto next = want.u[at];
+              for (int j = 0; j < N && !cut; ++j)
+                for (int k = 0; k < N; ++k) next[j] += want.a[at](j, k) * x[k];
+              x = next;
+              if (!(want.x[at] == x)) FAIL("loop at step " << t);
+            }
+          }
+        want.jvp(sequential{}, order);
+        want.vjp(sequential{}, order, conjugation::hermitian);
+        with_backends([&](const char* name, const auto& backend) {
+          A got(shape, time_last);
+          got.forward(backend, order);
+          INFO(name << " " << to_string(shape) << " " << time_last);
+          CHECK(same_bits(got.x, want.x));
+          CHECK(same_bits(got.xT, want.xT));
+          got.x = want.x;
+          got.jvp(backend, order);
+          CHECK(same_bits(got.tx, want.tx));
+          CHECK(same_bits(got.txT, want.txT));
+          got.vjp(backend, order, conjugation::hermitian);
+          CHECK(same_bits(got.da, want.da));
+          CHECK(same_bits(got.du, want.du));
+          CHECK(same_bits(got.dx0, want.dx0));
+        });
+      }
+}
+
+template <class T, int N>
+void check_dot_product() {
+  for (const bool time_last : {false, true})
+    for (const direction order : {direction::forward, direction::reverse})
+      for (const bool conj : {true, false})
+        with_backends([&](const char* name, const auto& backend) {
+          arrays<T, N> p({2, 61, 3}, time_last);
+          p.forward(backend, order);
+          p.jvp(backend, order);
+          p.vjp(backend, order, conj ? conjugation::hermitian : conjugation::plain);
+          const T left = pairing(p.w, p.tx, conj) + pairing(p.wT, p.txT, conj);
+          const T right =
+              pairing(p.da, p.ta, conj) + pairing(p.du, p.tu, conj) + pairing(p.dx0, p.tx0, conj);
+          INFO(name << " order " << static_cast<int>(order) << " conj " << conj);
+          CHECK(std::abs(left - right) <= 1e-11 * (1 + std::abs(left)));
+        });
+}
+
+}  // namespace
+
+TEST_CASE("matrix recurrences are exact on integers", "[matrix_scan]") {
+  check_exact<2>();
+  check_exact<3>();
+}
+
+TEST_CASE("<J v, w> = <v, J^T w> of matrix recurrences", "[matrix_scan][adjoint]") {
+  check_dot_product<double, 2>();
+  check_dot_product<std::complex<double>, 3>();
+}
+
+TEST_CASE("the adjoint of a matrix recurrence agrees with central differences",
+          "[matrix_scan][adjoint]") {
+  arrays<double, 4> p({2, 9, 2}, false);
+  const auto loss = [&] {
+    p.forward(tiled{}, direction::forward);
+    return pairing(p.w, p.x, false) + pairing(p.wT, p.xT, false);
+  };
+  loss();
+  p.vjp(tiled{}, direction::forward, conjugation::hermitian);
+  const auto check = [&](auto& at, const auto& gradient) {
+    auto* numbers = reinterpret_cast<double*>(at.data());
+    const auto* expected = reinterpret_cast<const double*>(gradient.data());
+    for (std::size_t i = 0; i < at.size() * sizeof(at[0]) / sizeof(double); ++i) {
+      const double kept = numbers[i], h = 1e-5;
+      numbers[i] = kept + h;
+      const double up = loss();
+      numbers[i] = kept - h;
+      const double down = loss();
+      numbers[i] = kept;
+      CHECK(std::abs((up - down) / (2 * h) - expected[i]) < 1e-7);
+    }
+  };
+  check(p.a, p.da);
+  check(p.u, p.du);
+  check(p.x0, p.dx0);
+}
+
+TEST_CASE("one matrix for all steps gets the sum of their gradients", "[matrix_scan][broadcast]") {
+  using A = arrays<double, 2>;
+  for (const bool time_last : {false, true})
+    for (const bool per_channel : {false, true})
+      with_backends([&](const char* name, const auto& backend) {
+        A p({3, 50, 4}, time_last);
+        const extents once{.batch = 0, .time = 0, .channel = per_channel ? 1 : 0};
+        std::vector<mat<double, 2>> one(4), sum(4, p.a[1]);
+        for (std::size_t c = 0; c < 4; ++c) one[c] = p.a[per_channel ? c : 0];
+        for (std::int64_t b = 0; b < 3; ++b)
+          for (std::int64_t t = 0; t < 50; ++t)
+            for (std::int64_t c = 0; c < 4; ++c)
+              p.a[b * p.strides.batch + t * p.strides.time + c * p.strides.channel] = one[c];
+        p.forward(sequential{}, direction::forward);
+        p.vjp(sequential{}, direction::forward, conjugation::hermitian);
+        std::vector<vec<double, 2>> x(p.x.size());
+        const sequence_view<const mat<double, 2>> gate(one.data(), p.shape, once);
+        matrix_scan(backend, gate, p.view(p.u), p.view(x), p.options(direction::forward));
+        double off = 0;
+        for (std::size_t i = 0; i < x.size(); ++i)
+          for (int k = 0; k < 2; ++k) off = std::max(off, std::abs(x[i][k] - p.x[i][k]));
+        INFO(name);
+        CHECK(off < 1e-12);
+        for (const update how : {update::overwrite, update::accumulate}) {
+          matrix_scan_vjp(
+              backend, gate, p.view(p.x), p.view(p.w),
+              {.gate_grad = {sum.data(), p.shape, once}, .update = how},
+              {.initial_state = p.edge(p.x0), .final_grad = p.edge(p.wT), .resets = p.resets()});
+          for (std::int64_t kept = 0; kept < (per_channel ? 4 : 1); ++kept)
+            for (int i = 0; i < 2; ++i)
+              for (int j = 0; j < 2; ++j) {
+                double want = 0, size = 0;
+                for (std::int64_t b = 0; b < 3; ++b)
+                  for (std::int64_t t = 0; t < 50; ++t)
+                    for (std::int64_t c = 0; c < 4; ++c) {
+                      if (per_channel && c != kept) continue;
+                      const double term =
+                          p.da[b * p.strides.batch + t * p.strides.time + c * p.strides.channel](i,
+                                                                                                 j);
+                      want += term, size += std::abs(term);
+                    }
+                const double calls = how == update::accumulate ? 2 : 1;
+                CHECK(std::abs(sum[kept](i, j) - calls * want) <= 1e-12 * calls * size);
+              }
+        }
+      });
+}
