@@ -46,19 +46,25 @@ struct tree_scan : map_scan {
     return first_state(steps, shape) + 1 + shape.overhang;
   }
 
-  template <class Columns, class Maps, class R>
-  static Maps run(const Maps& maps, std::byte*, std::int64_t /*rows*/, std::int64_t steps,
-                  const materialised_plan& plan, const R& r, const team& all) {
-    using kernels =
-        std::conditional_t<Columns::along_time, pairs_along_time<R>, pairs_of_rows<Columns>>;
-    if constexpr (!R::one_by_one)
-      if (maps.cuts) {
-        sweep<kernels, true>(maps, {0, steps}, plan, r, all);
-        return maps;
-      }
-    sweep<kernels, false>(maps, {0, steps}, plan, r, all);
-    return maps;
-  }
+  template <class Columns, class R>
+  struct on : in_place<R> {
+    using maps = maps_of<R>;
+    std::int64_t steps;
+    const R& r;
+    const team& workers;
+
+    on(const tree_scan&, const maps& at, std::byte*, std::int64_t /*rows*/, std::int64_t of_steps,
+       const materialised_plan& plan, const R& recurrence, const team& all)
+        : in_place<R>{at, plan}, steps(of_steps), r(recurrence), workers(all) {}
+    void run() {
+      using kernels =
+          std::conditional_t<Columns::along_time, pairs_along_time<R>, pairs_of_rows<Columns>>;
+      if constexpr (!R::one_by_one)
+        if (this->all.cuts)
+          return sweep<kernels, true>(this->all, {0, steps}, this->plan, r, workers);
+      sweep<kernels, false>(this->all, {0, steps}, this->plan, r, workers);
+    }
+  };
 
  private:
   struct level {

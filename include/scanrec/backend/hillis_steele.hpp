@@ -36,14 +36,27 @@ struct doubling_scan : map_scan {
     return shape.shared ? 2 * steps + shape.overhang : steps;
   }
 
-  template <class Columns, class Maps, class R>
-  static Maps run(const Maps& maps, std::byte*, std::int64_t /*rows*/, std::int64_t steps,
-                  const materialised_plan& plan, const R& r, const team& all) {
+  template <class Columns, class R>
+  struct on : in_place<R> {
+    using maps = maps_of<R>;
     using map = typename Columns::map;
-    if constexpr (!R::one_by_one)
-      if (maps.cuts) return passes<segmented<map>, Columns::lanes>(maps, steps, plan, r, all);
-    return passes<map, Columns::lanes>(maps, steps, plan, r, all);
-  }
+    std::int64_t steps;
+    const R& r;
+    const team& workers;
+
+    on(const doubling_scan&, const maps& at, std::byte*, std::int64_t /*rows*/,
+       std::int64_t of_steps, const materialised_plan& plan, const R& recurrence, const team& all)
+        : in_place<R>{at, plan}, steps(of_steps), r(recurrence), workers(all) {}
+    void run() {
+      if constexpr (!R::one_by_one)
+        if (this->all.cuts) {
+          this->all =
+              passes<segmented<map>, Columns::lanes>(this->all, steps, this->plan, r, workers);
+          return;
+        }
+      this->all = passes<map, Columns::lanes>(this->all, steps, this->plan, r, workers);
+    }
+  };
 
  private:
   template <class Map, int Lanes, class Maps, class R>

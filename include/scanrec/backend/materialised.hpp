@@ -47,8 +47,13 @@ struct team {
     const std::int64_t grains = ceil_div(n, grain);
     const std::int64_t piece = ceil_div(grains, std::max(workers, 1)) * grain;
     if (piece == 0) return;
-    run_on(given, static_cast<int>(ceil_div(n, piece)),
-           [&](int worker) { f(worker * piece, std::min(n, (worker + 1) * piece)); });
+    run_on(given, static_cast<int>(ceil_div(n, piece)), [&](int number) {
+      const std::int64_t begin = number * piece, end = std::min(n, begin + piece);
+      if constexpr (std::is_invocable_v<F, std::int64_t, std::int64_t, int>)
+        f(begin, end, number);
+      else
+        f(begin, end);
+    });
   }
 };
 
@@ -70,6 +75,7 @@ struct materialised_plan {
   int threads = 1;
   std::int64_t row_elements = 0;   // of a plane, per batch row
   std::int64_t plane = 0;          // elements per plane of a unit
+  std::int64_t buffer_bytes = 0;   // its planes
   std::int64_t maps_bytes = 0;     // per unit at work
   std::int64_t scratch_bytes = 0;  // what the scan asks for besides
   std::int64_t worker_bytes = 0;   // accumulators, and the unit's own
@@ -81,6 +87,8 @@ struct materialised_plan {
   static constexpr std::int64_t most_packs = 64;
   /// Bytes of maps per unit that should stay in the cache.
   static constexpr std::int64_t cached_bytes = 256 * 1024;
+  /// Steps of the buffer of scans that take maps by blocks.
+  static constexpr std::int64_t buffer_steps = 64;
 };
 
 template <class Scan>
@@ -113,9 +121,15 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
                                    useful, 1, std::min(default_threads(), most_threads)));
   plan.shape.shared = plan.threads > 1 && plan.units < plan.threads;
 
-  plan.row_elements = round_up((scan.slots(T, plan.shape) + plan.shape.overhang) * plan.width, 16);
-  plan.plane = plan.row_elements * plan.rows;
-  plan.maps_bytes = round_up(plan.plane * p.map_bytes, 64);
+  if (scan.by_blocks) {
+    plan.plane = round_up((plan.buffer_steps + plan.shape.overhang) * plan.width, 16);
+  } else {
+    plan.row_elements =
+        round_up((scan.slots(T, plan.shape) + plan.shape.overhang) * plan.width, 16);
+    plan.plane = plan.row_elements * plan.rows;
+  }
+  plan.buffer_bytes = round_up(plan.plane * p.map_bytes, 64);
+  plan.maps_bytes = plan.buffer_bytes * (scan.by_blocks && plan.shape.shared ? plan.threads : 1);
   plan.scratch_bytes = round_up(scan.scratch_bytes(p, plan), 64);
   const std::int64_t unit_bytes = plan.maps_bytes + plan.scratch_bytes;
   const sums_layout sums(p, {1, plan.block_steps, plan.strip, 1});
@@ -301,19 +315,40 @@ struct time_columns {
   }
 };
 
-/// What a scan of maps provides; the defaults of those that need little.
+/// What a scan of maps provides, with the defaults of those that have all maps of a unit before
+/// them. A call holds a `scan`, and an `on<Columns, R>` for every unit at work.
 ///
-///     slots(steps, shape)         how many slots of maps it needs for a row
 ///     shift                       the map of step t goes to slot t + shift
-///     first_state(steps, shape)   and the state before the first step to this one
+///     slots(steps, shape)         how many slots of maps are kept for a row
+///     first_state(steps, shape)   the slot of the state before the first step
 ///     rows(problem)               batch rows that it likes to scan together
-///     scratch_bytes(problem, plan)  besides the maps, per unit
-///     run<Columns>(maps, scratch, rows, steps, plan, recurrence, team)
-///                                 scans them; slot t of what it returns has the state before step
-///                                 t, row after row
+///     scratch_bytes(problem, plan)  per unit, besides the maps
+///
+///     on(scan, maps, scratch, rows, steps, plan, recurrence, team)
+///       to_load(row, begin, piece)           maps that take those of the slots from `begin` on
+///       loaded(row, begin, end, piece)       when they are there
+///       run()                                when all are
+///       to_finish(row, begin, end, worker)   maps whose slot t has the state before step t
 struct map_scan {
+  /// Whether maps are loaded and finished a few steps at a time, by way of a small buffer.
+  static constexpr bool by_blocks = false;
   static std::int64_t rows(const problem&) { return 1; }
   static std::int64_t scratch_bytes(const problem&, const materialised_plan&) { return 0; }
+
+  /// Maps that stay where they are loaded.
+  template <class R>
+  struct in_place {
+    using maps = maps_of<R>;
+    maps all;
+    const materialised_plan& plan;
+    maps to_load(std::int64_t row, std::int64_t, int) const {
+      return all.from(row * plan.row_elements);
+    }
+    void loaded(std::int64_t, std::int64_t, std::int64_t, int) const {}
+    maps to_finish(std::int64_t row, std::int64_t, std::int64_t, int) const {
+      return all.from(row * plan.row_elements);
+    }
+  };
 };
 
 /// One call of a materialising backend.
@@ -369,21 +404,29 @@ class materialised_call {
     if (!Columns::along_time) plan.width = round_up(channels, Columns::lanes);
     const team all{given_, workers};
 
-    maps states{};
+    const R first_row = bound(recurrence_, group, batch);
+    const maps at = maps::over(memory, plan.plane, has_cuts(recurrence_));
+    typename Scan::template on<Columns, R> unit_scan(scan_, at, memory, rows, T, plan, first_row,
+                                                     all);
+    const std::int64_t stretch = Scan::by_blocks ? plan.buffer_steps : std::max<std::int64_t>(T, 1);
     if (T > 0) {
-      const maps at = maps::over(memory, plan.plane, has_cuts(recurrence_));
       for (std::int64_t row = 0; row < rows; ++row) {
         const R r = bound(recurrence_, group, batch + row);
-        const maps to = at.from(row * plan.row_elements);
+        const std::int64_t start = scan_.first_state(T, plan.shape);
+        Columns::begin(r, whole, plan, unit_scan.to_load(row, start, 0), start);
+        unit_scan.loaded(row, start, start + 1, 0);
         // Nobody asks for the state after the last step's map: that step is taken from the one
         // before.
-        all.split(T - 1, plan.block_steps, [&](std::int64_t begin, std::int64_t end) {
-          Columns::load(r, {begin, end, channel, channels}, plan, T, to, Scan::shift);
+        all.split(T - 1, plan.block_steps, [&](std::int64_t first, std::int64_t last, int piece) {
+          for (std::int64_t begin = first; begin < last; begin += stretch) {
+            const std::int64_t end = std::min(begin + stretch, last);
+            Columns::load(r, {begin, end, channel, channels}, plan, T,
+                          unit_scan.to_load(row, begin + Scan::shift, piece), Scan::shift);
+            unit_scan.loaded(row, begin + Scan::shift, end + Scan::shift, piece);
+          }
         });
-        Columns::begin(r, whole, plan, to, scan_.first_state(T, plan.shape));
       }
-      states = scan_.template run<Columns>(at, memory + plan.maps_bytes, rows, T, plan,
-                                           bound(recurrence_, group, batch), all);
+      unit_scan.run();
     }
 
     // Rows are finished in blocks, and their sums handed on in the order of units, rows and blocks.
@@ -395,8 +438,11 @@ class materialised_call {
       const region box{{b, begin, channel, group}, {b + 1, end, channel + channels, group + 1}};
       const auto finish = [&](const R& r) {
         if (T == 0) return Columns::pass(r, whole);
-        Columns::finish(r, {begin, end, channel, channels}, plan, T,
-                        states.from(i / blocks * plan.row_elements));
+        for (std::int64_t t = begin; t < end; t += stretch) {
+          const std::int64_t last = std::min(t + stretch, end);
+          Columns::finish(r, {t, last, channel, channels}, plan, T,
+                          unit_scan.to_finish(i / blocks, t, last, workers <= 1 ? 0 : who));
+        }
       };
       if (!sums_.any) return finish(bound(recurrence_, group, b));
       R summing = recurrence_;

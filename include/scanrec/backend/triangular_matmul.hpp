@@ -44,7 +44,9 @@ struct triangular_matmul {
 namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Steps of a block on the diagonal of a triangle.
-inline constexpr std::int64_t triangle_block = 32;
+inline constexpr std::int64_t triangle_block = 64;
+/// Most columns that it is multiplied with at once.
+inline constexpr std::int64_t triangle_columns = 32;
 
 /// Where the parts of a triangle lie, in bytes.
 struct triangle_places {
@@ -63,9 +65,8 @@ class triangle {
  public:
   using wide = wide_t<T>;
 
-  /// Columns that are multiplied at once, and multiply-adds per product: Eigen would start threads
-  /// of its own for more.
-  static constexpr std::int64_t most_columns = 32, most_work = 99'999;
+  /// Columns and multiply-adds of a product: Eigen would start threads of its own for more.
+  static constexpr std::int64_t most_columns = triangle_columns, most_work = 99'999;
 
   triangle(std::byte* memory, std::int64_t chunk) : stride_(round_up(chunk, triangle_block)) {
     const triangle_places at(chunk, sizeof(T));
@@ -221,11 +222,12 @@ struct triangular_scan : map_scan {
     across_rows = time && batch;
   }
 
+  static constexpr bool by_blocks = true;
   static std::int64_t first_state(std::int64_t, const materialised_shape&) { return 0; }
   static std::int64_t slots(std::int64_t steps, const materialised_shape&) { return steps; }
   /// Enough for wide products.
   std::int64_t rows(const problem& p) const {
-    return across_rows ? ceil_div(128, ceil_div(p.shape.time, chunk)) : 1;
+    return across_rows ? ceil_div(triangle_columns, ceil_div(p.shape.time, chunk)) : 1;
   }
   std::int64_t scratch_bytes(const problem& p, const materialised_plan& plan) const {
     const std::int64_t workers = plan.shape.shared ? plan.threads : 1;
@@ -233,239 +235,285 @@ struct triangular_scan : map_scan {
            workers * triangle_places(chunk, p.compute_bytes).all;
   }
 
-  template <class Columns, class Maps, class R>
-  Maps run(const Maps& maps, std::byte* memory, std::int64_t rows, std::int64_t steps,
-           const materialised_plan& plan, const R&, const team& all) const {
-    chunked<typename R::value>(*this, maps, memory, rows, steps, plan, all).run();
-    return maps;
-  }
+  template <class Columns, class R>
+  class on;
 
   std::int64_t chunk = 1;
   shared gate = shared::nothing;
   bool across_rows = false;  // whether one factor serves all batch rows
 
  private:
-  // Where the sequences, their chunks' maps and the triangles lie.
+  // Where the sequences, their factors and cuts, the maps of chunks, and the triangles lie.
   struct places {
-    std::int64_t chunks, length, factors, offsets, products, cuts, triangles;
+    std::int64_t chunks, length, factors, cuts, offsets, products, chunk_cuts, triangles;
     places(const triangular_scan& s, std::int64_t steps, const materialised_plan& plan,
            std::int64_t value_bytes) {
       chunks = ceil_div(steps, s.chunk);
       length = chunks * s.chunk;
       const std::int64_t sequences = plan.width * plan.rows;
-      const std::int64_t factored = s.gate == shared::nothing          ? sequences
-                                    : s.gate == shared::along_channels ? plan.rows
-                                                                       : 0;
+      const std::int64_t factored = s.gate == shared::along_channels ? plan.rows : sequences;
       factors = round_up(sequences * length * value_bytes, 64);
-      offsets = factors + round_up(factored * length * value_bytes, 64);
+      // Equal factors take one place per channel.
+      cuts =
+          factors +
+          round_up((s.gate == shared::in_time ? plan.width : factored * length) * value_bytes, 64);
+      offsets = cuts + (s.gate == shared::in_time ? 0 : round_up(factored * length, 64));
       // In the wide type, at most twice as large.
       products = offsets + round_up(sequences * chunks * 2 * value_bytes, 64);
-      cuts = products + round_up(sequences * chunks * 2 * value_bytes, 64);
-      triangles = cuts + round_up(sequences * chunks, 64);
+      chunk_cuts = products + round_up(sequences * chunks * 2 * value_bytes, 64);
+      triangles = chunk_cuts + round_up(sequences * chunks, 64);
     }
   };
+};
 
-  // The scan of one unit's sequences: sequence (channel, row) is number channel * rows + row.
-  template <class T>
-  class chunked {
-    using wide = wide_t<T>;
-    using scalar = simd::lane_t<T, 1>;
+/// The scan of one unit's sequences: sequence (channel, row) is number channel * rows + row.
+template <class Columns, class R>
+class triangular_scan::on {
+  using T = typename R::value;
+  using wide = wide_t<T>;
+  using scalar = simd::lane_t<T, 1>;
+  using maps = map_planes<T>;
 
-   public:
-    chunked(const triangular_scan& s, const map_planes<T>& maps, std::byte* memory,
-            std::int64_t rows, std::int64_t steps, const materialised_plan& plan, const team& all)
-        : chunk_(s.chunk),
-          gate_(s.gate),
-          maps_(maps),
-          at_(s, steps, plan, sizeof(T)),
-          rows_(rows),
-          channels_(plan.strip),
-          steps_(steps),
-          plan_(plan),
-          all_(all),
-          inputs_(reinterpret_cast<T*>(memory)),
-          factors_(reinterpret_cast<T*>(memory + at_.factors)),
-          offsets_(reinterpret_cast<wide*>(memory + at_.offsets)),
-          products_(reinterpret_cast<wide*>(memory + at_.products)),
-          cut_(reinterpret_cast<unsigned char*>(memory + at_.cuts)),
-          triangles_(memory + at_.triangles) {}
+ public:
+  on(const triangular_scan& s, const maps& buffer, std::byte* memory, std::int64_t rows,
+     std::int64_t steps, const materialised_plan& plan, const R&, const team& all)
+      : chunk_(s.chunk),
+        gate_(s.gate),
+        buffer_(buffer),
+        memory_(memory),
+        at_(s, steps, plan, sizeof(T)),
+        rows_(rows),
+        channels_(plan.strip),
+        steps_(steps),
+        plan_(plan),
+        all_(all) {
+    std::byte* const own = memory + plan.maps_bytes;
+    inputs_ = reinterpret_cast<T*>(own);
+    factors_ = reinterpret_cast<T*>(own + at_.factors);
+    cuts_ = reinterpret_cast<unsigned char*>(own + at_.cuts);
+    offsets_ = reinterpret_cast<wide*>(own + at_.offsets);
+    products_ = reinterpret_cast<wide*>(own + at_.products);
+    chunk_cuts_ = reinterpret_cast<unsigned char*>(own + at_.chunk_cuts);
+    triangles_ = own + at_.triangles;
+  }
 
-    void run() {
-      if (steps_ == 1) return;
-      transpose<true>();
-      if (gate_ == shared::in_time) {
-        by_channel();
-      } else {
-        by_chunk();
-      }
-      transpose<false>();
-    }
+  maps to_load(std::int64_t, std::int64_t begin, int piece) const {
+    return maps::over(memory_ + piece * plan_.buffer_bytes, plan_.plane, buffer_.cuts)
+        .from(-begin * plan_.width);
+  }
+  void loaded(std::int64_t row, std::int64_t begin, std::int64_t end, int piece) {
+    const maps from = to_load(row, begin, piece);
+    transpose<true>(from, row, begin, end);
+    if (!from.cuts) return;
+    for (std::int64_t c = 0; c < (gate_ == shared::along_channels ? 1 : channels_); ++c)
+      for (std::int64_t t = begin; t < end; ++t)
+        cuts_[sequence(c, row) * at_.length + t] = from.cut(t * plan_.width + c) != 0;
+  }
+  maps to_finish(std::int64_t row, std::int64_t begin, std::int64_t end, int worker) {
+    const maps to = to_load(row, begin, worker);
+    transpose<false>(to, row, begin, end);
+    return to;
+  }
+  void run() {
+    if (steps_ == 1) return;
+    if (gate_ == shared::in_time)
+      by_channel();
+    else
+      by_chunk();
+  }
 
-   private:
-    std::int64_t sequence(std::int64_t channel, std::int64_t row) const {
-      return channel * rows_ + row;
-    }
-    triangle<T> triangle_of(int piece) const {
-      return {triangles_ + piece * triangle_places(chunk_, sizeof(T)).all, chunk_};
-    }
+ private:
+  std::int64_t sequence(std::int64_t channel, std::int64_t row) const {
+    return channel * rows_ + row;
+  }
+  triangle<T> triangle_of(int piece) const {
+    return {triangles_ + piece * triangle_places(chunk_, sizeof(T)).all, chunk_};
+  }
 
-    // Slots of a channel side by side, and back: blocks that stay in L1.
-    template <bool There>
-    void transpose() {
-      constexpr std::int64_t block = 64;
-      all_.split(There ? at_.length : steps_, block, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = 0; row < rows_; ++row) {
-          const auto maps = maps_.from(row * plan_.row_elements);
-          for (std::int64_t from = begin; from < end; from += block)
-            for (std::int64_t c = 0; c < channels_; ++c) {
-              const std::int64_t to = std::min(from + block, end), real = std::min(to, steps_);
-              T* const x = inputs_ + sequence(c, row) * at_.length;
-              for (std::int64_t t = from; t < real; ++t) {
-                const std::int64_t i = t * plan_.width + c;
-                if constexpr (There)
-                  x[t] = simd::to_element<T>(maps.template load<scalar>(i));
-                else
-                  maps.store(i, simd::from_element(x[t]));
-              }
-              if constexpr (There) {
-                std::fill(x + std::max(from, real), x + to, T(0));
-                const bool own = gate_ == shared::nothing;
-                if (!own && (gate_ == shared::in_time || c > 0)) continue;
-                T* const a = factors_ + (own ? sequence(c, row) : row) * at_.length;
-                for (std::int64_t t = from; t < real; ++t)
-                  a[t] = simd::to_element<T>(
-                      maps.template load<affine<scalar>>(t * plan_.width + c).a);
-              }
-            }
-        }
-      });
-    }
-
-    // One Toeplitz triangle per channel, for all chunks of all rows.
-    void by_channel() {
-      const std::int64_t columns = rows_ * at_.chunks;
-      const auto factor_of = [&](std::int64_t c) {
-        return simd::to_element<T>(maps_.template load<affine<scalar>>(plan_.width + c).a);
-      };
-      all_.split(channels_, 1, [&](std::int64_t begin, std::int64_t end, int piece) {
-        triangle<T> l = triangle_of(piece);
-        for (std::int64_t c = begin; c < end; ++c) {
-          const T a = factor_of(c);
-          const wide product = l.build_last_row(&a, 0, chunk_);
-          T* const inputs = inputs_ + sequence(c, 0) * at_.length;
-          wide* const offsets = offsets_ + sequence(c, 0) * at_.chunks;
-          l.reduce(inputs, chunk_, columns, offsets, 1);
-          for (std::int64_t row = 0; row < rows_; ++row)
-            carry(
-                inputs + row * at_.length,
-                [&](std::int64_t m, wide x) {
-                  return m == 0 ? offsets[row * at_.chunks]
-                                : simd::fma(product, x, offsets[row * at_.chunks + m]);
-                },
-                [&](std::int64_t) { return a; });
-        }
-      });
-      const std::int64_t panel = triangle_of(0).panel(), panels = ceil_div(columns, panel);
-      all_.split(channels_ * panels, 1, [&](std::int64_t begin, std::int64_t end, int piece) {
-        triangle<T> l = triangle_of(piece);
-        T a{};
-        for (std::int64_t i = begin; i < end; ++i) {
-          const std::int64_t c = i / panels, first = i % panels * panel;
-          if (i == begin || first == 0) a = factor_of(c), l.build_toeplitz(a, chunk_);
-          l.apply(inputs_ + sequence(c, 0) * at_.length + first * chunk_, chunk_,
-                  std::min(panel, columns - first));
-        }
-      });
-    }
-
-    // A triangle per chunk, for one channel or for all.
-    void by_chunk() {
-      const bool all_channels = gate_ == shared::along_channels;
-      const std::int64_t columns = all_channels ? channels_ : 1;
-      const std::int64_t apart = rows_ * at_.length;
-      const std::int64_t owners = all_channels ? rows_ : channels_ * rows_;
-      // Calls f(triangle, owner of the factors, chunk) for all chunks.
-      const auto for_chunks = [&](auto f) {
-        all_.split(owners * at_.chunks, 1, [&](std::int64_t begin, std::int64_t end, int piece) {
-          triangle<T> l = triangle_of(piece);
-          for (std::int64_t i = begin; i < end; ++i) f(l, i / at_.chunks, i % at_.chunks);
-        });
-      };
-      for_chunks([&](triangle<T>& l, std::int64_t owner, std::int64_t m) {
-        // What follows the last cut.
-        std::int64_t first = m * chunk_;
-        const std::int64_t end = std::min(first + chunk_, steps_);
-        unsigned char& cut = cut_[owner * at_.chunks + m];
-        cut = 0;
-        for (std::int64_t t = first; t < end; ++t)
-          if (cut_at(owner, t)) first = t, cut = 1;
-        products_[owner * at_.chunks + m] =
-            l.build_last_row(factors_ + owner * at_.length + first, 1, end - first);
-        l.reduce(inputs_ + owner * at_.length + first, apart, columns,
-                 offsets_ + owner * at_.chunks + m, rows_ * at_.chunks);
-      });
-      all_.split(channels_ * rows_, 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t q = begin; q < end; ++q) {
-          const std::int64_t owner = all_channels ? q % rows_ : q;
-          carry(
-              inputs_ + q * at_.length,
-              [&](std::int64_t m, wide x) {
-                const std::int64_t i = owner * at_.chunks + m;
-                const wide& offset = offsets_[q * at_.chunks + m];
-                return m == 0 || cut_[i] ? offset : simd::fma(products_[i], x, offset);
-              },
-              [&](std::int64_t t) {
-                return cut_at(owner, t) ? nullptr : factors_ + owner * at_.length + t;
-              });
-        }
-      });
-      for_chunks([&](triangle<T>& l, std::int64_t owner, std::int64_t m) {
-        // The triangle is cut where the sequence is.
-        const std::int64_t end = std::min((m + 1) * chunk_, steps_);
-        for (std::int64_t first = m * chunk_, next = first; first < end; first = next) {
-          for (++next; next < end && !cut_at(owner, next);) ++next;
-          l.build(factors_ + owner * at_.length + first, next - first);
-          l.apply(inputs_ + owner * at_.length + first, apart, columns);
-        }
-      });
-    }
-    bool cut_at(std::int64_t owner, std::int64_t t) const {
-      if (!maps_.cuts) return false;
-      return maps_.from(owner % rows_ * plan_.row_elements).cut(t * plan_.width + owner / rows_) !=
-             0;
-    }
-
-    // Adds the state between chunks to the first input of every chunk but the first. `after(m, x)`
-    // is the state after chunk m.
-    template <class After, class FactorAt>
-    void carry(T* inputs, After after, FactorAt factor_at) {
-      wide x{};
-      for (std::int64_t m = 0; m + 1 < at_.chunks; ++m) {
-        x = after(m, x);
-        T& first = inputs[(m + 1) * chunk_];
-        const auto factor = factor_at((m + 1) * chunk_);
-        if constexpr (std::is_pointer_v<decltype(factor)>) {
-          if (factor) first = simd::fma(*factor, T(x), first);
+  // Slots of a channel side by side, and back: in squares of slots and channels.
+  template <bool There>
+  [[gnu::noinline]] void transpose(maps m, std::int64_t row, std::int64_t begin, std::int64_t end) {
+    constexpr int lanes = simd::lanes_v<T>;
+    using lane = simd::lane_t<T, lanes>;
+    const std::int64_t squares = plan_.width == 1 ? 0 : (end - begin) / lanes;
+    const std::int64_t whole = begin + squares * lanes;
+    const auto sequence_at = [&](T* first, std::int64_t c) {
+      return first + sequence(c, row) * at_.length;
+    };
+    for (std::int64_t t = begin; t < whole; t += lanes)
+      for (std::int64_t c = 0; c < channels_; c += lanes) {
+        const std::int64_t used = std::min<std::int64_t>(lanes, channels_ - c);
+        lane square[lanes];
+        const auto for_slots = [&](auto f) SCANREC_LAMBDA {
+          for (int i = 0; i < lanes; ++i) f(square[i], (t + i) * plan_.width + c);
+        };
+        if constexpr (There) {
+          for_slots([&](lane& x, std::int64_t i) SCANREC_LAMBDA { x = m.template load<lane>(i); });
+          simd::transpose(square);
+          for (std::int64_t k = 0; k < used; ++k)
+            simd::store_unit(sequence_at(inputs_, c + k) + t, square[k]);
+          if (gate_ != shared::nothing) continue;
+          for_slots([&](lane& x, std::int64_t i)
+                        SCANREC_LAMBDA { x = m.template load<affine<lane>>(i).a; });
+          simd::transpose(square);
+          for (std::int64_t k = 0; k < used; ++k)
+            simd::store_unit(sequence_at(factors_, c + k) + t, square[k]);
         } else {
-          first = simd::fma(factor, T(x), first);
+          for (std::int64_t k = 0; k < lanes; ++k)
+            square[k] = simd::load_unit<lane>(
+                static_cast<const T*>(sequence_at(inputs_, c + std::min(k, used - 1)) + t));
+          simd::transpose(square);
+          for_slots([&](const lane& x, std::int64_t i) SCANREC_LAMBDA { m.store(i, x); });
         }
       }
+    // What is left, and single channels.
+    for (std::int64_t c = 0; c < channels_; ++c) {
+      T* const x = sequence_at(inputs_, c);
+      for (std::int64_t t = whole; t < end; ++t) {
+        const std::int64_t i = t * plan_.width + c;
+        if constexpr (There)
+          x[t] = simd::to_element<T>(m.template load<scalar>(i));
+        else
+          m.store(i, simd::from_element(x[t]));
+      }
+      if constexpr (There) {
+        const auto factor = [&](std::int64_t t) SCANREC_LAMBDA {
+          return simd::to_element<T>(m.template load<affine<scalar>>(t * plan_.width + c).a);
+        };
+        if (gate_ == shared::in_time) {
+          factors_[c] = factor(begin);  // slot 0 has none, but comes first
+        } else if (gate_ == shared::nothing || c == 0) {
+          T* const a = sequence_at(factors_, c);
+          for (std::int64_t t = gate_ == shared::nothing ? whole : begin; t < end; ++t)
+            a[t] = factor(t);
+        }
+        // The last chunk is filled up with nothing.
+        if (end >= steps_) std::fill(x + steps_, x + at_.length, T(0));
+      }
     }
+  }
 
-    std::int64_t chunk_;
-    shared gate_;
-    map_planes<T> maps_;
-    places at_;
-    std::int64_t rows_, channels_, steps_;
-    const materialised_plan& plan_;
-    const team& all_;
-    T* inputs_;
-    T* factors_;
-    wide* offsets_;
-    wide* products_;
-    unsigned char* cut_;
-    std::byte* triangles_;
-  };
+  // One Toeplitz triangle per channel, for all chunks of all rows.
+  void by_channel() {
+    const std::int64_t columns = rows_ * at_.chunks;
+    all_.split(channels_, 1, [&](std::int64_t begin, std::int64_t end, int piece) {
+      triangle<T> l = triangle_of(piece);
+      for (std::int64_t c = begin; c < end; ++c) {
+        const T a = factors_[c];
+        const wide product = l.build_last_row(&a, 0, chunk_);
+        T* const inputs = inputs_ + sequence(c, 0) * at_.length;
+        wide* const offsets = offsets_ + sequence(c, 0) * at_.chunks;
+        l.reduce(inputs, chunk_, columns, offsets, 1);
+        for (std::int64_t row = 0; row < rows_; ++row)
+          carry(
+              inputs + row * at_.length,
+              [&](std::int64_t m, wide x) {
+                return m == 0 ? offsets[row * at_.chunks]
+                              : simd::fma(product, x, offsets[row * at_.chunks + m]);
+              },
+              [&](std::int64_t) { return a; });
+      }
+    });
+    const std::int64_t panel = triangle_of(0).panel(), panels = ceil_div(columns, panel);
+    all_.split(channels_ * panels, 1, [&](std::int64_t begin, std::int64_t end, int piece) {
+      triangle<T> l = triangle_of(piece);
+      T a{};
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t c = i / panels, first = i % panels * panel;
+        if (i == begin || first == 0) a = factors_[c], l.build_toeplitz(a, chunk_);
+        l.apply(inputs_ + sequence(c, 0) * at_.length + first * chunk_, chunk_,
+                std::min(panel, columns - first));
+      }
+    });
+  }
+
+  // A triangle per chunk, for one channel or for all.
+  void by_chunk() {
+    const bool all_channels = gate_ == shared::along_channels;
+    const std::int64_t columns = all_channels ? channels_ : 1;
+    const std::int64_t apart = rows_ * at_.length;
+    const std::int64_t owners = all_channels ? rows_ : channels_ * rows_;
+    // Calls f(triangle, owner of the factors, chunk) for all chunks.
+    const auto for_chunks = [&](auto f) {
+      all_.split(owners * at_.chunks, 1, [&](std::int64_t begin, std::int64_t end, int piece) {
+        triangle<T> l = triangle_of(piece);
+        for (std::int64_t i = begin; i < end; ++i) f(l, i / at_.chunks, i % at_.chunks);
+      });
+    };
+    for_chunks([&](triangle<T>& l, std::int64_t owner, std::int64_t m) {
+      // What follows the last cut.
+      std::int64_t first = m * chunk_;
+      const std::int64_t end = std::min(first + chunk_, steps_);
+      unsigned char& cut = chunk_cuts_[owner * at_.chunks + m];
+      cut = 0;
+      for (std::int64_t t = first; t < end; ++t)
+        if (cut_at(owner, t)) first = t, cut = 1;
+      products_[owner * at_.chunks + m] =
+          l.build_last_row(factors_ + owner * at_.length + first, 1, end - first);
+      l.reduce(inputs_ + owner * at_.length + first, apart, columns,
+               offsets_ + owner * at_.chunks + m, rows_ * at_.chunks);
+    });
+    all_.split(channels_ * rows_, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t q = begin; q < end; ++q) {
+        const std::int64_t owner = all_channels ? q % rows_ : q;
+        carry(
+            inputs_ + q * at_.length,
+            [&](std::int64_t m, wide x) {
+              const std::int64_t i = owner * at_.chunks + m;
+              const wide& offset = offsets_[q * at_.chunks + m];
+              return m == 0 || chunk_cuts_[i] ? offset : simd::fma(products_[i], x, offset);
+            },
+            [&](std::int64_t t) {
+              return cut_at(owner, t) ? nullptr : factors_ + owner * at_.length + t;
+            });
+      }
+    });
+    for_chunks([&](triangle<T>& l, std::int64_t owner, std::int64_t m) {
+      // The triangle is cut where the sequence is.
+      const std::int64_t end = std::min((m + 1) * chunk_, steps_);
+      for (std::int64_t first = m * chunk_, next = first; first < end; first = next) {
+        for (++next; next < end && !cut_at(owner, next);) ++next;
+        l.build(factors_ + owner * at_.length + first, next - first);
+        l.apply(inputs_ + owner * at_.length + first, apart, columns);
+      }
+    });
+  }
+  bool cut_at(std::int64_t owner, std::int64_t t) const {
+    return buffer_.cuts && cuts_[owner * at_.length + t] != 0;
+  }
+
+  // Adds the state between chunks to the first input of every chunk but the first. `after(m, x)`
+  // is the state after chunk m.
+  template <class After, class FactorAt>
+  void carry(T* inputs, After after, FactorAt factor_at) {
+    wide x{};
+    for (std::int64_t m = 0; m + 1 < at_.chunks; ++m) {
+      x = after(m, x);
+      T& first = inputs[(m + 1) * chunk_];
+      const auto factor = factor_at((m + 1) * chunk_);
+      if constexpr (std::is_pointer_v<decltype(factor)>) {
+        if (factor) first = simd::fma(*factor, T(x), first);
+      } else {
+        first = simd::fma(factor, T(x), first);
+      }
+    }
+  }
+
+  std::int64_t chunk_;
+  shared gate_;
+  maps buffer_;  // of the first worker
+  std::byte* memory_;
+  places at_;
+  std::int64_t rows_, channels_, steps_;
+  const materialised_plan& plan_;
+  const team& all_;
+  T* inputs_;
+  T* factors_;
+  unsigned char* cuts_;
+  wide* offsets_;
+  wide* products_;
+  unsigned char* chunk_cuts_;
+  std::byte* triangles_;
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -166,6 +166,15 @@ template <class R>
 SCANREC_INLINE auto sum(complex_lanes<R> x) {
   return complex_lanes{sum(x.re), sum(x.im)};
 }
+template <class R, int N>
+SCANREC_INLINE void transpose(complex_lanes<R> (&rows)[N]) {
+  R parts[N];
+  for (int i = 0; i < N; ++i) parts[i] = rows[i].re;
+  transpose(parts);
+  for (int i = 0; i < N; ++i) rows[i].re = parts[i], parts[i] = rows[i].im;
+  transpose(parts);
+  for (int i = 0; i < N; ++i) rows[i].im = parts[i];
+}
 template <int K, class R>
 SCANREC_INLINE complex_lanes<R> rotate(complex_lanes<R> x) {
   return {rotate<K>(x.re), rotate<K>(x.im)};

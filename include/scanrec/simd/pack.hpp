@@ -255,6 +255,19 @@ SCANREC_INLINE pack<T, 2 * N> interleave(pack<T, N> x, pack<T, N> y) {
   return {zip<0>(x, y), zip<1>(x, y)};
 }
 
+/// Lane i of row k becomes lane k of row i.
+template <class T, int N>
+SCANREC_INLINE void transpose(pack<T, N> (&rows)[N]) {
+  for (int round = 1; round < N; round *= 2) {
+    pack<T, N> next[N];
+    for (int i = 0; i < N / 2; ++i) {
+      next[2 * i] = zip<0>(rows[i], rows[i + N / 2]);
+      next[2 * i + 1] = zip<1>(rows[i], rows[i + N / 2]);
+    }
+    for (int i = 0; i < N; ++i) rows[i] = next[i];
+  }
+}
+
 /// Sum over the lanes by halves, upper onto lower: the same tree on every instruction set.
 template <class T, int N>
 SCANREC_INLINE T sum(pack<T, N> x) {
