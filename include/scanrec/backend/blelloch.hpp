@@ -46,6 +46,10 @@ struct tree_scan : map_scan {
     return first_state(steps, shape) + 1 + shape.overhang;
   }
 
+  static std::int64_t kept_bytes(const problem& p, const materialised_shape& shape) {
+    return slots(p.shape.time, shape) * p.map_bytes;
+  }
+
   template <class Columns, class R>
   struct on : in_place<R> {
     using maps = maps_of<R>;

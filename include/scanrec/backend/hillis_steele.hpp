@@ -36,6 +36,10 @@ struct doubling_scan : map_scan {
     return shape.shared ? 2 * steps + shape.overhang : steps;
   }
 
+  static std::int64_t kept_bytes(const problem& p, const materialised_shape& shape) {
+    return slots(p.shape.time, shape) * p.map_bytes;
+  }
+
   template <class Columns, class R>
   struct on : in_place<R> {
     using maps = maps_of<R>;

@@ -49,11 +49,12 @@ template <class T>
 struct map_planes {
   using real = simd::real_lane_t<simd::lane_t<T, 1>>;
   real* data = nullptr;
-  std::int64_t plane = 0;  // elements from one plane to the next
-  bool cuts = false;       // whether there is a plane of cuts
+  std::int64_t plane = 0;    // elements from one plane to the next
+  bool cuts = false;         // whether there is a plane of cuts
+  bool states_only = false;  // leave out factors when maps are stored
 
   static map_planes over(std::byte* memory, std::int64_t elements, bool with_cuts) {
-    return {reinterpret_cast<real*>(memory), elements, with_cuts};
+    return {reinterpret_cast<real*>(memory), elements, with_cuts, false};
   }
 
   /// The maps, or states, of the elements from i on, one per lane.
@@ -88,13 +89,15 @@ struct map_planes {
   /// The map of a step that was read, with its cut if there is a plane of cuts.
   template <class Map, class Step>
   SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step& read) const {
-    if (cuts)
+    if (states_only)
+      store(i, m.u);
+    else if (cuts)
       store(i, segmented<Map>{m, read.cut});
     else
       store(i, m);
   }
   /// The same elements, counted from the i-th on.
-  map_planes from(std::int64_t i) const { return {data + i, plane, cuts}; }
+  map_planes from(std::int64_t i) const { return {data + i, plane, cuts, states_only}; }
 };
 
 /// A stretch of maps that are not made of real lanes; a state in the place of a map is its u, or,

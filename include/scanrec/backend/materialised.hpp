@@ -85,8 +85,6 @@ struct materialised_plan {
   static constexpr std::int64_t block_steps = 256;
   /// Most packs of a strip.
   static constexpr std::int64_t most_packs = 64;
-  /// Bytes of maps per unit that should stay in the cache.
-  static constexpr std::int64_t cached_bytes = 256 * 1024;
   /// Steps of the buffer of scans that take maps by blocks.
   static constexpr std::int64_t buffer_steps = 64;
 };
@@ -101,10 +99,11 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   if (!p.one_by_one) lanes = p.channel_lanes.lanes;
   const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
   plan.shape.overhang = along_time ? 2 * lanes : 0;
-  const std::int64_t slots = std::max<std::int64_t>(1, scan.slots(T, plan.shape));
   if (!along_time) {
-    const std::int64_t packs = std::clamp<std::int64_t>(
-        plan.cached_bytes / (lanes * p.map_bytes * slots), 1, plan.most_packs);
+    const std::int64_t of_a_pack =
+        lanes * std::max<std::int64_t>(1, scan.kept_bytes(p, plan.shape));
+    const std::int64_t packs =
+        std::clamp<std::int64_t>(scan.cached_bytes / of_a_pack, 1, plan.most_packs);
     plan.strip = std::max<std::int64_t>(1, std::min(packs * lanes, C));
   }
   plan.strips = ceil_div(C, plan.strip);
@@ -321,6 +320,8 @@ struct time_columns {
 ///     shift                       the map of step t goes to slot t + shift
 ///     slots(steps, shape)         how many slots of maps are kept for a row
 ///     first_state(steps, shape)   the slot of the state before the first step
+///     kept_bytes(problem, shape)  bytes of maps of a sequence that are gone over again and again
+///     cached_bytes                how many of those there should be at a time
 ///     rows(problem)               batch rows that it likes to scan together
 ///     scratch_bytes(problem, plan)  per unit, besides the maps
 ///
@@ -332,6 +333,7 @@ struct time_columns {
 struct map_scan {
   /// Whether maps are loaded and finished a few steps at a time, by way of a small buffer.
   static constexpr bool by_blocks = false;
+  static constexpr std::int64_t cached_bytes = 256 * 1024;
   static std::int64_t rows(const problem&) { return 1; }
   static std::int64_t scratch_bytes(const problem&, const materialised_plan&) { return 0; }
 

@@ -59,21 +59,35 @@ struct triangle_places {
   }
 };
 
+/// Keeps Eigen from starting threads of its own in the calling thread.
+class one_thread {
+ public:
+#if defined(_OPENMP)
+  one_thread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~one_thread() { omp_set_num_threads(before_); }
+  one_thread(const one_thread&) = delete;
+  one_thread& operator=(const one_thread&) = delete;
+
+ private:
+  int before_;
+#else
+  one_thread() {}  // NOLINT(modernize-use-equals-default): an unused variable otherwise
+#endif
+};
+
 /// The triangle of a chunk, and its products with columns of inputs. T is the compute type.
 template <class T>
 class triangle {
  public:
   using wide = wide_t<T>;
 
-  /// Columns and multiply-adds of a product: Eigen would start threads of its own for more.
-  static constexpr std::int64_t most_columns = triangle_columns, most_work = 99'999;
+  static constexpr std::int64_t panel = triangle_columns;
 
   triangle(std::byte* memory, std::int64_t chunk) : stride_(round_up(chunk, triangle_block)) {
     const triangle_places at(chunk, sizeof(T));
     below_ = reinterpret_cast<T*>(memory);
     last_row_ = reinterpret_cast<T*>(memory + at.last_row);
     running_ = reinterpret_cast<wide*>(memory + at.running);
-    panel_ = std::clamp<std::int64_t>(most_work / (triangle_block * chunk), 1, most_columns);
   }
 
   /// For these factors; the first is met by no input, only by the state before the chunk.
@@ -100,10 +114,10 @@ class triangle {
 
   /// Turns columns of inputs, `apart` elements from each other, into columns of states.
   void apply(T* inputs, std::int64_t apart, std::int64_t columns) const {
-    for (std::int64_t c = 0; c < columns; c += panel_)
-      apply_panel(inputs + c * apart, apart, std::min(panel_, columns - c));
+    const one_thread guard;
+    for (std::int64_t c = 0; c < columns; c += panel)
+      apply_panel(inputs + c * apart, apart, std::min(panel, columns - c));
   }
-  std::int64_t panel() const { return panel_; }
 
   /// The map of `steps` steps, at its last one: its factor, and the weights of inputs.
   wide build_last_row(const T* factors, std::int64_t factor_stride, std::int64_t steps) {
@@ -119,9 +133,9 @@ class triangle {
   void reduce(const T* inputs, std::int64_t apart, std::int64_t columns, wide* offsets,
               std::int64_t offset_stride) const {
     const Eigen::Map<const row_vector> weights(last_row_, steps_);
-    T offset[most_columns];
-    for (std::int64_t c = 0; c < columns; c += most_columns) {
-      const std::int64_t n = std::min(most_columns, columns - c);
+    T offset[panel];
+    for (std::int64_t c = 0; c < columns; c += panel) {
+      const std::int64_t n = std::min(panel, columns - c);
       const T* const first = inputs + c * apart;
       if (n == 1)
         offset[0] = weights * Eigen::Map<const column>(first, steps_);
@@ -192,7 +206,7 @@ class triangle {
   T* below_;       // blocks below the diagonal, row after row
   T* last_row_;    // the weights of inputs in the last state
   wide* running_;  // a row in the making
-  std::int64_t stride_, panel_;
+  std::int64_t stride_;
   const T* factors_ = nullptr;
   std::int64_t factor_stride_ = 0;
   std::int64_t steps_ = 0;
@@ -223,8 +237,12 @@ struct triangular_scan : map_scan {
   }
 
   static constexpr bool by_blocks = true;
+  static constexpr std::int64_t cached_bytes = 1024 * 1024;
   static std::int64_t first_state(std::int64_t, const materialised_shape&) { return 0; }
   static std::int64_t slots(std::int64_t steps, const materialised_shape&) { return steps; }
+  std::int64_t kept_bytes(const problem& p, const materialised_shape&) const {
+    return p.shape.time * p.compute_bytes * (gate == shared::nothing ? 2 : 1);
+  }
   /// Enough for wide products.
   std::int64_t rows(const problem& p) const {
     return across_rows ? ceil_div(triangle_columns, ceil_div(p.shape.time, chunk)) : 1;
@@ -298,8 +316,9 @@ class triangular_scan::on {
   }
 
   maps to_load(std::int64_t, std::int64_t begin, int piece) const {
-    return maps::over(memory_ + piece * plan_.buffer_bytes, plan_.plane, buffer_.cuts)
-        .from(-begin * plan_.width);
+    maps to = maps::over(memory_ + piece * plan_.buffer_bytes, plan_.plane, buffer_.cuts);
+    to.states_only = gate_ == shared::in_time && begin > 1;
+    return to.from(-begin * plan_.width);
   }
   void loaded(std::int64_t row, std::int64_t begin, std::int64_t end, int piece) {
     const maps from = to_load(row, begin, piece);
@@ -381,7 +400,7 @@ class triangular_scan::on {
           return simd::to_element<T>(m.template load<affine<scalar>>(t * plan_.width + c).a);
         };
         if (gate_ == shared::in_time) {
-          factors_[c] = factor(begin);  // slot 0 has none, but comes first
+          if (begin == 1) factors_[c] = factor(begin);
         } else if (gate_ == shared::nothing || c == 0) {
           T* const a = sequence_at(factors_, c);
           for (std::int64_t t = gate_ == shared::nothing ? whole : begin; t < end; ++t)
@@ -414,7 +433,7 @@ class triangular_scan::on {
               [&](std::int64_t) { return a; });
       }
     });
-    const std::int64_t panel = triangle_of(0).panel(), panels = ceil_div(columns, panel);
+    const std::int64_t panel = triangle<T>::panel, panels = ceil_div(columns, panel);
     all_.split(channels_ * panels, 1, [&](std::int64_t begin, std::int64_t end, int piece) {
       triangle<T> l = triangle_of(piece);
       T a{};
