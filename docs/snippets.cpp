@@ -481,6 +481,77 @@ void own_backend() {
   assert(split == loop && split_grad == loop_grad);  // small numbers: nothing rounds
 }
 
+void operators() {
+  {
+    // [prefixes]
+    const extents shape{.time = 5};
+    std::vector<int> x{3, 1, 4, 1, 5}, y(5);
+    const sequence_view<int> in(x.data(), shape), out(y.data(), shape);
+    inclusive_scan(op::sum{}, in, out);
+    assert((y == std::vector<int>{3, 4, 8, 9, 14}));
+    exclusive_scan(op::sum{}, in, out);
+    assert((y == std::vector<int>{0, 3, 4, 8, 9}));
+    inclusive_scan(blelloch{}, op::max{}, in, out, {.order = direction::reverse});
+    assert((y == std::vector<int>{5, 5, 5, 5, 5}));
+    // [/prefixes]
+  }
+  {
+    // [own_operator]
+    struct runs {  // of a stretch: its first and last value, and runs of equal values
+      int first, last, length, at_start, at_end, longest;
+    };
+    const auto join = [](const runs& x, const runs& y) {
+      const bool meet = x.last == y.first;
+      runs both{x.first, y.last, x.length + y.length, x.at_start, y.at_end, 0};
+      if (meet && x.at_start == x.length) both.at_start += y.at_start;
+      if (meet && y.at_end == y.length) both.at_end += x.at_end;
+      both.longest = std::max({x.longest, y.longest, meet ? x.at_end + y.at_start : 0});
+      return both;
+    };
+    std::vector<runs> stretches;
+    for (const int value : {7, 7, 2, 2, 2, 7}) stretches.push_back({value, value, 1, 1, 1, 1});
+    const sequence_view<runs> elements(stretches.data(), {.time = 6});
+    inclusive_scan(join, elements, elements);
+    assert(stretches[1].longest == 2 && stretches[5].longest == 3);
+    // [/own_operator]
+  }
+  {
+    // [check_law]
+    const std::vector<int> samples{-2, 0, 1, 5};
+    assert(!check_associative(op::sum{}, samples));
+
+    const auto minus = [](int x, int y) { return x - y; };
+    const auto broken = check_associative(minus, samples);
+    assert(broken);
+    const auto [x, y, z] = *broken;
+    assert(minus(minus(x, y), z) != minus(x, minus(y, z)));
+    // [/check_law]
+  }
+  {
+    // [biquad]
+    using state = vec<double, 2>;
+    using gate = mat<double, 2>;
+    const extents shape{.time = 100}, once{.batch = 0, .time = 0, .channel = 0};
+    gate a{{{1.6, 1.0}, {-0.8, 0.0}}}, a_grad{};
+    std::vector<state> input(100), x(100), x_grad(100);
+    input[0] = {1.0, 0.0};  // an impulse
+    matrix_scan(sequence_view(&a, shape, once), sequence_view(input.data(), shape),
+                sequence_view(x.data(), shape));
+    assert(x[1][0] == 1.6);
+
+    // loss = x[99][0]: its gradient by the four coefficients, summed over all steps
+    x_grad[99] = {1.0, 0.0};
+    matrix_scan_vjp(sequence_view(&a, shape, once), sequence_view(x.data(), shape),
+                    sequence_view(x_grad.data(), shape), {.gate_grad = {&a_grad, shape, once}});
+    // [/biquad]
+    const double loss = x[99][0], h = 1e-6;
+    a(1, 0) += h;
+    matrix_scan(sequence_view(&a, shape, once), sequence_view(input.data(), shape),
+                sequence_view(x.data(), shape));
+    assert(std::abs((x[99][0] - loss) / h - a_grad(1, 0)) < 1e-4);
+  }
+}
+
 }  // namespace
 
 #if __has_include(<Eigen/Core>)
@@ -535,5 +606,6 @@ int main() {
   errors();
   own_backend();
   eigen_matrices();
+  operators();
   std::puts("ok");
 }

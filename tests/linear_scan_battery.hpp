@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <thread>
+#include <tuple>
 
 #include "reference.hpp"
 #include "tested_backend.hpp"
@@ -151,6 +152,7 @@ TYPED_CASE("forward is within the bound, and writes nothing else",
            "[layouts]") {
   struct result {
     std::string name;
+    int more;  // additions
     array<T> out;
     std::vector<T> untouched;
     array<V> last;
@@ -161,14 +163,14 @@ TYPED_CASE("forward is within the bound, and writes nothing else",
       array<T> out(p.shape, p.l, 11);
       const auto before = out.storage();
       linear_scan(backend, p.gate.view(), p.input.view(), out.view(), p.options());
-      results.push_back({name, out, before, p.xT});
+      results.push_back({name, backend.more, out, before, p.xT});
     });
     for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
       const auto want = p.exact_forward(g, b, c);
       for (result& r : results) {
         for (std::int64_t i = 0; i < p.shape.time; ++i) {
           const auto t = p.time_of(i);
-          check_close<T>(r.out(g, b, t, c), want.value[i], want.bound[i],
+          check_close<T>(r.out(g, b, t, c), want.value[i], want.bound(i, r.more),
                          [&] { return r.name + " " + p.text() + " step " + std::to_string(i); });
           // What is left of `untouched` after this must be what the view does not own.
           r.untouched[&r.out(g, b, t, c) - r.out.storage().data()] = r.out(g, b, t, c);
@@ -177,7 +179,8 @@ TYPED_CASE("forward is within the bound, and writes nothing else",
           const auto last = r.last(g, b, 0, c);
           if (!half<T> && p.shape.time > 0)
             CHECK(same_bits(T(last), r.out(g, b, p.time_of(p.shape.time - 1), c)));
-          check_close<V>(last, W(want.value.back()), want.bound.back(), "final_state");
+          check_close<V>(last, W(want.value.back()), want.bound(p.shape.time - 1, r.more),
+                         "final_state");
         }
       }
     });
@@ -255,6 +258,7 @@ TYPED_CASE("vjp is within the bound",
     for (const conjugation convention : conventions) {
       struct result {
         std::string name;
+        int more;  // additions
         array<T> da, du;
         array<V> dx0;
       };
@@ -263,7 +267,7 @@ TYPED_CASE("vjp is within the bound",
       with_backends([&](const std::string& name, const tested::backend<T>& backend) {
         extents one = p.shape;
         one.time = 1;
-        result r{name, array<T>(p.shape, p.l, 21), array<T>(p.shape, p.l, 22),
+        result r{name, backend.more, array<T>(p.shape, p.l, 21), array<T>(p.shape, p.l, 22),
                  array<V>(one, layout::channels_last, 23)};
         auto o = p.backward_options();
         o.convention = convention;
@@ -302,11 +306,11 @@ TYPED_CASE("vjp is within the bound",
             const auto where = [&](const char* what) {
               return what + (r.name + " " + p.text() + " step " + std::to_string(i));
             };
-            check_close<T>(r.du(g, b, t, c), want.value[k], want.bound[k],
+            check_close<T>(r.du(g, b, t, c), want.value[k], want.bound(k, r.more),
                            [&] { return where("input_grad "); });
             check_close<T>(r.da(g, b, t, c), through_gate,
                            exact<T> ? 0
-                                    : want.bound[k] * size * (1 + 4 * roundoff<T>()) +
+                                    : want.bound(k, r.more) * size * (1 + 4 * roundoff<T>()) +
                                           4 * roundoff<T>() * magnitude(want.value[k]) * size,
                            [&] { return where("gate_grad "); });
           }
@@ -314,13 +318,13 @@ TYPED_CASE("vjp is within the bound",
         if (n == 0) return;
         const W factor = p.cut(g, b, 0) ? W(0) : conjugate(a[0], conj);
         for (result& r : results)
-          check_close<V>(r.dx0(g, b, 0, c), want.value[n - 1] * factor,
-                         exact<T>
-                             ? 0
-                             : want.bound[n - 1] * magnitude(factor) * (1 + 4 * roundoff<T>()) +
-                                   8 * roundoff<T>() * magnitude(factor) *
-                                       (magnitude(want.value[n - 1]) + m[n - 1]),
-                         [&] { return "initial_grad " + r.name + " " + p.text(); });
+          check_close<V>(
+              r.dx0(g, b, 0, c), want.value[n - 1] * factor,
+              exact<T> ? 0
+                       : want.bound(n - 1, r.more) * magnitude(factor) * (1 + 4 * roundoff<T>()) +
+                             8 * roundoff<T>() * magnitude(factor) *
+                                 (magnitude(want.value[n - 1]) + m[n - 1]),
+              [&] { return "initial_grad " + r.name + " " + p.text(); });
       });
     }
   });
@@ -330,12 +334,12 @@ TYPED_CASE("jvp is within the bound",
            "[jvp][bound][backends][order][initial_state][final_state][resets][layouts]") {
   for_cases([](problem_case& p) {
     p.make_states();
-    std::vector<std::pair<std::string, array<T>>> results;
+    std::vector<std::tuple<std::string, int, array<T>>> results;
     with_backends([&](const std::string& name, const tested::backend<T>& backend) {
       array<T> out(p.shape, p.l, 31);
       linear_scan_jvp(backend, p.gate.view(), p.state.view(), p.gate_tangent.view(),
                       p.input_tangent.view(), out.view(), p.tangent_options());
-      results.emplace_back(name, out);
+      results.emplace_back(name, backend.more, out);
     });
     for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
       const auto a = p.line(p.gate, g, b, c), x = p.line(p.state, g, b, c),
@@ -350,10 +354,10 @@ TYPED_CASE("jvp is within the bound",
       }
       const auto want =
           reference::scan<T>(a, u, p.edges ? W(p.tx0(g, b, 0, c)) : W(0), p.cuts(g, b), m);
-      for (auto& [name, out] : results)
+      for (auto& [name, more, out] : results)
         for (std::int64_t i = 0; i < p.shape.time; ++i)
           check_close<T>(
-              out(g, b, p.time_of(i), c), want.value[i], want.bound[i],
+              out(g, b, p.time_of(i), c), want.value[i], want.bound(i, more),
               [&, &name = name] { return name + " " + p.text() + " step " + std::to_string(i); });
     });
   });
@@ -650,7 +654,8 @@ TYPED_CASE("a stream of chunks is the whole sequence",
             const auto t = p.time_of(i);
             if (serial && !same_bits(pieces(g, b, t, c), whole(g, b, t, c)))
               FAIL("chunked differs at step " << i << " " << p.text());
-            check_close<T>(pieces(g, b, t, c), want.value[i], want.bound[i], "chunked " + p.text());
+            check_close<T>(pieces(g, b, t, c), want.value[i], want.bound(i, backend.more),
+                           [&] { return "chunked " + p.text(); });
           }
         });
       };

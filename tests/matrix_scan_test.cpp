@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Recurrences of small vectors: exact on integers on every backend, adjoint identities, sums,
 // resets, bounds; and against filters of SciPy.
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <random>
 #include <string>
 #include <utility>
@@ -13,6 +15,7 @@
 #include <scanrec/scan.hpp>
 
 #include "catch.hpp"
+#include "scipy_filters.hpp"
 
 namespace {
 
@@ -288,4 +291,74 @@ TEST_CASE("one matrix for all steps gets the sum of their gradients", "[matrix_s
               }
         }
       });
+}
+
+namespace {
+
+/// The direct form II transposed of a filter, b and a of N + 1 numbers each, a[0] = 1: the state
+/// before step t gives output[t] = b[0] x[t] + state[0], and goes on to gate state + input.
+template <int N>
+struct filter {
+  mat<double, N> gate{};
+  vec<double, N> weight{};
+  double direct;
+
+  filter(const double* b, const double* a) : direct(b[0]) {
+    for (int i = 0; i < N; ++i) {
+      gate(i, 0) = -a[i + 1];
+      if (i + 1 < N) gate(i, i + 1) = 1;
+      weight[i] = b[i + 1] - a[i + 1] * b[0];
+    }
+  }
+  /// `state` is the initial state, and becomes the final one.
+  template <class Backend>
+  std::vector<double> run(const Backend& backend, const std::vector<double>& signal,
+                          vec<double, N>& state) const {
+    const extents shape{.time = static_cast<std::int64_t>(signal.size())};
+    std::vector<vec<double, N>> inputs, states(signal.size());
+    for (const double x : signal) {
+      inputs.push_back(weight);
+      for (double& w : inputs.back().at) w *= x;
+    }
+    std::vector<double> output;
+    const vec<double, N> first = state;
+    const state_view<vec<double, N>> edge(&state, shape);
+    matrix_scan(backend, sequence_view<const mat<double, N>>(&gate, shape, extents{0, 0, 0}),
+                sequence_view(inputs.data(), shape), sequence_view(states.data(), shape),
+                {.initial_state = edge, .final_state = edge});
+    for (std::size_t t = 0; t < signal.size(); ++t)
+      output.push_back(direct * signal[t] + (t > 0 ? states[t - 1] : first)[0]);
+    return output;
+  }
+};
+
+double largest_difference(const std::vector<double>& x, const double* y) {
+  double off = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) off = std::max(off, std::abs(x[i] - y[i]));
+  return off;
+}
+
+}  // namespace
+
+TEST_CASE("second-order sections and a filter of order 4 give SciPy's values",
+          "[matrix_scan][filters]") {
+  namespace expected = scipy_filters;
+  with_backends([](const char* name, const auto& backend) {
+    INFO(name);
+    std::vector<double> signal(std::begin(expected::signal), std::end(expected::signal));
+    for (int section = 0; section < 2; ++section) {
+      const double* of = expected::sections + 6 * section;
+      vec<double, 2> state{expected::sections_start[2 * section],
+                           expected::sections_start[2 * section + 1]};
+      signal = filter<2>(of, of + 3).run(backend, signal, state);
+      for (int i = 0; i < 2; ++i)
+        CHECK(std::abs(state[i] - expected::sections_left[2 * section + i]) < 1e-13);
+    }
+    CHECK(largest_difference(signal, expected::by_sections) < 1e-13);
+
+    signal.assign(std::begin(expected::signal), std::end(expected::signal));
+    vec<double, 4> state{};
+    signal = filter<4>(expected::numerator, expected::denominator).run(backend, signal, state);
+    CHECK(largest_difference(signal, expected::by_numerator) < 1e-11);
+  });
 }

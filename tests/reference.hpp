@@ -187,14 +187,19 @@ void for_each_sequence(const extents& s, F f) {
 template <class T>
 struct scanned {
   std::vector<wide<T>> value;
-  std::vector<long double> bound;
+  std::vector<long double> size, grown;  // s and S
+
+  /// What a computation may differ by that adds a term `more` times more often than most do.
+  long double bound(std::size_t t, int more = 0) const {
+    if (exact<T>) return 0;
+    const int additions = (12 + more) * (complex<T> ? 2 : 1);
+    return std::pow(1 + roundoff<T>(), static_cast<long double>(additions)) * grown[t] - size[t];
+  }
 };
 
-/// Rounding factors of one step, and roundings that do not age a term (docs/numerics.md).
+/// Rounding factors of one step (docs/numerics.md).
 template <class T>
 constexpr int per_step = complex<T> ? 6 : 2;
-template <class T>
-constexpr int ageless = complex<T> ? 24 : 12;
 
 /// x[t] = a[t] x[t-1] + u[t] along one sequence, cut where cuts[t]; with |x_hat - x| <= bound.
 template <class T>
@@ -202,7 +207,6 @@ scanned<T> scan(const std::vector<wide<T>>& a, const std::vector<wide<T>>& u, wi
                 const std::vector<bool>& cuts, const std::vector<long double>& u_magnitude) {
   scanned<T> r;
   const long double factor = std::pow(1 + roundoff<T>(), per_step<T>);
-  const long double extra = std::pow(1 + roundoff<T>(), ageless<T>);
   wide<T> x = start;
   long double s = magnitude(start), grown = s;
   for (std::size_t t = 0; t < a.size(); ++t) {
@@ -211,7 +215,8 @@ scanned<T> scan(const std::vector<wide<T>>& a, const std::vector<wide<T>>& u, wi
     s = (cut ? 0 : magnitude(a[t]) * s) + u_magnitude[t];
     grown = (cut ? 0 : magnitude(a[t]) * factor * grown) + u_magnitude[t];
     r.value.push_back(x);
-    r.bound.push_back(exact<T> ? 0 : extra * grown - s);
+    r.size.push_back(s);
+    r.grown.push_back(grown);
   }
   return r;
 }

@@ -9,6 +9,13 @@
 #include <utility>
 #include <vector>
 
+// Eigen is slow to compile: builds for the sake of our own lanes may leave it out.
+#if !defined(SCANREC_TEST_EIGEN)
+#define SCANREC_TEST_EIGEN __has_include(<Eigen/Core>)
+#endif
+#if SCANREC_TEST_EIGEN
+#include <scanrec/backend/triangular_matmul.hpp>
+#endif
 #include <scanrec/scan.hpp>
 
 namespace tested {
@@ -83,10 +90,13 @@ template <class T>
 struct backend {
   std::string name;
   std::shared_ptr<const backend_of<T>> calls;
+  int more = 0;  // additions of a term beyond those of most backends
 
   template <class B>
-  backend(std::string as, B made)
-      : name(std::move(as)), calls(std::make_shared<backend_calls<T, B>>(std::move(made))) {}
+  backend(std::string as, B made, int more_additions = 0)
+      : name(std::move(as)),
+        calls(std::make_shared<backend_calls<T, B>>(std::move(made))),
+        more(more_additions) {}
 };
 
 template <class T>
@@ -121,19 +131,21 @@ inline void backwards_executor(int workers, const std::function<void(int)>& work
 /// stores to short inputs. A new backend is added here.
 template <class T>
 const std::vector<backend<T>>& backends() {
-  static const std::vector<backend<T>> list{
-      {"sequential", sequential{}},
-      {"tiled", tiled{}},
-      {"tiled 1 thread", tiled{.threads = 1}},
-      {"tiled 3 threads", tiled{.threads = 3}},
-      {"tiled tile 16", tiled{.threads = 2, .tile_steps = 16}},
-      {"tiled tile 7, streaming", tiled{.threads = 7, .tile_steps = 7, .stream_bytes = 1}},
-      {"tiled tile 32, executor",
-       tiled{.threads = 3, .tile_steps = 32, .executor = backwards_executor}},
-      {"hillis_steele", hillis_steele{.threads = 1}},
-      {"hillis_steele 3 threads", hillis_steele{.threads = 3}},
-      {"blelloch", blelloch{.threads = 1}},
-      {"blelloch 3 threads", blelloch{.threads = 3}},
+  static const std::vector<backend<T>> list {
+    {"sequential", sequential{}}, {"tiled", tiled{}}, {"tiled 1 thread", tiled{.threads = 1}},
+        {"tiled 3 threads", tiled{.threads = 3}},
+        {"tiled tile 16", tiled{.threads = 2, .tile_steps = 16}},
+        {"tiled tile 7, streaming", tiled{.threads = 7, .tile_steps = 7, .stream_bytes = 1}},
+        {"tiled tile 32, executor",
+         tiled{.threads = 3, .tile_steps = 32, .executor = backwards_executor}},
+        {"hillis_steele", hillis_steele{.threads = 1}},
+        {"hillis_steele 3 threads", hillis_steele{.threads = 3}},
+        {"blelloch", blelloch{.threads = 1}}, {"blelloch 3 threads", blelloch{.threads = 3}},
+#if SCANREC_TEST_EIGEN
+        {"triangular_matmul", triangular_matmul{.threads = 1}, 128},
+        {"triangular_matmul chunk 7", triangular_matmul{.chunk = 7, .threads = 3}, 7},
+        {"triangular_matmul chunk 80", triangular_matmul{.chunk = 80, .threads = 2}, 80},
+#endif
   };
   return list;
 }
@@ -152,6 +164,11 @@ std::vector<backend<T>> threaded_backends(int threads, bool own) {
              .threads = threads, .tile_steps = tile, .stream_bytes = own ? 1 : 0, .executor = e}});
   list.push_back({"hillis_steele", hillis_steele{.threads = threads, .executor = e}});
   list.push_back({"blelloch", blelloch{.threads = threads, .executor = e}});
+#if SCANREC_TEST_EIGEN
+  for (const std::int64_t chunk : {7, 128})
+    list.push_back({"triangular_matmul chunk " + std::to_string(chunk),
+                    triangular_matmul{.chunk = chunk, .threads = threads, .executor = e}});
+#endif
   return list;
 }
 

@@ -27,7 +27,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 /// Bits     the same for any number of threads and any executor.
 /// Memory   of the units at work factor and offset of every step, both once more in another order,
-///          and a triangle per worker. See workspace_bytes().
+///          and a triangle per worker. See workspace_bytes(); Eigen's products take small buffers of
+///          their own.
 /// Range    within the error bound (docs/numerics.md) as long as no product of gates over- or
 ///          underflows; what is not finite never moves backwards in time, nor to another channel,
 ///          nor past a reset.
