@@ -4,66 +4,22 @@
 // Counters: GB/s of ideal traffic (every array once), the twin's and memcpy's, and
 // fraction_of_twin = median twin time / median kernel time.
 #include <algorithm>
-#include <chrono>
 #include <complex>
 #include <cstdio>
 #include <functional>
 #include <memory>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 
-#include "streaming_twin.hpp"
+#include "measure.hpp"
 
 namespace {
 
-using bench::buffer;
+using namespace bench;
 using scanrec::extents;
-
-double seconds_of(const std::function<void()>& f) {
-  const auto start = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
-  return v[v.size() / 2];
-}
-
-/// One buffer per role, grown as needed and shared by all workloads.
-struct arena {
-  std::array<std::unique_ptr<buffer>, 5> roles;
-  void* get(int role, std::size_t bytes) {
-    auto& slot = roles[role];
-    if (!slot || slot->bytes() < bytes) {
-      slot.reset();
-      slot = std::make_unique<buffer>(bytes);
-    }
-    return slot->as<void>();
-  }
-} memory;
-
-template <class T>
-T element_of(float x) {
-  if constexpr (scanrec::detail::is_complex<T>)
-    return T(0.9f * x, 0.3f * x);
-  else
-    return static_cast<T>(x);
-}
-// A short period keeps the fill fast; values in (-1, 1) for inputs, (0.5, 1) for gates.
-template <class T>
-void fill(T* p, std::int64_t n, bool gate) {
-  std::minstd_rand engine(gate ? 1 : 2);
-  std::uniform_real_distribution<float> uniform(gate ? 0.5f : -1.0f, 1.0f);
-  constexpr std::int64_t period = 8191;
-  for (std::int64_t i = 0; i < std::min(n, period); ++i) p[i] = element_of<T>(uniform(engine));
-  for (std::int64_t i = period; i < n; i += period)
-    std::copy(p, p + std::min(period, n - i), p + i);
-}
 
 enum class layout { channels_last, time_contiguous };
 enum class call { forward, vjp, final_state, lambda_forward, lambda_vjp, lambda_grad };

@@ -84,6 +84,7 @@ inline void run_twin(int reads, int writes, const std::array<const float*, 4>& i
   if (is(1, 1)) return twin<1, 1>(in, out, bytes, stream, threads, sink.data());
   if (is(2, 1)) return twin<2, 1>(in, out, bytes, stream, threads, sink.data());
   if (is(3, 2)) return twin<3, 2>(in, out, bytes, stream, threads, sink.data());
+  if (is(4, 1)) return twin<4, 1>(in, out, bytes, stream, threads, sink.data());
   if (is(2, 0)) return twin<2, 0>(in, out, bytes, stream, threads, sink.data());
   throw std::logic_error("no twin of that shape");
 }

@@ -2,6 +2,7 @@
 // Numerics of the calls: adjoint identities, accuracy near gate = 1, NaN and infinity, overflow.
 #include <cmath>
 #include <complex>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -210,6 +211,55 @@ TEST_CASE("tiles of the default size do not depend on the number of threads",
     for (const int threads : {2, 3, 7, 0})
       CHECK(std::memcmp(results(threads).data(), one.data(), one.size() * sizeof(float)) == 0);
   }
+}
+
+TEST_CASE("long sequences that threads share are exact, and round alike for any number of them",
+          "[numerics][determinism][threaded][forward][vjp][resets]") {
+  for (const extents shape : {extents{1, 20011, 1}, extents{2, 9000, 3}})
+    for (const extents strides : {channels_last(shape), time_contiguous(shape)})
+      for (const int marked : {0, 1})
+        for (const bool shared_gate : {false, true}) {
+          const std::size_t n = shape.batch * shape.time * shape.channel;
+          std::vector<std::uint8_t> starts(shape.batch * shape.time);
+          for (std::size_t i = 0; i < starts.size(); ++i) starts[i] = i % 1237 == 77;
+          sequence_view<const bool> resets;
+          if (marked)
+            resets = {reinterpret_cast<const bool*>(starts.data()),
+                      {shape.batch, shape.time, 1},
+                      extents{shape.time, 1, 0}};
+          const auto results = [&](const auto& backend, auto zero) {
+            using T = decltype(zero);
+            std::mt19937 engine(9);
+            std::vector<T> a(n), u(n), x(n), da(n), du(n);
+            for (auto* v : {&a, &u})
+              for (T& y : *v)
+                y = std::is_same_v<T, float>
+                        ? static_cast<T>(static_cast<double>(engine()) * 0x1p-32)
+                        : static_cast<T>(engine());
+            const auto view = [&](std::vector<T>& v) {
+              return sequence_view<T>(v.data(), shape, strides);
+            };
+            sequence_view<T> gate = view(a);
+            if (shared_gate) gate.strides = {0, 0, 1};
+            linear_scan(backend, gate, view(u), view(x), {.resets = resets});
+            linear_scan_vjp(backend, gate, view(x), view(u),
+                            {.gate_grad = view(da), .input_grad = view(du)}, {.resets = resets});
+            for (const auto& part : {da, du}) x.insert(x.end(), part.begin(), part.end());
+            return x;
+          };
+          const auto loop = results(tested::backends<std::uint32_t>().front(), std::uint32_t{});
+          const auto alone = tested::threaded_backends<float>(1, false);
+          for (std::size_t i = 0; i < alone.size(); ++i) {
+            const auto one = results(alone[i], 0.0f);
+            for (const int threads : {2, 3, 7}) {
+              INFO(alone[i].name << " threads " << threads);
+              CHECK(results(tested::threaded_backends<std::uint32_t>(threads, threads == 7)[i],
+                            std::uint32_t{}) == loop);
+              const auto many = results(tested::threaded_backends<float>(threads, false)[i], 0.0f);
+              CHECK(std::memcmp(many.data(), one.data(), one.size() * sizeof(float)) == 0);
+            }
+          }
+        }
 }
 
 TEST_CASE("NaN and infinity stay in their channel and never move backwards",

@@ -192,8 +192,14 @@ struct scanned {
   /// What a computation may differ by that adds a term `more` times more often than most do.
   long double bound(std::size_t t, int more = 0) const {
     if (exact<T>) return 0;
-    const int additions = (12 + more) * (complex<T> ? 2 : 1);
-    return std::pow(1 + roundoff<T>(), static_cast<long double>(additions)) * grown[t] - size[t];
+    static int last = -1;  // powers are slow
+    static long double factor = 1;
+    if (more != last) {
+      const int additions = (12 + more) * (complex<T> ? 2 : 1);
+      factor = std::pow(1 + roundoff<T>(), static_cast<long double>(additions));
+      last = more;
+    }
+    return factor * grown[t] - size[t];
   }
 };
 

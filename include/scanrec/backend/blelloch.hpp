@@ -87,7 +87,7 @@ struct tree_scan : map_scan {
     const Maps children = maps.from(low.begin * plan.width);
     const Maps parents = maps.from(high.begin * plan.width);
     const auto algebra = algebra_of(r);
-    const std::int64_t grain = std::max<std::int64_t>(team::grain / plan.width, 1);
+    const std::int64_t grain = std::max<std::int64_t>(team::worth_a_piece / plan.width, 1);
     all.split(high.nodes - 1, round_up(grain, 16), [&](std::int64_t begin, std::int64_t end) {
       Kernels::template combine_pairs<Cuts>(children, parents, begin, end, plan.width, algebra);
     });

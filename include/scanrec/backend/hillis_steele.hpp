@@ -77,7 +77,7 @@ struct doubling_scan : map_scan {
       if (plan.shape.shared)
         for (std::int64_t i = (first + apart / 2) * width; i < low; i += Lanes)
           to.store(i, from.template load<Map>(i));
-      all.split(count, team::grain, [&](std::int64_t begin, std::int64_t end) {
+      all.split(count, team::worth_a_piece, [&](std::int64_t begin, std::int64_t end) {
         combine_range<Map, Lanes>(from, to, apart * width, low + begin, low + end, algebra);
       });
       if (plan.shape.shared) std::swap(from, to);

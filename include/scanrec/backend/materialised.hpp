@@ -36,7 +36,7 @@ void run_on(const executor& given, int workers, const Work& work) {
 
 /// Workers that share the phases of a scan: each phase starts when the one before has ended.
 struct team {
-  static constexpr std::int64_t grain = 4096;  // elements that are worth a piece of their own
+  static constexpr std::int64_t worth_a_piece = 4096;  // elements
   const executor& given;
   int workers = 1;
 
@@ -118,7 +118,8 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   plan.threads = threads > 0 ? std::min<int>(threads, most_threads)
                              : static_cast<int>(std::clamp<std::int64_t>(
                                    useful, 1, std::min(default_threads(), most_threads)));
-  plan.shape.shared = plan.threads > 1 && plan.units < plan.threads;
+  plan.shape.shared = plan.threads > 1 && plan.units < plan.threads &&
+                      T * plan.width * plan.rows > team::worth_a_piece;
 
   if (scan.by_blocks) {
     plan.plane = round_up((plan.buffer_steps + plan.shape.overhang) * plan.width, 16);

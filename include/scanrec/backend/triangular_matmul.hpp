@@ -27,8 +27,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 /// Bits     the same for any number of threads and any executor.
 /// Memory   of the units at work factor and offset of every step, both once more in another order,
-///          and a triangle per worker. See workspace_bytes(); Eigen's products take small buffers of
-///          their own.
+///          and a triangle per worker. See workspace_bytes(); Eigen's products take small buffers
+///          of their own.
 /// Range    within the error bound (docs/numerics.md) as long as no product of gates over- or
 ///          underflows; what is not finite never moves backwards in time, nor to another channel,
 ///          nor past a reset.
@@ -343,6 +343,10 @@ class triangular_scan::on {
   }
 
  private:
+  // How many items of so many elements are worth a piece of their own.
+  static std::int64_t grains(std::int64_t elements) {
+    return ceil_div(team::worth_a_piece, elements);
+  }
   std::int64_t sequence(std::int64_t channel, std::int64_t row) const {
     return channel * rows_ + row;
   }
@@ -435,16 +439,17 @@ class triangular_scan::on {
       }
     });
     const std::int64_t panel = triangle<T>::panel, panels = ceil_div(columns, panel);
-    all_.split(channels_ * panels, 1, [&](std::int64_t begin, std::int64_t end, int piece) {
-      triangle<T> l = triangle_of(piece);
-      T a{};
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t c = i / panels, first = i % panels * panel;
-        if (i == begin || first == 0) a = factors_[c], l.build_toeplitz(a, chunk_);
-        l.apply(inputs_ + sequence(c, 0) * at_.length + first * chunk_, chunk_,
-                std::min(panel, columns - first));
-      }
-    });
+    all_.split(channels_ * panels, grains(panel * chunk_),
+               [&](std::int64_t begin, std::int64_t end, int piece) {
+                 triangle<T> l = triangle_of(piece);
+                 T a{};
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   const std::int64_t c = i / panels, first = i % panels * panel;
+                   if (i == begin || first == 0) a = factors_[c], l.build_toeplitz(a, chunk_);
+                   l.apply(inputs_ + sequence(c, 0) * at_.length + first * chunk_, chunk_,
+                           std::min(panel, columns - first));
+                 }
+               });
   }
 
   // A triangle per chunk, for one channel or for all.
@@ -455,10 +460,11 @@ class triangular_scan::on {
     const std::int64_t owners = all_channels ? rows_ : channels_ * rows_;
     // Calls f(triangle, owner of the factors, chunk) for all chunks.
     const auto for_chunks = [&](auto f) {
-      all_.split(owners * at_.chunks, 1, [&](std::int64_t begin, std::int64_t end, int piece) {
-        triangle<T> l = triangle_of(piece);
-        for (std::int64_t i = begin; i < end; ++i) f(l, i / at_.chunks, i % at_.chunks);
-      });
+      all_.split(owners * at_.chunks, grains(columns * chunk_),
+                 [&](std::int64_t begin, std::int64_t end, int piece) {
+                   triangle<T> l = triangle_of(piece);
+                   for (std::int64_t i = begin; i < end; ++i) f(l, i / at_.chunks, i % at_.chunks);
+                 });
     };
     for_chunks([&](triangle<T>& l, std::int64_t owner, std::int64_t m) {
       // What follows the last cut.
@@ -473,7 +479,7 @@ class triangular_scan::on {
       l.reduce(inputs_ + owner * at_.length + first, apart, columns,
                offsets_ + owner * at_.chunks + m, rows_ * at_.chunks);
     });
-    all_.split(channels_ * rows_, 1, [&](std::int64_t begin, std::int64_t end) {
+    all_.split(channels_ * rows_, grains(at_.length), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t q = begin; q < end; ++q) {
         const std::int64_t owner = all_channels ? q % rows_ : q;
         carry(

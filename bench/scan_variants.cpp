@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every backend side by side: forward, vjp and jvp over the workloads of linear_scan.cpp, and one
+// sequence of 2^4 to 2^22 steps; beside them the plain loop, std::inclusive_scan and oneTBB's
+// parallel_scan over pairs. Each measurement is interleaved with the streaming twin and memcpy.
+//
+// Counters: ns/element, and fraction_of_twin = median twin time / median time. Without
+// --benchmark_out a table is all there is; --quick takes under a minute.
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#if SCANREC_BENCH_TBB
+#include <execution>
+#include <numeric>
+
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_scan.h>
+#endif
+
+#include <benchmark/benchmark.h>
+
+#if SCANREC_BENCH_EIGEN
+#include <scanrec/backend/triangular_matmul.hpp>
+#endif
+
+#include "measure.hpp"
+
+namespace {
+
+using namespace bench;
+using namespace scanrec;
+
+enum class call { forward, vjp, jvp };
+constexpr const char* call_names[]{"forward", "vjp", "jvp"};
+
+struct workload {
+  std::string name;
+  extents shape;
+  bool time_last = false;
+  bool lambda = false;  // one gate for all steps, and its gradient
+};
+
+struct traffic {
+  int reads, writes;
+};
+traffic traffic_of(call what, bool lambda) {
+  switch (what) {
+    case call::forward:
+      return lambda ? traffic{1, 1} : traffic{2, 1};
+    case call::vjp:
+      return lambda ? traffic{2, 1} : traffic{3, 2};
+    case call::jvp:
+      return lambda ? traffic{2, 1} : traffic{4, 1};
+  }
+  return {};
+}
+
+/// The arrays of a workload: five buffers, of which calls take what they need.
+template <class T>
+struct arrays {
+  explicit arrays(const workload& w)
+      : shape(w.shape),
+        strides(w.time_last ? time_contiguous(shape) : channels_last(shape)),
+        lambda(w.lambda),
+        few(static_cast<std::size_t>(shape.channel), element_of<T>(0.75f)),
+        few_grad(few) {
+    for (int i = 0; i < 5; ++i) {
+      data[i] = static_cast<T*>(memory.get(i, elements() * sizeof(T)));
+      fill(data[i], elements(), i == 0);
+    }
+  }
+  std::int64_t elements() const { return shape.batch * shape.time * shape.channel; }
+  sequence_view<T> array(int i) const { return {data[i], shape, strides}; }
+  sequence_view<T> gate() { return lambda ? once(few) : array(0); }
+  sequence_view<T> gate_grad() { return lambda ? once(few_grad) : array(3); }
+  sequence_view<T> once(std::vector<T>& v) {
+    return {v.data(), shape, extents{.batch = 0, .time = 0, .channel = 1}};
+  }
+
+  extents shape, strides;
+  bool lambda;
+  T* data[5];
+  std::vector<T> few, few_grad;
+};
+
+template <class T, class Backend>
+void run(const Backend& backend, call what, arrays<T>& a) {
+  switch (what) {
+    case call::forward:
+      return linear_scan(backend, a.gate(), a.array(1), a.array(2));
+    case call::vjp:
+      return linear_scan_vjp(backend, a.gate(), a.array(1), a.array(2),
+                             {.gate_grad = a.gate_grad(), .input_grad = a.array(4)});
+    case call::jvp:
+      return linear_scan_jvp(backend, a.gate(), a.array(1), a.lambda ? a.once(a.few) : a.array(2),
+                             a.array(3), a.array(4));
+  }
+}
+
+/// Times `kernel` between runs of the twin, and reports.
+void measure(benchmark::State& state, const std::function<void()>& kernel, traffic moved,
+             std::int64_t elements, std::int64_t element_bytes, std::int64_t steps) {
+  const std::int64_t bytes = elements * element_bytes;
+  const int threads = default_threads();
+  const auto at = [](int i) { return static_cast<float*>(memory.get(i, 0)); };
+  std::array<const float*, 4> in{};
+  std::array<float*, 2> out{};
+  for (int i = 0; i < moved.reads; ++i) in[i] = at(i);
+  for (int i = 0; i < moved.writes; ++i) out[i] = at(std::min(4, moved.reads + i));
+  const auto twin = [&](bool stream) {
+    run_twin(moved.reads, moved.writes, in, out, bytes, stream, threads);
+  };
+  // Short calls are timed in runs of them.
+  const double once = (kernel(), seconds_of(kernel));
+  const int repeat = static_cast<int>(std::clamp(1e-3 / once, 1.0, 1e5));
+  const auto repeated = [&](const std::function<void()>& f) {
+    return seconds_of([&] {
+             for (int i = 0; i < repeat; ++i) f();
+           }) /
+           repeat;
+  };
+  std::vector<double> own, plain, stream, copy;
+  twin(false), twin(true);
+  for (auto _ : state) {
+    own.push_back(repeated(kernel));
+    plain.push_back(repeated([&] { twin(false); }));
+    stream.push_back(repeated([&] { twin(true); }));
+    copy.push_back(repeated([&] { run_memcpy(at(0), at(1), bytes, threads); }));
+    state.SetIterationTime(own.back());
+  }
+  const double gigabytes = static_cast<double>(moved.reads + moved.writes) * bytes * 1e-9;
+  const double twin_time = std::min(median(plain), median(stream));
+  state.counters["GB/s"] = gigabytes / median(own);
+  state.counters["twin_GB/s"] = gigabytes / twin_time;
+  state.counters["memcpy_GB/s"] = 2e-9 * bytes / median(copy);
+  state.counters["fraction_of_twin"] = twin_time / median(own);
+  state.counters["steps"] = static_cast<double>(steps);
+  state.counters["ns/element"] = median(own) * 1e9 / static_cast<double>(elements);
+}
+
+void add(const std::string& name, int iterations, std::function<void(benchmark::State&)> body) {
+  benchmark::RegisterBenchmark(name.c_str(), std::move(body))
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond)
+      ->Iterations(iterations);
+}
+
+template <class T, class Backend>
+void add_backend(const char* variant, const Backend& backend, const workload& w, call what,
+                 int iterations) {
+  add(w.name + "/" + variant + "/" + call_names[static_cast<int>(what)], iterations,
+      [=](benchmark::State& state) {
+        arrays<T> a(w);
+        measure(
+            state, [&] { run(backend, what, a); }, traffic_of(what, w.lambda), a.elements(),
+            sizeof(T), w.shape.time);
+      });
+}
+template <class T>
+void add_backends(const workload& w, call what, int iterations) {
+  add_backend<T>("tiled", tiled{}, w, what, iterations);
+  add_backend<T>("sequential", sequential{}, w, what, iterations);
+  add_backend<T>("hillis_steele", hillis_steele{}, w, what, iterations);
+  add_backend<T>("blelloch", blelloch{}, w, what, iterations);
+#if SCANREC_BENCH_EIGEN
+  add_backend<T>("triangular_matmul", triangular_matmul{}, w, what, iterations);
+#endif
+}
+
+// ---- what else there is, for one sequence of floats ---------------------------------------------
+
+[[gnu::noinline]] void plain_loop(const float* gate, const float* input, float* state,
+                                  std::int64_t n) {
+  float x = 0;
+  for (std::int64_t t = 0; t < n; ++t) state[t] = x = gate[t] * x + input[t];
+}
+
+#if SCANREC_BENCH_TBB
+using pair = affine<float>;
+
+/// Scans of pairs (gate, input), which a caller would have to make, to pairs whose second is the
+/// state: 2R + 2W.
+void add_pairs(const workload& w, const char* variant, int iterations,
+               const std::function<void(const pair*, pair*, std::int64_t)>& scan) {
+  add(w.name + "/" + variant + "/forward", iterations, [=](benchmark::State& state) {
+    arrays<float> a(w);
+    const std::int64_t n = a.elements();
+    std::vector<pair> in(static_cast<std::size_t>(n)), out(in.size());
+    for (std::int64_t t = 0; t < n; ++t) in[t] = {a.data[0][t], a.data[1][t]};
+    measure(
+        state, [&] { scan(in.data(), out.data(), n); }, traffic_of(call::forward, false), n,
+        sizeof(float), n);
+  });
+}
+#endif
+
+void add_others(const workload& w, int iterations) {
+  add(w.name + "/plain_loop/forward", iterations, [=](benchmark::State& state) {
+    arrays<float> a(w);
+    measure(
+        state, [&] { plain_loop(a.data[0], a.data[1], a.data[2], a.elements()); },
+        traffic_of(call::forward, false), a.elements(), sizeof(float), w.shape.time);
+  });
+#if SCANREC_BENCH_TBB
+  add_pairs(w, "std_inclusive_scan", iterations, [](const pair* in, pair* out, std::int64_t n) {
+    std::inclusive_scan(std::execution::par, in, in + n, out,
+                        [](const pair& x, const pair& y) { return combine(x, y); });
+  });
+  add_pairs(w, "tbb_parallel_scan", iterations, [](const pair* in, pair* out, std::int64_t n) {
+    tbb::parallel_scan(
+        tbb::blocked_range<std::int64_t>(0, n), pair::identity(),
+        [=](const tbb::blocked_range<std::int64_t>& r, pair before, bool is_final) {
+          for (std::int64_t t = r.begin(); t < r.end(); ++t) {
+            before = combine(before, in[t]);
+            if (is_final) out[t] = before;
+          }
+          return before;
+        },
+        [](const pair& x, const pair& y) { return combine(x, y); });
+  });
+#endif
+}
+
+// ---- the list -----------------------------------------------------------------------------------
+
+void add_all(bool quick) {
+  using complex = std::complex<float>;
+  const int iterations = quick ? 3 : 7;
+  const auto all_calls = {call::forward, call::vjp, call::jvp};
+  std::vector<workload> floats{{"in_cache", {.batch = 4, .time = 1024, .channel = 64}}};
+  if (quick) {
+    floats.push_back({"time_contiguous", {.batch = 4, .time = 4096, .channel = 64}, true});
+  } else {
+    floats.push_back({"channels_last", {.batch = 8, .time = 8192, .channel = 256}});
+    floats.push_back({"time_contiguous", {.batch = 8, .time = 8192, .channel = 256}, true});
+    floats.push_back({"few_channels", {.batch = 4, .time = 262144, .channel = 16}});
+    floats.push_back({"one_sequence", {.batch = 1, .time = 1 << 24, .channel = 1}});
+  }
+  const workload shared{"lambda", {.batch = 16, .time = 4096, .channel = 64}, false, true};
+  for (const call what : all_calls) {
+    for (const workload& w : floats) add_backends<float>(w, what, iterations);
+    add_backends<float>(shared, what, iterations);
+    if (quick) continue;
+    add_backends<complex>({"complex_lambda", shared.shape, false, true}, what, iterations);
+    add_backends<bfloat16>({"bfloat16", {.batch = 8, .time = 8192, .channel = 256}}, what,
+                           iterations);
+  }
+  for (int log = 4; log <= (quick ? 20 : 22); log += quick ? 4 : 2) {
+    const workload w{"sweep/T=2^" + std::to_string(log),
+                     {.batch = 1, .time = std::int64_t{1} << log, .channel = 1}};
+    add_backends<float>(w, call::forward, iterations);
+    add_others(w, iterations);
+  }
+}
+
+/// One line per run: what was measured, ns per element, fraction of the twin.
+class table : public benchmark::BenchmarkReporter {
+ public:
+  bool ReportContext(const Context& context) override {
+    PrintBasicContext(&GetErrorStream(), context);
+    std::printf("%-18s %-19s %-8s %12s %9s\n", "workload", "variant", "call", "ns/element",
+                "of twin");
+    return true;
+  }
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs) {
+      if (run.error_occurred || run.run_type != Run::RT_Iteration) continue;
+      // "workload/variant/call", of which the workload may have a slash of its own.
+      const std::string& name = run.run_name.function_name;
+      const std::size_t last = name.rfind('/'), middle = name.rfind('/', last - 1);
+      std::printf("%-18s %-19s %-8s %12.3f %9.3f\n", name.substr(0, middle).c_str(),
+                  name.substr(middle + 1, last - middle - 1).c_str(), name.substr(last + 1).c_str(),
+                  run.counters.at("ns/element").value, run.counters.at("fraction_of_twin").value);
+      std::fflush(stdout);
+    }
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool quick = false;
+  const auto last = std::remove_if(argv + 1, argv + argc, [&](const char* argument) {
+    const bool found = std::string_view(argument) == "--quick";
+    quick = quick || found;
+    return found;
+  });
+  argc = static_cast<int>(last - argv);
+  add_all(quick);
+  benchmark::AddCustomContext("scanrec_threads", std::to_string(default_threads()));
+  benchmark::AddCustomContext("commit", SCANREC_COMMIT);
+  benchmark::AddCustomContext("compiler", __VERSION__);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  table console;
+  benchmark::RunSpecifiedBenchmarks(&console);
+  benchmark::Shutdown();
+  return 0;
+}
