@@ -89,7 +89,8 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
         const auto check_variant = [&](const auto& variant) {
           const auto of = [&](const problem& p) {
             const auto bytes = workspace_bytes(variant, p);
-            // Two maps, of two numbers, per element of a strip in whole packs; accumulators, triangles.
+            // Two maps, of two numbers, per element of a strip in whole packs; accumulators,
+            // triangles.
             const std::int64_t strip = shape.time * detail::round_up(shape.channel, 16);
             CHECK(bytes <= threads * (4 * strip * std::int64_t{sizeof(float)} + (1 << 19)));
             return bytes <= 8192 ? 0 : bytes;
