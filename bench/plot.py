@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Prints the table and draws the pictures of a JSON file that bench/linear_scan.cpp wrote."""
+"""Prints the table and draws the pictures of a JSON file that bench/linear_scan.cpp or
+bench/scan_variants.cpp wrote."""
 import argparse
 import json
+import math
 import pathlib
 import statistics
 
@@ -14,6 +16,10 @@ import matplotlib.pyplot as plt
 INK, GREY = "#222222", "#8a8f98"
 COLOURS = {"forward": "#1f6fb4", "vjp": "#d1495b", "lambda_grad": "#e0a030"}
 TO_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+CALLS = ("forward", "vjp", "jvp")
+VARIANT_COLOURS = {"tiled": "#1f6fb4", "sequential": "#8a8f98", "hillis_steele": "#d1495b",
+                   "blelloch": "#e0a030", "triangular_matmul": "#5a9367", "plain_loop": "#222222",
+                   "std_inclusive_scan": "#8e5ea2", "tbb_parallel_scan": "#c17f9b"}
 COUNTERS = ("GB/s", "twin_GB/s", "memcpy_GB/s", "fraction_of_twin")
 
 
@@ -34,13 +40,17 @@ def read_rows(path):
             r["real_time"] * TO_SECONDS[r["time_unit"]] for r in same)
         row["steps"] = int(same[0]["steps"])
         row["sweep"] = parts[0] == "sweep"
-        row["workload"] = " ".join(parts[:2]) if row["sweep"] else parts[0]
         row["call"] = parts[-1]
+        # "workload/call" and "sweep/T=2^k/channel=n", or with a variant before the call.
+        row["variant"] = parts[-2] if len(parts) == (4 if row["sweep"] else 3) else None
+        row["workload"] = " ".join(parts[:2]) if row["sweep"] else parts[0]
+        row["ns"] = statistics.median(r.get("ns/element", math.nan) for r in same)
         rows.append(row)
     return report.get("context", {}), rows
 
 
 def print_table(rows):
+    rows = [{**r, "call": f"{r['variant']} {r['call']}"} if r["variant"] else r for r in rows]
     heads = ["workload", "call", "GB/s", "twin GB/s", "memcpy GB/s", "fraction of twin"]
     lines = [[r["workload"], r["call"], *(f"{r[c]:.1f}" for c in COUNTERS[:3]),
               f"{r['fraction_of_twin']:.2f}"] for r in rows]
@@ -121,6 +131,61 @@ def draw_times(rows, context, path):
     finish(figure, axes, context, path)
 
 
+def draw_variant_fractions(rows, context, path):
+    """A panel per workload, a group of bars per call, a bar per variant."""
+    table = [r for r in rows if not r["sweep"]]
+    workloads = list(dict.fromkeys(r["workload"] for r in table))
+    variants = [v for v in VARIANT_COLOURS if any(r["variant"] == v for r in table)]
+    columns = 2
+    figure, panels = plt.subplots(-(-len(workloads) // columns), columns, sharey=True, squeeze=False,
+                                  figsize=(10, 1.2 + 2.1 * -(-len(workloads) // columns)))
+    for panel in panels.flat[len(workloads):]:
+        panel.set_visible(False)
+    width = 0.85 / len(variants)
+    for workload, panel in zip(workloads, panels.flat):
+        for i, variant in enumerate(variants):
+            bars = [(CALLS.index(r["call"]) + (i - (len(variants) - 1) / 2) * width,
+                     r["fraction_of_twin"])
+                    for r in table if r["workload"] == workload and r["variant"] == variant]
+            panel.bar([x for x, _ in bars], [y for _, y in bars], width=0.92 * width,
+                      color=VARIANT_COLOURS[variant], label=variant)
+        panel.axhline(1.0, color=INK, lw=0.8)
+        panel.set_yscale("log")
+        panel.set_ylim(0.7 * min(r["fraction_of_twin"] for r in table),
+                       1.6 * max(1.0, *(r["fraction_of_twin"] for r in table)))
+        panel.set_xticks(range(len(CALLS)), CALLS)
+        panel.tick_params(axis="x", length=0)
+        panel.set_title(workload.replace("_", " "), loc="left", fontsize=10)
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), frameon=False, ncol=len(variants),
+                  loc="lower left", bbox_to_anchor=(0.06, 0.01))
+    figure.suptitle("The variants as fractions of the streaming twin", x=0.065, ha="left",
+                    fontweight="bold")
+    figure.subplots_adjust(left=0.07, right=0.98, hspace=0.45, wspace=0.06,
+                           top=1 - 0.75 / figure.get_figheight(),
+                           bottom=0.95 / figure.get_figheight())
+    finish(figure, panels[0][0], context, path)
+
+
+def draw_variant_times(rows, context, path):
+    sweep = [r for r in rows if r["sweep"]]
+    figure, axes = plt.subplots(figsize=(9, 5.4))
+    figure.subplots_adjust(left=0.09, right=0.78, top=0.92, bottom=0.14)
+    for variant, colour in VARIANT_COLOURS.items():
+        points = sorted((r["steps"], r["ns"]) for r in sweep if r["variant"] == variant)
+        if not points:
+            continue
+        steps, times = zip(*points)
+        axes.loglog(steps, times, "o-", color=colour, lw=1.8, ms=4.5, label=variant)
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("steps T of one sequence of floats")
+    axes.set_ylabel("time per element, ns")
+    axes.grid(color=GREY, alpha=0.25, lw=0.6)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.set_title("Time per element of one forward call", loc="left", fontweight="bold")
+    finish(figure, axes, context, path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bench_json", type=pathlib.Path)
@@ -134,6 +199,10 @@ def main():
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
     plt.rcParams.update({"font.size": 10, "axes.edgecolor": GREY, "text.color": INK,
                          "axes.labelcolor": INK})
+    if any(r["variant"] for r in rows):
+        draw_variant_fractions(rows, context, arguments.out_dir / "variants.png")
+        draw_variant_times(rows, context, arguments.out_dir / "variants_against_steps.png")
+        return
     if any(not r["sweep"] for r in rows):
         draw_fractions(rows, context, arguments.out_dir / "fraction_of_twin.png")
     if any(r["sweep"] for r in rows):
