@@ -231,7 +231,7 @@ void add_others(const workload& w, int iterations) {
 
 void add_all(bool quick) {
   using complex = std::complex<float>;
-  const int iterations = quick ? 3 : 7;
+  const int iterations = quick ? 11 : 7;
   const auto all_calls = {call::forward, call::vjp, call::jvp};
   std::vector<workload> floats{{"in_cache", {.batch = 4, .time = 1024, .channel = 64}}};
   if (quick) {
@@ -251,7 +251,7 @@ void add_all(bool quick) {
     add_backends<bfloat16>({"bfloat16", {.batch = 8, .time = 8192, .channel = 256}}, what,
                            iterations);
   }
-  for (int log = 4; log <= (quick ? 20 : 22); log += quick ? 4 : 2) {
+  for (int log = 4; log <= (quick ? 20 : 22); log += 2) {
     const workload w{"sweep/T=2^" + std::to_string(log),
                      {.batch = 1, .time = std::int64_t{1} << log, .channel = 1}};
     add_backends<float>(w, call::forward, iterations);

@@ -553,6 +553,13 @@ requires(!R::one_by_one) void run_recurrence(const triangular_matmul& backend, c
   detail::run_materialised(detail::triangular_scan(backend, p), backend, recurrence, p);
 }
 
+template <class R>
+requires(R::one_by_one) void run_recurrence(const triangular_matmul&, const R&, const problem&) {
+  static_assert(!R::one_by_one,
+                "scanrec: triangular_matmul runs recurrences of numbers, not of vectors or with "
+                "another operator");
+}
+
 /// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const triangular_matmul& backend, const problem& p) {
   return detail::plan_materialised(detail::triangular_scan(backend, p), p, backend.threads)
