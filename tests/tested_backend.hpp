@@ -13,7 +13,11 @@
 
 // Eigen is slow to compile: builds for the sake of our own lanes may leave it out.
 #if !defined(SCANREC_TEST_EIGEN)
-#define SCANREC_TEST_EIGEN __has_include(<Eigen/Core>)
+#if __has_include(<Eigen/Core>)
+#define SCANREC_TEST_EIGEN 1
+#else
+#define SCANREC_TEST_EIGEN 0
+#endif
 #endif
 #if SCANREC_TEST_EIGEN
 #include <scanrec/backend/triangular_matmul.hpp>
