@@ -9,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -207,25 +206,12 @@ void add_sweep(int most) {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  // --quick: the table without its largest rows and a short sweep; under half a minute.
-  bool quick = false;
-  const auto last = std::remove_if(argv + 1, argv + argc, [&](const char* argument) {
-    const bool found = std::string_view(argument) == "--quick";
-    quick = quick || found;
-    return found;
-  });
-  argc = static_cast<int>(last - argv);
+// --quick: the table without its largest rows and a short sweep; under half a minute.
+void add_all(bool quick) {
   add_table(quick);
   add_sweep(quick ? 20 : 24);
-  benchmark::AddCustomContext("scanrec_threads", std::to_string(bench::default_threads()));
-  benchmark::AddCustomContext("commit", SCANREC_COMMIT);
-  benchmark::AddCustomContext("compiler", __VERSION__);
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
-  return 0;
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return bench::run_benchmarks(argc, argv, add_all); }

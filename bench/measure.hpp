@@ -10,7 +10,11 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
+#include <string_view>
 #include <vector>
+
+#include <benchmark/benchmark.h>
 
 #include "streaming_twin.hpp"
 
@@ -57,6 +61,26 @@ void fill(T* p, std::int64_t n, bool gate) {
   for (std::int64_t i = 0; i < std::min(n, period); ++i) p[i] = element_of<T>(uniform(engine));
   for (std::int64_t i = period; i < n; i += period)
     std::copy(p, p + std::min(period, n - i), p + i);
+}
+
+/// The rest of a main: takes --quick from the arguments, lets `add` register the benchmarks, runs
+/// them, and says in the results what made them.
+inline int run_benchmarks(int argc, char** argv, const std::function<void(bool quick)>& add,
+                          benchmark::BenchmarkReporter* display = nullptr) {
+  const auto is_quick = [](const char* argument) {
+    return std::string_view(argument) == "--quick";
+  };
+  char** const end = std::remove_if(argv + 1, argv + argc, is_quick);
+  add(end != argv + argc);
+  argc = static_cast<int>(end - argv);
+  benchmark::AddCustomContext("scanrec_threads", std::to_string(default_threads()));
+  benchmark::AddCustomContext("commit", SCANREC_COMMIT);
+  benchmark::AddCustomContext("compiler", __VERSION__);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks(display);
+  benchmark::Shutdown();
+  return 0;
 }
 
 }  // namespace bench

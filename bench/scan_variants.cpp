@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,83 +24,11 @@
 
 #include <benchmark/benchmark.h>
 
-#if SCANREC_BENCH_EIGEN
-#include <scanrec/backend/triangular_matmul.hpp>
-#endif
-
-#include "measure.hpp"
+#include "variants.hpp"
 
 namespace {
 
 using namespace bench;
-using namespace scanrec;
-
-enum class call { forward, vjp, jvp };
-constexpr const char* call_names[]{"forward", "vjp", "jvp"};
-
-struct workload {
-  std::string name;
-  extents shape;
-  bool time_last = false;
-  bool lambda = false;  // one gate for all steps, and its gradient
-};
-
-struct traffic {
-  int reads, writes;
-};
-traffic traffic_of(call what, bool lambda) {
-  switch (what) {
-    case call::forward:
-      return lambda ? traffic{1, 1} : traffic{2, 1};
-    case call::vjp:
-      return lambda ? traffic{2, 1} : traffic{3, 2};
-    case call::jvp:
-      return lambda ? traffic{2, 1} : traffic{4, 1};
-  }
-  return {};
-}
-
-/// The arrays of a workload: five buffers, of which calls take what they need.
-template <class T>
-struct arrays {
-  explicit arrays(const workload& w)
-      : shape(w.shape),
-        strides(w.time_last ? time_contiguous(shape) : channels_last(shape)),
-        lambda(w.lambda),
-        few(static_cast<std::size_t>(shape.channel), element_of<T>(0.75f)),
-        few_grad(few) {
-    for (int i = 0; i < 5; ++i) {
-      data[i] = static_cast<T*>(memory.get(i, elements() * sizeof(T)));
-      fill(data[i], elements(), i == 0);
-    }
-  }
-  std::int64_t elements() const { return shape.batch * shape.time * shape.channel; }
-  sequence_view<T> array(int i) const { return {data[i], shape, strides}; }
-  sequence_view<T> gate() { return lambda ? once(few) : array(0); }
-  sequence_view<T> gate_grad() { return lambda ? once(few_grad) : array(3); }
-  sequence_view<T> once(std::vector<T>& v) {
-    return {v.data(), shape, extents{.batch = 0, .time = 0, .channel = 1}};
-  }
-
-  extents shape, strides;
-  bool lambda;
-  T* data[5];
-  std::vector<T> few, few_grad;
-};
-
-template <class T, class Backend>
-void run(const Backend& backend, call what, arrays<T>& a) {
-  switch (what) {
-    case call::forward:
-      return linear_scan(backend, a.gate(), a.array(1), a.array(2));
-    case call::vjp:
-      return linear_scan_vjp(backend, a.gate(), a.array(1), a.array(2),
-                             {.gate_grad = a.gate_grad(), .input_grad = a.array(4)});
-    case call::jvp:
-      return linear_scan_jvp(backend, a.gate(), a.array(1), a.lambda ? a.once(a.few) : a.array(2),
-                             a.array(3), a.array(4));
-  }
-}
 
 /// Times `kernel` between runs of the twin, and reports.
 void measure(benchmark::State& state, const std::function<void()>& kernel, traffic moved,
@@ -151,26 +78,16 @@ void add(const std::string& name, int iterations, std::function<void(benchmark::
       ->Iterations(iterations);
 }
 
-template <class T, class Backend>
-void add_backend(const char* variant, const Backend& backend, const workload& w, call what,
-                 int iterations) {
-  add(w.name + "/" + variant + "/" + call_names[static_cast<int>(what)], iterations,
-      [=](benchmark::State& state) {
-        arrays<T> a(w);
-        measure(
-            state, [&] { run(backend, what, a); }, traffic_of(what, w.lambda), a.elements(),
-            sizeof(T), w.shape.time);
-      });
-}
 template <class T>
-void add_backends(const workload& w, call what, int iterations) {
-  add_backend<T>("tiled", tiled{}, w, what, iterations);
-  add_backend<T>("sequential", sequential{}, w, what, iterations);
-  add_backend<T>("hillis_steele", hillis_steele{}, w, what, iterations);
-  add_backend<T>("blelloch", blelloch{}, w, what, iterations);
-#if SCANREC_BENCH_EIGEN
-  add_backend<T>("triangular_matmul", triangular_matmul{}, w, what, iterations);
-#endif
+void add_variants(const workload& w, call what, int iterations) {
+  for (const variant<T>& v : variants<T>())
+    add(w.name + "/" + v.name + "/" + call_names[static_cast<int>(what)], iterations,
+        [=](benchmark::State& state) {
+          arrays<T> a(w);
+          measure(
+              state, [&] { v.run(what, a); }, traffic_of(what, w.lambda), a.elements(), sizeof(T),
+              w.shape.time);
+        });
 }
 
 // ---- what else there is, for one sequence of floats ---------------------------------------------
@@ -244,17 +161,17 @@ void add_all(bool quick) {
   }
   const workload shared{"lambda", {.batch = 16, .time = 4096, .channel = 64}, false, true};
   for (const call what : all_calls) {
-    for (const workload& w : floats) add_backends<float>(w, what, iterations);
-    add_backends<float>(shared, what, iterations);
+    for (const workload& w : floats) add_variants<float>(w, what, iterations);
+    add_variants<float>(shared, what, iterations);
     if (quick) continue;
-    add_backends<complex>({"complex_lambda", shared.shape, false, true}, what, iterations);
-    add_backends<bfloat16>({"bfloat16", {.batch = 8, .time = 8192, .channel = 256}}, what,
+    add_variants<complex>({"complex_lambda", shared.shape, false, true}, what, iterations);
+    add_variants<bfloat16>({"bfloat16", {.batch = 8, .time = 8192, .channel = 256}}, what,
                            iterations);
   }
   for (int log = 4; log <= (quick ? 20 : 22); log += 2) {
     const workload w{"sweep/T=2^" + std::to_string(log),
                      {.batch = 1, .time = std::int64_t{1} << log, .channel = 1}};
-    add_backends<float>(w, call::forward, iterations);
+    add_variants<float>(w, call::forward, iterations);
     add_others(w, iterations);
   }
 }
@@ -285,21 +202,6 @@ class table : public benchmark::BenchmarkReporter {
 }  // namespace
 
 int main(int argc, char** argv) {
-  bool quick = false;
-  const auto last = std::remove_if(argv + 1, argv + argc, [&](const char* argument) {
-    const bool found = std::string_view(argument) == "--quick";
-    quick = quick || found;
-    return found;
-  });
-  argc = static_cast<int>(last - argv);
-  add_all(quick);
-  benchmark::AddCustomContext("scanrec_threads", std::to_string(default_threads()));
-  benchmark::AddCustomContext("commit", SCANREC_COMMIT);
-  benchmark::AddCustomContext("compiler", __VERSION__);
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   table console;
-  benchmark::RunSpecifiedBenchmarks(&console);
-  benchmark::Shutdown();
-  return 0;
+  return run_benchmarks(argc, argv, add_all, &console);
 }

@@ -69,8 +69,8 @@ struct problem_case {
     tx0 = array<V>(one, layout::channels_last, 9);
     xT = array<V>(one, layout::channels_last, 10);
     reset_bytes.resize(static_cast<std::size_t>(s.group * s.batch * s.time) + 1);
-    std::mt19937 engine(5);
-    for (auto& r : reset_bytes) r = engine() % 6 == 0;
+    generator bits{5};
+    for (auto& r : reset_bytes) r = bits() % 6 == 0;
   }
   sequence_view<const bool> resets() {
     if (!with_resets) return {};
@@ -301,7 +301,7 @@ TYPED_CASE("vjp is within the bound",
           const W before = i > 0 ? x[i - 1] : p.start(g, b, c);
           const W factor = p.cut(g, b, i) ? W(0) : conjugate(before, conj);
           const long double size = magnitude(factor);
-          const W through_gate = want.value[k] * factor;
+          const W through_gate = product(want.value[k], factor);
           for (result& r : results) {
             const auto where = [&](const char* what) {
               return what + (r.name + " " + p.text() + " step " + std::to_string(i));
@@ -319,7 +319,7 @@ TYPED_CASE("vjp is within the bound",
         const W factor = p.cut(g, b, 0) ? W(0) : conjugate(a[0], conj);
         for (result& r : results)
           check_close<V>(
-              r.dx0(g, b, 0, c), want.value[n - 1] * factor,
+              r.dx0(g, b, 0, c), product(want.value[n - 1], factor),
               exact<T> ? 0
                        : want.bound(n - 1, r.more) * magnitude(factor) * (1 + 4 * roundoff<T>()) +
                              8 * roundoff<T>() * magnitude(factor) *
@@ -349,7 +349,7 @@ TYPED_CASE("jvp is within the bound",
       for (std::int64_t i = 0; i < p.shape.time; ++i) {
         const W before = i > 0 ? x[i - 1] : p.start(g, b, c);
         const bool cut = p.cut(g, b, i);
-        u.push_back(cut ? tu[i] : ta[i] * before + tu[i]);
+        u.push_back(cut ? tu[i] : product(ta[i], before) + tu[i]);
         m.push_back((cut ? 0 : magnitude(ta[i]) * magnitude(before)) + magnitude(tu[i]));
       }
       const auto want =

@@ -7,7 +7,6 @@
 #include <complex>
 #include <cstdint>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -51,8 +50,17 @@ wide<T> widened(T x) {
     return wide<T>(x);
 }
 inline long double magnitude(long double x) { return std::abs(x); }
-inline long double magnitude(std::complex<long double> x) { return std::abs(x); }
+inline long double magnitude(std::complex<long double> x) { return std::sqrt(std::norm(x)); }
 inline long double magnitude(std::uint32_t x) { return x; }
+
+/// a * b; what it does with infinities is not of interest here, and costs std::complex much time.
+template <class W>
+W product(W a, W b) {
+  if constexpr (std::is_same_v<W, std::complex<long double>>)
+    return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
+  else
+    return a * b;
+}
 
 template <class W>
 W conjugate(W x, bool yes) {
@@ -101,6 +109,17 @@ inline constexpr layout all_layouts[] = {
     layout::channels_last, layout::time_contiguous, layout::padded,   layout::packed,
     layout::time_major,    layout::backwards,       layout::mirrored, layout::strided};
 
+/// 32 random bits at a time (Steele, Lea and Flood's SplitMix, 2014): the arrays are many.
+struct generator {
+  std::uint64_t state;
+  std::uint32_t operator()() {
+    std::uint64_t z = state += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return static_cast<std::uint32_t>((z ^ (z >> 31)) >> 32);
+  }
+};
+
 /// An owned array and a view of it; elements the view does not own hold a pattern that must stay.
 template <class T>
 class array {
@@ -143,9 +162,10 @@ class array {
         stride = {T_ * 2 * C, 2 * C, 2, B * T_ * 2 * C};
         break;
     }
-    storage_.resize(static_cast<std::size_t>(s.group * B * (T_ * (3 * C + 3) + 8) + 64));
-    std::mt19937 engine(seed * 7919 + 17);
-    for (auto& x : storage_) x = random(engine, false);
+    const std::int64_t all = s.group * B * (T_ * (3 * C + 3) + 8) + 64;
+    storage_.reserve(static_cast<std::size_t>(all));
+    generator bits{seed * 7919 + 17};
+    for (std::int64_t i = 0; i < all; ++i) storage_.push_back(random(bits, false));
   }
   sequence_view<T> view() { return {storage_.data() + offset_, shape_, stride_}; }
   T& operator()(std::int64_t g, std::int64_t b, std::int64_t t, std::int64_t c) {
@@ -154,18 +174,21 @@ class array {
   }
   std::vector<T>& storage() { return storage_; }
 
-  static T random(std::mt19937& engine, bool gate) {
-    std::uniform_real_distribution<float> u(gate ? -1.1f : -1.0f, 1.0f);
+  static T random(generator& bits, bool gate) {
+    const auto uniform = [&] {
+      const float low = gate ? -1.1f : -1.0f;
+      return low + (1 - low) * static_cast<float>(bits() >> 8) * 0x1p-24f;
+    };
     if constexpr (exact<T>)
-      return engine();
+      return bits();
     else if constexpr (complex<T>)
-      return T(u(engine) * 0.8f, u(engine) * 0.8f);
+      return T(uniform() * 0.8f, uniform() * 0.8f);
     else
-      return static_cast<T>(u(engine));
+      return static_cast<T>(uniform());
   }
   void fill_gates(unsigned seed) {
-    std::mt19937 engine(seed + 99);
-    for (auto& x : storage_) x = random(engine, true);
+    generator bits{seed + 99};
+    for (auto& x : storage_) x = random(bits, true);
   }
 
  private:
@@ -192,14 +215,14 @@ struct scanned {
   /// What a computation may differ by that adds a term `more` times more often than most do.
   long double bound(std::size_t t, int more = 0) const {
     if (exact<T>) return 0;
-    static int last = -1;  // powers are slow
-    static long double factor = 1;
-    if (more != last) {
-      const int additions = (12 + more) * (complex<T> ? 2 : 1);
-      factor = std::pow(1 + roundoff<T>(), static_cast<long double>(additions));
-      last = more;
-    }
-    return factor * grown[t] - size[t];
+    static const std::vector<long double> factors = [] {  // powers are slow
+      std::vector<long double> all(257);
+      for (std::size_t i = 0; i < all.size(); ++i)
+        all[i] =
+            std::pow(1 + roundoff<T>(), static_cast<long double>((12 + i) * (complex<T> ? 2 : 1)));
+      return all;
+    }();
+    return factors.at(static_cast<std::size_t>(more)) * grown[t] - size[t];
   }
 };
 
@@ -217,7 +240,7 @@ scanned<T> scan(const std::vector<wide<T>>& a, const std::vector<wide<T>>& u, wi
   long double s = magnitude(start), grown = s;
   for (std::size_t t = 0; t < a.size(); ++t) {
     const bool cut = !cuts.empty() && cuts[t];
-    x = cut ? u[t] : a[t] * x + u[t];
+    x = cut ? u[t] : product(a[t], x) + u[t];
     s = (cut ? 0 : magnitude(a[t]) * s) + u_magnitude[t];
     grown = (cut ? 0 : magnitude(a[t]) * factor * grown) + u_magnitude[t];
     r.value.push_back(x);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Backends as the tests see them: the three calls on arrays of one element type, behind one
-// interface, so that a test is compiled once and runs on every backend.
+// interface, so that a test is compiled once and runs on every backend. A test that uses them links
+// tested_<type>.
 #pragma once
 
 #include <complex>
@@ -48,48 +49,10 @@ class backend_of {
                    maybe<T> state_tangent, const jvp_options<V>& options) const = 0;
 };
 
+/// The calls of a backend on arrays of T. They are compiled once per element type, for all tests,
+/// in the unit that tested_calls.hpp is.
 template <class T, class Backend>
-class backend_calls : public backend_of<T> {
- public:
-  using V = compute_t<T>;
-  explicit backend_calls(Backend backend) : backend_(std::move(backend)) {}
-
-  void forward(maybe<T> gate, maybe<T> input, maybe<T> state,
-               const scan_options<V>& options) const override {
-    if_given(state, [&](auto x) { linear_scan(backend_, view(gate), view(input), x, options); });
-  }
-  void vjp(maybe<T> gate, maybe<T> state, maybe<T> grad, const scan_gradients<T>& gradients,
-           const vjp_options<V>& options) const override {
-    if_given(state, [&](auto x) {
-      if_given(grad,
-               [&](auto g) { linear_scan_vjp(backend_, view(gate), x, g, gradients, options); });
-    });
-  }
-  void jvp(maybe<T> gate, maybe<T> state, maybe<T> gate_tangent, maybe<T> input_tangent,
-           maybe<T> state_tangent, const jvp_options<V>& options) const override {
-    // Of the combinations, those that the tests use.
-    if (gate_tangent.absent())
-      if_given(state_tangent, [&](auto tx) {
-        linear_scan_jvp(backend_, view(gate), none, none, view(input_tangent), tx, options);
-      });
-    else
-      if_given(input_tangent, [&](auto tu) {
-        linear_scan_jvp(backend_, view(gate), view(state), view(gate_tangent), tu,
-                        view(state_tangent), options);
-      });
-  }
-
- private:
-  static sequence_view<T> view(const maybe<T>& v) { return v; }
-  template <class F>
-  static void if_given(const maybe<T>& v, F f) {
-    if (v.absent())
-      f(none);
-    else
-      f(view(v));
-  }
-  Backend backend_;
-};
+std::shared_ptr<const backend_of<T>> calls_of(Backend backend);
 
 /// A backend with a name, called like any other.
 template <class T>
@@ -100,9 +63,7 @@ struct backend {
 
   template <class B>
   backend(std::string as, B made, int more_additions = 0)
-      : name(std::move(as)),
-        calls(std::make_shared<backend_calls<T, B>>(std::move(made))),
-        more(more_additions) {}
+      : name(std::move(as)), calls(calls_of<T>(std::move(made))), more(more_additions) {}
 };
 
 template <class T>

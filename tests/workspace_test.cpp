@@ -63,13 +63,14 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
 #if !defined(_OPENMP)
         if (threads > 1) continue;  // std::thread allocates as well
 #endif
-        const tiled backend{.threads = threads};
+        const tiled tiles{.threads = threads};
+        const tested::backend<float> backend("", tiles), loop("", sequential{});
         const view A(a.data(), shape, strides), U(u.data(), shape, strides),
             X(x.data(), shape, strides), S(sum.data(), shape, extents{0, 0, 1}),
             D(da.data(), shape, strides);
         const auto expected = [&](const problem& p) {
-          const auto bytes = workspace_bytes(backend, p);
-          CHECK(bytes == describe(backend, p).workspace_bytes);
+          const auto bytes = workspace_bytes(tiles, p);
+          CHECK(bytes == describe(tiles, p).workspace_bytes);
           // Under 1/256 of one array, and per thread a strip's state, two running sums, a map in
           // the wide type (4) and the recent steps of one (3).
           CHECK(bytes <= static_cast<std::int64_t>(n * sizeof(float)) / 256 +
@@ -81,14 +82,14 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
         CHECK(bytes_of([&] {
                 linear_scan_vjp(backend, A, X, U, {.gate_grad = S, .input_grad = D});
               }) == expected(linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
-        CHECK(bytes_of([&] {
-                linear_scan_vjp(sequential{}, A, X, U, {.gate_grad = S, .input_grad = D});
-              }) ==
-              workspace_bytes(sequential{},
-                              linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
-        const auto check_variant = [&](const auto& variant) {
+        CHECK(
+            bytes_of([&] { linear_scan_vjp(loop, A, X, U, {.gate_grad = S, .input_grad = D}); }) ==
+            workspace_bytes(sequential{},
+                            linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
+        const auto check_variant = [&](const auto& options) {
+          const tested::backend<float> variant("", options);
           const auto of = [&](const problem& p) {
-            const auto bytes = workspace_bytes(variant, p);
+            const auto bytes = workspace_bytes(options, p);
             // Two maps, of two numbers, per element of a strip in whole packs; accumulators,
             // triangles.
             const std::int64_t strip = shape.time * detail::round_up(shape.channel, 16);
