@@ -2,318 +2,25 @@
 // The frame of backends that write the maps of all steps down, scan them, and finish the steps.
 //
 // A unit is a strip of channels of a batch row, or of some. Its maps are loaded into planes
-// (map_planes.hpp), a scan turns them into the state before every step, and every step is then
-// taken from there as the plain loop takes it. With enough units each worker has its own; with few,
-// all workers share the phases of one. What is computed is the same in both cases.
+// (map_planes.hpp) line by line: a line is the whole strip of a row, or one channel of it where
+// lanes lie along time. A scan turns the maps into the state before every step, and every step is
+// then taken from there as the plain loop takes it. With enough units each worker has its own; with
+// few, all workers share the phases of one. What is computed is the same in both cases.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <type_traits>
 
 #include <scanrec/backend/executor.hpp>
-#include <scanrec/backend/map_planes.hpp>
+#include <scanrec/backend/map_columns.hpp>
+#include <scanrec/backend/materialised_plan.hpp>
 #include <scanrec/backend/scratch.hpp>
-#include <scanrec/backend/stage.hpp>
 #include <scanrec/backend/sums.hpp>
-#include <scanrec/backend/tile_plan.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
-
-/// Runs work(0), ..., work(workers - 1) on an executor, or the default one.
-template <class Work>
-void run_on(const executor& given, int workers, const Work& work) {
-  if (workers <= 1) return work(0);
-  const std::function<void(int)> by_reference = std::cref(work);  // allocates nothing
-  if (given)
-    given(workers, by_reference);
-  else
-    run_workers(workers, by_reference);
-}
-
-/// Workers that share the phases of a scan: each phase starts when the one before has ended.
-struct team {
-  static constexpr std::int64_t worth_a_piece = 4096;  // elements
-  const executor& given;
-  int workers = 1;
-
-  /// Calls f(begin, end), or f(begin, end, number of the piece), for pieces of [0, n) that begin at
-  /// multiples of `grain`, side by side.
-  template <class F>
-  void split(std::int64_t n, std::int64_t grain, F f) const {
-    const std::int64_t grains = ceil_div(n, grain);
-    const std::int64_t piece = ceil_div(grains, std::max(workers, 1)) * grain;
-    if (piece == 0) return;
-    run_on(given, static_cast<int>(ceil_div(n, piece)), [&](int number) {
-      const std::int64_t begin = number * piece, end = std::min(n, begin + piece);
-      if constexpr (std::is_invocable_v<F, std::int64_t, std::int64_t, int>)
-        f(begin, end, number);
-      else
-        f(begin, end);
-    });
-  }
-};
-
-/// What the number of slots depends on, the steps apart.
-struct materialised_shape {
-  bool shared = false;        // all workers work on one unit at a time
-  std::int64_t overhang = 0;  // slots that whole packs may reach past the last
-};
-
-/// How a materialising backend cuts a problem up.
-struct materialised_plan {
-  materialised_shape shape{};
-  lane_layout lanes{};
-  std::int64_t strip = 1, strips = 0;    // channels per unit
-  std::int64_t width = 1;                // elements per slot: the strip, in whole packs
-  std::int64_t rows = 1, row_spans = 0;  // batch rows per unit
-  std::int64_t units = 0;
-  std::int64_t units_per_task = 1;
-  int threads = 1;
-  std::int64_t row_elements = 0;   // of a plane, per batch row
-  std::int64_t plane = 0;          // elements per plane of a unit
-  std::int64_t buffer_bytes = 0;   // its planes
-  std::int64_t maps_bytes = 0;     // per unit at work
-  std::int64_t scratch_bytes = 0;  // what the scan asks for besides
-  std::int64_t worker_bytes = 0;   // accumulators, and the unit's own
-  std::int64_t workspace_bytes = 0;
-
-  /// Steps of a block that is finished in one go: its running sums are drained at its end.
-  static constexpr std::int64_t block_steps = 256;
-  /// Most packs of a strip.
-  static constexpr std::int64_t most_packs = 64;
-  /// Steps of the buffer of scans that take maps by blocks.
-  static constexpr std::int64_t buffer_steps = 64;
-};
-
-template <class Scan>
-materialised_plan plan_materialised(const Scan& scan, const problem& p, int threads) {
-  using policy = tile_policy;
-  materialised_plan plan;
-  const std::int64_t T = p.shape.time, C = p.shape.channel;
-  std::int64_t lanes = 1;
-  plan.lanes = choose_layout(p);
-  if (!p.one_by_one) lanes = p.channel_lanes.lanes;
-  const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
-  plan.shape.overhang = along_time ? 2 * lanes : 0;
-  if (!along_time) {
-    const std::int64_t of_a_pack =
-        lanes * std::max<std::int64_t>(1, scan.kept_bytes(p, plan.shape));
-    const std::int64_t packs =
-        std::clamp<std::int64_t>(scan.cached_bytes / of_a_pack, 1, plan.most_packs);
-    plan.strip = std::max<std::int64_t>(1, std::min(packs * lanes, C));
-  }
-  plan.strips = ceil_div(C, plan.strip);
-  plan.width = along_time ? 1 : round_up(plan.strip, lanes);
-  plan.rows = std::clamp<std::int64_t>(scan.rows(p), 1, std::max<std::int64_t>(p.shape.batch, 1));
-  plan.row_spans = ceil_div(p.shape.batch, plan.rows);
-  plan.units = p.shape.group * plan.row_spans * plan.strips;
-  plan.units_per_task = std::max<std::int64_t>(
-      1, policy::unit_elements / std::max<std::int64_t>(1, T * plan.strip * plan.rows));
-
-  const std::int64_t useful = element_count(p.shape) / policy::thread_elements;
-  plan.threads = threads > 0 ? std::min<int>(threads, most_threads)
-                             : static_cast<int>(std::clamp<std::int64_t>(
-                                   useful, 1, std::min(default_threads(), most_threads)));
-  plan.shape.shared = plan.threads > 1 && plan.units < plan.threads &&
-                      T * plan.width * plan.rows > team::worth_a_piece;
-
-  if (scan.by_blocks) {
-    plan.plane = round_up((plan.buffer_steps + plan.shape.overhang) * plan.width, 16);
-  } else {
-    plan.row_elements =
-        round_up((scan.slots(T, plan.shape) + plan.shape.overhang) * plan.width, 16);
-    plan.plane = plan.row_elements * plan.rows;
-  }
-  plan.buffer_bytes = round_up(plan.plane * p.map_bytes, 64);
-  plan.maps_bytes = plan.buffer_bytes * (scan.by_blocks && plan.shape.shared ? plan.threads : 1);
-  plan.scratch_bytes = round_up(scan.scratch_bytes(p, plan), 64);
-  const std::int64_t unit_bytes = plan.maps_bytes + plan.scratch_bytes;
-  const sums_layout sums(p, {1, plan.block_steps, plan.strip, 1});
-  plan.worker_bytes = sums.block_bytes + (plan.shape.shared ? 0 : unit_bytes);
-  plan.workspace_bytes =
-      plan.threads * plan.worker_bytes + sums.total_bytes + (plan.shape.shared ? unit_bytes : 0);
-  return plan;
-}
-
-/// Lanes along channels: a slot holds the maps of one step, a pack of channels after the other.
-/// Recurrences that are not made of real lanes go one by one.
-template <class R>
-struct channel_columns {
-  static constexpr int lanes = lanes_of<R>;
-  using value = typename R::value;
-  using lane = simd::lane_t<value, lanes>;
-  using map = typename R::template map_of<lane>;
-  using state = typename R::template state_of<lane>;
-  static constexpr bool along_time = false;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
-  static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
-
-  /// Stores the maps of the block's steps; that of step t in slot t + shift.
-  template <class Maps>
-  static void load(const R& r, const block& where, const materialised_plan& plan,
-                   std::int64_t steps, const Maps& to, std::int64_t shift) {
-    for_channel_pieces<lanes>(
-        r, where, plan.lanes, steps, false, [&](const R& piece, const block& b) {
-          const std::int64_t first = (b.begin + shift) * plan.width + (b.channel - where.channel);
-          load_packs(piece, b, to.from(first), plan.width);
-        });
-  }
-  /// Takes the block's steps from the states before them, which are in slot t.
-  template <class Maps>
-  static void finish(const R& r, const block& where, const materialised_plan& plan,
-                     std::int64_t steps, const Maps& from) {
-    for_channel_pieces<lanes>(
-        r, where, plan.lanes, steps, true, [&](const R& piece, const block& b) {
-          const std::int64_t first = b.begin * plan.width + (b.channel - where.channel);
-          finish_packs(piece, b, from.from(first), plan.width, steps);
-        });
-  }
-  /// Stores the state before the first step, as a map that forgets, in a slot.
-  template <class Maps>
-  static void begin(const R& r, const block& where, const materialised_plan& plan, const Maps& to,
-                    std::int64_t slot) {
-    for_packs(where, 0, [&](place at, std::int64_t c) {
-      to.store(slot * plan.width + c, constant_map<map>(r.template begin<lane>(at)));
-    });
-  }
-  /// Of a sequence without steps the first state is the last.
-  static void pass(const R& r, const block& where) {
-    for_packs(where, 0, [&](place at, std::int64_t) { r.end(at, r.template begin<lane>(at)); });
-  }
-
- private:
-  template <class F>
-  static SCANREC_INLINE void for_packs(const block& where, std::int64_t time, F f) {
-    for (std::int64_t c = 0; c < where.channels; c += lanes) f(place_of(where, time, 0, c), c);
-  }
-  static SCANREC_INLINE place place_of(const block& b, std::int64_t time, std::int64_t row,
-                                       std::int64_t c) {
-    return {time, b.channel + c, row, c,
-            static_cast<int>(std::min<std::int64_t>(lanes, b.channels - c))};
-  }
-
-  // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
-  template <class Maps>
-  [[gnu::noinline]] static void load_packs(R r, block b, Maps to, std::int64_t width) {
-    for (std::int64_t row = 0; row < b.end - b.begin; ++row)
-      for (std::int64_t c = 0; c < b.channels; c += lanes) {
-        const place at = place_of(b, b.begin + row, row, c);
-        const auto read = r.template load<lane>(at);
-        to.store_step(row * width + c, r.map(at, read), read);
-      }
-  }
-  template <class Maps>
-  [[gnu::noinline]] static void finish_packs(R r, block b, Maps from, std::int64_t width,
-                                             std::int64_t steps) {
-    typename R::template sums<lane> running[has_sums ? materialised_plan::most_packs : 1]{};
-    for (std::int64_t row = 0; row < b.end - b.begin; ++row)
-      for (std::int64_t c = 0; c < b.channels; c += lanes) {
-        const place at = place_of(b, b.begin + row, row, c);
-        const auto before = from.template load<state>(row * width + c);
-        const auto read = r.template load<lane>(at);
-        const auto after = r.next(at, read, before);
-        r.finish(at, read, before, after, running[has_sums ? c / lanes : 0]);
-        if (at.time + 1 == steps) r.end(at, after);
-      }
-    if constexpr (has_sums)
-      for_packs(b, b.begin, [&](place at, std::int64_t c) { r.drain(at, running[c / lanes]); });
-  }
-};
-
-/// Lanes along time: a slot holds the map of one step of one channel.
-template <class R>
-struct time_columns {
-  using value = typename R::value;
-  static constexpr int lanes = simd::lanes_v<value>;
-  using lane = simd::lane_t<value, lanes>;
-  using scalar = simd::lane_t<value, 1>;
-  using map = typename R::template map_of<lane>;
-  using state = lane;
-  static constexpr bool along_time = true;
-  using place = recurrence::place<recurrence::lane_axis::time>;
-
-  template <class Maps>
-  static void load(const R& r, const block& where, const materialised_plan& plan,
-                   std::int64_t steps, const Maps& to, std::int64_t shift) {
-    for_time_pieces<lanes>(r, where, plan.lanes, steps, false, [&](const R& piece, const block& b) {
-      load_packs(piece, b, to.from(b.begin + shift), plan.lanes.reversed);
-    });
-  }
-  template <class Maps>
-  static void finish(const R& r, const block& where, const materialised_plan& plan,
-                     std::int64_t steps, const Maps& from) {
-    for_time_pieces<lanes>(r, where, plan.lanes, steps, true, [&](const R& piece, const block& b) {
-      finish_packs(piece, b, from.from(b.begin), plan.lanes.reversed, steps);
-    });
-  }
-  template <class Maps>
-  static void begin(const R& r, const block& where, const materialised_plan&, const Maps& to,
-                    std::int64_t slot) {
-    using map_of_one = typename R::template map_of<scalar>;
-    to.store(slot, constant_map<map_of_one>(r.template begin<scalar>(place{0, where.channel})));
-  }
-  static void pass(const R& r, const block& where) {
-    const place at{0, where.channel};
-    r.end(at, r.template begin<scalar>(at));
-  }
-
- private:
-  template <class Maps>
-  [[gnu::noinline]] static void load_packs(R r, block b, Maps to, bool reversed) {
-    const auto load_at = [&](auto one, auto at) SCANREC_LAMBDA {
-      const auto read = r.template load<decltype(one)>(at);
-      to.store_step(at.time - b.begin, r.map(at, read), read);
-    };
-    for_places(r, b, reversed, load_at);
-  }
-  template <class Maps>
-  [[gnu::noinline]] static void finish_packs(R r, block b, Maps from, bool reversed,
-                                             std::int64_t steps) {
-    typename R::template sums<lane> running{};
-    typename R::template sums<scalar> few{};
-    for_places(r, b, reversed, [&](auto one, auto at) SCANREC_LAMBDA {
-      using any_lane = decltype(one);
-      const auto before = from.template load<any_lane>(at.time - b.begin);
-      const auto read = r.template load<any_lane>(at);
-      const auto after = r.next(at, read, before);
-      if constexpr (simd::lane_count<any_lane> == 1)
-        r.finish(at, read, before, after, few);
-      else
-        r.finish(at, read, before, after, running);
-      if (at.time + simd::lane_count<any_lane> == steps) {
-        if constexpr (simd::lane_count<any_lane> == 1)
-          r.end(place{steps, b.channel}, after);
-        else
-          r.end(place{steps, b.channel}, simd::last(after));
-      }
-    });
-    r.drain(place{b.begin, b.channel, 0, 0, lanes}, running);
-    r.drain(place{b.begin, b.channel}, few);
-  }
-
-  // Calls f(a lane, place) for packs whose lanes compose, and step by step for the rest.
-  template <class F>
-  static SCANREC_INLINE void for_places(const R& r, const block& b, bool reversed, F f) {
-    place at{b.begin, b.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};
-    while (at.time < b.end) {
-      const bool whole = at.time + lanes <= b.end;
-      if (whole && r.template composes<lanes>(at)) {
-        f(lane{}, at);
-      } else {
-        const std::int64_t end = whole ? at.time + lanes : b.end;
-        for (place one{at.time, b.channel, at.time - b.begin}; one.time < end;
-             ++one.time, ++one.row)
-          f(scalar{}, one);
-      }
-      at.time += lanes;
-      at.index += reversed ? -lanes : lanes;
-    }
-  }
-};
 
 /// What a scan of maps provides, with the defaults of those that have all maps of a unit before
 /// them. A call holds a `scan`, and an `on<Columns, R>` for every unit at work.
@@ -323,19 +30,23 @@ struct time_columns {
 ///     first_state(steps, shape)   the slot of the state before the first step
 ///     kept_bytes(problem, shape)  bytes of maps of a sequence that are gone over again and again
 ///     cached_bytes                how many of those there should be at a time
-///     rows(problem)               batch rows that it likes to scan together
+///     lines_of_a_row(problem)     channels that it likes to scan together where each is a line
+///     rows(problem, strip)        batch rows that it likes to scan together
 ///     scratch_bytes(problem, plan)  per unit, besides the maps
 ///
 ///     on(scan, maps, scratch, rows, steps, plan, recurrence, team)
-///       to_load(row, begin, piece)           maps that take those of the slots from `begin` on
-///       loaded(row, begin, end, piece)       when they are there
+///       to_load(line, begin, piece)          maps that take those of the slots from `begin` on
+///       loaded(line, begin, end, piece)      when they are there
 ///       run()                                when all are
-///       to_finish(row, begin, end, worker)   maps whose slot t has the state before step t
+///       to_finish(line, begin, end, worker)  maps whose slot t has the state before step t
+///
+/// Lines are counted row by row.
 struct map_scan {
   /// Whether maps are loaded and finished a few steps at a time, by way of a small buffer.
   static constexpr bool by_blocks = false;
   static constexpr std::int64_t cached_bytes = 256 * 1024;
-  static std::int64_t rows(const problem&) { return 1; }
+  static std::int64_t lines_of_a_row(const problem&) { return 1; }
+  static std::int64_t rows(const problem&, std::int64_t) { return 1; }
   static std::int64_t scratch_bytes(const problem&, const materialised_plan&) { return 0; }
 
   /// Maps that stay where they are loaded.
@@ -344,12 +55,12 @@ struct map_scan {
     using maps = maps_of<R>;
     maps all;
     const materialised_plan& plan;
-    maps to_load(std::int64_t row, std::int64_t, int) const {
-      return all.from(row * plan.row_elements);
+    maps to_load(std::int64_t line, std::int64_t, int) const {
+      return all.from(line * plan.line_elements);
     }
     void loaded(std::int64_t, std::int64_t, std::int64_t, int) const {}
-    maps to_finish(std::int64_t row, std::int64_t, std::int64_t, int) const {
-      return all.from(row * plan.row_elements);
+    maps to_finish(std::int64_t line, std::int64_t, std::int64_t, int) const {
+      return all.from(line * plan.line_elements);
     }
   };
 };
@@ -366,8 +77,9 @@ class materialised_call {
         recurrence_(recurrence),
         shape_(p.shape),
         plan_(plan),
-        sums_(p, {1, plan.block_steps, plan.strip, 1}),
+        sums_(p, {1, plan.block_steps, plan.line, 1}),
         given_(given),
+        blocks_(std::max<std::int64_t>(1, ceil_div(p.shape.time, plan.block_steps))),
         memory_(memory),
         totals_(memory + plan.threads * plan.worker_bytes) {
     std::fill_n(totals_, sums_.total_bytes, std::byte{0});
@@ -394,78 +106,99 @@ class materialised_call {
  private:
   std::byte* own(int worker) const { return memory_ + worker * plan_.worker_bytes; }
 
-  void run_unit(std::int64_t unit, std::byte* memory, int worker, int workers) {
-    const std::int64_t T = shape_.time;
-    const std::int64_t channel = unit % plan_.strips * plan_.strip;
-    const std::int64_t channels = std::min(plan_.strip, shape_.channel - channel);
-    const std::int64_t batch = unit / plan_.strips % plan_.row_spans * plan_.rows;
-    const std::int64_t rows = std::min(plan_.rows, shape_.batch - batch);
-    const std::int64_t group = unit / plan_.strips / plan_.row_spans;
-    const block whole{0, T, channel, channels};
-    materialised_plan plan = plan_;  // of this unit, which may be the last and narrow
-    plan.strip = channels;
-    if (!Columns::along_time) plan.width = round_up(channels, Columns::lanes);
+  void run_unit(std::int64_t number, std::byte* memory, int worker, int workers) {
+    const unit u(*this, number);
     const team all{given_, workers};
-
-    const R first_row = bound(recurrence_, group, batch);
-    const maps at = maps::over(memory, plan.plane, has_cuts(recurrence_));
-    typename Scan::template on<Columns, R> unit_scan(scan_, at, memory, rows, T, plan, first_row,
-                                                     all);
-    const std::int64_t stretch = Scan::by_blocks ? plan.buffer_steps : std::max<std::int64_t>(T, 1);
-    if (T > 0) {
-      for (std::int64_t row = 0; row < rows; ++row) {
-        const R r = bound(recurrence_, group, batch + row);
-        const std::int64_t start = scan_.first_state(T, plan.shape);
-        Columns::begin(r, whole, plan, unit_scan.to_load(row, start, 0), start);
-        unit_scan.loaded(row, start, start + 1, 0);
-        // Nobody asks for the state after the last step's map: that step is taken from the one
-        // before.
-        all.split(T - 1, plan.block_steps, [&](std::int64_t first, std::int64_t last, int piece) {
-          for (std::int64_t begin = first; begin < last; begin += stretch) {
-            const std::int64_t end = std::min(begin + stretch, last);
-            Columns::load(r, {begin, end, channel, channels}, plan, T,
-                          unit_scan.to_load(row, begin + Scan::shift, piece), Scan::shift);
-            unit_scan.loaded(row, begin + Scan::shift, end + Scan::shift, piece);
-          }
-        });
-      }
-      unit_scan.run();
+    const maps at = maps::over(memory, u.plan.plane, has_cuts(recurrence_));
+    typename Scan::template on<Columns, R> scan(scan_, at, memory, u.rows, shape_.time, u.plan,
+                                                bound(recurrence_, u.group, u.batch), all);
+    if (shape_.time > 0) {
+      for (std::int64_t line = 0; line < u.lines; ++line) load(u, line, scan, all);
+      scan.run();
     }
-
-    // Rows are finished in blocks, and their sums handed on in the order of units, rows and blocks.
-    const std::int64_t blocks = std::max<std::int64_t>(1, ceil_div(T, plan.block_steps));
-    const std::int64_t first_turn = unit * plan.rows * blocks;
-    const auto finish_block = [&](std::int64_t i, int who) {
-      const std::int64_t b = batch + i / blocks, begin = i % blocks * plan.block_steps;
-      const std::int64_t end = std::min(T, begin + plan.block_steps);
-      const region box{{b, begin, channel, group}, {b + 1, end, channel + channels, group + 1}};
-      const auto finish = [&](const R& r) {
-        if (T == 0) return Columns::pass(r, whole);
-        for (std::int64_t t = begin; t < end; t += stretch) {
-          const std::int64_t last = std::min(t + stretch, end);
-          Columns::finish(r, {t, last, channel, channels}, plan, T,
-                          unit_scan.to_finish(i / blocks, t, last, workers <= 1 ? 0 : who));
-        }
-      };
-      if (!sums_.any) return finish(bound(recurrence_, group, b));
-      R summing = recurrence_;
-      sums_.bind(summing, box, own(who));
-      finish(bound(summing, group, b));
-      await(turn_, first_turn + i);
-      sums_.hand_on(summing, box, own(who), totals_);
-      // The last unit of a span may have fewer rows than turns.
-      const bool last = i + 1 == rows * blocks;
-      turn_.store(last ? first_turn + plan.rows * blocks : first_turn + i + 1,
-                  std::memory_order_release);
-    };
+    // Lines are finished in blocks, and their sums handed on in the order of units, lines and
+    // blocks.
+    const std::int64_t blocks = u.lines * blocks_;
     if (workers <= 1) {
-      for (std::int64_t i = 0; i < rows * blocks; ++i) finish_block(i, worker);
+      for (std::int64_t i = 0; i < blocks; ++i) finish(u, i, scan, worker, 0);
     } else {
       std::atomic<std::int64_t> next{0};
       run_on(given_, workers, [&](int who) {
-        for (std::int64_t i = next++; i < rows * blocks; i = next++) finish_block(i, who);
+        for (std::int64_t i = next++; i < blocks; i = next++) finish(u, i, scan, who, who);
       });
     }
+  }
+
+  // A unit: its place in the problem, and the plan, narrower for the last of a row.
+  struct unit {
+    std::int64_t number, group, batch, rows, channel;
+    std::int64_t lines;
+    materialised_plan plan;
+
+    unit(const materialised_call& call, std::int64_t n) : number(n), plan(call.plan_) {
+      channel = n % plan.strips * plan.strip;
+      batch = n / plan.strips % plan.row_spans * plan.rows;
+      group = n / plan.strips / plan.row_spans;
+      rows = std::min(plan.rows, call.shape_.batch - batch);
+      plan.strip = std::min(plan.strip, call.shape_.channel - channel);
+      if (!Columns::along_time) {
+        plan.line = plan.strip;
+        plan.width = round_up(plan.strip, Columns::lanes);
+      }
+      lines = rows * plan.channel_lines();
+    }
+    std::int64_t batch_of(std::int64_t line) const { return batch + line / plan.channel_lines(); }
+    block steps(std::int64_t line, std::int64_t begin, std::int64_t end) const {
+      return {begin, end, channel + line % plan.channel_lines() * plan.line, plan.line};
+    }
+  };
+
+  template <class On>
+  void load(const unit& u, std::int64_t line, On& scan, const team& all) {
+    const std::int64_t T = shape_.time;
+    const R r = bound(recurrence_, u.group, u.batch_of(line));
+    const std::int64_t start = scan_.first_state(T, u.plan.shape);
+    Columns::begin(r, u.steps(line, 0, T), u.plan, scan.to_load(line, start, 0), start);
+    scan.loaded(line, start, start + 1, 0);
+    // Nobody asks for the state after the last step's map: that step is taken from the one before.
+    all.split(T - 1, u.plan.block_steps, [&](std::int64_t first, std::int64_t last, int piece) {
+      for (std::int64_t begin = first, end; begin < last; begin = end) {
+        end = std::min(begin + u.plan.stretch, last);
+        Columns::load(r, u.steps(line, begin, end), u.plan, T,
+                      scan.to_load(line, begin + Scan::shift, piece), Scan::shift);
+        scan.loaded(line, begin + Scan::shift, end + Scan::shift, piece);
+      }
+    });
+  }
+
+  // Finishes block i of a unit's; `place` is that of the worker among those who share the unit.
+  template <class On>
+  void finish(const unit& u, std::int64_t i, On& scan, int worker, int place) {
+    const std::int64_t line = i / blocks_, T = shape_.time;
+    const std::int64_t begin = i % blocks_ * u.plan.block_steps;
+    const std::int64_t end = std::min(T, begin + u.plan.block_steps);
+    const std::int64_t b = u.batch_of(line);
+    const block whole = u.steps(line, begin, end);
+    const auto take_steps = [&](const R& r) {
+      if (T == 0) return Columns::pass(r, whole);
+      for (std::int64_t t = begin, last; t < end; t = last) {
+        last = std::min(t + u.plan.stretch, end);
+        Columns::finish(r, u.steps(line, t, last), u.plan, T, scan.to_finish(line, t, last, place));
+      }
+    };
+    if (!sums_.any) return take_steps(bound(recurrence_, u.group, b));
+    const region box{{b, begin, whole.channel, u.group},
+                     {b + 1, end, whole.channel + whole.channels, u.group + 1}};
+    R summing = recurrence_;
+    sums_.bind(summing, box, own(worker));
+    take_steps(bound(summing, u.group, b));
+    // Turns are counted as if all units were as large as the first.
+    const std::int64_t of_a_unit = plan_.rows * plan_.channel_lines() * blocks_;
+    await(turn_, u.number * of_a_unit + i);
+    sums_.hand_on(summing, box, own(worker), totals_);
+    const bool last = i + 1 == u.lines * blocks_;
+    turn_.store(last ? (u.number + 1) * of_a_unit : u.number * of_a_unit + i + 1,
+                std::memory_order_release);
   }
 
   const Scan& scan_;
@@ -474,6 +207,7 @@ class materialised_call {
   const materialised_plan& plan_;
   sums_layout sums_;
   const executor& given_;
+  std::int64_t blocks_;  // per line
   std::byte* memory_;
   std::byte* totals_;
   std::atomic<std::int64_t> next_{0};  // the next task to claim

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Loading the maps of steps into slots, and finishing steps from the states before them, by packs
+// of channels or of steps.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/backend/map_planes.hpp>
+#include <scanrec/backend/materialised_plan.hpp>
+#include <scanrec/backend/stage.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Lanes along channels: a slot holds the maps of one step, a pack of channels after the other.
+/// Recurrences that are not made of real lanes go one by one.
+template <class R>
+struct channel_columns {
+  static constexpr int lanes = lanes_of<R>;
+  using value = typename R::value;
+  using lane = simd::lane_t<value, lanes>;
+  using map = typename R::template map_of<lane>;
+  using state = typename R::template state_of<lane>;
+  static constexpr bool along_time = false;
+  using place = recurrence::place<recurrence::lane_axis::channel>;
+  static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
+
+  /// Stores the maps of the block's steps; that of step t in slot t + shift.
+  template <class Maps>
+  static void load(const R& r, const block& where, const materialised_plan& plan,
+                   std::int64_t steps, const Maps& to, std::int64_t shift) {
+    for_channel_pieces<lanes>(
+        r, where, plan.lanes, steps, false, [&](const R& piece, const block& b) {
+          const std::int64_t first = (b.begin + shift) * plan.width + (b.channel - where.channel);
+          load_packs(piece, b, to.from(first), plan.width);
+        });
+  }
+  /// Takes the block's steps from the states before them, which are in slot t.
+  template <class Maps>
+  static void finish(const R& r, const block& where, const materialised_plan& plan,
+                     std::int64_t steps, const Maps& from) {
+    for_channel_pieces<lanes>(
+        r, where, plan.lanes, steps, true, [&](const R& piece, const block& b) {
+          const std::int64_t first = b.begin * plan.width + (b.channel - where.channel);
+          finish_packs(piece, b, from.from(first), plan.width, steps);
+        });
+  }
+  /// Stores the state before the first step, as a map that forgets, in a slot.
+  template <class Maps>
+  static void begin(const R& r, const block& where, const materialised_plan& plan, const Maps& to,
+                    std::int64_t slot) {
+    for_packs(where, 0, [&](place at, std::int64_t c) {
+      to.store(slot * plan.width + c, constant_map<map>(r.template begin<lane>(at)));
+    });
+  }
+  /// Of a sequence without steps the first state is the last.
+  static void pass(const R& r, const block& where) {
+    for_packs(where, 0, [&](place at, std::int64_t) { r.end(at, r.template begin<lane>(at)); });
+  }
+
+ private:
+  template <class F>
+  static SCANREC_INLINE void for_packs(const block& where, std::int64_t time, F f) {
+    for (std::int64_t c = 0; c < where.channels; c += lanes) f(place_of(where, time, 0, c), c);
+  }
+  static SCANREC_INLINE place place_of(const block& b, std::int64_t time, std::int64_t row,
+                                       std::int64_t c) {
+    return {time, b.channel + c, row, c,
+            static_cast<int>(std::min<std::int64_t>(lanes, b.channels - c))};
+  }
+
+  // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
+  template <class Maps>
+  [[gnu::noinline]] static void load_packs(R r, block b, Maps to, std::int64_t width) {
+    for (std::int64_t row = 0; row < b.end - b.begin; ++row)
+      for (std::int64_t c = 0; c < b.channels; c += lanes) {
+        const place at = place_of(b, b.begin + row, row, c);
+        const auto read = r.template load<lane>(at);
+        to.store_step(row * width + c, r.map(at, read), read);
+      }
+  }
+  template <class Maps>
+  [[gnu::noinline]] static void finish_packs(R r, block b, Maps from, std::int64_t width,
+                                             std::int64_t steps) {
+    typename R::template sums<lane> running[has_sums ? materialised_plan::most_packs : 1]{};
+    for (std::int64_t row = 0; row < b.end - b.begin; ++row)
+      for (std::int64_t c = 0; c < b.channels; c += lanes) {
+        const place at = place_of(b, b.begin + row, row, c);
+        const auto before = from.template load<state>(row * width + c);
+        const auto read = r.template load<lane>(at);
+        const auto after = r.next(at, read, before);
+        r.finish(at, read, before, after, running[has_sums ? c / lanes : 0]);
+        if (at.time + 1 == steps) r.end(at, after);
+      }
+    if constexpr (has_sums)
+      for_packs(b, b.begin, [&](place at, std::int64_t c) { r.drain(at, running[c / lanes]); });
+  }
+};
+
+/// Lanes along time: a slot holds the map of one step of one channel.
+template <class R>
+struct time_columns {
+  using value = typename R::value;
+  static constexpr int lanes = simd::lanes_v<value>;
+  using lane = simd::lane_t<value, lanes>;
+  using scalar = simd::lane_t<value, 1>;
+  using map = typename R::template map_of<lane>;
+  using state = lane;
+  static constexpr bool along_time = true;
+  using place = recurrence::place<recurrence::lane_axis::time>;
+
+  template <class Maps>
+  static void load(const R& r, const block& where, const materialised_plan& plan,
+                   std::int64_t steps, const Maps& to, std::int64_t shift) {
+    for_time_pieces<lanes>(r, where, plan.lanes, steps, false, [&](const R& piece, const block& b) {
+      load_packs(piece, b, to.from(b.begin + shift), plan.lanes.reversed);
+    });
+  }
+  template <class Maps>
+  static void finish(const R& r, const block& where, const materialised_plan& plan,
+                     std::int64_t steps, const Maps& from) {
+    for_time_pieces<lanes>(r, where, plan.lanes, steps, true, [&](const R& piece, const block& b) {
+      finish_packs(piece, b, from.from(b.begin), plan.lanes.reversed, steps);
+    });
+  }
+  template <class Maps>
+  static void begin(const R& r, const block& where, const materialised_plan&, const Maps& to,
+                    std::int64_t slot) {
+    using map_of_one = typename R::template map_of<scalar>;
+    to.store(slot, constant_map<map_of_one>(r.template begin<scalar>(place{0, where.channel})));
+  }
+  static void pass(const R& r, const block& where) {
+    const place at{0, where.channel};
+    r.end(at, r.template begin<scalar>(at));
+  }
+
+ private:
+  template <class Maps>
+  [[gnu::noinline]] static void load_packs(R r, block b, Maps to, bool reversed) {
+    const auto load_at = [&](auto one, auto at) SCANREC_LAMBDA {
+      const auto read = r.template load<decltype(one)>(at);
+      to.store_step(at.time - b.begin, r.map(at, read), read);
+    };
+    for_places(r, b, reversed, load_at);
+  }
+  template <class Maps>
+  [[gnu::noinline]] static void finish_packs(R r, block b, Maps from, bool reversed,
+                                             std::int64_t steps) {
+    typename R::template sums<lane> running{};
+    typename R::template sums<scalar> few{};
+    for_places(r, b, reversed, [&](auto one, auto at) SCANREC_LAMBDA {
+      using any_lane = decltype(one);
+      const auto before = from.template load<any_lane>(at.time - b.begin);
+      const auto read = r.template load<any_lane>(at);
+      const auto after = r.next(at, read, before);
+      if constexpr (simd::lane_count<any_lane> == 1)
+        r.finish(at, read, before, after, few);
+      else
+        r.finish(at, read, before, after, running);
+      if (at.time + simd::lane_count<any_lane> == steps) {
+        if constexpr (simd::lane_count<any_lane> == 1)
+          r.end(place{steps, b.channel}, after);
+        else
+          r.end(place{steps, b.channel}, simd::last(after));
+      }
+    });
+    r.drain(place{b.begin, b.channel, 0, 0, lanes}, running);
+    r.drain(place{b.begin, b.channel}, few);
+  }
+
+  // Calls f(a lane, place) for packs whose lanes compose, and step by step for the rest.
+  template <class F>
+  static SCANREC_INLINE void for_places(const R& r, const block& b, bool reversed, F f) {
+    place at{b.begin, b.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};
+    while (at.time < b.end) {
+      const bool whole = at.time + lanes <= b.end;
+      if (whole && r.template composes<lanes>(at)) {
+        f(lane{}, at);
+      } else {
+        const std::int64_t end = whole ? at.time + lanes : b.end;
+        for (place one{at.time, b.channel, at.time - b.begin}; one.time < end;
+             ++one.time, ++one.row)
+          f(scalar{}, one);
+      }
+      at.time += lanes;
+      at.index += reversed ? -lanes : lanes;
+    }
+  }
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How backends that write maps down cut a problem up, and the workers that share a scan.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <type_traits>
+
+#include <scanrec/backend/executor.hpp>
+#include <scanrec/backend/sums.hpp>
+#include <scanrec/backend/tile_plan.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Runs work(0), ..., work(workers - 1) on an executor, or the default one.
+template <class Work>
+void run_on(const executor& given, int workers, const Work& work) {
+  if (workers <= 1) return work(0);
+  const std::function<void(int)> by_reference = std::cref(work);  // allocates nothing
+  if (given)
+    given(workers, by_reference);
+  else
+    run_workers(workers, by_reference);
+}
+
+/// Workers that share the phases of a scan: each phase starts when the one before has ended.
+struct team {
+  static constexpr std::int64_t worth_a_piece = 4096;  // elements
+  const executor& given;
+  int workers = 1;
+
+  /// Calls f(begin, end), or f(begin, end, number of the piece), for pieces of [0, n) that begin at
+  /// multiples of `grain`, side by side.
+  template <class F>
+  void split(std::int64_t n, std::int64_t grain, F f) const {
+    const std::int64_t grains = ceil_div(n, grain);
+    const std::int64_t piece = ceil_div(grains, std::max(workers, 1)) * grain;
+    if (piece == 0) return;
+    run_on(given, static_cast<int>(ceil_div(n, piece)), [&](int number) {
+      const std::int64_t begin = number * piece, end = std::min(n, begin + piece);
+      if constexpr (std::is_invocable_v<F, std::int64_t, std::int64_t, int>)
+        f(begin, end, number);
+      else
+        f(begin, end);
+    });
+  }
+};
+
+/// What the number of slots depends on, the steps apart.
+struct materialised_shape {
+  bool shared = false;        // all workers work on one unit at a time
+  std::int64_t overhang = 0;  // slots that whole packs may reach past the last
+};
+
+/// How a materialising backend cuts a problem up.
+struct materialised_plan {
+  materialised_shape shape{};
+  lane_layout lanes{};
+  std::int64_t strip = 1, strips = 0;    // channels per unit
+  std::int64_t line = 1;                 // channels per line: the strip, or 1
+  std::int64_t width = 1;                // elements per slot: those of a line, in whole packs
+  std::int64_t rows = 1, row_spans = 0;  // batch rows per unit
+  std::int64_t units = 0;
+  std::int64_t units_per_task = 1;
+  int threads = 1;
+  std::int64_t line_elements = 0;  // of a plane
+  std::int64_t stretch = 0;        // steps that are loaded and finished in one go
+  std::int64_t plane = 0;          // elements per plane of a unit
+  std::int64_t buffer_bytes = 0;   // its planes
+  std::int64_t maps_bytes = 0;     // per unit at work
+  std::int64_t scratch_bytes = 0;  // what the scan asks for besides
+  std::int64_t worker_bytes = 0;   // accumulators, and the unit's own
+  std::int64_t workspace_bytes = 0;
+
+  /// Steps of a block that is finished in one go: its running sums are drained at its end.
+  static constexpr std::int64_t block_steps = 256;
+  /// Most packs of a strip.
+  static constexpr std::int64_t most_packs = 64;
+  /// Steps of the buffer of scans that take maps by blocks, for wide lines.
+  static constexpr std::int64_t buffer_steps = 64;
+  std::int64_t channel_lines() const { return strip / line; }
+};
+
+template <class Scan>
+materialised_plan plan_materialised(const Scan& scan, const problem& p, int threads) {
+  using policy = tile_policy;
+  materialised_plan plan;
+  const std::int64_t T = p.shape.time, C = p.shape.channel;
+  std::int64_t lanes = 1;
+  plan.lanes = choose_layout(p);
+  if (!p.one_by_one) lanes = p.channel_lanes.lanes;
+  const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
+  plan.shape.overhang = along_time ? 2 * lanes : 0;
+  if (!along_time) {
+    const std::int64_t of_a_pack =
+        lanes * std::max<std::int64_t>(1, scan.kept_bytes(p, plan.shape));
+    const std::int64_t packs =
+        std::clamp<std::int64_t>(scan.cached_bytes / of_a_pack, 1, plan.most_packs);
+    plan.strip = std::max<std::int64_t>(1, std::min(packs * lanes, C));
+    plan.line = plan.strip;
+  } else {
+    plan.strip = std::max<std::int64_t>(1, std::min(scan.lines_of_a_row(p), C));
+  }
+  plan.strips = ceil_div(C, plan.strip);
+  plan.width = along_time ? 1 : round_up(plan.strip, lanes);
+  plan.rows = std::clamp<std::int64_t>(scan.rows(p, plan.strip), 1,
+                                       std::max<std::int64_t>(p.shape.batch, 1));
+  plan.row_spans = ceil_div(p.shape.batch, plan.rows);
+  plan.units = p.shape.group * plan.row_spans * plan.strips;
+  const sums_layout sums(p, {1, plan.block_steps, plan.line, 1});
+  // Sums are handed on in the order of units: of a longer task the next would have to wait for all.
+  if (!sums.any)
+    plan.units_per_task = std::max<std::int64_t>(
+        1, policy::unit_elements / std::max<std::int64_t>(1, T * plan.strip * plan.rows));
+
+  const std::int64_t useful = element_count(p.shape) / policy::thread_elements;
+  plan.threads = threads > 0 ? std::min<int>(threads, most_threads)
+                             : static_cast<int>(std::clamp<std::int64_t>(
+                                   useful, 1, std::min(default_threads(), most_threads)));
+  plan.shape.shared = plan.threads > 1 && plan.units < plan.threads &&
+                      T * plan.width * plan.rows > team::worth_a_piece;
+
+  if (scan.by_blocks) {
+    plan.stretch = along_time ? plan.block_steps : plan.buffer_steps;
+    plan.plane = round_up((plan.stretch + plan.shape.overhang) * plan.width, 16);
+  } else {
+    plan.stretch = std::max<std::int64_t>(T, 1);
+    plan.line_elements =
+        round_up((scan.slots(T, plan.shape) + plan.shape.overhang) * plan.width, 16);
+    plan.plane = plan.line_elements * plan.channel_lines() * plan.rows;
+  }
+  plan.buffer_bytes = round_up(plan.plane * p.map_bytes, 64);
+  plan.maps_bytes = plan.buffer_bytes * (scan.by_blocks && plan.shape.shared ? plan.threads : 1);
+  plan.scratch_bytes = round_up(scan.scratch_bytes(p, plan), 64);
+  const std::int64_t unit_bytes = plan.maps_bytes + plan.scratch_bytes;
+  plan.worker_bytes = sums.block_bytes + (plan.shape.shared ? 0 : unit_bytes);
+  plan.workspace_bytes =
+      plan.threads * plan.worker_bytes + sums.total_bytes + (plan.shape.shared ? unit_bytes : 0);
+  return plan;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
