@@ -17,6 +17,7 @@
 #include <Eigen/Cholesky>
 #include <scanrec/scan.hpp>
 
+#include "adam.hpp"
 #include "weekly_record.hpp"
 
 using complex = std::complex<double>;
@@ -27,8 +28,8 @@ constexpr double turn = 2 * std::numbers::pi;
 /// Smoothers lambda = exp(-1 / memory + i turn / period), in weeks; infinite period: a real one.
 struct bank {
   const series& ppm;
-  series memory, period, moments{};  // moments: Adam's
-  Eigen::VectorXd weights{};         // Re and Im of every smoother's
+  series memory, period;
+  Eigen::VectorXd weights{};  // Re and Im of every smoother's
   std::vector<complex> lambda{}, first{}, input{}, smooth{};
   scanrec::extents shape{.time = std::int64_t(ppm.size()), .channel = std::int64_t(memory.size())};
   static constexpr scanrec::extents once{.batch = 0, .time = 0, .channel = 1};  // same for every t
@@ -67,7 +68,7 @@ struct bank {
     weights = a.ldlt().solve(b);
   }
   /// After run: an Adam step along the mean squared error's gradient in ln(memory), ln(period).
-  void learn(const indices& weeks, int step) {
+  void learn(const indices& weeks, adam& optimiser) {
     const std::size_t n = memory.size();
     std::vector<complex> smooth_grad(smooth.size()), input_grad(smooth.size()), lambda_grad(n);
     for (const std::size_t t : weeks)
@@ -80,19 +81,16 @@ struct bank {
                              {.gate_grad = {lambda_grad.data(), shape, once},  // sums over t
                               .input_grad = {input_grad.data(), shape}},
                              {.initial_state = {first.data(), shape}});
-    moments.resize(4 * n);
-    const auto descend = [&](double& x, double g, std::size_t i) {
-      moments[i] = std::lerp(g, moments[i], 0.9);
-      moments[i + 1] = std::lerp(g * g, moments[i + 1], 0.999);
-      const double unbias = std::sqrt(1 - std::pow(0.999, step)) / (1 - std::pow(0.9, step));
-      x *= std::exp(-0.03 * unbias * moments[i] / (std::sqrt(moments[i + 1]) + 1e-12));
-    };
+    series logarithms, gradient;
     for (std::size_t k = 0; k < n; ++k) {
       for (std::size_t t = 0; t < ppm.size(); ++t) lambda_grad[k] -= input_grad[t * n + k] * ppm[t];
       const complex z = std::conj(lambda_grad[k]) * lambda[k];  // d lambda = lambda d(ln lambda)
-      descend(memory[k], z.real() / memory[k], 4 * k);
-      descend(period[k], z.imag() * turn / period[k], 4 * k + 2);
+      logarithms.insert(logarithms.end(), {std::log(memory[k]), std::log(period[k])});
+      gradient.insert(gradient.end(), {z.real() / memory[k], z.imag() * turn / period[k]});
     }
+    optimiser.step(logarithms, gradient);
+    for (std::size_t k = 0; k < n; ++k)
+      memory[k] = std::exp(logarithms[2 * k]), period[k] = std::exp(logarithms[2 * k + 1]);
   }
 };
 
@@ -130,7 +128,9 @@ int main(int argc, char** argv) try {
   fixed.memory[0] = best_memory, fixed.run(train);
   report("one real smoother with the best decay", by(fixed));
   bank b{ppm, {4, 30, 30, 30}, {INFINITY, INFINITY, 70, 20}};  // far from a year and its half
-  for (int step = (b.run(train), 1); step <= 400; ++step, b.run(train)) b.learn(train, step);
+  adam optimiser(2 * b.memory.size(), 0.03);
+  b.run(train);
+  for (int step = 0; step < 400; ++step, b.run(train)) b.learn(train, optimiser);
   report("four smoothers with learned decays", by(b));
   std::printf("\ndecays           |lambda|    memory in weeks    period in weeks (inf: real)\n");
   for (std::size_t k = 0; k < 4; ++k)
