@@ -45,7 +45,7 @@ void measure(benchmark::State& state, const std::function<void()>& kernel, traff
   };
   // Short calls are timed in runs of them.
   const double once = (kernel(), seconds_of(kernel));
-  const int repeat = static_cast<int>(std::clamp(1e-3 / once, 1.0, 1e5));
+  const int repeat = static_cast<int>(std::clamp(5e-3 / once, 1.0, 1e5));
   const auto repeated = [&](const std::function<void()>& f) {
     return seconds_of([&] {
              for (int i = 0; i < repeat; ++i) f();

@@ -262,8 +262,8 @@ TEST_CASE("long sequences that threads share are exact, and round alike for any 
             const auto one = results(alone[i], 0.0f);
             for (const int threads : {2, 3, 7}) {
               INFO(alone[i].name << " threads " << threads);
-              CHECK(results(tested::threaded_backends<std::uint32_t>(threads, threads == 7)[i],
-                            std::uint32_t{}) == exact);
+              CHECK((results(tested::threaded_backends<std::uint32_t>(threads, threads == 7)[i],
+                             std::uint32_t{}) == exact));
               const auto many = results(tested::threaded_backends<float>(threads, false)[i], 0.0f);
               CHECK(std::memcmp(many.data(), one.data(), one.size() * sizeof(float)) == 0);
             }

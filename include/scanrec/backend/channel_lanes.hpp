@@ -76,20 +76,14 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
       const course way{steps, plan.descending};
       if (known == assume::nothing) return walk_packs<assume::nothing>(piece, b, own, way);
       // The step whose neighbour lies outside the sequence is walked on its own.
-      block first = b, inner = b, last = b;
-      first.end = inner.begin = b.begin + (R::halo < 0 && b.begin == 0 ? 1 : 0);
-      inner.end = last.begin = b.end - (R::halo > 0 && b.end == plan.shape.time ? 1 : 0);
-      const auto at = [&](const block& part) {
-        return standing_at(piece, part.begin - b.begin, 0);
-      };
-      walk_packs<assume::nothing>(piece, first, own, way);
-      if (known == assume::plain)
-        walk_packs<assume::plain>(at(inner), inner, own, way);
-      else if constexpr (has_sums)
-        walk_packs<assume::sums>(at(inner), inner, own, way);
-      else
-        walk_packs<assume::nothing>(at(inner), inner, own, way);
-      walk_packs<assume::nothing>(at(last), last, own, way);
+      for_edges(piece, b, plan.shape.time, [&](const R& at, const block& part, bool inside) {
+        if (inside && known == assume::plain)
+          walk_packs<assume::plain>(at, part, own, way);
+        else if (has_sums && inside)
+          walk_packs<has_sums ? assume::sums : assume::nothing>(at, part, own, way);
+        else
+          walk_packs<assume::nothing>(at, part, own, way);
+      });
     });
   }
 

@@ -23,28 +23,29 @@ struct channel_columns {
   using map = typename R::template map_of<lane>;
   using state = typename R::template state_of<lane>;
   static constexpr bool along_time = false;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
+  using assume = recurrence::assume;
+  template <assume Assume>
+  using place_if = recurrence::place<recurrence::lane_axis::channel, Assume>;
+  using place = place_if<assume::nothing>;
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
   /// Stores the maps of the block's steps; that of step t in slot t + shift.
   template <class Maps>
   static void load(const R& r, const block& where, const materialised_plan& plan,
                    std::int64_t steps, const Maps& to, std::int64_t shift) {
-    for_channel_pieces<lanes>(
-        r, where, plan.lanes, steps, false, [&](const R& piece, const block& b) {
-          const std::int64_t first = (b.begin + shift) * plan.width + (b.channel - where.channel);
-          load_packs(piece, b, to.from(first), plan.width);
-        });
+    for_parts(r, where, plan, steps, false, [&](auto known, const R& part, const block& b) {
+      const std::int64_t first = (b.begin + shift) * plan.width + (b.channel - where.channel);
+      load_packs<known>(part, b, to.from(first), plan.width);
+    });
   }
   /// Takes the block's steps from the states before them, which are in slot t.
   template <class Maps>
   static void finish(const R& r, const block& where, const materialised_plan& plan,
                      std::int64_t steps, const Maps& from) {
-    for_channel_pieces<lanes>(
-        r, where, plan.lanes, steps, true, [&](const R& piece, const block& b) {
-          const std::int64_t first = b.begin * plan.width + (b.channel - where.channel);
-          finish_packs(piece, b, from.from(first), plan.width, steps);
-        });
+    for_parts(r, where, plan, steps, true, [&](auto known, const R& part, const block& b) {
+      const std::int64_t first = b.begin * plan.width + (b.channel - where.channel);
+      finish_packs<known>(part, b, from.from(first), plan.width, steps);
+    });
   }
   /// Stores the state before the first step, as a map that forgets, in a slot.
   template <class Maps>
@@ -60,33 +61,55 @@ struct channel_columns {
   }
 
  private:
+  // Calls f(what may be assumed, recurrence at the part, part) for all parts of a block.
+  template <class F>
+  static SCANREC_INLINE void for_parts(const R& r, const block& where,
+                                       const materialised_plan& plan, std::int64_t steps,
+                                       bool writes, F f) {
+    using nothing = std::integral_constant<assume, assume::nothing>;
+    bool plain = false;
+    if constexpr (!R::one_by_one)
+      plain = where.channels % lanes == 0 && assumption(r, plan.lanes) == assume::plain;
+    for_channel_pieces<lanes>(
+        r, where, plan.lanes, steps, writes, [&](const R& piece, const block& b) {
+          if (!plain) return f(nothing{}, piece, b);
+          if constexpr (!R::one_by_one)
+            for_edges(piece, b, steps, [&](const R& part, const block& inner, bool inside) {
+              if (inside)
+                f(std::integral_constant<assume, assume::plain>{}, part, inner);
+              else
+                f(nothing{}, part, inner);
+            });
+        });
+  }
   template <class F>
   static SCANREC_INLINE void for_packs(const block& where, std::int64_t time, F f) {
     for (std::int64_t c = 0; c < where.channels; c += lanes) f(place_of(where, time, 0, c), c);
   }
-  static SCANREC_INLINE place place_of(const block& b, std::int64_t time, std::int64_t row,
-                                       std::int64_t c) {
+  template <assume Assume = assume::nothing>
+  static SCANREC_INLINE place_if<Assume> place_of(const block& b, std::int64_t time,
+                                                  std::int64_t row, std::int64_t c) {
     return {time, b.channel + c, row, c,
             static_cast<int>(std::min<std::int64_t>(lanes, b.channels - c))};
   }
 
   // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
-  template <class Maps>
+  template <assume Assume, class Maps>
   [[gnu::noinline]] static void load_packs(R r, block b, Maps to, std::int64_t width) {
     for (std::int64_t row = 0; row < b.end - b.begin; ++row)
       for (std::int64_t c = 0; c < b.channels; c += lanes) {
-        const place at = place_of(b, b.begin + row, row, c);
+        const auto at = place_of<Assume>(b, b.begin + row, row, c);
         const auto read = r.template load<lane>(at);
         to.store_step(row * width + c, r.map(at, read), read);
       }
   }
-  template <class Maps>
+  template <assume Assume, class Maps>
   [[gnu::noinline]] static void finish_packs(R r, block b, Maps from, std::int64_t width,
                                              std::int64_t steps) {
     typename R::template sums<lane> running[has_sums ? materialised_plan::most_packs : 1]{};
     for (std::int64_t row = 0; row < b.end - b.begin; ++row)
       for (std::int64_t c = 0; c < b.channels; c += lanes) {
-        const place at = place_of(b, b.begin + row, row, c);
+        const auto at = place_of<Assume>(b, b.begin + row, row, c);
         const auto before = from.template load<state>(row * width + c);
         const auto read = r.template load<lane>(at);
         const auto after = r.next(at, read, before);
@@ -108,20 +131,29 @@ struct time_columns {
   using map = typename R::template map_of<lane>;
   using state = lane;
   static constexpr bool along_time = true;
-  using place = recurrence::place<recurrence::lane_axis::time>;
+  using assume = recurrence::assume;
+  template <assume Assume>
+  using place_if = recurrence::place<recurrence::lane_axis::time, Assume>;
+  using place = place_if<assume::nothing>;
 
   template <class Maps>
   static void load(const R& r, const block& where, const materialised_plan& plan,
                    std::int64_t steps, const Maps& to, std::int64_t shift) {
+    const auto load_packs_of = assumption(r, plan.lanes) == assume::plain
+                                   ? load_packs<assume::plain, Maps>
+                                   : load_packs<assume::nothing, Maps>;
     for_time_pieces<lanes>(r, where, plan.lanes, steps, false, [&](const R& piece, const block& b) {
-      load_packs(piece, b, to.from(b.begin + shift), plan.lanes.reversed);
+      load_packs_of(piece, b, to.from(b.begin + shift), plan.lanes.reversed);
     });
   }
   template <class Maps>
   static void finish(const R& r, const block& where, const materialised_plan& plan,
                      std::int64_t steps, const Maps& from) {
+    const auto finish_packs_of = assumption(r, plan.lanes) == assume::plain
+                                     ? finish_packs<assume::plain, Maps>
+                                     : finish_packs<assume::nothing, Maps>;
     for_time_pieces<lanes>(r, where, plan.lanes, steps, true, [&](const R& piece, const block& b) {
-      finish_packs(piece, b, from.from(b.begin), plan.lanes.reversed, steps);
+      finish_packs_of(piece, b, from.from(b.begin), plan.lanes.reversed, steps);
     });
   }
   template <class Maps>
@@ -136,20 +168,20 @@ struct time_columns {
   }
 
  private:
-  template <class Maps>
+  template <assume Assume, class Maps>
   [[gnu::noinline]] static void load_packs(R r, block b, Maps to, bool reversed) {
     const auto load_at = [&](auto one, auto at) SCANREC_LAMBDA {
       const auto read = r.template load<decltype(one)>(at);
       to.store_step(at.time - b.begin, r.map(at, read), read);
     };
-    for_places(r, b, reversed, load_at);
+    for_places<Assume>(r, b, reversed, load_at);
   }
-  template <class Maps>
+  template <assume Assume, class Maps>
   [[gnu::noinline]] static void finish_packs(R r, block b, Maps from, bool reversed,
                                              std::int64_t steps) {
     typename R::template sums<lane> running{};
     typename R::template sums<scalar> few{};
-    for_places(r, b, reversed, [&](auto one, auto at) SCANREC_LAMBDA {
+    for_places<Assume>(r, b, reversed, [&](auto one, auto at) SCANREC_LAMBDA {
       using any_lane = decltype(one);
       const auto before = from.template load<any_lane>(at.time - b.begin);
       const auto read = r.template load<any_lane>(at);
@@ -170,9 +202,9 @@ struct time_columns {
   }
 
   // Calls f(a lane, place) for packs whose lanes compose, and step by step for the rest.
-  template <class F>
+  template <assume Assume, class F>
   static SCANREC_INLINE void for_places(const R& r, const block& b, bool reversed, F f) {
-    place at{b.begin, b.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};
+    place_if<Assume> at{b.begin, b.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};
     while (at.time < b.end) {
       const bool whole = at.time + lanes <= b.end;
       if (whole && r.template composes<lanes>(at)) {

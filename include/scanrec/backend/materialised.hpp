@@ -79,7 +79,7 @@ class materialised_call {
         plan_(plan),
         sums_(p, {1, plan.block_steps, plan.line, 1}),
         given_(given),
-        blocks_(std::max<std::int64_t>(1, ceil_div(p.shape.time, plan.block_steps))),
+        blocks_(std::max<std::int64_t>(1, ceil_div(p.shape.time, plan.finish_steps))),
         memory_(memory),
         totals_(memory + plan.threads * plan.worker_bytes) {
     std::fill_n(totals_, sums_.total_bytes, std::byte{0});
@@ -175,8 +175,8 @@ class materialised_call {
   template <class On>
   void finish(const unit& u, std::int64_t i, On& scan, int worker, int place) {
     const std::int64_t line = i / blocks_, T = shape_.time;
-    const std::int64_t begin = i % blocks_ * u.plan.block_steps;
-    const std::int64_t end = std::min(T, begin + u.plan.block_steps);
+    const std::int64_t begin = i % blocks_ * u.plan.finish_steps;
+    const std::int64_t end = std::min(T, begin + u.plan.finish_steps);
     const std::int64_t b = u.batch_of(line);
     const block whole = u.steps(line, begin, end);
     const auto take_steps = [&](const R& r) {

@@ -65,7 +65,8 @@ struct materialised_plan {
   std::int64_t units_per_task = 1;
   int threads = 1;
   std::int64_t line_elements = 0;  // of a plane
-  std::int64_t stretch = 0;        // steps that are loaded and finished in one go
+  std::int64_t stretch = 0;        // steps that are loaded and finished in one go, at most
+  std::int64_t finish_steps = 0;   // steps of a line that a worker finishes before it takes others
   std::int64_t plane = 0;          // elements per plane of a unit
   std::int64_t buffer_bytes = 0;   // its planes
   std::int64_t maps_bytes = 0;     // per unit at work
@@ -121,6 +122,8 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   plan.shape.shared = plan.threads > 1 && plan.units < plan.threads &&
                       T * plan.width * plan.rows > team::worth_a_piece;
 
+  plan.finish_steps =
+      sums.any || plan.shape.shared ? plan.block_steps : std::max<std::int64_t>(T, 1);
   if (scan.by_blocks) {
     plan.stretch = along_time ? plan.block_steps : plan.buffer_steps;
     plan.plane = round_up((plan.stretch + plan.shape.overhang) * plan.width, 16);

@@ -154,7 +154,24 @@ SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lan
   }
 }
 
-/// The same with lanes along time: pieces of one channel, each channel's in order.
+/// Calls f(recurrence at the part, part, whether it is inside) for the steps of a piece: those
+/// whose neighbours are there, and on its own the one at the edge of the sequence whose neighbour
+/// is not.
+template <class R, class F>
+SCANREC_INLINE void for_edges(const R& r, const block& piece, std::int64_t sequence_steps, F f) {
+  const std::int64_t first = piece.begin + (R::halo < 0 && piece.begin == 0 ? 1 : 0);
+  const std::int64_t last = piece.end - (R::halo > 0 && piece.end == sequence_steps ? 1 : 0);
+  const auto part = [&](std::int64_t begin, std::int64_t end, bool inside) {
+    if (begin >= end) return;
+    f(standing_at(r, begin - piece.begin, 0), block{begin, end, piece.channel, piece.channels},
+      inside);
+  };
+  part(piece.begin, std::min(first, piece.end), false);
+  part(first, last, true);
+  part(std::max(last, first), piece.end, false);
+}
+
+/// As for_channel_pieces with lanes along time: pieces of one channel, each channel's in order.
 template <int Lanes, class R, class F>
 SCANREC_INLINE void for_time_pieces(const R& r, const block& where, const lane_layout& layout,
                                     std::int64_t sequence_steps, bool writes, F f) {
