@@ -8,11 +8,16 @@
 #include <complex>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include <benchmark/benchmark.h>
 
@@ -63,6 +68,15 @@ void fill(T* p, std::int64_t n, bool gate) {
     std::copy(p, p + std::min(period, n - i), p + i);
 }
 
+/// Lets the allocator keep what it was given, as those of frameworks do: with glibc's defaults the
+/// workspaces of the backends that write maps down would be new pages in every call.
+inline void keep_memory() {
+#if defined(__GLIBC__)
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
+}
+
 /// The rest of a main: takes --quick from the arguments, lets `add` register the benchmarks, runs
 /// them, and says in the results what made them.
 inline int run_benchmarks(int argc, char** argv, const std::function<void(bool quick)>& add,
@@ -71,6 +85,7 @@ inline int run_benchmarks(int argc, char** argv, const std::function<void(bool q
     return std::string_view(argument) == "--quick";
   };
   char** const end = std::remove_if(argv + 1, argv + argc, is_quick);
+  keep_memory();
   add(end != argv + argc);
   argc = static_cast<int>(end - argv);
   benchmark::AddCustomContext("scanrec_threads", std::to_string(default_threads()));

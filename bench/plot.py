@@ -178,6 +178,7 @@ def draw_variant_times(rows, context, path):
         steps, times = zip(*points)
         axes.loglog(steps, times, "o-", color=colour, lw=1.8, ms=4.5, label=variant)
     axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted({r["steps"] for r in sweep}))
     axes.set_xlabel("steps T of one sequence of floats")
     axes.set_ylabel("time per element, ns")
     axes.grid(color=GREY, alpha=0.25, lw=0.6)
