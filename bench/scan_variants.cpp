@@ -39,7 +39,7 @@ void measure(benchmark::State& state, const std::function<void()>& kernel, traff
   std::array<const float*, 4> in{};
   std::array<float*, 2> out{};
   for (int i = 0; i < moved.reads; ++i) in[i] = at(i);
-  for (int i = 0; i < moved.writes; ++i) out[i] = at(std::min(4, moved.reads + i));
+  for (int i = 0; i < moved.writes; ++i) out[i] = at(4 - i);  // none that a call reads
   const auto twin = [&](bool stream) {
     run_twin(moved.reads, moved.writes, in, out, bytes, stream, threads);
   };
@@ -58,7 +58,7 @@ void measure(benchmark::State& state, const std::function<void()>& kernel, traff
     own.push_back(repeated(kernel));
     plain.push_back(repeated([&] { twin(false); }));
     stream.push_back(repeated([&] { twin(true); }));
-    copy.push_back(repeated([&] { run_memcpy(at(0), at(1), bytes, threads); }));
+    copy.push_back(repeated([&] { run_memcpy(at(0), at(4), bytes, threads); }));
     state.SetIterationTime(own.back());
   }
   const double gigabytes = static_cast<double>(moved.reads + moved.writes) * bytes * 1e-9;
@@ -85,7 +85,7 @@ void add_variants(const workload& w, call what, int iterations) {
         [=](benchmark::State& state) {
           arrays<T> a(w);
           measure(
-              state, [&] { v.run(what, a); }, traffic_of(what, w.lambda), a.elements(), sizeof(T),
+              state, [&] { v.run(what, a); }, traffic_of(what, w.gate), a.elements(), sizeof(T),
               w.shape.time);
         });
 }
@@ -111,7 +111,7 @@ void add_pairs(const workload& w, const char* variant, int iterations,
     std::vector<pair> in(static_cast<std::size_t>(n)), out(in.size());
     for (std::int64_t t = 0; t < n; ++t) in[t] = {a.data[0][t], a.data[1][t]};
     measure(
-        state, [&] { scan(in.data(), out.data(), n); }, traffic_of(call::forward, false), n,
+        state, [&] { scan(in.data(), out.data(), n); }, traffic_of(call::forward, gates::own), n,
         sizeof(float), n);
   });
 }
@@ -122,7 +122,7 @@ void add_others(const workload& w, int iterations) {
     arrays<float> a(w);
     measure(
         state, [&] { plain_loop(a.data[0], a.data[1], a.data[2], a.elements()); },
-        traffic_of(call::forward, false), a.elements(), sizeof(float), w.shape.time);
+        traffic_of(call::forward, gates::own), a.elements(), sizeof(float), w.shape.time);
   });
 #if SCANREC_BENCH_TBB
   add_pairs(w, "std_inclusive_scan", iterations, [](const pair* in, pair* out, std::int64_t n) {
@@ -159,12 +159,20 @@ void add_all(bool quick) {
     floats.push_back({"few_channels", {.batch = 4, .time = 262144, .channel = 16}});
     floats.push_back({"one_sequence", {.batch = 1, .time = 1 << 24, .channel = 1}});
   }
-  const workload shared{"lambda", {.batch = 16, .time = 4096, .channel = 64}, false, true};
+  const extents state_space{.batch = 16, .time = 4096, .channel = 64};
+  floats.push_back({"lambda", state_space, false, gates::one_per_channel});
+  if (!quick) {
+    floats.push_back({"lambda_time_contiguous", state_space, true, gates::one_per_channel});
+    floats.push_back({"head", state_space, false, gates::one_for_channels});
+    floats.push_back({"head_time_contiguous", state_space, true, gates::one_for_channels});
+    floats.push_back({"own_gates", state_space});
+    floats.push_back({"own_gates_time_contiguous", state_space, true});
+  }
   for (const call what : all_calls) {
     for (const workload& w : floats) add_variants<float>(w, what, iterations);
-    add_variants<float>(shared, what, iterations);
     if (quick) continue;
-    add_variants<complex>({"complex_lambda", shared.shape, false, true}, what, iterations);
+    add_variants<complex>({"complex_lambda", state_space, false, gates::one_per_channel}, what,
+                          iterations);
     add_variants<bfloat16>({"bfloat16", {.batch = 8, .time = 8192, .channel = 256}}, what,
                            iterations);
   }
@@ -181,17 +189,17 @@ class table : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context& context) override {
     PrintBasicContext(&GetErrorStream(), context);
-    std::printf("%-18s %-19s %-8s %12s %9s\n", "workload", "variant", "call", "ns/element",
+    std::printf("%-25s %-19s %-8s %12s %9s\n", "workload", "variant", "call", "ns/element",
                 "of twin");
     return true;
   }
   void ReportRuns(const std::vector<Run>& runs) override {
     for (const Run& run : runs) {
-      if (run.error_occurred || run.run_type != Run::RT_Iteration) continue;
+      if (run.run_type != Run::RT_Iteration) continue;
       // "workload/variant/call", of which the workload may have a slash of its own.
       const std::string& name = run.run_name.function_name;
       const std::size_t last = name.rfind('/'), middle = name.rfind('/', last - 1);
-      std::printf("%-18s %-19s %-8s %12.3f %9.3f\n", name.substr(0, middle).c_str(),
+      std::printf("%-25s %-19s %-8s %12.3f %9.3f\n", name.substr(0, middle).c_str(),
                   name.substr(middle + 1, last - middle - 1).c_str(), name.substr(last + 1).c_str(),
                   run.counters.at("ns/element").value, run.counters.at("fraction_of_twin").value);
       std::fflush(stdout);

@@ -18,8 +18,8 @@ void run(const Backend& backend, call what, arrays<T>& a) {
       return linear_scan_vjp(backend, a.gate(), a.array(1), a.array(2),
                              {.gate_grad = a.gate_grad(), .input_grad = a.array(4)});
     case call::jvp:
-      return linear_scan_jvp(backend, a.gate(), a.array(1), a.lambda ? a.once(a.few) : a.array(2),
-                             a.array(3), a.array(4));
+      return linear_scan_jvp(backend, a.gate(), a.array(1), a.gate_tangent(), a.array(3),
+                             a.array(4));
   }
 }
 

@@ -3,6 +3,7 @@
 // their kernels are compiled in units of their own.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -17,24 +18,28 @@ using namespace scanrec;
 enum class call { forward, vjp, jvp };
 inline constexpr const char* call_names[]{"forward", "vjp", "jvp"};
 
+/// What one gate serves: nothing else, all steps of a channel in all rows, or all channels.
+enum class gates { own, one_per_channel, one_for_channels };
+
 struct workload {
   std::string name;
   extents shape;
   bool time_last = false;
-  bool lambda = false;  // one gate for all steps, and its gradient
+  gates gate = gates::own;  // and its gradient
 };
 
 struct traffic {
   int reads, writes;
 };
-inline traffic traffic_of(call what, bool lambda) {
+inline traffic traffic_of(call what, gates gate) {
+  const bool shared = gate != gates::own;  // and hardly any traffic
   switch (what) {
     case call::forward:
-      return lambda ? traffic{1, 1} : traffic{2, 1};
+      return shared ? traffic{1, 1} : traffic{2, 1};
     case call::vjp:
-      return lambda ? traffic{2, 1} : traffic{3, 2};
+      return shared ? traffic{2, 1} : traffic{3, 2};
     case call::jvp:
-      return lambda ? traffic{2, 1} : traffic{4, 1};
+      return shared ? traffic{2, 1} : traffic{4, 1};
   }
   return {};
 }
@@ -45,8 +50,9 @@ struct arrays {
   explicit arrays(const workload& w)
       : shape(w.shape),
         strides(w.time_last ? time_contiguous(shape) : channels_last(shape)),
-        lambda(w.lambda),
-        few(static_cast<std::size_t>(shape.channel), element_of<T>(0.75f)),
+        gate_kind(w.gate),
+        few(static_cast<std::size_t>(std::max(shape.channel, shape.batch * shape.time)),
+            element_of<T>(0.75f)),
         few_grad(few) {
     for (int i = 0; i < 5; ++i) {
       data[i] = static_cast<T*>(memory.get(i, elements() * sizeof(T)));
@@ -55,16 +61,23 @@ struct arrays {
   }
   std::int64_t elements() const { return shape.batch * shape.time * shape.channel; }
   sequence_view<T> array(int i) const { return {data[i], shape, strides}; }
-  sequence_view<T> gate() { return lambda ? once(few) : array(0); }
-  sequence_view<T> gate_grad() { return lambda ? once(few_grad) : array(3); }
-  sequence_view<T> once(std::vector<T>& v) {
-    return {v.data(), shape, extents{.batch = 0, .time = 0, .channel = 1}};
-  }
+  sequence_view<T> gate() { return shared() ? few_times(few) : array(0); }
+  sequence_view<T> gate_grad() { return shared() ? few_times(few_grad) : array(3); }
+  sequence_view<T> gate_tangent() { return shared() ? few_times(few) : array(2); }
 
   extents shape, strides;
-  bool lambda;
+  gates gate_kind;
   T* data[5];
   std::vector<T> few, few_grad;
+
+ private:
+  bool shared() const { return gate_kind != gates::own; }
+  sequence_view<T> few_times(std::vector<T>& v) {
+    return {v.data(), shape,
+            gate_kind == gates::one_per_channel
+                ? extents{.batch = 0, .time = 0, .channel = 1}
+                : extents{.batch = shape.time, .time = 1, .channel = 0}};
+  }
 };
 
 /// A backend by name, and its calls.

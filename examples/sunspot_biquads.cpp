@@ -87,7 +87,7 @@ struct bank {
 
 int main(int argc, char** argv) try {
   if (argc != 3) throw std::runtime_error("usage: sunspot_biquads sunspots_yearly.csv out_dir");
-  yearly_record r(argv[1]);
+  yearly_record r(argv[1], train_from - most_ahead, held_out_from + 1);
   std::ofstream table(argv[2] + std::string("/forecast.csv"));
   if (!table) throw std::runtime_error(std::string("cannot write in ") + argv[2]);
   r.normalise(train_from, held_out_from);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -13,17 +14,22 @@ struct yearly_record {
   std::vector<double> values;
   double mean = 0, deviation = 1;
 
-  explicit yearly_record(const std::string& path) {
+  /// Reads a record that has the years [from, to) at least.
+  yearly_record(const std::string& path, int from, int to) {
     std::ifstream file(path);
     std::string line;
     std::getline(file, line);  // the names of the columns
     for (int year = 0; std::getline(file, line); end = year + 1) {
-      year = std::stoi(line);
+      double value = 0;
+      if (std::sscanf(line.c_str(), "%d,%lf", &year, &value) != 2)
+        throw std::runtime_error(path + ": not year,value: \"" + line + "\"");
       if (values.empty()) first = year;
       if (!values.empty() && year != end) throw std::runtime_error(path + ": years are missing");
-      values.push_back(std::stod(line.substr(line.find(',') + 1)));
+      values.push_back(value);
     }
-    if (values.empty()) throw std::runtime_error(path + ": no year,value lines");
+    if (values.empty() || first > from || end < to)
+      throw std::runtime_error(path + ": does not have the years from " + std::to_string(from) +
+                               " to " + std::to_string(to - 1));
   }
   double at(int year) const { return values.at(static_cast<std::size_t>(year - first)); }
 

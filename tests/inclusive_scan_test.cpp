@@ -5,40 +5,22 @@
 #include <cmath>
 #include <complex>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <scanrec/scan.hpp>
 
 #include "catch.hpp"
+#include "operator_backends.hpp"
 
 namespace {
 
 using namespace scanrec;
 
-void backwards_executor(int workers, const std::function<void(int)>& work) {
-  for (int w = workers - 1; w >= 0; --w) work(w);
-}
-template <class F>
-void with_backends(F f) {
-  f("sequential", sequential{});
-  for (const int threads : {1, 2, 3, 7}) {
-    const std::string count = " threads " + std::to_string(threads);
-    for (const std::int64_t tile : {0, 1, 7, 16})
-      for (const bool own : {false, true}) {
-        tiled backend{.threads = threads, .tile_steps = tile};
-        if (own) backend.executor = backwards_executor;
-        f("tiled tile " + std::to_string(tile) + count, backend);
-      }
-    f("hillis_steele" + count, hillis_steele{.threads = threads});
-    f("blelloch" + count, blelloch{.threads = threads});
-  }
-}
+using tested::with_operator_backends;
 
 /// A stretch of one sequence. Merging is defined for neighbours only; whatever else the operator is
 /// called with is counted.
@@ -114,7 +96,7 @@ TEST_CASE("operands are adjacent, in order and complete", "[inclusive_scan]") {
           const sequence_view<const segment> in(elements.data(), shape, strides);
           prefix_options<segment> options{.order = order, .final = {last.data(), shape}};
           if (with_initial) options.initial = {before.data(), shape};
-          with_backends([&](const std::string& name, const auto& backend) {
+          with_operator_backends([&](const std::string& name, const auto& backend) {
             INFO(name << " " << to_string(shape) << " strides " << to_string(strides));
             const std::int64_t start = with_initial ? -3 : 0;
             const auto check = [&](const std::vector<segment>& results, std::int64_t ahead) {
@@ -168,7 +150,7 @@ TEST_CASE("products of integer matrices are exact", "[inclusive_scan]") {
       });
       // One initial element for all sequences.
       const state_view<const words> initial(&start, shape, extents{0, 0, 0, 0});
-      with_backends([&](const std::string& name, const auto& backend) {
+      with_operator_backends([&](const std::string& name, const auto& backend) {
         INFO(name << " " << to_string(shape) << " strides " << to_string(strides));
         std::vector<words> got(n);
         const sequence_view<words> in(elements.data(), shape, strides),
@@ -226,7 +208,7 @@ TEST_CASE("composed maps do what the steps do", "[inclusive_scan]") {
       m.u[i] = u(engine);
       for (int j = 0; j < 3; ++j) m.a(i, j) = u(engine);
     }
-  with_backends([&](const std::string& name, const auto& backend) {
+  with_operator_backends([&](const std::string& name, const auto& backend) {
     INFO(name);
     inclusive_scan(backend, op::compose{}, sequence_view(maps.data(), shape),
                    sequence_view(prefix.data(), shape));

@@ -5,39 +5,22 @@
 #include <cmath>
 #include <complex>
 #include <cstring>
-#include <functional>
 #include <iterator>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <scanrec/scan.hpp>
 
 #include "catch.hpp"
+#include "operator_backends.hpp"
 #include "scipy_filters.hpp"
 
 namespace {
 
 using namespace scanrec;
 
-void backwards_executor(int workers, const std::function<void(int)>& work) {
-  for (int w = workers - 1; w >= 0; --w) work(w);
-}
-template <class F>
-void with_backends(F f) {
-  f("sequential", sequential{});
-  for (const auto& [name, backend] :
-       {std::pair("tiled", tiled{}),
-        std::pair("tiled tile 7", tiled{.threads = 3, .tile_steps = 7}),
-        std::pair("tiled tile 16, executor",
-                  tiled{.threads = 2, .tile_steps = 16, .executor = backwards_executor})})
-    f(name, backend);
-  for (const int threads : {1, 3}) {
-    f("hillis_steele", hillis_steele{.threads = threads});
-    f("blelloch", blelloch{.threads = threads});
-  }
-}
+using tested::with_operator_backends;
 
 template <class T>
 struct numbers {
@@ -170,7 +153,7 @@ void check_exact() {
           }
         want.jvp(sequential{}, order);
         want.vjp(sequential{}, order, conjugation::hermitian);
-        with_backends([&](const char* name, const auto& backend) {
+        with_operator_backends([&](const std::string& name, const auto& backend) {
           A got(shape, time_last);
           got.forward(backend, order);
           INFO(name << " " << to_string(shape) << " " << time_last);
@@ -193,7 +176,7 @@ void check_dot_product() {
   for (const bool time_last : {false, true})
     for (const direction order : {direction::forward, direction::reverse})
       for (const bool conj : {true, false})
-        with_backends([&](const char* name, const auto& backend) {
+        with_operator_backends([&](const std::string& name, const auto& backend) {
           arrays<T, N> p({2, 61, 3}, time_last);
           p.forward(backend, order);
           p.jvp(backend, order);
@@ -249,7 +232,7 @@ TEST_CASE("one matrix for all steps gets the sum of their gradients", "[matrix_s
   using A = arrays<double, 2>;
   for (const bool time_last : {false, true})
     for (const bool per_channel : {false, true})
-      with_backends([&](const char* name, const auto& backend) {
+      with_operator_backends([&](const std::string& name, const auto& backend) {
         A p({3, 50, 4}, time_last);
         const extents once{.batch = 0, .time = 0, .channel = per_channel ? 1 : 0};
         std::vector<mat<double, 2>> one(4), sum(4, p.a[1]);
@@ -290,6 +273,39 @@ TEST_CASE("one matrix for all steps gets the sum of their gradients", "[matrix_s
                 CHECK(std::abs(sum[kept](i, j) - calls * want) <= 1e-12 * calls * size);
               }
         }
+      });
+}
+
+TEST_CASE("a reset stops an infinity and a NaN of matrix recurrences", "[matrix_scan][resets]") {
+  for (const bool time_last : {false, true})
+    for (const float bad : {INFINITY, std::nanf("")})
+      with_operator_backends([&](const std::string& name, const auto& backend) {
+        arrays<float, 2> p({1, 90, 3}, time_last);
+        std::fill(p.marks.begin(), p.marks.end(), std::uint8_t{0});
+        p.marks[40] = 1;
+        const auto at = [&](std::int64_t t, std::int64_t c) {
+          return static_cast<std::size_t>(t * p.strides.time + c * p.strides.channel);
+        };
+        for (int c = 0; c < 3; ++c) {
+          p.u[at(20, c)][1] = bad;
+          p.a[at(40, c)](0, 1) = bad;  // the gate at the reset must not be looked at
+          p.w[at(60, c)][0] = bad;
+        }
+        p.forward(backend, direction::forward);
+        p.vjp(backend, direction::forward, conjugation::hermitian);
+        const auto finite = [](const auto& x) {
+          return std::isfinite(x[0]) && std::isfinite(x[1]);
+        };
+        bool right = true;
+        for (int c = 0; c < 3; ++c)
+          for (int t = 0; t < 90; ++t) {
+            right = right && finite(p.x[at(t, c)]) == (t < 20 || t >= 40);
+            if (t < 40 || t > 60) right = right && finite(p.du[at(t, c)]);
+            if (t == 40) right = right && p.x[at(t, c)] == p.u[at(t, c)];
+            if (t == 40) right = right && p.da[at(t, c)] == mat<float, 2>{};
+          }
+        INFO(name << (time_last ? " time-contiguous" : " channels-last"));
+        CHECK(right);
       });
 }
 
@@ -343,7 +359,7 @@ double largest_difference(const std::vector<double>& x, const double* y) {
 TEST_CASE("second-order sections and a filter of order 4 give SciPy's values",
           "[matrix_scan][filters]") {
   namespace expected = scipy_filters;
-  with_backends([](const char* name, const auto& backend) {
+  with_operator_backends([](const std::string& name, const auto& backend) {
     INFO(name);
     std::vector<double> signal(std::begin(expected::signal), std::end(expected::signal));
     for (int section = 0; section < 2; ++section) {

@@ -25,6 +25,8 @@
 #endif
 #include <scanrec/scan.hpp>
 
+#include "operator_backends.hpp"
+
 namespace tested {
 
 using namespace scanrec;  // tests only
@@ -89,13 +91,9 @@ void linear_scan_jvp(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
   b.calls->jvp(gate, state, gate_tangent, input_tangent, state_tangent, options);
 }
 
-/// Runs the workers one after the other, the last one first.
-inline void backwards_executor(int workers, const std::function<void(int)>& work) {
-  for (int w = workers - 1; w >= 0; --w) work(w);
-}
-
 /// Whether the backend that needs Eigen is there, and may be tested: Eigen reads a complex<float>
-/// as a double that need not be aligned, which the sanitizer of undefined behaviour refuses.
+/// as a double that need not be aligned, which the sanitizer of undefined behaviour refuses. GCC
+/// tells of the address sanitizer only, which runs together with it.
 template <class T>
 constexpr bool with_eigen = SCANREC_TEST_EIGEN
 #if defined(__SANITIZE_ADDRESS__)

@@ -63,7 +63,7 @@ struct tree_scan : map_scan {
     void run() {
       using kernels =
           std::conditional_t<Columns::along_time, pairs_along_time<R>, pairs_of_rows<Columns>>;
-      if constexpr (!R::one_by_one)
+      if constexpr (!R::any_operator)
         if (this->all.cuts)
           return sweep<kernels, true>(this->all, {0, steps}, this->plan, r, workers);
       sweep<kernels, false>(this->all, {0, steps}, this->plan, r, workers);

@@ -52,7 +52,7 @@ struct doubling_scan : map_scan {
        std::int64_t of_steps, const materialised_plan& plan, const R& recurrence, const team& all)
         : in_place<R>{at, plan}, steps(of_steps), r(recurrence), workers(all) {}
     void run() {
-      if constexpr (!R::one_by_one)
+      if constexpr (!R::any_operator)
         if (this->all.cuts) {
           this->all =
               passes<segmented<map>, Columns::lanes>(this->all, steps, this->plan, r, workers);

@@ -52,7 +52,7 @@ struct channel_columns {
   static void begin(const R& r, const block& where, const materialised_plan& plan, const Maps& to,
                     std::int64_t slot) {
     for_packs(where, 0, [&](place at, std::int64_t c) {
-      to.store(slot * plan.width + c, constant_map<map>(r.template begin<lane>(at)));
+      to.template store_first<map>(slot * plan.width + c, r.template begin<lane>(at));
     });
   }
   /// Of a sequence without steps the first state is the last.
@@ -160,7 +160,7 @@ struct time_columns {
   static void begin(const R& r, const block& where, const materialised_plan&, const Maps& to,
                     std::int64_t slot) {
     using map_of_one = typename R::template map_of<scalar>;
-    to.store(slot, constant_map<map_of_one>(r.template begin<scalar>(place{0, where.channel})));
+    to.template store_first<map_of_one>(slot, r.template begin<scalar>(place{0, where.channel}));
   }
   static void pass(const R& r, const block& where) {
     const place at{0, where.channel};

@@ -86,6 +86,14 @@ struct map_planes {
   SCANREC_INLINE real cut(std::int64_t i) const {
     return data[static_cast<std::int64_t>(2 * sizeof(T) / sizeof(real)) * plane + i];
   }
+  /// The map that forgets what was before and gives x, in place of a first step.
+  template <class Map, class L>
+  SCANREC_INLINE void store_first(std::int64_t i, const L& x) const {
+    if (cuts)
+      store(i, segmented<Map>{Map::constant(x), simd::constant<typename segmented<Map>::mask>(1)});
+    else
+      store(i, Map::constant(x));
+  }
   /// The map of a step that was read, with its cut if there is a plane of cuts.
   template <class Map, class Step>
   SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step& read) const {
@@ -101,32 +109,53 @@ struct map_planes {
 };
 
 /// A stretch of maps that are not made of real lanes; a state in the place of a map is its u, or,
-/// where maps and states are the same, all of it.
+/// where maps and states are the same, all of it. Cuts stand in an array of their own.
 template <class Map, class State>
 struct map_array {
+  using mark = simd::real_lane_t<State>;
   Map* data = nullptr;
-  bool cuts = false;  // never
+  mark* marks = nullptr;
+  bool cuts = false;
 
-  static map_array over(std::byte* memory, std::int64_t, bool) {
-    return {reinterpret_cast<Map*>(memory)};
+  static map_array over(std::byte* memory, std::int64_t elements, bool with_cuts) {
+    Map* const maps = reinterpret_cast<Map*>(memory);
+    return {maps, reinterpret_cast<mark*>(maps + elements), with_cuts};
   }
   template <class L>
   SCANREC_INLINE L load(std::int64_t i) const {
     if constexpr (std::is_same_v<L, Map>)
       return data[i];
-    else
+    else if constexpr (std::is_same_v<L, State>)
       return data[i].u;
+    else
+      return {data[i], marks[i]};
   }
   SCANREC_INLINE void store(std::int64_t i, const Map& m) const { data[i] = m; }
+  template <class Segmented>
+  SCANREC_INLINE void store(std::int64_t i, const Segmented& m) const
+      requires(std::is_same_v<Segmented, segmented<Map>>) {
+    data[i] = m.map, marks[i] = m.cut;
+  }
   SCANREC_INLINE void store(std::int64_t i, const State& x) const
       requires(!std::is_same_v<Map, State>) {
     data[i].u = x;
   }
-  template <class Step>
-  SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step&) const {
-    data[i] = m;
+  template <class, class L>
+  SCANREC_INLINE void store_first(std::int64_t i, const L& x) const {
+    if constexpr (std::is_same_v<Map, State>) {
+      data[i] = x;
+    } else {
+      data[i] = Map::constant(x);
+      if (cuts) marks[i] = simd::constant<mark>(1);
+    }
   }
-  map_array from(std::int64_t i) const { return {data + i}; }
+  template <class Step>
+  SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step& read) const {
+    data[i] = m;
+    if constexpr (requires { read.cut; })
+      if (cuts) marks[i] = read.cut;
+  }
+  map_array from(std::int64_t i) const { return {data + i, marks + i, cuts}; }
 };
 
 template <class R, bool OneByOne = R::one_by_one>
@@ -142,15 +171,6 @@ struct map_storage<R, true> {
 /// Where the maps of a recurrence are written down.
 template <class R>
 using maps_of = typename map_storage<R>::type;
-
-/// The map that forgets what was before and gives x.
-template <class Map, class State>
-SCANREC_INLINE Map constant_map(const State& x) {
-  if constexpr (std::is_same_v<Map, State>)
-    return x;
-  else
-    return Map::constant(x);
-}
 
 /// How the maps of a recurrence combine.
 template <class R>

@@ -110,8 +110,9 @@ class materialised_call {
     const unit u(*this, number);
     const team all{given_, workers};
     const maps at = maps::over(memory, u.plan.plane, has_cuts(recurrence_));
+    const R first_row = bound(recurrence_, u.group, u.batch);  // `on` keeps a reference
     typename Scan::template on<Columns, R> scan(scan_, at, memory, u.rows, shape_.time, u.plan,
-                                                bound(recurrence_, u.group, u.batch), all);
+                                                first_row, all);
     if (shape_.time > 0) {
       for (std::int64_t line = 0; line < u.lines; ++line) load(u, line, scan, all);
       scan.run();

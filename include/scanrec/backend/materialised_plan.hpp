@@ -122,6 +122,10 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   plan.shape.shared = plan.threads > 1 && plan.units < plan.threads &&
                       T * plan.width * plan.rows > team::worth_a_piece;
 
+  if (!plan.shape.shared) {
+    const std::int64_t tasks = ceil_div(plan.units, plan.units_per_task);
+    plan.threads = static_cast<int>(std::clamp<std::int64_t>(tasks, 1, plan.threads));
+  }
   plan.finish_steps =
       sums.any || plan.shape.shared ? plan.block_steps : std::max<std::int64_t>(T, 1);
   if (scan.by_blocks) {

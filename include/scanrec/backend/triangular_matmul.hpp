@@ -24,9 +24,10 @@ namespace scanrec::inline SCANREC_ABI {
 /// and for comparison. Any recurrence of numbers; none of vectors, and no other operator.
 ///
 /// Bits     the same for any number of threads and any executor.
-/// Memory   of the units at work factor and offset of every step, both once more in another order,
-///          and a triangle per worker. See workspace_bytes(); Eigen's products take small buffers
-///          of their own.
+/// Memory   of the units at work factor and offset of every step (a shared factor once), a buffer
+/// of
+///          some steps, and a triangle per worker. See workspace_bytes(); Eigen's products take
+///          small buffers of their own.
 /// Range    within the error bound (docs/numerics.md) as long as no product of gates over- or
 ///          underflows; what is not finite never moves backwards in time, nor to another channel,
 ///          nor past a reset.

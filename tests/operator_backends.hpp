@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The backends that take any operator, and vectors, under policies that bring short tiles, many
+// threads and executors to short inputs. A new one is added here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <scanrec/scan.hpp>
+
+namespace tested {
+
+/// Runs the workers one after the other, the last one first.
+inline void backwards_executor(int workers, const std::function<void(int)>& work) {
+  for (int w = workers - 1; w >= 0; --w) work(w);
+}
+
+/// Calls f(name, backend) for all of them.
+template <class F>
+void with_operator_backends(F f) {
+  f("sequential", scanrec::sequential{});
+  for (const int threads : {1, 2, 3, 7}) {
+    const std::string count = " threads " + std::to_string(threads);
+    for (const bool own : {false, true}) {
+      scanrec::executor e;
+      if (own) e = backwards_executor;
+      for (const std::int64_t tile : {0, 1, 7, 16})
+        f("tiled tile " + std::to_string(tile) + count,
+          scanrec::tiled{.threads = threads, .tile_steps = tile, .executor = e});
+      f("hillis_steele" + count, scanrec::hillis_steele{.threads = threads, .executor = e});
+      f("blelloch" + count, scanrec::blelloch{.threads = threads, .executor = e});
+    }
+  }
+}
+
+}  // namespace tested
