@@ -83,6 +83,15 @@ struct element_lanes : element_maps<R> {
       here.template touch_rest<lane>(at);
       return element_maps<R>::widened(here.map(at, here.template load<lane>(at)));
     };
+    if (where.channels == 1) {
+      const R here = standing_at(r, where.begin, where.channel);
+      place at{where.begin, where.channel};
+      map all = map_at(here, at);  // stays in registers
+      for (++at.time, ++at.row; at.time < where.end; ++at.time, ++at.row)
+        all = algebra.compose(all, map_at(here, at));
+      reductions[0].all = all;
+      return;
+    }
     sweep(
         r, where,
         [&](const R& here, place at, std::int64_t c)
@@ -94,12 +103,22 @@ struct element_lanes : element_maps<R> {
 
   /// Walks the block from the states in `slots`, writing every output once.
   static void walk(const R& r, const block& where, slot* slots, const tile_plan&) {
-    const auto step = [&](const R& here, place at, std::int64_t c) SCANREC_LAMBDA {
+    const auto take = [](const R& here, place at, slot& s) SCANREC_LAMBDA {
       const auto read = here.template load<lane>(at);
-      const auto after = here.next(at, read, slots[c].state);
-      here.finish(at, read, slots[c].state, after, slots[c].sums);
-      slots[c].state = after;
+      const auto after = here.next(at, read, s.state);
+      here.finish(at, read, s.state, after, s.sums);
+      s.state = after;
     };
+    if (where.channels == 1) {
+      const R here = standing_at(r, where.begin, where.channel);
+      slot own = slots[0];  // stays in registers
+      for (place at{where.begin, where.channel}; at.time < where.end; ++at.time, ++at.row)
+        take(here, at, own);
+      slots[0] = own;
+      return;
+    }
+    const auto step = [&](const R& here, place at, std::int64_t c)
+                          SCANREC_LAMBDA { take(here, at, slots[c]); };
     sweep(r, where, step, step);
   }
 
