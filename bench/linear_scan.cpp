@@ -29,12 +29,8 @@ struct workload {
   extents shape;
   layout order = layout::channels_last;
   int threads = 0;
-  bool in_cache = false;
 };
 
-struct traffic {
-  int reads, writes;
-};
 traffic traffic_of(call what) {
   switch (what) {
     case call::forward:
@@ -66,7 +62,7 @@ void run(benchmark::State& state, const workload& w) {
 
   T* arrays[5];
   for (int i = 0; i < std::max(3, moved.reads + moved.writes); ++i) {
-    arrays[i] = static_cast<T*>(memory.get(i, bytes));
+    arrays[i] = static_cast<T*>(buffers.get(i, bytes));
     fill(arrays[i], n, i == 0);
   }
   std::vector<T> few(w.shape.channel, element_of<T>(0.75f)), few_grad(w.shape.channel);
@@ -111,42 +107,11 @@ void run(benchmark::State& state, const workload& w) {
       break;
   }
 
-  const int threads = w.threads > 0 ? w.threads : bench::default_threads();
-  std::array<const float*, 4> in{};
-  std::array<float*, 2> out{};
+  read_arrays in{};
+  written_arrays out{};
   for (int i = 0; i < moved.reads; ++i) in[i] = reinterpret_cast<const float*>(arrays[i]);
   for (int i = 0; i < moved.writes; ++i) out[i] = reinterpret_cast<float*>(arrays[moved.reads + i]);
-  const auto twin = [&](bool stream) {
-    bench::run_twin(moved.reads, moved.writes, in, out, bytes, stream, threads);
-  };
-  // In cache a call takes microseconds: time a run of them.
-  const int repeat = w.in_cache ? 200 : 1;
-  const auto repeated = [&](const std::function<void()>& f) {
-    return seconds_of([&] {
-             for (int i = 0; i < repeat; ++i) f();
-           }) /
-           repeat;
-  };
-
-  std::vector<double> kernel_time, plain_time, stream_time, copy_time;
-  kernel(), twin(false), twin(true);
-  for (auto _ : state) {
-    const double time = repeated(kernel);
-    kernel_time.push_back(time);
-    plain_time.push_back(repeated([&] { twin(false); }));
-    stream_time.push_back(repeated([&] { twin(true); }));
-    copy_time.push_back(repeated(
-        [&] { bench::run_memcpy(arrays[0], arrays[moved.reads >= 2 ? 2 : 1], bytes, threads); }));
-    state.SetIterationTime(time);
-  }
-  const double gigabytes = static_cast<double>(moved.reads + moved.writes) * bytes * 1e-9;
-  const double twin_time = std::min(median(plain_time), median(stream_time));
-  state.counters["GB/s"] = gigabytes / median(kernel_time);
-  state.counters["twin_GB/s"] = gigabytes / twin_time;
-  state.counters["memcpy_GB/s"] = 2e-9 * bytes / median(copy_time);
-  state.counters["fraction_of_twin"] = twin_time / median(kernel_time);
-  state.counters["steps"] = static_cast<double>(w.shape.time);
-  state.counters["ns/element"] = median(kernel_time) * 1e9 / n;
+  measure(state, kernel, moved, in, out, n, sizeof(T), w.shape.time, w.threads);
   state.SetLabel("twin " + std::to_string(moved.reads) + "R+" + std::to_string(moved.writes) + "W");
 }
 
@@ -186,8 +151,8 @@ void add_table(bool quick) {
   add<float>({"final_state_only/forward", call::final_state, long_rows});
   add<scanrec::bfloat16>({"bfloat16/forward", call::forward, long_rows});
   add<scanrec::bfloat16>({"bfloat16/vjp", call::vjp, long_rows});
-  add<float>({"in_cache/forward", call::forward, small, layout::channels_last, 1, true}, 25);
-  add<float>({"in_cache/vjp", call::vjp, small, layout::channels_last, 1, true}, 25);
+  add<float>({"in_cache/forward", call::forward, small, layout::channels_last, 1}, 25);
+  add<float>({"in_cache/vjp", call::vjp, small, layout::channels_last, 1}, 25);
 }
 
 void add_sweep(int most) {
@@ -200,9 +165,8 @@ void add_sweep(int most) {
       names.push_back(std::make_unique<std::string>(std::move(text)));
       return names.back()->c_str();
     };
-    const bool cached = log <= 16;
-    add<float>({keep(name + "/channel=1"), call::forward, one, layout::channels_last, 0, cached});
-    add<float>({keep(name + "/channel=16"), call::forward, wide, layout::channels_last, 0, cached});
+    add<float>({keep(name + "/channel=1"), call::forward, one, layout::channels_last});
+    add<float>({keep(name + "/channel=16"), call::forward, wide, layout::channels_last});
   }
 }
 

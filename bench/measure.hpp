@@ -38,7 +38,7 @@ inline double median(std::vector<double> v) {
 
 /// One buffer per role, grown as needed and shared by all workloads.
 struct arena {
-  std::array<std::unique_ptr<buffer>, 5> roles;
+  std::array<std::unique_ptr<buffer>, 10> roles;
   void* get(int role, std::size_t bytes) {
     auto& slot = roles[role];
     if (!slot || slot->bytes() < bytes) {
@@ -48,7 +48,7 @@ struct arena {
     return slot->as<void>();
   }
 };
-inline arena memory;
+inline arena buffers;
 
 template <class T>
 T element_of(float x) {
@@ -66,6 +66,45 @@ void fill(T* p, std::int64_t n, bool gate) {
   for (std::int64_t i = 0; i < std::min(n, period); ++i) p[i] = element_of<T>(uniform(engine));
   for (std::int64_t i = period; i < n; i += period)
     std::copy(p, p + std::min(period, n - i), p + i);
+}
+
+/// Times `kernel`, which moves arrays of `elements` elements each, between runs of its twin over
+/// the given arrays and copies of one of them, and reports: GB/s of all three, fraction_of_twin =
+/// median twin time / median time of the kernel, ns/element, steps.
+inline void measure(benchmark::State& state, const std::function<void()>& kernel, traffic moved,
+                    const read_arrays& in, const written_arrays& out, std::int64_t elements,
+                    std::int64_t element_bytes, std::int64_t steps, int threads = 0) {
+  if (threads <= 0) threads = default_threads();
+  const std::int64_t bytes = elements * element_bytes;
+  void* const copy_of_first = buffers.get(9, bytes);
+  const auto twin = [&](bool stream) { run_twin(moved, in, out, bytes, stream, threads); };
+  // Short calls are timed in runs of them.
+  const double once = (kernel(), seconds_of(kernel));
+  const int repeat = static_cast<int>(std::clamp(5e-3 / once, 1.0, 1e5));
+  const auto repeated = [&](const std::function<void()>& f) {
+    return seconds_of([&] {
+             for (int i = 0; i < repeat; ++i) f();
+           }) /
+           repeat;
+  };
+  std::vector<double> own, plain, stream, copy;
+  twin(false), twin(true);
+  for (auto _ : state) {
+    own.push_back(repeated(kernel));
+    plain.push_back(repeated([&] { twin(false); }));
+    stream.push_back(repeated([&] { twin(true); }));
+    copy.push_back(repeated([&] { run_memcpy(in[0], copy_of_first, bytes, threads); }));
+    state.SetIterationTime(own.back());
+  }
+  const double gigabytes =
+      static_cast<double>(moved.reads + moved.writes) * static_cast<double>(bytes) * 1e-9;
+  const double twin_time = std::min(median(plain), median(stream));
+  state.counters["GB/s"] = gigabytes / median(own);
+  state.counters["twin_GB/s"] = gigabytes / twin_time;
+  state.counters["memcpy_GB/s"] = 2e-9 * static_cast<double>(bytes) / median(copy);
+  state.counters["fraction_of_twin"] = twin_time / median(own);
+  state.counters["steps"] = static_cast<double>(steps);
+  state.counters["ns/element"] = median(own) * 1e9 / static_cast<double>(elements);
 }
 
 /// Lets the allocator keep what it was given, as those of frameworks do: with glibc's defaults the

@@ -30,45 +30,15 @@ namespace {
 
 using namespace bench;
 
-/// Times `kernel` between runs of the twin, and reports.
-void measure(benchmark::State& state, const std::function<void()>& kernel, traffic moved,
-             std::int64_t elements, std::int64_t element_bytes, std::int64_t steps) {
-  const std::int64_t bytes = elements * element_bytes;
-  const int threads = default_threads();
-  const auto at = [](int i) { return static_cast<float*>(memory.get(i, 0)); };
-  std::array<const float*, 4> in{};
-  std::array<float*, 2> out{};
+/// Times a call on the arrays of `buffers` between runs of the twin, and reports.
+void measure_call(benchmark::State& state, const std::function<void()>& kernel, traffic moved,
+                  std::int64_t elements, std::int64_t element_bytes, std::int64_t steps) {
+  const auto at = [](int i) { return static_cast<float*>(buffers.get(i, 0)); };
+  read_arrays in{};
+  written_arrays out{};
   for (int i = 0; i < moved.reads; ++i) in[i] = at(i);
   for (int i = 0; i < moved.writes; ++i) out[i] = at(4 - i);  // none that a call reads
-  const auto twin = [&](bool stream) {
-    run_twin(moved.reads, moved.writes, in, out, bytes, stream, threads);
-  };
-  // Short calls are timed in runs of them.
-  const double once = (kernel(), seconds_of(kernel));
-  const int repeat = static_cast<int>(std::clamp(5e-3 / once, 1.0, 1e5));
-  const auto repeated = [&](const std::function<void()>& f) {
-    return seconds_of([&] {
-             for (int i = 0; i < repeat; ++i) f();
-           }) /
-           repeat;
-  };
-  std::vector<double> own, plain, stream, copy;
-  twin(false), twin(true);
-  for (auto _ : state) {
-    own.push_back(repeated(kernel));
-    plain.push_back(repeated([&] { twin(false); }));
-    stream.push_back(repeated([&] { twin(true); }));
-    copy.push_back(repeated([&] { run_memcpy(at(0), at(4), bytes, threads); }));
-    state.SetIterationTime(own.back());
-  }
-  const double gigabytes = static_cast<double>(moved.reads + moved.writes) * bytes * 1e-9;
-  const double twin_time = std::min(median(plain), median(stream));
-  state.counters["GB/s"] = gigabytes / median(own);
-  state.counters["twin_GB/s"] = gigabytes / twin_time;
-  state.counters["memcpy_GB/s"] = 2e-9 * bytes / median(copy);
-  state.counters["fraction_of_twin"] = twin_time / median(own);
-  state.counters["steps"] = static_cast<double>(steps);
-  state.counters["ns/element"] = median(own) * 1e9 / static_cast<double>(elements);
+  measure(state, kernel, moved, in, out, elements, element_bytes, steps);
 }
 
 void add(const std::string& name, int iterations, std::function<void(benchmark::State&)> body) {
@@ -84,7 +54,7 @@ void add_variants(const workload& w, call what, int iterations) {
     add(w.name + "/" + v.name + "/" + call_names[static_cast<int>(what)], iterations,
         [=](benchmark::State& state) {
           arrays<T> a(w);
-          measure(
+          measure_call(
               state, [&] { v.run(what, a); }, traffic_of(what, w.gate), a.elements(), sizeof(T),
               w.shape.time);
         });
@@ -110,7 +80,7 @@ void add_pairs(const workload& w, const char* variant, int iterations,
     const std::int64_t n = a.elements();
     std::vector<pair> in(static_cast<std::size_t>(n)), out(in.size());
     for (std::int64_t t = 0; t < n; ++t) in[t] = {a.data[0][t], a.data[1][t]};
-    measure(
+    measure_call(
         state, [&] { scan(in.data(), out.data(), n); }, traffic_of(call::forward, gates::own), n,
         sizeof(float), n);
   });
@@ -120,7 +90,7 @@ void add_pairs(const workload& w, const char* variant, int iterations,
 void add_others(const workload& w, int iterations) {
   add(w.name + "/plain_loop/forward", iterations, [=](benchmark::State& state) {
     arrays<float> a(w);
-    measure(
+    measure_call(
         state, [&] { plain_loop(a.data[0], a.data[1], a.data[2], a.elements()); },
         traffic_of(call::forward, gates::own), a.elements(), sizeof(float), w.shape.time);
   });

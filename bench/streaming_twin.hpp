@@ -10,6 +10,7 @@
 #include <memory>
 #include <new>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>
@@ -51,11 +52,19 @@ inline void in_parallel(int threads, const std::function<void(int)>& work) {
 
 using line = scanrec::simd::pack<float, 16>;
 
-/// Reads `reads` arrays of `bytes` bytes and writes `writes` of them, line by line; `sink` keeps
+/// How many arrays of the same size a kernel reads and writes.
+struct traffic {
+  int reads, writes;
+};
+/// Arrays to stream through: as many of each as there may be.
+using read_arrays = std::array<const float*, 6>;
+using written_arrays = std::array<float*, 4>;
+
+/// Reads `Reads` arrays of `bytes` bytes and writes `Writes` of them, line by line; `sink` keeps
 /// the result of a twin that writes nothing.
 template <int Reads, int Writes>
-void twin(const std::array<const float*, 4>& in, const std::array<float*, 2>& out,
-          std::int64_t bytes, bool stream, int threads, float* sink) {
+void twin(const read_arrays& in, const written_arrays& out, std::int64_t bytes, bool stream,
+          int threads, float* sink) {
   using namespace scanrec::simd;
   const std::int64_t lines = bytes / 64;
   in_parallel(threads, [&](int worker) {
@@ -76,17 +85,24 @@ void twin(const std::array<const float*, 4>& in, const std::array<float*, 2>& ou
   });
 }
 
-inline void run_twin(int reads, int writes, const std::array<const float*, 4>& in,
-                     const std::array<float*, 2>& out, std::int64_t bytes, bool stream,
-                     int threads) {
+inline void run_twin(traffic moved, const read_arrays& in, const written_arrays& out,
+                     std::int64_t bytes, bool stream, int threads) {
   static std::vector<float> sink(1024);
-  const auto is = [&](int r, int w) { return reads == r && writes == w; };
-  if (is(1, 1)) return twin<1, 1>(in, out, bytes, stream, threads, sink.data());
-  if (is(2, 1)) return twin<2, 1>(in, out, bytes, stream, threads, sink.data());
-  if (is(3, 2)) return twin<3, 2>(in, out, bytes, stream, threads, sink.data());
-  if (is(4, 1)) return twin<4, 1>(in, out, bytes, stream, threads, sink.data());
-  if (is(2, 0)) return twin<2, 0>(in, out, bytes, stream, threads, sink.data());
-  throw std::logic_error("no twin of that shape");
+  bool found = false;
+  const auto run_if = [&]<int Reads, int Writes>(std::integer_sequence<int, Reads, Writes>) {
+    if (moved.reads != Reads || moved.writes != Writes) return;
+    found = true;
+    twin<Reads, Writes>(in, out, bytes, stream, threads, sink.data());
+  };
+  run_if(std::integer_sequence<int, 1, 1>{});
+  run_if(std::integer_sequence<int, 2, 0>{});
+  run_if(std::integer_sequence<int, 2, 1>{});
+  run_if(std::integer_sequence<int, 3, 1>{});
+  run_if(std::integer_sequence<int, 3, 2>{});
+  run_if(std::integer_sequence<int, 4, 1>{});
+  run_if(std::integer_sequence<int, 4, 3>{});
+  run_if(std::integer_sequence<int, 5, 3>{});
+  if (!found) throw std::logic_error("no twin of that shape");
 }
 
 /// memcpy of one array by all threads.

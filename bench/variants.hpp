@@ -28,9 +28,6 @@ struct workload {
   gates gate = gates::own;  // and its gradient
 };
 
-struct traffic {
-  int reads, writes;
-};
 inline traffic traffic_of(call what, gates gate) {
   const bool shared = gate != gates::own;  // and hardly any traffic
   switch (what) {
@@ -55,7 +52,7 @@ struct arrays {
             element_of<T>(0.75f)),
         few_grad(few) {
     for (int i = 0; i < 5; ++i) {
-      data[i] = static_cast<T*>(memory.get(i, elements() * sizeof(T)));
+      data[i] = static_cast<T*>(buffers.get(i, elements() * sizeof(T)));
       fill(data[i], elements(), i == 0);
     }
   }

@@ -18,6 +18,7 @@ OPTIONS = {
     "forward": "`linear_scan`",
     "vjp": "`linear_scan_vjp`",
     "jvp": "`linear_scan_jvp`",
+    "gated": "`gated_scan`, `gated_scan_vjp`: both memory policies and every option",
     "order": "`order`: both directions",
     "initial_state": "`initial_state`",
     "final_state": "`final_state`, `final_grad`, `final_tangent`",

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <scanrec/error.hpp>
+#include <scanrec/memory_policy.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
@@ -130,23 +131,20 @@ inline bool injective(const array_use& array) {
   return true;
 }
 
-/// Whether an array has no place at all. An empty axis with a zero stride takes none away: what a
-/// gradient is the sum over may be nothing, and the sum is written.
-inline bool placeless(const array_use& array) {
-  for (const axis a : all_axes)
-    if (array.shape.*a == 0 && array.strides.*a != 0) return true;
-  return false;
-}
-
 inline void check_array(const problem& p, const array_use& reference, const array_use& array) {
   if (!array.given) return;
   extents wanted = p.shape;
-  if (!array.sequence) wanted.time = 1;
+  if (array.checkpoints)
+    wanted.time = memory::checkpoint_extents(wanted).time;
+  else if (!array.sequence)
+    wanted.time = 1;
   extents got = array.shape;
   if (array.one_channel_will_do && got.channel == 1) got.channel = wanted.channel;
   if (got != wanted)
     refuse(p, array,
-           "shape " + to_string(wanted) + " as '" + reference.name + "' has" +
+           "shape " + to_string(wanted) +
+               (array.checkpoints ? ", checkpoint_extents() of '" : " as '") + reference.name +
+               (array.checkpoints ? "'" : "' has") +
                (array.one_channel_will_do ? ", or 1 channel" : ""),
            to_string(array.shape));
   if (array.use == access::read ? element_count(array.shape) == 0 : placeless(array)) return;

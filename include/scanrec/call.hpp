@@ -7,14 +7,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <scanrec/argument_check.hpp>
 #include <scanrec/backend/channel_lanes.hpp>
 #include <scanrec/backend/element_lanes.hpp>
+#include <scanrec/backend/recompute.hpp>
 #include <scanrec/backend/time_lanes.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/recurrence/field.hpp>
+#include <scanrec/recurrence/gated_vjp.hpp>
 #include <scanrec/recurrence/operator_scan.hpp>
 #include <scanrec/sequence_view.hpp>
 
@@ -98,6 +101,13 @@ class call {
     problem_.arrays[index].makes_factor = true;
     return index;
   }
+  /// The checkpoints of a call.
+  template <class T>
+  int add_checkpoints(const char* name, const sequence_view<T>& view, access use) {
+    const int index = insert<T>(name, view.data, view.shape, view.strides, use, false, true);
+    problem_.arrays[index].checkpoints = true;
+    return index;
+  }
   /// Throws unless the array was given.
   void require(int index, const char* why) const {
     const array_use& array = problem_.arrays[index];
@@ -127,6 +137,7 @@ class call {
     for (const array_use& array : problem_)
       if (array.one_channel_will_do && array.data)
         problem_.map_bytes += sizeof(simd::real_lane_t<scalar>);
+    if constexpr (recomputes<R>) problem_.recomputed_bytes = sizeof(*std::declval<R&>().state.data);
     problem_.one_by_one = R::one_by_one;
     if constexpr (R::one_by_one) {
       problem_.channel_lanes = footprint<element_lanes<R>>();
@@ -162,6 +173,13 @@ class call {
     recurrence::state_output<V> out;
     fill(out, problem_.arrays[index]);
     return out;
+  }
+  /// The checkpoints that a forward call has kept.
+  template <class V>
+  recurrence::checkpoint_input<V> checkpoints(int index) const {
+    const array_use& array = problem_.arrays[index];
+    if (!array.data) return {};
+    return {reinterpret_cast<const V*>(array.data), array.strides};
   }
   /// An array of elements that are copied as they are.
   template <class E>

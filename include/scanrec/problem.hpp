@@ -46,6 +46,7 @@ struct array_use {
   bool in_place = false;             // shares every element with an array that is read
   bool one_channel_will_do = false;  // resets may have a channel extent of 1
   bool makes_factor = false;         // the factors of the maps are made of it
+  bool checkpoints = false;          // of one value per sequence for every stretch of steps
 };
 
 /// Scratch that a backend needs for one pack of lanes of this problem's recurrence, by lane axis.
@@ -56,15 +57,19 @@ struct lane_footprint {
   int lanes = 1;
 };
 
+/// Most arrays of a call, and most that it may write.
+inline constexpr int most_arrays = 16, most_outputs = 6;
+
 /// What a call asks for. Made by linear_scan_problem and its siblings; see describe().
 struct problem {
   const char* call = "";
   extents shape{0, 0, 0, 0};
-  std::array<array_use, 12> arrays{};
+  std::array<array_use, most_arrays> arrays{};
   int count = 0;
   std::int64_t compute_bytes = 0;
-  std::int64_t map_bytes = 0;  // the map of one step, with its cut if there are resets
-  bool one_by_one = false;     // lanes are scalars, whatever the layout
+  std::int64_t map_bytes = 0;         // the map of one step, with its cut if there are resets
+  std::int64_t recomputed_bytes = 0;  // of a state that is computed anew; 0: none is
+  bool one_by_one = false;            // lanes are scalars, whatever the layout
   lane_footprint channel_lanes{};
   lane_footprint time_lanes{};
   bool update = false;  // add to the gradients instead of overwriting them
@@ -95,8 +100,16 @@ inline constexpr char type_mark{};
 constexpr bool broadcast_along(const array_use& array, axis a) {
   return array.shape.*a != 1 && array.strides.*a == 0;
 }
+/// Whether an array has no place at all. An empty axis with a zero stride takes none away: what a
+/// gradient is the sum over may be nothing, and the sum is written.
+inline bool placeless(const array_use& array) {
+  for (const axis a : all_axes)
+    if (array.shape.*a == 0 && array.strides.*a != 0) return true;
+  return false;
+}
+
 inline bool summed(const array_use& array) {
-  if (array.use != access::accumulate || !array.given) return false;
+  if (array.use != access::accumulate || !array.given || placeless(array)) return false;
   for (const axis a : all_axes)
     if (broadcast_along(array, a)) return true;
   return false;

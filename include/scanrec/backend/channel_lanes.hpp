@@ -69,11 +69,11 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
   }
 
   /// Walks the block from the states in `slots`, writing every output once.
-  static void walk(const R& r, const block& where, slot* slots, const tile_plan& plan) {
+  static void walk(const R& r, const block& where, slot* slots, const walk_plan& plan) {
     const assume known = where.channels % lanes == 0 ? assumption(r, plan.lanes) : assume::nothing;
     for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t steps) {
       slot* const own = slots + (b.channel - where.channel) / lanes;
-      const course way{steps, plan.descending};
+      const course way{steps, plan.descending, plan.prefetch_steps};
       if (known == assume::nothing) return walk_packs<assume::nothing>(piece, b, own, way);
       // The step whose neighbour lies outside the sequence is walked on its own.
       for_edges(piece, b, plan.shape.time, [&](const R& at, const block& part, bool inside) {
@@ -103,12 +103,13 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
   struct course {
     std::int64_t steps;
     bool descending;
+    std::int64_t prefetch = 0;  // steps; 0: none
   };
 
   // Calls f(recurrence at the piece, piece, steps to take of a pack before the next) for the whole
   // packs in place, and for what has to be staged.
   template <class F>
-  static SCANREC_INLINE void for_pieces(const R& r, const block& where, const tile_plan& plan,
+  static SCANREC_INLINE void for_pieces(const R& r, const block& where, const walk_plan& plan,
                                         bool writes, F f) {
     for_channel_pieces<lanes>(r, where, plan.lanes, plan.shape.time, writes,
                               [&](const R& piece, const block& b) {
@@ -149,6 +150,7 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
   template <assume Assume>
   [[gnu::noinline]] static void walk_packs(R r, block where, slot* slots, course way) {
     const auto walk_step = [&](auto at, lane state, auto& sums) SCANREC_LAMBDA {
+      if (way.prefetch > 0) prefetch<lane>(r, at, way.prefetch);
       const auto read = r.template load<lane>(at);
       const lane after = r.next(at, read, state);
       r.finish(at, read, state, after, sums);

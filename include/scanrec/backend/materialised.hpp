@@ -14,11 +14,13 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <scanrec/backend/channel_lanes.hpp>
 #include <scanrec/backend/executor.hpp>
 #include <scanrec/backend/map_columns.hpp>
 #include <scanrec/backend/materialised_plan.hpp>
 #include <scanrec/backend/scratch.hpp>
 #include <scanrec/backend/sums.hpp>
+#include <scanrec/backend/time_lanes.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
@@ -96,7 +98,7 @@ class materialised_call {
           const std::int64_t first = task * plan_.units_per_task;
           const std::int64_t last = std::min(first + plan_.units_per_task, plan_.units);
           for (std::int64_t unit = first; unit < last; ++unit)
-            run_unit(unit, own(worker) + sums_.block_bytes, worker, 1);
+            run_unit(unit, own(worker) + sums_.block_bytes + plan_.lent.bytes, worker, 1);
         }
       });
     }
@@ -172,6 +174,20 @@ class materialised_call {
     });
   }
 
+  // Walks a stretch of the recurrence that another one asks for the states of.
+  template <class Forward>
+  void walk_anew(const Forward& r, const block& where, const materialised_plan& plan,
+                 std::byte* memory) const {
+    walk_plan way;
+    way.lanes = plan.lanes;
+    way.shape = shape_;
+    way.steps_per_carry = tile_policy::steps_in_cache;
+    if constexpr (Columns::along_time)
+      walk_alone<time_lanes>(r, where, way.turned(), memory);
+    else
+      walk_alone<channel_lanes>(r, where, way.turned(), memory);
+  }
+
   // Finishes block i of a unit's; `place` is that of the worker among those who share the unit.
   template <class On>
   void finish(const unit& u, std::int64_t i, On& scan, int worker, int place) {
@@ -184,7 +200,18 @@ class materialised_call {
       if (T == 0) return Columns::pass(r, whole);
       for (std::int64_t t = begin, last; t < end; t = last) {
         last = std::min(t + u.plan.stretch, end);
-        Columns::finish(r, u.steps(line, t, last), u.plan, T, scan.to_finish(line, t, last, place));
+        const auto from = scan.to_finish(line, t, last, place);
+        if constexpr (recomputes<R>)
+          for_recomputed(
+              r, u.steps(line, t, last), plan_.lent, own(worker) + sums_.block_bytes,
+              [&](const auto& forward, const block& stretch, std::byte* memory) {
+                walk_anew(forward, stretch, u.plan, memory);
+              },
+              [&](const R& lent, const block& part) {
+                Columns::finish(lent, part, u.plan, T, from);
+              });
+        else
+          Columns::finish(r, u.steps(line, t, last), u.plan, T, from);
       }
     };
     if (!sums_.any) return take_steps(bound(recurrence_, u.group, b));

@@ -71,7 +71,8 @@ struct materialised_plan {
   std::int64_t buffer_bytes = 0;   // its planes
   std::int64_t maps_bytes = 0;     // per unit at work
   std::int64_t scratch_bytes = 0;  // what the scan asks for besides
-  std::int64_t worker_bytes = 0;   // accumulators, and the unit's own
+  lent_room lent{};                // per worker, for states that are computed anew
+  std::int64_t worker_bytes = 0;   // accumulators, lent states, and the unit's own
   std::int64_t workspace_bytes = 0;
 
   /// Steps of a block that is finished in one go: its running sums are drained at its end.
@@ -141,7 +142,8 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   plan.maps_bytes = plan.buffer_bytes * (scan.by_blocks && plan.shape.shared ? plan.threads : 1);
   plan.scratch_bytes = round_up(scan.scratch_bytes(p, plan), 64);
   const std::int64_t unit_bytes = plan.maps_bytes + plan.scratch_bytes;
-  plan.worker_bytes = sums.block_bytes + (plan.shape.shared ? 0 : unit_bytes);
+  plan.lent = lent_room(p, plan.lanes, plan.line);
+  plan.worker_bytes = sums.block_bytes + plan.lent.bytes + (plan.shape.shared ? 0 : unit_bytes);
   plan.workspace_bytes =
       plan.threads * plan.worker_bytes + sums.total_bytes + (plan.shape.shared ? unit_bytes : 0);
   return plan;

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
+#include <scanrec/backend/recompute.hpp>
 #include <scanrec/backend/sums.hpp>
 #include <scanrec/operators.hpp>
 #include <scanrec/problem.hpp>
@@ -19,46 +21,80 @@ struct sequential {};
 
 }  // namespace scanrec::inline SCANREC_ABI
 
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Steps [begin, end) of the sequence where `r` stands, from state x on.
+template <class R, class State>
+State walk_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64_t channel, State x,
+                    auto& running) {
+  using lane = simd::lane_t<typename R::value, 1>;
+  constexpr std::int64_t sum_steps = 256;
+  recurrence::place<recurrence::lane_axis::channel> at{begin, channel, begin};
+  for (; at.time < end; ++at.time, ++at.row) {
+    const auto read = r.template load<lane>(at);
+    const auto after = r.next(at, read, x);
+    r.finish(at, read, x, after, running);
+    x = after;
+    if (at.time % sum_steps == sum_steps - 1) r.drain(at, running);
+  }
+  return x;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
 namespace scanrec::inline SCANREC_ABI {
 
 /// Runs a recurrence, given in scan order, step by step.
 template <class R>
 void run_recurrence(const sequential&, R recurrence, const problem& p) {
+  using namespace detail;
   using lane = simd::lane_t<typename R::value, 1>;
   using place = recurrence::place<recurrence::lane_axis::channel>;
-  constexpr std::int64_t sum_steps = 256;
 
-  detail::for_outputs(recurrence, [](auto& out) { out.stream = false; });
-  const detail::sums_layout sums(p, p.shape);
-  std::vector<std::byte> totals(static_cast<std::size_t>(sums.total_bytes));
-  sums.bind_totals(recurrence, totals.data());
+  for_outputs(recurrence, [](auto& out) { out.stream = false; });
+  const sums_layout sums(p, p.shape);
+  const lent_room room(p, {}, 1);
+  std::vector<std::byte> memory(static_cast<std::size_t>(sums.total_bytes + room.bytes));
+  std::byte* const lent = memory.data() + sums.total_bytes;
+  sums.bind_totals(recurrence, memory.data());
 
   for (std::int64_t g = 0; g < p.shape.group; ++g)
     for (std::int64_t b = 0; b < p.shape.batch; ++b) {
-      const R row = detail::bound(recurrence, g, b);
+      const R row = bound(recurrence, g, b);
       for (std::int64_t c = 0; c < p.shape.channel; ++c) {
-        const R r = detail::standing_at(row, 0, c);
-        place at{0, c};
-        auto x = r.template begin<lane>(at);
+        const auto walk = [c](const auto& r, std::int64_t begin, std::int64_t end, auto x,
+                              auto& running) {
+          return walk_steps_of(standing_at(r, 0, c), begin, end, c, x, running);
+        };
+        auto x = row.template begin<lane>(place{0, c});
         typename R::template sums<lane> running{};
-        for (; at.time < p.shape.time; ++at.time, ++at.row) {
-          const auto read = r.template load<lane>(at);
-          const auto after = r.next(at, read, x);
-          r.finish(at, read, x, after, running);
-          x = after;
-          if (at.time % sum_steps == sum_steps - 1) r.drain(at, running);
-        }
-        r.drain(at, running);
-        r.end(at, x);
+        if constexpr (recomputes<R>)
+          for_recomputed(
+              row, {0, p.shape.time, c, 1}, room, lent,
+              [&](const auto& forward, const block& part, std::byte*) {
+                typename std::remove_cvref_t<decltype(forward)>::template sums<lane> none;
+                walk(forward, part.begin, part.end,
+                     forward.template begin<lane>(place{part.begin, c}), none);
+              },
+              [&](const R& r, const block& part) {
+                x = walk(r, part.begin, part.end, x, running);
+              });
+        else
+          x = walk(row, 0, p.shape.time, x, running);
+        const place end{p.shape.time, c};
+        const R r = standing_at(row, 0, c);
+        r.drain(end, running);
+        r.end(end, x);
       }
     }
 
-  sums.write(recurrence, p.shape, totals.data());
+  sums.write(recurrence, p.shape, memory.data());
 }
 
-/// Bytes the sequential backend allocates for a problem: the accumulators of summed gradients.
+/// Bytes the sequential backend allocates for a problem: the accumulators of summed gradients, and
+/// a stretch of states that are computed anew.
 inline std::int64_t workspace_bytes(const sequential&, const problem& p) {
-  return detail::sums_layout(p, p.shape).total_bytes;
+  return detail::sums_layout(p, p.shape).total_bytes + detail::lent_room(p, {}, 1).bytes;
 }
 
 }  // namespace scanrec::inline SCANREC_ABI

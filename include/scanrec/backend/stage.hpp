@@ -127,7 +127,7 @@ class staged_block {
   block where_;
   std::int64_t lanes_;
   std::int64_t used_ = 0;
-  home homes_[4];
+  home homes_[R::fields];
   alignas(64) std::byte memory_[R::fields * (elements + 2 * 16) * sizeof(typename R::value)];
 };
 

@@ -89,7 +89,7 @@ struct sums_layout {
     extents block_strides{0, 0, 0, 0}, total_strides{0, 0, 0, 0};
     std::int64_t block_bytes = 0, total_bytes = 0;  // rounded up to lines
   };
-  std::array<output, 4> outputs{};
+  std::array<output, most_outputs> outputs{};
   bool any = false;
   std::int64_t block_bytes = 0, total_bytes = 0;
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include <scanrec/backend/executor.hpp>
+#include <scanrec/backend/recompute.hpp>
 #include <scanrec/backend/stage.hpp>
 #include <scanrec/operators.hpp>
 #include <scanrec/problem.hpp>
@@ -32,6 +33,9 @@ struct tile_policy {
   static constexpr std::int64_t sum_steps = 256;
   /// Bytes of carried state per strip of channels: it lives in L1.
   static constexpr std::int64_t strip_bytes = 16 * 1024;
+  /// Bytes of a stretch of steps whose states are computed anew: what that reads, the walk finds
+  /// in L2, and the states.
+  static constexpr std::int64_t recompute_bytes = 768 * 1024;
   /// Narrowest strip that a row is cut into for the sake of more units.
   static constexpr std::int64_t least_strip_bytes = 2 * 1024;
   /// Elements below which a unit is not worth claiming on its own.
@@ -47,6 +51,9 @@ struct tile_policy {
   static constexpr std::int64_t cache_bytes = 1024 * 1024;
   /// How far ahead a descending walk with lanes along time prefetches, in packs.
   static constexpr std::int64_t prefetch_packs = 8;
+  /// The same with lanes along channels where rows lie apart, as those of a packed buffer: bytes of
+  /// one array.
+  static constexpr std::int64_t prefetch_bytes = 8 * 1024;
 };
 
 /// How one summed gradient is accumulated.
@@ -62,11 +69,27 @@ struct sum_plan {
   std::int64_t total_elements = 0;
 };
 
+/// How steps are walked.
+struct walk_plan {
+  detail::lane_layout lanes{};       ///< how lanes lie in the arrays
+  extents shape{0, 0, 0, 0};         ///< after merging axes that the scan need not tell apart
+  std::int64_t steps_per_carry = 1;  ///< steps walked per load of the carried state
+  std::int64_t prefetch_steps = 0;   ///< how far ahead lines are prefetched; 0: left to hardware
+  bool descending = false;           // most bytes are read towards lower addresses
+
+  /// The same steps the other way, from memory to cache.
+  [[nodiscard]] walk_plan turned() const {
+    walk_plan back = *this;
+    back.lanes.reversed = lanes.along == recurrence::lane_axis::time && !lanes.reversed;
+    back.descending = false;
+    if (lanes.along == recurrence::lane_axis::time) back.prefetch_steps = 0;
+    return back;
+  }
+};
+
 /// What the tiled backend will do with a problem; describe() returns it.
-struct tile_plan {
-  detail::lane_layout lanes{};  ///< how lanes lie in the arrays
+struct tile_plan : walk_plan {
   bool time_split = false;      ///< tiles of one sequence are reduced and walked separately
-  extents shape{0, 0, 0, 0};    ///< after merging axes that the scan need not tell apart
   std::int64_t tile_steps = 1;  ///< steps per tile
   std::int64_t tiles = 0;       ///< tiles along time
   std::int64_t strip = 1;       ///< channels per unit
@@ -77,16 +100,14 @@ struct tile_plan {
   std::int64_t tasks = 0;  ///< what workers claim: units, or units * tiles
   int threads = 1;
   bool streaming = false;            ///< non-temporal stores
-  std::int64_t steps_per_carry = 1;  ///< steps walked per load of the carried state
-  std::int64_t prefetch_steps = 0;   ///< how far ahead lines are prefetched; 0: left to hardware
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 
   // Private to the backend.
-  bool descending = false;     // most bytes are read towards lower addresses
   bool rows_together = false;  // all rows of a unit walk a tile before the next tile
   std::int64_t slots_per_row = 0;
-  std::array<sum_plan, 4> sums{};
+  std::array<sum_plan, most_outputs> sums{};
   std::int64_t slot_bytes = 0, reduction_bytes = 0, carry_bytes = 0;
+  detail::lent_room lent{};  // per worker, for states that are computed anew
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
@@ -142,6 +163,7 @@ struct traffic {
   std::int64_t bytes = 0;          // all arrays, each once
   std::int64_t read_per_site = 0;  // per (batch, time, channel), broadcasts left out
   std::int64_t descending = 0;     // bytes per site read towards lower addresses
+  bool gaps = false;               // whether rows that are read lie apart
 };
 inline traffic traffic_of(const problem& p) {
   traffic t;
@@ -154,6 +176,7 @@ inline traffic traffic_of(const problem& p) {
     if (array.use != access::read || array.strides.time == 0) continue;
     t.read_per_site += array.element_bytes;
     if (array.strides.time < 0) t.descending += array.element_bytes;
+    t.gaps = t.gaps || std::abs(array.strides.time) > p.shape.channel;
   }
   return t;
 }
@@ -203,7 +226,7 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
 
 /// Where the scratch of a call lies, in bytes from a 64-byte aligned start.
 struct scratch_layout {
-  std::int64_t reductions = 0, sums = 0, worker = 0;  // within a worker: slots first
+  std::int64_t reductions = 0, sums = 0, lent = 0, worker = 0;  // within a worker: slots first
   std::int64_t carries = 0, ready = 0, totals = 0, bytes = 0;
 };
 inline scratch_layout lay_out_scratch(const tile_plan& plan) {
@@ -213,8 +236,9 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   scratch_layout s;
   s.reductions = round_up(slots * plan.slot_bytes, line);
   s.sums = s.reductions + (plan.time_split ? round_up(slots * plan.reduction_bytes, line) : 0);
-  s.worker = s.sums;
-  for (const sum_plan& sum : plan.sums) s.worker += round_up(sum.elements * sum.wide_bytes, line);
+  s.lent = s.sums;
+  for (const sum_plan& sum : plan.sums) s.lent += round_up(sum.elements * sum.wide_bytes, line);
+  s.worker = s.lent + plan.lent.bytes;
   s.carries = s.worker * plan.threads;
   s.ready = s.carries;
   if (plan.time_split) {
@@ -269,8 +293,13 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
 
   // Strips. Along channels: whole rows as far as their state stays in L1, narrower ones only for
   // the sake of enough units. Along time: single channels, a few of them when they are short.
-  const std::int64_t widest = round_up(policy::strip_bytes / p.compute_bytes, lanes);
-  const std::int64_t narrowest = round_up(policy::least_strip_bytes / p.compute_bytes, lanes);
+  std::int64_t widest = round_up(policy::strip_bytes / p.compute_bytes, lanes);
+  if (p.recomputed_bytes > 0)
+    widest = std::clamp(policy::recompute_bytes / stretch_steps /
+                            (moved.read_per_site + p.recomputed_bytes) / lanes * lanes,
+                        lanes, widest);
+  const std::int64_t narrowest =
+      std::min(widest, round_up(policy::least_strip_bytes / p.compute_bytes, lanes));
   std::int64_t finest = 1;  // units there would be in the finest cut worth making
   if (along_time) {
     finest = rows * C;
@@ -290,9 +319,10 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   const std::int64_t row_strip = channel_whole || along_time ? plan.strip : std::min(widest, C);
   const std::int64_t fitting =
       policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site * row_strip);
+  const std::int64_t grain = p.recomputed_bytes > 0 ? stretch_steps : 64;
   tile_steps = std::min(tile_steps, std::max<std::int64_t>(T, 1));
   const std::int64_t split_steps =
-      tile_steps > 0 ? tile_steps : std::max(policy::least_tile_steps, fitting / 64 * 64);
+      tile_steps > 0 ? tile_steps : std::max(policy::least_tile_steps, fitting / grain * grain);
   if (batch_together) finest /= std::max<std::int64_t>(p.shape.batch, 1);
   if (group_together) finest /= std::max<std::int64_t>(p.shape.group, 1);
   const std::int64_t far_enough = tile_steps > 0 ? split_steps + 1 : 2 * split_steps;
@@ -340,12 +370,16 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.descending = 2 * moved.descending > moved.read_per_site;
   if (!cached && plan.descending && along_time)
     plan.prefetch_steps = policy::prefetch_packs * lanes;
+  if (!cached && !along_time && moved.gaps)
+    plan.prefetch_steps =
+        std::max<std::int64_t>(1, policy::prefetch_bytes / (plan.strip * p.compute_bytes));
   plan.steps_per_carry = cached ? policy::steps_in_cache : policy::steps_from_memory;
 
   plan.slots_per_row = along_time ? plan.strip : ceil_div(plan.strip, lanes);
   plan.slot_bytes = foot.slot;
   plan.reduction_bytes = foot.reduction;
   plan.carry_bytes = foot.carry;
+  plan.lent = lent_room(p, plan.lanes, plan.strip);
   plan_sums(p, plan);
   plan.workspace_bytes = lay_out_scratch(plan).bytes;
   return plan;

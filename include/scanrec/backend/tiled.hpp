@@ -134,7 +134,7 @@ class tiled_call {
       j.box.end.time = std::min(t + plan_.tile_steps, steps);
       if (plan_.rows_together) bind_sums(j);
       for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
-        walker::walk(r, where, slots + row * plan_.slots_per_row, plan_);
+        walk(j, r, where, slots + row * plan_.slots_per_row);
         walker::drain(r, where, slots + row * plan_.slots_per_row);
       });
       finish_sums(j, scope::tile);
@@ -146,6 +146,21 @@ class tiled_call {
     });
     finish_sums(j, scope::row);
     if (plan_.rows_together) finish_sums(j, scope::unit);
+  }
+
+  // Walks a block, whose states may have to be computed anew.
+  void walk(const job& j, const R& r, const block& where, slot* slots) const {
+    if constexpr (recomputes<R>) {
+      const walk_plan back = plan_.turned();
+      for_recomputed(
+          r, where, plan_.lent, memory_ + j.worker + layout_.lent,
+          [&](const auto& forward, const block& stretch, std::byte* memory) {
+            walk_alone<Lanes>(forward, stretch, back, memory);
+          },
+          [&](const R& lent, const block& part) { walker::walk(lent, part, slots, plan_); });
+    } else {
+      walker::walk(r, where, slots, plan_);
+    }
   }
 
   // One tile of a unit whose time is split: reduce, take the carry, hand it on, walk.
@@ -190,7 +205,7 @@ class tiled_call {
       }
     }
     for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
-      walker::walk(r, where, slots + row * plan_.slots_per_row, plan_);
+      walk(j, r, where, slots + row * plan_.slots_per_row);
       walker::drain(r, where, slots + row * plan_.slots_per_row);
       if (is_last) walker::end(r, where, slots + row * plan_.slots_per_row);
     });

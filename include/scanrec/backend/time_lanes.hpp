@@ -69,7 +69,7 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   }
 
   /// Walks the block from the states in `slots`, writing every output once.
-  static void walk(const R& r, const block& where, slot* slots, const tile_plan& plan) {
+  static void walk(const R& r, const block& where, slot* slots, const walk_plan& plan) {
     const bool plain = assumption(r, plan.lanes) == assume::plain;
     for_time_pieces<lanes>(r, where, plan.lanes, plan.shape.time, true,
                            [&](const R& piece, const block& b) {

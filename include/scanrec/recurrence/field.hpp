@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include <scanrec/element.hpp>
 #include <scanrec/sequence_view.hpp>
@@ -51,6 +52,7 @@ struct place {
 /// An array that is read. Strides are in scan order: a reverse scan has its time stride negated.
 template <class S>
 struct input_field {
+  using stored = S;
   const S* data = nullptr;  // null: absent, and strides zero
   extents strides{0, 0, 0, 0};
 
@@ -305,10 +307,10 @@ template <class R>
 recurrence::assume assumption(const R& r, const lane_layout& layout) {
   using recurrence::assume;
   using recurrence::write;
-  assume known = layout.whole && !r.cuts.present() ? assume::plain : assume::nothing;
+  assume known = layout.whole ? assume::plain : assume::nothing;
   R::for_reads(r, [&](const auto& field) {
-    const bool mark = static_cast<const void*>(&field) == &r.cuts.marks;
-    if (!mark && (!field.present() || layout.stride_of(field.strides) == 0))
+    constexpr bool marks = std::is_same_v<decltype(field), const recurrence::input_field<bool>&>;
+    if (marks ? field.present() : !field.present() || layout.stride_of(field.strides) == 0)
       known = assume::nothing;
   });
   R::for_writes(r, [&](const auto& field) {

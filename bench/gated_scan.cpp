@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// QRNN fo-pooling from a packed buffer against the streaming twin: forward and vjp under each
+// memory policy, and the same with gates copied out of the buffer and gradients copied back.
+//
+// Counters: as in measure.hpp, and what a policy keeps between forward and vjp, and the workspace
+// of the call, both as a fraction of one (batch, time, channel) array.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include <scanrec/qrnn.hpp>
+
+#include "measure.hpp"
+
+namespace {
+
+using namespace bench;
+using namespace scanrec;
+
+enum class call { inference, forward_store, forward_recompute, vjp_store, vjp_recompute };
+constexpr const char* call_names[]{"inference", "forward_store", "forward_recompute", "vjp_store",
+                                   "vjp_recompute"};
+traffic traffic_of(call what) {
+  switch (what) {
+    case call::inference:
+    case call::forward_recompute:
+      return {3, 1};
+    case call::forward_store:
+      return {3, 2};
+    case call::vjp_store:
+      return {5, 3};
+    case call::vjp_recompute:
+      return {4, 3};
+  }
+  return {};
+}
+
+using cell = fo_pooling<>;
+
+/// The arrays of a layer: those of its pre-activations and their gradients are packed.
+template <class T>
+struct layer {
+  using view = sequence_view<T>;
+  using checkpoints_view = sequence_view<compute_t<T>>;
+  extents shape;
+  std::int64_t n = shape.batch * shape.time * shape.channel;
+  std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(T));
+  T* pre = role(0, 3);
+  T* states = role(1, 1);
+  T* output_grad = role(2, 1);
+  T* output = role(3, 1);
+  T* pre_grad = role(4, 3);
+  extents kept = memory::checkpoint_extents(shape);
+  std::vector<compute_t<T>> checkpoints =
+      std::vector<compute_t<T>>(static_cast<std::size_t>(kept.batch * kept.time * kept.channel));
+
+  explicit layer(const extents& of) : shape(of) {
+    // Pre-activations of both signs; the channel that the fill repeats is of no interest.
+    fill(pre, 3 * n, false), fill(output_grad, n, false);
+  }
+  T* role(int i, int arrays) { return static_cast<T*>(bench::buffers.get(i, arrays * bytes)); }
+  auto packed_arrays(T* all) const {
+    extents wide = shape;
+    wide.channel *= 3;
+    return packed<cell>(view(all, wide));
+  }
+  view array(T* p) const { return {p, shape}; }
+  checkpoints_view checkpoint() { return {checkpoints.data(), kept}; }
+};
+
+template <class T>
+void run_call(call what, layer<T>& l, const cell::arrays<sequence_view<T>>& gates,
+              const cell::arrays<sequence_view<T>>& grads, const tiled& backend) {
+  switch (what) {
+    case call::inference:
+      return gated_scan(backend, cell{}, gates, l.array(l.output));
+    case call::forward_store:
+      return gated_scan(backend, cell{}, gates, l.array(l.output),
+                        memory::store{l.array(l.states)});
+    case call::forward_recompute:
+      return gated_scan(backend, cell{}, gates, l.array(l.output),
+                        memory::recompute{l.checkpoint()});
+    case call::vjp_store:
+      return gated_scan_vjp(backend, cell{}, gates, memory::store{l.array(l.states)},
+                            l.array(l.output_grad), {.arrays = grads});
+    case call::vjp_recompute:
+      return gated_scan_vjp(backend, cell{}, gates, memory::recompute{l.checkpoint()},
+                            l.array(l.output_grad), {.arrays = grads});
+  }
+}
+template <class T>
+std::int64_t workspace_of(call what, layer<T>& l, const cell::arrays<sequence_view<T>>& gates,
+                          const cell::arrays<sequence_view<T>>& grads) {
+  const tiled backend;
+  switch (what) {
+    case call::inference:
+      return workspace_bytes(backend, gated_scan_problem(cell{}, gates, l.array(l.output)));
+    case call::forward_store:
+      return workspace_bytes(backend, gated_scan_problem(cell{}, gates, l.array(l.output),
+                                                         memory::store{l.array(l.states)}));
+    case call::forward_recompute:
+      return workspace_bytes(backend, gated_scan_problem(cell{}, gates, l.array(l.output),
+                                                         memory::recompute{l.checkpoint()}));
+    case call::vjp_store:
+      return workspace_bytes(backend,
+                             gated_scan_vjp_problem(cell{}, gates, memory::store{l.array(l.states)},
+                                                    l.array(l.output_grad), {.arrays = grads}));
+    case call::vjp_recompute:
+      return workspace_bytes(
+          backend, gated_scan_vjp_problem(cell{}, gates, memory::recompute{l.checkpoint()},
+                                          l.array(l.output_grad), {.arrays = grads}));
+  }
+  return 0;
+}
+
+/// Copies rows of C elements that lie `from_row` apart to where they lie `to_row` apart.
+template <class T>
+void copy_rows(const T* from, std::int64_t from_row, T* to, std::int64_t to_row, std::int64_t rows,
+               std::int64_t C, int threads) {
+  in_parallel(threads, [&](int worker) {
+    for (std::int64_t r = rows * worker / threads; r < rows * (worker + 1) / threads; ++r)
+      std::copy_n(from + r * from_row, C, to + r * to_row);
+  });
+}
+
+template <class T>
+void measure_layer(benchmark::State& state, const extents& shape, call what, bool copied,
+                   int threads) {
+  layer<T> l(shape);
+  const tiled backend{.threads = threads};
+  auto gates = l.packed_arrays(l.pre), grads = l.packed_arrays(l.pre_grad);
+  const int workers = threads > 0 ? threads : bench::default_threads();
+  const std::int64_t rows = shape.batch * shape.time, C = shape.channel;
+  T* own[6];
+  std::function<void()> kernel = [&] { run_call(what, l, gates, grads, backend); };
+  if (copied) {
+    for (int i = 0; i < 6; ++i) own[i] = (i < 3 ? l.role(5, 3) : l.role(6, 3)) + i % 3 * l.n;
+    gates = {l.array(own[0]), l.array(own[1]), l.array(own[2])};
+    grads = {l.array(own[3]), l.array(own[4]), l.array(own[5])};
+    const bool backward = what >= call::vjp_store;
+    // What a forward call has copied out, the backward call finds.
+    for (int i = 0; i < 3; ++i) copy_rows(l.pre + i * C, 3 * C, own[i], C, rows, C, workers);
+    kernel = [&, backward] {
+      if (!backward)
+        for (int i = 0; i < 3; ++i) copy_rows(l.pre + i * C, 3 * C, own[i], C, rows, C, workers);
+      run_call(what, l, gates, grads, backend);
+      if (backward)
+        for (int i = 0; i < 3; ++i)
+          copy_rows(own[3 + i], C, l.pre_grad + i * C, 3 * C, rows, C, workers);
+    };
+  }
+  run_call(call::forward_store, l, gates, grads, backend);
+  run_call(call::forward_recompute, l, gates, grads, backend);
+
+  const auto at = [&](T* p, int i) { return reinterpret_cast<float*>(p + i * l.n); };
+  const read_arrays in{at(l.pre, 0), at(l.pre, 1), at(l.pre, 2), at(l.output_grad, 0),
+                       at(l.states, 0)};
+  const written_arrays out =
+      what >= call::vjp_store
+          ? written_arrays{at(l.pre_grad, 0), at(l.pre_grad, 1), at(l.pre_grad, 2)}
+          : written_arrays{at(l.pre_grad, 0), at(l.output, 0)};
+  measure(state, kernel, traffic_of(what), in, out, l.n, sizeof(T), shape.time, threads);
+  const bool stores = what == call::forward_store || what == call::vjp_store;
+  const double kept = what == call::inference ? 0
+                      : stores                ? static_cast<double>(l.bytes)
+                               : static_cast<double>(l.checkpoints.size()) * sizeof(compute_t<T>);
+  state.counters["kept"] = kept / static_cast<double>(l.bytes);
+  state.counters["workspace"] =
+      static_cast<double>(workspace_of(what, l, gates, grads)) / static_cast<double>(l.bytes);
+}
+
+template <class T>
+void add(const std::string& workload, const extents& shape, call what, bool copied = false,
+         int threads = 0, int iterations = 9) {
+  const std::string name = workload + "/" + call_names[static_cast<int>(what)];
+  benchmark::RegisterBenchmark(
+      name.c_str(),
+      [=](benchmark::State& state) { measure_layer<T>(state, shape, what, copied, threads); })
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond)
+      ->Iterations(iterations);
+}
+
+void add_all(bool quick) {
+  const extents long_rows{.batch = 8, .time = 8192, .channel = 256};
+  const extents few_channels{.batch = 4, .time = 65536, .channel = 32};
+  const extents small{.batch = 1, .time = 512, .channel = 64};
+  for (const call what : {call::inference, call::forward_store, call::forward_recompute,
+                          call::vjp_store, call::vjp_recompute}) {
+    add<float>("packed", long_rows, what);
+    add<float>("copied", long_rows, what, true);
+    add<float>("few_channels", few_channels, what);
+    add<float>("in_cache", small, what, false, 1);
+    if (quick) continue;
+    add<float>("one_thread", long_rows, what, false, 1);
+    add<bfloat16>("bfloat16", long_rows, what);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return bench::run_benchmarks(argc, argv, add_all); }

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// gated_scan and its adjoint as the tests see them: the calls of one cell, element type and
+// backend, behind one interface. The kernels are compiled in units of their own, see
+// tests/CMakeLists.txt.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <scanrec/gated_scan.hpp>
+#include <scanrec/recurrence/min_gru.hpp>
+#include <scanrec/recurrence/qrnn.hpp>
+#include <scanrec/recurrence/rg_lru.hpp>
+
+#include "tested_backend.hpp"
+
+namespace tested {
+
+/// A memory policy that is known when a test runs.
+template <class T>
+struct kept {
+  sequence_view<T> states;                  // absent: not stored
+  sequence_view<compute_t<T>> checkpoints;  // absent: no checkpoints
+};
+
+template <class Cell, class T>
+class gated_calls {
+ public:
+  using V = compute_t<T>;
+  using arrays = typename Cell::template arrays<sequence_view<T>>;
+  virtual ~gated_calls() = default;
+  virtual void forward(const Cell& cell, const arrays& pre, const sequence_view<T>& output,
+                       const kept<T>& memory, const gated_options<V>& options) const = 0;
+  virtual void vjp(const Cell& cell, const arrays& pre, const kept<T>& memory,
+                   const maybe<T>& output_grad, const gated_gradients<Cell, T>& gradients,
+                   const gated_vjp_options<V>& options) const = 0;
+};
+
+template <class Cell, class T, class Backend>
+class gated_calls_of final : public gated_calls<Cell, T> {
+ public:
+  using typename gated_calls<Cell, T>::V;
+  using typename gated_calls<Cell, T>::arrays;
+  explicit gated_calls_of(Backend backend) : backend_(std::move(backend)) {}
+  void forward(const Cell& cell, const arrays& pre, const sequence_view<T>& output,
+               const kept<T>& memory, const gated_options<V>& options) const override {
+    if (!memory.states.absent())
+      gated_scan(backend_, cell, pre, output, memory::store{memory.states}, options);
+    else if (!memory.checkpoints.absent())
+      gated_scan(backend_, cell, pre, output, memory::recompute{memory.checkpoints}, options);
+    else
+      gated_scan(backend_, cell, pre, output, none, options);
+  }
+  void vjp(const Cell& cell, const arrays& pre, const kept<T>& memory, const maybe<T>& output_grad,
+           const gated_gradients<Cell, T>& gradients,
+           const gated_vjp_options<V>& options) const override {
+    const sequence_view<T> grad = output_grad;
+    if (memory.states.absent())
+      gated_scan_vjp(backend_, cell, pre, memory::recompute{memory.checkpoints}, grad, gradients,
+                     options);
+    else if (grad.absent())
+      gated_scan_vjp(backend_, cell, pre, memory::store{memory.states}, none, gradients, options);
+    else
+      gated_scan_vjp(backend_, cell, pre, memory::store{memory.states}, grad, gradients, options);
+  }
+
+ private:
+  Backend backend_;
+};
+
+/// A backend with a name.
+template <class Cell, class T>
+struct gated_backend {
+  std::string name;
+  std::shared_ptr<const gated_calls<Cell, T>> calls;
+  bool serial = false;  // whether it gives the bits of the plain loop, time split apart
+  int more = 0;         // additions of a term beyond those of most backends
+};
+
+/// Backends under policies that bring tile edges, time split, shared passes and streaming stores to
+/// short inputs; the plain loop first.
+template <class Cell, class T>
+std::vector<gated_backend<Cell, T>> gated_backends();
+
+#if defined(TEST_NO_KERNELS)
+template <>
+std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_TYPE>();
+#else
+template <>
+std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_TYPE>() {
+  const auto made = []<class B>(const char* name, B backend, bool serial = false, int more = 0) {
+    return gated_backend<TEST_CELL, TEST_TYPE>{
+        name, std::make_shared<gated_calls_of<TEST_CELL, TEST_TYPE, B>>(std::move(backend)), serial,
+        more};
+  };
+  std::vector<gated_backend<TEST_CELL, TEST_TYPE>> list{
+      made("sequential", sequential{}, true), made("tiled", tiled{.threads = 2}),
+      made("tiled tile 128", tiled{.threads = 3, .tile_steps = 128, .stream_bytes = 1}),
+      made("tiled tile 37", tiled{.threads = 2, .tile_steps = 37})};
+#if TEST_ALL_BACKENDS
+  list.push_back(made("hillis_steele", hillis_steele{.threads = 2}));
+  list.push_back(made("blelloch", blelloch{.threads = 3}));
+#if SCANREC_TEST_EIGEN
+  list.push_back(
+      made("triangular_matmul", triangular_matmul{.chunk = 40, .threads = 2}, false, 40));
+#endif
+#endif
+  return list;
+}
+#endif
+
+}  // namespace tested

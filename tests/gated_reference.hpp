@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What gated scans are compared with: the formulas of the cells, written out once more, in numbers
+// that know how far a computation in the element's type may be off.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <scanrec/activation.hpp>
+#include <scanrec/recurrence/qrnn.hpp>
+
+#include "reference.hpp"
+
+namespace reference {
+
+/// A number and a bound on how far from it a computation may end whose every operation rounds by at
+/// most `unit` of its result.
+struct bounded {
+  long double value = 0, error = 0;
+  static inline long double unit = 0;  // unit roundoff of the type under test
+
+  bounded() = default;
+  explicit bounded(long double v, long double e = 0) : value(v), error(e) {}
+  /// The same, off by `roundings` times the unit roundoff more.
+  [[nodiscard]] bounded rounded(long double roundings = 1) const {
+    return bounded(value, error + roundings * unit * (std::abs(value) + error));
+  }
+  friend bounded operator+(bounded x, bounded y) {
+    return bounded(x.value + y.value, x.error + y.error).rounded();
+  }
+  friend bounded operator-(bounded x, bounded y) {
+    return bounded(x.value - y.value, x.error + y.error).rounded();
+  }
+  friend bounded operator*(bounded x, bounded y) {
+    return bounded(x.value * y.value,
+                   std::abs(x.value) * y.error + std::abs(y.value) * x.error + x.error * y.error)
+        .rounded();
+  }
+};
+
+/// Numbers that stand for elements of type T: themselves where arithmetic is exact.
+template <class T>
+using number = std::conditional_t<exact<T>, std::uint32_t, bounded>;
+template <class T>
+number<T> number_of(T x) {
+  if constexpr (exact<T>)
+    return x;
+  else
+    return bounded(widened(x));
+}
+
+template <class N>
+struct acted {
+  N value, complement, slope;
+};
+template <class N>
+acted<N> act(activation::identity, N x) {
+  return {x, N(1) - x, N(1)};
+}
+/// A ULP is at most two units of roundoff.
+inline acted<bounded> act(activation::tanh, bounded x) {
+  const long double t = std::tanh(x.value), c = std::cosh(x.value), slope = 1 / (c * c);
+  return {bounded(t, x.error).rounded(6), bounded(1 - t, x.error).rounded(8),
+          bounded(slope, x.error).rounded(12)};
+}
+inline acted<bounded> act(activation::sigmoid, bounded x) {
+  const long double s = 1 / (1 + std::exp(-x.value)), c = 1 / (1 + std::exp(x.value));
+  return {bounded(s, x.error).rounded(9), bounded(c, x.error).rounded(9),
+          bounded(s * c, x.error).rounded(11)};
+}
+
+/// The cells again: what a step makes of its pre-activations, and the gradients of that.
+template <class Cell>
+struct cell_again;
+template <class Z, class G>
+struct cell_again<fo_pooling<Z, G>> {
+  template <class N>
+  struct step {
+    acted<N> z, f, o;
+    N a() const { return f.value; }
+    N u() const { return f.complement * z.value; }
+    N output(N state) const { return o.value * state; }
+    N back(N output_grad) const { return o.value * output_grad; }
+    std::vector<N> gradients(N g, N before, N after, N output_grad) const {
+      return {g * f.complement * z.slope, g * (before - z.value) * f.slope,
+              output_grad * after * o.slope};
+    }
+  };
+  template <class N>
+  static step<N> load(const std::vector<N>& x, N bias) {
+    return {act(Z{}, x[0]), act(G{}, x[1] + bias), act(G{}, x[2])};
+  }
+};
+template <class Z, class G>
+struct cell_again<ifo_pooling<Z, G>> {
+  template <class N>
+  struct step {
+    acted<N> z, f, o, i;
+    N a() const { return f.value; }
+    N u() const { return i.value * z.value; }
+    N output(N state) const { return o.value * state; }
+    N back(N output_grad) const { return o.value * output_grad; }
+    std::vector<N> gradients(N g, N before, N after, N output_grad) const {
+      return {g * i.value * z.slope, g * before * f.slope, output_grad * after * o.slope,
+              g * z.value * i.slope};
+    }
+  };
+  template <class N>
+  static step<N> load(const std::vector<N>& x, N bias) {
+    return {act(Z{}, x[0]), act(G{}, x[1] + bias), act(G{}, x[2]), act(G{}, x[3])};
+  }
+};
+
+/// A state and its size, the sum of the magnitudes of the terms it is made of: backends that add
+/// them up in another order are off by that many roundings of it more.
+template <class N>
+struct carried {
+  N x{};
+  long double size = 0;
+};
+inline std::uint32_t off_by(std::uint32_t x, long double, long double) { return x; }
+inline bounded off_by(bounded x, long double roundings, long double size) {
+  return bounded(x.value, x.error + roundings * bounded::unit * size);
+}
+inline long double magnitude_of(std::uint32_t) { return 0; }
+inline long double magnitude_of(bounded x) { return std::abs(x.value); }
+
+/// A number after it went through an array of T.
+template <class T>
+std::uint32_t stored_as(std::uint32_t x) {
+  return x;
+}
+template <class T>
+bounded stored_as(bounded x) {
+  return x.rounded(storage_roundoff<T>() / bounded::unit);
+}
+
+/// Whether an element is what it should be.
+inline bool agrees(std::uint32_t got, std::uint32_t want) { return got == want; }
+template <class T>
+bool agrees(T got, bounded want) {
+  const long double allowed =
+      1.01L * want.error + storage_roundoff<T>() * (std::abs(want.value) + want.error) + 1e-37L;
+  return std::abs(widened(got) - want.value) <= allowed;
+}
+
+}  // namespace reference

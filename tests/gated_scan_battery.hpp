@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The battery of gated_scan and its adjoint for one cell and element type: the whole of a generated
+// unit that defines TEST_CELL, TEST_TYPE and a name for the pair, a string, as TEST_TYPE_NAME.
+#include <cstring>
+#include <memory>
+
+#include "catch.hpp"
+#include "gated_calls.hpp"
+#include "gated_reference.hpp"
+
+namespace {
+
+using namespace reference;
+using T = TEST_TYPE;
+using V = compute_t<T>;
+using N = number<T>;
+using cell = TEST_CELL;
+using again = cell_again<cell>;
+using arrays = cell::arrays<sequence_view<T>>;
+constexpr auto count = static_cast<std::int64_t>(cell::names.size());
+#define TYPED_CASE(name, tags) TEST_CASE(TEST_TYPE_NAME ": " name, "[" TEST_TYPE_NAME "]" tags)
+
+using tested::kept;
+using backend = tested::gated_backend<cell, T>;
+const std::vector<backend>& backends() {
+  static const std::vector<backend> list = tested::gated_backends<cell, T>();
+  return list;
+}
+
+struct variation {
+  extents shape;
+  layout l;
+  direction order;
+  bool edges = false;  // initial and final states and their gradients
+  bool resets = false, zoneout = false;
+  double forget_bias = 0;
+};
+std::vector<variation> variations() {
+  const std::vector<extents> shapes{{1, 1, 1},    {2, 2, 3},    {1, 127, 16},
+                                    {2, 128, 17}, {1, 129, 33}, {2, 300, 5},
+                                    {3, 70, 40},  {1, 700, 1},  {2, 260, 3, 2}};
+  std::vector<variation> all;
+  int i = 0;
+  for (const extents& s : shapes)
+    for (const layout l : {layout::channels_last, layout::time_contiguous, layout::padded,
+                           layout::backwards, layout::mirrored, layout::strided}) {
+      variation v{s, l, i % 2 ? direction::reverse : direction::forward};
+      v.edges = i % 3 != 0, v.resets = i % 4 == 1, v.zoneout = i % 5 == 2;
+      v.forget_bias = i % 3 == 1 ? 1 : 0;
+      all.push_back(v);
+      ++i;
+    }
+  return all;
+}
+
+/// The arrays of one problem.
+struct problem_case {
+  variation v;
+  extents wide, one, kept_shape;
+  array<T> pre, output_grad;
+  array<V> x0, gT;
+  std::vector<std::uint8_t> reset_bytes, zoned_bytes;
+  cell the_cell{};
+
+  explicit problem_case(const variation& of) : v(of), wide(of.shape), one(of.shape) {
+    wide.channel *= count, one.time = 1;
+    kept_shape = memory::checkpoint_extents(v.shape);
+    pre = array<T>(wide, v.l, 1);
+    for (T& x : pre.storage()) x = scaled(x);
+    output_grad = array<T>(v.shape, v.l, 2);
+    x0 = array<V>(one, layout::channels_last, 3), gT = array<V>(one, layout::padded, 4);
+    const auto elements = static_cast<std::size_t>(v.shape.group * v.shape.batch * v.shape.time);
+    generator bits{5};
+    reset_bytes.resize(elements);
+    for (auto& r : reset_bytes) r = bits() % 6 == 0;
+    zoned_bytes.resize(elements * static_cast<std::size_t>(v.shape.channel));
+    for (auto& z : zoned_bytes) z = bits() % 4 == 0;
+    the_cell.forget_bias = v.forget_bias;
+  }
+  // Pre-activations between -3 and 3.
+  static T scaled(T x) {
+    if constexpr (exact<T>)
+      return x;
+    else
+      return static_cast<T>(3 * static_cast<float>(x));
+  }
+  arrays gates() { return packed<cell>(pre.view()); }
+  sequence_view<const bool> resets() const {
+    if (!v.resets) return {};
+    extents s = v.shape;
+    s.channel = 1;
+    return {reinterpret_cast<const bool*>(reset_bytes.data()), s};
+  }
+  sequence_view<const bool> zoneout() const {
+    if (!v.zoneout) return {};
+    return {reinterpret_cast<const bool*>(zoned_bytes.data()), v.shape};
+  }
+  gated_options<V> options() {
+    gated_options<V> o;
+    o.order = v.order, o.resets = resets(), o.zoneout = zoneout();
+    if (v.edges) o.initial_state = state_of(x0);
+    return o;
+  }
+  gated_vjp_options<V> vjp_options() {
+    gated_vjp_options<V> o;
+    o.order = v.order, o.resets = resets(), o.zoneout = zoneout();
+    if (v.edges) o.initial_state = state_of(x0), o.final_grad = state_of(gT);
+    return o;
+  }
+  static state_view<V> state_of(array<V>& a) {
+    const auto view = a.view();
+    return {view.data, view.shape, view.strides};
+  }
+  /// Time in scan order of the forward call.
+  std::int64_t at(std::int64_t t) const {
+    return v.order == direction::forward ? t : v.shape.time - 1 - t;
+  }
+  bool cut(std::int64_t g, std::int64_t b, std::int64_t t) const {
+    // A mark cuts the link between t - 1 and t, whichever way the scan runs.
+    const std::int64_t mark = v.order == direction::forward ? t : t + 1;
+    return v.resets && mark < v.shape.time &&
+           reset_bytes[static_cast<std::size_t>((g * v.shape.batch + b) * v.shape.time + mark)];
+  }
+  bool zoned(std::int64_t g, std::int64_t b, std::int64_t t, std::int64_t c) const {
+    return v.zoneout && zoned_bytes[static_cast<std::size_t>(
+                            ((g * v.shape.batch + b) * v.shape.time + t) * v.shape.channel + c)];
+  }
+  again::step<N> load(std::int64_t g, std::int64_t b, std::int64_t t, std::int64_t c) {
+    std::vector<N> x;
+    for (std::int64_t i = 0; i < count; ++i)
+      x.push_back(number_of(pre(g, b, t, i * v.shape.channel + c)));
+    return again::load(x, N(static_cast<int>(v.forget_bias)));
+  }
+};
+
+/// A backend's results for a problem.
+struct results {
+  array<T> output, states, pre_grad;
+  std::vector<V> checkpoints, final_state, initial_grad;
+  arrays grads() { return packed<cell>(pre_grad.view()); }
+};
+
+enum class policy { none, store, recompute };
+
+results run(const backend& b, problem_case& p, policy memory, bool backward = true) {
+  results r;
+  const auto per_sequence =
+      static_cast<std::size_t>(p.v.shape.group * p.v.shape.batch * p.v.shape.channel);
+  r.output = array<T>(p.v.shape, p.v.l, 11), r.states = array<T>(p.v.shape, p.v.l, 12);
+  r.pre_grad = array<T>(p.wide, p.v.l, 13);
+  r.final_state.resize(per_sequence), r.initial_grad.resize(per_sequence);
+  r.checkpoints.resize(per_sequence * static_cast<std::size_t>(p.kept_shape.time));
+  kept<T> k;
+  if (memory == policy::store) k.states = r.states.view();
+  if (memory == policy::recompute)
+    k.checkpoints = sequence_view<V>(r.checkpoints.data(), p.kept_shape);
+  auto options = p.options();
+  if (p.v.edges) options.final_state = state_view<V>(r.final_state.data(), p.one);
+  b.calls->forward(p.the_cell, p.gates(), r.output.view(), k, options);
+  if (!backward || memory == policy::none) return r;
+  gated_gradients<cell, T> gradients{.arrays = r.grads()};
+  if (p.v.edges) gradients.initial_grad = state_view<V>(r.initial_grad.data(), p.one);
+  b.calls->vjp(p.the_cell, p.gates(), k, p.output_grad.view(), gradients, p.vjp_options());
+  return r;
+}
+
+void check(const std::string& what, bool good, std::int64_t t, std::int64_t c) {
+  if (!good) FAIL_CHECK(what << " at step " << t << ", channel " << c);
+}
+
+/// Compares results with the formulas, sequence by sequence. States that the backward pass is given
+/// are taken as they are, to their last bit.
+void compare(const backend& b, problem_case& p, results& r, bool stored) {
+  const auto& s = p.v.shape;
+  const std::string name =
+      b.name + " " + reference::to_string(s, p.v.l, p.v.order) + (stored ? " store" : " recompute");
+  long double roundings = static_cast<long double>(b.more) + 4;
+  for (std::int64_t n = s.time; n > 0; n /= 2) roundings += 4;
+  for_each_sequence(s, [&](std::int64_t g, std::int64_t batch, std::int64_t c) {
+    const auto one = static_cast<std::size_t>((g * s.batch + batch) * s.channel + c);
+    const N start = p.v.edges ? number_of(p.x0(g, batch, 0, c)) : N(0);
+    carried<N> x{start, magnitude_of(start)};
+    std::vector<again::step<N>> steps;
+    std::vector<N> before, after;
+    for (std::int64_t i = 0; i < s.time; ++i) {
+      const std::int64_t t = p.at(i);
+      steps.push_back(p.load(g, batch, t, c));
+      const bool zoned = p.zoned(g, batch, t, c), cut = p.cut(g, batch, t);
+      const N a = zoned ? N(1) : steps.back().a(), u = zoned ? N(0) : steps.back().u();
+      before.push_back(cut ? N(0) : x.x);
+      const N linked = a * x.x;
+      x.size = (cut ? 0 : magnitude_of(a) * x.size) + magnitude_of(u);
+      x.x = cut ? u : linked + u;
+      after.push_back(off_by(x.x, roundings, x.size));
+      check(name + " output", agrees(r.output(g, batch, t, c), steps.back().output(after.back())),
+            t, c);
+      if (stored) check(name + " states", agrees(r.states(g, batch, t, c), after.back()), t, c);
+    }
+    if (p.v.edges)
+      check(name + " final_state", agrees(r.final_state[one], off_by(x.x, roundings, x.size)), 0,
+            c);
+
+    carried<N> y{p.v.edges ? number_of(p.gT(g, batch, 0, c)) : N(0)};
+    y.size = magnitude_of(y.x);
+    for (std::int64_t i = s.time - 1; i >= 0; --i) {
+      const std::int64_t t = p.at(i);
+      const auto& step = steps[static_cast<std::size_t>(i)];
+      const bool zoned = p.zoned(g, batch, t, c), cut = p.cut(g, batch, t);
+      const N a = zoned ? N(1) : step.a(), u = zoned ? N(0) : step.u();
+      const N dh = number_of(p.output_grad(g, batch, t, c));
+      y.size += magnitude_of(step.back(dh));
+      const N grad = off_by(step.back(dh) + y.x, roundings, y.size);
+      N was = before[static_cast<std::size_t>(i)];
+      if (stored && i > 0 && !cut) was = number_of(r.states(g, batch, p.at(i - 1), c));
+      if (!stored && i > 0 && !cut) {
+        was = after[static_cast<std::size_t>(i - 1)];
+        was = stored_as<T>(was);
+      }
+      const N is = cut ? u : a * was + u;
+      const auto want = step.gradients(zoned ? N(0) : grad, zoned ? N(0) : was, is, dh);
+      for (std::int64_t k = 0; k < count; ++k)
+        check(name + " " + cell::names[static_cast<std::size_t>(k)].gradient,
+              agrees(r.pre_grad(g, batch, t, k * s.channel + c), want[static_cast<std::size_t>(k)]),
+              t, c);
+      y.x = cut ? N(0) : a * (step.back(dh) + y.x);
+      y.size = cut ? 0 : magnitude_of(a) * y.size;
+    }
+    if (p.v.edges)
+      check(name + " initial_grad", agrees(r.initial_grad[one], off_by(y.x, roundings, y.size)), 0,
+            c);
+  });
+}
+
+TYPED_CASE("gated scans and their adjoints are their formulas", "[backends][gated]") {
+  if constexpr (!exact<T>) bounded::unit = roundoff<T>();
+  for (const variation& v : variations()) {
+    problem_case p(v);
+    for (const backend& b : backends())
+      for (const policy memory : {policy::store, policy::recompute}) {
+        results r = run(b, p, memory);
+        compare(b, p, r, memory == policy::store);
+      }
+  }
+}
+
+TYPED_CASE("what a gated scan keeps changes no bit of its output", "[backends][gated]") {
+  for (const variation& v : variations()) {
+    if (v.l != layout::channels_last && v.l != layout::time_contiguous) continue;
+    problem_case p(v);
+    for (const backend& b : backends()) {
+      results stored = run(b, p, policy::store, false);
+      results kept_few = run(b, p, policy::recompute, false);
+      results nothing = run(b, p, policy::none, false);
+      INFO(b.name << " " << reference::to_string(v.shape, v.l, v.order));
+      CHECK((same_bits(stored.output.storage(), kept_few.output.storage())));
+      CHECK((same_bits(stored.output.storage(), nothing.output.storage())));
+      CHECK((same_bits(stored.final_state, kept_few.final_state)));
+    }
+  }
+}
+
+TYPED_CASE("recomputed states give the gradients of stored ones, bit for bit",
+           "[sequential][tiled][gated]") {
+  for (const variation& v : variations()) {
+    problem_case p(v);
+    for (const backend& b : backends()) {
+      // Lanes walk time serially in the plain loop, and along channels where time is not split.
+      const bool few_steps = v.shape.time <= 128;
+      const bool serial =
+          b.serial || exact<T> ||
+          (b.name == "tiled" && few_steps && v.l != layout::time_contiguous && v.shape.channel > 1);
+      if (!serial) continue;
+      results stored = run(b, p, policy::store), again_made = run(b, p, policy::recompute);
+      INFO(b.name << " " << reference::to_string(v.shape, v.l, v.order));
+      CHECK((same_bits(stored.pre_grad.storage(), again_made.pre_grad.storage())));
+      CHECK((same_bits(stored.initial_grad, again_made.initial_grad)));
+    }
+  }
+}
+
+TYPED_CASE("a stream of chunks gives the bits of the whole", "[sequential][gated]") {
+  variation v{{2, 300, 5}, layout::channels_last, direction::forward};
+  v.edges = true;
+  problem_case p(v);
+  const backend& loop = backends().front();
+  results whole = run(loop, p, policy::store, false);
+  results chunked = run(loop, p, policy::none, false);
+  std::vector<V> state(10);
+  for (std::size_t i = 0; i < state.size(); ++i)
+    state[i] = p.x0(0, static_cast<std::int64_t>(i) / 5, 0, static_cast<std::int64_t>(i) % 5);
+  for (std::int64_t first = 0, steps; first < 300; first += steps) {
+    steps = std::min<std::int64_t>(first % 3 == 0 ? 1 : 64, 300 - first);
+    const auto part = [&](sequence_view<T> all) {
+      all.data += first * all.strides.time;
+      all.shape.time = steps;
+      return all;
+    };
+    gated_options<V> options;
+    options.initial_state = options.final_state = state_view<V>(state.data(), p.one);
+    loop.calls->forward(p.the_cell, packed<cell>(part(p.pre.view())), part(chunked.output.view()),
+                        {}, options);
+  }
+  CHECK((same_bits(whole.output.storage(), chunked.output.storage())));
+  CHECK((same_bits(whole.final_state, state)));
+}
+
+TYPED_CASE("gradients may take the place of the pre-activations", "[backends][gated]") {
+  for (const layout l : {layout::channels_last, layout::time_contiguous}) {
+    problem_case p({{2, 300, 17}, l, direction::forward, true});
+    for (const backend& b : backends())
+      for (const policy memory : {policy::store, policy::recompute}) {
+        results apart = run(b, p, memory);
+        problem_case q(p.v);
+        kept<T> k;
+        if (memory == policy::store) k.states = apart.states.view();
+        if (memory == policy::recompute)
+          k.checkpoints = sequence_view<V>(apart.checkpoints.data(), p.kept_shape);
+        b.calls->vjp(q.the_cell, q.gates(), k, q.output_grad.view(), {.arrays = q.gates()},
+                     q.vjp_options());
+        INFO(b.name << " " << name_of(l));
+        for_each_sequence(p.wide, [&](std::int64_t g, std::int64_t n, std::int64_t c) {
+          for (std::int64_t t = 0; t < p.wide.time; ++t)
+            check("in place", same_bits(q.pre(g, n, t, c), apart.pre_grad(g, n, t, c)), t, c);
+        });
+      }
+  }
+}
+
+TYPED_CASE("a gradient that arrives at the end only", "[backends][gated]") {
+  problem_case p({{2, 140, 17}, layout::channels_last, direction::reverse, true});
+  for (T& x : p.output_grad.storage()) x = T(0);
+  for (const backend& b : backends()) {
+    results with_zeros = run(b, p, policy::store);
+    results without = run(b, p, policy::store);
+    gated_gradients<cell, T> gradients{.arrays = without.grads()};
+    gradients.initial_grad = state_view<V>(without.initial_grad.data(), p.one);
+    b.calls->vjp(p.the_cell, p.gates(), {.states = without.states.view(), .checkpoints = {}}, none,
+                 gradients, p.vjp_options());
+    INFO(b.name);
+    CHECK((same_bits(with_zeros.pre_grad.storage(), without.pre_grad.storage())));
+    CHECK((same_bits(with_zeros.initial_grad, without.initial_grad)));
+  }
+}
+
+TYPED_CASE("gated scans of nothing", "[backends][gated]") {
+  for (const extents& s : {extents{2, 0, 3}, extents{0, 5, 3}, extents{2, 5, 0}}) {
+    problem_case p({s, layout::channels_last, direction::forward, true});
+    for (const backend& b : backends())
+      for (const policy memory : {policy::store, policy::recompute}) {
+        results r = run(b, p, memory);
+        INFO(b.name << " " << scanrec::to_string(s));
+        if (s.time == 0)
+          for (std::int64_t i = 0; i < 6; ++i) {
+            CHECK(r.final_state[static_cast<std::size_t>(i)] == p.x0(0, i / 3, 0, i % 3));
+            CHECK(r.initial_grad[static_cast<std::size_t>(i)] == p.gT(0, i / 3, 0, i % 3));
+          }
+      }
+  }
+}
+
+}  // namespace

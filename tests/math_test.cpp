@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// exp, expm1, sigmoid and tanh over lanes: their errors in ULP over the whole range, and that packs
+// and scalars agree to the last bit.
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include <scanrec/activation.hpp>
+#include <scanrec/simd/memory.hpp>
+
+#include "catch.hpp"
+#include "reference.hpp"
+
+namespace {
+
+using namespace scanrec;
+
+/// How far `got` is from `want` in units of the last place of the latter. What would be below
+/// `least` may be anything from 0 to there.
+template <class R>
+double ulps(R got, long double want, R least) {
+  if (std::isnan(want)) return std::isnan(got) ? 0 : 1e9;
+  const long double size = std::abs(want);
+  if (size < static_cast<long double>(least) && got >= 0 && got <= 1.001L * least) return 0;
+  int exponent = 0;
+  std::frexp(std::max<long double>(size, std::numeric_limits<R>::min()), &exponent);
+  return static_cast<double>(std::abs(got - want) /
+                             std::ldexp(1.0L, exponent - std::numeric_limits<R>::digits));
+}
+
+struct worst {
+  double sigmoid = 0, complement = 0, sigmoid_slope = 0, tanh = 0, tanh_slope = 0, exp = 0,
+         expm1 = 0;
+};
+template <class R>
+void take(worst& w, R x) {
+  constexpr R least = std::numeric_limits<R>::min();
+  const auto more = [](double& most, double now) { most = std::max(most, now); };
+  const long double d = x, e = std::exp(-std::abs(d));
+  const long double large = 1 / (1 + e), small = e / (1 + e);
+  const auto s = simd::sigmoid(x);
+  more(w.sigmoid, ulps(s.value, d < 0 ? small : large, least));
+  more(w.complement, ulps(s.complement, d < 0 ? large : small, least));
+  more(w.sigmoid_slope, ulps(s.slope, large * small, least));
+  const auto t = simd::tanh(x);
+  const long double e2 = std::exp(-2 * std::abs(d));
+  more(w.tanh, ulps(std::abs(t.value), std::abs(std::tanh(d)), R(0)));
+  more(w.tanh_slope, ulps(t.slope, 4 * e2 / ((1 + e2) * (1 + e2)), 4 * least));
+  if (std::signbit(t.value) != std::signbit(x)) w.tanh = 1e9;
+  if (x > 0) return;
+  more(w.exp, ulps(simd::exp_of_negative(x), std::exp(d), least));
+  more(w.expm1, ulps(-simd::expm1_of_negative(x), -std::expm1(d), R(0)));
+}
+void check(const worst& w) {
+  CHECK(w.exp <= 4.5);
+  CHECK(w.expm1 <= 1.5);
+  CHECK(w.sigmoid <= 4.5);
+  CHECK(w.complement <= 4.5);
+  CHECK(w.sigmoid_slope <= 5.5);
+  CHECK(w.tanh <= 3);
+  CHECK(w.tanh_slope <= 6);
+}
+
+TEST_CASE("the errors of float functions over all exponents", "[math]") {
+  worst w;
+  for (std::uint64_t bits = 0; bits < 0x7f800000u; bits += 9973) {
+    take(w, std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+    take(w, -std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  }
+  // Densely where they bend.
+  for (int i = -200000; i <= 200000; ++i) take(w, static_cast<float>(i) * 1e-4f);
+  check(w);
+}
+TEST_CASE("the errors of double functions over all exponents", "[math]") {
+  worst w;
+  reference::generator bits{1};
+  for (int i = 0; i < 300000; ++i) {
+    const std::uint64_t any = (static_cast<std::uint64_t>(bits()) << 32) | bits();
+    const auto x = std::bit_cast<double>(any);
+    if (std::isfinite(x)) take(w, x);
+    take(w, static_cast<double>(static_cast<std::int32_t>(bits())) * 0x1p-31 * 40);
+  }
+  check(w);
+}
+
+template <class R>
+void check_special() {
+  constexpr R infinity = std::numeric_limits<R>::infinity(),
+              nan = std::numeric_limits<R>::quiet_NaN();
+  for (const R big : {R(1000), std::numeric_limits<R>::max(), infinity}) {
+    CHECK(simd::sigmoid(big).value == 1);
+    CHECK(simd::sigmoid(big).complement == 0);
+    CHECK(simd::sigmoid(big).slope == 0);
+    CHECK(simd::sigmoid(-big).value == 0);
+    CHECK(simd::sigmoid(-big).complement == 1);
+    CHECK(simd::tanh(big).value == 1);
+    CHECK(simd::tanh(-big).value == -1);
+    CHECK(simd::tanh(big).slope == 0);
+    CHECK(simd::exp_of_negative(-big) == 0);
+    CHECK(simd::expm1_of_negative(-big) == -1);
+  }
+  for (const R zero : {R(0), R(-0.0)}) {
+    CHECK(simd::sigmoid(zero).value == R(0.5));
+    CHECK(simd::sigmoid(zero).slope == R(0.25));
+    CHECK(simd::tanh(zero).value == 0);
+    CHECK(std::signbit(simd::tanh(zero).value) == std::signbit(zero));
+    CHECK(simd::tanh(zero).slope == 1);
+    CHECK(simd::exp_of_negative(zero) == 1);
+  }
+  const R tiny = std::numeric_limits<R>::denorm_min();
+  CHECK(simd::tanh(tiny).value == tiny);
+  CHECK(simd::tanh(-tiny).value == -tiny);
+  CHECK(std::isnan(simd::sigmoid(nan).value));
+  CHECK(std::isnan(simd::sigmoid(nan).complement));
+  CHECK(std::isnan(simd::sigmoid(nan).slope));
+  CHECK(std::isnan(simd::tanh(nan).value));
+  CHECK(std::isnan(simd::tanh(nan).slope));
+  for (const R x : {R(-7), R(-3), R(-1), R(0), R(2), R(3), R(7)}) {
+    const auto h = activation::hard_sigmoid::of(x);
+    const R exact = std::clamp(x / 6 + R(0.5), R(0), R(1));
+    CHECK(std::abs(h.value - exact) <= std::numeric_limits<R>::epsilon());
+    CHECK(h.complement == 1 - h.value);
+    CHECK(h.slope == (std::abs(x) < 3 ? R(1) / R(6) : R(0)));
+    CHECK(activation::relu::of(x).value == std::max(x, R(0)));
+    CHECK(activation::relu::of(x).slope == (x > 0 ? 1 : 0));
+    CHECK(activation::positive::of(x).value == (x < 0 ? simd::sigmoid(x).value : x + R(0.5)));
+  }
+  CHECK(std::isnan(activation::hard_sigmoid::of(nan).value));
+  CHECK(std::isnan(activation::relu::of(nan).value));
+  CHECK(std::isnan(activation::positive::of(nan).value));
+}
+TEST_CASE("saturation, zeros, NaN and the other activations", "[math]") {
+  check_special<float>();
+  check_special<double>();
+}
+
+template <class A, class R, int N>
+void check_lanes(const char* name) {
+  using lane = simd::lane_t<R, N>;
+  reference::generator bits{3};
+  constexpr R special[] = {R(0),
+                           R(-0.0),
+                           std::numeric_limits<R>::infinity(),
+                           -std::numeric_limits<R>::infinity(),
+                           std::numeric_limits<R>::quiet_NaN(),
+                           std::numeric_limits<R>::min() / 4,
+                           R(88),
+                           R(-88),
+                           R(3),
+                           R(-3)};
+  for (int round = 0; round < 2000; ++round) {
+    R in[N], value[N], complement[N], slope[N];
+    for (R& x : in) {
+      x = static_cast<R>(static_cast<std::int32_t>(bits())) * R(0x1p-31) *
+          (round % 2 ? R(8) : R(120));
+      if (bits() % 8 == 0) x = special[bits() % std::size(special)];
+    }
+    const auto y = A::of(simd::load_unit<lane>(in));
+    simd::store_unit(value, y.value), simd::store_unit(complement, y.complement);
+    simd::store_unit(slope, y.slope);
+    for (int i = 0; i < N; ++i) {
+      const auto one = A::of(in[i]);
+      const bool same = reference::same_bits(value[i], one.value) &&
+                        reference::same_bits(complement[i], one.complement) &&
+                        reference::same_bits(slope[i], one.slope);
+      // A NaN stays one; its sign and payload are the processor's choice.
+      const bool both_nan = std::isnan(in[i]) && std::isnan(value[i]) && std::isnan(one.value);
+      if (!same && !both_nan) FAIL(name << " of " << in[i] << " in lane " << i);
+    }
+  }
+}
+TEST_CASE("activations give the same bits in every lane type", "[math]") {
+  const auto all = []<class A>(A, const char* name) {
+    check_lanes<A, float, 16>(name), check_lanes<A, float, 64>(name);
+    check_lanes<A, double, 8>(name), check_lanes<A, double, 32>(name);
+  };
+  all(activation::identity{}, "identity");
+  all(activation::tanh{}, "tanh");
+  all(activation::sigmoid{}, "sigmoid");
+  all(activation::hard_sigmoid{}, "hard_sigmoid");
+  all(activation::relu{}, "relu");
+  all(activation::positive{}, "positive");
+}
+
+}  // namespace
