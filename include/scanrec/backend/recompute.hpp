@@ -23,7 +23,8 @@ inline constexpr bool recomputes = requires {
 /// Steps between checkpoints.
 inline constexpr std::int64_t stretch_steps = memory::recompute<float>::interval;
 
-/// Where the states of a stretch lie: the step after it in scan order is read too.
+/// Where the states of a stretch lie. The state of the step after it in scan order is read too; two
+/// rows before the first that is read are there for staging, which copies whole neighbourhoods.
 struct lent_room {
   std::int64_t row = 0, column = 0;  // strides in elements, along time and channels
   std::int64_t states_bytes = 0;     // then the states that the walk carries
@@ -34,7 +35,7 @@ struct lent_room {
   lent_room(const problem& p, const lane_layout& lanes, std::int64_t channels) {
     if (p.recomputed_bytes == 0) return;
     const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
-    const std::int64_t steps = std::min(stretch_steps, p.shape.time) + 1;
+    const std::int64_t steps = std::min(stretch_steps, p.shape.time) + 2;
     std::int64_t elements = 0;
     if (lanes.along == recurrence::lane_axis::time) {
       row = lanes.unit(), column = round_up(steps, 16);
@@ -69,10 +70,9 @@ void for_recomputed(const R& r, const block& where, const lent_room& room, std::
     const std::int64_t stretch = begin / stretch_steps;
     const std::int64_t stretch_end = std::min((stretch + 1) * stretch_steps, T);
     end = std::min(stretch_end, where.end);
-    // The state of step t, counted as `r` counts, is at first[(t - begin) * room.row]: those of
-    // steps begin + 1 to stretch_end are asked for.
+    // Of the steps from begin - 1 on, counted as `r` counts; begin + 1 to stretch_end are read.
     state* const first = room.row < 0 ? states + (room.column - 1) : states;
-    const auto at = [&](std::int64_t t) { return first + (t - begin - 1) * room.row; };
+    const auto at = [&](std::int64_t t) { return first + (t - begin + 1) * room.row; };
 
     auto forward = r.recompute();
     forward.initial_state =
