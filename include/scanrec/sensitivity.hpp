@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// linear_scan_sensitivity: states and their derivative by a shared gate in one forward scan, for
+// learning online without a backward pass.
+#pragma once
+
+#include <array>
+#include <type_traits>
+
+#include <scanrec/backends.hpp>
+#include <scanrec/make_linear_scan.hpp>
+#include <scanrec/recurrence/sensitivity.hpp>
+
+namespace scanrec {
+
+/// Options of linear_scan_sensitivity; T is the compute type.
+template <class T>
+struct sensitivity_options {
+  direction order = direction::forward;
+  state_view<const T> initial_state{};        ///< state before the first step; absent: 0
+  state_view<const T> initial_sensitivity{};  ///< its derivative by the gate; absent: 0
+  state_view<T> final_state{};
+  state_view<T> final_sensitivity{};
+  sequence_view<const bool> resets{};  ///< (batch, time, 1 or channel): a sequence starts here
+};
+
+}  // namespace scanrec
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// With a gate that all steps of a sequence share, lambda:
+///
+///     state[t]       = lambda * state[t-1] + input[t]
+///     sensitivity[t] = lambda * sensitivity[t-1] + state[t-1]           = d state[t] / d lambda
+///
+/// as one scan of vectors (state, sensitivity) with the matrix [lambda 0; 1 lambda] (real-time
+/// recurrent learning). A loss that uses state[t] has the gradient state_grad *
+/// conj(sensitivity[t]) by lambda at once, and a stream goes on from final_state and
+/// final_sensitivity.
+///
+/// Shapes   gate, input, state, sensitivity: (batch, time, channel); the gate with a zero time
+/// stride,
+///          or the same at every step: else the sensitivity is that to a number added to all gates.
+///          `state` and `sensitivity` may be `none` if their final ones are given.
+/// Aliasing state may be input; final_state may be initial_state, final_sensitivity
+///          initial_sensitivity: same pointer, strides, type.
+/// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
+/// Cost     2 arrays read + 2 written; one sequence to a lane, as matrix_scan.
+/// Source   Williams and Zipser, A Learning Algorithm for Continually Running Fully Recurrent
+/// Neural
+///          Networks (1989); Zucchet et al., Online Learning of Long-Range Dependencies (2023).
+template <backend Backend, sequence Gate, sequence Input, writable_sequence_argument State,
+          writable_sequence_argument Sensitivity>
+void linear_scan_sensitivity(
+    const Backend& on, const Gate& gate, const Input& input, const State& state,
+    const Sensitivity& sensitivity,
+    const std::type_identity_t<sensitivity_options<detail::value_of<Gate>>>& options = {}) {
+  using gate_t = typename detail::sequence_traits<Gate>::stored;
+  using input_t = typename detail::sequence_traits<Input>::stored;
+  using state_t = detail::stored_or<State, detail::stored_or<Sensitivity, gate_t>>;
+  using value = detail::value_of<Gate>;
+  static_assert(std::is_same_v<Sensitivity, none_t> || std::is_same_v<State, none_t> ||
+                    std::is_same_v<Sensitivity, State>,
+                "scanrec: states and sensitivities must be of one type");
+  detail::check_types(detail::types<gate_t>{}, detail::types<state_t, input_t>{});
+
+  detail::call c("linear_scan_sensitivity", gate.shape);
+  const int a = c.add_gate("gate", gate);
+  const int u = c.add("input", input, access::read);
+  const int x0 = c.add("initial_state", options.initial_state, access::read);
+  const int s0 = c.add("initial_sensitivity", options.initial_sensitivity, access::read);
+  const int cut = c.add_resets(options.resets);
+  const int x = c.add("state", state, access::write);
+  const int s = c.add("sensitivity", sensitivity, access::write);
+  const int xT = c.add("final_state", options.final_state, access::write);
+  const int sT = c.add("final_sensitivity", options.final_sensitivity, access::write);
+  c.require(a, "an array");
+  c.require(u, "an array");
+  if (options.final_state.absent()) c.require(x, "an array, or none together with a final_state");
+  if (options.final_sensitivity.absent())
+    c.require(s, "an array, or none together with a final_sensitivity");
+
+  using R = recurrence::sensitivity<gate_t, input_t, state_t>;
+  c.template prepare<R>(
+      options.order == direction::reverse,
+      std::array<detail::in_place_pair, 3>{{{"state", "input"},
+                                            {"final_state", "initial_state"},
+                                            {"final_sensitivity", "initial_sensitivity"}}},
+      false);
+  R r;
+  r.gate = c.input<gate_t>(a);
+  r.input = c.input<input_t>(u);
+  r.cuts = c.cuts(cut, options.order, false);
+  r.initial_state = c.start<value>(x0);
+  r.initial_sensitivity = c.start<value>(s0);
+  r.state = c.output<state_t>(x);
+  r.sensitivity_of_state = c.output<state_t>(s);
+  r.final_state = c.end<value>(xT);
+  r.final_sensitivity = c.end<value>(sT);
+  run_recurrence(on, r, c.described());
+}
+template <sequence Gate, sequence Input, writable_sequence_argument State,
+          writable_sequence_argument Sensitivity>
+void linear_scan_sensitivity(
+    const Gate& gate, const Input& input, const State& state, const Sensitivity& sensitivity,
+    const std::type_identity_t<sensitivity_options<detail::value_of<Gate>>>& options = {}) {
+  linear_scan_sensitivity(tiled{}, gate, input, state, sensitivity, options);
+}
+
+}  // namespace scanrec::inline SCANREC_ABI

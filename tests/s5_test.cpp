@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Diagonal state spaces: discretisation and outputs against values of high precision, all gradients
+// against central differences, start values, streams, sensitivities.
+#include <cmath>
+#include <complex>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <scanrec/s5.hpp>
+#include <scanrec/s5_init.hpp>
+#include <scanrec/scan.hpp>
+#include <scanrec/sensitivity.hpp>
+
+#include "catch.hpp"
+#include "reference.hpp"
+#include "state_space_values.hpp"
+
+namespace {
+
+using namespace scanrec;
+using complex = std::complex<double>;
+using system_d = s5_system<double>;
+
+std::vector<double> random_numbers(std::int64_t n, unsigned seed) {
+  reference::generator bits{seed};
+  std::vector<double> x(static_cast<std::size_t>(n));
+  for (double& v : x) v = 2 * (bits() * 0x1p-32) - 1;
+  return x;
+}
+
+// ---- discretisation ---------------------------------------------------------------------------
+
+TEST_CASE("discretisations are those of mpmath", "[s5]") {
+  for (const auto& p : state_space_values::points) {
+    const auto d = discretise<double>(p.method, p.lambda, p.step);
+    INFO("method " << static_cast<int>(p.method) << ", lambda " << p.lambda << ", step " << p.step);
+    CHECK(std::abs(d.gate - p.gate) <=
+          1e-14 * (1 + std::abs(p.lambda * p.step)) * std::abs(p.gate));
+    CHECK(std::abs(d.scale - p.scale) <= 1e-14 * std::abs(p.scale));
+    const auto f =
+        discretise<float>(p.method, std::complex<float>(p.lambda), static_cast<float>(p.step));
+    CHECK(std::isfinite(f.scale.real()));
+  }
+}
+
+TEST_CASE("gradients of discretisations, near zero too", "[s5]") {
+  const complex gate_grad(0.7, -0.4), scale_grad(-1.1, 0.3);
+  const auto loss = [&](discretisation method, complex lambda, double step) {
+    const auto d = discretise<double>(method, lambda, step);
+    return (std::conj(gate_grad) * d.gate + std::conj(scale_grad) * d.scale).real();
+  };
+  for (const auto method :
+       {discretisation::zero_order_hold, discretisation::bilinear, discretisation::ring})
+    for (const complex lambda : {complex(-0.5, 1.5), complex(-1e-7, 1e-8), complex(-0.25, 0.6),
+                                 complex(-2, 0.1), complex(-0.6, -0.9)})
+      for (const double step : {1.0, 0.3}) {
+        const auto got = discretise_vjp<double>(method, lambda, step, gate_grad, scale_grad);
+        constexpr double e = 1e-5;
+        const double by_re =
+            (loss(method, lambda + e, step) - loss(method, lambda - e, step)) / (2 * e);
+        const complex i(0, e);
+        const double by_im =
+            (loss(method, lambda + i, step) - loss(method, lambda - i, step)) / (2 * e);
+        const double by_step =
+            (loss(method, lambda, step + e) - loss(method, lambda, step - e)) / (2 * e);
+        INFO("method " << static_cast<int>(method) << ", lambda " << lambda << ", step " << step);
+        CHECK(std::abs(got.lambda - complex(by_re, by_im)) <= 1e-8);
+        CHECK(std::abs(got.step - (method == discretisation::ring ? 0 : by_step)) <= 1e-8);
+      }
+}
+
+// ---- the state space --------------------------------------------------------------------------
+
+TEST_CASE("outputs of a small system are those of mpmath", "[s5]") {
+  namespace values = state_space_values;
+  system_d s;
+  s.lambda.resize(3), s.log_step.resize(3), s.feedthrough.resize(2);
+  s.input.resize(3, 2), s.output.resize(2, 3);
+  for (int p = 0; p < 3; ++p) {
+    s.lambda[p] = values::lambda[p], s.log_step[p] = std::log(values::step[p]);
+    for (int h = 0; h < 2; ++h)
+      s.input(p, h) = values::input[p][h], s.output(h, p) = values::output[h][p];
+  }
+  for (int h = 0; h < 2; ++h) s.feedthrough[h] = values::feedthrough[h];
+  const extents shape{.batch = 1, .time = 6, .channel = 2};
+  double y[6][2];
+  complex states[18];
+  for (const auto method : {discretisation::zero_order_hold, discretisation::bilinear}) {
+    s.method = method;
+    s5(s, sequence_view<const double>(&values::u[0][0], shape),
+       sequence_view<complex>(states, {.batch = 1, .time = 6, .channel = 3}),
+       sequence_view<double>(&y[0][0], shape));
+    const auto& want =
+        method == discretisation::bilinear ? values::y_bilinear : values::y_zero_order_hold;
+    for (int t = 0; t < 6; ++t)
+      for (int q = 0; q < 2; ++q)
+        CHECK(std::abs(y[t][q] - want[t][q]) <= 1e-12 * (1 + std::abs(want[t][q])));
+  }
+}
+
+/// A system, inputs and a loss: a weighted sum of outputs and of real and imaginary parts of final
+/// states.
+struct loss_of {
+  system_d s;
+  extents shape{.batch = 2, .time = 6, .channel = 3};
+  std::vector<double> u = random_numbers(36, 1), weight = random_numbers(36, 2);
+  std::vector<complex> start, last_weight;
+  bool resets_at[12] = {false, false, false, true,  false, false,
+                        false, true,  false, false, false, false};
+
+  explicit loss_of(system_d of) : s(std::move(of)) {
+    const std::vector<double> numbers = random_numbers(8 * s.lambda.size(), 3);
+    for (Eigen::Index i = 0; i < 2 * s.lambda.size(); ++i) {
+      start.emplace_back(numbers[4 * i], numbers[4 * i + 1]);
+      last_weight.emplace_back(numbers[4 * i + 2], numbers[4 * i + 3]);
+    }
+  }
+  extents states_shape() const { return {shape.batch, shape.time, s.state_channels()}; }
+  extents state_shape() const { return {shape.batch, 1, s.lambda.size()}; }
+  sequence_view<const bool> resets() const { return {resets_at, {shape.batch, shape.time, 1}}; }
+  state_view<const complex> initial() const {
+    if (s.bidirectional()) return {};
+    return {start.data(), state_shape()};
+  }
+  double value(std::vector<complex>& states) const {
+    states.resize(static_cast<std::size_t>(12 * s.state_channels()));
+    std::vector<double> y(36);
+    std::vector<complex> last(start.size());
+    s5_options<double> options{.initial_state = initial(), .resets = resets()};
+    if (!s.bidirectional()) options.final_state = state_view<complex>(last.data(), state_shape());
+    s5(s, sequence_view<const double>(u.data(), shape),
+       sequence_view<complex>(states.data(), states_shape()),
+       sequence_view<double>(y.data(), shape), options);
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) sum += weight[i] * y[i];
+    for (std::size_t i = 0; i < last.size(); ++i)
+      sum += (std::conj(last_weight[i]) * last[i]).real();
+    return sum;
+  }
+  double value() const {
+    std::vector<complex> states;
+    return value(states);
+  }
+  double difference(double& x) {
+    constexpr double e = 1e-5;
+    const double was = x;
+    x = was + e;
+    const double above = value();
+    x = was - e;
+    const double below = value();
+    x = was;
+    return (above - below) / (2 * e);
+  }
+};
+
+void check_gradients(const std::string& name, const system_d& system) {
+  loss_of loss(system);
+  std::vector<complex> states;
+  loss.value(states);
+  std::vector<complex> scratch(states.size()), start_grad(loss.start.size());
+  std::vector<double> u_grad(36);
+  system_d g = loss.s.zeros();
+  s5_vjp_options<double> options{.initial_state = loss.initial(), .resets = loss.resets()};
+  if (!system.bidirectional()) {
+    options.final_grad = state_view<const complex>(loss.last_weight.data(), loss.state_shape());
+    options.initial_grad = state_view<complex>(start_grad.data(), loss.state_shape());
+  }
+  s5_vjp(loss.s, sequence_view<const double>(loss.u.data(), loss.shape),
+         sequence_view<const complex>(states.data(), loss.states_shape()),
+         sequence_view<const double>(loss.weight.data(), loss.shape),
+         sequence_view<complex>(scratch.data(), loss.states_shape()), g,
+         sequence_view<double>(u_grad.data(), loss.shape), options);
+  const auto check = [&](const char* what, double got, double& x) {
+    const double want = loss.difference(x);
+    INFO(name << ", " << what);
+    CHECK(std::abs(got - want) <= 2e-8 * (1 + std::abs(want)));
+  };
+  const auto check_complex = [&](const char* what, complex got, complex& x) {
+    auto* parts = reinterpret_cast<double*>(&x);
+    check(what, got.real(), parts[0]), check(what, got.imag(), parts[1]);
+  };
+  for (Eigen::Index i = 0; i < g.lambda.size(); ++i) {
+    check_complex("lambda", g.lambda[i], loss.s.lambda[i]);
+    check("log_step", g.log_step[i], loss.s.log_step[i]);
+  }
+  for (Eigen::Index i = 0; i < g.input.size(); ++i)
+    check_complex("input", g.input.data()[i], loss.s.input.data()[i]);
+  for (Eigen::Index i = 0; i < g.output.size(); ++i)
+    check_complex("output", g.output.data()[i], loss.s.output.data()[i]);
+  for (Eigen::Index i = 0; i < g.feedthrough.size(); ++i)
+    check("feedthrough", g.feedthrough[i], loss.s.feedthrough[i]);
+  for (std::size_t i = 0; i < u_grad.size(); ++i) check("u", u_grad[i], loss.u[i]);
+  if (!system.bidirectional())
+    for (std::size_t i = 0; i < start_grad.size(); ++i)
+      check_complex("initial_state", start_grad[i], loss.start[i]);
+}
+
+TEST_CASE("gradients of state spaces are central differences", "[s5]") {
+  std::mt19937 engine(7);
+  for (const bool bidirectional : {false, true}) {
+    system_d s = make_s5<double>({.channels = 3,
+                                  .states = 4,
+                                  .blocks = 2,
+                                  .bidirectional = bidirectional,
+                                  .least_step = 0.1,
+                                  .most_step = 0.5},
+                                 engine);
+    for (const auto method : {discretisation::zero_order_hold, discretisation::bilinear}) {
+      s.method = method;
+      check_gradients(bidirectional ? "bidirectional" : "one direction", s);
+    }
+    s.feedthrough.resize(0), s.conjugate_symmetry = false;
+    check_gradients("without feedthrough or symmetry", s);
+  }
+  check_gradients("ring",
+                  make_lru<double>({.channels = 3, .states = 3, .least_radius = 0.4}, engine));
+}
+
+TEST_CASE("a stream of chunks, padded arrays and threads give the same outputs", "[s5]") {
+  std::mt19937 engine(3);
+  const auto s = make_s5<float>({.channels = 5, .states = 24}, engine);
+  const extents shape{.batch = 2, .time = 200, .channel = 5}, wide{2, 200, 12};
+  const std::vector<double> numbers = random_numbers(2000, 4);
+  const std::vector<float> u(numbers.begin(), numbers.end());
+  std::vector<float> y(2000), padded(2 * 200 * 9), chunked(2000);
+  std::vector<std::complex<float>> states(4800), apart(2 * 200 * 20), last(24), carried(24);
+  s5(s, sequence_view(u.data(), shape), sequence_view(states.data(), wide),
+     sequence_view(y.data(), shape), {.final_state = state_view(last.data(), wide)});
+  s5(tiled{.threads = 2}, s, sequence_view(u.data(), shape),
+     sequence_view(apart.data(), wide, {200 * 20, 20, 1}),
+     sequence_view(padded.data(), shape, {200 * 9, 9, 1}));
+  for (std::int64_t first = 0; first < 200; first += 40) {
+    const auto part = [&](auto view) {
+      view.data += first * view.strides.time, view.shape.time = 40;
+      return view;
+    };
+    s5(s, part(sequence_view(u.data(), shape)), part(sequence_view(states.data(), wide)),
+       part(sequence_view(chunked.data(), shape)),
+       {.initial_state = state_view<const std::complex<float>>(carried.data(), wide),
+        .final_state = state_view(carried.data(), wide)});
+  }
+  // Products of other sizes are added up in another order.
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    CHECK(std::abs(y[i] - padded[i / 5 * 9 + i % 5]) <= 1e-5f * (1 + std::abs(y[i])));
+    CHECK(std::abs(y[i] - chunked[i]) <= 1e-5f * (1 + std::abs(y[i])));
+  }
+  for (std::size_t i = 0; i < last.size(); ++i)
+    CHECK(std::abs(last[i] - carried[i]) <= 1e-5f * (1 + std::abs(last[i])));
+}
+
+// ---- start values -----------------------------------------------------------------------------
+
+TEST_CASE("HiPPO-LegS in diagonal form is the matrix it is made of", "[s5]") {
+  for (const int n : {2, 16, 64}) {
+    const hippo_legs h = make_hippo_legs(n);
+    const Eigen::MatrixXcd a = h.vectors * h.lambda.asDiagonal() * h.vectors.adjoint();
+    double off = 0, size = 0;
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < n; ++j) {
+        // LegS itself is lower triangular: -sqrt((2i + 1)(2j + 1)), -(i + 1) on the diagonal. Its
+        // normal part has the outer product of sqrt(i + 1/2) with itself more.
+        const double legs = i > j    ? -std::sqrt((2.0 * i + 1) * (2.0 * j + 1))
+                            : i == j ? -(i + 1.0)
+                                     : 0;
+        const double want = legs + std::sqrt((i + 0.5) * (j + 0.5));
+        off = std::max(off, std::abs(a(i, j) - want)), size = std::max(size, std::abs(want));
+      }
+    CHECK(off <= 1e-12 * size);
+    for (int i = 0; i < n; ++i) {
+      CHECK(h.lambda[i].real() == -0.5);
+      CHECK(std::abs(h.lambda[i].imag() + h.lambda[n - 1 - i].imag()) <= 1e-10 * size);
+    }
+  }
+}
+
+TEST_CASE("start values", "[s5]") {
+  std::mt19937 engine(5);
+  const auto s = make_s5<float>({.channels = 4,
+                                 .states = 32,
+                                 .blocks = 4,
+                                 .bidirectional = true,
+                                 .least_step = 0.01,
+                                 .most_step = 0.1},
+                                engine);
+  CHECK(s.lambda.size() == 16);
+  CHECK(s.output.cols() == 32);
+  for (int i = 0; i < 16; ++i) {
+    CHECK(s.lambda[i].imag() > 0);
+    CHECK(s.lambda[i] == s.lambda[i % 4]);
+    CHECK(s.log_step[i] >= std::log(0.01f) - 1e-5f);
+    CHECK(s.log_step[i] <= std::log(0.1f) + 1e-5f);
+  }
+  const auto lru = make_lru<double>(
+      {.channels = 2, .states = 4000, .least_radius = 0.5, .most_radius = 0.9, .most_angle = 1},
+      engine);
+  double squares = 0;
+  for (const auto& parameter : lru.lambda) {
+    const auto d = discretise<double>(lru.method, parameter, 1);
+    CHECK(std::abs(d.gate) >= 0.5 - 1e-12);
+    CHECK(std::abs(d.gate) <= 0.9 + 1e-12);
+    CHECK(std::arg(d.gate) > 0);
+    CHECK(std::arg(d.gate) <= 1);
+    CHECK(std::abs(std::norm(d.scale) + std::norm(d.gate) - 1) <= 1e-12);
+    squares += std::norm(d.gate) / 4000;
+  }
+  // Uniform on the ring: squared radii are uniform between 0.25 and 0.81; six standard errors.
+  CHECK(std::abs(squares - 0.53) <= 6 * 0.56 / std::sqrt(12.0 * 4000));
+  CHECK_THROWS_AS(make_s5<float>({.channels = 4, .states = 6, .blocks = 2}, engine),
+                  argument_error);
+  CHECK_THROWS_AS(make_lru<float>({.channels = 4, .most_radius = 1}, engine), argument_error);
+}
+
+// ---- sensitivities ----------------------------------------------------------------------------
+
+template <class T, class B>
+void check_sensitivity(const B& backend) {
+  const extents shape{.batch = 2, .time = 90, .channel = 3};
+  const extents once{.batch = 0, .time = 0, .channel = 1};
+  const std::vector<double> numbers = random_numbers(2000, 6);
+  const auto number = [&](std::size_t i) {
+    if constexpr (reference::complex<T>)
+      return T(numbers[2 * i], numbers[2 * i + 1]);
+    else
+      return T(numbers[i]);
+  };
+  std::vector<T> u(540), state(540), sensitivity(540), plain(540), tangent(540), last(6);
+  for (std::size_t i = 0; i < u.size(); ++i) u[i] = number(i);
+  T lambda[3], one[3] = {T(1), T(1), T(1)}, start[6], start_tangent[6];
+  for (std::size_t c = 0; c < 3; ++c)
+    lambda[c] = T(0.95) * number(600 + c) / std::abs(number(600 + c));
+  for (std::size_t i = 0; i < 6; ++i)
+    start[i] = number(700 + i), start_tangent[i] = number(720 + i);
+  const sequence_view<const T> gate(lambda, shape, once), ones(one, shape, once);
+  bool marks[180] = {};
+  marks[17] = marks[100] = true;
+  const sequence_view<const bool> resets(marks, {2, 90, 1});
+  for (const direction order : {direction::forward, direction::reverse}) {
+    linear_scan_sensitivity(backend, gate, sequence_view<const T>(u.data(), shape),
+                            sequence_view(state.data(), shape),
+                            sequence_view(sensitivity.data(), shape),
+                            {.order = order,
+                             .initial_state = state_view<const T>(start, shape),
+                             .initial_sensitivity = state_view<const T>(start_tangent, shape),
+                             .final_sensitivity = state_view<T>(last.data(), shape),
+                             .resets = resets});
+    linear_scan(
+        sequential{}, gate, sequence_view<const T>(u.data(), shape),
+        sequence_view(plain.data(), shape),
+        {.order = order, .initial_state = state_view<const T>(start, shape), .resets = resets});
+    linear_scan_jvp(sequential{}, gate, sequence_view<const T>(plain.data(), shape), ones, none,
+                    sequence_view(tangent.data(), shape),
+                    {.order = order,
+                     .initial_state = state_view<const T>(start, shape),
+                     .initial_tangent = state_view<const T>(start_tangent, shape),
+                     .resets = resets});
+    for (std::size_t i = 0; i < u.size(); ++i) {
+      CHECK(std::abs(state[i] - plain[i]) <= 1e-13 * (1 + std::abs(plain[i])));
+      CHECK(std::abs(sensitivity[i] - tangent[i]) <= 1e-12 * (1 + std::abs(tangent[i])));
+    }
+    for (std::size_t i = 0; i < 6; ++i) {
+      const std::size_t t = order == direction::forward ? 89 : 0;
+      CHECK(last[i] == sensitivity[(i / 3 * 90 + t) * 3 + i % 3]);
+    }
+  }
+}
+TEST_CASE("sensitivities are tangents of the gate", "[s5]") {
+  check_sensitivity<double>(sequential{});
+  check_sensitivity<complex>(tiled{.threads = 2, .tile_steps = 32});
+  check_sensitivity<complex>(blelloch{});
+}
+
+// ---- arguments --------------------------------------------------------------------------------
+
+template <class F>
+void refuses(const std::string& argument, const std::string& text, F f) {
+  try {
+    f();
+    FAIL("no error for '" << argument << "'");
+  } catch (const argument_error& e) {
+    INFO(e.what());
+    CHECK(std::string(e.what()).find("'" + argument + "'") != std::string::npos);
+    CHECK(std::string(e.what()).find(text) != std::string::npos);
+  }
+}
+TEST_CASE("bad arguments of state spaces", "[s5]") {
+  std::mt19937 engine(5);
+  const auto good = make_s5<double>({.channels = 3, .states = 4}, engine);
+  const extents shape{.batch = 1, .time = 8, .channel = 3}, states_shape{1, 8, 2};
+  std::vector<double> u(24), y(24);
+  std::vector<complex> states(32);
+  const sequence_view<const double> U(u.data(), shape);
+  const sequence_view<double> Y(y.data(), shape);
+  const sequence_view<complex> X(states.data(), states_shape);
+  const auto with = [&](const std::function<void(system_d&)>& change) {
+    system_d bad = good;
+    change(bad);
+    s5(bad, U, X, Y);
+  };
+  refuses("input", "one row per state: 2",
+          [&] { with([](system_d& s) { s.input.resize(3, 3); }); });
+  refuses("output", "2 columns, or twice",
+          [&] { with([](system_d& s) { s.output.resize(3, 3); }); });
+  refuses("log_step", "2 of them", [&] { with([](system_d& s) { s.log_step.resize(1); }); });
+  refuses("feedthrough", "none, or as many",
+          [&] { with([](system_d& s) { s.feedthrough.resize(2); }); });
+  refuses("states", "(batch 1, time 8, channel 2)",
+          [&] { s5(good, U, sequence_view<complex>(states.data(), shape), Y); });
+  refuses("u", "contiguous", [&] {
+    s5(good, sequence_view<const double>(u.data(), shape, {24, 1, 8}), X, Y);
+  });
+  refuses("y", "contiguous", [&] { s5(good, U, X, sequence_view<double>(nullptr, shape)); });
+  system_d g = good.zeros();
+  g.input.resize(1, 1);
+  refuses("gradients", "zeros()",
+          [&] { s5_vjp(good, U, X, sequence_view<const double>(y.data(), shape), X, g, Y); });
+}
+
+}  // namespace
