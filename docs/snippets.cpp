@@ -576,9 +576,130 @@ void eigen_matrices() {
                        scanrec::as_sequence(part));
 }
 // [/eigen]
+
+#include <random>
+
+#include <scanrec/s5_init.hpp>
+
+void state_space() {
+  // [s5]
+  using namespace scanrec;
+  std::mt19937 random(1);
+  // Four channels, 32 real dimensions of state: 16 complex states that stand for conjugate pairs.
+  s5_system<float> system = make_s5<float>({.channels = 4, .states = 32, .blocks = 2}, random);
+  const extents shape{.batch = 2, .time = 100, .channel = 4};
+  const extents wide{.batch = 2, .time = 100, .channel = system.state_channels()};
+  floats u(800, 1.0f), y(800), y_grad(800, 1.0f), u_grad(800);
+  std::vector<std::complex<float>> states(2 * 100 * 16), scratch(states.size());
+  s5(system, view(u, shape), sequence_view(states.data(), wide), view(y, shape));
+
+  s5_system<float> gradients = system.zeros();  // added to
+  s5_vjp(system, view(u, shape), sequence_view(states.data(), wide), view(y_grad, shape),
+         sequence_view(scratch.data(), wide), gradients, view(u_grad, shape));
+  for (Eigen::Index p = 0; p < 16; ++p) system.lambda[p] -= 1e-3f * gradients.lambda[p];
+  // [/s5]
+  assert(u_grad[0] != 0);
+}
 #else
 void eigen_matrices() {}
+void state_space() {}
 #endif
+
+#include <scanrec/qrnn.hpp>
+#include <scanrec/sensitivity.hpp>
+
+// [own_cell]
+namespace mine {
+
+struct leaky_integrator {
+  template <class View>
+  struct arrays {
+    View rate, x;
+  };
+  static constexpr std::array names{scanrec::array_name{"rate", "rate_grad"},
+                                    scanrec::array_name{"x", "x_grad"}};
+  using outputs = scanrec::output_is_state;
+
+  template <class Lane>
+  struct step {
+    scanrec::activated<Lane> r;
+    Lane x;
+  };
+  template <class Lane>
+  static SCANREC_INLINE step<Lane> load(Lane rate, Lane x) {
+    return {scanrec::activation::sigmoid::of(rate), x};
+  }
+  template <class Lane>
+  static SCANREC_INLINE scanrec::affine<Lane> map(const step<Lane>& s) {
+    return {s.r.complement, scanrec::simd::mul(s.r.value, s.x)};
+  }
+  template <class Lane>
+  static SCANREC_INLINE std::array<Lane, 2> gradients(const step<Lane>& s,
+                                                      const scanrec::cell_cotangents<Lane>& d) {
+    return {scanrec::through(d.state, s.x - d.before, s.r.slope),
+            scanrec::simd::mul(d.state, s.r.value)};
+  }
+};
+
+}  // namespace mine
+// [/own_cell]
+
+void gated_cells() {
+  // [qrnn]
+  using namespace scanrec;
+  const std::int64_t B = 2, T = 50, C = 4;
+  // What one matrix product wrote: z, f and o of a step side by side.
+  floats pre(B * T * 3 * C), output(B * T * C), states(output.size());
+  for (std::size_t i = 0; i < pre.size(); ++i) pre[i] = std::sin(static_cast<float>(i));
+  const extents shape{.batch = B, .time = T, .channel = C};
+  const extents wide{.batch = B, .time = T, .channel = 3 * C};
+  const auto gates = packed<fo_pooling<>>(view(pre, wide));  // three views, no copies
+  gated_scan(fo_pooling<>{}, gates, view(output, shape), memory::store{view(states, shape)});
+
+  // The gradients of all gates land side by side too: what the product's own backward pass wants.
+  floats output_grad(output.size(), 1.0f), pre_grad(pre.size());
+  gated_scan_vjp(fo_pooling<>{}, gates, memory::store{view(states, shape)},
+                 view(output_grad, shape), {.arrays = packed<fo_pooling<>>(view(pre_grad, wide))});
+
+  // The same from one state per 128 steps (here: none, the sequence is short).
+  const extents few = memory::checkpoint_extents(shape);
+  floats checkpoints(few.batch * few.time * few.channel), again(pre.size());
+  gated_scan(fo_pooling<>{}, gates, view(output, shape),
+             memory::recompute{sequence_view(checkpoints.data(), few)});
+  gated_scan_vjp(fo_pooling<>{}, gates, memory::recompute{sequence_view(checkpoints.data(), few)},
+                 view(output_grad, shape), {.arrays = packed<fo_pooling<>>(view(again, wide))});
+  assert(pre_grad == again);
+  // [/qrnn]
+  // [use_own_cell]
+  floats rate{0, 0, 0}, x{1, 0, 0}, leaky(3);
+  const extents three{.time = 3};
+  gated_scan(
+      mine::leaky_integrator{},
+      mine::leaky_integrator::arrays<sequence_view<float>>{view(rate, three), view(x, three)},
+      view(leaky, three));
+  assert((leaky == floats{0.5f, 0.25f, 0.125f}));
+  // [/use_own_cell]
+}
+
+void sensitivities() {
+  using namespace scanrec;
+  // [sensitivity]
+  // Track a decay online: predict the next sample as lambda times a smoothed past.
+  float lambda = 0.5f, state = 0, sensitivity = 0;
+  const extents one{.time = 1};
+  for (int t = 0; t < 2000; ++t) {
+    const float sample = std::sin(0.1f * static_cast<float>(t));
+    const float target = 0.8f * state + sample;
+    const float before = state;
+    linear_scan_sensitivity(
+        sequence_view<const float>(&lambda, one), sequence_view<const float>(&sample, one),
+        sequence_view<float>(&state, one), sequence_view<float>(&sensitivity, one),
+        {.initial_state = state_view<const float>(&before, one)});
+    lambda -= 0.01f * (state - target) * sensitivity;
+  }
+  assert(std::abs(lambda - 0.8f) < 1e-3f);
+  // [/sensitivity]
+}
 
 int main() {
   minimal();
@@ -607,5 +728,8 @@ int main() {
   own_backend();
   eigen_matrices();
   operators();
+  gated_cells();
+  sensitivities();
+  state_space();
   std::puts("ok");
 }

@@ -69,6 +69,9 @@ template <backend Backend, gated_cell Cell, class Arrays, class Memory,
 void gated_scan_vjp(const Backend& backend, const Cell& cell, const Arrays& arrays,
                     const Memory& kept, const OutputGrad& output_grad, const Gradients& gradients,
                     const detail::gated_vjp_options_for<Cell, Arrays>& options = {}) {
+  static_assert(!detail::memory_traits<Memory>::recomputes || detail::lends_states<Backend>,
+                "scanrec: this backend does not compute states anew (see lends_states in "
+                "docs/design.md): use memory::store");
   detail::make_gated_scan_vjp(
       "gated_scan_vjp", cell, arrays, kept, output_grad, gradients, options,
       [&](const auto& r, const problem& p) { run_recurrence(backend, r, p); });

@@ -28,6 +28,12 @@ using gated_options_for = gated_options<compute_t<stored_in<Cell, Arrays>>>;
 template <class Cell, class Arrays>
 using gated_vjp_options_for = gated_vjp_options<compute_t<stored_in<Cell, Arrays>>>;
 
+/// Whether a backend computes states anew that a recurrence has kept no more than checkpoints of.
+template <class Backend>
+inline constexpr bool lends_states = requires {
+  requires Backend::lends_states;
+};
+
 template <class S>
 struct stored_type {
   using stored = S;

@@ -17,7 +17,9 @@ namespace scanrec::inline SCANREC_ABI {
 /// Scalar loop over every sequence in turn; no threads, no SIMD.
 ///
 /// Memory  nothing, except accumulators in the wide type for gradients that are sums.
-struct sequential {};
+struct sequential {
+  static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
+};
 
 }  // namespace scanrec::inline SCANREC_ABI
 

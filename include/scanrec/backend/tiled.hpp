@@ -31,7 +31,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///              and lanes lie along channels, the bits of `sequential`.
 /// Memory       one workspace per call, see workspace_bytes(); nothing up to 8 KiB.
 struct tiled {
-  int threads = 0;                ///< workers; 0: all cores, fewer on small problems
+  static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
+  int threads = 0;                            ///< workers; 0: all cores, fewer on small problems
   std::int64_t tile_steps = 0;    ///< steps per tile; 0: policy. Changes bits where time is split.
   std::int64_t stream_bytes = 0;  ///< non-temporal stores from this many bytes on; 0: policy
   scanrec::executor executor{};   ///< who runs the workers; empty: OpenMP, or std::thread

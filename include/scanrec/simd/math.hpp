@@ -202,7 +202,8 @@ SCANREC_HD SCANREC_INLINE exp_parts<L> split_exp(L y) {
 
 // ---- the functions ----------------------------------------------------------------------------
 
-/// exp(y) for y <= 0. Error: 4.5 ULP (1.5 down to exp(-20)) where the result is a normal number; below that it may be 0.
+/// exp(y) for y <= 0. Error: 4.5 ULP, 1.5 down to exp(-20); below the smallest normal number the
+/// result may be 0.
 template <class L>
 SCANREC_HD SCANREC_INLINE L exp_of_negative(L y) {
   const auto e = detail::split_exp(y);
@@ -221,8 +222,9 @@ template <class L>
 struct activated {
   L value, complement, slope;
 };
-/// 1 / (1 + exp(-x)). Error: 3 ULP for the value and for its complement, which does not cancel; 5.5
-/// for the slope. What would be below the smallest normal number may be 0.
+/// 1 / (1 + exp(-x)). Error: 4.5 ULP for the value and for its complement, which does not cancel, 3
+/// where they are above exp(-20); 5.5 for the slope. What would be below the smallest normal number
+/// may be 0.
 template <class L>
 SCANREC_HD SCANREC_INLINE activated<L> sigmoid(L x) {
   const L e = exp_of_negative(negative_size(x));  // in [0, 1]
