@@ -17,7 +17,7 @@
 #include <scanrec/error.hpp>
 #include <scanrec/linear_scan.hpp>
 
-namespace scanrec {
+namespace scanrec::inline SCANREC_ABI {
 
 /// The parameters of a diagonal state space, or their gradients: P states, H inputs, Q outputs.
 template <class R>
@@ -64,7 +64,7 @@ struct s5_vjp_options {
   sequence_view<const bool> resets{};
 };
 
-}  // namespace scanrec
+}  // namespace scanrec::inline SCANREC_ABI
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
