@@ -7,23 +7,39 @@
 #include <span>
 #include <vector>
 
-class adam {
+template <class R>
+class basic_adam {
  public:
-  adam(std::size_t parameters, double rate) : mean_(parameters), square_(parameters), rate_(rate) {}
+  basic_adam(std::size_t parameters, double rate)
+      : rate(rate), mean_(parameters), square_(parameters) {}
+
+  double rate;  // of the steps to come
 
   /// Moves the parameters against their gradient.
-  void step(std::span<double> parameters, std::span<const double> gradient) {
+  void step(std::span<R> parameters, std::span<const R> gradient) {
+    begin_step();
+    move(0, parameters, gradient);
+  }
+  /// The same for parameters in pieces: begin_step(), then move() for every piece, of which the
+  /// first is number `first` of all parameters.
+  void begin_step() {
     ++steps_;
-    const double unbias = std::sqrt(1 - std::pow(0.999, steps_)) / (1 - std::pow(0.9, steps_));
+    unbias_ = std::sqrt(1 - std::pow(0.999, steps_)) / (1 - std::pow(0.9, steps_));
+  }
+  void move(std::size_t first, std::span<R> parameters, std::span<const R> gradient) {
+    R* const mean = mean_.data() + first;
+    R* const square = square_.data() + first;
+    const R size = static_cast<R>(rate * unbias_), least = static_cast<R>(1e-12);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      mean_[i] = std::lerp(gradient[i], mean_[i], 0.9);
-      square_[i] = std::lerp(gradient[i] * gradient[i], square_[i], 0.999);
-      parameters[i] -= rate_ * unbias * mean_[i] / (std::sqrt(square_[i]) + 1e-12);
+      mean[i] += R(0.1) * (gradient[i] - mean[i]);
+      square[i] += R(0.001) * (gradient[i] * gradient[i] - square[i]);
+      parameters[i] -= size * mean[i] / (std::sqrt(square[i]) + least);
     }
   }
 
  private:
-  std::vector<double> mean_, square_;
-  double rate_;
+  std::vector<R> mean_, square_;
+  double unbias_ = 1;
   int steps_ = 0;
 };
+using adam = basic_adam<double>;

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A character language model of QRNN layers, trained on any text.
+//
+// Sequences of the text run side by side in chunks; states carry over from chunk to chunk,
+// gradients do not (truncated backpropagation). The last part of the text is held out: bits per
+// character of the model, of gzip and of xz on it are printed side by side. The compressors start
+// from nothing; the model has learned the rest of the text, as it is what a language model is for.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <Eigen/Core>
+
+#include "adam.hpp"
+#include "model_file.hpp"
+#include "text_model.hpp"
+
+namespace fs = std::filesystem;
+using clock_type = std::chrono::steady_clock;
+constexpr double bits_per_nat = 1.4426950408889634;
+
+struct settings {
+  fs::path text, out = ".", load;
+  double minutes = 4, rate = 4e-3;
+  text_sizes sizes{.embedding = 48, .channels = 256, .layers = 2, .window = 2};
+  std::int64_t batch = 16, steps = 128, held_out = 200000, sample = 600;
+  unsigned seed = 1;
+  scanrec::keep keep = scanrec::keep::states;
+};
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error(path.string() + ": cannot be read");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The characters of a text as numbers, by their place in an alphabet.
+std::vector<int> numbers_of(const std::string& text, const std::string& alphabet) {
+  std::vector<int> numbers;
+  numbers.reserve(text.size());
+  for (const char c : text) {
+    const std::size_t at = alphabet.find(c);
+    if (at == std::string::npos)
+      throw std::runtime_error("the text has a character that the model has not: number " +
+                               std::to_string(static_cast<unsigned char>(c)));
+    numbers.push_back(static_cast<int>(at));
+  }
+  return numbers;
+}
+
+/// Bits per character of a text that a stream reads from its beginning.
+double bits_of(text_model<float>& model, const std::vector<int>& text) {
+  auto stream = model.fresh_streams();
+  double nats = 0;
+  constexpr std::size_t chunk = 1000;
+  for (std::size_t i = 0; i + 1 < text.size(); i += chunk) {
+    const std::size_t n = std::min(chunk, text.size() - 1 - i);
+    model.forward({text.data() + i, n}, 1, stream);
+    nats += model.loss({text.data() + i + 1, n}) * static_cast<double>(n);
+  }
+  return nats * bits_per_nat / static_cast<double>(text.size() - 1);
+}
+
+/// Bits per character of a file under a compressor.
+double bits_of(const std::string& compressor, const fs::path& path) {
+  const std::string command = compressor + " -c '" + path.string() + "' | wc -c";
+  FILE* const pipe = popen(command.c_str(), "r");
+  double bytes = 0;
+  if (!pipe || std::fscanf(pipe, "%lf", &bytes) != 1) bytes = NAN;
+  if (pipe) pclose(pipe);
+  return 8 * bytes / static_cast<double>(fs::file_size(path));
+}
+
+/// Characters drawn one by one from what the model expects next.
+std::string sample(text_model<float>& model, const std::string& alphabet, std::int64_t length,
+                   unsigned seed) {
+  std::mt19937 random(seed);
+  auto stream = model.fresh_streams();
+  std::string text;
+  int next = static_cast<int>(std::max(alphabet.find('\n'), std::size_t{0}) % alphabet.size());
+  for (std::int64_t i = 0; i < length; ++i) {
+    const auto& logs = model.forward({&next, 1}, 1, stream);
+    std::vector<double> weights;
+    for (Eigen::Index c = 0; c < logs.cols(); ++c) weights.push_back(std::exp(1.15 * logs(0, c)));
+    next = std::discrete_distribution<int>(weights.begin(), weights.end())(random);
+    text += alphabet[static_cast<std::size_t>(next)];
+  }
+  return text;
+}
+
+/// Trains for the time given; writes the learning curve. (Debian has no progress bar for C++.)
+void train(const settings& s, text_model<float>& model, const std::vector<int>& text) {
+  const auto B = static_cast<std::size_t>(s.batch), T = static_cast<std::size_t>(s.steps);
+  const std::size_t row = text.size() / B;  // sequences run side by side
+  if (row < T + 1) throw std::runtime_error("the text is too short for the batch");
+  std::ofstream curve(s.out / "curve.csv");
+  curve << "seconds,characters,bits\n";
+  std::size_t parameters = 0;
+  model.for_each([&](std::span<float> x) { parameters += x.size(); });
+  std::printf("%zu characters to learn from, %zu parameters\n", text.size(), parameters);
+
+  basic_adam<float> optimiser(parameters, s.rate);
+  auto gradients = model.zeros();
+  auto streams = model.fresh_streams();
+  std::vector<int> now(B * T), next(B * T);
+  const auto start = clock_type::now();
+  const double seconds = 60 * s.minutes;
+  double elapsed = 0, shown = -1, bits = 0, written = 0;
+  for (std::size_t at = 0, chunks = 0; elapsed < seconds; at += T, ++chunks) {
+    if (at + T + 1 > row) at = 0, streams = model.fresh_streams();
+    for (std::size_t t = 0; t < T; ++t)
+      for (std::size_t b = 0; b < B; ++b) {
+        now[t * B + b] = text[b * row + at + t];
+        next[t * B + b] = text[b * row + at + t + 1];
+      }
+    model.forward(now, s.batch, streams);
+    const double loss = model.loss(next) * bits_per_nat;
+    model.backward(now, next, s.batch, gradients);
+
+    // Steps grow for a while, then shrink along a cosine; gradients longer than 1 are shortened.
+    const double done = elapsed / seconds;
+    optimiser.rate =
+        s.rate * std::min(1.0, 1e-3 + done / 0.03) * 0.5 * (1 + std::cos(3.1416 * done));
+    double square = 0;
+    gradients.for_each([&](std::span<float> x) {
+      for (const float g : x) square += static_cast<double>(g) * g;
+    });
+    const auto shorter = static_cast<float>(1 / std::max(1.0, std::sqrt(square)));
+    std::vector<std::span<float>> pieces;
+    gradients.for_each([&](std::span<float> x) {
+      for (float& g : x) g *= shorter;
+      pieces.push_back(x);
+    });
+    std::size_t first = 0, piece = 0;
+    optimiser.begin_step();
+    model.for_each([&](std::span<float> x) {
+      optimiser.move(first, x, pieces[piece++]);
+      first += x.size();
+    });
+
+    elapsed = std::chrono::duration<double>(clock_type::now() - start).count();
+    bits = chunks == 0 ? loss : std::lerp(bits, loss, chunks < 50 ? 0.2 : 0.03);
+    const auto learned = static_cast<double>((chunks + 1) * B * T);
+    if (elapsed - written > seconds / 200 || chunks == 0) {
+      curve << elapsed << ',' << learned << ',' << bits << '\n';
+      written = elapsed;
+    }
+    if (elapsed - shown > 1 || elapsed >= seconds) {
+      const int width = 30, filled = std::min(width, static_cast<int>(width * elapsed / seconds));
+      std::printf("\r[%-*s] %3.0f s  %.3f bits per character  %.0f characters/s ", width,
+                  std::string(static_cast<std::size_t>(filled), '#').c_str(), elapsed, bits,
+                  learned / elapsed);
+      std::fflush(stdout);
+      shown = elapsed;
+    }
+  }
+  std::printf("\n");
+}
+
+void run(const settings& s) {
+  std::string text = read_file(s.text);
+  const auto held = static_cast<std::size_t>(
+      std::min<std::int64_t>(s.held_out, static_cast<std::int64_t>(text.size()) / 10));
+  if (held < 2) throw std::runtime_error(s.text.string() + ": too short to hold anything out");
+  fs::create_directories(s.out);
+  const fs::path held_path = s.out / "held_out.txt";
+  std::ofstream(held_path, std::ios::binary) << text.substr(text.size() - held);
+
+  std::string alphabet = text;
+  std::sort(alphabet.begin(), alphabet.end());
+  alphabet.erase(std::unique(alphabet.begin(), alphabet.end()), alphabet.end());
+  text_sizes sizes = s.sizes;
+  sizes.characters = static_cast<std::int64_t>(alphabet.size());
+  text_model<float> model(sizes, s.keep);
+  if (s.load.empty()) {
+    std::mt19937 random(s.seed);
+    model.randomise(random);
+  } else {
+    auto [letters, loaded] = load_model(s.load, s.keep);
+    alphabet = letters, model = std::move(loaded);
+  }
+  std::vector<int> numbers = numbers_of(text, alphabet);
+  const std::vector<int> held_out(numbers.end() - static_cast<std::ptrdiff_t>(held), numbers.end());
+  numbers.resize(numbers.size() - held);
+
+  if (s.minutes > 0) {
+    train(s, model, numbers);
+    save_model(s.out / "model.bin", alphabet, model);
+  }
+  std::printf("held out, %zu characters, bits per character:\n", held);
+  std::printf("  gzip -9  %.3f\n  xz -9    %.3f\n", bits_of("gzip -9", held_path),
+              bits_of("xz -9", held_path));
+  const double bits = bits_of(model, held_out);
+  std::printf("  QRNN     %.3f\n", bits);
+  std::ofstream(s.out / "held_out.csv")
+      << "gzip,xz,qrnn\n"
+      << bits_of("gzip -9", held_path) << ',' << bits_of("xz -9", held_path) << ',' << bits << '\n';
+  std::printf("a sample:\n\n%s\n", sample(model, alphabet, s.sample, s.seed).c_str());
+}
+
+int main(int argc, char** argv) {
+  settings s;
+  CLI::App app("Trains a character language model of QRNN layers on a text.");
+  app.add_option("text", s.text, "any text file")->required()->check(CLI::ExistingFile);
+  app.add_option("out", s.out, "folder for the model, the learning curve, the held-out text");
+  app.add_option("--minutes", s.minutes, "time to train; 0: only measure and sample")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--load", s.load, "a model.bin to go on from")->check(CLI::ExistingFile);
+  app.add_option("--channels", s.sizes.channels, "per layer")->check(CLI::PositiveNumber);
+  app.add_option("--layers", s.sizes.layers)->check(CLI::PositiveNumber);
+  app.add_option("--window", s.sizes.window, "steps of its input that a layer sees")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--batch", s.batch, "sequences side by side")->check(CLI::PositiveNumber);
+  app.add_option("--steps", s.steps, "per chunk")->check(CLI::PositiveNumber);
+  app.add_option("--rate", s.rate, "of Adam")->check(CLI::PositiveNumber);
+  app.add_option("--held-out", s.held_out, "characters at the end of the text, at most a tenth")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--sample", s.sample, "characters to draw")->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", s.seed);
+  app.add_flag_callback(
+      "--recompute", [&] { s.keep = scanrec::keep::checkpoints; },
+      "keep one state per 128 steps for the backward pass");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    run(s);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "qrnn_text: %s\n", e.what());
+    return 1;
+  }
+}
