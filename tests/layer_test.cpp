@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Layers: gradients against central differences, streams of chunks and of single steps, memory.
 #include <cmath>
+#include <complex>
 #include <random>
 #include <string>
 #include <vector>
 
 #include <scanrec/layer/qrnn_layer.hpp>
+#include <scanrec/layer/s5_layer.hpp>
 #include <scanrec/recurrence/min_gru.hpp>
+#include <scanrec/s5_init.hpp>
 
 #include "catch.hpp"
 #include "reference.hpp"
@@ -138,6 +141,76 @@ TEST_CASE("both memory policies of a layer give the same gradients", "[sequentia
   }
   CHECK((grads[0] - grads[1]).cwiseAbs().maxCoeff() <= 1e-13);
 }
+
+// ---- S5 ----------------------------------------------------------------------------------------
+
+TEST_CASE("gradients of S5 layers are central differences", "[sequential][tiled]") {
+  std::mt19937 engine(4);
+  for (const bool both_ways : {false, true}) {
+    s5_layer<double> layer(make_s5<double>({.channels = 3,
+                                            .states = 4,
+                                            .bidirectional = both_ways,
+                                            .least_step = 0.1,
+                                            .most_step = 0.5},
+                                           engine));
+    layer.randomise(engine);
+    layer.own.scale << 0.5, 1.5, -1;
+    layer.own.shift << 0.25, 0, -0.5;
+    matrix u = random_matrix(10, 3, 1), y, u_grad;
+    const matrix weight = random_matrix(10, 3, 2);
+    s5_memory<double> memory;
+    const std::vector<std::complex<double>> start{{0.5, -0.25}, {1, 0}, {0, 1}, {-0.5, 0.75}};
+    const auto value = [&] {
+      auto carried = start;
+      layer.forward(u, 2, memory, y, both_ways ? nullptr : &carried);
+      return (y.array() * weight.array()).sum();
+    };
+    value();
+    auto g = layer.zeros();
+    layer.backward(2, memory, weight, g, u_grad);
+    const auto check = [&](const char* name, double got, double& x) {
+      constexpr double e = 1e-5;
+      const double was = x;
+      x = was + e;
+      const double above = value();
+      x = was - e;
+      const double below = value();
+      x = was;
+      const double want = (above - below) / (2 * e);
+      INFO(name << (both_ways ? ", both ways" : ", one way"));
+      CHECK(std::abs(got - want) <= 1e-8 * (1 + std::abs(want)));
+    };
+    std::vector<double> grads;
+    g.for_each([&](std::span<double> x) { grads.insert(grads.end(), x.begin(), x.end()); });
+    std::size_t k = 0;
+    layer.own.for_each([&](std::span<double> x) {
+      for (double& v : x) check("weights", grads[k++], v);
+    });
+    for (Eigen::Index i = 0; i < u.size(); ++i) check("u", u_grad.data()[i], u.data()[i]);
+  }
+}
+
+TEST_CASE("a stream through an S5 layer gives the outputs of the whole", "[sequential][tiled]") {
+  std::mt19937 engine(4);
+  s5_layer<double> layer(make_s5<double>({.channels = 3, .states = 8}, engine));
+  layer.randomise(engine);
+  const matrix u = random_matrix(40, 3, 1);
+  matrix whole, y;
+  s5_memory<double> memory;
+  layer.forward(u, 1, memory, whole);
+  s5_layer<double>::stream carried;
+  for (int t = 0; t < 40; ++t) {
+    layer.step(u.row(t), carried, memory, y);
+    CHECK((y - whole.row(t)).cwiseAbs().maxCoeff() <= 1e-13);
+  }
+  carried.resize(3);
+  CHECK_THROWS_AS(layer.step(u.row(0), carried, memory, y), argument_error);
+  CHECK_THROWS_AS(layer.forward(u, 7, memory, y), argument_error);
+  auto g = layer.zeros();
+  CHECK_THROWS_AS(layer.backward(1, memory, u, g, y), argument_error);
+}
+
+// ---- arguments ---------------------------------------------------------------------------------
 
 TEST_CASE("bad arguments of layers", "[sequential][gated]") {
   using layer_type = qrnn_layer<double>;
