@@ -14,6 +14,7 @@
 
 #include "catch.hpp"
 #include "reference.hpp"
+#include "tested_backend.hpp"
 
 namespace {
 
@@ -283,6 +284,75 @@ TEST_CASE("a NaN stays in its channel and after its step", "[tiled][gated]") {
     }
 }
 
+TEST_CASE("gradients over pre-activations do not race with states computed anew",
+          "[tiled][gated]") {
+  const extents shape{.batch = 1, .time = 4000, .channel = 17}, wide{1, 4000, 34};
+  const std::vector<double> numbers = random_numbers(4000 * 34, 1, 2);
+  const std::vector<float> pre(numbers.begin(), numbers.end());
+  const extents few = memory::checkpoint_extents(shape);
+  std::vector<float> h(4000 * 17), checkpoints(few.time * 17), apart(pre.size()),
+      dh(h.size(), 1.0f);
+  const auto run = [&](std::vector<float>& in, std::vector<float>& gradients, std::int64_t tile) {
+    gated_scan_vjp(tiled{.threads = 2, .tile_steps = tile}, f_pooling<>{},
+                   packed<f_pooling<>>(sequence_view(in.data(), wide)),
+                   memory::recompute{sequence_view(checkpoints.data(), few)},
+                   sequence_view(dh.data(), shape),
+                   {.arrays = packed<f_pooling<>>(sequence_view(gradients.data(), wide))});
+  };
+  std::vector<float> in = pre;
+  gated_scan(f_pooling<>{}, packed<f_pooling<>>(sequence_view(in.data(), wide)),
+             sequence_view(h.data(), shape),
+             memory::recompute{sequence_view(checkpoints.data(), few)});
+  for (const std::int64_t tile : {0, 16, 37, 200}) {
+    run(in, apart, tile);
+    for (int round = 0; round < 8; ++round) {
+      std::vector<float> both = pre;
+      run(both, both, tile);
+      CHECK((same_bits(both, apart)));
+    }
+  }
+}
+
+TEST_CASE("zoneout where pre-activations are shared", "[backends][gated]") {
+  // One gate for all steps would be one triangle, were it not for the mask.
+  const extents shape{.batch = 2, .time = 90, .channel = 6};
+  std::vector<double> z = random_numbers(6, 1), f = random_numbers(6, 2), h(1080), want(1080);
+  std::vector<std::uint8_t> mask(1080);
+  reference::generator bits{3};
+  for (auto& m : mask) m = bits() % 3 == 0;
+  const sequence_view<const bool> zoneout(reinterpret_cast<const bool*>(mask.data()), shape);
+  for (const extents& strides : {extents{0, 0, 1}, extents{0, 0, 0}}) {
+    const f_pooling<>::arrays<sequence_view<double>> shared{
+        sequence_view(z.data(), shape, strides), sequence_view(f.data(), shape, strides)};
+    gated_scan(sequential{}, f_pooling<>{}, shared, sequence_view(want.data(), shape), none,
+               {.zoneout = zoneout});
+    const auto check = [&](const auto& backend) {
+      gated_scan(backend, f_pooling<>{}, shared, sequence_view(h.data(), shape), none,
+                 {.zoneout = zoneout});
+      for (std::size_t i = 0; i < h.size(); ++i) CHECK(std::abs(h[i] - want[i]) <= 1e-14);
+    };
+    check(tiled{}), check(hillis_steele{}), check(blelloch{});
+#if SCANREC_TEST_EIGEN
+    check(triangular_matmul{.chunk = 16});
+#endif
+  }
+}
+
+TEST_CASE("what is zoned out has no gradient, whatever it is", "[sequential][tiled][gated]") {
+  const extents shape{.batch = 1, .time = 3, .channel = 1};
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> candidate{1, -infinity, 2}, update{0, 0, 0}, h(3), dh(3, 1), dc(3), du(3);
+  const bool mask[3] = {false, true, false};
+  const auto view = [&](std::vector<float>& v) { return sequence_view(v.data(), shape); };
+  const min_gru<>::arrays<sequence_view<float>> pre{view(candidate), view(update)};
+  gated_scan(min_gru<>{}, pre, view(h), none, {.zoneout = {mask, shape}});
+  gated_scan_vjp(min_gru<>{}, pre, memory::store{view(h)}, view(dh),
+                 {.arrays = {view(dc), view(du)}}, {.zoneout = {mask, shape}});
+  CHECK(h == std::vector<float>{0.5f, 0.5f, 1.25f});
+  CHECK(dc == std::vector<float>{1.25f, 0, 0.5f});
+  CHECK(du == std::vector<float>{0.625f, 0, 0.375f});
+}
+
 // ---- memory -----------------------------------------------------------------------------------
 
 template <class T>
@@ -346,6 +416,10 @@ TEST_CASE("bad arguments of gated scans", "[sequential][gated]") {
     gated_scan(cell, gates, H, memory::recompute{sequence_view(few.data(), extents{2, 3, 4})});
   });
   refuses("checkpoints", "shape", [&] { gated_scan(cell, gates, H, memory::recompute<float>{}); });
+  // Up to 128 steps there are none to keep.
+  std::vector<float> short_output(800);
+  gated_scan(cell, packed<fo_pooling<>>(sequence_view(pre.data(), extents{2, 100, 12})),
+             sequence_view(short_output.data(), extents{2, 100, 4}), memory::recompute<float>{});
   refuses("final_state", "neither output nor memory", [&] { gated_scan(cell, gates, none); });
   refuses("output", "apart from 'candidate'",
           [&] { gated_scan(cell, gates, sequence_view(pre.data(), shape)); });

@@ -127,6 +127,17 @@ void check_special() {
     CHECK(activation::relu::of(x).slope == (x > 0 ? 1 : 0));
     CHECK(activation::positive::of(x).value == (x < 0 ? simd::sigmoid(x).value : x + R(0.5)));
   }
+  for (const R x : {R(-30), R(-2), R(-0.5), R(0), R(1), R(20)}) {
+    // 0.5 x (1 + tanh(s)), and its slope by central differences in long double.
+    const auto gelu = [](long double v) {
+      return 0.5L * v * (1 + std::tanh(0.79788456080286535588L * (v + 0.044715L * v * v * v)));
+    };
+    const auto g = activation::gelu::of(x);
+    const long double slope = (gelu(x + 1e-6L) - gelu(x - 1e-6L)) / 2e-6L;
+    CHECK(std::abs(g.value - gelu(x)) <=
+          32 * std::numeric_limits<R>::epsilon() * (1 + std::abs(x)));
+    CHECK(std::abs(g.slope - slope) <= 32 * std::numeric_limits<R>::epsilon() + 1e-10L);
+  }
   CHECK(std::isnan(activation::hard_sigmoid::of(nan).value));
   CHECK(std::isnan(activation::relu::of(nan).value));
   CHECK(std::isnan(activation::positive::of(nan).value));
@@ -182,6 +193,7 @@ TEST_CASE("activations give the same bits in every lane type", "[math]") {
   all(activation::hard_sigmoid{}, "hard_sigmoid");
   all(activation::relu{}, "relu");
   all(activation::positive{}, "positive");
+  all(activation::gelu{}, "gelu");
 }
 
 }  // namespace

@@ -42,7 +42,11 @@ TEST_CASE("discretisations are those of mpmath", "[s5]") {
     CHECK(std::abs(d.scale - p.scale) <= 1e-14 * std::abs(p.scale));
     const auto f =
         discretise<float>(p.method, std::complex<float>(p.lambda), static_cast<float>(p.step));
-    CHECK(std::isfinite(f.scale.real()));
+    // A float is that of the rounded parameters, rounded.
+    const auto d_of_f = discretise<double>(p.method, complex(std::complex<float>(p.lambda)),
+                                           static_cast<float>(p.step));
+    CHECK(f.gate == std::complex<float>(d_of_f.gate));
+    CHECK(f.scale == std::complex<float>(d_of_f.scale));
   }
 }
 
@@ -173,6 +177,18 @@ void check_gradients(const std::string& name, const system_d& system) {
          sequence_view<const double>(loss.weight.data(), loss.shape),
          sequence_view<complex>(scratch.data(), loss.states_shape()), g,
          sequence_view<double>(u_grad.data(), loss.shape), options);
+  // Gradients are added to: a second call doubles them.
+  system_d twice = g;
+  std::vector<double> u_again(36);
+  s5_vjp(loss.s, sequence_view<const double>(loss.u.data(), loss.shape),
+         sequence_view<const complex>(states.data(), loss.states_shape()),
+         sequence_view<const double>(loss.weight.data(), loss.shape),
+         sequence_view<complex>(scratch.data(), loss.states_shape()), twice,
+         sequence_view<double>(u_again.data(), loss.shape), options);
+  CHECK((twice.lambda - 2 * g.lambda).norm() <= 1e-14 * g.lambda.norm());
+  CHECK((twice.input - 2 * g.input).norm() <= 1e-14 * g.input.norm());
+  CHECK((twice.output - 2 * g.output).norm() <= 1e-14 * g.output.norm());
+  CHECK((u_again == u_grad));
   const auto check = [&](const char* what, double got, double& x) {
     const double want = loss.difference(x);
     INFO(name << ", " << what);
@@ -412,10 +428,49 @@ TEST_CASE("bad arguments of state spaces", "[s5]") {
     s5(good, sequence_view<const double>(u.data(), shape, {24, 1, 8}), X, Y);
   });
   refuses("y", "contiguous", [&] { s5(good, U, X, sequence_view<double>(nullptr, shape)); });
+  // Overlap, rows that are not apart, and states of the wrong shape: nothing is written.
+  std::vector<double> more(48, 7);
+  std::vector<complex> states7(32, complex(7)), few7(4, complex(7));
+  const sequence_view<double> Y7(more.data(), shape);
+  const sequence_view<complex> X7(states7.data(), states_shape);
+  const sequence_view<const double> as_inputs(more.data(), shape);
+  refuses("y", "apart from 'u'", [&] { s5(good, as_inputs, X7, Y7); });
+  refuses("states", "apart from 'u'", [&] {
+    s5(good, as_inputs, sequence_view<complex>(reinterpret_cast<complex*>(more.data()), {1, 8, 2}),
+       Y);
+  });
+  refuses("initial_state", "shape", [&] {
+    s5(good, U, X7, Y7, {.initial_state = state_view<const complex>(few7.data(), {3, 1, 2})});
+  });
+  refuses("y", "rows apart", [&] {
+    const extents two{.batch = 2, .time = 4, .channel = 3}, two_states{2, 4, 2};
+    s5(good, sequence_view<const double>(u.data(), two),
+       sequence_view<complex>(states7.data(), two_states),
+       sequence_view<double>(more.data(), two, {0, 3, 1}));
+  });
+  system_d h = good.zeros();
+  refuses("scratch", "apart from 'states'",
+          [&] { s5_vjp(good, U, X7, sequence_view<const double>(y.data(), shape), X7, h, Y7); });
+  std::vector<complex> scratch(32);
+  const sequence_view<complex> S(scratch.data(), states_shape);
+  refuses("u_grad", "apart from 'y_grad'",
+          [&] { s5_vjp(good, U, X, sequence_view<const double>(more.data(), shape), S, h, Y7); });
+  const auto both = make_s5<double>({.channels = 3, .states = 4, .bidirectional = true}, engine);
+  system_d k = both.zeros();
+  std::vector<complex> wide_states(32), wide_scratch(32);
+  const extents four{1, 8, 4};
+  refuses("initial_state", "both ways", [&] {
+    s5_vjp(both, U, sequence_view<const complex>(wide_states.data(), four),
+           sequence_view<const double>(y.data(), shape),
+           sequence_view<complex>(wide_scratch.data(), four), k, Y7,
+           {.initial_state = state_view<const complex>(few7.data(), {1, 1, 2})});
+  });
+  for (const double x : more) CHECK(x == 7);
+  for (const complex x : states7) CHECK(x == complex(7));
   system_d g = good.zeros();
   g.input.resize(1, 1);
   refuses("gradients", "zeros()",
-          [&] { s5_vjp(good, U, X, sequence_view<const double>(y.data(), shape), X, g, Y); });
+          [&] { s5_vjp(good, U, X, sequence_view<const double>(y.data(), shape), S, g, Y7); });
 }
 
 }  // namespace

@@ -60,6 +60,22 @@ struct relu {
   }
 };
 
+/// x * sigmoid(2 s), s = sqrt(2 / pi) (x + 0.044715 x^3): the GELU of Hendrycks and Gimpel (2016)
+/// in its tanh form.
+struct gelu {
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
+    using R = simd::scalar_of<Lane>;
+    const Lane one = simd::constant<Lane>(1), square = simd::mul(x, x);
+    const Lane twice = simd::splat<Lane>(R(1.5957691216057308));  // 2 sqrt(2 / pi)
+    const Lane cubic = simd::splat<Lane>(R(0.044715)), slope = simd::splat<Lane>(R(0.134145));
+    const auto s = simd::sigmoid(simd::mul(simd::mul(twice, x), simd::fma(cubic, square, one)));
+    const Lane value = simd::mul(x, s.value);
+    const Lane inner = simd::mul(twice, simd::fma(slope, square, one));
+    return {value, one - value, simd::fma(simd::mul(x, s.slope), inner, s.value)};
+  }
+};
+
 /// x + 1/2 from 0 on, sigmoid(x) below: positive and increasing. Source: Feng et al., Were RNNs All
 /// We Needed? (2024), appendix B.
 struct positive {

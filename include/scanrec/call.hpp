@@ -104,7 +104,9 @@ class call {
   /// The checkpoints of a call.
   template <class T>
   int add_checkpoints(const char* name, const sequence_view<T>& view, access use) {
-    const int index = insert<T>(name, view.data, view.shape, view.strides, use, false, true);
+    const bool any = memory::checkpoint_extents(problem_.shape).time > 0;
+    const int index =
+        insert<T>(name, view.data, view.shape, view.strides, use, false, any || !view.absent());
     problem_.arrays[index].checkpoints = true;
     return index;
   }

@@ -40,17 +40,24 @@ struct stored_type {
 };
 template <class Memory>
 struct memory_traits {  // none
-  static constexpr bool stores = false, recomputes = false;
+  static constexpr bool stores = false, recomputes = false, writable = true;
 };
 template <class T>
 struct memory_traits<memory::store<T>> {
-  static constexpr bool stores = true, recomputes = false;
+  static constexpr bool stores = true, recomputes = false, writable = !std::is_const_v<T>;
   using stored = std::remove_const_t<T>;
 };
 template <class T>
 struct memory_traits<memory::recompute<T>> {
-  static constexpr bool stores = false, recomputes = true;
+  static constexpr bool stores = false, recomputes = true, writable = !std::is_const_v<T>;
+  using kept = std::remove_const_t<T>;
 };
+template <class Memory, class Value>
+constexpr void check_checkpoints() {
+  if constexpr (memory_traits<Memory>::recomputes)
+    static_assert(std::same_as<typename memory_traits<Memory>::kept, Value>,
+                  "scanrec: checkpoints are in the compute type: float for bfloat16 and float16");
+}
 
 /// Adds the arrays of a cell to a call, under their names; the index of the first.
 template <class Cell, class Arrays>
@@ -87,11 +94,13 @@ void make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays, c
   using pre_t = stored_in<Cell, Arrays>;
   using value = compute_t<pre_t>;
   using policy = memory_traits<Memory>;
+  static_assert(policy::writable, "scanrec: the views of a memory policy must be writable here");
+  check_checkpoints<Memory, value>();
   call c(name, listed<Cell::names.size()>(arrays)[0].shape);
   const int pre = add_arrays<Cell>(c, arrays, &array_name::value, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int cut = c.add_resets(options.resets);
-  const int zoned = c.add("zoneout", options.zoneout, access::read);
+  const int zoned = c.add_gate("zoneout", options.zoneout);
   const int h = c.add("output", output, access::write);
   int x = 0;
   if constexpr (policy::stores) x = c.add("states", kept.states, access::write);
@@ -142,6 +151,14 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   using value = compute_t<pre_t>;
   using policy = memory_traits<Memory>;
   using grad_t = stored_in<Cell, decltype(gradients.arrays)>;
+  static_assert(
+      policy::stores || policy::recomputes,
+      "scanrec: an adjoint needs memory::store{states} or memory::recompute{checkpoints}");
+  static_assert(
+      !std::is_const_v<
+          std::remove_pointer_t<decltype(listed<Cell::names.size()>(gradients.arrays)[0].data)>>,
+      "scanrec: gradients must be writable");
+  check_checkpoints<Memory, value>();
   call c(name, listed<Cell::names.size()>(arrays)[0].shape);
   const int pre = add_arrays<Cell>(c, arrays, &array_name::value, access::read);
   const int gh = c.add("output_grad", output_grad, access::read);
@@ -155,7 +172,7 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int gT = c.add("final_grad", options.final_grad, access::read);
   const int cut = c.add_resets(options.resets);
-  const int zoned = c.add("zoneout", options.zoneout, access::read);
+  const int zoned = c.add_gate("zoneout", options.zoneout);
   const int dpre = add_arrays<Cell>(c, gradients.arrays, &array_name::gradient, access::accumulate);
   const int dx0 = c.add("initial_grad", gradients.initial_grad, access::accumulate);
   require_arrays<Cell>(c, pre);

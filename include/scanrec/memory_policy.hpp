@@ -30,7 +30,7 @@ store(sequence_view<T>) -> store<T>;
 template <class T>
 struct recompute {
   static constexpr std::int64_t interval = 128;
-  sequence_view<T> checkpoints;  ///< of shape checkpoint_extents(shape), any strides
+  sequence_view<T> checkpoints;  ///< of shape checkpoint_extents(shape); absent up to 128 steps
 };
 template <class T>
 recompute(sequence_view<T>) -> recompute<T>;

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <complex>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
 #include <Eigen/Core>
@@ -129,6 +131,31 @@ struct s5_products {
                (shape.time <= 1 || view.strides.time >= shape.channel) && view.shape.group == 1),
           "an array of one group whose channels are contiguous", to_string(view.strides));
   }
+  /// The same for an array that is written: every row has a place of its own.
+  template <class E>
+  void check_written(const char* argument, const sequence_view<E>& view,
+                     const extents& shape) const {
+    check_rows(argument, view, shape);
+    const bool apart = shape.batch <= 1 || std::abs(view.strides.batch) >=
+                                               (shape.time - 1) * view.strides.time + shape.channel;
+    check(argument, element_count(shape) == 0 || apart, "rows apart from each other",
+          to_string(view.strides));
+  }
+  /// Refuses memory that two arrays share.
+  template <class E, class F>
+  void check_apart(const char* argument, const sequence_view<E>& view, const char* other,
+                   const sequence_view<F>& that) const {
+    const auto use = [](const auto& v) {
+      array_use array;
+      array.data = reinterpret_cast<const std::byte*>(v.data);
+      array.shape = v.shape, array.strides = v.strides;
+      array.element_bytes = sizeof(*v.data);
+      return array;
+    };
+    const bool empty = element_count(view.shape) == 0 || element_count(that.shape) == 0;
+    check(argument, empty || !overlap(use(view), use(that)),
+          std::string("memory apart from '") + other + "'", "memory that overlaps it");
+  }
   /// Calls f(rows of the arrays...) for as many rows at a time as all arrays have in one piece.
   template <class F, class... Views>
   static void for_rows(const extents& shape, F f, const Views&... views) {
@@ -174,6 +201,7 @@ namespace scanrec::inline SCANREC_ABI {
 /// Shapes   u: (batch, time, H); y: (batch, time, Q); states: (batch, time, state_channels()),
 /// which
 ///          s5_vjp() will want. Channels are contiguous. initial_state, final_state: (batch, P).
+/// Aliasing none, final_state and initial_state apart, which may be one.
 /// Throws   argument_error before anything is written; std::bad_alloc from workspaces.
 /// Cost     two matrix products and a scan in place.
 /// Source   Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections
@@ -189,26 +217,31 @@ void s5(const Backend& on, const s5_system<R>& system,
   shape.channel = p.inputs;
   p.check_rows("u", u, shape);
   shape.channel = system.state_channels();
-  p.check_rows("states", states, shape);
+  p.check_written("states", states, shape);
   shape.channel = p.outputs;
-  p.check_rows("y", y, shape);
+  p.check_written("y", y, shape);
+  p.check_apart("states", states, "u", u);
+  p.check_apart("y", y, "u", u);
+  p.check_apart("y", y, "states", states);
   p.check(
       "initial_state",
       !system.bidirectional() || (options.initial_state.absent() && options.final_state.absent()),
       "no states to start from or to end with where states run both ways", "one");
 
   const auto first = p.half(states, 0);
+  const auto gate = p.broadcast(p.gate.data(), u.shape);
+  const scan_options<std::complex<R>> scan{.initial_state = options.initial_state,
+                                           .final_state = options.final_state,
+                                           .resets = options.resets};
+  detail::make_linear_scan("s5", gate, first, first, scan, [](const auto&, const problem&) {});
+
   p.for_rows(
       u.shape, [&](const auto& inputs, auto into) { into.noalias() = inputs * p.to_states; }, u,
       first);
-  const auto gate = p.broadcast(p.gate.data(), u.shape);
   if (system.bidirectional())
     linear_scan(on, gate, first, p.half(states, 1),
                 {.order = direction::reverse, .resets = options.resets});
-  linear_scan(on, gate, first, first,
-              {.initial_state = options.initial_state,
-               .final_state = options.final_state,
-               .resets = options.resets});
+  linear_scan(on, gate, first, first, scan);
   p.for_rows(
       u.shape,
       [&](const auto& x, const auto& inputs, auto into) {
@@ -230,9 +263,10 @@ void s5(const s5_system<R>& system, const sequence_view<const std::type_identity
 ///
 /// Shapes   u, u_grad: (batch, time, H); y_grad: (batch, time, Q); states: those that s5() wrote;
 ///          scratch: as states, overwritten. u_grad may be absent.
+/// Aliasing u_grad may be u, initial_grad may be final_grad: same pointer and strides.
 /// Throws   argument_error before anything is written; std::bad_alloc from workspaces.
-/// Cost     four matrix products and a scan in place, in which the gradient of lambda_bar is
-/// summed. Source   docs/s5.md.
+/// Cost     four matrix products and a scan in place, which sums the gradient of lambda_bar.
+/// Source   docs/s5.md.
 template <backend Backend, class R>
 void s5_vjp(const Backend& on, const s5_system<R>& system,
             const sequence_view<const std::type_identity_t<R>>& u,
@@ -247,11 +281,24 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
   extents shape = u.shape;
   shape.channel = p.inputs;
   p.check_rows("u", u, shape);
-  if (!u_grad.absent()) p.check_rows("u_grad", u_grad, shape);
+  if (!u_grad.absent()) p.check_written("u_grad", u_grad, shape);
   shape.channel = system.state_channels();
-  p.check_rows("states", states, shape), p.check_rows("scratch", scratch, shape);
+  p.check_rows("states", states, shape), p.check_written("scratch", scratch, shape);
   shape.channel = p.outputs;
   p.check_rows("y_grad", y_grad, shape);
+  p.check_apart("scratch", scratch, "u", u), p.check_apart("scratch", scratch, "states", states);
+  p.check_apart("scratch", scratch, "y_grad", y_grad);
+  if (!u_grad.absent()) {
+    p.check_apart("u_grad", u_grad, "states", states);
+    p.check_apart("u_grad", u_grad, "y_grad", y_grad);
+    p.check_apart("u_grad", u_grad, "scratch", scratch);
+    if (u_grad.data != u.data || u_grad.strides != u.strides)
+      p.check_apart("u_grad", u_grad, "u", u);
+  }
+  p.check("initial_state",
+          !system.bidirectional() || (options.initial_state.absent() &&
+                                      options.final_grad.absent() && options.initial_grad.absent()),
+          "no states to start from or to end with where states run both ways", "one");
   const auto same = [](const auto& x, const auto& y) {
     return x.rows() == y.rows() && x.cols() == y.cols();
   };
@@ -262,10 +309,22 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
               same(gradients.log_step, system.log_step),
           "matrices and vectors of the system's sizes, as zeros() makes", "others");
 
-  typename detail::s5_products<R>::matrix of_states =
-                                              decltype(p.to_states)::Zero(p.inputs, 2 * p.states),
-                                          of_outputs = decltype(p.to_outputs)::Zero(
-                                              p.to_outputs.rows(), p.outputs);
+  // The gradients of lambda_bar and of the inputs of the scan, which take the place of those of x.
+  typename s5_system<R>::template vector<complex> of_gate = decltype(of_gate)::Zero(p.states);
+  const auto gate = p.broadcast(p.gate.data(), u.shape);
+  const auto gate_grad = p.broadcast(of_gate.data(), u.shape);
+  const auto first = p.half(scratch, 0);
+  const scan_gradients<complex> wanted{
+      .gate_grad = gate_grad, .input_grad = first, .initial_grad = options.initial_grad};
+  const vjp_options<complex> scan{.initial_state = options.initial_state,
+                                  .final_grad = options.final_grad,
+                                  .resets = options.resets};
+  detail::make_linear_scan_vjp("s5_vjp", gate, p.half(states, 0), first, wanted, scan,
+                               [](const auto&, const problem&) {});
+
+  using matrix = typename detail::s5_products<R>::matrix;
+  matrix of_states = matrix::Zero(p.inputs, 2 * p.states);
+  matrix of_outputs = matrix::Zero(p.to_outputs.rows(), p.outputs);
   typename s5_system<R>::template vector<R> of_feedthrough =
       decltype(of_feedthrough)::Zero(system.feedthrough.size());
   p.for_rows(
@@ -278,17 +337,7 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
       },
       states, u, y_grad, scratch);
 
-  // The gradients of lambda_bar and of the inputs of the scan, which take the place of those of x.
-  typename s5_system<R>::template vector<complex> of_gate = decltype(of_gate)::Zero(p.states);
-  const auto gate = p.broadcast(p.gate.data(), u.shape);
-  const auto gate_grad = p.broadcast(of_gate.data(), u.shape);
-  const auto first = p.half(scratch, 0);
-  linear_scan_vjp(
-      on, gate, p.half(states, 0), first,
-      {.gate_grad = gate_grad, .input_grad = first, .initial_grad = options.initial_grad},
-      {.initial_state = options.initial_state,
-       .final_grad = options.final_grad,
-       .resets = options.resets});
+  linear_scan_vjp(on, gate, p.half(states, 0), first, wanted, scan);
   if (system.bidirectional())
     linear_scan_vjp(on, gate, p.half(states, 1), p.half(scratch, 1),
                     {.gate_grad = gate_grad, .input_grad = first, .update = update::accumulate},
@@ -318,7 +367,7 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
     const R step = std::exp(system.log_step[i]);
     const auto d = discretise_vjp<R>(system.method, system.lambda[i], step, of_gate[i], of_scale);
     gradients.lambda[i] += d.lambda;
-    gradients.log_step[i] += step * d.step;
+    if (system.method != discretisation::ring) gradients.log_step[i] += step * d.step;
   }
   for (Eigen::Index i = 0; i < system.output.cols(); ++i)
     for (Eigen::Index q = 0; q < p.outputs; ++q)

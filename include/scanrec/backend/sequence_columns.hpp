@@ -79,7 +79,8 @@ struct sequence_columns {
   template <bool There>
   [[gnu::noinline]] void transpose(maps m, std::int64_t line, std::int64_t begin,
                                    std::int64_t end) const {
-    const auto [row, first, last] = channels_of(line);
+    const line_channels of = channels_of(line);  // clang 14 captures no structured binding
+    const std::int64_t row = of.row, first = of.first, last = of.last;
     std::int64_t whole = begin;
     if constexpr (Columns::along_time)
       whole = copy_packs<There>(m, sequence(first, row) * length, begin, end);

@@ -16,7 +16,8 @@ namespace scanrec::inline SCANREC_ABI {
 
 /// Scalar loop over every sequence in turn; no threads, no SIMD.
 ///
-/// Memory  nothing, except accumulators in the wide type for gradients that are sums.
+/// Memory  nothing, except accumulators in the wide type for gradients that are sums, and with
+///         memory::recompute the states of one channel's 128 steps.
 struct sequential {
   static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
 };

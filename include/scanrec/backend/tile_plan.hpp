@@ -319,7 +319,9 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   const std::int64_t row_strip = channel_whole || along_time ? plan.strip : std::min(widest, C);
   const std::int64_t fitting =
       policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site * row_strip);
+  // Tiles are whole stretches: what one computes anew, another may be writing gradients over.
   const std::int64_t grain = p.recomputed_bytes > 0 ? stretch_steps : 64;
+  if (p.recomputed_bytes > 0) tile_steps = round_up(tile_steps, stretch_steps);
   tile_steps = std::min(tile_steps, std::max<std::int64_t>(T, 1));
   const std::int64_t split_steps =
       tile_steps > 0 ? tile_steps : std::max(policy::least_tile_steps, fitting / grain * grain);

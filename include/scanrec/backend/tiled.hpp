@@ -34,6 +34,7 @@ struct tiled {
   static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
   int threads = 0;                            ///< workers; 0: all cores, fewer on small problems
   std::int64_t tile_steps = 0;    ///< steps per tile; 0: policy. Changes bits where time is split.
+                                  ///< With memory::recompute rounded up to a multiple of 128.
   std::int64_t stream_bytes = 0;  ///< non-temporal stores from this many bytes on; 0: policy
   scanrec::executor executor{};   ///< who runs the workers; empty: OpenMP, or std::thread
 };

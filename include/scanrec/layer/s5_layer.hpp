@@ -18,9 +18,10 @@
 
 #include <Eigen/Core>
 
+#include <scanrec/activation.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/s5.hpp>
-#include <scanrec/simd/math.hpp>
+#include <scanrec/simd/memory.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
 
@@ -131,10 +132,11 @@ class s5_layer {
     }
     s5(own.system, view(inputs, batch), states_view(m, batch, steps), view(m.filtered, batch),
        options);
-    m.active = m.filtered.unaryExpr([](R x) { return gelu(x); });
+    m.active = m.filtered;
+    change(m.active, [](auto x) SCANREC_LAMBDA { return activation::gelu::of(x).value; });
     m.open.noalias() = m.active * own.gate;
     m.open.rowwise() += own.gate_bias;
-    m.open = m.open.unaryExpr([](R x) { return simd::sigmoid(x).value; });
+    change(m.open, [](auto x) SCANREC_LAMBDA { return activation::sigmoid::of(x).value; });
     y = u + m.active.cwiseProduct(m.open);
   }
 
@@ -161,7 +163,9 @@ class s5_layer {
     gradients.gate_bias += at_gate.colwise().sum();
     matrix grad = y_grad.cwiseProduct(m.open);
     grad.noalias() += at_gate * own.gate.transpose();
-    grad.array() *= m.filtered.unaryExpr([](R x) { return gelu_slope(x); }).array();
+    matrix slope = m.filtered;
+    change(slope, [](auto x) SCANREC_LAMBDA { return activation::gelu::of(x).slope; });
+    grad.array() *= slope.array();
 
     const matrix inputs = scaled(m);
     matrix inputs_grad(inputs.rows(), inputs.cols());
@@ -189,10 +193,15 @@ class s5_layer {
 
  private:
   static R least() { return R(1e-6); }  // added to variances
-  static R gelu(R x) { return x * R(0.5) * std::erfc(-x * R(0.70710678118654752)); }
-  static R gelu_slope(R x) {
-    return R(0.5) * std::erfc(-x * R(0.70710678118654752)) +
-           x * R(0.39894228040143268) * std::exp(R(-0.5) * x * x);
+  // Every number of a matrix by a function of lanes.
+  template <class F>
+  static void change(matrix& m, F f) {
+    constexpr int lanes = simd::lanes_v<R>;
+    using lane = simd::lane_t<R, lanes>;
+    Eigen::Index i = 0;
+    for (; i + lanes <= m.size(); i += lanes)
+      simd::store_unit(m.data() + i, f(simd::load_unit<lane>(m.data() + i)));
+    for (; i < m.size(); ++i) m.data()[i] = f(m.data()[i]);
   }
   matrix scaled(const memory_type& m) const {
     matrix x = m.normal.array().rowwise() * own.scale.array();

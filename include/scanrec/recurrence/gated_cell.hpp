@@ -43,6 +43,7 @@ struct cell_cotangents {
 /// A step's output is the state after it; back() adds the output's gradient to what the state's
 /// carries.
 struct output_is_state {
+  static constexpr int array = -1;  // none acts on the output alone
   template <class Step, class Lane>
   SCANREC_HD static SCANREC_INLINE Lane of(const Step&, Lane state) {
     return state;
@@ -52,8 +53,10 @@ struct output_is_state {
     return output_grad + carry;
   }
 };
-/// A step's output is its gate `o` times the state after it.
+/// A step's output is its gate `o`, made of array number Array, times the state after it.
+template <int Array>
 struct output_is_gated {
+  static constexpr int array = Array;
   template <class Step, class Lane>
   SCANREC_HD static SCANREC_INLINE Lane of(const Step& s, Lane state) {
     return simd::mul(s.o.value, state);

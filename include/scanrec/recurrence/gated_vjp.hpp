@@ -102,16 +102,15 @@ struct gated_vjp : gated<Cell, Pre> {
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read, Lane before,
                                         Lane /*after*/, sums<Lane>& running) const {
     const affine<Lane> m = this->linked(at, read);
-    cell_cotangents<Lane> d{Cell::outputs::back(read.of_cell, read.output_grad, before),
-                            read.output_grad, read.previous,
-                            this->unless_cut(at, read, m.act(read.previous), m.u)};
-    if (at.rarely(this->zoneout.present())) {
+    const cell_cotangents<Lane> d{Cell::outputs::back(read.of_cell, read.output_grad, before),
+                                  read.output_grad, read.previous,
+                                  this->unless_cut(at, read, m.act(read.previous), m.u)};
+    auto gradients = this->cell.gradients(read.of_cell, d);
+    if (at.rarely(this->zoneout.present()))
       // Nothing but the output gate had a part in this step.
-      const Lane zero = simd::constant<Lane>(0);
-      d.state = simd::select(read.zoned_out, zero, d.state);
-      d.before = simd::select(read.zoned_out, zero, d.before);
-    }
-    const auto gradients = this->cell.gradients(read.of_cell, d);
+      for (std::size_t i = 0; i < base::arrays; ++i)
+        if (static_cast<int>(i) != Cell::outputs::array)
+          gradients[i] = simd::select(read.zoned_out, simd::constant<Lane>(0), gradients[i]);
     for (std::size_t i = 0; i < base::arrays; ++i)
       pre_grad[i].put(at, gradients[i], running.pre[i]);
   }

@@ -46,7 +46,7 @@ struct f_pooling {
 /// fo-pooling: state = f * state + (1 - f) * z, output = o * state.
 template <class Candidate = activation::tanh, class Gate = activation::sigmoid>
 struct fo_pooling {
-  using outputs = output_is_gated;
+  using outputs = output_is_gated<2>;
   template <class View>
   struct arrays {
     View candidate, forget_gate, output_gate;
@@ -80,7 +80,7 @@ struct fo_pooling {
 /// ifo-pooling: state = f * state + i * z, output = o * state.
 template <class Candidate = activation::tanh, class Gate = activation::sigmoid>
 struct ifo_pooling {
-  using outputs = output_is_gated;
+  using outputs = output_is_gated<2>;
   template <class View>
   struct arrays {
     View candidate, forget_gate, output_gate, input_gate;

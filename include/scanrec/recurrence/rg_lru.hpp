@@ -13,10 +13,10 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 ///     state = a * state + sqrt(1 - a^2) * i * input,     and that is the output.
 ///
-/// `log_decay`, at most 0, is c * log(sigmoid(Lambda)) with c = 8 in the paper: one value per
-/// channel, so a view with zero time and batch strides, and its gradient the sum over both. 1 - a^2
-/// is -expm1(2 log a), which does not cancel near a = 1. The slope of its square root, which is
-/// infinite there, counts as at most 1000, as in RecurrentGemma.
+/// `log_decay`, finite and at most 0, is c * log(sigmoid(Lambda)) with c = 8 in the paper: one
+/// value per channel, so a view with zero time and batch strides, and its gradient the sum over
+/// both. 1 - a^2 is -expm1(2 log a), which does not cancel near a = 1. The slope of its square
+/// root, which is infinite there, counts as at most 1000, as in RecurrentGemma.
 struct rg_lru {
   using outputs = output_is_state;
   template <class View>
