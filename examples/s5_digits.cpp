@@ -58,7 +58,7 @@ int main(int argc, char** argv) try {
   const std::size_t train = all.labels.size() * 4 / 5, batch = 32;
 
   std::mt19937 random(1);
-  digits_model<float> model({.channels = 48, .states = 48, .layers = 3, .bidirectional = true},
+  digits_model<float> model({.channels = 64, .states = 64, .layers = 4, .bidirectional = true},
                             random);
   std::size_t parameters = 0;
   model.for_each([&](std::span<float> x) { parameters += x.size(); });
