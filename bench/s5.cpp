@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// S5 at (16, 4096, 64 states): the whole call and its adjoint, and the scan in them on its own
+// against the streaming twin; the adjoint of the scan with the gradient of lambda and without.
+//
+// Counters: as in measure.hpp for the scans; of the whole calls the time, and the share of it that
+// the scan takes.
+#include <complex>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include <scanrec/s5.hpp>
+#include <scanrec/s5_init.hpp>
+
+#include "measure.hpp"
+
+namespace {
+
+using namespace bench;
+using namespace scanrec;
+using complex = std::complex<float>;
+
+enum class call { forward, vjp, input_grad };
+constexpr const char* call_names[]{"forward", "vjp", "input_grad"};
+
+struct problem_arrays {
+  static constexpr std::int64_t batch = 16, time = 4096, states = 64, channels = 64;
+  std::mt19937 random{1};
+  // 128 real dimensions are 64 complex states.
+  s5_system<float> system = make_s5<float>({.channels = channels, .states = 2 * states}, random);
+  s5_system<float> gradients = system.zeros();
+  extents shape{.batch = batch, .time = time, .channel = channels};
+  extents wide{.batch = batch, .time = time, .channel = states};
+  std::int64_t n = batch * time * states;
+  complex* x = role<complex>(0);
+  complex* scratch = role<complex>(1);
+  float* u = role<float>(2);
+  float* y = role<float>(3);
+  float* y_grad = role<float>(4);
+  float* u_grad = role<float>(5);
+  std::vector<complex> gate = std::vector<complex>(states), gate_grad = gate;
+
+  problem_arrays() {
+    fill(u, n, false), fill(y_grad, n, false), fill(x, n, false), fill(scratch, n, false);
+    for (std::int64_t p = 0; p < states; ++p)
+      gate[p] =
+          discretise<float>(system.method, system.lambda[p], std::exp(system.log_step[p])).gate;
+  }
+  template <class T>
+  T* role(int i) {
+    return static_cast<T*>(buffers.get(i, n * static_cast<std::int64_t>(sizeof(T))));
+  }
+  template <class T>
+  sequence_view<T> of(T* p) const {
+    return {p, shape};
+  }
+  sequence_view<complex> states_of(complex* p) const { return {p, wide}; }
+  sequence_view<complex> once(std::vector<complex>& v) const {
+    return {v.data(), wide, {.batch = 0, .time = 0, .channel = 1}};
+  }
+
+  void scan(call what) {
+    switch (what) {
+      case call::forward:
+        return linear_scan(once(gate), states_of(x), states_of(x));
+      case call::vjp:
+        return linear_scan_vjp(once(gate), states_of(x), states_of(scratch),
+                               {.gate_grad = once(gate_grad), .input_grad = states_of(scratch)});
+      case call::input_grad:
+        return linear_scan_vjp(once(gate), none, states_of(scratch),
+                               {.input_grad = states_of(scratch)});
+    }
+  }
+  void whole(call what) {
+    if (what == call::forward) return s5(system, of(u), states_of(x), of(y));
+    s5_vjp(system, of(u), states_of(x), of(y_grad), states_of(scratch), gradients, of(u_grad));
+  }
+};
+
+void measure_scan(benchmark::State& state, call what) {
+  problem_arrays a;
+  const auto as_floats = [](complex* p) { return reinterpret_cast<float*>(p); };
+  const read_arrays in = what == call::forward ? read_arrays{as_floats(a.x)}
+                                               : read_arrays{as_floats(a.scratch), as_floats(a.x)};
+  // In place, as s5() has it.
+  const written_arrays out{as_floats(what == call::forward ? a.x : a.scratch)};
+  measure(
+      state, [&] { a.scan(what); }, what == call::vjp ? traffic{2, 1} : traffic{1, 1}, in, out, a.n,
+      sizeof(complex), a.time);
+}
+
+void measure_whole(benchmark::State& state, call what) {
+  problem_arrays a;
+  std::vector<double> all, scans;
+  a.whole(call::forward), a.whole(what);
+  for (auto _ : state) {
+    all.push_back(seconds_of([&] { a.whole(what); }));
+    scans.push_back(seconds_of([&] { a.scan(what); }));
+    state.SetIterationTime(all.back());
+  }
+  state.counters["ns/state"] = median(all) * 1e9 / static_cast<double>(a.n);
+  state.counters["share_of_scan"] = median(scans) / median(all);
+}
+
+void add_all(bool) {
+  for (const call what : {call::forward, call::vjp, call::input_grad})
+    benchmark::RegisterBenchmark(
+        (std::string("scan/") + call_names[static_cast<int>(what)]).c_str(),
+        [=](benchmark::State& state) { measure_scan(state, what); })
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond)
+        ->Iterations(15);
+  for (const call what : {call::forward, call::vjp})
+    benchmark::RegisterBenchmark((std::string("s5/") + call_names[static_cast<int>(what)]).c_str(),
+                                 [=](benchmark::State& state) { measure_whole(state, what); })
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond)
+        ->Iterations(9);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return bench::run_benchmarks(argc, argv, add_all); }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A training step of the language model of examples/qrnn_text.cpp, without the optimiser:
+// characters per second, and the share of the time that the gated scans and their adjoints take.
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+#include <Eigen/Core>
+
+#include "../examples/text_model.hpp"
+#include "measure.hpp"
+
+namespace {
+
+using namespace bench;
+using namespace scanrec;
+
+constexpr std::int64_t batch = 16, steps = 128, channels = 256, layers = 2, characters = 63;
+
+/// What the scans of one layer do in a step, on arrays of the same sizes and strides.
+struct layer_scans {
+  qrnn_parameters<float>::matrix pre, states, output, grad;
+  extents shape{.batch = batch, .time = steps, .channel = channels};
+
+  layer_scans() : pre(steps * batch, 3 * channels), states(steps * batch, channels) {
+    output = states, grad = states;
+    fill(pre.data(), pre.size(), false), fill(grad.data(), grad.size(), false);
+  }
+  sequence_view<float> view(qrnn_parameters<float>::matrix& m, extents of) const {
+    return {m.data(), of, {.batch = m.cols(), .time = batch * m.cols(), .channel = 1}};
+  }
+  void run(keep what) {
+    extents wide = shape;
+    wide.channel *= 3;
+    const auto gates = packed<fo_pooling<>>(view(pre, wide));
+    const auto step = [&](const auto& memory) {
+      gated_scan(fo_pooling<>{}, gates, view(output, shape), memory);
+      gated_scan_vjp(fo_pooling<>{}, gates, memory, view(grad, shape),
+                     gated_gradients<fo_pooling<>, float>{.arrays = gates});
+    };
+    if (what == keep::states)
+      step(memory::store{view(states, shape)});
+    else
+      step(memory::recompute<float>{});
+  }
+};
+
+void measure_step(benchmark::State& state, keep what) {
+  text_model<float> model({.characters = characters,
+                           .embedding = 48,
+                           .channels = channels,
+                           .layers = layers,
+                           .window = 2},
+                          what);
+  std::mt19937 random(1);
+  model.randomise(random);
+  std::vector<int> now(batch * steps), next(now.size());
+  for (std::size_t i = 0; i < now.size(); ++i)
+    now[i] = static_cast<int>(random() % characters),
+    next[i] = static_cast<int>(random() % characters);
+  auto gradients = model.zeros();
+  auto streams = model.fresh_streams();
+  layer_scans scans;
+  std::vector<double> all, of_scans;
+  const auto train = [&] {
+    model.forward(now, batch, streams);
+    model.backward(now, next, batch, gradients);
+  };
+  train(), scans.run(what);
+  for (auto _ : state) {
+    all.push_back(seconds_of(train));
+    of_scans.push_back(layers * seconds_of([&] { scans.run(what); }));
+    state.SetIterationTime(all.back());
+  }
+  state.counters["characters/s"] = static_cast<double>(now.size()) / median(all);
+  state.counters["share_of_scans"] = median(of_scans) / median(all);
+}
+
+void add_all(bool) {
+  for (const keep what : {keep::states, keep::checkpoints})
+    benchmark::RegisterBenchmark(what == keep::states ? "text_model/store" : "text_model/recompute",
+                                 [=](benchmark::State& state) { measure_step(state, what); })
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond)
+        ->Iterations(21);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return bench::run_benchmarks(argc, argv, add_all); }
