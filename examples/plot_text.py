@@ -29,7 +29,7 @@ def main():
                      label=f"{label}, held-out text: {held_out[name]:.2f}")
     axes.set_xlabel("million characters read")
     axes.set_ylabel("bits per character")
-    axes.set_ylim(0.9 * min(held_out.values()), 4.2)
+    axes.set_ylim(0.95 * min(*held_out.values(), *(r["bits"] for r in rows)), 4.2)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"A character language model, {rows[-1]['seconds']:.0f} seconds of training",
                    loc="left", fontweight="bold")
