@@ -8,6 +8,7 @@
 
 #include "../examples/digits_model.hpp"
 #include "catch.hpp"
+#include "central_difference.hpp"
 
 namespace {
 
@@ -31,23 +32,7 @@ TEST_CASE("gradients of a classifier are central differences", "[tiled]") {
     loss();
     auto g = model.zeros();
     model.backward(classes, g);
-    std::vector<double> gradients;
-    g.for_each([&](std::span<double> x) { gradients.insert(gradients.end(), x.begin(), x.end()); });
-    std::size_t k = 0;
-    model.for_each([&](std::span<double> numbers_of) {
-      for (double& x : numbers_of) {
-        constexpr double e = 1e-5;
-        const double was = x;
-        x = was + e;
-        const double above = loss();
-        x = was - e;
-        const double below = loss();
-        x = was;
-        INFO("parameter " << k << " of " << gradients.size());
-        CHECK(std::abs(gradients[k++] - (above - below) / (2 * e)) <= 1e-8);
-      }
-    });
-    CHECK(k == gradients.size());
+    check_all_gradients(model, g, loss);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <scanrec/scan.hpp>
 
 #include "catch.hpp"
+#include "central_difference.hpp"
 #include "reference.hpp"
 #include "tested_backend.hpp"
 
@@ -86,14 +87,7 @@ struct loss_of {
     return grad;
   }
   double difference(double& x) {
-    constexpr double step = 1e-5;
-    const double was = x;
-    x = was + step;
-    const double above = value();
-    x = was - step;
-    const double below = value();
-    x = was;
-    return (above - below) / (2 * step);
+    return central_difference(x, [&] { return value(); });
   }
 };
 

@@ -12,6 +12,7 @@
 #include <scanrec/s5_init.hpp>
 
 #include "catch.hpp"
+#include "central_difference.hpp"
 #include "reference.hpp"
 
 namespace {
@@ -55,14 +56,7 @@ struct stack {
     return (y.array() * weight.array()).sum();
   }
   double difference(double& x) {
-    constexpr double e = 1e-5;
-    const double was = x;
-    x = was + e;
-    const double above = value();
-    x = was - e;
-    const double below = value();
-    x = was;
-    return (above - below) / (2 * e);
+    return central_difference(x, [&] { return value(); });
   }
 };
 

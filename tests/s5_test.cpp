@@ -15,6 +15,7 @@
 #include <scanrec/sensitivity.hpp>
 
 #include "catch.hpp"
+#include "central_difference.hpp"
 #include "reference.hpp"
 #include "state_space_values.hpp"
 
@@ -149,14 +150,7 @@ struct loss_of {
     return value(states);
   }
   double difference(double& x) {
-    constexpr double e = 1e-5;
-    const double was = x;
-    x = was + e;
-    const double above = value();
-    x = was - e;
-    const double below = value();
-    x = was;
-    return (above - below) / (2 * e);
+    return central_difference(x, [&] { return value(); });
   }
 };
 

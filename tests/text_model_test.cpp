@@ -13,6 +13,7 @@
 #include "../examples/model_file.hpp"
 #include "../examples/text_model.hpp"
 #include "catch.hpp"
+#include "central_difference.hpp"
 
 namespace {
 
@@ -33,23 +34,7 @@ void check_model(std::int64_t steps) {
   loss();
   auto g = model.zeros();
   model.backward(now, next, 2, g);
-  std::vector<double> gradients;
-  g.for_each([&](std::span<double> x) { gradients.insert(gradients.end(), x.begin(), x.end()); });
-  std::size_t k = 0;
-  model.for_each([&](std::span<double> numbers) {
-    for (double& x : numbers) {
-      constexpr double e = 1e-5;
-      const double was = x;
-      x = was + e;
-      const double above = loss();
-      x = was - e;
-      const double below = loss();
-      x = was;
-      INFO("parameter " << k << " of " << gradients.size());
-      CHECK(std::abs(gradients[k++] - (above - below) / (2 * e)) <= 1e-9);
-    }
-  });
-  CHECK(k == gradients.size());
+  check_all_gradients(model, g, loss);
 }
 
 TEST_CASE("gradients of a language model are central differences", "[tiled][gated]") {
