@@ -85,7 +85,8 @@ std::string sample(text_model<float>& model, const std::string& alphabet, std::i
   std::mt19937 random(seed);
   auto stream = model.fresh_streams();
   std::string text;
-  int next = static_cast<int>(std::max(alphabet.find('\n'), std::size_t{0}) % alphabet.size());
+  const std::size_t line_end = alphabet.find('\n');  // as if a line had just ended
+  int next = line_end == std::string::npos ? 0 : static_cast<int>(line_end);
   for (std::int64_t i = 0; i < length; ++i) {
     const auto& logs = model.forward({&next, 1}, 1, stream);
     std::vector<double> weights;
@@ -196,13 +197,12 @@ void run(const settings& s) {
     save_model(s.out / "model.bin", alphabet, model);
   }
   std::printf("held out, %zu characters, bits per character:\n", held);
-  std::printf("  gzip -9  %.3f\n  xz -9    %.3f\n", bits_of("gzip -9", held_path),
-              bits_of("xz -9", held_path));
+  const double gzip = bits_of("gzip -9", held_path), xz = bits_of("xz -9", held_path);
+  std::printf("  gzip -9  %.3f\n  xz -9    %.3f\n", gzip, xz);
   const double bits = bits_of(model, held_out);
   std::printf("  QRNN     %.3f\n", bits);
-  std::ofstream(s.out / "held_out.csv")
-      << "gzip,xz,qrnn\n"
-      << bits_of("gzip -9", held_path) << ',' << bits_of("xz -9", held_path) << ',' << bits << '\n';
+  std::ofstream(s.out / "held_out.csv") << "gzip,xz,qrnn\n"
+                                        << gzip << ',' << xz << ',' << bits << '\n';
   std::printf("a sample:\n\n%s\n", sample(model, alphabet, s.sample, s.seed).c_str());
 }
 
