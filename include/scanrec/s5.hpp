@@ -77,9 +77,6 @@ struct s5_products {
   using complex = std::complex<R>;
   using system = s5_system<R>;
   using matrix = typename system::template matrix<R>;
-  template <class E>
-  using rows = Eigen::Map<matrix, 0, Eigen::OuterStride<>>;
-  using const_rows = Eigen::Map<const matrix, 0, Eigen::OuterStride<>>;
 
   const char* name;
   const system& s;
@@ -198,14 +195,12 @@ namespace scanrec::inline SCANREC_ABI {
 /// A diagonal state space over sequences. lambda_bar is read as one value per state, never spread
 /// over time.
 ///
-/// Shapes   u: (batch, time, H); y: (batch, time, Q); states: (batch, time, state_channels()),
-/// which
-///          s5_vjp() will want. Channels are contiguous. initial_state, final_state: (batch, P).
+/// Shapes   u: (batch, time, H); y: (batch, time, Q); states: (batch, time, state_channels()), for
+///          s5_vjp(). Channels are contiguous. initial_state, final_state: (batch, P).
 /// Aliasing none, final_state and initial_state apart, which may be one.
 /// Throws   argument_error before anything is written; std::bad_alloc from workspaces.
 /// Cost     two matrix products and a scan in place.
-/// Source   Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections
-/// 2, 3.
+/// Source   Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 2-3.
 template <backend Backend, class R>
 void s5(const Backend& on, const s5_system<R>& system,
         const sequence_view<const std::type_identity_t<R>>& u,

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <scanrec/backend/affine_carries.hpp>
 #include <scanrec/backend/stage.hpp>
 #include <scanrec/backend/tile_plan.hpp>
 #include <scanrec/operators.hpp>

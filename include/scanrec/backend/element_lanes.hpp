@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <scanrec/backend/affine_carries.hpp>
 #include <scanrec/backend/map_planes.hpp>
 #include <scanrec/backend/stage.hpp>
 #include <scanrec/backend/tile_plan.hpp>

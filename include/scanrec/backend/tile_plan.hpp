@@ -15,46 +15,12 @@
 #include <scanrec/backend/executor.hpp>
 #include <scanrec/backend/recompute.hpp>
 #include <scanrec/backend/stage.hpp>
+#include <scanrec/backend/tile_policy.hpp>
 #include <scanrec/operators.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/recurrence/field.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
-
-/// The numbers behind the defaults; docs/tuning.md has the measurements that set them.
-struct tile_policy {
-  /// Bytes read per tile when time is split: what reduce reads, walk finds in L2.
-  static constexpr std::int64_t tile_bytes = 256 * 1024;
-  /// Fewest steps of such a tile.
-  static constexpr std::int64_t least_tile_steps = 256;
-  /// Time is split when there are fewer units of work than this.
-  static constexpr std::int64_t enough_units = 4;
-  /// Steps between two drains of running sums: a lane adds this many terms in the compute type.
-  static constexpr std::int64_t sum_steps = 256;
-  /// Bytes of carried state per strip of channels: it lives in L1.
-  static constexpr std::int64_t strip_bytes = 16 * 1024;
-  /// Bytes of a stretch of steps whose states are computed anew: what that reads, the walk finds
-  /// in L2, and the states.
-  static constexpr std::int64_t recompute_bytes = 768 * 1024;
-  /// Narrowest strip that a row is cut into for the sake of more units.
-  static constexpr std::int64_t least_strip_bytes = 2 * 1024;
-  /// Elements below which a unit is not worth claiming on its own.
-  static constexpr std::int64_t unit_elements = 32 * 1024;
-  /// Elements per thread below which another thread costs more than it brings.
-  static constexpr std::int64_t thread_elements = 32 * 1024;
-  /// Non-temporal stores when a call touches at least this many bytes.
-  static constexpr std::int64_t stream_bytes = 24 * 1024 * 1024;
-  /// Steps per load of the carried state: from memory (whole rows in address order), in cache.
-  static constexpr std::int64_t steps_from_memory = 1;
-  static constexpr std::int64_t steps_in_cache = 32;
-  /// A call that touches no more than this counts as in cache.
-  static constexpr std::int64_t cache_bytes = 1024 * 1024;
-  /// How far ahead a descending walk with lanes along time prefetches, in packs.
-  static constexpr std::int64_t prefetch_packs = 8;
-  /// The same with lanes along channels where rows lie apart, as those of a packed buffer: bytes of
-  /// one array.
-  static constexpr std::int64_t prefetch_bytes = 8 * 1024;
-};
 
 /// How one summed gradient is accumulated.
 struct sum_plan {
@@ -417,37 +383,3 @@ inline std::string to_string(const tile_plan& plan) {
 }
 
 }  // namespace scanrec::inline SCANREC_ABI
-
-namespace scanrec::detail::inline SCANREC_ABI {
-
-/// The carries of affine maps from tile to tile: states in the wide type.
-template <class Carry>
-struct affine_carries {
-  using carry = Carry;
-  template <class State>
-  static Carry carry_of(const State& x) {
-    return simd::to_wide<Carry>(x);
-  }
-  template <class State>
-  static State state_of(const Carry& c) {
-    return simd::from_wide<State>(c);
-  }
-  template <class Map>
-  static bool finite(const Map& tile, const Carry& c) {
-    return simd::all_zero(zero_if_finite(tile) + simd::zero_if_finite(c));
-  }
-  /// The carry after a tile, the `first` or another.
-  template <class R, class Map>
-  static Carry advance(const R&, bool /*first*/, const Map& tile, const Carry& c) {
-    return tile.act(c);
-  }
-  /// The same where something is not finite: then what the walk found. Lane by lane, so that a
-  /// neighbour's infinity changes no bit here. NaN counts as not zero.
-  template <class Map, class State>
-  static Carry advance_wild(const Map& tile, const Carry& c, const State& walked) {
-    const auto wild = zero_if_finite(tile) + simd::zero_if_finite(c);
-    return simd::select(wild, carry_of(walked), tile.act(c));
-  }
-};
-
-}  // namespace scanrec::detail::inline SCANREC_ABI

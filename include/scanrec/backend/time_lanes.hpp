@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <scanrec/backend/affine_carries.hpp>
 #include <scanrec/backend/stage.hpp>
 #include <scanrec/backend/tile_plan.hpp>
 #include <scanrec/operators.hpp>

@@ -48,9 +48,6 @@ struct qrnn_parameters {
     for (matrix& tap : taps) f(std::span<R>(tap.data(), static_cast<std::size_t>(tap.size())));
     f(std::span<R>(bias.data(), static_cast<std::size_t>(bias.size())));
   }
-  void set_zero() {
-    for_each([](std::span<R> numbers) { std::fill(numbers.begin(), numbers.end(), R(0)); });
-  }
 };
 
 /// What a stream carries from one call to the next: the states, and the inputs that the window

@@ -17,8 +17,12 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <type_traits>
+#include <utility>
 
+#include <scanrec/error.hpp>
 #include <scanrec/operators.hpp>
 #include <scanrec/sequence_view.hpp>
 #include <scanrec/simd/lanes.hpp>
@@ -87,8 +91,7 @@ SCANREC_HD SCANREC_INLINE Lane through(Lane gradient, Lane factor, Lane slope) {
 
 /// The arrays of a cell, one after the other in the channels of one buffer.
 ///
-///     const auto gates = packed<fo_pooling<>>(sequence_view(buffer, {.batch, .time, .channel = 3 *
-///     C}));
+///     const auto gates = packed<fo_pooling<>>(sequence_view(buffer, {B, T, 3 * C}));
 ///
 /// Throws argument_error if the channels do not divide into them.
 template <gated_cell Cell, class T>

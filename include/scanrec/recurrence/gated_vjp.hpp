@@ -20,7 +20,6 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 /// Where states come from that a forward call has kept checkpoints of.
 template <class V>
 struct checkpoint_input {
-  static constexpr std::int64_t interval = memory::recompute<V>::interval;
   const V* data = nullptr;
   extents strides{0, 0, 0, 0};
 
@@ -29,8 +28,7 @@ struct checkpoint_input {
   }
   /// The states before a stretch of steps; stretches are counted from the end of the scan.
   [[nodiscard]] state_input<V> before_stretch(std::int64_t stretch) const {
-    state_input<V> states{data + stretch * strides.time, strides};
-    return states;
+    return {data + stretch * strides.time, strides};
   }
 };
 
