@@ -121,10 +121,13 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
                               });
   }
 
-  // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
+  // The kernels copy the recurrence: what no store can reach stays in registers. (A parameter
+  // passed by value is not enough, GCC passes it by reference after all.)
   //
   // A few steps are composed in the compute type before the wide type takes them.
-  [[gnu::noinline]] static void reduce_packs(R r, block where, reduction* reductions, course way) {
+  [[gnu::noinline]] static void reduce_packs(const R& given, block where, reduction* reductions,
+                                             course way) {
+    R r = given;
     for (block few = where; few.begin < where.end; few.begin = few.end) {
       few.end = std::min(few.begin + few_steps, where.end);
       for_packs(where, 0, [&](std::int64_t i, place) {
@@ -149,7 +152,8 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     }
   }
   template <assume Assume>
-  [[gnu::noinline]] static void walk_packs(R r, block where, slot* slots, course way) {
+  [[gnu::noinline]] static void walk_packs(const R& given, block where, slot* slots, course way) {
+    const R r = given;
     const auto walk_step = [&](auto at, lane state, auto& sums) SCANREC_LAMBDA {
       if (way.prefetch > 0) prefetch<lane>(r, at, way.prefetch);
       const auto read = r.template load<lane>(at);
