@@ -172,10 +172,19 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
           },
           [=](std::int64_t i, lane state) SCANREC_LAMBDA { slots[i].state = state; });
     } else {
+      const auto copy = [&](const slot& from, slot& to) SCANREC_LAMBDA {
+        to.state = from.state;
+        if constexpr (has_sums) r.copy_sums(from.sums, to.sums);
+      };
       sweep<Assume>(
-          where, way, [=](std::int64_t i) SCANREC_LAMBDA { return slots[i]; },
+          where, way,
+          [&](std::int64_t i) SCANREC_LAMBDA {
+            slot s{};
+            copy(slots[i], s);
+            return s;
+          },
           [&](auto at, slot& s) SCANREC_LAMBDA { s.state = walk_step(at, s.state, s.sums); },
-          [=](std::int64_t i, const slot& s) SCANREC_LAMBDA { slots[i] = s; });
+          [&](std::int64_t i, const slot& s) SCANREC_LAMBDA { copy(s, slots[i]); });
     }
   }
 

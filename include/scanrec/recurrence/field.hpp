@@ -23,9 +23,10 @@ enum class lane_axis { channel, time };
 /// What a kernel may assume of a recurrence.
 enum class assume {
   nothing,
-  sums,   // no cuts, no input absent, no broadcast along the lanes, no step whose neighbour lies
-          // outside the sequence; outputs are stored, absent, or sums over time
-  plain,  // as sums, and every output is stored
+  sums,   // no cuts, no input absent but what the recurrence asks for, no broadcast along the
+          // lanes, no step whose neighbour lies outside the sequence; outputs are stored, absent,
+          // or sums over time
+  plain,  // as sums, and no input is absent and every output stored
 };
 
 /// Where a kernel stands: lane i is (time, channel + i), or (time + i, channel).
@@ -310,7 +311,11 @@ recurrence::assume assumption(const R& r, const lane_layout& layout) {
   assume known = layout.whole ? assume::plain : assume::nothing;
   R::for_reads(r, [&](const auto& field) {
     constexpr bool marks = std::is_same_v<decltype(field), const recurrence::input_field<bool>&>;
-    if (marks ? field.present() : !field.present() || layout.stride_of(field.strides) == 0)
+    bool asked_for = false;
+    if constexpr (requires { R::asks_for(r, &field); }) asked_for = R::asks_for(r, &field);
+    if (!marks && !field.present() && asked_for)
+      known = std::min(known, assume::sums);
+    else if (marks ? field.present() : !field.present() || layout.stride_of(field.strides) == 0)
       known = assume::nothing;
   });
   R::for_writes(r, [&](const auto& field) {

@@ -108,6 +108,12 @@ struct vjp : affine_maps<compute_t<State>> {
     gate_grad.drain(at, running.gate);
     input_grad.drain(at, running.input);
   }
+  /// Copies the sums that run; nobody looks at the others.
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE void copy_sums(const sums<Lane>& from, sums<Lane>& to) const {
+    if (gate_grad.action == write::sum_time) to.gate = from.gate;
+    if (input_grad.action == write::sum_time) to.input = from.input;
+  }
   /// Brings to the cache what a walk reads and `map` has no use for.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place at) const {
@@ -118,6 +124,8 @@ struct vjp : affine_maps<compute_t<State>> {
   static SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.state), f(self.state_grad), f(self.cuts.marks);
   }
+  /// Whether kernels that assume arrays to be there ask first for this one.
+  static bool asks_for(const vjp& self, const void* field) { return field == &self.state; }
   static bool reads_neighbours_of(const vjp& self, const void* field) {
     return field == &self.state || field == &self.cuts.marks;
   }
