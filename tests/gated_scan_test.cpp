@@ -129,8 +129,8 @@ TEST_CASE("the gradient of a forget gate takes the state before the step", "[seq
                       dz(64), df(64);
   using cell = gated_accumulation<>;
   const auto view = [&](std::vector<double>& v) { return sequence_view(v.data(), shape); };
-  gated_scan(cell{}, cell::arrays<sequence_view<double>>{view(z), view(f)}, view(c));
-  gated_scan_vjp(cell{}, cell::arrays<sequence_view<double>>{view(z), view(f)},
+  gated_scan(sequential{}, cell{}, cell::arrays<sequence_view<double>>{view(z), view(f)}, view(c));
+  gated_scan_vjp(sequential{}, cell{}, cell::arrays<sequence_view<double>>{view(z), view(f)},
                  memory::store{view(c)}, view(ones), {.arrays = {view(dz), view(df)}});
   double off = 0, off_wrong = 0, size = 0;
   for (std::size_t t = 0; t < 64; ++t) {
@@ -240,8 +240,8 @@ TEST_CASE("the gradient of an array that is shared is a sum", "[sequential][tile
   using arrays = rg_lru::arrays<sequence_view<double>>;
   const arrays apart{view(x), view(i), view(r), view(full)};
   const arrays shared{view(x), view(i), view(r), sequence_view(decay.data(), shape, once)};
-  gated_scan(rg_lru{}, shared, view(states));
-  gated_scan_vjp(rg_lru{}, apart, memory::store{view(states)}, view(dh),
+  gated_scan(sequential{}, rg_lru{}, shared, view(states));
+  gated_scan_vjp(sequential{}, rg_lru{}, apart, memory::store{view(states)}, view(dh),
                  {.arrays = {view(d[0]), view(d[1]), view(d[2]), view(d[3])}});
   for (int round = 0; round < 2; ++round) {
     const auto run = [&](const auto& backend) {
@@ -332,15 +332,15 @@ TEST_CASE("zoneout where pre-activations are shared", "[backends][gated]") {
   }
 }
 
-TEST_CASE("what is zoned out has no gradient, whatever it is", "[sequential][tiled][gated]") {
+TEST_CASE("what is zoned out has no gradient, whatever it is", "[sequential][gated]") {
   const extents shape{.batch = 1, .time = 3, .channel = 1};
   const float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> candidate{1, -infinity, 2}, update{0, 0, 0}, h(3), dh(3, 1), dc(3), du(3);
   const bool mask[3] = {false, true, false};
   const auto view = [&](std::vector<float>& v) { return sequence_view(v.data(), shape); };
   const min_gru<>::arrays<sequence_view<float>> pre{view(candidate), view(update)};
-  gated_scan(min_gru<>{}, pre, view(h), none, {.zoneout = {mask, shape}});
-  gated_scan_vjp(min_gru<>{}, pre, memory::store{view(h)}, view(dh),
+  gated_scan(sequential{}, min_gru<>{}, pre, view(h), none, {.zoneout = {mask, shape}});
+  gated_scan_vjp(sequential{}, min_gru<>{}, pre, memory::store{view(h)}, view(dh),
                  {.arrays = {view(dc), view(du)}}, {.zoneout = {mask, shape}});
   CHECK(h == std::vector<float>{0.5f, 0.5f, 1.25f});
   CHECK(dc == std::vector<float>{1.25f, 0, 0.5f});
@@ -398,39 +398,45 @@ TEST_CASE("bad arguments of gated scans", "[sequential][gated]") {
   refuses("output_gate", "an array", [&] {
     auto two = gates;
     two.output_gate = {};
-    gated_scan(cell, two, H);
+    gated_scan(sequential{}, cell, two, H);
   });
   refuses("forget_gate", "shape", [&] {
     auto short_one = gates;
     short_one.forget_gate.shape.time = 5;
-    gated_scan(cell, short_one, H);
+    gated_scan(sequential{}, cell, short_one, H);
   });
-  refuses("states", "an array", [&] { gated_scan(cell, gates, H, memory::store<float>{}); });
+  refuses("states", "an array",
+          [&] { gated_scan(sequential{}, cell, gates, H, memory::store<float>{}); });
   refuses("checkpoints", "(batch 2, time 2, channel 4), checkpoint_extents() of 'candidate'", [&] {
-    gated_scan(cell, gates, H, memory::recompute{sequence_view(few.data(), extents{2, 3, 4})});
+    gated_scan(sequential{}, cell, gates, H,
+               memory::recompute{sequence_view(few.data(), extents{2, 3, 4})});
   });
-  refuses("checkpoints", "shape", [&] { gated_scan(cell, gates, H, memory::recompute<float>{}); });
+  refuses("checkpoints", "shape",
+          [&] { gated_scan(sequential{}, cell, gates, H, memory::recompute<float>{}); });
   // Up to 128 steps there are none to keep.
   std::vector<float> short_output(800);
-  gated_scan(cell, packed<fo_pooling<>>(sequence_view(pre.data(), extents{2, 100, 12})),
+  gated_scan(sequential{}, cell,
+             packed<fo_pooling<>>(sequence_view(pre.data(), extents{2, 100, 12})),
              sequence_view(short_output.data(), extents{2, 100, 4}), memory::recompute<float>{});
-  refuses("final_state", "neither output nor memory", [&] { gated_scan(cell, gates, none); });
+  refuses("final_state", "neither output nor memory",
+          [&] { gated_scan(sequential{}, cell, gates, none); });
   refuses("output", "apart from 'candidate'",
-          [&] { gated_scan(cell, gates, sequence_view(pre.data(), shape)); });
-  refuses("output", "apart from 'states'", [&] { gated_scan(cell, gates, H, memory::store{H}); });
+          [&] { gated_scan(sequential{}, cell, gates, sequence_view(pre.data(), shape)); });
+  refuses("output", "apart from 'states'",
+          [&] { gated_scan(sequential{}, cell, gates, H, memory::store{H}); });
   refuses("zoneout", "shape", [&] {
     const bool mask[8] = {};
-    gated_scan(cell, gates, H, none, {.zoneout = {mask, extents{2, 1, 4}}});
+    gated_scan(sequential{}, cell, gates, H, none, {.zoneout = {mask, extents{2, 1, 4}}});
   });
   refuses("forget_gate_grad", "apart from 'candidate'", [&] {
     auto crossed = grads;
     crossed.forget_gate = gates.candidate;
-    gated_scan_vjp(cell, gates, memory::store{C}, H, {.arrays = crossed});
+    gated_scan_vjp(sequential{}, cell, gates, memory::store{C}, H, {.arrays = crossed});
   });
   refuses("candidate_grad", "apart from 'states'", [&] {
     auto over = grads;
     over.candidate = C;
-    gated_scan_vjp(cell, gates, memory::store{C}, H, {.arrays = over});
+    gated_scan_vjp(sequential{}, cell, gates, memory::store{C}, H, {.arrays = over});
   });
   for (const std::vector<float>* written : {&h, &c, &dpre, &few})
     for (const float x : *written) CHECK(x == 7);

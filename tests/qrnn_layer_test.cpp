@@ -1,31 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Layers: gradients against central differences, streams of chunks and of single steps, memory.
+// QRNN layers, and the language model of the examples that is made of them: gradients against
+// central differences, streams of chunks and of single steps, memory, files.
 #include <cmath>
-#include <complex>
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
 
-#include <scanrec/layer/qrnn_layer.hpp>
-#include <scanrec/layer/s5_layer.hpp>
-#include <scanrec/recurrence/min_gru.hpp>
-#include <scanrec/s5_init.hpp>
+#include <Eigen/Core>
 
+#include <scanrec/layer/qrnn_layer.hpp>
+#include <scanrec/recurrence/min_gru.hpp>
+
+#include "../examples/model_file.hpp"
+#include "../examples/text_model.hpp"
 #include "catch.hpp"
 #include "central_difference.hpp"
-#include "reference.hpp"
+#include "random_matrix.hpp"
 
 namespace {
 
 using namespace scanrec;
-using matrix = qrnn_parameters<double>::matrix;
-
-matrix random_matrix(std::int64_t rows, std::int64_t columns, unsigned seed) {
-  reference::generator bits{seed};
-  matrix m(rows, columns);
-  for (Eigen::Index i = 0; i < m.size(); ++i) m.data()[i] = 2 * (bits() * 0x1p-32) - 1;
-  return m;
-}
 
 /// Two layers of one type, inputs, and a weighted sum of the outputs.
 template <class Cell>
@@ -89,9 +85,8 @@ void check_gradients(std::int64_t steps, std::int64_t window, keep what) {
 TEST_CASE("gradients of QRNN layers are central differences", "[sequential][gated]") {
   for (const std::int64_t window : {1, 2, 3}) {
     check_gradients<fo_pooling<>>(5, window, keep::states);
-    check_gradients<ifo_pooling<>>(4, window, keep::checkpoints);
+    check_gradients<min_gru<>>(4, window, keep::checkpoints);
   }
-  check_gradients<min_gru<>>(3, 2, keep::states);
   check_gradients<fo_pooling<>>(1, 3, keep::states);  // shorter than its window
 }
 
@@ -136,74 +131,6 @@ TEST_CASE("both memory policies of a layer give the same gradients", "[sequentia
   CHECK((grads[0] - grads[1]).cwiseAbs().maxCoeff() <= 1e-13);
 }
 
-// ---- S5 ----------------------------------------------------------------------------------------
-
-TEST_CASE("gradients of S5 layers are central differences", "[sequential][tiled]") {
-  std::mt19937 engine(4);
-  for (const bool both_ways : {false, true}) {
-    s5_layer<double> layer(make_s5<double>({.channels = 3,
-                                            .states = 4,
-                                            .bidirectional = both_ways,
-                                            .least_step = 0.1,
-                                            .most_step = 0.5},
-                                           engine));
-    layer.randomise(engine);
-    layer.own.scale << 0.5, 1.5, -1;
-    layer.own.shift << 0.25, 0, -0.5;
-    matrix u = random_matrix(10, 3, 1), y, u_grad;
-    const matrix weight = random_matrix(10, 3, 2);
-    s5_memory<double> memory;
-    const std::vector<std::complex<double>> start{{0.5, -0.25}, {1, 0}, {0, 1}, {-0.5, 0.75}};
-    const auto value = [&] {
-      auto carried = start;
-      layer.forward(u, 2, memory, y, both_ways ? nullptr : &carried);
-      return (y.array() * weight.array()).sum();
-    };
-    value();
-    auto g = layer.zeros();
-    layer.backward(2, memory, weight, g, u_grad);
-    const auto check = [&](const char* name, double got, double& x) {
-      constexpr double e = 1e-5;
-      const double was = x;
-      x = was + e;
-      const double above = value();
-      x = was - e;
-      const double below = value();
-      x = was;
-      const double want = (above - below) / (2 * e);
-      INFO(name << (both_ways ? ", both ways" : ", one way"));
-      CHECK(std::abs(got - want) <= 1e-8 * (1 + std::abs(want)));
-    };
-    std::vector<double> grads;
-    g.for_each([&](std::span<double> x) { grads.insert(grads.end(), x.begin(), x.end()); });
-    std::size_t k = 0;
-    layer.own.for_each([&](std::span<double> x) {
-      for (double& v : x) check("weights", grads[k++], v);
-    });
-    for (Eigen::Index i = 0; i < u.size(); ++i) check("u", u_grad.data()[i], u.data()[i]);
-  }
-}
-
-TEST_CASE("a stream through an S5 layer gives the outputs of the whole", "[sequential][tiled]") {
-  std::mt19937 engine(4);
-  s5_layer<double> layer(make_s5<double>({.channels = 3, .states = 8}, engine));
-  layer.randomise(engine);
-  const matrix u = random_matrix(40, 3, 1);
-  matrix whole, y;
-  s5_memory<double> memory;
-  layer.forward(u, 1, memory, whole);
-  s5_layer<double>::stream carried;
-  for (int t = 0; t < 40; ++t) {
-    layer.step(u.row(t), carried, memory, y);
-    CHECK((y - whole.row(t)).cwiseAbs().maxCoeff() <= 1e-13);
-  }
-  carried.resize(3);
-  CHECK_THROWS_AS(layer.step(u.row(0), carried, memory, y), argument_error);
-  CHECK_THROWS_AS(layer.forward(u, 7, memory, y), argument_error);
-  auto g = layer.zeros();
-  CHECK_THROWS_AS(layer.backward(1, memory, u, g, y), argument_error);
-}
-
 // ---- arguments ---------------------------------------------------------------------------------
 
 TEST_CASE("bad arguments of layers", "[sequential][gated]") {
@@ -237,6 +164,76 @@ TEST_CASE("bad arguments of layers", "[sequential][gated]") {
   const layer_type forgetful(qrnn_sizes{.inputs = 3, .channels = 2}, keep::nothing);
   CHECK_THROWS_AS(forgetful.backward(matrix::Zero(4, 3), 2, memory, matrix::Zero(4, 2), g, nullptr),
                   argument_error);
+}
+
+// ---- the language model ------------------------------------------------------------------------
+
+template <keep Keep>
+void check_model(std::int64_t steps) {
+  text_model<double> model(
+      {.characters = 4, .embedding = 3, .channels = 3, .layers = 2, .window = 2}, Keep);
+  std::mt19937 random(1);
+  model.randomise(random);
+  std::vector<int> now(static_cast<std::size_t>(2 * steps)), next(now.size());
+  for (std::size_t i = 0; i < now.size(); ++i)
+    now[i] = static_cast<int>(random() % 4), next[i] = static_cast<int>(random() % 4);
+  const auto loss = [&] {
+    auto streams = model.fresh_streams();
+    model.forward(now, 2, streams);
+    return model.loss(next);
+  };
+  loss();
+  auto g = model.zeros();
+  model.backward(now, next, 2, g);
+  check_all_gradients(model, g, loss);
+}
+
+TEST_CASE("gradients of a language model are central differences", "[tiled][gated]") {
+  check_model<keep::states>(7);
+  check_model<keep::checkpoints>(5);
+}
+
+TEST_CASE("a model file is whole or refused", "[tiled][gated]") {
+  namespace fs = std::filesystem;
+  const fs::path path = fs::temp_directory_path() / "scanrec_text_model_test.bin";
+  text_model<float> model(
+      {.characters = 3, .embedding = 2, .channels = 4, .layers = 2, .window = 3}, keep::states);
+  std::mt19937 random(1);
+  model.randomise(random);
+  save_model(path, "abc", model);
+  auto [alphabet, again] = load_model(path, keep::states);
+  CHECK(alphabet == "abc");
+  std::vector<float> x, y;
+  model.for_each([&](std::span<float> v) { x.insert(x.end(), v.begin(), v.end()); });
+  again.for_each([&](std::span<float> v) { y.insert(y.end(), v.begin(), v.end()); });
+  CHECK((x == y));
+
+  const auto size = fs::file_size(path);
+  const auto refused = [&](const std::string& why) {
+    try {
+      load_model(path, keep::states);
+      FAIL("not refused: " << why);
+    } catch (const std::runtime_error& e) {
+      CHECK(std::string(e.what()).find(why) != std::string::npos);
+    }
+  };
+  fs::resize_file(path, size - 1);
+  refused("bytes, and should have " + std::to_string(size));
+  fs::resize_file(path, 40);
+  refused("not a text model");
+  std::ofstream(path) << "a shopping list that is longer than any header of a model file would be, "
+                         "so that all of it can be read";
+  refused("not a text model");
+  save_model(path, "abc", model);
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(16);
+    const std::int64_t absurd = std::int64_t{1} << 60;
+    file.write(reinterpret_cast<const char*>(&absurd), sizeof absurd);
+  }
+  refused("damaged header");
+  fs::remove(path);
+  refused("cannot be read");
 }
 
 }  // namespace
