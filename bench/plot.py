@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Prints the table and draws the pictures of a JSON file that bench/linear_scan.cpp or
-bench/scan_variants.cpp wrote."""
+"""Prints the table and draws the pictures of a JSON file that a benchmark wrote."""
 import argparse
 import json
 import math
@@ -14,7 +13,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 INK, GREY = "#222222", "#8a8f98"
-COLOURS = {"forward": "#1f6fb4", "vjp": "#d1495b", "lambda_grad": "#e0a030"}
+COLOURS = {"forward": "#1f6fb4", "vjp": "#d1495b", "lambda_grad": "#e0a030",
+           "input_grad": "#e0a030", "inference": "#5a9367", "forward_store": "#1f6fb4",
+           "forward_recompute": "#7fb2dd", "vjp_store": "#d1495b", "vjp_recompute": "#e89aa4"}
+# Of each benchmark what is measured in it, and how the names of its pictures begin.
+SUBJECTS = {"bench_gated_scan": ("QRNN fo-pooling", "gated_"),
+            "bench_s5": ("The scan of S5", "s5_")}
 TO_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 CALLS = ("forward", "vjp", "jvp")
 VARIANT_COLOURS = {"tiled": "#1f6fb4", "sequential": "#8a8f98", "hillis_steele": "#d1495b",
@@ -74,7 +78,7 @@ def finish(figure, axes, context, path):
     print(path)
 
 
-def draw_fractions(rows, context, path):
+def draw_fractions(rows, context, subject, path):
     table = [r for r in rows if not r["sweep"]]
     # One bar per call, a gap between workloads, the first workload on top.
     positions, ticks, at = [], {}, 0.0
@@ -101,7 +105,7 @@ def draw_fractions(rows, context, path):
     axes.legend([plt.Rectangle((0, 0), 1, 1, color=COLOURS.get(call, GREY)) for call in calls],
                 [call.replace("_", " ") for call in calls], frameon=False, ncol=len(calls),
                 loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, borderpad=0.3)
-    axes.set_title("linear_scan against its streaming twin", loc="left", fontweight="bold", pad=26)
+    axes.set_title(f"{subject} against its streaming twin", loc="left", fontweight="bold", pad=26)
     finish(figure, axes, context, path)
 
 
@@ -205,7 +209,10 @@ def main():
         draw_variant_times(rows, context, arguments.out_dir / "variants_against_steps.png")
         return
     if any(not r["sweep"] for r in rows):
-        draw_fractions(rows, context, arguments.out_dir / "fraction_of_twin.png")
+        subject, prefix = SUBJECTS.get(pathlib.Path(context.get("executable", "")).name,
+                                       ("linear_scan", ""))
+        draw_fractions(rows, context, subject,
+                       arguments.out_dir / f"{prefix}fraction_of_twin.png")
     if any(r["sweep"] for r in rows):
         draw_times(rows, context, arguments.out_dir / "time_against_steps.png")
 

@@ -77,6 +77,42 @@ TEST_CASE("gradients of discretisations, near zero too", "[s5]") {
       }
 }
 
+template <class R>
+void check_rows(discretisation method) {
+  const std::vector<double> numbers = random_numbers(400, 9);
+  Eigen::Array<std::complex<R>, Eigen::Dynamic, 1> lambda(100), g(100), s(100);
+  Eigen::Array<R, Eigen::Dynamic, 1> step(100);
+  for (Eigen::Index i = 0; i < 100; ++i) {
+    // Of all sizes, 0 among them.
+    const double size = i % 10 == 9 ? 0 : std::pow(10.0, 1 - static_cast<double>(i % 10));
+    lambda[i] = std::complex<R>(static_cast<R>(-size * std::abs(numbers[i])),
+                                static_cast<R>(size * numbers[100 + i]));
+    step[i] = static_cast<R>(0.1 + std::abs(numbers[200 + i]));
+    g[i] = std::complex<R>(R(1), static_cast<R>(numbers[300 + i])), s[i] = -g[i];
+  }
+  detail::discretised_row<R> row(method, lambda, step);
+  constexpr double e = 40 * std::numeric_limits<R>::epsilon();
+  for (const R interval : {R(0), R(0.25), R(1), R(3)}) {
+    row.at(interval);
+    row.vjp(g, s);
+    for (Eigen::Index i = 0; i < 100; ++i) {
+      const complex l(lambda[i]);
+      const double h = interval * step[i];
+      const auto want = discretise<double>(method, l, h);
+      const auto grads = discretise_vjp<double>(method, l, h, complex(g[i]), complex(s[i]));
+      INFO("lambda " << l << ", step " << h);
+      CHECK(std::abs(complex(row.gate[i]) - want.gate) <= e);
+      CHECK(std::abs(complex(row.scale[i]) - want.scale) <= e * std::abs(want.scale));
+      CHECK(std::abs(complex(row.by_lambda[i]) - grads.lambda) <= e * h * (1 + h));
+      CHECK(std::abs(row.by_step[i] - grads.step) <= e * (1 + std::abs(l)));
+    }
+  }
+}
+TEST_CASE("vectors of discretisations are those of their elements", "[s5]") {
+  for (const auto method : {discretisation::zero_order_hold, discretisation::bilinear})
+    check_rows<float>(method), check_rows<double>(method);
+}
+
 // ---- the state space --------------------------------------------------------------------------
 
 TEST_CASE("outputs of a small system are those of mpmath", "[s5]") {
@@ -112,6 +148,7 @@ struct loss_of {
   system_d s;
   extents shape{.batch = 2, .time = 6, .channel = 3};
   std::vector<double> u = random_numbers(36, 1), weight = random_numbers(36, 2);
+  std::vector<double> intervals;  // none: steps are alike
   std::vector<complex> start, last_weight;
   bool resets_at[12] = {false, false, false, true,  false, false,
                         false, true,  false, false, false, false};
@@ -130,11 +167,21 @@ struct loss_of {
     if (s.bidirectional()) return {};
     return {start.data(), state_shape()};
   }
-  double value(std::vector<complex>& states) const {
+  sequence_view<const double> at_intervals() const {
+    return {intervals.empty() ? nullptr : intervals.data(),
+            intervals.empty() ? extents{} : extents{shape.batch, shape.time, 1}};
+  }
+  extents gates_shape() const { return {shape.batch, shape.time, s.lambda.size()}; }
+  double value(std::vector<complex>& states, std::vector<complex>& gates) const {
     states.resize(static_cast<std::size_t>(12 * s.state_channels()));
     std::vector<double> y(36);
     std::vector<complex> last(start.size());
     s5_options<double> options{.initial_state = initial(), .resets = resets()};
+    if (!intervals.empty()) {
+      gates.resize(static_cast<std::size_t>(12 * s.lambda.size()));
+      options.intervals = at_intervals();
+      options.gates = sequence_view<complex>(gates.data(), gates_shape());
+    }
     if (!s.bidirectional()) options.final_state = state_view<complex>(last.data(), state_shape());
     s5(s, sequence_view<const double>(u.data(), shape),
        sequence_view<complex>(states.data(), states_shape()),
@@ -146,22 +193,30 @@ struct loss_of {
     return sum;
   }
   double value() const {
-    std::vector<complex> states;
-    return value(states);
+    std::vector<complex> states, gates;
+    return value(states, gates);
   }
   double difference(double& x) {
     return central_difference(x, [&] { return value(); });
   }
 };
 
-void check_gradients(const std::string& name, const system_d& system) {
+void check_gradients(const std::string& name, const system_d& system,
+                     std::vector<double> intervals = {}) {
   loss_of loss(system);
-  std::vector<complex> states;
-  loss.value(states);
+  loss.intervals = std::move(intervals);
+  std::vector<complex> states, gates;
+  loss.value(states, gates);
   std::vector<complex> scratch(states.size()), start_grad(loss.start.size());
   std::vector<double> u_grad(36);
   system_d g = loss.s.zeros();
   s5_vjp_options<double> options{.initial_state = loss.initial(), .resets = loss.resets()};
+  std::vector<double> intervals_grad(loss.intervals.size());
+  if (!gates.empty()) {
+    options.intervals = loss.at_intervals();
+    options.gates = sequence_view<const complex>(gates.data(), loss.gates_shape());
+    options.intervals_grad = sequence_view<double>(intervals_grad.data(), {2, 6, 1});
+  }
   if (!system.bidirectional()) {
     options.final_grad = state_view<const complex>(loss.last_weight.data(), loss.state_shape());
     options.initial_grad = state_view<complex>(start_grad.data(), loss.state_shape());
@@ -203,6 +258,8 @@ void check_gradients(const std::string& name, const system_d& system) {
   for (Eigen::Index i = 0; i < g.feedthrough.size(); ++i)
     check("feedthrough", g.feedthrough[i], loss.s.feedthrough[i]);
   for (std::size_t i = 0; i < u_grad.size(); ++i) check("u", u_grad[i], loss.u[i]);
+  for (std::size_t i = 0; i < intervals_grad.size(); ++i)
+    check("intervals", intervals_grad[i], loss.intervals[i]);
   if (!system.bidirectional())
     for (std::size_t i = 0; i < start_grad.size(); ++i)
       check_complex("initial_state", start_grad[i], loss.start[i]);
@@ -221,12 +278,36 @@ TEST_CASE("gradients of state spaces are central differences", "[s5]") {
     for (const auto method : {discretisation::zero_order_hold, discretisation::bilinear}) {
       s.method = method;
       check_gradients(bidirectional ? "bidirectional" : "one direction", s);
+      check_gradients(bidirectional ? "bidirectional, intervals" : "intervals", s,
+                      {1, 0.5, 2, 0.1, 1, 3, 0.7, 1.3, 0.25, 1, 5, 0});
     }
     s.feedthrough.resize(0), s.conjugate_symmetry = false;
     check_gradients("without feedthrough or symmetry", s);
   }
   check_gradients("ring",
                   make_lru<double>({.channels = 3, .states = 3, .least_radius = 0.4}, engine));
+}
+
+TEST_CASE("intervals of one are none; of two, twice the step", "[s5]") {
+  std::mt19937 engine(3);
+  auto s = make_s5<double>({.channels = 5, .states = 24}, engine);
+  const extents shape{.batch = 2, .time = 200, .channel = 5}, wide{2, 200, 12};
+  const std::vector<double> u = random_numbers(2000, 4);
+  std::vector<double> plain(2000), y(2000), intervals(400);
+  std::vector<complex> states(4800), gates(4800);
+  for (const double interval : {1.0, 2.0}) {
+    intervals.assign(400, interval);
+    s5(s, sequence_view(u.data(), shape), sequence_view(states.data(), wide),
+       sequence_view(y.data(), shape),
+       {.intervals = sequence_view<const double>(intervals.data(), extents{2, 200, 1}),
+        .gates = sequence_view(gates.data(), wide)});
+    system_d other = s;
+    other.log_step.array() += std::log(interval);
+    s5(sequential{}, other, sequence_view(u.data(), shape), sequence_view(states.data(), wide),
+       sequence_view(plain.data(), shape));
+    for (std::size_t i = 0; i < y.size(); ++i)
+      CHECK(std::abs(y[i] - plain[i]) <= 1e-12 * (1 + std::abs(plain[i])));
+  }
 }
 
 TEST_CASE("a stream of chunks, padded arrays and threads give the same outputs", "[s5]") {
@@ -442,7 +523,24 @@ TEST_CASE("bad arguments of state spaces", "[s5]") {
        sequence_view<complex>(states7.data(), two_states),
        sequence_view<double>(more.data(), two, {0, 3, 1}));
   });
+  const sequence_view<const double> intervals(u.data(), extents{1, 8, 1});
+  refuses("gates", "no array where there are no intervals",
+          [&] { s5(good, U, X7, Y7, {.gates = X}); });
+  refuses("gates", "shape", [&] { s5(good, U, X7, Y7, {.intervals = intervals}); });
+  refuses("gates", "apart from 'states'",
+          [&] { s5(good, U, X7, Y7, {.intervals = intervals, .gates = X7}); });
+  refuses("intervals", "shape", [&] { s5(good, U, X7, Y7, {.intervals = U, .gates = X}); });
+  refuses("intervals", "a method with steps", [&] {
+    auto ring = make_lru<double>({.channels = 3, .states = 2}, engine);
+    s5(ring, U, X7, Y7, {.intervals = intervals, .gates = X});
+  });
   system_d h = good.zeros();
+  refuses("intervals_grad", "no array where there are no intervals", [&] {
+    std::vector<complex> other(32);
+    s5_vjp(good, U, X, sequence_view<const double>(y.data(), shape),
+           sequence_view<complex>(other.data(), states_shape), h, {},
+           {.intervals_grad = sequence_view<double>(more.data(), extents{1, 8, 1})});
+  });
   refuses("scratch", "apart from 'states'",
           [&] { s5_vjp(good, U, X7, sequence_view<const double>(y.data(), shape), X7, h, Y7); });
   std::vector<complex> scratch(32);

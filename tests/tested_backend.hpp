@@ -12,6 +12,10 @@
 #include <utility>
 #include <vector>
 
+// Whether gated scans are tested with the backends that write maps down, too.
+#if !defined(SCANREC_TEST_VARIANTS)
+#define SCANREC_TEST_VARIANTS 1
+#endif
 // Eigen is slow to compile: builds for the sake of our own lanes may leave it out.
 #if !defined(SCANREC_TEST_EIGEN)
 #if __has_include(<Eigen/Core>)
