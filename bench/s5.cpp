@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// S5 at (16, 4096, 64 states): the whole call and its adjoint, and the scan in them on its own
-// against the streaming twin; the adjoint of the scan with the gradient of lambda and without.
+// S5 at (16, 4096, 64 states): the whole call and its adjoint, for regular and irregular samples,
+// and the scan in them on its own against the streaming twin; the adjoint of the scan with the
+// gradient of lambda and without.
 //
 // Counters: as in measure.hpp for the scans; of the whole calls the time, and the share of it that
 // the scan takes.
@@ -43,6 +44,7 @@ struct problem_arrays {
   float* y_grad = role<float>(4);
   float* u_grad = role<float>(5);
   std::vector<complex> gate = std::vector<complex>(states), gate_grad = gate;
+  std::vector<float> intervals = std::vector<float>(batch * time, 1.0f);
 
   problem_arrays() {
     fill(u, n, false), fill(y_grad, n, false), fill(x, n, false), fill(scratch, n, false);
@@ -75,9 +77,16 @@ struct problem_arrays {
                                {.input_grad = states_of(scratch)});
     }
   }
-  void whole(call what) {
-    if (what == call::forward) return s5(system, of(u), states_of(x), of(y));
-    s5_vjp(system, of(u), states_of(x), of(y_grad), states_of(scratch), gradients, of(u_grad));
+  void whole(call what, bool irregular) {
+    s5_options<float> options;
+    s5_vjp_options<float> vjp_options;
+    if (irregular) {
+      vjp_options.intervals = options.intervals = {intervals.data(), {batch, time, 1}};
+      vjp_options.gates = options.gates = states_of(role<complex>(6));
+    }
+    if (what == call::forward) return s5(system, of(u), states_of(x), of(y), options);
+    s5_vjp(system, of(u), states_of(x), of(y_grad), states_of(scratch), gradients, of(u_grad),
+           vjp_options);
   }
 };
 
@@ -93,12 +102,12 @@ void measure_scan(benchmark::State& state, call what) {
       sizeof(complex), a.time);
 }
 
-void measure_whole(benchmark::State& state, call what) {
+void measure_whole(benchmark::State& state, call what, bool irregular) {
   problem_arrays a;
   std::vector<double> all, scans;
-  a.whole(call::forward), a.whole(what);
+  a.whole(call::forward, irregular), a.whole(what, irregular);
   for (auto _ : state) {
-    all.push_back(seconds_of([&] { a.whole(what); }));
+    all.push_back(seconds_of([&] { a.whole(what, irregular); }));
     scans.push_back(seconds_of([&] { a.scan(what); }));
     state.SetIterationTime(all.back());
   }
@@ -114,12 +123,15 @@ void add_all(bool) {
         ->UseManualTime()
         ->Unit(benchmark::kMillisecond)
         ->Iterations(15);
-  for (const call what : {call::forward, call::vjp})
-    benchmark::RegisterBenchmark((std::string("s5/") + call_names[static_cast<int>(what)]).c_str(),
-                                 [=](benchmark::State& state) { measure_whole(state, what); })
-        ->UseManualTime()
-        ->Unit(benchmark::kMillisecond)
-        ->Iterations(9);
+  for (const bool irregular : {false, true})
+    for (const call what : {call::forward, call::vjp})
+      benchmark::RegisterBenchmark(
+          (std::string(irregular ? "s5_irregular/" : "s5/") + call_names[static_cast<int>(what)])
+              .c_str(),
+          [=](benchmark::State& state) { measure_whole(state, what, irregular); })
+          ->UseManualTime()
+          ->Unit(benchmark::kMillisecond)
+          ->Iterations(9);
 }
 
 }  // namespace
