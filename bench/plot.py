@@ -80,6 +80,8 @@ def finish(figure, axes, context, path):
 
 def draw_fractions(rows, context, subject, path):
     table = [r for r in rows if not r["sweep"]]
+    workloads = list(dict.fromkeys(r["workload"] for r in table))
+    table.sort(key=lambda r: workloads.index(r["workload"]))
     # One bar per call, a gap between workloads, the first workload on top.
     positions, ticks, at = [], {}, 0.0
     for i, row in enumerate(table):
@@ -104,7 +106,8 @@ def draw_fractions(rows, context, subject, path):
     calls = list(dict.fromkeys(r["call"] for r in table))
     axes.legend([plt.Rectangle((0, 0), 1, 1, color=COLOURS.get(call, GREY)) for call in calls],
                 [call.replace("_", " ") for call in calls], frameon=False, ncol=len(calls),
-                loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, borderpad=0.3)
+                loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, borderpad=0.3,
+                handlelength=1.2, columnspacing=1.4)
     axes.set_title(f"{subject} against its streaming twin", loc="left", fontweight="bold", pad=26)
     finish(figure, axes, context, path)
 
