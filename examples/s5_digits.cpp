@@ -54,7 +54,7 @@ int main(int argc, char** argv) try {
   }
   const digits all = read_digits(argv[1]);
   const std::string out = argc > 2 ? argv[2] : ".";
-  const int epochs = argc > 3 ? std::stoi(argv[3]) : 40;
+  const int epochs = argc > 3 ? std::stoi(argv[3]) : 30;
   const std::size_t train = all.labels.size() * 4 / 5, batch = 32;
 
   std::mt19937 random(1);
