@@ -332,19 +332,28 @@ TEST_CASE("zoneout where pre-activations are shared", "[backends][gated]") {
   }
 }
 
-TEST_CASE("what is zoned out has no gradient, whatever it is", "[sequential][gated]") {
-  const extents shape{.batch = 1, .time = 3, .channel = 1};
+TEST_CASE("what is zoned out has no gradient, whatever it is", "[tiled][gated]") {
+  // The same in all channels: a pack and a tail.
+  constexpr std::int64_t C = 19;
+  const extents shape{.batch = 1, .time = 3, .channel = C};
   const float infinity = std::numeric_limits<float>::infinity();
-  std::vector<float> candidate{1, -infinity, 2}, update{0, 0, 0}, h(3), dh(3, 1), dc(3), du(3);
-  const bool mask[3] = {false, true, false};
+  const auto spread = [](std::vector<float> steps) {
+    std::vector<float> all;
+    for (const float x : steps) all.insert(all.end(), C, x);
+    return all;
+  };
+  std::vector<float> candidate = spread({1, -infinity, 2}), update = spread({0, 0, 0}), h(3 * C),
+                     dh(3 * C, 1), dc(3 * C), du(3 * C);
+  bool mask[3 * C] = {};
+  std::fill_n(mask + C, C, true);
   const auto view = [&](std::vector<float>& v) { return sequence_view(v.data(), shape); };
   const min_gru<>::arrays<sequence_view<float>> pre{view(candidate), view(update)};
-  gated_scan(sequential{}, min_gru<>{}, pre, view(h), none, {.zoneout = {mask, shape}});
-  gated_scan_vjp(sequential{}, min_gru<>{}, pre, memory::store{view(h)}, view(dh),
+  gated_scan(min_gru<>{}, pre, view(h), none, {.zoneout = {mask, shape}});
+  gated_scan_vjp(min_gru<>{}, pre, memory::store{view(h)}, view(dh),
                  {.arrays = {view(dc), view(du)}}, {.zoneout = {mask, shape}});
-  CHECK(h == std::vector<float>{0.5f, 0.5f, 1.25f});
-  CHECK(dc == std::vector<float>{1.25f, 0, 0.5f});
-  CHECK(du == std::vector<float>{0.625f, 0, 0.375f});
+  CHECK((h == spread({0.5f, 0.5f, 1.25f})));
+  CHECK((dc == spread({1.25f, 0, 0.5f})));
+  CHECK((du == spread({0.625f, 0, 0.375f})));
 }
 
 // ---- memory -----------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ double ulps(R got, long double want, R least) {
 struct worst {
   double sigmoid = 0, complement = 0, sigmoid_slope = 0, tanh = 0, tanh_slope = 0, exp = 0,
          expm1 = 0;
+  double near_exp = 0, near_sigmoid = 0;  // where they are above exp(-20)
 };
 template <class R>
 void take(worst& w, R x) {
@@ -44,6 +45,11 @@ void take(worst& w, R x) {
   more(w.sigmoid, ulps(s.value, d < 0 ? small : large, least));
   more(w.complement, ulps(s.complement, d < 0 ? large : small, least));
   more(w.sigmoid_slope, ulps(s.slope, large * small, least));
+  if (std::abs(d) < 20) {
+    more(w.near_sigmoid, ulps(s.value, d < 0 ? small : large, least));
+    more(w.near_sigmoid, ulps(s.complement, d < 0 ? large : small, least));
+    more(w.near_exp, ulps(simd::exp_of_negative(-std::abs(x)), e, least));
+  }
   const auto t = simd::tanh(x);
   const long double e2 = std::exp(-2 * std::abs(d));
   more(w.tanh, ulps(std::abs(t.value), std::abs(std::tanh(d)), R(0)));
@@ -55,6 +61,8 @@ void take(worst& w, R x) {
 }
 void check(const worst& w) {
   CHECK(w.exp <= 5);
+  CHECK(w.near_exp <= 2);
+  CHECK(w.near_sigmoid <= 3.5);
   CHECK(w.expm1 <= 1.5);
   CHECK(w.sigmoid <= 5);
   CHECK(w.complement <= 5);

@@ -84,7 +84,9 @@ void check_rows(discretisation method) {
   Eigen::Array<R, Eigen::Dynamic, 1> step(100);
   for (Eigen::Index i = 0; i < 100; ++i) {
     // Of all sizes, 0 among them.
-    const double size = i % 10 == 9 ? 0 : std::pow(10.0, 1 - static_cast<double>(i % 10));
+    const double size = i % 10 == 9   ? 0
+                        : i % 10 == 8 ? 4 * std::numeric_limits<R>::denorm_min()
+                                      : std::pow(10.0, 1 - static_cast<double>(i % 10));
     lambda[i] = std::complex<R>(static_cast<R>(-size * std::abs(numbers[i])),
                                 static_cast<R>(size * numbers[100 + i]));
     step[i] = static_cast<R>(0.1 + std::abs(numbers[200 + i]));
@@ -101,7 +103,8 @@ void check_rows(discretisation method) {
       const auto want = discretise<double>(method, l, h);
       const auto grads = discretise_vjp<double>(method, l, h, complex(g[i]), complex(s[i]));
       INFO("lambda " << l << ", step " << h);
-      CHECK(std::abs(complex(row.gate[i]) - want.gate) <= e);
+      CHECK(std::abs(complex(row.gate[i]) - want.gate) <=
+            e * (1 + std::abs(l) * h) * std::abs(want.gate));
       CHECK(std::abs(complex(row.scale[i]) - want.scale) <= e * std::abs(want.scale));
       CHECK(std::abs(complex(row.by_lambda[i]) - grads.lambda) <= e * h * (1 + h));
       CHECK(std::abs(row.by_step[i] - grads.step) <= e * (1 + std::abs(l)));
@@ -307,6 +310,38 @@ TEST_CASE("intervals of one are none; of two, twice the step", "[s5]") {
        sequence_view(plain.data(), shape));
     for (std::size_t i = 0; i < y.size(); ++i)
       CHECK(std::abs(y[i] - plain[i]) <= 1e-12 * (1 + std::abs(plain[i])));
+  }
+}
+
+TEST_CASE("gradients of intervals have the same bits for any number of threads", "[s5]") {
+  std::mt19937 engine(3);
+  const auto s =
+      make_s5<double>({.channels = 5, .states = 24, .blocks = 2, .bidirectional = true}, engine);
+  const extents shape{.batch = 3, .time = 170, .channel = 5}, wide{3, 170, 24}, half{3, 170, 12};
+  const std::int64_t n = 3 * 170 * 5;
+  const std::vector<double> u = random_numbers(n, 4), dy = random_numbers(n, 5);
+  std::vector<double> intervals = random_numbers(510, 6);
+  for (double& x : intervals) x = std::abs(x);
+  const sequence_view<const double> dt(intervals.data(), extents{3, 170, 1});
+  std::vector<double> y(n), first, numbers;
+  std::vector<complex> states(510 * 24), scratch(states.size()), gates(510 * 12);
+  s5(tiled{.threads = 1}, s, sequence_view(u.data(), shape), sequence_view(states.data(), wide),
+     sequence_view(y.data(), shape), {.intervals = dt, .gates = sequence_view(gates.data(), half)});
+  for (const int threads : {1, 2, 5}) {
+    std::vector<double> du(n), d_intervals(510);
+    system_d g = s.zeros();
+    s5_vjp(tiled{.threads = threads}, s, sequence_view(u.data(), shape),
+           sequence_view<const complex>(states.data(), wide), sequence_view(dy.data(), shape),
+           sequence_view(scratch.data(), wide), g, sequence_view(du.data(), shape),
+           {.intervals = dt,
+            .gates = sequence_view<const complex>(gates.data(), half),
+            .intervals_grad = sequence_view(d_intervals.data(), extents{3, 170, 1})});
+    numbers = du;
+    numbers.insert(numbers.end(), d_intervals.begin(), d_intervals.end());
+    numbers.insert(numbers.end(), g.log_step.data(), g.log_step.data() + g.log_step.size());
+    for (const complex x : g.lambda) numbers.push_back(x.real()), numbers.push_back(x.imag());
+    if (threads == 1) first = numbers;
+    CHECK((numbers == first));
   }
 }
 
@@ -524,12 +559,23 @@ TEST_CASE("bad arguments of state spaces", "[s5]") {
        sequence_view<double>(more.data(), two, {0, 3, 1}));
   });
   const sequence_view<const double> intervals(u.data(), extents{1, 8, 1});
+  std::vector<complex> scratch_gates(32, complex(7));
   refuses("gates", "no array where there are no intervals",
           [&] { s5(good, U, X7, Y7, {.gates = X}); });
   refuses("gates", "shape", [&] { s5(good, U, X7, Y7, {.intervals = intervals}); });
   refuses("gates", "apart from 'states'",
           [&] { s5(good, U, X7, Y7, {.intervals = intervals, .gates = X7}); });
   refuses("intervals", "shape", [&] { s5(good, U, X7, Y7, {.intervals = U, .gates = X}); });
+  refuses("gates", "apart from 'initial_state'", [&] {
+    s5(good, U, X7, Y7,
+       {.initial_state = state_view<const complex>(scratch_gates.data(), {1, 1, 2}),
+        .intervals = intervals,
+        .gates = sequence_view(scratch_gates.data(), states_shape)});
+  });
+  refuses("y", "apart from 'final_state'", [&] {
+    s5(good, U, X7, Y7,
+       {.final_state = state_view<complex>(reinterpret_cast<complex*>(more.data()), {1, 1, 2})});
+  });
   refuses("intervals", "a method with steps", [&] {
     auto ring = make_lru<double>({.channels = 3, .states = 2}, engine);
     s5(ring, U, X7, Y7, {.intervals = intervals, .gates = X});
@@ -547,6 +593,13 @@ TEST_CASE("bad arguments of state spaces", "[s5]") {
   const sequence_view<complex> S(scratch.data(), states_shape);
   refuses("u_grad", "apart from 'y_grad'",
           [&] { s5_vjp(good, U, X, sequence_view<const double>(more.data(), shape), S, h, Y7); });
+  const sequence_view<const double> in_scratch(reinterpret_cast<double*>(scratch.data()),
+                                               extents{1, 8, 1});
+  refuses("scratch", "apart from 'intervals'", [&] {
+    s5_vjp(good, U, X, sequence_view<const double>(y.data(), shape), S, h, {},
+           {.intervals = in_scratch,
+            .gates = sequence_view<const complex>(scratch_gates.data(), states_shape)});
+  });
   const auto both = make_s5<double>({.channels = 3, .states = 4, .bidirectional = true}, engine);
   system_d k = both.zeros();
   std::vector<complex> wide_states(32), wide_scratch(32);

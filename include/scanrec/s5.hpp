@@ -25,8 +25,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///          differ, intervals: (batch, time, 1), gates: (batch, time, P).
 /// Aliasing none, final_state and initial_state apart, which may be one.
 /// Throws   argument_error before anything is written; std::bad_alloc from workspaces.
-/// Cost     two matrix products and a scan in place; with intervals an exponential, a sine and a
-///          cosine per state and step more.
+/// Cost     two matrix products and a scan in place; with intervals two exponentials
+///          and two sines per state and step more.
 /// Source   Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 2-3.
 template <backend Backend, class R>
 void s5(const Backend& on, const s5_system<R>& system,
@@ -42,23 +42,19 @@ void s5(const Backend& on, const s5_system<R>& system,
   p.check_written("states", states, shape);
   shape.channel = p.outputs;
   p.check_written("y", y, shape);
-  p.check_apart("states", states, "u", u);
-  p.check_apart("y", y, "u", u);
-  p.check_apart("y", y, "states", states);
   p.check(
       "initial_state",
       !system.bidirectional() || (options.initial_state.absent() && options.final_state.absent()),
       "no states to start from or to end with where states run both ways", "one");
 
   p.check_intervals(options, u.shape);
-  if (p.varies) {
-    p.check_apart("gates", options.gates, "u", u);
-    p.check_apart("gates", options.gates, "states", states);
-    p.check_apart("gates", options.gates, "intervals", options.intervals);
-    p.check_apart("states", states, "intervals", options.intervals);
-    p.check_apart("y", y, "gates", options.gates);
-    p.check_apart("y", y, "intervals", options.intervals);
-  }
+  using enum access;
+  p.check_apart({p.array("gates", options.gates, write), p.array("states", states, write),
+                 p.array("y", y, write), p.array("final_state", options.final_state, write),
+                 p.array("u", u, read), p.array("intervals", options.intervals, read),
+                 p.array("initial_state", options.initial_state, read),
+                 p.array("resets", options.resets, read)},
+                {{"final_state", "initial_state"}});
 
   const auto first = p.half(states, 0);
   const sequence_view<const std::complex<R>> gate =
@@ -96,10 +92,13 @@ void s5(const s5_system<R>& system, const sequence_view<const std::type_identity
 /// The adjoint of s5(): adds to the gradients of all parameters, and writes that of u.
 ///
 /// Shapes   u, u_grad: (batch, time, H); y_grad: (batch, time, Q); states: those that s5() wrote;
-///          scratch: as states, overwritten. u_grad may be absent.
+///          scratch: as states, overwritten. u_grad may be absent. Where steps differ, intervals
+///          and gates: those of s5(); intervals_grad: (batch, time, 1), or absent.
 /// Aliasing u_grad may be u, initial_grad may be final_grad: same pointer and strides.
 /// Throws   argument_error before anything is written; std::bad_alloc from workspaces.
-/// Cost     four matrix products and a scan in place, which sums the gradient of lambda_bar.
+/// Cost     four matrix products and a scan in place, which sums the gradient of lambda_bar; with
+///          intervals a fifth product, what they cost s5(), and a series of phi' per state and
+///          step.
 /// Source   docs/s5.md.
 template <backend Backend, class R>
 void s5_vjp(const Backend& on, const s5_system<R>& system,
@@ -120,30 +119,22 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
   p.check_rows("states", states, shape), p.check_written("scratch", scratch, shape);
   shape.channel = p.outputs;
   p.check_rows("y_grad", y_grad, shape);
-  p.check_apart("scratch", scratch, "u", u), p.check_apart("scratch", scratch, "states", states);
-  p.check_apart("scratch", scratch, "y_grad", y_grad);
-  if (!u_grad.absent()) {
-    p.check_apart("u_grad", u_grad, "states", states);
-    p.check_apart("u_grad", u_grad, "y_grad", y_grad);
-    p.check_apart("u_grad", u_grad, "scratch", scratch);
-    if (u_grad.data != u.data || u_grad.strides != u.strides)
-      p.check_apart("u_grad", u_grad, "u", u);
-  }
   p.check_intervals(options, u.shape);
-  if (p.varies) p.check_apart("scratch", scratch, "gates", options.gates);
   if (!options.intervals_grad.absent()) {
-    extents one = u.shape;
-    one.channel = 1;
     p.check("intervals_grad", p.varies, "no array where there are no intervals", "one");
-    p.check_written("intervals_grad", options.intervals_grad, one);
-    p.check_apart("intervals_grad", options.intervals_grad, "scratch", scratch);
-    p.check_apart("intervals_grad", options.intervals_grad, "states", states);
-    p.check_apart("intervals_grad", options.intervals_grad, "gates", options.gates);
-    p.check_apart("intervals_grad", options.intervals_grad, "intervals", options.intervals);
-    p.check_apart("intervals_grad", options.intervals_grad, "u", u);
-    p.check_apart("intervals_grad", options.intervals_grad, "y_grad", y_grad);
-    if (!u_grad.absent()) p.check_apart("intervals_grad", options.intervals_grad, "u_grad", u_grad);
+    shape.channel = 1;
+    p.check_written("intervals_grad", options.intervals_grad, shape);
   }
+  using enum access;
+  p.check_apart(
+      {p.array("scratch", scratch, write), p.array("u_grad", u_grad, write),
+       p.array("intervals_grad", options.intervals_grad, write),
+       p.array("initial_grad", options.initial_grad, write), p.array("u", u, read),
+       p.array("states", states, read), p.array("y_grad", y_grad, read),
+       p.array("intervals", options.intervals, read), p.array("gates", options.gates, read),
+       p.array("initial_state", options.initial_state, read),
+       p.array("final_grad", options.final_grad, read), p.array("resets", options.resets, read)},
+      {{"u_grad", "u"}, {"initial_grad", "final_grad"}});
   p.check("initial_state",
           !system.bidirectional() || (options.initial_state.absent() &&
                                       options.final_grad.absent() && options.initial_grad.absent()),
@@ -189,7 +180,8 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
       states, u, y_grad, scratch);
 
   linear_scan_vjp(on, gate, p.half(states, 0), first, wanted, scan);
-  if (p.varies) detail::steps_vjp(on, p, options, u, states, scratch, 0, gradients);
+  detail::step_sums<R> of_steps(p.states);
+  if (p.varies) detail::steps_vjp(on, p, options, u, states, scratch, 0, of_steps);
   if (system.bidirectional() && !p.varies)
     linear_scan_vjp(on, gate, p.half(states, 1), p.half(scratch, 1),
                     {.gate_grad = gate_grad, .input_grad = first, .update = update::accumulate},
@@ -198,7 +190,7 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
     const auto second = p.half(scratch, 1);
     linear_scan_vjp(on, gate, p.half(states, 1), second, {.input_grad = second},
                     {.order = direction::reverse, .resets = options.resets});
-    detail::steps_vjp(on, p, options, u, states, scratch, 1, gradients);
+    detail::steps_vjp(on, p, options, u, states, scratch, 1, of_steps);
     p.for_rows(
         u.shape, [](const auto& more, auto into) { into += more; }, second, first);
   }
@@ -224,7 +216,11 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
       gradients.input(i, h) += std::conj(p.scale[i]) * b;
       of_scale += std::conj(system.input(i, h)) * b;
     }
-    if (p.varies) continue;  // done step by step
+    if (p.varies) {
+      gradients.lambda[i] += of_steps.lambda[i];
+      gradients.log_step[i] += of_steps.log_step[i];
+      continue;
+    }
     const R step = std::exp(system.log_step[i]);
     const auto d = discretise_vjp<R>(system.method, system.lambda[i], step, of_gate[i], of_scale);
     gradients.lambda[i] += d.lambda;

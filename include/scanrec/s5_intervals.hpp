@@ -9,6 +9,8 @@
 #include <cmath>
 #include <complex>
 #include <cstdint>
+#include <exception>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -37,7 +39,8 @@ class discretised_row {
   /// `method` has steps.
   discretised_row(discretisation method, const complexes& lambda, const reals& step)
       : method_(method), lambda_(lambda), step_(step) {
-    inverse_ = (lambda_ == complex(0)).select(complexes::Zero(lambda_.size()), lambda_.inverse());
+    tiny_ = lambda_.abs2() < std::numeric_limits<R>::min();
+    inverse_ = tiny_.select(complexes::Zero(lambda_.size()), lambda_.inverse());
     gate.resize(lambda_.size()), scale.resize(lambda_.size());
   }
   /// For steps of `interval` times the system's.
@@ -51,23 +54,25 @@ class discretised_row {
       return;
     }
     // exp(z) - 1 with a = exp(Re z) - 1 and b = sin(Im z / 2): (a (1 - 2 b^2) - 2 b^2, ...).
+    e_ = z_.real().exp();
     a_ = z_.real().unaryExpr([](R x) { return std::expm1(x); });
     b_ = (z_.imag() / R(2)).sin();
     cosine_ = R(1) - R(2) * b_.square();
-    gate.real() = (a_ + R(1)) * cosine_;
-    gate.imag() = (a_ + R(1)) * z_.imag().sin();
+    gate.real() = e_ * cosine_;
+    gate.imag() = e_ * z_.imag().sin();
     scale.real() = a_ * cosine_ - R(2) * b_.square();
     scale.imag() = gate.imag();
-    scale = (lambda_ == complex(0)).select(h_.template cast<complex>(), scale * inverse_);
+    scale = tiny_.select(h_.template cast<complex>(), scale * inverse_);
   }
   /// From the gradients of gate and scale; after at().
   template <class G, class S>
   void vjp(const G& gate_grad, const S& scale_grad) {
     const auto h = h_.template cast<complex>();
     if (method_ == discretisation::bilinear) {
-      square_ = (R(1) - z_ / R(2)).inverse().square();
-      by_lambda =
-          (h * square_).conjugate() * gate_grad + (h * h / R(2) * square_).conjugate() * scale_grad;
+      square_ = (R(1) - z_ / R(2)).inverse();  // d; scale is h d
+      by_lambda = (scale * square_).conjugate() * gate_grad +
+                  (scale.square() / R(2)).conjugate() * scale_grad;
+      square_ = square_.square();
       by_step =
           ((lambda_ * square_).conjugate() * gate_grad + square_.conjugate() * scale_grad).real();
       return;
@@ -96,7 +101,8 @@ class discretised_row {
 
   discretisation method_;
   complexes lambda_, inverse_, z_, square_;
-  reals step_, h_, a_, b_, cosine_;
+  reals step_, h_, e_, a_, b_, cosine_;
+  Eigen::Array<bool, Eigen::Dynamic, 1> tiny_;  // where lambda counts as 0
 };
 
 /// Calls f(chunk, first, last) for chunks of rows, on the workers of a backend. How rows fall into
@@ -109,14 +115,31 @@ void for_row_chunks(const Backend& on, std::int64_t rows, F f) {
     workers = on.threads > 0 ? std::min(on.threads, most_threads) : default_threads();
   workers = static_cast<int>(std::min<std::int64_t>({workers, row_chunks, (rows + 63) / 64}));
   std::atomic<int> next = 0;
+  // Workers allocate, and no exception may leave them.
+  std::exception_ptr failure;
+  std::atomic<bool> failed = false;
   const auto work = [&](int) {
-    for (int chunk = next++; chunk < row_chunks; chunk = next++)
-      f(chunk, rows * chunk / row_chunks, rows * (chunk + 1) / row_chunks);
+    try {
+      for (int chunk = next++; chunk < row_chunks && !failed; chunk = next++)
+        f(chunk, rows * chunk / row_chunks, rows * (chunk + 1) / row_chunks);
+    } catch (...) {
+      if (!failed.exchange(true)) failure = std::current_exception();
+    }
   };
+  bool done = false;
   if constexpr (requires { on.executor; })
-    if (on.executor) return on.executor(std::max(workers, 1), work);
-  run_workers(std::max(workers, 1), work);
+    if (on.executor) on.executor(std::max(workers, 1), work), done = true;
+  if (!done) run_workers(std::max(workers, 1), work);
+  if (failure) std::rethrow_exception(failure);
 }
+
+/// Gradients of lambda and log_step as sums over steps.
+template <class R>
+struct step_sums {
+  Eigen::Array<std::complex<R>, Eigen::Dynamic, 1> lambda;
+  Eigen::Array<R, Eigen::Dynamic, 1> log_step;
+  explicit step_sums(Eigen::Index states) { lambda.setZero(states), log_step.setZero(states); }
+};
 
 /// Row t of sequence b, as an array.
 template <class E>
@@ -150,8 +173,7 @@ void discretise_steps(const Backend& on, const s5_products<R>& p,
 template <class Backend, class R>
 void steps_vjp(const Backend& on, const s5_products<R>& p, const s5_vjp_options<R>& options,
                const sequence_view<const R>& u, const sequence_view<const std::complex<R>>& states,
-               const sequence_view<std::complex<R>>& scratch, int direction,
-               s5_system<R>& gradients) {
+               const sequence_view<std::complex<R>>& scratch, int direction, step_sums<R>& sums) {
   using row_type = discretised_row<R>;
   using complexes = typename row_type::complexes;
   const std::int64_t steps = u.shape.time;
@@ -198,8 +220,8 @@ void steps_vjp(const Backend& on, const s5_products<R>& p, const s5_vjp_options<
     }
   });
   for (int chunk = 0; chunk < row_chunks; ++chunk) {
-    gradients.lambda.array() += by_lambda[chunk];
-    gradients.log_step.array() += by_log_step[chunk];
+    sums.lambda += by_lambda[chunk];
+    sums.log_step += by_log_step[chunk];
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <initializer_list>
 #include <string>
 #include <type_traits>
 
@@ -55,7 +56,7 @@ struct s5_options {
   state_view<const std::complex<R>> initial_state{};  ///< (batch, P); absent: 0
   state_view<std::complex<R>> final_state{};
   sequence_view<const bool> resets{};  ///< (batch, time, 1 or P): a sequence starts here
-  /// Of samples at irregular times, (batch, time, 1): what the steps are multiplied by at each.
+  /// For samples at irregular times, (batch, time, 1): the factor of the step at each.
   sequence_view<const R> intervals{};
   /// With intervals, (batch, time, P): receives the gates of every step, for s5_vjp().
   sequence_view<std::complex<R>> gates{};
@@ -136,7 +137,8 @@ struct s5_products {
           element_count(shape) == 0 ||
               (view.data != nullptr && (shape.channel <= 1 || view.strides.channel == 1) &&
                (shape.time <= 1 || view.strides.time >= shape.channel) && view.shape.group == 1),
-          "an array of one group whose channels are contiguous", to_string(view.strides));
+          "an array of one group: channels contiguous, steps one after the other",
+          to_string(view.strides));
   }
   /// The same for an array that is written: every row has a place of its own.
   template <class E>
@@ -162,20 +164,33 @@ struct s5_products {
     else
       check_written("gates", options.gates, of);
   }
-  /// Refuses memory that two arrays share.
-  template <class E, class F>
-  void check_apart(const char* argument, const sequence_view<E>& view, const char* other,
-                   const sequence_view<F>& that) const {
-    const auto use = [](const auto& v) {
-      array_use array;
-      array.data = reinterpret_cast<const std::byte*>(v.data);
-      array.shape = v.shape, array.strides = v.strides;
-      array.element_bytes = sizeof(*v.data);
-      return array;
-    };
-    const bool empty = element_count(view.shape) == 0 || element_count(that.shape) == 0;
-    check(argument, empty || !overlap(use(view), use(that)),
-          std::string("memory apart from '") + other + "'", "memory that overlaps it");
+  /// An array as the check of overlaps sees it.
+  template <class View>
+  static array_use array(const char* of, const View& view, access use) {
+    array_use array;
+    array.name = of, array.use = use;
+    array.data = reinterpret_cast<const std::byte*>(view.data);
+    array.shape = view.shape, array.strides = view.strides;
+    array.element_bytes = sizeof(*view.data);
+    return array;
+  }
+  /// Refuses memory that is written and belongs to two arrays, but for pairs that may be one.
+  void check_apart(std::initializer_list<array_use> arrays,
+                   std::initializer_list<in_place_pair> may_be_one) const {
+    const auto nothing = [](const array_use& a) { return !a.data || element_count(a.shape) == 0; };
+    for (const array_use& written : arrays)
+      for (const array_use& other : arrays) {
+        const bool met = other.use != access::read && &other <= &written;
+        if (written.use == access::read || &other == &written || met) continue;
+        if (nothing(written) || nothing(other) || !overlap(written, other)) continue;
+        bool one = false;
+        for (const in_place_pair& pair : may_be_one)
+          one = one || (named(written, pair[0]) && named(other, pair[1]));
+        if (!one || !same_elements(written, other))
+          throw argument_error(name, written.name,
+                               std::string("memory apart from '") + other.name + "'",
+                               "memory that overlaps it");
+      }
   }
   /// Calls f(rows of the arrays...) for as many rows at a time as all arrays have in one piece.
   template <class F, class... Views>

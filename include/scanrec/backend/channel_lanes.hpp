@@ -122,7 +122,8 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
   }
 
   // The kernels copy the recurrence: what no store can reach stays in registers. (A parameter
-  // passed by value is not enough, GCC passes it by reference after all.)
+  // passed by value is not always enough: where GCC passes it by reference, it is read again and
+  // again.)
   //
   // A few steps are composed in the compute type before the wide type takes them.
   [[gnu::noinline]] static void reduce_packs(const R& given, block where, reduction* reductions,

@@ -125,7 +125,9 @@ struct vjp : affine_maps<compute_t<State>> {
     f(self.gate), f(self.state), f(self.state_grad), f(self.cuts.marks);
   }
   /// Whether kernels that assume arrays to be there ask first for this one.
-  static bool asks_for(const vjp& self, const void* field) { return field == &self.state; }
+  static bool asks_for(const vjp& self, const void* field) {
+    return field == &self.state && !self.gate_grad.present();
+  }
   static bool reads_neighbours_of(const vjp& self, const void* field) {
     return field == &self.state || field == &self.cuts.marks;
   }

@@ -121,8 +121,7 @@ SCANREC_INLINE pack<T, N> larger(pack<T, N> a, pack<T, N> b) {
 
 namespace detail {
 
-// Which of the two functions the parts are for: that of expm1 needs q to be right near 0, and
-// 2^(n/s) - 1 exact.
+// Which function the parts are for: expm1 needs a q that is right near 0, and 2^(n/s) - 1 exact.
 enum class exp_kind { exp, expm1 };
 
 // ln 2 is taken in two parts, of which the first has few bits, so that its product with n is exact.
