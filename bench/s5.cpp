@@ -3,8 +3,8 @@
 // and the scan in them on its own against the streaming twin; the adjoint of the scan with the
 // gradient of lambda and without.
 //
-// Counters: as in measure.hpp for the scans; of the whole calls the time, and the share of it that
-// the scan takes.
+// Counters: as in measure.hpp for the scans; of the whole calls the time, and for regular samples
+// the share of it that the scan takes.
 #include <complex>
 #include <cstdint>
 #include <functional>
@@ -45,6 +45,7 @@ struct problem_arrays {
   float* u_grad = role<float>(5);
   std::vector<complex> gate = std::vector<complex>(states), gate_grad = gate;
   std::vector<float> intervals = std::vector<float>(batch * time, 1.0f);
+  std::vector<float> intervals_grad = intervals;
 
   problem_arrays() {
     fill(u, n, false), fill(y_grad, n, false), fill(x, n, false), fill(scratch, n, false);
@@ -83,6 +84,7 @@ struct problem_arrays {
     if (irregular) {
       vjp_options.intervals = options.intervals = {intervals.data(), {batch, time, 1}};
       vjp_options.gates = options.gates = states_of(role<complex>(6));
+      vjp_options.intervals_grad = {intervals_grad.data(), {batch, time, 1}};
     }
     if (what == call::forward) return s5(system, of(u), states_of(x), of(y), options);
     s5_vjp(system, of(u), states_of(x), of(y_grad), states_of(scratch), gradients, of(u_grad),
@@ -108,11 +110,11 @@ void measure_whole(benchmark::State& state, call what, bool irregular) {
   a.whole(call::forward, irregular), a.whole(what, irregular);
   for (auto _ : state) {
     all.push_back(seconds_of([&] { a.whole(what, irregular); }));
-    scans.push_back(seconds_of([&] { a.scan(what); }));
+    if (!irregular) scans.push_back(seconds_of([&] { a.scan(what); }));
     state.SetIterationTime(all.back());
   }
   state.counters["ns/state"] = median(all) * 1e9 / static_cast<double>(a.n);
-  state.counters["share_of_scan"] = median(scans) / median(all);
+  if (!irregular) state.counters["share_of_scan"] = median(scans) / median(all);
 }
 
 void add_all(bool) {
