@@ -185,6 +185,34 @@ inline bool named(const array_use& array, const char* name) {
   return std::string_view(array.name) == name;
 }
 
+/// Refuses memory that is written and belongs to two arrays, but for pairs that may be one and the
+/// same; marks what works in place.
+template <class Arrays, std::size_t N>
+void check_overlaps(const char* call, Arrays& arrays,
+                    const std::array<in_place_pair, N>& may_alias) {
+  for (array_use& written : arrays) {
+    if (written.use == access::read || !written.data) continue;
+    for (const array_use& other : arrays) {
+      if (&other == &written || !other.data) continue;
+      if (other.use != access::read && &other < &written) continue;  // each pair of outputs once
+      if (placeless(written) || placeless(other)) continue;
+      if (!overlap(written, other)) continue;
+      bool allowed = false;
+      for (const in_place_pair& pair : may_alias)
+        allowed = allowed || (named(written, pair[0]) && named(other, pair[1]));
+      if (allowed && same_elements(written, other) && !summed(written)) {
+        written.in_place = true;
+        continue;
+      }
+      throw argument_error(call, written.name,
+                           allowed ? std::string("memory apart from '") + other.name +
+                                         "', or the same pointer, strides and type (in place)"
+                                   : std::string("memory apart from '") + other.name + "'",
+                           "memory that overlaps it");
+    }
+  }
+}
+
 /// Checks all arrays of p, the first of which sets the shape; marks those that work in place.
 template <std::size_t N>
 void check_arguments(problem& p, const std::array<in_place_pair, N>& may_alias) {
@@ -197,27 +225,7 @@ void check_arguments(problem& p, const std::array<in_place_pair, N>& may_alias) 
       refuse(p, reference, "fewer than 2^63 elements", to_string(p.shape));
   for (const array_use& array : p) check_array(p, reference, array);
 
-  for (array_use& written : p) {
-    if (written.use == access::read || !written.data) continue;
-    for (const array_use& other : p) {
-      if (&other == &written || !other.data) continue;
-      if (other.use != access::read && &other < &written) continue;  // each pair of outputs once
-      if (placeless(written) || placeless(other)) continue;
-      if (!overlap(written, other)) continue;
-      bool allowed = false;
-      for (const in_place_pair& pair : may_alias)
-        allowed = allowed || (named(written, pair[0]) && named(other, pair[1]));
-      if (allowed && same_elements(written, other) && !summed(written)) {
-        written.in_place = true;
-        continue;
-      }
-      refuse(p, written,
-             allowed ? std::string("memory apart from '") + other.name +
-                           "', or the same pointer, strides and type (in place)"
-                     : std::string("memory apart from '") + other.name + "'",
-             "memory that overlaps it");
-    }
-  }
+  check_overlaps(p.call, p, may_alias);
 }
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -7,6 +7,7 @@
 // Start values are in s5_init.hpp, a layer with parameters in layer/s5_layer.hpp.
 #pragma once
 
+#include <array>
 #include <complex>
 
 #include <Eigen/Core>
@@ -49,12 +50,16 @@ void s5(const Backend& on, const s5_system<R>& system,
 
   p.check_intervals(options, u.shape);
   using enum access;
-  p.check_apart({p.array("gates", options.gates, write), p.array("states", states, write),
-                 p.array("y", y, write), p.array("final_state", options.final_state, write),
-                 p.array("u", u, read), p.array("intervals", options.intervals, read),
-                 p.array("initial_state", options.initial_state, read),
-                 p.array("resets", options.resets, read)},
-                {{"final_state", "initial_state"}});
+  std::array arrays{p.array("gates", options.gates, write),
+                    p.array("states", states, write),
+                    p.array("y", y, write),
+                    p.array("final_state", options.final_state, write),
+                    p.array("u", u, read),
+                    p.array("intervals", options.intervals, read),
+                    p.array("initial_state", options.initial_state, read),
+                    p.array("resets", options.resets, read)};
+  detail::check_overlaps("s5", arrays,
+                         std::array<detail::in_place_pair, 1>{{{"final_state", "initial_state"}}});
 
   const auto first = p.half(states, 0);
   const sequence_view<const std::complex<R>> gate =
@@ -126,15 +131,21 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
     p.check_written("intervals_grad", options.intervals_grad, shape);
   }
   using enum access;
-  p.check_apart(
-      {p.array("scratch", scratch, write), p.array("u_grad", u_grad, write),
-       p.array("intervals_grad", options.intervals_grad, write),
-       p.array("initial_grad", options.initial_grad, write), p.array("u", u, read),
-       p.array("states", states, read), p.array("y_grad", y_grad, read),
-       p.array("intervals", options.intervals, read), p.array("gates", options.gates, read),
-       p.array("initial_state", options.initial_state, read),
-       p.array("final_grad", options.final_grad, read), p.array("resets", options.resets, read)},
-      {{"u_grad", "u"}, {"initial_grad", "final_grad"}});
+  std::array arrays{p.array("scratch", scratch, write),
+                    p.array("u_grad", u_grad, write),
+                    p.array("intervals_grad", options.intervals_grad, write),
+                    p.array("initial_grad", options.initial_grad, write),
+                    p.array("u", u, read),
+                    p.array("states", states, read),
+                    p.array("y_grad", y_grad, read),
+                    p.array("intervals", options.intervals, read),
+                    p.array("gates", options.gates, read),
+                    p.array("initial_state", options.initial_state, read),
+                    p.array("final_grad", options.final_grad, read),
+                    p.array("resets", options.resets, read)};
+  detail::check_overlaps(
+      "s5_vjp", arrays,
+      std::array<detail::in_place_pair, 2>{{{"u_grad", "u"}, {"initial_grad", "final_grad"}}});
   p.check("initial_state",
           !system.bidirectional() || (options.initial_state.absent() &&
                                       options.final_grad.absent() && options.initial_grad.absent()),

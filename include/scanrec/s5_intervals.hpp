@@ -167,6 +167,29 @@ void discretise_steps(const Backend& on, const s5_products<R>& p,
                  });
 }
 
+/// The states that step t of sequence b starts from, in one direction: 0 where no link leads there.
+template <class R, class Complexes>
+void load_states_before(const s5_vjp_options<R>& options,
+                        const sequence_view<const std::complex<R>>& x, std::int64_t b,
+                        std::int64_t t, int direction, Complexes& before) {
+  const std::int64_t steps = x.shape.time, from = direction == 0 ? t - 1 : t + 1;
+  const auto& start = options.initial_state;
+  if (from >= 0 && from < steps)
+    before = row_at(x, b, from);
+  else if (direction == 0 && !start.absent())
+    for (Eigen::Index i = 0; i < before.size(); ++i)
+      before[i] = start.data[b * start.strides.batch + i * start.strides.channel];
+  else
+    before.setZero();
+  // A reset cuts the link to the step before it in time.
+  const auto& resets = options.resets;
+  const std::int64_t later = std::max(t, from);
+  if (resets.absent() || later >= steps) return;
+  const bool* const marks = resets.data + b * resets.strides.batch + later * resets.strides.time;
+  for (Eigen::Index i = 0; i < before.size(); ++i)
+    if (marks[resets.shape.channel > 1 ? i * resets.strides.channel : 0]) before[i] = 0;
+}
+
 /// From the gradients v of the inputs of the scan in one direction, which lie in `scratch`: adds
 /// those of lambda and log_step, writes or adds those of the intervals, and turns v into the
 /// gradients of B u.
@@ -188,23 +211,8 @@ void steps_vjp(const Backend& on, const s5_products<R>& p, const s5_vjp_options<
     Eigen::Map<Eigen::Matrix<R, 1, Eigen::Dynamic>> parts(reinterpret_cast<R*>(projected.data()),
                                                           2 * p.states);
     for (std::int64_t r = first; r < last; ++r) {
-      const std::int64_t b = r / steps, t = r % steps, from = direction == 0 ? t - 1 : t + 1;
-      if (from >= 0 && from < steps)
-        before = row_at(x, b, from);
-      else if (direction == 0 && !options.initial_state.absent())
-        for (Eigen::Index i = 0; i < p.states; ++i)
-          before[i] = options.initial_state.data[b * options.initial_state.strides.batch +
-                                                 i * options.initial_state.strides.channel];
-      else
-        before.setZero();
-      // A reset cuts the link to the step before it in time.
-      if (const std::int64_t later = std::max(t, from); !options.resets.absent() && later < steps)
-        for (Eigen::Index i = 0; i < p.states; ++i)
-          if (options.resets
-                  .data[b * options.resets.strides.batch + later * options.resets.strides.time +
-                        (options.resets.shape.channel > 1 ? i : 0) *
-                            options.resets.strides.channel])
-            before[i] = 0;
+      const std::int64_t b = r / steps, t = r % steps;
+      load_states_before(options, x, b, t, direction, before);
       const R interval = row_at(options.intervals, b, t)[0];
       auto v = row_at(dv, b, t);
       parts.noalias() = row_at(u, b, t).matrix().transpose() * p.to_states;

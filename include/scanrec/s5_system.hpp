@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <initializer_list>
 #include <string>
 #include <type_traits>
 
@@ -173,24 +172,6 @@ struct s5_products {
     array.shape = view.shape, array.strides = view.strides;
     array.element_bytes = sizeof(*view.data);
     return array;
-  }
-  /// Refuses memory that is written and belongs to two arrays, but for pairs that may be one.
-  void check_apart(std::initializer_list<array_use> arrays,
-                   std::initializer_list<in_place_pair> may_be_one) const {
-    const auto nothing = [](const array_use& a) { return !a.data || element_count(a.shape) == 0; };
-    for (const array_use& written : arrays)
-      for (const array_use& other : arrays) {
-        const bool met = other.use != access::read && &other <= &written;
-        if (written.use == access::read || &other == &written || met) continue;
-        if (nothing(written) || nothing(other) || !overlap(written, other)) continue;
-        bool one = false;
-        for (const in_place_pair& pair : may_be_one)
-          one = one || (named(written, pair[0]) && named(other, pair[1]));
-        if (!one || !same_elements(written, other))
-          throw argument_error(name, written.name,
-                               std::string("memory apart from '") + other.name + "'",
-                               "memory that overlaps it");
-      }
   }
   /// Calls f(rows of the arrays...) for as many rows at a time as all arrays have in one piece.
   template <class F, class... Views>
