@@ -99,6 +99,9 @@ std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_
       made("sequential", sequential{}, true), made("tiled", tiled{.threads = 2}),
       made("tiled tile 128", tiled{.threads = 3, .tile_steps = 128, .stream_bytes = 1}),
       made("tiled tile 37", tiled{.threads = 2, .tile_steps = 37})};
+#if defined(SCANREC_TEST_CUDA_ON_HOST)
+  list.push_back(made("cuda::lanes", on_device<cuda::lanes>{}, true));
+#endif
 #if TEST_ALL_BACKENDS && SCANREC_TEST_VARIANTS
   list.push_back(made("hillis_steele", hillis_steele{.threads = 2}));
   list.push_back(made("blelloch", blelloch{.threads = 3}));

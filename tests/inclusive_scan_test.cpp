@@ -39,13 +39,13 @@ struct merge {
 };
 
 using words = mat<std::uint32_t, 2>;
-words times(const words& earlier, const words& later) {
+constexpr auto times = [](const words& earlier, const words& later) {
   words y{};
   for (int i = 0; i < 2; ++i)
     for (int k = 0; k < 2; ++k)
       for (int j = 0; j < 2; ++j) y(i, k) += earlier(i, j) * later(j, k);
   return y;
-}
+};
 
 std::vector<extents> layouts_of(const extents& s) {
   extents time_major{.batch = s.channel, .time = s.batch * s.channel, .channel = 1};

@@ -9,6 +9,10 @@
 
 #include <scanrec/scan.hpp>
 
+#if defined(SCANREC_TEST_CUDA_ON_HOST)
+#include "device_backend.hpp"
+#endif
+
 namespace tested {
 
 /// Runs the workers one after the other, the last one first.
@@ -20,6 +24,9 @@ inline void backwards_executor(int workers, const std::function<void(int)>& work
 template <class F>
 void with_operator_backends(F f) {
   f("sequential", scanrec::sequential{});
+#if defined(SCANREC_TEST_CUDA_ON_HOST)
+  f("cuda::lanes", on_device<scanrec::cuda::lanes>{});
+#endif
   for (const int threads : {1, 2, 3, 7}) {
     const std::string count = " threads " + std::to_string(threads);
     for (const bool own : {false, true}) {

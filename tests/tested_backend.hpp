@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Backends as the tests see them: the three calls on arrays of one element type, behind one
-// interface, so that a test is compiled once and runs on every backend. A test that uses them links
-// tested_<type>.
+// The backends that the tests go over, and their calls. A test that uses them links tested_<type>.
 #pragma once
 
 #include <complex>
-#include <functional>
-#include <memory>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 // Whether gated scans are tested with the backends that write maps down, too.
@@ -30,47 +25,9 @@
 #include <scanrec/scan.hpp>
 
 #include "operator_backends.hpp"
+#include "tested_interface.hpp"
 
 namespace tested {
-
-using namespace scanrec;  // tests only
-
-/// A view, or an absent one for `none`.
-template <class T>
-struct maybe : sequence_view<T> {
-  maybe(none_t) {}                                    // NOLINT(google-explicit-constructor)
-  maybe(sequence_view<T> v) : sequence_view<T>(v) {}  // NOLINT(google-explicit-constructor)
-};
-
-template <class T>
-class backend_of {
- public:
-  using V = compute_t<T>;
-  virtual ~backend_of() = default;
-  virtual void forward(maybe<T> gate, maybe<T> input, maybe<T> state,
-                       const scan_options<V>& options) const = 0;
-  virtual void vjp(maybe<T> gate, maybe<T> state, maybe<T> grad, const scan_gradients<T>& gradients,
-                   const vjp_options<V>& options) const = 0;
-  virtual void jvp(maybe<T> gate, maybe<T> state, maybe<T> gate_tangent, maybe<T> input_tangent,
-                   maybe<T> state_tangent, const jvp_options<V>& options) const = 0;
-};
-
-/// The calls of a backend on arrays of T. They are compiled once per element type, for all tests,
-/// in the unit that tested_calls.hpp is.
-template <class T, class Backend>
-std::shared_ptr<const backend_of<T>> calls_of(Backend backend);
-
-/// A backend with a name, called like any other.
-template <class T>
-struct backend {
-  std::string name;
-  std::shared_ptr<const backend_of<T>> calls;
-  int more = 0;  // additions of a term beyond those of most backends
-
-  template <class B>
-  backend(std::string as, B made, int more_additions = 0)
-      : name(std::move(as)), calls(calls_of<T>(std::move(made))), more(more_additions) {}
-};
 
 template <class T>
 void linear_scan(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
@@ -123,6 +80,9 @@ std::vector<backend<T>> all_backends() {
       {"blelloch", blelloch{.threads = 1}},
       {"blelloch 3 threads", blelloch{.threads = 3}},
   };
+#if defined(SCANREC_TEST_CUDA)
+  list.push_back({"cuda::lanes", device_backend::lanes});
+#endif
 #if SCANREC_TEST_EIGEN
   if constexpr (with_eigen<T>) {
     list.push_back({"triangular_matmul", triangular_matmul{.threads = 1}, 128});

@@ -35,12 +35,17 @@
 #define SCANREC_ISA portable
 #endif
 
-// Whether a multiply-add rounds once. Bits are promised per "fused or not", never per ISA.
-#if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA) || defined(__CUDA_ARCH__)
+// Whether a multiply-add rounds once. Bits are promised per "fused or not", never per ISA. A GPU
+// fuses always; the name is the host's, in both passes of a CUDA compiler.
+#if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)
 #define SCANREC_FUSED 1
 #define SCANREC_FUSED_TAG fma
 #else
+#if defined(__CUDA_ARCH__)
+#define SCANREC_FUSED 1
+#else
 #define SCANREC_FUSED 0
+#endif
 #define SCANREC_FUSED_TAG nofma
 #endif
 
@@ -53,7 +58,9 @@
 #define SCANREC_HALF_TAG nof16c
 #endif
 
-#if defined(_OPENMP)
+#if defined(__CUDACC__)
+#define SCANREC_THREADS_TAG cuda
+#elif defined(_OPENMP)
 #define SCANREC_THREADS_TAG openmp
 #else
 #define SCANREC_THREADS_TAG threads
@@ -77,3 +84,9 @@
 #define SCANREC_INLINE inline __attribute__((always_inline))
 // The same for a lambda, after its parameters.
 #define SCANREC_LAMBDA __attribute__((always_inline))
+// What happens rarely on a CPU stays out of the way there; on a GPU a call would cost registers.
+#if defined(__CUDA_ARCH__)
+#define SCANREC_NOINLINE SCANREC_INLINE
+#else
+#define SCANREC_NOINLINE __attribute__((noinline))
+#endif

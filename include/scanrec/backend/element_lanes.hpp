@@ -88,7 +88,7 @@ struct element_lanes : element_maps<R> {
       const R here = standing_at(r, where.begin, where.channel);
       place at{where.begin, where.channel};
       map all = map_at(here, at);  // stays in registers
-      for (++at.time, ++at.row; at.time < where.end; ++at.time, ++at.row)
+      for (++at.time, ++at.row; where.end > at.time; ++at.time, ++at.row)
         all = algebra.compose(all, map_at(here, at));
       reductions[0].all = all;
       return;
@@ -113,7 +113,7 @@ struct element_lanes : element_maps<R> {
     if (where.channels == 1) {
       const R here = standing_at(r, where.begin, where.channel);
       slot own = slots[0];  // stays in registers
-      for (place at{where.begin, where.channel}; at.time < where.end; ++at.time, ++at.row)
+      for (place at{where.begin, where.channel}; where.end > at.time; ++at.time, ++at.row)
         take(here, at, own);
       slots[0] = own;
       return;
@@ -129,7 +129,7 @@ struct element_lanes : element_maps<R> {
   static SCANREC_INLINE void sweep(const R& r, const block& where, First first, Rest rest) {
     const R here = standing_at(r, where.begin, where.channel);
     place at{where.begin, where.channel};
-    for (; at.time < where.end; ++at.time, ++at.row)
+    for (; where.end > at.time; ++at.time, ++at.row)
       for (std::int64_t c = 0; c < where.channels; ++c) {
         place one = at;
         one.channel += c;

@@ -211,7 +211,7 @@ struct time_columns {
         f(lane{}, at);
       } else {
         const std::int64_t end = whole ? at.time + lanes : b.end;
-        for (place one{at.time, b.channel, at.time - b.begin}; one.time < end;
+        for (place one{at.time, b.channel, at.time - b.begin}; end > one.time;
              ++one.time, ++one.row)
           f(scalar{}, one);
       }

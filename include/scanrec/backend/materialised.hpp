@@ -79,7 +79,7 @@ class materialised_call {
         recurrence_(recurrence),
         shape_(p.shape),
         plan_(plan),
-        sums_(p, {1, plan.block_steps, plan.line, 1}),
+        sums_(p, plan.block()),
         given_(given),
         blocks_(std::max<std::int64_t>(1, ceil_div(p.shape.time, plan.finish_steps))),
         memory_(memory),

@@ -82,6 +82,8 @@ struct materialised_plan {
   /// Steps of the buffer of scans that take maps by blocks, for wide lines.
   static constexpr std::int64_t buffer_steps = 64;
   std::int64_t channel_lines() const { return strip / line; }
+  /// The block.
+  extents block() const { return {1, block_steps, line, 1}; }
 };
 
 template <class Scan>
@@ -110,7 +112,7 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
                                        std::max<std::int64_t>(p.shape.batch, 1));
   plan.row_spans = ceil_div(p.shape.batch, plan.rows);
   plan.units = p.shape.group * plan.row_spans * plan.strips;
-  const sums_layout sums(p, {1, plan.block_steps, plan.line, 1});
+  const sums_layout sums(p, plan.block());
   // Sums are handed on in the order of units: of a longer task the next would have to wait for all.
   if (!sums.any)
     plan.units_per_task = std::max<std::int64_t>(

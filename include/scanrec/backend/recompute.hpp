@@ -61,8 +61,8 @@ void walk_alone(const R& r, const block& where, const Plan& plan, std::byte* mem
 /// stands at the first step of its row. walk(forward recurrence, block, memory for what it carries)
 /// takes the steps of a stretch anew.
 template <class R, class Walk, class F>
-void for_recomputed(const R& r, const block& where, const lent_room& room, std::byte* memory,
-                    Walk walk, F f) {
+SCANREC_HD void for_recomputed(const R& r, const block& where, const lent_room& room,
+                               std::byte* memory, Walk walk, F f) {
   using state = std::remove_const_t<std::remove_reference_t<decltype(*r.state.data)>>;
   auto* const states = reinterpret_cast<state*>(memory);
   const std::int64_t T = r.steps;

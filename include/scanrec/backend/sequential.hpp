@@ -33,7 +33,7 @@ State walk_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64
   using lane = simd::lane_t<typename R::value, 1>;
   constexpr std::int64_t sum_steps = 256;
   recurrence::place<recurrence::lane_axis::channel> at{begin, channel, begin};
-  for (; at.time < end; ++at.time, ++at.row) {
+  for (; end > at.time; ++at.time, ++at.row) {
     const auto read = r.template load<lane>(at);
     const auto after = r.next(at, read, x);
     r.finish(at, read, x, after, running);

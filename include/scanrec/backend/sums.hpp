@@ -28,16 +28,25 @@ constexpr extents difference(const extents& x, const extents& y) {
 /// Calls f(position) for every element that an array with these strides keeps of `box`: an axis
 /// with a zero stride is visited once, even where it is empty: the sum of nothing is 0.
 template <class F>
-void for_kept(const extents& strides, const region& box, F f) {
+SCANREC_HD void for_kept(const extents& strides, const region& box, F f) {
   const auto last = [&](std::int64_t extents::*a) {
     return strides.*a == 0 ? box.begin.*a + 1 : box.end.*a;
   };
   extents at;
   for (at.group = box.begin.group; at.group < last(&extents::group); ++at.group)
     for (at.batch = box.begin.batch; at.batch < last(&extents::batch); ++at.batch)
-      for (at.time = box.begin.time; at.time < last(&extents::time); ++at.time)
+      for (at.time = box.begin.time; last(&extents::time) > at.time; ++at.time)
         for (at.channel = box.begin.channel; at.channel < last(&extents::channel); ++at.channel)
           f(at);
+}
+
+/// Writes a sum to its element of the gradient, or adds it.
+template <class S, class WideLane>
+SCANREC_HD void write_sum(const recurrence::output_field<S>& out, const extents& at, WideLane sum) {
+  using lane = simd::lane_t<compute_t<S>, 1>;
+  S& place = out.data[offset_of(at, out.strides)];
+  if (out.update) sum = sum + simd::to_wide<WideLane>(simd::from_element(place));
+  place = simd::to_element<S>(simd::from_wide<lane>(sum));
 }
 
 /// Writes the sums of `box` to the gradient, or adds them to it. Accumulators are laid out
@@ -46,13 +55,9 @@ template <class S>
 void write_sums(const recurrence::output_field<S>& out, const wide_t<S>* sums,
                 const extents& sum_strides, const region& box) {
   using wide_lane = simd::lane_t<wide_t<S>, 1>;
-  using lane = simd::lane_t<compute_t<S>, 1>;
   for_kept(out.strides, box, [&](const extents& at) {
-    S& place = out.data[offset_of(at, out.strides)];
-    auto value =
-        simd::load_one<wide_lane>(sums + offset_of(difference(at, box.begin), sum_strides));
-    if (out.update) value = value + simd::to_wide<wide_lane>(simd::from_element(place));
-    place = simd::to_element<S>(simd::from_wide<lane>(value));
+    const std::int64_t place = offset_of(difference(at, box.begin), sum_strides);
+    write_sum(out, at, simd::load_one<wide_lane>(sums + place));
   });
 }
 

@@ -180,7 +180,7 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   [[gnu::noinline]] static scalar walk_steps(R r, block where, std::int64_t first,
                                              std::int64_t last, scalar x) {
     typename R::template sums<scalar> sums{};
-    for (place at = scalar_place(where, first); at.time < last; ++at.time, ++at.row) {
+    for (place at = scalar_place(where, first); last > at.time; ++at.time, ++at.row) {
       const auto read = r.template load<scalar>(at);
       const scalar after = r.next(at, read, x);
       r.finish(at, read, x, after, sums);
@@ -192,7 +192,7 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   [[gnu::noinline]] static map reduce_steps(R r, block where, std::int64_t first,
                                             std::int64_t last) {
     map all = map::identity();
-    for (place at = scalar_place(where, first); at.time < last; ++at.time, ++at.row)
+    for (place at = scalar_place(where, first); last > at.time; ++at.time, ++at.row)
       all = combine(all, widen_map<carry>(r.map(at, r.template load<scalar>(at))));
     return all;
   }

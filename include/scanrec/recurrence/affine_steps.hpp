@@ -12,8 +12,8 @@ template <class Value>
 struct affine_maps {
   /// The compute type of states.
   using value = Value;
-  /// Whether lanes are single sequences always, since states are vectors.
-  static constexpr bool one_by_one = scanrec::detail::is_vec<Value>;
+  /// Whether lanes are single sequences always, as where states are vectors.
+  static constexpr bool one_by_one = scanrec::detail::is_vec<Value> || !simd::has_packs;
   /// Whether maps and states are the elements of an operator, and nothing is a sum.
   static constexpr bool any_operator = false;
   template <class Lane>

@@ -135,7 +135,7 @@ struct accumulators {
 
   /// Adds the lanes at a place; lanes that share an accumulator are summed first.
   template <class Lane, lane_axis Axis, assume Assume>
-  [[gnu::noinline]] void add(place<Axis, Assume> at, Lane value) const {
+  SCANREC_HD SCANREC_NOINLINE void add(place<Axis, Assume> at, Lane value) const {
     simd::add_into(data + (offset + at.time * strides.time + at.channel * strides.channel),
                    Axis == lane_axis::time ? strides.time : strides.channel, at.count, value);
   }
@@ -175,7 +175,7 @@ struct output_field {
   }
   /// Moves a running lane into the accumulators.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_INLINE void drain(place<Axis, Assume> at, Lane& running) const {
+  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume> at, Lane& running) const {
     if (action != write::sum_time) return;
     sums.add(at, running);
     running = simd::constant<Lane>(0);
@@ -205,7 +205,8 @@ struct output_field {
   }
   // By value, so that the caller's fields stay in registers.
   template <class Lane, lane_axis Axis, assume Assume>
-  [[gnu::noinline]] static void put_rarely(output_field out, place<Axis, Assume> at, Lane value) {
+  SCANREC_HD SCANREC_NOINLINE static void put_rarely(output_field out, place<Axis, Assume> at,
+                                                     Lane value) {
     if (out.action == write::sum_site) return out.sums.add(at, value);
     const input_field<S> old{out.data, out.strides};
     out.save(at, value + old.template load<Lane>(at));
@@ -232,7 +233,7 @@ struct state_input {
 template <class V>
 struct state_output : output_field<V> {
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_INLINE void put(place<Axis, Assume> at, Lane value) const {
+  SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane value) const {
     V* to = this->data + at.channel * this->strides.channel;
     const std::int64_t stride = this->strides.channel;
     if (this->action == write::store)
@@ -278,7 +279,7 @@ inline constexpr int lanes_of = R::one_by_one ? 1 : simd::lanes_v<typename R::va
 
 /// The recurrence with its fields at an element of their row.
 template <class R>
-R standing_at(R r, std::int64_t time, std::int64_t channel) {
+SCANREC_HD R standing_at(R r, std::int64_t time, std::int64_t channel) {
   const auto seek = [=](auto& field) { field.seek(time, channel); };
   R::for_reads(r, seek), R::for_writes(r, seek);
   return r;
@@ -303,6 +304,12 @@ struct lane_layout {
   }
 };
 
+/// Whether a recurrence asks for arrays that may be absent.
+template <class R>
+inline constexpr bool asks_first = requires(const R& r) {
+  R::asks_for(r, nullptr);
+};
+
 /// What kernels may assume of a call, edges apart.
 template <class R>
 recurrence::assume assumption(const R& r, const lane_layout& layout) {
@@ -312,7 +319,7 @@ recurrence::assume assumption(const R& r, const lane_layout& layout) {
   R::for_reads(r, [&](const auto& field) {
     constexpr bool marks = std::is_same_v<decltype(field), const recurrence::input_field<bool>&>;
     bool asked_for = false;
-    if constexpr (requires { R::asks_for(r, &field); }) asked_for = R::asks_for(r, &field);
+    if constexpr (asks_first<R>) asked_for = R::asks_for(r, &field);
     if (!marks && !field.present() && asked_for)
       known = std::min(known, assume::sums);
     else if (marks ? field.present() : !field.present() || layout.stride_of(field.strides) == 0)
@@ -336,7 +343,7 @@ void for_outputs(R& r, F f) {
 
 /// The recurrence with all its fields at one batch row.
 template <class R>
-R bound(R r, std::int64_t group, std::int64_t batch) {
+SCANREC_HD R bound(R r, std::int64_t group, std::int64_t batch) {
   const auto bind = [=](auto& field) { field.bind(group, batch); };
   R::for_reads(r, bind), R::for_writes(r, bind), R::for_starts(r, bind), R::for_ends(r, bind);
   return r;

@@ -50,22 +50,22 @@ struct forward : affine_steps<compute_t<State>> {
     final_state.put(at, after);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.input), f(self.cuts.marks);
   }
   static bool reads_neighbours_of(const forward& self, const void* field) {
     return field == &self.cuts.marks;
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
     f(self.state);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_starts(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
     f(self.initial_state);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_ends(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
     f(self.final_state);
   }
 };

@@ -81,7 +81,7 @@ struct checkpoint_output : state_output<V> {
   std::int64_t steps = 0;
 
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_INLINE void put(place<Axis, Assume> at, Lane after) const {
+  SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane after) const {
     const std::int64_t left = steps - 1 - at.time;  // after the first lane's step
     if constexpr (Axis == lane_axis::time) {
       constexpr int lanes = simd::lane_count<Lane>;
@@ -97,7 +97,7 @@ struct checkpoint_output : state_output<V> {
   }
 
  private:
-  V* place_of(std::int64_t stretches_left, std::int64_t channel) const {
+  SCANREC_HD V* place_of(std::int64_t stretches_left, std::int64_t channel) const {
     return this->data + (stretches_left - 1) * this->strides.time + channel * this->strides.channel;
   }
 };
@@ -171,7 +171,7 @@ struct gated_forward : gated<Cell, Pre> {
   }
 
   template <class Self, class F>
-  static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
     for (auto& field : self.pre) f(field);
     f(self.zoneout), f(self.cuts.marks);
   }
@@ -179,16 +179,16 @@ struct gated_forward : gated<Cell, Pre> {
     return field == &self.cuts.marks;
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
     if constexpr (puts_out) f(self.output);
     if constexpr (keeps_states) f(self.kept);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_starts(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
     f(self.initial_state);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_ends(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
     f(self.final_state);
     if constexpr (keeps_checkpoints) f(self.kept);
   }

@@ -23,11 +23,11 @@ struct checkpoint_input {
   const V* data = nullptr;
   extents strides{0, 0, 0, 0};
 
-  void bind(std::int64_t group, std::int64_t batch) {
+  SCANREC_HD void bind(std::int64_t group, std::int64_t batch) {
     data += group * strides.group + batch * strides.batch;
   }
   /// The states before a stretch of steps; stretches are counted from the end of the scan.
-  [[nodiscard]] state_input<V> before_stretch(std::int64_t stretch) const {
+  SCANREC_HD [[nodiscard]] state_input<V> before_stretch(std::int64_t stretch) const {
     return {data + stretch * strides.time, strides};
   }
 };
@@ -139,7 +139,7 @@ struct gated_vjp : gated<Cell, Pre> {
 
   /// The forward recurrence over the same steps, in its own direction, with `state` to write to.
   using recomputing = gated_forward<Cell, Pre, none_t, output_field<State>>;
-  [[nodiscard]] recomputing recompute() const {
+  SCANREC_HD [[nodiscard]] recomputing recompute() const {
     recomputing r;
     static_cast<base&>(r) = *this;
     const auto turn = [this](auto& field) {
@@ -153,7 +153,7 @@ struct gated_vjp : gated<Cell, Pre> {
   }
 
   template <class Self, class F>
-  static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
     for (auto& field : self.pre) f(field);
     f(self.state), f(self.output_grad), f(self.zoneout), f(self.cuts.marks);
   }
@@ -161,15 +161,15 @@ struct gated_vjp : gated<Cell, Pre> {
     return field == &self.state || field == &self.cuts.marks;
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
     for (auto& field : self.pre_grad) f(field);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_starts(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
     f(self.initial_state), f(self.final_grad), f(self.checkpoints);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_ends(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
     f(self.initial_grad);
   }
 };

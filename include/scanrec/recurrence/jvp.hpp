@@ -64,22 +64,22 @@ struct jvp : affine_steps<compute_t<State>> {
     final_tangent.put(at, after);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.state), f(self.gate_tangent), f(self.input_tangent), f(self.cuts.marks);
   }
   static bool reads_neighbours_of(const jvp& self, const void* field) {
     return field == &self.state || field == &self.cuts.marks;
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
     f(self.state_tangent);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_starts(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
     f(self.initial_state), f(self.initial_tangent);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_ends(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
     f(self.final_tangent);
   }
 };

@@ -60,22 +60,22 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
     final_state.put(at, after[0]), final_sensitivity.put(at, after[1]);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.input), f(self.cuts.marks);
   }
   static bool reads_neighbours_of(const sensitivity& self, const void* field) {
     return field == &self.cuts.marks;
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
     f(self.state), f(self.sensitivity_of_state);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_starts(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
     f(self.initial_state), f(self.initial_sensitivity);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_ends(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
     f(self.final_state), f(self.final_sensitivity);
   }
 };

@@ -121,7 +121,7 @@ struct vjp : affine_maps<compute_t<State>> {
   }
 
   template <class Self, class F>
-  static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.state), f(self.state_grad), f(self.cuts.marks);
   }
   /// Whether kernels that assume arrays to be there ask first for this one.
@@ -132,15 +132,15 @@ struct vjp : affine_maps<compute_t<State>> {
     return field == &self.state || field == &self.cuts.marks;
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
     f(self.gate_grad), f(self.input_grad);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_starts(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
     f(self.initial_state), f(self.final_grad);
   }
   template <class Self, class F>
-  static SCANREC_INLINE void for_ends(Self& self, F f) {
+  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
     f(self.initial_grad);
   }
 };

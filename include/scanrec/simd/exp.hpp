@@ -78,7 +78,15 @@ struct eight_floats {
 };
 /// The number of the table that the lowest three bits of each lane of `index` say.
 SCANREC_HD SCANREC_INLINE float look_up(const eight_floats& table, float index) {
-  return std::bit_cast<float>(table.bits[std::bit_cast<std::uint32_t>(index) & 7]);
+  const auto i = std::bit_cast<std::uint32_t>(index);
+#if defined(__CUDA_ARCH__)
+  // Choices among constants; an index would put the table into memory.
+  const auto pair = [&](int j) { return i & 1 ? table.bits[j + 1] : table.bits[j]; };
+  const auto four = [&](int j) { return i & 2 ? pair(j + 2) : pair(j); };
+  return std::bit_cast<float>(i & 4 ? four(4) : four(0));
+#else
+  return std::bit_cast<float>(table.bits[i & 7]);
+#endif
 }
 template <int N>
 SCANREC_INLINE pack<float, N> look_up(const eight_floats& table, pack<float, N> index) {
@@ -150,28 +158,33 @@ struct exp_numbers<double> {
   static constexpr double lowest = -709.0;
 };
 
+/// The coefficients of a polynomial, lowest first: a type that device code can copy.
+template <class R, int N>
+struct coefficients {
+  R of[N];
+};
+
 // Without a table, P by interpolation at Chebyshev nodes: what it leaves of expm1(r) is below
 // 2.5e-8 of it (float) and 4.1e-17 (double), for |r| up to 1.004 (ln 2) / 2.
 template <class R, exp_kind Kind, bool Table>
 struct exp_polynomial;
 template <exp_kind Kind>
 struct exp_polynomial<float, Kind, false> {
-  static constexpr float p[] = {0.5f, 0.1666657558f, 0.04166655286f, 0.008363412672f,
-                                0.001392647542f};
+  static constexpr coefficients<float, 5> p{
+      {0.5f, 0.1666657558f, 0.04166655286f, 0.008363412672f, 0.001392647542f}};
 };
 template <exp_kind Kind>
 struct exp_polynomial<double, Kind, false> {
-  static constexpr double p[] = {0.500000000000000106,     0.166666666666666675,
-                                 0.041666666666622782,     0.00833333333332995833,
-                                 0.00138888889178833015,   0.000198412698635685379,
-                                 0.0000248015202595902141, 2.75572676630201927e-6,
-                                 2.76205794813136257e-7,   2.51007631070101519e-8};
+  static constexpr coefficients<double, 10> p{
+      {0.500000000000000106, 0.166666666666666675, 0.041666666666622782, 0.00833333333332995833,
+       0.00138888889178833015, 0.000198412698635685379, 0.0000248015202595902141,
+       2.75572676630201927e-6, 2.76205794813136257e-7, 2.51007631070101519e-8}};
 };
 // With one, for |r| up to 1.004 (ln 2) / 16: what P leaves of exp(r) is below 2.7e-8 of it. The
 // table holds the floats next to 2^(j/8), less what the bits of j add to the exponent.
 template <>
 struct exp_polynomial<float, exp_kind::exp, true> {
-  static constexpr float p[] = {0.500065f, 0.16667f};
+  static constexpr coefficients<float, 2> p{{0.500065f, 0.16667f}};
   static constexpr eight_floats powers{0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7,
                                        0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7};
 };
@@ -180,7 +193,7 @@ struct exp_polynomial<float, exp_kind::exp, true> {
 // below 6.3e-9 of it.
 template <>
 struct exp_polynomial<float, exp_kind::expm1, true> {
-  static constexpr float p[] = {0.5f, 0.16668107f, 0.041669667f};
+  static constexpr coefficients<float, 3> p{{0.5f, 0.16668107f, 0.041669667f}};
   static constexpr eight_floats powers{0x3f800000, 0x3f7b8000, 0x3f780000, 0x3f760000,
                                        0x3f750000, 0x3f758000, 0x3f778000, 0x3f7b0000};
   static constexpr eight_floats rests{0x00000000, 0x3a1fa957, 0x3abc4a39, 0xb7e54670,
@@ -219,9 +232,10 @@ SCANREC_HD SCANREC_INLINE exp_parts<L> split_exp(L y) {
     power = on_bits(rounded, rounded,
                     [](auto b, auto) SCANREC_LAMBDA { return (b << bits::mantissa) + bits::one; });
   }
-  constexpr int degree = static_cast<int>(sizeof(polynomial::p) / sizeof(R)) - 1;
-  L p = splat<L>(polynomial::p[degree]);
-  for (int i = degree - 1; i >= 0; --i) p = fma(p, r, splat<L>(polynomial::p[i]));
+  constexpr auto terms = polynomial::p;
+  constexpr int degree = static_cast<int>(sizeof(terms) / sizeof(R)) - 1;
+  L p = splat<L>(terms.of[degree]);
+  for (int i = degree - 1; i >= 0; --i) p = fma(p, r, splat<L>(terms.of[i]));
   return {power, fma(mul(r, r), p, r)};
 }
 

@@ -154,7 +154,7 @@ SCANREC_INLINE bool any_set(const bool* p) {
 /// Lane i is p[i * stride] for i < count, zero from there on. Out of line, by way of a buffer: for
 /// what happens once per sequence, not once per step.
 template <class L, class S>
-[[gnu::noinline]] L load(const S* p, std::int64_t stride, int count) {
+SCANREC_HD SCANREC_NOINLINE L load(const S* p, std::int64_t stride, int count) {
   if constexpr (lane_count<L> == 1) {
     return load_one<L>(p);
   } else {
@@ -166,7 +166,7 @@ template <class L, class S>
 
 /// p[i * stride] = lane i for i < count.
 template <class S, class L>
-[[gnu::noinline]] void store(S* p, std::int64_t stride, int count, L x) {
+SCANREC_HD SCANREC_NOINLINE void store(S* p, std::int64_t stride, int count, L x) {
   if constexpr (lane_count<L> == 1) {
     store_one(p, x);
   } else {
@@ -178,7 +178,7 @@ template <class S, class L>
 
 /// p[i * stride] += lane i, widened, for i < count; a zero stride adds the sum of the lanes.
 template <class W, class L>
-[[gnu::noinline]] void add_into(W* p, std::int64_t stride, int count, L x) {
+SCANREC_HD SCANREC_NOINLINE void add_into(W* p, std::int64_t stride, int count, L x) {
   using wide_lane = lane_t<W, lane_count<L>>;
   using scalar = lane_t<W, 1>;
   const auto added = to_wide<wide_lane>(x);

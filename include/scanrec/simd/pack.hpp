@@ -18,6 +18,14 @@
 
 namespace scanrec::inline SCANREC_ABI::simd {
 
+/// Whether there are packs: a CUDA compiler refuses the compiler's vectors in device code, and knows
+/// scalars alone.
+#if defined(__CUDACC__)
+inline constexpr bool has_packs = false;
+#else
+inline constexpr bool has_packs = true;
+#endif
+
 /// Lanes of one register.
 template <class T>
 inline constexpr int leaf_lanes = static_cast<int>(xsimd::batch<T>::size);
@@ -144,28 +152,41 @@ SCANREC_INLINE bool all_zero(pack<T, N> x) {
 // ---- moving lanes -----------------------------------------------------------------------------
 
 namespace detail {
+/// Lanes I of x, followed by y.
+template <int... I, class V>
+SCANREC_INLINE auto shuffle_raw(V x, V y) {
+#if defined(__CUDACC__)  // whose front end does not print a pack in a builtin
+  constexpr int n = static_cast<int>(sizeof(V) / sizeof(x[0]));
+  typename raw<std::remove_cvref_t<decltype(x[0])>, sizeof...(I)>::type shuffled;
+  int lane = 0;
+  ((shuffled[lane++] = I < n ? x[I % n] : y[I % n]), ...);
+  return shuffled;
+#else
+  return __builtin_shufflevector(x, y, I...);
+#endif
+}
 template <int K, class V, int... I>
 SCANREC_INLINE V slide_raw(V before, V x, std::integer_sequence<int, I...>) {
   constexpr int n = sizeof...(I);
-  return __builtin_shufflevector(before, x, (n - K + I)...);
+  return shuffle_raw<(n - K + I)...>(before, x);
 }
 template <class V, int... I>
 SCANREC_INLINE V reverse_raw(V x, std::integer_sequence<int, I...>) {
-  return __builtin_shufflevector(x, x, (static_cast<int>(sizeof...(I)) - 1 - I)...);
+  return shuffle_raw<(static_cast<int>(sizeof...(I)) - 1 - I)...>(x, x);
 }
 template <class V, int... I>
 SCANREC_INLINE V with_last_raw(V x, V last, std::integer_sequence<int, I...>) {
   constexpr int n = sizeof...(I);
-  return __builtin_shufflevector(x, last, (I + (I == n - 1 ? n : 0))...);
+  return shuffle_raw<(I + (I == n - 1 ? n : 0))...>(x, last);
 }
 template <int Odd, class V, int... I>
 SCANREC_INLINE V every_other_raw(V x, V y, std::integer_sequence<int, I...>) {
-  return __builtin_shufflevector(x, y, (2 * I + Odd)...);
+  return shuffle_raw<(2 * I + Odd)...>(x, y);
 }
 template <int Upper, class V, int... I>
 SCANREC_INLINE V zip_raw(V x, V y, std::integer_sequence<int, I...>) {
   constexpr int n = sizeof...(I);
-  return __builtin_shufflevector(x, y, (Upper * n / 2 + I / 2 + (I % 2) * n)...);
+  return shuffle_raw<(Upper * n / 2 + I / 2 + (I % 2) * n)...>(x, y);
 }
 template <class T>
 using leaf_indices = std::make_integer_sequence<int, leaf_lanes<T>>;
@@ -302,11 +323,11 @@ SCANREC_INLINE pack<T, N> with_last(pack<T, N> x, T last) {
 namespace detail {
 template <class V, int... I>
 SCANREC_INLINE auto half_raw(V x, std::integer_sequence<int, I...>, auto first) {
-  return __builtin_shufflevector(x, x, (I + decltype(first)::value)...);
+  return shuffle_raw<(I + decltype(first)::value)...>(x, x);
 }
 template <class V, int... I>
 SCANREC_INLINE auto concat_raw(V x, V y, std::integer_sequence<int, I...>) {
-  return __builtin_shufflevector(x, y, I...);
+  return shuffle_raw<I...>(x, y);
 }
 
 // Half a register of floats as a register of doubles, and back. GCC 12 splits the builtin in two.

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What kernels ask of a GPU, and how they are launched. Everything that only a GPU has is in this
+// file; tests/cuda_on_host has its twin, by which the same kernels run on a host.
+//
+// A kernel is a trivially copyable struct whose call operator every thread runs:
+//
+//     struct body {
+//       static constexpr int threads = 128;          // of a block
+//       static constexpr int blocks_together = 3;    // that should fit a multiprocessor, by
+//       registers static constexpr bool synchronises = false;  // whether threads use what is
+//       marked (*) SCANREC_DEVICE void operator()() const;
+//     };
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <source_location>
+#include <type_traits>
+
+#include <scanrec/config.hpp>
+#include <scanrec/cuda/error.cuh>
+
+#if !defined(__CUDACC__)
+#error "scanrec: CUDA backends are compiled by a CUDA compiler: name the file .cu"
+#endif
+#if defined(__NVCC__) && !defined(__CUDACC_RELAXED_CONSTEXPR__)
+#error "scanrec needs nvcc --expt-relaxed-constexpr (the CMake target scanrec::cuda adds it)"
+#endif
+
+#define SCANREC_DEVICE __device__
+#define SCANREC_UNROLL _Pragma("unroll")
+
+// Objects built for different architectures share no function: one of them could win the linker's
+// choice and leave the other's GPU without code.
+#define SCANREC_ARCHS_1(a) sm_##a
+#define SCANREC_ARCHS_2(a, b) sm_##a##_##b
+#define SCANREC_ARCHS_3(a, b, c) sm_##a##_##b##_##c
+#define SCANREC_ARCHS_4(a, b, c, d) sm_##a##_##b##_##c##_##d
+#define SCANREC_ARCHS_5(a, b, c, d, e) sm_##a##_##b##_##c##_##d##_##e
+#define SCANREC_ARCHS_6(a, b, c, d, e, f) sm_##a##_##b##_##c##_##d##_##e##_##f
+#define SCANREC_ARCHS_MANY(a, b, c, d, e, f, ...) sm_##a##_##b##_##c##_##d##_##e##_##f##_and_more
+#define SCANREC_ARCHS_PICK(a, b, c, d, e, f, g, h, i, j, k, l, pick, ...) pick
+#define SCANREC_ARCHS(...)                                                                        \
+  SCANREC_ARCHS_PICK(__VA_ARGS__, SCANREC_ARCHS_MANY, SCANREC_ARCHS_MANY, SCANREC_ARCHS_MANY,     \
+                     SCANREC_ARCHS_MANY, SCANREC_ARCHS_MANY, SCANREC_ARCHS_MANY, SCANREC_ARCHS_6, \
+                     SCANREC_ARCHS_5, SCANREC_ARCHS_4, SCANREC_ARCHS_3, SCANREC_ARCHS_2,          \
+                     SCANREC_ARCHS_1, 0)                                                          \
+  (__VA_ARGS__)
+#if defined(__CUDA_ARCH_LIST__)
+#define SCANREC_CUDA_ABI SCANREC_ARCHS(__CUDA_ARCH_LIST__)
+#else
+#define SCANREC_CUDA_ABI sm_unknown
+#endif
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+/// A stream of the CUDA runtime, in which a call's work is queued.
+using stream_t = cudaStream_t;
+
+namespace detail {
+
+inline void check(cudaError_t status, const char* call,
+                  std::source_location where = std::source_location::current()) {
+  if (status == cudaSuccess) return;
+  throw error(call, static_cast<int>(status), cudaGetErrorString(status), where.file_name(),
+              where.line());
+}
+
+template <class Body>
+__global__ void __launch_bounds__(Body::threads, Body::blocks_together)
+    run(const __grid_constant__ Body body) {
+  body();
+}
+
+/// Queues a kernel. Nothing is done if there are no blocks.
+template <class Body>
+void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t shared_bytes = 0) {
+  static_assert(std::is_trivially_copyable_v<Body>, "scanrec: kernels are copied to the device");
+  if (blocks == 0) return;
+  constexpr std::int64_t always_there = 48 * 1024;
+  if (shared_bytes > always_there)
+    check(cudaFuncSetAttribute(run<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes)),
+          "cudaFuncSetAttribute");
+  run<Body><<<static_cast<unsigned>(blocks), Body::threads, static_cast<std::size_t>(shared_bytes),
+              stream>>>(body);
+  check(cudaGetLastError(), "kernel launch");
+}
+
+/// Queues the clearing of memory.
+inline void clear(void* data, std::int64_t bytes, stream_t stream) {
+  if (bytes > 0)
+    check(cudaMemsetAsync(data, 0, static_cast<std::size_t>(bytes), stream), "cudaMemsetAsync");
+}
+
+}  // namespace detail
+
+namespace device {
+
+inline constexpr int warp_size = 32;
+
+SCANREC_DEVICE SCANREC_INLINE int thread_index() { return static_cast<int>(threadIdx.x); }
+SCANREC_DEVICE SCANREC_INLINE std::int64_t block_index() { return blockIdx.x; }
+
+/// Makes an address a value of its own, which is not computed anew from what it was made of.
+template <class T>
+SCANREC_DEVICE SCANREC_INLINE void settle(T*& p) {
+  asm volatile("" : "+l"(p));
+}
+
+/// (*) Waits for all threads of the block; orders their memory.
+SCANREC_DEVICE SCANREC_INLINE void synchronise_block() { __syncthreads(); }
+/// (*) The same for the warp.
+SCANREC_DEVICE SCANREC_INLINE void synchronise_warp() { __syncwarp(); }
+
+/// (*) The value of another thread of the warp, all of which ask at once. Orders no memory.
+template <class T>
+SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0,
+                "scanrec: what threads exchange is copied word by word");
+  std::uint32_t words[sizeof(T) / 4];
+  memcpy(words, &mine, sizeof(T));
+  SCANREC_UNROLL
+  for (std::uint32_t& word : words) word = __shfl_sync(0xffffffffu, word, lane);
+  memcpy(&mine, words, sizeof(T));
+  return mine;
+}
+
+/// (*) Elements in the shared memory of the block, from a byte on that is a multiple of 16.
+template <class T>
+class shared_array {
+ public:
+  SCANREC_DEVICE SCANREC_INLINE explicit shared_array(std::int64_t first_byte) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    data_ = reinterpret_cast<T*>(memory + first_byte);
+  }
+  SCANREC_DEVICE SCANREC_INLINE T load(int i) const { return data_[i]; }
+  SCANREC_DEVICE SCANREC_INLINE void store(int i, const T& x) const { data_[i] = x; }
+
+ private:
+  T* data_;
+};
+
+}  // namespace device
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The exception that failures of the CUDA runtime raise.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace scanrec::cuda {
+
+/// A call of the CUDA runtime failed, or a kernel could not be launched. what() reads
+/// "kernel launch: invalid configuration argument (error 9), device.cuh:61".
+///
+/// Errors of kernels at work are reported by the runtime later, to whoever asks next: this library
+/// never waits for them.
+class error : public std::runtime_error {
+ public:
+  error(std::string call, int status, const std::string& text, std::string file, unsigned line)
+      : std::runtime_error(call + ": " + text + " (error " + std::to_string(status) + "), " + file +
+                           ":" + std::to_string(line)),
+        call_(std::move(call)),
+        file_(std::move(file)),
+        status_(status),
+        line_(line) {}
+
+  /// What was called.
+  [[nodiscard]] const std::string& call() const noexcept { return call_; }
+  /// The runtime's cudaError_t.
+  [[nodiscard]] int status() const noexcept { return status_; }
+  /// Where in this library.
+  [[nodiscard]] const std::string& file() const noexcept { return file_; }
+  [[nodiscard]] unsigned line() const noexcept { return line_; }
+
+ private:
+  std::string call_, file_;
+  int status_;
+  unsigned line_;
+};
+
+}  // namespace scanrec::cuda

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How the lanes of a problem (its sequences, one per group, batch and channel) are dealt to
+// threads, and where gradients that are sums are kept in the meantime.
+//
+// Two kinds of sums. What is summed over time, or is one value per sequence, has one place per lane
+// in the workspace: a second kernel adds the places up, in an order that depends on the shape alone
+// (lane_sums.cuh). What keeps its time axis would need a place per lane and step; there one thread
+// takes all lanes that share places, one after the other.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <scanrec/backend/sums.hpp>
+#include <scanrec/cuda/device.cuh>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+using scanrec::detail::axis;
+using scanrec::detail::region;
+
+inline constexpr axis lane_axes[]{&extents::group, &extents::batch, &extents::channel};
+
+/// The lanes of a problem, and which of them a thread takes.
+struct lane_dealing {
+  extents all{0, 1, 0, 0};       // lanes per axis; time: 1
+  extents parallel{1, 1, 1, 1};  // of those, how many go to different threads: all or one
+  std::int64_t threads = 0;
+
+  /// The lanes of a thread, channels of neighbours side by side.
+  SCANREC_HD region of(std::int64_t thread) const {
+    region own{{0, 0, 0, 0}, all};
+    own.begin.channel = thread % parallel.channel, thread /= parallel.channel;
+    own.begin.batch = thread % parallel.batch, thread /= parallel.batch;
+    own.begin.group = thread;
+    if (parallel.channel > 1) own.end.channel = own.begin.channel + 1;
+    if (parallel.batch > 1) own.end.batch = own.begin.batch + 1;
+    if (parallel.group > 1) own.end.group = own.begin.group + 1;
+    return own;
+  }
+};
+
+struct lane_plan {
+  struct output {
+    bool per_lane = false;   // one place per lane
+    bool per_step = false;   // places as the gradient has, in the wide type
+    std::int64_t first = 0;  // byte of the workspace
+    extents strides{0, 0, 0, 0};
+  };
+  lane_dealing lanes;
+  std::array<output, most_outputs> outputs{};
+  std::int64_t bytes = 0;
+
+  explicit lane_plan(const problem& p) {
+    lanes.all = p.shape;
+    lanes.all.time = 1;
+    bool serial[3] = {};
+    output* out = outputs.data();
+    for (const array_use& array : p) {
+      if (array.use == access::read) continue;
+      output& o = *out++;
+      if (!scanrec::detail::summed(array)) continue;
+      std::int64_t places = 0;
+      o.per_lane = !array.sequence || scanrec::detail::broadcast_along(array, &extents::time);
+      o.per_step = !o.per_lane;
+      if (o.per_lane) {
+        o.strides = {lanes.all.channel, 0, 1, lanes.all.channel * lanes.all.batch};
+        places = lanes.all.group * lanes.all.batch * lanes.all.channel;
+      } else {
+        places = scanrec::detail::dense_sums(array, p.shape, o.strides);
+        for (int i = 0; i < 3; ++i)
+          serial[i] = serial[i] || scanrec::detail::broadcast_along(array, lane_axes[i]);
+      }
+      o.first = reserve(places * array.wide_bytes);
+    }
+    lanes.threads = 1;
+    for (int i = 0; i < 3; ++i) {
+      const axis a = lane_axes[i];
+      if (!serial[i]) lanes.threads *= lanes.parallel.*a = lanes.all.*a;
+    }
+  }
+
+  /// The first byte of so many, as part of the workspace.
+  std::int64_t reserve(std::int64_t count) {
+    const std::int64_t first = bytes;
+    bytes += (count + 15) / 16 * 16;
+    return first;
+  }
+
+  /// Points the outputs that are sums at their places.
+  template <class R>
+  void bind(R& r, void* memory) const {
+    const output* o = outputs.data();
+    scanrec::detail::for_outputs(r, [&](auto& out) {
+      if (o->per_lane || o->per_step)
+        out.sums = {
+            reinterpret_cast<decltype(out.sums.data)>(static_cast<std::byte*>(memory) + o->first),
+            0, o->strides};
+      out.stream = false;
+      ++o;
+    });
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

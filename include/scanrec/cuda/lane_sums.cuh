@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The second half of gradients that are sums over lanes: adds up what every lane has left in the
+// workspace. The order depends on the shape alone.
+#pragma once
+
+#include <cstdint>
+
+#include <scanrec/cuda/device.cuh>
+#include <scanrec/cuda/lane_plan.cuh>
+#include <scanrec/recurrence/field.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// One gradient: out = sum over the lanes that share an element, each with its place in `sums`.
+template <class S>
+struct lane_sums {
+  recurrence::output_field<S> out;
+  extents kept{1, 1, 1, 1}, summed{1, 1, 1, 1};  // lanes per axis of which there is one sum each,
+                                                 // and over which it runs
+  using wide = simd::lane_t<wide_t<S>, 1>;
+
+  lane_sums(const recurrence::output_field<S>& gradient, const extents& lanes) : out(gradient) {
+    for (const axis a : lane_axes) {
+      extents& those = out.strides.*a == 0 ? summed : kept;
+      those.*a = lanes.*a;
+    }
+  }
+  SCANREC_HD [[nodiscard]] std::int64_t elements() const {
+    return kept.group * kept.batch * kept.channel;
+  }
+  SCANREC_HD [[nodiscard]] std::int64_t terms() const {
+    return summed.group * summed.batch * summed.channel;
+  }
+
+  SCANREC_HD static extents position(std::int64_t i, const extents& of) {
+    return {i / of.channel % of.batch, 0, i % of.channel, i / of.channel / of.batch};
+  }
+  SCANREC_HD wide term(const extents& element, std::int64_t i) const {
+    const extents at = position(i, summed);
+    const auto& s = out.sums.strides;
+    return simd::load_one<wide>(out.sums.data + scanrec::detail::offset_of(element, s) +
+                                scanrec::detail::offset_of(at, s));
+  }
+  SCANREC_HD void write(const extents& element, wide sum) const {
+    scanrec::detail::write_sum(out, element, sum);
+  }
+};
+
+/// A thread per element: for many elements, or few terms.
+template <class S>
+struct add_terms_in_turn {
+  static constexpr int threads = 128;
+  static constexpr int blocks_together = 8;
+  static constexpr bool synchronises = false;
+  lane_sums<S> sums;
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t i = device::block_index() * threads + device::thread_index();
+    if (i >= sums.elements()) return;
+    const extents element = sums.position(i, sums.kept);
+    auto sum = simd::constant<typename lane_sums<S>::wide>(0);
+    for (std::int64_t k = 0; k < sums.terms(); ++k) sum = sum + sums.term(element, k);
+    sums.write(element, sum);
+  }
+};
+
+/// A block per element: every thread adds up each `threads`-th term, then halves add to halves.
+template <class S>
+struct add_terms_by_block {
+  static constexpr int threads = 128;
+  static constexpr int blocks_together = 8;
+  static constexpr bool synchronises = true;
+  using wide = typename lane_sums<S>::wide;
+  static constexpr std::int64_t shared_bytes = threads * sizeof(wide);
+  lane_sums<S> sums;
+
+  SCANREC_DEVICE void operator()() const {
+    const int own = device::thread_index();
+    const extents element = sums.position(device::block_index(), sums.kept);
+    wide sum = simd::constant<wide>(0);
+    for (std::int64_t k = own; k < sums.terms(); k += threads) sum = sum + sums.term(element, k);
+    const device::shared_array<wide> of_threads(0);
+    of_threads.store(own, sum);
+    for (int half = threads / 2; half > 0; half /= 2) {
+      device::synchronise_block();
+      if (own < half) of_threads.store(own, of_threads.load(own) + of_threads.load(own + half));
+    }
+    if (own == 0) sums.write(element, of_threads.load(0));
+  }
+};
+
+/// Queues the additions of one gradient.
+template <class S>
+void add_lanes(const recurrence::output_field<S>& out, const lane_dealing& lanes, stream_t stream) {
+  const lane_sums<S> sums(out, lanes.all);
+  constexpr std::int64_t few_terms = 32;
+  if (sums.terms() <= few_terms || sums.elements() >= add_terms_by_block<S>::threads * few_terms) {
+    constexpr int threads = add_terms_in_turn<S>::threads;
+    launch(add_terms_in_turn<S>{sums}, (sums.elements() + threads - 1) / threads, stream);
+  } else {
+    launch(add_terms_by_block<S>{sums}, sums.elements(), stream,
+           add_terms_by_block<S>::shared_bytes);
+  }
+}
+
+/// Queues the additions of all gradients of a recurrence that have a place per lane.
+template <class R>
+void add_all_lanes(const R& r, const lane_plan& plan, stream_t stream) {
+  const auto* o = plan.outputs.data();
+  scanrec::detail::for_outputs(r, [&](const auto& out) {
+    if ((o++)->per_lane) add_lanes(out, plan.lanes, stream);
+  });
+}
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every other kind of call on GPUs, to see that it compiles: vectors, operators, cells, policies.
+#include <complex>
+
+#include <scanrec/cuda/scan.cuh>
+#include <scanrec/qrnn.hpp>
+#include <scanrec/recurrence/min_gru.hpp>
+#include <scanrec/recurrence/rg_lru.hpp>
+#include <scanrec/sensitivity.hpp>
+
+namespace {
+
+using namespace scanrec;
+
+template <class V>
+void matrix_scans(const cuda::lanes& on, const sequence_view<V>& x) {
+  using M = factor_t<V>;
+  const sequence_view<M> a(static_cast<M*>(nullptr), x.shape);
+  matrix_scan(on, a, x, x);
+  matrix_scan_vjp(on, a, x, x, {.gate_grad = a, .input_grad = x});
+  matrix_scan_jvp(on, a, x, a, x, x);
+}
+
+template <class T, class Cell>
+void gated_scans(const cuda::lanes& on, const Cell& cell, const sequence_view<T>& buffer) {
+  const auto arrays = packed<Cell>(buffer);
+  const sequence_view<compute_t<T>> checkpoints(static_cast<compute_t<T>*>(nullptr),
+                                                memory::checkpoint_extents(buffer.shape));
+  gated_scan(on, cell, arrays, buffer, memory::recompute{checkpoints});
+  gated_scan_vjp(on, cell, arrays, memory::recompute{checkpoints}, buffer,
+                 gated_gradients<Cell, T>{.arrays = arrays});
+}
+
+/// An operator of a user: of two pairs the one with the larger key.
+struct keyed {
+  float key;
+  int value;
+};
+struct later_of_equals {
+  SCANREC_HD keyed operator()(const keyed& earlier, const keyed& later) const {
+    return later.key >= earlier.key ? later : earlier;
+  }
+};
+
+}  // namespace
+
+void other_kernels(cuda::stream_ref stream, const extents& shape, float* memory) {
+  const cuda::lanes on{.stream = stream};
+  matrix_scans(on, sequence_view(reinterpret_cast<vec<float, 2>*>(memory), shape));
+  matrix_scans(on, sequence_view(reinterpret_cast<vec<double, 4>*>(memory), shape));
+
+  const sequence_view<float> floats(memory, shape);
+  inclusive_scan(on, op::sum{}, floats, floats);
+  exclusive_scan(on, op::max{}, floats, floats);
+  const sequence_view<keyed> pairs(reinterpret_cast<keyed*>(memory), shape);
+  inclusive_scan(on, later_of_equals{}, pairs, pairs);
+
+  gated_scans(on, fo_pooling<>{}, floats);
+  gated_scans(on, ifo_pooling<>{}, sequence_view(reinterpret_cast<bfloat16*>(memory), shape));
+  gated_scans(on, gated_accumulation<activation::gelu, activation::hard_sigmoid>{}, floats);
+  gated_scans(on, min_gru{}, floats);
+  gated_scans(on, rg_lru{}, sequence_view(reinterpret_cast<double*>(memory), shape));
+}

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Registers, stack and spills of the kernels in CUDA sources, as nvcc reports them.
+
+Prints a table. Fails if a kernel spills: puts into memory what it has no registers for.
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+REGISTERS = re.compile(r"Used (\d+) registers")
+
+
+def report(compiler, includes, architecture, source):
+    """What nvcc says while it compiles."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [compiler, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "--resource-usage",
+                   "-cubin", f"-arch={architecture}", "-o", f"{folder}/out.cubin",
+                   *(f"-I{include}" for include in includes), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def readable(symbol):
+    name = subprocess.run(["c++filt", symbol], capture_output=True, text=True, check=False).stdout
+    name = re.sub(r"scanrec::|v\d\w+::|cuda::sm_\w+::|detail::|recurrence::|activation::", "", name)
+    name = name.replace("(assume)0", "nothing").replace("(assume)2", "plain")
+    inner = re.match(r"void run<(.*)>\(", name.strip())
+    return inner[1].strip() if inner else name.strip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--compiler", default="nvcc")
+    parser.add_argument("--include", nargs="+", default=["include"])
+    parser.add_argument("--architecture", default="sm_90")
+    parser.add_argument("sources", nargs="+", type=pathlib.Path)
+    given = parser.parse_args()
+    kernels = {}
+    for source in given.sources:
+        name = None
+        for line in report(given.compiler, given.include, given.architecture, source).splitlines():
+            if entry := ENTRY.search(line):
+                name = entry[1]
+                kernels[name] = [0, 0, 0]
+            elif stack := STACK.search(line):
+                kernels[name][1:] = int(stack[1]), int(stack[2]) + int(stack[3])
+            elif registers := REGISTERS.search(line):
+                kernels[name][0] = int(registers[1])
+    rows = sorted((readable(name), *counts) for name, counts in kernels.items())
+    print(f"{given.architecture}: registers, bytes of stack, bytes spilled and loaded again")
+    for name, registers, stack, spilled in rows:
+        print(f"{registers:5d} {stack:5d} {spilled:5d}  {name}")
+    if not rows:
+        sys.exit("no kernel found: this check has gone blind")
+    return 1 if any(spilled for *_, spilled in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

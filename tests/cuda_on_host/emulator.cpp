@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "emulator.hpp"
+
+#include <algorithm>
+#include <boost/context/fiber.hpp>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <new>
+#include <random>
+#include <utility>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace cuda_on_host {
+namespace {
+
+namespace context = boost::context;
+
+// ---- stacks -----------------------------------------------------------------------------------
+
+/// Stacks of fibers, kept for the next ones.
+class stack_pool {
+ public:
+  static constexpr std::size_t bytes = 128 * 1024;
+  std::byte* take() {
+    if (free_.empty()) return new std::byte[bytes];
+    std::byte* const stack = free_.back().release();
+    free_.pop_back();
+    return stack;
+  }
+  void give(std::byte* stack) { free_.emplace_back(stack); }
+
+ private:
+  std::vector<std::unique_ptr<std::byte[]>> free_;
+};
+stack_pool& stacks() {
+  thread_local stack_pool pool;
+  return pool;
+}
+struct pooled_stack {
+  context::stack_context allocate() {
+    context::stack_context stack;
+    stack.size = stack_pool::bytes;
+    stack.sp = stacks().take() + stack.size;
+    return stack;
+  }
+  void deallocate(context::stack_context& stack) {
+    stacks().give(static_cast<std::byte*>(stack.sp) - stack.size);
+  }
+};
+
+// ---- shared memory ----------------------------------------------------------------------------
+
+/// When a thread was at a place: barriers it had passed, of the block and of its warp.
+struct moment {
+  int thread = -1;  // -1: nobody
+  std::uint32_t block_barriers = 0, warp_barriers = 0;
+};
+/// Whether whatever happened at `before` is known to the thread at `now`.
+bool ordered(const moment& before, const moment& now) {
+  return before.thread < 0 || before.thread == now.thread ||
+         before.block_barriers < now.block_barriers ||
+         (before.thread / warp_size == now.thread / warp_size &&
+          before.warp_barriers < now.warp_barriers);
+}
+/// The last accesses to a few bytes: of two readers that know nothing of each other both count.
+struct accesses {
+  moment write, reads[2];
+};
+constexpr std::size_t accessed_together = 2;  // bytes; elements are 2 or more
+
+struct aligned_delete {
+  void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t(16)); }
+};
+
+// ---- threads, warps, blocks -------------------------------------------------------------------
+
+enum class waiting { no, block_barrier, warp_barrier, exchange };
+
+struct warp_state {
+  int alive = 0, arrived = 0;
+  std::vector<std::byte> slots[2];  // of every thread, of this exchange and of the one before
+  int turn = 0;
+};
+
+struct block_state;
+struct thread_state {
+  context::fiber fiber;
+  context::fiber back;  // to the scheduler
+  block_state* block = nullptr;
+  int index = 0;
+  waiting wait = waiting::no;
+  std::uint32_t block_barriers = 0, warp_barriers = 0;
+  int paused = 0;  // turns that others have first
+  bool done = false;
+};
+
+struct block_state {
+  std::int64_t index = 0;
+  std::unique_ptr<std::byte, aligned_delete> shared;
+  std::vector<accesses> touched;
+  std::vector<thread_state> threads;
+  std::vector<warp_state> warps;
+  int alive = 0, arrived = 0;
+};
+
+thread_local schedule chosen;
+thread_local std::uint64_t launches = 0;
+
+/// A launch at work.
+class machine {
+ public:
+  explicit machine(const launch& kernel)
+      : kernel_(kernel), random_(chosen.seed * 0x9e3779b97f4a7c15u + launches++) {}
+
+  void run();
+
+  // Of the thread that runs:
+  thread_state* now = nullptr;
+  std::int64_t block_now = 0;
+  int thread_now = 0;
+  std::byte* shared_now = nullptr;
+
+  void wait(waiting how);
+  const void* exchange(const void* mine, std::size_t bytes, int lane);
+  void pause();
+  void touch(const void* p, std::size_t bytes, bool writes);
+  [[noreturn]] void fail(const std::string& what) const;
+
+ private:
+  void run_plainly();
+  void start_block();
+  void resume(thread_state& t);
+  void switch_back();
+  void arrive(thread_state& t);
+  void release(block_state& b);
+  void release(block_state& b, int warp);
+  thread_state* choose();
+  std::byte* new_shared();
+  std::int64_t below(std::int64_t n) {
+    return std::uniform_int_distribution<std::int64_t>(0, n - 1)(random_);
+  }
+
+  const launch& kernel_;
+  std::mt19937_64 random_;
+  std::vector<std::int64_t> order_;  // of blocks still to start, last one first
+  std::deque<std::unique_ptr<block_state>> blocks_;
+  std::exception_ptr thrown_;
+  int idle_turns_ = 0;
+#if defined(__SANITIZE_ADDRESS__)
+  const void* main_stack_ = nullptr;
+  std::size_t main_bytes_ = 0;
+#endif
+};
+
+thread_local machine* at_work = nullptr;
+machine& working() {
+  if (!at_work) throw fault("device code called outside a kernel");
+  return *at_work;
+}
+
+void machine::fail(const std::string& what) const {
+  throw fault("block " + std::to_string(block_now) + ", thread " + std::to_string(thread_now) +
+              ": " + what);
+}
+
+std::byte* machine::new_shared() {
+  if (kernel_.shared_bytes == 0) return nullptr;
+  const auto bytes = static_cast<std::size_t>(kernel_.shared_bytes);
+  auto* const shared = static_cast<std::byte*>(::operator new(bytes, std::align_val_t(16)));
+  std::memset(shared, 0xff, bytes);  // NaN to whoever reads it
+  return shared;
+}
+
+void machine::run() {
+  order_.resize(static_cast<std::size_t>(kernel_.blocks));
+  for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<std::int64_t>(i);
+  std::shuffle(order_.begin(), order_.end(), random_);
+  if (!kernel_.synchronises) return run_plainly();
+
+  for (int i = 0; i < chosen.resident_blocks && !order_.empty(); ++i) start_block();
+  while (thread_state* const t = choose()) {
+    resume(*t);
+    if (thrown_) std::rethrow_exception(thrown_);
+    block_state& b = *t->block;
+    if (b.alive > 0) continue;
+    blocks_.erase(std::find_if(blocks_.begin(), blocks_.end(),
+                               [&](const auto& other) { return other.get() == &b; }));
+    if (!order_.empty()) start_block();
+  }
+}
+
+// Threads that never wait need no fibers.
+void machine::run_plainly() {
+  std::vector<int> threads(static_cast<std::size_t>(kernel_.threads));
+  for (int i = 0; i < kernel_.threads; ++i) threads[static_cast<std::size_t>(i)] = i;
+  for (const std::int64_t block : order_) {
+    const std::unique_ptr<std::byte, aligned_delete> shared(new_shared());
+    std::shuffle(threads.begin(), threads.end(), random_);
+    for (const int thread : threads) {
+      block_now = block, thread_now = thread, shared_now = shared.get();
+      kernel_.thread();
+    }
+  }
+}
+
+void machine::start_block() {
+  auto& b = *blocks_.emplace_back(std::make_unique<block_state>());
+  b.index = order_.back();
+  order_.pop_back();
+  b.shared.reset(new_shared());
+  b.touched.resize((static_cast<std::size_t>(kernel_.shared_bytes) + accessed_together - 1) /
+                   accessed_together);
+  b.threads.resize(static_cast<std::size_t>(kernel_.threads));
+  b.warps.resize(static_cast<std::size_t>((kernel_.threads + warp_size - 1) / warp_size));
+  b.alive = kernel_.threads;
+  for (int i = 0; i < kernel_.threads; ++i) {
+    thread_state& t = b.threads[static_cast<std::size_t>(i)];
+    t.block = &b, t.index = i;
+    ++b.warps[static_cast<std::size_t>(i / warp_size)].alive;
+    t.fiber = context::fiber(std::allocator_arg, pooled_stack{}, [this, &t](context::fiber&& back) {
+      t.back = std::move(back);
+#if defined(__SANITIZE_ADDRESS__)
+      __sanitizer_finish_switch_fiber(nullptr, &main_stack_, &main_bytes_);
+#endif
+      try {
+        kernel_.thread();
+      } catch (const context::detail::forced_unwind&) {
+        throw;
+      } catch (...) {
+        thrown_ = std::current_exception();
+      }
+      t.done = true;
+#if defined(__SANITIZE_ADDRESS__)
+      __sanitizer_start_switch_fiber(nullptr, main_stack_, main_bytes_);
+#endif
+      return std::move(t.back);
+    });
+  }
+}
+
+// The thread that goes on, or none if all are done.
+thread_state* machine::choose() {
+  if (blocks_.empty()) return nullptr;
+  // Blocks in the order of preference; within one by chance.
+  std::vector<std::size_t> of(blocks_.size());
+  for (std::size_t i = 0; i < of.size(); ++i) of[i] = i;
+  if (chosen.first == favour::any) std::shuffle(of.begin(), of.end(), random_);
+  if (chosen.first == favour::newest) std::reverse(of.begin(), of.end());
+  thread_state* paused = nullptr;
+  for (const std::size_t i : of) {
+    block_state& b = *blocks_[i];
+    const auto n = static_cast<std::int64_t>(b.threads.size());
+    const std::int64_t first = below(n);
+    for (std::int64_t k = 0; k < n; ++k) {
+      thread_state& t = b.threads[static_cast<std::size_t>((first + k) % n)];
+      if (t.done || t.wait != waiting::no) continue;
+      if (t.paused == 0) {
+        idle_turns_ = 0;
+        return &t;
+      }
+      if (!paused || t.paused < paused->paused) paused = &t;
+    }
+  }
+  if (!paused) {
+    std::string who;
+    for (const auto& b : blocks_)
+      for (const thread_state& t : b->threads)
+        if (!t.done && who.size() < 200)
+          who += " " + std::to_string(b->index) + "." + std::to_string(t.index);
+    throw fault("threads wait for each other for ever (block.thread):" + who);
+  }
+  // All others wait for those that paused, in turn.
+  if (++idle_turns_ > 200'000) throw fault("every thread waits for another block for ever");
+  return paused;
+}
+
+void machine::resume(thread_state& t) {
+  now = &t;
+  block_now = t.block->index, thread_now = t.index, shared_now = t.block->shared.get();
+#if defined(__SANITIZE_ADDRESS__)
+  void* fake = nullptr;
+  __sanitizer_start_switch_fiber(&fake, nullptr, 0);
+#endif
+  t.fiber = std::move(t.fiber).resume();
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+#endif
+  now = nullptr;
+  if (!t.done) return;
+  block_state& b = *t.block;
+  const int warp = t.index / warp_size;
+  --b.alive, --b.warps[static_cast<std::size_t>(warp)].alive;
+  release(b, warp);
+  release(b);
+}
+
+void machine::switch_back() {
+  thread_state& t = *now;
+#if defined(__SANITIZE_ADDRESS__)
+  void* fake = nullptr;
+  __sanitizer_start_switch_fiber(&fake, main_stack_, main_bytes_);
+#endif
+  t.back = std::move(t.back).resume();
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fake, &main_stack_, &main_bytes_);
+#endif
+}
+
+void machine::release(block_state& b) {
+  if (b.alive == 0 || b.arrived < b.alive) return;
+  b.arrived = 0;
+  for (thread_state& t : b.threads)
+    if (!t.done && t.wait == waiting::block_barrier)
+      t.wait = waiting::no, ++t.block_barriers, ++t.warp_barriers;
+}
+void machine::release(block_state& b, int warp) {
+  warp_state& w = b.warps[static_cast<std::size_t>(warp)];
+  if (w.alive == 0 || w.arrived < w.alive) return;
+  w.arrived = 0;
+  ++w.turn;
+  const int last = std::min<int>((warp + 1) * warp_size, kernel_.threads);
+  for (int i = warp * warp_size; i < last; ++i) {
+    thread_state& t = b.threads[static_cast<std::size_t>(i)];
+    if (t.done || (t.wait != waiting::warp_barrier && t.wait != waiting::exchange)) continue;
+    // An exchange orders no memory.
+    if (t.wait == waiting::warp_barrier) ++t.warp_barriers;
+    t.wait = waiting::no;
+  }
+}
+
+void machine::arrive(thread_state& t) {
+  block_state& b = *t.block;
+  if (t.wait == waiting::block_barrier) {
+    ++b.arrived;
+    release(b);
+  } else {
+    const int warp = t.index / warp_size;
+    const int last = std::min<int>((warp + 1) * warp_size, kernel_.threads);
+    for (int i = warp * warp_size; i < last; ++i) {
+      const waiting other = b.threads[static_cast<std::size_t>(i)].wait;
+      if (other != waiting::no && other != t.wait)
+        fail("threads of a warp meet at different barriers");
+    }
+    ++b.warps[static_cast<std::size_t>(warp)].arrived;
+    release(b, warp);
+  }
+}
+
+void machine::wait(waiting how) {
+  if (!now) fail("waits, in a kernel that says it does not synchronise");
+  thread_state& t = *now;
+  t.wait = how;
+  arrive(t);
+  switch_back();
+}
+
+const void* machine::exchange(const void* mine, std::size_t bytes, int lane) {
+  if (!now) fail("exchanges, in a kernel that says it does not synchronise");
+  constexpr std::size_t most = 64;
+  if (bytes > most) fail("exchanges more than 64 bytes");
+  warp_state& w = now->block->warps[static_cast<std::size_t>(now->index / warp_size)];
+  std::vector<std::byte>& slots = w.slots[w.turn % 2];
+  slots.resize(most * warp_size);
+  std::memcpy(slots.data() + most * static_cast<std::size_t>(now->index % warp_size), mine, bytes);
+  const int from = now->index / warp_size * warp_size + lane;
+  if (lane < 0 || lane >= warp_size || from >= kernel_.threads ||
+      now->block->threads[static_cast<std::size_t>(from)].done)
+    fail("asks for the value of a thread that is not there");
+  wait(waiting::exchange);
+  return slots.data() + most * static_cast<std::size_t>(lane);
+}
+
+void machine::pause() {
+  if (!now) fail("pauses, in a kernel that says it does not synchronise");
+  thread_state& t = *now;
+  // Those that paused before come first.
+  t.paused = 1;
+  for (const auto& b : blocks_)
+    for (const thread_state& other : b->threads)
+      if (!other.done) t.paused = std::max(t.paused, other.paused + 1);
+  switch_back();
+  t.paused = 0;
+}
+
+void machine::touch(const void* p, std::size_t bytes, bool writes) {
+  if (!now) fail("uses shared memory, in a kernel that says it does not synchronise");
+  block_state& b = *now->block;
+  const std::ptrdiff_t offset = static_cast<const std::byte*>(p) - b.shared.get();
+  if (offset < 0 || offset + static_cast<std::ptrdiff_t>(bytes) > kernel_.shared_bytes)
+    fail("reaches byte " + std::to_string(offset) + " of " + std::to_string(kernel_.shared_bytes) +
+         " of shared memory");
+  const moment here{now->index, now->block_barriers, now->warp_barriers};
+  const std::size_t last = (static_cast<std::size_t>(offset) + bytes - 1) / accessed_together;
+  for (std::size_t i = static_cast<std::size_t>(offset) / accessed_together; i <= last; ++i) {
+    accesses& a = b.touched[i];
+    const auto race = [&](const moment& other, const char* did) {
+      fail("race in shared memory at byte " + std::to_string(offset) + ": " +
+           (writes ? "written" : "read") + " where thread " + std::to_string(other.thread) + " " +
+           did + " without a barrier in between");
+    };
+    if (!writes && a.write.thread < 0)
+      fail("reads shared memory at byte " + std::to_string(offset) + ", where nobody has written");
+    if (!ordered(a.write, here)) race(a.write, "wrote");
+    if (writes) {
+      for (const moment& read : a.reads)
+        if (!ordered(read, here)) race(read, "read");
+      a = {here, {}};
+    } else if (ordered(a.reads[0], here)) {
+      a.reads[0] = here;
+    } else {
+      a.reads[1] = here;
+    }
+  }
+}
+
+}  // namespace
+
+// ---- the interface ----------------------------------------------------------------------------
+
+scheduled::scheduled(const schedule& s) : before_(chosen) {
+  chosen = s;
+  launches = 0;
+}
+scheduled::~scheduled() { chosen = before_; }
+
+void run(const launch& kernel) {
+  machine m(kernel);
+  machine* const before = std::exchange(at_work, &m);
+  try {
+    m.run();
+  } catch (...) {
+    at_work = before;
+    throw;
+  }
+  at_work = before;
+}
+
+int thread_index() { return working().thread_now; }
+std::int64_t block_index() { return working().block_now; }
+std::byte* shared_memory() { return working().shared_now; }
+void synchronise_block() { working().wait(waiting::block_barrier); }
+void synchronise_warp() { working().wait(waiting::warp_barrier); }
+const void* exchange(const void* mine, std::size_t bytes, int lane) {
+  return working().exchange(mine, bytes, lane);
+}
+void pause() { working().pause(); }
+void touch_shared(const void* p, std::size_t bytes, bool writes) {
+  working().touch(p, bytes, writes);
+}
+
+}  // namespace cuda_on_host

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A GPU for tests: runs the threads of a kernel as fibers on the host, in an order that a seed
+// chooses, and finds what a kernel does wrong.
+//
+// Threads change at barriers, exchanges and pauses. Whatever a kernel leaves to chance (the order
+// of threads between two barriers, of blocks, of stores on their way to other blocks) is drawn
+// anew for every launch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace cuda_on_host {
+
+/// A kernel waited for ever, let threads race in shared memory, or broke a rule of the dialect.
+class fault : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Which threads run first, of those that can.
+enum class favour {
+  any,     // by chance
+  oldest,  // of the block that started first
+  newest,  // of the block that started last: every block waits for those before it
+};
+
+/// How launches interleave.
+struct schedule {
+  std::uint64_t seed = 1;
+  int resident_blocks = 3;  // blocks that run side by side; the next one starts when one is done
+  favour first = favour::any;
+};
+
+/// The schedule of the launches of this thread, from here to the end of the scope.
+class scheduled {
+ public:
+  explicit scheduled(const schedule& s);
+  ~scheduled();
+  scheduled(const scheduled&) = delete;
+  scheduled& operator=(const scheduled&) = delete;
+
+ private:
+  schedule before_;
+};
+
+/// A stream, which keeps a record. Work is done at once.
+struct stream {
+  int launches = 0;
+  int clears = 0;  // of memory
+};
+
+/// A kernel on its way.
+struct launch {
+  std::int64_t blocks = 0;
+  int threads = 0;                // of a block
+  std::int64_t shared_bytes = 0;  // of a block, with anything in them
+  bool synchronises = false;      // whether threads may wait for each other
+  std::function<void()> thread;
+};
+
+/// Runs a kernel to its end. Throws fault, and what its threads throw.
+void run(const launch& kernel);
+
+// ---- what threads ask for ---------------------------------------------------------------------
+
+inline constexpr int warp_size = 32;
+
+int thread_index();
+std::int64_t block_index();
+/// The block's shared memory, aligned to 16 bytes.
+std::byte* shared_memory();
+void synchronise_block();
+void synchronise_warp();
+/// Of every thread of the warp the bytes at `mine`; returns those of thread `lane`, which stay
+/// until the next exchange.
+const void* exchange(const void* mine, std::size_t bytes, int lane);
+/// Lets others run: for threads that wait for another block.
+void pause();
+/// Marks a read or a write in shared memory. Faults if another thread wrote or read there and no
+/// barrier lies in between.
+void touch_shared(const void* p, std::size_t bytes, bool writes);
+
+}  // namespace cuda_on_host

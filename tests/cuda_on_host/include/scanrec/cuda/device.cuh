@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The twin of include/scanrec/cuda/device.cuh: the same names, on the emulator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <scanrec/config.hpp>
+#include <scanrec/cuda/error.cuh>
+
+#include "emulator.hpp"
+
+#define SCANREC_DEVICE
+#define SCANREC_UNROLL
+#define SCANREC_CUDA_ABI on_host
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+using stream_t = cuda_on_host::stream*;
+
+namespace detail {
+
+template <class Body>
+void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t shared_bytes = 0) {
+  static_assert(std::is_trivially_copyable_v<Body>, "scanrec: kernels are copied to the device");
+  if (blocks == 0) return;
+  if (stream) ++stream->launches;
+  cuda_on_host::run(
+      {blocks, Body::threads, shared_bytes, Body::synchronises, [copy = body] { copy(); }});
+}
+
+inline void clear(void* data, std::int64_t bytes, stream_t stream) {
+  if (bytes <= 0) return;
+  if (stream) ++stream->clears;
+  std::memset(data, 0, static_cast<std::size_t>(bytes));
+}
+
+}  // namespace detail
+
+namespace device {
+
+using cuda_on_host::block_index;
+using cuda_on_host::synchronise_block;
+using cuda_on_host::synchronise_warp;
+using cuda_on_host::thread_index;
+using cuda_on_host::warp_size;
+
+template <class T>
+void settle(T*&) {}
+
+template <class T>
+T exchange(T mine, int lane) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0,
+                "scanrec: what threads exchange is copied word by word");
+  std::memcpy(&mine, cuda_on_host::exchange(&mine, sizeof(T), lane), sizeof(T));
+  return mine;
+}
+
+template <class T>
+class shared_array {
+ public:
+  explicit shared_array(std::int64_t first_byte)
+      : data_(reinterpret_cast<T*>(cuda_on_host::shared_memory() + first_byte)) {}
+  T load(int i) const {
+    cuda_on_host::touch_shared(data_ + i, sizeof(T), false);
+    return data_[i];
+  }
+  void store(int i, const T& x) const {
+    cuda_on_host::touch_shared(data_ + i, sizeof(T), true);
+    data_[i] = x;
+  }
+
+ private:
+  T* data_;
+};
+
+}  // namespace device
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The arrays of a problem on a GPU: copies of what a test has on the host, at places that are as
+// much or as little aligned, and back.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <scanrec/argument_check.hpp>
+#include <scanrec/problem.hpp>
+
+namespace tested {
+
+inline void check_cuda(cudaError_t status) {
+  if (status != cudaSuccess)
+    throw std::runtime_error(std::string("CUDA: ") + cudaGetErrorString(status));
+}
+
+/// Memory of a GPU, with a given remainder of its address by 256.
+class device_memory {
+ public:
+  explicit device_memory(std::size_t bytes, std::size_t remainder = 0) : bytes_(bytes) {
+    check_cuda(cudaMalloc(&start_, bytes + 512));
+    data_ = static_cast<std::byte*>(start_) + remainder % 256;
+  }
+  ~device_memory() { cudaFree(start_); }
+  device_memory(device_memory&& other) noexcept
+      : start_(std::exchange(other.start_, nullptr)), data_(other.data_), bytes_(other.bytes_) {}
+  device_memory& operator=(device_memory&&) = delete;
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  void* start_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_;
+};
+
+/// Copies of everything that the arrays of a problem span; arrays that overlap share theirs.
+class device_mirror {
+ public:
+  explicit device_mirror(const scanrec::problem& p) {
+    std::vector<span> spans;
+    for (const scanrec::array_use& array : p) {
+      if (!array.data || scanrec::detail::placeless(array)) continue;
+      const auto range = scanrec::detail::range_of(array);
+      auto* const at = const_cast<std::byte*>(array.data);
+      if (range.high > range.low) spans.push_back({at + range.low, at + range.high});
+    }
+    std::sort(spans.begin(), spans.end(),
+              [](const span& x, const span& y) { return x.begin < y.begin; });
+    for (const span& s : spans)
+      if (!spans_.empty() && s.begin <= spans_.back().end)
+        spans_.back().end = std::max(spans_.back().end, s.end);
+      else
+        spans_.push_back(s);
+    for (const span& s : spans_) {
+      const auto bytes = static_cast<std::size_t>(s.end - s.begin);
+      copies_.emplace_back(bytes, reinterpret_cast<std::uintptr_t>(s.begin) % 256);
+      check_cuda(cudaMemcpy(copies_.back().data(), s.begin, bytes, cudaMemcpyHostToDevice));
+    }
+  }
+
+  /// Where the copy of a host address is; of one that belongs to no array, anywhere.
+  template <class T>
+  T* on_device(T* host) const {
+    const auto* const at = reinterpret_cast<const std::byte*>(host);
+    for (std::size_t i = 0; i < spans_.size(); ++i)
+      if (at >= spans_[i].begin && at < spans_[i].end)
+        return reinterpret_cast<T*>(copies_[i].data() + (at - spans_[i].begin));
+    return host;
+  }
+  void copy_back() const {
+    for (std::size_t i = 0; i < spans_.size(); ++i)
+      check_cuda(cudaMemcpy(spans_[i].begin, copies_[i].data(), copies_[i].bytes(),
+                            cudaMemcpyDeviceToHost));
+  }
+
+ private:
+  struct span {
+    std::byte *begin, *end;
+  };
+  std::vector<span> spans_;
+  std::vector<device_memory> copies_;
+};
+
+}  // namespace tested

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Backends as the tests see them: the three calls on arrays of one element type, behind one
+// interface, so that a test is compiled once and runs on every backend.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/element.hpp>
+#include <scanrec/options.hpp>
+#include <scanrec/sequence_view.hpp>
+
+namespace tested {
+
+using namespace scanrec;  // tests only
+
+/// A view, or an absent one for `none`.
+template <class T>
+struct maybe : sequence_view<T> {
+  maybe(none_t) {}                                    // NOLINT(google-explicit-constructor)
+  maybe(sequence_view<T> v) : sequence_view<T>(v) {}  // NOLINT(google-explicit-constructor)
+};
+
+template <class T>
+class backend_of {
+ public:
+  using V = compute_t<T>;
+  virtual ~backend_of() = default;
+  virtual void forward(maybe<T> gate, maybe<T> input, maybe<T> state,
+                       const scan_options<V>& options) const = 0;
+  virtual void vjp(maybe<T> gate, maybe<T> state, maybe<T> grad, const scan_gradients<T>& gradients,
+                   const vjp_options<V>& options) const = 0;
+  virtual void jvp(maybe<T> gate, maybe<T> state, maybe<T> gate_tangent, maybe<T> input_tangent,
+                   maybe<T> state_tangent, const jvp_options<V>& options) const = 0;
+};
+
+/// The calls of a backend on arrays of T. They are compiled once per element type, for all tests,
+/// in the unit that tested_calls.hpp is.
+template <class T, class Backend>
+std::shared_ptr<const backend_of<T>> calls_of(Backend backend);
+
+/// The backends for GPUs. Tests and kernels may be compiled by different compilers, so their
+/// options are not told apart here.
+enum class device_backend { lanes };
+/// Their calls, from the unit that device_calls.hpp is.
+template <class T>
+std::shared_ptr<const backend_of<T>> device_calls_of(device_backend which);
+
+/// A backend with a name, called like any other.
+template <class T>
+struct backend {
+  std::string name;
+  std::shared_ptr<const backend_of<T>> calls;
+  int more = 0;  // additions of a term beyond those of most backends
+
+  template <class B>
+  backend(std::string as, B made, int more_additions = 0)
+      : name(std::move(as)), more(more_additions) {
+    if constexpr (std::is_same_v<B, device_backend>)
+      calls = device_calls_of<T>(made);
+    else
+      calls = calls_of<T>(std::move(made));
+  }
+};
+
+}  // namespace tested
