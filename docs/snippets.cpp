@@ -82,13 +82,6 @@ void minimal() {
       view(gate, shape), view(state, shape), view(state_grad, shape),
       {.gate_grad = view(gate_grad, shape), .input_grad = view(input_grad, shape)});
   assert(input_grad[999 * 16] == 1.0f && input_grad[998 * 16] == 1.5f);
-
-  // One learned decay per channel: time and batch stride 0. Its gradient is the sum over both.
-  const scanrec::extents once{.batch = 0, .time = 0, .channel = 1};
-  std::vector<float> decay(16, 0.9f), decay_grad(16);
-  scanrec::linear_scan(view(decay, shape, once), view(input, shape), view(state, shape));
-  scanrec::linear_scan_vjp(view(decay, shape, once), view(state, shape), view(state_grad, shape),
-                           {.gate_grad = view(decay_grad, shape, once)});
 }
 // [/minimal]
 

@@ -10,9 +10,11 @@ import pathlib
 import re
 import sys
 
-BACKENDS = ("sequential", "tiled", "hillis_steele", "blelloch", "triangular_matmul")
+THREADED = ("tiled", "hillis_steele", "blelloch", "triangular_matmul")
+DEVICE = ("cuda_lanes", "cuda_look_back")  # on the emulator, or on a GPU
+BACKENDS = ("sequential", *THREADED, *DEVICE)
 # Tags that stand for several backends: the lists in tests/tested_backend.hpp.
-GROUPS = {"backends": BACKENDS, "threaded": BACKENDS[1:]}
+GROUPS = {"backends": BACKENDS, "threaded": THREADED, "device": DEVICE}
 # Tag -> what it stands for.
 OPTIONS = {
     "forward": "`linear_scan`",
@@ -52,12 +54,16 @@ CASE = re.compile(r'(?:TEST|TYPED)_CASE\(\s*"([^"]+)",\s*((?:"[^"]*"\s*)+)\)')
 
 def read_tests(folder):
     """(name, tags, file) of every test."""
-    for path in sorted(folder.glob("*_test.cpp")) + sorted(folder.glob("*_battery.hpp")):
+    for path in sorted([*folder.rglob("*_test.cpp"), *folder.glob("*_battery.hpp")]):
         for name, tags in CASE.findall(path.read_text()):
             found = set(re.findall(r"\[(\w+)\]", tags))
             for group in found & GROUPS.keys():
                 found |= set(GROUPS[group])
             yield name, found, path.name
+
+
+def name_of(backend):
+    return "cuda::" + backend[5:] if backend in DEVICE else backend
 
 
 def table(tests):
@@ -68,7 +74,7 @@ def table(tests):
         "option on a backend, and below which. The battery runs once per element type; its tests go over",
         "shapes, layouts, directions, small tile policies and thread counts.",
         "",
-        "| option | " + " | ".join(f"`{backend}`" for backend in BACKENDS) + " |",
+        "| option | " + " | ".join(f"`{name_of(backend)}`" for backend in BACKENDS) + " |",
         "|---|" + "---|" * len(BACKENDS),
     ]
     missing, lists = [], ["", "## Which tests", ""]
@@ -84,7 +90,7 @@ def table(tests):
         for name, tags, file in tests:
             on = [backend for backend in BACKENDS if backend in tags]
             if tag in tags and on:
-                where = "all" if len(on) == len(BACKENDS) else ", ".join(on)
+                where = "all" if len(on) == len(BACKENDS) else ", ".join(map(name_of, on))
                 lists.append(f"  - {name} ({file.split('.')[0]}): {where}")
     return "\n".join(lines + lists) + "\n", missing
 

@@ -21,15 +21,16 @@ namespace tested {
 template <class Backend>
 struct on_device {
   static constexpr bool lends_states = Backend::lends_states;
+  Backend options{.stream = nullptr};  // but for the stream and the workspace
 };
 
 template <class Backend>
-std::int64_t workspace_bytes(const on_device<Backend>&, const scanrec::problem& p) {
-  return workspace_bytes(Backend{.stream = nullptr}, p);
+std::int64_t workspace_bytes(const on_device<Backend>& on, const scanrec::problem& p) {
+  return workspace_bytes(on.options, p);
 }
 
 template <class Backend, class R>
-void run_recurrence(const on_device<Backend>&, R r, scanrec::problem p) {
+void run_recurrence(const on_device<Backend>& on, R r, scanrec::problem p) {
 #if defined(__CUDACC__)
   const device_mirror mirror(p);
   const auto move = [&](auto& field) { field.data = mirror.on_device(field.data); };
@@ -39,7 +40,8 @@ void run_recurrence(const on_device<Backend>&, R r, scanrec::problem p) {
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   check_cuda(cudaDeviceSynchronize());  // the copies are in another stream
-  Backend backend{.stream = stream};
+  Backend backend = on.options;
+  backend.stream = stream;
   backend.workspace.bytes = workspace_bytes(backend, p);
   const device_memory memory(static_cast<std::size_t>(backend.workspace.bytes));
   check_cuda(cudaMemsetAsync(memory.data(), 0xff, memory.bytes(), stream));
@@ -50,7 +52,8 @@ void run_recurrence(const on_device<Backend>&, R r, scanrec::problem p) {
   mirror.copy_back();
 #else
   cuda_on_host::stream stream;
-  Backend backend{.stream = &stream};
+  Backend backend = on.options;
+  backend.stream = &stream;
   backend.workspace.bytes = workspace_bytes(backend, p);
   const auto bytes = static_cast<std::size_t>(backend.workspace.bytes);
   const std::unique_ptr<std::byte[]> memory(new std::byte[bytes]);

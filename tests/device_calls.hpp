@@ -11,6 +11,11 @@ std::shared_ptr<const backend_of<TEST_TYPE>> device_calls_of<TEST_TYPE>(device_b
   switch (which) {
     case device_backend::lanes:
       return calls_of<TEST_TYPE>(on_device<cuda::lanes>{});
+    case device_backend::look_back:
+      return calls_of<TEST_TYPE>(on_device<cuda::look_back>{});
+    case device_backend::look_back_short_tiles:
+      return calls_of<TEST_TYPE>(
+          on_device<cuda::look_back>{{.stream = nullptr, .segment_steps = 1}});
   }
   return nullptr;
 }

@@ -3,7 +3,7 @@
 """Checks that C++ blocks of the documents are those of docs/snippets.cpp, and that links lead somewhere.
 
 Every ```cpp block of README.md and docs/*.md follows a line `<!-- snippet: name -->` and is the
-text between the lines `// [name]` and `// [/name]` of docs/snippets.cpp, less its common
+text between the lines `// [name]` and `// [/name]` of docs/snippets.cpp or .cu, less its common
 indentation. Every snippet is shown. Every relative link of a Markdown file names a file that is
 there, and its heading. With --write the blocks are rewritten from the snippets. Exit status 1 if
 anything is wrong.
@@ -145,6 +145,7 @@ def main():
     problems = Problems(root)
     snippets_file = root / "docs" / "snippets.cpp"
     snippets = read_snippets(snippets_file, problems)
+    snippets |= read_snippets(snippets_file.with_suffix(".cu"), problems)
     write = arguments.write and problems.count == 0
     used, shown = set(), [root / "README.md", *sorted((root / "docs").glob("*.md"))]
     for path in shown:

@@ -57,10 +57,11 @@ class gated_calls_of final : public gated_calls<Cell, T> {
            const gated_gradients<Cell, T>& gradients,
            const gated_vjp_options<V>& options) const override {
     const sequence_view<T> grad = output_grad;
-    if (memory.states.absent())
-      gated_scan_vjp(backend_, cell, pre, memory::recompute{memory.checkpoints}, grad, gradients,
-                     options);
-    else if (grad.absent())
+    if (memory.states.absent()) {
+      if constexpr (scanrec::detail::lends_states<Backend>)
+        gated_scan_vjp(backend_, cell, pre, memory::recompute{memory.checkpoints}, grad, gradients,
+                       options);
+    } else if (grad.absent())
       gated_scan_vjp(backend_, cell, pre, memory::store{memory.states}, none, gradients, options);
     else
       gated_scan_vjp(backend_, cell, pre, memory::store{memory.states}, grad, gradients, options);
@@ -75,8 +76,9 @@ template <class Cell, class T>
 struct gated_backend {
   std::string name;
   std::shared_ptr<const gated_calls<Cell, T>> calls;
-  bool serial = false;  // whether it gives the bits of the plain loop, time split apart
-  int more = 0;         // additions of a term beyond those of most backends
+  bool serial = false;     // whether it gives the bits of the plain loop, time split apart
+  int more = 0;            // additions of a term beyond those of most backends
+  bool recomputes = true;  // whether its adjoint makes do with checkpoints
 };
 
 /// Backends under policies that bring tile edges, time split, shared passes and streaming stores to
@@ -93,7 +95,7 @@ std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_
   const auto made = []<class B>(const char* name, B backend, bool serial = false, int more = 0) {
     return gated_backend<TEST_CELL, TEST_TYPE>{
         name, std::make_shared<gated_calls_of<TEST_CELL, TEST_TYPE, B>>(std::move(backend)), serial,
-        more};
+        more, scanrec::detail::lends_states<B>};
   };
   std::vector<gated_backend<TEST_CELL, TEST_TYPE>> list{
       made("sequential", sequential{}, true), made("tiled", tiled{.threads = 2}),
@@ -101,6 +103,9 @@ std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_
       made("tiled tile 37", tiled{.threads = 2, .tile_steps = 37})};
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
   list.push_back(made("cuda::lanes", on_device<cuda::lanes>{}, true));
+  list.push_back(made("cuda::look_back", on_device<cuda::look_back>{}));
+  list.push_back(made("cuda::look_back short tiles",
+                      on_device<cuda::look_back>{{.stream = nullptr, .segment_steps = 1}}));
 #endif
 #if TEST_ALL_BACKENDS && SCANREC_TEST_VARIANTS
   list.push_back(made("hillis_steele", hillis_steele{.threads = 2}));

@@ -21,9 +21,14 @@ template <class T>
 tested::backend<T> named(const auto& backend) {
   return {"", backend};
 }
-const std::vector<tested::backend<float>> tilings{
-    named<float>(tiled{}), named<float>(tiled{.threads = 2, .tile_steps = 16}),
-    named<float>(tiled{.threads = 3, .tile_steps = 48})};
+const std::vector<tested::backend<float>> tilings {
+  named<float>(tiled{}), named<float>(tiled{.threads = 2, .tile_steps = 16}),
+      named<float>(tiled{.threads = 3, .tile_steps = 48}),
+#if defined(SCANREC_TEST_CUDA)
+      named<float>(tested::device_backend::lanes), named<float>(tested::device_backend::look_back),
+      named<float>(tested::device_backend::look_back_short_tiles),
+#endif
+};
 const auto loop = named<float>(sequential{});
 
 struct layout_of {
@@ -361,7 +366,7 @@ TEST_CASE("what is not finite stays in its row of a triangle, whichever it is", 
 #endif
 
 TEST_CASE("a product of gates may overflow while the loop stays finite",
-          "[numerics][overflow][tiled][forward]") {
+          "[numerics][overflow][tiled][device][forward]") {
   const extents shape{1, 200, 3};
   for (const auto& [s, strides] : layouts(shape))
     for (const auto& backend : tilings) {
@@ -390,7 +395,7 @@ TEST_CASE("a product of gates may overflow while the loop stays finite",
 }
 
 TEST_CASE("an infinity outlives vanishing gates, as in the loop",
-          "[numerics][overflow][tiled][forward]") {
+          "[numerics][overflow][tiled][device][forward]") {
   const extents shape{1, 120, 2};
   for (const auto& [s, strides] : layouts(shape))
     for (const auto& backend : tilings) {

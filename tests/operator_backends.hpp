@@ -26,6 +26,9 @@ void with_operator_backends(F f) {
   f("sequential", scanrec::sequential{});
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
   f("cuda::lanes", on_device<scanrec::cuda::lanes>{});
+  for (const int steps : {0, 1})
+    f("cuda::look_back segments of " + std::to_string(steps),
+      on_device<scanrec::cuda::look_back>{{.stream = nullptr, .segment_steps = steps}});
 #endif
   for (const int threads : {1, 2, 3, 7}) {
     const std::string count = " threads " + std::to_string(threads);

@@ -43,7 +43,7 @@ std::shared_ptr<const backend_of<T>> calls_of(Backend backend);
 
 /// The backends for GPUs. Tests and kernels may be compiled by different compilers, so their
 /// options are not told apart here.
-enum class device_backend { lanes };
+enum class device_backend { lanes, look_back, look_back_short_tiles };
 /// Their calls, from the unit that device_calls.hpp is.
 template <class T>
 std::shared_ptr<const backend_of<T>> device_calls_of(device_backend which);

@@ -140,6 +140,9 @@ class call {
       if (array.one_channel_will_do && array.data)
         problem_.map_bytes += sizeof(simd::real_lane_t<scalar>);
     if constexpr (recomputes<R>) problem_.recomputed_bytes = sizeof(*std::declval<R&>().state.data);
+    problem_.step_bytes = sizeof(step_of<R>);
+    problem_.carry_bytes = sizeof(typename element_maps<R>::carry);
+    problem_.carry_map_bytes = sizeof(typename element_maps<R>::map);
     problem_.one_by_one = R::one_by_one;
     if constexpr (R::one_by_one) {
       problem_.channel_lanes = footprint<element_lanes<R>>();

@@ -68,6 +68,9 @@ struct problem {
   int count = 0;
   std::int64_t compute_bytes = 0;
   std::int64_t map_bytes = 0;         // the map of one step, with its cut if there are resets
+  std::int64_t step_bytes = 0;        // what one step reads
+  std::int64_t carry_bytes = 0;       // a state in the wide type
+  std::int64_t carry_map_bytes = 0;   // the map of many steps
   std::int64_t recomputed_bytes = 0;  // of a state that is computed anew; 0: none is
   bool one_by_one = false;            // lanes are scalars, whatever the layout
   lane_footprint channel_lanes{};

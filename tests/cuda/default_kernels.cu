@@ -12,10 +12,9 @@ using namespace scanrec;
 
 template <class T>
 void linear_scans(cuda::stream_ref stream, const sequence_view<T>& a, const sequence_view<T>& x) {
-  const cuda::lanes on{.stream = stream};
+  const cuda::automatic on{.stream = stream};
   linear_scan(on, a, a, x);
   linear_scan_vjp(on, a, x, a, {.gate_grad = x, .input_grad = x});
-  linear_scan_jvp(on, a, x, a, a, x);
 }
 
 template <class T, class Cell>
@@ -24,7 +23,6 @@ void gated_scans(cuda::stream_ref stream, const Cell& cell, const sequence_view<
   const cuda::lanes on{.stream = stream};
   const auto arrays = scanrec::packed<Cell>(packed);
   const gated_gradients<Cell, T> gradients{.arrays = arrays};
-  gated_scan(on, cell, arrays, x, none);
   gated_scan(on, cell, arrays, x, memory::store{x});
   gated_scan_vjp(on, cell, arrays, memory::store{x}, x, gradients);
 }

@@ -13,7 +13,7 @@ namespace {
 using namespace scanrec;
 
 template <class V>
-void matrix_scans(const cuda::lanes& on, const sequence_view<V>& x) {
+void matrix_scans(const cuda::automatic& on, const sequence_view<V>& x) {
   using M = factor_t<V>;
   const sequence_view<M> a(static_cast<M*>(nullptr), x.shape);
   matrix_scan(on, a, x, x);
@@ -22,8 +22,9 @@ void matrix_scans(const cuda::lanes& on, const sequence_view<V>& x) {
 }
 
 template <class T, class Cell>
-void gated_scans(const cuda::lanes& on, const Cell& cell, const sequence_view<T>& buffer) {
+void gated_scans(const cuda::automatic& on, const Cell& cell, const sequence_view<T>& buffer) {
   const auto arrays = packed<Cell>(buffer);
+  gated_scan(on, cell, arrays, buffer, memory::store{buffer});
   const sequence_view<compute_t<T>> checkpoints(static_cast<compute_t<T>*>(nullptr),
                                                 memory::checkpoint_extents(buffer.shape));
   gated_scan(on, cell, arrays, buffer, memory::recompute{checkpoints});
@@ -45,7 +46,7 @@ struct later_of_equals {
 }  // namespace
 
 void other_kernels(cuda::stream_ref stream, const extents& shape, float* memory) {
-  const cuda::lanes on{.stream = stream};
+  const cuda::automatic on{.stream = stream};
   matrix_scans(on, sequence_view(reinterpret_cast<vec<float, 2>*>(memory), shape));
   matrix_scans(on, sequence_view(reinterpret_cast<vec<double, 4>*>(memory), shape));
 
@@ -56,8 +57,6 @@ void other_kernels(cuda::stream_ref stream, const extents& shape, float* memory)
   inclusive_scan(on, later_of_equals{}, pairs, pairs);
 
   gated_scans(on, fo_pooling<>{}, floats);
-  gated_scans(on, ifo_pooling<>{}, sequence_view(reinterpret_cast<bfloat16*>(memory), shape));
-  gated_scans(on, gated_accumulation<activation::gelu, activation::hard_sigmoid>{}, floats);
-  gated_scans(on, min_gru{}, floats);
+  gated_scans(on, min_gru{}, sequence_view(reinterpret_cast<bfloat16*>(memory), shape));
   gated_scans(on, rg_lru{}, sequence_view(reinterpret_cast<double*>(memory), shape));
 }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Registers, stack and spills of the kernels in CUDA sources, as nvcc reports them.
 
-Prints a table. Fails if a kernel spills: puts into memory what it has no registers for.
+Prints a table. Fails if a kernel of everyday calls, those that assume what is plain, spills: puts
+into memory what it has no registers for.
 """
 import argparse
 import pathlib
@@ -60,7 +61,7 @@ def main():
         print(f"{registers:5d} {stack:5d} {spilled:5d}  {name}")
     if not rows:
         sys.exit("no kernel found: this check has gone blind")
-    return 1 if any(spilled for *_, spilled in rows) else 0
+    return 1 if any(spilled and "plain" in name for name, *_, spilled in rows) else 0
 
 
 if __name__ == "__main__":

@@ -27,15 +27,18 @@ class stack_pool {
  public:
   static constexpr std::size_t bytes = 128 * 1024;
   std::byte* take() {
-    if (free_.empty()) return new std::byte[bytes];
-    std::byte* const stack = free_.back().release();
+    if (free_.empty()) return last_ = new std::byte[bytes];
+    last_ = free_.back().release();
     free_.pop_back();
-    return stack;
+    return last_;
   }
+  /// The stack taken last.
+  [[nodiscard]] std::byte* last() const { return last_; }
   void give(std::byte* stack) { free_.emplace_back(stack); }
 
  private:
   std::vector<std::unique_ptr<std::byte[]>> free_;
+  std::byte* last_ = nullptr;
 };
 stack_pool& stacks() {
   thread_local stack_pool pool;
@@ -92,10 +95,10 @@ struct thread_state {
   context::fiber fiber;
   context::fiber back;  // to the scheduler
   block_state* block = nullptr;
+  std::byte* stack = nullptr;
   int index = 0;
   waiting wait = waiting::no;
   std::uint32_t block_barriers = 0, warp_barriers = 0;
-  int paused = 0;  // turns that others have first
   bool done = false;
 };
 
@@ -106,6 +109,8 @@ struct block_state {
   std::vector<thread_state> threads;
   std::vector<warp_state> warps;
   int alive = 0, arrived = 0;
+  std::vector<int> ready;                // threads that can go on
+  bool any = false, any_before = false;  // of this barrier and of the one before
 };
 
 thread_local schedule chosen;
@@ -126,6 +131,9 @@ class machine {
   std::byte* shared_now = nullptr;
 
   void wait(waiting how);
+  bool any_of_block(bool mine);
+  void store(word* p, const word& w);
+  void fence();
   const void* exchange(const void* mine, std::size_t bytes, int lane);
   void pause();
   void touch(const void* p, std::size_t bytes, bool writes);
@@ -140,6 +148,7 @@ class machine {
   void release(block_state& b);
   void release(block_state& b, int warp);
   thread_state* choose();
+  void deliver(std::size_t i);
   std::byte* new_shared();
   std::int64_t below(std::int64_t n) {
     return std::uniform_int_distribution<std::int64_t>(0, n - 1)(random_);
@@ -149,6 +158,13 @@ class machine {
   std::mt19937_64 random_;
   std::vector<std::int64_t> order_;  // of blocks still to start, last one first
   std::deque<std::unique_ptr<block_state>> blocks_;
+  std::deque<thread_state*> paused_;  // in the order in which they paused
+  struct message {
+    word* to;
+    word what;
+    const thread_state* from;
+  };
+  std::vector<message> on_the_way_;
   std::exception_ptr thrown_;
   int idle_turns_ = 0;
 #if defined(__SANITIZE_ADDRESS__)
@@ -184,6 +200,8 @@ void machine::run() {
 
   for (int i = 0; i < chosen.resident_blocks && !order_.empty(); ++i) start_block();
   while (thread_state* const t = choose()) {
+    if (!on_the_way_.empty() && below(4) == 0)
+      deliver(static_cast<std::size_t>(below(static_cast<std::int64_t>(on_the_way_.size()))));
     resume(*t);
     if (thrown_) std::rethrow_exception(thrown_);
     block_state& b = *t->block;
@@ -192,6 +210,7 @@ void machine::run() {
                                [&](const auto& other) { return other.get() == &b; }));
     if (!order_.empty()) start_block();
   }
+  while (!on_the_way_.empty()) deliver(0);
 }
 
 // Threads that never wait need no fibers.
@@ -218,6 +237,8 @@ void machine::start_block() {
   b.threads.resize(static_cast<std::size_t>(kernel_.threads));
   b.warps.resize(static_cast<std::size_t>((kernel_.threads + warp_size - 1) / warp_size));
   b.alive = kernel_.threads;
+  b.ready.resize(b.threads.size());
+  for (int i = 0; i < kernel_.threads; ++i) b.ready[static_cast<std::size_t>(i)] = i;
   for (int i = 0; i < kernel_.threads; ++i) {
     thread_state& t = b.threads[static_cast<std::size_t>(i)];
     t.block = &b, t.index = i;
@@ -240,33 +261,30 @@ void machine::start_block() {
 #endif
       return std::move(t.back);
     });
+    t.stack = stacks().last();
   }
 }
 
 // The thread that goes on, or none if all are done.
 thread_state* machine::choose() {
   if (blocks_.empty()) return nullptr;
-  // Blocks in the order of preference; within one by chance.
-  std::vector<std::size_t> of(blocks_.size());
-  for (std::size_t i = 0; i < of.size(); ++i) of[i] = i;
-  if (chosen.first == favour::any) std::shuffle(of.begin(), of.end(), random_);
-  if (chosen.first == favour::newest) std::reverse(of.begin(), of.end());
-  thread_state* paused = nullptr;
-  for (const std::size_t i : of) {
-    block_state& b = *blocks_[i];
-    const auto n = static_cast<std::int64_t>(b.threads.size());
-    const std::int64_t first = below(n);
-    for (std::int64_t k = 0; k < n; ++k) {
-      thread_state& t = b.threads[static_cast<std::size_t>((first + k) % n)];
-      if (t.done || t.wait != waiting::no) continue;
-      if (t.paused == 0) {
-        idle_turns_ = 0;
-        return &t;
-      }
-      if (!paused || t.paused < paused->paused) paused = &t;
-    }
+  const std::size_t n = blocks_.size();
+  const std::size_t start = chosen.first == favour::newest ? n - 1
+                            : chosen.first == favour::any
+                                ? static_cast<std::size_t>(below(static_cast<std::int64_t>(n)))
+                                : 0;
+  const std::size_t step = chosen.first == favour::newest ? n - 1 : 1;  // modulo n
+  for (std::size_t i = 0, k = start; i < n; ++i, k = (k + step) % n) {
+    block_state& b = *blocks_[k];
+    if (b.ready.empty()) continue;
+    idle_turns_ = 0;
+    std::swap(b.ready[static_cast<std::size_t>(below(static_cast<std::int64_t>(b.ready.size())))],
+              b.ready.back());
+    thread_state& t = b.threads[static_cast<std::size_t>(b.ready.back())];
+    b.ready.pop_back();
+    return &t;
   }
-  if (!paused) {
+  if (paused_.empty()) {
     std::string who;
     for (const auto& b : blocks_)
       for (const thread_state& t : b->threads)
@@ -276,7 +294,9 @@ thread_state* machine::choose() {
   }
   // All others wait for those that paused, in turn.
   if (++idle_turns_ > 200'000) throw fault("every thread waits for another block for ever");
-  return paused;
+  thread_state* const t = paused_.front();
+  paused_.pop_front();
+  return t;
 }
 
 void machine::resume(thread_state& t) {
@@ -284,7 +304,7 @@ void machine::resume(thread_state& t) {
   block_now = t.block->index, thread_now = t.index, shared_now = t.block->shared.get();
 #if defined(__SANITIZE_ADDRESS__)
   void* fake = nullptr;
-  __sanitizer_start_switch_fiber(&fake, nullptr, 0);
+  __sanitizer_start_switch_fiber(&fake, t.stack, stack_pool::bytes);
 #endif
   t.fiber = std::move(t.fiber).resume();
 #if defined(__SANITIZE_ADDRESS__)
@@ -314,9 +334,10 @@ void machine::switch_back() {
 void machine::release(block_state& b) {
   if (b.alive == 0 || b.arrived < b.alive) return;
   b.arrived = 0;
+  b.any_before = std::exchange(b.any, false);
   for (thread_state& t : b.threads)
     if (!t.done && t.wait == waiting::block_barrier)
-      t.wait = waiting::no, ++t.block_barriers, ++t.warp_barriers;
+      t.wait = waiting::no, ++t.block_barriers, ++t.warp_barriers, b.ready.push_back(t.index);
 }
 void machine::release(block_state& b, int warp) {
   warp_state& w = b.warps[static_cast<std::size_t>(warp)];
@@ -330,6 +351,7 @@ void machine::release(block_state& b, int warp) {
     // An exchange orders no memory.
     if (t.wait == waiting::warp_barrier) ++t.warp_barriers;
     t.wait = waiting::no;
+    b.ready.push_back(i);
   }
 }
 
@@ -359,10 +381,40 @@ void machine::wait(waiting how) {
   switch_back();
 }
 
+bool machine::any_of_block(bool mine) {
+  if (!now) fail("waits, in a kernel that says it does not synchronise");
+  block_state& b = *now->block;
+  b.any = b.any || mine;
+  wait(waiting::block_barrier);
+  return b.any_before;
+}
+
+void machine::deliver(std::size_t i) {
+  *on_the_way_[i].to = on_the_way_[i].what;
+  on_the_way_.erase(on_the_way_.begin() + static_cast<std::ptrdiff_t>(i));
+}
+void machine::store(word* p, const word& w) {
+  if (!now) fail("tells other blocks, in a kernel that says it does not synchronise");
+  // Words to one place arrive in order.
+  for (std::size_t i = 0; i < on_the_way_.size();)
+    if (on_the_way_[i].to == p)
+      deliver(i);
+    else
+      ++i;
+  on_the_way_.push_back({p, w, now});
+}
+void machine::fence() {
+  for (std::size_t i = 0; i < on_the_way_.size();)
+    if (on_the_way_[i].from == now)
+      deliver(i);
+    else
+      ++i;
+}
+
 const void* machine::exchange(const void* mine, std::size_t bytes, int lane) {
   if (!now) fail("exchanges, in a kernel that says it does not synchronise");
-  constexpr std::size_t most = 64;
-  if (bytes > most) fail("exchanges more than 64 bytes");
+  constexpr std::size_t most = 256;
+  if (bytes > most) fail("exchanges more than 256 bytes");
   warp_state& w = now->block->warps[static_cast<std::size_t>(now->index / warp_size)];
   std::vector<std::byte>& slots = w.slots[w.turn % 2];
   slots.resize(most * warp_size);
@@ -377,14 +429,8 @@ const void* machine::exchange(const void* mine, std::size_t bytes, int lane) {
 
 void machine::pause() {
   if (!now) fail("pauses, in a kernel that says it does not synchronise");
-  thread_state& t = *now;
-  // Those that paused before come first.
-  t.paused = 1;
-  for (const auto& b : blocks_)
-    for (const thread_state& other : b->threads)
-      if (!other.done) t.paused = std::max(t.paused, other.paused + 1);
+  paused_.push_back(now);
   switch_back();
-  t.paused = 0;
 }
 
 void machine::touch(const void* p, std::size_t bytes, bool writes) {
@@ -444,11 +490,18 @@ int thread_index() { return working().thread_now; }
 std::int64_t block_index() { return working().block_now; }
 std::byte* shared_memory() { return working().shared_now; }
 void synchronise_block() { working().wait(waiting::block_barrier); }
+bool any_of_block(bool mine) { return working().any_of_block(mine); }
 void synchronise_warp() { working().wait(waiting::warp_barrier); }
 const void* exchange(const void* mine, std::size_t bytes, int lane) {
   return working().exchange(mine, bytes, lane);
 }
 void pause() { working().pause(); }
+void store_word(word* p, const word& w) { working().store(p, w); }
+word load_word(const word* p) { return *p; }
+std::uint32_t fetch_add(std::uint32_t* p, std::uint32_t more) {
+  return std::exchange(*p, *p + more);
+}
+void fence() { working().fence(); }
 void touch_shared(const void* p, std::size_t bytes, bool writes) {
   working().touch(p, bytes, writes);
 }

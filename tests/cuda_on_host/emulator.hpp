@@ -76,11 +76,23 @@ std::int64_t block_index();
 std::byte* shared_memory();
 void synchronise_block();
 void synchronise_warp();
+/// Waits for the block; whether any of its threads says so.
+bool any_of_block(bool mine);
 /// Of every thread of the warp the bytes at `mine`; returns those of thread `lane`, which stay
 /// until the next exchange.
 const void* exchange(const void* mine, std::size_t bytes, int lane);
 /// Lets others run: for threads that wait for another block.
 void pause();
+/// Sixteen bytes that other blocks see whole, some time after they are stored, in any order.
+struct word {
+  std::uint64_t value = 0, tag = 0;
+};
+void store_word(word* p, const word& w);
+word load_word(const word* p);
+/// What was there before `more` was added. Other blocks see the sum at once.
+std::uint32_t fetch_add(std::uint32_t* p, std::uint32_t more);
+/// Orders what the thread has stored before what it stores from here on.
+void fence();
 /// Marks a read or a write in shared memory. Faults if another thread wrote or read there and no
 /// barrier lies in between.
 void touch_shared(const void* p, std::size_t bytes, bool writes);

@@ -11,20 +11,21 @@ template <class Carry>
 struct affine_carries {
   using carry = Carry;
   template <class State>
-  static Carry carry_of(const State& x) {
+  SCANREC_HD static Carry carry_of(const State& x) {
     return simd::to_wide<Carry>(x);
   }
   template <class State>
-  static State state_of(const Carry& c) {
+  SCANREC_HD static State state_of(const Carry& c) {
     return simd::from_wide<State>(c);
   }
+  SCANREC_HD static bool finite(const Carry& c) { return simd::all_zero(simd::zero_if_finite(c)); }
   template <class Map>
-  static bool finite(const Map& tile, const Carry& c) {
+  SCANREC_HD static bool finite(const Map& tile, const Carry& c) {
     return simd::all_zero(zero_if_finite(tile) + simd::zero_if_finite(c));
   }
   /// The carry after a tile, the `first` or another.
   template <class R, class Map>
-  static Carry advance(const R&, bool /*first*/, const Map& tile, const Carry& c) {
+  SCANREC_HD static Carry advance(const R&, bool /*first*/, const Map& tile, const Carry& c) {
     return tile.act(c);
   }
   /// The same where something is not finite: then what the walk found. Lane by lane, so that a

@@ -18,14 +18,15 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class E>
 struct element_carries {
   using carry = E;
-  static const E& carry_of(const E& x) { return x; }
+  SCANREC_HD static const E& carry_of(const E& x) { return x; }
   template <class State>
-  static const E& state_of(const E& c) {
+  SCANREC_HD static const E& state_of(const E& c) {
     return c;
   }
-  static bool finite(const E&, const E&) { return true; }
+  SCANREC_HD static bool finite(const E&) { return true; }
+  SCANREC_HD static bool finite(const E&, const E&) { return true; }
   template <class R>
-  static E advance(const R& r, bool first, const E& tile, const E& c) {
+  SCANREC_HD static E advance(const R& r, bool first, const E& tile, const E& c) {
     return first && !starts(r) ? tile : algebra_of(r).act(tile, c);
   }
   static const E& advance_wild(const E&, const E&, const E& walked) { return walked; }
@@ -36,14 +37,14 @@ template <class R, bool Affine = element<typename R::value> && !R::any_operator>
 struct element_maps : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   using map = affine<typename element_maps::affine_carries::carry>;
   template <class Map>
-  static map widened(const Map& m) {
+  SCANREC_HD static map widened(const Map& m) {
     return widen_map<typename element_maps::affine_carries::carry>(m);
   }
 };
 template <class R>
 struct element_maps<R, false> : element_carries<typename R::value> {
   using map = typename R::value;
-  static const map& widened(const map& m) { return m; }
+  SCANREC_HD static const map& widened(const map& m) { return m; }
 };
 
 template <class R>

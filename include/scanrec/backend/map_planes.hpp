@@ -34,11 +34,11 @@ SCANREC_INLINE void for_parts(segmented<Map>& m, F f) {
 /// What is composed and what it acts on, by type: affine maps and their states.
 struct map_algebra {
   template <class Map>
-  SCANREC_INLINE Map compose(const Map& earlier, const Map& later) const {
+  SCANREC_HD SCANREC_INLINE Map compose(const Map& earlier, const Map& later) const {
     return combine(earlier, later);
   }
   template <class Map, class State>
-  SCANREC_INLINE State act(const Map& later, const State& x) const {
+  SCANREC_HD SCANREC_INLINE State act(const Map& later, const State& x) const {
     return later.act(x);
   }
 };
@@ -174,7 +174,7 @@ using maps_of = typename map_storage<R>::type;
 
 /// How the maps of a recurrence combine.
 template <class R>
-SCANREC_INLINE auto algebra_of(const R& r) {
+SCANREC_HD SCANREC_INLINE auto algebra_of(const R& r) {
   if constexpr (requires { r.algebra(); })
     return r.algebra();
   else
@@ -182,7 +182,7 @@ SCANREC_INLINE auto algebra_of(const R& r) {
 }
 /// Whether there is a state before the first step.
 template <class R>
-SCANREC_INLINE bool starts(const R& r) {
+SCANREC_HD SCANREC_INLINE bool starts(const R& r) {
   if constexpr (requires { r.starts(); })
     return r.starts();
   else

@@ -49,6 +49,11 @@
                      SCANREC_ARCHS_5, SCANREC_ARCHS_4, SCANREC_ARCHS_3, SCANREC_ARCHS_2,          \
                      SCANREC_ARCHS_1, 0)                                                          \
   (__VA_ARGS__)
+// Accesses of 16 bytes at once: PTX has them since 8.3.
+#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 3)
+#define SCANREC_CUDA_B128 1
+#endif
+
 #if defined(__CUDA_ARCH_LIST__)
 #define SCANREC_CUDA_ABI SCANREC_ARCHS(__CUDA_ARCH_LIST__)
 #else
@@ -105,29 +110,81 @@ inline constexpr int warp_size = 32;
 SCANREC_DEVICE SCANREC_INLINE int thread_index() { return static_cast<int>(threadIdx.x); }
 SCANREC_DEVICE SCANREC_INLINE std::int64_t block_index() { return blockIdx.x; }
 
-/// Makes an address a value of its own, which is not computed anew from what it was made of.
+/// Makes an address or a number a value of its own: what was known of it is forgotten, and nothing
+/// that is computed from it is kept from before.
 template <class T>
-SCANREC_DEVICE SCANREC_INLINE void settle(T*& p) {
-  asm volatile("" : "+l"(p));
+SCANREC_DEVICE SCANREC_INLINE void settle(T& x) {
+  static_assert(sizeof(T) == 8, "scanrec: addresses and numbers of 64 bits");
+  asm volatile("" : "+l"(x));
 }
 
 /// (*) Waits for all threads of the block; orders their memory.
 SCANREC_DEVICE SCANREC_INLINE void synchronise_block() { __syncthreads(); }
+/// (*) The same; whether any thread of the block says so.
+SCANREC_DEVICE SCANREC_INLINE bool any_of_block(bool mine) { return __syncthreads_or(mine) != 0; }
 /// (*) The same for the warp.
 SCANREC_DEVICE SCANREC_INLINE void synchronise_warp() { __syncwarp(); }
 
 /// (*) The value of another thread of the warp, all of which ask at once. Orders no memory.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0,
-                "scanrec: what threads exchange is copied word by word");
-  std::uint32_t words[sizeof(T) / 4];
+  static_assert(std::is_trivially_copyable_v<T>, "scanrec: what threads exchange is copied");
+  std::uint32_t words[(sizeof(T) + 3) / 4] = {};
   memcpy(words, &mine, sizeof(T));
   SCANREC_UNROLL
   for (std::uint32_t& word : words) word = __shfl_sync(0xffffffffu, word, lane);
   memcpy(&mine, words, sizeof(T));
   return mine;
 }
+
+// ---- between blocks ---------------------------------------------------------------------------
+
+/// Sixteen bytes that other blocks see whole: a value, and a tag by which they know that it is
+/// there.
+struct alignas(16) word {
+  std::uint64_t value, tag;
+};
+/// (*) Stores a word for other blocks to see, some time later and in no particular order.
+SCANREC_DEVICE SCANREC_INLINE void store_word(word* p, const word& w) {
+#if defined(SCANREC_CUDA_B128)
+  asm volatile("{ .reg .b128 w; mov.b128 w, {%1, %2}; st.relaxed.gpu.global.b128 [%0], w; }"
+               :
+               : "l"(__cvta_generic_to_global(p)), "l"(w.value), "l"(w.tag)
+               : "memory");
+#else
+  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};"
+               :
+               : "l"(__cvta_generic_to_global(p)), "l"(w.value), "l"(w.tag)
+               : "memory");
+#endif
+}
+/// (*) The word as it is seen here and now.
+SCANREC_DEVICE SCANREC_INLINE word load_word(const word* p) {
+  word w;
+#if defined(SCANREC_CUDA_B128)
+  asm volatile("{ .reg .b128 w; ld.relaxed.gpu.global.b128 w, [%2]; mov.b128 {%0, %1}, w; }"
+               : "=l"(w.value), "=l"(w.tag)
+               : "l"(__cvta_generic_to_global(p))
+               : "memory");
+#else
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(w.value), "=l"(w.tag)
+               : "l"(__cvta_generic_to_global(p))
+               : "memory");
+#endif
+  return w;
+}
+/// (*) What was there before `more` was added; at once for all blocks.
+SCANREC_DEVICE SCANREC_INLINE std::uint32_t fetch_add(std::uint32_t* p, std::uint32_t more) {
+  return atomicAdd(p, more);
+}
+/// (*) Orders what the thread has read and written before what it reads and writes from here on,
+/// as other blocks see it.
+SCANREC_DEVICE SCANREC_INLINE void fence() { __threadfence(); }
+/// (*) Lets others go first, in a loop that waits for another block.
+SCANREC_DEVICE SCANREC_INLINE void pause() { __nanosleep(20); }
+
+// ---- within a block ---------------------------------------------------------------------------
 
 /// (*) Elements in the shared memory of the block, from a byte on that is a multiple of 16.
 template <class T>

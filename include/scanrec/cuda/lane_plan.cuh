@@ -3,9 +3,9 @@
 // threads, and where gradients that are sums are kept in the meantime.
 //
 // Two kinds of sums. What is summed over time, or is one value per sequence, has one place per lane
-// in the workspace: a second kernel adds the places up, in an order that depends on the shape alone
-// (lane_sums.cuh). What keeps its time axis would need a place per lane and step; there one thread
-// takes all lanes that share places, one after the other.
+// and tile of steps in the workspace: a second kernel adds the places up, in an order that depends
+// on the shape alone (lane_sums.cuh). What keeps its time axis would need a place per lane and
+// step; there one thread takes all lanes that share places, one after the other.
 #pragma once
 
 #include <algorithm>
@@ -46,16 +46,18 @@ struct lane_dealing {
 
 struct lane_plan {
   struct output {
-    bool per_lane = false;   // one place per lane
+    bool per_lane = false;   // one place per lane and tile
     bool per_step = false;   // places as the gradient has, in the wide type
     std::int64_t first = 0;  // byte of the workspace
     extents strides{0, 0, 0, 0};
   };
   lane_dealing lanes;
+  std::int64_t tiles = 1;  // of steps
   std::array<output, most_outputs> outputs{};
   std::int64_t bytes = 0;
 
-  explicit lane_plan(const problem& p) {
+  explicit lane_plan(const problem& p, std::int64_t tiles_of_steps = 1, std::int64_t used = 0)
+      : tiles(tiles_of_steps), bytes(used) {
     lanes.all = p.shape;
     lanes.all.time = 1;
     bool serial[3] = {};
@@ -68,8 +70,10 @@ struct lane_plan {
       o.per_lane = !array.sequence || scanrec::detail::broadcast_along(array, &extents::time);
       o.per_step = !o.per_lane;
       if (o.per_lane) {
-        o.strides = {lanes.all.channel, 0, 1, lanes.all.channel * lanes.all.batch};
-        places = lanes.all.group * lanes.all.batch * lanes.all.channel;
+        const std::int64_t all = lanes.all.group * lanes.all.batch * lanes.all.channel;
+        o.strides = {lanes.all.channel, tiles > 1 ? all : 0, 1,
+                     lanes.all.channel * lanes.all.batch};
+        places = all * tiles;
       } else {
         places = scanrec::detail::dense_sums(array, p.shape, o.strides);
         for (int i = 0; i < 3; ++i)

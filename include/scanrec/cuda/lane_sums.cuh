@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The second half of gradients that are sums over lanes: adds up what every lane has left in the
-// workspace. The order depends on the shape alone.
+// workspace, and leaves zeros there. The order depends on the shape alone.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,9 @@ struct lane_sums {
                                                  // and over which it runs
   using wide = simd::lane_t<wide_t<S>, 1>;
 
-  lane_sums(const recurrence::output_field<S>& gradient, const extents& lanes) : out(gradient) {
+  lane_sums(const recurrence::output_field<S>& gradient, const extents& lanes, std::int64_t tiles)
+      : out(gradient) {
+    summed.time = tiles;
     for (const axis a : lane_axes) {
       extents& those = out.strides.*a == 0 ? summed : kept;
       those.*a = lanes.*a;
@@ -30,17 +32,24 @@ struct lane_sums {
     return kept.group * kept.batch * kept.channel;
   }
   SCANREC_HD [[nodiscard]] std::int64_t terms() const {
-    return summed.group * summed.batch * summed.channel;
+    return summed.group * summed.batch * summed.channel * summed.time;
   }
 
   SCANREC_HD static extents position(std::int64_t i, const extents& of) {
-    return {i / of.channel % of.batch, 0, i % of.channel, i / of.channel / of.batch};
+    extents at;
+    at.channel = i % of.channel, i /= of.channel;
+    at.time = i % of.time, i /= of.time;
+    at.batch = i % of.batch, at.group = i / of.batch;
+    return at;
   }
-  SCANREC_HD wide term(const extents& element, std::int64_t i) const {
+  SCANREC_HD wide take_term(const extents& element, std::int64_t i) const {
     const extents at = position(i, summed);
     const auto& s = out.sums.strides;
-    return simd::load_one<wide>(out.sums.data + scanrec::detail::offset_of(element, s) +
-                                scanrec::detail::offset_of(at, s));
+    auto& place =
+        out.sums.data[scanrec::detail::offset_of(element, s) + scanrec::detail::offset_of(at, s)];
+    const wide term = simd::from_element(place);
+    place = std::remove_reference_t<decltype(place)>{};
+    return term;
   }
   SCANREC_HD void write(const extents& element, wide sum) const {
     scanrec::detail::write_sum(out, element, sum);
@@ -60,7 +69,7 @@ struct add_terms_in_turn {
     if (i >= sums.elements()) return;
     const extents element = sums.position(i, sums.kept);
     auto sum = simd::constant<typename lane_sums<S>::wide>(0);
-    for (std::int64_t k = 0; k < sums.terms(); ++k) sum = sum + sums.term(element, k);
+    for (std::int64_t k = 0; k < sums.terms(); ++k) sum = sum + sums.take_term(element, k);
     sums.write(element, sum);
   }
 };
@@ -79,7 +88,8 @@ struct add_terms_by_block {
     const int own = device::thread_index();
     const extents element = sums.position(device::block_index(), sums.kept);
     wide sum = simd::constant<wide>(0);
-    for (std::int64_t k = own; k < sums.terms(); k += threads) sum = sum + sums.term(element, k);
+    for (std::int64_t k = own; k < sums.terms(); k += threads)
+      sum = sum + sums.take_term(element, k);
     const device::shared_array<wide> of_threads(0);
     of_threads.store(own, sum);
     for (int half = threads / 2; half > 0; half /= 2) {
@@ -92,8 +102,8 @@ struct add_terms_by_block {
 
 /// Queues the additions of one gradient.
 template <class S>
-void add_lanes(const recurrence::output_field<S>& out, const lane_dealing& lanes, stream_t stream) {
-  const lane_sums<S> sums(out, lanes.all);
+void add_lanes(const recurrence::output_field<S>& out, const lane_plan& plan, stream_t stream) {
+  const lane_sums<S> sums(out, plan.lanes.all, plan.tiles);
   constexpr std::int64_t few_terms = 32;
   if (sums.terms() <= few_terms || sums.elements() >= add_terms_by_block<S>::threads * few_terms) {
     constexpr int threads = add_terms_in_turn<S>::threads;
@@ -109,7 +119,7 @@ template <class R>
 void add_all_lanes(const R& r, const lane_plan& plan, stream_t stream) {
   const auto* o = plan.outputs.data();
   scanrec::detail::for_outputs(r, [&](const auto& out) {
-    if ((o++)->per_lane) add_lanes(out, plan.lanes, stream);
+    if ((o++)->per_lane) add_lanes(out, plan, stream);
   });
 }
 

@@ -55,7 +55,7 @@ struct lent_rows {
 template <class R>
 struct operator_at_hand {
   explicit operator_at_hand(const R&) {}
-  SCANREC_HD void lend(R&) const {}
+  SCANREC_HD const R& lent(const R& r) const { return r; }
 };
 template <class R>
 requires R::any_operator struct operator_at_hand<R> {
@@ -64,7 +64,10 @@ requires R::any_operator struct operator_at_hand<R> {
                 "scanrec: an operator on a GPU is a function object that is copied as bytes");
   typename R::operator_type op;
   explicit operator_at_hand(const R& r) : op(*r.op) {}
-  SCANREC_HD void lend(R& r) const { r.op = &op; }
+  SCANREC_HD R lent(R r) const {
+    r.op = &op;
+    return r;
+  }
 };
 
 /// Assume holds of all steps but for those at the edges of the sequence.
@@ -90,8 +93,7 @@ struct walk_lanes {
     const std::int64_t thread = device::block_index() * threads + device::thread_index();
     if (thread >= lanes.threads) return;
     const region own = lanes.of(thread);
-    R r = recurrence;
-    at_hand.lend(r);
+    const R r = at_hand.lent(recurrence);
     for_step_sums(r, own, [](auto& sum, const auto&, const extents&) {
       sum = std::remove_reference_t<decltype(sum)>{};
     });
@@ -233,6 +235,16 @@ struct walk_lanes {
   }
 };
 
+/// Calls f for what a kernel may assume of a call: everything, or nothing.
+template <class R, class F>
+void with_assumption(const R& r, F f) {
+  using recurrence::assume;
+  if constexpr (!R::any_operator && !scanrec::detail::recomputes<R>)
+    if (scanrec::detail::assumption(r, {.whole = true}) == assume::plain)
+      return f.template operator()<assume::plain>();
+  f.template operator()<assume::nothing>();
+}
+
 }  // namespace detail
 
 /// Bytes of device memory that lanes{.workspace} must have for a problem.
@@ -249,22 +261,12 @@ void run_recurrence(const lanes& on, R r, const problem& p) {
   const detail::lent_rows lent(p, plan);
   detail::check_workspace(p, on.workspace, plan.bytes);
   plan.bind(r, on.workspace.data);
-  const auto walk = [&]<recurrence::assume Assume>() {
+  detail::with_assumption(r, [&]<recurrence::assume Assume>() {
     using kernel = detail::walk_lanes<R, Assume>;
     detail::launch(kernel{r, detail::operator_at_hand<R>(r), plan.lanes, p.shape.time,
                           static_cast<std::byte*>(on.workspace.data) + lent.first},
                    (plan.lanes.threads + kernel::threads - 1) / kernel::threads, on.stream);
-  };
-  using recurrence::assume;
-  constexpr bool never_plain = R::any_operator || scanrec::detail::recomputes<R>;
-  if constexpr (never_plain) {
-    walk.template operator()<assume::nothing>();
-  } else {
-    if (scanrec::detail::assumption(r, {.whole = true}) == assume::plain)
-      walk.template operator()<assume::plain>();
-    else
-      walk.template operator()<assume::nothing>();
-  }
+  });
   detail::add_all_lanes(r, plan, on.stream);
 }
 

@@ -10,5 +10,7 @@
 // graph.
 #pragma once
 
+#include <scanrec/cuda/automatic.cuh>
 #include <scanrec/cuda/lanes.cuh>
+#include <scanrec/cuda/look_back.cuh>
 #include <scanrec/scan.hpp>

@@ -23,11 +23,18 @@ class stream_ref {
   stream_t stream_;
 };
 
+/// What a workspace holds when a call begins.
+enum class workspace_content {
+  unknown,  ///< anything; a call that depends on it clears the workspace first, by one memset
+  kept,     ///< zeros, or what calls that say the same have left; they may be of other problems
+};
+
 /// Device memory for calls to work in: workspace_bytes(backend, problem) of them, one workspace for
 /// each call in flight.
 struct workspace {
   void* data = nullptr;    ///< aligned to 16 bytes, as cudaMalloc and its siblings give it
   std::int64_t bytes = 0;  ///< how much there is
+  workspace_content content = workspace_content::unknown;
 };
 
 namespace detail {

@@ -304,6 +304,12 @@ struct lane_layout {
   }
 };
 
+/// What one step of a single sequence reads.
+template <class R>
+using step_of = std::remove_cvref_t<
+    decltype(std::declval<const R&>().template load<simd::lane_t<typename R::value, 1>>(
+        recurrence::place<recurrence::lane_axis::channel>{}))>;
+
 /// Whether a recurrence asks for arrays that may be absent.
 template <class R>
 inline constexpr bool asks_first = requires(const R& r) {

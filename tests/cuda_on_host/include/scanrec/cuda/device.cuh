@@ -41,19 +41,25 @@ inline void clear(void* data, std::int64_t bytes, stream_t stream) {
 
 namespace device {
 
+using cuda_on_host::any_of_block;
 using cuda_on_host::block_index;
+using cuda_on_host::fence;
+using cuda_on_host::fetch_add;
+using cuda_on_host::load_word;
+using cuda_on_host::pause;
+using cuda_on_host::store_word;
 using cuda_on_host::synchronise_block;
 using cuda_on_host::synchronise_warp;
 using cuda_on_host::thread_index;
 using cuda_on_host::warp_size;
+using cuda_on_host::word;
 
 template <class T>
-void settle(T*&) {}
+void settle(T&) {}
 
 template <class T>
 T exchange(T mine, int lane) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0,
-                "scanrec: what threads exchange is copied word by word");
+  static_assert(std::is_trivially_copyable_v<T>, "scanrec: what threads exchange is copied");
   std::memcpy(&mine, cuda_on_host::exchange(&mine, sizeof(T), lane), sizeof(T));
   return mine;
 }

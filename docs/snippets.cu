@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The C++ blocks of the documents that are for GPUs: compiled for them, and run on the emulator by
+// tests/cuda_snippets_test.cpp.
+
+// [gpu]
+#include <scanrec/cuda/scan.cuh>
+
+using gpu_view = scanrec::sequence_view<float>;
+
+// Views over device memory, a stream, and memory to work in: all of them the caller's.
+void on_gpu(scanrec::cuda::stream_t stream, const scanrec::cuda::workspace& memory,
+            const gpu_view& gate, const gpu_view& input, const gpu_view& state,
+            const gpu_view& state_grad, const gpu_view& gate_grad, const gpu_view& input_grad) {
+  const scanrec::cuda::automatic gpu{.stream = stream, .workspace = memory};
+  scanrec::linear_scan(gpu, gate, input, state);
+  scanrec::linear_scan_vjp(gpu, gate, state, state_grad,
+                           {.gate_grad = gate_grad, .input_grad = input_grad});
+}
+// [/gpu]
+
+void one_call(scanrec::cuda::stream_t stream, const scanrec::cuda::workspace& memory,
+              const gpu_view& gate, const gpu_view& input, const gpu_view& state) {
+  // [gpu_call]
+  const scanrec::cuda::automatic gpu{.stream = stream, .workspace = memory};
+  scanrec::linear_scan(gpu, gate, input, state);  // queued in the stream; allocates nothing
+  // [/gpu_call]
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The default on GPUs: chooses between lanes and look_back, by the problem alone.
+#pragma once
+
+#include <cstdint>
+
+#include <scanrec/cuda/device.cuh>
+#include <scanrec/cuda/lanes.cuh>
+#include <scanrec/cuda/look_back.cuh>
+#include <scanrec/cuda/workspace.cuh>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+/// `lanes` where there are sequences enough to fill a GPU, or steps too few to split; `look_back`
+/// elsewhere. What it chooses depends on shape, layout and types, not on the GPU, so bits do not
+/// either.
+///
+/// Memory, stream, bits  those of the backend that it chooses.
+struct automatic {
+  static constexpr bool lends_states = true;  ///< adjoints with memory::recompute run on `lanes`
+
+  stream_ref stream;            ///< where the call is queued
+  cuda::workspace workspace{};  ///< workspace_bytes(automatic, problem) of device memory
+};
+
+/// Whether `automatic` gives a problem to `lanes`.
+inline bool chooses_lanes(const problem& p) {
+  // A thread keeps some 128 bytes on their way, so this many keep 2 MiB, which is what memory of
+  // several TB/s and half a microsecond's latency asks for.
+  constexpr std::int64_t enough_lanes = 16384;
+  if (p.recomputed_bytes > 0 || p.shape.group * p.shape.batch * p.shape.channel >= enough_lanes)
+    return true;
+  const detail::look_back_plan plan(p, 0);
+  return plan.cutting.tiles == 1 && p.shape.time <= 64;
+}
+
+/// Bytes of device memory that automatic{.workspace} must have for a problem.
+inline std::int64_t workspace_bytes(const automatic& on, const problem& p) {
+  return chooses_lanes(p) ? workspace_bytes(lanes{.stream = on.stream}, p)
+                          : workspace_bytes(look_back{.stream = on.stream}, p);
+}
+
+/// Queues a recurrence, given in scan order.
+template <class R>
+void run_recurrence(const automatic& on, const R& r, const problem& p) {
+  if constexpr (!scanrec::detail::recomputes<R>)
+    if (!chooses_lanes(p))
+      return run_recurrence(look_back{.stream = on.stream, .workspace = on.workspace}, r, p);
+  run_recurrence(lanes{.stream = on.stream, .workspace = on.workspace}, r, p);
+}
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How look_back cuts a problem into tiles, and what its workspace holds, as data. Shape, layout and
+// types alone decide, so that bits do not depend on the GPU.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+
+#include <scanrec/cuda/device.cuh>
+#include <scanrec/cuda/lane_plan.cuh>
+#include <scanrec/cuda/messages.cuh>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// A tile is `width` neighbouring channels by `threads / width` segments of `segment_steps` steps,
+/// a segment of one channel to a thread. Tiles of the same steps are numbered first.
+struct tile_cutting {
+  static constexpr int threads = 256;
+
+  extents lanes;  // all sequences; time: 1
+  std::int64_t steps = 0;
+  int width = 1;
+  int segment_steps = 1;
+  std::int64_t strips = 0;  // tiles side by side
+  std::int64_t groups = 0;  // tiles of the same steps
+  std::int64_t tiles = 0;   // of the same lanes, one after the other; 1 at least
+
+  /// With `alone`, sequences get tiles of their own.
+  tile_cutting(const problem& p, int steps_of_segment, bool alone)
+      : lanes(p.shape), steps(p.shape.time), segment_steps(steps_of_segment) {
+    lanes.time = 1;
+    if (!alone) width = width_of(p);
+    strips = (lanes.channel + width - 1) / width;
+    groups = lanes.group * lanes.batch * strips;
+    tiles = std::max<std::int64_t>(1, (steps + tile_steps() - 1) / tile_steps());
+  }
+  SCANREC_HD int segments() const { return threads / width; }
+  SCANREC_HD std::int64_t tile_steps() const {
+    return static_cast<std::int64_t>(segments()) * segment_steps;
+  }
+
+ private:
+  // As many channels as fill 32 bytes, what memory is read in, of the smallest elements; one if
+  // channels are not side by side, or not at all if there are fewer.
+  static int width_of(const problem& p) {
+    constexpr std::int64_t sector = 32;
+    std::int64_t bytes = 0;
+    for (const array_use& array : p) {
+      if (!array.data || !array.sequence || array.checkpoints || array.element_bytes == 1) continue;
+      if (array.strides.time == 0) continue;  // read again and again, from the cache
+      if (std::abs(array.strides.channel) > 1) return 1;
+      bytes = bytes == 0 ? array.element_bytes : std::min(bytes, array.element_bytes);
+    }
+    if (bytes == 0 || bytes > sector) return 1;
+    const auto channels = static_cast<std::uint64_t>(std::max<std::int64_t>(1, p.shape.channel));
+    const auto most = std::bit_floor(static_cast<std::uint64_t>(sector / bytes));
+    return static_cast<int>(std::min(most, std::bit_ceil(channels)));
+  }
+};
+
+/// Most steps of a thread, whose steps and maps take so many bytes: a thread holds all of them at
+/// once, in registers.
+constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, int most = 16) {
+  const std::int64_t room = map_bytes > 16 ? 160 : 192;
+  int steps = 16;
+  while (steps > 1 && (steps > most || steps * step_bytes > room || steps * map_bytes > 256))
+    steps /= 2;
+  return steps;
+}
+
+/// Where a call of look_back keeps what, in its workspace: the header, messages, turns of tiles of
+/// the same steps, sums.
+struct look_back_plan {
+  bool sums_by_step;
+  tile_cutting cutting;
+  std::int64_t first_message = sizeof(workspace_header), messages_bytes = 0;
+  lane_plan sums;
+
+  /// With at most so many steps to a thread; 0: as many as it takes.
+  look_back_plan(const problem& p, int most_steps)
+      : sums_by_step(has_sums_by_step(p)),
+        cutting(p,
+                segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 16),
+                sums_by_step),
+        messages_bytes(bytes_of_messages(p)),
+        sums(p, cutting.tiles, first_turn() + (sums_by_step ? cutting.tiles * bytes_of_word : 0)) {}
+
+  [[nodiscard]] std::int64_t first_turn() const { return first_message + messages_bytes; }
+
+ private:
+  static constexpr std::int64_t bytes_of_word = sizeof(device::word);
+  static bool has_sums_by_step(const problem& p) {
+    for (const auto& o : lane_plan(p).outputs)
+      if (o.per_step) return true;
+    return false;
+  }
+  [[nodiscard]] std::int64_t bytes_of_messages(const problem& p) const {
+    if (cutting.tiles == 1) return 0;
+    const std::int64_t words = (p.carry_map_bytes + 7) / 8 + (p.carry_bytes + 7) / 8;
+    return cutting.tiles * cutting.groups * cutting.width * words * bytes_of_word;
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

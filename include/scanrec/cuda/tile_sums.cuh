@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Gradients that are sums, where a sequence is split over tiles.
+//
+// Sums over time: every thread adds up its steps in places of its own, a block adds those of a
+// channel's segments, halves to halves, into one place per channel and tile, and lane_sums.cuh adds
+// these. Sums that keep their time axis run over the lanes: of the tiles of the same steps, which
+// have a lane each, one after the other adds to the same places. They take turns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/backend/sums.hpp>
+#include <scanrec/cuda/device.cuh>
+#include <scanrec/cuda/tile_cutting.cuh>
+#include <scanrec/recurrence/field.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// Where a thread of a tile stands.
+struct tile_place {
+  std::int64_t tile = 0, group = 0;  // of tiles of the same lanes; of tiles of the same steps
+  std::uint64_t call = 0;
+  int column = 0, segment = 0;
+  bool there = false;  // whether there is such a channel
+  std::int64_t g = 0, b = 0, c = 0;
+  std::int64_t first = 0, count = 0;  // steps
+};
+
+/// The places of a thread for its sums over time, in the wide type; `Widest` is the largest of
+/// them.
+template <class R, class Widest>
+class thread_sums {
+ public:
+  /// Bytes of shared memory in which a block adds up the places of its threads.
+  static constexpr std::int64_t shared_bytes =
+      R::any_operator ? 0 : tile_cutting::threads * static_cast<std::int64_t>(sizeof(Widest));
+
+  /// Points the outputs that are sums over time at the thread's places, which are cleared.
+  SCANREC_DEVICE void lend(R& r) {
+    for_sums(r, slots_, [](auto& out, slot& own) {
+      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+      out.sums = {reinterpret_cast<wide*>(own.bytes), 0, {0, 0, 0, 0}};
+      *out.sums.data = wide{};
+    });
+  }
+  /// Adds the places of a channel's segments into its place in the workspace. For all threads of
+  /// the block; `r` has its outputs there.
+  SCANREC_DEVICE void gather(const R& r, const tile_cutting& cutting, const tile_place& at,
+                             std::int64_t first_shared_byte) {
+    for_sums(r, slots_, [&](const auto& out, slot& own) {
+      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+      using wide_lane = simd::lane_t<wide, 1>;
+      static_assert(sizeof(wide_lane) <= sizeof(Widest), "scanrec: there is room for every sum");
+      const device::shared_array<wide_lane> places(first_shared_byte);
+      const int thread = device::thread_index();
+      device::synchronise_block();
+      places.store(thread, simd::from_element(*reinterpret_cast<const wide*>(own.bytes)));
+      for (int half = cutting.segments() / 2; half > 0; half /= 2) {
+        device::synchronise_block();
+        if (at.segment < half)
+          places.store(thread, places.load(thread) + places.load(thread + half * cutting.width));
+      }
+      if (at.segment == 0 && at.there)
+        out.sums.data[scanrec::detail::offset_of({at.b, at.tile, at.c, at.g}, out.sums.strides)] =
+            simd::to_element<wide>(places.load(thread));
+    });
+  }
+
+ private:
+  struct alignas(16) slot {
+    std::byte bytes[sizeof(Widest)];
+  };
+  slot slots_[R::any_operator ? 1 : most_outputs];
+
+  template <class Self, class F>
+  SCANREC_DEVICE static void for_sums(Self& r, slot* own, F f) {
+    using recurrence::write;
+    if constexpr (!R::any_operator) {
+      R::for_writes(r, [&](auto& out) {
+        if (out.action == write::sum_time) f(out, *own);
+        ++own;
+      });
+      R::for_ends(r, [&](auto& out) {
+        if (out.action == write::sum_site) f(out, *own);
+        ++own;
+      });
+    }
+  }
+};
+
+/// The turns that tiles of the same steps take with sums that keep their time axis.
+template <class R>
+struct sum_turns {
+  device::word* words = nullptr;  // of every tile: how many lanes are done; null: no such sums
+
+  /// Waits for the lane before; clears what this one is the first to add to.
+  SCANREC_DEVICE void begin(const R& r, const tile_cutting& cutting, const tile_place& at) const {
+    if (!words) return;
+    if (device::thread_index() == 0 && at.group > 0) {
+      for (;;) {
+        const device::word w = device::load_word(words + at.tile);
+        if (w.tag == at.call && w.value == static_cast<std::uint64_t>(at.group)) break;
+        device::pause();
+      }
+      device::fence();
+    }
+    device::synchronise_block();
+    for_sums(r, cutting, at, true, [](const auto&, const extents&, auto& sum) {
+      sum = std::remove_reference_t<decltype(sum)>{};
+    });
+  }
+  /// Writes what this lane is the last to add to; lets the next one begin.
+  SCANREC_DEVICE void end(const R& r, const tile_cutting& cutting, const tile_place& at) const {
+    if (!words) return;
+    device::synchronise_block();
+    for_sums(r, cutting, at, false, [](const auto& out, const extents& position, auto& sum) {
+      scanrec::detail::write_sum(out, position, simd::from_element(sum));
+      sum = std::remove_reference_t<decltype(sum)>{};
+    });
+    device::synchronise_block();
+    if (device::thread_index() != 0) return;
+    device::fence();
+    device::store_word(words + at.tile, {static_cast<std::uint64_t>(at.group) + 1, at.call});
+  }
+
+ private:
+  // Calls f(output, position, its sum) for the steps of the thread, where its lane is the first of
+  // those that share a sum, or the last.
+  template <class F>
+  SCANREC_DEVICE static void for_sums(const R& r, const tile_cutting& cutting, const tile_place& at,
+                                      bool first, F f) {
+    if constexpr (!R::any_operator)
+      R::for_writes(r, [&](const auto& out) {
+        if (out.action != recurrence::write::sum_site) return;
+        const auto is_edge = [first](std::int64_t stride, std::int64_t position,
+                                     std::int64_t count) {
+          return stride != 0 || position == (first ? 0 : count - 1);
+        };
+        const extents& lanes = cutting.lanes;
+        if (!is_edge(out.strides.group, at.g, lanes.group) ||
+            !is_edge(out.strides.batch, at.b, lanes.batch) ||
+            !is_edge(out.strides.channel, at.c, lanes.channel))
+          return;
+        for (std::int64_t t = at.first; t < at.first + at.count; ++t) {
+          const extents position{at.b, t, at.c, at.g};
+          f(out, position, out.sums.data[scanrec::detail::offset_of(position, out.sums.strides)]);
+        }
+      });
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

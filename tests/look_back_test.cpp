@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Looking back under schedules that are out to break it, and what becomes of workspaces. On the
+// emulator.
+#if defined(SCANREC_TEST_CUDA_ON_HOST)
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <scanrec/cuda/scan.cuh>
+
+#include "catch.hpp"
+#include "emulator.hpp"
+
+namespace {
+
+using namespace scanrec;
+using cuda_on_host::favour;
+using cuda_on_host::schedule;
+using cuda_on_host::scheduled;
+using cuda_on_host::stream;
+
+/// Two rows of a few channels, long enough for many tiles.
+template <class T>
+struct arrays {
+  extents shape;
+  std::vector<T> gate, input, state, grad, gate_grad, input_grad, decay_grad, by_step;
+
+  explicit arrays(const extents& s) : shape(s) {
+    const auto n = static_cast<std::size_t>(s.batch * s.time * s.channel);
+    std::uint32_t seed = 7;
+    const auto next = [&] { return (seed = seed * 1664525u + 1013904223u) >> 8; };
+    for (auto* all : {&gate, &input, &grad}) {
+      all->resize(n);
+      for (T& x : *all)
+        x = std::is_same_v<T, float> ? static_cast<T>(static_cast<float>(next()) / 16777216.0f)
+                                     : static_cast<T>(next());
+    }
+    state.resize(n), gate_grad.resize(n), input_grad.resize(n);
+    decay_grad.resize(static_cast<std::size_t>(s.channel));
+    by_step.resize(static_cast<std::size_t>(s.time));
+  }
+  sequence_view<T> view(std::vector<T>& v) { return {v.data(), shape}; }
+
+  template <class Backend>
+  void forward(const Backend& on) {
+    linear_scan(on, view(gate), view(input), view(state));
+  }
+  template <class Backend>
+  void backward(const Backend& on) {
+    linear_scan_vjp(on, view(gate), view(state), view(grad),
+                    {.gate_grad = view(gate_grad), .input_grad = view(input_grad)});
+    const sequence_view<T> decay(decay_grad.data(), shape, extents{0, 0, 1, 0});
+    const sequence_view<T> shared(by_step.data(), shape, extents{0, 1, 0, 0});
+    linear_scan_vjp(on, view(gate), view(state), view(grad),
+                    {.gate_grad = decay, .input_grad = shared});
+  }
+  bool operator==(const arrays& o) const {
+    const auto same = [](const std::vector<T>& x, const std::vector<T>& y) {
+      return std::memcmp(x.data(), y.data(), x.size() * sizeof(T)) == 0;
+    };
+    return same(state, o.state) && same(gate_grad, o.gate_grad) && same(input_grad, o.input_grad) &&
+           same(decay_grad, o.decay_grad) && same(by_step, o.by_step);
+  }
+};
+
+/// Words that are aligned as device memory is.
+using memory = std::vector<double>;
+cuda::look_back on(stream& s, memory& m, cuda::workspace_content content) {
+  return {.stream = &s,
+          .workspace = {m.data(), static_cast<std::int64_t>(m.size() * sizeof(double)), content},
+          .segment_steps = 1};
+}
+
+TEST_CASE("bits do not depend on when blocks run", "[determinism][cuda_look_back][forward][vjp]") {
+  const auto check = []<class T>(T) {
+    arrays<T> wanted({.batch = 2, .time = 1500, .channel = 3});
+    memory room(1 << 18);
+    stream s;
+    const auto run = [&](arrays<T>& a) {
+      a.forward(on(s, room, cuda::workspace_content::unknown));
+      a.backward(on(s, room, cuda::workspace_content::unknown));
+    };
+    run(wanted);
+    for (std::uint64_t seed = 1; seed <= 4; ++seed)
+      for (const favour first : {favour::any, favour::oldest, favour::newest})
+        for (const int resident : {1, 2, 9}) {
+          const scheduled as({.seed = seed, .resident_blocks = resident, .first = first});
+          arrays<T> got(wanted.shape);
+          run(got);
+          INFO("seed " << seed << ", " << resident << " blocks");
+          CHECK((got == wanted));
+        }
+  };
+  check(float{});
+  check(std::uint32_t{});
+}
+
+TEST_CASE("bits do not depend on when blocks run, where tiles are not finite",
+          "[determinism][overflow][cuda_look_back][forward]") {
+  // Maps that overflow within their tile, on states that are 0 until late; an infinity later.
+  arrays<float> wanted({.batch = 1, .time = 1500, .channel = 2});
+  for (std::size_t i = 0; i < wanted.gate.size(); ++i) {
+    const std::size_t t = i / 2;
+    wanted.gate[i] = t < 900 ? 1e30f : 0.5f;
+    wanted.input[i] = t < 880 ? 0.0f : 1.0f;
+    if (t == 1100 && i % 2 == 0) wanted.input[i] = std::numeric_limits<float>::infinity();
+  }
+  arrays<float> loop = wanted;
+  loop.forward(sequential{});
+  memory room(1 << 16);
+  stream s;
+  wanted.forward(on(s, room, cuda::workspace_content::unknown));
+  for (std::size_t i = 0; i < loop.state.size(); ++i)
+    if (!std::isfinite(loop.state[i]) || loop.state[i] == 0)
+      CHECK((loop.state[i] == wanted.state[i] ||
+             (std::isnan(loop.state[i]) && std::isnan(wanted.state[i]))));
+  for (const favour first : {favour::any, favour::newest})
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+      const scheduled as({.seed = seed, .resident_blocks = 4, .first = first});
+      arrays<float> got = wanted;
+      got.forward(on(s, room, cuda::workspace_content::unknown));
+      CHECK((got == wanted));
+    }
+}
+
+TEST_CASE("a workspace serves one call after the other, of any problem",
+          "[workspace][cuda_look_back]") {
+  memory room(1 << 18, 0.0);  // zeros, once
+  stream s;
+  for (int round = 0; round < 3; ++round) {
+    arrays<float> floats({.batch = 2, .time = 700 + 100 * round, .channel = 3});
+    arrays<std::uint32_t> words({.batch = 1, .time = 900 - 200 * round, .channel = 5});
+    const auto run = [&](auto used) {
+      auto fresh = used;
+      used.forward(on(s, room, cuda::workspace_content::kept));
+      used.backward(on(s, room, cuda::workspace_content::kept));
+      memory zeros(1 << 18, 0.0);
+      fresh.forward(on(s, zeros, cuda::workspace_content::unknown));
+      fresh.backward(on(s, zeros, cuda::workspace_content::unknown));
+      CHECK((used == fresh));
+    };
+    run(words), run(floats), run(words);
+  }
+}
+
+TEST_CASE("one kernel and nothing else, where the workspace is kept",
+          "[workspace][cuda_look_back]") {
+  arrays<float> a({.batch = 1, .time = 1024, .channel = 64});
+  memory room(1 << 20, 0.0);
+  stream kept, unknown;
+  a.forward(on(kept, room, cuda::workspace_content::kept));
+  CHECK(kept.launches == 1);
+  CHECK(kept.clears == 0);
+  a.forward(on(unknown, room, cuda::workspace_content::unknown));
+  CHECK(unknown.launches == 1);
+  CHECK(unknown.clears == 1);
+}
+
+TEST_CASE("a workspace that will not do is refused before anything is written",
+          "[workspace][cuda_look_back][cuda_lanes]") {
+  arrays<float> a({.batch = 1, .time = 1024, .channel = 4});
+  const auto untouched = a.state;
+  stream s;
+  const auto problem = linear_scan_problem(a.view(a.gate), a.view(a.input), a.view(a.state));
+  cuda::look_back backend{.stream = &s};
+  const std::int64_t needed = workspace_bytes(backend, problem);
+  const auto refused = [&](const cuda::workspace& w, const std::string& got) {
+    backend.workspace = w;
+    try {
+      a.forward(backend);
+      FAIL("nothing thrown");
+    } catch (const argument_error& e) {
+      CHECK(e.argument() == "workspace");
+      CHECK(e.expected() ==
+            std::to_string(needed) + " bytes of device memory, as workspace_bytes() says");
+      CHECK(e.got() == got);
+    }
+  };
+  memory room(1 << 16);
+  refused({}, "a null pointer");
+  refused({room.data(), needed - 1}, std::to_string(needed - 1) + " bytes");
+  refused({reinterpret_cast<char*>(room.data()) + 4, needed},
+          "memory that is not aligned to 16 bytes");
+  CHECK((a.state == untouched));
+  CHECK(s.launches + s.clears == 0);
+  // Sequences that go one to a thread need none, unless gradients are sums.
+  CHECK(workspace_bytes(cuda::lanes{.stream = &s}, problem) == 0);
+}
+
+TEST_CASE("the default chooses by the problem", "[cuda_lanes][cuda_look_back]") {
+  const auto chosen = [](const extents& s) {
+    const sequence_view<float> any(reinterpret_cast<float*>(64), s);
+    const sequence_view<float> other(reinterpret_cast<float*>(std::intptr_t{1} << 44), s);
+    return cuda::chooses_lanes(linear_scan_problem(any, any, other));
+  };
+  CHECK(chosen({.batch = 32, .time = 4096, .channel = 1024}));
+  CHECK_FALSE(chosen({.batch = 1, .time = 1 << 21, .channel = 256}));
+  CHECK_FALSE(chosen({.batch = 1, .time = 1 << 28, .channel = 1}));
+  CHECK(chosen({.batch = 1, .time = 1, .channel = 64}));
+
+  arrays<float> wanted({.batch = 1, .time = 5000, .channel = 3}), got = wanted;
+  memory room(1 << 18);
+  stream s;
+  const cuda::workspace all{room.data(), static_cast<std::int64_t>(room.size() * sizeof(double))};
+  wanted.forward(cuda::look_back{.stream = &s, .workspace = all});
+  got.forward(cuda::automatic{.stream = &s, .workspace = all});
+  CHECK((got == wanted));
+  wanted.shape.time = got.shape.time = 20;
+  wanted.forward(cuda::lanes{.stream = &s});
+  got.forward(cuda::automatic{.stream = &s, .workspace = all});
+  CHECK((got == wanted));
+}
+
+}  // namespace
+
+#endif
