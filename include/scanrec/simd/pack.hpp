@@ -18,8 +18,8 @@
 
 namespace scanrec::inline SCANREC_ABI::simd {
 
-/// Whether there are packs: a CUDA compiler refuses the compiler's vectors in device code, and knows
-/// scalars alone.
+/// Whether there are packs: a CUDA compiler refuses the compiler's vectors in device code, and
+/// knows scalars alone.
 #if defined(__CUDACC__)
 inline constexpr bool has_packs = false;
 #else
