@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C++ blocks of the documents that are for GPUs: compiled for them, and run on the emulator by
-// tests/cuda_snippets_test.cpp.
+// tests/cuda_on_host/snippets_test.cpp.
 
 // [gpu]
 #include <scanrec/cuda/scan.cuh>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The blocks of the documents that are for GPUs, on the emulator.
-#if defined(SCANREC_TEST_CUDA_ON_HOST)
-
-#include "../docs/snippets.cu"
+#include "../../docs/snippets.cu"
 
 #include <vector>
 
@@ -23,5 +21,3 @@ TEST_CASE("the documents' example for GPUs does what it says", "[cuda_look_back]
   CHECK(gate_grad[16] == 2.0f);  // the gradient 2 times the state 1 before
   CHECK(stream.launches == 2);
 }
-
-#endif

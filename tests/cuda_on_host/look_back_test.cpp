@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Looking back under schedules that are out to break it, and what becomes of workspaces. On the
-// emulator.
-#if defined(SCANREC_TEST_CUDA_ON_HOST)
-
+// Looking back under schedules that are out to break it, and what becomes of workspaces.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <scanrec/cuda/scan.cuh>
@@ -19,6 +17,11 @@
 namespace {
 
 using namespace scanrec;
+// No call falls back to the default stream because a stream was left out.
+static_assert(!std::is_default_constructible_v<cuda::lanes> &&
+              !std::is_default_constructible_v<cuda::look_back> &&
+              !std::is_default_constructible_v<cuda::automatic>);
+
 using cuda_on_host::favour;
 using cuda_on_host::schedule;
 using cuda_on_host::scheduled;
@@ -217,5 +220,3 @@ TEST_CASE("the default chooses by the problem", "[cuda_lanes][cuda_look_back]") 
 }
 
 }  // namespace
-
-#endif
