@@ -23,6 +23,12 @@ inline constexpr bool recomputes = requires {
 /// Steps between checkpoints.
 inline constexpr std::int64_t stretch_steps = memory::recompute<float>::interval;
 
+/// Rows of states that a stretch has of a sequence of so many steps: two more than steps, see
+/// below.
+constexpr std::int64_t stretch_rows(std::int64_t steps) {
+  return std::min(stretch_steps, steps) + 2;
+}
+
 /// Where the states of a stretch lie. The state of the step after it in scan order is read too; two
 /// rows before the first that is read are there for staging, which copies whole neighbourhoods.
 struct lent_room {
@@ -35,7 +41,7 @@ struct lent_room {
   lent_room(const problem& p, const lane_layout& lanes, std::int64_t channels) {
     if (p.recomputed_bytes == 0) return;
     const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
-    const std::int64_t steps = std::min(stretch_steps, p.shape.time) + 2;
+    const std::int64_t steps = stretch_rows(p.shape.time);
     std::int64_t elements = 0;
     if (lanes.along == recurrence::lane_axis::time) {
       row = lanes.unit(), column = round_up(steps, 16);

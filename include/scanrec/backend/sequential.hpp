@@ -31,7 +31,6 @@ template <class R, class State>
 State walk_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64_t channel, State x,
                     auto& running) {
   using lane = simd::lane_t<typename R::value, 1>;
-  constexpr std::int64_t sum_steps = 256;
   recurrence::place<recurrence::lane_axis::channel> at{begin, channel, begin};
   for (; end > at.time; ++at.time, ++at.row) {
     const auto read = r.template load<lane>(at);

@@ -12,6 +12,9 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
+/// Steps after which running sums go to the accumulators, where a lane is walked serially.
+inline constexpr std::int64_t sum_steps = 256;
+
 /// A box of the problem: [begin, end) on every axis.
 struct region {
   extents begin{0, 0, 0, 0}, end{0, 0, 0, 0};

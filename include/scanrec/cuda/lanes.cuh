@@ -39,15 +39,11 @@ namespace detail {
 /// States that are computed anew, a stretch per thread: rows of neighbouring threads' states.
 struct lent_rows {
   std::int64_t first = 0;  // byte of the workspace
-  std::int64_t bytes = 0;
 
   lent_rows(const problem& p, lane_plan& plan) {
-    if (p.recomputed_bytes == 0) return;
-    bytes = rows(p.shape.time) * plan.lanes.threads * p.recomputed_bytes;
-    first = plan.reserve(bytes);
-  }
-  SCANREC_HD static std::int64_t rows(std::int64_t steps) {
-    return (steps < scanrec::detail::stretch_steps ? steps : scanrec::detail::stretch_steps) + 2;
+    if (p.recomputed_bytes > 0)
+      first = plan.reserve(scanrec::detail::stretch_rows(p.shape.time) * plan.lanes.threads *
+                           p.recomputed_bytes);
   }
 };
 
@@ -144,12 +140,12 @@ struct walk_lanes {
                            lane x, Sums& running) const {
     using step = std::remove_cvref_t<decltype(row.template load<scalar>(place{}))>;
     constexpr int together = steps_together<step>();
-    constexpr std::int64_t sum_steps = 256;
     const auto take = [&](const Walked& r, const auto& at, const step& read) SCANREC_LAMBDA {
       const lane after = r.next(at, read, x);
       r.finish(at, read, x, after, running);
       x = after;
-      if (at.time % sum_steps == sum_steps - 1) r.drain(at, running);
+      constexpr auto each = scanrec::detail::sum_steps;
+      if (Assume != recurrence::assume::plain && at.time % each == each - 1) r.drain(at, running);
     };
     const Walked all = scanrec::detail::standing_at(row, 0, c);
     std::int64_t time = begin;

@@ -13,7 +13,6 @@
 // what the walk found. That depends on the data alone.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -75,7 +74,6 @@ struct walk_tiles {
   static constexpr int segment_steps = segment_steps_of(
       sizeof(scanrec::detail::step_of<R>), sizeof(typename scanrec::detail::element_maps<R>::map));
   static constexpr int warps = threads / device::warp_size;
-  static constexpr std::int64_t sum_steps = 256;  // that are added up in the compute type
 
   using scalar = simd::lane_t<typename R::value, 1>;
   using lane = typename R::template state_of<scalar>;
@@ -337,7 +335,7 @@ struct walk_tiles {
         for (std::int64_t t = at.first; t < last; ++t) {
           const place p = place_of(at, t);
           x = take(here, p, here.template load<scalar>(p), x, running);
-          if ((t + 1) % sum_steps == 0) here.drain(p, running);
+          if ((t + 1) % scanrec::detail::sum_steps == 0) here.drain(p, running);
         }
         if (owes) inclusive(at, at.tile).send(maps::carry_of(x), at.call);
       } else {
@@ -378,7 +376,7 @@ void run_recurrence(const look_back& on, R r, const problem& p) {
   detail::check_workspace(p, on.workspace, plan.sums.bytes);
   auto* const memory = static_cast<std::byte*>(on.workspace.data);
   if (on.workspace.content == workspace_content::unknown)
-    detail::clear(memory, plan.sums.bytes, on.stream);
+    detail::clear(memory, plan.first_sum(), on.stream);
   plan.sums.bind(r, memory);
   auto* const turns =
       plan.sums_by_step ? reinterpret_cast<device::word*>(memory + plan.first_turn()) : nullptr;

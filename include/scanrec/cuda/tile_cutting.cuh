@@ -87,9 +87,13 @@ struct look_back_plan {
                 segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 16),
                 sums_by_step),
         messages_bytes(bytes_of_messages(p)),
-        sums(p, cutting.tiles, first_turn() + (sums_by_step ? cutting.tiles * bytes_of_word : 0)) {}
+        sums(p, cutting.tiles, first_sum()) {}
 
   [[nodiscard]] std::int64_t first_turn() const { return first_message + messages_bytes; }
+  /// Sums are written before they are read; all before them must be zero, or of earlier calls.
+  [[nodiscard]] std::int64_t first_sum() const {
+    return first_turn() + (sums_by_step ? cutting.tiles * bytes_of_word : 0);
+  }
 
  private:
   static constexpr std::int64_t bytes_of_word = sizeof(device::word);
