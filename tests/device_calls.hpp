@@ -4,6 +4,15 @@
 #include "backend_calls.hpp"
 #include "device_backend.hpp"
 
+#if defined(SCANREC_TEST_ON_GPU)
+#include <scanrec/cuda/cub.cuh>  // which no emulator knows
+#endif
+
+// Whether the backends for comparison are compiled, too.
+#if !defined(SCANREC_TEST_DEVICE_VARIANTS)
+#define SCANREC_TEST_DEVICE_VARIANTS 1
+#endif
+
 namespace tested {
 
 template <>
@@ -16,6 +25,18 @@ std::shared_ptr<const backend_of<TEST_TYPE>> device_calls_of<TEST_TYPE>(device_b
     case device_backend::look_back_short_tiles:
       return calls_of<TEST_TYPE>(
           on_device<cuda::look_back>{{.stream = nullptr, .segment_steps = 1}});
+#if SCANREC_TEST_DEVICE_VARIANTS
+    case device_backend::hillis_steele:
+      return calls_of<TEST_TYPE>(on_device<cuda::hillis_steele>{});
+    case device_backend::blelloch:
+      return calls_of<TEST_TYPE>(on_device<cuda::blelloch>{});
+#endif
+#if defined(SCANREC_TEST_ON_GPU)
+    case device_backend::cub:
+      return calls_of<TEST_TYPE>(on_device<cuda::cub>{});
+#endif
+    default:
+      break;
   }
   return nullptr;
 }

@@ -108,6 +108,10 @@ std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_
                       on_device<cuda::look_back>{{.stream = nullptr, .segment_steps = 1}}));
 #endif
 #if TEST_ALL_BACKENDS && SCANREC_TEST_VARIANTS
+#if defined(SCANREC_TEST_CUDA_ON_HOST)
+  list.push_back(made("cuda::hillis_steele", on_device<cuda::hillis_steele>{}));
+  list.push_back(made("cuda::blelloch", on_device<cuda::blelloch>{}));
+#endif
   list.push_back(made("hillis_steele", hillis_steele{.threads = 2}));
   list.push_back(made("blelloch", blelloch{.threads = 3}));
 #if SCANREC_TEST_EIGEN

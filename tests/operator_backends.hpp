@@ -29,6 +29,8 @@ void with_operator_backends(F f) {
   for (const int steps : {0, 1})
     f("cuda::look_back segments of " + std::to_string(steps),
       on_device<scanrec::cuda::look_back>{{.stream = nullptr, .segment_steps = steps}});
+  f("cuda::hillis_steele", on_device<scanrec::cuda::hillis_steele>{});
+  f("cuda::blelloch", on_device<scanrec::cuda::blelloch>{});
 #endif
   for (const int threads : {1, 2, 3, 7}) {
     const std::string count = " threads " + std::to_string(threads);

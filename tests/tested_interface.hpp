@@ -43,7 +43,14 @@ std::shared_ptr<const backend_of<T>> calls_of(Backend backend);
 
 /// The backends for GPUs. Tests and kernels may be compiled by different compilers, so their
 /// options are not told apart here.
-enum class device_backend { lanes, look_back, look_back_short_tiles };
+enum class device_backend {
+  lanes,
+  look_back,
+  look_back_short_tiles,
+  hillis_steele,
+  blelloch,
+  cub,
+};
 /// Their calls, from the unit that device_calls.hpp is.
 template <class T>
 std::shared_ptr<const backend_of<T>> device_calls_of(device_backend which);
@@ -53,7 +60,8 @@ template <class T>
 struct backend {
   std::string name;
   std::shared_ptr<const backend_of<T>> calls;
-  int more = 0;  // additions of a term beyond those of most backends
+  int more = 0;   // additions of a term beyond those of most backends
+  int every = 1;  // of how many cases it takes one, where it is slow
 
   template <class B>
   backend(std::string as, B made, int more_additions = 0)

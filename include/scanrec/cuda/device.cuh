@@ -5,10 +5,10 @@
 // A kernel is a trivially copyable struct whose call operator every thread runs:
 //
 //     struct body {
-//       static constexpr int threads = 128;          // of a block
-//       static constexpr int blocks_together = 3;    // that should fit a multiprocessor, by
-//       registers static constexpr bool synchronises = false;  // whether threads use what is
-//       marked (*) SCANREC_DEVICE void operator()() const;
+//       static constexpr int threads = 128;         // of a block
+//       static constexpr int blocks_together = 3;   // blocks whose registers fit a multiprocessor
+//       static constexpr bool synchronises = false; // whether threads use what is marked (*)
+//       SCANREC_DEVICE void operator()() const;
 //     };
 #pragma once
 

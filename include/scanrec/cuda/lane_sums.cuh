@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The second half of gradients that are sums over lanes: adds up what every lane has left in the
-// workspace, and leaves zeros there. The order depends on the shape alone.
+// Gradients that are sums, as threads that walk lanes form them: each has places of its own in the
+// workspace (lane_plan.cuh), and what every lane has left there is added up by a second kernel,
+// which leaves zeros. The order depends on the shape alone.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <scanrec/cuda/device.cuh>
 #include <scanrec/cuda/lane_plan.cuh>
@@ -11,6 +13,49 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
+
+/// Clears the places of a lane and tile of steps, at (tile, channel): of outputs that have one.
+template <class R, class Place>
+SCANREC_DEVICE void clear_lane_sums(const R& row, const Place& at) {
+  const auto clear = [&at](const auto& out) {
+    using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+    const auto& s = out.sums.strides;
+    out.sums.data[out.sums.offset + at.time * s.time + at.channel * s.channel] = wide{};
+  };
+  if constexpr (!R::any_operator) {
+    R::for_writes(row, [&](const auto& out) {
+      if (out.action == recurrence::write::sum_time) clear(out);
+    });
+    R::for_ends(row, [&](const auto& out) {
+      if (out.action == recurrence::write::sum_site) clear(out);
+    });
+  }
+}
+
+/// Calls f(place, output, position) for the places of outputs with a time axis that are sums over
+/// the lanes of a region: of all that share them.
+template <class R, class F>
+SCANREC_DEVICE void for_step_sums(const R& r, [[maybe_unused]] const region& own, F f) {
+  if constexpr (!R::any_operator)
+    R::for_writes(r, [&](const auto& out) {
+      if (out.action == recurrence::write::sum_site)
+        scanrec::detail::for_kept(out.strides, own, [&](const extents& at) {
+          f(out.sums.data[scanrec::detail::offset_of(at, out.sums.strides)], out, at);
+        });
+    });
+}
+template <class R>
+SCANREC_DEVICE void clear_step_sums(const R& r, const region& own) {
+  for_step_sums(r, own, [](auto& sum, const auto&, const extents&) {
+    sum = std::remove_reference_t<decltype(sum)>{};
+  });
+}
+template <class R>
+SCANREC_DEVICE void write_step_sums(const R& r, const region& own) {
+  for_step_sums(r, own, [](const auto& sum, const auto& out, const extents& at) {
+    scanrec::detail::write_sum(out, at, simd::from_element(sum));
+  });
+}
 
 /// One gradient: out = sum over the lanes that share an element, each with its place in `sums`.
 template <class S>

@@ -88,26 +88,23 @@ struct walk_lanes {
   SCANREC_DEVICE void operator()() const {
     const std::int64_t thread = device::block_index() * threads + device::thread_index();
     if (thread >= lanes.threads) return;
-    const region own = lanes.of(thread);
+    region own = lanes.of(thread);
+    own.end.time = steps;
     const R r = at_hand.lent(recurrence);
-    for_step_sums(r, own, [](auto& sum, const auto&, const extents&) {
-      sum = std::remove_reference_t<decltype(sum)>{};
-    });
+    clear_step_sums(r, own);
     for (std::int64_t g = own.begin.group; g < own.end.group; ++g)
       for (std::int64_t b = own.begin.batch; b < own.end.batch; ++b) {
         const R row = scanrec::detail::bound(r, g, b);
         for (std::int64_t c = own.begin.channel; c < own.end.channel; ++c)
           take_lane(row, c, thread);
       }
-    for_step_sums(r, own, [](const auto& sum, const auto& out, const extents& at) {
-      scanrec::detail::write_sum(out, at, simd::from_element(sum));
-    });
+    write_step_sums(r, own);
   }
 
  private:
   SCANREC_DEVICE void take_lane(const R& row, std::int64_t c, std::int64_t thread) const {
     const place first{0, c};
-    clear_lane_sums(row, c);
+    clear_lane_sums(row, first);
     lane x = row.template begin<scalar>(first);
     running_sums running{};
     if constexpr (scanrec::detail::recomputes<R>) {
@@ -198,36 +195,6 @@ struct walk_lanes {
     int steps = 16;
     while (steps > 1 && static_cast<std::size_t>(steps) * bytes > 160) steps /= 2;
     return steps;
-  }
-
-  // Of outputs with a place per lane.
-  SCANREC_DEVICE static void clear_lane_sums(const R& row, std::int64_t c) {
-    const auto clear = [c](const auto& out) {
-      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
-      out.sums.data[out.sums.offset + c * out.sums.strides.channel] = wide{};
-    };
-    if constexpr (!R::any_operator) {
-      R::for_writes(row, [&](const auto& out) {
-        if (out.action == recurrence::write::sum_time) clear(out);
-      });
-      R::for_ends(row, [&](const auto& out) {
-        if (out.action == recurrence::write::sum_site) clear(out);
-      });
-    }
-  }
-  // Calls f(place, output, position) for the places of outputs with a time axis that are sums over
-  // the lanes of this thread.
-  template <class F>
-  SCANREC_DEVICE void for_step_sums(const R& r, [[maybe_unused]] region own, F f) const {
-    if constexpr (!R::any_operator) {
-      own.end.time = steps;
-      R::for_writes(r, [&](const auto& out) {
-        if (out.action == recurrence::write::sum_site)
-          scanrec::detail::for_kept(out.strides, own, [&](const extents& at) {
-            f(out.sums.data[scanrec::detail::offset_of(at, out.sums.strides)], out, at);
-          });
-      });
-    }
   }
 };
 

@@ -11,6 +11,8 @@
 #pragma once
 
 #include <scanrec/cuda/automatic.cuh>
+#include <scanrec/cuda/blelloch.cuh>
+#include <scanrec/cuda/hillis_steele.cuh>
 #include <scanrec/cuda/lanes.cuh>
 #include <scanrec/cuda/look_back.cuh>
 #include <scanrec/scan.hpp>

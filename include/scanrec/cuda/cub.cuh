@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// CUB's device-wide scan of the affine pair, sequence by sequence: what C++ programs reach for
+// today. Compiled by CUDA compilers only; include it on its own.
+#pragma once
+
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
+#include <cub/device/device_scan.cuh>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+
+#include <scanrec/cuda/device.cuh>
+#include <scanrec/cuda/error.cuh>
+#include <scanrec/cuda/materialised.cuh>
+#include <scanrec/cuda/workspace.cuh>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+/// Writes the maps of all steps down, has cub::DeviceScan scan them (InclusiveScan for one
+/// sequence, InclusiveScanByKey for more), and takes every step from there. For comparison.
+///
+/// Bits     may differ from run to run where maps do not compose exactly, as those of floats do
+/// not:
+///          the order in which CUB combines tiles depends on their timing.
+/// Memory   the maps of all steps, a factor and an offset each, and what CUB asks for; for
+/// gradients
+///          that are sums over time a number in the wide type per sequence and 64 steps.
+/// Range    within the error bound as long as no product of gates over- or underflows; what is not
+///          finite never moves backwards in time, nor to another channel, nor past a reset.
+/// Stream   queues two kernels and those of CUB, and one for each gradient that is a sum over time
+///          or over states; waits for nothing.
+/// Throws   cuda::error if CUB asks for more memory than was foreseen.
+struct cub {
+  static constexpr bool lends_states = false;  ///< adjoints with memory::recompute run on `lanes`
+
+  stream_ref stream;            ///< where the call is queued
+  cuda::workspace workspace{};  ///< workspace_bytes(cub, problem) of device memory
+};
+
+namespace detail {
+
+/// Elements are composed from the earlier to the later one.
+template <class Map, class Algebra>
+struct compose_in_order {
+  Algebra algebra;
+  SCANREC_HD Map operator()(const Map& earlier, const Map& later) const {
+    return algebra.compose(earlier, later);
+  }
+};
+/// The sequence of a slot: its key.
+struct sequence_of_slot {
+  std::int64_t slots;  // of a sequence
+  SCANREC_HD std::int64_t operator()(std::int64_t i) const { return i / slots; }
+};
+
+/// The maps, slots side by side, and behind them room for CUB.
+struct cub_plan {
+  slot_plan slots;
+  std::int64_t first_byte = 0, temporary_bytes = 0;
+
+  explicit cub_plan(const problem& p) : slots(p, p.shape.time, 1, true) {
+    const std::int64_t items = slots.grid.lane_count * slots.grid.slots;
+    // CUB keeps two values, a status and a key per tile of its own, in some arrays that it aligns.
+    // Its tiles are not told; the smallest that its policies have come to are far above this.
+    const std::int64_t least_tile = slots.map_bytes <= 32 ? 128 : 32,
+                       tiles = items / least_tile + 64;
+    temporary_bytes = tiles * (2 * (slots.map_bytes + 16) + 16) + 4096;
+    first_byte = slots.sums.reserve(temporary_bytes);
+  }
+};
+
+}  // namespace detail
+
+/// Bytes of device memory that cub{.workspace} must have for a problem.
+inline std::int64_t workspace_bytes(const cub&, const problem& p) {
+  return detail::cub_plan(p).slots.sums.bytes;
+}
+
+/// Queues a recurrence, given in scan order.
+template <class R>
+void run_recurrence(const cub& on, const R& r, const problem& p) {
+  detail::cub_plan plan(p);
+  detail::check_workspace(p, on.workspace, plan.slots.sums.bytes);
+  const detail::map_memory maps = plan.slots.maps(on.workspace.data);
+  // As for doubling shifts: slot 0 holds the first state, if there is one.
+  const std::int64_t absent = scanrec::detail::starts(r) ? 0 : 1;
+  detail::slot_grid& grid = plan.slots.grid;
+  grid.slots = std::max<std::int64_t>(0, p.shape.time - absent);
+  const detail::materialised_call<R> call(r, p, plan.slots, on.workspace.data, on.stream);
+  call.load(maps, -absent, 0);
+  if (grid.slots > 1 && grid.lane_count > 0)
+    call.with_maps([&]<class Map>() {
+      using algebra = detail::device_algebra_of<R>;
+      const detail::compose_in_order<Map, algebra> compose{detail::device_algebra(r)};
+      Map* const data = reinterpret_cast<Map*>(maps.data);
+      const std::int64_t items = grid.lane_count * grid.slots;
+      const auto scan = [&](void* temporary, std::size_t& bytes) {
+        if (grid.lane_count == 1)
+          return ::cub::DeviceScan::InclusiveScan(temporary, bytes, data, data, compose, items,
+                                                  on.stream);
+        const auto keys = thrust::make_transform_iterator(
+            thrust::counting_iterator<std::int64_t>(0), detail::sequence_of_slot{grid.slots});
+        return ::cub::DeviceScan::InclusiveScanByKey(temporary, bytes, keys, data, data, compose,
+                                                     items, ::cuda::std::equal_to<>{}, on.stream);
+      };
+      std::size_t bytes = 0;
+      detail::check(scan(nullptr, bytes), "cub::DeviceScan");
+      if (static_cast<std::int64_t>(bytes) > plan.temporary_bytes)
+        throw error("cub::DeviceScan", cudaErrorMemoryAllocation,
+                    std::to_string(bytes) + " bytes of temporary storage asked for, " +
+                        std::to_string(plan.temporary_bytes) + " foreseen",
+                    __FILE__, __LINE__);
+      detail::check(scan(static_cast<std::byte*>(on.workspace.data) + plan.first_byte, bytes),
+                    "cub::DeviceScan");
+    });
+  call.finish(maps, -absent);
+}
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

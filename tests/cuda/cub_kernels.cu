@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The backend on CUB, which no emulator runs: that it compiles. On a GPU device_calls.hpp tests it.
+#include <scanrec/cuda/cub.cuh>
+#include <scanrec/cuda/scan.cuh>
+
+void cub_kernels(scanrec::cuda::stream_ref stream, const scanrec::sequence_view<float>& x) {
+  const scanrec::cuda::cub on{.stream = stream};
+  linear_scan(on, x, x, x);
+  inclusive_scan(on, scanrec::op::max{}, x, x);
+}
