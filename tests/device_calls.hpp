@@ -19,21 +19,21 @@ template <>
 std::shared_ptr<const backend_of<TEST_TYPE>> device_calls_of<TEST_TYPE>(device_backend which) {
   switch (which) {
     case device_backend::lanes:
-      return calls_of<TEST_TYPE>(on_device<cuda::lanes>{});
+      return calls_of<TEST_TYPE>(on_device<scanrec::cuda::lanes>{});
     case device_backend::look_back:
-      return calls_of<TEST_TYPE>(on_device<cuda::look_back>{});
+      return calls_of<TEST_TYPE>(on_device<scanrec::cuda::look_back>{});
     case device_backend::look_back_short_tiles:
       return calls_of<TEST_TYPE>(
-          on_device<cuda::look_back>{{.stream = nullptr, .segment_steps = 1}});
+          on_device<scanrec::cuda::look_back>{{.stream = nullptr, .segment_steps = 1}});
 #if SCANREC_TEST_DEVICE_VARIANTS
     case device_backend::hillis_steele:
-      return calls_of<TEST_TYPE>(on_device<cuda::hillis_steele>{});
+      return calls_of<TEST_TYPE>(on_device<scanrec::cuda::hillis_steele>{});
     case device_backend::blelloch:
-      return calls_of<TEST_TYPE>(on_device<cuda::blelloch>{});
+      return calls_of<TEST_TYPE>(on_device<scanrec::cuda::blelloch>{});
 #endif
 #if defined(SCANREC_TEST_ON_GPU)
     case device_backend::cub:
-      return calls_of<TEST_TYPE>(on_device<cuda::cub>{});
+      return calls_of<TEST_TYPE>(on_device<scanrec::cuda::cub>{});
 #endif
     default:
       break;
