@@ -11,7 +11,8 @@ import re
 import sys
 
 THREADED = ("tiled", "hillis_steele", "blelloch", "triangular_matmul")
-DEVICE = ("cuda_lanes", "cuda_look_back")  # on the emulator, or on a GPU
+DEVICE = ("cuda_lanes", "cuda_look_back", "cuda_hillis_steele", "cuda_blelloch",
+          "cuda_triangular_matmul")  # on the emulator, or on a GPU
 BACKENDS = ("sequential", *THREADED, *DEVICE)
 # Tags that stand for several backends: the lists in tests/tested_backend.hpp.
 GROUPS = {"backends": BACKENDS, "threaded": THREADED, "device": DEVICE}
@@ -48,6 +49,9 @@ EXEMPT = {
     ("overflow", "hillis_steele"): "not promised",
     ("overflow", "blelloch"): "not promised",
     ("overflow", "triangular_matmul"): "not promised",
+    ("overflow", "cuda_hillis_steele"): "not promised",
+    ("overflow", "cuda_blelloch"): "not promised",
+    ("overflow", "cuda_triangular_matmul"): "not promised",
 }
 CASE = re.compile(r'(?:TEST|TYPED)_CASE\(\s*"([^"]+)",\s*((?:"[^"]*"\s*)+)\)')
 

@@ -30,6 +30,8 @@ std::shared_ptr<const backend_of<TEST_TYPE>> device_calls_of<TEST_TYPE>(device_b
       return calls_of<TEST_TYPE>(on_device<scanrec::cuda::hillis_steele>{});
     case device_backend::blelloch:
       return calls_of<TEST_TYPE>(on_device<scanrec::cuda::blelloch>{});
+    case device_backend::triangular_matmul:
+      return calls_of<TEST_TYPE>(on_device<scanrec::cuda::triangular_matmul<>>{});
 #endif
 #if defined(SCANREC_TEST_ON_GPU)
     case device_backend::cub:

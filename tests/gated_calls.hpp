@@ -111,6 +111,8 @@ std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
   list.push_back(made("cuda::hillis_steele", on_device<cuda::hillis_steele>{}));
   list.push_back(made("cuda::blelloch", on_device<cuda::blelloch>{}));
+  list.push_back(
+      made("cuda::triangular_matmul", on_device<cuda::triangular_matmul<>>{}, false, 128));
 #endif
   list.push_back(made("hillis_steele", hillis_steele{.threads = 2}));
   list.push_back(made("blelloch", blelloch{.threads = 3}));

@@ -366,7 +366,7 @@ TEST_CASE("what is not finite stays in its row of a triangle, whichever it is", 
 #endif
 
 TEST_CASE("a product of gates may overflow while the loop stays finite",
-          "[numerics][overflow][tiled][device][forward]") {
+          "[numerics][overflow][tiled][cuda_lanes][cuda_look_back][forward]") {
   const extents shape{1, 200, 3};
   for (const auto& [s, strides] : layouts(shape))
     for (const auto& backend : tilings) {
@@ -395,7 +395,7 @@ TEST_CASE("a product of gates may overflow while the loop stays finite",
 }
 
 TEST_CASE("an infinity outlives vanishing gates, as in the loop",
-          "[numerics][overflow][tiled][device][forward]") {
+          "[numerics][overflow][tiled][cuda_lanes][cuda_look_back][forward]") {
   const extents shape{1, 120, 2};
   for (const auto& [s, strides] : layouts(shape))
     for (const auto& backend : tilings) {

@@ -98,6 +98,7 @@ std::vector<backend<T>> all_backends() {
   }
   list.push_back({"cuda::hillis_steele", device_backend::hillis_steele});
   list.push_back({"cuda::blelloch", device_backend::blelloch});
+  list.push_back({"cuda::triangular_matmul", device_backend::triangular_matmul, 128});
 #if !defined(SCANREC_TEST_CUDA_ON_HOST)
   list.push_back({"cuda::cub", device_backend::cub});
 #endif

@@ -49,6 +49,7 @@ enum class device_backend {
   look_back_short_tiles,
   hillis_steele,
   blelloch,
+  triangular_matmul,
   cub,
 };
 /// Their calls, from the unit that device_calls.hpp is.

@@ -51,6 +51,12 @@ void other_kernels(cuda::stream_ref stream, const extents& shape, float* memory)
   matrix_scans(on, sequence_view(reinterpret_cast<vec<double, 4>*>(memory), shape));
 
   const sequence_view<float> floats(memory, shape);
+  linear_scan(cuda::triangular_matmul<cuda::precision::tf32x3>{.stream = stream}, floats, floats,
+              floats);
+  linear_scan(cuda::triangular_matmul<cuda::precision::tf32>{.stream = stream}, floats, floats,
+              floats);
+  linear_scan(cuda::triangular_matmul<cuda::precision::bf16>{.stream = stream}, floats, floats,
+              floats);
   inclusive_scan(on, op::sum{}, floats, floats);
   exclusive_scan(on, op::max{}, floats, floats);
   const sequence_view<keyed> pairs(reinterpret_cast<keyed*>(memory), shape);

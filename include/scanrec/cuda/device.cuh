@@ -196,6 +196,7 @@ class shared_array {
   }
   SCANREC_DEVICE SCANREC_INLINE T load(int i) const { return data_[i]; }
   SCANREC_DEVICE SCANREC_INLINE void store(int i, const T& x) const { data_[i] = x; }
+  SCANREC_DEVICE SCANREC_INLINE T* address(int i) const { return data_ + i; }
 
  private:
   T* data_;

@@ -15,4 +15,5 @@
 #include <scanrec/cuda/hillis_steele.cuh>
 #include <scanrec/cuda/lanes.cuh>
 #include <scanrec/cuda/look_back.cuh>
+#include <scanrec/cuda/triangular_matmul.cuh>
 #include <scanrec/scan.hpp>

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A row of the results: a call is checked against the same call of another backend, then timed
+// between runs of its streaming twin and device copies, each from an empty cache.
+//
+// Counters: GB/s of ideal traffic (every array once), the twin's, and of a copy of one array;
+// fraction_of_twin = median twin time / median time; spread, between the quartiles of the time as a
+// fraction of it; nodes, the kernels and memsets of a call; largest_difference from the reference,
+// |x - y| / (1 + |y|); for short calls microseconds per call, many of them queued one after the
+// other (queued_us) and replayed as a graph (graph_us).
+#pragma once
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "device.cuh"
+#include "twin.cuh"
+
+namespace bench {
+
+/// Buffers of `machine`, by who owns them.
+enum role { first_array = 0, first_reference = 10, copy_of_array = 20 };
+
+/// An array that a call writes, and how it is compared.
+struct result {
+  void* data = nullptr;
+  std::int64_t bytes = 0;
+  std::function<double(const void* got, const void* want)> largest_difference;
+  double tolerance = 0;
+};
+template <class T>
+result result_of(T* data, std::int64_t n) {
+  // Rounding of a few operations in a row; two roundings to 16 bits.
+  return {data, n * static_cast<std::int64_t>(sizeof(T)),
+          [n](const void* got, const void* want) {
+            return machine::here().largest_difference(static_cast<const T*>(got),
+                                                      static_cast<const T*>(want), n);
+          },
+          sizeof(T) == 2 ? 0x1p-6 : 1e-4};
+}
+
+/// What is measured in a row.
+struct subject {
+  using queue = std::function<void(const scanrec::cuda::workspace&)>;
+  std::string inputs;                         // rows of the same inputs have the same results
+  std::int64_t workspace_bytes = 0;           // of device memory that the call works in
+  queue call;                                 // queues it
+  queue before{}, after{};                    // what is not timed: makes inputs, and results
+  queue short_call{};                         // the call on the first 256th of its steps
+  std::function<void()> fill{}, reference{};  // make the inputs, and the results by other means
+  std::vector<result> results{};              // empty: nothing is compared
+  traffic moved{};
+  read_arrays in{};
+  written_arrays out{};
+  std::int64_t elements = 0, element_bytes = 0, steps = 0;
+};
+
+/// How often and how long.
+struct patience {
+  int samples = 20, few_samples = 3;  // few: of calls that take longer than `long_call`
+  double long_call = 0.05;            // seconds
+  double longest_call = 1;            // calls that take longer are left out
+  static patience& of_this_run() {
+    static patience one;
+    return one;
+  }
+};
+
+namespace detail {
+
+inline double quantile(std::vector<double> v, double part) {
+  const auto at = static_cast<std::ptrdiff_t>(part * static_cast<double>(v.size() - 1) + 0.5);
+  std::nth_element(v.begin(), v.begin() + at, v.end());
+  return v[static_cast<std::size_t>(at)];
+}
+
+inline void poison(const subject& s) {
+  for (const result& r : s.results)
+    check(cudaMemsetAsync(r.data, 0xff, static_cast<std::size_t>(r.bytes), machine::here().stream),
+          "cudaMemsetAsync");
+}
+/// Keeps the results of the reference in buffers of their own, until the inputs are others.
+inline void make_reference(const subject& s) {
+  static std::string made_for;
+  if (made_for == s.inputs) return;
+  made_for.clear();
+  machine& gpu = machine::here();
+  poison(s);
+  s.reference();
+  for (std::size_t i = 0; i < s.results.size(); ++i)
+    check(cudaMemcpyAsync(gpu.get(first_reference + static_cast<int>(i), s.results[i].bytes),
+                          s.results[i].data, static_cast<std::size_t>(s.results[i].bytes),
+                          cudaMemcpyDeviceToDevice, gpu.stream),
+          "cudaMemcpyAsync");
+  gpu.wait();
+  made_for = s.inputs;
+}
+/// The largest difference from the reference, after a call. Throws if it is too large.
+inline double verified(const subject& s) {
+  machine& gpu = machine::here();
+  double largest = 0;
+  for (std::size_t i = 0; i < s.results.size(); ++i) {
+    const void* const want = gpu.get(first_reference + static_cast<int>(i), 0);
+    const double one = s.results[i].largest_difference(s.results[i].data, want);
+    if (!(one <= s.results[i].tolerance))
+      throw std::runtime_error("wrong: differs from the reference by " + std::to_string(one));
+    largest = std::max(largest, one);
+  }
+  return largest;
+}
+
+inline device_buffer workspace_of(const subject& s) {
+  const std::int64_t free = machine::free_bytes();
+  if (s.workspace_bytes > free)
+    throw std::runtime_error("left out: works in " + std::to_string(s.workspace_bytes >> 20) +
+                             " MiB, of which " + std::to_string(free >> 20) + " are free");
+  device_buffer memory(s.workspace_bytes);
+  if (s.workspace_bytes > 0)
+    check(cudaMemsetAsync(memory.data(), 0, static_cast<std::size_t>(s.workspace_bytes),
+                          machine::here().stream),
+          "cudaMemsetAsync");
+  return memory;
+}
+
+inline void refuse_what_takes_long(const subject& s, const scanrec::cuda::workspace& w) {
+  if (!s.short_call) return;
+  const auto call = [&] { s.short_call(w); };
+  machine::here().seconds_of(call);
+  const double seconds = 256 * machine::here().seconds_of(call);
+  if (seconds > patience::of_this_run().longest_call)
+    throw std::runtime_error("left out: about " + std::to_string(seconds).substr(0, 4) +
+                             " s a call, judged by a 256th of the steps");
+}
+
+inline void measure(benchmark::State& state, const subject& s) {
+  machine& gpu = machine::here();
+  const patience& p = patience::of_this_run();
+  if (s.fill) s.fill();
+  const device_buffer memory = workspace_of(s);
+  const scanrec::cuda::workspace w{.data = memory.data(),
+                                   .bytes = memory.bytes(),
+                                   .content = scanrec::cuda::workspace_content::kept};
+  const std::function<void()> call = [&] { s.call(w); };
+  const auto run_once = [&](const subject::queue& extra) {
+    if (extra) extra(w);
+  };
+
+  double difference = 0;
+  if (!s.results.empty()) {
+    make_reference(s);
+    poison(s);
+  }
+  refuse_what_takes_long(s, w);
+  run_once(s.before);
+  double once = gpu.seconds_of(call);
+  run_once(s.after);
+  difference = verified(s);
+  run_once(s.before);
+
+  const std::int64_t bytes = s.elements * s.element_bytes;
+  void* const copied = gpu.get(copy_of_array, bytes);
+  const streaming_twin twin(s.moved, s.in, s.out, bytes);
+  const std::function<void()> run_twin = [&] { twin.run(); };
+  const std::function<void()> copy = [&] {
+    check(cudaMemcpyAsync(copied, s.in[0], static_cast<std::size_t>(bytes),
+                          cudaMemcpyDeviceToDevice, gpu.stream),
+          "cudaMemcpyAsync");
+  };
+  // Warm: the clocks of the GPU by the twin, the call by itself.
+  for (double spent = 0; spent < 0.02;) spent += gpu.seconds_of(run_twin);
+  for (int i = 0; i < 3 && once < p.long_call; ++i) once = gpu.seconds_of(call);
+  const int samples = once < p.long_call ? p.samples : std::min(p.samples, p.few_samples);
+
+  std::vector<double> own, twins, copies;
+  for (int i = 0; i < samples; ++i) {
+    own.push_back(gpu.seconds_of(call));
+    twins.push_back(gpu.seconds_of(run_twin));
+    copies.push_back(gpu.seconds_of(copy));
+  }
+  const double seconds = quantile(own, 0.5), twin_seconds = quantile(twins, 0.5);
+  const double gigabytes = 1e-9 * (s.moved.reads + s.moved.writes) * static_cast<double>(bytes);
+  auto& c = state.counters;
+  c["GB/s"] = gigabytes / seconds;
+  c["twin_GB/s"] = gigabytes / twin_seconds;
+  c["copy_GB/s"] = 2e-9 * static_cast<double>(bytes) / quantile(copies, 0.5);
+  c["fraction_of_twin"] = twin_seconds / seconds;
+  c["ns/element"] = 1e9 * seconds / static_cast<double>(s.elements);
+  c["spread"] = (quantile(own, 0.75) - quantile(own, 0.25)) / seconds;
+  c["samples"] = samples;
+  c["steps"] = static_cast<double>(s.steps);
+  c["elements"] = static_cast<double>(s.elements);
+  if (!s.results.empty()) c["largest_difference"] = difference;
+  c["nodes"] = static_cast<double>(captured_calls(call, 1).nodes());
+  if (seconds < 1e-4) {
+    constexpr int many = 64, replays = 16;
+    gpu.seconds_of(call, many);
+    c["queued_us"] = 1e6 * gpu.seconds_of(call, many * replays) / (many * replays);
+    const captured_calls graph(call, many);
+    const std::function<void()> replay = [&] { graph.replay(); };
+    gpu.seconds_of(replay, replays);
+    c["graph_us"] = 1e6 * gpu.seconds_of(replay, replays) / (many * replays);
+  }
+  state.SetLabel(twin.text());
+  for (auto _ : state) state.SetIterationTime(seconds);
+}
+
+}  // namespace detail
+
+/// Registers a row, "workload/variant/call". What it throws becomes the row's error.
+inline void add_row(const std::string& name, const std::function<subject()>& make) {
+  const auto body = [=](benchmark::State& state) {
+    try {
+      detail::measure(state, make());
+      std::printf("%-58s %10.3f ms %6.3f of the twin\n", name.c_str(),
+                  1e-6 * state.counters["ns/element"] * state.counters["elements"],
+                  static_cast<double>(state.counters["fraction_of_twin"]));
+    } catch (const std::exception& e) {
+      cudaGetLastError();  // what can be forgotten is
+      std::printf("%-58s %s\n", name.c_str(), e.what());
+      state.SkipWithError(e.what());
+    }
+    std::fflush(stdout);
+  };
+  benchmark::RegisterBenchmark(name.c_str(), body)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond)
+      ->Iterations(1);
+}
+
+/// The first rows of a workload: a copy of one array, and the twin of a call.
+inline void add_roof(const std::string& name, const std::function<subject()>& make, bool copy) {
+  add_row(name, [=] {
+    subject s = make();
+    s.results.clear(), s.short_call = s.before = s.after = nullptr;
+    s.workspace_bytes = 0;
+    const std::int64_t bytes = s.elements * s.element_bytes;
+    if (copy) {
+      s.moved = {1, 1};
+      s.call = [=](const auto&) {
+        check(cudaMemcpyAsync(s.out[0], s.in[0], static_cast<std::size_t>(bytes),
+                              cudaMemcpyDeviceToDevice, machine::here().stream),
+              "cudaMemcpyAsync");
+      };
+    } else {
+      s.call = [twin = streaming_twin(s.moved, s.in, s.out, bytes)](const auto&) { twin.run(); };
+    }
+    return s;
+  });
+}
+
+/// The rest of a main: takes --quick from the arguments, lets `add` register the rows, runs them,
+/// and says in the results what made them.
+inline int run_benchmarks(int argc, char** argv, const std::function<void(bool quick)>& add) {
+  class silent : public benchmark::BenchmarkReporter {
+    bool ReportContext(const Context&) override { return true; }
+    void ReportRuns(const std::vector<Run>&) override {}
+  };
+  const auto is_quick = [](const char* argument) {
+    return std::string_view(argument) == "--quick";
+  };
+  char** const end = std::remove_if(argv + 1, argv + argc, is_quick);
+  const bool quick = end != argv + argc;
+  argc = static_cast<int>(end - argv);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  try {
+    const cudaDeviceProp& gpu = machine::here().properties;
+    benchmark::AddCustomContext("gpu", gpu.name);
+    benchmark::AddCustomContext("multiprocessors", std::to_string(gpu.multiProcessorCount));
+    benchmark::AddCustomContext("l2_bytes", std::to_string(gpu.l2CacheSize));
+    benchmark::AddCustomContext("memory_bytes", std::to_string(gpu.totalGlobalMem));
+    int driver = 0;
+    check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    benchmark::AddCustomContext("driver_cuda", std::to_string(driver));
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "no GPU: %s\n", e.what());
+    return 1;
+  }
+  benchmark::AddCustomContext("commit", SCANREC_COMMIT);
+  benchmark::AddCustomContext("compiler", "nvcc " + std::to_string(__CUDACC_VER_MAJOR__) + "." +
+                                              std::to_string(__CUDACC_VER_MINOR__));
+  benchmark::AddCustomContext("quick", quick ? "yes" : "no");
+  if (quick) patience::of_this_run() = {.samples = 5, .few_samples = 1};
+  add(quick);
+  silent display;
+  benchmark::RunSpecifiedBenchmarks(&display);
+  benchmark::Shutdown();
+  return 0;
+}
+
+}  // namespace bench

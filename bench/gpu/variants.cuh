@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The backends that are compared, and workloads of linear_scan on their arrays. Kernels are
+// compiled in a unit per element type.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <scanrec/cuda/cub.cuh>
+#include <scanrec/cuda/scan.cuh>
+
+#include "measure.cuh"
+
+namespace bench {
+
+using namespace scanrec;
+namespace cuda = scanrec::cuda;  // not that of libcu++
+
+template <class Backend>
+struct named {
+  using backend = Backend;
+  const char* name;
+};
+/// The backends for GPUs, a line each. Everything else takes them from here.
+inline constexpr std::tuple backends{
+    named<cuda::automatic>{"automatic"},                    // the default, of the next two
+    named<cuda::lanes>{"lanes"},                            // a thread per sequence
+    named<cuda::look_back>{"look_back"},                    // time split over blocks
+    named<cuda::hillis_steele>{"hillis_steele"},            // for comparison, from here on
+    named<cuda::blelloch>{"blelloch"},                      //
+    named<cuda::triangular_matmul<>>{"triangular_matmul"},  //
+    named<cuda::cub>{"cub"},                                //
+};
+
+enum class call { forward, vjp };
+inline constexpr const char* call_names[]{"forward", "vjp"};
+
+struct workload {
+  std::string name;
+  extents shape;
+  bool time_last = false;
+  bool one_gate_per_channel = false;  // for all steps and rows; so is its gradient
+};
+
+inline traffic traffic_of(call what, const workload& w) {
+  if (w.one_gate_per_channel) return what == call::forward ? traffic{1, 1} : traffic{2, 1};
+  return what == call::forward ? traffic{2, 1} : traffic{3, 2};
+}
+
+/// The arrays of a workload. Forward calls read 0 and 1, and write 2; adjoints read gates from 0,
+/// states from 1, their gradients from 2, and write 3 and 4.
+template <class T>
+struct arrays {
+  extents shape, strides;
+  bool one_gate_per_channel;
+  T* data[5];
+  T *few, *few_grad;
+
+  explicit arrays(const workload& w)
+      : shape(w.shape),
+        strides(w.time_last ? time_contiguous(shape) : channels_last(shape)),
+        one_gate_per_channel(w.one_gate_per_channel) {
+    const auto get = [](int i, std::int64_t n) {
+      return static_cast<T*>(
+          machine::here().get(first_array + i, n * static_cast<std::int64_t>(sizeof(T))));
+    };
+    for (int i = 0; i < 5; ++i) data[i] = get(i, elements());
+    few = get(5, shape.channel), few_grad = get(6, shape.channel);
+  }
+  void fill() const {
+    const machine& gpu = machine::here();
+    gpu.fill(data[0], elements(), 0.5f, 1.0f, 0);
+    for (int i = 1; i < 3; ++i) gpu.fill(data[i], elements(), -1.0f, 1.0f, i);
+    gpu.fill(few, shape.channel, 0.5f, 1.0f, 5);
+  }
+  [[nodiscard]] std::int64_t elements() const { return shape.batch * shape.time * shape.channel; }
+  [[nodiscard]] sequence_view<T> array(int i) const { return {data[i], shape, strides}; }
+  [[nodiscard]] sequence_view<T> gate() const { return gate_like(0, few); }
+  [[nodiscard]] sequence_view<T> gate_grad() const { return gate_like(3, few_grad); }
+
+ private:
+  [[nodiscard]] sequence_view<T> gate_like(int i, T* one_each) const {
+    if (!one_gate_per_channel) return array(i);
+    return {one_each, shape, {.batch = 0, .time = 0, .channel = 1}};
+  }
+};
+
+/// A backend or a peer by name, and its calls on arrays in `machine::here().stream`.
+template <class T>
+struct variant {
+  using queue = std::function<void(call, const arrays<T>&, const cuda::workspace&)>;
+  std::string name;
+  std::function<std::int64_t(call, const arrays<T>&)> workspace_bytes;
+  queue run;
+  queue before{}, after{};  // what is not timed: packs inputs, unpacks results
+};
+/// The backends, and the plain loop; variants.cu, compiled for T.
+template <class T>
+std::vector<variant<T>> variants();
+/// Scans of others; peers.cu.
+std::vector<variant<float>> peers();
+
+}  // namespace bench

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// triangular_matmul on matrix units, and over chunks of chunks.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <scanrec/cuda/scan.cuh>
+
+#include "catch.hpp"
+#include "device_backend.hpp"
+
+namespace {
+
+using namespace scanrec;
+
+double random(std::uint32_t& seed) {
+  seed = seed * 1664525u + 1013904223u;
+  return static_cast<double>(seed >> 8) / 16777216.0;
+}
+
+/// A gate that is shared along channels or in time, and what it is used on. The largest error of a
+/// state, as a fraction of the sum of the magnitudes of its terms.
+struct shared_gates {
+  extents shape{.batch = 2, .time = 300, .channel = 37};
+  extents strides;  // of the gate
+  std::vector<float> gate, input, state;
+  std::vector<std::uint8_t> resets;
+
+  explicit shared_gates(bool in_time)
+      : strides(in_time ? extents{0, 0, 1, 0} : extents{300, 1, 0, 0}),
+        gate(600),
+        input(2 * 300 * 37),
+        state(input.size()),
+        resets(300) {
+    std::uint32_t seed = 3;
+    for (float& a : gate) a = static_cast<float>(0.8 + 0.2 * random(seed));
+    for (float& u : input) u = static_cast<float>(2 * random(seed) - 1);
+    if (!in_time) resets[40] = resets[128] = resets[200] = resets[299] = 1;
+  }
+  float gate_at(std::int64_t b, std::int64_t t, std::int64_t c) const {
+    return gate[static_cast<std::size_t>(b * strides.batch + t * strides.time +
+                                         c * strides.channel)];
+  }
+  template <class Backend>
+  void run(const Backend& on) {
+    linear_scan(on, sequence_view<const float>(gate.data(), shape, strides),
+                sequence_view<const float>(input.data(), shape),
+                sequence_view<float>(state.data(), shape),
+                {.resets = sequence_view<const bool>(
+                     strides.time == 0 ? nullptr : reinterpret_cast<const bool*>(resets.data()),
+                     strides.time == 0 ? extents{0, 0, 0, 0} : shape, extents{0, 1, 0, 0})});
+  }
+  double largest_error() const {
+    double largest = 0;
+    for (std::int64_t b = 0; b < shape.batch; ++b)
+      for (std::int64_t c = 0; c < shape.channel; ++c) {
+        double x = 0, magnitude = 0;
+        for (std::int64_t t = 0; t < shape.time; ++t) {
+          const double a = resets[static_cast<std::size_t>(t)] ? 0 : gate_at(b, t, c);
+          const auto i = static_cast<std::size_t>((b * shape.time + t) * shape.channel + c);
+          x = a * x + input[i], magnitude = a * magnitude + std::abs(input[i]);
+          largest = std::max(largest, std::abs(state[i] - x) / magnitude);
+        }
+      }
+    return largest;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("products on matrix units are as precise as they say",
+          "[bound][cuda_triangular_matmul][forward][resets]") {
+  for (const bool in_time : {false, true}) {
+    shared_gates p(in_time);
+    const auto error_of = [&]<class Precision>(Precision) {
+      for (float& x : p.state) x = std::numeric_limits<float>::quiet_NaN();
+      p.run(tested::on_device<cuda::triangular_matmul<Precision>>{});
+      return p.largest_error();
+    };
+    INFO((in_time ? "in time" : "along channels"));
+    const double full = error_of(cuda::precision::full{});
+    const double three = error_of(cuda::precision::tf32x3{});
+    const double tf32 = error_of(cuda::precision::tf32{});
+    const double bf16 = error_of(cuda::precision::bf16{});
+    CHECK(full < 0x1p-20);
+    CHECK(three < full + 0x1p-20);
+    CHECK(tf32 < full + 0x1p-9);
+    CHECK(bf16 < full + 0x1p-7);
+    // And it is the matrix units that have been at work.
+    CHECK(tf32 > 0x1p-15);
+    CHECK(bf16 > 2 * tf32);
+  }
+}
+
+TEST_CASE("what is not finite stays in its column, and in its sequence",
+          "[nan][cuda_triangular_matmul][forward][resets]") {
+  static constexpr float infinity = std::numeric_limits<float>::infinity();
+  const auto check = []<class Precision>(Precision) {
+    const tested::on_device<cuda::triangular_matmul<Precision>> on{};
+    shared_gates clean(false);
+    clean.run(on);
+    shared_gates p(false);
+    const std::size_t wild = 150 * 37 + 5;  // row 0, step 150, channel 5; the next reset is at 200
+    p.input[wild] = infinity;
+    p.run(on);
+    for (std::size_t i = 0; i < p.state.size(); ++i) {
+      const std::size_t t = i / 37 % 300;
+      INFO("element " << i);
+      if (i < 300 * 37 && i % 37 == 5 && t >= 150 && t < 200)
+        CHECK(p.state[i] == infinity);
+      else if (i % 37 != 5 || i >= 300 * 37)
+        CHECK(p.state[i] == clean.state[i]);
+      else
+        CHECK(std::abs(p.state[i] - clean.state[i]) <= 0x1p-6f * 20);
+    }
+  };
+  check(cuda::precision::full{});
+  check(cuda::precision::tf32x3{});
+  check(cuda::precision::bf16{});
+}
+
+TEST_CASE("backends for comparison give the same bits whatever runs first",
+          "[determinism][cuda_hillis_steele][cuda_blelloch][cuda_triangular_matmul][forward]") {
+  const auto check = [](const auto& on) {
+    shared_gates want(false);
+    want.run(on);
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      const cuda_on_host::scheduled as({.seed = seed, .resident_blocks = static_cast<int>(seed)});
+      shared_gates got(false);
+      got.run(on);
+      CHECK((got.state == want.state));
+    }
+  };
+  check(tested::on_device<cuda::hillis_steele>{});
+  check(tested::on_device<cuda::blelloch>{});
+  check(tested::on_device<cuda::triangular_matmul<>>{});
+  check(tested::on_device<cuda::triangular_matmul<cuda::precision::tf32>>{});
+}
+
+TEST_CASE("chunks of chunks of chunks are exact", "[exact][cuda_triangular_matmul][forward][vjp]") {
+  // 128 * 128 steps are two levels.
+  const extents shape{.batch = 1, .time = 40000, .channel = 2};
+  std::vector<std::uint32_t> gate(80000), input(80000), want(80000), got(80000), grad(80000);
+  std::vector<std::uint8_t> resets(80000);
+  std::uint32_t seed = 11;
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    gate[i] = seed = seed * 1664525u + 1013904223u;
+    input[i] = seed = seed * 1664525u + 1013904223u;
+    resets[i] = seed % 4099 == 0;
+  }
+  const sequence_view<std::uint32_t> a(gate.data(), shape), u(input.data(), shape);
+  for (const bool cut : {false, true}) {
+    scan_options<std::uint32_t> options;
+    if (cut)
+      options.resets =
+          sequence_view<const bool>(reinterpret_cast<const bool*>(resets.data()), shape);
+    linear_scan(sequential{}, a, u, sequence_view(want.data(), shape), options);
+    linear_scan(tested::on_device<cuda::triangular_matmul<>>{}, a, u,
+                sequence_view(got.data(), shape), options);
+    CHECK((got == want));
+  }
+  const auto adjoint = [&](const auto& on, std::vector<std::uint32_t>& gradient) {
+    linear_scan_vjp(on, a, sequence_view<const std::uint32_t>(want.data(), shape), u,
+                    {.gate_grad = sequence_view(gradient.data(), shape)});
+  };
+  adjoint(sequential{}, got), adjoint(tested::on_device<cuda::triangular_matmul<>>{}, grad);
+  CHECK((grad == got));
+}
