@@ -63,6 +63,34 @@ constexpr bool with_eigen = SCANREC_TEST_EIGEN
 #endif
     ;
 
+#if defined(SCANREC_TEST_CUDA)
+template <class T>
+void push_device_backends(std::vector<backend<T>>& list) {
+  const auto push = [&](const char* name, device_backend which, [[maybe_unused]] int every = 1,
+                        int more = 0) {
+    list.push_back({name, which, more});
+#if defined(SCANREC_TEST_CUDA_ON_HOST)
+    list.back().every = every;
+#endif
+  };
+  push("cuda::lanes", device_backend::lanes);
+  push("cuda::hillis_steele", device_backend::hillis_steele);
+  push("cuda::blelloch", device_backend::blelloch);
+#if !defined(SCANREC_TEST_CUDA_ON_HOST)
+  push("cuda::cub", device_backend::cub);
+#endif
+  // On the emulator blocks that synchronise take long: of them some cases, whole tiles of the exact
+  // type alone, and the address sanitizer sees no other type.
+  constexpr bool exact = std::is_same_v<T, std::uint32_t>;
+#if defined(__SANITIZE_ADDRESS__)
+  if (!exact) return;
+#endif
+  if (exact) push("cuda::look_back", device_backend::look_back, 3);
+  push("cuda::look_back short tiles", device_backend::look_back_short_tiles, exact ? 2 : 5);
+  push("cuda::triangular_matmul", device_backend::triangular_matmul, exact ? 5 : 7, 128);
+}
+#endif
+
 /// Every backend, under policies that bring tile edges, time split, shared passes and streaming
 /// stores to short inputs. A new backend is added here.
 template <class T>
@@ -82,26 +110,7 @@ std::vector<backend<T>> all_backends() {
       {"blelloch 3 threads", blelloch{.threads = 3}},
   };
 #if defined(SCANREC_TEST_CUDA)
-  list.push_back({"cuda::lanes", device_backend::lanes});
-  // On the emulator blocks that synchronise take long: whole tiles are for the exact type, and the
-  // address sanitizer sees that one alone; of the other types short tiles take some cases.
-  constexpr bool exact = std::is_same_v<T, std::uint32_t>;
-  if constexpr (exact) list.push_back({"cuda::look_back", device_backend::look_back});
-#if defined(__SANITIZE_ADDRESS__)
-  if constexpr (exact)
-#endif
-  {
-    list.push_back({"cuda::look_back short tiles", device_backend::look_back_short_tiles});
-#if defined(SCANREC_TEST_CUDA_ON_HOST)
-    if (!exact) list.back().every = 5;
-#endif
-  }
-  list.push_back({"cuda::hillis_steele", device_backend::hillis_steele});
-  list.push_back({"cuda::blelloch", device_backend::blelloch});
-  list.push_back({"cuda::triangular_matmul", device_backend::triangular_matmul, 128});
-#if !defined(SCANREC_TEST_CUDA_ON_HOST)
-  list.push_back({"cuda::cub", device_backend::cub});
-#endif
+  push_device_backends(list);
 #endif
 #if SCANREC_TEST_EIGEN
   if constexpr (with_eigen<T>) {

@@ -12,9 +12,9 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// `lanes` where there are sequences enough to fill a GPU, or steps too few to split; `look_back`
-/// elsewhere. What it chooses depends on shape, layout and types, not on the GPU, so bits do not
-/// either.
+/// `lanes` where there are sequences enough to fill a GPU, side by side in memory, or steps too few
+/// to split; `look_back` elsewhere. What it chooses depends on shape, layout and types, not on the
+/// GPU, so bits do not either.
 ///
 /// Memory, stream, bits  those of the backend that it chooses.
 struct automatic {
@@ -28,11 +28,14 @@ struct automatic {
 inline bool chooses_lanes(const problem& p) {
   // A thread keeps some 128 bytes on their way, so this many keep 2 MiB, which is what memory of
   // several TB/s and half a microsecond's latency asks for.
-  constexpr std::int64_t enough_lanes = 16384;
-  if (p.recomputed_bytes > 0 || p.shape.group * p.shape.batch * p.shape.channel >= enough_lanes)
-    return true;
+  constexpr std::int64_t enough_lanes = 16384, few_steps = 64;
+  const std::int64_t lanes = p.shape.group * p.shape.batch * p.shape.channel;
+  if (p.recomputed_bytes > 0) return true;
+  // Threads that walk along memory, each in lines of its own, keep the caches busy with parts of
+  // lines; look_back stages whole ones.
+  if (lanes >= enough_lanes && !detail::lies_along_time(p)) return true;
   const detail::look_back_plan plan(p, 0);
-  return plan.cutting.tiles == 1 && p.shape.time <= 64;
+  return plan.cutting.tiles == 1 && p.shape.time <= few_steps;
 }
 
 /// Bytes of device memory that automatic{.workspace} must have for a problem.

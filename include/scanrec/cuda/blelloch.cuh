@@ -112,7 +112,7 @@ struct hand_down {
 };
 
 inline slot_plan plan_blelloch(const problem& p) {
-  return {p, tree_levels(p.shape.time).slots(), 1, slot_plan::lies_along_time(p)};
+  return {p, tree_levels(p.shape.time).slots(), 1, lies_along_time(p)};
 }
 
 }  // namespace detail

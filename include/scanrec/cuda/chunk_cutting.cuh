@@ -50,7 +50,7 @@ struct chunk_cutting {
         chunks(std::max<std::int64_t>(1, (p.shape.time + chunk_steps - 1) / chunk_steps)),
         columns(panel_columns(p.compute_bytes)),
         sharing(sharing_of(p)),
-        steps_side_by_side(slot_plan::lies_along_time(p)) {
+        steps_side_by_side(lies_along_time(p)) {
     for (const auto& out : lane_plan(p).outputs) sums_by_step = sums_by_step || out.per_step;
     if (!in_time() && lanes.parallel.channel > 1)
       strips = (lanes.all.channel + columns - 1) / columns;

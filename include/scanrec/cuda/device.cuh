@@ -32,6 +32,7 @@
 
 #define SCANREC_DEVICE __device__
 #define SCANREC_UNROLL _Pragma("unroll")
+#define SCANREC_UNROLL_BY_4 _Pragma("unroll 4")
 
 // Objects built for different architectures share no function: one of them could win the linker's
 // choice and leave the other's GPU without code.
@@ -197,10 +198,38 @@ class shared_array {
   SCANREC_DEVICE SCANREC_INLINE T load(int i) const { return data_[i]; }
   SCANREC_DEVICE SCANREC_INLINE void store(int i, const T& x) const { data_[i] = x; }
   SCANREC_DEVICE SCANREC_INLINE T* address(int i) const { return data_ + i; }
+  /// The address of an element, from which on the thread reads, or writes, `count` of them before
+  /// the next barrier.
+  SCANREC_DEVICE SCANREC_INLINE T* lend(int i, int /*count*/, bool /*writes*/) const {
+    return data_ + i;
+  }
 
  private:
   T* data_;
 };
+
+/// (*) Begins to copy an element to shared memory; it is there for the thread after
+/// wait_for_copies(), for the block after a barrier behind that.
+template <class T>
+SCANREC_DEVICE SCANREC_INLINE void copy_ahead(const shared_array<T>& to, int i, const T* from) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  if constexpr (sizeof(T) == alignof(T) && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16)) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+                 :
+                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to.address(i)))),
+                   "l"(__cvta_generic_to_global(from)), "n"(sizeof(T))
+                 : "memory");
+    return;
+  }
+#endif
+  to.store(i, *from);
+}
+/// (*)
+SCANREC_DEVICE SCANREC_INLINE void wait_for_copies() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" : : : "memory");
+#endif
+}
 
 }  // namespace device
 

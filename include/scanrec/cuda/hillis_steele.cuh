@@ -56,7 +56,7 @@ struct doubling_pass {
 };
 
 inline slot_plan plan_hillis_steele(const problem& p) {
-  return {p, p.shape.time, 2, slot_plan::lies_along_time(p)};
+  return {p, p.shape.time, 2, lies_along_time(p)};
 }
 
 }  // namespace detail

@@ -25,6 +25,17 @@ using scanrec::detail::region;
 
 inline constexpr axis lane_axes[]{&extents::group, &extents::batch, &extents::channel};
 
+/// Whether the steps of a problem's sequences lie side by side in memory, and channels do not.
+inline bool lies_along_time(const problem& p) {
+  bool along_time = false;
+  for (const array_use& array : p) {
+    if (!array.data || !array.sequence || array.checkpoints) continue;
+    if (array.strides.channel == 1) return false;
+    along_time = along_time || array.strides.time == 1 || array.strides.time == -1;
+  }
+  return along_time;
+}
+
 /// The lanes of a problem, and which of them a thread takes.
 struct lane_dealing {
   extents all{0, 1, 0, 0};       // lanes per axis; time: 1

@@ -23,7 +23,9 @@
 #include <scanrec/cuda/lane_sums.cuh>
 #include <scanrec/cuda/lanes.cuh>
 #include <scanrec/cuda/messages.cuh>
+#include <scanrec/cuda/staging.cuh>
 #include <scanrec/cuda/tile_cutting.cuh>
+#include <scanrec/cuda/tile_place.cuh>
 #include <scanrec/cuda/tile_sums.cuh>
 #include <scanrec/cuda/workspace.cuh>
 #include <scanrec/problem.hpp>
@@ -53,16 +55,6 @@ struct look_back {
 
 namespace detail {
 
-/// The widest sums of a recurrence: of factors, which are matrices where states are vectors.
-template <class Carry, bool AnyOperator>
-struct widest_sum {
-  using type = factor_t<Carry>;
-};
-template <class Carry>
-struct widest_sum<Carry, true> {
-  using type = char;  // none
-};
-
 /// Assume holds of all steps but for those at the edges of the sequence.
 template <class R, recurrence::assume Assume>
 struct walk_tiles {
@@ -90,27 +82,34 @@ struct walk_tiles {
   workspace_header* header = nullptr;
   device::word* messages = nullptr;
   sum_turns<R> turns{};
+  tile_stage<R, segment_steps> stage;
 
   // Shared memory, by its first bytes: ticket and call; the maps of warps; the state in front of
-  // every channel; what was seen on looking back, which leaves its place to verdicts and to sums.
+  // every channel; which channels are wild; what was seen on looking back, which leaves its place
+  // to verdicts; sums; arrays that are staged.
   enum class seen : int { nothing, state, map };
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
   }
   static constexpr std::int64_t warp_maps = 16,
                                 incoming = warp_maps + aligned(threads * sizeof(map)),
-                                kinds = incoming + aligned(device::warp_size * sizeof(carry)),
+                                wild_columns =
+                                    incoming + aligned(device::warp_size * sizeof(carry)),
+                                kinds = wild_columns + aligned(device::warp_size * sizeof(int)),
                                 seen_maps = kinds + aligned(threads * sizeof(seen)),
                                 seen_states = seen_maps + aligned(threads * sizeof(map)),
                                 sum_places = seen_states + aligned(threads * sizeof(carry));
   using thread_sums_of_carry = thread_sums<R, typename widest_sum<carry, R::any_operator>::type>;
-  static constexpr std::int64_t shared_bytes = sum_places + thread_sums_of_carry::shared_bytes;
+  static constexpr std::int64_t staged =
+      sum_places + aligned(static_cast<std::size_t>(thread_sums_of_carry::shared_bytes));
+  [[nodiscard]] std::int64_t shared_bytes() const { return staged + stage.which.bytes; }
 
   SCANREC_DEVICE void operator()() const {
-    const tile_place at = take_ticket();
+    const tile_place at = take_ticket(header, cutting);
     step now[segment_steps];
     map own{};
     const auto algebra = scanrec::detail::algebra_of(at_hand.lent(recurrence));
+    stage.load(at_row(at), cutting, at, staged);
     load_segment(at, algebra, now, own);
     const composed all = compose_segments(at, algebra, own);
     const bool leads = at.segment == 0 && at.there;  // one thread per channel speaks for it
@@ -132,50 +131,27 @@ struct walk_tiles {
     wild = device::any_of_block(wild) && column_is_wild(at, wild);
 
     walk_segment(at, now, all.before, wild, owes);
+    if (stage.which.writes != 0) {
+      const device::shared_array<int> is_wild(wild_columns);
+      device::synchronise_block();
+      stage.store(at_row(at), cutting, at, staged,
+                  [&](int column) SCANREC_LAMBDA { return is_wild.load(column) != 0; });
+    }
     turns.end(recurrence, cutting, at);
     device::synchronise_block();
-    leave(at);
+    leave(header, cutting, at);
   }
 
  private:
-  SCANREC_DEVICE tile_place take_ticket() const {
-    const device::shared_array<std::uint64_t> head(0);
-    const int thread = device::thread_index();
-    if (thread == 0) {
-      head.store(0, device::fetch_add(&header->ticket, 1));
-      head.store(1, header->calls + 1);
-    }
-    device::synchronise_block();
-    tile_place at;
-    const auto ticket = static_cast<std::int64_t>(head.load(0));
-    at.call = head.load(1);
-    at.tile = ticket / cutting.groups, at.group = ticket % cutting.groups;
-    at.column = thread % cutting.width, at.segment = thread / cutting.width;
-    const std::int64_t strip = at.group % cutting.strips, line = at.group / cutting.strips;
-    at.b = line % cutting.lanes.batch, at.g = line / cutting.lanes.batch;
-    at.c = strip * cutting.width + at.column;
-    at.there = at.c < cutting.lanes.channel;
-    at.first = (at.tile * cutting.segments() + at.segment) * cutting.segment_steps;
-    const std::int64_t left = at.there ? cutting.steps - at.first : 0;
-    at.count = left < 0 ? 0 : left < cutting.segment_steps ? left : cutting.segment_steps;
-    return at;
-  }
-  // The last block to leave makes the workspace ready for the next call.
-  SCANREC_DEVICE void leave(const tile_place& at) const {
-    if (device::thread_index() != 0) return;
-    const auto all = static_cast<std::uint32_t>(cutting.tiles * cutting.groups);
-    device::fence();
-    if (device::fetch_add(&header->done, 1) + 1 == all) {
-      header->ticket = header->done = 0;
-      header->calls = at.call;
-    }
-  }
   // The recurrence at the lane of the thread. It is made anew where it is used: kept, it would take
   // the registers of the steps.
   SCANREC_DEVICE R at_lane(tile_place at) const {
-    device::settle(at.g), device::settle(at.b), device::settle(at.c);
-    const R row = scanrec::detail::bound(at_hand.lent(recurrence), at.g, at.b);
-    return scanrec::detail::standing_at(row, 0, at.there ? at.c : 0);
+    device::settle(at.c);
+    return scanrec::detail::standing_at(at_row(at), 0, at.there ? at.c : 0);
+  }
+  SCANREC_DEVICE R at_row(tile_place at) const {
+    device::settle(at.g), device::settle(at.b);
+    return scanrec::detail::bound(at_hand.lent(recurrence), at.g, at.b);
   }
   SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
     return maps::advance(at_hand.lent(recurrence), first, m, x);
@@ -184,7 +160,8 @@ struct walk_tiles {
   template <class Algebra>
   SCANREC_DEVICE void load_segment(const tile_place& at, const Algebra& algebra, step* now,
                                    map& own) const {
-    const R here = at_lane(at);
+    R here = at_lane(at);
+    stage.lend_reads(here, cutting, at, staged);
     SCANREC_UNROLL
     for (int k = 0; k < segment_steps; ++k)
       if (k < at.count) {
@@ -322,6 +299,8 @@ struct walk_tiles {
                                    bool wild, bool owes) const {
     thread_sums_of_carry sums;
     R here = at_lane(at);
+    if (!wild) stage.lend_writes(here, at, staged);
+    if (at.segment == 0) device::shared_array<int>(wild_columns).store(at.column, wild ? 1 : 0);
     sums.lend(here);
     typename R::template sums<scalar> running{};
     const bool takes = at.there && (at.count > 0 || at.segment == 0);
@@ -382,13 +361,14 @@ void run_recurrence(const look_back& on, R r, const problem& p) {
       plan.sums_by_step ? reinterpret_cast<device::word*>(memory + plan.first_turn()) : nullptr;
   detail::with_assumption(r, [&]<recurrence::assume Assume>() {
     using kernel = detail::walk_tiles<R, Assume>;
-    detail::launch(kernel{r,
-                          detail::operator_at_hand<R>(r),
-                          plan.cutting,
-                          reinterpret_cast<detail::workspace_header*>(memory),
-                          reinterpret_cast<device::word*>(memory + plan.first_message),
-                          {turns}},
-                   plan.cutting.tiles * plan.cutting.groups, on.stream, kernel::shared_bytes);
+    const kernel body{r,
+                      detail::operator_at_hand<R>(r),
+                      plan.cutting,
+                      reinterpret_cast<detail::workspace_header*>(memory),
+                      reinterpret_cast<device::word*>(memory + plan.first_message),
+                      {turns},
+                      detail::tile_stage<R, kernel::segment_steps>(r)};
+    detail::launch(body, plan.cutting.tiles * plan.cutting.groups, on.stream, body.shared_bytes());
   });
   detail::add_all_lanes(r, plan.sums, on.stream);
 }

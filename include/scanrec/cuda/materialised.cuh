@@ -86,16 +86,6 @@ struct slot_plan {
     const std::int64_t bytes = round_up(grid.lane_count * grid.slots * map_bytes);
     return {static_cast<std::byte*>(workspace) + i * bytes, map_bytes, cuts};
   }
-  /// Whether the sequences of a problem lie along time.
-  static bool lies_along_time(const problem& p) {
-    bool along_time = false;
-    for (const array_use& array : p) {
-      if (!array.data || !array.sequence || array.checkpoints) continue;
-      if (array.strides.channel == 1) return false;
-      along_time = along_time || array.strides.time == 1 || array.strides.time == -1;
-    }
-    return along_time;
-  }
 
  private:
   static std::int64_t round_up(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }

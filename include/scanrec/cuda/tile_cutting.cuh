@@ -25,15 +25,18 @@ struct tile_cutting {
   std::int64_t steps = 0;
   int width = 1;
   int segment_steps = 1;
-  std::int64_t strips = 0;  // tiles side by side
-  std::int64_t groups = 0;  // tiles of the same steps
-  std::int64_t tiles = 0;   // of the same lanes, one after the other; 1 at least
+  int segment_shift = 0, tile_shift = 0;  // log2 of segment_steps and of tile_steps()
+  std::int64_t strips = 0;                // tiles side by side
+  std::int64_t groups = 0;                // tiles of the same steps
+  std::int64_t tiles = 0;                 // of the same lanes, one after the other; 1 at least
 
   /// With `alone`, sequences get tiles of their own.
   tile_cutting(const problem& p, int steps_of_segment, bool alone)
       : lanes(p.shape), steps(p.shape.time), segment_steps(steps_of_segment) {
     lanes.time = 1;
     if (!alone) width = width_of(p);
+    segment_shift = std::countr_zero(static_cast<std::uint64_t>(segment_steps));
+    tile_shift = std::countr_zero(static_cast<std::uint64_t>(tile_steps()));
     strips = (lanes.channel + width - 1) / width;
     groups = lanes.group * lanes.batch * strips;
     tiles = std::max<std::int64_t>(1, (steps + tile_steps() - 1) / tile_steps());
@@ -44,21 +47,26 @@ struct tile_cutting {
   }
 
  private:
-  // As many channels as fill 32 bytes, what memory is read in, of the smallest elements; one if
-  // channels are not side by side, or not at all if there are fewer.
-  static int width_of(const problem& p) {
+  // As many channels as fill 32 bytes, what memory is read in, of the smallest elements; where
+  // channels do not lie side by side, as many short sequences as fill a tile.
+  [[nodiscard]] int width_of(const problem& p) const {
     constexpr std::int64_t sector = 32;
-    std::int64_t bytes = 0;
+    std::int64_t bytes = 0, most = 0;
     for (const array_use& array : p) {
       if (!array.data || !array.sequence || array.checkpoints || array.element_bytes == 1) continue;
       if (array.strides.time == 0) continue;  // read again and again, from the cache
-      if (std::abs(array.strides.channel) > 1) return 1;
+      if (std::abs(array.strides.channel) > 1) most = threads * segment_steps / to_power(steps);
       bytes = bytes == 0 ? array.element_bytes : std::min(bytes, array.element_bytes);
     }
-    if (bytes == 0 || bytes > sector) return 1;
-    const auto channels = static_cast<std::uint64_t>(std::max<std::int64_t>(1, p.shape.channel));
-    const auto most = std::bit_floor(static_cast<std::uint64_t>(sector / bytes));
-    return static_cast<int>(std::min(most, std::bit_ceil(channels)));
+    if (most == 0) most = bytes == 0 ? 1 : sector / bytes;
+    most = std::clamp<std::int64_t>(most, 1, device::warp_size);
+    return static_cast<int>(
+        std::min(static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most))),
+                 to_power(lanes.channel)));
+  }
+  static std::int64_t to_power(std::int64_t n) {
+    return static_cast<std::int64_t>(
+        std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(1, n))));
   }
 };
 

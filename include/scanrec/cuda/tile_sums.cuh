@@ -14,19 +14,21 @@
 #include <scanrec/backend/sums.hpp>
 #include <scanrec/cuda/device.cuh>
 #include <scanrec/cuda/tile_cutting.cuh>
+#include <scanrec/cuda/tile_place.cuh>
+#include <scanrec/operators.hpp>
 #include <scanrec/recurrence/field.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Where a thread of a tile stands.
-struct tile_place {
-  std::int64_t tile = 0, group = 0;  // of tiles of the same lanes; of tiles of the same steps
-  std::uint64_t call = 0;
-  int column = 0, segment = 0;
-  bool there = false;  // whether there is such a channel
-  std::int64_t g = 0, b = 0, c = 0;
-  std::int64_t first = 0, count = 0;  // steps
+/// The widest sums of a recurrence: of factors, which are matrices where states are vectors.
+template <class Carry, bool AnyOperator>
+struct widest_sum {
+  using type = factor_t<Carry>;
+};
+template <class Carry>
+struct widest_sum<Carry, true> {
+  using type = char;  // none
 };
 
 /// The places of a thread for its sums over time, in the wide type; `Widest` is the largest of

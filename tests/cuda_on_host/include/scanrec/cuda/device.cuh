@@ -14,6 +14,7 @@
 
 #define SCANREC_DEVICE
 #define SCANREC_UNROLL
+#define SCANREC_UNROLL_BY_4
 #define SCANREC_CUDA_ABI on_host
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -77,10 +78,22 @@ class shared_array {
     cuda_on_host::touch_shared(data_ + i, sizeof(T), true);
     data_[i] = x;
   }
+  T* lend(int i, int count, bool writes) const {
+    if (count > 0)
+      cuda_on_host::touch_shared(data_ + i, static_cast<std::size_t>(count) * sizeof(T), writes);
+    return data_ + i;
+  }
 
  private:
   T* data_;
 };
+
+// Done at once: what a kernel reads too early is not found.
+template <class T>
+void copy_ahead(const shared_array<T>& to, int i, const T* from) {
+  to.store(i, *from);
+}
+inline void wait_for_copies() {}
 
 }  // namespace device
 
