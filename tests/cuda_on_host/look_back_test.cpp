@@ -220,3 +220,50 @@ TEST_CASE("the default chooses by the problem", "[cuda_lanes][cuda_look_back]") 
 }
 
 }  // namespace
+
+TEST_CASE("a plan says what a call will queue", "[workspace][cuda_lanes][cuda_look_back][vjp]") {
+  stream s;
+  const extents rows{.batch = 4, .time = 5000, .channel = 3};
+  const auto check = [&](const extents& strides, cuda::launch_plan::path chosen) {
+    arrays<float> a(rows);
+    const sequence_view<float> x(a.state.data(), rows, strides);
+    const sequence_view<float> decay(a.decay_grad.data(), rows, extents{0, 0, 1, 0});
+    const scan_gradients<float> gradients{.gate_grad = decay};
+    const auto posed = linear_scan_vjp_problem(x, x, x, gradients);
+    cuda::automatic backend{.stream = &s};
+    const cuda::launch_plan plan = describe(backend, posed);
+    CHECK((plan.chosen == chosen));
+    CHECK(plan.workspace_bytes == workspace_bytes(backend, posed));
+    CHECK(plan.blocks > 0);
+    std::vector<double> room(static_cast<std::size_t>(plan.workspace_bytes / 8 + 1));
+    backend.workspace = {room.data(), plan.workspace_bytes};
+    s.launches = 0;
+    linear_scan_vjp(backend, x, x, x, gradients);
+    CHECK(s.launches == plan.kernels);
+    return plan;
+  };
+  // Four rows of three channels: side by side they share a tile, along time each has tiles of its
+  // own.
+  CHECK(check(channels_last(rows), cuda::launch_plan::path::look_back).tile_channels == 4);
+  const cuda::launch_plan along = check(time_contiguous(rows), cuda::launch_plan::path::look_back);
+  CHECK(along.tile_channels == 1);
+  CHECK(along.tiles == (rows.time + along.tile_steps - 1) / along.tile_steps);
+  CHECK(to_string(along).find("look_back") != std::string::npos);
+  // Short sequences that lie along time share tiles, too.
+  const auto forward = [&s](const extents& shape, const extents& strides) {
+    static std::vector<float> input(2000000), state(input.size());
+    const float gate = 1;
+    const auto posed = linear_scan_problem(sequence_view(&gate, shape, extents{0, 0, 0, 0}),
+                                           sequence_view(input.data(), shape, strides),
+                                           sequence_view(state.data(), shape, strides));
+    return describe(cuda::automatic{.stream = &s}, posed);
+  };
+  const extents brief{.batch = 1, .time = 70, .channel = 100};
+  const cuda::launch_plan together = forward(brief, time_contiguous(brief));
+  CHECK((together.chosen == cuda::launch_plan::path::look_back));
+  CHECK(together.tile_channels == 32);
+  // Enough sequences to fill a GPU are not split where they are side by side.
+  const extents many{.batch = 1, .time = 100, .channel = 20000};
+  CHECK((forward(many, channels_last(many)).chosen == cuda::launch_plan::path::lanes));
+  CHECK((forward(many, time_contiguous(many)).chosen == cuda::launch_plan::path::look_back));
+}

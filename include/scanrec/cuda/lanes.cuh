@@ -66,10 +66,12 @@ requires R::any_operator struct operator_at_hand<R> {
   }
 };
 
+inline constexpr int lane_threads = 128;  // of a block
+
 /// Assume holds of all steps but for those at the edges of the sequence.
 template <class R, recurrence::assume Assume>
 struct walk_lanes {
-  static constexpr int threads = 128;
+  static constexpr int threads = lane_threads;
   // Adjoints of cells hold many addresses, large elements many numbers.
   static constexpr int blocks_together = sizeof(typename R::value) * R::fields < 40 ? 3 : 2;
   static constexpr bool synchronises = false;

@@ -12,6 +12,7 @@
 
 #include <scanrec/cuda/automatic.cuh>
 #include <scanrec/cuda/blelloch.cuh>
+#include <scanrec/cuda/describe.cuh>
 #include <scanrec/cuda/hillis_steele.cuh>
 #include <scanrec/cuda/lanes.cuh>
 #include <scanrec/cuda/look_back.cuh>

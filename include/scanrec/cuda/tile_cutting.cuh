@@ -51,14 +51,18 @@ struct tile_cutting {
   // channels do not lie side by side, as many short sequences as fill a tile.
   [[nodiscard]] int width_of(const problem& p) const {
     constexpr std::int64_t sector = 32;
-    std::int64_t bytes = 0, most = 0;
+    std::int64_t bytes = 0, most = 1;
+    bool apart = false;
     for (const array_use& array : p) {
       if (!array.data || !array.sequence || array.checkpoints || array.element_bytes == 1) continue;
       if (array.strides.time == 0) continue;  // read again and again, from the cache
-      if (std::abs(array.strides.channel) > 1) most = threads * segment_steps / to_power(steps);
+      apart = apart || std::abs(array.strides.channel) > 1;
       bytes = bytes == 0 ? array.element_bytes : std::min(bytes, array.element_bytes);
     }
-    if (most == 0) most = bytes == 0 ? 1 : sector / bytes;
+    if (apart)
+      most = threads * segment_steps / to_power(steps);
+    else if (bytes > 0)
+      most = sector / bytes;
     most = std::clamp<std::int64_t>(most, 1, device::warp_size);
     return static_cast<int>(
         std::min(static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most))),
