@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Objects built with different flags must share no function of scanrec: the linker keeps one copy of
-# a weak symbol, and it could keep one that this CPU cannot run. Only argument_error is one type.
-# Use: symbols.sh COMPILER INCLUDE_DIRECTORIES...
+# a weak symbol, and it could keep one that this CPU, or this GPU, cannot run. Only argument_error and
+# cuda::error are one type.
+# Use: symbols.sh [--cuda CUDA_COMPILER] COMPILER INCLUDE_DIRECTORIES...
 set -euo pipefail
 export LC_ALL=C
 
+cuda=
+if [[ $1 == --cuda ]]; then
+  cuda=$2
+  shift 2
+fi
 compiler=$1
 shift
 include=("${@/#/-I}")
@@ -33,6 +39,12 @@ void UNIT(float* const* p, const scanrec::extents& shape) {
                        {.final_state = {p[2], shape}});
 }
 CPP
+cat >"$work/unit.cu" <<'CU'
+#include <scanrec/cuda/scan.cuh>
+void UNIT(scanrec::cuda::stream_ref stream, const scanrec::sequence_view<float>& x) {
+  scanrec::linear_scan(scanrec::cuda::automatic{.stream = stream}, x, x, x);
+}
+CU
 
 # Compiles the unit as object $1 with the flags that follow, and lists its weak symbols of scanrec.
 compile() {
@@ -40,6 +52,18 @@ compile() {
   shift
   "$compiler" -std=c++20 -O2 "${include[@]}" "-DUNIT=$name" "$@" -c "$work/unit.cpp" \
     -o "$work/$name.o"
+  list "$name"
+}
+# The same for GPUs.
+compile_cuda() {
+  local name=$1
+  shift
+  "$cuda" -std=c++20 -O1 --expt-relaxed-constexpr "${include[@]}" "-DUNIT=$name" "$@" \
+    -c "$work/unit.cu" -o "$work/$name.o"
+  list "$name"
+}
+list() {
+  local name=$1
   nm --defined-only "$work/$name.o" | awk '$2 ~ /^[WVu]$/ {print $3}' | sort -u >"$work/all"
   # Any symbol that names scanrec, so instantiations of std templates over its types as well.
   c++filt <"$work/all" | paste "$work/all" - | grep 'scanrec::' | sort -u >"$work/$name" || true
@@ -50,12 +74,12 @@ compile() {
 }
 
 failed=0
-# Objects $1 and $2 may share the members, the vtable and the typeinfo of argument_error alone, and
+# Objects $1 and $2 may share the members, the vtables and the typeinfo of the exceptions alone, and
 # the object `none`, which is no code.
 compare() {
   local shared
   shared=$(comm -12 "$work/$1" "$work/$2" | cut -f2- |
-    grep -Ev '^((typeinfo|typeinfo name|vtable) for )?scanrec::argument_error(::[^:]*(\(.*)?)?$' |
+    grep -Ev '^((typeinfo|typeinfo name|vtable) for )?scanrec::(argument_error|cuda::error)(::[^:]*(\(.*)?)?$' |
     grep -vx 'scanrec::none' ||
     true)
   echo "$1 ($(wc -l <"$work/$1") weak symbols) and $2 ($(wc -l <"$work/$2"))" \
@@ -77,4 +101,14 @@ fi
 compile v3_plain -march=x86-64-v3 -O0
 compile v4_plain -march=x86-64-v4 -O0
 compare v3_plain v4_plain
+if [[ -n $cuda ]]; then
+  compile_cuda sm_80 -arch=sm_80
+  compile_cuda sm_90 -arch=sm_90
+  # What checks arguments on the host is the same in both, and may be shared; what launches is not.
+  for name in sm_80 sm_90; do
+    grep 'scanrec::cuda::' "$work/$name" >"$work/launching_$name"
+  done
+  compare launching_sm_80 launching_sm_90
+  compare v3 sm_90
+fi
 exit $failed
