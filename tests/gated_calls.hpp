@@ -14,7 +14,12 @@
 #include <scanrec/recurrence/qrnn.hpp>
 #include <scanrec/recurrence/rg_lru.hpp>
 
+#if defined(__CUDACC__)  // which knows no backend for CPUs but the loop
+#include "device_backend.hpp"
+#include "tested_interface.hpp"
+#else
 #include "tested_backend.hpp"
+#endif
 
 namespace tested {
 
@@ -97,23 +102,26 @@ std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_
         name, std::make_shared<gated_calls_of<TEST_CELL, TEST_TYPE, B>>(std::move(backend)), serial,
         more, scanrec::detail::lends_states<B>};
   };
-  std::vector<gated_backend<TEST_CELL, TEST_TYPE>> list{
-      made("sequential", sequential{}, true), made("tiled", tiled{.threads = 2}),
-      made("tiled tile 128", tiled{.threads = 3, .tile_steps = 128, .stream_bytes = 1}),
-      made("tiled tile 37", tiled{.threads = 2, .tile_steps = 37})};
-#if defined(SCANREC_TEST_CUDA_ON_HOST)
-  list.push_back(made("cuda::lanes", on_device<cuda::lanes>{}, true));
-  list.push_back(made("cuda::look_back", on_device<cuda::look_back>{}));
+  std::vector<gated_backend<TEST_CELL, TEST_TYPE>> list{made("sequential", sequential{}, true)};
+#if !defined(__CUDACC__)
+  list.push_back(made("tiled", tiled{.threads = 2}));
+  list.push_back(made("tiled tile 128", tiled{.threads = 3, .tile_steps = 128, .stream_bytes = 1}));
+  list.push_back(made("tiled tile 37", tiled{.threads = 2, .tile_steps = 37}));
+#endif
+#if defined(SCANREC_TEST_CUDA_ON_HOST) || defined(__CUDACC__)
+  namespace gpu = scanrec::cuda;
+  list.push_back(made("cuda::lanes", on_device<gpu::lanes>{}, true));
+  list.push_back(made("cuda::look_back", on_device<gpu::look_back>{}));
   list.push_back(made("cuda::look_back short tiles",
-                      on_device<cuda::look_back>{{.stream = nullptr, .segment_steps = 1}}));
-#endif
+                      on_device<gpu::look_back>{{.stream = nullptr, .segment_steps = 1}}));
 #if TEST_ALL_BACKENDS && SCANREC_TEST_VARIANTS
-#if defined(SCANREC_TEST_CUDA_ON_HOST)
-  list.push_back(made("cuda::hillis_steele", on_device<cuda::hillis_steele>{}));
-  list.push_back(made("cuda::blelloch", on_device<cuda::blelloch>{}));
+  list.push_back(made("cuda::hillis_steele", on_device<gpu::hillis_steele>{}));
+  list.push_back(made("cuda::blelloch", on_device<gpu::blelloch>{}));
   list.push_back(
-      made("cuda::triangular_matmul", on_device<cuda::triangular_matmul<>>{}, false, 128));
+      made("cuda::triangular_matmul", on_device<gpu::triangular_matmul<>>{}, false, 128));
 #endif
+#endif
+#if TEST_ALL_BACKENDS && SCANREC_TEST_VARIANTS && !defined(__CUDACC__)
   list.push_back(made("hillis_steele", hillis_steele{.threads = 2}));
   list.push_back(made("blelloch", blelloch{.threads = 3}));
 #if SCANREC_TEST_EIGEN

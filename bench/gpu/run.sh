@@ -36,7 +36,7 @@ fi
 results=build/gpu/results${quick:+_quick}
 benchmarks=(bench_gpu_linear_scan bench_gpu_gated_scan)
 # Those that run the kernels on the GPU; the others run them on the emulator or not at all.
-tests=(linear_scan_battery numerics_test)
+tests=(linear_scan_battery gated_scan_battery_gpu numerics_test)
 
 need_nvcc() {
   export PATH=$PATH:/usr/local/cuda/bin
