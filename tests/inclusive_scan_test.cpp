@@ -288,3 +288,30 @@ TEST_CASE("wrong arguments of scans with an operator", "[inclusive_scan][argumen
                          sequence_view<int>(nullptr, none_at_all), {.final = {&last, none_at_all}});
         }).find("'initial'") != std::string::npos);
 }
+
+namespace {
+/// A sum that begins anew where an element says so: elements may have members of any name.
+struct part {
+  float u;
+  float cut;
+};
+struct sum_of_parts {
+  part operator()(const part& earlier, const part& later) const {
+    return {later.cut != 0 ? later.u : earlier.u + later.u, earlier.cut + later.cut};
+  }
+};
+}  // namespace
+
+TEST_CASE("elements are not taken for steps or maps", "[inclusive_scan]") {
+  std::vector<part> parts(100);
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = {1.0f, i % 7 == 0 ? 1.0f : 0.0f};
+  with_operator_backends([&](const std::string& name, const auto& backend) {
+    const extents shape{1, 100, 1};
+    std::vector<part> sums(100);
+    inclusive_scan(backend, sum_of_parts{}, sequence_view(parts.data(), shape),
+                   sequence_view(sums.data(), shape));
+    INFO(name);
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      REQUIRE(sums[i].u == static_cast<float>(i % 7 + 1));
+  });
+}

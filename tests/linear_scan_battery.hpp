@@ -25,7 +25,11 @@ using W = wide<T>;
 
 template <class F>
 void with_backends(F f) {
+  // Counted in each test case anew: what it covers does not depend on what ran before.
   static int call = 0;
+  static std::string counted;
+  const std::string now = Catch::getResultCapture().getCurrentTestName();
+  if (now != counted) call = 0, counted = now;
   ++call;
   for (const auto& backend : tested::backends<T>())
     if (call % backend.every == 0) f(backend.name, backend);

@@ -167,8 +167,8 @@ void make_linear_scan_jvp(const char* name, const Gate& gate, const State& state
                         false);
   R r;
   r.gate = c.input<gate_t>(a);
-  r.state = c.input<state_t>(x);
   r.gate_tangent = c.input<gate_tangent_t>(ta);
+  if (r.gate_tangent.present()) r.state = c.input<state_t>(x);  // else nobody reads it
   r.input_tangent = c.input<input_tangent_t>(tu);
   r.cuts = c.cuts(cut, options.order, false);
   r.initial_state = c.start<value>(x0);

@@ -267,3 +267,55 @@ TEST_CASE("a plan says what a call will queue", "[workspace][cuda_lanes][cuda_lo
   CHECK((forward(many, channels_last(many)).chosen == cuda::launch_plan::path::lanes));
   CHECK((forward(many, time_contiguous(many)).chosen == cuda::launch_plan::path::look_back));
 }
+
+TEST_CASE("every backend keeps a workspace fit for the next",
+          "[workspace][cuda_lanes][cuda_look_back][cuda_hillis_steele][cuda_blelloch]"
+          "[cuda_triangular_matmul][vjp]") {
+  stream s;
+  std::vector<double> room(1 << 18);
+  const cuda::workspace kept{room.data(), static_cast<std::int64_t>(room.size() * sizeof(double)),
+                             cuda::workspace_content::kept};
+  arrays<float> want({.batch = 2, .time = 700, .channel = 3});
+  want.forward(cuda::look_back{.stream = &s, .workspace = kept, .segment_steps = 1});
+  const auto check = [&](const auto& backend) {
+    arrays<float> used(want.shape);
+    used.forward(backend), used.backward(backend);
+    arrays<float> got(want.shape);
+    got.forward(cuda::look_back{.stream = &s, .workspace = kept, .segment_steps = 1});
+    CHECK((got == want));
+  };
+  check(cuda::lanes{.stream = &s, .workspace = kept});
+  check(cuda::hillis_steele{.stream = &s, .workspace = kept});
+  check(cuda::blelloch{.stream = &s, .workspace = kept});
+  check(cuda::triangular_matmul<>{.stream = &s, .workspace = kept});
+}
+
+TEST_CASE("a sum over no lanes that keeps its time axis is zero",
+          "[empty][cuda_lanes][cuda_look_back][cuda_hillis_steele][cuda_blelloch]"
+          "[cuda_triangular_matmul][vjp][broadcast]") {
+  const auto check = [](auto backend) {
+    stream s;
+    backend.stream = &s;
+    for (const bool no_channel : {false, true}) {
+      const extents shape{.batch = no_channel ? 2 : 0, .time = 300, .channel = no_channel ? 0 : 3};
+      float nothing = 0;
+      const sequence_view<float> none_there(&nothing, shape);
+      std::vector<float> sums(300, 7.0f);
+      const scan_gradients<float> gradients{
+          .gate_grad = sequence_view<float>(sums.data(), shape, extents{0, 1, 0, 0})};
+      std::vector<double> room(static_cast<std::size_t>(
+          workspace_bytes(backend,
+                          linear_scan_vjp_problem(none_there, none_there, none_there, gradients)) /
+              8 +
+          1));
+      backend.workspace = {room.data(), static_cast<std::int64_t>(room.size() * 8)};
+      linear_scan_vjp(backend, none_there, none_there, none_there, gradients);
+      CHECK((sums == std::vector<float>(300, 0.0f)));
+    }
+  };
+  check(cuda::lanes{.stream = nullptr});
+  check(cuda::look_back{.stream = nullptr});
+  check(cuda::hillis_steele{.stream = nullptr});
+  check(cuda::blelloch{.stream = nullptr});
+  check(cuda::triangular_matmul<>{.stream = nullptr});
+}

@@ -152,7 +152,7 @@ struct map_array {
   template <class Step>
   SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step& read) const {
     data[i] = m;
-    if constexpr (requires { read.cut; })
+    if constexpr (!std::is_same_v<Step, Map>)  // an operator's element may have a member like that
       if (cuts) marks[i] = read.cut;
   }
   map_array from(std::int64_t i) const { return {data + i, marks + i, cuts}; }

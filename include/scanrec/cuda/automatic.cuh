@@ -2,6 +2,7 @@
 // The default on GPUs: chooses between lanes and look_back, by the problem alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <scanrec/cuda/device.cuh>
@@ -32,8 +33,12 @@ inline bool chooses_lanes(const problem& p) {
   const std::int64_t lanes = p.shape.group * p.shape.batch * p.shape.channel;
   if (p.recomputed_bytes > 0) return true;
   // Threads that walk along memory, each in lines of its own, keep the caches busy with parts of
-  // lines; look_back stages whole ones.
-  if (lanes >= enough_lanes && !detail::lies_along_time(p)) return true;
+  // lines; look_back stages whole ones, of elements up to this size.
+  constexpr std::int64_t staged_element = 16;
+  const bool staged = std::all_of(p.begin(), p.end(), [](const array_use& array) {
+    return array.element_bytes <= staged_element;
+  });
+  if (lanes >= enough_lanes && !(staged && detail::lies_along_time(p))) return true;
   const detail::look_back_plan plan(p, 0);
   return plan.cutting.tiles == 1 && p.shape.time <= few_steps;
 }

@@ -19,7 +19,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///
 /// Bits     the same in every run and on any GPU.
 /// Memory   the tree: two maps, of a factor and an offset, per step; for gradients that are sums
-///          over time a number in the wide type per sequence and 64 steps.
+///          over time a number in the wide type per sequence and 64 steps, or per step if another
+///          gradient is a sum that keeps its time axis.
 /// Range    within the error bound as long as no product of gates over- or underflows; what is not
 ///          finite never moves backwards in time, nor to another channel, nor past a reset.
 /// Stream   queues 2 log2(T) + 2 kernels, and one for each gradient that is a sum over time or over
@@ -105,9 +106,8 @@ struct hand_down {
       return;
     }
     const auto x = algebra.state_of(maps[grid.index(lane, parents.begin + k)]);
-    const Map own = left[0];
+    if (has_right) algebra.hold(left[grid.stride()], algebra.act(left[0], x));
     algebra.hold(left[0], x);
-    if (has_right) algebra.hold(left[grid.stride()], algebra.act(own, x));
   }
 };
 
@@ -149,6 +149,7 @@ void run_recurrence(const blelloch& on, const R& r, const problem& p) {
                      on.stream);
   });
   call.finish(maps, 0);
+  detail::tidy(on.workspace, 0, plan.sums.bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

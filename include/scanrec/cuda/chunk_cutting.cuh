@@ -64,7 +64,8 @@ struct chunk_cutting {
   /// Panels, or stacks of panels that are summed over, side by side.
   SCANREC_HD std::int64_t stacks() const {
     const std::int64_t rows = lanes.parallel.group * lanes.parallel.batch;
-    return in_time() ? lanes.threads : rows * (strips > 1 ? strips : lanes.all.channel > 0);
+    return in_time() ? lanes.threads
+                     : rows * (strips > 1 ? strips : lanes.all.channel > 0 || sums_by_step);
   }
   SCANREC_HD std::int64_t lane_count() const {
     return lanes.all.group * lanes.all.batch * lanes.all.channel;

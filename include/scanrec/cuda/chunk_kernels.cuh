@@ -109,11 +109,6 @@ struct apply_chunks : panel_steps<R> {
   R recurrence;
   bool sums_over_time = false;  // or over states: places per lane and tile
 
-  /// Tiles of sums of a lane in a panel.
-  static constexpr int tiles_of_panel(const chunk_cutting& c) {
-    return c.in_time() ? threads : c.sums_by_step ? chunk_steps : chunk_blocks;
-  }
-
   SCANREC_DEVICE void operator()() const {
     const std::int64_t stacks = cutting.stacks(), block = device::block_index();
     const region stack = cutting.stack(block % stacks);

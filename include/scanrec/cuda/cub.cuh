@@ -6,11 +6,14 @@
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_iterator.h>
 #include <cub/device/device_scan.cuh>
+#include <cub/version.cuh>
+#include <cuda/std/functional>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
+#include <limits>
+#include <string>
 
 #include <scanrec/cuda/device.cuh>
 #include <scanrec/cuda/error.cuh>
@@ -23,12 +26,11 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Writes the maps of all steps down, has cub::DeviceScan scan them (InclusiveScan for one
 /// sequence, InclusiveScanByKey for more), and takes every step from there. For comparison.
 ///
-/// Bits     may differ from run to run where maps do not compose exactly, as those of floats do
-/// not:
-///          the order in which CUB combines tiles depends on their timing.
-/// Memory   the maps of all steps, a factor and an offset each, and what CUB asks for; for
-/// gradients
-///          that are sums over time a number in the wide type per sequence and 64 steps.
+/// Bits     may differ from run to run where maps do not compose exactly, as those of floats: the
+///          order in which CUB combines tiles depends on their timing.
+/// Memory   the maps of all steps, a factor and an offset each, and what CUB asks for; for sums
+///          over time a number in the wide type per sequence and 64 steps, or per step if another
+///          gradient is a sum that keeps its time axis.
 /// Range    within the error bound as long as no product of gates over- or underflows; what is not
 ///          finite never moves backwards in time, nor to another channel, nor past a reset.
 /// Stream   queues two kernels and those of CUB, and one for each gradient that is a sum over time
@@ -91,7 +93,12 @@ void run_recurrence(const cub& on, const R& r, const problem& p) {
   detail::slot_grid& grid = plan.slots.grid;
   grid.slots = std::max<std::int64_t>(0, p.shape.time - absent);
   const detail::materialised_call<R> call(r, p, plan.slots, on.workspace.data, on.stream);
-  call.load(maps, -absent, 0);
+#if CUB_VERSION < 200500  // which count in an int
+  if (grid.lane_count * grid.slots > std::numeric_limits<int>::max())
+    throw error("cub::DeviceScan", cudaErrorInvalidValue,
+                std::to_string(grid.lane_count * grid.slots) + " maps", __FILE__, __LINE__);
+#endif
+  if (grid.slots <= 1 || grid.lane_count == 0) call.load(maps, -absent, 0);
   if (grid.slots > 1 && grid.lane_count > 0)
     call.with_maps([&]<class Map>() {
       using algebra = detail::device_algebra_of<R>;
@@ -114,10 +121,12 @@ void run_recurrence(const cub& on, const R& r, const problem& p) {
                     std::to_string(bytes) + " bytes of temporary storage asked for, " +
                         std::to_string(plan.temporary_bytes) + " foreseen",
                     __FILE__, __LINE__);
+      call.load(maps, -absent, 0);
       detail::check(scan(static_cast<std::byte*>(on.workspace.data) + plan.first_byte, bytes),
                     "cub::DeviceScan");
     });
   call.finish(maps, -absent);
+  detail::tidy(on.workspace, 0, plan.slots.sums.bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

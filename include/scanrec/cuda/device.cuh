@@ -14,10 +14,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <mutex>
 #include <source_location>
+#include <string>
 #include <type_traits>
 
 #include <scanrec/config.hpp>
@@ -81,16 +85,32 @@ __global__ void __launch_bounds__(Body::threads, Body::blocks_together)
   body();
 }
 
+/// Bytes of shared memory that a block has on every GPU since 2020; on some it may have more.
+inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
+
+/// Allows a kernel as much shared memory, or what another call has asked for: never less, since
+/// that call may not have been launched yet.
+template <class Body>
+void allow_shared_bytes(std::int64_t bytes) {
+  static std::mutex one_at_a_time;
+  static std::int64_t most = 0;
+  const std::scoped_lock lock(one_at_a_time);
+  most = std::max(most, bytes);
+  check(cudaFuncSetAttribute(run<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(most)),
+        "cudaFuncSetAttribute");
+}
+
 /// Queues a kernel. Nothing is done if there are no blocks.
 template <class Body>
 void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t shared_bytes = 0) {
   static_assert(std::is_trivially_copyable_v<Body>, "scanrec: kernels are copied to the device");
   if (blocks == 0) return;
   constexpr std::int64_t always_there = 48 * 1024;
-  if (shared_bytes > always_there)
-    check(cudaFuncSetAttribute(run<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared_bytes)),
-          "cudaFuncSetAttribute");
+  if (shared_bytes > always_there) allow_shared_bytes<Body>(shared_bytes);
+  if (blocks > std::numeric_limits<std::int32_t>::max())
+    throw error("kernel launch", static_cast<int>(cudaErrorInvalidConfiguration),
+                std::to_string(blocks) + " blocks", __FILE__, __LINE__);
   run<Body><<<static_cast<unsigned>(blocks), Body::threads, static_cast<std::size_t>(shared_bytes),
               stream>>>(body);
   check(cudaGetLastError(), "kernel launch");
@@ -192,7 +212,7 @@ template <class T>
 class shared_array {
  public:
   SCANREC_DEVICE SCANREC_INLINE explicit shared_array(std::int64_t first_byte) {
-    extern __shared__ __align__(16) unsigned char memory[];
+    extern __shared__ __align__(128) unsigned char memory[];
     data_ = reinterpret_cast<T*>(memory + first_byte);
   }
   SCANREC_DEVICE SCANREC_INLINE T load(int i) const { return data_[i]; }

@@ -18,7 +18,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///
 /// Bits     the same in every run and on any GPU.
 /// Memory   the maps of all steps, a factor and an offset each, twice; for gradients that are sums
-///          over time a number in the wide type per sequence and 64 steps.
+///          over time a number in the wide type per sequence and 64 steps, or per step if another
+///          gradient is a sum that keeps its time axis.
 /// Range    within the error bound as long as no product of gates over- or underflows; what is not
 ///          finite never moves backwards in time, nor to another channel, nor past a reset.
 /// Stream   queues log2(T) + 2 kernels, and one for each gradient that is a sum over time or over
@@ -87,6 +88,7 @@ void run_recurrence(const hillis_steele& on, const R& r, const problem& p) {
           call.template blocks_of<kernel>(plan.grid.lane_count * plan.grid.slots), on.stream);
   });
   call.finish(maps, -absent);
+  detail::tidy(on.workspace, 0, plan.sums.bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

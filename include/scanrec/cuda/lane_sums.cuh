@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Gradients that are sums, as threads that walk lanes form them: each has places of its own in the
 // workspace (lane_plan.cuh), and what every lane has left there is added up by a second kernel,
-// which leaves zeros. The order depends on the shape alone.
+// which leaves zeros. So do threads with places per step. The order depends on the shape alone.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,9 @@ SCANREC_DEVICE void clear_step_sums(const R& r, const region& own) {
 }
 template <class R>
 SCANREC_DEVICE void write_step_sums(const R& r, const region& own) {
-  for_step_sums(r, own, [](const auto& sum, const auto& out, const extents& at) {
+  for_step_sums(r, own, [](auto& sum, const auto& out, const extents& at) {
     scanrec::detail::write_sum(out, at, simd::from_element(sum));
+    sum = std::remove_reference_t<decltype(sum)>{};
   });
 }
 

@@ -233,6 +233,8 @@ void run_recurrence(const lanes& on, R r, const problem& p) {
                    (plan.lanes.threads + kernel::threads - 1) / kernel::threads, on.stream);
   });
   detail::add_all_lanes(r, plan, on.stream);
+  if (p.recomputed_bytes > 0)
+    detail::tidy(on.workspace, lent.first, plan.bytes - lent.first, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

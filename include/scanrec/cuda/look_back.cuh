@@ -367,9 +367,15 @@ void run_recurrence(const look_back& on, R r, const problem& p) {
                       reinterpret_cast<detail::workspace_header*>(memory),
                       reinterpret_cast<device::word*>(memory + plan.first_message),
                       {turns},
-                      detail::tile_stage<R, kernel::segment_steps>(r)};
+                      detail::tile_stage<R, kernel::segment_steps>(
+                          r, detail::most_shared_bytes - kernel::staged)};
     detail::launch(body, plan.cutting.tiles * plan.cutting.groups, on.stream, body.shared_bytes());
   });
+  if (plan.sums_by_step && plan.cutting.groups == 0) {
+    using kernel = detail::write_empty_sums<R>;
+    detail::launch(kernel{r, plan.cutting.lanes, p.shape.time},
+                   (p.shape.time + kernel::threads - 1) / kernel::threads, on.stream);
+  }
   detail::add_all_lanes(r, plan.sums, on.stream);
 }
 

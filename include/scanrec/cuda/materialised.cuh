@@ -187,7 +187,7 @@ struct load_maps {
     const auto read = here.template load<scalar_of<R>>(step);
     const std::int64_t index = grid.index(lane, k + shift);
     store(index, here.map(step, read));
-    if constexpr (requires { read.cut; })
+    if constexpr (!R::any_operator)
       if (to.cuts) to.template at<segmented<step_map<R>>>(index).cut = read.cut;
   }
 

@@ -15,8 +15,13 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace device {
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
 /// A tile of sums in float, held by the threads of a warp together. What is marked (*) all of them
 /// call, with the same arguments.
+///
+/// The units cut the sums of a product off instead of rounding them, so products are summed up
+/// outside of them.
 template <class Precision>
 class tile_sum {
   static constexpr bool halves = std::is_same_v<Precision, precision::bf16>;
@@ -34,6 +39,8 @@ class tile_sum {
                                   const shared_array<stored>& right, int first_right,
                                   int right_row) {
     using namespace nvcuda;
+    decltype(sums_) product;
+    wmma::fill_fragment(product, 0.0f);
     SCANREC_UNROLL
     for (int k = 0; k < 16; k += depth) {
       wmma::fragment<wmma::matrix_a, 16, 16, depth, number, wmma::row_major> a;
@@ -41,21 +48,23 @@ class tile_sum {
       wmma::load_matrix_sync(a, pointer(left, first_left + k), left_row);
       wmma::load_matrix_sync(b, pointer(right, first_right + k * right_row), right_row);
       if constexpr (halves) {
-        wmma::mma_sync(sums_, a, b, sums_);
+        wmma::mma_sync(product, a, b, product);
       } else if constexpr (std::is_same_v<Precision, precision::tf32>) {
-        for (float& x : a.x) x = wmma::__float_to_tf32(x);
-        for (float& x : b.x) x = wmma::__float_to_tf32(x);
-        wmma::mma_sync(sums_, a, b, sums_);
+        for (float& x : a.x) x = to_tf32(x);
+        for (float& x : b.x) x = to_tf32(x);
+        wmma::mma_sync(product, a, b, product);
       } else {
         auto a_rest = a;
         auto b_rest = b;
         split(a.x, a_rest.x);
         split(b.x, b_rest.x);
-        wmma::mma_sync(sums_, a_rest, b, sums_);
-        wmma::mma_sync(sums_, a, b_rest, sums_);
-        wmma::mma_sync(sums_, a, b, sums_);
+        wmma::mma_sync(product, a_rest, b, product);
+        wmma::mma_sync(product, a, b_rest, product);
+        wmma::mma_sync(product, a, b, product);
       }
     }
+    SCANREC_UNROLL
+    for (int i = 0; i < sums_.num_elements; ++i) sums_.x[i] += product.x[i];
   }
   /// (*) Writes the sums, as add_product reads.
   SCANREC_DEVICE void store(const shared_array<float>& to, int first, int row) const {
@@ -73,19 +82,39 @@ class tile_sum {
     else
       return static_cast<const float*>(from.address(i));
   }
+  // Of what the conversion gives the lower 13 bits are anything.
+  SCANREC_DEVICE static float to_tf32(float x) {
+    return __uint_as_float(__float_as_uint(nvcuda::wmma::__float_to_tf32(x)) & ~0x1fffu);
+  }
   // Numbers into what TF32 holds of them and, again rounded, what it does not.
   template <int N>
   SCANREC_DEVICE static void split(float (&x)[N], float (&rest)[N]) {
     SCANREC_UNROLL
     for (int i = 0; i < N; ++i) {
-      const float high = nvcuda::wmma::__float_to_tf32(x[i]);
-      rest[i] = nvcuda::wmma::__float_to_tf32(x[i] - high);
+      const float high = to_tf32(x[i]);
+      rest[i] = to_tf32(x[i] - high);
       x[i] = high;
     }
   }
 
   nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, depth, float> sums_;
 };
+
+#else
+
+/// Older GPUs have no such units: a kernel that uses them stops.
+template <class Precision>
+class tile_sum {
+ public:
+  using stored = std::conditional_t<std::is_same_v<Precision, precision::bf16>, bfloat16, float>;
+  SCANREC_DEVICE void add_product(const shared_array<stored>&, int, int,
+                                  const shared_array<stored>&, int, int) {
+    __trap();
+  }
+  SCANREC_DEVICE void store(const shared_array<float>&, int, int) const { __trap(); }
+};
+
+#endif
 
 }  // namespace device
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -31,12 +31,12 @@ class tile_stage {
  public:
   staged_arrays which;
 
-  /// On the host.
-  explicit tile_stage(const R& r) {
+  /// On the host; the first arrays that fit so many bytes.
+  tile_stage(const R& r, std::int64_t room) {
     std::int64_t read_bytes = 0, written_bytes = 0;
     std::uint32_t bit = 1;
     R::for_reads(r, [&](const auto& field) {
-      if (along_time(field)) {
+      if (along_time(field) && read_bytes + bytes_of<stored<decltype(field)>> <= room) {
         which.reads |= bit;
         read_bytes += bytes_of<stored<decltype(field)>>;
         if constexpr (R::halo != 0)
@@ -46,7 +46,8 @@ class tile_stage {
     });
     bit = 1;
     R::for_writes(r, [&](const auto& field) {
-      if (along_time(field) && is_stored(field)) {
+      if (along_time(field) && is_stored(field) &&
+          written_bytes + bytes_of<stored<decltype(field)>> <= room) {
         which.writes |= bit;
         written_bytes += bytes_of<stored<decltype(field)>>;
       }
@@ -69,6 +70,11 @@ class tile_stage {
         });
     device::wait_for_copies();
     device::synchronise_block();
+    if (R::halo == 0 || which.neighbours == 0) return;
+    for_staged<true>(row, which.reads, first_byte,
+                     [&](const auto& field, const auto& slots, std::uint32_t bit) {
+                       if (which.neighbours & bit) pass_neighbours(field, slots, cutting, at);
+                     });
   }
   /// Points what is read at the thread's slots.
   SCANREC_DEVICE void lend_reads(R& here, const tile_cutting& cutting, const tile_place& at,
@@ -170,16 +176,39 @@ class tile_stage {
           corner + (t * field.strides.time + column * field.strides.channel));
     }
   }
-  // The step before a thread's, or after them.
+  // The step before a thread's, or after them; and where it goes. It is in the row of another
+  // thread, unless the tile ends there: then it is copied.
+  struct neighbour {
+    std::int64_t time;
+    bool exists, elsewhere;
+  };
+  SCANREC_DEVICE static neighbour neighbour_of(const tile_cutting& cutting, const tile_place& at) {
+    const std::int64_t t = R::halo < 0 ? at.first - 1 : at.first + cutting.segment_steps;
+    return {t, at.there && t >= 0 && t < cutting.steps,
+            at.segment == (R::halo < 0 ? 0 : cutting.segments() - 1)};
+  }
+  template <class S>
+  SCANREC_DEVICE static int neighbour_slot(const tile_cutting& cutting) {
+    return device::thread_index() * row_of<S> + (R::halo < 0 ? 0 : cutting.segment_steps);
+  }
   template <class Field, class S>
   SCANREC_DEVICE static void load_neighbours(const Field& field,
                                              const device::shared_array<S>& slots,
                                              const tile_cutting& cutting, const tile_place& at) {
-    const std::int64_t t = R::halo < 0 ? at.first - 1 : at.first + cutting.segment_steps;
-    if (!at.there || t < 0 || t >= cutting.steps) return;
-    device::copy_ahead(
-        slots, device::thread_index() * row_of<S> + (R::halo < 0 ? 0 : cutting.segment_steps),
-        field.data + t * field.strides.time + at.c * field.strides.channel);
+    const neighbour n = neighbour_of(cutting, at);
+    if (n.exists && n.elsewhere)
+      device::copy_ahead(slots, neighbour_slot<S>(cutting),
+                         field.data + n.time * field.strides.time + at.c * field.strides.channel);
+  }
+  template <class Field, class S>
+  SCANREC_DEVICE static void pass_neighbours(const Field&, const device::shared_array<S>& slots,
+                                             const tile_cutting& cutting, const tile_place& at) {
+    const neighbour n = neighbour_of(cutting, at);
+    if (!n.exists || n.elsewhere) return;
+    const int thread = device::thread_index();
+    const int from = R::halo < 0 ? (thread - cutting.width) * row_of<S> + cutting.segment_steps
+                                 : (thread + cutting.width) * row_of<S>;
+    slots.store(neighbour_slot<S>(cutting), slots.load(from));
   }
   // So that step at.first is the first of the slots.
   template <class Field, class S>

@@ -93,6 +93,32 @@ class thread_sums {
   }
 };
 
+/// Writes the sums of nothing where there are no lanes to sum over, a thread per step.
+template <class R>
+struct write_empty_sums {
+  static constexpr int threads = 128;
+  static constexpr int blocks_together = 8;
+  static constexpr bool synchronises = false;
+  R recurrence;
+  extents lanes;
+  std::int64_t steps = 0;
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t t = device::block_index() * threads + device::thread_index();
+    if (t >= steps) return;
+    scanrec::detail::region own{{0, t, 0, 0}, lanes};
+    own.end.time = t + 1;
+    if constexpr (!R::any_operator)
+      R::for_writes(recurrence, [&](const auto& out) {
+        using wide = simd::lane_t<std::remove_pointer_t<decltype(out.sums.data)>, 1>;
+        if (out.action == recurrence::write::sum_site)
+          scanrec::detail::for_kept(out.strides, own, [&](const extents& at) {
+            scanrec::detail::write_sum(out, at, simd::constant<wide>(0));
+          });
+      });
+  }
+};
+
 /// The turns that tiles of the same steps take with sums that keep their time axis.
 template <class R>
 struct sum_turns {

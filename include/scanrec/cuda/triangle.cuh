@@ -34,13 +34,14 @@ class triangle {
   using scalar = simd::lane_t<T, 1>;
   using wide = simd::lane_t<wide_t<T>, 1>;
   static constexpr int columns = panel_columns(sizeof(T));
-  /// Elements from a row to the next: 32 bytes more than a row has, for the banks.
-  static constexpr int row = columns + 8;
+  /// Elements from a row to the next: more than a row has, for the banks; of floats so many that
+  /// tiles for matrix units begin at multiples of 32 bytes.
+  static constexpr int row = columns + (sizeof(T) == 4 ? 8 : 2);
   /// Of a block: as many as there are columns of diagonal tiles.
   static constexpr int threads = columns * chunk_blocks;
 
  private:
-  static constexpr int slab_row = chunk_block + 8;
+  static constexpr int slab_row = chunk_block + (sizeof(T) == 4 ? 8 : 1);
   static constexpr std::int64_t panel_first = 0,
                                 factors_first = shared_room(chunk_steps * row, sizeof(scalar)),
                                 starts_first =
@@ -63,6 +64,8 @@ class triangle {
                                                 (std::is_same_v<Precision, precision::bf16>
                                                      ? shared_room(chunk_steps * row, 2)
                                                      : 0);
+  static_assert(halves_first + chunk_steps * row * 2 + 4096 <= most_shared_bytes,
+                "scanrec: panels fit GPUs that have no more shared memory than that");
 
   /// The numbers of the panel: inputs, later states.
   SCANREC_DEVICE static device::shared_array<scalar> panel() {
@@ -132,7 +135,7 @@ class triangle {
     for (int k = 0; k < chunk_block; ++k) {
       inputs[k] = load(own * chunk_block + k, column);
       sums[k] = simd::constant<scalar>(0);
-      wild = wild || !finite(inputs[k]) || !finite(factor(own * chunk_block + k));
+      wild = wild || !multiplies<Precision>(inputs[k]) || !finite(factor(own * chunk_block + k));
     }
     const bool any_wild = device::any_of_block(wild);
     if constexpr (Precision::on_matrix_units) {
@@ -174,6 +177,14 @@ class triangle {
   }
   SCANREC_DEVICE static bool finite(const scalar& x) {
     return simd::all_zero(simd::zero_if_finite(x));
+  }
+  // Whether a number is finite, and will be when it is rounded for the matrix units.
+  template <class Precision>
+  SCANREC_DEVICE static bool multiplies(const scalar& x) {
+    if constexpr (Precision::on_matrix_units)
+      return finite(x * 1.0078125f);
+    else
+      return finite(x);
   }
   // L[i][j], of different tiles.
   SCANREC_DEVICE static scalar element(int i, int j) {
@@ -225,7 +236,8 @@ class triangle {
       for (int e = thread; e < chunk_steps * columns; e += threads) {
         const int i = e / columns * row + e % columns;
         const scalar u = panel().load(i);
-        right.store(i, static_cast<stored>(finite(u) ? u : simd::constant<scalar>(0)));
+        right.store(i,
+                    static_cast<stored>(multiplies<Precision>(u) ? u : simd::constant<scalar>(0)));
       }
       device::synchronise_block();
     }

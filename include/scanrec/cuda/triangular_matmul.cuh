@@ -28,19 +28,21 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// other operator.
 ///
 /// Precision  precision::full: the compute type, whichever it is. precision::tf32x3, tf32, bf16: of
-///            floats, on matrix units; a state is then off by at most 2^-20, 2^-9 or 2^-7 times the
+///            floats, on matrix units; a state is then off by at most 2^-19, 2^-9 or 2^-7 times the
 ///            sum of the magnitudes of its terms, besides the bound of `full`. Rounding does not
 ///            add up: states between chunks are those of `full`.
 /// Bits     the same in every run; on matrix units on GPUs of one generation.
-/// Memory   for sequences of more than 128 steps three numbers in the wide type per 128 steps; for
-///          gradients that are sums over time one per 16 steps, or per step if another gradient is
-///          a sum that keeps its time axis.
+/// Memory   for sequences of more than 128 steps some three numbers in the wide type per 128 steps;
+///          for gradients that are sums over time one per 16 steps (of 4096 at a time where the
+///          gate is shared in time), or per step if another gradient is a sum that keeps its time
+///          axis.
 /// Range    within the error bound (docs/numerics.md) as long as no product of gates over- or
 ///          underflows; what is not finite never moves backwards in time, nor to another channel,
 ///          nor past a reset.
 /// Stream   queues one kernel, two more for each level of chunks (T > 128, 128^2, ...), and one for
 ///          each gradient that is a sum over time or over states; waits for nothing.
-/// Needs    a GPU of compute capability 8.0 for the matrix units.
+/// Needs    a GPU of compute capability 8.0 for the matrix units; inputs below 3.3e38 there, since
+///          columns with larger ones are walked step by step.
 /// Source   Dao and Gu, Transformers are SSMs (2024), section 6, for the chunked form; Ootomo and
 ///          Yokota, Recovering single precision accuracy from Tensor Cores (2022), for tf32x3.
 template <class Precision = precision::full>
@@ -141,6 +143,7 @@ void run_recurrence(const triangular_matmul<Precision>& on, R r, const problem& 
   detail::launch(apply{{cutting, chunks}, r, plan.sums_over_time}, blocks, on.stream,
                  apply::shared_bytes);
   detail::add_all_lanes(r, plan.sums, on.stream);
+  detail::tidy(on.workspace, 0, plan.sums.bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

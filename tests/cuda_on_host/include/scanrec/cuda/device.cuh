@@ -23,6 +23,8 @@ using stream_t = cuda_on_host::stream*;
 
 namespace detail {
 
+inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
+
 template <class Body>
 void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t shared_bytes = 0) {
   static_assert(std::is_trivially_copyable_v<Body>, "scanrec: kernels are copied to the device");
