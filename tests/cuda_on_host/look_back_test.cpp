@@ -269,20 +269,17 @@ TEST_CASE("a plan says what a call will queue", "[workspace][cuda_lanes][cuda_lo
 }
 
 TEST_CASE("every backend keeps a workspace fit for the next",
-          "[workspace][cuda_lanes][cuda_look_back][cuda_hillis_steele][cuda_blelloch]"
-          "[cuda_triangular_matmul][vjp]") {
+          "[workspace][cuda_lanes][cuda_hillis_steele][cuda_blelloch][cuda_triangular_matmul]"
+          "[vjp]") {
+  // Of zeros they leave zeros, on which any call may begin.
   stream s;
   std::vector<double> room(1 << 18);
   const cuda::workspace kept{room.data(), static_cast<std::int64_t>(room.size() * sizeof(double)),
                              cuda::workspace_content::kept};
-  arrays<float> want({.batch = 2, .time = 700, .channel = 3});
-  want.forward(cuda::look_back{.stream = &s, .workspace = kept, .segment_steps = 1});
   const auto check = [&](const auto& backend) {
-    arrays<float> used(want.shape);
+    arrays<float> used({.batch = 2, .time = 700, .channel = 3});
     used.forward(backend), used.backward(backend);
-    arrays<float> got(want.shape);
-    got.forward(cuda::look_back{.stream = &s, .workspace = kept, .segment_steps = 1});
-    CHECK((got == want));
+    CHECK((room == std::vector<double>(room.size())));
   };
   check(cuda::lanes{.stream = &s, .workspace = kept});
   check(cuda::hillis_steele{.stream = &s, .workspace = kept});

@@ -31,16 +31,14 @@ inline bool chooses_lanes(const problem& p) {
   // several TB/s and half a microsecond's latency asks for.
   constexpr std::int64_t enough_lanes = 16384, few_steps = 64;
   const std::int64_t lanes = p.shape.group * p.shape.batch * p.shape.channel;
-  if (p.recomputed_bytes > 0) return true;
+  if (p.recomputed_bytes > 0 || p.shape.time <= few_steps) return true;
   // Threads that walk along memory, each in lines of its own, keep the caches busy with parts of
   // lines; look_back stages whole ones, of elements up to this size.
   constexpr std::int64_t staged_element = 16;
   const bool staged = std::all_of(p.begin(), p.end(), [](const array_use& array) {
     return array.element_bytes <= staged_element;
   });
-  if (lanes >= enough_lanes && !(staged && detail::lies_along_time(p))) return true;
-  const detail::look_back_plan plan(p, 0);
-  return plan.cutting.tiles == 1 && p.shape.time <= few_steps;
+  return lanes >= enough_lanes && !(staged && detail::lies_along_time(p));
 }
 
 /// Bytes of device memory that automatic{.workspace} must have for a problem.

@@ -35,25 +35,25 @@ struct panel_place {
 };
 
 struct chunk_cutting {
-  lane_dealing lanes;
+  lane_dealing lanes;  // to blocks: panels side by side, or stacks of panels that are summed over
   std::int64_t steps = 0, chunks = 0;
   int columns = 0;
   shared_factor sharing = shared_factor::nowhere;
   bool steps_side_by_side = false;  // in memory
   bool sums_by_step = false;        // of gradients over lanes
-  std::int64_t strips = 1;          // side by side, that go to different blocks
 
   chunk_cutting() = default;
-  explicit chunk_cutting(const problem& p)
-      : lanes(lane_plan(p).lanes),
+  explicit chunk_cutting(const problem& p, const lane_plan& sums)
+      : lanes(sums.lanes),
         steps(p.shape.time),
         chunks(std::max<std::int64_t>(1, (p.shape.time + chunk_steps - 1) / chunk_steps)),
         columns(panel_columns(p.compute_bytes)),
         sharing(sharing_of(p)),
-        steps_side_by_side(lies_along_time(p)) {
-    for (const auto& out : lane_plan(p).outputs) sums_by_step = sums_by_step || out.per_step;
-    if (!in_time() && lanes.parallel.channel > 1)
-      strips = (lanes.all.channel + columns - 1) / columns;
+        steps_side_by_side(lies_along_time(p)),
+        sums_by_step(sums.per_step) {
+    if (in_time() || lanes.parallel.channel <= 1) return;
+    lanes.parallel.channel = (lanes.all.channel + columns - 1) / columns;
+    lanes.threads = lanes.parallel.group * lanes.parallel.batch * lanes.parallel.channel;
   }
 
   SCANREC_HD bool in_time() const { return sharing == shared_factor::in_time; }
@@ -61,31 +61,19 @@ struct chunk_cutting {
   SCANREC_HD std::int64_t panels() const {
     return in_time() ? (chunks + columns - 1) / columns : chunks;
   }
-  /// Panels, or stacks of panels that are summed over, side by side.
-  SCANREC_HD std::int64_t stacks() const {
-    const std::int64_t rows = lanes.parallel.group * lanes.parallel.batch;
-    return in_time() ? lanes.threads
-                     : rows * (strips > 1 ? strips : lanes.all.channel > 0 || sums_by_step);
-  }
   SCANREC_HD std::int64_t lane_count() const {
     return lanes.all.group * lanes.all.batch * lanes.all.channel;
   }
   SCANREC_HD std::int64_t lane_of(std::int64_t g, std::int64_t b, std::int64_t c) const {
     return (g * lanes.all.batch + b) * lanes.all.channel + c;
   }
-  /// The lanes of a stack.
+  /// The lanes of the i-th stack.
   SCANREC_HD region stack(std::int64_t i) const {
-    if (in_time()) return lanes.of(i);
-    region own{{0, 0, 0, 0}, lanes.all};
-    if (lanes.parallel.channel > 1) {
-      own.begin.channel = i % strips * columns, i /= strips;
-      const std::int64_t end = own.begin.channel + columns;
-      own.end.channel = end < lanes.all.channel ? end : lanes.all.channel;
-    }
-    if (lanes.parallel.batch > 1) own.begin.batch = i % lanes.all.batch, i /= lanes.all.batch;
-    if (lanes.parallel.group > 1) own.begin.group = i;
-    if (lanes.parallel.batch > 1) own.end.batch = own.begin.batch + 1;
-    if (lanes.parallel.group > 1) own.end.group = own.begin.group + 1;
+    region own = lanes.of(i);
+    if (in_time() || lanes.parallel.channel <= 1) return own;
+    own.begin.channel *= columns;
+    const std::int64_t end = own.begin.channel + columns;
+    own.end.channel = end < lanes.all.channel ? end : lanes.all.channel;
     return own;
   }
   /// Channels from one panel of a stack to the next.

@@ -32,7 +32,7 @@ struct reduce_chunks : panel_steps<R> {
   R recurrence;
 
   SCANREC_DEVICE void operator()() const {
-    const std::int64_t stacks = cutting.stacks(), block = device::block_index();
+    const std::int64_t stacks = cutting.lanes.threads, block = device::block_index();
     for_panels(recurrence, cutting, cutting.stack(block % stacks), block / stacks,
                [&](const R& row, const R& here, const panel_place& at) {
                  if (at.chunk == 0) keep_first_state(row, at);
@@ -110,7 +110,7 @@ struct apply_chunks : panel_steps<R> {
   bool sums_over_time = false;  // or over states: places per lane and tile
 
   SCANREC_DEVICE void operator()() const {
-    const std::int64_t stacks = cutting.stacks(), block = device::block_index();
+    const std::int64_t stacks = cutting.lanes.threads, block = device::block_index();
     const region stack = cutting.stack(block % stacks);
     const std::int64_t panel = block / stacks;
     if (cutting.sums_by_step) {

@@ -88,44 +88,41 @@ void run_recurrence(const cub& on, const R& r, const problem& p) {
   detail::cub_plan plan(p);
   detail::check_workspace(p, on.workspace, plan.slots.sums.bytes);
   const detail::map_memory maps = plan.slots.maps(on.workspace.data);
-  // As for doubling shifts: slot 0 holds the first state, if there is one.
-  const std::int64_t absent = scanrec::detail::starts(r) ? 0 : 1;
-  detail::slot_grid& grid = plan.slots.grid;
-  grid.slots = std::max<std::int64_t>(0, p.shape.time - absent);
+  const std::int64_t shift = plan.slots.begin_with_state(scanrec::detail::starts(r));
+  const detail::slot_grid& grid = plan.slots.grid;
+  const std::int64_t items = grid.lane_count * grid.slots;
   const detail::materialised_call<R> call(r, p, plan.slots, on.workspace.data, on.stream);
 #if CUB_VERSION < 200500  // which count in an int
-  if (grid.lane_count * grid.slots > std::numeric_limits<int>::max())
-    throw error("cub::DeviceScan", cudaErrorInvalidValue,
-                std::to_string(grid.lane_count * grid.slots) + " maps", __FILE__, __LINE__);
+  if (items > std::numeric_limits<int>::max())
+    throw error("cub::DeviceScan", cudaErrorInvalidValue, std::to_string(items) + " maps", __FILE__,
+                __LINE__);
 #endif
-  if (grid.slots <= 1 || grid.lane_count == 0) call.load(maps, -absent, 0);
-  if (grid.slots > 1 && grid.lane_count > 0)
-    call.with_maps([&]<class Map>() {
-      using algebra = detail::device_algebra_of<R>;
-      const detail::compose_in_order<Map, algebra> compose{detail::device_algebra(r)};
-      Map* const data = reinterpret_cast<Map*>(maps.data);
-      const std::int64_t items = grid.lane_count * grid.slots;
-      const auto scan = [&](void* temporary, std::size_t& bytes) {
-        if (grid.lane_count == 1)
-          return ::cub::DeviceScan::InclusiveScan(temporary, bytes, data, data, compose, items,
-                                                  on.stream);
-        const auto keys = thrust::make_transform_iterator(
-            thrust::counting_iterator<std::int64_t>(0), detail::sequence_of_slot{grid.slots});
-        return ::cub::DeviceScan::InclusiveScanByKey(temporary, bytes, keys, data, data, compose,
-                                                     items, ::cuda::std::equal_to<>{}, on.stream);
-      };
-      std::size_t bytes = 0;
-      detail::check(scan(nullptr, bytes), "cub::DeviceScan");
-      if (static_cast<std::int64_t>(bytes) > plan.temporary_bytes)
-        throw error("cub::DeviceScan", cudaErrorMemoryAllocation,
-                    std::to_string(bytes) + " bytes of temporary storage asked for, " +
-                        std::to_string(plan.temporary_bytes) + " foreseen",
-                    __FILE__, __LINE__);
-      call.load(maps, -absent, 0);
+  call.with_maps([&]<class Map>() {
+    using algebra = detail::device_algebra_of<R>;
+    const detail::compose_in_order<Map, algebra> compose{detail::device_algebra(r)};
+    Map* const data = reinterpret_cast<Map*>(maps.data);
+    const auto scan = [&](void* temporary, std::size_t& bytes) {
+      if (grid.lane_count == 1)
+        return ::cub::DeviceScan::InclusiveScan(temporary, bytes, data, data, compose, items,
+                                                on.stream);
+      const auto keys = thrust::make_transform_iterator(thrust::counting_iterator<std::int64_t>(0),
+                                                        detail::sequence_of_slot{grid.slots});
+      return ::cub::DeviceScan::InclusiveScanByKey(temporary, bytes, keys, data, data, compose,
+                                                   items, ::cuda::std::equal_to<>{}, on.stream);
+    };
+    std::size_t bytes = 0;
+    if (items > 0) detail::check(scan(nullptr, bytes), "cub::DeviceScan");
+    if (static_cast<std::int64_t>(bytes) > plan.temporary_bytes)
+      throw error("cub::DeviceScan", cudaErrorMemoryAllocation,
+                  std::to_string(bytes) + " bytes of temporary storage asked for, " +
+                      std::to_string(plan.temporary_bytes) + " foreseen",
+                  __FILE__, __LINE__);
+    call.load(maps, shift, 0);
+    if (items > 0)
       detail::check(scan(static_cast<std::byte*>(on.workspace.data) + plan.first_byte, bytes),
                     "cub::DeviceScan");
-    });
-  call.finish(maps, -absent);
+  });
+  call.finish(maps, shift);
   detail::tidy(on.workspace, 0, plan.slots.sums.bytes, on.stream);
 }
 

@@ -3,7 +3,6 @@
 // 1, 2, 4, ... steps earlier.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -73,12 +72,9 @@ void run_recurrence(const hillis_steele& on, const R& r, const problem& p) {
   detail::slot_plan plan = detail::plan_hillis_steele(p);
   detail::check_workspace(p, on.workspace, plan.sums.bytes);
   detail::map_memory maps = plan.maps(on.workspace.data), other = plan.maps(on.workspace.data, 1);
-  // Slot 0 holds the first state, slot t + 1 the map of step t: the inclusive scan of the slots
-  // gives the state before every step. Without a first state there is one slot less.
-  const std::int64_t absent = scanrec::detail::starts(r) ? 0 : 1;
-  plan.grid.slots = std::max<std::int64_t>(0, p.shape.time - absent);
+  const std::int64_t shift = plan.begin_with_state(scanrec::detail::starts(r));
   const detail::materialised_call<R> call(r, p, plan, on.workspace.data, on.stream);
-  call.load(maps, -absent, 0);
+  call.load(maps, shift, 0);
   call.with_maps([&]<class Map>() {
     using kernel = detail::doubling_pass<Map, detail::device_algebra_of<R>>;
     for (std::int64_t apart = 1; apart < plan.grid.slots; apart *= 2, std::swap(maps, other))
@@ -87,7 +83,7 @@ void run_recurrence(const hillis_steele& on, const R& r, const problem& p) {
                  plan.grid, apart, detail::device_algebra(r)},
           call.template blocks_of<kernel>(plan.grid.lane_count * plan.grid.slots), on.stream);
   });
-  call.finish(maps, -absent);
+  call.finish(maps, shift);
   detail::tidy(on.workspace, 0, plan.sums.bytes, on.stream);
 }
 

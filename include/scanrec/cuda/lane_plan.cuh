@@ -36,6 +36,13 @@ inline bool lies_along_time(const problem& p) {
   return along_time;
 }
 
+/// Whether a problem's sequences are cut.
+inline bool has_resets(const problem& p) {
+  return std::any_of(p.begin(), p.end(), [](const array_use& array) {
+    return array.one_channel_will_do && array.data;
+  });
+}
+
 /// The lanes of a problem, and which of them a thread takes.
 struct lane_dealing {
   extents all{0, 1, 0, 0};       // lanes per axis; time: 1
@@ -65,6 +72,7 @@ struct lane_plan {
   lane_dealing lanes;
   std::int64_t tiles = 1;  // of steps
   std::array<output, most_outputs> outputs{};
+  bool per_lane = false, per_step = false;  // whether any output is
   std::int64_t bytes = 0;
 
   explicit lane_plan(const problem& p, std::int64_t tiles_of_steps = 1, std::int64_t used = 0)
@@ -80,6 +88,7 @@ struct lane_plan {
       std::int64_t places = 0;
       o.per_lane = !array.sequence || scanrec::detail::broadcast_along(array, &extents::time);
       o.per_step = !o.per_lane;
+      per_lane = per_lane || o.per_lane, per_step = per_step || o.per_step;
       if (o.per_lane) {
         const std::int64_t all = lanes.all.group * lanes.all.batch * lanes.all.channel;
         o.strides = {lanes.all.channel, tiles > 1 ? all : 0, 1,

@@ -68,6 +68,7 @@ struct slot_plan {
   slot_grid grid;
   std::int64_t map_bytes = 0;
   bool cuts = false;
+  std::int64_t copy_bytes = 0;  // of the maps of all slots
   // A thread finishes steps that are `walkers` apart: one, or some where gradients are sums over
   // time, each of which has a place per lane and walker.
   std::int64_t walkers = 1;
@@ -76,33 +77,33 @@ struct slot_plan {
   /// With so many slots for a lane, `copies` times.
   slot_plan(const problem& p, std::int64_t slots, int copies, bool time_first)
       : map_bytes(p.map_bytes),
+        cuts(has_resets(p)),
+        copy_bytes((lanes_of(p) * slots * p.map_bytes + 15) / 16 * 16),
         walkers(walkers_of(p)),
-        sums(p, walkers, maps_bytes(p, slots) * copies) {
+        sums(p, walkers, copy_bytes * copies) {
     grid = {sums.lanes.all, lanes_of(p), slots, time_first};
-    for (const array_use& array : p) cuts = cuts || (array.one_channel_will_do && array.data);
   }
   /// The maps of copy `i`.
   [[nodiscard]] map_memory maps(void* workspace, int i = 0) const {
-    const std::int64_t bytes = round_up(grid.lane_count * grid.slots * map_bytes);
-    return {static_cast<std::byte*>(workspace) + i * bytes, map_bytes, cuts};
+    return {static_cast<std::byte*>(workspace) + i * copy_bytes, map_bytes, cuts};
+  }
+  /// For scans whose slot 0 is the first state, and slot t + 1 the map of step t, so that the
+  /// inclusive scan of the slots gives the state before every step. Without a first state there is
+  /// one slot less; by how many slots the others move.
+  std::int64_t begin_with_state(bool there_is_one) {
+    const std::int64_t shift = there_is_one ? 0 : -1;
+    grid.slots = std::max<std::int64_t>(0, grid.slots + shift);
+    return shift;
   }
 
  private:
-  static std::int64_t round_up(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
   static std::int64_t lanes_of(const problem& p) {
     return p.shape.group * p.shape.batch * p.shape.channel;
   }
-  static std::int64_t maps_bytes(const problem& p, std::int64_t slots) {
-    return round_up(lanes_of(p) * slots * p.map_bytes);
-  }
   static std::int64_t walkers_of(const problem& p) {
-    bool over_time = false, by_step = false;
-    for (const auto& out : lane_plan(p).outputs) {
-      over_time = over_time || out.per_lane;
-      by_step = by_step || out.per_step;
-    }
+    const lane_plan whole(p);
     constexpr std::int64_t steps_of_a_sum = 64;
-    const std::int64_t each = over_time && !by_step ? steps_of_a_sum : 1;
+    const std::int64_t each = whole.per_lane && !whole.per_step ? steps_of_a_sum : 1;
     return std::max<std::int64_t>(1, (p.shape.time + each - 1) / each);
   }
 };
@@ -262,8 +263,8 @@ struct finish_steps {
   }
 };
 
-/// Queues a recurrence: scan(maps, first slot of them) turns maps into states, and says where the
-/// states are.
+/// One call: queues the loading of maps and, once a backend has queued what turns them into states,
+/// the finishing of steps.
 template <class R>
 struct materialised_call {
   R recurrence;

@@ -6,6 +6,7 @@
 #include <cuda_bf16.h>
 #include <mma.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include <scanrec/cuda/device.cuh>
@@ -14,6 +15,13 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace device {
+
+/// Whether every GPU that this unit is compiled for has them.
+#if defined(__CUDA_ARCH_LIST__)
+inline constexpr bool has_matrix_units = std::min({__CUDA_ARCH_LIST__}) >= 800;
+#else
+inline constexpr bool has_matrix_units = true;
+#endif
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
@@ -101,19 +109,8 @@ class tile_sum {
 };
 
 #else
-
-/// Older GPUs have no such units: a kernel that uses them stops.
 template <class Precision>
-class tile_sum {
- public:
-  using stored = std::conditional_t<std::is_same_v<Precision, precision::bf16>, bfloat16, float>;
-  SCANREC_DEVICE void add_product(const shared_array<stored>&, int, int,
-                                  const shared_array<stored>&, int, int) {
-    __trap();
-  }
-  SCANREC_DEVICE void store(const shared_array<float>&, int, int) const { __trap(); }
-};
-
+class tile_sum;  // has_matrix_units says no
 #endif
 
 }  // namespace device

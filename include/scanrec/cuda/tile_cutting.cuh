@@ -94,7 +94,7 @@ struct look_back_plan {
 
   /// With at most so many steps to a thread; 0: as many as it takes.
   look_back_plan(const problem& p, int most_steps)
-      : sums_by_step(has_sums_by_step(p)),
+      : sums_by_step(lane_plan(p).per_step),
         cutting(p,
                 segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 16),
                 sums_by_step),
@@ -109,11 +109,6 @@ struct look_back_plan {
 
  private:
   static constexpr std::int64_t bytes_of_word = sizeof(device::word);
-  static bool has_sums_by_step(const problem& p) {
-    for (const auto& o : lane_plan(p).outputs)
-      if (o.per_step) return true;
-    return false;
-  }
   [[nodiscard]] std::int64_t bytes_of_messages(const problem& p) const {
     if (cutting.tiles == 1) return 0;
     const std::int64_t words = (p.carry_map_bytes + 7) / 8 + (p.carry_bytes + 7) / 8;

@@ -13,6 +13,7 @@
 
 #include <scanrec/backend/sums.hpp>
 #include <scanrec/cuda/device.cuh>
+#include <scanrec/cuda/lane_sums.cuh>
 #include <scanrec/cuda/tile_cutting.cuh>
 #include <scanrec/cuda/tile_place.cuh>
 #include <scanrec/operators.hpp>
@@ -108,14 +109,8 @@ struct write_empty_sums {
     if (t >= steps) return;
     scanrec::detail::region own{{0, t, 0, 0}, lanes};
     own.end.time = t + 1;
-    if constexpr (!R::any_operator)
-      R::for_writes(recurrence, [&](const auto& out) {
-        using wide = simd::lane_t<std::remove_pointer_t<decltype(out.sums.data)>, 1>;
-        if (out.action == recurrence::write::sum_site)
-          scanrec::detail::for_kept(out.strides, own, [&](const extents& at) {
-            scanrec::detail::write_sum(out, at, simd::constant<wide>(0));
-          });
-      });
+    clear_step_sums(recurrence, own);
+    write_step_sums(recurrence, own);
   }
 };
 

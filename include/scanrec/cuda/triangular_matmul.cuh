@@ -63,9 +63,14 @@ struct chunk_plan {
   std::int64_t scan = 0, scan_bytes = 0;
   lane_plan sums;
 
-  explicit chunk_plan(const problem& p) : cutting(p), sums(p, tiles_of(p)) {
-    for (const array_use& array : p) cuts = cuts || (array.one_channel_will_do && array.data);
-    sums_over_time = has_sums_over_time(p);
+  explicit chunk_plan(const problem& p) : chunk_plan(p, lane_plan(p)) {}
+
+ private:
+  chunk_plan(const problem& p, const lane_plan& whole)
+      : cutting(p, whole),
+        cuts(has_resets(p)),
+        sums_over_time(whole.per_lane),
+        sums(p, tiles_of(cutting, sums_over_time)) {
     if (cutting.chunks == 1) return;
     const std::int64_t lanes = cutting.lane_count(), maps = lanes * cutting.chunks;
     products = sums.reserve(maps * p.carry_bytes);
@@ -76,7 +81,6 @@ struct chunk_plan {
     scan = sums.reserve(scan_bytes);
   }
 
- private:
   // What the scan of the maps of chunks, a call like this one, will ask for.
   static std::int64_t bytes_of_scan(std::int64_t steps, std::int64_t lanes,
                                     std::int64_t carry_bytes, bool cuts) {
@@ -86,14 +90,8 @@ struct chunk_plan {
     return 2 * whole(lanes * chunks * carry_bytes) + whole(lanes * carry_bytes) +
            (cuts ? whole(lanes * chunks) : 0) + bytes_of_scan(chunks, lanes, carry_bytes, cuts);
   }
-  static bool has_sums_over_time(const problem& p) {
-    for (const auto& out : lane_plan(p).outputs)
-      if (out.per_lane) return true;
-    return false;
-  }
-  static std::int64_t tiles_of(const problem& p) {
-    const chunk_cutting c(p);
-    if (!has_sums_over_time(p)) return 1;
+  static std::int64_t tiles_of(const chunk_cutting& c, bool sums_over_time) {
+    if (!sums_over_time) return 1;
     if (c.in_time()) return c.panels() * c.columns * chunk_blocks;
     return c.chunks * (c.sums_by_step ? chunk_steps : chunk_blocks);
   }
@@ -115,6 +113,9 @@ void run_recurrence(const triangular_matmul<Precision>& on, R r, const problem& 
                 "scanrec: triangular_matmul runs recurrences of numbers, not of vectors or with "
                 "another operator");
   static_assert(!scanrec::detail::recomputes<R>, "scanrec: states are lent by `lanes` alone");
+  static_assert(!Precision::on_matrix_units || device::has_matrix_units,
+                "scanrec: matrix units multiply floats from compute capability 8.0 on; compile for "
+                "such GPUs alone, or take precision::full");
   const detail::chunk_plan plan(p);
   detail::check_workspace(p, on.workspace, plan.sums.bytes);
   auto* const memory = static_cast<std::byte*>(on.workspace.data);
@@ -123,7 +124,7 @@ void run_recurrence(const triangular_matmul<Precision>& on, R r, const problem& 
   const auto at = [&](std::int64_t byte) { return reinterpret_cast<wide*>(memory + byte); };
   const auto& cutting = plan.cutting;
   detail::chunk_maps<wide> chunks;
-  const std::int64_t blocks = cutting.stacks() * cutting.panels();
+  const std::int64_t blocks = cutting.lanes.threads * cutting.panels();
   if (cutting.chunks > 1) {
     chunks = {at(plan.products), at(plan.offsets),
               plan.cuts ? reinterpret_cast<bool*>(memory + plan.chunk_cuts) : nullptr,

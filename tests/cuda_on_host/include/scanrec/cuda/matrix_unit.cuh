@@ -14,6 +14,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace device {
 
+inline constexpr bool has_matrix_units = true;
+
 /// To 11 bits, to nearest, of ties away from zero.
 inline float to_tf32(float x) {
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) + 0x1000u) & ~0x1fffu);
