@@ -146,9 +146,7 @@ void add_backend(const named<Backend>& backend, const extents& shape, layer_call
     const layer l(shape);
     subject s = make_subject(shape, what);
     s.workspace_bytes = workspace_of(Backend{.stream = machine::here().stream}, what, l);
-    s.call = [=](const cuda::workspace& w) {
-      run(Backend{.stream = machine::here().stream, .workspace = w}, what, l);
-    };
+    s.call = [=](const cuda::workspace& w) { run(working_in<Backend>(w), what, l); };
     return s;
   });
 }

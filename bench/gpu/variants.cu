@@ -2,7 +2,6 @@
 // The kernels of all backends, and of the plain loop, for one element type: BENCH_TYPE.
 #include <stdexcept>
 #include <tuple>
-#include <type_traits>
 
 #include "plain_loop.cuh"
 #include "variants.cuh"
@@ -23,11 +22,7 @@ variant<T> make(const named<Backend>& backend) {
                                          {.gate_grad = a.gate_grad(), .input_grad = a.array(4)}));
   };
   v.run = [](call what, const arrays<T>& a, const cuda::workspace& w) {
-    Backend on{.stream = machine::here().stream, .workspace = w};
-    // The backends for comparison would clear all that they leave in a workspace that is kept.
-    if (!std::is_same_v<Backend, cuda::automatic> && !std::is_same_v<Backend, cuda::lanes> &&
-        !std::is_same_v<Backend, cuda::look_back>)
-      on.workspace.content = cuda::workspace_content::unknown;
+    const auto on = working_in<Backend>(w);
     if (what == call::forward)
       linear_scan(on, a.gate(), a.array(1), a.array(2));
     else

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include <scanrec/cuda/cub.cuh>
@@ -34,6 +35,16 @@ inline constexpr std::tuple backends{
     named<cuda::triangular_matmul<>>{"triangular_matmul"},  //
     named<cuda::cub>{"cub"},                                //
 };
+
+/// A backend in the stream of the benchmarks. Those for comparison would clear all that they leave
+/// in a workspace that is kept, so of them it is not.
+template <class Backend>
+Backend working_in(cuda::workspace w) {
+  if (!std::is_same_v<Backend, cuda::automatic> && !std::is_same_v<Backend, cuda::lanes> &&
+      !std::is_same_v<Backend, cuda::look_back>)
+    w.content = cuda::workspace_content::unknown;
+  return {.stream = machine::here().stream, .workspace = w};
+}
 
 enum class call { forward, vjp };
 inline constexpr const char* call_names[]{"forward", "vjp"};

@@ -63,7 +63,7 @@ class tile_stage {
     if (which.reads == 0) return;
     for_staged<true>(
         row, which.reads, first_byte, [&](const auto& field, const auto& slots, std::uint32_t bit) {
-          for_elements(field, cutting, at, [&](int slot, auto* element) SCANREC_LAMBDA {
+          for_elements(field, cutting, at, [&](int slot, int, auto* element) SCANREC_LAMBDA {
             device::copy_ahead(slots, slot, element);
           });
           if (which.neighbours & bit) load_neighbours(field, slots, cutting, at);
@@ -108,9 +108,8 @@ class tile_stage {
                             std::int64_t first_byte, LeftOut left_out) const {
     for_staged<false>(
         row, which.writes, first_byte, [&](const auto& field, const auto& slots, std::uint32_t) {
-          for_elements(field, cutting, at, [&](int slot, auto* element) SCANREC_LAMBDA {
-            if (!left_out(slot / row_of<stored<decltype(field)>> % cutting.width))
-              *element = slots.load(slot);
+          for_elements(field, cutting, at, [&](int slot, int column, auto* element) SCANREC_LAMBDA {
+            if (!left_out(column)) *element = slots.load(slot);
           });
         });
   }
@@ -158,7 +157,7 @@ class tile_stage {
     else
       R::for_writes(r, visit);
   }
-  // Calls f(slot, address) for a thread's share of a tile's elements.
+  // Calls f(slot, column, address) for a thread's share of a tile's elements.
   template <class Field, class F>
   SCANREC_DEVICE static void for_elements(const Field& field, const tile_cutting& cutting,
                                           const tile_place& at, F f) {
@@ -173,7 +172,7 @@ class tile_stage {
       if (t < left && column < columns && column < cutting.width)
         f(((t >> cutting.segment_shift) * cutting.width + column) * row_of<S> + lead +
               (t & (cutting.segment_steps - 1)),
-          corner + (t * field.strides.time + column * field.strides.channel));
+          column, corner + (t * field.strides.time + column * field.strides.channel));
     }
   }
   // The step before a thread's, or after them; and where it goes. It is in the row of another
