@@ -19,7 +19,11 @@ template <>
 std::shared_ptr<const backend_of<TEST_TYPE>> device_calls_of<TEST_TYPE>(device_backend which) {
   switch (which) {
     case device_backend::lanes:
-      return calls_of<TEST_TYPE>(on_device<scanrec::cuda::lanes>{});
+      return calls_of<TEST_TYPE>(
+          on_device<scanrec::cuda::lanes>{{.stream = nullptr, .steps_ahead = -1}});
+    case device_backend::lanes_ring:
+      return calls_of<TEST_TYPE>(
+          on_device<scanrec::cuda::lanes>{{.stream = nullptr, .steps_ahead = 15}});
     case device_backend::look_back:
       return calls_of<TEST_TYPE>(on_device<scanrec::cuda::look_back>{});
     case device_backend::look_back_short_tiles:

@@ -110,7 +110,10 @@ std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_
 #endif
 #if defined(SCANREC_TEST_CUDA_ON_HOST) || defined(__CUDACC__)
   namespace gpu = scanrec::cuda;
-  list.push_back(made("cuda::lanes", on_device<gpu::lanes>{}, true));
+  list.push_back(
+      made("cuda::lanes", on_device<gpu::lanes>{{.stream = nullptr, .steps_ahead = -1}}, true));
+  list.push_back(made("cuda::lanes through a ring",
+                      on_device<gpu::lanes>{{.stream = nullptr, .steps_ahead = 15}}, true));
   list.push_back(made("cuda::look_back", on_device<gpu::look_back>{}));
   list.push_back(made("cuda::look_back short tiles",
                       on_device<gpu::look_back>{{.stream = nullptr, .segment_steps = 1}}));

@@ -25,7 +25,9 @@ template <class F>
 void with_operator_backends(F f) {
   f("sequential", scanrec::sequential{});
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
-  f("cuda::lanes", on_device<scanrec::cuda::lanes>{});
+  for (const int ahead : {-1, 6})
+    f("cuda::lanes with steps ahead " + std::to_string(ahead),
+      on_device<scanrec::cuda::lanes>{{.stream = nullptr, .steps_ahead = ahead}});
   for (const int steps : {0, 1})
     f("cuda::look_back segments of " + std::to_string(steps),
       on_device<scanrec::cuda::look_back>{{.stream = nullptr, .segment_steps = steps}});

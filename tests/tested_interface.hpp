@@ -45,6 +45,7 @@ std::shared_ptr<const backend_of<T>> calls_of(Backend backend);
 /// options are not told apart here.
 enum class device_backend {
   lanes,
+  lanes_ring,
   look_back,
   look_back_short_tiles,
   hillis_steele,

@@ -73,6 +73,7 @@ bool ordered(const moment& before, const moment& now) {
 /// The last accesses to a few bytes: of two readers that know nothing of each other both count.
 struct accesses {
   moment write, reads[2];
+  bool on_its_way = false;  // written by a copy that nobody has waited for
 };
 constexpr std::size_t accessed_together = 2;  // bytes; elements are 2 or more
 
@@ -90,6 +91,14 @@ struct warp_state {
   int turn = 0;
 };
 
+/// A copy to shared memory that a thread has begun.
+struct copy_on_its_way {
+  std::byte* to;
+  const std::byte* from;
+  std::vector<std::byte> seen;  // what was to be copied
+  std::uint64_t group;          // closed groups before it
+};
+
 struct block_state;
 struct thread_state {
   context::fiber fiber;
@@ -99,6 +108,8 @@ struct thread_state {
   int index = 0;
   waiting wait = waiting::no;
   std::uint32_t block_barriers = 0, warp_barriers = 0;
+  std::deque<copy_on_its_way> copies;
+  std::uint64_t closed_groups = 0;
   bool done = false;
 };
 
@@ -137,6 +148,9 @@ class machine {
   const void* exchange(const void* mine, std::size_t bytes, int lane);
   void pause();
   void touch(const void* p, std::size_t bytes, bool writes);
+  void copy(void* to, const void* from, std::size_t bytes);
+  void close_group();
+  void wait_for_copies(int groups);
   [[noreturn]] void fail(const std::string& what) const;
 
  private:
@@ -149,6 +163,7 @@ class machine {
   void release(block_state& b, int warp);
   thread_state* choose();
   void deliver(std::size_t i);
+  accesses* accesses_of(const void* p, std::size_t bytes, std::size_t& count);
   std::byte* new_shared();
   std::int64_t below(std::int64_t n) {
     return std::uniform_int_distribution<std::int64_t>(0, n - 1)(random_);
@@ -433,24 +448,34 @@ void machine::pause() {
   switch_back();
 }
 
-void machine::touch(const void* p, std::size_t bytes, bool writes) {
+// What is known of some bytes of the block's shared memory.
+accesses* machine::accesses_of(const void* p, std::size_t bytes, std::size_t& count) {
   if (!now) fail("uses shared memory, in a kernel that says it does not synchronise");
   block_state& b = *now->block;
   const std::ptrdiff_t offset = static_cast<const std::byte*>(p) - b.shared.get();
   if (offset < 0 || offset + static_cast<std::ptrdiff_t>(bytes) > kernel_.shared_bytes)
     fail("reaches byte " + std::to_string(offset) + " of " + std::to_string(kernel_.shared_bytes) +
          " of shared memory");
+  const std::size_t first = static_cast<std::size_t>(offset) / accessed_together;
+  count = (static_cast<std::size_t>(offset) + bytes - 1) / accessed_together - first + 1;
+  return b.touched.data() + first;
+}
+
+void machine::touch(const void* p, std::size_t bytes, bool writes) {
+  std::size_t count = 0;
+  accesses* const all = accesses_of(p, bytes, count);
+  const auto byte = [&] { return std::to_string(static_cast<const std::byte*>(p) - shared_now); };
   const moment here{now->index, now->block_barriers, now->warp_barriers};
-  const std::size_t last = (static_cast<std::size_t>(offset) + bytes - 1) / accessed_together;
-  for (std::size_t i = static_cast<std::size_t>(offset) / accessed_together; i <= last; ++i) {
-    accesses& a = b.touched[i];
+  for (std::size_t i = 0; i < count; ++i) {
+    accesses& a = all[i];
     const auto race = [&](const moment& other, const char* did) {
-      fail("race in shared memory at byte " + std::to_string(offset) + ": " +
-           (writes ? "written" : "read") + " where thread " + std::to_string(other.thread) + " " +
-           did + " without a barrier in between");
+      fail("race in shared memory at byte " + byte() + ": " + (writes ? "written" : "read") +
+           " where thread " + std::to_string(other.thread) + " " + did +
+           " without a barrier in between");
     };
+    if (a.on_its_way) fail("uses shared memory at byte " + byte() + ", where a copy is on its way");
     if (!writes && a.write.thread < 0)
-      fail("reads shared memory at byte " + std::to_string(offset) + ", where nobody has written");
+      fail("reads shared memory at byte " + byte() + ", where nobody has written");
     if (!ordered(a.write, here)) race(a.write, "wrote");
     if (writes) {
       for (const moment& read : a.reads)
@@ -461,6 +486,36 @@ void machine::touch(const void* p, std::size_t bytes, bool writes) {
     } else {
       a.reads[1] = here;
     }
+  }
+}
+
+void machine::copy(void* to, const void* from, std::size_t bytes) {
+  touch(to, bytes, true);
+  std::size_t count = 0;
+  accesses* const all = accesses_of(to, bytes, count);
+  for (std::size_t i = 0; i < count; ++i) all[i].on_its_way = true;
+  const auto* const first = static_cast<const std::byte*>(from);
+  now->copies.push_back(
+      {static_cast<std::byte*>(to), first, {first, first + bytes}, now->closed_groups});
+}
+void machine::close_group() {
+  if (!now) fail("copies to shared memory, in a kernel that says it does not synchronise");
+  ++now->closed_groups;
+}
+void machine::wait_for_copies(int groups) {
+  if (!now) fail("waits, in a kernel that says it does not synchronise");
+  std::deque<copy_on_its_way>& copies = now->copies;
+  while (!copies.empty() &&
+         copies.front().group + static_cast<std::uint64_t>(groups) < now->closed_groups) {
+    const copy_on_its_way& c = copies.front();
+    if (std::memcmp(c.from, c.seen.data(), c.seen.size()) != 0)
+      fail("what it copies to shared memory has changed meanwhile");
+    std::memcpy(c.to, c.seen.data(), c.seen.size());
+    std::size_t count = 0;
+    accesses* const all = accesses_of(c.to, c.seen.size(), count);
+    for (std::size_t i = 0; i < count; ++i)
+      all[i] = {{now->index, now->block_barriers, now->warp_barriers}, {}, false};
+    copies.pop_front();
   }
 }
 
@@ -505,5 +560,10 @@ void fence() { working().fence(); }
 void touch_shared(const void* p, std::size_t bytes, bool writes) {
   working().touch(p, bytes, writes);
 }
+void copy_to_shared(void* to, const void* from, std::size_t bytes) {
+  working().copy(to, from, bytes);
+}
+void close_group_of_copies() { working().close_group(); }
+void wait_for_copies(int groups) { working().wait_for_copies(groups); }
 
 }  // namespace cuda_on_host

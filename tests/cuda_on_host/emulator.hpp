@@ -96,5 +96,12 @@ void fence();
 /// Marks a read or a write in shared memory. Faults if another thread wrote or read there and no
 /// barrier lies in between.
 void touch_shared(const void* p, std::size_t bytes, bool writes);
+/// Begins a copy to shared memory, which is done when the thread waits for it. Faults if anybody
+/// reads or writes there earlier, or if what is copied changes meanwhile.
+void copy_to_shared(void* to, const void* from, std::size_t bytes);
+/// What the thread has begun to copy since the last call is a group.
+void close_group_of_copies();
+/// Waits for the thread's copies, but for those of the last `groups` groups.
+void wait_for_copies(int groups);
 
 }  // namespace cuda_on_host

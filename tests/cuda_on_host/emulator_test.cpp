@@ -131,6 +131,52 @@ TEST_CASE("barriers of a warp order the warp alone", "[emulator]") {
        "race in shared memory at byte");
 }
 
+TEST_CASE("copies are there when they were waited for", "[emulator]") {
+  // Groups of one copy each, several ahead of the one that is read by a neighbour.
+  enum class mistake { none, no_wait, waits_for_too_few, no_barrier, overwrites, changes_source };
+  std::vector<int> from(128 * 8), seen(128 * 8);
+  const auto pipeline = [&](mistake made) {
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<int>(i);
+    return fault_of(
+        [&, made] {
+          const device::shared_array<int> ring(0);
+          const int own = device::thread_index(), neighbour = own ^ 1;
+          const auto fetch = [&](int k) {
+            if (k < 8)
+              device::copy_ahead(ring, k % 4 * 128 + own, &from[std::size_t(k * 128 + own)]);
+            device::close_group_of_copies();
+          };
+          for (int k = 0; k < 3; ++k) fetch(k);
+          for (int k = 0; k < 8; ++k) {
+            if (made == mistake::waits_for_too_few)
+              device::wait_for_copies_but<3>();
+            else if (made != mistake::no_wait)
+              device::wait_for_copies_but<2>();
+            if (made != mistake::no_barrier) device::synchronise_warp();
+            seen[std::size_t(k * 128 + own)] = ring.load(k % 4 * 128 + neighbour);
+            if (made == mistake::overwrites) ring.store((k + 1) % 4 * 128 + own, 0);
+            if (made == mistake::changes_source && k < 6)
+              from[std::size_t((k + 2) * 128 + own)] = 0;
+            device::synchronise_warp();
+            fetch(k + 3);
+          }
+        },
+        4 * 128 * sizeof(int));
+  };
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    const scheduled as({.seed = seed});
+    CHECK(pipeline(mistake::none) == "");
+    bool right = true;
+    for (int i = 0; i < 128 * 8; ++i) right = right && seen[std::size_t(i)] == (i ^ 1);
+    CHECK(right);
+    says(pipeline(mistake::no_wait), "a copy is on its way");
+    says(pipeline(mistake::waits_for_too_few), "a copy is on its way");
+    says(pipeline(mistake::no_barrier), "shared memory at byte");
+    says(pipeline(mistake::overwrites), "a copy is on its way");
+    says(pipeline(mistake::changes_source), "has changed meanwhile");
+  }
+}
+
 TEST_CASE("threads of a warp exchange values", "[emulator]") {
   struct pair {
     double x;

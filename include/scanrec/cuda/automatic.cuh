@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <scanrec/cuda/device.cuh>
+#include <scanrec/cuda/lane_plan.cuh>
 #include <scanrec/cuda/lanes.cuh>
 #include <scanrec/cuda/look_back.cuh>
 #include <scanrec/cuda/workspace.cuh>
@@ -27,10 +28,9 @@ struct automatic {
 
 /// Whether `automatic` gives a problem to `lanes`.
 inline bool chooses_lanes(const problem& p) {
-  // A thread keeps some 128 bytes on their way, so this many keep 2 MiB, which is what memory of
-  // several TB/s and half a microsecond's latency asks for.
-  constexpr std::int64_t enough_lanes = 16384, few_steps = 64;
-  const std::int64_t lanes = p.shape.group * p.shape.batch * p.shape.channel;
+  // A warp that takes steps as they arrive needs some 40 cycles for each; in as many, memory of a
+  // few TB/s delivers a step of this many lanes. A thread may take several, one after the other.
+  constexpr std::int64_t enough_threads = 8192, few_steps = 64;
   if (p.recomputed_bytes > 0 || p.shape.time <= few_steps) return true;
   // Threads that walk along memory, each in lines of its own, keep the caches busy with parts of
   // lines; look_back stages whole ones, of elements up to this size.
@@ -38,7 +38,8 @@ inline bool chooses_lanes(const problem& p) {
   const bool staged = std::all_of(p.begin(), p.end(), [](const array_use& array) {
     return array.element_bytes <= staged_element;
   });
-  return lanes >= enough_lanes && !(staged && detail::lies_along_time(p));
+  return detail::lane_plan(p).lanes.threads >= enough_threads &&
+         !(staged && detail::lies_along_time(p));
 }
 
 /// Bytes of device memory that automatic{.workspace} must have for a problem.

@@ -9,6 +9,7 @@
 #include <scanrec/cuda/automatic.cuh>
 #include <scanrec/cuda/device.cuh>
 #include <scanrec/cuda/lane_plan.cuh>
+#include <scanrec/cuda/lane_ring.cuh>
 #include <scanrec/cuda/lanes.cuh>
 #include <scanrec/cuda/look_back.cuh>
 #include <scanrec/cuda/tile_cutting.cuh>
@@ -26,6 +27,7 @@ struct launch_plan {
   std::int64_t tiles = 1;       ///< of a sequence, along time
   std::int64_t tile_steps = 0;  ///< steps of a tile
   int tile_channels = 1;        ///< channels of a tile; of `lanes` a thread has one
+  int steps_ahead = 0;          ///< of `lanes`, through shared memory; 0: to registers only
   int kernels = 1;              ///< queued by a call: one for each gradient that is a sum
                                 ///< over time or over states, besides the scan
   std::int64_t workspace_bytes = 0;  ///< of device memory
@@ -43,12 +45,16 @@ inline int sum_kernels(const lane_plan& sums) {
 
 inline launch_plan describe(const lanes& on, const problem& p) {
   const detail::lane_plan plan(p);
-  constexpr int threads = detail::lane_threads;
+  const detail::ring_plan ring(p, plan, on.steps_ahead);
+  const bool rings = ring.steps > 0;
+  const int threads = rings ? device::warp_size : detail::lane_threads;
   return {.chosen = launch_plan::path::lanes,
           .shape = p.shape,
-          .blocks = (plan.lanes.threads + threads - 1) / threads,
+          .blocks = rings ? detail::lane_strip::count(p.shape)
+                          : (plan.lanes.threads + threads - 1) / threads,
           .threads = threads,
           .tile_steps = p.shape.time,
+          .steps_ahead = ring.steps_ahead(),
           .kernels = 1 + detail::sum_kernels(plan),
           .workspace_bytes = workspace_bytes(on, p)};
 }
@@ -82,7 +88,9 @@ inline std::string to_string(const launch_plan& plan) {
   const bool lanes = plan.chosen == launch_plan::path::lanes;
   std::string text = line("shape", scanrec::to_string(plan.shape));
   text += line("path", lanes ? "lanes" : "look_back");
-  text += line("time", lanes ? "whole"
+  const std::string whole =
+      plan.steps_ahead > 0 ? "whole, " + number(plan.steps_ahead) + " steps ahead" : "whole";
+  text += line("time", lanes ? whole
                              : number(plan.tiles) + " tiles of " + number(plan.tile_steps) + " x " +
                                    number(plan.tile_channels));
   text += line("launch", number(plan.blocks) + " blocks of " + number(plan.threads) + " threads");

@@ -223,26 +223,53 @@ class shared_array {
   SCANREC_DEVICE SCANREC_INLINE T* lend(int i, int /*count*/, bool /*writes*/) const {
     return data_ + i;
   }
+  /// The address of element i, from which on the thread reads every `apart`-th, rows [first, last),
+  /// before the next barrier.
+  SCANREC_DEVICE SCANREC_INLINE const T* lend_column(int i, int /*first*/, int /*last*/,
+                                                     int /*apart*/) const {
+    return data_ + i;
+  }
 
  private:
   T* data_;
 };
 
 /// (*) Begins to copy an element to shared memory; it is there for the thread after
-/// wait_for_copies(), for the block after a barrier behind that.
+/// wait_for_copies(), for others after a barrier behind that. Until then what is copied stays as it
+/// is.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE void copy_ahead(const shared_array<T>& to, int i, const T* from) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   if constexpr (sizeof(T) == alignof(T) && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16)) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
-                 :
-                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to.address(i)))),
-                   "l"(__cvta_generic_to_global(from)), "n"(sizeof(T))
-                 : "memory");
+    const auto there = static_cast<std::uint32_t>(__cvta_generic_to_shared(to.address(i)));
+    const auto here = __cvta_generic_to_global(from);
+    if constexpr (sizeof(T) == 16)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                   :
+                   : "r"(there), "l"(here)
+                   : "memory");
+    else
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+                   :
+                   : "r"(there), "l"(here), "n"(sizeof(T))
+                   : "memory");
     return;
   }
 #endif
   to.store(i, *from);
+}
+/// (*) What the thread has begun to copy since the last call, if anything, is a group.
+SCANREC_DEVICE SCANREC_INLINE void close_group_of_copies() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}
+/// (*) Waits for the thread's copies, but for those of the last so many groups.
+template <int Groups>
+SCANREC_DEVICE SCANREC_INLINE void wait_for_copies_but() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" : : "n"(Groups) : "memory");
+#endif
 }
 /// (*)
 SCANREC_DEVICE SCANREC_INLINE void wait_for_copies() {

@@ -7,10 +7,11 @@
 #include <type_traits>
 
 #include <scanrec/backend/recompute.hpp>
-#include <scanrec/backend/sums.hpp>
 #include <scanrec/cuda/device.cuh>
 #include <scanrec/cuda/lane_plan.cuh>
+#include <scanrec/cuda/lane_ring.cuh>
 #include <scanrec/cuda/lane_sums.cuh>
+#include <scanrec/cuda/lane_walk.cuh>
 #include <scanrec/cuda/workspace.cuh>
 #include <scanrec/problem.hpp>
 #include <scanrec/recurrence/field.hpp>
@@ -18,7 +19,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// A thread per sequence takes its steps one after the other; threads of a warp take neighbouring
-/// channels. Every array is read and written once.
+/// channels. Every array is read and written once. Below 32,768 sequences what is read passes
+/// through shared memory, in which more of it can be on its way.
 ///
 /// Bits     those of `sequential`, on any GPU; sums over sequences are added in an order of their
 ///          own, which depends on the shape alone.
@@ -32,6 +34,7 @@ struct lanes {
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(lanes, problem) of device memory
+  int steps_ahead = 0;  ///< on their way to shared memory: 0: chosen; negative: to registers only
 };
 
 namespace detail {
@@ -47,39 +50,16 @@ struct lent_rows {
   }
 };
 
-/// What an operator's scan needs at hand: the operator itself. Of other recurrences nothing.
-template <class R>
-struct operator_at_hand {
-  explicit operator_at_hand(const R&) {}
-  SCANREC_HD const R& lent(const R& r) const { return r; }
-};
-template <class R>
-requires R::any_operator struct operator_at_hand<R> {
-  static_assert(std::is_class_v<typename R::operator_type> &&
-                    std::is_trivially_copyable_v<typename R::operator_type>,
-                "scanrec: an operator on a GPU is a function object that is copied as bytes");
-  typename R::operator_type op;
-  explicit operator_at_hand(const R& r) : op(*r.op) {}
-  SCANREC_HD R lent(R r) const {
-    r.op = &op;
-    return r;
-  }
-};
-
 inline constexpr int lane_threads = 128;  // of a block
 
-/// Assume holds of all steps but for those at the edges of the sequence.
+/// Many lanes: every thread keeps the steps that follow in registers.
 template <class R, recurrence::assume Assume>
 struct walk_lanes {
   static constexpr int threads = lane_threads;
   // Adjoints of cells hold many addresses, large elements many numbers.
   static constexpr int blocks_together = sizeof(typename R::value) * R::fields < 40 ? 3 : 2;
   static constexpr bool synchronises = false;
-  using scalar = simd::lane_t<typename R::value, 1>;
-  using lane = typename R::template state_of<scalar>;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
-  using inner_place = recurrence::place<recurrence::lane_axis::channel, Assume>;
-  using running_sums = typename R::template sums<scalar>;
+  using walk = lane_walk<R, Assume>;
 
   R recurrence;
   operator_at_hand<R> at_hand;
@@ -105,10 +85,9 @@ struct walk_lanes {
 
  private:
   SCANREC_DEVICE void take_lane(const R& row, std::int64_t c, std::int64_t thread) const {
-    const place first{0, c};
-    clear_lane_sums(row, first);
-    lane x = row.template begin<scalar>(first);
-    running_sums running{};
+    const walk own{steps, c};
+    typename walk::lane x = own.begin(row);
+    typename walk::running_sums running{};
     if constexpr (scanrec::detail::recomputes<R>) {
       using state = std::remove_const_t<std::remove_pointer_t<decltype(row.state.data)>>;
       scanrec::detail::lent_room room;
@@ -117,98 +96,55 @@ struct walk_lanes {
           row, {0, steps, c, 1}, room, lent + thread * static_cast<std::int64_t>(sizeof(state)),
           [&](const auto& forward, const scanrec::detail::block& part, std::byte*) {
             using F = std::remove_cvref_t<decltype(forward)>;
+            using scalar = typename walk::scalar;
             typename F::template sums<scalar> none;
-            walk(forward, part.begin, part.end, c,
-                 forward.template begin<scalar>(place{part.begin, c}), none);
+            own.take(forward, part.begin, part.end,
+                     forward.template begin<scalar>(typename walk::place{part.begin, c}), none);
           },
           [&](const R& with_states, const scanrec::detail::block& part) {
-            x = walk(with_states, part.begin, part.end, c, x, running);
+            x = own.take(with_states, part.begin, part.end, x, running);
           });
     } else {
-      x = walk(row, 0, steps, c, x, running);
+      x = own.take(row, 0, steps, x, running);
     }
-    const place end{steps, c};
-    const R at_end = scanrec::detail::standing_at(row, 0, c);
-    at_end.drain(end, running);
-    at_end.end(end, x);
-  }
-
-  // Steps [begin, end) of a row.
-  template <class Walked, class Sums>
-  SCANREC_DEVICE lane walk(const Walked& row, std::int64_t begin, std::int64_t end, std::int64_t c,
-                           lane x, Sums& running) const {
-    using step = std::remove_cvref_t<decltype(row.template load<scalar>(place{}))>;
-    constexpr int together = steps_together<step>();
-    const auto take = [&](const Walked& r, const auto& at, const step& read) SCANREC_LAMBDA {
-      const lane after = r.next(at, read, x);
-      r.finish(at, read, x, after, running);
-      x = after;
-      constexpr auto each = scanrec::detail::sum_steps;
-      if (Assume != recurrence::assume::plain && at.time % each == each - 1) r.drain(at, running);
-    };
-    const Walked all = scanrec::detail::standing_at(row, 0, c);
-    std::int64_t time = begin;
-    const auto take_until = [&](std::int64_t last) SCANREC_LAMBDA {
-      for (; time < last; ++time) {
-        const place at{time, c, time};
-        take(all, at, all.template load<scalar>(at));
-      }
-    };
-    // Where a neighbour lies outside the sequence, nothing is assumed.
-    if (Walked::halo < 0 && begin == 0) take_until(end < 1 ? end : 1);
-    const std::int64_t inner_end = Walked::halo > 0 && end == steps ? end - 1 : end;
-    // Steps ahead are loaded before those at hand are taken, so that a thread waits for many loads
-    // at once. Fields move on with every step: offsets of many steps would fill the registers.
-    const auto next_step = [](auto& field) SCANREC_LAMBDA {
-      field.seek(1, 0);
-      device::settle(field.data);
-    };
-    Walked loading = scanrec::detail::standing_at(row, time, c), taking = loading;
-    const auto load = [&](step* to, std::int64_t first) SCANREC_LAMBDA {
-      SCANREC_UNROLL
-      for (int k = 0; k < together; ++k) {
-        to[k] = loading.template load<scalar>(inner_place{first + k, c});
-        Walked::for_reads(loading, next_step);
-      }
-    };
-    if (inner_end - time >= together) {
-      step now[together], ahead[together];
-      load(now, time);
-      for (; time + together <= inner_end; time += together) {
-        if (time + 2 * together <= inner_end) load(ahead, time + together);
-        SCANREC_UNROLL
-        for (int k = 0; k < together; ++k) {
-          take(taking, inner_place{time + k, c}, now[k]);
-          Walked::for_writes(taking, next_step);
-          now[k] = ahead[k];
-        }
-      }
-    }
-    take_until(end);
-    return x;
-  }
-
-  /// Steps that are loaded at a time: as many as a thread has registers for, twice.
-  template <class Step>
-  static constexpr int steps_together() {
-    std::size_t bytes = sizeof(Step);
-    if constexpr (Assume == recurrence::assume::plain && requires(Step s) { s.cut; })
-      bytes -= sizeof(std::declval<Step>().cut);  // which nobody reads
-    int steps = 16;
-    while (steps > 1 && static_cast<std::size_t>(steps) * bytes > 160) steps /= 2;
-    return steps;
+    own.end(row, x, running);
   }
 };
 
-/// Calls f for what a kernel may assume of a call: everything, or nothing.
-template <class R, class F>
-void with_assumption(const R& r, F f) {
-  using recurrence::assume;
-  if constexpr (!R::any_operator && !scanrec::detail::recomputes<R>)
-    if (scanrec::detail::assumption(r, {.whole = true}) == assume::plain)
-      return f.template operator()<assume::plain>();
-  f.template operator()<assume::nothing>();
-}
+/// Fewer lanes: a warp keeps the steps that follow in a ring.
+template <class R, recurrence::assume Assume>
+struct walk_ring {
+  static constexpr int threads = device::warp_size;
+  static constexpr int blocks_together = 8;
+  static constexpr bool synchronises = true;
+  using walk = lane_walk<R, Assume>;
+
+  R recurrence;
+  operator_at_hand<R> at_hand;
+  extents lanes;
+  std::int64_t steps = 0;
+  lane_ring<R> ring;
+
+  SCANREC_DEVICE void operator()() const {
+    const lane_strip strip(device::block_index(), lanes);
+    const auto row = [&]() SCANREC_LAMBDA {
+      std::int64_t g = strip.g, b = strip.b;
+      device::settle(g), device::settle(b);
+      return scanrec::detail::bound(at_hand.lent(recurrence), g, b);
+    };
+    const int lane = device::thread_index();
+    const bool there = lane < strip.lanes;
+    const walk own{steps, strip.first_lane + lane};
+    typename walk::lane x{};
+    typename walk::running_sums running{};
+    if (there) x = own.begin(row());
+    // Shared memory answers soon: few steps are loaded together.
+    ring.for_stages(row, strip, [&](const R& lent, std::int64_t begin, std::int64_t end) {
+      x = own.template take<4>(lent, begin, end, x, running);
+    });
+    if (there) own.end(row(), x, running);
+  }
+};
 
 }  // namespace detail
 
@@ -227,6 +163,15 @@ void run_recurrence(const lanes& on, R r, const problem& p) {
   detail::check_workspace(p, on.workspace, plan.bytes);
   plan.bind(r, on.workspace.data);
   detail::with_assumption(r, [&]<recurrence::assume Assume>() {
+    if constexpr (!scanrec::detail::recomputes<R>) {
+      const detail::ring_plan ring(p, plan, on.steps_ahead);
+      if (ring.steps > 0) {
+        using kernel = detail::walk_ring<R, Assume>;
+        return detail::launch(kernel{r, detail::operator_at_hand<R>(r), plan.lanes.all,
+                                     p.shape.time, detail::lane_ring<R>(r, p, ring)},
+                              detail::lane_strip::count(plan.lanes.all), on.stream, ring.bytes());
+      }
+    }
     using kernel = detail::walk_lanes<R, Assume>;
     detail::launch(kernel{r, detail::operator_at_hand<R>(r), plan.lanes, p.shape.time,
                           static_cast<std::byte*>(on.workspace.data) + lent.first},

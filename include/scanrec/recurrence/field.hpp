@@ -8,8 +8,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <scanrec/element.hpp>
 #include <scanrec/sequence_view.hpp>
@@ -244,6 +247,14 @@ struct state_output : output_field<V> {
       this->sums.add(at, value);
   }
 };
+
+/// Calls f for every field of an array. Not by a loop: where it is not unrolled, fields that a
+/// kernel keeps in registers would go to memory.
+template <class Fields, class F>
+SCANREC_HD SCANREC_INLINE void for_each_field(Fields& fields, F& f) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) { (f(fields[I]), ...); }
+  (std::make_index_sequence<std::tuple_size_v<std::remove_const_t<Fields>>>{});
+}
 
 /// Where the scan is cut. A reset at step t cuts the link between t - 1 and t, whichever way the
 /// scan runs; seen from a scan that crosses the link the other way, the mark is one step off.

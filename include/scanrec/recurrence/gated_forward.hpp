@@ -172,7 +172,7 @@ struct gated_forward : gated<Cell, Pre> {
 
   template <class Self, class F>
   SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
-    for (auto& field : self.pre) f(field);
+    for_each_field(self.pre, f);
     f(self.zoneout), f(self.cuts.marks);
   }
   static bool reads_neighbours_of(const gated_forward& self, const void* field) {

@@ -154,7 +154,7 @@ struct gated_vjp : gated<Cell, Pre> {
 
   template <class Self, class F>
   SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
-    for (auto& field : self.pre) f(field);
+    for_each_field(self.pre, f);
     f(self.state), f(self.output_grad), f(self.zoneout), f(self.cuts.marks);
   }
   static bool reads_neighbours_of(const gated_vjp& self, const void* field) {
@@ -162,7 +162,7 @@ struct gated_vjp : gated<Cell, Pre> {
   }
   template <class Self, class F>
   SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
-    for (auto& field : self.pre_grad) f(field);
+    for_each_field(self.pre_grad, f);
   }
   template <class Self, class F>
   SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {

@@ -46,6 +46,7 @@ namespace device {
 
 using cuda_on_host::any_of_block;
 using cuda_on_host::block_index;
+using cuda_on_host::close_group_of_copies;
 using cuda_on_host::fence;
 using cuda_on_host::fetch_add;
 using cuda_on_host::load_word;
@@ -80,9 +81,14 @@ class shared_array {
     cuda_on_host::touch_shared(data_ + i, sizeof(T), true);
     data_[i] = x;
   }
+  T* address(int i) const { return data_ + i; }
   T* lend(int i, int count, bool writes) const {
     if (count > 0)
       cuda_on_host::touch_shared(data_ + i, static_cast<std::size_t>(count) * sizeof(T), writes);
+    return data_ + i;
+  }
+  const T* lend_column(int i, int first, int last, int apart) const {
+    for (int row = first; row < last; ++row) lend(i + row * apart, 1, false);
     return data_ + i;
   }
 
@@ -90,12 +96,18 @@ class shared_array {
   T* data_;
 };
 
-// Done at once: what a kernel reads too early is not found.
 template <class T>
 void copy_ahead(const shared_array<T>& to, int i, const T* from) {
-  to.store(i, *from);
+  cuda_on_host::copy_to_shared(to.address(i), from, sizeof(T));
 }
-inline void wait_for_copies() {}
+template <int Groups>
+void wait_for_copies_but() {
+  cuda_on_host::wait_for_copies(Groups);
+}
+inline void wait_for_copies() {
+  cuda_on_host::close_group_of_copies();
+  cuda_on_host::wait_for_copies(0);
+}
 
 }  // namespace device
 

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Rings of steps that are on their way: the bits of the loop, whatever arrives how, and what the
+// policy makes of a problem.
+#include <algorithm>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <scanrec/cuda/scan.cuh>
+
+#include "catch.hpp"
+#include "emulator.hpp"
+
+namespace {
+
+using namespace scanrec;
+using cuda_on_host::scheduled;
+using cuda_on_host::stream;
+
+/// The arrays of a forward scan and its adjoint, from an element on that is aligned to 64 bytes and
+/// as many more as asked for.
+template <class T>
+struct arrays {
+  struct alignas(64) line {
+    T elements[64 / sizeof(T)];
+  };
+  extents shape, strides;
+  std::size_t offset;
+  std::vector<std::vector<line>> all;
+  std::vector<char> marks;
+  using value = compute_t<T>;
+  std::vector<value> initial, final_state, initial_grad;
+  std::vector<T> decay_grad;
+
+  arrays(const extents& s, const extents& steps_apart, std::size_t first)
+      : shape(s), strides(steps_apart), offset(first), all(6) {
+    const std::size_t n = static_cast<std::size_t>(s.batch * strides.batch + s.time * strides.time +
+                                                   s.channel * strides.channel) +
+                          offset;
+    std::uint32_t seed = 11;
+    const auto next = [&] { return (seed = seed * 1664525u + 1013904223u) >> 8; };
+    for (auto& array : all) {
+      array.resize(n * sizeof(T) / sizeof(line) + 1);
+      T* const first = array[0].elements;
+      for (std::size_t i = 0; i < array.size() * sizeof(line) / sizeof(T); ++i) {
+        T& x = first[i];
+        if constexpr (std::is_same_v<T, std::uint32_t>)
+          x = next();
+        else
+          x = T(static_cast<float>(next()) / 16777216.0f - 0.5f);
+      }
+    }
+    marks.resize(static_cast<std::size_t>(s.batch * s.time * s.channel));
+    for (char& m : marks) m = next() % 16 == 0;
+    initial.assign(static_cast<std::size_t>(s.batch * s.channel), value(1));
+    final_state = initial_grad = initial;
+    decay_grad.resize(static_cast<std::size_t>(s.channel));
+  }
+  sequence_view<T> view(std::size_t i) { return {all[i][0].elements + offset, shape, strides}; }
+  template <class Backend>
+  void run(const Backend& on, direction order, bool resets) {
+    const sequence_view<const bool> cuts =
+        resets ? sequence_view<const bool>(reinterpret_cast<const bool*>(marks.data()), shape)
+               : sequence_view<const bool>();
+    const extents edge{.batch = shape.batch, .time = 1, .channel = shape.channel};
+    const state_view<const value> start(initial.data(), edge);
+    const auto gate = view(0), input = view(1), state = view(2), grad = view(3);
+    linear_scan(on, gate, input, state,
+                {.order = order,
+                 .initial_state = start,
+                 .final_state = state_view<value>(final_state.data(), edge),
+                 .resets = cuts});
+    linear_scan_vjp(on, gate, state, grad,
+                    {.gate_grad = view(4),
+                     .input_grad = view(5),
+                     .initial_grad = state_view<value>(initial_grad.data(), edge)},
+                    {.order = order, .initial_state = start, .resets = cuts});
+    // In place, with a gate that every step reads from the same place and a gradient that is a sum.
+    const extents same{0, 0, 1, 0};
+    const sequence_view<T> decay(all[0][0].elements, shape, same);
+    linear_scan_vjp(
+        on, decay, state, grad,
+        {.gate_grad = sequence_view<T>(decay_grad.data(), shape, same), .input_grad = grad},
+        {.order = order, .initial_state = start, .resets = cuts});
+  }
+  bool operator==(const arrays& o) const {
+    const auto same = [](const auto& x, const auto& y) {
+      return std::memcmp(x.data(), y.data(), x.size() * sizeof(x[0])) == 0;
+    };
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (!same(all[i], o.all[i])) return false;
+    return same(final_state, o.final_state) && same(initial_grad, o.initial_grad) &&
+           same(decay_grad, o.decay_grad);
+  }
+};
+
+/// Whether a ring gives the bits of registers, which are tested against the loop elsewhere.
+template <class T>
+void check(const extents& shape, const extents& strides, std::size_t offset) {
+  stream s;
+  std::vector<double> room(1 << 16);
+  const cuda::workspace memory{room.data(), static_cast<std::int64_t>(room.size() * 8)};
+  for (const direction order : {direction::forward, direction::reverse})
+    for (const bool resets : {false, true}) {
+      const arrays<T> given(shape, strides, offset);
+      arrays<T> wanted = given;
+      wanted.run(cuda::lanes{.stream = &s, .workspace = memory, .steps_ahead = -1}, order, resets);
+      for (const int ahead : {1, 10, 12, 24, 300}) {
+        arrays<T> got = given;
+        const scheduled as({.seed = static_cast<std::uint64_t>(ahead)});
+        got.run(cuda::lanes{.stream = &s, .workspace = memory, .steps_ahead = ahead}, order,
+                resets);
+        INFO("steps ahead " << ahead << ", T " << shape.time << ", C " << shape.channel
+                            << ", offset " << offset << ", resets " << resets);
+        CHECK((got == wanted));
+      }
+    }
+}
+
+TEST_CASE("a ring changes no bit", "[determinism][cuda_lanes][forward][vjp][resets][tails]") {
+  const auto each = []<class T>(T) {
+    for (const std::int64_t T_ : {1, 7, 33, 130})
+      for (const std::int64_t C : {1, 31, 40}) {
+        const extents shape{.batch = 2, .time = T_, .channel = C};
+        check<T>(shape, channels_last(shape), 0);  // by chunk, where rows are aligned
+      }
+    const extents shape{.batch = 2, .time = 37, .channel = 40};
+    check<T>(shape, channels_last(shape), 1);    // by element, or in place
+    check<T>(shape, time_contiguous(shape), 0);  // the same
+    check<T>(shape, {.batch = 40 * 48 * 2, .time = 48, .channel = 1, .group = 0}, 0);
+    check<T>(shape, {.batch = 40 * 100, .time = 100, .channel = 2, .group = 0}, 0);
+  };
+  each(float{});
+  each(std::uint32_t{});
+  each(bfloat16{});
+  each(std::complex<double>{});
+}
+
+TEST_CASE("few sequences walk through rings, many do not", "[cuda_lanes][workspace]") {
+  const auto plan = [](const extents& s, std::int64_t first_byte = 64) {
+    const sequence_view<float> any(reinterpret_cast<float*>(first_byte), s);
+    const sequence_view<float> other(reinterpret_cast<float*>(std::intptr_t{1} << 44), s);
+    return describe(cuda::lanes{.stream = nullptr}, linear_scan_problem(any, any, other));
+  };
+  const cuda::launch_plan few = plan({.batch = 2, .time = 4096, .channel = 4100});
+  CHECK(few.threads == 32);
+  CHECK(few.blocks == 2 * 129);
+  CHECK(few.steps_ahead == 3 * 28);  // of 32 lanes in 32 KiB, with a neighbour and in fours
+  CHECK(to_string(few).find("84 steps ahead") != std::string::npos);
+  // All rings together have 12 MiB.
+  CHECK(plan({.batch = 1, .time = 4096, .channel = 32000}).steps_ahead == 3 * 8);
+  CHECK(plan({.batch = 1, .time = 4096, .channel = 32768}).steps_ahead == 0);
+  CHECK(plan({.batch = 1, .time = 20, .channel = 4096}).steps_ahead == 0);
+  CHECK(plan({.batch = 0, .time = 4096, .channel = 4096}).steps_ahead == 0);
+}
+
+}  // namespace
