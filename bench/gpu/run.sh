@@ -36,7 +36,7 @@ fi
 results=build/gpu/results${quick:+_quick}
 benchmarks=(bench_gpu_linear_scan bench_gpu_gated_scan)
 # Those that run the kernels on the GPU; the others run them on the emulator or not at all.
-tests=(linear_scan_battery gated_scan_battery_gpu numerics_test)
+tests=(linear_scan_battery gated_scan_battery_gpu numerics_test device_test_gpu)
 
 need_nvcc() {
   export PATH=$PATH:/usr/local/cuda/bin
@@ -94,6 +94,7 @@ configure_gpu() {
     if [[ ! -e /usr/include/catch2 && ! -e /usr/local/include/catch2 ]]; then
       need catch2
     fi
+    need_where_absent eigen3/Eigen/Core libeigen3-dev
   fi
   say "configuring build/gpu"
   configure gpu -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES=native \

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include <scanrec/config.hpp>
+#include <scanrec/simd/lanes.hpp>
 
 namespace scanrec {
 
@@ -39,28 +40,121 @@ struct discretise_gradients {
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// exp(z) - 1, to a few roundings of its size.
+// In complex numbers that a GPU computes with, too, of any real type.
+using simd::complex_lanes;
+
 template <class R>
-std::complex<R> expm1(std::complex<R> z) {
-  const R half = std::sin(z.imag() / 2);
-  return {std::expm1(z.real()) * std::cos(z.imag()) - 2 * half * half,
-          std::exp(z.real()) * std::sin(z.imag())};
+SCANREC_HD complex_lanes<R> scaled(complex_lanes<R> x, R by) {
+  return {x.re * by, x.im * by};
 }
-/// (exp(z) - 1) / z.
 template <class R>
-std::complex<R> phi(std::complex<R> z) {
-  return z == std::complex<R>(0) ? std::complex<R>(1) : expm1(z) / z;
+SCANREC_HD complex_lanes<R> conjugate(complex_lanes<R> x) {
+  return {x.re, -x.im};
+}
+template <class R>
+SCANREC_HD R squared(complex_lanes<R> x) {
+  return x.re * x.re + x.im * x.im;
+}
+/// x / y without squares that over- or underflow. Source: R. L. Smith, Algorithm 116 (1962).
+template <class R>
+SCANREC_HD complex_lanes<R> quotient(complex_lanes<R> x, complex_lanes<R> y) {
+  const bool flat = (y.re < 0 ? -y.re : y.re) >= (y.im < 0 ? -y.im : y.im);
+  const R ratio = flat ? y.im / y.re : y.re / y.im;
+  const R length = flat ? y.re + y.im * ratio : y.re * ratio + y.im;
+  return flat ? complex_lanes<R>((x.re + x.im * ratio) / length, (x.im - x.re * ratio) / length)
+              : complex_lanes<R>((x.re * ratio + x.im) / length, (x.im * ratio - x.re) / length);
+}
+template <class R>
+SCANREC_HD complex_lanes<R> exp(complex_lanes<R> z) {
+  const R size = std::exp(z.re);
+  return {size * std::cos(z.im), size * std::sin(z.im)};
+}
+/// (exp(z) - 1) / z, to a few roundings of its size.
+template <class R>
+SCANREC_HD complex_lanes<R> phi(complex_lanes<R> z) {
+  if (z.re == 0 && z.im == 0) return {1, 0};
+  const R half = std::sin(z.im / 2);
+  return quotient(complex_lanes<R>(std::expm1(z.re) * std::cos(z.im) - 2 * half * half,
+                                   std::exp(z.re) * std::sin(z.im)),
+                  z);
 }
 /// Its derivative, (exp(z) - phi(z)) / z; near 0 the series sum of z^k / (k! (k + 2)).
 template <class R>
-std::complex<R> phi_slope(std::complex<R> z) {
-  if (std::norm(z) >= 1) return (std::exp(z) - phi(z)) / z;
-  std::complex<R> sum = 0, power = 1;
-  for (int k = 0; k < 22; ++k) {
-    sum += power / R(k + 2);
-    power *= z / R(k + 1);
+SCANREC_HD complex_lanes<R> phi_slope(complex_lanes<R> z) {
+  if (squared(z) >= 1) return quotient(exp(z) - phi(z), z);
+  constexpr int terms = sizeof(R) == 4 ? 12 : 22;
+  complex_lanes<R> sum(0, 0), power(1, 0);
+  for (int k = 0; k < terms; ++k) {
+    sum = sum + scaled(power, 1 / R(k + 2));
+    power = scaled(simd::mul(power, z), 1 / R(k + 1));
   }
   return sum;
+}
+/// 1 / (1 - z / 2).
+template <class R>
+SCANREC_HD complex_lanes<R> bilinear_factor(complex_lanes<R> z) {
+  return quotient(complex_lanes<R>(1, 0), complex_lanes<R>(1 - z.re / 2, -z.im / 2));
+}
+
+/// What discretise() says, in the type that it is computed in.
+template <class R>
+struct discretised_lanes {
+  complex_lanes<R> gate, scale;
+};
+template <class R>
+SCANREC_HD discretised_lanes<R> discretise_lanes(discretisation method, complex_lanes<R> lambda,
+                                                 R step) {
+  const complex_lanes<R> z = scaled(lambda, step);
+  switch (method) {
+    case discretisation::zero_order_hold:
+      return {exp(z), scaled(phi(z), step)};
+    case discretisation::bilinear: {
+      const complex_lanes<R> d = bilinear_factor(z);
+      return {simd::mul(complex_lanes<R>(1 + z.re / 2, z.im / 2), d), scaled(d, step)};
+    }
+    case discretisation::ring:
+      break;
+  }
+  const R decay = std::exp(lambda.re);
+  return {exp(complex_lanes<R>(-decay, std::exp(lambda.im))),
+          complex_lanes<R>(std::sqrt(-std::expm1(-2 * decay)), 0)};
+}
+
+/// What discretise_vjp() says.
+template <class R>
+struct discretise_lanes_gradients {
+  complex_lanes<R> lambda;
+  R step;
+};
+template <class R>
+SCANREC_HD discretise_lanes_gradients<R> discretise_lanes_vjp(discretisation method,
+                                                              complex_lanes<R> lambda, R step,
+                                                              complex_lanes<R> gate_grad,
+                                                              complex_lanes<R> scale_grad) {
+  // conj(a) g + conj(b) s.
+  const auto through = [&](complex_lanes<R> a, complex_lanes<R> b) {
+    return simd::fma(conjugate(a), gate_grad, simd::mul(conjugate(b), scale_grad));
+  };
+  switch (method) {
+    case discretisation::zero_order_hold: {
+      const complex_lanes<R> z = scaled(lambda, step), e = exp(z);
+      return {through(scaled(e, step), scaled(phi_slope(z), step * step)),
+              through(simd::mul(lambda, e), e).re};
+    }
+    case discretisation::bilinear: {
+      const complex_lanes<R> d = bilinear_factor(scaled(lambda, step)), square = simd::mul(d, d);
+      return {through(scaled(square, step), scaled(square, step * step / 2)),
+              through(simd::mul(lambda, square), square).re};
+    }
+    case discretisation::ring:
+      break;
+  }
+  const R decay = std::exp(lambda.re), angle = std::exp(lambda.im);
+  const R scale = std::sqrt(-std::expm1(-2 * decay));
+  const complex_lanes<R> along = through(exp(complex_lanes<R>(-decay, angle)), {0, 0});
+  return {complex_lanes<R>(-decay * along.re + decay * std::exp(-2 * decay) / scale * scale_grad.re,
+                           angle * along.im),
+          R(0)};
 }
 
 }  // namespace scanrec::detail::inline SCANREC_ABI
@@ -75,23 +169,13 @@ namespace scanrec::inline SCANREC_ABI {
 template <std::floating_point R>
 discretised<R> discretise(discretisation method, std::complex<R> lambda,
                           std::type_identity_t<R> step) {
-  using complex = std::complex<double>;
-  const complex l(lambda);
-  const double h = step;
-  complex gate, scale;
-  switch (method) {
-    case discretisation::zero_order_hold:
-      gate = std::exp(l * h), scale = h * detail::phi(l * h);
-      break;
-    case discretisation::bilinear:
-      scale = 1.0 / (1.0 - l * (h / 2)), gate = (1.0 + l * (h / 2)) * scale, scale *= h;
-      break;
-    case discretisation::ring:
-      gate = std::exp(complex(-std::exp(l.real()), std::exp(l.imag())));
-      scale = std::sqrt(-std::expm1(-2 * std::exp(l.real())));
-      break;
-  }
-  return {std::complex<R>(gate), std::complex<R>(scale)};
+  using lanes = detail::complex_lanes<double>;
+  const auto d =
+      detail::discretise_lanes<double>(method, lanes(lambda.real(), lambda.imag()), step);
+  const auto rounded = [](lanes x) {
+    return std::complex<R>(static_cast<R>(x.re), static_cast<R>(x.im));
+  };
+  return {rounded(d.gate), rounded(d.scale)};
 }
 
 /// The adjoint of discretise(): from the gradients of gate and scale.
@@ -102,34 +186,11 @@ discretise_gradients<R> discretise_vjp(discretisation method, std::complex<R> la
                                        std::type_identity_t<R> step,
                                        std::complex<std::type_identity_t<R>> gate_grad,
                                        std::complex<std::type_identity_t<R>> scale_grad) {
-  using complex = std::complex<double>;
-  const complex l(lambda), g(gate_grad), s(scale_grad);
-  const double h = step;
-  complex by_lambda;
-  double by_step = 0;
-  switch (method) {
-    case discretisation::zero_order_hold: {
-      const complex e = std::exp(l * h);
-      by_lambda = std::conj(h * e) * g + std::conj(h * h * detail::phi_slope(l * h)) * s;
-      by_step = (std::conj(l * e) * g + std::conj(e) * s).real();
-      break;
-    }
-    case discretisation::bilinear: {
-      const complex d = 1.0 / (1.0 - l * (h / 2)), square = d * d;
-      by_lambda = std::conj(h * square) * g + std::conj(h * h / 2 * square) * s;
-      by_step = (std::conj(l * square) * g + std::conj(square) * s).real();
-      break;
-    }
-    case discretisation::ring: {
-      const double decay = std::exp(l.real()), angle = std::exp(l.imag());
-      const complex gate = std::exp(complex(-decay, angle)), along = std::conj(gate) * g;
-      const double scale = std::sqrt(-std::expm1(-2 * decay));
-      by_lambda = {-decay * along.real() + decay * std::exp(-2 * decay) / scale * s.real(),
-                   angle * along.imag()};
-      break;
-    }
-  }
-  return {std::complex<R>(by_lambda), static_cast<R>(by_step)};
+  using lanes = detail::complex_lanes<double>;
+  const auto widened = [](std::complex<R> x) { return lanes(x.real(), x.imag()); };
+  const auto d = detail::discretise_lanes_vjp<double>(method, widened(lambda), step,
+                                                      widened(gate_grad), widened(scale_grad));
+  return {{static_cast<R>(d.lambda.re), static_cast<R>(d.lambda.im)}, static_cast<R>(d.step)};
 }
 
 }  // namespace scanrec::inline SCANREC_ABI

@@ -36,30 +36,7 @@ void s5(const Backend& on, const s5_system<R>& system,
         const sequence_view<std::type_identity_t<R>>& y,
         const std::type_identity_t<s5_options<R>>& options = {}) {
   const detail::s5_products<R> p("s5", system, !options.intervals.absent());
-  extents shape = u.shape;
-  shape.channel = p.inputs;
-  p.check_rows("u", u, shape);
-  shape.channel = system.state_channels();
-  p.check_written("states", states, shape);
-  shape.channel = p.outputs;
-  p.check_written("y", y, shape);
-  p.check(
-      "initial_state",
-      !system.bidirectional() || (options.initial_state.absent() && options.final_state.absent()),
-      "no states to start from or to end with where states run both ways", "one");
-
-  p.check_intervals(options, u.shape);
-  using enum access;
-  std::array arrays{p.array("gates", options.gates, write),
-                    p.array("states", states, write),
-                    p.array("y", y, write),
-                    p.array("final_state", options.final_state, write),
-                    p.array("u", u, read),
-                    p.array("intervals", options.intervals, read),
-                    p.array("initial_state", options.initial_state, read),
-                    p.array("resets", options.resets, read)};
-  detail::check_overlaps("s5", arrays,
-                         std::array<detail::in_place_pair, 1>{{{"final_state", "initial_state"}}});
+  p.check_forward(u, states, y, options);
 
   const auto first = p.half(states, 0);
   const sequence_view<const std::complex<R>> gate =
@@ -116,40 +93,7 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
             const std::type_identity_t<s5_vjp_options<R>>& options = {}) {
   using complex = std::complex<R>;
   const detail::s5_products<R> p("s5_vjp", system, !options.intervals.absent());
-  extents shape = u.shape;
-  shape.channel = p.inputs;
-  p.check_rows("u", u, shape);
-  if (!u_grad.absent()) p.check_written("u_grad", u_grad, shape);
-  shape.channel = system.state_channels();
-  p.check_rows("states", states, shape), p.check_written("scratch", scratch, shape);
-  shape.channel = p.outputs;
-  p.check_rows("y_grad", y_grad, shape);
-  p.check_intervals(options, u.shape);
-  if (!options.intervals_grad.absent()) {
-    p.check("intervals_grad", p.varies, "no array where there are no intervals", "one");
-    shape.channel = 1;
-    p.check_written("intervals_grad", options.intervals_grad, shape);
-  }
-  using enum access;
-  std::array arrays{p.array("scratch", scratch, write),
-                    p.array("u_grad", u_grad, write),
-                    p.array("intervals_grad", options.intervals_grad, write),
-                    p.array("initial_grad", options.initial_grad, write),
-                    p.array("u", u, read),
-                    p.array("states", states, read),
-                    p.array("y_grad", y_grad, read),
-                    p.array("intervals", options.intervals, read),
-                    p.array("gates", options.gates, read),
-                    p.array("initial_state", options.initial_state, read),
-                    p.array("final_grad", options.final_grad, read),
-                    p.array("resets", options.resets, read)};
-  detail::check_overlaps(
-      "s5_vjp", arrays,
-      std::array<detail::in_place_pair, 2>{{{"u_grad", "u"}, {"initial_grad", "final_grad"}}});
-  p.check("initial_state",
-          !system.bidirectional() || (options.initial_state.absent() &&
-                                      options.final_grad.absent() && options.initial_grad.absent()),
-          "no states to start from or to end with where states run both ways", "one");
+  p.check_vjp(u, states, y_grad, scratch, u_grad, options);
   const auto same = [](const auto& x, const auto& y) {
     return x.rows() == y.rows() && x.cols() == y.cols();
   };

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Diagonal state spaces: their parameters, the options of s5() and s5_vjp(), and a system made
-// ready for matrix products.
+// Diagonal state spaces: their parameters, and a system made ready for matrix products.
 #pragma once
 
 #include <cmath>
 #include <complex>
-#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <type_traits>
 
 #include <Eigen/Core>
 
-#include <scanrec/argument_check.hpp>
 #include <scanrec/discretise.hpp>
-#include <scanrec/error.hpp>
+#include <scanrec/s5_call.hpp>
+#include <scanrec/s5_options.hpp>
 #include <scanrec/sequence_view.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
@@ -49,30 +46,6 @@ struct s5_system {
   }
 };
 
-/// Options of s5(); of systems that run both ways there are no states to start from.
-template <class R>
-struct s5_options {
-  state_view<const std::complex<R>> initial_state{};  ///< (batch, P); absent: 0
-  state_view<std::complex<R>> final_state{};
-  sequence_view<const bool> resets{};  ///< (batch, time, 1 or P): a sequence starts here
-  /// For samples at irregular times, (batch, time, 1): the factor of the step at each.
-  sequence_view<const R> intervals{};
-  /// With intervals, (batch, time, P): receives the gates of every step, for s5_vjp().
-  sequence_view<std::complex<R>> gates{};
-};
-/// Options of s5_vjp(); `resets`, `initial_state`, `intervals` and `gates` are those of the forward
-/// call.
-template <class R>
-struct s5_vjp_options {
-  state_view<const std::complex<R>> initial_state{};
-  state_view<const std::complex<R>> final_grad{};
-  state_view<std::complex<R>> initial_grad{};  ///< receives the gradient of the initial state
-  sequence_view<const bool> resets{};
-  sequence_view<const R> intervals{};
-  sequence_view<const std::complex<R>> gates{};  ///< what s5() wrote
-  sequence_view<R> intervals_grad{};             ///< receives the gradient of the intervals
-};
-
 }  // namespace scanrec::inline SCANREC_ABI
 
 namespace scanrec::detail::inline SCANREC_ABI {
@@ -80,21 +53,27 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// A system made ready for real matrix products: complex arrays are real ones with two columns
 /// each.
 template <class R>
-struct s5_products {
+struct s5_products : s5_call<R> {
+  using base = s5_call<R>;
+  using base::check, base::inputs, base::outputs, base::states, base::varies;
   using complex = std::complex<R>;
   using system = s5_system<R>;
   using matrix = typename system::template matrix<R>;
 
-  const char* name;
   const system& s;
-  bool varies;  // whether steps differ: then gate is not set, and scale 1
-  Eigen::Index states = s.lambda.size(), inputs = s.input.cols(), outputs = s.output.rows();
-  typename system::template vector<complex> gate, scale;
-  matrix to_states;   // H x 2P: B_bar, transposed
-  matrix to_outputs;  // 2P (4P) x Q: C, transposed
+  typename system::template vector<complex> gate, scale;  // where steps differ not set, and 1
+  matrix to_states;                                       // H x 2P: B_bar, transposed
+  matrix to_outputs;                                      // 2P (4P) x Q: C, transposed
 
   s5_products(const char* call, const system& of, bool steps_vary)
-      : name(call), s(of), varies(steps_vary) {
+      : base{.name = call,
+             .varies = steps_vary,
+             .ring = of.method == discretisation::ring,
+             .bidirectional = of.bidirectional(),
+             .states = of.lambda.size(),
+             .inputs = of.input.cols(),
+             .outputs = of.output.rows()},
+        s(of) {
     check("input", s.input.rows() == states, "one row per state: " + std::to_string(states),
           std::to_string(s.input.rows()));
     check("output", s.output.cols() == states || s.bidirectional(),
@@ -124,64 +103,11 @@ struct s5_products {
   }
   [[nodiscard]] R twice() const { return s.conjugate_symmetry ? R(2) : R(1); }
 
-  void check(const char* argument, bool good, const std::string& expected,
-             const std::string& got) const {
-    if (!good) throw argument_error(name, argument, expected, got);
-  }
-  /// Checks an array that takes part in products: channels side by side, rows in one direction.
-  template <class E>
-  void check_rows(const char* argument, const sequence_view<E>& view, const extents& shape) const {
-    check(argument, view.shape == shape, "shape " + to_string(shape), to_string(view.shape));
-    check(argument,
-          element_count(shape) == 0 ||
-              (view.data != nullptr && (shape.channel <= 1 || view.strides.channel == 1) &&
-               (shape.time <= 1 || view.strides.time >= shape.channel) && view.shape.group == 1),
-          "an array of one group: channels contiguous, steps one after the other",
-          to_string(view.strides));
-  }
-  /// The same for an array that is written: every row has a place of its own.
-  template <class E>
-  void check_written(const char* argument, const sequence_view<E>& view,
-                     const extents& shape) const {
-    check_rows(argument, view, shape);
-    const bool apart = shape.batch <= 1 || std::abs(view.strides.batch) >=
-                                               (shape.time - 1) * view.strides.time + shape.channel;
-    check(argument, element_count(shape) == 0 || apart, "rows apart from each other",
-          to_string(view.strides));
-  }
-  /// Checks the intervals and gates of options; `of` is the shape of u.
-  template <class Options>
-  void check_intervals(const Options& options, extents of) const {
-    if (!varies)
-      return check("gates", options.gates.absent(), "no array where there are no intervals", "one");
-    check("intervals", s.method != discretisation::ring, "a method with steps", "ring");
-    of.channel = 1;
-    check_rows("intervals", options.intervals, of);
-    of.channel = states;
-    if constexpr (requires { options.intervals_grad; })
-      check_rows("gates", options.gates, of);
-    else
-      check_written("gates", options.gates, of);
-  }
-  /// An array as the check of overlaps sees it.
-  template <class View>
-  static array_use array(const char* of, const View& view, access use) {
-    array_use array;
-    array.name = of, array.use = use;
-    array.data = reinterpret_cast<const std::byte*>(view.data);
-    array.shape = view.shape, array.strides = view.strides;
-    array.element_bytes = sizeof(*view.data);
-    return array;
-  }
   /// Calls f(rows of the arrays...) for as many rows at a time as all arrays have in one piece.
   template <class F, class... Views>
   static void for_rows(const extents& shape, F f, const Views&... views) {
-    const bool one_piece =
-        shape.batch == 1 || ((views.strides.batch == shape.time * views.strides.time) && ...);
-    const std::int64_t pieces = one_piece ? 1 : shape.batch;
-    const std::int64_t steps = one_piece ? shape.batch * shape.time : shape.time;
-    if (steps > 0)
-      for (std::int64_t b = 0; b < pieces; ++b) f(rows_of(views, b, steps)...);
+    const auto all = base::pieces_of(shape, views...);
+    for (std::int64_t b = 0; b < all.pieces; ++b) f(rows_of(views, b, all.rows)...);
   }
   template <class E>
   static auto rows_of(const sequence_view<E>& view, std::int64_t batch, std::int64_t steps) {
@@ -192,19 +118,6 @@ struct s5_products {
                            Eigen::OuterStride<>>;
     return map(reinterpret_cast<element*>(view.data + batch * view.strides.batch), steps,
                parts * view.shape.channel, Eigen::OuterStride<>(parts * view.strides.time));
-  }
-  /// The states of one direction.
-  template <class E>
-  sequence_view<E> half(sequence_view<E> states_of, int i) const {
-    states_of.shape.channel = states;
-    if (states_of.data) states_of.data += i * states;
-    return states_of;
-  }
-  template <class E>
-  sequence_view<E> broadcast(E* data, const extents& shape) const {
-    extents of = shape;
-    of.channel = states;
-    return {data, of, extents{.batch = 0, .time = 0, .channel = 1, .group = 0}};
   }
 };
 

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Diagonal state spaces on GPUs: products by cuBLAS around a linear scan whose gate is one complex
+// number per state. Include it on its own; it needs cuBLAS (CUDA::cublas). See scanrec/s5.hpp.
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include <scanrec/cuda/blas.cuh>
+#include <scanrec/cuda/device.cuh>
+#include <scanrec/cuda/s5_intervals.cuh>
+#include <scanrec/cuda/s5_kernels.cuh>
+#include <scanrec/cuda/workspace.cuh>
+#include <scanrec/linear_scan.hpp>
+#include <scanrec/s5_call.hpp>
+#include <scanrec/s5_options.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// A call of a system, and what of the workspace is whose: of the scans first, which find it as
+/// they left it, then the system's matrices and what else `reserve` is asked for.
+template <class Backend, class R>
+class s5_on_device : public scanrec::detail::s5_call<R> {
+ public:
+  using base = scanrec::detail::s5_call<R>;
+  using complex = std::complex<R>;
+  using base::check, base::states, base::inputs, base::outputs, base::varies, base::half;
+
+  s5_on_device(const char* call, const Backend& backend, const s5_system<const R>& of,
+               bool steps_vary)
+      : base{.name = call,
+             .varies = steps_vary,
+             .ring = of.method == discretisation::ring,
+             .bidirectional = of.bidirectional,
+             .states = of.states,
+             .inputs = of.inputs,
+             .outputs = of.outputs},
+        on(backend),
+        s(of) {
+    check("system", states >= 0 && inputs >= 0 && outputs >= 0, "sizes of 0 or more",
+          std::to_string(states) + " states, " + std::to_string(inputs) + " inputs, " +
+              std::to_string(outputs) + " outputs");
+    check("feedthrough", !s.feedthrough || outputs == inputs, "none, or as many inputs as outputs",
+          std::to_string(inputs) + " inputs and " + std::to_string(outputs) + " outputs");
+    check_pointers("system", s);
+  }
+  /// Of parameters or gradients.
+  template <class E>
+  void check_pointers(const char* argument, const s5_system<E>& of) const {
+    const auto there = [&](const char* what, const void* p, std::int64_t count) {
+      check(argument, p || count == 0, std::string("a pointer to ") + what, "a null pointer");
+    };
+    there("lambda", of.lambda, states);
+    there("log_step", of.log_step, this->ring ? 0 : states);
+    there("input", of.input, states * inputs);
+    there("output", of.output, this->state_channels() * outputs);
+    there("feedthrough", of.feedthrough, s.feedthrough ? outputs : 0);
+  }
+
+  /// Room for so many elements; where it is, once there is a workspace.
+  template <class E>
+  E* reserve(std::int64_t count) {
+    const std::int64_t first = bytes;
+    bytes += (count * static_cast<std::int64_t>(sizeof(E)) + 15) / 16 * 16;
+    auto* const memory = static_cast<std::byte*>(on.workspace.data);
+    return memory ? reinterpret_cast<E*>(memory + first) : nullptr;
+  }
+  void reserve_for_scan(const problem& p) {
+    bytes = std::max(bytes, (workspace_bytes(on, p) + 15) / 16 * 16);
+  }
+  void reserve_matrices() {
+    of_scans = bytes;
+    m.gate = reserve<complex>(states);
+    m.to_states = reserve<R>(2 * inputs * states);
+    m.to_outputs = reserve<R>(2 * this->state_channels() * outputs);
+  }
+  /// A view that describes the gate of a scan before there is a workspace.
+  sequence_view<const complex> gate(const sequence_view<const complex>& of_steps,
+                                    const extents& shape) const {
+    static const complex somewhere{};
+    return varies ? of_steps : this->broadcast(m.gate ? m.gate : &somewhere, shape);
+  }
+  void check_memory() const {
+    problem p;
+    p.call = this->name;
+    check_workspace(p, on.workspace, bytes);
+  }
+  void make_matrices() const {
+    const make_s5_matrices<R> kernel{s, varies, m};
+    per_number(kernel, kernel.count(), on.stream);
+  }
+  /// Queues into = rows * matrix (or its transpose), or adds that.
+  template <class From, class Into>
+  void map_rows(const products& of, const extents& shape, const sequence_view<From>& from,
+                const R* matrix, bool transposed, bool adds,
+                const sequence_view<Into>& into) const {
+    const auto all = base::pieces_of(shape, from, into);
+    const std::int64_t inner = columns(from), wide = columns(into);
+    for (std::int64_t b = 0; b < all.pieces; ++b)
+      of.multiply(all.rows, wide, inner, piece<const R>(from, b),
+                  {matrix, transposed ? inner : wide, transposed}, adds, piece<R>(into, b));
+  }
+  /// Queues into = transposed rows of x times rows of y, summed over all rows.
+  template <class X, class Y>
+  void sum_over_rows(const products& of, const extents& shape, const sequence_view<X>& x,
+                     const sequence_view<Y>& y, R* into) const {
+    const auto all = base::pieces_of(shape, x, y);
+    const std::int64_t rows = columns(x), wide = columns(y);
+    if (all.pieces == 0) clear(into, rows * wide * static_cast<std::int64_t>(sizeof(R)), on.stream);
+    for (std::int64_t b = 0; b < all.pieces; ++b) {
+      auto left = piece<const R>(x, b);
+      left.transposed = true;
+      of.multiply(rows, wide, all.rows, left, piece<const R>(y, b), b > 0,
+                  matrix_ref<R>{into, wide});
+    }
+  }
+  void leave() const { tidy(on.workspace, of_scans, bytes - of_scans, on.stream); }
+
+  const Backend& on;
+  s5_system<const R> s;
+  s5_matrices<R> m;
+  std::int64_t bytes = 0, of_scans = 0;
+
+ private:
+  template <class E>
+  static constexpr std::int64_t parts = sizeof(E) / sizeof(R);
+  template <class E>
+  static std::int64_t columns(const sequence_view<E>& view) {
+    return parts<E> * view.shape.channel;
+  }
+  // Rows of a view as real numbers, to be read or written.
+  template <class Number, class E>
+  static matrix_ref<Number> piece(const sequence_view<E>& view, std::int64_t b) {
+    return {reinterpret_cast<Number*>(view.data + b * view.strides.batch),
+            parts<E> * view.strides.time};
+  }
+};
+
+/// A call of s5(), checked and planned.
+template <class Backend, class R>
+struct s5_forward : s5_on_device<Backend, R> {
+  using base = s5_on_device<Backend, R>;
+  sequence_view<const R> u;
+  sequence_view<std::complex<R>> x;
+  sequence_view<R> y;
+  const s5_options<R>& options;
+
+  s5_forward(const Backend& on, const s5_system<const R>& system, const sequence_view<const R>& in,
+             const sequence_view<std::complex<R>>& of_states, const sequence_view<R>& out,
+             const s5_options<R>& with)
+      : base("s5", on, system, !with.intervals.absent()),
+        u(in),
+        x(of_states),
+        y(out),
+        options(with) {
+    this->check_forward(u, x, y, options);
+    const auto first = this->half(x, 0);
+    const auto plan = [&](const auto&, const problem& p) { this->reserve_for_scan(p); };
+    const auto gate = this->gate(options.gates, u.shape);
+    scanrec::detail::make_linear_scan("s5", gate, first, first, scan(), plan);
+    if (this->bidirectional) {
+      const auto second = this->half(x, 1);
+      scanrec::detail::make_linear_scan("s5", gate, first, second, backward_scan(), plan);
+    }
+    this->reserve_matrices();
+  }
+  [[nodiscard]] scan_options<std::complex<R>> scan() const {
+    return {.initial_state = options.initial_state,
+            .final_state = options.final_state,
+            .resets = options.resets};
+  }
+  [[nodiscard]] scan_options<std::complex<R>> backward_scan() const {
+    return {.order = direction::reverse, .resets = options.resets};
+  }
+  void run(const products& of) const {
+    const auto first = this->half(x, 0);
+    const auto gate = this->gate(options.gates, u.shape);
+    this->make_matrices();
+    this->map_rows(of, u.shape, u, this->m.to_states, false, false, first);
+    if (this->varies)
+      in_rows(first.shape,
+              discretise_rows<R>{this->s, rows_ref<const R>(options.intervals),
+                                 rows_ref(options.gates), rows_ref(first)},
+              this->on.stream);
+    if (this->bidirectional) linear_scan(this->on, gate, first, this->half(x, 1), backward_scan());
+    linear_scan(this->on, gate, first, first, scan());
+    const bool through = this->s.feedthrough != nullptr;
+    if (through)
+      in_rows(y.shape, scale_rows<R>{rows_ref(u), this->s.feedthrough, rows_ref(y)},
+              this->on.stream);
+    this->map_rows(of, u.shape, x, this->m.to_outputs, false, through, y);
+    this->leave();
+  }
+};
+
+/// A call of s5_vjp(), checked and planned.
+template <class Backend, class R>
+struct s5_backward : s5_on_device<Backend, R> {
+  using base = s5_on_device<Backend, R>;
+  using complex = std::complex<R>;
+  sequence_view<const R> u;
+  sequence_view<const complex> x;
+  sequence_view<const R> y_grad;
+  sequence_view<complex> scratch;
+  s5_system<R> gradients;
+  sequence_view<R> u_grad;
+  const s5_vjp_options<R>& options;
+  std::int64_t chunks;
+  complex* of_gate = nullptr;
+  R *of_states = nullptr, *of_outputs = nullptr, *of_feedthrough = nullptr;
+  complex* by_lambda = nullptr;
+  R* by_log_step = nullptr;
+  sequence_view<complex> projected;  // B u
+
+  s5_backward(const Backend& on, const s5_system<const R>& system, const sequence_view<const R>& in,
+              const sequence_view<const complex>& of_x, const sequence_view<const R>& out_grad,
+              const sequence_view<complex>& room, const s5_system<R>& of_parameters,
+              const sequence_view<R>& in_grad, const s5_vjp_options<R>& with)
+      : base("s5_vjp", on, system, !with.intervals.absent()),
+        u(in),
+        x(of_x),
+        y_grad(out_grad),
+        scratch(room),
+        gradients(of_parameters),
+        u_grad(in_grad),
+        options(with),
+        chunks(row_chunks(in.shape)) {
+    this->check_vjp(u, x, y_grad, scratch, u_grad, options);
+    const s5_system<R>& g = gradients;
+    this->check("gradients",
+                g.states == system.states && g.inputs == system.inputs &&
+                    g.outputs == system.outputs && g.bidirectional == system.bidirectional,
+                "the system's sizes", "others");
+    this->check_pointers("gradients", g);
+    const auto plan = [&](const auto&, const problem& p) { this->reserve_for_scan(p); };
+    for_scans([&](const auto&... arguments) {
+      scanrec::detail::make_linear_scan_vjp("s5_vjp", arguments..., plan);
+    });
+
+    this->reserve_matrices();
+    of_gate = this->template reserve<complex>(this->states);
+    of_states = this->template reserve<R>(2 * this->inputs * this->states);
+    of_outputs = this->template reserve<R>(2 * this->state_channels() * this->outputs);
+    if (this->s.feedthrough) of_feedthrough = this->template reserve<R>(chunks * this->outputs);
+    if (!this->varies) return;
+    by_lambda = this->template reserve<complex>(chunks * this->states);
+    by_log_step = this->template reserve<R>(chunks * this->states);
+    extents shape = u.shape;
+    shape.channel = this->states;
+    projected = {this->template reserve<complex>(shape.batch * shape.time * shape.channel), shape};
+  }
+  void run(const products& of) const {
+    const stream_t stream = this->on.stream;
+    this->make_matrices();
+    if (this->s.feedthrough) {
+      dot_rows<R> dots{rows_ref(y_grad), rows_ref(u), u.shape, chunks, of_feedthrough};
+      launch(dots, chunks, stream);
+      per_number(add_chunks<R>{of_feedthrough, this->outputs, chunks, gradients.feedthrough},
+                 this->outputs, stream);
+    }
+    this->sum_over_rows(of, u.shape, x, y_grad, of_outputs);
+    this->map_rows(of, u.shape, y_grad, this->m.to_outputs, true, false, scratch);
+    if (this->varies) this->map_rows(of, u.shape, u, this->m.to_states, false, false, projected);
+
+    const auto first = this->half(scratch, 0), second = this->half(scratch, 1);
+    int direction = 0;
+    for_scans([&](const auto&... arguments) {
+      linear_scan_vjp(this->on, arguments...);
+      if (this->varies) take_steps_further(direction);
+      ++direction;
+    });
+    if (this->varies && this->bidirectional)
+      in_rows(first.shape, add_rows<R>{rows_ref(second), rows_ref(first)}, stream);
+
+    this->sum_over_rows(of, u.shape, u, first, of_states);
+    if (!u_grad.absent()) {
+      const bool through = this->s.feedthrough != nullptr;
+      if (through)
+        in_rows(u.shape, scale_rows<R>{rows_ref(y_grad), this->s.feedthrough, rows_ref(u_grad)},
+                stream);
+      this->map_rows(of, u.shape, first, this->m.to_states, true, through, u_grad);
+    }
+    const add_s5_gradients<R> kernel{
+        this->s, this->varies, {of_gate, of_states, of_outputs}, gradients};
+    per_number(kernel, kernel.count(), stream);
+    this->leave();
+  }
+
+ private:
+  // Calls f with the arguments of linear_scan_vjp, for every direction.
+  template <class F>
+  void for_scans(F f) const {
+    static complex somewhere{};
+    const auto gate = this->gate(options.gates, u.shape);
+    const auto first = this->half(scratch, 0);
+    // Where steps differ, the gradient of every gate is taken further at once.
+    const auto gate_grad = this->varies ? sequence_view<complex>()
+                                        : this->broadcast(of_gate ? of_gate : &somewhere, u.shape);
+    f(gate, this->half(x, 0), first,
+      scan_gradients<complex>{
+          .gate_grad = gate_grad, .input_grad = first, .initial_grad = options.initial_grad},
+      vjp_options<complex>{.initial_state = options.initial_state,
+                           .final_grad = options.final_grad,
+                           .resets = options.resets});
+    if (!this->bidirectional) return;
+    const auto second = this->half(scratch, 1);
+    const vjp_options<complex> backward{.order = direction::reverse, .resets = options.resets};
+    if (this->varies)
+      f(gate, this->half(x, 1), second, scan_gradients<complex>{.input_grad = second}, backward);
+    else
+      f(gate, this->half(x, 1), second,
+        scan_gradients<complex>{
+            .gate_grad = gate_grad, .input_grad = first, .update = update::accumulate},
+        backward);
+  }
+  void take_steps_further(int direction) const {
+    const rows_ref<const complex> rows(this->half(x, direction));
+    const states_before<R> before{rows, options.initial_state, options.resets, u.shape.time,
+                                  direction};
+    launch(steps_vjp<R>{this->s, rows_ref<const R>(options.intervals),
+                        rows_ref(sequence_view<const complex>(projected)), before,
+                        rows_ref(this->half(scratch, direction)), rows_ref(options.intervals_grad),
+                        u.shape, chunks, by_lambda, by_log_step},
+           chunks, this->on.stream);
+    const std::int64_t numbers = this->states;
+    per_number(add_chunks<R>{reinterpret_cast<const R*>(by_lambda), 2 * numbers, chunks,
+                             reinterpret_cast<R*>(gradients.lambda)},
+               2 * numbers, this->on.stream);
+    per_number(add_chunks<R>{by_log_step, numbers, chunks, gradients.log_step}, numbers,
+               this->on.stream);
+  }
+};
+
+}  // namespace detail
+
+/// Bytes of device memory that a call of s5() with these arguments works in.
+template <backend Backend, class R>
+std::int64_t s5_workspace_bytes(const Backend& on, const s5_system<R>& system,
+                                const sequence_view<const std::remove_const_t<R>>& u,
+                                const sequence_view<std::complex<std::remove_const_t<R>>>& states,
+                                const sequence_view<std::remove_const_t<R>>& y,
+                                const s5_options<std::remove_const_t<R>>& options = {}) {
+  using forward = detail::s5_forward<Backend, std::remove_const_t<R>>;
+  return forward(on, system, u, states, y, options).bytes;
+}
+
+/// s5() on a GPU: parameters, arrays and workspace in device memory, and what it does queued in the
+/// stream of the backend. It allocates nothing and waits for nothing.
+///
+/// Shapes, aliasing  those of s5() on CPUs.
+/// Memory   s5_workspace_bytes() for the same arguments: what the scan works in, and the system's
+///          matrices.
+/// Throws   argument_error and cuda::error before anything is written.
+/// Bits     those of cuBLAS, whose products may differ from one GPU, or version, to another.
+/// Source   docs/s5.md.
+template <backend Backend, class R>
+void s5(const Backend& on, blas_handle blas, const s5_system<R>& system,
+        const sequence_view<const std::remove_const_t<R>>& u,
+        const sequence_view<std::complex<std::remove_const_t<R>>>& states,
+        const sequence_view<std::remove_const_t<R>>& y,
+        const s5_options<std::remove_const_t<R>>& options = {}) {
+  const detail::s5_forward<Backend, std::remove_const_t<R>> call(on, system, u, states, y, options);
+  call.check_memory();
+  call.run(detail::products(blas, on.stream));
+}
+
+/// Bytes of device memory that a call of s5_vjp() with these arguments works in.
+template <backend Backend, class R, class E>
+std::int64_t s5_vjp_workspace_bytes(
+    const Backend& on, const s5_system<E>& system,
+    const sequence_view<const std::type_identity_t<R>>& u,
+    const sequence_view<const std::complex<std::type_identity_t<R>>>& states,
+    const sequence_view<const std::type_identity_t<R>>& y_grad,
+    const sequence_view<std::complex<std::type_identity_t<R>>>& scratch,
+    const s5_system<R>& gradients, const sequence_view<std::type_identity_t<R>>& u_grad,
+    const s5_vjp_options<std::type_identity_t<R>>& options = {}) {
+  return detail::s5_backward<Backend, R>(on, system, u, states, y_grad, scratch, gradients, u_grad,
+                                         options)
+      .bytes;
+}
+
+/// s5_vjp() on a GPU, as s5(): adds to the gradients of all parameters, and writes that of u.
+///
+/// Memory   s5_vjp_workspace_bytes() for the same arguments: what the scans work in, the system's
+///          matrices and their gradients; where steps differ, B u of every step.
+/// Throws   argument_error and cuda::error before anything is written.
+template <backend Backend, class R, class E>
+void s5_vjp(const Backend& on, blas_handle blas, const s5_system<E>& system,
+            const sequence_view<const std::type_identity_t<R>>& u,
+            const sequence_view<const std::complex<std::type_identity_t<R>>>& states,
+            const sequence_view<const std::type_identity_t<R>>& y_grad,
+            const sequence_view<std::complex<std::type_identity_t<R>>>& scratch,
+            const s5_system<R>& gradients, const sequence_view<std::type_identity_t<R>>& u_grad,
+            const s5_vjp_options<std::type_identity_t<R>>& options = {}) {
+  const detail::s5_backward<Backend, R> call(on, system, u, states, y_grad, scratch, gradients,
+                                             u_grad, options);
+  call.check_memory();
+  call.run(detail::products(blas, on.stream));
+}
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

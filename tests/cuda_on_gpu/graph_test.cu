@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Calls captured in a graph of CUDA: what they queue, and that every replay gives the bits of a
+// call.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include <scanrec/cuda/scan.cuh>
+#include <scanrec/qrnn.hpp>
+
+#include "catch.hpp"
+#include "device_vector.hpp"
+
+namespace {
+
+using namespace scanrec;
+using scanrec::cuda::detail::check;
+using tested::shared_vector;
+
+/// A graph of what f queues in a stream.
+class graph {
+ public:
+  template <class F>
+  graph(cudaStream_t stream, F f) : stream_(stream) {
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+    f();
+    check(cudaStreamEndCapture(stream, &graph_), "cudaStreamEndCapture");
+    check(cudaGraphInstantiate(&executable_, graph_, 0), "cudaGraphInstantiate");
+  }
+  graph(const graph&) = delete;
+  graph& operator=(const graph&) = delete;
+  ~graph() { cudaGraphExecDestroy(executable_), cudaGraphDestroy(graph_); }
+  [[nodiscard]] std::size_t nodes() const {
+    std::size_t count = 0;
+    check(cudaGraphGetNodes(graph_, nullptr, &count), "cudaGraphGetNodes");
+    return count;
+  }
+  void replay() const {
+    check(cudaGraphLaunch(executable_, stream_), "cudaGraphLaunch");
+    check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+struct arrays {
+  extents shape;
+  shared_vector<float> gate, input, state, grad, gate_grad, input_grad, decay_grad;
+
+  explicit arrays(const extents& s) : shape(s) {
+    std::uint32_t seed = 5;
+    const auto n = static_cast<std::size_t>(s.batch * s.time * s.channel);
+    for (auto* array : {&gate, &input, &state, &grad, &gate_grad, &input_grad}) {
+      array->resize(n);
+      for (float& x : *array)
+        x = static_cast<float>((seed = seed * 1664525u + 1013904223u) >> 8) / 16777216.0f;
+    }
+    decay_grad.resize(static_cast<std::size_t>(s.channel));
+  }
+  sequence_view<float> view(shared_vector<float>& v) const { return {v.data(), shape}; }
+  template <class Backend>
+  void call(const Backend& on) {
+    linear_scan(on, view(gate), view(input), view(state));
+    linear_scan_vjp(on, view(gate), view(state), view(grad),
+                    {.gate_grad = view(gate_grad), .input_grad = view(input_grad)});
+    linear_scan_vjp(
+        on, view(gate), view(state), view(grad),
+        {.gate_grad = sequence_view<float>(decay_grad.data(), shape, extents{0, 0, 1, 0})});
+  }
+  void forget() {
+    for (auto* array : {&state, &gate_grad, &input_grad, &decay_grad})
+      std::memset(array->data(), 0xff, array->size() * sizeof(float));
+  }
+  bool operator==(const arrays& o) const {
+    const auto same = [](const auto& x, const auto& y) {
+      return std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+    };
+    return same(state, o.state) && same(gate_grad, o.gate_grad) && same(input_grad, o.input_grad) &&
+           same(decay_grad, o.decay_grad);
+  }
+};
+
+TEST_CASE("replays of a graph give the bits of a call", "[gpu][graph]") {
+  const tested::device_stream s;
+  shared_vector<double> room(1 << 20, 0.0);
+  const auto check_backend = [&](auto on, const extents& shape) {
+    for (const auto content : {cuda::workspace_content::unknown, cuda::workspace_content::kept}) {
+      on.stream = s.get();
+      on.workspace = {room.data(), static_cast<std::int64_t>(room.size() * sizeof(double)),
+                      cuda::workspace_content::unknown};
+      arrays wanted(shape), got(shape);
+      wanted.call(on);
+      s.finish();
+      on.workspace.content = content;
+      std::memset(room.data(), 0, room.size() * sizeof(double));
+      const graph captured(s.get(), [&] { got.call(on); });
+      for (int round = 0; round < 3; ++round) {
+        got.forget();
+        captured.replay();
+        CHECK((got == wanted));
+      }
+    }
+  };
+  const extents few{.batch = 2, .time = 5000, .channel = 3},
+      many{.batch = 2, .time = 300, .channel = 8192};
+  check_backend(cuda::lanes{.stream = nullptr}, few);
+  check_backend(cuda::look_back{.stream = nullptr}, few);
+  check_backend(cuda::automatic{.stream = nullptr}, few);
+  check_backend(cuda::automatic{.stream = nullptr}, many);
+}
+
+TEST_CASE("a small scan is one kernel", "[gpu][graph]") {
+  const tested::device_stream s;
+  shared_vector<double> room(1 << 18, 0.0);
+  arrays a({.batch = 1, .time = 1024, .channel = 64});
+  const cuda::automatic on{
+      .stream = s.get(),
+      .workspace = {room.data(), static_cast<std::int64_t>(room.size() * sizeof(double)),
+                    cuda::workspace_content::kept}};
+  const graph captured(s.get(),
+                       [&] { linear_scan(on, a.view(a.gate), a.view(a.input), a.view(a.state)); });
+  CHECK(captured.nodes() == 1);
+}
+
+}  // namespace

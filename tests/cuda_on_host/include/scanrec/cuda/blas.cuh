@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The twin of include/scanrec/cuda/blas.cuh: products by loops.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/cuda/device.cuh>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+struct blas_handle {};
+
+namespace detail {
+
+template <class R>
+struct matrix_ref {
+  R* data = nullptr;
+  std::int64_t stride = 0;
+  bool transposed = false;
+};
+
+class products {
+ public:
+  products(blas_handle, stream_t) {}
+
+  template <class R>
+  void multiply(std::int64_t rows, std::int64_t columns, std::int64_t inner,
+                const matrix_ref<const std::type_identity_t<R>>& left,
+                const matrix_ref<const std::type_identity_t<R>>& right, bool adds,
+                const matrix_ref<R>& into) const {
+    const auto at = [](const auto& m, std::int64_t i, std::int64_t k) {
+      return m.data[m.transposed ? k * m.stride + i : i * m.stride + k];
+    };
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < columns; ++j) {
+        R sum = adds ? into.data[i * into.stride + j] : R(0);
+        for (std::int64_t k = 0; k < inner; ++k) sum += at(left, i, k) * at(right, k, j);
+        into.data[i * into.stride + j] = sum;
+      }
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI
