@@ -139,6 +139,48 @@ TEST_CASE("a ring changes no bit", "[determinism][cuda_lanes][forward][vjp][rese
   each(std::complex<double>{});
 }
 
+TEST_CASE("warps add up gates that channels share", "[cuda_lanes][vjp][broadcast][tails]") {
+  // Heads of 70 channels with one gate per step each, of their own or of all rows alike.
+  const extents shape{.batch = 3, .time = 77, .channel = 70, .group = 2};
+  const auto n = static_cast<std::size_t>(3 * 77 * 70 * 2);
+  stream s;
+  const auto check_shared = [&]<class T>(T, const extents& gate_strides, int ahead) {
+    std::vector<T> gate(3 * 77 * 2), state(n), grad(n), input_grad(n), want(gate.size(), T(7)),
+        got = want;
+    std::uint32_t seed = 3;
+    for (auto* array : {&gate, &state, &grad})
+      for (T& x : *array) x = static_cast<T>((seed = seed * 1664525u + 1013904223u) >> 29);
+    const auto run = [&](const auto& on, std::vector<T>& sums) {
+      linear_scan_vjp(on, sequence_view<const T>(gate.data(), shape, gate_strides),
+                      sequence_view<const T>(state.data(), shape),
+                      sequence_view<const T>(grad.data(), shape),
+                      {.gate_grad = sequence_view<T>(sums.data(), shape, gate_strides),
+                       .input_grad = sequence_view<T>(input_grad.data(), shape)});
+    };
+    run(sequential{}, want);
+    const sequence_view<const T> shared(gate.data(), shape, gate_strides);
+    const sequence_view<T> full(state.data(), shape), other(input_grad.data(), shape);
+    const sequence_view<T> sums(got.data(), shape, gate_strides);
+    cuda::lanes on{.stream = &s, .steps_ahead = ahead};
+    const auto posed = linear_scan_vjp_problem(shared, full, sequence_view<T>(grad.data(), shape),
+                                               {.gate_grad = sums, .input_grad = other});
+    const std::int64_t bytes = workspace_bytes(on, posed);
+    std::vector<double> room(static_cast<std::size_t>((bytes + 7) / 8), 0.0);
+    on.workspace = {room.data(), bytes, cuda::workspace_content::kept};
+    s.launches = 0;
+    run(on, got);
+    INFO("steps ahead " << ahead);
+    CHECK((got == want));
+    CHECK((room == std::vector<double>(room.size())));
+    CHECK(s.launches == describe(on, posed).kernels);
+    if (ahead >= 0) CHECK(describe(on, posed).threads == 32);
+  };
+  for (const int ahead : {-1, 0, 1, 12, 1000})
+    for (const extents& strides : {extents{77, 1, 0, 3 * 77}, extents{0, 1, 0, 77}}) {
+      check_shared(std::uint32_t{}, strides, ahead);
+    }
+}
+
 TEST_CASE("few sequences walk through rings, many do not", "[cuda_lanes][workspace]") {
   const auto plan = [](const extents& s, std::int64_t first_byte = 64) {
     const sequence_view<float> any(reinterpret_cast<float*>(first_byte), s);

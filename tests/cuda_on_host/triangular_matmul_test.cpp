@@ -95,6 +95,71 @@ TEST_CASE("products on matrix units are as precise as they say",
   }
 }
 
+TEST_CASE("every call on matrix units is as precise as they say",
+          "[bound][cuda_triangular_matmul][forward][vjp][jvp][resets][reverse][empty]") {
+  struct arrays {
+    std::vector<float> state, input_grad, gate_grad, tangent;
+  };
+  const auto run = []<class Backend>(const Backend& on, const extents& shape, bool in_time,
+                                     direction order, bool magnitudes) {
+    const auto n = static_cast<std::size_t>(shape.batch * shape.time * shape.channel);
+    const extents strides = in_time ? extents{0, 0, 1, 0} : extents{0, 1, 0, 0};
+    const std::size_t gates =
+        in_time ? static_cast<std::size_t>(shape.channel) : static_cast<std::size_t>(shape.time);
+    std::uint32_t seed = 11;
+    std::vector<float> gate(gates), gate_tangent(gates), input(n), grad(n), input_tangent(n);
+    for (float& a : gate) a = static_cast<float>(0.8 + 0.2 * random(seed));
+    for (auto* array : {&gate_tangent, &input, &grad, &input_tangent})
+      for (float& x : *array) {
+        x = static_cast<float>(2 * random(seed) - 1);
+        if (magnitudes) x = std::abs(x);
+      }
+    std::vector<std::uint8_t> marks(static_cast<std::size_t>(shape.time));
+    for (std::size_t t = 50; t < marks.size(); t += 101) marks[t] = 1;
+    const sequence_view<const bool> resets(reinterpret_cast<const bool*>(marks.data()), shape,
+                                           extents{0, 1, 0, 0});
+    const auto dense = [&](auto& v) { return sequence_view<float>(v.data(), shape); };
+    const auto shared = [&](auto& v) { return sequence_view<float>(v.data(), shape, strides); };
+    arrays out{std::vector<float>(n), std::vector<float>(n), std::vector<float>(gates),
+               std::vector<float>(n)};
+    linear_scan(on, shared(gate), dense(input), dense(out.state),
+                {.order = order, .resets = resets});
+    linear_scan_vjp(on, shared(gate), dense(out.state), dense(grad),
+                    {.gate_grad = shared(out.gate_grad), .input_grad = dense(out.input_grad)},
+                    {.order = order, .resets = resets});
+    linear_scan_jvp(on, shared(gate), dense(out.state), shared(gate_tangent), dense(input_tangent),
+                    dense(out.tangent), {.order = order, .resets = resets});
+    return out;
+  };
+  const auto check = [&]<class Precision>(Precision, double bound) {
+    for (const bool in_time : {false, true})
+      for (const direction order : {direction::forward, direction::reverse})
+        for (const std::int64_t steps : {0, 1, 129, 300}) {
+          const extents shape{.batch = 2, .time = steps, .channel = 37};
+          const arrays want = run(sequential{}, shape, in_time, order, false);
+          const arrays most = run(sequential{}, shape, in_time, order, true);
+          const arrays got = run(tested::on_device<cuda::triangular_matmul<Precision>>{}, shape,
+                                 in_time, order, false);
+          INFO((in_time ? "in time" : "along channels")
+               << ", T " << steps << ", reverse " << (order == direction::reverse));
+          // Terms that are products of what is imprecise itself have both errors.
+          const auto within = [&](const auto& x, const auto& y, const auto& size, double of) {
+            for (std::size_t i = 0; i < x.size(); ++i)
+              if (!(std::abs(x[i] - y[i]) <= of * (bound + 0x1p-20) * size[i])) return false;
+            return true;
+          };
+          CHECK(within(got.state, want.state, most.state, 1));
+          CHECK(within(got.input_grad, want.input_grad, most.input_grad, 1));
+          CHECK(within(got.gate_grad, want.gate_grad, most.gate_grad, 2.1));
+          CHECK(within(got.tangent, want.tangent, most.tangent, 2.1));
+        }
+  };
+  check(cuda::precision::full{}, 0);
+  check(cuda::precision::tf32x3{}, 0x1p-19);
+  check(cuda::precision::tf32{}, 0x1p-9);
+  check(cuda::precision::bf16{}, 0x1p-7);
+}
+
 TEST_CASE("what is not finite stays in its column, and in its sequence",
           "[nan][cuda_triangular_matmul][forward][resets]") {
   static constexpr float infinity = std::numeric_limits<float>::infinity();

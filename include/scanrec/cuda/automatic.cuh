@@ -38,7 +38,7 @@ inline bool chooses_lanes(const problem& p) {
   const bool staged = std::all_of(p.begin(), p.end(), [](const array_use& array) {
     return array.element_bytes <= staged_element;
   });
-  return detail::lane_plan(p).lanes.threads >= enough_threads &&
+  return detail::plan_of(lanes{.stream = nullptr}, p).lanes.threads >= enough_threads &&
          !(staged && detail::lies_along_time(p));
 }
 

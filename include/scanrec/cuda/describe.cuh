@@ -29,7 +29,7 @@ struct launch_plan {
   int tile_channels = 1;        ///< channels of a tile; of `lanes` a thread has one
   int steps_ahead = 0;          ///< of `lanes`, through shared memory; 0: to registers only
   int kernels = 1;              ///< queued by a call: one for each gradient that is a sum
-                                ///< over time or over states, besides the scan
+                                ///< over time, channels or states, besides the scan
   std::int64_t workspace_bytes = 0;  ///< of device memory
 };
 
@@ -37,14 +37,15 @@ namespace detail {
 
 /// Of a plan of sums: kernels that add them up.
 inline int sum_kernels(const lane_plan& sums) {
-  return static_cast<int>(std::count_if(sums.outputs.begin(), sums.outputs.end(),
-                                        [](const auto& out) { return out.per_lane; }));
+  return static_cast<int>(
+      std::count_if(sums.outputs.begin(), sums.outputs.end(),
+                    [](const auto& out) { return out.per_lane || out.per_strip; }));
 }
 
 }  // namespace detail
 
 inline launch_plan describe(const lanes& on, const problem& p) {
-  const detail::lane_plan plan(p);
+  const detail::lane_plan plan = detail::plan_of(on, p);
   const detail::ring_plan ring(p, plan, on.steps_ahead);
   const bool rings = ring.steps > 0;
   const int threads = rings ? device::warp_size : detail::lane_threads;

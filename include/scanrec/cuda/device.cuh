@@ -229,6 +229,11 @@ class shared_array {
                                                      int /*apart*/) const {
     return data_ + i;
   }
+  /// The same to be written, and read again by the thread.
+  SCANREC_DEVICE SCANREC_INLINE T* lend_column_to_write(int i, int /*first*/, int /*last*/,
+                                                        int /*apart*/) const {
+    return data_ + i;
+  }
 
  private:
   T* data_;

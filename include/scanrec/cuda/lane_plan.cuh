@@ -2,10 +2,11 @@
 // How the lanes of a problem (its sequences, one per group, batch and channel) are dealt to
 // threads, and where gradients that are sums are kept in the meantime.
 //
-// Two kinds of sums. What is summed over time, or is one value per sequence, has one place per lane
-// and tile of steps in the workspace: a second kernel adds the places up, in an order that depends
-// on the shape alone (lane_sums.cuh). What keeps its time axis would need a place per lane and
-// step; there one thread takes all lanes that share places, one after the other.
+// Three kinds of sums. What is summed over time, or is one value per sequence, has one place per
+// lane and tile of steps in the workspace: a second kernel adds the places up, in an order that
+// depends on the shape alone (lane_sums.cuh). What keeps its time axis would need a place per lane
+// and step. Where it runs over channels, a warp adds up its lanes, and there is a place per warp
+// and step; elsewhere one thread takes all lanes that share places, one after the other.
 #pragma once
 
 #include <algorithm>
@@ -43,6 +44,43 @@ inline bool has_resets(const problem& p) {
   });
 }
 
+/// Whether an output is a sum that keeps its time axis.
+inline bool sum_keeps_time(const array_use& array) {
+  return array.use != access::read && scanrec::detail::summed(array) && array.sequence &&
+         !scanrec::detail::broadcast_along(array, &extents::time);
+}
+/// Whether a problem has such sums, and warps can form all of them.
+inline bool warps_can_sum(const problem& p) {
+  bool any = false;
+  for (const array_use& array : p)
+    if (sum_keeps_time(array)) {
+      if (!scanrec::detail::broadcast_along(array, &extents::channel)) return false;
+      any = true;
+    }
+  return any && p.recomputed_bytes == 0;
+}
+
+/// The lanes of a warp: side by side, of one row.
+struct lane_strip {
+  std::int64_t g = 0, b = 0, number = 0;  // number: in its row
+  std::int64_t first_lane = 0;
+  int lanes = 0;
+
+  SCANREC_HD lane_strip(std::int64_t strip, const extents& all) {
+    const std::int64_t strips = in_row(all);
+    number = strip % strips, strip /= strips;
+    first_lane = number * device::warp_size;
+    b = strip % all.batch, g = strip / all.batch;
+    const std::int64_t left = all.channel - first_lane;
+    lanes = static_cast<int>(left < device::warp_size ? left : device::warp_size);
+  }
+  /// Of a row, and of all lanes.
+  SCANREC_HD static std::int64_t in_row(const extents& all) {
+    return (all.channel + device::warp_size - 1) / device::warp_size;
+  }
+  static std::int64_t count(const extents& all) { return all.group * all.batch * in_row(all); }
+};
+
 /// The lanes of a problem, and which of them a thread takes.
 struct lane_dealing {
   extents all{0, 1, 0, 0};       // lanes per axis; time: 1
@@ -65,18 +103,23 @@ struct lane_dealing {
 struct lane_plan {
   struct output {
     bool per_lane = false;   // one place per lane and tile
+    bool per_strip = false;  // one per strip of lanes and step
     bool per_step = false;   // places as the gradient has, in the wide type
     std::int64_t first = 0;  // byte of the workspace
     extents strides{0, 0, 0, 0};
   };
   lane_dealing lanes;
+  std::int64_t steps = 0;
   std::int64_t tiles = 1;  // of steps
   std::array<output, most_outputs> outputs{};
   bool per_lane = false, per_step = false;  // whether any output is
+  std::int64_t strip_sum_bytes = 0;         // of all outputs that are per strip, one number each
   std::int64_t bytes = 0;
 
-  explicit lane_plan(const problem& p, std::int64_t tiles_of_steps = 1, std::int64_t used = 0)
-      : tiles(tiles_of_steps), bytes(used) {
+  /// With `by_warps`, warps form the sums that they can.
+  explicit lane_plan(const problem& p, std::int64_t tiles_of_steps = 1, std::int64_t used = 0,
+                     bool by_warps = false)
+      : steps(p.shape.time), tiles(tiles_of_steps), bytes(used) {
     lanes.all = p.shape;
     lanes.all.time = 1;
     bool serial[3] = {};
@@ -86,14 +129,20 @@ struct lane_plan {
       output& o = *out++;
       if (!scanrec::detail::summed(array)) continue;
       std::int64_t places = 0;
-      o.per_lane = !array.sequence || scanrec::detail::broadcast_along(array, &extents::time);
-      o.per_step = !o.per_lane;
+      o.per_lane = !sum_keeps_time(array);
+      o.per_strip = !o.per_lane && by_warps;
+      o.per_step = !o.per_lane && !by_warps;
       per_lane = per_lane || o.per_lane, per_step = per_step || o.per_step;
       if (o.per_lane) {
         const std::int64_t all = lanes.all.group * lanes.all.batch * lanes.all.channel;
         o.strides = {lanes.all.channel, tiles > 1 ? all : 0, 1,
                      lanes.all.channel * lanes.all.batch};
         places = all * tiles;
+      } else if (o.per_strip) {
+        const std::int64_t strips = lane_strip::in_row(p.shape), steps = p.shape.time;
+        o.strides = {strips * steps, 1, steps, strips * steps * p.shape.batch};
+        places = strips * steps * p.shape.batch * p.shape.group;
+        strip_sum_bytes += array.wide_bytes;
       } else {
         places = scanrec::detail::dense_sums(array, p.shape, o.strides);
         for (int i = 0; i < 3; ++i)
@@ -120,7 +169,7 @@ struct lane_plan {
   void bind(R& r, void* memory) const {
     const output* o = outputs.data();
     scanrec::detail::for_outputs(r, [&](auto& out) {
-      if (o->per_lane || o->per_step)
+      if (o->per_lane || o->per_strip || o->per_step)
         out.sums = {
             reinterpret_cast<decltype(out.sums.data)>(static_cast<std::byte*>(memory) + o->first),
             0, o->strides};

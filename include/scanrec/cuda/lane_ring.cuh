@@ -39,34 +39,16 @@ inline arrival arrival_of(const void* data, const extents& strides, std::int64_t
   return copyable && address % element_bytes == 0 ? arrival::by_element : arrival::read_in_place;
 }
 
-/// The lanes of a warp: side by side, of one row.
-struct lane_strip {
-  std::int64_t g = 0, b = 0;
-  std::int64_t first_lane = 0;
-  int lanes = 0;
-
-  SCANREC_HD lane_strip(std::int64_t strip, const extents& all) {
-    constexpr std::int64_t most = device::warp_size;
-    const std::int64_t strips = (all.channel + most - 1) / most;
-    first_lane = strip % strips * most, strip /= strips;
-    b = strip % all.batch, g = strip / all.batch;
-    const std::int64_t left = all.channel - first_lane;
-    lanes = static_cast<int>(left < most ? left : most);
-  }
-  /// Of all lanes.
-  static std::int64_t count(const extents& all) {
-    return all.group * all.batch * ((all.channel + device::warp_size - 1) / device::warp_size);
-  }
-};
-
 /// A ring for a problem: how many steps a stage has, of all arrays that arrive through it.
 struct ring_plan {
   static constexpr int stages = 4;  // one is walked, the others are on their way
   int steps = 0;                    // of a stage; 0: no ring
   std::int64_t stage_bytes = 0;
+  std::int64_t sum_row_bytes = 0;  // of a step: the terms of all sums that the warp forms
+  static constexpr std::int64_t sum_row = device::warp_size + 1;  // in different banks
 
   [[nodiscard]] int steps_ahead() const { return (stages - 1) * steps; }
-  [[nodiscard]] std::int64_t bytes() const { return stages * stage_bytes; }
+  [[nodiscard]] std::int64_t bytes() const { return stages * stage_bytes + steps * sum_row_bytes; }
 
   /// `ahead`: steps that are to be on their way; 0: as many as is best, negative: none.
   ring_plan(const problem& p, const lane_plan& plan, int ahead) {
@@ -79,29 +61,37 @@ struct ring_plan {
           arrival_of(array.data, array.strides, array.element_bytes, p.shape.channel) !=
               arrival::read_in_place)
         row_bytes += device::warp_size * array.element_bytes;
-    if (row_bytes == 0) return;
+    sum_row_bytes = sum_row * plan.strip_sum_bytes;
+    if (row_bytes + sum_row_bytes == 0) return;
     // A stage has room for a neighbour of its steps.
-    const auto fitting = [&](std::int64_t bytes) { return bytes / (stages * row_bytes) - 1; };
+    const auto fitting = [&](std::int64_t bytes) {
+      return (bytes - stages * row_bytes) / (stages * row_bytes + sum_row_bytes);
+    };
     if (ahead > 0)
       steps = static_cast<int>(
           std::min<std::int64_t>((ahead + stages - 2) / (stages - 1), fitting(most_shared_bytes)));
     else
-      steps = chosen_steps(p, fitting);
-    steps = std::max(steps, 0);
+      steps = static_cast<int>(chosen_steps(p, fitting));
+    // Sums need a ring, and one step always fits.
+    steps = std::max(steps, sum_row_bytes > 0 ? 1 : 0);
     stage_bytes = steps > 0 ? (steps + 1) * row_bytes : 0;
   }
 
  private:
   // From so many lanes on, registers hold enough that is on its way. All rings together are to fit
-  // a GPU at once, or a few warps would walk after all others.
+  // a GPU at once, or a few warps would walk after all others; unless there are many that must.
   template <class Fitting>
-  static int chosen_steps(const problem& p, Fitting fitting) {
+  [[nodiscard]] std::int64_t chosen_steps(const problem& p, Fitting fitting) const {
     constexpr std::int64_t many_lanes = 32768, most_steps = 64, loaded_together = 4;
-    constexpr std::int64_t most_bytes = 32 * 1024, all_bytes = 12 * 1024 * 1024;
+    constexpr std::int64_t least_bytes = 16 * 1024, most_bytes = 2 * least_bytes,
+                           all_bytes = 12 * 1024 * 1024;
+    const bool must = sum_row_bytes > 0;
     const std::int64_t warps = lane_strip::count(p.shape);
-    if (warps * device::warp_size >= many_lanes) return 0;
-    const std::int64_t fit = std::min(fitting(std::min(most_bytes, all_bytes / warps)), most_steps);
-    return p.shape.time > fit ? static_cast<int>(fit - fit % loaded_together) : 0;
+    if (!must && warps * device::warp_size >= many_lanes) return 0;
+    const std::int64_t bytes = std::max(all_bytes / warps, must ? least_bytes : 0);
+    const std::int64_t fit = std::min(fitting(std::min(bytes, most_bytes)), most_steps);
+    if (must) return std::min(fit, p.shape.time);
+    return p.shape.time > fit ? fit - fit % loaded_together : 0;
   }
 };
 
@@ -110,7 +100,10 @@ template <class R>
 class lane_ring {
  public:
   lane_ring(const R& r, const problem& p, const ring_plan& plan)
-      : total_steps_(p.shape.time), steps_(plan.steps), stage_bytes_(plan.stage_bytes) {
+      : sums_(plan.sum_row_bytes > 0),
+        total_steps_(p.shape.time),
+        stage_bytes_(plan.stage_bytes),
+        steps_(plan.steps) {
     std::uint32_t bit = 1;
     R::for_reads(r, [&](const auto& field) {
       switch (arrival_of(field.data, field.strides, sizeof(*field.data), p.shape.channel)) {
@@ -130,9 +123,11 @@ class lane_ring {
   }
 
   /// Calls f(recurrence whose inputs are at hand, begin, end) for all steps, stage by stage, in
-  /// threads that have a lane; all threads of the warp take part. row() is the recurrence at the
-  /// strip's row, made anew where it is used: kept, it would take the registers of the steps.
-  template <class Row, class F>
+  /// threads that have a lane; all threads of the warp take part, and form sums over its lanes.
+  /// row() is the recurrence at the strip's row, made anew where it is used: kept, it would take
+  /// the registers of the steps.
+  /// Without `Sums` there are none.
+  template <bool Sums, class Row, class F>
   SCANREC_DEVICE void for_stages(Row row, const lane_strip& strip, F f) const {
     constexpr int stages = ring_plan::stages;
     for (int k = 0; k < stages - 1; ++k) fetch(row(), strip, std::int64_t{k} * steps_, k);
@@ -142,7 +137,9 @@ class lane_ring {
       device::synchronise_warp();
       // Into the stage that all have left.
       fetch(row(), strip, begin + std::int64_t{stages - 1} * steps_, (stage + stages - 1) % stages);
-      if (device::thread_index() < strip.lanes) f(lent(row(), begin, stage), begin, last_of(begin));
+      const std::int64_t end = last_of(begin);
+      if (device::thread_index() < strip.lanes) f(lent<Sums>(row(), begin, stage), begin, end);
+      if (Sums && sums_) add_lanes_of_warp(row(), strip, begin, end);
       stage = (stage + 1) % stages;
     }
   }
@@ -229,6 +226,7 @@ class lane_ring {
   }
 
   // The recurrence with the thread's lane of a stage as its inputs.
+  template <bool Sums>
   SCANREC_DEVICE R lent(R here, std::int64_t begin, int stage) const {
     for_arriving(here, stage, [&](auto& field, std::int64_t byte, std::uint32_t bit) {
       const rows those = rows_of(begin, bit);
@@ -238,13 +236,56 @@ class lane_ring {
       field.data = row_0 - those.first_step * device::warp_size;
       field.strides = {0, device::warp_size, 0, 0};
     });
+    // Terms of sums over lanes: a row per step, a column of zeros to begin with per lane.
+    if (Sums && sums_)
+      for_sums(here, [&](auto& out, const auto& terms) {
+        const int steps = static_cast<int>(last_of(begin) - begin);
+        auto* const own = terms.lend_column_to_write(device::thread_index(), 0, steps, sum_row);
+        using wide = std::remove_reference_t<decltype(*own)>;
+        for (int step = 0; step < steps; ++step) own[step * sum_row] = wide{};
+        out.sums = {own - begin * sum_row, 0, {0, sum_row, 0, 0}};
+      });
     return here;
   }
 
+  static constexpr int sum_row = static_cast<int>(ring_plan::sum_row);
+  // Calls f(output, its terms) for outputs that are sums over the lanes of the warp.
+  template <class Self, class F>
+  SCANREC_DEVICE void for_sums([[maybe_unused]] Self& r, F f) const {
+    std::int64_t byte = ring_plan::stages * stage_bytes_;
+    if constexpr (!R::any_operator)
+      R::for_writes(r, [&](auto& out) {
+        if (out.action != recurrence::write::sum_site) return;
+        using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+        f(out, device::shared_array<wide>(byte));
+        byte += std::int64_t{steps_} * sum_row * static_cast<std::int64_t>(sizeof(wide));
+      });
+  }
+  // Writes the sums of a stage over the lanes of the warp, a thread per step.
+  SCANREC_DEVICE void add_lanes_of_warp(const R& row, const lane_strip& strip, std::int64_t begin,
+                                        std::int64_t end) const {
+    device::synchronise_warp();
+    for_sums(row, [&](const auto& out, const auto& terms) {
+      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+      const auto& s = out.sums.strides;
+      for (std::int64_t t = begin + device::thread_index(); t < end; t += device::warp_size) {
+        const int first = static_cast<int>(t - begin) * sum_row;
+        // Four sums at a time, so that no addition waits for the one before.
+        simd::lane_t<wide, 1> sums[4] = {};
+        SCANREC_UNROLL
+        for (int lane = 0; lane < device::warp_size; ++lane)
+          if (lane < strip.lanes)
+            sums[lane % 4] = sums[lane % 4] + simd::from_element(terms.load(first + lane));
+        out.sums.data[out.sums.offset + t * s.time + strip.number * s.channel] =
+            simd::to_element<wide>((sums[0] + sums[1]) + (sums[2] + sums[3]));
+      }
+    });
+  }
+
   std::uint32_t by_chunk_ = 0, by_element_ = 0, neighbours_ = 0;  // a bit per array
-  std::int64_t total_steps_ = 0;
+  bool sums_ = false;
+  std::int64_t total_steps_ = 0, stage_bytes_ = 0;
   int steps_ = 0;
-  std::int64_t stage_bytes_ = 0;
 };
 
 }  // namespace detail

@@ -58,24 +58,26 @@ SCANREC_DEVICE void write_step_sums(const R& r, const region& own) {
   });
 }
 
-/// One gradient: out = sum over the lanes that share an element, each with its place in `sums`.
+/// One gradient: out = sum over the places in `sums` that share an element.
 template <class S>
 struct lane_sums {
   recurrence::output_field<S> out;
-  extents kept{1, 1, 1, 1}, summed{1, 1, 1, 1};  // lanes per axis of which there is one sum each,
+  extents kept{1, 1, 1, 1}, summed{1, 1, 1, 1};  // places per axis of which there is one sum each,
                                                  // and over which it runs
   using wide = simd::lane_t<wide_t<S>, 1>;
 
-  lane_sums(const recurrence::output_field<S>& gradient, const extents& lanes, std::int64_t tiles)
+  /// Places: of lanes or of strips of them, per axis; of steps that have a sum each; of tiles.
+  lane_sums(const recurrence::output_field<S>& gradient, const extents& lanes, std::int64_t steps,
+            std::int64_t tiles)
       : out(gradient) {
-    summed.time = tiles;
+    kept.time = steps, summed.time = tiles;
     for (const axis a : lane_axes) {
       extents& those = out.strides.*a == 0 ? summed : kept;
       those.*a = lanes.*a;
     }
   }
   SCANREC_HD [[nodiscard]] std::int64_t elements() const {
-    return kept.group * kept.batch * kept.channel;
+    return kept.group * kept.batch * kept.channel * kept.time;
   }
   SCANREC_HD [[nodiscard]] std::int64_t terms() const {
     return summed.group * summed.batch * summed.channel * summed.time;
@@ -148,8 +150,11 @@ struct add_terms_by_block {
 
 /// Queues the additions of one gradient.
 template <class S>
-void add_lanes(const recurrence::output_field<S>& out, const lane_plan& plan, stream_t stream) {
-  const lane_sums<S> sums(out, plan.lanes.all, plan.tiles);
+void add_lanes(const recurrence::output_field<S>& out, const lane_plan& plan, bool per_strip,
+               stream_t stream) {
+  extents places = plan.lanes.all;
+  if (per_strip) places.channel = lane_strip::in_row(places);
+  const lane_sums<S> sums(out, places, per_strip ? plan.steps : 1, plan.tiles);
   constexpr std::int64_t few_terms = 32;
   if (sums.terms() <= few_terms || sums.elements() >= add_terms_by_block<S>::threads * few_terms) {
     constexpr int threads = add_terms_in_turn<S>::threads;
@@ -160,12 +165,13 @@ void add_lanes(const recurrence::output_field<S>& out, const lane_plan& plan, st
   }
 }
 
-/// Queues the additions of all gradients of a recurrence that have a place per lane.
+/// Queues the additions of all gradients of a recurrence that have places per lane, or per strip.
 template <class R>
 void add_all_lanes(const R& r, const lane_plan& plan, stream_t stream) {
   const auto* o = plan.outputs.data();
   scanrec::detail::for_outputs(r, [&](const auto& out) {
-    if ((o++)->per_lane) add_lanes(out, plan, stream);
+    if (o->per_lane || o->per_strip) add_lanes(out, plan, o->per_strip, stream);
+    ++o;
   });
 }
 

@@ -24,11 +24,11 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///
 /// Bits     those of `sequential`, on any GPU; sums over sequences are added in an order of their
 ///          own, which depends on the shape alone.
-/// Memory   nothing, but for gradients that are sums: a number in the wide type per sequence, or,
-///          where the gradient has a time axis, per element of it; with memory::recompute 130
-///          states per sequence.
-/// Stream   queues one kernel, and one for each gradient that is a sum over time or over states;
-///          waits for nothing.
+/// Memory   nothing, but for gradients that are sums: a number in the wide type per sequence; where
+///          the gradient has a time axis, per step and 32 channels if the sum runs over channels,
+///          else per element of it; with memory::recompute 130 states per sequence.
+/// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
+///          over states; waits for nothing.
 struct lanes {
   static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
 
@@ -139,18 +139,25 @@ struct walk_ring {
     typename walk::running_sums running{};
     if (there) x = own.begin(row());
     // Shared memory answers soon: few steps are loaded together.
-    ring.for_stages(row, strip, [&](const R& lent, std::int64_t begin, std::int64_t end) {
-      x = own.template take<4>(lent, begin, end, x, running);
-    });
+    constexpr bool sums = Assume != recurrence::assume::plain;
+    ring.template for_stages<sums>(row, strip,
+                                   [&](const R& lent, std::int64_t begin, std::int64_t end) {
+                                     x = own.template take<4>(lent, begin, end, x, running);
+                                   });
     if (there) own.end(row(), x, running);
   }
 };
 
+/// Without a ring there is no warp that could add up its lanes.
+inline lane_plan plan_of(const lanes& on, const problem& p) {
+  return lane_plan(p, 1, 0, on.steps_ahead >= 0 && warps_can_sum(p));
+}
+
 }  // namespace detail
 
 /// Bytes of device memory that lanes{.workspace} must have for a problem.
-inline std::int64_t workspace_bytes(const lanes&, const problem& p) {
-  detail::lane_plan plan(p);
+inline std::int64_t workspace_bytes(const lanes& on, const problem& p) {
+  detail::lane_plan plan = detail::plan_of(on, p);
   const detail::lent_rows lent(p, plan);
   return plan.bytes;
 }
@@ -158,7 +165,7 @@ inline std::int64_t workspace_bytes(const lanes&, const problem& p) {
 /// Queues a recurrence, given in scan order.
 template <class R>
 void run_recurrence(const lanes& on, R r, const problem& p) {
-  detail::lane_plan plan(p);
+  detail::lane_plan plan = detail::plan_of(on, p);
   const detail::lent_rows lent(p, plan);
   detail::check_workspace(p, on.workspace, plan.bytes);
   plan.bind(r, on.workspace.data);

@@ -91,6 +91,10 @@ class shared_array {
     for (int row = first; row < last; ++row) lend(i + row * apart, 1, false);
     return data_ + i;
   }
+  T* lend_column_to_write(int i, int first, int last, int apart) const {
+    for (int row = first; row < last; ++row) lend(i + row * apart, 1, true);
+    return data_ + i;
+  }
 
  private:
   T* data_;
