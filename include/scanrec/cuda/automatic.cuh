@@ -20,7 +20,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///
 /// Memory, stream, bits  those of the backend that it chooses.
 struct automatic {
-  static constexpr bool lends_states = true;  ///< adjoints with memory::recompute run on `lanes`
+  static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(automatic, problem) of device memory
@@ -31,7 +31,7 @@ inline bool chooses_lanes(const problem& p) {
   // A warp that takes steps as they arrive needs some 40 cycles for each; in as many, memory of a
   // few TB/s delivers a step of this many lanes. A thread may take several, one after the other.
   constexpr std::int64_t enough_threads = 8192, few_steps = 64;
-  if (p.recomputed_bytes > 0 || p.shape.time <= few_steps) return true;
+  if (p.shape.time <= few_steps) return true;
   // Threads that walk along memory, each in lines of its own, keep the caches busy with parts of
   // lines; look_back stages whole ones, of elements up to this size.
   constexpr std::int64_t staged_element = 16;
@@ -51,10 +51,10 @@ inline std::int64_t workspace_bytes(const automatic& on, const problem& p) {
 /// Queues a recurrence, given in scan order.
 template <class R>
 void run_recurrence(const automatic& on, const R& r, const problem& p) {
-  if constexpr (!scanrec::detail::recomputes<R>)
-    if (!chooses_lanes(p))
-      return run_recurrence(look_back{.stream = on.stream, .workspace = on.workspace}, r, p);
-  run_recurrence(lanes{.stream = on.stream, .workspace = on.workspace}, r, p);
+  if (chooses_lanes(p))
+    run_recurrence(lanes{.stream = on.stream, .workspace = on.workspace}, r, p);
+  else
+    run_recurrence(look_back{.stream = on.stream, .workspace = on.workspace}, r, p);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -26,6 +26,7 @@
 #include <scanrec/cuda/staging.cuh>
 #include <scanrec/cuda/tile_cutting.cuh>
 #include <scanrec/cuda/tile_place.cuh>
+#include <scanrec/cuda/tile_states.cuh>
 #include <scanrec/cuda/tile_sums.cuh>
 #include <scanrec/cuda/workspace.cuh>
 #include <scanrec/problem.hpp>
@@ -46,7 +47,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Needs    blocks that go on once they have started, as GPUs have had since Volta.
 /// Source   Merrill and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016).
 struct look_back {
-  static constexpr bool lends_states = false;  ///< adjoints with memory::recompute run on `lanes`
+  static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(look_back, problem) of device memory
@@ -61,7 +62,10 @@ struct walk_tiles {
   static constexpr int threads = tile_cutting::threads;
   // Adjoints of complex numbers and of cells hold many addresses and wide maps.
   static constexpr int blocks_together =
-      R::fields > 4 && sizeof(typename scanrec::detail::element_maps<R>::map) > 16 ? 1 : 2;
+      (R::fields > 4 && sizeof(typename scanrec::detail::element_maps<R>::map) > 16) ||
+              scanrec::detail::recomputes<R>
+          ? 1
+          : 2;
   static constexpr bool synchronises = true;
   static constexpr int segment_steps = segment_steps_of(
       sizeof(scanrec::detail::step_of<R>), sizeof(typename scanrec::detail::element_maps<R>::map));
@@ -86,7 +90,7 @@ struct walk_tiles {
 
   // Shared memory, by its first bytes: ticket and call; the maps of warps; the state in front of
   // every channel; which channels are wild; what was seen on looking back, which leaves its place
-  // to verdicts; sums; arrays that are staged.
+  // to verdicts; sums; arrays that are staged; states that are computed anew.
   enum class seen : int { nothing, state, map };
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
@@ -102,7 +106,10 @@ struct walk_tiles {
   using thread_sums_of_carry = thread_sums<R, typename widest_sum<carry, R::any_operator>::type>;
   static constexpr std::int64_t staged =
       sum_places + aligned(static_cast<std::size_t>(thread_sums_of_carry::shared_bytes));
-  [[nodiscard]] std::int64_t shared_bytes() const { return staged + stage.which.bytes; }
+  using states = tile_states<R>;
+  [[nodiscard]] std::int64_t shared_bytes() const {
+    return staged + stage.which.bytes + states::bytes(cutting);
+  }
 
   SCANREC_DEVICE void operator()() const {
     const tile_place at = take_ticket(header, cutting);
@@ -110,6 +117,7 @@ struct walk_tiles {
     map own{};
     const auto algebra = scanrec::detail::algebra_of(at_hand.lent(recurrence));
     stage.load(at_row(at), cutting, at, staged);
+    states::compute(at_row(at), cutting, at, staged + stage.which.bytes);
     load_segment(at, algebra, now, own);
     const composed all = compose_segments(at, algebra, own);
     const bool leads = at.segment == 0 && at.there;  // one thread per channel speaks for it
@@ -162,6 +170,7 @@ struct walk_tiles {
                                    map& own) const {
     R here = at_lane(at);
     stage.lend_reads(here, cutting, at, staged);
+    states::lend(here, cutting, at, staged + stage.which.bytes);
     SCANREC_UNROLL
     for (int k = 0; k < segment_steps; ++k)
       if (k < at.count) {
@@ -300,6 +309,7 @@ struct walk_tiles {
     thread_sums_of_carry sums;
     R here = at_lane(at);
     if (!wild) stage.lend_writes(here, at, staged);
+    if (wild) states::lend(here, cutting, at, staged + stage.which.bytes);
     if (at.segment == 0) device::shared_array<int>(wild_columns).store(at.column, wild ? 1 : 0);
     sums.lend(here);
     typename R::template sums<scalar> running{};
@@ -361,14 +371,15 @@ void run_recurrence(const look_back& on, R r, const problem& p) {
       plan.sums_by_step ? reinterpret_cast<device::word*>(memory + plan.first_turn()) : nullptr;
   detail::with_assumption(r, [&]<recurrence::assume Assume>() {
     using kernel = detail::walk_tiles<R, Assume>;
-    const kernel body{r,
-                      detail::operator_at_hand<R>(r),
-                      plan.cutting,
-                      reinterpret_cast<detail::workspace_header*>(memory),
-                      reinterpret_cast<device::word*>(memory + plan.first_message),
-                      {turns},
-                      detail::tile_stage<R, kernel::segment_steps>(
-                          r, detail::most_shared_bytes - kernel::staged)};
+    const kernel body{
+        r,
+        detail::operator_at_hand<R>(r),
+        plan.cutting,
+        reinterpret_cast<detail::workspace_header*>(memory),
+        reinterpret_cast<device::word*>(memory + plan.first_message),
+        {turns},
+        detail::tile_stage<R, kernel::segment_steps>(
+            r, detail::most_shared_bytes - kernel::staged - kernel::states::bytes(plan.cutting))};
     detail::launch(body, plan.cutting.tiles * plan.cutting.groups, on.stream, body.shared_bytes());
   });
   if (plan.sums_by_step && plan.cutting.groups == 0) {

@@ -276,7 +276,7 @@ struct materialised_call {
   materialised_call(const R& r, const problem& p, const slot_plan& with, void* workspace,
                     stream_t in)
       : recurrence(r), plan(with), steps(p.shape.time), stream(in) {
-    static_assert(!scanrec::detail::recomputes<R>, "scanrec: states are lent by `lanes` alone");
+    static_assert(!scanrec::detail::recomputes<R>, "scanrec: this backend computes no states anew");
     static_assert(alignof(step_map<R>) <= 16, "scanrec: workspaces are aligned to 16 bytes");
     plan.sums.bind(recurrence, workspace);
   }

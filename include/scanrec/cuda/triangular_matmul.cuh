@@ -47,7 +47,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          Yokota, Recovering single precision accuracy from Tensor Cores (2022), for tf32x3.
 template <class Precision = precision::full>
 struct triangular_matmul {
-  static constexpr bool lends_states = false;  ///< adjoints with memory::recompute run on `lanes`
+  static constexpr bool lends_states = false;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(triangular_matmul, problem) of device memory
@@ -112,7 +112,7 @@ void run_recurrence(const triangular_matmul<Precision>& on, R r, const problem& 
   static_assert(!R::any_operator && !scanrec::detail::is_vec<value>,
                 "scanrec: triangular_matmul runs recurrences of numbers, not of vectors or with "
                 "another operator");
-  static_assert(!scanrec::detail::recomputes<R>, "scanrec: states are lent by `lanes` alone");
+  static_assert(!scanrec::detail::recomputes<R>, "scanrec: this backend computes no states anew");
   static_assert(!Precision::on_matrix_units || device::has_matrix_units,
                 "scanrec: matrix units multiply floats from compute capability 8.0 on; compile for "
                 "such GPUs alone, or take precision::full");
