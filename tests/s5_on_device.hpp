@@ -110,11 +110,11 @@ struct arrays {
     if (varies) o.intervals = view(intervals, 1), o.gates = view(gates, P);
     return o;
   }
-  s5_vjp_options<R> vjp_options(bool varies) {
+  s5_vjp_options<R> vjp_options(bool varies, bool in_place) {
     s5_vjp_options<R> o{.resets = resets()};
     if (C == P)
       o.initial_state = edge(start), o.final_grad = edge(last_grad),
-      o.initial_grad = edge(start_grad);
+      o.initial_grad = edge(in_place ? last_grad : start_grad);
     if (varies)
       o.intervals = view(intervals, 1), o.gates = view(gates, P),
       o.intervals_grad = view(intervals_grad, 1);
@@ -140,8 +140,10 @@ double apart(const V& got, const M& want) {
 
 template <class R, class Backend>
 void check(const std::string& name, s5_system<R> system, const extents& shape, bool varies,
-           std::int64_t more_steps, Backend on) {
-  INFO(name << ", T " << shape.time << ", varies " << varies);
+           std::int64_t more_steps, Backend on, bool in_place = false) {
+  // A workspace of anything, or one of zeros that is to be left so.
+  const bool kept = !in_place;
+  INFO(name << ", T " << shape.time << ", varies " << varies << ", in place " << in_place);
   const tested::device_stream s;
   on.stream = s.get();
   arrays<R> want(system, shape, more_steps), got = want;
@@ -154,7 +156,8 @@ void check(const std::string& name, s5_system<R> system, const extents& shape, b
   };
   const auto backward = [&](arrays<R>& a, auto call) {
     call(a.view(a.u, shape.channel), a.view(a.states, a.C), a.view(a.y_grad, a.Q),
-         a.view(a.scratch, a.C), a.view(a.u_grad, shape.channel), a.vjp_options(varies));
+         a.view(a.scratch, a.C), a.view(in_place ? a.u : a.u_grad, shape.channel),
+         a.vjp_options(varies, in_place));
   };
   forward(want, [&](const auto&... a) { s5(sequential{}, system, a...); });
   backward(want, [&](const auto& u, const auto& x, const auto& dy, const auto& room, const auto& du,
@@ -165,12 +168,13 @@ void check(const std::string& name, s5_system<R> system, const extents& shape, b
 
   shared_vector<double> memory;
   const auto with_room = [&](std::int64_t bytes, auto call) {
-    // Exactly as much as is asked for, of zeros, which must be left.
-    memory.assign(static_cast<std::size_t>((bytes + 7) / 8), 0.0);
-    on.workspace = {memory.data(), bytes, scanrec::cuda::workspace_content::kept};
+    using content = scanrec::cuda::workspace_content;
+    memory.assign(static_cast<std::size_t>((bytes + 7) / 8),
+                  kept ? 0.0 : std::numeric_limits<double>::quiet_NaN());
+    on.workspace = {memory.data(), bytes, kept ? content::kept : content::unknown};
     call();
     s.finish();
-    if constexpr (!std::is_same_v<Backend, scanrec::cuda::look_back>)
+    if (kept && std::is_same_v<Backend, scanrec::cuda::lanes>)
       CHECK(std::count(memory.begin(), memory.end(), 0.0) == std::ssize(memory));
   };
   forward(got, [&](const auto&... a) {
@@ -192,6 +196,8 @@ void check(const std::string& name, s5_system<R> system, const extents& shape, b
   CHECK(distance(got.states, want.states) <= bound);
   CHECK(distance(got.last, want.last) <= bound);
   CHECK(distance(got.u_grad, want.u_grad) <= bound);
+  CHECK(distance(got.u, want.u) <= bound);
+  CHECK(distance(got.last_grad, want.last_grad) <= bound);
   CHECK(distance(got.start_grad, want.start_grad) <= bound);
   CHECK(distance(got.intervals_grad, want.intervals_grad) <= bound);
   if (varies) CHECK(distance(got.gates, want.gates) <= bound);
@@ -222,10 +228,13 @@ TEST_CASE("state spaces on a GPU are those on a CPU", "[s5][cuda_lanes][cuda_loo
           check(name, s, {.batch = 2, .time = 70, .channel = 3}, varies, 0, lanes);
           check(name, s, {.batch = 3, .time = 70, .channel = 3}, varies, 2, lanes);
           check(name, s, {.batch = 2, .time = 70, .channel = 3}, varies, 0, look_back);
+          check(name, s, {.batch = 2, .time = 70, .channel = 3}, varies, 1,
+                scanrec::cuda::automatic{.stream = nullptr}, true);
         }
       for (const bool varies : {false, true}) {
         check("no steps", s, {.batch = 2, .time = 0, .channel = 3}, varies, 1, lanes);
-        check("one step", s, {.batch = 2, .time = 1, .channel = 3}, varies, 0, lanes);
+        check("one step", s, {.batch = 2, .time = 1, .channel = 3}, varies, 0, lanes, true);
+        check("no rows", s, {.batch = 0, .time = 5, .channel = 3}, varies, 0, lanes);
       }
       s.feedthrough.resize(0), s.conjugate_symmetry = false;
       check("without feedthrough or symmetry", s, {.batch = 2, .time = 20, .channel = 3}, false, 0,

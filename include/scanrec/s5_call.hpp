@@ -105,8 +105,11 @@ struct s5_call {
   };
   template <class... Views>
   static row_pieces pieces_of(const extents& shape, const Views&... views) {
-    const bool one_piece =
-        shape.batch == 1 || ((views.strides.batch == shape.time * views.strides.time) && ...);
+    const auto in_one = [&](const auto& view) {
+      return view.strides.batch == shape.time * view.strides.time &&
+             view.strides.time >= view.shape.channel;
+    };
+    const bool one_piece = shape.batch == 1 || (in_one(views) && ...);
     const std::int64_t pieces = one_piece ? 1 : shape.batch;
     const std::int64_t rows = one_piece ? shape.batch * shape.time : shape.time;
     return {rows > 0 ? pieces : 0, rows};

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls captured in a graph of CUDA: what they queue, and that every replay gives the bits of a
 // call.
+#include <algorithm>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
+#include <scanrec/cuda/s5.cuh>
 #include <scanrec/cuda/scan.cuh>
-#include <scanrec/qrnn.hpp>
 
 #include "catch.hpp"
 #include "device_vector.hpp"
@@ -16,6 +18,7 @@ namespace {
 
 using namespace scanrec;
 using scanrec::cuda::detail::check;
+using scanrec::cuda::detail::check_blas;
 using tested::shared_vector;
 
 /// A graph of what f queues in a stream.
@@ -124,6 +127,47 @@ TEST_CASE("a small scan is one kernel", "[gpu][graph]") {
   const graph captured(s.get(),
                        [&] { linear_scan(on, a.view(a.gate), a.view(a.input), a.view(a.state)); });
   CHECK(captured.nodes() == 1);
+}
+
+TEST_CASE("a state space is captured with its products", "[gpu][graph][s5]") {
+  // 16 states, 8 inputs and outputs; all parameters alike.
+  constexpr std::int64_t P = 16, H = 8, T = 200;
+  using complex = std::complex<float>;
+  shared_vector<complex> lambda(P, complex(-0.5f, 1.0f)), b(P * H, complex(0.1f, 0.2f)),
+      c(H * P, complex(0.3f, -0.1f)), states(T * P);
+  shared_vector<float> log_step(P, -1.0f), u(T * H), y(T * H), want;
+  for (std::size_t i = 0; i < u.size(); ++i) u[i] = static_cast<float>(i % 7);
+  const cuda::s5_system<float> system{.lambda = lambda.data(),
+                                      .input = b.data(),
+                                      .output = c.data(),
+                                      .log_step = log_step.data(),
+                                      .states = P,
+                                      .inputs = H,
+                                      .outputs = H};
+  const extents shape{.batch = 1, .time = T, .channel = H}, wide{1, T, P};
+  const sequence_view<const float> in(u.data(), shape);
+  const sequence_view<float> out(y.data(), shape);
+  const sequence_view<complex> x(states.data(), wide);
+  const tested::device_stream s;
+  check_blas(cublasSetStream(s.blas(), s.get()), "cublasSetStream");
+  cuda::automatic on{.stream = s.get()};
+  const std::int64_t bytes = cuda::s5_workspace_bytes(on, system, in, x, out);
+  shared_vector<double> room(static_cast<std::size_t>((bytes + 7) / 8));
+  // What cuBLAS works in is the caller's, too, while a graph is captured.
+  shared_vector<double> of_blas(1 << 20);
+  check_blas(cublasSetWorkspace(s.blas(), of_blas.data(), of_blas.size() * sizeof(double)),
+             "cublasSetWorkspace");
+  on.workspace = {room.data(), bytes};
+  const auto call = [&] { cuda::s5(on, s.blas(), system, in, x, out); };
+  call();
+  s.finish();
+  want = y;
+  const graph captured(s.get(), call);
+  for (int round = 0; round < 2; ++round) {
+    std::fill(y.begin(), y.end(), -1.0f);
+    captured.replay();
+    CHECK(std::equal(y.begin(), y.end(), want.begin()));
+  }
 }
 
 }  // namespace

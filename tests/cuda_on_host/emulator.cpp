@@ -148,7 +148,7 @@ class machine {
   const void* exchange(const void* mine, std::size_t bytes, int lane);
   void pause();
   void touch(const void* p, std::size_t bytes, bool writes);
-  void copy(void* to, const void* from, std::size_t bytes);
+  void copy(void* to, const void* from, std::size_t bytes, std::size_t alignment);
   void close_group();
   void wait_for_copies(int groups);
   [[noreturn]] void fail(const std::string& what) const;
@@ -489,7 +489,10 @@ void machine::touch(const void* p, std::size_t bytes, bool writes) {
   }
 }
 
-void machine::copy(void* to, const void* from, std::size_t bytes) {
+void machine::copy(void* to, const void* from, std::size_t bytes, std::size_t alignment) {
+  for (const void* const p : {static_cast<const void*>(to), from})
+    if (reinterpret_cast<std::uintptr_t>(p) % alignment != 0)
+      fail("copies to or from what is not aligned to " + std::to_string(alignment) + " bytes");
   touch(to, bytes, true);
   std::size_t count = 0;
   accesses* const all = accesses_of(to, bytes, count);
@@ -560,8 +563,8 @@ void fence() { working().fence(); }
 void touch_shared(const void* p, std::size_t bytes, bool writes) {
   working().touch(p, bytes, writes);
 }
-void copy_to_shared(void* to, const void* from, std::size_t bytes) {
-  working().copy(to, from, bytes);
+void copy_to_shared(void* to, const void* from, std::size_t bytes, std::size_t alignment) {
+  working().copy(to, from, bytes, alignment);
 }
 void close_group_of_copies() { working().close_group(); }
 void wait_for_copies(int groups) { working().wait_for_copies(groups); }

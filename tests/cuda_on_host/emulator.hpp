@@ -97,8 +97,9 @@ void fence();
 /// barrier lies in between.
 void touch_shared(const void* p, std::size_t bytes, bool writes);
 /// Begins a copy to shared memory, which is done when the thread waits for it. Faults if anybody
-/// reads or writes there earlier, or if what is copied changes meanwhile.
-void copy_to_shared(void* to, const void* from, std::size_t bytes);
+/// reads or writes there earlier, if what is copied changes meanwhile, or if either place is not
+/// aligned.
+void copy_to_shared(void* to, const void* from, std::size_t bytes, std::size_t alignment);
 /// What the thread has begun to copy since the last call is a group.
 void close_group_of_copies();
 /// Waits for the thread's copies, but for those of the last `groups` groups.

@@ -177,6 +177,22 @@ TEST_CASE("copies are there when they were waited for", "[emulator]") {
   }
 }
 
+TEST_CASE("copies of what is not aligned are found", "[emulator]") {
+  struct alignas(16) chunk {
+    unsigned char bytes[16];
+  };
+  alignas(16) static unsigned char from[64];
+  const auto copy = [](std::size_t first) {
+    return fault_of([=] {
+      if (device::thread_index() == 0)
+        device::copy_ahead(device::shared_array<chunk>(0), 0,
+                           reinterpret_cast<const chunk*>(from + first));
+    });
+  };
+  CHECK(copy(16) == "");
+  says(copy(8), "not aligned to 16 bytes");
+}
+
 TEST_CASE("threads of a warp exchange values", "[emulator]") {
   struct pair {
     double x;

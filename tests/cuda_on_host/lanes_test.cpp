@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -123,7 +125,7 @@ void check(const extents& shape, const extents& strides, std::size_t offset) {
 TEST_CASE("a ring changes no bit", "[determinism][cuda_lanes][forward][vjp][resets][tails]") {
   const auto each = []<class T>(T) {
     for (const std::int64_t T_ : {1, 7, 33, 130})
-      for (const std::int64_t C : {1, 31, 40}) {
+      for (const std::int64_t C : {1, 31, 48}) {
         const extents shape{.batch = 2, .time = T_, .channel = C};
         check<T>(shape, channels_last(shape), 0);  // by chunk, where rows are aligned
       }
@@ -144,41 +146,83 @@ TEST_CASE("warps add up gates that channels share", "[cuda_lanes][vjp][broadcast
   const extents shape{.batch = 3, .time = 77, .channel = 70, .group = 2};
   const auto n = static_cast<std::size_t>(3 * 77 * 70 * 2);
   stream s;
-  const auto check_shared = [&]<class T>(T, const extents& gate_strides, int ahead) {
-    std::vector<T> gate(3 * 77 * 2), state(n), grad(n), input_grad(n), want(gate.size(), T(7)),
-        got = want;
+  struct options {
+    direction order;
+    bool resets, updates;
+  };
+  const auto check_shared = [&]<class T>(T, const extents& gate_strides, int ahead,
+                                         const options& with) {
+    const std::size_t steps = 3 * 77 * 2;
+    std::vector<T> gate(steps), state(n), grad(n), want(steps, T(7)),
+        got = want, want_inputs = want, got_inputs = want;
     std::uint32_t seed = 3;
     for (auto* array : {&gate, &state, &grad})
-      for (T& x : *array) x = static_cast<T>((seed = seed * 1664525u + 1013904223u) >> 29);
-    const auto run = [&](const auto& on, std::vector<T>& sums) {
-      linear_scan_vjp(on, sequence_view<const T>(gate.data(), shape, gate_strides),
-                      sequence_view<const T>(state.data(), shape),
-                      sequence_view<const T>(grad.data(), shape),
-                      {.gate_grad = sequence_view<T>(sums.data(), shape, gate_strides),
-                       .input_grad = sequence_view<T>(input_grad.data(), shape)});
+      for (T& x : *array) x = T(static_cast<float>((seed = seed * 1664525u + 1013904223u) >> 30));
+    const auto marks = std::make_unique<bool[]>(n);
+    for (std::size_t i = 0; i < n; ++i)
+      marks[i] = (seed = seed * 1664525u + 1013904223u) >> 29 == 0;
+    const sequence_view<const bool> resets(marks.get(), shape);
+    const auto call = [&](std::vector<T>& sums, std::vector<T>& inputs, auto then) {
+      // Both gradients are sums over channels.
+      then(sequence_view<const T>(gate.data(), shape, gate_strides),
+           sequence_view<const T>(state.data(), shape), sequence_view<const T>(grad.data(), shape),
+           scan_gradients<T>{.gate_grad = sequence_view<T>(sums.data(), shape, gate_strides),
+                             .input_grad = sequence_view<T>(inputs.data(), shape, gate_strides),
+                             .update = with.updates ? update::accumulate : update::overwrite},
+           vjp_options<compute_t<T>>{.order = with.order,
+                                     .resets = with.resets ? resets : sequence_view<const bool>()});
     };
-    run(sequential{}, want);
-    const sequence_view<const T> shared(gate.data(), shape, gate_strides);
-    const sequence_view<T> full(state.data(), shape), other(input_grad.data(), shape);
-    const sequence_view<T> sums(got.data(), shape, gate_strides);
+    call(want, want_inputs, [&](const auto&... a) { linear_scan_vjp(sequential{}, a...); });
     cuda::lanes on{.stream = &s, .steps_ahead = ahead};
-    const auto posed = linear_scan_vjp_problem(shared, full, sequence_view<T>(grad.data(), shape),
-                                               {.gate_grad = sums, .input_grad = other});
-    const std::int64_t bytes = workspace_bytes(on, posed);
-    std::vector<double> room(static_cast<std::size_t>((bytes + 7) / 8), 0.0);
-    on.workspace = {room.data(), bytes, cuda::workspace_content::kept};
-    s.launches = 0;
-    run(on, got);
-    INFO("steps ahead " << ahead);
-    CHECK((got == want));
-    CHECK((room == std::vector<double>(room.size())));
-    CHECK(s.launches == describe(on, posed).kernels);
-    if (ahead >= 0) CHECK(describe(on, posed).threads == 32);
+    call(got, got_inputs, [&](const auto&... a) {
+      const auto posed = linear_scan_vjp_problem(a...);
+      const std::int64_t bytes = workspace_bytes(on, posed);
+      std::vector<double> room(static_cast<std::size_t>((bytes + 7) / 8), 0.0);
+      on.workspace = {room.data(), bytes, cuda::workspace_content::kept};
+      s.launches = 0;
+      linear_scan_vjp(on, a...);
+      CHECK((room == std::vector<double>(room.size())));
+      CHECK(s.launches == describe(on, posed).kernels);
+      if (ahead >= 0) CHECK(describe(on, posed).threads == 32);
+    });
+    INFO("steps ahead " << ahead << ", resets " << with.resets);
+    // Small integers: exact.
+    CHECK((std::memcmp(got.data(), want.data(), steps * sizeof(T)) == 0));
+    CHECK((std::memcmp(got_inputs.data(), want_inputs.data(), steps * sizeof(T)) == 0));
   };
   for (const int ahead : {-1, 0, 1, 12, 1000})
     for (const extents& strides : {extents{77, 1, 0, 3 * 77}, extents{0, 1, 0, 77}}) {
-      check_shared(std::uint32_t{}, strides, ahead);
+      const bool even = ahead % 2 == 0;
+      check_shared(std::uint32_t{}, strides, ahead, {direction::forward, even, false});
+      check_shared(std::uint32_t{}, strides, ahead, {direction::reverse, !even, true});
     }
+}
+
+TEST_CASE("rings fit the shared memory that every GPU has", "[cuda_lanes][workspace]") {
+  // Of three arrays that are read, and of outputs that warps sum, of all sizes of elements.
+  for (const std::int64_t element : {1, 2, 4, 8, 12, 16, 64, 128, 256})
+    for (const int sums : {0, 1, 5})
+      for (const std::int64_t steps : {1, 500})
+        for (const int ahead : {0, 1, 100, std::numeric_limits<int>::max()}) {
+          problem p;
+          p.shape = {.batch = 1, .time = steps, .channel = 64};
+          p.count = 3 + sums;
+          for (int i = 0; i < p.count; ++i) {
+            array_use& array = p.arrays[static_cast<std::size_t>(i)];
+            array.data = reinterpret_cast<const std::byte*>(std::intptr_t{i + 1} << 20);
+            array.shape = p.shape;
+            array.strides = i < 3 ? channels_last(p.shape) : extents{0, 1, 0, 0};
+            array.element_bytes = element, array.wide_bytes = 2 * element;
+            array.use = i < 3 ? access::read : access::accumulate;
+            array.given = true;
+          }
+          const cuda::lanes on{.stream = nullptr, .steps_ahead = ahead};
+          const cuda::detail::ring_plan ring(p, cuda::detail::plan_of(on, p), ahead);
+          INFO(element << " bytes, " << sums << " sums, ahead " << ahead);
+          CHECK(ring.bytes() <= cuda::detail::most_shared_bytes);
+          CHECK(ring.steps <= steps);
+          if (element <= 16 && element > 1 && ahead > 0) CHECK(ring.steps > 0);
+        }
 }
 
 TEST_CASE("few sequences walk through rings, many do not", "[cuda_lanes][workspace]") {

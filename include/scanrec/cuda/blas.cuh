@@ -16,8 +16,9 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// A handle of cuBLAS, which belongs to the caller: it serves one call at a time, and its math mode
-/// and workspace are what the caller has set. A call leaves it with its own stream.
+/// A handle of cuBLAS, which belongs to the caller: it serves one call at a time, in the math mode
+/// that it has. One that stands on another stream than the call is moved there, and loses the
+/// workspace that was set for it: set its stream first.
 using blas_handle = cublasHandle_t;
 
 namespace detail {

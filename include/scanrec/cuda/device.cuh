@@ -221,27 +221,32 @@ class shared_array {
   /// The address of an element, from which on the thread reads, or writes, `count` of them before
   /// the next barrier.
   SCANREC_DEVICE SCANREC_INLINE T* lend(int i, int /*count*/, bool /*writes*/) const {
-    return data_ + i;
+    return generic(data_ + i);
   }
   /// The address of element i, from which on the thread reads every `apart`-th, rows [first, last),
   /// before the next barrier.
   SCANREC_DEVICE SCANREC_INLINE const T* lend_column(int i, int /*first*/, int /*last*/,
                                                      int /*apart*/) const {
-    return data_ + i;
+    return generic(data_ + i);
   }
   /// The same to be written, and read again by the thread.
   SCANREC_DEVICE SCANREC_INLINE T* lend_column_to_write(int i, int /*first*/, int /*last*/,
                                                         int /*apart*/) const {
-    return data_ + i;
+    return generic(data_ + i);
   }
 
  private:
+  // Whoever is lent an address counts from elsewhere, out of shared memory and back: in 64 bits.
+  SCANREC_DEVICE SCANREC_INLINE static T* generic(T* p) {
+    settle(p);
+    return p;
+  }
   T* data_;
 };
 
-/// (*) Begins to copy an element to shared memory; it is there for the thread after
-/// wait_for_copies(), for others after a barrier behind that. Until then what is copied stays as it
-/// is.
+/// (*) Begins to copy an element to shared memory; it is there for the thread once it has waited
+/// for its copies, for others after a barrier behind that. Until then what is copied stays as it
+/// is. Both places are aligned to the size of the element.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE void copy_ahead(const shared_array<T>& to, int i, const T* from) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -276,7 +281,7 @@ SCANREC_DEVICE SCANREC_INLINE void wait_for_copies_but() {
   asm volatile("cp.async.wait_group %0;" : : "n"(Groups) : "memory");
 #endif
 }
-/// (*)
+/// (*) Waits for all copies of the thread, in groups or not.
 SCANREC_DEVICE SCANREC_INLINE void wait_for_copies() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" : : : "memory");

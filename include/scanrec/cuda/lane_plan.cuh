@@ -5,8 +5,9 @@
 // Three kinds of sums. What is summed over time, or is one value per sequence, has one place per
 // lane and tile of steps in the workspace: a second kernel adds the places up, in an order that
 // depends on the shape alone (lane_sums.cuh). What keeps its time axis would need a place per lane
-// and step. Where it runs over channels, a warp adds up its lanes, and there is a place per warp
-// and step; elsewhere one thread takes all lanes that share places, one after the other.
+// and step. Where it runs over channels, a warp or a block adds up its strip of lanes, and there is
+// a place per strip and step; elsewhere one thread takes all lanes that share places, one after the
+// other.
 #pragma once
 
 #include <algorithm>
@@ -49,15 +50,15 @@ inline bool sum_keeps_time(const array_use& array) {
   return array.use != access::read && scanrec::detail::summed(array) && array.sequence &&
          !scanrec::detail::broadcast_along(array, &extents::time);
 }
-/// Whether a problem has such sums, and warps can form all of them.
-inline bool warps_can_sum(const problem& p) {
+/// Whether a problem has such sums, and all of them run over channels.
+inline bool sums_over_channels(const problem& p) {
   bool any = false;
   for (const array_use& array : p)
     if (sum_keeps_time(array)) {
       if (!scanrec::detail::broadcast_along(array, &extents::channel)) return false;
       any = true;
     }
-  return any && p.recomputed_bytes == 0;
+  return any;
 }
 
 /// The lanes of a warp: side by side, of one row.
@@ -113,15 +114,17 @@ struct lane_plan {
   std::int64_t tiles = 1;  // of steps
   std::array<output, most_outputs> outputs{};
   bool per_lane = false, per_step = false;  // whether any output is
+  std::int64_t strips = 0;                  // of a row
   std::int64_t strip_sum_bytes = 0;         // of all outputs that are per strip, one number each
   std::int64_t bytes = 0;
 
-  /// With `by_warps`, warps form the sums that they can.
+  /// Sums that keep their time axis are formed over strips of so many lanes, unless that is 0.
   explicit lane_plan(const problem& p, std::int64_t tiles_of_steps = 1, std::int64_t used = 0,
-                     bool by_warps = false)
+                     std::int64_t strip_lanes = 0)
       : steps(p.shape.time), tiles(tiles_of_steps), bytes(used) {
     lanes.all = p.shape;
     lanes.all.time = 1;
+    if (strip_lanes > 0) strips = (p.shape.channel + strip_lanes - 1) / strip_lanes;
     bool serial[3] = {};
     output* out = outputs.data();
     for (const array_use& array : p) {
@@ -130,8 +133,8 @@ struct lane_plan {
       if (!scanrec::detail::summed(array)) continue;
       std::int64_t places = 0;
       o.per_lane = !sum_keeps_time(array);
-      o.per_strip = !o.per_lane && by_warps;
-      o.per_step = !o.per_lane && !by_warps;
+      o.per_strip = !o.per_lane && strip_lanes > 0;
+      o.per_step = !o.per_lane && !o.per_strip;
       per_lane = per_lane || o.per_lane, per_step = per_step || o.per_step;
       if (o.per_lane) {
         const std::int64_t all = lanes.all.group * lanes.all.batch * lanes.all.channel;
@@ -139,7 +142,6 @@ struct lane_plan {
                      lanes.all.channel * lanes.all.batch};
         places = all * tiles;
       } else if (o.per_strip) {
-        const std::int64_t strips = lane_strip::in_row(p.shape), steps = p.shape.time;
         o.strides = {strips * steps, 1, steps, strips * steps * p.shape.batch};
         places = strips * steps * p.shape.batch * p.shape.group;
         strip_sum_bytes += array.wide_bytes;

@@ -4,8 +4,9 @@
 // many do with their registers.
 //
 // The warp copies rows of its lanes as they lie in memory, 16 bytes at a time where rows are
-// aligned to that, else element by element. What cannot be copied ahead (elements of 1 or 2 bytes
-// that are not aligned), or is in the cache already (broadcasts), is read where it is.
+// aligned to that, else element by element. What cannot be copied ahead (elements of 2 bytes that
+// are not aligned), is in the cache already (broadcasts), or is not worth it (marks) is read where
+// it is.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 
 #include <scanrec/cuda/device.cuh>
 #include <scanrec/cuda/lane_plan.cuh>
+#include <scanrec/cuda/lane_sums.cuh>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -27,7 +29,8 @@ enum class arrival : std::uint8_t { read_in_place, by_element, by_chunk };
 inline arrival arrival_of(const void* data, const extents& strides, std::int64_t element_bytes,
                           std::int64_t channels) {
   const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data));
-  if (!data || strides.time == 0 || strides.channel == 0) return arrival::read_in_place;
+  if (!data || strides.time == 0 || strides.channel == 0 || element_bytes == 1)
+    return arrival::read_in_place;
   const auto aligned = [&](std::int64_t to) {
     return ((address | strides.time * element_bytes | strides.batch * element_bytes |
              strides.group * element_bytes) &
@@ -48,7 +51,9 @@ struct ring_plan {
   static constexpr std::int64_t sum_row = device::warp_size + 1;  // in different banks
 
   [[nodiscard]] int steps_ahead() const { return (stages - 1) * steps; }
-  [[nodiscard]] std::int64_t bytes() const { return stages * stage_bytes + steps * sum_row_bytes; }
+  [[nodiscard]] std::int64_t bytes() const {
+    return stages * stage_bytes + steps * sum_row_bytes + slack();
+  }
 
   /// `ahead`: steps that are to be on their way; 0: as many as is best, negative: none.
   ring_plan(const problem& p, const lane_plan& plan, int ahead) {
@@ -64,20 +69,22 @@ struct ring_plan {
     sum_row_bytes = sum_row * plan.strip_sum_bytes;
     if (row_bytes + sum_row_bytes == 0) return;
     // A stage has room for a neighbour of its steps.
-    const auto fitting = [&](std::int64_t bytes) {
-      return (bytes - stages * row_bytes) / (stages * row_bytes + sum_row_bytes);
+    const auto fitting = [&](std::int64_t most) {
+      return (most - slack() - stages * row_bytes) / (stages * row_bytes + sum_row_bytes);
     };
-    if (ahead > 0)
-      steps = static_cast<int>(
-          std::min<std::int64_t>((ahead + stages - 2) / (stages - 1), fitting(most_shared_bytes)));
-    else
-      steps = static_cast<int>(chosen_steps(p, fitting));
-    // Sums need a ring, and one step always fits.
-    steps = std::max(steps, sum_row_bytes > 0 ? 1 : 0);
+    const std::int64_t wanted =
+        ahead > 0 ? (std::int64_t{ahead} + stages - 2) / (stages - 1) : chosen_steps(p, fitting);
+    // Sums need a ring, of a step at least.
+    const std::int64_t least = sum_row_bytes > 0 || ahead > 0 ? 1 : 0;
+    steps = static_cast<int>(
+        std::max<std::int64_t>(0, std::min({std::max(wanted, least), fitting(most_shared_bytes),
+                                            std::max<std::int64_t>(p.shape.time, 1)})));
     stage_bytes = steps > 0 ? (steps + 1) * row_bytes : 0;
   }
 
  private:
+  // The terms of every sum begin at a multiple of 16.
+  [[nodiscard]] std::int64_t slack() const { return sum_row_bytes > 0 ? 16 * most_outputs : 0; }
   // From so many lanes on, registers hold enough that is on its way. All rings together are to fit
   // a GPU at once, or a few warps would walk after all others; unless there are many that must.
   template <class Fitting>
@@ -236,30 +243,19 @@ class lane_ring {
       field.data = row_0 - those.first_step * device::warp_size;
       field.strides = {0, device::warp_size, 0, 0};
     });
-    // Terms of sums over lanes: a row per step, a column of zeros to begin with per lane.
+    // Terms of sums over lanes: a row per step, a column per lane.
     if (Sums && sums_)
       for_sums(here, [&](auto& out, const auto& terms) {
-        const int steps = static_cast<int>(last_of(begin) - begin);
-        auto* const own = terms.lend_column_to_write(device::thread_index(), 0, steps, sum_row);
-        using wide = std::remove_reference_t<decltype(*own)>;
-        for (int step = 0; step < steps; ++step) own[step * sum_row] = wide{};
-        out.sums = {own - begin * sum_row, 0, {0, sum_row, 0, 0}};
+        lend_terms(out, terms, device::thread_index(), static_cast<int>(last_of(begin) - begin),
+                   sum_row, begin);
       });
     return here;
   }
 
   static constexpr int sum_row = static_cast<int>(ring_plan::sum_row);
-  // Calls f(output, its terms) for outputs that are sums over the lanes of the warp.
   template <class Self, class F>
-  SCANREC_DEVICE void for_sums([[maybe_unused]] Self& r, F f) const {
-    std::int64_t byte = ring_plan::stages * stage_bytes_;
-    if constexpr (!R::any_operator)
-      R::for_writes(r, [&](auto& out) {
-        if (out.action != recurrence::write::sum_site) return;
-        using wide = std::remove_pointer_t<decltype(out.sums.data)>;
-        f(out, device::shared_array<wide>(byte));
-        byte += std::int64_t{steps_} * sum_row * static_cast<std::int64_t>(sizeof(wide));
-      });
+  SCANREC_DEVICE void for_sums(Self& r, F f) const {
+    for_terms(r, ring_plan::stages * stage_bytes_, std::int64_t{steps_} * sum_row, f);
   }
   // Writes the sums of a stage over the lanes of the warp, a thread per step.
   SCANREC_DEVICE void add_lanes_of_warp(const R& row, const lane_strip& strip, std::int64_t begin,
@@ -268,17 +264,10 @@ class lane_ring {
     for_sums(row, [&](const auto& out, const auto& terms) {
       using wide = std::remove_pointer_t<decltype(out.sums.data)>;
       const auto& s = out.sums.strides;
-      for (std::int64_t t = begin + device::thread_index(); t < end; t += device::warp_size) {
-        const int first = static_cast<int>(t - begin) * sum_row;
-        // Four sums at a time, so that no addition waits for the one before.
-        simd::lane_t<wide, 1> sums[4] = {};
-        SCANREC_UNROLL
-        for (int lane = 0; lane < device::warp_size; ++lane)
-          if (lane < strip.lanes)
-            sums[lane % 4] = sums[lane % 4] + simd::from_element(terms.load(first + lane));
+      for (std::int64_t t = begin + device::thread_index(); t < end; t += device::warp_size)
         out.sums.data[out.sums.offset + t * s.time + strip.number * s.channel] =
-            simd::to_element<wide>((sums[0] + sums[1]) + (sums[2] + sums[3]));
-      }
+            simd::to_element<wide>(
+                add_terms(terms, static_cast<int>(t - begin) * sum_row, strip.lanes));
     });
   }
 

@@ -58,6 +58,42 @@ SCANREC_DEVICE void write_step_sums(const R& r, const region& own) {
   });
 }
 
+/// Calls f(output, its terms) for outputs with a time axis that are sums over lanes, each of which
+/// has so many terms in shared memory, from a byte on.
+template <class R, class F>
+SCANREC_DEVICE void for_terms([[maybe_unused]] R& r, std::int64_t byte, std::int64_t terms, F f) {
+  if constexpr (!R::any_operator)
+    R::for_writes(r, [&](auto& out) {
+      if (out.action != recurrence::write::sum_site) return;
+      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+      f(out, device::shared_array<wide>(byte));
+      byte += (terms * static_cast<std::int64_t>(sizeof(wide)) + 15) / 16 * 16;
+    });
+}
+/// Clears every `apart`-th term of a thread, and points an output at them: the first is of step
+/// `begin`.
+template <class Out, class Terms>
+SCANREC_DEVICE void lend_terms(Out& out, const Terms& terms, int first, int count, int apart,
+                               std::int64_t begin) {
+  auto* const own = terms.lend_column_to_write(first, 0, count, apart);
+  using wide = std::remove_reference_t<decltype(*own)>;
+  for (int i = 0; i < count; ++i) own[i * apart] = wide{};
+  out.sums = {own - begin * apart, 0, {0, apart, 0, 0}};
+}
+/// Adds up the terms of a step, of so many lanes.
+template <class Terms>
+SCANREC_DEVICE auto add_terms(const Terms& terms, int first, int lanes) {
+  // Four sums at a time, so that no addition waits for the one before.
+  using wide_lane = decltype(simd::from_element(terms.load(0)));
+  wide_lane sums[4] = {};
+  for (int lane = 0; lane < lanes; lane += 4) {
+    SCANREC_UNROLL
+    for (int k = 0; k < 4; ++k)
+      if (lane + k < lanes) sums[k] = sums[k] + simd::from_element(terms.load(first + lane + k));
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 /// One gradient: out = sum over the places in `sums` that share an element.
 template <class S>
 struct lane_sums {
@@ -153,8 +189,8 @@ template <class S>
 void add_lanes(const recurrence::output_field<S>& out, const lane_plan& plan, bool per_strip,
                stream_t stream) {
   extents places = plan.lanes.all;
-  if (per_strip) places.channel = lane_strip::in_row(places);
-  const lane_sums<S> sums(out, places, per_strip ? plan.steps : 1, plan.tiles);
+  if (per_strip) places.channel = plan.strips;
+  const lane_sums<S> sums(out, places, per_strip ? plan.steps : 1, per_strip ? 1 : plan.tiles);
   constexpr std::int64_t few_terms = 32;
   if (sums.terms() <= few_terms || sums.elements() >= add_terms_by_block<S>::threads * few_terms) {
     constexpr int threads = add_terms_in_turn<S>::threads;

@@ -23,7 +23,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// through shared memory, in which more of it can be on its way.
 ///
 /// Bits     those of `sequential`, on any GPU; sums over sequences are added in an order of their
-///          own, which depends on the shape alone.
+///          own, which depends on the problem and the options alone.
 /// Memory   nothing, but for gradients that are sums: a number in the wide type per sequence; where
 ///          the gradient has a time axis, per step and 32 channels if the sum runs over channels,
 ///          else per element of it; with memory::recompute 130 states per sequence.
@@ -148,9 +148,13 @@ struct walk_ring {
   }
 };
 
-/// Without a ring there is no warp that could add up its lanes.
+/// Warps add up their lanes where they have a ring.
 inline lane_plan plan_of(const lanes& on, const problem& p) {
-  return lane_plan(p, 1, 0, on.steps_ahead >= 0 && warps_can_sum(p));
+  if (sums_over_channels(p)) {
+    const lane_plan by_warps(p, 1, 0, device::warp_size);
+    if (ring_plan(p, by_warps, on.steps_ahead).steps > 0) return by_warps;
+  }
+  return lane_plan(p);
 }
 
 }  // namespace detail

@@ -41,7 +41,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          aggregates in the wide type.
 /// Memory   16 bytes, 16 to 48 per tile and channel for messages of real numbers, and for
 ///          gradients that are sums a number in the wide type per tile and channel; where the
-///          gradient has a time axis, per element of it.
+///          gradient has a time axis, per step and strip of a tile's channels, or per element of
+///          it.
 /// Stream   queues one kernel, and one for each gradient that is a sum over time or over states; a
 ///          memset before them unless the content of the workspace is kept. Waits for nothing.
 /// Needs    blocks that go on once they have started, as GPUs have had since Volta.
@@ -87,10 +88,12 @@ struct walk_tiles {
   device::word* messages = nullptr;
   sum_turns<R> turns{};
   tile_stage<R, segment_steps> stage;
+  column_sums<R> columns{};
+  std::int64_t terms_bytes = 0;
 
   // Shared memory, by its first bytes: ticket and call; the maps of warps; the state in front of
   // every channel; which channels are wild; what was seen on looking back, which leaves its place
-  // to verdicts; sums; arrays that are staged; states that are computed anew.
+  // to verdicts; sums; arrays that are staged; states that are computed anew; terms of sums.
   enum class seen : int { nothing, state, map };
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
@@ -107,9 +110,7 @@ struct walk_tiles {
   static constexpr std::int64_t staged =
       sum_places + aligned(static_cast<std::size_t>(thread_sums_of_carry::shared_bytes));
   using states = tile_states<R>;
-  [[nodiscard]] std::int64_t shared_bytes() const {
-    return staged + stage.which.bytes + states::bytes(cutting);
-  }
+  [[nodiscard]] std::int64_t shared_bytes() const { return columns.first_byte + terms_bytes; }
 
   SCANREC_DEVICE void operator()() const {
     const tile_place at = take_ticket(header, cutting);
@@ -136,6 +137,7 @@ struct walk_tiles {
         inclusive(at, at.tile).send(advance(at.tile == 0, all.tile, x_in), at.call);
     }
     turns.begin(recurrence, cutting, at);
+    columns.clear(recurrence, cutting, at);
     wild = device::any_of_block(wild) && column_is_wild(at, wild);
 
     walk_segment(at, now, all.before, wild, owes);
@@ -146,6 +148,7 @@ struct walk_tiles {
                   [&](int column) SCANREC_LAMBDA { return is_wild.load(column) != 0; });
     }
     turns.end(recurrence, cutting, at);
+    columns.gather(recurrence, cutting, at);
     device::synchronise_block();
     leave(header, cutting, at);
   }
@@ -310,6 +313,7 @@ struct walk_tiles {
     R here = at_lane(at);
     if (!wild) stage.lend_writes(here, at, staged);
     if (wild) states::lend(here, cutting, at, staged + stage.which.bytes);
+    columns.lend(here, cutting, at);
     if (at.segment == 0) device::shared_array<int>(wild_columns).store(at.column, wild ? 1 : 0);
     sums.lend(here);
     typename R::template sums<scalar> running{};
@@ -371,15 +375,18 @@ void run_recurrence(const look_back& on, R r, const problem& p) {
       plan.sums_by_step ? reinterpret_cast<device::word*>(memory + plan.first_turn()) : nullptr;
   detail::with_assumption(r, [&]<recurrence::assume Assume>() {
     using kernel = detail::walk_tiles<R, Assume>;
-    const kernel body{
-        r,
-        detail::operator_at_hand<R>(r),
-        plan.cutting,
-        reinterpret_cast<detail::workspace_header*>(memory),
-        reinterpret_cast<device::word*>(memory + plan.first_message),
-        {turns},
-        detail::tile_stage<R, kernel::segment_steps>(
-            r, detail::most_shared_bytes - kernel::staged - kernel::states::bytes(plan.cutting))};
+    const std::int64_t states = kernel::states::bytes(plan.cutting), terms = plan.terms_bytes();
+    const detail::tile_stage<R, kernel::segment_steps> stage(
+        r, detail::most_shared_bytes - kernel::staged - states - terms);
+    const kernel body{r,
+                      detail::operator_at_hand<R>(r),
+                      plan.cutting,
+                      reinterpret_cast<detail::workspace_header*>(memory),
+                      reinterpret_cast<device::word*>(memory + plan.first_message),
+                      {turns},
+                      stage,
+                      {plan.sums_by_column, kernel::staged + stage.which.bytes + states},
+                      terms};
     detail::launch(body, plan.cutting.tiles * plan.cutting.groups, on.stream, body.shared_bytes());
   });
   if (plan.sums_by_step && plan.cutting.groups == 0) {

@@ -3,6 +3,7 @@
 // number per state. Include it on its own; it needs cuBLAS (CUDA::cublas). See scanrec/s5.hpp.
 #pragma once
 
+#include <algorithm>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -354,7 +355,8 @@ std::int64_t s5_workspace_bytes(const Backend& on, const s5_system<R>& system,
 /// Shapes, aliasing  those of s5() on CPUs.
 /// Memory   s5_workspace_bytes() for the same arguments: what the scan works in, and the system's
 ///          matrices.
-/// Throws   argument_error and cuda::error before anything is written.
+/// Throws   argument_error before anything is queued; cuda::error where the runtime or cuBLAS
+///          refuses, after which a workspace that is kept is to be cleared.
 /// Bits     those of cuBLAS, whose products may differ from one GPU, or version, to another.
 /// Source   docs/s5.md.
 template <backend Backend, class R>
@@ -387,7 +389,7 @@ std::int64_t s5_vjp_workspace_bytes(
 ///
 /// Memory   s5_vjp_workspace_bytes() for the same arguments: what the scans work in, the system's
 ///          matrices and their gradients; where steps differ, B u of every step.
-/// Throws   argument_error and cuda::error before anything is written.
+/// Throws   as s5().
 template <backend Backend, class R, class E>
 void s5_vjp(const Backend& on, blas_handle blas, const s5_system<E>& system,
             const sequence_view<const std::type_identity_t<R>>& u,

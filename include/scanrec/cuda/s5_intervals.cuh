@@ -83,7 +83,8 @@ struct steps_vjp {
   SCANREC_DEVICE void operator()() const {
     const std::int64_t chunk = device::block_index();
     const row_range rows(chunk, chunks, shape.batch * shape.time);
-    for (std::int64_t first = 0; first < s.states; first += device::warp_size) {
+    // Once at least: without states the gradients of intervals are 0.
+    for (std::int64_t first = 0; first == 0 || first < s.states; first += device::warp_size) {
       const std::int64_t p = first + device::thread_index();
       const bool there = p < s.states;
       const R step = there ? std::exp(s.log_step[p]) : R(0);

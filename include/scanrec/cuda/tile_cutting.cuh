@@ -87,19 +87,28 @@ constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, 
 /// Where a call of look_back keeps what, in its workspace: the header, messages, turns of tiles of
 /// the same steps, sums.
 struct look_back_plan {
-  bool sums_by_step;
   tile_cutting cutting;
+  bool sums_by_column = false;  // sums that keep their time axis, over the channels of a tile
+  bool sums_by_step = false;    // such sums by turns, of tiles with a lane each
   std::int64_t first_message = sizeof(workspace_header), messages_bytes = 0;
   lane_plan sums;
 
   /// With at most so many steps to a thread; 0: as many as it takes.
   look_back_plan(const problem& p, int most_steps)
-      : sums_by_step(lane_plan(p).per_step),
-        cutting(p,
+      : cutting(p,
                 segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 16),
-                sums_by_step),
-        messages_bytes(bytes_of_messages(p)),
-        sums(p, cutting.tiles, first_sum()) {}
+                false),
+        sums_by_column(sums_over_channels(p) && cutting.width >= enough_columns),
+        sums_by_step(!sums_by_column && lane_plan(p).per_step),
+        sums(p) {
+    if (sums_by_step) cutting = tile_cutting(p, cutting.segment_steps, true);
+    messages_bytes = bytes_of_messages(p);
+    sums = lane_plan(p, cutting.tiles, first_sum(), sums_by_column ? cutting.width : 0);
+  }
+  /// Of shared memory, for terms of sums over the channels of a tile.
+  [[nodiscard]] std::int64_t terms_bytes() const {
+    return (sums.strip_sum_bytes * cutting.tile_steps() * cutting.width + 15) / 16 * 16;
+  }
 
   [[nodiscard]] std::int64_t first_turn() const { return first_message + messages_bytes; }
   /// Sums are written before they are read; all before them must be zero, or of earlier calls.
@@ -108,6 +117,8 @@ struct look_back_plan {
   }
 
  private:
+  // Fewer than these would leave a place for every few elements.
+  static constexpr int enough_columns = 4;
   static constexpr std::int64_t bytes_of_word = sizeof(device::word);
   [[nodiscard]] std::int64_t bytes_of_messages(const problem& p) const {
     if (cutting.tiles == 1) return 0;

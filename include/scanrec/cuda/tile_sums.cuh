@@ -3,8 +3,9 @@
 //
 // Sums over time: every thread adds up its steps in places of its own, a block adds those of a
 // channel's segments, halves to halves, into one place per channel and tile, and lane_sums.cuh adds
-// these. Sums that keep their time axis run over the lanes: of the tiles of the same steps, which
-// have a lane each, one after the other adds to the same places. They take turns.
+// these. Sums that keep their time axis run over the lanes: where over channels, a block adds up
+// those of its tile at every step, and lane_sums.cuh adds the tiles; elsewhere, of the tiles of the
+// same steps, which have a lane each, one after the other adds to the same places. They take turns.
 #pragma once
 
 #include <cstddef>
@@ -91,6 +92,55 @@ class thread_sums {
         ++own;
       });
     }
+  }
+};
+
+/// Sums over the channels of a tile, at every step: a term per step and channel in shared memory.
+template <class R>
+struct column_sums {
+  bool any = false;
+  std::int64_t first_byte = 0;
+
+  /// Clears the thread's terms.
+  SCANREC_DEVICE void clear(R here, const tile_cutting& cutting, const tile_place& at) const {
+    if (!any) return;
+    for_columns(here, cutting, [&](auto& out, const auto& terms) {
+      lend_terms(out, terms, first_of(cutting, at), static_cast<int>(at.count), cutting.width, 0);
+    });
+  }
+  /// Points outputs at the terms of the thread's column, which have been cleared.
+  SCANREC_DEVICE void lend(R& here, const tile_cutting& cutting, const tile_place& at) const {
+    if (!any) return;
+    for_columns(here, cutting, [&](auto& out, const auto& terms) {
+      auto* const own = terms.lend_column_to_write(first_of(cutting, at), 0,
+                                                   static_cast<int>(at.count), cutting.width);
+      out.sums = {own - at.first * cutting.width, 0, {0, cutting.width, 0, 0}};
+    });
+  }
+  /// Writes the sums to the places of the tile; for all threads of the block.
+  SCANREC_DEVICE void gather(const R& r, const tile_cutting& cutting, const tile_place& at) const {
+    if (!any) return;
+    device::synchronise_block();
+    const std::int64_t first = at.tile * cutting.tile_steps(), c0 = at.c - at.column;
+    const std::int64_t left = cutting.lanes.channel - c0;
+    const int lanes = static_cast<int>(left < cutting.width ? left : cutting.width);
+    for_columns(r, cutting, [&](const auto& out, const auto& terms) {
+      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+      for (int row = device::thread_index();
+           row < cutting.tile_steps() && first + row < cutting.steps; row += cutting.threads)
+        out.sums.data[scanrec::detail::offset_of({at.b, first + row, c0 / cutting.width, at.g},
+                                                 out.sums.strides)] =
+            simd::to_element<wide>(add_terms(terms, row * cutting.width, lanes));
+    });
+  }
+
+ private:
+  SCANREC_DEVICE static int first_of(const tile_cutting& cutting, const tile_place& at) {
+    return (at.segment << cutting.segment_shift) * cutting.width + at.column;
+  }
+  template <class Self, class F>
+  SCANREC_DEVICE void for_columns(Self& r, const tile_cutting& cutting, F f) const {
+    for_terms(r, first_byte, cutting.tile_steps() * cutting.width, f);
   }
 };
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <type_traits>
+#include <utility>
 
 #include <scanrec/cuda/device.cuh>
 
@@ -29,6 +31,13 @@ class products {
                 const matrix_ref<const std::type_identity_t<R>>& left,
                 const matrix_ref<const std::type_identity_t<R>>& right, bool adds,
                 const matrix_ref<R>& into) const {
+    // What cuBLAS refuses, or would take for something else.
+    const auto check = [](const auto& m, std::int64_t of_rows, std::int64_t of_columns) {
+      if (m.transposed) std::swap(of_rows, of_columns);
+      if (of_rows > 1 && m.stride < of_columns)
+        throw std::invalid_argument("rows of a matrix overlap");
+    };
+    check(left, rows, inner), check(right, inner, columns), check(into, rows, columns);
     const auto at = [](const auto& m, std::int64_t i, std::int64_t k) {
       return m.data[m.transposed ? k * m.stride + i : i * m.stride + k];
     };

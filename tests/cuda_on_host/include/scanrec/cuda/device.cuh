@@ -102,7 +102,7 @@ class shared_array {
 
 template <class T>
 void copy_ahead(const shared_array<T>& to, int i, const T* from) {
-  cuda_on_host::copy_to_shared(to.address(i), from, sizeof(T));
+  cuda_on_host::copy_to_shared(to.address(i), from, sizeof(T), alignof(T));
 }
 template <int Groups>
 void wait_for_copies_but() {
