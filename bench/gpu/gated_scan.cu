@@ -145,8 +145,8 @@ void add_backend(const named<Backend>& backend, const extents& shape, layer_call
   add_row(std::string("qrnn_packed/") + backend.name + "/" + call_name, [=] {
     const layer l(shape);
     subject s = make_subject(shape, what);
-    s.workspace_bytes = workspace_of(Backend{.stream = machine::here().stream}, what, l);
-    s.call = [=](const cuda::workspace& w) { run(working_in<Backend>(w), what, l); };
+    s.workspace_bytes = workspace_of(backend.made(), what, l);
+    s.call = [=](const cuda::workspace& w) { run(backend.working_in(w), what, l); };
     return s;
   });
 }

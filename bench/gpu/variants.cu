@@ -13,16 +13,16 @@ template <class T, class Backend>
 variant<T> make(const named<Backend>& backend) {
   variant<T> v;
   v.name = backend.name;
-  v.workspace_bytes = [](call what, const arrays<T>& a) {
-    const Backend on{.stream = machine::here().stream};
+  v.workspace_bytes = [backend](call what, const arrays<T>& a) {
+    const Backend on = backend.made();
     return what == call::forward
                ? workspace_bytes(on, linear_scan_problem(a.gate(), a.array(1), a.array(2)))
                : workspace_bytes(on, linear_scan_vjp_problem(
                                          a.gate(), a.array(1), a.array(2),
                                          {.gate_grad = a.gate_grad(), .input_grad = a.array(4)}));
   };
-  v.run = [](call what, const arrays<T>& a, const cuda::workspace& w) {
-    const auto on = working_in<Backend>(w);
+  v.run = [backend](call what, const arrays<T>& a, const cuda::workspace& w) {
+    const Backend on = backend.working_in(w);
     if (what == call::forward)
       linear_scan(on, a.gate(), a.array(1), a.array(2));
     else

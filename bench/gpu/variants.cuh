@@ -24,27 +24,37 @@ template <class Backend>
 struct named {
   using backend = Backend;
   const char* name;
+  int steps_ahead = 0;  // of lanes
+
+  /// The backend in the stream of the benchmarks.
+  [[nodiscard]] Backend made() const {
+    Backend on{.stream = machine::here().stream};
+    if constexpr (requires { on.steps_ahead; }) on.steps_ahead = steps_ahead;
+    return on;
+  }
+  /// The same in a workspace. Those for comparison would clear all that they leave in one that is
+  /// kept, so of them it is not.
+  [[nodiscard]] Backend working_in(cuda::workspace w) const {
+    if (!std::is_same_v<Backend, cuda::automatic> && !std::is_same_v<Backend, cuda::lanes> &&
+        !std::is_same_v<Backend, cuda::look_back>)
+      w.content = cuda::workspace_content::unknown;
+    Backend on = made();
+    on.workspace = w;
+    return on;
+  }
 };
 /// The backends for GPUs, a line each. Everything else takes them from here.
 inline constexpr std::tuple backends{
     named<cuda::automatic>{"automatic"},                    // the default, of the next two
     named<cuda::lanes>{"lanes"},                            // a thread per sequence
+    named<cuda::lanes>{"lanes_registers", -1},              // the same, without a ring
+    named<cuda::lanes>{"lanes_ring", 96},                   // and with one, however many they are
     named<cuda::look_back>{"look_back"},                    // time split over blocks
     named<cuda::hillis_steele>{"hillis_steele"},            // for comparison, from here on
     named<cuda::blelloch>{"blelloch"},                      //
     named<cuda::triangular_matmul<>>{"triangular_matmul"},  //
     named<cuda::cub>{"cub"},                                //
 };
-
-/// A backend in the stream of the benchmarks. Those for comparison would clear all that they leave
-/// in a workspace that is kept, so of them it is not.
-template <class Backend>
-Backend working_in(cuda::workspace w) {
-  if (!std::is_same_v<Backend, cuda::automatic> && !std::is_same_v<Backend, cuda::lanes> &&
-      !std::is_same_v<Backend, cuda::look_back>)
-    w.content = cuda::workspace_content::unknown;
-  return {.stream = machine::here().stream, .workspace = w};
-}
 
 enum class call { forward, vjp };
 inline constexpr const char* call_names[]{"forward", "vjp"};
