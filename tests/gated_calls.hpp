@@ -114,9 +114,14 @@ std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_
       made("cuda::lanes", on_device<gpu::lanes>{{.stream = nullptr, .steps_ahead = -1}}, true));
   list.push_back(made("cuda::lanes through a ring",
                       on_device<gpu::lanes>{{.stream = nullptr, .steps_ahead = 15}}, true));
+#if !defined(__SANITIZE_ADDRESS__)  // takes long, and short tiles do the same
   list.push_back(made("cuda::look_back", on_device<gpu::look_back>{}));
+#endif
   list.push_back(made("cuda::look_back short tiles",
                       on_device<gpu::look_back>{{.stream = nullptr, .segment_steps = 1}}));
+#if TEST_ALL_BACKENDS
+  list.push_back(made("cuda::automatic", on_device<gpu::automatic>{}));
+#endif
 #if TEST_ALL_BACKENDS && SCANREC_TEST_VARIANTS
   list.push_back(made("cuda::hillis_steele", on_device<gpu::hillis_steele>{}));
   list.push_back(made("cuda::blelloch", on_device<gpu::blelloch>{}));

@@ -221,6 +221,84 @@ TEST_CASE("the default chooses by the problem", "[cuda_lanes][cuda_look_back]") 
 
 }  // namespace
 
+TEST_CASE("a gate that channels share is summed by column, where a column is wild, too",
+          "[nan][workspace][cuda_look_back][vjp][broadcast]") {
+  // Tiles of 8 channels. From step 700 backwards the gradients of channel 5 are not finite.
+  const extents shape{.batch = 2, .time = 1500, .channel = 11};
+  const extents by_step{1500, 1, 0, 0};
+  arrays<float> a(shape);
+  std::vector<float> shared(3000), want(3000), got(3000);
+  for (std::size_t i = 0; i < shared.size(); ++i) shared[i] = a.gate[i];
+  a.grad[700 * 11 + 5] = std::numeric_limits<float>::infinity();
+  stream s;
+  const auto run = [&](auto backend, std::vector<float>& sums) {
+    const sequence_view<const float> gate(shared.data(), shape, by_step);
+    const scan_gradients<float> gradients{
+        .gate_grad = sequence_view<float>(sums.data(), shape, by_step),
+        .input_grad = a.view(a.input_grad)};
+    const auto posed = linear_scan_vjp_problem(gate, a.view(a.input), a.view(a.grad), gradients);
+    const auto plan = describe(backend, posed);
+    std::vector<double> room(static_cast<std::size_t>(plan.workspace_bytes / 8 + 1));
+    backend.workspace = {room.data(), plan.workspace_bytes};
+    s.launches = 0;
+    linear_scan_vjp(backend, gate, a.view(a.input), a.view(a.grad), gradients);
+    CHECK(s.launches == plan.kernels);
+    CHECK(plan.kernels == 2);
+    return plan;
+  };
+  run(cuda::lanes{.stream = &s}, want);
+  for (const int steps : {0, 1}) {
+    CHECK(run(cuda::look_back{.stream = &s, .segment_steps = steps}, got).tile_channels == 8);
+    std::size_t wild = 0;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      INFO("step " << i);
+      if (std::isfinite(want[i]))
+        CHECK(std::abs(got[i] - want[i]) <= 1e-4f * (1 + std::abs(want[i])));
+      else
+        CHECK_FALSE(std::isfinite(got[i]));
+      wild += std::isfinite(want[i]) ? 0 : 1;
+    }
+    CHECK(wild > 0);
+    CHECK(wild < 1500);
+  }
+}
+
+TEST_CASE("sums by column are formed where their terms fit shared memory",
+          "[workspace][cuda_look_back][broadcast]") {
+  // One array of numbers or of vectors, and sums of gradients by numbers or matrices.
+  const auto plan = [](std::int64_t number, std::int64_t dimension, int sums) {
+    problem p;
+    p.shape = {.batch = 1, .time = 5000, .channel = 64};
+    p.count = 1 + sums;
+    p.step_bytes = number * dimension * (dimension + 1);
+    p.carry_bytes = number * dimension;
+    p.carry_map_bytes = number * dimension * (dimension + 1);
+    for (int i = 0; i < p.count; ++i) {
+      array_use& array = p.arrays[static_cast<std::size_t>(i)];
+      array.data = reinterpret_cast<const std::byte*>(std::intptr_t{i + 1} << 20);
+      array.shape = p.shape;
+      array.strides = i == 0 ? channels_last(p.shape) : extents{0, 1, 0, 0};
+      array.element_bytes = 2 * dimension, array.wide_bytes = number * dimension * dimension;
+      array.use = i == 0 ? access::read : access::accumulate;
+      array.given = true;
+    }
+    return cuda::detail::look_back_plan(p, 0);
+  };
+  for (const int sums : {1, 3}) {
+    const auto of_numbers = plan(8, 1, sums);
+    CHECK(of_numbers.sums_by_column);
+    CHECK_FALSE(of_numbers.sums_by_step);
+    CHECK(of_numbers.terms_bytes() + 3 * 256 * 16 < cuda::detail::most_shared_bytes);
+  }
+  for (const std::int64_t dimension : {3, 4}) {
+    const auto of_vectors = plan(8, dimension, 2);
+    CHECK_FALSE(of_vectors.sums_by_column);
+    CHECK(of_vectors.sums_by_step);
+    CHECK(of_vectors.terms_bytes() == 0);
+    CHECK(of_vectors.cutting.width == 1);
+  }
+}
+
 TEST_CASE("a plan says what a call will queue", "[workspace][cuda_lanes][cuda_look_back][vjp]") {
   stream s;
   const extents rows{.batch = 4, .time = 5000, .channel = 3};

@@ -244,16 +244,23 @@ class shared_array {
   T* data_;
 };
 
+/// Whether elements are copied while the thread goes on: in pieces as large as they are aligned to.
+template <class T>
+inline constexpr bool copied_ahead = alignof(T) == 4 || alignof(T) == 8 || alignof(T) == 16;
+
 /// (*) Begins to copy an element to shared memory; it is there for the thread once it has waited
 /// for its copies, for others after a barrier behind that. Until then what is copied stays as it
-/// is. Both places are aligned to the size of the element.
+/// is.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE void copy_ahead(const shared_array<T>& to, int i, const T* from) {
+  static_assert(copied_ahead<T>, "scanrec: pieces of 4, 8 or 16 bytes");
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  if constexpr (sizeof(T) == alignof(T) && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16)) {
-    const auto there = static_cast<std::uint32_t>(__cvta_generic_to_shared(to.address(i)));
-    const auto here = __cvta_generic_to_global(from);
-    if constexpr (sizeof(T) == 16)
+  auto there = static_cast<std::uint32_t>(__cvta_generic_to_shared(to.address(i)));
+  auto here = __cvta_generic_to_global(from);
+  SCANREC_UNROLL
+  for (std::size_t done = 0; done < sizeof(T);
+       done += alignof(T), there += alignof(T), here += alignof(T)) {
+    if constexpr (alignof(T) == 16)
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                    :
                    : "r"(there), "l"(here)
@@ -261,12 +268,12 @@ SCANREC_DEVICE SCANREC_INLINE void copy_ahead(const shared_array<T>& to, int i, 
     else
       asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
                    :
-                   : "r"(there), "l"(here), "n"(sizeof(T))
+                   : "r"(there), "l"(here), "n"(alignof(T))
                    : "memory");
-    return;
   }
-#endif
+#else
   to.store(i, *from);
+#endif
 }
 /// (*) What the thread has begun to copy since the last call, if anything, is a group.
 SCANREC_DEVICE SCANREC_INLINE void close_group_of_copies() {

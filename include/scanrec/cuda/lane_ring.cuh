@@ -246,8 +246,10 @@ class lane_ring {
     // Terms of sums over lanes: a row per step, a column per lane.
     if (Sums && sums_)
       for_sums(here, [&](auto& out, const auto& terms) {
-        lend_terms(out, terms, device::thread_index(), static_cast<int>(last_of(begin) - begin),
-                   sum_row, begin);
+        const int count = static_cast<int>(last_of(begin) - begin);
+        auto* const own = terms.lend_column_to_write(device::thread_index(), 0, count, sum_row);
+        clear_terms(own, count, sum_row);
+        out.sums = {own - begin * sum_row, 0, {0, sum_row, 0, 0}};
       });
     return here;
   }

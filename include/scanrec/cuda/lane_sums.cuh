@@ -70,15 +70,10 @@ SCANREC_DEVICE void for_terms([[maybe_unused]] R& r, std::int64_t byte, std::int
       byte += (terms * static_cast<std::int64_t>(sizeof(wide)) + 15) / 16 * 16;
     });
 }
-/// Clears every `apart`-th term of a thread, and points an output at them: the first is of step
-/// `begin`.
-template <class Out, class Terms>
-SCANREC_DEVICE void lend_terms(Out& out, const Terms& terms, int first, int count, int apart,
-                               std::int64_t begin) {
-  auto* const own = terms.lend_column_to_write(first, 0, count, apart);
-  using wide = std::remove_reference_t<decltype(*own)>;
-  for (int i = 0; i < count; ++i) own[i * apart] = wide{};
-  out.sums = {own - begin * apart, 0, {0, apart, 0, 0}};
+/// Clears every `apart`-th term.
+template <class Wide>
+SCANREC_DEVICE void clear_terms(Wide* first, int count, int apart) {
+  for (int i = 0; i < count; ++i) first[i * apart] = Wide{};
 }
 /// Adds up the terms of a step, of so many lanes.
 template <class Terms>

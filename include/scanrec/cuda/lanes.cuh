@@ -26,7 +26,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          own, which depends on the problem and the options alone.
 /// Memory   nothing, but for gradients that are sums: a number in the wide type per sequence; where
 ///          the gradient has a time axis, per step and 32 channels if the sum runs over channels,
-///          else per element of it; with memory::recompute 130 states per sequence.
+///          else per element of it; with memory::recompute 130 states per thread.
 /// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
 ///          over states; waits for nothing.
 struct lanes {

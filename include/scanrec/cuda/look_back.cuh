@@ -25,6 +25,7 @@
 #include <scanrec/cuda/messages.cuh>
 #include <scanrec/cuda/staging.cuh>
 #include <scanrec/cuda/tile_cutting.cuh>
+#include <scanrec/cuda/tile_maps.cuh>
 #include <scanrec/cuda/tile_place.cuh>
 #include <scanrec/cuda/tile_states.cuh>
 #include <scanrec/cuda/tile_sums.cuh>
@@ -34,7 +35,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// Splits time into tiles of 256 threads with up to 16 steps each, which blocks take in one pass:
-/// every array is read and written once.
+/// every array is read and written once. Adjoints that compute states anew read their inputs once
+/// more, from the checkpoint before a tile on.
 ///
 /// Bits     the same in every run and on any GPU, whatever the timing: tiles depend on shape,
 ///          layout and types alone. Not those of the loop; the error bound is that of tiles, with
@@ -43,8 +45,9 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          gradients that are sums a number in the wide type per tile and channel; where the
 ///          gradient has a time axis, per step and strip of a tile's channels, or per element of
 ///          it.
-/// Stream   queues one kernel, and one for each gradient that is a sum over time or over states; a
-///          memset before them unless the content of the workspace is kept. Waits for nothing.
+/// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
+///          over states; a memset before them unless the content of the workspace is kept. Waits
+///          for nothing.
 /// Needs    blocks that go on once they have started, as GPUs have had since Volta.
 /// Source   Merrill and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016).
 struct look_back {
@@ -88,7 +91,7 @@ struct walk_tiles {
   device::word* messages = nullptr;
   sum_turns<R> turns{};
   tile_stage<R, segment_steps> stage;
-  column_sums<R> columns{};
+  column_sums<R, Assume != recurrence::assume::plain> columns{};
   std::int64_t terms_bytes = 0;
 
   // Shared memory, by its first bytes: ticket and call; the maps of warps; the state in front of
@@ -120,7 +123,7 @@ struct walk_tiles {
     stage.load(at_row(at), cutting, at, staged);
     states::compute(at_row(at), cutting, at, staged + stage.which.bytes);
     load_segment(at, algebra, now, own);
-    const composed all = compose_segments(at, algebra, own);
+    const composed_maps<map> all = compose_segments(cutting, at, algebra, own, warp_maps);
     const bool leads = at.segment == 0 && at.there;  // one thread per channel speaks for it
 
     const bool sends = at.tile + 1 < cutting.tiles, good_map = leads && finite(all.tile);
@@ -138,6 +141,7 @@ struct walk_tiles {
     }
     turns.begin(recurrence, cutting, at);
     columns.clear(recurrence, cutting, at);
+    states::order_writes();
     wild = device::any_of_block(wild) && column_is_wild(at, wild);
 
     walk_segment(at, now, all.before, wild, owes);
@@ -173,7 +177,7 @@ struct walk_tiles {
                                    map& own) const {
     R here = at_lane(at);
     stage.lend_reads(here, cutting, at, staged);
-    states::lend(here, cutting, at, staged + stage.which.bytes);
+    states::lend(here, cutting, at, at.count, staged + stage.which.bytes);
     SCANREC_UNROLL
     for (int k = 0; k < segment_steps; ++k)
       if (k < at.count) {
@@ -254,47 +258,6 @@ struct walk_tiles {
 
   // ---- within a tile ----------------------------------------------------------------------------
 
-  struct composed {
-    map before;  // of the segments before; of the first one nothing
-    map tile;    // of all, for the thread that leads
-  };
-  template <class Algebra>
-  SCANREC_DEVICE composed compose_segments(const tile_place& at, const Algebra& algebra,
-                                           map own) const {
-    const int thread = device::thread_index(), lane_of_warp = thread % device::warp_size;
-    const int warp = thread / device::warp_size, width = cutting.width;
-    for (int apart = width; apart < device::warp_size; apart *= 2) {
-      const bool joins = lane_of_warp >= apart;
-      const map earlier = device::exchange(own, joins ? lane_of_warp - apart : lane_of_warp);
-      if (joins && at.count > 0) own = algebra.compose(earlier, own);
-    }
-    const bool follows = lane_of_warp >= width;
-    const map in_warp = device::exchange(own, follows ? lane_of_warp - width : lane_of_warp);
-
-    const device::shared_array<map> of_warps(warp_maps);
-    const bool ends_warp = lane_of_warp + width >= device::warp_size ||
-                           at.first + cutting.segment_steps >= cutting.steps;
-    if (at.count > 0 && ends_warp) of_warps.store(warp * width + at.column, own);
-    device::synchronise_block();
-
-    composed all{in_warp, own};
-    if (at.count == 0) return all;
-    map earlier_warps{};
-    for (int w = 0; w < warp; ++w) {
-      const map m = of_warps.load(w * width + at.column);
-      earlier_warps = w == 0 ? m : algebra.compose(earlier_warps, m);
-    }
-    if (warp > 0) all.before = follows ? algebra.compose(earlier_warps, in_warp) : earlier_warps;
-    if (at.segment == 0) {
-      const std::int64_t warp_steps =
-          static_cast<std::int64_t>(device::warp_size / width) * cutting.segment_steps;
-      all.tile = of_warps.load(at.column);
-      for (int w = 1; w < warps && at.first + w * warp_steps < cutting.steps; ++w)
-        all.tile = algebra.compose(all.tile, of_warps.load(w * width + at.column));
-    }
-    return all;
-  }
-
   // Whether any thread of the channel has found something that is not finite. Rare.
   SCANREC_DEVICE bool column_is_wild(const tile_place& at, bool wild) const {
     const device::shared_array<seen> verdict(kinds);
@@ -311,9 +274,15 @@ struct walk_tiles {
                                    bool wild, bool owes) const {
     thread_sums_of_carry sums;
     R here = at_lane(at);
-    if (!wild) stage.lend_writes(here, at, staged);
-    if (wild) states::lend(here, cutting, at, staged + stage.which.bytes);
-    columns.lend(here, cutting, at);
+    std::int64_t count = at.count;
+    if (wild) {
+      const std::int64_t left = cutting.steps - at.first, all = cutting.tile_steps();
+      count = at.segment > 0 || !at.there ? 0 : left < all ? left : all;
+      states::lend(here, cutting, at, count, staged + stage.which.bytes);
+    } else {
+      stage.lend_writes(here, at, staged);
+    }
+    columns.lend(here, cutting, at, count);
     if (at.segment == 0) device::shared_array<int>(wild_columns).store(at.column, wild ? 1 : 0);
     sums.lend(here);
     typename R::template sums<scalar> running{};
@@ -321,10 +290,8 @@ struct walk_tiles {
     if (takes && !(wild && at.segment > 0)) {
       const carry x_in = device::shared_array<carry>(incoming).load(at.column);
       lane x = maps::template state_of<lane>(x_in);
-      std::int64_t last = at.first + at.count;
+      const std::int64_t last = at.first + count;
       if (wild) {
-        const std::int64_t end = at.first + cutting.tile_steps();
-        last = end < cutting.steps ? end : cutting.steps;
         for (std::int64_t t = at.first; t < last; ++t) {
           const place p = place_of(at, t);
           x = take(here, p, here.template load<scalar>(p), x, running);

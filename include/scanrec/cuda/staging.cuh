@@ -61,13 +61,11 @@ class tile_stage {
   SCANREC_DEVICE void load(const R& row, const tile_cutting& cutting, const tile_place& at,
                            std::int64_t first_byte) const {
     if (which.reads == 0) return;
-    for_staged<true>(
-        row, which.reads, first_byte, [&](const auto& field, const auto& slots, std::uint32_t bit) {
-          for_elements(field, cutting, at, [&](int slot, int, auto* element) SCANREC_LAMBDA {
-            device::copy_ahead(slots, slot, element);
-          });
-          if (which.neighbours & bit) load_neighbours(field, slots, cutting, at);
-        });
+    for_staged<true>(row, which.reads, first_byte,
+                     [&](const auto& field, const auto& slots, std::uint32_t bit) {
+                       copy_in(field, slots, cutting, at);
+                       if (which.neighbours & bit) load_neighbours(field, slots, cutting, at);
+                     });
     device::wait_for_copies();
     device::synchronise_block();
     if (R::halo == 0 || which.neighbours == 0) return;
@@ -106,12 +104,13 @@ class tile_stage {
   template <class LeftOut>
   SCANREC_DEVICE void store(const R& row, const tile_cutting& cutting, const tile_place& at,
                             std::int64_t first_byte, LeftOut left_out) const {
-    for_staged<false>(
-        row, which.writes, first_byte, [&](const auto& field, const auto& slots, std::uint32_t) {
-          for_elements(field, cutting, at, [&](int slot, int column, auto* element) SCANREC_LAMBDA {
-            if (!left_out(column)) *element = slots.load(slot);
-          });
-        });
+    for_staged<false>(row, which.writes, first_byte,
+                      [&](const auto& field, const auto& slots, std::uint32_t) {
+                        for_elements(field, cutting, at,
+                                     [&](int, int slot, int column, auto* element) SCANREC_LAMBDA {
+                                       if (!left_out(column)) *element = slots.load(slot);
+                                     });
+                      });
   }
 
  private:
@@ -157,7 +156,24 @@ class tile_stage {
     else
       R::for_writes(r, visit);
   }
-  // Calls f(slot, column, address) for a thread's share of a tile's elements.
+  template <class Field, class S>
+  SCANREC_DEVICE static void copy_in(const Field& field, const device::shared_array<S>& slots,
+                                     const tile_cutting& cutting, const tile_place& at) {
+    if constexpr (device::copied_ahead<S>) {
+      for_elements(field, cutting, at, [&](int, int slot, int, auto* element) SCANREC_LAMBDA {
+        device::copy_ahead(slots, slot, element);
+      });
+    } else {
+      // All loads before the first store, none of which would wait for another.
+      S values[SegmentSteps];
+      for_elements(field, cutting, at,
+                   [&](int k, int, int, auto* element) SCANREC_LAMBDA { values[k] = *element; });
+      for_elements(field, cutting, at, [&](int k, int slot, int, auto*) SCANREC_LAMBDA {
+        slots.store(slot, values[k]);
+      });
+    }
+  }
+  // Calls f(number, slot, column, address) for a thread's share of a tile's elements.
   template <class Field, class F>
   SCANREC_DEVICE static void for_elements(const Field& field, const tile_cutting& cutting,
                                           const tile_place& at, F f) {
@@ -165,14 +181,21 @@ class tile_stage {
     const std::int64_t first = at.tile * cutting.tile_steps(), c0 = at.c - at.column;
     const std::int64_t left = cutting.steps - first, columns = cutting.lanes.channel - c0;
     auto* const corner = field.data + first * field.strides.time + c0 * field.strides.channel;
-    SCANREC_UNROLL_BY_4
-    for (int k = 0; k < SegmentSteps; ++k) {
+    const auto visit = [&](int k) SCANREC_LAMBDA {
       const int e = k * threads + device::thread_index();
       const int column = e >> cutting.tile_shift, t = e & ((1 << cutting.tile_shift) - 1);
       if (t < left && column < columns && column < cutting.width)
-        f(((t >> cutting.segment_shift) * cutting.width + column) * row_of<S> + lead +
+        f(k,
+          ((t >> cutting.segment_shift) * cutting.width + column) * row_of<S> + lead +
               (t & (cutting.segment_steps - 1)),
           column, corner + (t * field.strides.time + column * field.strides.channel));
+    };
+    if constexpr (device::copied_ahead<S>) {
+      SCANREC_UNROLL_BY_4
+      for (int k = 0; k < SegmentSteps; ++k) visit(k);
+    } else {
+      SCANREC_UNROLL
+      for (int k = 0; k < SegmentSteps; ++k) visit(k);
     }
   }
   // The step before a thread's, or after them; and where it goes. It is in the row of another
@@ -195,9 +218,12 @@ class tile_stage {
                                              const device::shared_array<S>& slots,
                                              const tile_cutting& cutting, const tile_place& at) {
     const neighbour n = neighbour_of(cutting, at);
-    if (n.exists && n.elsewhere)
-      device::copy_ahead(slots, neighbour_slot<S>(cutting),
-                         field.data + n.time * field.strides.time + at.c * field.strides.channel);
+    if (!n.exists || !n.elsewhere) return;
+    const S* const from = field.data + n.time * field.strides.time + at.c * field.strides.channel;
+    if constexpr (device::copied_ahead<S>)
+      device::copy_ahead(slots, neighbour_slot<S>(cutting), from);
+    else
+      slots.store(neighbour_slot<S>(cutting), *from);
   }
   template <class Field, class S>
   SCANREC_DEVICE static void pass_neighbours(const Field&, const device::shared_array<S>& slots,

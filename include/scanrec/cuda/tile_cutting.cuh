@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include <scanrec/backend/recompute.hpp>
 #include <scanrec/cuda/device.cuh>
 #include <scanrec/cuda/lane_plan.cuh>
 #include <scanrec/cuda/messages.cuh>
@@ -42,6 +43,8 @@ struct tile_cutting {
     tiles = std::max<std::int64_t>(1, (steps + tile_steps() - 1) / tile_steps());
   }
   SCANREC_HD int segments() const { return threads / width; }
+  /// Terms of sums over its channels, a row per step: rows begin in different banks.
+  SCANREC_HD int term_row() const { return width + 1; }
   SCANREC_HD std::int64_t tile_steps() const {
     return static_cast<std::int64_t>(segments()) * segment_steps;
   }
@@ -98,7 +101,8 @@ struct look_back_plan {
       : cutting(p,
                 segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 16),
                 false),
-        sums_by_column(sums_over_channels(p) && cutting.width >= enough_columns),
+        sums_by_column(cutting.groups > 0 && sums_over_channels(p) &&
+                       cutting.width >= enough_columns && terms_fit(p)),
         sums_by_step(!sums_by_column && lane_plan(p).per_step),
         sums(p) {
     if (sums_by_step) cutting = tile_cutting(p, cutting.segment_steps, true);
@@ -106,9 +110,7 @@ struct look_back_plan {
     sums = lane_plan(p, cutting.tiles, first_sum(), sums_by_column ? cutting.width : 0);
   }
   /// Of shared memory, for terms of sums over the channels of a tile.
-  [[nodiscard]] std::int64_t terms_bytes() const {
-    return (sums.strip_sum_bytes * cutting.tile_steps() * cutting.width + 15) / 16 * 16;
-  }
+  [[nodiscard]] std::int64_t terms_bytes() const { return bytes_of_terms(sums.strip_sum_bytes); }
 
   [[nodiscard]] std::int64_t first_turn() const { return first_message + messages_bytes; }
   /// Sums are written before they are read; all before them must be zero, or of earlier calls.
@@ -119,6 +121,22 @@ struct look_back_plan {
  private:
   // Fewer than these would leave a place for every few elements.
   static constexpr int enough_columns = 4;
+  [[nodiscard]] std::int64_t bytes_of_terms(std::int64_t of_each) const {
+    return of_each * cutting.tile_steps() * cutting.term_row();
+  }
+  // Beside what a tile keeps in shared memory anyway: of every thread two maps, a state and a sum,
+  // which together are no larger than three maps; states that are computed anew; some more.
+  [[nodiscard]] bool terms_fit(const problem& p) const {
+    constexpr std::int64_t some = 4096;
+    std::int64_t of_each = 0;
+    for (const array_use& array : p)
+      if (sum_keeps_time(array)) of_each += array.wide_bytes;
+    const std::int64_t states =
+        (std::max(cutting.tile_steps(), scanrec::detail::stretch_steps) + 2) * cutting.width *
+        p.recomputed_bytes;
+    return cutting.threads * 3 * p.carry_map_bytes + states + some + bytes_of_terms(of_each) <=
+           most_shared_bytes;
+  }
   static constexpr std::int64_t bytes_of_word = sizeof(device::word);
   [[nodiscard]] std::int64_t bytes_of_messages(const problem& p) const {
     if (cutting.tiles == 1) return 0;

@@ -24,7 +24,9 @@ struct tile_states {
   static std::int64_t bytes(const tile_cutting&) { return 0; }
   SCANREC_DEVICE static void compute(const R&, const tile_cutting&, const tile_place&,
                                      std::int64_t) {}
-  SCANREC_DEVICE static void lend(R&, const tile_cutting&, const tile_place&, std::int64_t) {}
+  SCANREC_DEVICE static void lend(R&, const tile_cutting&, const tile_place&, std::int64_t,
+                                  std::int64_t) {}
+  SCANREC_DEVICE static void order_writes() {}
 };
 
 /// Row i of a column is the state of step i - 1 of the tile.
@@ -51,9 +53,10 @@ struct tile_states<R> {
     for (; at.there && number * stretch < last; number += cutting.segments()) {
       const std::int64_t begin = number * stretch < first ? first : number * stretch;
       const std::int64_t end = (number + 1) * stretch < T ? (number + 1) * stretch : T;
-      state* const rows =
-          slots.lend_column_to_write(at.column, static_cast<int>(begin - first) + 2,
-                                     static_cast<int>(end - first) + 2, cutting.width);
+      // The state after the last step of all is not written: it is the initial one.
+      state* const rows = slots.lend_column_to_write(
+          at.column, static_cast<int>(begin - first) + 2,
+          static_cast<int>(end - first) + (end < T ? 2 : 1), cutting.width);
       scanrec::detail::lent_room room;
       room.row = cutting.width;
       const walk own{T, at.c};
@@ -69,15 +72,19 @@ struct tile_states<R> {
           },
           [](const R&, const scanrec::detail::block&) {});
     }
+    // Gradients may be written over what was read here, by the tiles that follow.
+    device::fence();
     device::synchronise_block();
   }
-  /// Points `state` at the thread's column.
+  /// Before gradients are written, after messages of tiles that may have read what lies there.
+  SCANREC_DEVICE static void order_writes() { device::fence(); }
+  /// Points `state` at the thread's column, of which it takes so many steps.
   SCANREC_DEVICE static void lend(R& here, const tile_cutting& cutting, const tile_place& at,
-                                  std::int64_t first_byte) {
+                                  std::int64_t count, std::int64_t first_byte) {
     const std::int64_t first = at.tile * cutting.tile_steps();
     const device::shared_array<state> slots(first_byte);
     // The state of the step after is read; of the last step of all that is the initial state.
-    const std::int64_t begin = at.first - first + 2, end = begin + at.count,
+    const std::int64_t begin = at.first - first + 2, end = begin + count,
                        there = cutting.steps - first + 1;
     const state* const rows =
         slots.lend_column(at.column, static_cast<int>(begin),

@@ -96,30 +96,32 @@ class thread_sums {
 };
 
 /// Sums over the channels of a tile, at every step: a term per step and channel in shared memory.
-template <class R>
+/// Not where they are not `Possible`.
+template <class R, bool Possible>
 struct column_sums {
   bool any = false;
   std::int64_t first_byte = 0;
 
   /// Clears the thread's terms.
-  SCANREC_DEVICE void clear(R here, const tile_cutting& cutting, const tile_place& at) const {
-    if (!any) return;
-    for_columns(here, cutting, [&](auto& out, const auto& terms) {
-      lend_terms(out, terms, first_of(cutting, at), static_cast<int>(at.count), cutting.width, 0);
+  SCANREC_DEVICE void clear(const R& r, const tile_cutting& cutting, const tile_place& at) const {
+    if (!Possible || !any) return;
+    for_columns(r, cutting, [&](const auto&, const auto& terms) {
+      clear_terms(lend_rows(terms, cutting, at, at.count), static_cast<int>(at.count),
+                  cutting.term_row());
     });
   }
-  /// Points outputs at the terms of the thread's column, which have been cleared.
-  SCANREC_DEVICE void lend(R& here, const tile_cutting& cutting, const tile_place& at) const {
-    if (!any) return;
+  /// Points outputs at the terms of so many steps of the thread, which have been cleared.
+  SCANREC_DEVICE void lend(R& here, const tile_cutting& cutting, const tile_place& at,
+                           std::int64_t count) const {
+    if (!Possible || !any) return;
+    const int row = cutting.term_row();
     for_columns(here, cutting, [&](auto& out, const auto& terms) {
-      auto* const own = terms.lend_column_to_write(first_of(cutting, at), 0,
-                                                   static_cast<int>(at.count), cutting.width);
-      out.sums = {own - at.first * cutting.width, 0, {0, cutting.width, 0, 0}};
+      out.sums = {lend_rows(terms, cutting, at, count) - at.first * row, 0, {0, row, 0, 0}};
     });
   }
   /// Writes the sums to the places of the tile; for all threads of the block.
   SCANREC_DEVICE void gather(const R& r, const tile_cutting& cutting, const tile_place& at) const {
-    if (!any) return;
+    if (!Possible || !any) return;
     device::synchronise_block();
     const std::int64_t first = at.tile * cutting.tile_steps(), c0 = at.c - at.column;
     const std::int64_t left = cutting.lanes.channel - c0;
@@ -130,17 +132,21 @@ struct column_sums {
            row < cutting.tile_steps() && first + row < cutting.steps; row += cutting.threads)
         out.sums.data[scanrec::detail::offset_of({at.b, first + row, c0 / cutting.width, at.g},
                                                  out.sums.strides)] =
-            simd::to_element<wide>(add_terms(terms, row * cutting.width, lanes));
+            simd::to_element<wide>(add_terms(terms, row * cutting.term_row(), lanes));
     });
   }
 
  private:
-  SCANREC_DEVICE static int first_of(const tile_cutting& cutting, const tile_place& at) {
-    return (at.segment << cutting.segment_shift) * cutting.width + at.column;
+  template <class Terms>
+  SCANREC_DEVICE static auto* lend_rows(const Terms& terms, const tile_cutting& cutting,
+                                        const tile_place& at, std::int64_t count) {
+    const int row = cutting.term_row();
+    return terms.lend_column_to_write((at.segment << cutting.segment_shift) * row + at.column, 0,
+                                      static_cast<int>(count), row);
   }
   template <class Self, class F>
   SCANREC_DEVICE void for_columns(Self& r, const tile_cutting& cutting, F f) const {
-    for_terms(r, first_byte, cutting.tile_steps() * cutting.width, f);
+    for_terms(r, first_byte, cutting.tile_steps() * cutting.term_row(), f);
   }
 };
 

@@ -101,7 +101,10 @@ class shared_array {
 };
 
 template <class T>
+inline constexpr bool copied_ahead = alignof(T) == 4 || alignof(T) == 8 || alignof(T) == 16;
+template <class T>
 void copy_ahead(const shared_array<T>& to, int i, const T* from) {
+  static_assert(copied_ahead<T>, "scanrec: pieces of 4, 8 or 16 bytes");
   cuda_on_host::copy_to_shared(to.address(i), from, sizeof(T), alignof(T));
 }
 template <int Groups>
