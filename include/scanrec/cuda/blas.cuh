@@ -13,6 +13,7 @@
 
 #include <scanrec/cuda/device.cuh>
 #include <scanrec/cuda/error.cuh>
+#include <scanrec/cuda/matrix_ref.cuh>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
@@ -22,14 +23,6 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 using blas_handle = cublasHandle_t;
 
 namespace detail {
-
-/// A matrix whose rows are contiguous and `stride` numbers apart, or its transpose.
-template <class R>
-struct matrix_ref {
-  R* data = nullptr;
-  std::int64_t stride = 0;
-  bool transposed = false;
-};
 
 inline void check_blas(cublasStatus_t status, const char* call,
                        std::source_location where = std::source_location::current()) {

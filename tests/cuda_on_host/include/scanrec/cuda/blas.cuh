@@ -8,19 +8,13 @@
 #include <utility>
 
 #include <scanrec/cuda/device.cuh>
+#include <scanrec/cuda/matrix_ref.cuh>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 struct blas_handle {};
 
 namespace detail {
-
-template <class R>
-struct matrix_ref {
-  R* data = nullptr;
-  std::int64_t stride = 0;
-  bool transposed = false;
-};
 
 class products {
  public:
