@@ -20,9 +20,13 @@ inline void backwards_executor(int workers, const std::function<void(int)>& work
   for (int w = workers - 1; w >= 0; --w) work(w);
 }
 
+/// Whether a test compiles its kernels for the backends for comparison, too.
+enum class variants { no, yes };
+
 /// Calls f(name, backend) for all of them.
-template <class F>
+template <variants Compare = variants::yes, class F>
 void with_operator_backends(F f) {
+  constexpr bool compare = Compare == variants::yes;
   f("sequential", scanrec::sequential{});
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
   for (const int ahead : {-1, 6})
@@ -33,8 +37,10 @@ void with_operator_backends(F f) {
     f("cuda::look_back segments of " + std::to_string(steps),
       on_device<scanrec::cuda::look_back>{{.stream = nullptr, .segment_steps = steps}});
 #endif
-  f("cuda::hillis_steele", on_device<scanrec::cuda::hillis_steele>{});
-  f("cuda::blelloch", on_device<scanrec::cuda::blelloch>{});
+  if constexpr (compare) {
+    f("cuda::hillis_steele", on_device<scanrec::cuda::hillis_steele>{});
+    f("cuda::blelloch", on_device<scanrec::cuda::blelloch>{});
+  }
 #endif
   for (const int threads : {1, 2, 3, 7}) {
     const std::string count = " threads " + std::to_string(threads);
@@ -44,8 +50,10 @@ void with_operator_backends(F f) {
       for (const std::int64_t tile : {0, 1, 7, 16})
         f("tiled tile " + std::to_string(tile) + count,
           scanrec::tiled{.threads = threads, .tile_steps = tile, .executor = e});
-      f("hillis_steele" + count, scanrec::hillis_steele{.threads = threads, .executor = e});
-      f("blelloch" + count, scanrec::blelloch{.threads = threads, .executor = e});
+      if constexpr (compare) {
+        f("hillis_steele" + count, scanrec::hillis_steele{.threads = threads, .executor = e});
+        f("blelloch" + count, scanrec::blelloch{.threads = threads, .executor = e});
+      }
     }
   }
 }

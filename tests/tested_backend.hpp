@@ -73,15 +73,15 @@ void push_device_backends(std::vector<backend<T>>& list) {
     list.back().every = every;
 #endif
   };
-  push("cuda::lanes", device_backend::lanes);
-  push("cuda::hillis_steele", device_backend::hillis_steele);
-  push("cuda::blelloch", device_backend::blelloch);
+  constexpr bool exact = std::is_same_v<T, std::uint32_t>;
+  push("cuda::lanes", device_backend::lanes, exact ? 1 : 2);
+  push("cuda::hillis_steele", device_backend::hillis_steele, exact ? 1 : 3);
+  push("cuda::blelloch", device_backend::blelloch, exact ? 1 : 3);
 #if !defined(SCANREC_TEST_CUDA_ON_HOST)
   push("cuda::cub", device_backend::cub);
 #endif
   // On the emulator blocks that synchronise take long: they take some cases, fewest of inexact
   // types, and the address sanitizer sees the exact one alone.
-  constexpr bool exact = std::is_same_v<T, std::uint32_t>;
 #if defined(__SANITIZE_ADDRESS__)
   if (!exact) return;
 #endif

@@ -12,22 +12,26 @@ namespace {
 
 using namespace scanrec;
 
-template <class V>
+/// Large matrices in the adjoint alone, which has them all: they take long to compile.
+template <class V, bool All = true>
 void matrix_scans(const cuda::automatic& on, const sequence_view<V>& x) {
   using M = factor_t<V>;
   const sequence_view<M> a(static_cast<M*>(nullptr), x.shape);
-  matrix_scan(on, a, x, x);
   matrix_scan_vjp(on, a, x, x, {.gate_grad = a, .input_grad = x});
-  matrix_scan_jvp(on, a, x, a, x, x);
+  if constexpr (All) {
+    matrix_scan(on, a, x, x);
+    matrix_scan_jvp(on, a, x, a, x, x);
+  }
 }
 
-template <class T, class Cell>
+/// All ways to keep what the adjoint reads, or those that store states.
+template <bool All, class T, class Cell>
 void gated_scans(const cuda::automatic& on, const Cell& cell, const sequence_view<T>& buffer) {
   const auto arrays = packed<Cell>(buffer);
   gated_scan(on, cell, arrays, buffer, memory::store{buffer});
   const sequence_view<compute_t<T>> checkpoints(static_cast<compute_t<T>*>(nullptr),
                                                 memory::checkpoint_extents(buffer.shape));
-  gated_scan(on, cell, arrays, buffer, memory::recompute{checkpoints});
+  if constexpr (All) gated_scan(on, cell, arrays, buffer, memory::recompute{checkpoints});
   gated_scan_vjp(on, cell, arrays, memory::recompute{checkpoints}, buffer,
                  gated_gradients<Cell, T>{.arrays = arrays});
 }
@@ -48,7 +52,8 @@ struct later_of_equals {
 void other_kernels(cuda::stream_ref stream, const extents& shape, float* memory) {
   const cuda::automatic on{.stream = stream};
   matrix_scans(on, sequence_view(reinterpret_cast<vec<float, 2>*>(memory), shape));
-  matrix_scans(on, sequence_view(reinterpret_cast<vec<double, 4>*>(memory), shape));
+  matrix_scans<vec<double, 4>, false>(
+      on, sequence_view(reinterpret_cast<vec<double, 4>*>(memory), shape));
 
   const sequence_view<float> floats(memory, shape);
   linear_scan(cuda::triangular_matmul<cuda::precision::tf32x3>{.stream = stream}, floats, floats,
@@ -62,7 +67,7 @@ void other_kernels(cuda::stream_ref stream, const extents& shape, float* memory)
   const sequence_view<keyed> pairs(reinterpret_cast<keyed*>(memory), shape);
   inclusive_scan(on, later_of_equals{}, pairs, pairs);
 
-  gated_scans(on, fo_pooling<>{}, floats);
-  gated_scans(on, min_gru{}, sequence_view(reinterpret_cast<bfloat16*>(memory), shape));
-  gated_scans(on, rg_lru{}, sequence_view(reinterpret_cast<double*>(memory), shape));
+  gated_scans<true>(on, fo_pooling<>{}, floats);
+  gated_scans<false>(on, min_gru{}, sequence_view(reinterpret_cast<bfloat16*>(memory), shape));
+  gated_scans<false>(on, rg_lru{}, sequence_view(reinterpret_cast<double*>(memory), shape));
 }
