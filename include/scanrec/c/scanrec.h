@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The C interface of libscanrec, for bindings: arrays of any number of axes, status codes, no
+// exceptions. The library is built from the headers for several instruction sets and uses the best
+// one that this CPU has.
+#ifndef SCANREC_C_SCANREC_H
+#define SCANREC_C_SCANREC_H
+
+#include <stdint.h>
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+#define SCANREC_C_API __attribute__((visibility("default")))
+
+/// Grows whenever a struct or a function below changes; scanrec_c_version() says the library's.
+#define SCANREC_C_VERSION 1
+
+/// What a call returns; scanrec_last_error() has the words.
+enum scanrec_status {
+  SCANREC_OK = 0,
+  SCANREC_BAD_ARGUMENT = 1,  ///< nothing has been written
+  SCANREC_OUT_OF_MEMORY = 2,
+  SCANREC_FAILED = 3
+};
+
+/// Element types. States at the edges (initial, final, their gradients and tangents) of the 16-bit
+/// types are float32, which these compute in.
+enum scanrec_dtype {
+  SCANREC_FLOAT32 = 0,
+  SCANREC_FLOAT64 = 1,
+  SCANREC_COMPLEX64 = 2,
+  SCANREC_COMPLEX128 = 3,
+  SCANREC_BFLOAT16 = 4,
+  SCANREC_FLOAT16 = 5
+};
+
+/// Runs work(0, context), ..., work(workers - 1, context), each exactly once, and returns when all
+/// have returned; any order, any threads, fewer threads than workers.
+typedef void (*scanrec_work)(int worker, void* context);
+typedef void (*scanrec_executor)(void* pool, int workers, scanrec_work work, void* context);
+
+/// What all arrays of a call have in common.
+typedef struct scanrec_problem {
+  int32_t dtype;              ///< enum scanrec_dtype
+  int32_t rank;               ///< number of axes
+  const int64_t* shape;       ///< of every axis
+  int32_t axis;               ///< which of them is time, 0 <= axis < rank
+  int32_t reverse;            ///< 1: state[t] depends on state[t+1]
+  int32_t plain;              ///< 1: adjoints do not conjugate (JAX); 0: they do (PyTorch)
+  int32_t threads;            ///< at most so many; 0: one per CPU, fewer on small problems
+  scanrec_executor executor;  ///< who runs the workers; null: threads of the library
+  void* pool;                 ///< passed to the executor
+} scanrec_problem;
+
+/// An array: where it begins, and a stride in elements for every axis of the problem. A stride of 0
+/// broadcasts an array that is read, and has a gradient receive the sum over the axis. States at
+/// the edges have no time axis: their stride there is ignored. Without strides there is no array.
+typedef struct scanrec_array {
+  void* data;
+  const int64_t* strides;
+} scanrec_array;
+
+/// Arrays of scanrec_linear_scan. Of state and final_state either may be absent.
+typedef struct scanrec_scan_arrays {
+  scanrec_array gate, input;
+  scanrec_array initial_state;  ///< absent: 0
+  scanrec_array resets;         ///< bytes, 0 or 1: a sequence starts here; absent: nowhere
+  scanrec_array state, final_state;
+} scanrec_scan_arrays;
+
+/// Arrays of scanrec_linear_scan_vjp. Absent gradients are zero, or not computed; `state` is read
+/// for gate_grad alone.
+typedef struct scanrec_vjp_arrays {
+  scanrec_array gate, state, initial_state, resets;
+  scanrec_array state_grad, final_grad;
+  scanrec_array gate_grad, input_grad, initial_grad;
+} scanrec_vjp_arrays;
+
+/// Arrays of scanrec_linear_scan_jvp. Absent tangents are zero, or not computed; `state` is read
+/// with gate_tangent alone.
+typedef struct scanrec_jvp_arrays {
+  scanrec_array gate, state, initial_state, resets;
+  scanrec_array gate_tangent, input_tangent, initial_tangent;
+  scanrec_array state_tangent, final_tangent;
+} scanrec_jvp_arrays;
+
+/// state[t] = gate[t] * state[t-1] + input[t]; contracts as scanrec::linear_scan.
+SCANREC_C_API int scanrec_linear_scan(const scanrec_problem* problem,
+                                      const scanrec_scan_arrays* arrays);
+/// Its adjoint, as scanrec::linear_scan_vjp.
+SCANREC_C_API int scanrec_linear_scan_vjp(const scanrec_problem* problem,
+                                          const scanrec_vjp_arrays* arrays);
+/// Its tangent, as scanrec::linear_scan_jvp.
+SCANREC_C_API int scanrec_linear_scan_jvp(const scanrec_problem* problem,
+                                          const scanrec_jvp_arrays* arrays);
+
+/// What was wrong with the last call of this thread that did not return SCANREC_OK.
+SCANREC_C_API const char* scanrec_last_error(void);
+
+/// SCANREC_C_VERSION of the library.
+SCANREC_C_API int scanrec_c_version(void);
+/// "0.1.0"
+SCANREC_C_API const char* scanrec_version(void);
+/// The instruction set in use: "x86-64-v2", "x86-64-v3", "x86-64-v4" or "native". Chosen when first
+/// asked for; the environment variable SCANREC_ISA may name a lesser one.
+SCANREC_C_API const char* scanrec_instruction_set(void);
+/// Threads that the library's own pool has at most.
+SCANREC_C_API int scanrec_threads(void);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif

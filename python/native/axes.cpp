@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Merging axes, and walking those that are too many.
+#include "axes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include <scanrec/error.hpp>
+
+namespace scanrec::native {
+namespace {
+
+/// Calls f(offset in elements) for every position, the last axis fastest. An axis with a stride of
+/// 0 has one position.
+template <class F>
+void for_places(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides,
+                F f, std::size_t axis = 0, std::int64_t offset = 0) {
+  if (axis == shape.size()) return f(offset);
+  const std::int64_t count = strides[axis] == 0 ? 1 : shape[axis];
+  for (std::int64_t i = 0; i < count; ++i)
+    for_places(shape, strides, f, axis + 1, offset + i * strides[axis]);
+}
+
+}  // namespace
+
+axes::axes(const char* call, const scanrec_problem& problem) : call_(call) {
+  if (problem.rank < 1 || problem.shape == nullptr)
+    throw argument_error(call, "shape", "one axis or more", std::to_string(problem.rank));
+  if (problem.axis < 0 || problem.axis >= problem.rank)
+    throw argument_error(call, "axis", "an axis below " + std::to_string(problem.rank),
+                         std::to_string(problem.axis));
+  shape_.assign(problem.shape, problem.shape + problem.rank);
+  time_ = static_cast<std::size_t>(problem.axis);
+  for (const std::int64_t extent : shape_)
+    if (extent < 0)
+      throw argument_error(call, "shape", "extents of 0 or more", std::to_string(extent));
+}
+
+void axes::add(const scanrec_array& given, array& result, std::int64_t element_bytes, role use) {
+  result.given = given.strides != nullptr;
+  if (!result.given) return;
+  entry e{&result, static_cast<char*>(given.data), {}, element_bytes, use};
+  e.strides.assign(given.strides, given.strides + shape_.size());
+  if (use == role::edge || use == role::edge_gradient) e.strides[time_] = 0;
+  arrays_.push_back(std::move(e));
+}
+
+void axes::run(call c, const std::function<void(const call&)>& f) {
+  for (std::size_t axis = 0; axis < shape_.size(); ++axis)
+    if (axis != time_ && shape_[axis] == 0) {  // no sequence at all
+      clear_gradients();
+      return;
+    }
+  merge();
+  const std::vector<std::size_t> walked = choose_walked();
+
+  // The axes that are left, the innermost first.
+  constexpr std::array fields{&extents::channel, &extents::batch, &extents::group};
+  std::size_t next = 0;
+  c.shape = {.time = shape_[time_]};
+  for (entry& e : arrays_) e.result->strides = {0, e.strides[time_], 0, 0};
+  std::vector<std::int64_t> positions;
+  for (std::size_t axis = shape_.size(); axis-- > 0;) {
+    if (axis == time_ || std::find(walked.begin(), walked.end(), axis) != walked.end()) continue;
+    c.shape.*fields[next] = shape_[axis];
+    for (entry& e : arrays_) e.result->strides.*fields[next] = e.strides[axis];
+    ++next;
+  }
+
+  for (const entry& e : arrays_)
+    for (const std::size_t axis : walked)
+      c.accumulate = c.accumulate || (e.gradient() && e.strides[axis] == 0);
+  if (c.accumulate) {
+    refuse_shared_gradients();
+    clear_gradients();
+  }
+  std::vector<std::int64_t> at(walked.size());
+  while (true) {
+    for (entry& e : arrays_) {
+      e.result->data = e.data;
+      if (e.data == nullptr) continue;
+      std::int64_t offset = 0;
+      for (std::size_t i = 0; i < walked.size(); ++i) offset += at[i] * e.strides[walked[i]];
+      e.result->data = e.data + offset * e.element_bytes;
+    }
+    f(c);
+    std::size_t i = 0;
+    while (i < walked.size() && ++at[i] == shape_[walked[i]]) at[i++] = 0;
+    if (i == walked.size()) return;
+  }
+}
+
+void axes::drop(std::size_t axis) {
+  const auto index = static_cast<std::ptrdiff_t>(axis);
+  shape_.erase(shape_.begin() + index);
+  for (entry& e : arrays_) e.strides.erase(e.strides.begin() + index);
+  if (axis < time_) --time_;
+}
+
+bool axes::continues(std::size_t outer, std::size_t inner) const {
+  return std::all_of(arrays_.begin(), arrays_.end(), [&](const entry& e) {
+    return e.strides[outer] == e.strides[inner] * shape_[inner];
+  });
+}
+
+void axes::merge() {
+  for (std::size_t axis = shape_.size(); axis-- > 0;)
+    if (axis != time_ && shape_[axis] == 1) drop(axis);
+  for (std::size_t inner = shape_.size(); inner-- > 0;)
+    for (std::size_t outer = inner; inner != time_ && outer-- > 0;) {
+      if (outer == time_) continue;  // axes on either side of time may continue one another
+      if (!continues(outer, inner)) break;
+      shape_[inner] *= shape_[outer];
+      drop(outer);
+      --inner;
+    }
+}
+
+std::vector<std::size_t> axes::choose_walked() const {
+  std::vector<std::size_t> others;
+  for (std::size_t axis = 0; axis < shape_.size(); ++axis)
+    if (axis != time_) others.push_back(axis);
+  std::stable_sort(others.begin(), others.end(),
+                   [&](std::size_t x, std::size_t y) { return shape_[x] < shape_[y]; });
+  others.resize(others.size() - std::min<std::size_t>(others.size(), 3));
+  return others;
+}
+
+void axes::clear_gradients() const {
+  for (const entry& e : arrays_) {
+    if (!e.gradient()) continue;
+    std::vector<std::int64_t> shape = shape_;
+    if (e.use == role::edge_gradient) shape[time_] = 1;
+    for_places(shape, e.strides, [&](std::int64_t offset) {
+      std::memset(e.data + offset * e.element_bytes, 0, static_cast<std::size_t>(e.element_bytes));
+    });
+  }
+}
+
+void axes::refuse_shared_gradients() const {
+  for (const entry& x : arrays_)
+    for (const entry& y : arrays_)
+      if (x.gradient() && !y.gradient() && x.data == y.data)
+        throw argument_error(call_, "gradients",
+                             "memory of their own where sums run over this many axes",
+                             "memory that is read");
+}
+
+}  // namespace scanrec::native

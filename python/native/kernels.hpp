@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the library asks of the units that are compiled per instruction set: a table of calls over
+// arrays with the four axes of the C++ interface. Nothing here names an instruction set.
+#pragma once
+
+#include <scanrec/c/scanrec.h>
+#include <scanrec/backend/executor.hpp>
+#include <scanrec/sequence_view.hpp>
+
+namespace scanrec::native {
+
+/// An array of a call over (group, batch, time, channel). Without `given` there is none.
+struct array {
+  void* data = nullptr;
+  extents strides{0, 0, 0, 0};
+  bool given = false;
+};
+
+/// What all arrays of a call have in common.
+struct call {
+  extents shape;
+  bool reverse = false;
+  bool plain = false;       // adjoints do not conjugate
+  bool accumulate = false;  // gradients are added to
+  int threads = 0;
+  const executor* workers = nullptr;
+};
+
+struct scan_arrays {
+  array gate, input, initial_state, resets, state, final_state;
+};
+struct vjp_arrays {
+  array gate, state, initial_state, resets, state_grad, final_grad;
+  array gate_grad, input_grad, initial_grad;
+};
+struct jvp_arrays {
+  array gate, state, initial_state, resets, gate_tangent, input_tangent, initial_tangent;
+  array state_tangent, final_tangent;
+};
+
+/// Number of element types, in the order of scanrec_dtype.
+inline constexpr int dtypes = 6;
+
+/// The calls of one instruction set, by element type. They throw as the C++ calls do.
+struct kernels {
+  void (*linear_scan[dtypes])(const call&, const scan_arrays&);
+  void (*linear_scan_vjp[dtypes])(const call&, const vjp_arrays&);
+  void (*linear_scan_jvp[dtypes])(const call&, const jvp_arrays&);
+};
+
+}  // namespace scanrec::native

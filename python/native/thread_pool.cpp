@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The pool: a list of jobs, whose workers are claimed one by one by helpers and by the caller.
+#include "thread_pool.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+namespace scanrec::native {
+namespace {
+
+/// One call of run_on_pool. Lives on the stack of its caller, who leaves when all have finished.
+struct job {
+  const std::function<void(int)>& work;
+  int workers;
+  int claimed = 0;
+  int finished = 0;
+  std::condition_variable all_finished{};
+};
+
+class pool {
+ public:
+  void run(int workers, const std::function<void(int)>& work) {
+    job mine{work, workers};
+    std::unique_lock lock(mutex_);
+    start_helpers(std::min(workers, pool_threads()) - 1);
+    jobs_.push_back(&mine);
+    if (workers > 2)
+      wake_.notify_all();
+    else
+      wake_.notify_one();
+    while (mine.claimed < workers) work_on(mine, lock);
+    mine.all_finished.wait(lock, [&] { return mine.finished == workers; });
+  }
+
+ private:
+  // The lock is held before and after, not during the work.
+  void work_on(job& j, std::unique_lock<std::mutex>& lock) {
+    const int worker = j.claimed++;
+    if (j.claimed == j.workers) jobs_.erase(std::find(jobs_.begin(), jobs_.end(), &j));
+    lock.unlock();
+    j.work(worker);
+    lock.lock();
+    // The last thing that is done with the job, and under the lock.
+    if (++j.finished == j.workers) j.all_finished.notify_one();
+  }
+
+  void start_helpers(int wanted) {
+    try {
+      for (; helpers_ < wanted; ++helpers_)
+        std::thread([this] {
+          std::unique_lock lock(mutex_);
+          while (true) {
+            wake_.wait(lock, [this] { return !jobs_.empty(); });
+            work_on(*jobs_.front(), lock);
+          }
+        }).detach();
+    } catch (const std::system_error&) {
+      // No more threads to be had: those that are there, and the caller, do the work.
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<job*> jobs_;
+  int helpers_ = 0;
+};
+
+// Never destroyed: helpers wait in it until the process ends. A child of fork has none of them, and
+// perhaps a locked mutex, so it gets another.
+pool* current = [] {
+  pthread_atfork(nullptr, nullptr, [] { current = new pool; });
+  return new pool;
+}();
+
+}  // namespace
+
+int pool_threads() {
+  const unsigned cpus = std::thread::hardware_concurrency();
+  return cpus == 0 ? 1 : static_cast<int>(cpus);
+}
+
+void run_on_pool(int workers, const std::function<void(int)>& work) {
+  if (workers <= 1)
+    work(0);
+  else
+    current->run(workers, work);
+}
+
+}  // namespace scanrec::native

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Linear recurrences over long sequences, and their adjoints.
+
+``scanrec.linear_scan`` works on NumPy arrays; ``scanrec.jax`` and ``scanrec.torch`` have the same
+calls as differentiable ops of these frameworks.
+"""
+
+from __future__ import annotations
+
+from . import _native
+from ._numpy import Gradients, linear_scan, linear_scan_jvp, linear_scan_vjp
+
+__all__ = [
+    "Gradients",
+    "__version__",
+    "linear_scan",
+    "linear_scan_jvp",
+    "linear_scan_vjp",
+    "show_config",
+]
+
+__version__ = _native.version()
+
+
+def show_config() -> None:
+    """Prints the version, and what was chosen for this machine."""
+    print(f"scanrec {__version__}")
+    print(f"instruction set: {_native.instruction_set()}")
+    print(f"threads: {_native.threads()}")

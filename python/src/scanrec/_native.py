@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""libscanrec: the C interface of ``include/scanrec/c/scanrec.h``, through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Array", "call", "instruction_set", "library", "threads", "version"]
+
+_C_VERSION = 1
+
+_Int64s = ctypes.POINTER(ctypes.c_int64)
+
+
+class _Problem(ctypes.Structure):
+    _fields_ = [
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("shape", _Int64s),
+        ("axis", ctypes.c_int32),
+        ("reverse", ctypes.c_int32),
+        ("plain", ctypes.c_int32),
+        ("threads", ctypes.c_int32),
+        ("executor", ctypes.c_void_p),
+        ("pool", ctypes.c_void_p),
+    ]
+
+
+class _Array(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("strides", _Int64s)]
+
+
+#: The names of the arrays of every call, in the order of its struct.
+ARRAYS = {
+    "linear_scan": ("gate", "input", "initial_state", "resets", "state", "final_state"),
+    "linear_scan_vjp": (
+        *("gate", "state", "initial_state", "resets", "state_grad", "final_grad"),
+        *("gate_grad", "input_grad", "initial_grad"),
+    ),
+    "linear_scan_jvp": (
+        *("gate", "state", "initial_state", "resets"),
+        *("gate_tangent", "input_tangent", "initial_tangent"),
+        *("state_tangent", "final_tangent"),
+    ),
+}
+
+#: enum scanrec_dtype, by NumPy's names.
+DTYPES = {
+    name: code
+    for code, name in enumerate(
+        ("float32", "float64", "complex64", "complex128", "bfloat16", "float16")
+    )
+}
+
+
+class Array(NamedTuple):
+    """Where an array begins, and a stride in elements for every axis of the problem."""
+
+    data: int
+    strides: Sequence[int]
+
+
+def _load() -> ctypes.CDLL:
+    path = Path(__file__).with_name("libscanrec.so")
+    try:
+        lib = ctypes.CDLL(os.fspath(path))
+    except OSError as error:
+        raise ImportError(f"scanrec: cannot load {path.name}: {error}") from error
+    for name, arrays in ARRAYS.items():
+        function = getattr(lib, f"scanrec_{name}")
+        function.argtypes = [ctypes.POINTER(_Problem), ctypes.POINTER(_Array * len(arrays))]
+        function.restype = ctypes.c_int
+    for name in ("last_error", "version", "instruction_set"):
+        getattr(lib, f"scanrec_{name}").restype = ctypes.c_char_p
+    found = lib.scanrec_c_version()
+    if found != _C_VERSION:
+        raise ImportError(f"scanrec: {path.name} has C interface {found}, expected {_C_VERSION}")
+    return lib
+
+
+library = _load()
+
+
+def _text(function: str) -> str:
+    value = getattr(library, f"scanrec_{function}")()
+    return value.decode() if value is not None else ""
+
+
+def version() -> str:
+    """The version of the library, "0.1.0"."""
+    return _text("version")
+
+
+def instruction_set() -> str:
+    """The instruction set in use. Raises RuntimeError where none serves."""
+    return _text("instruction_set") or _raise(3)
+
+
+def threads() -> int:
+    """How many threads work on one call at most."""
+    return library.scanrec_threads()
+
+
+def _raise(status: int):
+    message = _text("last_error")
+    raise {1: ValueError, 2: MemoryError}.get(status, RuntimeError)(message)
+
+
+def call(
+    name: str,
+    arrays: Mapping[str, Array],
+    *,
+    dtype: str,
+    shape: Sequence[int],
+    axis: int,
+    reverse: bool,
+    plain: bool = False,
+    threads: int = 0,
+) -> None:
+    """Runs a call of the library on arrays by their names; those left out are absent.
+
+    The arrays must stay alive, and be large enough: nobody else checks that.
+    """
+    extents = ctypes.c_int64 * len(shape)
+    problem = _Problem(
+        DTYPES[dtype], len(shape), extents(*shape), axis, reverse, plain, threads, None, None
+    )
+    names = ARRAYS[name]
+    list_of = (_Array * len(names))()
+    for place, of in zip(list_of, names):
+        array = arrays.get(of)
+        if array is not None:
+            place.data = array.data
+            place.strides = extents(*array.strides)
+    status = getattr(library, f"scanrec_{name}")(ctypes.byref(problem), ctypes.byref(list_of))
+    if status != 0:
+        _raise(status)

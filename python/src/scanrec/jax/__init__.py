@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec for JAX: ops that differentiate, batch and compose as JAX's own."""
+
+from __future__ import annotations
+
+_OLDEST = (0, 5, 3)
+
+try:
+    import jax as _jax
+except ImportError as error:
+    raise ImportError("scanrec.jax needs JAX: pip install 'scanrec[jax]'") from error
+if _jax.__version_info__ < _OLDEST:
+    raise ImportError(
+        f"scanrec.jax needs JAX {'.'.join(map(str, _OLDEST))} or newer, found {_jax.__version__}: "
+        "pip install --upgrade 'scanrec[jax]'"
+    )
+
+from ._linear_scan import linear_scan
+
+__all__ = ["linear_scan"]

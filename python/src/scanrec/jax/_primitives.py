@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The primitives, one per kernel: the scan, its fused tangent and its fused adjoint.
+
+All operands of a primitive have the rank of the problem, with extent 1 wherever they broadcast;
+states at the edges have extent 1 in time. Which arrays there are is said by ``operands``, a tuple
+of names, and ``results``, a tuple of pairs (name, shape): what is absent is neither read nor
+written, and a gradient of extent 1 receives the sum over the axis. Batching is then one more axis
+in front. How they differentiate is in ``_rules.py``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir, partial_eval
+
+from .. import _native
+from .._arguments import EDGE_DTYPES
+from ._sharding import allow_in_shard_map, over_devices, specs_of_results
+
+__all__ = ["PRIMITIVES", "STATES", "Problem", "bind", "edge_dtype"]
+
+#: Names of the targets end in it: it grows when what a handler takes changes.
+_TARGET_VERSION = 1
+
+_EDGES = {
+    *("initial_state", "final_state", "final_grad"),
+    *("initial_grad", "initial_tangent", "final_tangent"),
+}
+
+
+#: What is read for the sake of the gate alone, but by the scan itself.
+STATES = ("state", "initial_state")
+
+
+class Problem(NamedTuple):
+    """What all arrays of a call have in common."""
+
+    shape: tuple[int, ...]
+    axis: int  #: of time
+    reverse: bool
+
+    @property
+    def edge(self) -> tuple[int, ...]:
+        """The shape of a state at an edge."""
+        return tuple(1 if i == self.axis else n for i, n in enumerate(self.shape))
+
+    @property
+    def steps(self) -> int:
+        return self.shape[self.axis]
+
+
+def edge_dtype(dtype: Any) -> np.dtype:
+    """The type that arrays of a type are computed in, which states at edges have."""
+    return np.dtype(EDGE_DTYPES[np.dtype(dtype).name])
+
+
+def bind(
+    call: str,
+    problem: Problem,
+    arrays: Mapping[str, Any],
+    wanted: Mapping[str, Sequence[int]],
+) -> dict[str, Any]:
+    """Binds the primitive of a call to those arrays that are there, and returns what is wanted, by
+    name: a mapping to shapes."""
+    operands = tuple(name for name in _OPERANDS[call] if arrays.get(name) is not None)
+    results = tuple((name, tuple(wanted[name])) for name in _RESULTS[call] if name in wanted)
+    if not results:
+        return {}
+    out = PRIMITIVES[call].bind(
+        *(arrays[name] for name in operands), problem=problem, operands=operands, results=results
+    )
+    return {name: value for (name, _), value in zip(results, out)}
+
+
+def _abstract(*avals, problem, results, **_):
+    gate = avals[0]
+    out = []
+    for (name, shape), sharding in zip(results, specs_of_results(avals, problem, results)):
+        dtype = edge_dtype(gate.dtype) if name in _EDGES else gate.dtype
+        split = {} if sharding is None else {"sharding": sharding}
+        out.append(gate.update(shape=shape, dtype=dtype, weak_type=False, **split))
+    return out
+
+
+def _mask(names, there):
+    return np.int64(sum(1 << i for i, name in enumerate(names) if name in there))
+
+
+def _lower(call, ctx, *args, problem, operands, results):
+    bind_parts = partial(PRIMITIVES[call].bind, operands=operands)
+    parted = over_devices(bind_parts, ctx.avals_in, problem, results)
+    if parted is not None:
+        return mlir.lower_fun(parted, multiple_results=True)(ctx, *args)
+    rule = jax.ffi.ffi_lowering(f"scanrec_{call}_v{_TARGET_VERSION}")
+    return rule(
+        ctx,
+        *args,
+        axis=np.int64(problem.axis),
+        reverse=problem.reverse,
+        shape=np.asarray(problem.shape, np.int64),
+        operands=_mask(_OPERANDS[call], operands),
+        results=_mask(_RESULTS[call], dict(results)),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _jitted(primitive, params):
+    return jax.jit(partial(primitive.bind, **dict(params)))
+
+
+def _batch(call, args, dims, *, problem, operands, results):
+    size = next(a.shape[d] for a, d in zip(args, dims) if d is not None)
+    return [
+        *PRIMITIVES[call].bind(
+            *(
+                jnp.expand_dims(a, 0) if d is None else jnp.moveaxis(a, d, 0)
+                for a, d in zip(args, dims)
+            ),
+            problem=Problem((size, *problem.shape), problem.axis + 1, problem.reverse),
+            operands=operands,
+            results=tuple((name, (size, *shape)) for name, shape in results),
+        )
+    ], [0] * len(results)
+
+
+def _eliminate(used, equation):
+    """Results that nobody uses are not computed, and what only they need is not read."""
+    if not any(used):
+        return [False] * len(equation.invars), None
+    results = tuple(r for r, u in zip(equation.params["results"], used) if u)
+    operands = equation.params["operands"]
+    kept = [n not in STATES or _needs_states(operands, results) for n in operands]
+    return kept, equation.replace(
+        invars=[v for v, k in zip(equation.invars, kept) if k],
+        outvars=[v for v, u in zip(equation.outvars, used) if u],
+        params={
+            **equation.params,
+            "operands": tuple(n for n, k in zip(operands, kept) if k),
+            "results": results,
+        },
+    )
+
+
+def _needs_states(operands, results):
+    """Whether a call reads the states, and the initial one for their sake: those of a scan are its
+    own."""
+    return "input" in operands or "gate_tangent" in operands or "gate_grad" in dict(results)
+
+
+_OPERANDS: dict[str, tuple[str, ...]] = {}
+_RESULTS: dict[str, tuple[str, ...]] = {}
+PRIMITIVES: dict[str, Primitive] = {}
+
+
+def _register(library, call, operands):
+    names = _native.ARRAYS[call]
+    _OPERANDS[call], _RESULTS[call] = names[:operands], names[operands:]
+    handler = jax.ffi.pycapsule(getattr(library, f"scanrec_xla_{call}"))
+    jax.ffi.register_ffi_target(f"scanrec_{call}_v{_TARGET_VERSION}", handler, platform="cpu")
+    primitive = PRIMITIVES[call] = Primitive(f"scanrec_{call}")
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(_abstract)
+    primitive.def_impl(lambda *args, **params: _jitted(primitive, tuple(params.items()))(*args))
+    mlir.register_lowering(primitive, partial(_lower, call), platform="cpu")
+    batching.primitive_batchers[primitive] = partial(_batch, call)
+    partial_eval.dce_rules[primitive] = _eliminate
+    allow_in_shard_map(primitive)
+
+
+def _load():
+    path = Path(_native.__file__).with_name("libscanrec_xla.so")
+    if not path.exists():
+        raise ImportError(
+            "scanrec.jax: this build has no libscanrec_xla.so; build the package again where "
+            "jaxlib is installed"
+        )
+    return ctypes.CDLL(str(path))
+
+
+_library = _load()
+for _call, _operands in {"linear_scan": 4, "linear_scan_vjp": 6, "linear_scan_jvp": 7}.items():
+    _register(_library, _call, _operands)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arrays over several devices. Sequences do not know of one another, so every device scans its own:
+nothing is communicated but sums over what a gate was shared by.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import jax
+from jax.sharding import PartitionSpec
+
+from .._arguments import refuse
+
+__all__ = ["allow_in_shard_map", "over_devices", "placed_as", "specs_of_results", "varying_alike"]
+
+# ---- explicit sharding: what types of arrays say ----------------------------------------------------
+
+
+def _spec(aval):
+    """How an array is split, by axis, if its type says so."""
+    sharding = getattr(aval, "sharding", None)
+    spec = getattr(sharding, "spec", None)
+    if spec is None or all(names is None for names in spec):
+        return None
+    return tuple(spec) + (None,) * (len(aval.shape) - len(spec))
+
+
+def _problem_spec(avals, problem):
+    """How a problem is split: as any of its arrays is."""
+    specs = [s for s in map(_spec, avals) if s is not None]
+    if not specs:
+        return None
+    spec = tuple(next((n for n in names if n is not None), None) for names in zip(*specs))
+    if spec[problem.axis] is not None:
+        refuse("linear_scan", "input", "an array that is not split along time", f"{spec}")
+    return spec
+
+
+def specs_of_results(avals, problem, results) -> list[Any]:
+    """Shardings of results, or None where types say nothing."""
+    spec = _problem_spec(avals, problem)
+    if spec is None:
+        return [None] * len(results)
+    mesh = next(a.sharding.mesh for a in avals if _spec(a) is not None)
+    return [
+        jax.sharding.NamedSharding(mesh, PartitionSpec(*_where(spec, shape, problem.shape)))
+        for _, shape in results
+    ]
+
+
+def _where(spec, shape, full):
+    """The part of a spec for an array that may broadcast."""
+    return tuple(names if n == m else None for names, n, m in zip(spec, shape, full))
+
+
+def over_devices(bind, avals, problem, results):
+    """The call of every device as a function of its parts of the arrays, or None for one device.
+
+    ``bind(*arrays, problem=..., results=...)`` is the call on one device."""
+    spec = _problem_spec(avals, problem)
+    if spec is None or not hasattr(jax, "shard_map"):  # before JAX 0.7 XLA gathers the arrays
+        return None
+    mesh = next(a.sharding.mesh for a in avals if _spec(a) is not None)
+
+    def parts(names):
+        names = names if isinstance(names, tuple) else (names,) if names is not None else ()
+        return prod(mesh.shape[name] for name in names)
+
+    def local(shape):
+        return tuple(
+            n // parts(names) if n == m else n for n, m, names in zip(shape, problem.shape, spec)
+        )
+
+    def call(*arrays):
+        out = bind(
+            *arrays,
+            problem=problem._replace(shape=local(problem.shape)),
+            results=tuple((name, local(shape)) for name, shape in results),
+        )
+        return [_sum_over(x, spec, shape, problem.shape) for x, (_, shape) in zip(out, results)]
+
+    split = [PartitionSpec(*_where(spec, a.shape, problem.shape)) for a in avals]
+    on_each = jax.shard_map(
+        call,
+        mesh=mesh,
+        in_specs=tuple(split),
+        out_specs=[PartitionSpec(*_where(spec, shape, problem.shape)) for _, shape in results],
+        check_vma=False,
+    )
+    return lambda *arrays: on_each(*(_reshard(x, of) for x, of in zip(arrays, split)))
+
+
+def placed_as(x, aval):
+    """x, split over devices as the type of another array says."""
+    of = getattr(aval, "sharding", None)
+    if of is None or not hasattr(jax, "typeof"):
+        return x
+    now = getattr(jax.typeof(x), "sharding", None)
+    if now is None or now.spec == of.spec or not hasattr(jax, "shard_map"):
+        return x
+    return _reshard(x, of)
+
+
+def _reshard(x, to):
+    return (getattr(jax, "reshard", None) or jax.sharding.reshard)(x, to)
+
+
+def _sum_over(x, spec, shape, full):
+    """The sum over the devices that had a part of what x is the sum over."""
+    names = [n for n, size, of in zip(spec, shape, full) if size != of and n is not None]
+    flat = tuple(name for n in names for name in (n if isinstance(n, tuple) else (n,)))
+    return jax.lax.psum(x, flat) if flat else x
+
+
+# ---- shard_map ------------------------------------------------------------------------------------
+
+
+def varying_alike(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Within shard_map: arrays that are replicated over an axis of the mesh become varying over it
+    if any other is, so that their gradients are summed over it."""
+    if not hasattr(jax, "typeof"):
+        return arrays
+
+    def axes(x):
+        kind = jax.typeof(x)
+        varying = getattr(kind, "manual_axis_type", kind)
+        return set(getattr(varying, "varying", getattr(varying, "vma", ())))
+
+    every = set().union(*(axes(x) for x in arrays.values()))
+    if not every:
+        return arrays
+
+    def varying(x):
+        missing = tuple(sorted(every - axes(x)))
+        if not missing:
+            return x
+        if hasattr(jax.lax, "pcast"):
+            return jax.lax.pcast(x, missing, to="varying")
+        return jax.lax.pvary(x, missing)
+
+    return {name: varying(x) for name, x in arrays.items()}
+
+
+def allow_in_shard_map(primitive: Any) -> None:
+    """Before JAX 0.6 shard_map asks what is replicated: what all operands agree on. Since then
+    types of arrays say it."""
+    try:
+        from jax.experimental.shard_map import register_standard_check, register_standard_rewrite
+    except ImportError:
+        return
+    register_standard_check(primitive)
+    register_standard_rewrite(primitive)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the tests share: the recurrence as a loop, and random problems."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+WIDE = {"f": np.longdouble, "c": np.clongdouble}
+
+
+def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None):
+    """States and final state, step by step in long double."""
+    kind = WIDE["c" if np.iscomplexobj(gate) or np.iscomplexobj(input) else "f"]
+    shape = np.shape(input)
+    steps_first = lambda x: np.moveaxis(np.broadcast_to(x, shape), axis, 0)  # noqa: E731
+    gate, input = (steps_first(np.asarray(x, kind)) for x in (gate, input))
+    cut = steps_first(np.zeros(shape, bool) if resets is None else resets)
+    state = np.zeros(input.shape[1:], kind)
+    if initial_state is not None:
+        state[...] = np.asarray(initial_state, kind)
+    steps = range(len(input))
+    out = np.empty_like(input)
+    for t in reversed(steps) if reverse else steps:
+        # A mark cuts the link between t - 1 and t, whichever way the scan goes.
+        mark = t + 1 if reverse else t
+        carried = gate[t] * state
+        if mark < len(input):
+            carried = np.where(cut[mark], 0, carried)
+        state = out[t] = carried + input[t]
+    return np.moveaxis(out, 0, axis), state
+
+
+class Random:
+    """Arrays from a fixed seed."""
+
+    def __init__(self, seed=0):
+        self.generator = np.random.default_rng(seed)
+
+    def __call__(self, *shape, dtype=np.float64, scale=1.0):
+        dtype = np.dtype(dtype)
+        x = self.generator.uniform(-scale, scale, shape)
+        if dtype.kind == "c":
+            x = x + 1j * self.generator.uniform(-scale, scale, shape)
+        return np.asarray(x).astype(dtype)
+
+    def marks(self, *shape):
+        return self.generator.random(shape) < 0.2
+
+
+@pytest.fixture
+def random():
+    return Random()

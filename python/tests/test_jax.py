@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec.jax.linear_scan: values, every kind of derivative, batching, programs, devices.
+
+Every test of derivatives compares values: a rule that is missing often gives zeros, not an error.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+from conftest import Random, loop
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_num_cpu_devices", 2)
+
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from jax.test_util import check_grads
+
+import scanrec.jax
+
+linear_scan = scanrec.jax.linear_scan
+DTYPES = ["float32", "float64", "complex64", "complex128", "float16", "bfloat16"]
+
+
+def by_lax_scan(gate, input, initial_state=None, *, reverse=False, resets=None):
+    """States and final state, differentiated by JAX."""
+    shape = input.shape
+    cut = jnp.broadcast_to(False if resets is None else resets, shape)
+    if reverse:  # a mark cuts the link between t - 1 and t
+        cut = jnp.concatenate([cut[..., 1:, :], jnp.zeros_like(cut[..., :1, :])], -2)
+    first = jnp.zeros((), input.dtype) if initial_state is None else initial_state
+
+    def step(state, now):
+        gate, input, cut = now
+        state = jnp.where(cut, 0, gate * state) + input
+        return state, state
+
+    final, state = jax.lax.scan(
+        step,
+        jnp.broadcast_to(first, (*shape[:-2], shape[-1])),
+        tuple(jnp.moveaxis(jnp.broadcast_to(x, shape), -2, 0) for x in (gate, input, cut)),
+        reverse=reverse,
+    )
+    return jnp.moveaxis(state, 0, -2), final
+
+
+def same(got, want, **tolerance):
+    got, want = jax.tree.leaves(got), jax.tree.leaves(want)
+    assert len(got) == len(want)
+    for x, y in zip(got, want):
+        assert x.shape == y.shape and x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, **{"rtol": 1e-9, "atol": 1e-9, **tolerance})
+
+
+# ---- values -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_types(random, dtype):
+    dtype = jnp.dtype(dtype)
+    wide = np.complex128 if dtype.kind == "c" else np.float64
+    gate, input = (jnp.asarray(random(2, 33, 5, dtype=wide, scale=0.6), dtype) for _ in range(2))
+    got, final = linear_scan(gate, input, return_final=True)
+    want, _ = loop(np.asarray(gate, wide), np.asarray(input, wide))
+    eps = float(jnp.finfo(dtype).eps)
+    assert got.dtype == dtype and final.dtype == ("float32" if dtype.itemsize == 2 else dtype)
+    assert np.max(np.abs(np.asarray(got, wide) - want)) < 4 * eps * np.max(np.abs(want))
+    # Gradients have the types of what they are gradients of.
+    first = jnp.zeros((2, 5), final.dtype)
+    loss = lambda *x: jnp.sum(jnp.abs(linear_scan(*x)).astype("float32") ** 2)  # noqa: E731
+    for gradient, of in zip(jax.grad(loss, (0, 1, 2))(gate, input, first), (gate, input, first)):
+        assert gradient.dtype == of.dtype and gradient.shape == of.shape
+        assert bool(jnp.any(gradient != 0))
+
+
+@pytest.mark.parametrize("shape, axis", [((0, 5, 3), 1), ((2, 0, 3), 1), ((2, 1, 3), 1), ((7,), 0)])
+def test_small_problems(random, shape, axis):
+    gate, input = random(*shape), random(*shape)
+    edges = np.delete(shape, axis)
+    first = random(*edges)
+    got = linear_scan(gate, input, first, axis=axis, return_final=True)
+    want = loop(gate, input, first, axis=axis)
+    same(got, [jnp.asarray(x, "float64") for x in want])
+    for transform in (jax.grad, lambda f: jax.jacfwd(jax.grad(f))):
+        f = lambda g: jnp.sum(linear_scan(g, input, first, axis=axis) ** 2)  # noqa: E731
+        assert np.all(np.isfinite(transform(f)(gate)))
+
+
+def test_against_associative_scan(random):
+    gate, input = jnp.asarray(random(4, 300, 3)), jnp.asarray(random(4, 300, 3))
+
+    def combine(earlier, later):
+        return later[0] * earlier[0], later[0] * earlier[1] + later[1]
+
+    want = jax.lax.associative_scan(combine, (gate, input), axis=1)[1]
+    same(linear_scan(gate, input), want)
+
+
+def test_axes_and_broadcast_gates(random):
+    input = jnp.asarray(random(3, 4, 20, 5))
+    for axis in range(4):
+        for gate_shape in [(), (5,), (20, 1), (4, 1, 5), (3, 1, 20, 1), (3, 4, 20, 5)]:
+            gate = jnp.asarray(random(*gate_shape))
+            want, final = loop(gate, input, axis=axis)
+            got = linear_scan(gate, input, axis=axis, return_final=True)
+            same(got, [jnp.asarray(want, "float64"), jnp.asarray(final, "float64")])
+
+
+def test_promotion():
+    input = jnp.ones((4, 3), "bfloat16")
+    assert linear_scan(0.5, input).dtype == "bfloat16"
+    assert linear_scan(0.5, input, jnp.ones(3, "float32")).dtype == "bfloat16"
+    assert linear_scan(jnp.ones(3, "float32"), input).dtype == "float32"
+    assert linear_scan(jnp.ones(3, "complex64"), input.astype("float32")).dtype == "complex64"
+
+
+# ---- derivatives ------------------------------------------------------------------------------------
+
+# (type, shape of the gate, reverse, resets)
+CASES = [
+    ("float64", (2, 9, 3), False, True),
+    ("float64", (2, 9, 3), True, True),
+    ("float64", (3,), False, False),
+    ("float64", (9, 1), True, False),
+    ("complex128", (2, 9, 3), False, False),
+    ("complex128", (2, 1, 3), True, True),
+]
+
+
+@pytest.fixture(params=CASES, ids=lambda c: f"{c[0]}-{'x'.join(map(str, c[1]))}-{c[2]}-{c[3]}")
+def problem(request):
+    """Our function, JAX's, and arrays to call them with."""
+    dtype, gate_shape, reverse, with_resets = request.param
+    random = Random(1)
+    arrays = tuple(
+        jnp.asarray(random(*s, dtype=dtype, scale=0.8)) for s in (gate_shape, (2, 9, 3), (3,))
+    )
+    options = {"reverse": reverse, "resets": random.marks(2, 9, 1) if with_resets else None}
+    return (
+        partial(linear_scan, return_final=True, **options),
+        partial(by_lax_scan, **options),
+        arrays,
+    )
+
+
+def losses(f):
+    """Through the states, the final state, and both."""
+    return {
+        "states": lambda *x: jnp.sum(f(*x)[0] ** 3),
+        "final": lambda *x: jnp.sum(f(*x)[1] ** 3),
+        "both": lambda *x: jnp.sum(f(*x)[0] * f(*x)[1][:, None]),
+    }
+
+
+def transforms(dtype):
+    holomorphic = {"holomorphic": True} if dtype.kind == "c" else {}
+    every = {"argnums": (0, 1, 2), **holomorphic}
+    return {
+        "grad": partial(jax.grad, **every),
+        "jacfwd": partial(jax.jacfwd, **every),
+        "fwd of rev": lambda f: jax.jacfwd(jax.grad(f, **every), **every),
+        "rev of rev": lambda f: jax.jacrev(jax.grad(f, **every), **every),
+        "fwd of fwd": lambda f: jax.jacfwd(jax.jacfwd(f, **every), **every),
+        "rev of fwd": lambda f: jax.jacrev(jax.jacfwd(f, **every), **every),
+    }
+
+
+def test_derivatives_of_first_and_second_order(problem):
+    ours, theirs, arrays = problem
+    same(ours(*arrays), theirs(*arrays))
+    got, want = losses(ours), losses(theirs)
+    for name, transform in transforms(arrays[1].dtype).items():
+        for loss in ("both",) if " of " in name else got:
+            same(jax.jit(transform(got[loss]))(*arrays), jax.jit(transform(want[loss]))(*arrays))
+
+
+def test_numerical_derivatives(problem):
+    ours, _, arrays = problem
+    check_grads(ours, arrays, order=2, modes=("fwd", "rev"), atol=1e-5, rtol=1e-5)
+
+
+def test_numerical_derivatives_of_third_order(random):
+    arrays = tuple(jnp.asarray(random(*s)) for s in ((3, 2), (3, 2), (2,)))
+    f = partial(linear_scan, return_final=True)
+    check_grads(f, arrays, order=3, modes=("fwd", "rev"), atol=1e-4, rtol=1e-4)
+
+
+def test_linearize_and_transpose(problem):
+    ours, theirs, arrays = problem
+    tangents = tuple(x * 0.3 + 1 for x in arrays)
+    value, linear = jax.linearize(ours, *arrays)
+    same(value, theirs(*arrays))
+    same(linear(*tangents), jax.jvp(theirs, arrays, tangents)[1])
+    gate = arrays[0]
+    cotangents = ours(*arrays)
+    got = jax.linear_transpose(lambda *x: ours(gate, *x), *arrays[1:])(cotangents)
+    want = jax.vjp(lambda *x: theirs(gate, *x), *arrays[1:])[1](cotangents)
+    same(got, want)
+    with pytest.raises(NotImplementedError, match="not linear in its gate"):
+        jax.linear_transpose(lambda g: ours(g, *arrays[1:]), gate)(cotangents)
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [(0, None, None), (None, 0, None), (None, None, 0), (0, 0, 0), (1, None, 1), (None, 2, 0)],
+)
+def test_vmap(random, axes):
+    """Of any operands, under and over derivatives."""
+    shapes = [(5, 3), (5, 3), (3,)]
+
+    def batched(shape, axis):
+        return jnp.asarray(random(*(shape if axis is None else np.insert(shape, axis, 4))))
+
+    arrays = [batched(s, a) for s, a in zip(shapes, axes)]
+
+    def loss(f):
+        return lambda *x: sum(jnp.sum(y**3) for y in f(*x))
+
+    ours, theirs = partial(linear_scan, return_final=True), by_lax_scan
+    for of in (
+        lambda f: jax.vmap(f, axes),
+        lambda f: jax.vmap(jax.grad(loss(f), (0, 1, 2)), axes),
+        lambda f: jax.grad(lambda *x: jnp.sum(jax.vmap(loss(f), axes)(*x)), (0, 1, 2)),
+        lambda f: jax.vmap(jax.hessian(loss(f)), axes),
+    ):
+        same(of(ours)(*arrays), of(theirs)(*arrays))
+
+
+def test_vmap_of_vmap(random):
+    gates, input = jnp.asarray(random(4, 3)), jnp.asarray(random(2, 9, 3))
+    f = jax.vmap(jax.vmap(linear_scan, (0, None)), (None, 0))
+    g = jax.vmap(jax.vmap(lambda *x: by_lax_scan(*x)[0], (0, None)), (None, 0))
+    same(f(gates, input), g(gates, input))
+    loss = lambda f: lambda *x: jnp.sum(f(*x) ** 3)  # noqa: E731
+    same(jax.grad(loss(f), (0, 1))(gates, input), jax.grad(loss(g), (0, 1))(gates, input))
+
+
+# ---- programs ---------------------------------------------------------------------------------------
+
+
+def calls_in(f, *arrays):
+    """The custom calls of a program, in order, with their masks of results."""
+    text = jax.jit(f).lower(*arrays).as_text()
+    found = re.findall(
+        r"custom_call @scanrec_(\w+)_v1\(.*?operands = (\d+).*?results = (\d+)", text
+    )
+    return [(name, int(operands), int(results)) for name, operands, results in found]
+
+
+def test_one_call_forward_and_one_back():
+    gate = input = jnp.ones((2, 9, 3))
+    names = lambda *x: [name for name, _, _ in calls_in(*x)]  # noqa: E731
+    loss = lambda gate, input: jnp.sum(linear_scan(gate, input) ** 2)  # noqa: E731
+    assert names(jax.grad(loss, (0, 1)), gate, input) == ["linear_scan", "linear_scan_vjp"]
+    assert names(lambda *x: jax.jvp(loss, x, x), gate, input) == ["linear_scan", "linear_scan_jvp"]
+    # A gradient that needs no states runs no forward scan.
+    linear = lambda gate, input: jnp.sum(linear_scan(gate, input))  # noqa: E731
+    assert names(jax.grad(linear, 1), gate, input) == ["linear_scan_vjp"]
+
+
+def test_what_nobody_uses_is_not_there():
+    gate = input = jnp.ones((2, 9, 3))
+
+    def final(gate, input):
+        return jnp.sum(linear_scan(gate, input, return_final=True)[1])
+
+    assert calls_in(final, gate, input) == [("linear_scan", 0b0011, 0b10)]
+    # The adjoint reads gate, states and the gradient of the final state, and writes one gradient.
+    assert calls_in(jax.grad(final), gate, input)[1] == ("linear_scan_vjp", 0b100011, 0b001)
+    assert calls_in(jax.grad(final, 1), gate, input) == [("linear_scan_vjp", 0b100001, 0b010)]
+
+
+def test_a_broadcast_gate_is_not_materialised():
+    text = jax.jit(jax.grad(lambda g, x: jnp.sum(linear_scan(g, x) ** 2))).lower(
+        jnp.ones(3), jnp.ones((2, 9, 3))
+    )
+    call = next(line for line in text.as_text().splitlines() if "linear_scan_vjp" in line)
+    assert call.rstrip().endswith("-> tensor<1x1x3xf64>")
+
+
+def test_jit_eager_checkpoint_and_scan_of_layers(random):
+    gate, input = jnp.asarray(random(2, 9, 3)), jnp.asarray(random(2, 9, 3))
+    loss = lambda *x: jnp.sum(linear_scan(*x) ** 3)  # noqa: E731
+    want = jax.grad(loss, (0, 1))(gate, input)
+    same(jax.jit(jax.grad(loss, (0, 1)))(gate, input), want, rtol=0, atol=0)
+    same(jax.grad(jax.checkpoint(loss), (0, 1))(gate, input), want, rtol=0, atol=0)
+
+    def stack(f):
+        def run(gates, x):
+            return jnp.sum(jax.lax.scan(lambda x, g: (f(g, x), None), x, gates)[0] ** 3)
+
+        return run
+
+    gates = jnp.asarray(random(4, 3))
+    got = jax.grad(stack(linear_scan), (0, 1))(gates, input)
+    same(got, jax.grad(stack(lambda *x: by_lax_scan(*x)[0]), (0, 1))(gates, input))
+
+
+def test_many_threads_at_once(random):
+    gate, input = jnp.asarray(random(4, 3000, 64, scale=0.9)), jnp.asarray(random(4, 3000, 64))
+    f = jax.jit(jax.grad(lambda *x: jnp.sum(linear_scan(*x) ** 2), (0, 1)))
+    want, failures = f(gate, input), []
+
+    def work():
+        try:
+            for _ in range(10):
+                same(f(gate, input), want, rtol=0, atol=0)
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_errors_of_handlers_leave_the_process_alive(random):
+    call = jax.ffi.ffi_call("scanrec_linear_scan_v1", jax.ShapeDtypeStruct((3,), np.float64))
+    masks = {"operands": np.int64(3), "results": np.int64(1)}
+    with pytest.raises(Exception, match="linear_scan: argument 'axis'"):
+        x = jnp.ones(3)
+        call(
+            x, x, axis=np.int64(5), reverse=False, shape=np.array([3]), **masks
+        ).block_until_ready()
+    assert linear_scan(1.0, jnp.ones(3), axis=0)[-1] == 3
+
+
+ONES = np.ones((2, 9, 3))
+
+
+@pytest.mark.parametrize(
+    "error, words, call",
+    [
+        (ValueError, "'gate': expected a shape that broadcasts to (2, 9, 3), got (4,)",
+         lambda x: linear_scan(np.ones(4), x)),
+        (TypeError, "'input': expected one of float32", lambda x: linear_scan(0.5, x.astype(int))),
+        (ValueError, "'axis': expected an axis of an input of shape (2, 9, 3), got -4",
+         lambda x: linear_scan(0.5, x, axis=-4)),
+        (ValueError, "'initial_state': expected a shape that broadcasts to (2, 3)",
+         lambda x: linear_scan(0.5, x, x)),
+        (TypeError, "'resets': expected booleans", lambda x: linear_scan(0.5, x, resets=x)),
+        (ValueError, "'resets': expected", lambda x: linear_scan(0.5, x, resets=x[0, 0] > 0)),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_when_traced(error, words, call):
+    for run in (call, jax.jit(call)):
+        with pytest.raises(error) as raised:
+            run(ONES)
+        assert words in str(raised.value)
+
+
+# ---- several devices --------------------------------------------------------------------------------
+
+shard_map = getattr(jax, "shard_map", None)
+if shard_map is None:
+    from jax.experimental.shard_map import shard_map
+
+P = PartitionSpec
+
+
+def collectives(f, *arrays):
+    text = jax.jit(f).lower(*arrays).compile().as_text()
+    return {name for name in ("all-gather", "all-reduce", "all-to-all", "permute") if name in text}
+
+
+@pytest.mark.parametrize(
+    "gate_shape, of_gate, of_input, expected",
+    [
+        ((4, 9, 6), P("d"), P("d"), set()),
+        ((4, 9, 6), P(None, None, "d"), P(None, None, "d"), set()),
+        ((6,), P(), P("d"), {"all-reduce"}),  # which sums the gradient of the gate
+    ],
+)
+def test_shard_map(random, gate_shape, of_gate, of_input, expected):
+    types = getattr(jax.sharding, "AxisType", None)
+    mesh = jax.make_mesh((2,), ("d",), **({"axis_types": (types.Auto,)} if types else {}))
+    arrays = jnp.asarray(random(*gate_shape)), jnp.asarray(random(4, 9, 6))
+    parted = shard_map(linear_scan, mesh=mesh, in_specs=(of_gate, of_input), out_specs=of_input)
+    gradient = lambda f: jax.grad(lambda *x: jnp.sum(f(*x) ** 3), (0, 1))  # noqa: E731
+    same(jax.jit(gradient(parted))(*arrays), gradient(linear_scan)(*arrays))
+    assert collectives(parted, *arrays) == set()
+    assert collectives(gradient(parted), *arrays) == expected
+
+
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
+@pytest.mark.parametrize(
+    "gate_shape, of_gate, of_input, expected",
+    [
+        ((4, 9, 6), P("d"), P("d"), set()),
+        ((4, 9, 6), P(None, None, "d"), P(None, None, "d"), set()),
+        ((6,), P(), P("d"), {"all-reduce"}),
+        ((6,), P(), P(None, None, "d"), {"all-gather"}),  # of the gradient, as wide as the gate
+    ],
+)
+def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
+    plain = random(*gate_shape), random(4, 9, 6)
+    want = jax.grad(lambda *x: jnp.sum(linear_scan(*x) ** 3), (0, 1))(*plain)
+    with jax.set_mesh(mesh):
+        gate = jax.device_put(plain[0], NamedSharding(mesh, of_gate))
+        input = jax.device_put(plain[1], NamedSharding(mesh, of_input))
+        assert jax.typeof(linear_scan(gate, input)).sharding.spec == jax.typeof(input).sharding.spec
+        gradient = jax.grad(lambda *x: jnp.sum(linear_scan(*x) ** 3), (0, 1))
+        same(jax.jit(gradient)(gate, input), want)
+        assert collectives(linear_scan, gate, input) == set()
+        assert collectives(gradient, gate, input) <= expected
+        with pytest.raises(ValueError, match="not split along time"):
+            split = jax.device_put(plain[1][:, :8], NamedSharding(mesh, P(None, "d")))
+            linear_scan(0.5, split)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The native library: instruction sets, threads, processes, what it exports."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Random, loop
+
+import scanrec
+from scanrec import _native
+
+LIBRARIES = sorted(Path(_native.__file__).parent.glob("libscanrec*.so"))
+BIG = (4, 5000, 64)
+
+
+def scanned(seed=0):
+    random = Random(seed)
+    return scanrec.linear_scan(random(*BIG, scale=0.9), random(*BIG))
+
+
+def test_show_config(capsys):
+    scanrec.show_config()
+    text = capsys.readouterr().out
+    assert scanrec.__version__ in text and _native.instruction_set() in text
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_every_instruction_set(level):
+    """The lesser ones that this CPU has pass the tests of NumPy arrays, too."""
+    environment = {**os.environ, "SCANREC_ISA": level}
+    show = [sys.executable, "-c", "import scanrec; scanrec.show_config()"]
+    shown = subprocess.run(show, env=environment, capture_output=True, text=True)
+    if shown.returncode != 0:
+        assert "SCANREC_ISA" in shown.stderr
+        pytest.skip(f"this CPU has no {level}")
+    assert level in shown.stdout
+    tests = [sys.executable, "-m", "pytest", "-q", str(Path(__file__).with_name("test_numpy.py"))]
+    subprocess.run(tests, env=environment, check=True)
+
+
+def test_unknown_instruction_set():
+    environment = {**os.environ, "SCANREC_ISA": "x86-64-v9"}
+    code = "import numpy, scanrec; scanrec.linear_scan(0.5, numpy.ones((3, 2)))"
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 1 and "RuntimeError: SCANREC_ISA: expected x86-64-v2" in run.stderr
+
+
+def test_bits_do_not_depend_on_threads(random):
+    gate, input = random(*BIG, scale=0.9), random(*BIG)
+
+    def run(threads):
+        state = np.empty_like(input)
+        array = lambda x: _native.Array(x.ctypes.data, [s // 8 for s in x.strides])  # noqa: E731
+        _native.call(
+            "linear_scan",
+            {"gate": array(gate), "input": array(input), "state": array(state)},
+            dtype="float64", shape=BIG, axis=1, reverse=False, threads=threads,
+        )  # fmt: skip
+        return state
+
+    for threads in (2, 3, 16):
+        assert np.array_equal(run(threads), run(1))
+
+
+def test_many_callers_at_once():
+    want = [scanned(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(10):
+            for got, expected in zip(pool.map(scanned, range(4)), want):
+                assert np.array_equal(got, expected)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_child_processes(method):
+    """The pool of the parent is of no use to a child of fork, which makes its own."""
+    want = scanned()
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        for got in pool.map_async(scanned, [0, 0, 0]).get(timeout=120):
+            assert np.array_equal(got, want)
+
+
+def test_errors_of_the_c_interface():
+    with pytest.raises(ValueError, match="linear_scan: argument 'gate': expected an array"):
+        _native.call("linear_scan", {}, dtype="float32", shape=[3], axis=0, reverse=False)
+    with pytest.raises(ValueError, match="linear_scan: argument 'axis'"):
+        _native.call("linear_scan", {}, dtype="float32", shape=[3], axis=1, reverse=False)
+    with pytest.raises(ValueError, match="'problem': expected a pointer, got null"):
+        status = _native.library.scanrec_linear_scan(None, None)
+        _native._raise(status)
+    # The process lives.
+    assert np.array_equal(scanrec.linear_scan(1, np.ones(3), axis=0), [1, 2, 3])
+
+
+def test_sums_over_more_axes_than_the_kernels_have(random):
+    """Gradients of a gate that broadcasts along three axes that do not lie together."""
+    shape, gate_shape = (2, 3, 2, 3, 8, 2, 3), (2, 1, 2, 1, 8, 1, 3)
+    gate, input, w = random(*gate_shape), random(*shape), random(*shape)
+    state = scanrec.linear_scan(gate, input, axis=4)
+    assert np.allclose(state, loop(gate, input, axis=4)[0])
+    full = scanrec.linear_scan_vjp(np.broadcast_to(gate, shape).copy(), state, w, axis=4).gate
+    got = scanrec.linear_scan_vjp(gate, state, w, axis=4).gate
+    assert np.allclose(got, full.sum((1, 3, 5), keepdims=True), rtol=1e-12)
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm")
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda path: path.name)
+def test_exports_nothing_but_the_interface(library):
+    """Other libraries of a process must not meet our copies of templates, nor we theirs."""
+    shown = subprocess.run(
+        ["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True
+    )
+    names = {line.split()[-1] for line in shown.stdout.splitlines()}
+    assert names and all(re.fullmatch(r"scanrec_\w+", name) for name in names)
+    needed = subprocess.run(
+        ["nm", "-D", "--undefined-only", library], capture_output=True, text=True
+    )
+    assert not re.search(r"GOMP|omp_|\bPy[A-Z_]", needed.stdout)

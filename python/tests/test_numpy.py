@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""linear_scan on NumPy arrays: values, layouts, adjoints, bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import loop
+
+import scanrec
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+signal = pytest.importorskip("scipy.signal")
+
+DTYPES = [np.float32, np.float64, np.complex64, np.complex128, np.float16, ml_dtypes.bfloat16]
+TOLERANCE = {
+    "float32": 1e-6,
+    "float64": 1e-14,
+    "complex64": 1e-6,
+    "complex128": 1e-14,
+    "float16": 2e-3,
+    "bfloat16": 2e-2,
+}
+
+
+def close(got, want, dtype, size=1.0):
+    scale = max(1.0, float(np.max(np.abs(want), initial=0.0)))
+    wide = np.asarray(got).astype(np.clongdouble if np.iscomplexobj(want) else np.longdouble)
+    error = float(np.max(np.abs(wide - want), initial=0.0))
+    return error <= TOLERANCE[np.dtype(dtype).name] * scale * size
+
+
+# (shape of the input, shape of the gate, axis of time)
+SHAPES = [
+    ((3, 50, 7), (3, 50, 7), -2),
+    ((3, 50, 7), (7,), 1),
+    ((3, 50, 7), (3, 50, 1), -2),
+    ((3, 7, 50), (7, 1), -1),
+    ((50,), (50,), 0),
+    ((50,), (), -1),
+    ((50, 3), (50, 1), 0),
+    ((2, 3, 4, 5, 20, 6), (3, 1, 5, 1, 6), -2),
+    ((2, 1, 3, 30, 2, 2), (2, 1, 1, 30, 1, 2), 3),
+    ((1, 1, 1), (1, 1), 1),
+    ((0, 5, 3), (3,), 1),
+    ((2, 0, 3), (3,), 1),
+    ((2, 5, 0), (1,), 1),
+]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape, gate_shape, axis", SHAPES)
+def test_states_and_gradients(random, shape, gate_shape, axis, reverse):
+    """Against the loop; gradients by <J v, w> = <v, J* w>, with gates of any shape."""
+    edges = np.delete(shape, axis)
+    gate, input, initial = random(*gate_shape), random(*shape), random(*edges)
+    resets = random.marks(*shape)
+    options = {"axis": axis, "reverse": reverse, "resets": resets}
+    state, final = scanrec.linear_scan(gate, input, initial, return_final=True, **options)
+    want, want_final = loop(gate, input, initial, **options)
+    assert close(state, want, np.float64) and close(final, want_final, np.float64)
+    assert state.flags.c_contiguous
+
+    v_gate, v_input, v_initial = random(*gate_shape), random(*shape), random(*edges)
+    w, w_final = random(*shape), random(*edges)
+    tangent, final_tangent = scanrec.linear_scan_jvp(
+        gate, state, v_gate, v_input, v_initial, initial_state=initial, return_final=True, **options
+    )
+    g = scanrec.linear_scan_vjp(gate, state, w, w_final, initial_state=initial, **options)
+    assert g.gate.shape == gate_shape
+    forward = np.vdot(w, tangent) + np.vdot(w_final, final_tangent)
+    backward = np.vdot(g.gate, v_gate) + np.vdot(g.input, v_input)
+    backward += np.vdot(g.initial_state, v_initial)
+    assert np.isclose(forward, backward, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_types(random, dtype):
+    shape = (2, 33, 5)
+    gate, input = random(*shape, dtype=dtype, scale=0.6), random(*shape, dtype=dtype)
+    state, final = scanrec.linear_scan(gate, input, return_final=True)
+    want, want_final = loop(gate, input)
+    half = np.dtype(dtype).itemsize == 2
+    assert state.dtype == dtype and final.dtype == (np.float32 if half else dtype)
+    assert close(state, want, dtype, 4)
+    assert close(final, want_final, np.float32 if half else dtype, 4)
+    # The final state is the one before rounding.
+    assert np.array_equal(final.astype(dtype), state[:, -1])
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_complex_conventions(random, dtype):
+    shape = (2, 20, 3)
+    gate, input, w = (random(*shape, dtype=dtype, scale=0.6) for _ in range(3))
+    state = scanrec.linear_scan(gate, input)
+    v = random(*shape, dtype=dtype)
+    tangent = scanrec.linear_scan_jvp(gate, state, v)
+    hermitian = scanrec.linear_scan_vjp(gate, state, w, wrt=["gate"]).gate
+    plain = scanrec.linear_scan_vjp(gate, state, w, wrt=["gate"], conjugate=False).gate
+    assert np.isclose(np.vdot(w, tangent), np.vdot(hermitian, v), rtol=1e-4)
+    assert np.isclose(np.sum(w * tangent), np.sum(plain * v), rtol=1e-4)
+
+
+def test_any_strides_in_place(random):
+    """Views give the bits of their copies."""
+    base_gate, base_input = random(6, 40, 10), random(40, 6, 10)
+    views = [
+        (base_gate[::2, ::-1, 1::3], np.swapaxes(base_input, 0, 1)[::2, ::-1, 1::3]),
+        (np.broadcast_to(base_gate[0, 0], (6, 40, 10)), np.swapaxes(base_input, 0, 1)),
+        (np.asfortranarray(base_gate), np.asfortranarray(np.swapaxes(base_input, 0, 1))),
+    ]
+    for gate, input in views:
+        kept = input.copy()
+        got = scanrec.linear_scan(gate, input)
+        assert np.array_equal(input, kept)
+        assert np.allclose(got, loop(gate, input)[0], rtol=1e-13)
+
+
+def test_odd_memory(random):
+    """Fields of records, foreign byte order and unaligned buffers are copied, and right."""
+    input = random(20, 3)
+    want = scanrec.linear_scan(0.5, input)
+    records = np.zeros((20, 3), dtype=[("tag", "i1"), ("value", "f8")])
+    records["value"] = input
+    assert np.array_equal(scanrec.linear_scan(0.5, records["value"]), want)
+    assert np.array_equal(scanrec.linear_scan(0.5, input.astype(">f8")), want)
+    unaligned = np.frombuffer(b"x" + input.tobytes(), np.uint8)[1:].view(np.float64)
+    assert np.array_equal(scanrec.linear_scan(0.5, unaligned.reshape(20, 3)), want)
+
+
+def test_promotion(random):
+    input = random(5, 3, dtype=np.float32)
+    assert scanrec.linear_scan(0.5, input).dtype == np.float32
+    assert scanrec.linear_scan(np.float64(0.5) * np.ones(3), input).dtype == np.float64
+    assert scanrec.linear_scan(0.5j, input).dtype == np.complex64
+    half = input.astype(np.float16)
+    assert scanrec.linear_scan(0.5, half, np.zeros(3, np.float32)).dtype == np.float16
+    assert scanrec.linear_scan(np.ones(3, np.float32), half).dtype == np.float32
+    assert scanrec.linear_scan(0.5, half, np.zeros(3)).dtype == np.float64
+
+
+def test_against_lfilter(random):
+    """A constant gate is a filter with one pole."""
+    x = random(4, 1000)
+    pole = 0.97
+    assert np.allclose(
+        scanrec.linear_scan(pole, x, axis=-1), signal.lfilter([1], [1, -pole], x), rtol=1e-12
+    )
+    got, final = scanrec.linear_scan(pole, x, x[:, 0], axis=-1, return_final=True)
+    want, left = signal.lfilter([1], [1, -pole], x, zi=pole * x[:, :1])
+    assert np.allclose(got, want, rtol=1e-12) and np.allclose(pole * final, left[:, 0], rtol=1e-12)
+
+
+def test_a_stream_of_chunks_is_the_whole(random):
+    gate, input = random(2, 100, 32), random(2, 100, 32)
+    whole = scanrec.linear_scan(gate, input)
+    state, parts = None, []
+    for start in range(0, 100, 7):
+        now = slice(start, start + 7)
+        part, state = scanrec.linear_scan(gate[:, now], input[:, now], state, return_final=True)
+        parts.append(part)
+    assert np.array_equal(np.concatenate(parts, 1), whole)
+
+
+def test_absent_gradients(random):
+    gate, input = random(2, 9, 3), random(2, 9, 3)
+    state = scanrec.linear_scan(gate, input)
+    final_grad = random(2, 3)
+    w = np.zeros_like(state)
+    w[:, -1] = final_grad
+    want = scanrec.linear_scan_vjp(gate, state, w)
+    got = scanrec.linear_scan_vjp(gate, state, None, final_grad)
+    for x, y in zip(got, want):
+        assert np.allclose(x, y, rtol=1e-13)
+    assert scanrec.linear_scan_vjp(gate, state, w, wrt=[]) == (None, None, None)
+    assert scanrec.linear_scan_vjp(gate, state, w, wrt=["input"]).gate is None
+    # Nothing moves: everything is zero, not garbage.
+    assert not any(np.any(g) for g in scanrec.linear_scan_vjp(gate, state))
+    assert not np.any(scanrec.linear_scan_jvp(gate, state))
+
+
+ONES = np.ones((2, 9, 3))
+
+
+@pytest.mark.parametrize(
+    "error, words, call",
+    [
+        (ValueError, "'gate': expected a shape that broadcasts to (2, 9, 3), got (4,)",
+         lambda: scanrec.linear_scan(np.ones(4), ONES)),
+        (ValueError, "'gate': expected a shape that broadcasts to (9, 3), got (2, 9, 3)",
+         lambda: scanrec.linear_scan(ONES, ONES[0])),
+        (TypeError, "'input': expected one of float32",
+         lambda: scanrec.linear_scan(0.5, np.ones((4, 2), int))),
+        (TypeError, "'gate': expected one of float32",
+         lambda: scanrec.linear_scan(["a"], ONES)),
+        (ValueError, "'axis': expected an axis of an input of shape (2, 9, 3), got 3",
+         lambda: scanrec.linear_scan(0.5, ONES, axis=3)),
+        (TypeError, "'axis': expected an integer",
+         lambda: scanrec.linear_scan(0.5, ONES, axis=1.5)),
+        (ValueError, "'axis'", lambda: scanrec.linear_scan(0.5, np.ones(4))),
+        (ValueError, "'input': expected an array with an axis of time",
+         lambda: scanrec.linear_scan(0.5, np.float64(1))),
+        (ValueError, "'initial_state': expected a shape that broadcasts to (2, 3), got (2, 9, 3)",
+         lambda: scanrec.linear_scan(0.5, ONES, ONES)),
+        (TypeError, "'resets': expected booleans, got float64",
+         lambda: scanrec.linear_scan(0.5, ONES, resets=ONES)),
+        (ValueError, "'resets': expected a shape that broadcasts to (2, 9, 3), with all of its 9",
+         lambda: scanrec.linear_scan(0.5, ONES, resets=np.zeros(3, bool))),
+        (ValueError, "'resets': expected a shape that broadcasts to (2, 9, 3), with all of its 9",
+         lambda: scanrec.linear_scan(0.5, ONES, resets=np.zeros((2, 1, 3), bool))),
+        (ValueError, "'wrt': expected names among gate, input, initial_state, got 'inputs'",
+         lambda: scanrec.linear_scan_vjp(0.5, ONES, ONES, wrt=["inputs"])),
+        (ValueError, "'state_grad': expected a shape that broadcasts to (2, 9, 3)",
+         lambda: scanrec.linear_scan_vjp(0.5, ONES, np.ones((9, 2)))),
+    ],
+)  # fmt: skip
+def test_bad_input(error, words, call):
+    with pytest.raises(error) as raised:
+        call()
+    assert words in str(raised.value)
