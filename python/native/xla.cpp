@@ -99,8 +99,8 @@ class buffers {
   std::vector<std::unique_ptr<std::int64_t[]>> strides_;
 };
 
-/// A handler for the call `function`, whose struct of type Arrays begins with the operands: bit i of
-/// `operands` says whether the i-th is there, and likewise bit i of `results`.
+/// A handler for the call `function`, whose struct of type Arrays begins with the operands: bit i
+/// of `operands` says whether the i-th is there, and likewise bit i of `results`.
 template <class Arrays, int Operands, int (*Function)(const scanrec_problem*, const Arrays*)>
 ffi::Error run(ffi::ThreadPool pool, std::int64_t axis, bool reverse, span shape,
                std::int64_t operands, std::int64_t results, ffi::RemainingArgs args,
@@ -167,11 +167,11 @@ auto binding() {
 
 }  // namespace
 
-#define SCANREC_HANDLER(name, Arrays, operands, function)                                      \
-  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(                       \
-      XLA_FFI_CallFrame* frame) {                                                              \
-    static const auto* handler = binding().To(run<Arrays, operands, function>).release();      \
-    return handler->Call(frame);                                                               \
+#define SCANREC_HANDLER(name, Arrays, operands, function)                                 \
+  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(                  \
+      XLA_FFI_CallFrame* frame) {                                                         \
+    static const auto* handler = binding().To(run<Arrays, operands, function>).release(); \
+    return handler->Call(frame);                                                          \
   }
 
 SCANREC_HANDLER(scanrec_xla_linear_scan, scanrec_scan_arrays, 4, scanrec_linear_scan)
