@@ -13,7 +13,7 @@ def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None
     """States and final state, step by step in long double."""
     kind = WIDE["c" if np.iscomplexobj(gate) or np.iscomplexobj(input) else "f"]
     shape = np.shape(input)
-    steps_first = lambda x: np.moveaxis(np.broadcast_to(x, shape), axis, 0)  # noqa: E731
+    steps_first = lambda x: np.moveaxis(np.broadcast_to(x, shape), axis, 0)
     gate, input = (steps_first(np.asarray(x, kind)) for x in (gate, input))
     cut = steps_first(np.zeros(shape, bool) if resets is None else resets)
     state = np.zeros(input.shape[1:], kind)

@@ -73,7 +73,7 @@ def test_types(random, dtype):
     assert np.max(np.abs(np.asarray(got, wide) - want)) < 4 * eps * np.max(np.abs(want))
     # Gradients have the types of what they are gradients of.
     first = jnp.zeros((2, 5), final.dtype)
-    loss = lambda *x: jnp.sum(jnp.abs(linear_scan(*x)).astype("float32") ** 2)  # noqa: E731
+    loss = lambda *x: jnp.sum(jnp.abs(linear_scan(*x)).astype("float32") ** 2)
     for gradient, of in zip(jax.grad(loss, (0, 1, 2))(gate, input, first), (gate, input, first)):
         assert gradient.dtype == of.dtype and gradient.shape == of.shape
         assert bool(jnp.any(gradient != 0))
@@ -88,7 +88,7 @@ def test_small_problems(random, shape, axis):
     want = loop(gate, input, first, axis=axis)
     same(got, [jnp.asarray(x, "float64") for x in want])
     for transform in (jax.grad, lambda f: jax.jacfwd(jax.grad(f))):
-        f = lambda g: jnp.sum(linear_scan(g, input, first, axis=axis) ** 2)  # noqa: E731
+        f = lambda g: jnp.sum(linear_scan(g, input, first, axis=axis) ** 2)
         assert np.all(np.isfinite(transform(f)(gate)))
 
 
@@ -237,7 +237,7 @@ def test_vmap_of_vmap(random):
     f = jax.vmap(jax.vmap(linear_scan, (0, None)), (None, 0))
     g = jax.vmap(jax.vmap(lambda *x: by_lax_scan(*x)[0], (0, None)), (None, 0))
     same(f(gates, input), g(gates, input))
-    loss = lambda f: lambda *x: jnp.sum(f(*x) ** 3)  # noqa: E731
+    loss = lambda f: lambda *x: jnp.sum(f(*x) ** 3)
     same(jax.grad(loss(f), (0, 1))(gates, input), jax.grad(loss(g), (0, 1))(gates, input))
 
 
@@ -255,12 +255,12 @@ def calls_in(f, *arrays):
 
 def test_one_call_forward_and_one_back():
     gate = input = jnp.ones((2, 9, 3))
-    names = lambda *x: [name for name, _, _ in calls_in(*x)]  # noqa: E731
-    loss = lambda gate, input: jnp.sum(linear_scan(gate, input) ** 2)  # noqa: E731
+    names = lambda *x: [name for name, _, _ in calls_in(*x)]
+    loss = lambda gate, input: jnp.sum(linear_scan(gate, input) ** 2)
     assert names(jax.grad(loss, (0, 1)), gate, input) == ["linear_scan", "linear_scan_vjp"]
     assert names(lambda *x: jax.jvp(loss, x, x), gate, input) == ["linear_scan", "linear_scan_jvp"]
     # A gradient that needs no states runs no forward scan.
-    linear = lambda gate, input: jnp.sum(linear_scan(gate, input))  # noqa: E731
+    linear = lambda gate, input: jnp.sum(linear_scan(gate, input))
     assert names(jax.grad(linear, 1), gate, input) == ["linear_scan_vjp"]
 
 
@@ -286,7 +286,7 @@ def test_a_broadcast_gate_is_not_materialised():
 
 def test_jit_eager_checkpoint_and_scan_of_layers(random):
     gate, input = jnp.asarray(random(2, 9, 3)), jnp.asarray(random(2, 9, 3))
-    loss = lambda *x: jnp.sum(linear_scan(*x) ** 3)  # noqa: E731
+    loss = lambda *x: jnp.sum(linear_scan(*x) ** 3)
     want = jax.grad(loss, (0, 1))(gate, input)
     same(jax.jit(jax.grad(loss, (0, 1)))(gate, input), want, rtol=0, atol=0)
     same(jax.grad(jax.checkpoint(loss), (0, 1))(gate, input), want, rtol=0, atol=0)
@@ -311,7 +311,7 @@ def test_many_threads_at_once(random):
         try:
             for _ in range(10):
                 same(f(gate, input), want, rtol=0, atol=0)
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             failures.append(error)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -384,7 +384,7 @@ def test_shard_map(random, gate_shape, of_gate, of_input, expected):
     mesh = jax.make_mesh((2,), ("d",), **({"axis_types": (types.Auto,)} if types else {}))
     arrays = jnp.asarray(random(*gate_shape)), jnp.asarray(random(4, 9, 6))
     parted = shard_map(linear_scan, mesh=mesh, in_specs=(of_gate, of_input), out_specs=of_input)
-    gradient = lambda f: jax.grad(lambda *x: jnp.sum(f(*x) ** 3), (0, 1))  # noqa: E731
+    gradient = lambda f: jax.grad(lambda *x: jnp.sum(f(*x) ** 3), (0, 1))
     same(jax.jit(gradient(parted))(*arrays), gradient(linear_scan)(*arrays))
     assert collectives(parted, *arrays) == set()
     assert collectives(gradient(parted), *arrays) == expected

@@ -62,7 +62,7 @@ def test_bits_do_not_depend_on_threads(random):
 
     def run(threads):
         state = np.empty_like(input)
-        array = lambda x: _native.Array(x.ctypes.data, [s // 8 for s in x.strides])  # noqa: E731
+        array = lambda x: _native.Array(x.ctypes.data, [s // 8 for s in x.strides])
         _native.call(
             "linear_scan",
             {"gate": array(gate), "input": array(input), "state": array(state)},

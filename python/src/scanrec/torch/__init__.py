@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec for PyTorch: functions that differentiate, batch and compile as PyTorch's own."""
+
+from __future__ import annotations
+
+_OLDEST = (2, 10)
+
+try:
+    import torch as _torch
+except ImportError as error:
+    raise ImportError("scanrec.torch needs PyTorch: pip install 'scanrec[torch]'") from error
+if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < _OLDEST:
+    raise ImportError(
+        f"scanrec.torch needs PyTorch {'.'.join(map(str, _OLDEST))} or newer, found "
+        f"{_torch.__version__}: pip install --upgrade 'scanrec[torch]'"
+    )
+
+from ._linear_scan import linear_scan
+
+__all__ = ["linear_scan"]

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The scan, its tangent and its adjoint as functions that differentiate into one another:
+
+======= ========================================== ===========================
+         in forward mode                            in reverse mode
+======= ========================================== ===========================
+Scan    Tangent                                    Adjoint
+Tangent Tangent, of what its own operands move     Adjoint
+Adjoint Adjoint, of what its own operands move     Tangent
+======= ========================================== ===========================
+
+Tensors are those of ``_ops.py``. Gradients are PyTorch's: conjugates of the derivative.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch.autograd import Function
+
+from ._ops import edge_dtype, edge_of, jvp_op, scan_op, vjp_op
+
+__all__ = ["Problem", "Scan", "Tangent", "adjoint"]
+
+
+class Problem(NamedTuple):
+    """What all tensors of a call have in common."""
+
+    shape: tuple[int, ...]
+    axis: int
+    reverse: bool
+
+    @property
+    def edge(self):
+        return edge_of(self.shape, self.axis)
+
+    @property
+    def steps(self):
+        return self.shape[self.axis]
+
+
+def _batched(function, info, dims, args):
+    """The vmap rule of all three: one more axis in front."""
+    *tensors, problem = args
+    wide = Problem((info.batch_size, *problem.shape), problem.axis + 1, problem.reverse)
+    moved = [
+        None if x is None else x.unsqueeze(0) if d is None else x.movedim(d, 0)
+        for x, d in zip(tensors, dims)
+    ]
+    out = function.apply(*moved, wide)
+    return out, tuple(0 for _ in out)
+
+
+class Scan(Function):
+    """(gate, input, initial_state, resets, problem) -> (state, final_state)"""
+
+    @staticmethod
+    def forward(gate, input, initial, resets, problem):
+        return scan_op(gate, input, initial, resets, *problem)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        gate, input, initial, resets, ctx.problem = inputs
+        saved = (gate, output[0], initial, resets)
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
+        ctx.shapes = (gate.shape, input.shape, None if initial is None else initial.shape)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, state_grad, final_grad):
+        gate, state, initial, resets = ctx.saved_tensors
+        wanted = _shapes(ctx.needs_input_grad[:3], ctx.shapes)
+        return (
+            *adjoint(gate, state, initial, resets, state_grad, final_grad, ctx.problem, wanted),
+            *(None, None),
+        )
+
+    @staticmethod
+    def jvp(ctx, gate_tangent, input_tangent, initial_tangent, *_):
+        gate, state, initial, resets = ctx.saved_tensors
+        tangents = (gate_tangent, input_tangent, initial_tangent)
+        return _tangent(gate, state, initial, resets, *tangents, ctx.problem)
+
+    @staticmethod
+    def vmap(info, dims, *args):
+        return _batched(Scan, info, dims, args)
+
+
+class Tangent(Function):
+    """(gate, state, initial_state, resets, gate_tangent, input_tangent, initial_tangent, problem)
+    -> (state_tangent, final_tangent)"""
+
+    @staticmethod
+    def forward(gate, state, initial, resets, gate_t, input_t, initial_t, problem):
+        return jvp_op(gate, state, initial, resets, gate_t, input_t, initial_t, *problem)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        *tensors, ctx.problem = inputs
+        ctx.save_for_backward(*tensors, output[0])
+        ctx.save_for_forward(*tensors, output[0])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, tangent_grad, final_grad):
+        gate, state, initial, resets, gate_t, input_t, initial_t, tangent = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        wanted = _shapes(
+            needs[4:7], [x if x is None else x.shape for x in (gate_t, input_t, initial_t)]
+        )
+        grads = (tangent_grad, final_grad)
+        gate_g, input_g, initial_g = adjoint(
+            gate, state, initial, resets, *grads, ctx.problem, wanted
+        )
+        others = (None, None, None)
+        if any(needs[:3]):
+            _, pulled, _ = adjoint(
+                gate, None, None, resets, *grads, ctx.problem, (None, ctx.problem.shape, None)
+            )
+            others = _met(
+                needs[:3], pulled, gate, state, initial, resets, tangent, gate_t, initial_t,
+                ctx.problem,
+            )  # fmt: skip
+        return *others, None, gate_g, input_g, initial_g, None
+
+    @staticmethod
+    def jvp(ctx, gate_d, state_d, initial_d, _, gate_td, input_td, initial_td, __):
+        gate, state, initial, resets, gate_t, _, initial_t, tangent = ctx.saved_tensors
+        problem, dtype = ctx.problem, edge_dtype(gate.dtype)
+        come = None if input_td is None else input_td.to(dtype)
+        if gate_td is not None:
+            come = _plus(
+                come, gate_td.to(dtype) * _before(state, initial, problem, dtype), resets, problem
+            )
+        if gate_t is not None and (state_d is not None or initial_d is not None):
+            before = _before(state_d, initial_d, problem, dtype)
+            come = _plus(come, gate_t.to(dtype) * before, resets, problem)
+        come = None if come is None else come.to(gate.dtype)
+        return _tangent(gate, tangent, initial_t, resets, gate_d, come, initial_td, problem)
+
+    @staticmethod
+    def vmap(info, dims, *args):
+        return _batched(Tangent, info, dims, args)
+
+
+class Adjoint(Function):
+    """(gate, state, initial_state, resets, state_grad, final_grad, problem and shapes) -> the
+    gradients whose shapes are given, of gate, input, initial state."""
+
+    @staticmethod
+    def forward(gate, state, initial, resets, state_grad, final_grad, call):
+        problem, shapes = call
+        out = vjp_op(gate, state, initial, resets, state_grad, final_grad, *problem, *shapes)
+        return tuple(x for x, shape in zip(out, shapes) if shape is not None)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        *tensors, (ctx.problem, ctx.shapes) = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        gate, state, initial, resets, state_grad, final_grad = ctx.saved_tensors
+        problem, needs = ctx.problem, ctx.needs_input_grad
+        of_gate, of_input, of_initial = _by_place(grads, ctx.shapes)
+        if of_gate is None and of_input is None and of_initial is None:
+            return (None,) * 7
+        tangent, final = _tangent(
+            gate, state, initial, resets, of_gate, of_input, of_initial, problem
+        )
+        others = (None, None, None)
+        if any(needs[:3]):
+            _, pulled, _ = adjoint(
+                gate,
+                None,
+                None,
+                resets,
+                state_grad,
+                final_grad,
+                problem,
+                (None, problem.shape, None),
+            )
+            others = _met(
+                needs[:3], pulled, gate, state, initial, resets, tangent, of_gate, of_initial,
+                problem,
+            )  # fmt: skip
+        of_states = _summed(tangent, state_grad.shape) if needs[4] else None
+        return (
+            *others,
+            None,
+            of_states,
+            _summed(final, final_grad.shape) if needs[5] else None,
+            None,
+        )
+
+    @staticmethod
+    def jvp(ctx, gate_d, state_d, initial_d, _, state_gd, final_gd, __):
+        gate, state, initial, resets, state_grad, final_grad = ctx.saved_tensors
+        problem, shapes, dtype = ctx.problem, ctx.shapes, edge_dtype(gate.dtype)
+        full = problem.shape
+
+        def pull(state_g, final_g):
+            wanted = (None, full, problem.edge)
+            return adjoint(gate, None, None, resets, state_g, final_g, problem, wanted)[1:]
+
+        pulled = pull(state_grad, final_grad)[0].to(dtype)
+        come, first = None if state_gd is None else state_gd.to(dtype), None
+        if gate_d is not None:
+            met = _linked(gate_d.to(dtype).conj() * pulled, resets, problem)
+            shifted = _shifted(met, met.new_zeros(problem.edge), problem, back=not problem.reverse)
+            come = shifted if come is None else come + shifted
+            first = _first(met, problem)
+        moved, at_edge = pull(None if come is None else come.to(gate.dtype), final_gd)
+        moved = moved.to(dtype)
+        of_gate = None
+        if shapes[0] is not None:
+            of_gate = moved * _before(state, initial, problem, dtype).conj()
+            if state_d is not None or initial_d is not None:
+                of_gate = of_gate + pulled * _before(state_d, initial_d, problem, dtype).conj()
+            of_gate = _linked(of_gate, resets, problem).to(gate.dtype)
+        if first is not None:
+            at_edge = at_edge + first
+        out = (of_gate, moved.to(gate.dtype), at_edge)
+        return tuple(_summed(x, shape) for x, shape in zip(out, shapes) if shape is not None)
+
+    @staticmethod
+    def vmap(info, dims, *args):
+        *tensors, (problem, shapes) = args
+        wide = tuple(None if s is None else (info.batch_size, *s) for s in shapes)
+        return _batched(_WithShapes(wide), info, dims, (*tensors, problem))
+
+
+class _WithShapes:
+    """The adjoint for results of these shapes."""
+
+    def __init__(self, shapes):
+        self.shapes = shapes
+
+    def apply(self, *args):
+        *tensors, problem = args
+        return Adjoint.apply(*tensors, (problem, self.shapes))
+
+
+def adjoint(gate, state, initial, resets, state_grad, final_grad, problem, shapes):
+    """The gradients of gate, input and initial state; None where the shape is None."""
+    shapes = tuple(None if s is None else tuple(s) for s in shapes)
+    if all(s is None for s in shapes):
+        return None, None, None
+    if shapes[0] is None:
+        state = initial = None
+    if state_grad is None and final_grad is None:
+        return (None, None, None)
+    out = Adjoint.apply(gate, state, initial, resets, state_grad, final_grad, (problem, shapes))
+    return _by_place(out, shapes)
+
+
+def _tangent(gate, state, initial, resets, gate_t, input_t, initial_t, problem):
+    if gate_t is None:
+        state = initial = None
+    return Tangent.apply(gate, state, initial, resets, gate_t, input_t, initial_t, problem)
+
+
+def _shapes(needs, shapes):
+    return tuple(shape if need else None for need, shape in zip(needs, shapes))
+
+
+def _by_place(values, shapes):
+    """Values of those that have a shape, with None for the others."""
+    rest = iter(values)
+    return tuple(None if shape is None else next(rest) for shape in shapes)
+
+
+def _met(needs, pulled, gate, state, initial, resets, tangent, gate_t, initial_t, problem):
+    """Gradients of gate, state and initial state of a tangent that is pulled back; of an adjoint,
+    likewise, with the cotangents of its results in place of tangents."""
+    dtype = edge_dtype(gate.dtype)
+    pulled = pulled.to(dtype)
+    of_gate = of_state = of_initial = None
+    if needs[0]:
+        before = _before(tangent, initial_t, problem, dtype)
+        of_gate = _linked(pulled * before.conj(), resets, problem)
+        of_gate = _summed(of_gate, gate.shape).to(gate.dtype)
+    if gate_t is not None and any(needs[1:]):
+        met = _linked(pulled * gate_t.to(dtype).conj(), resets, problem)
+        if needs[1]:
+            of_state = _shifted(met, met.new_zeros(problem.edge), problem, back=not problem.reverse)
+            of_state = _summed(of_state.to(gate.dtype), state.shape)
+        if needs[2]:
+            of_initial = _summed(_first(met, problem), initial.shape)
+    return of_gate, of_state, of_initial
+
+
+def _before(state, initial, problem, dtype):
+    """The state before every step; None is 0."""
+    if state is None:
+        state = torch.zeros((), dtype=dtype, device=initial.device)
+    first = state.new_zeros((), dtype=dtype) if initial is None else initial
+    return _shifted(
+        state.to(dtype).expand(problem.shape),
+        first.expand(problem.edge),
+        problem,
+        back=problem.reverse,
+    )
+
+
+def _shifted(x, first, problem, *, back):
+    """x one step later in time, or earlier, with `first` where nothing comes in."""
+    if problem.steps == 0:
+        return x
+    if back:
+        return torch.cat([x.narrow(problem.axis, 1, problem.steps - 1), first], problem.axis)
+    return torch.cat([first, x.narrow(problem.axis, 0, problem.steps - 1)], problem.axis)
+
+
+def _first(x, problem):
+    """What is at the first step of the scan."""
+    if problem.steps == 0:
+        return x.new_zeros(problem.edge)
+    return x.narrow(problem.axis, problem.steps - 1 if problem.reverse else 0, 1)
+
+
+def _linked(x, resets, problem):
+    """x, and 0 at steps that are cut from the one before them in the scan."""
+    x = x.expand(problem.shape)
+    if resets is None or problem.steps == 0:
+        return x
+    cut = resets
+    if problem.reverse:
+        last = torch.zeros_like(cut.narrow(problem.axis, 0, 1))
+        cut = _shifted(cut, last, problem, back=True)
+    return torch.where(cut, torch.zeros_like(x), x)
+
+
+def _plus(x, y, resets, problem):
+    y = _linked(y, resets, problem)
+    return y if x is None else x + y
+
+
+def _summed(x, shape):
+    """x summed over the axes along which something of this shape broadcasts."""
+    axes = [i for i, (n, m) in enumerate(zip(x.shape, shape)) if n != m]
+    return x.sum(axes, keepdim=True) if axes else x

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The call: arguments checked and aligned, then the function, in the way that the transformation at
+hand gets right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from .. import _arguments as arguments
+from ._functions import Problem, Scan, Tangent
+from ._ops import edge_dtype
+
+__all__ = ["linear_scan"]
+
+
+def linear_scan(
+    gate: Any,
+    input: torch.Tensor,
+    initial_state: Any = None,
+    *,
+    axis: int = -2,
+    reverse: bool = False,
+    resets: torch.Tensor | None = None,
+    return_final: bool = False,
+) -> Any:
+    """``state[t] = gate[t] * state[t-1] + input[t]`` along an axis, differentiable in ``gate``,
+    ``input`` and ``initial_state``.
+
+    Parameters
+    ----------
+    gate:
+        A number, or a tensor of any shape that broadcasts to that of ``input``: ``(C,)`` for a
+        constant, ``(B, T, 1)`` for one that channels share. Neither it nor its gradient is
+        materialised.
+    input:
+        ``(..., T, C)`` by default, with any strides. Its shape is the result's. float16, bfloat16,
+        float32, float64, complex64, complex128; tensors of several types are promoted as PyTorch
+        does.
+    initial_state:
+        The state before the first step: any shape that broadcasts to that of ``input`` without
+        the axis of time. None is 0.
+    axis:
+        The axis of time in ``input``.
+    reverse:
+        ``state[t] = gate[t] * state[t+1] + input[t]``; ``initial_state`` is then the one after the
+        last step. Nothing is flipped.
+    resets:
+        Booleans that broadcast to ``input``, though not along time. Where one is set a sequence
+        starts: the link between steps t-1 and t is cut, in either direction.
+    return_final:
+        Returns ``(state, final_state)``. The final state has the shape of ``input`` without the
+        axis of time, and is float32 for 16-bit types.
+
+    Returns
+    -------
+    The states, contiguous. 16-bit types are computed in float32 and rounded when stored.
+
+    Raises
+    ------
+    ValueError, TypeError:
+        Names the argument, what was expected and what came.
+    NotImplementedError:
+        For what PyTorch would get silently wrong: three levels of forward mode.
+
+    Notes
+    -----
+    Eager, backward, double backward, forward mode, ``torch.func``, ``torch.compile``, ``export``.
+    Gradients of complex tensors are PyTorch's, conjugated. Threads are ``torch.get_num_threads()``.
+    """
+    tensors, axis = _aligned(gate, input, initial_state, axis, resets)
+    state, final = _scan(*tensors, axis, bool(reverse))
+    return (state, final.squeeze(axis)) if return_final else state
+
+
+def _aligned(gate, input, initial_state, axis, resets):
+    """Tensors of one type, with the rank of the input, and the axis counted from the front."""
+    call = "linear_scan"
+    if not isinstance(input, torch.Tensor):
+        arguments.refuse(call, "input", "a tensor", type(input).__name__, TypeError)
+    shape, device = tuple(input.shape), input.device
+    if not shape:
+        arguments.refuse(call, "input", "a tensor with an axis of time", "a number")
+    dtype = input.dtype
+    for name, value in (("input", input), ("gate", gate), ("initial_state", initial_state)):
+        if value is None:
+            continue
+        if not isinstance(value, (torch.Tensor, bool, int, float, complex)):
+            arguments.refuse(call, name, "a tensor or a number", type(value).__name__, TypeError)
+        if isinstance(value, torch.Tensor):
+            arguments.check_dtypes(call, [(name, str(value.dtype).removeprefix("torch."))])
+            if value.device != device:
+                arguments.refuse(call, name, f"a tensor on {device} as 'input' is", value.device)
+            if name != "initial_state" or value.dtype != edge_dtype(dtype):
+                dtype = torch.promote_types(dtype, value.dtype)
+        elif isinstance(value, complex):
+            dtype = torch.promote_types(dtype, torch.complex64)
+    axis = arguments.time_axis(call, axis, shape)
+    edges = arguments.edge_shape(shape, axis)
+
+    def aligned(name, value, wanted, of):
+        value = torch.as_tensor(value, dtype=of, device=device)
+        arguments.check_shape(call, name, value.shape, wanted)
+        return value.reshape((1,) * (len(wanted) - value.dim()) + tuple(value.shape))
+
+    if initial_state is not None:
+        initial_state = aligned("initial_state", initial_state, edges, edge_dtype(dtype))
+        initial_state = initial_state.unsqueeze(axis)
+    if resets is not None:
+        if not isinstance(resets, torch.Tensor) or resets.dtype != torch.bool:
+            got = resets.dtype if isinstance(resets, torch.Tensor) else type(resets).__name__
+            arguments.refuse(call, "resets", "a tensor of booleans", got, TypeError)
+        arguments.check_resets(call, tuple(resets.shape), shape, axis)
+        resets = aligned("resets", resets, shape, torch.bool)
+    return (aligned("gate", gate, shape, dtype), input.to(dtype), initial_state, resets), axis
+
+
+@torch.compiler.allow_in_graph
+def _scan(gate, input, initial_state, resets, axis, reverse):
+    """The scan under any transformation. PyTorch's own rule for functions in forward mode gives
+    zeros when compiled, and wrong values when nested (pytorch#192985, #197867): the innermost level
+    of forward mode is taken apart here."""
+    problem = Problem(tuple(input.shape), axis, reverse)
+    levels = _forward_levels()
+    if levels == 0:
+        return Scan.apply(gate, input, initial_state, resets, problem)
+    if levels > 2:
+        raise NotImplementedError(
+            "linear_scan: PyTorch gets three levels of forward mode wrong; use reverse mode for one"
+        )
+    split = [
+        (None, None) if x is None else forward_ad.unpack_dual(x)
+        for x in (gate, input, initial_state)
+    ]
+    (gate, *_), (_, *_), (initial, *_) = split
+    values = Scan.apply(*(primal for primal, _ in split), resets, problem)
+    moved = [tangent for _, tangent in split]
+    if all(tangent is None for tangent in moved):
+        return values
+    state = None
+    if moved[0] is None:
+        initial = None
+    else:
+        state = values[0]
+    tangents = Tangent.apply(gate, state, initial, resets, *moved, problem)
+    return tuple(forward_ad.make_dual(v, t) for v, t in zip(values, tangents))
+
+
+def _forward_levels() -> int:
+    """How many levels of torch.func's forward mode there are, if the innermost level is one."""
+    functorch = torch._C._functorch
+    if functorch.peek_interpreter_stack() is None:
+        return 0
+    kinds = [level.key() for level in functorch.get_interpreter_stack()]
+    forward = functorch.TransformType.Jvp
+    return kinds.count(forward) if kinds[-1] == forward else 0

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec.torch.linear_scan: values, every kind of derivative, batching, compiled programs.
+
+Every test of derivatives compares values: PyTorch gives zeros, not errors, for rules that it lacks.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from conftest import Random, loop
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch import func
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.utils._pytree import tree_leaves
+
+import scanrec
+import scanrec.torch
+
+linear_scan = scanrec.torch.linear_scan
+DTYPES = ["float32", "float64", "complex64", "complex128", "float16", "bfloat16"]
+warnings.filterwarnings("ignore", category=FutureWarning)
+
+
+def by_loop(gate, input, initial_state=None, *, reverse=False, resets=None):
+    """States and final state, differentiated by PyTorch."""
+    edge = (*input.shape[:-2], input.shape[-1])
+    gate = gate.expand(input.shape)
+    state = input.new_zeros(edge) if initial_state is None else initial_state.expand(edge)
+    cut = (
+        torch.zeros(input.shape, dtype=torch.bool) if resets is None else resets.expand(input.shape)
+    )
+    steps = range(input.shape[-2])
+    out = {}
+    for t in reversed(steps) if reverse else steps:
+        mark = t + 1 if reverse else t
+        carried = gate[..., t, :] * state
+        if mark < len(steps):
+            carried = torch.where(cut[..., mark, :], torch.zeros_like(carried), carried)
+        state = out[t] = carried + input[..., t, :]
+    return torch.stack([out[t] for t in steps], -2), state
+
+
+def same(got, want, **tolerance):
+    got, want = tree_leaves(got), tree_leaves(want)
+    assert len(got) == len(want)
+    for x, y in zip(got, want):
+        assert x.shape == y.shape and x.dtype == y.dtype
+        torch.testing.assert_close(x, y, **{"rtol": 1e-9, "atol": 1e-9, **tolerance})
+
+
+def tensors(*shapes, dtype="float64", scale=0.8, seed=1):
+    random = Random(seed)
+    return tuple(torch.from_numpy(random(*s, dtype=dtype, scale=scale)) for s in shapes)
+
+
+# ---- values -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_types(dtype):
+    of = getattr(torch, dtype)
+    wide = "complex128" if of.is_complex else "float64"
+    gate, input = (x.to(of) for x in tensors((2, 33, 5), (2, 33, 5), dtype=wide, scale=0.6))
+    got, final = linear_scan(gate, input, return_final=True)
+    assert got.dtype == of and final.dtype == (torch.float32 if of.itemsize == 2 else of)
+    want, _ = loop(gate.to(getattr(torch, wide)).numpy(), input.to(getattr(torch, wide)).numpy())
+    error = np.max(np.abs(got.to(getattr(torch, wide)).numpy() - want))
+    assert error < 4 * torch.finfo(of).eps * np.max(np.abs(want))
+    first = torch.zeros((2, 5), dtype=final.dtype)
+    arrays = [x.requires_grad_() for x in (gate, input, first)]
+    linear_scan(*arrays).abs().float().square().sum().backward()
+    for x in arrays:
+        assert x.grad.dtype == x.dtype and x.grad.shape == x.shape and bool((x.grad != 0).any())
+
+
+def test_axes_broadcasts_and_strides():
+    (input,) = tensors((3, 4, 20, 5))
+    views = [input, input.transpose(1, 3).contiguous().transpose(1, 3), input.flip(2)[::2]]
+    for x in views:
+        for axis in range(4):
+            for gate_shape in [(), (5,), (20, 1), (4, 1, 5), (1, 1, 20, 1)]:
+                (gate,) = tensors(gate_shape)
+                want, final = loop(gate.numpy(), x.numpy(), axis=axis)
+                got, end = linear_scan(gate, x, axis=axis, return_final=True)
+                same(got, torch.from_numpy(want.astype(np.float64)))
+                same(end, torch.from_numpy(final.astype(np.float64)))
+    expanded = input[:1, :1].expand(3, 4, 20, 5)
+    same(linear_scan(0.5, expanded), linear_scan(0.5, expanded.contiguous()), rtol=0, atol=0)
+
+
+def test_conjugate_views():
+    gate, input = tensors((2, 9, 3), (2, 9, 3), dtype="complex128")
+    same(linear_scan(gate.conj(), input.conj()), linear_scan(gate, input).conj(), rtol=0, atol=0)
+    assert input.conj().is_conj()
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 3), (2, 0, 3), (2, 1, 3)])
+def test_small_problems(shape):
+    gate, input, first = (x.requires_grad_() for x in tensors((3,), shape, (shape[0], 3)))
+    got = linear_scan(gate, input, first, return_final=True)
+    want = loop(*(x.detach().numpy() for x in (gate, input, first)))
+    same(got, [torch.from_numpy(x.astype(np.float64)) for x in want])
+    sum(x.square().sum() for x in got).backward()
+    assert all(x.grad is not None and torch.isfinite(x.grad).all() for x in (gate, input, first))
+
+
+def test_threads_follow_pytorch():
+    gate, input = tensors((4, 3000, 64), (4, 3000, 64))
+    want, threads = linear_scan(gate, input), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        same(linear_scan(gate, input), want, rtol=0, atol=0)
+    finally:
+        torch.set_num_threads(threads)
+
+
+# ---- derivatives ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize(
+    "gate_shape, reverse, resets",
+    [((2, 5, 3), False, True), ((5, 1), True, True), ((3,), True, False)],
+)
+def test_numerical_derivatives(dtype, gate_shape, reverse, resets):
+    """Backward, forward mode, both batched, and each over backward."""
+    arrays = tuple(x.requires_grad_() for x in tensors(gate_shape, (2, 5, 3), (3,), dtype=dtype))
+    marks = torch.from_numpy(Random(2).marks(2, 5, 1)) if resets else None
+
+    def f(*x):
+        return linear_scan(*x, reverse=reverse, resets=marks, return_final=True)
+
+    same(f(*arrays), by_loop(*arrays, reverse=reverse, resets=marks))
+    batched = {"check_batched_grad": True}
+    assert gradcheck(f, arrays, check_forward_ad=True, check_batched_forward_grad=True, **batched)
+    assert gradgradcheck(f, arrays, check_fwd_over_rev=True, **batched)
+
+
+def loss(f):
+    return lambda *x: sum((y**3).sum() for y in f(*x))
+
+
+def ours(*x):
+    return linear_scan(*x, return_final=True)
+
+
+ALL = (0, 1, 2)
+TRANSFORMS = {
+    "grad": lambda f: func.grad(f, ALL),
+    "jacfwd": lambda f: func.jacfwd(f, ALL),
+    "fwd of rev": lambda f: func.hessian(f, ALL),
+    "rev of rev": lambda f: func.jacrev(func.jacrev(f, ALL), ALL),
+    "fwd of fwd": lambda f: func.jacfwd(func.jacfwd(f, ALL), ALL),
+    "rev of fwd": lambda f: func.jacrev(func.jacfwd(f, ALL), ALL),
+    "fwd of rev of fwd": lambda f: func.jacfwd(func.jacrev(func.jacfwd(f))),
+    "rev of fwd of fwd": lambda f: func.jacrev(func.jacfwd(func.jacfwd(f))),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms(name):
+    arrays = tensors((5, 3), (5, 3), (3,))
+    of = TRANSFORMS[name]
+    same(of(loss(ours))(*arrays), of(loss(by_loop))(*arrays))
+
+
+def test_three_levels_of_forward_mode_are_refused():
+    """PyTorch itself gets them wrong for any function with a rule of its own."""
+    with pytest.raises(NotImplementedError, match="three levels of forward mode"):
+        func.jacfwd(func.jacfwd(func.jacfwd(loss(ours))))(*tensors((5, 3), (5, 3), (3,)))
+
+
+def test_dual_tensors():
+    arrays, moved = tensors((5, 3), (5, 3), (3,)), tensors((5, 3), (5, 3), (3,), seed=2)
+    with forward_ad.dual_level():
+        duals = [forward_ad.make_dual(x, t) for x, t in zip(arrays, moved)]
+        got = [forward_ad.unpack_dual(y).tangent for y in ours(*duals)]
+    same(got, list(func.jvp(by_loop, arrays, moved)[1]))
+
+
+@pytest.mark.parametrize(
+    "axes", [(0, None, None), (None, 0, None), (None, None, 0), (1, 0, None), (0, 2, 1)]
+)
+def test_vmap(axes):
+    """Of any operands, under and over derivatives."""
+    shapes = [
+        s if a is None else tuple(np.insert(np.array(s), a, 4))
+        for s, a in zip([(5, 3), (5, 3), (3,)], axes)
+    ]
+    arrays = tensors(*shapes)
+    for of in (
+        lambda f: func.vmap(f, axes),
+        lambda f: func.vmap(func.grad(loss(f), ALL), axes),
+        lambda f: func.grad(lambda *x: func.vmap(loss(f), axes)(*x).sum(), ALL),
+        lambda f: func.vmap(func.hessian(loss(f)), axes),
+    ):
+        same(of(ours)(*arrays), of(by_loop)(*arrays))
+
+
+def test_what_is_not_asked_for(monkeypatch):
+    """Only the gradients that are wanted are computed, from what has a gradient."""
+    from scanrec import _native
+
+    calls = []
+    run = _native.call
+    monkeypatch.setattr(
+        _native, "call", lambda n, a, **k: (calls.append((n, set(a))), run(n, a, **k))
+    )
+    gate, input = tensors((3,), (2, 9, 3))
+    final = linear_scan(gate.requires_grad_(), input, return_final=True)[1]
+    final.sum().backward()
+    assert calls[1] == ("linear_scan_vjp", {"gate", "state", "final_grad", "gate_grad"})
+    assert gate.grad.shape == (3,)
+
+
+def test_checkpoint_and_autocast():
+    gate, input = (x.requires_grad_() for x in tensors((5, 3), (5, 3)))
+    want = torch.autograd.grad(loss(ours)(gate, input), (gate, input))
+    again = torch.utils.checkpoint.checkpoint(loss(ours), gate, input, use_reentrant=False)
+    same(torch.autograd.grad(again, (gate, input)), want, rtol=0, atol=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear_scan(gate.float(), input.float()).dtype == torch.float32
+
+
+# ---- programs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["_linear_scan", "_linear_scan_jvp", "_linear_scan_vjp"])
+def test_operators(name):
+    gate, x, y = tensors((2, 5, 3), (2, 5, 3), (2, 5, 3))
+    problem = [2, 5, 3], 1, False
+    inputs = {
+        "_linear_scan": (gate, x, None, None, *problem),
+        "_linear_scan_jvp": (gate, x, None, None, gate, None, None, *problem),
+        "_linear_scan_vjp": (gate, x, None, None, y, None, *problem, [2, 5, 3], None, [2, 1, 3]),
+    }
+    torch.library.opcheck(getattr(torch.ops.scanrec, name).default, inputs[name])
+
+
+PROGRAMS = {
+    "value": ours,
+    "grad": func.grad(loss(ours), ALL),
+    "jvp": lambda *x: func.jvp(loss(ours), x, x),
+    "vmap": func.vmap(ours, (None, None, 0)),
+    "hessian": func.hessian(loss(ours)),
+}
+
+
+@pytest.mark.parametrize(
+    "backend, names", [("aot_eager", list(PROGRAMS)), ("inductor", ["grad", "jvp"])]
+)
+def test_compiled(backend, names):
+    """Whole graphs, by value: of compiled forward mode others get zeros."""
+    arrays = tensors((5, 3), (5, 3), (3,))
+    for name in names:
+        torch._dynamo.reset()
+        inputs = (*arrays[:2], torch.stack([arrays[2]] * 2)) if name == "vmap" else arrays
+        compiled = torch.compile(PROGRAMS[name], fullgraph=True, backend=backend)
+        same(compiled(*inputs), PROGRAMS[name](*inputs))
+
+
+def test_compiled_training_step_of_any_length():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    step = torch.compile(loss(ours), fullgraph=True, backend="aot_eager", dynamic=True)
+    for steps in (7, 12, 33):
+        arrays = tuple(x.requires_grad_() for x in tensors((3,), (2, steps, 3)))
+        same(
+            torch.autograd.grad(step(*arrays), arrays),
+            torch.autograd.grad(loss(ours)(*arrays), arrays),
+        )
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_export():
+    class Model(torch.nn.Module):
+        def forward(self, gate, x):
+            return linear_scan(gate, x)
+
+    arrays = tensors((3,), (2, 9, 3))
+    steps = torch.export.Dim("steps", min=2)
+    program = torch.export.export(Model(), arrays, dynamic_shapes=({}, {1: steps}))
+    longer = tensors((3,), (2, 20, 3))
+    same(program.module()(*longer), linear_scan(*longer), rtol=0, atol=0)
+
+
+def test_meta_tensors():
+    state, final = linear_scan(
+        torch.empty(3, device="meta"), torch.empty(2, 9, 3, device="meta"), return_final=True
+    )
+    assert state.shape == (2, 9, 3) and final.shape == (2, 3) and state.is_meta
+
+
+class Filtered(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return linear_scan(0.5, torch.full((4, 2000, 64), float(i)))[:, -1]
+
+
+def test_workers_of_a_data_loader():
+    Filtered()[1]  # the pool is there before they fork
+    for batch in torch.utils.data.DataLoader(Filtered(), batch_size=2, num_workers=2, timeout=60):
+        assert batch.shape == (2, 4, 64)
+
+
+ONES = torch.ones((2, 9, 3))
+
+
+@pytest.mark.parametrize(
+    "error, words, call",
+    [
+        (ValueError, "'gate': expected a shape that broadcasts to (2, 9, 3), got (4,)",
+         lambda: linear_scan(torch.ones(4), ONES)),
+        (TypeError, "'input': expected a tensor, got ndarray",
+         lambda: linear_scan(0.5, np.ones((3, 4)))),
+        (TypeError, "'input': expected one of float32", lambda: linear_scan(0.5, ONES.int())),
+        (TypeError, "'gate': expected a tensor or a number, got list",
+         lambda: linear_scan([0.5], ONES)),
+        (ValueError, "'axis': expected an axis", lambda: linear_scan(0.5, ONES, axis=3)),
+        (ValueError, "'gate': expected a tensor on cpu as 'input' is, got meta",
+         lambda: linear_scan(torch.ones(3, device="meta"), ONES)),
+        (ValueError, "'initial_state': expected a shape that broadcasts to (2, 3)",
+         lambda: linear_scan(0.5, ONES, ONES)),
+        (TypeError, "'resets': expected a tensor of booleans, got torch.float32",
+         lambda: linear_scan(0.5, ONES, resets=ONES)),
+        (ValueError, "'resets': expected", lambda: linear_scan(0.5, ONES, resets=ONES[0, 0] > 0)),
+    ],
+)  # fmt: skip
+def test_bad_input(error, words, call):
+    with pytest.raises(error) as raised:
+        call()
+    assert words in str(raised.value)
+
+
+def test_numpy_and_torch_agree():
+    gate, input = tensors((2, 9, 3), (2, 9, 3), dtype="complex128")
+    state = linear_scan(gate.requires_grad_(), input)
+    w = torch.ones_like(state)
+    state.backward(w)
+    want = scanrec.linear_scan_vjp(gate.detach().numpy(), state.detach().numpy(), w.numpy())
+    assert np.array_equal(gate.grad.numpy(), want.gate)
