@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include <scanrec/error.hpp>
 
@@ -73,7 +74,12 @@ void axes::run(call c, const std::function<void(const call&)>& f) {
     for (const std::size_t axis : walked)
       c.accumulate = c.accumulate || (e.gradient() && e.strides[axis] == 0);
   if (c.accumulate) {
+    // Nothing may be written by a call that is refused.
     refuse_shared_gradients();
+    for (entry& e : arrays_) e.result->data = e.data;
+    c.check_only = true;
+    f(c);
+    c.check_only = false;
     clear_gradients();
   }
   std::vector<std::int64_t> at(walked.size());
@@ -129,23 +135,48 @@ std::vector<std::size_t> axes::choose_walked() const {
 }
 
 void axes::clear_gradients() const {
+  for (const entry& e : arrays_)
+    if (e.gradient() && e.data == nullptr && bytes_of(e).second > 0)
+      throw argument_error(call_, "gradients", "a pointer to the elements", "a null pointer");
   for (const entry& e : arrays_) {
     if (!e.gradient()) continue;
-    std::vector<std::int64_t> shape = shape_;
-    if (e.use == role::edge_gradient) shape[time_] = 1;
-    for_places(shape, e.strides, [&](std::int64_t offset) {
+    for_places(extents_of(e), e.strides, [&](std::int64_t offset) {
       std::memset(e.data + offset * e.element_bytes, 0, static_cast<std::size_t>(e.element_bytes));
     });
   }
 }
 
+std::vector<std::int64_t> axes::extents_of(const entry& e) const {
+  std::vector<std::int64_t> shape = shape_;
+  if (e.use == role::edge || e.use == role::edge_gradient) shape[time_] = 1;
+  return shape;
+}
+
+std::pair<std::int64_t, std::int64_t> axes::bytes_of(const entry& e) const {
+  const std::vector<std::int64_t> shape = extents_of(e);
+  std::int64_t low = 0, high = e.element_bytes;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (e.strides[axis] == 0) continue;
+    if (shape[axis] == 0) return {0, 0};
+    const std::int64_t reach = (shape[axis] - 1) * e.strides[axis] * e.element_bytes;
+    (reach < 0 ? low : high) += reach;
+  }
+  return {low, high};
+}
+
 void axes::refuse_shared_gradients() const {
   for (const entry& x : arrays_)
-    for (const entry& y : arrays_)
-      if (x.gradient() && !y.gradient() && x.data == y.data)
+    for (const entry& y : arrays_) {
+      if (!x.gradient() || &x == &y) continue;
+      const auto [x_low, x_high] = bytes_of(x);
+      const auto [y_low, y_high] = bytes_of(y);
+      const std::int64_t apart =
+          reinterpret_cast<std::intptr_t>(y.data) - reinterpret_cast<std::intptr_t>(x.data);
+      if (apart + y_low < x_high && x_low < apart + y_high && x_low < x_high && y_low < y_high)
         throw argument_error(call_, "gradients",
-                             "memory of their own where sums run over this many axes",
-                             "memory that is read");
+                             "memory of their own where sums run over so many axes",
+                             "memory that another array is in");
+    }
 }
 
 }  // namespace scanrec::native

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "kernels.hpp"
@@ -49,6 +50,9 @@ class axes {
   [[nodiscard]] bool continues(std::size_t outer, std::size_t inner) const;
   [[nodiscard]] std::vector<std::size_t> choose_walked() const;
   void clear_gradients() const;
+  [[nodiscard]] std::vector<std::int64_t> extents_of(const entry& e) const;
+  /// The bytes an array may touch, from its first element: [low, high).
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> bytes_of(const entry& e) const;
   void refuse_shared_gradients() const;
 
   const char* call_;

@@ -41,18 +41,23 @@ void run_linear_scan(const call& c, const scan_arrays& a) {
 
 template <class T>
 void run_linear_scan_vjp(const call& c, const vjp_arrays& a) {
-  linear_scan_vjp(
-      backend_of(c), sequence_of<const T>(c, a.gate), sequence_of<const T>(c, a.state),
-      sequence_of<const T>(c, a.state_grad),
-      scan_gradients<T>{.gate_grad = sequence_of<T>(c, a.gate_grad),
-                        .input_grad = sequence_of<T>(c, a.input_grad),
-                        .initial_grad = state_of<T>(c, a.initial_grad),
-                        .update = c.accumulate ? update::accumulate : update::overwrite},
-      {.order = order_of(c),
-       .initial_state = state_of<T>(c, a.initial_state),
-       .final_grad = state_of<T>(c, a.final_grad),
-       .resets = marks_of(c, a.resets),
-       .convention = c.plain ? conjugation::plain : conjugation::hermitian});
+  const auto gate = sequence_of<const T>(c, a.gate), state = sequence_of<const T>(c, a.state),
+             state_grad = sequence_of<const T>(c, a.state_grad);
+  const scan_gradients<T> gradients{
+      .gate_grad = sequence_of<T>(c, a.gate_grad),
+      .input_grad = sequence_of<T>(c, a.input_grad),
+      .initial_grad = state_of<T>(c, a.initial_grad),
+      .update = c.accumulate ? update::accumulate : update::overwrite};
+  const vjp_options<compute_t<T>> options{
+      .order = order_of(c),
+      .initial_state = state_of<T>(c, a.initial_state),
+      .final_grad = state_of<T>(c, a.final_grad),
+      .resets = marks_of(c, a.resets),
+      .convention = c.plain ? conjugation::plain : conjugation::hermitian};
+  if (c.check_only)
+    static_cast<void>(linear_scan_vjp_problem(gate, state, state_grad, gradients, options));
+  else
+    linear_scan_vjp(backend_of(c), gate, state, state_grad, gradients, options);
 }
 
 template <class T>

@@ -22,6 +22,7 @@ struct call {
   bool reverse = false;
   bool plain = false;       // adjoints do not conjugate
   bool accumulate = false;  // gradients are added to
+  bool check_only = false;  // arguments are checked, and that is all
   int threads = 0;
   const executor* workers = nullptr;
 };

@@ -38,11 +38,16 @@ level choose_level() {
 #if defined(SCANREC_LEVEL_NATIVE)
   return {"native", &scanrec_kernels_native, true};
 #else
-  const std::array levels{
-      level{"x86-64-v4", &scanrec_kernels_v4, __builtin_cpu_supports("x86-64-v4") != 0},
-      level{"x86-64-v3", &scanrec_kernels_v3, __builtin_cpu_supports("x86-64-v3") != 0},
-      level{"x86-64-v2", &scanrec_kernels_v2, __builtin_cpu_supports("x86-64-v2") != 0},
-  };
+  // What tells the levels apart; Clang does not know them by name.
+  const bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
+  const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  const std::array levels{level{"x86-64-v4", &scanrec_kernels_v4, v4},
+                          level{"x86-64-v3", &scanrec_kernels_v3, v3},
+                          level{"x86-64-v2", &scanrec_kernels_v2, v2}};
   const char* asked = std::getenv("SCANREC_ISA");
   if (asked != nullptr && *asked != '\0') {
     for (const level& l : levels)
@@ -105,7 +110,10 @@ class request {
             const_cast<std::function<void(int)>*>(&work));
       };
     else
-      workers_ = run_on_pool;
+      workers_ = [most = problem_.threads != 0 ? problem_.threads : pool_threads()](
+                     int workers, const std::function<void(int)>& work) {
+        run_on_pool(most, workers, work);
+      };
   }
 
   void add(const scanrec_array& given, array& result, role use) {
@@ -122,7 +130,8 @@ class request {
     call c;
     c.reverse = problem_.reverse != 0;
     c.plain = problem_.plain != 0;
-    c.threads = problem_.threads != 0 ? problem_.threads : pool_threads();
+    // A number of workers would be taken as it is; without one, small problems have few.
+    c.threads = problem_.threads == 1 ? 1 : 0;
     c.workers = &workers_;
     axes_.run(c, [&](const call& one) { calls[dtype()](one, arrays); });
   }

@@ -18,6 +18,7 @@ namespace {
 struct job {
   const std::function<void(int)>& work;
   int workers;
+  int places;  // helpers that may still join
   int claimed = 0;
   int finished = 0;
   std::condition_variable all_finished{};
@@ -25,24 +26,21 @@ struct job {
 
 class pool {
  public:
-  void run(int workers, const std::function<void(int)>& work) {
-    job mine{work, workers};
+  void run(int threads, int workers, const std::function<void(int)>& work) {
+    job mine{work, workers, std::min(threads, workers) - 1};
     std::unique_lock lock(mutex_);
-    start_helpers(std::min(workers, pool_threads()) - 1);
+    start_helpers(std::min(mine.places, pool_threads() - 1));
     jobs_.push_back(&mine);
-    if (workers > 2)
-      wake_.notify_all();
-    else
-      wake_.notify_one();
+    for (int helper = 0; helper < mine.places; ++helper) wake_.notify_one();
     while (mine.claimed < workers) work_on(mine, lock);
+    jobs_.erase(std::find(jobs_.begin(), jobs_.end(), &mine));
     mine.all_finished.wait(lock, [&] { return mine.finished == workers; });
   }
 
  private:
   // The lock is held before and after, not during the work.
-  void work_on(job& j, std::unique_lock<std::mutex>& lock) {
+  static void work_on(job& j, std::unique_lock<std::mutex>& lock) {
     const int worker = j.claimed++;
-    if (j.claimed == j.workers) jobs_.erase(std::find(jobs_.begin(), jobs_.end(), &j));
     lock.unlock();
     j.work(worker);
     lock.lock();
@@ -50,16 +48,28 @@ class pool {
     if (++j.finished == j.workers) j.all_finished.notify_one();
   }
 
+  // A job with work for one more helper, or null.
+  job* open_job() {
+    for (job* j : jobs_)
+      if (j->claimed < j->workers && j->places > 0) return j;
+    return nullptr;
+  }
+
+  void help() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      job* j = nullptr;
+      wake_.wait(lock, [&] { return (j = open_job()) != nullptr; });
+      --j->places;
+      // The job is there until the lock is released with all of its workers finished.
+      do work_on(*j, lock);
+      while (j->claimed < j->workers);
+    }
+  }
+
   void start_helpers(int wanted) {
     try {
-      for (; helpers_ < wanted; ++helpers_)
-        std::thread([this] {
-          std::unique_lock lock(mutex_);
-          while (true) {
-            wake_.wait(lock, [this] { return !jobs_.empty(); });
-            work_on(*jobs_.front(), lock);
-          }
-        }).detach();
+      for (; helpers_ < wanted; ++helpers_) std::thread([this] { help(); }).detach();
     } catch (const std::system_error&) {
       // No more threads to be had: those that are there, and the caller, do the work.
     }
@@ -85,11 +95,11 @@ int pool_threads() {
   return cpus == 0 ? 1 : static_cast<int>(cpus);
 }
 
-void run_on_pool(int workers, const std::function<void(int)>& work) {
-  if (workers <= 1)
-    work(0);
+void run_on_pool(int threads, int workers, const std::function<void(int)>& work) {
+  if (threads <= 1 || workers <= 1)
+    for (int worker = 0; worker < workers; ++worker) work(worker);
   else
-    current->run(workers, work);
+    current->run(threads, workers, work);
 }
 
 }  // namespace scanrec::native

@@ -117,7 +117,11 @@ def test_promotion():
     assert linear_scan(0.5, input).dtype == "bfloat16"
     assert linear_scan(0.5, input, jnp.ones(3, "float32")).dtype == "bfloat16"
     assert linear_scan(jnp.ones(3, "float32"), input).dtype == "float32"
-    assert linear_scan(jnp.ones(3, "complex64"), input.astype("float32")).dtype == "complex64"
+    single = input.astype("float32")
+    assert linear_scan(jnp.ones(3, "complex64"), single).dtype == "complex64"
+    assert linear_scan(0.5, single, 1j).dtype == "complex64"
+    assert linear_scan(0.5, single, jnp.asarray(0.5)).dtype == "float32"  # made of a number
+    assert linear_scan(0.5, input, np.ones(3)).dtype == "float64"
 
 
 # ---- derivatives ------------------------------------------------------------------------------------
@@ -297,6 +301,9 @@ def test_jit_eager_checkpoint_and_scan_of_layers(random):
 
         return run
 
+    with jax.disable_jit():
+        same(jax.grad(loss, (0, 1))(gate, input), want)
+
     gates = jnp.asarray(random(4, 3))
     got = jax.grad(stack(linear_scan), (0, 1))(gates, input)
     same(got, jax.grad(stack(lambda *x: by_lax_scan(*x)[0]), (0, 1))(gates, input))
@@ -412,6 +419,16 @@ def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
         same(jax.jit(gradient)(gate, input), want)
         assert collectives(linear_scan, gate, input) == set()
         assert collectives(gradient, gate, input) <= expected
+        second = lambda *x: jax.jvp(lambda *y: gradient(*y)[1], x, x)[1]
+        first, marks = np.ones(6), random.marks(4, 9, 1)
+        options = {"initial_state": first, "reverse": True, "resets": marks}
+        with_all = lambda *x: jax.grad(lambda *y: jnp.sum(linear_scan(*y, **options) ** 3), (0, 1))(
+            *x
+        )
+        hessian = lambda *x: jax.jvp(with_all, x, x)[1]
+        got = jax.jit(second)(gate, input), jax.jit(hessian)(gate, input)
+    same(got, (second(*map(jnp.asarray, plain)), hessian(*map(jnp.asarray, plain))))
+    with jax.set_mesh(mesh):
         with pytest.raises(ValueError, match="not split along time"):
             split = jax.device_put(plain[1][:, :8], NamedSharding(mesh, P(None, "d")))
             linear_scan(0.5, split)

@@ -34,6 +34,12 @@ def test_show_config(capsys):
     assert scanrec.__version__ in text and _native.instruction_set() in text
 
 
+dispatched = pytest.mark.skipif(
+    _native.instruction_set() == "native", reason="one instruction set, that of the compiler"
+)
+
+
+@dispatched
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_every_instruction_set(level):
     """The lesser ones that this CPU has pass the tests of NumPy arrays, too."""
@@ -48,6 +54,7 @@ def test_every_instruction_set(level):
     subprocess.run(tests, env=environment, check=True)
 
 
+@dispatched
 def test_unknown_instruction_set():
     environment = {**os.environ, "SCANREC_ISA": "x86-64-v9"}
     code = "import numpy, scanrec; scanrec.linear_scan(0.5, numpy.ones((3, 2)))"
@@ -100,6 +107,27 @@ def test_errors_of_the_c_interface():
     with pytest.raises(ValueError, match="'problem': expected a pointer, got null"):
         status = _native.library.scanrec_linear_scan(None, None)
         _native._raise(status)
+    # Sums over walked axes are cleared first: not before everything is checked.
+    place = np.full(3, 7.0)
+    shape = [2, 2, 2, 2, 2, 5, 3]
+    wide = _native.Array(place.ctypes.data, [0, 0, 0, 0, 0, 0, 1])
+    null = _native.Array(0, [0, 0, 0, 0, 0, 0, 1])
+    walked = {"dtype": "float64", "shape": shape, "axis": 5, "reverse": False}
+    other = np.ones(shape)
+    full = _native.Array(other.ctypes.data, [s // 8 for s in other.strides])
+    strided = _native.Array(other.ctypes.data, [0, 48, 0, 0, 0, 3, 1])
+    for arrays, words in (
+        ({"gate": full, "state_grad": strided, "gate_grad": wide}, "'state': expected an array"),
+        ({"gate": full, "state": strided, "state_grad": full, "gate_grad": null}, "null pointer"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            _native.call("linear_scan_vjp", arrays, **walked)
+    assert np.all(place == 7)
+    with pytest.raises(ValueError, match="null pointer"):
+        empty = {"dtype": "float64", "shape": [0, 5, 3], "axis": 1, "reverse": False}
+        nothing = _native.Array(0, [15, 3, 1])
+        sums = {"gate": nothing, "gate_grad": _native.Array(0, [0, 0, 1])}
+        _native.call("linear_scan_vjp", sums, **empty)
     # The process lives.
     assert np.array_equal(scanrec.linear_scan(1, np.ones(3), axis=0), [1, 2, 3])
 

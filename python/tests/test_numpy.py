@@ -133,6 +133,7 @@ def test_promotion(random):
     assert scanrec.linear_scan(0.5, input).dtype == np.float32
     assert scanrec.linear_scan(np.float64(0.5) * np.ones(3), input).dtype == np.float64
     assert scanrec.linear_scan(0.5j, input).dtype == np.complex64
+    assert scanrec.linear_scan(np.float64(0.5), input).dtype == np.float64  # as NumPy 2 promotes
     half = input.astype(np.float16)
     assert scanrec.linear_scan(0.5, half, np.zeros(3, np.float32)).dtype == np.float16
     assert scanrec.linear_scan(np.ones(3, np.float32), half).dtype == np.float32
@@ -174,6 +175,9 @@ def test_absent_gradients(random):
         assert np.allclose(x, y, rtol=1e-13)
     assert scanrec.linear_scan_vjp(gate, state, w, wrt=[]) == (None, None, None)
     assert scanrec.linear_scan_vjp(gate, state, w, wrt=["input"]).gate is None
+    assert np.array_equal(
+        scanrec.linear_scan_vjp(gate, state, w, wrt=iter(["gate"])).gate, want.gate
+    )
     # Nothing moves: everything is zero, not garbage.
     assert not any(np.any(g) for g in scanrec.linear_scan_vjp(gate, state))
     assert not np.any(scanrec.linear_scan_jvp(gate, state))
@@ -210,6 +214,8 @@ ONES = np.ones((2, 9, 3))
          lambda: scanrec.linear_scan(0.5, ONES, resets=np.zeros((2, 1, 3), bool))),
         (ValueError, "'wrt': expected names among gate, input, initial_state, got 'inputs'",
          lambda: scanrec.linear_scan_vjp(0.5, ONES, ONES, wrt=["inputs"])),
+        (ValueError, "'initial_state': expected a shape that broadcasts to (2, 3)",
+         lambda: scanrec.linear_scan_vjp(0.5, ONES, ONES, initial_state=ONES, wrt=["input"])),
         (ValueError, "'state_grad': expected a shape that broadcasts to (2, 9, 3)",
          lambda: scanrec.linear_scan_vjp(0.5, ONES, np.ones((9, 2)))),
     ],

@@ -169,10 +169,48 @@ def test_transforms(name):
     same(of(loss(ours))(*arrays), of(loss(by_loop))(*arrays))
 
 
-def test_three_levels_of_forward_mode_are_refused():
-    """PyTorch itself gets them wrong for any function with a rule of its own."""
-    with pytest.raises(NotImplementedError, match="three levels of forward mode"):
-        func.jacfwd(func.jacfwd(func.jacfwd(loss(ours))))(*tensors((5, 3), (5, 3), (3,)))
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda f: func.jacfwd(func.jacfwd(func.jacfwd(f))),
+        lambda f: func.jacfwd(func.jacfwd(func.grad(f))),
+        lambda f: func.jacfwd(func.grad(lambda *x: func.jacfwd(func.grad(f))(*x).sum())),
+    ],
+    ids=["fwd of fwd of fwd", "fwd of fwd of rev", "fwd of rev of fwd of rev"],
+)
+def test_what_pytorch_gets_wrong_is_refused(of):
+    """For any function with a rule of its own."""
+    with pytest.raises(NotImplementedError, match="levels of forward mode"):
+        of(loss(ours))(*tensors((5, 3), (5, 3), (3,)))
+
+
+@pytest.mark.parametrize("moved", ALL)
+def test_forward_over_reverse_of_a_linear_loss(moved):
+    """No cotangent moves, only what the cotangents meet."""
+    arrays = tensors((5, 3), (5, 3), (3,))
+
+    def gradient(f):
+        def of(x):
+            mine = [x if i == moved else y for i, y in enumerate(arrays)]
+            return func.grad(lambda *y: f(*y)[0].sum(), ALL)(*mine)
+
+        return of
+
+    got, want = (func.jvp(gradient(f), (arrays[moved],), (arrays[moved],)) for f in (ours, by_loop))
+    same(list(got), list(want))
+
+
+def test_promotion():
+    x = torch.ones(4, 3, dtype=torch.bfloat16)
+    assert linear_scan(0.5, x).dtype == torch.bfloat16
+    assert linear_scan(torch.tensor(0.5), x).dtype == torch.bfloat16  # without axes, as a number
+    assert linear_scan(torch.ones(3), x).dtype == torch.float32
+    assert linear_scan(0.5, x, torch.ones(3)).dtype == torch.bfloat16
+    assert linear_scan(0.5, x, torch.ones(3, dtype=torch.float64)).dtype == torch.float64
+    assert linear_scan(0.5j, x.float()).dtype == torch.complex64
+    assert (
+        linear_scan(torch.tensor(0.5j, dtype=torch.complex128), x.float()).dtype == torch.complex64
+    )
 
 
 def test_dual_tensors():

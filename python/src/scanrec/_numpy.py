@@ -116,7 +116,7 @@ def linear_scan_vjp(
     :class:`Gradients`. That of the gate has the gate's shape (a broadcast gate gets the sum, added
     up in a fixed order in a wider type), that of the initial state the shape of the final state.
     """
-    call = "linear_scan_vjp"
+    call, wrt = "linear_scan_vjp", tuple(wrt)
     for name in wrt:
         if name not in Gradients._fields:
             arguments.refuse(call, "wrt", "names among " + ", ".join(Gradients._fields), repr(name))
@@ -125,9 +125,8 @@ def linear_scan_vjp(
     )
     p.plain = not conjugate
     p.sequence("gate", gate)
-    if "gate" in wrt:
-        p.sequence("state", state, equal=True)
-        p.edge("initial_state", initial_state)
+    p.sequence("state", state, equal=True, used="gate" in wrt)
+    p.edge("initial_state", initial_state, used="gate" in wrt)
     p.sequence("state_grad", state_grad)
     p.edge("final_grad", final_grad)
     got = Gradients(
@@ -179,9 +178,8 @@ def linear_scan_jvp(
         (initial_state, initial_tangent),
     )
     p.sequence("gate", gate)
-    if gate_tangent is not None:
-        p.sequence("state", state, equal=True)
-        p.edge("initial_state", initial_state)
+    p.sequence("state", state, equal=True, used=gate_tangent is not None)
+    p.edge("initial_state", initial_state, used=gate_tangent is not None)
     p.sequence("gate_tangent", gate_tangent)
     p.sequence("input_tangent", input_tangent)
     p.edge("initial_tangent", initial_tangent)
@@ -213,20 +211,22 @@ class _Problem:
             arguments.check_resets(call, marks.shape, self.shape, self.axis)
             self._put("resets", np.broadcast_to(marks, self.shape))
 
-    def sequence(self, name, value, *, equal=False):
+    def sequence(self, name, value, *, equal=False, used=True):
         if value is None:
             return
         array = _ready(_asarray(self.call, name, value), self.dtype)
         arguments.check_shape(self.call, name, array.shape, self.shape, equal=equal)
         self.kept[name] = array
-        self._put(name, np.broadcast_to(array, self.shape))
+        if used:
+            self._put(name, np.broadcast_to(array, self.shape))
 
-    def edge(self, name, value):
+    def edge(self, name, value, *, used=True):
         if value is None:
             return
         array = _ready(_asarray(self.call, name, value), self.edge_dtype)
         arguments.check_shape(self.call, name, array.shape, self.edges)
-        self._put(name, np.expand_dims(np.broadcast_to(array, self.edges), self.axis))
+        if used:
+            self._put(name, np.expand_dims(np.broadcast_to(array, self.edges), self.axis))
 
     def new(self, name, *, edge=False, like=None):
         """An array to write, in the shape of the states, of edges, or of another array."""
@@ -261,8 +261,13 @@ class _Problem:
         )
 
 
+def _is_number(value: Any) -> bool:
+    """Whether it is a number of Python, which has no element type; NumPy's have."""
+    return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
+
+
 def _asarray(call: str, name: str, value: Any) -> np.ndarray:
-    if isinstance(value, (bool, int, float, complex)):
+    if _is_number(value):
         return np.asarray(value)
     array = np.asarray(value)
     arguments.check_dtypes(call, [(name, array.dtype.name)])
@@ -277,9 +282,9 @@ def _promoted(
     arguments.check_dtypes(call, [(name, full.dtype.name)])
     dtype = full.dtype.newbyteorder("=")
     for value, edge in [(s, False) for s in sequences] + [(e, True) for e in edges]:
-        if isinstance(value, complex):
-            dtype = np.promote_types(dtype, np.complex64)
-        if value is None or isinstance(value, (bool, int, float, complex)):
+        if value is None or _is_number(value):
+            if isinstance(value, complex):
+                dtype = np.promote_types(dtype, np.complex64)
             continue
         found = np.asarray(value).dtype.newbyteorder("=")
         if found.name not in arguments.EDGE_DTYPES:

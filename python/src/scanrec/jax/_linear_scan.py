@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import _arguments as arguments
 from . import _rules  # noqa: F401 (registers how the primitives differentiate)
-from ._primitives import Problem, bind
+from ._primitives import Problem, bind, edge_dtype
 from ._sharding import varying_alike
 
 __all__ = ["linear_scan"]
@@ -72,9 +72,10 @@ def linear_scan(
     names = {"gate": gate, "input": input}
     dtype = jnp.result_type(*(_checked(call, n, v) for n, v in names.items()))
     if initial_state is not None:
-        edge = jnp.result_type(_checked(call, "initial_state", initial_state))
-        if edge != arguments.EDGE_DTYPES.get(dtype.name) and not _plain_number(initial_state):
-            dtype = jnp.promote_types(dtype, edge)
+        first = _checked(call, "initial_state", initial_state)
+        weak = jnp.result_type(first, jnp.bfloat16) == jnp.bfloat16  # a number, or made of numbers
+        if not weak and jnp.result_type(first) != edge_dtype(dtype):
+            dtype = jnp.result_type(*names.values(), first)
     arguments.check_dtypes(call, [("input", dtype.name)])
     input = jnp.asarray(input, dtype)
     shape = input.shape
@@ -110,14 +111,10 @@ def linear_scan(
     return out["state"]
 
 
-def _plain_number(value) -> bool:
-    return isinstance(value, (bool, int, float)) and not isinstance(value, np.generic)
-
-
 def _checked(call, name, value):
     """The value, if it is a number or an array of an element type that kernels know."""
-    if isinstance(value, (bool, int, float, complex)):
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         return value
-    value = jnp.asarray(value)
+    value = value if isinstance(value, jax.Array) else np.asarray(value)
     arguments.check_dtypes(call, [(name, value.dtype.name)])
     return value

@@ -117,6 +117,11 @@ def _jitted(primitive, params):
     return jax.jit(partial(primitive.bind, **dict(params)))
 
 
+def _run_eagerly(primitive, *args, **params):
+    with jax.disable_jit(False):
+        return _jitted(primitive, tuple(params.items()))(*args)
+
+
 def _batch(call, args, dims, *, problem, operands, results):
     size = next(a.shape[d] for a, d in zip(args, dims) if d is not None)
     return [
@@ -169,7 +174,7 @@ def _register(library, call, operands):
     primitive = PRIMITIVES[call] = Primitive(f"scanrec_{call}")
     primitive.multiple_results = True
     primitive.def_abstract_eval(_abstract)
-    primitive.def_impl(lambda *args, **params: _jitted(primitive, tuple(params.items()))(*args))
+    primitive.def_impl(partial(_run_eagerly, primitive))
     mlir.register_lowering(primitive, partial(_lower, call), platform="cpu")
     batching.primitive_batchers[primitive] = partial(_batch, call)
     partial_eval.dce_rules[primitive] = _eliminate
@@ -180,8 +185,8 @@ def _load():
     path = Path(_native.__file__).with_name("libscanrec_xla.so")
     if not path.exists():
         raise ImportError(
-            "scanrec.jax: this build has no libscanrec_xla.so; build the package again where "
-            "jaxlib is installed"
+            "scanrec.jax: this build has no libscanrec_xla.so; where jaxlib is installed, build the "
+            "package again with pip install --no-build-isolation"
         )
     return ctypes.CDLL(str(path))
 

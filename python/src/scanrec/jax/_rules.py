@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.interpreters import ad
 
 from ._primitives import PRIMITIVES, STATES, Problem, bind, edge_dtype
@@ -133,7 +134,7 @@ def _pull_jvp(primals, tangents, *, problem, operands, results):
         dtype = edge_dtype(arrays["gate"].dtype)
         met = moved["gate"].astype(dtype) * values["input_grad"].astype(dtype)
         met = _linked(met, arrays, problem)
-        into = _shifted(met, jnp.zeros(problem.edge, dtype), problem.axis, back=not problem.reverse)
+        into = _shifted(met, None, problem.axis, back=not problem.reverse)
         if come is not None:
             into = into + come.astype(dtype)
         come = into.astype(arrays["gate"].dtype)
@@ -172,21 +173,26 @@ def _jvp_of(composed, operands, primals, tangents):
 
 def _before(arrays, problem: Problem, dtype):
     """The state before every step."""
-    first = arrays.get("initial_state", jnp.zeros((1,) * len(problem.shape), dtype))
     state = jnp.broadcast_to(arrays["state"], problem.shape).astype(dtype)
-    return _shifted(
-        state, jnp.broadcast_to(first, problem.edge), problem.axis, back=problem.reverse
-    )
+    first = arrays.get("initial_state")
+    return _shifted(state, first, problem.axis, back=problem.reverse)
 
 
 def _shifted(x, first, axis, *, back):
-    """x one step later in time, or earlier, with `first` where nothing comes in."""
+    """x one step later in time, or earlier, with `first`, unless it is None, where nothing comes in.
+    By padding, which leaves arrays split over devices as they are."""
     steps = x.shape[axis]
     if steps == 0:
         return x
-    if back:
-        return jnp.concatenate([jax.lax.slice_in_dim(x, 1, steps, axis=axis), first], axis)
-    return jnp.concatenate([first, jax.lax.slice_in_dim(x, 0, steps - 1, axis=axis)], axis)
+
+    def padded(value, low, high):
+        config = [(low, high, 0) if i == axis else (0, 0, 0) for i in range(value.ndim)]
+        return jax.lax.pad(value, jnp.zeros((), value.dtype), config)
+
+    moved = padded(x, -1, 1) if back else padded(x, 1, -1)
+    if first is None:
+        return moved
+    return moved + (padded(first, steps - 1, 0) if back else padded(first, 0, steps - 1))
 
 
 def _linked(x, arrays, problem: Problem):
@@ -196,10 +202,8 @@ def _linked(x, arrays, problem: Problem):
     if cut is None:
         return x
     if problem.reverse:
-        last = jnp.zeros_like(
-            jax.lax.slice_in_dim(cut, 0, min(1, problem.steps), axis=problem.axis)
-        )
-        cut = _shifted(cut, last, problem.axis, back=True)
+        cut = _shifted(cut.astype(np.int8), None, problem.axis, back=True) != 0
+    cut = placed_as(jnp.broadcast_to(cut, problem.shape), x)
     return jnp.where(cut, jnp.zeros_like(x), x)
 
 

@@ -33,9 +33,19 @@ def _problem_spec(avals, problem):
     if not specs:
         return None
     spec = tuple(next((n for n in names if n is not None), None) for names in zip(*specs))
-    if spec[problem.axis] is not None:
+    mesh = next(a.sharding.mesh for a in avals if _spec(a) is not None)
+    flat = [_names(names) for names in spec]
+    if prod(mesh.shape[name] for name in flat[problem.axis]) > 1:
         refuse("linear_scan", "input", "an array that is not split along time", f"{spec}")
+    every = [name for names in flat for name in names]
+    if len(set(every)) != len(every):
+        refuse("linear_scan", "gate", "arrays split alike", f"one mesh axis for two of {spec}")
     return spec
+
+
+def _names(names):
+    """The axes of a mesh that an axis of an array is split over."""
+    return names if isinstance(names, tuple) else (names,) if names is not None else ()
 
 
 def specs_of_results(avals, problem, results) -> list[Any]:
@@ -65,8 +75,7 @@ def over_devices(bind, avals, problem, results):
     mesh = next(a.sharding.mesh for a in avals if _spec(a) is not None)
 
     def parts(names):
-        names = names if isinstance(names, tuple) else (names,) if names is not None else ()
-        return prod(mesh.shape[name] for name in names)
+        return prod(mesh.shape[name] for name in _names(names))
 
     def local(shape):
         return tuple(
@@ -92,10 +101,14 @@ def over_devices(bind, avals, problem, results):
     return lambda *arrays: on_each(*(_reshard(x, of) for x, of in zip(arrays, split)))
 
 
-def placed_as(x, aval):
-    """x, split over devices as the type of another array says."""
-    of = getattr(aval, "sharding", None)
-    if of is None or not hasattr(jax, "typeof"):
+def placed_as(x, like):
+    """x, split over devices as another array, or its type."""
+    if not hasattr(jax, "typeof"):
+        return x
+    of = getattr(
+        like if isinstance(like, jax.core.ShapedArray) else jax.typeof(like), "sharding", None
+    )
+    if of is None:
         return x
     now = getattr(jax.typeof(x), "sharding", None)
     if now is None or now.spec == of.spec or not hasattr(jax, "shard_map"):
@@ -110,7 +123,7 @@ def _reshard(x, to):
 def _sum_over(x, spec, shape, full):
     """The sum over the devices that had a part of what x is the sum over."""
     names = [n for n, size, of in zip(spec, shape, full) if size != of and n is not None]
-    flat = tuple(name for n in names for name in (n if isinstance(n, tuple) else (n,)))
+    flat = tuple(name for n in names for name in _names(n))
     return jax.lax.psum(x, flat) if flat else x
 
 

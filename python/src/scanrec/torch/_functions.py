@@ -105,6 +105,8 @@ class Tangent(Function):
 
     @staticmethod
     def backward(ctx, tangent_grad, final_grad):
+        if tangent_grad is None and final_grad is None:
+            return (None,) * 8
         gate, state, initial, resets, gate_t, input_t, initial_t, tangent = ctx.saved_tensors
         needs = ctx.needs_input_grad
         wanted = _shapes(
@@ -214,8 +216,11 @@ class Adjoint(Function):
             shifted = _shifted(met, met.new_zeros(problem.edge), problem, back=not problem.reverse)
             come = shifted if come is None else come + shifted
             first = _first(met, problem)
-        moved, at_edge = pull(None if come is None else come.to(gate.dtype), final_gd)
-        moved = moved.to(dtype)
+        if come is None and final_gd is None:  # states alone move, which the scan does not see
+            moved, at_edge = torch.zeros_like(pulled), pulled.new_zeros(problem.edge)
+        else:
+            moved, at_edge = pull(None if come is None else come.to(gate.dtype), final_gd)
+            moved = moved.to(dtype)
         of_gate = None
         if shapes[0] is not None:
             of_gate = moved * _before(state, initial, problem, dtype).conj()

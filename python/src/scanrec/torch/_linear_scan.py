@@ -63,7 +63,8 @@ def linear_scan(
     ValueError, TypeError:
         Names the argument, what was expected and what came.
     NotImplementedError:
-        For what PyTorch would get silently wrong: three levels of forward mode.
+        For what PyTorch would get silently wrong: three levels of forward mode, or two over reverse
+        mode.
 
     Notes
     -----
@@ -94,7 +95,7 @@ def _aligned(gate, input, initial_state, axis, resets):
             if value.device != device:
                 arguments.refuse(call, name, f"a tensor on {device} as 'input' is", value.device)
             if name != "initial_state" or value.dtype != edge_dtype(dtype):
-                dtype = torch.promote_types(dtype, value.dtype)
+                dtype = _promoted(dtype, value)
         elif isinstance(value, complex):
             dtype = torch.promote_types(dtype, torch.complex64)
     axis = arguments.time_axis(call, axis, shape)
@@ -117,19 +118,21 @@ def _aligned(gate, input, initial_state, axis, resets):
     return (aligned("gate", gate, shape, dtype), input.to(dtype), initial_state, resets), axis
 
 
+def _promoted(dtype, value):
+    """As PyTorch promotes: a tensor without axes counts as a number does."""
+    if value.dim() > 0:
+        return torch.promote_types(dtype, value.dtype)
+    return torch.promote_types(dtype, torch.complex64) if value.is_complex() else dtype
+
+
 @torch.compiler.allow_in_graph
 def _scan(gate, input, initial_state, resets, axis, reverse):
     """The scan under any transformation. PyTorch's own rule for functions in forward mode gives
     zeros when compiled, and wrong values when nested (pytorch#192985, #197867): the innermost level
     of forward mode is taken apart here."""
     problem = Problem(tuple(input.shape), axis, reverse)
-    levels = _forward_levels()
-    if levels == 0:
+    if not _forward_mode_innermost():
         return Scan.apply(gate, input, initial_state, resets, problem)
-    if levels > 2:
-        raise NotImplementedError(
-            "linear_scan: PyTorch gets three levels of forward mode wrong; use reverse mode for one"
-        )
     split = [
         (None, None) if x is None else forward_ad.unpack_dual(x)
         for x in (gate, input, initial_state)
@@ -148,11 +151,18 @@ def _scan(gate, input, initial_state, resets, axis, reverse):
     return tuple(forward_ad.make_dual(v, t) for v, t in zip(values, tangents))
 
 
-def _forward_levels() -> int:
-    """How many levels of torch.func's forward mode there are, if the innermost level is one."""
+def _forward_mode_innermost() -> bool:
+    """Whether the innermost level of torch.func is one of forward mode. Raises where PyTorch's rule
+    would meet two such levels at once, whose values are wrong."""
     functorch = torch._C._functorch
     if functorch.peek_interpreter_stack() is None:
-        return 0
-    kinds = [level.key() for level in functorch.get_interpreter_stack()]
-    forward = functorch.TransformType.Jvp
-    return kinds.count(forward) if kinds[-1] == forward else 0
+        return False
+    kinds = [level.key() for level in functorch.get_interpreter_stack()]  # the innermost last
+    forward, reverse = functorch.TransformType.Jvp, functorch.TransformType.Grad
+    levels = [i for i, kind in enumerate(kinds) if kind == forward]
+    if len(levels) > 2 or (len(levels) == 2 and reverse in kinds[levels[1] :]):
+        raise NotImplementedError(
+            "linear_scan: PyTorch gets three levels of forward mode wrong, and two over reverse "
+            "mode; use reverse mode for one of them"
+        )
+    return kinds[-1] == forward

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Jacobians of the final state of a linear recurrent network, by what they are taken in.
+
+The question of https://github.com/jax-ml/jax/issues/19498: why is the one in lambda, the gate, so much
+slower than the one in the weights? One or two layers of `state[t] = lambda * state[t-1] + W x[t]`,
+batch 16, 64 states, T = 32..512, forward and reverse mode, for lax.associative_scan, lax.scan and
+scanrec, all in one run, warm, with fresh outputs. Writes a JSON file and a picture.
+
+    python bench/python/gate_jacobian.py --out build/bench
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import platform
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import scanrec
+import scanrec.jax
+
+BATCH, STATE = 16, 64
+OF = ("initial state", "weights", "lambda", "inputs")
+
+
+def associative(decay, inputs, initial):
+    """States by the composition of affine maps; the initial state is one more input."""
+    elements = jnp.concatenate([initial[None], inputs])
+
+    def combine(earlier, later):
+        return later[0] * earlier[0], later[0] * earlier[1] + later[1]
+
+    gates = jnp.broadcast_to(decay, elements.shape)
+    return jax.lax.associative_scan(combine, (gates, elements))[1][1:]
+
+
+def stepwise(decay, inputs, initial):
+    def step(state, now):
+        state = decay * state + now
+        return state, state
+
+    return jax.lax.scan(step, initial, inputs)[1]
+
+
+WAYS = {
+    "associative_scan": associative,
+    "lax.scan": stepwise,
+    "scanrec": scanrec.jax.linear_scan,
+}
+
+
+def final_state(scan, initial, weights, decay, inputs):
+    """Of the last layer; `initial`, `weights` and `decay` have one row per layer."""
+    x = inputs
+    for start, matrix, gate in zip(initial, weights, decay):
+        x = scan(gate, x @ matrix, start)
+    return x[-1]
+
+
+def milliseconds(f, *arrays, rounds):
+    jax.block_until_ready(f(*arrays))
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        jax.block_until_ready(f(*arrays))
+        times.append(time.perf_counter() - begin)
+    return min(times) * 1e3
+
+
+def measure(lengths, layers, rounds):
+    rng = np.random.default_rng(0)
+    rows = []
+    for depth in layers:
+        for steps in lengths:
+            initial = jnp.asarray(rng.normal(size=(depth, STATE)), jnp.float32)
+            weights = rng.normal(size=(depth, STATE, STATE)) / np.sqrt(STATE)
+            weights = jnp.asarray(weights, jnp.float32)
+            decay = jnp.asarray(rng.uniform(0.9, 1.0, (depth, STATE)), jnp.float32)
+            inputs = jnp.asarray(rng.normal(size=(BATCH, steps, STATE)), jnp.float32)
+            for mode, jacobian in (("reverse", jax.jacrev), ("forward", jax.jacfwd)):
+                for at, of in enumerate(OF):
+                    if of == "inputs" and mode == "forward" and steps > 64:
+                        continue  # T * 64 tangents: nobody takes it this way
+                    values = {}
+                    for way, scan in WAYS.items():
+                        f = jacobian(lambda *x, scan=scan: final_state(scan, *x), at)
+                        f = jax.jit(jax.vmap(f, (None, None, None, 0)))
+                        arrays = (initial, weights, decay, inputs)
+                        values[way] = np.asarray(f(*arrays))
+                        took = milliseconds(f, *arrays, rounds=rounds)
+                        rows.append(
+                            {"layers": depth, "steps": steps, "mode": mode, "of": of, "way": way,
+                             "milliseconds": took}
+                        )  # fmt: skip
+                        print(f"{depth} layers, T {steps:4}, {mode}, in {of:13} {way:17} {took:9.3f} ms",
+                              flush=True)  # fmt: skip
+                    for way, value in values.items():
+                        np.testing.assert_allclose(
+                            value, values["lax.scan"], rtol=1e-3, atol=1e-3, err_msg=way
+                        )
+    return rows
+
+
+def draw(rows, path):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    layers = sorted({r["layers"] for r in rows})
+    panels = [(depth, mode) for depth in layers for mode in ("reverse", "forward")]
+    colours = dict(zip(OF, ("tab:green", "tab:blue", "tab:red", "tab:gray")))
+    styles = dict(zip(WAYS, (":", "--", "-")))
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(4 * len(panels), 4), sharey=True, squeeze=False
+    )
+    for axis, (depth, mode) in zip(axes[0], panels):
+        for of in OF:
+            for way in WAYS:
+                line = [
+                    r
+                    for r in rows
+                    if (r["layers"], r["mode"], r["of"], r["way"]) == (depth, mode, of, way)
+                ]
+                axis.plot([r["steps"] for r in line], [r["milliseconds"] for r in line], styles[way],
+                          color=colours[of], marker=".", label=f"{of}, {way}")  # fmt: skip
+        axis.set(xscale="log", yscale="log", xlabel="steps", title=f"{depth} layer(s), {mode} mode")
+        axis.grid(alpha=0.3)
+    axes[0][0].set_ylabel("milliseconds per Jacobian")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, ncols=len(OF), loc="lower center", fontsize=7)
+    figure.tight_layout(rect=(0, 0.12, 1, 1))
+    figure.savefig(path, dpi=120)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[32, 64, 128, 256, 512])
+    parser.add_argument("--layers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=7, help="the fastest of so many counts")
+    parser.add_argument("--out", type=pathlib.Path, help="folder for the JSON file and the picture")
+    args = parser.parse_args()
+    rows = measure(args.lengths, args.layers, args.rounds)
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        machine = {
+            "machine": platform.machine(),
+            "jax": jax.__version__,
+            "scanrec": scanrec.__version__,
+            "instruction set": scanrec._native.instruction_set(),
+            "threads": scanrec._native.threads(),
+        }
+        record = {**machine, "rows": rows}
+        (args.out / "gate_jacobian.json").write_text(json.dumps(record, indent=1) + "\n")
+        draw(rows, args.out / "gate_jacobian.png")
+
+
+if __name__ == "__main__":
+    main()
