@@ -26,6 +26,9 @@ import scanrec.jax
 
 BATCH, STATE = 16, 64
 OF = ("initial state", "weights", "lambda", "inputs")
+#: Of these there are 64 or more times as many as of the final state: forward mode needs as many
+#: tangents, 25 GB at T = 512, so it is not measured.
+WIDE = ("weights", "inputs")
 
 
 def associative(decay, inputs, initial):
@@ -84,8 +87,8 @@ def measure(lengths, layers, rounds):
             inputs = jnp.asarray(rng.normal(size=(BATCH, steps, STATE)), jnp.float32)
             for mode, jacobian in (("reverse", jax.jacrev), ("forward", jax.jacfwd)):
                 for at, of in enumerate(OF):
-                    if of == "inputs" and mode == "forward" and steps > 64:
-                        continue  # T * 64 tangents: nobody takes it this way
+                    if mode == "forward" and of in WIDE:
+                        continue
                     values = {}
                     for way, scan in WAYS.items():
                         f = jacobian(lambda *x, scan=scan: final_state(scan, *x), at)
@@ -99,10 +102,10 @@ def measure(lengths, layers, rounds):
                         )  # fmt: skip
                         print(f"{depth} layers, T {steps:4}, {mode}, in {of:13} {way:17} {took:9.3f} ms",
                               flush=True)  # fmt: skip
+                    size = np.max(np.abs(values["lax.scan"]))
                     for way, value in values.items():
-                        np.testing.assert_allclose(
-                            value, values["lax.scan"], rtol=1e-3, atol=1e-3, err_msg=way
-                        )
+                        off = np.max(np.abs(value - values["lax.scan"])) / size
+                        assert off < 1e-4, f"{way} is off by {off:.1e} of the largest"
     return rows
 
 
@@ -121,6 +124,8 @@ def draw(rows, path):
     )
     for axis, (depth, mode) in zip(axes[0], panels):
         for of in OF:
+            if mode == "forward" and of in WIDE:
+                continue
             for way in WAYS:
                 line = [
                     r
@@ -129,7 +134,12 @@ def draw(rows, path):
                 ]
                 axis.plot([r["steps"] for r in line], [r["milliseconds"] for r in line], styles[way],
                           color=colours[of], marker=".", label=f"{of}, {way}")  # fmt: skip
-        axis.set(xscale="log", yscale="log", xlabel="steps", title=f"{depth} layer(s), {mode} mode")
+        axis.set(
+            xscale="log",
+            yscale="log",
+            xlabel="steps",
+            title=f"{depth} layer(s), {mode} mode",
+        )
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("milliseconds per Jacobian")
     handles, labels = axes[0][0].get_legend_handles_labels()

@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -29,6 +34,15 @@ def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None
             carried = np.where(cut[mark], 0, carried)
         state = out[t] = carried + input[t]
     return np.moveaxis(out, 0, axis), state
+
+
+def run_alone(module, call):
+    """Runs a call of a test module in an interpreter of its own: threads of other libraries, JAX
+    above all, may not survive a fork."""
+    code = f"import {module}; {module}.{call}"
+    here = str(Path(__file__).parent)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, sys.path)])}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
 
 
 class Random:

@@ -236,6 +236,27 @@ def test_vmap(random, axes):
         same(of(ours)(*arrays), of(theirs)(*arrays))
 
 
+def test_jacobians_share_what_does_not_depend_on_the_batch(random):
+    """Cotangents of a linear loss are those of every row: only gradients of gates meet the states."""
+    gates, inputs = jnp.asarray(random(2, 3)), jnp.asarray(random(4, 9, 3))
+
+    def final(f):
+        def run(gates, x):
+            for gate in gates:
+                x = f(gate, x)
+            return x[-1]
+
+        return jax.vmap(jax.jacrev(run), (None, 0))
+
+    same(final(linear_scan)(gates, inputs), final(lambda *x: by_lax_scan(*x)[0])(gates, inputs))
+    calls = calls_in(final(linear_scan), gates, inputs)
+    assert [results for name, _, results in calls if name == "linear_scan_vjp"] == [
+        0b010,
+        0b001,
+        0b001,
+    ]
+
+
 def test_vmap_of_vmap(random):
     gates, input = jnp.asarray(random(4, 3)), jnp.asarray(random(2, 9, 3))
     f = jax.vmap(jax.vmap(linear_scan, (0, None)), (None, 0))

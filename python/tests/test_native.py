@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Random, loop
+from conftest import Random, loop, run_alone
 
 import scanrec
 from scanrec import _native
@@ -90,9 +90,12 @@ def test_many_callers_at_once():
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_child_processes(method):
     """The pool of the parent is of no use to a child of fork, which makes its own."""
+    run_alone("test_native", f"scan_in_children({method!r})")
+
+
+def scan_in_children(method):
     want = scanned()
     with multiprocessing.get_context(method).Pool(2) as pool:
         for got in pool.map_async(scanned, [0, 0, 0]).get(timeout=120):

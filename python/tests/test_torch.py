@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import Random, loop
+from conftest import Random, loop, run_alone
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -343,6 +343,10 @@ class Filtered(torch.utils.data.Dataset):
 
 
 def test_workers_of_a_data_loader():
+    run_alone("test_torch", "load_by_workers()")
+
+
+def load_by_workers():
     Filtered()[1]  # the pool is there before they fork
     for batch in torch.utils.data.DataLoader(Filtered(), batch_size=2, num_workers=2, timeout=60):
         assert batch.shape == (2, 4, 64)

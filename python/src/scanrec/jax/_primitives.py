@@ -124,6 +124,20 @@ def _run_eagerly(primitive, *args, **params):
 
 def _batch(call, args, dims, *, problem, operands, results):
     size = next(a.shape[d] for a, d in zip(args, dims) if d is not None)
+    batched = {name for name, d in zip(operands, dims) if d is not None}
+    names = dict(results)
+    if call == "linear_scan_vjp" and batched <= set(STATES) and len(names) > 1:
+        # States matter for the gradient of the gate alone: the others are the same for all.
+        given = dict(zip(operands, args))
+        others = {n: x for n, x in given.items() if n not in STATES}
+        shapes = {n: of for n, of in names.items() if n != "gate_grad"}
+        alike = bind(call, problem, others, shapes)
+        gate_grad, _ = _batch(
+            call, args, dims, problem=problem, operands=operands,
+            results=(("gate_grad", names["gate_grad"]),),
+        )  # fmt: skip
+        out = {**alike, "gate_grad": gate_grad[0]}
+        return [out[n] for n in names], [0 if n == "gate_grad" else None for n in names]
     return [
         *PRIMITIVES[call].bind(
             *(
