@@ -55,6 +55,28 @@ def test_every_instruction_set(level):
 
 
 @dispatched
+def test_bits_of_v3_and_v4_are_the_same():
+    code = (
+        "import sys; from test_native import scanned; import scanrec\n"
+        "x = scanned(); g = scanrec.linear_scan_vjp(0.9, x, x)\n"
+        "sys.stdout.buffer.write(x.tobytes() + g.gate.tobytes() + g.input.tobytes())"
+    )
+    here = str(Path(__file__).parent)
+    path = os.pathsep.join([here, *filter(None, sys.path)])
+    found = []
+    for level in ("x86-64-v3", "x86-64-v4"):
+        environment = {**os.environ, "SCANREC_ISA": level, "PYTHONPATH": path}
+        run = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, check=False
+        )
+        if run.returncode != 0 and b"SCANREC_ISA" in run.stderr:
+            pytest.skip(f"this CPU has no {level}")
+        assert run.returncode == 0, run.stderr
+        found.append(run.stdout)
+    assert len(found[0]) > 8 * 2 * np.prod(BIG) and found[0] == found[1]
+
+
+@dispatched
 def test_unknown_instruction_set():
     environment = {**os.environ, "SCANREC_ISA": "x86-64-v9"}
     code = "import numpy, scanrec; scanrec.linear_scan(0.5, numpy.ones((3, 2)))"
@@ -77,7 +99,7 @@ def test_bits_do_not_depend_on_threads(random):
         )  # fmt: skip
         return state
 
-    for threads in (2, 3, 16):
+    for threads in (0, 2):
         assert np.array_equal(run(threads), run(1))
 
 
@@ -108,7 +130,7 @@ def test_errors_of_the_c_interface():
     with pytest.raises(ValueError, match="linear_scan: argument 'axis'"):
         _native.call("linear_scan", {}, dtype="float32", shape=[3], axis=1, reverse=False)
     with pytest.raises(ValueError, match="'problem': expected a pointer, got null"):
-        status = _native.library.scanrec_linear_scan(None, None)
+        status = _native._lib.scanrec_linear_scan(None, None)
         _native._raise(status)
     # Sums over walked axes are cleared first: not before everything is checked.
     place = np.full(3, 7.0)

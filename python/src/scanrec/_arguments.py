@@ -4,9 +4,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-__all__ = ["EDGE_DTYPES", "check_dtypes", "check_shape", "edge_shape", "refuse", "time_axis"]
+__all__ = [
+    "EDGE_DTYPES",
+    "check_dtype",
+    "check_resets",
+    "check_shape",
+    "edge_shape",
+    "refuse",
+    "time_axis",
+]
 
 #: Element types, and what states at the edges (initial, final) of each are.
 EDGE_DTYPES = {
@@ -70,8 +78,7 @@ def check_resets(call: str, got: Sequence[int], shape: Sequence[int], axis: int)
         )
 
 
-def check_dtypes(call: str, names: Iterable[tuple[str, str]]) -> None:
+def check_dtype(call: str, argument: str, dtype: str) -> None:
     """Refuses an element type that no kernel knows."""
-    for argument, dtype in names:
-        if dtype not in EDGE_DTYPES:
-            refuse(call, argument, "one of " + ", ".join(EDGE_DTYPES), dtype, TypeError)
+    if dtype not in EDGE_DTYPES:
+        refuse(call, argument, "one of " + ", ".join(EDGE_DTYPES), dtype, TypeError)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Array", "call", "instruction_set", "library", "threads", "version"]
+__all__ = ["OPERANDS", "RESULTS", "Array", "call", "instruction_set", "threads", "version"]
 
 _C_VERSION = 1
 
@@ -34,18 +34,20 @@ class _Array(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("strides", _Int64s)]
 
 
-#: The names of the arrays of every call, in the order of its struct.
-ARRAYS = {
-    "linear_scan": ("gate", "input", "initial_state", "resets", "state", "final_state"),
-    "linear_scan_vjp": (
-        *("gate", "state", "initial_state", "resets", "state_grad", "final_grad"),
-        *("gate_grad", "input_grad", "initial_grad"),
-    ),
+#: The names of the arrays of every call, in the order of its struct: first those that are read,
+OPERANDS = {
+    "linear_scan": ("gate", "input", "initial_state", "resets"),
+    "linear_scan_vjp": ("gate", "state", "initial_state", "resets", "state_grad", "final_grad"),
     "linear_scan_jvp": (
         *("gate", "state", "initial_state", "resets"),
         *("gate_tangent", "input_tangent", "initial_tangent"),
-        *("state_tangent", "final_tangent"),
     ),
+}
+#: then those that are written.
+RESULTS = {
+    "linear_scan": ("state", "final_state"),
+    "linear_scan_vjp": ("gate_grad", "input_grad", "initial_grad"),
+    "linear_scan_jvp": ("state_tangent", "final_tangent"),
 }
 
 #: enum scanrec_dtype, by NumPy's names.
@@ -70,9 +72,10 @@ def _load() -> ctypes.CDLL:
         lib = ctypes.CDLL(os.fspath(path))
     except OSError as error:
         raise ImportError(f"scanrec: cannot load {path.name}: {error}") from error
-    for name, arrays in ARRAYS.items():
+    for name in OPERANDS:
         function = getattr(lib, f"scanrec_{name}")
-        function.argtypes = [ctypes.POINTER(_Problem), ctypes.POINTER(_Array * len(arrays))]
+        arrays = _Array * len(OPERANDS[name] + RESULTS[name])
+        function.argtypes = [ctypes.POINTER(_Problem), ctypes.POINTER(arrays)]
         function.restype = ctypes.c_int
     for name in ("last_error", "version", "instruction_set"):
         getattr(lib, f"scanrec_{name}").restype = ctypes.c_char_p
@@ -82,11 +85,11 @@ def _load() -> ctypes.CDLL:
     return lib
 
 
-library = _load()
+_lib = _load()
 
 
 def _text(function: str) -> str:
-    value = getattr(library, f"scanrec_{function}")()
+    value = getattr(_lib, f"scanrec_{function}")()
     return value.decode() if value is not None else ""
 
 
@@ -102,7 +105,7 @@ def instruction_set() -> str:
 
 def threads() -> int:
     """How many threads work on one call at most."""
-    return library.scanrec_threads()
+    return _lib.scanrec_threads()
 
 
 def _raise(status: int):
@@ -129,13 +132,13 @@ def call(
     problem = _Problem(
         DTYPES[dtype], len(shape), extents(*shape), axis, reverse, plain, threads, None, None
     )
-    names = ARRAYS[name]
+    names = OPERANDS[name] + RESULTS[name]
     list_of = (_Array * len(names))()
     for place, of in zip(list_of, names):
         array = arrays.get(of)
         if array is not None:
             place.data = array.data
             place.strides = extents(*array.strides)
-    status = getattr(library, f"scanrec_{name}")(ctypes.byref(problem), ctypes.byref(list_of))
+    status = getattr(_lib, f"scanrec_{name}")(ctypes.byref(problem), ctypes.byref(list_of))
     if status != 0:
         _raise(status)

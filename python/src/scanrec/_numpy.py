@@ -214,18 +214,19 @@ class _Problem:
     def sequence(self, name, value, *, equal=False, used=True):
         if value is None:
             return
-        array = _ready(_asarray(self.call, name, value), self.dtype)
+        array = _asarray(self.call, name, value)
         arguments.check_shape(self.call, name, array.shape, self.shape, equal=equal)
-        self.kept[name] = array
         if used:
+            self.kept[name] = array = _ready(array, self.dtype)
             self._put(name, np.broadcast_to(array, self.shape))
 
     def edge(self, name, value, *, used=True):
         if value is None:
             return
-        array = _ready(_asarray(self.call, name, value), self.edge_dtype)
+        array = _asarray(self.call, name, value)
         arguments.check_shape(self.call, name, array.shape, self.edges)
         if used:
+            array = _ready(array, self.edge_dtype)
             self._put(name, np.expand_dims(np.broadcast_to(array, self.edges), self.axis))
 
     def new(self, name, *, edge=False, like=None):
@@ -270,7 +271,7 @@ def _asarray(call: str, name: str, value: Any) -> np.ndarray:
     if _is_number(value):
         return np.asarray(value)
     array = np.asarray(value)
-    arguments.check_dtypes(call, [(name, array.dtype.name)])
+    arguments.check_dtype(call, name, array.dtype.name)
     return array
 
 
@@ -279,7 +280,7 @@ def _promoted(
 ) -> np.dtype:
     """The element type of a call, of all arrays. Python's real numbers do not count, nor do edges
     that are float32 because the rest is of 16 bits."""
-    arguments.check_dtypes(call, [(name, full.dtype.name)])
+    arguments.check_dtype(call, name, full.dtype.name)
     dtype = full.dtype.newbyteorder("=")
     for value, edge in [(s, False) for s in sequences] + [(e, True) for e in edges]:
         if value is None or _is_number(value):

@@ -76,7 +76,7 @@ def linear_scan(
         weak = jnp.result_type(first, jnp.bfloat16) == jnp.bfloat16  # a number, or made of numbers
         if not weak and jnp.result_type(first) != edge_dtype(dtype):
             dtype = jnp.result_type(*names.values(), first)
-    arguments.check_dtypes(call, [("input", dtype.name)])
+    arguments.check_dtype(call, "input", dtype.name)
     input = jnp.asarray(input, dtype)
     shape = input.shape
     if not shape:
@@ -116,5 +116,5 @@ def _checked(call, name, value):
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         return value
     value = value if isinstance(value, jax.Array) else np.asarray(value)
-    arguments.check_dtypes(call, [(name, value.dtype.name)])
+    arguments.check_dtype(call, name, value.dtype.name)
     return value

@@ -24,6 +24,7 @@ from jax.interpreters import batching, mlir, partial_eval
 
 from .. import _native
 from .._arguments import EDGE_DTYPES
+from .._native import OPERANDS, RESULTS
 from ._sharding import allow_in_shard_map, over_devices, specs_of_results
 
 __all__ = ["PRIMITIVES", "STATES", "Problem", "bind", "edge_dtype"]
@@ -71,8 +72,8 @@ def bind(
 ) -> dict[str, Any]:
     """Binds the primitive of a call to those arrays that are there, and returns what is wanted, by
     name: a mapping to shapes."""
-    operands = tuple(name for name in _OPERANDS[call] if arrays.get(name) is not None)
-    results = tuple((name, tuple(wanted[name])) for name in _RESULTS[call] if name in wanted)
+    operands = tuple(name for name in OPERANDS[call] if arrays.get(name) is not None)
+    results = tuple((name, tuple(wanted[name])) for name in RESULTS[call] if name in wanted)
     if not results:
         return {}
     out = PRIMITIVES[call].bind(
@@ -107,8 +108,8 @@ def _lower(call, ctx, *args, problem, operands, results):
         axis=np.int64(problem.axis),
         reverse=problem.reverse,
         shape=np.asarray(problem.shape, np.int64),
-        operands=_mask(_OPERANDS[call], operands),
-        results=_mask(_RESULTS[call], dict(results)),
+        operands=_mask(OPERANDS[call], operands),
+        results=_mask(RESULTS[call], dict(results)),
     )
 
 
@@ -175,14 +176,10 @@ def _needs_states(operands, results):
     return "input" in operands or "gate_tangent" in operands or "gate_grad" in dict(results)
 
 
-_OPERANDS: dict[str, tuple[str, ...]] = {}
-_RESULTS: dict[str, tuple[str, ...]] = {}
 PRIMITIVES: dict[str, Primitive] = {}
 
 
-def _register(library, call, operands):
-    names = _native.ARRAYS[call]
-    _OPERANDS[call], _RESULTS[call] = names[:operands], names[operands:]
+def _register(library, call):
     handler = jax.ffi.pycapsule(getattr(library, f"scanrec_xla_{call}"))
     jax.ffi.register_ffi_target(f"scanrec_{call}_v{_TARGET_VERSION}", handler, platform="cpu")
     primitive = PRIMITIVES[call] = Primitive(f"scanrec_{call}")
@@ -206,5 +203,5 @@ def _load():
 
 
 _library = _load()
-for _call, _operands in {"linear_scan": 4, "linear_scan_vjp": 6, "linear_scan_jvp": 7}.items():
-    _register(_library, _call, _operands)
+for _call in OPERANDS:
+    _register(_library, _call)

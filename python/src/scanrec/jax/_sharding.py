@@ -33,7 +33,7 @@ def _problem_spec(avals, problem):
     if not specs:
         return None
     spec = tuple(next((n for n in names if n is not None), None) for names in zip(*specs))
-    mesh = next(a.sharding.mesh for a in avals if _spec(a) is not None)
+    mesh = _mesh(avals)
     flat = [_names(names) for names in spec]
     if prod(mesh.shape[name] for name in flat[problem.axis]) > 1:
         refuse("linear_scan", "input", "an array that is not split along time", f"{spec}")
@@ -41,6 +41,10 @@ def _problem_spec(avals, problem):
     if len(set(every)) != len(every):
         refuse("linear_scan", "gate", "arrays split alike", f"one mesh axis for two of {spec}")
     return spec
+
+
+def _mesh(avals):
+    return next(a.sharding.mesh for a in avals if _spec(a) is not None)
 
 
 def _names(names):
@@ -53,7 +57,7 @@ def specs_of_results(avals, problem, results) -> list[Any]:
     spec = _problem_spec(avals, problem)
     if spec is None:
         return [None] * len(results)
-    mesh = next(a.sharding.mesh for a in avals if _spec(a) is not None)
+    mesh = _mesh(avals)
     return [
         jax.sharding.NamedSharding(mesh, PartitionSpec(*_where(spec, shape, problem.shape)))
         for _, shape in results
@@ -72,7 +76,7 @@ def over_devices(bind, avals, problem, results):
     spec = _problem_spec(avals, problem)
     if spec is None or not hasattr(jax, "shard_map"):  # before JAX 0.7 XLA gathers the arrays
         return None
-    mesh = next(a.sharding.mesh for a in avals if _spec(a) is not None)
+    mesh = _mesh(avals)
 
     def parts(names):
         return prod(mesh.shape[name] for name in _names(names))

@@ -21,7 +21,7 @@ from torch.autograd import Function
 
 from ._ops import edge_dtype, edge_of, jvp_op, scan_op, vjp_op
 
-__all__ = ["Problem", "Scan", "Tangent", "adjoint"]
+__all__ = ["Problem", "Scan", "tangent_of"]
 
 
 class Problem(NamedTuple):
@@ -81,7 +81,7 @@ class Scan(Function):
     def jvp(ctx, gate_tangent, input_tangent, initial_tangent, *_):
         gate, state, initial, resets = ctx.saved_tensors
         tangents = (gate_tangent, input_tangent, initial_tangent)
-        return _tangent(gate, state, initial, resets, *tangents, ctx.problem)
+        return tangent_of(gate, state, initial, resets, *tangents, ctx.problem)
 
     @staticmethod
     def vmap(info, dims, *args):
@@ -112,19 +112,18 @@ class Tangent(Function):
         wanted = _shapes(
             needs[4:7], [x if x is None else x.shape for x in (gate_t, input_t, initial_t)]
         )
-        grads = (tangent_grad, final_grad)
-        gate_g, input_g, initial_g = adjoint(
-            gate, state, initial, resets, *grads, ctx.problem, wanted
+        if any(needs[:3]):  # which what is pulled back meets, at every step
+            wanted = (wanted[0], ctx.problem.shape, wanted[2])
+        gate_g, pulled, initial_g = adjoint(
+            gate, state, initial, resets, tangent_grad, final_grad, ctx.problem, wanted
         )
         others = (None, None, None)
         if any(needs[:3]):
-            _, pulled, _ = adjoint(
-                gate, None, None, resets, *grads, ctx.problem, (None, ctx.problem.shape, None)
-            )
             others = _met(
                 needs[:3], pulled, gate, state, initial, resets, tangent, gate_t, initial_t,
                 ctx.problem,
             )  # fmt: skip
+        input_g = _summed(pulled, input_t.shape) if needs[5] else None
         return *others, None, gate_g, input_g, initial_g, None
 
     @staticmethod
@@ -140,7 +139,7 @@ class Tangent(Function):
             before = _before(state_d, initial_d, problem, dtype)
             come = _plus(come, gate_t.to(dtype) * before, resets, problem)
         come = None if come is None else come.to(gate.dtype)
-        return _tangent(gate, tangent, initial_t, resets, gate_d, come, initial_td, problem)
+        return tangent_of(gate, tangent, initial_t, resets, gate_d, come, initial_td, problem)
 
     @staticmethod
     def vmap(info, dims, *args):
@@ -171,7 +170,7 @@ class Adjoint(Function):
         of_gate, of_input, of_initial = _by_place(grads, ctx.shapes)
         if of_gate is None and of_input is None and of_initial is None:
             return (None,) * 7
-        tangent, final = _tangent(
+        tangent, final = tangent_of(
             gate, state, initial, resets, of_gate, of_input, of_initial, problem
         )
         others = (None, None, None)
@@ -263,7 +262,8 @@ def adjoint(gate, state, initial, resets, state_grad, final_grad, problem, shape
     return _by_place(out, shapes)
 
 
-def _tangent(gate, state, initial, resets, gate_t, input_t, initial_t, problem):
+def tangent_of(gate, state, initial, resets, gate_t, input_t, initial_t, problem):
+    """The tangent, which reads states if the gate moves."""
     if gate_t is None:
         state = initial = None
     return Tangent.apply(gate, state, initial, resets, gate_t, input_t, initial_t, problem)

@@ -10,7 +10,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import _arguments as arguments
-from ._functions import Problem, Scan, Tangent
+from ._functions import Problem, Scan, tangent_of
 from ._ops import edge_dtype
 
 __all__ = ["linear_scan"]
@@ -91,7 +91,7 @@ def _aligned(gate, input, initial_state, axis, resets):
         if not isinstance(value, (torch.Tensor, bool, int, float, complex)):
             arguments.refuse(call, name, "a tensor or a number", type(value).__name__, TypeError)
         if isinstance(value, torch.Tensor):
-            arguments.check_dtypes(call, [(name, str(value.dtype).removeprefix("torch."))])
+            arguments.check_dtype(call, name, str(value.dtype).removeprefix("torch."))
             if value.device != device:
                 arguments.refuse(call, name, f"a tensor on {device} as 'input' is", value.device)
             if name != "initial_state" or value.dtype != edge_dtype(dtype):
@@ -137,17 +137,11 @@ def _scan(gate, input, initial_state, resets, axis, reverse):
         (None, None) if x is None else forward_ad.unpack_dual(x)
         for x in (gate, input, initial_state)
     ]
-    (gate, *_), (_, *_), (initial, *_) = split
-    values = Scan.apply(*(primal for primal, _ in split), resets, problem)
-    moved = [tangent for _, tangent in split]
+    (gate, input, initial_state), moved = zip(*split)
+    values = Scan.apply(gate, input, initial_state, resets, problem)
     if all(tangent is None for tangent in moved):
         return values
-    state = None
-    if moved[0] is None:
-        initial = None
-    else:
-        state = values[0]
-    tangents = Tangent.apply(gate, state, initial, resets, *moved, problem)
+    tangents = tangent_of(gate, values[0], initial_state, resets, *moved, problem)
     return tuple(forward_ad.make_dual(v, t) for v, t in zip(values, tangents))
 
 

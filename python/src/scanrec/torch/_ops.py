@@ -8,10 +8,13 @@ is not computed, and empty.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from .. import _native
 from .._arguments import EDGE_DTYPES
+from .._native import OPERANDS, RESULTS
 
 __all__ = ["edge_dtype", "edge_of", "jvp_op", "scan_op", "vjp_op"]
 
@@ -53,108 +56,53 @@ def _empty(gate, shape, *, edge=False):
     return torch.empty((0,) if shape is None else shape, dtype=dtype, device=gate.device)
 
 
-def _scan_results(gate, shape, axis):
+def _results(call, gate, shape, axis, shapes):
+    """What a call returns, uninitialised; `shapes` are those of an adjoint."""
+    if call == "linear_scan_vjp":
+        return tuple(_empty(gate, of, edge=i == 2) for i, of in enumerate(shapes))
     return _empty(gate, shape), _empty(gate, edge_of(shape, axis), edge=True)
 
 
-def _vjp_results(gate, gate_shape, input_shape, initial_shape):
-    return (
-        _empty(gate, gate_shape),
-        _empty(gate, input_shape),
-        _empty(gate, initial_shape, edge=True),
-    )
+def _split(call, arguments):
+    """Tensors that are read, problem, shapes of results."""
+    read = len(OPERANDS[call])
+    return arguments[:read], arguments[read : read + 3], arguments[read + 3 :]
+
+
+def _fake(call, *arguments):
+    (gate, *_), (shape, axis, _), shapes = _split(call, arguments)
+    return _results(call, gate, shape, axis, shapes)
 
 
 def _array(x):
     return _native.Array(x.data_ptr(), [0 if n == 1 else s for n, s in zip(x.shape, x.stride())])
 
 
-def _run(call, shape, axis, reverse, inputs, outputs):
-    """Runs a call on tensors by name."""
-    kept = {n: x.resolve_conj().resolve_neg() for n, x in inputs.items() if x is not None}
+def _run(call, *arguments):
+    inputs, (shape, axis, reverse), shapes = _split(call, arguments)
+    results = _results(call, inputs[0], shape, axis, shapes)
+    wanted = [of is not None for of in shapes] or [True] * len(results)
+    # Held until the call is over: what resolves a view may be a copy.
+    kept = [None if x is None else x.resolve_conj().resolve_neg() for x in inputs]
+    arrays = {name: _array(x) for name, x in zip(OPERANDS[call], kept) if x is not None}
+    for name, x, is_wanted in zip(RESULTS[call], results, wanted):
+        if is_wanted:
+            arrays[name] = _array(x)
     _native.call(
         call,
-        {name: _array(x) for name, x in {**kept, **outputs}.items()},
-        dtype=_NAMES[inputs["gate"].dtype],
+        arrays,
+        dtype=_NAMES[inputs[0].dtype],
         shape=shape,
         axis=axis,
         reverse=reverse,
         threads=torch.get_num_threads(),
     )
+    return results
 
 
-def _linear_scan(gate, input, initial_state, resets, shape, axis, reverse):
-    state, final = out = _scan_results(gate, shape, axis)
-    inputs = {"gate": gate, "input": input, "initial_state": initial_state, "resets": resets}
-    outputs = {"state": state, "final_state": final}
-    _run("linear_scan", shape, axis, reverse, inputs, outputs)
-    return out
-
-
-def _linear_scan_jvp(
-    gate, state, initial_state, resets, gate_tangent, input_tangent, initial_tangent,
-    shape, axis, reverse,
-):  # fmt: skip
-    tangent, final = out = _scan_results(gate, shape, axis)
-    inputs = {
-        "gate": gate,
-        "state": state,
-        "initial_state": initial_state,
-        "resets": resets,
-        "gate_tangent": gate_tangent,
-        "input_tangent": input_tangent,
-        "initial_tangent": initial_tangent,
-    }
-    outputs = {"state_tangent": tangent, "final_tangent": final}
-    _run("linear_scan_jvp", shape, axis, reverse, inputs, outputs)
-    return out
-
-
-def _linear_scan_vjp(
-    gate, state, initial_state, resets, state_grad, final_grad,
-    shape, axis, reverse, gate_shape, input_shape, initial_shape,
-):  # fmt: skip
-    shapes = (gate_shape, input_shape, initial_shape)
-    out = _vjp_results(gate, *shapes)
-    inputs = {
-        "gate": gate,
-        "state": state,
-        "initial_state": initial_state,
-        "resets": resets,
-        "state_grad": state_grad,
-        "final_grad": final_grad,
-    }
-    names = ("gate_grad", "input_grad", "initial_grad")
-    outputs = {name: x for name, x, of in zip(names, out, shapes) if of is not None}
-    _run("linear_scan_vjp", shape, axis, reverse, inputs, outputs)
-    return out
-
-
-_library.impl("_linear_scan", _linear_scan, "CPU")
-_library.impl("_linear_scan_jvp", _linear_scan_jvp, "CPU")
-_library.impl("_linear_scan_vjp", _linear_scan_vjp, "CPU")
-
-
-@torch.library.register_fake("scanrec::_linear_scan", lib=_library)
-def _(gate, input, initial_state, resets, shape, axis, reverse):
-    return _scan_results(gate, shape, axis)
-
-
-@torch.library.register_fake("scanrec::_linear_scan_jvp", lib=_library)
-def _(
-    gate, state, initial_state, resets, gate_tangent, input_tangent, initial_tangent,
-    shape, axis, reverse,
-):  # fmt: skip
-    return _scan_results(gate, shape, axis)
-
-
-@torch.library.register_fake("scanrec::_linear_scan_vjp", lib=_library)
-def _(
-    gate, state, initial_state, resets, state_grad, final_grad,
-    shape, axis, reverse, gate_shape, input_shape, initial_shape,
-):  # fmt: skip
-    return _vjp_results(gate, gate_shape, input_shape, initial_shape)
-
+for _call in OPERANDS:
+    _library.impl(f"_{_call}", partial(_run, _call), "CPU")
+    torch.library.register_fake(f"scanrec::_{_call}", partial(_fake, _call), lib=_library)
 
 #: The operators: scan, jvp, vjp.
 scan_op = torch.ops.scanrec._linear_scan.default
