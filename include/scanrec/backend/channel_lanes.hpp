@@ -34,8 +34,10 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     [[no_unique_address]] typename R::template sums<lane> sums;
   };
 
-  /// Steps that are composed in the compute type before the wide type takes them, and that a pack
-  /// on its own in a row is walked before what it carries is stored.
+  /// Packs that are walked side by side.
+  static constexpr int abreast = R::most_abreast;
+  /// Steps that are composed in the compute type before the wide type takes them, and that a row of
+  /// few packs is walked before what it carries is stored.
   static constexpr std::int64_t few_steps = 32;
   /// The map of at most the last few steps: the factor in the wide type (see scan_states).
   struct recent_steps {
@@ -80,8 +82,8 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
       for_edges(piece, b, plan.shape.time, [&](const R& at, const block& part, bool inside) {
         if (inside && known == assume::plain)
           walk_packs<assume::plain>(at, part, own, way);
-        else if (has_sums && inside)
-          walk_packs<has_sums ? assume::sums : assume::nothing>(at, part, own, way);
+        else if (inside)
+          walk_packs<assume::whole>(at, part, own, way);
         else
           walk_packs<assume::nothing>(at, part, own, way);
       });
@@ -115,9 +117,10 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     for_channel_pieces<lanes>(r, where, plan.lanes, plan.shape.time, writes,
                               [&](const R& piece, const block& b) {
                                 // From memory: row by row, so that arrays go by in address order.
-                                // In cache, and where a row is one pack: a few steps of a pack at a
+                                // In cache, and where a row is few packs: some steps of these at a
                                 // time, so that what is carried stays in registers.
-                                f(piece, b, b.channels > lanes ? plan.steps_per_carry : few_steps);
+                                const bool few = b.channels <= abreast * lanes;
+                                f(piece, b, few ? few_steps : plan.steps_per_carry);
                               });
   }
 
@@ -196,23 +199,47 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
                                    Give give) {
     const std::int64_t rows = where.end - where.begin;
     const std::int64_t packs = (where.channels + lanes - 1) / lanes;
-    const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
-    const std::int64_t end = way.descending ? -1 : packs;
     for (std::int64_t row = 0; row < rows; row += way.steps) {
       const std::int64_t last = std::min(row + way.steps, rows);
-      for (std::int64_t i = first; i != end; i += next) {
+      const auto walk = [&]<int Packs>(std::int64_t i,
+                                       std::integral_constant<int, Packs>) SCANREC_LAMBDA {
         const std::int64_t c = i * lanes;
-        auto carried = take(i);
-        place_if<Assume> at{where.begin + row, where.channel + c, row, c,
-                            Assume == assume::plain ? lanes : count_of(where, c)};
-        for (;;) {
-          body(at, carried);
-          if (++at.row == last) break;
-          ++at.time;
-        }
-        give(i, carried);
-      }
+        const place_if<Assume> at{where.begin + row, where.channel + c, row, c,
+                                  Assume == assume::nothing ? count_of(where, c) : lanes};
+        walk_abreast(at, last, i, take, body, give, std::make_integer_sequence<int, Packs>{});
+      };
+      // Packs abreast need not wait for one another.
+      std::int64_t left = packs;
+      const auto walk_all = [&]<int Packs>(std::integral_constant<int, Packs> together)
+                                SCANREC_LAMBDA {
+                                  for (; left >= Packs; left -= Packs)
+                                    walk(way.descending ? left - Packs : packs - left, together);
+                                };
+      if constexpr (Assume != assume::nothing && abreast > 2)
+        walk_all(std::integral_constant<int, abreast>{});
+      if constexpr (Assume != assume::nothing && abreast >= 2)
+        walk_all(std::integral_constant<int, 2>{});
+      walk_all(std::integral_constant<int, 1>{});
     }
+  }
+  // The steps from a place up to row `last`, of packs i, i + 1, ...
+  template <class Place, class Take, class Body, class Give, int... P>
+  static SCANREC_INLINE void walk_abreast(Place at, std::int64_t last, std::int64_t i, Take take,
+                                          Body body, Give give, std::integer_sequence<int, P...>) {
+    [&](auto... carried) SCANREC_LAMBDA {
+      for (;;) {
+        (body(beside(at, P), carried), ...);
+        if (++at.row == last) break;
+        ++at.time;
+      }
+      (give(i + P, carried), ...);
+    }(take(i + P)...);
+  }
+  template <class Place>
+  static SCANREC_INLINE Place beside(Place at, int packs) {
+    at.channel += packs * lanes;
+    at.index += packs * lanes;
+    return at;
   }
 };
 

@@ -14,6 +14,8 @@ struct affine_maps {
   using value = Value;
   /// Whether lanes are single sequences always, as where states are vectors.
   static constexpr bool one_by_one = scanrec::detail::is_vec<Value> || !simd::has_packs;
+  /// Packs of channels that a kernel may walk side by side, so that one need not wait for another.
+  static constexpr int most_abreast = one_by_one ? 1 : 4;
   /// Whether maps and states are the elements of an operator, and nothing is a sum.
   static constexpr bool any_operator = false;
   template <class Lane>

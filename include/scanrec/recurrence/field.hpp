@@ -26,10 +26,10 @@ enum class lane_axis { channel, time };
 /// What a kernel may assume of a recurrence.
 enum class assume {
   nothing,
-  sums,   // no cuts, no input absent but what the recurrence asks for, no broadcast along the
-          // lanes, no step whose neighbour lies outside the sequence; outputs are stored, absent,
-          // or sums over time
-  plain,  // as sums, and no input is absent and every output stored
+  whole,  // no cuts, no broadcast along the lanes, no step whose neighbour lies outside the
+          // sequence, no input absent but what is optional to the recurrence; outputs are stored,
+          // absent, or sums over time
+  plain,  // as whole, and no input is absent and every output stored
 };
 
 /// Where a kernel stands: lane i is (time, channel + i), or (time + i, channel).
@@ -44,12 +44,12 @@ struct place {
   int count = 1;           // lanes in use; the others compute on zeros and are dropped
   bool reversed = false;   // the first lane has the highest address
 
-  /// A condition that never holds unless nothing is assumed; one that always does.
+  /// A condition that never holds unless nothing is assumed; one that holds where all is there.
   SCANREC_HD static SCANREC_INLINE bool rarely(bool condition) {
     return Assume == assume::nothing && condition;
   }
   SCANREC_HD static SCANREC_INLINE bool mostly(bool condition) {
-    return Assume != assume::nothing || condition;
+    return Assume == assume::plain || condition;
   }
 };
 
@@ -321,10 +321,10 @@ using step_of = std::remove_cvref_t<
     decltype(std::declval<const R&>().template load<simd::lane_t<typename R::value, 1>>(
         recurrence::place<recurrence::lane_axis::channel>{}))>;
 
-/// Whether a recurrence asks for arrays that may be absent.
+/// Whether a recurrence has inputs that it may do without (and asks for, unless all is `plain`).
 template <class R>
-inline constexpr bool asks_first = requires(const R& r) {
-  R::asks_for(r, nullptr);
+inline constexpr bool has_optional = requires(const R& r) {
+  R::optional(r, nullptr);
 };
 
 /// What kernels may assume of a call, edges apart.
@@ -335,17 +335,17 @@ recurrence::assume assumption(const R& r, const lane_layout& layout) {
   assume known = layout.whole ? assume::plain : assume::nothing;
   R::for_reads(r, [&](const auto& field) {
     constexpr bool marks = std::is_same_v<decltype(field), const recurrence::input_field<bool>&>;
-    bool asked_for = false;
-    if constexpr (asks_first<R>) asked_for = R::asks_for(r, &field);
-    if (!marks && !field.present() && asked_for)
-      known = std::min(known, assume::sums);
+    bool optional = false;
+    if constexpr (has_optional<R>) optional = R::optional(r, &field);
+    if (!marks && !field.present() && optional)
+      known = std::min(known, assume::whole);
     else if (marks ? field.present() : !field.present() || layout.stride_of(field.strides) == 0)
       known = assume::nothing;
   });
   R::for_writes(r, [&](const auto& field) {
     if (field.action == write::store) return;
     const bool simple = field.action == write::sum_time || field.action == write::nothing;
-    known = simple ? std::min(known, assume::sums) : assume::nothing;
+    known = simple ? std::min(known, assume::whole) : assume::nothing;
   });
   return known;
 }

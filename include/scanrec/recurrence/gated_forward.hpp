@@ -19,6 +19,7 @@ template <class Cell, class Pre>
 struct gated : affine_maps<compute_t<Pre>> {
   using typename affine_maps<compute_t<Pre>>::value;
   static constexpr std::size_t arrays = Cell::names.size();
+  static constexpr int most_abreast = 1;  // a step is long: measured, company does not help
 
   Cell cell;
   std::array<input_field<Pre>, arrays> pre;

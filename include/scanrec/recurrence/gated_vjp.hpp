@@ -157,6 +157,10 @@ struct gated_vjp : gated<Cell, Pre> {
     for_each_field(self.pre, f);
     f(self.state), f(self.output_grad), f(self.zoneout), f(self.cuts.marks);
   }
+  /// Whether an input may be absent in kernels that assume whole lanes.
+  static bool optional(const gated_vjp& self, const void* field) {
+    return field == &self.output_grad;
+  }
   static bool reads_neighbours_of(const gated_vjp& self, const void* field) {
     return field == &self.state || field == &self.cuts.marks;
   }

@@ -67,6 +67,11 @@ struct jvp : affine_steps<compute_t<State>> {
   SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.state), f(self.gate_tangent), f(self.input_tangent), f(self.cuts.marks);
   }
+  /// Whether an input may be absent in kernels that assume whole lanes.
+  static bool optional(const jvp& self, const void* field) {
+    return field == &self.gate_tangent || field == &self.input_tangent ||
+           (field == &self.state && !self.gate_tangent.present());
+  }
   static bool reads_neighbours_of(const jvp& self, const void* field) {
     return field == &self.state || field == &self.cuts.marks;
   }

@@ -55,7 +55,7 @@ struct vjp : affine_maps<compute_t<State>> {
                     state_grad.template load_or_zero<Lane>(at),
                     {},
                     {}};
-    if (Assume == assume::plain || gate_grad.present()) {
+    if (at.mostly(gate_grad.present())) {
       // In scan order the step before in time is the step after; the last one has the initial
       // state.
       const Lane before = at.rarely(at.time == steps - 1)
@@ -89,7 +89,7 @@ struct vjp : affine_maps<compute_t<State>> {
                                         Lane /*after*/, sums<Lane>& running) const {
     const Lane g = read.cotangent + before;
     input_grad.put(at, g, running.input);
-    if (!(Assume == assume::plain || gate_grad.present())) return;
+    if (!at.mostly(gate_grad.present())) return;
     factor_t<Lane> through_gate = simd::outer(g, read.previous);
     if (at.rarely(cuts.present()))
       through_gate = simd::select(read.cut, simd::constant<factor_t<Lane>>(0), through_gate);
@@ -124,9 +124,9 @@ struct vjp : affine_maps<compute_t<State>> {
   SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.state), f(self.state_grad), f(self.cuts.marks);
   }
-  /// Whether kernels that assume arrays to be there ask first for this one.
-  static bool asks_for(const vjp& self, const void* field) {
-    return field == &self.state && !self.gate_grad.present();
+  /// Whether an input may be absent in kernels that assume whole lanes.
+  static bool optional(const vjp& self, const void* field) {
+    return field == &self.state_grad || (field == &self.state && !self.gate_grad.present());
   }
   static bool reads_neighbours_of(const vjp& self, const void* field) {
     return field == &self.state || field == &self.cuts.marks;
