@@ -50,13 +50,12 @@ void gated_scan(const Cell& cell, const Arrays& arrays, const Output& output,
 /// The adjoint of gated_scan: from output_grad and final_grad, the gradients of the pre-activations
 /// and of the initial state. The activations are computed anew.
 ///
-/// Shapes   as gated_scan; `output_grad` may be `none` if a gradient arrives only through
-///          options.final_grad. A gradient with zero strides receives the sum over those axes, in a
-///          fixed order, in the wide type.
-/// Memory   what the forward call kept: memory::store{states} or memory::recompute{checkpoints}.
-/// Both
-///          give the same bits wherever lanes walk time serially, if `states` has the type of the
-///          pre-activations.
+/// Shapes   as gated_scan; `output_grad` may be `none`, or absent, if a gradient arrives only
+///          through options.final_grad. A gradient with zero strides receives the sum over those
+///          axes, in a fixed order, in the wide type.
+/// Memory   what the forward call kept: memory::store{states} or memory::recompute{checkpoints};
+///          the same bits from both wherever lanes walk time serially, if `states` has the type of
+///          the pre-activations.
 /// Aliasing a gradient may be the array of pre-activations that it is the gradient of, initial_grad
 ///          may be final_grad (not sums).
 /// Throws   argument_error before anything is written; std::bad_alloc from the workspace.

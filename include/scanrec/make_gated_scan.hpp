@@ -176,7 +176,6 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   const int dpre = add_arrays<Cell>(c, gradients.arrays, &array_name::gradient, access::accumulate);
   const int dx0 = c.add("initial_grad", gradients.initial_grad, access::accumulate);
   require_arrays<Cell>(c, pre);
-  if constexpr (!std::same_as<OutputGrad, none_t>) c.require(gh, "an array, or none");
 
   using state_t = typename std::conditional_t<policy::stores, policy, stored_type<pre_t>>::stored;
   using R = recurrence::gated_vjp<Cell, pre_t, state_t, stored_or<OutputGrad, value>, grad_t,

@@ -38,15 +38,27 @@ struct jvp_arrays {
   array gate, state, initial_state, resets, gate_tangent, input_tangent, initial_tangent;
   array state_tangent, final_tangent;
 };
+struct pool_arrays {
+  array candidate, forget_gate, output_gate, input_gate, initial_state, resets, zoneout;
+  array output, state, final_state;
+};
+struct pool_vjp_arrays {
+  array candidate, forget_gate, output_gate, input_gate, state, initial_state, resets, zoneout;
+  array output_grad, final_grad;
+  array candidate_grad, forget_gate_grad, output_gate_grad, input_gate_grad, initial_grad;
+};
 
 /// Number of element types, in the order of scanrec_dtype.
 inline constexpr int dtypes = 6;
 
-/// The calls of one instruction set, by element type. They throw as the C++ calls do.
+/// The calls of one instruction set, by element type; null where there is none for a type. They
+/// throw as the C++ calls do.
 struct kernels {
   void (*linear_scan[dtypes])(const call&, const scan_arrays&);
   void (*linear_scan_vjp[dtypes])(const call&, const vjp_arrays&);
   void (*linear_scan_jvp[dtypes])(const call&, const jvp_arrays&);
+  void (*qrnn_pool[dtypes])(const call&, const pool_arrays&);
+  void (*qrnn_pool_vjp[dtypes])(const call&, const pool_vjp_arrays&);
 };
 
 }  // namespace scanrec::native

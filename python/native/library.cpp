@@ -101,7 +101,7 @@ constexpr std::array<std::int64_t, dtypes> edge_bytes{4, 8, 8, 16, 4, 4};
 class request {
  public:
   request(const char* name, const scanrec_problem* problem, const void* arrays)
-      : problem_(check(name, problem, arrays)), axes_(name, problem_) {
+      : name_(name), problem_(check(name, problem, arrays)), axes_(name, problem_) {
     if (problem_.executor != nullptr)
       workers_ = [this](int workers, const std::function<void(int)>& work) {
         problem_.executor(
@@ -127,6 +127,8 @@ class request {
   /// Runs the call of `calls` for the element type of the problem.
   template <class Arrays>
   void run(void (*const (&calls)[dtypes])(const call&, const Arrays&), const Arrays& arrays) {
+    if (calls[dtype()] == nullptr)
+      throw argument_error(name_, "dtype", "a real type", std::to_string(problem_.dtype));
     call c;
     c.reverse = problem_.reverse != 0;
     c.plain = problem_.plain != 0;
@@ -151,6 +153,7 @@ class request {
   }
   [[nodiscard]] std::size_t dtype() const { return static_cast<std::size_t>(problem_.dtype); }
 
+  const char* name_;
   scanrec_problem problem_;
   axes axes_;
   executor workers_;
@@ -206,6 +209,47 @@ int scanrec_linear_scan_jvp(const scanrec_problem* problem, const scanrec_jvp_ar
     r.add(arrays->state_tangent, a.state_tangent, role::sequence);
     r.add(arrays->final_tangent, a.final_tangent, role::edge);
     r.run(chosen().table->linear_scan_jvp, a);
+  });
+}
+
+int scanrec_qrnn_pool(const scanrec_problem* problem, const scanrec_pool_arrays* arrays) {
+  return guarded([&] {
+    request r("qrnn_pool", problem, arrays);
+    pool_arrays a;
+    r.add(arrays->candidate, a.candidate, role::sequence);
+    r.add(arrays->forget_gate, a.forget_gate, role::sequence);
+    r.add(arrays->output_gate, a.output_gate, role::sequence);
+    r.add(arrays->input_gate, a.input_gate, role::sequence);
+    r.add(arrays->initial_state, a.initial_state, role::edge);
+    r.add_marks(arrays->resets, a.resets);
+    r.add_marks(arrays->zoneout, a.zoneout);
+    r.add(arrays->output, a.output, role::sequence);
+    r.add(arrays->state, a.state, role::sequence);
+    r.add(arrays->final_state, a.final_state, role::edge);
+    r.run(chosen().table->qrnn_pool, a);
+  });
+}
+
+int scanrec_qrnn_pool_vjp(const scanrec_problem* problem, const scanrec_pool_vjp_arrays* arrays) {
+  return guarded([&] {
+    request r("qrnn_pool_vjp", problem, arrays);
+    pool_vjp_arrays a;
+    r.add(arrays->candidate, a.candidate, role::sequence);
+    r.add(arrays->forget_gate, a.forget_gate, role::sequence);
+    r.add(arrays->output_gate, a.output_gate, role::sequence);
+    r.add(arrays->input_gate, a.input_gate, role::sequence);
+    r.add(arrays->state, a.state, role::sequence);
+    r.add(arrays->initial_state, a.initial_state, role::edge);
+    r.add_marks(arrays->resets, a.resets);
+    r.add_marks(arrays->zoneout, a.zoneout);
+    r.add(arrays->output_grad, a.output_grad, role::sequence);
+    r.add(arrays->final_grad, a.final_grad, role::edge);
+    r.add(arrays->candidate_grad, a.candidate_grad, role::gradient);
+    r.add(arrays->forget_gate_grad, a.forget_gate_grad, role::gradient);
+    r.add(arrays->output_gate_grad, a.output_gate_grad, role::gradient);
+    r.add(arrays->input_gate_grad, a.input_gate_grad, role::gradient);
+    r.add(arrays->initial_grad, a.initial_grad, role::edge_gradient);
+    r.run(chosen().table->qrnn_pool_vjp, a);
   });
 }
 

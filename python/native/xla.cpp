@@ -78,24 +78,38 @@ int dtype_of(ffi::DataType type) {
 
 using span = ffi::Span<const std::int64_t>;
 
-/// One call: which arrays of its struct there are, and where.
-class buffers {
+/// Turns dense buffers into arrays of a call. A buffer with one more axis than the problem, the
+/// axis `stack`, is a stack of arrays that follow one another in the struct.
+class arrays_of_buffers {
  public:
-  explicit buffers(span shape) : shape_(shape) {}
+  arrays_of_buffers(std::size_t rank, std::int64_t stack) : rank_(rank), stack_(stack) {}
 
-  /// The strides of a dense buffer, 0 where it broadcasts.
-  scanrec_array array(void* data, span dimensions) {
-    auto& strides = strides_.emplace_back(new std::int64_t[shape_.size()]);
-    std::int64_t stride = 1;
-    for (std::size_t axis = shape_.size(); axis-- > 0;) {
-      strides[axis] = dimensions[axis] == 1 ? 0 : stride;
-      stride *= dimensions[axis];
+  /// Puts what is in a buffer at `to`; how many arrays, or 0 for a buffer of another rank.
+  template <class Buffer>
+  int put(scanrec_array* to, const Buffer& buffer) {
+    const auto dimensions = buffer.dimensions();
+    auto* const data = static_cast<char*>(buffer.untyped_data());
+    const bool stacked = stack_ >= 0 && dimensions.size() == rank_ + 1;
+    if (dimensions.size() != rank_ && !stacked) return 0;
+
+    auto& strides = strides_.emplace_back(new std::int64_t[rank_]);
+    std::int64_t stride = 1, between = 0;
+    std::size_t axis = rank_;
+    for (std::size_t d = dimensions.size(); d-- > 0;) {
+      if (stacked && d == static_cast<std::size_t>(stack_))
+        between = stride * static_cast<std::int64_t>(ffi::ByteWidth(buffer.element_type()));
+      else
+        strides[--axis] = dimensions[d] == 1 ? 0 : stride;
+      stride *= dimensions[d];
     }
-    return {data, strides.get()};
+    const int count = stacked ? static_cast<int>(dimensions[static_cast<std::size_t>(stack_)]) : 1;
+    for (int i = 0; i < count; ++i) to[i] = {data + i * between, strides.get()};
+    return count;
   }
 
  private:
-  span shape_;
+  std::size_t rank_;
+  std::int64_t stack_;
   std::vector<std::unique_ptr<std::int64_t[]>> strides_;
 };
 
@@ -103,32 +117,31 @@ class buffers {
 /// of `operands` says whether the i-th is there, and likewise bit i of `results`.
 template <class Arrays, int Operands, int (*Function)(const scanrec_problem*, const Arrays*)>
 ffi::Error run(ffi::ThreadPool pool, std::int64_t axis, bool reverse, span shape,
-               std::int64_t operands, std::int64_t results, ffi::RemainingArgs args,
-               ffi::RemainingRets rets) {
+               std::int64_t stack, std::int64_t operands, std::int64_t results,
+               ffi::RemainingArgs args, ffi::RemainingRets rets) {
   static_assert(sizeof(Arrays) % sizeof(scanrec_array) == 0);
   constexpr int all = static_cast<int>(sizeof(Arrays) / sizeof(scanrec_array));
-  buffers made(shape);
+  const auto wrong_rank = ffi::Error::InvalidArgument("scanrec: rank");
+  arrays_of_buffers made(shape.size(), stack);
   Arrays arrays{};
   auto* array = reinterpret_cast<scanrec_array*>(&arrays);
   int dtype = -1;
   std::size_t next = 0;
-  for (int i = 0; i < Operands; ++i) {
+  for (int i = 0, count = 1; i < Operands; i += count) {
+    count = 1;
     if ((operands >> i & 1) == 0) continue;
     const auto buffer = args.get<ffi::AnyBuffer>(next++);
     if (buffer.has_error()) return buffer.error();
-    const span dimensions(buffer->dimensions().begin(), buffer->dimensions().size());
-    if (dimensions.size() != shape.size()) return ffi::Error::InvalidArgument("scanrec: rank");
-    if (i == 0) dtype = dtype_of(buffer->element_type());
-    array[i] = made.array(buffer->untyped_data(), dimensions);
+    if (dtype < 0) dtype = dtype_of(buffer->element_type());
+    if ((count = made.put(array + i, *buffer)) == 0) return wrong_rank;
   }
   next = 0;
-  for (int i = 0; i < all - Operands; ++i) {
+  for (int i = 0, count = 1; i < all - Operands; i += count) {
+    count = 1;
     if ((results >> i & 1) == 0) continue;
     auto buffer = rets.get<ffi::AnyBuffer>(next++);
     if (buffer.has_error()) return buffer.error();
-    const span dimensions((*buffer)->dimensions().begin(), (*buffer)->dimensions().size());
-    if (dimensions.size() != shape.size()) return ffi::Error::InvalidArgument("scanrec: rank");
-    array[Operands + i] = made.array((*buffer)->untyped_data(), dimensions);
+    if ((count = made.put(array + Operands + i, **buffer)) == 0) return wrong_rank;
   }
 
   scanrec_problem problem{};
@@ -159,6 +172,7 @@ auto binding() {
       .Attr<std::int64_t>("axis")
       .Attr<bool>("reverse")
       .Attr<span>("shape")
+      .Attr<std::int64_t>("stack")
       .Attr<std::int64_t>("operands")
       .Attr<std::int64_t>("results")
       .RemainingArgs()
@@ -177,3 +191,5 @@ auto binding() {
 SCANREC_HANDLER(scanrec_xla_linear_scan, scanrec_scan_arrays, 4, scanrec_linear_scan)
 SCANREC_HANDLER(scanrec_xla_linear_scan_vjp, scanrec_vjp_arrays, 6, scanrec_linear_scan_vjp)
 SCANREC_HANDLER(scanrec_xla_linear_scan_jvp, scanrec_jvp_arrays, 7, scanrec_linear_scan_jvp)
+SCANREC_HANDLER(scanrec_xla_qrnn_pool, scanrec_pool_arrays, 7, scanrec_qrnn_pool)
+SCANREC_HANDLER(scanrec_xla_qrnn_pool_vjp, scanrec_pool_vjp_arrays, 10, scanrec_qrnn_pool_vjp)

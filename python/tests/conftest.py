@@ -36,6 +36,18 @@ def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None
     return np.moveaxis(out, 0, axis), state
 
 
+def pooled(pre, initial_state=None, *, reverse=False, resets=None, zoneout=None):
+    """Outputs, states and final state of QRNN pooling of (..., T, C), in long double."""
+    sigmoid = lambda x: 1 / (1 + np.exp(-x))
+    candidate, forget, *others = (np.asarray(x, np.longdouble) for x in pre)
+    gate = np.broadcast_to(sigmoid(forget), candidate.shape)
+    input = (sigmoid(others[1]) if len(others) > 1 else sigmoid(-forget)) * np.tanh(candidate)
+    if zoneout is not None:
+        gate, input = np.where(zoneout, 1, gate), np.where(zoneout, 0, input)
+    state, final = loop(gate, input, initial_state, reverse=reverse, resets=resets)
+    return (sigmoid(others[0]) * state if others else state), state, final
+
+
 def run_alone(module, call):
     """Runs a call of a test module in an interpreter of its own: threads of other libraries, JAX
     above all, may not survive a fork."""

@@ -352,7 +352,7 @@ def test_many_threads_at_once(random):
 
 def test_errors_of_handlers_leave_the_process_alive(random):
     call = jax.ffi.ffi_call("scanrec_linear_scan_v1", jax.ShapeDtypeStruct((3,), np.float64))
-    masks = {"operands": np.int64(3), "results": np.int64(1)}
+    masks = {"stack": np.int64(-1), "operands": np.int64(3), "results": np.int64(1)}
     with pytest.raises(Exception, match="linear_scan: argument 'axis'"):
         x = jnp.ones(3)
         call(

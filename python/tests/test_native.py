@@ -42,7 +42,7 @@ dispatched = pytest.mark.skipif(
 @dispatched
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_every_instruction_set(level):
-    """The lesser ones that this CPU has pass the tests of NumPy arrays, too."""
+    """The lesser ones that this CPU has pass the tests of the kernels, too."""
     environment = {**os.environ, "SCANREC_ISA": level}
     show = [sys.executable, "-c", "import scanrec; scanrec.show_config()"]
     shown = subprocess.run(show, env=environment, capture_output=True, text=True)
@@ -50,8 +50,8 @@ def test_every_instruction_set(level):
         assert "SCANREC_ISA" in shown.stderr
         pytest.skip(f"this CPU has no {level}")
     assert level in shown.stdout
-    tests = [sys.executable, "-m", "pytest", "-q", str(Path(__file__).with_name("test_numpy.py"))]
-    subprocess.run(tests, env=environment, check=True)
+    files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in ("numpy", "pool_kernels")]
+    subprocess.run([sys.executable, "-m", "pytest", "-q", *files], env=environment, check=True)
 
 
 @dispatched

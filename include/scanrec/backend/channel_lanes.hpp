@@ -28,14 +28,19 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
 
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
-  /// What is carried from step to step for one pack of channels.
-  struct slot {
-    lane state;
-    [[no_unique_address]] typename R::template sums<lane> sums;
+  /// What is carried from step to step for the channels of a lane type.
+  template <class Lane>
+  struct carried {
+    Lane state;
+    [[no_unique_address]] typename R::template sums<Lane> sums;
   };
+  /// The same for one pack of channels.
+  using slot = carried<lane>;
 
-  /// Packs that are walked side by side.
-  static constexpr int abreast = R::most_abreast;
+  /// Packs that are walked side by side, as the lanes of one wider pack.
+  static constexpr int abreast =
+      std::max(1, R::registers_abreast* simd::leaf_count<lane> / simd::lane_count<lane> /
+                      (simd::is_complex_lanes<lane> ? 2 : 1));
   /// Steps that are composed in the compute type before the wide type takes them, and that a row of
   /// few packs is walked before what it carries is stored.
   static constexpr std::int64_t few_steps = 32;
@@ -82,8 +87,8 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
       for_edges(piece, b, plan.shape.time, [&](const R& at, const block& part, bool inside) {
         if (inside && known == assume::plain)
           walk_packs<assume::plain>(at, part, own, way);
-        else if (inside)
-          walk_packs<assume::whole>(at, part, own, way);
+        else if (R::walks_whole && inside)
+          walk_packs<R::walks_whole ? assume::whole : assume::nothing>(at, part, own, way);
         else
           walk_packs<assume::nothing>(at, part, own, way);
       });
@@ -138,7 +143,7 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
         reductions[i].recent = {simd::constant<carry>(1), simd::constant<lane>(0)};
       });
       sweep<assume::nothing>(
-          few, way, [=](std::int64_t i) SCANREC_LAMBDA { return reductions[i].recent; },
+          few, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i].recent; },
           [&](auto at, recent_steps& recent) SCANREC_LAMBDA {
             r.template touch_rest<lane>(at);
             const affine<lane> m = r.map(at, r.template load<lane>(at));
@@ -158,10 +163,10 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
   template <assume Assume>
   [[gnu::noinline]] static void walk_packs(const R& given, block where, slot* slots, course way) {
     const R r = given;
-    const auto walk_step = [&](auto at, lane state, auto& sums) SCANREC_LAMBDA {
-      if (way.prefetch > 0) prefetch<lane>(r, at, way.prefetch);
-      const auto read = r.template load<lane>(at);
-      const lane after = r.next(at, read, state);
+    const auto walk_step = [&]<class Lane>(auto at, Lane state, auto& sums) SCANREC_LAMBDA {
+      if (way.prefetch > 0) prefetch<Lane>(r, at, way.prefetch);
+      const auto read = r.template load<Lane>(at);
+      const Lane after = r.next(at, read, state);
       r.finish(at, read, state, after, sums);
       return after;
     };
@@ -169,31 +174,72 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     if constexpr (Assume == assume::plain) {
       // No running sums: the state alone is carried.
       sweep<Assume>(
-          where, way, [=](std::int64_t i) SCANREC_LAMBDA { return slots[i].state; },
-          [&](auto at, lane& state) SCANREC_LAMBDA {
-            typename R::template sums<lane> none{};
+          where, way,
+          [=](std::int64_t i, auto packs)
+              SCANREC_LAMBDA { return states_of<packs.value>(slots + i); },
+          [&]<class Lane>(auto at, Lane& state) SCANREC_LAMBDA {
+            typename R::template sums<Lane> none{};
             state = walk_step(at, state, none);
           },
-          [=](std::int64_t i, lane state) SCANREC_LAMBDA { slots[i].state = state; });
+          [=](std::int64_t i, auto state) SCANREC_LAMBDA { put_states(slots + i, state); });
     } else {
-      const auto copy = [&](const slot& from, slot& to) SCANREC_LAMBDA {
-        to.state = from.state;
-        if constexpr (has_sums) r.copy_sums(from.sums, to.sums);
-      };
       sweep<Assume>(
           where, way,
-          [&](std::int64_t i) SCANREC_LAMBDA {
-            slot s{};
-            copy(slots[i], s);
-            return s;
-          },
-          [&](auto at, slot& s) SCANREC_LAMBDA { s.state = walk_step(at, s.state, s.sums); },
-          [&](std::int64_t i, const slot& s) SCANREC_LAMBDA { copy(s, slots[i]); });
+          [&](std::int64_t i, auto packs)
+              SCANREC_LAMBDA { return take_slots<packs.value>(r, slots + i); },
+          [&](auto at, auto& s) SCANREC_LAMBDA { s.state = walk_step(at, s.state, s.sums); },
+          [&](std::int64_t i, const auto& s) SCANREC_LAMBDA { give_slots(r, s, slots + i); });
     }
   }
 
-  // Calls body(place, carried) for every step of every pack i, between take(i) and
-  // give(i, carried).
+  // The states of some packs, which lie one after the other, as one wider lane; and back.
+  template <int Packs>
+  static SCANREC_INLINE auto states_of(const slot* from) {
+    if constexpr (Packs == 1)
+      return from->state;
+    else
+      return simd::join(states_of<Packs / 2>(from), states_of<Packs / 2>(from + Packs / 2));
+  }
+  template <class Lane>
+  static SCANREC_INLINE void put_states(slot* to, Lane state) {
+    if constexpr (std::is_same_v<Lane, lane>) {
+      to->state = state;
+    } else {
+      put_states(to, simd::half_of<0>(state));
+      put_states(to + simd::lane_count<Lane> / lanes / 2, simd::half_of<1>(state));
+    }
+  }
+  // The same for all that is carried, but sums that do not run.
+  template <int Packs>
+  static SCANREC_INLINE auto take_slots(const R& r, const slot* from) {
+    carried<simd::lane_t<value, Packs * lanes>> to{};
+    if constexpr (Packs == 1) {
+      to.state = from->state;
+      if constexpr (has_sums) r.copy_sums(from->sums, to.sums);
+    } else {
+      const auto low = take_slots<Packs / 2>(r, from),
+                 high = take_slots<Packs / 2>(r, from + Packs / 2);
+      to.state = simd::join(low.state, high.state);
+      if constexpr (has_sums) r.join_sums(low.sums, high.sums, to.sums);
+    }
+    return to;
+  }
+  template <class Lane>
+  static SCANREC_INLINE void give_slots(const R& r, const carried<Lane>& from, slot* to) {
+    if constexpr (std::is_same_v<Lane, lane>) {
+      to->state = from.state;
+      if constexpr (has_sums) r.copy_sums(from.sums, to->sums);
+    } else {
+      carried<decltype(simd::half_of<0>(from.state))> low{simd::half_of<0>(from.state), {}},
+          high{simd::half_of<1>(from.state), {}};
+      if constexpr (has_sums) r.split_sums(from.sums, low.sums, high.sums);
+      give_slots(r, low, to);
+      give_slots(r, high, to + simd::lane_count<Lane> / lanes / 2);
+    }
+  }
+
+  // Calls body(place, carried) for every step of every pack i, or of several as one, between
+  // take(i, how many) and give(i, carried).
   template <assume Assume, class Take, class Body, class Give>
   static SCANREC_INLINE void sweep(const block& where, course way, Take take, Body body,
                                    Give give) {
@@ -201,45 +247,29 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     const std::int64_t packs = (where.channels + lanes - 1) / lanes;
     for (std::int64_t row = 0; row < rows; row += way.steps) {
       const std::int64_t last = std::min(row + way.steps, rows);
-      const auto walk = [&]<int Packs>(std::int64_t i,
-                                       std::integral_constant<int, Packs>) SCANREC_LAMBDA {
-        const std::int64_t c = i * lanes;
-        const place_if<Assume> at{where.begin + row, where.channel + c, row, c,
-                                  Assume == assume::nothing ? count_of(where, c) : lanes};
-        walk_abreast(at, last, i, take, body, give, std::make_integer_sequence<int, Packs>{});
-      };
-      // Packs abreast need not wait for one another.
       std::int64_t left = packs;
-      const auto walk_all = [&]<int Packs>(std::integral_constant<int, Packs> together)
-                                SCANREC_LAMBDA {
-                                  for (; left >= Packs; left -= Packs)
-                                    walk(way.descending ? left - Packs : packs - left, together);
-                                };
-      if constexpr (Assume != assume::nothing && abreast > 2)
-        walk_all(std::integral_constant<int, abreast>{});
+      const auto walk_by = [&](auto together) SCANREC_LAMBDA {
+        for (; left >= together.value; left -= together.value) {
+          const std::int64_t i = way.descending ? left - together.value : packs - left;
+          const std::int64_t c = i * lanes;
+          auto now = take(i, together);
+          place_if<Assume> at{
+              where.begin + row, where.channel + c, row, c,
+              Assume == assume::nothing ? count_of(where, c) : together.value * lanes};
+          for (;;) {
+            body(at, now);
+            if (++at.row == last) break;
+            ++at.time;
+          }
+          give(i, now);
+        }
+      };
+      if constexpr (Assume != assume::nothing && abreast >= 4)
+        walk_by(std::integral_constant<int, 4>{});
       if constexpr (Assume != assume::nothing && abreast >= 2)
-        walk_all(std::integral_constant<int, 2>{});
-      walk_all(std::integral_constant<int, 1>{});
+        walk_by(std::integral_constant<int, 2>{});
+      walk_by(std::integral_constant<int, 1>{});
     }
-  }
-  // The steps from a place up to row `last`, of packs i, i + 1, ...
-  template <class Place, class Take, class Body, class Give, int... P>
-  static SCANREC_INLINE void walk_abreast(Place at, std::int64_t last, std::int64_t i, Take take,
-                                          Body body, Give give, std::integer_sequence<int, P...>) {
-    [&](auto... carried) SCANREC_LAMBDA {
-      for (;;) {
-        (body(beside(at, P), carried), ...);
-        if (++at.row == last) break;
-        ++at.time;
-      }
-      (give(i + P, carried), ...);
-    }(take(i + P)...);
-  }
-  template <class Place>
-  static SCANREC_INLINE Place beside(Place at, int packs) {
-    at.channel += packs * lanes;
-    at.index += packs * lanes;
-    return at;
   }
 };
 

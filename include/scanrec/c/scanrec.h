@@ -85,6 +85,28 @@ typedef struct scanrec_jvp_arrays {
   scanrec_array state_tangent, final_tangent;
 } scanrec_jvp_arrays;
 
+/// Arrays of scanrec_qrnn_pool: what is there says which pooling it is. Without output_gate it is
+/// f-pooling, whose outputs are the states; without input_gate fo-pooling; with all ifo-pooling.
+typedef struct scanrec_pool_arrays {
+  scanrec_array candidate, forget_gate, output_gate, input_gate;  ///< before their activations
+  scanrec_array initial_state;                                    ///< absent: 0
+  scanrec_array resets;                                           ///< as in scanrec_scan_arrays
+  scanrec_array zoneout;  ///< bytes, 0 or 1: the state stays as it was; absent: nowhere
+  scanrec_array output;
+  scanrec_array state;  ///< kept for the adjoint; absent: for none, or with f-pooling
+  scanrec_array final_state;
+} scanrec_pool_arrays;
+
+/// Arrays of scanrec_qrnn_pool_vjp. `state` is what the forward call kept: with f-pooling its
+/// outputs. Absent gradients are zero, or not computed.
+typedef struct scanrec_pool_vjp_arrays {
+  scanrec_array candidate, forget_gate, output_gate, input_gate;
+  scanrec_array state, initial_state, resets, zoneout;
+  scanrec_array output_grad, final_grad;
+  scanrec_array candidate_grad, forget_gate_grad, output_gate_grad, input_gate_grad;
+  scanrec_array initial_grad;
+} scanrec_pool_vjp_arrays;
+
 /// state[t] = gate[t] * state[t-1] + input[t]; contracts as scanrec::linear_scan.
 SCANREC_C_API int scanrec_linear_scan(const scanrec_problem* problem,
                                       const scanrec_scan_arrays* arrays);
@@ -94,6 +116,14 @@ SCANREC_C_API int scanrec_linear_scan_vjp(const scanrec_problem* problem,
 /// Its tangent, as scanrec::linear_scan_jvp.
 SCANREC_C_API int scanrec_linear_scan_jvp(const scanrec_problem* problem,
                                           const scanrec_jvp_arrays* arrays);
+
+/// QRNN pooling with tanh and sigmoid, as scanrec::gated_scan with the cells of
+/// scanrec/qrnn.hpp. Real element types.
+SCANREC_C_API int scanrec_qrnn_pool(const scanrec_problem* problem,
+                                    const scanrec_pool_arrays* arrays);
+/// Its adjoint, as scanrec::gated_scan_vjp.
+SCANREC_C_API int scanrec_qrnn_pool_vjp(const scanrec_problem* problem,
+                                        const scanrec_pool_vjp_arrays* arrays);
 
 /// What was wrong with the last call of this thread that did not return SCANREC_OK.
 SCANREC_C_API const char* scanrec_last_error(void);

@@ -14,8 +14,10 @@ struct affine_maps {
   using value = Value;
   /// Whether lanes are single sequences always, as where states are vectors.
   static constexpr bool one_by_one = scanrec::detail::is_vec<Value> || !simd::has_packs;
-  /// Packs of channels that a kernel may walk side by side, so that one need not wait for another.
-  static constexpr int most_abreast = one_by_one ? 1 : 4;
+  /// Whether there is a kernel for whole lanes of arrays of which some are absent, or sums.
+  static constexpr bool walks_whole = true;
+  /// Registers of states that a kernel may walk side by side: one need not wait for another.
+  static constexpr int registers_abreast = one_by_one ? 1 : 4;
   /// Whether maps and states are the elements of an operator, and nothing is a sum.
   static constexpr bool any_operator = false;
   template <class Lane>

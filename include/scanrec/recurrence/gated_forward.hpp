@@ -19,7 +19,7 @@ template <class Cell, class Pre>
 struct gated : affine_maps<compute_t<Pre>> {
   using typename affine_maps<compute_t<Pre>>::value;
   static constexpr std::size_t arrays = Cell::names.size();
-  static constexpr int most_abreast = 1;  // a step is long: measured, company does not help
+  static constexpr int registers_abreast = 1;  // a step is long: measured, company does not help
 
   Cell cell;
   std::array<input_field<Pre>, arrays> pre;
@@ -117,6 +117,7 @@ struct gated_forward : gated<Cell, Pre> {
   /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
   static constexpr int halo = 0;
   static constexpr bool puts_out = !std::is_same_v<Output, none_t>;
+  static constexpr bool walks_whole = false;  // none is ever absent
   static constexpr bool keeps_checkpoints = std::is_same_v<Kept, checkpoint_output<value>>;
   static constexpr bool keeps_states = !keeps_checkpoints && !std::is_same_v<Kept, kept_nowhere>;
 

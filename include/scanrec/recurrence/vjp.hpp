@@ -114,6 +114,18 @@ struct vjp : affine_maps<compute_t<State>> {
     if (gate_grad.action == write::sum_time) to.gate = from.gate;
     if (input_grad.action == write::sum_time) to.input = from.input;
   }
+  /// The same between lanes and their halves.
+  template <class Half, class Lane>
+  SCANREC_INLINE void join_sums(const sums<Half>& low, const sums<Half>& high,
+                                sums<Lane>& to) const {
+    if (gate_grad.action == write::sum_time) to.gate = simd::join(low.gate, high.gate);
+    if (input_grad.action == write::sum_time) to.input = simd::join(low.input, high.input);
+  }
+  template <class Lane, class Half>
+  SCANREC_INLINE void split_sums(const sums<Lane>& from, sums<Half>& low, sums<Half>& high) const {
+    low = {simd::half_of<0>(from.gate), simd::half_of<0>(from.input)};
+    high = {simd::half_of<1>(from.gate), simd::half_of<1>(from.input)};
+  }
   /// Brings to the cache what a walk reads and `map` has no use for.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place at) const {

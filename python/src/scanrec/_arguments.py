@@ -8,12 +8,18 @@ from collections.abc import Sequence
 
 __all__ = [
     "EDGE_DTYPES",
+    "check_discretisation",
     "check_dtype",
+    "check_real",
     "check_resets",
     "check_shape",
+    "check_state_space",
     "edge_shape",
+    "pool_size",
     "refuse",
+    "stack_axis",
     "time_axis",
+    "unstacked",
 ]
 
 #: Element types, and what states at the edges (initial, final) of each are.
@@ -78,7 +84,91 @@ def check_resets(call: str, got: Sequence[int], shape: Sequence[int], axis: int)
         )
 
 
+#: How a continuous system becomes a recurrence.
+DISCRETISATIONS = ("zero_order_hold", "bilinear")
+
+
+def check_discretisation(call: str, value: object) -> None:
+    """Refuses a discretisation that there is not."""
+    if value not in DISCRETISATIONS:
+        refuse(
+            call, "discretisation", "one of " + ", ".join(map(repr, DISCRETISATIONS)), repr(value)
+        )
+
+
+#: How many pre-activations each kind of QRNN pooling has.
+POOLS = {"f": 2, "fo": 3, "ifo": 4}
+
+
+def pool_size(call: str, pool: object) -> int:
+    """How many pre-activations the pooling of this name has."""
+    if not isinstance(pool, str) or pool not in POOLS:
+        refuse(call, "pool", "one of " + ", ".join(map(repr, POOLS)), repr(pool))
+    return POOLS[pool]
+
+
+def stack_axis(call: str, shape: Sequence[int], axis: int, count: int) -> int:
+    """The axis along which pre-activations lie side by side: the last one that is not time."""
+    if len(shape) < 2:
+        refuse(call, "pre", "axes of time and of channels", f"shape {tuple(shape)}")
+    at = len(shape) - (2 if axis == len(shape) - 1 else 1)
+    if shape[at] % count != 0:
+        refuse(call, "pre", f"a multiple of {count} channels on axis {at}", f"shape {tuple(shape)}")
+    return at
+
+
+def unstacked(shape: Sequence[int], at: int, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(shape with the stack as an axis of its own, shape of one of its parts)."""
+    channels = shape[at] // count
+    before, after = tuple(shape[:at]), tuple(shape[at + 1 :])
+    return (*before, count, channels, *after), (*before, channels, *after)
+
+
+def check_real(call: str, argument: str, dtype: str) -> None:
+    """Refuses an element type that gates are not computed in."""
+    check_dtype(call, argument, dtype)
+    if dtype.startswith("complex"):
+        refuse(call, argument, "a real type", dtype, TypeError)
+
+
 def check_dtype(call: str, argument: str, dtype: str) -> None:
     """Refuses an element type that no kernel knows."""
     if dtype not in EDGE_DTYPES:
         refuse(call, argument, "one of " + ", ".join(EDGE_DTYPES), dtype, TypeError)
+
+
+def check_state_space(call: str, shapes: dict, dtypes: dict) -> bool:
+    """Refuses arrays of a state space that do not belong together: shapes and names of types by
+    name, None for what is not there. Returns whether it runs both ways."""
+    u = shapes["u"]
+    if len(u) < 2:
+        refuse(call, "u", "axes of time and of inputs", f"shape {tuple(u)}")
+    for name, dtype in dtypes.items():
+        real = name in ("u", "d", "log_step", "intervals", "nu", "theta")
+        if real != (not dtype.startswith("complex")) or dtype not in EDGE_DTYPES:
+            kind = "a real type" if real else "a complex type"
+            refuse(call, name, f"{kind} of 32 or 64 bits", dtype, TypeError)
+        if dtype.endswith("16"):
+            refuse(call, name, "a type of 32 or 64 bits", dtype, TypeError)
+    diagonal = "lambda_" if "lambda_" in shapes else "nu"
+    if len(shapes[diagonal]) != 1:
+        refuse(call, diagonal, "one number per state, (P,)", f"shape {tuple(shapes[diagonal])}")
+    states, inputs = shapes[diagonal][0], u[-1]
+    for name, wanted in (("theta", (states,)), ("log_step", (states,)), ("b", (states, inputs))):
+        if shapes.get(name) is not None:
+            check_shape(call, name, shapes[name], wanted, equal=True)
+    c = tuple(shapes["c"])
+    if len(c) != 2 or c[1] not in (states, 2 * states):
+        refuse(call, "c", f"shape (Q, {states}), or (Q, {2 * states}) to run both ways", c)
+    if shapes.get("d") is not None:
+        check_shape(call, "d", shapes["d"], (inputs,), equal=True)
+        if c[0] != inputs:
+            refuse(call, "d", f"none where {inputs} inputs make {c[0]} outputs", shapes["d"])
+    both_ways = c[1] == 2 * states and states > 0
+    if shapes.get("initial_state") is not None:
+        if both_ways:
+            refuse(call, "initial_state", "none of a system that runs both ways", "an array")
+        check_shape(call, "initial_state", shapes["initial_state"], (*u[:-2], states))
+    if shapes.get("intervals") is not None:
+        check_shape(call, "intervals", shapes["intervals"], u[:-1])
+    return both_ways

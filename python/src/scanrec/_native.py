@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["OPERANDS", "RESULTS", "Array", "call", "instruction_set", "threads", "version"]
+__all__ = ["GATES", "OPERANDS", "RESULTS", "Array", "call", "instruction_set", "threads", "version"]
 
 _C_VERSION = 1
 
@@ -34,6 +34,9 @@ class _Array(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("strides", _Int64s)]
 
 
+#: The pre-activations of QRNN pooling: of f-pooling the first two, of fo-pooling three.
+GATES = ("candidate", "forget_gate", "output_gate", "input_gate")
+
 #: The names of the arrays of every call, in the order of its struct: first those that are read,
 OPERANDS = {
     "linear_scan": ("gate", "input", "initial_state", "resets"),
@@ -42,12 +45,19 @@ OPERANDS = {
         *("gate", "state", "initial_state", "resets"),
         *("gate_tangent", "input_tangent", "initial_tangent"),
     ),
+    "qrnn_pool": (*GATES, "initial_state", "resets", "zoneout"),
+    "qrnn_pool_vjp": (
+        *(*GATES, "state", "initial_state", "resets", "zoneout"),
+        *("output_grad", "final_grad"),
+    ),
 }
 #: then those that are written.
 RESULTS = {
     "linear_scan": ("state", "final_state"),
     "linear_scan_vjp": ("gate_grad", "input_grad", "initial_grad"),
     "linear_scan_jvp": ("state_tangent", "final_tangent"),
+    "qrnn_pool": ("output", "state", "final_state"),
+    "qrnn_pool_vjp": (*(f"{name}_grad" for name in GATES), "initial_grad"),
 }
 
 #: enum scanrec_dtype, by NumPy's names.

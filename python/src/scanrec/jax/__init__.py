@@ -16,5 +16,7 @@ if _jax.__version_info__ < _OLDEST:
     )
 
 from ._linear_scan import linear_scan
+from ._qrnn_pool import qrnn_pool
+from ._state_space import lru, s5
 
-__all__ = ["linear_scan"]
+__all__ = ["linear_scan", "lru", "qrnn_pool", "s5"]

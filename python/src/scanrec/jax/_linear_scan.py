@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from .. import _arguments as arguments
 from . import _rules  # noqa: F401 (registers how the primitives differentiate)
-from ._primitives import Problem, bind, edge_dtype
+from ._arrays import aligned, checked, edge_of, marks_of, promoted
+from ._primitives import Problem, bind
 from ._sharding import varying_alike
 
 __all__ = ["linear_scan"]
@@ -69,37 +69,22 @@ def linear_scan(
     arrays are JAX's, without conjugates. ``docs/python.md`` has the table of what works.
     """
     call = "linear_scan"
-    names = {"gate": gate, "input": input}
-    dtype = jnp.result_type(*(_checked(call, n, v) for n, v in names.items()))
+    values = [checked(call, name, x) for name, x in (("gate", gate), ("input", input))]
+    dtype = jnp.result_type(*values)
     if initial_state is not None:
-        first = _checked(call, "initial_state", initial_state)
-        weak = jnp.result_type(first, jnp.bfloat16) == jnp.bfloat16  # a number, or made of numbers
-        if not weak and jnp.result_type(first) != edge_dtype(dtype):
-            dtype = jnp.result_type(*names.values(), first)
+        dtype = promoted(call, "initial_state", dtype, *values, initial_state)
     arguments.check_dtype(call, "input", dtype.name)
     input = jnp.asarray(input, dtype)
     shape = input.shape
     if not shape:
         arguments.refuse(call, "input", "an array with an axis of time", "a number")
     axis = arguments.time_axis(call, axis, shape)
-    edges = arguments.edge_shape(shape, axis)
 
-    def aligned(name, value, wanted, of):
-        value = jnp.asarray(value, of)
-        arguments.check_shape(call, name, value.shape, wanted)
-        return value.reshape((1,) * (len(wanted) - value.ndim) + value.shape)
-
-    arrays = {"gate": aligned("gate", gate, shape, dtype), "input": input}
+    arrays = {"gate": aligned(call, "gate", gate, shape, dtype), "input": input}
     if initial_state is not None:
-        edge = np.dtype(arguments.EDGE_DTYPES[dtype.name])
-        value = aligned("initial_state", initial_state, edges, edge)
-        arrays["initial_state"] = jnp.expand_dims(value, axis)
+        arrays["initial_state"] = edge_of(call, initial_state, shape, axis, dtype)
     if resets is not None:
-        marks = jnp.asarray(resets)
-        if marks.dtype != np.bool_:
-            arguments.refuse(call, "resets", "booleans", marks.dtype, TypeError)
-        arguments.check_resets(call, marks.shape, shape, axis)
-        arrays["resets"] = aligned("resets", marks, shape, np.bool_)
+        arrays["resets"] = marks_of(call, resets, shape, axis)
 
     problem = Problem(shape, axis, bool(reverse))
     wanted = {"state": shape}
@@ -109,12 +94,3 @@ def linear_scan(
     if return_final:
         return out["state"], jax.lax.squeeze(out["final_state"], (axis,))
     return out["state"]
-
-
-def _checked(call, name, value):
-    """The value, if it is a number or an array of an element type that kernels know."""
-    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
-        return value
-    value = value if isinstance(value, jax.Array) else np.asarray(value)
-    arguments.check_dtype(call, name, value.dtype.name)
-    return value

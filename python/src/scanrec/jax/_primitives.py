@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The primitives, one per kernel: the scan, its fused tangent and its fused adjoint.
+"""The primitives, one per kernel: the scan, its fused tangent and its fused adjoint, QRNN pooling
+and its fused adjoint; and the tangent of pooling, which is composed.
 
 All operands of a primitive have the rank of the problem, with extent 1 wherever they broadcast;
-states at the edges have extent 1 in time. Which arrays there are is said by ``operands``, a tuple
-of names, and ``results``, a tuple of pairs (name, shape): what is absent is neither read nor
-written, and a gradient of extent 1 receives the sum over the axis. Batching is then one more axis
-in front. How they differentiate is in ``_rules.py``.
+states at the edges have extent 1 in time. Pre-activations may lie in one array, ``pre``, stacked
+along one more axis. Which arrays there are is said by ``operands``, a tuple of names, and
+``results``, a tuple of pairs (name, shape): what is absent is neither read nor written, and a
+gradient of extent 1 receives the sum over the axis. Batching is then one more axis in front. How
+they differentiate is in ``_rules.py`` and ``_pool_rules.py``.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from jax.interpreters import batching, mlir, partial_eval
 
 from .. import _native
 from .._arguments import EDGE_DTYPES
-from .._native import OPERANDS, RESULTS
+from .._native import GATES
 from ._sharding import allow_in_shard_map, over_devices, specs_of_results
 
-__all__ = ["PRIMITIVES", "STATES", "Problem", "bind", "edge_dtype"]
+__all__ = ["OPERANDS", "PRIMITIVES", "RESULTS", "STATES", "Problem", "bind", "edge_dtype"]
 
 #: Names of the targets end in it: it grows when what a handler takes changes.
 _TARGET_VERSION = 1
@@ -41,6 +43,22 @@ _EDGES = {
 #: What is read for the sake of the gate alone, but by the scan itself.
 STATES = ("state", "initial_state")
 
+#: The names of operands and results of every primitive, in their order.
+OPERANDS = {
+    **_native.OPERANDS,
+    "qrnn_pool": ("pre", *_native.OPERANDS["qrnn_pool"]),
+    "qrnn_pool_vjp": ("pre", *_native.OPERANDS["qrnn_pool_vjp"]),
+    "qrnn_pool_jvp": (
+        *("pre", *GATES, "state", "initial_state", "resets", "zoneout"),
+        *("pre_tangent", *(f"{name}_tangent" for name in GATES), "initial_tangent"),
+    ),
+}
+RESULTS = {
+    **_native.RESULTS,
+    "qrnn_pool_vjp": ("pre_grad", *_native.RESULTS["qrnn_pool_vjp"]),
+    "qrnn_pool_jvp": ("output_tangent", "final_tangent"),
+}
+
 
 class Problem(NamedTuple):
     """What all arrays of a call have in common."""
@@ -48,6 +66,12 @@ class Problem(NamedTuple):
     shape: tuple[int, ...]
     axis: int  #: of time
     reverse: bool
+    stack: int = -1  #: the axis of the array of pre-activations along which they are stacked
+
+    def batched(self, size: int) -> Problem:
+        """The problem with one more axis in front."""
+        stack = self.stack + 1 if self.stack >= 0 else -1
+        return Problem((size, *self.shape), self.axis + 1, self.reverse, stack)
 
     @property
     def edge(self) -> tuple[int, ...]:
@@ -82,34 +106,38 @@ def bind(
     return {name: value for (name, _), value in zip(results, out)}
 
 
-def _abstract(*avals, problem, results, **_):
+def _abstract(call, *avals, problem, results, **_):
     gate = avals[0]
     out = []
-    for (name, shape), sharding in zip(results, specs_of_results(avals, problem, results)):
+    for (name, shape), sharding in zip(results, specs_of_results(call, avals, problem, results)):
         dtype = edge_dtype(gate.dtype) if name in _EDGES else gate.dtype
         split = {} if sharding is None else {"sharding": sharding}
         out.append(gate.update(shape=shape, dtype=dtype, weak_type=False, **split))
     return out
 
 
-def _mask(names, there):
+def _mask(names, there, stacked):
+    """A bit for every array that there is; a stack is the first of them."""
+    there = {*there, *(names[:stacked] if {"pre", "pre_grad"} & {*there} else ())}
     return np.int64(sum(1 << i for i, name in enumerate(names) if name in there))
 
 
 def _lower(call, ctx, *args, problem, operands, results):
     bind_parts = partial(PRIMITIVES[call].bind, operands=operands)
-    parted = over_devices(bind_parts, ctx.avals_in, problem, results)
+    parted = over_devices(call, bind_parts, ctx.avals_in, problem, results)
     if parted is not None:
         return mlir.lower_fun(parted, multiple_results=True)(ctx, *args)
     rule = jax.ffi.ffi_lowering(f"scanrec_{call}_v{_TARGET_VERSION}")
+    stacked = ctx.avals_in[0].shape[problem.stack] if problem.stack >= 0 else 0
     return rule(
         ctx,
         *args,
         axis=np.int64(problem.axis),
         reverse=problem.reverse,
         shape=np.asarray(problem.shape, np.int64),
-        operands=_mask(OPERANDS[call], operands),
-        results=_mask(RESULTS[call], dict(results)),
+        stack=np.int64(problem.stack),
+        operands=_mask(_native.OPERANDS[call], operands, stacked),
+        results=_mask(_native.RESULTS[call], dict(results), stacked),
     )
 
 
@@ -145,20 +173,23 @@ def _batch(call, args, dims, *, problem, operands, results):
                 jnp.expand_dims(a, 0) if d is None else jnp.moveaxis(a, d, 0)
                 for a, d in zip(args, dims)
             ),
-            problem=Problem((size, *problem.shape), problem.axis + 1, problem.reverse),
+            problem=problem.batched(size),
             operands=operands,
             results=tuple((name, (size, *shape)) for name, shape in results),
         )
     ], [0] * len(results)
 
 
-def _eliminate(used, equation):
+def _eliminate(call, used, equation):
     """Results that nobody uses are not computed, and what only they need is not read."""
     if not any(used):
         return [False] * len(equation.invars), None
+    if call == "qrnn_pool":  # whose kernels have an output always
+        names = (name for name, _ in equation.params["results"])
+        used = [u or name == "output" for u, name in zip(used, names)]
     results = tuple(r for r, u in zip(equation.params["results"], used) if u)
     operands = equation.params["operands"]
-    kept = [n not in STATES or _needs_states(operands, results) for n in operands]
+    kept = [n not in STATES or _needs_states(call, operands, results) for n in operands]
     return kept, equation.replace(
         invars=[v for v, k in zip(equation.invars, kept) if k],
         outvars=[v for v, u in zip(equation.outvars, used) if u],
@@ -170,26 +201,31 @@ def _eliminate(used, equation):
     )
 
 
-def _needs_states(operands, results):
+def _needs_states(call, operands, results):
     """Whether a call reads the states, and the initial one for their sake: those of a scan are its
-    own."""
+    own, and pooling always does."""
+    if call.startswith("qrnn_pool"):
+        return True
     return "input" in operands or "gate_tangent" in operands or "gate_grad" in dict(results)
 
 
 PRIMITIVES: dict[str, Primitive] = {}
 
 
-def _register(library, call):
-    handler = jax.ffi.pycapsule(getattr(library, f"scanrec_xla_{call}"))
-    jax.ffi.register_ffi_target(f"scanrec_{call}_v{_TARGET_VERSION}", handler, platform="cpu")
+def _register(call):
     primitive = PRIMITIVES[call] = Primitive(f"scanrec_{call}")
     primitive.multiple_results = True
-    primitive.def_abstract_eval(_abstract)
+    primitive.def_abstract_eval(partial(_abstract, call))
     primitive.def_impl(partial(_run_eagerly, primitive))
-    mlir.register_lowering(primitive, partial(_lower, call), platform="cpu")
     batching.primitive_batchers[primitive] = partial(_batch, call)
-    partial_eval.dce_rules[primitive] = _eliminate
+    partial_eval.dce_rules[primitive] = partial(_eliminate, call)
     allow_in_shard_map(primitive)
+
+
+def _register_kernel(library, call):
+    handler = jax.ffi.pycapsule(getattr(library, f"scanrec_xla_{call}"))
+    jax.ffi.register_ffi_target(f"scanrec_{call}_v{_TARGET_VERSION}", handler, platform="cpu")
+    mlir.register_lowering(PRIMITIVES[call], partial(_lower, call), platform="cpu")
 
 
 def _load():
@@ -204,4 +240,6 @@ def _load():
 
 _library = _load()
 for _call in OPERANDS:
-    _register(_library, _call)
+    _register(_call)
+for _call in _native.OPERANDS:
+    _register_kernel(_library, _call)

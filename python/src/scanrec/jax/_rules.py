@@ -23,7 +23,7 @@ from jax.interpreters import ad
 from ._primitives import PRIMITIVES, STATES, Problem, bind, edge_dtype
 from ._sharding import placed_as
 
-__all__: list[str] = []
+__all__ = ["jvp_of", "nonzero", "summed", "transpose"]
 
 #: What a result's derivative is called among operands of the other calls, and the other way round.
 _TANGENTS = {
@@ -42,7 +42,7 @@ _GRADIENTS = {
 }
 
 
-def _nonzero(names, tangents):
+def nonzero(names, tangents):
     """The tangents that are there, by name."""
     return {
         name: t
@@ -56,7 +56,7 @@ def _nonzero(names, tangents):
 
 def _scan_jvp(primals, tangents, *, problem, operands, results):
     arrays = dict(zip(operands, primals))
-    moved = _nonzero(operands, tangents)
+    moved = nonzero(operands, tangents)
     wanted = dict(results)
     if "gate" in moved:  # which meets the states
         wanted["state"] = problem.shape
@@ -98,7 +98,7 @@ def _tangent_jvp(primals, tangents, *, problem, operands, results):
         )
         return list(out.values())
 
-    return _jvp_of(composed, operands, primals, tangents)
+    return jvp_of(composed, dict(zip(operands, primals)), nonzero(operands, tangents))
 
 
 def _adjoint_jvp(primals, tangents, *, problem, operands, results):
@@ -113,9 +113,9 @@ def _adjoint_jvp(primals, tangents, *, problem, operands, results):
             out = bind("linear_scan_vjp", problem, given, wanted)
             met = out["input_grad"].astype(dtype) * _before(arrays, problem, dtype)
             out["gate_grad"] = _linked(met, arrays, problem).astype(gate.dtype)
-            return [_summed(out[name], shape) for name, shape in results]
+            return [summed(out[name], shape) for name, shape in results]
 
-        return _jvp_of(composed, operands, primals, tangents)
+        return jvp_of(composed, dict(zip(operands, primals)), nonzero(operands, tangents))
     return _pull_jvp(primals, tangents, problem=problem, operands=operands, results=results)
 
 
@@ -123,7 +123,7 @@ def _pull_jvp(primals, tangents, *, problem, operands, results):
     """Of the adjoint without the gradient of the gate: a scan against time, linear in its
     cotangents; a tangent of the gate meets what that scan gave."""
     arrays = dict(zip(operands, primals))
-    moved = _nonzero(operands, tangents)
+    moved = nonzero(operands, tangents)
     wanted = dict(results)
     if "gate" in moved:
         wanted["input_grad"] = problem.shape
@@ -155,15 +155,13 @@ def _pull_jvp(primals, tangents, *, problem, operands, results):
     if first is not None and "initial_grad" in out:
         out["initial_grad"] = out["initial_grad"] + first
     return (
-        [_summed(values[name], shape) for name, shape in results],
-        [_summed(out[name], shape) for name, shape in results],
+        [summed(values[name], shape) for name, shape in results],
+        [summed(out[name], shape) for name, shape in results],
     )
 
 
-def _jvp_of(composed, operands, primals, tangents):
-    """jax.jvp of a function of arrays by name, in those that have tangents."""
-    arrays = dict(zip(operands, primals))
-    moved = _nonzero(operands, tangents)
+def jvp_of(composed, arrays, moved):
+    """jax.jvp of a function of arrays by name, in those that have tangents in `moved`."""
     return jax.jvp(
         lambda *values: composed({**arrays, **dict(zip(moved, values))}),
         tuple(arrays[name] for name in moved),
@@ -207,7 +205,7 @@ def _linked(x, arrays, problem: Problem):
     return jnp.where(cut, jnp.zeros_like(x), x)
 
 
-def _summed(x, shape):
+def summed(x, shape):
     """x summed over the axes along which something of this shape broadcasts."""
     axes = tuple(i for i, (n, m) in enumerate(zip(x.shape, shape)) if n != m)
     return jnp.sum(x, axes, keepdims=True) if axes else x
@@ -225,43 +223,38 @@ def _scan_transpose(cts, gate, *args, **params):
 def _tangent_transpose(cts, *args, problem, operands, results):
     """Of the scan, too, which is linear in input and initial state."""
     gradient = {**{name: _GRADIENTS[t] for name, t in _TANGENTS.items()}, **_GRADIENTS}
-    return _transpose(
-        "linear_scan_vjp", gradient, cts, args, problem, operands, results, lambda name, of: of
-    )
+    return transpose("linear_scan_vjp", gradient, _kept, cts, args, problem, operands, results)
 
 
 def _adjoint_transpose(cts, *args, problem, operands, results):
     """A tangent has a place at every step; a cotangent that broadcast receives the sum."""
     tangent = {gradient: name for name, gradient in _GRADIENTS.items()}
     full = {"state_tangent": problem.shape, "final_tangent": problem.edge}
-    return _transpose(
-        "linear_scan_jvp",
-        tangent,
-        cts,
-        args,
-        problem,
-        operands,
-        results,
-        lambda name, _: full[name],
-    )
+    return transpose("linear_scan_jvp", tangent, _kept, cts, args, problem, operands, results, full)
 
 
-def _transpose(into, names, cts, args, problem, operands, results, shape_of):
+def _kept(wanted, given):
+    """What a transpose reads of what the call itself read."""
+    meets_states = "gate_grad" in wanted or "gate_tangent" in given
+    return ("gate", "resets", *(STATES if meets_states else ()))
+
+
+def transpose(into, names, kept, cts, args, problem, operands, results, full=None):
     """Of a call that is linear in some operands: calls `into`, among whose operands are our results,
-    and among whose results are those operands, both under `names`."""
+    and among whose results are those operands, both under `names`. These have the shapes of the
+    operands, or what `full` says."""
     arrays = dict(zip(operands, args))
     unknown = {name: v.aval for name, v in arrays.items() if ad.is_undefined_primal(v)}
     given = {names[name]: ct for (name, _), ct in zip(results, cts) if not isinstance(ct, ad.Zero)}
     if not given:
         return [ad.Zero(unknown[n]) if n in unknown else None for n in operands]
-    wanted = {names[n]: shape_of(names[n], aval.shape) for n, aval in unknown.items()}
-    kept = ("gate", "resets")
-    if "gate_grad" in wanted or "gate_tangent" in given:
-        kept += STATES
-    known = {name: arrays[name] for name in kept if name in arrays}
+    wanted = {
+        names[n]: aval.shape if full is None else full[names[n]] for n, aval in unknown.items()
+    }
+    known = {name: arrays[name] for name in kept(wanted, given) if name in arrays}
     out = bind(into, problem, {**known, **given}, wanted)
     return [
-        placed_as(_summed(out[names[n]], unknown[n].shape), unknown[n]) if n in unknown else None
+        placed_as(summed(out[names[n]], unknown[n].shape), unknown[n]) if n in unknown else None
         for n in operands
     ]
 

@@ -27,19 +27,29 @@ def _spec(aval):
     return tuple(spec) + (None,) * (len(aval.shape) - len(spec))
 
 
-def _problem_spec(avals, problem):
+def _problem_spec(call, avals, problem):
     """How a problem is split: as any of its arrays is."""
-    specs = [s for s in map(_spec, avals) if s is not None]
+    specs = []
+    for aval in avals:
+        spec = _spec(aval)
+        if spec is not None and len(spec) > len(problem.shape):
+            if spec[problem.stack] is not None:
+                refuse(
+                    call, "pre", "pre-activations that are not split from one another", f"{spec}"
+                )
+            spec = spec[: problem.stack] + spec[problem.stack + 1 :]
+        if spec is not None:
+            specs.append(spec)
     if not specs:
         return None
     spec = tuple(next((n for n in names if n is not None), None) for names in zip(*specs))
     mesh = _mesh(avals)
     flat = [_names(names) for names in spec]
     if prod(mesh.shape[name] for name in flat[problem.axis]) > 1:
-        refuse("linear_scan", "input", "an array that is not split along time", f"{spec}")
+        refuse(call, "input", "an array that is not split along time", f"{spec}")
     every = [name for names in flat for name in names]
     if len(set(every)) != len(every):
-        refuse("linear_scan", "gate", "arrays split alike", f"one mesh axis for two of {spec}")
+        refuse(call, "gate", "arrays split alike", f"one mesh axis for two of {spec}")
     return spec
 
 
@@ -52,28 +62,36 @@ def _names(names):
     return names if isinstance(names, tuple) else (names,) if names is not None else ()
 
 
-def specs_of_results(avals, problem, results) -> list[Any]:
+def specs_of_results(call, avals, problem, results) -> list[Any]:
     """Shardings of results, or None where types say nothing."""
-    spec = _problem_spec(avals, problem)
+    spec = _problem_spec(call, avals, problem)
     if spec is None:
         return [None] * len(results)
     mesh = _mesh(avals)
     return [
-        jax.sharding.NamedSharding(mesh, PartitionSpec(*_where(spec, shape, problem.shape)))
+        jax.sharding.NamedSharding(mesh, PartitionSpec(*_where(spec, shape, problem)))
         for _, shape in results
     ]
 
 
-def _where(spec, shape, full):
+def _along(spec, shape, problem):
+    """For every axis of an array: its extent, that of the problem, and how it is split."""
+    full = list(zip(problem.shape, spec))
+    if len(shape) > len(full):
+        full.insert(problem.stack, (shape[problem.stack], None))
+    return [(n, m, names) for n, (m, names) in zip(shape, full)]
+
+
+def _where(spec, shape, problem):
     """The part of a spec for an array that may broadcast."""
-    return tuple(names if n == m else None for names, n, m in zip(spec, shape, full))
+    return tuple(names if n == m else None for n, m, names in _along(spec, shape, problem))
 
 
-def over_devices(bind, avals, problem, results):
+def over_devices(call, bind, avals, problem, results):
     """The call of every device as a function of its parts of the arrays, or None for one device.
 
     ``bind(*arrays, problem=..., results=...)`` is the call on one device."""
-    spec = _problem_spec(avals, problem)
+    spec = _problem_spec(call, avals, problem)
     if spec is None or not hasattr(jax, "shard_map"):  # before JAX 0.7 XLA gathers the arrays
         return None
     mesh = _mesh(avals)
@@ -83,23 +101,23 @@ def over_devices(bind, avals, problem, results):
 
     def local(shape):
         return tuple(
-            n // parts(names) if n == m else n for n, m, names in zip(shape, problem.shape, spec)
+            n // parts(names) if n == m else n for n, m, names in _along(spec, shape, problem)
         )
 
-    def call(*arrays):
+    def on_one(*arrays):
         out = bind(
             *arrays,
             problem=problem._replace(shape=local(problem.shape)),
             results=tuple((name, local(shape)) for name, shape in results),
         )
-        return [_sum_over(x, spec, shape, problem.shape) for x, (_, shape) in zip(out, results)]
+        return [_sum_over(x, spec, shape, problem) for x, (_, shape) in zip(out, results)]
 
-    split = [PartitionSpec(*_where(spec, a.shape, problem.shape)) for a in avals]
+    split = [PartitionSpec(*_where(spec, a.shape, problem)) for a in avals]
     on_each = jax.shard_map(
-        call,
+        on_one,
         mesh=mesh,
         in_specs=tuple(split),
-        out_specs=[PartitionSpec(*_where(spec, shape, problem.shape)) for _, shape in results],
+        out_specs=[PartitionSpec(*_where(spec, shape, problem)) for _, shape in results],
         check_vma=False,
     )
     return lambda *arrays: on_each(*(_reshard(x, of) for x, of in zip(arrays, split)))
@@ -124,10 +142,10 @@ def _reshard(x, to):
     return (getattr(jax, "reshard", None) or jax.sharding.reshard)(x, to)
 
 
-def _sum_over(x, spec, shape, full):
+def _sum_over(x, spec, shape, problem):
     """The sum over the devices that had a part of what x is the sum over."""
-    names = [n for n, size, of in zip(spec, shape, full) if size != of and n is not None]
-    flat = tuple(name for n in names for name in _names(n))
+    split = [names for n, m, names in _along(spec, shape, problem) if n != m]
+    flat = tuple(name for names in split for name in _names(names))
     return jax.lax.psum(x, flat) if flat else x
 
 

@@ -16,5 +16,7 @@ if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < _OLDEST:
     )
 
 from ._linear_scan import linear_scan
+from ._qrnn_pool import qrnn_pool
+from ._state_space import lru, s5
 
-__all__ = ["linear_scan"]
+__all__ = ["linear_scan", "lru", "qrnn_pool", "s5"]

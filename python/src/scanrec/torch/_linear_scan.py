@@ -11,9 +11,9 @@ from torch.autograd import forward_ad
 
 from .. import _arguments as arguments
 from ._functions import Problem, Scan, tangent_of
-from ._ops import edge_dtype
+from ._tensors import aligned, check_tensor, common_dtype, edge_tensor, marks
 
-__all__ = ["linear_scan"]
+__all__ = ["levels", "linear_scan", "scan"]
 
 
 def linear_scan(
@@ -72,61 +72,28 @@ def linear_scan(
     Gradients of complex tensors are PyTorch's, conjugated. Threads are ``torch.get_num_threads()``.
     """
     tensors, axis = _aligned(gate, input, initial_state, axis, resets)
-    state, final = _scan(*tensors, axis, bool(reverse))
+    state, final = scan(*tensors, axis, bool(reverse))
     return (state, final.squeeze(axis)) if return_final else state
 
 
 def _aligned(gate, input, initial_state, axis, resets):
     """Tensors of one type, with the rank of the input, and the axis counted from the front."""
     call = "linear_scan"
-    if not isinstance(input, torch.Tensor):
-        arguments.refuse(call, "input", "a tensor", type(input).__name__, TypeError)
-    shape, device = tuple(input.shape), input.device
-    if not shape:
-        arguments.refuse(call, "input", "a tensor with an axis of time", "a number")
-    dtype = input.dtype
-    for name, value in (("input", input), ("gate", gate), ("initial_state", initial_state)):
-        if value is None:
-            continue
-        if not isinstance(value, (torch.Tensor, bool, int, float, complex)):
-            arguments.refuse(call, name, "a tensor or a number", type(value).__name__, TypeError)
-        if isinstance(value, torch.Tensor):
-            arguments.check_dtype(call, name, str(value.dtype).removeprefix("torch."))
-            if value.device != device:
-                arguments.refuse(call, name, f"a tensor on {device} as 'input' is", value.device)
-            if name != "initial_state" or value.dtype != edge_dtype(dtype):
-                dtype = _promoted(dtype, value)
-        elif isinstance(value, complex):
-            dtype = torch.promote_types(dtype, torch.complex64)
+    shape, device = tuple(check_tensor(call, "input", input).shape), input.device
+    values = {"input": input, "gate": gate, "initial_state": initial_state}
+    dtype = common_dtype(call, input, values)
     axis = arguments.time_axis(call, axis, shape)
-    edges = arguments.edge_shape(shape, axis)
-
-    def aligned(name, value, wanted, of):
-        value = torch.as_tensor(value, dtype=of, device=device)
-        arguments.check_shape(call, name, value.shape, wanted)
-        return value.reshape((1,) * (len(wanted) - value.dim()) + tuple(value.shape))
-
-    if initial_state is not None:
-        initial_state = aligned("initial_state", initial_state, edges, edge_dtype(dtype))
-        initial_state = initial_state.unsqueeze(axis)
-    if resets is not None:
-        if not isinstance(resets, torch.Tensor) or resets.dtype != torch.bool:
-            got = resets.dtype if isinstance(resets, torch.Tensor) else type(resets).__name__
-            arguments.refuse(call, "resets", "a tensor of booleans", got, TypeError)
-        arguments.check_resets(call, tuple(resets.shape), shape, axis)
-        resets = aligned("resets", resets, shape, torch.bool)
-    return (aligned("gate", gate, shape, dtype), input.to(dtype), initial_state, resets), axis
-
-
-def _promoted(dtype, value):
-    """As PyTorch promotes: a tensor without axes counts as a number does."""
-    if value.dim() > 0:
-        return torch.promote_types(dtype, value.dtype)
-    return torch.promote_types(dtype, torch.complex64) if value.is_complex() else dtype
+    tensors = (
+        aligned(call, "gate", gate, shape, dtype, device),
+        input.to(dtype),
+        edge_tensor(call, initial_state, shape, axis, dtype, device),
+        marks(call, resets, shape, axis, device),
+    )
+    return tensors, axis
 
 
 @torch.compiler.allow_in_graph
-def _scan(gate, input, initial_state, resets, axis, reverse):
+def scan(gate, input, initial_state, resets, axis, reverse):
     """The scan under any transformation. PyTorch's own rule for functions in forward mode gives
     zeros when compiled, and wrong values when nested (pytorch#192985, #197867): the innermost level
     of forward mode is taken apart here."""
@@ -148,15 +115,20 @@ def _scan(gate, input, initial_state, resets, axis, reverse):
 def _forward_mode_innermost() -> bool:
     """Whether the innermost level of torch.func is one of forward mode. Raises where PyTorch's rule
     would meet two such levels at once, whose values are wrong."""
-    functorch = torch._C._functorch
-    if functorch.peek_interpreter_stack() is None:
-        return False
-    kinds = [level.key() for level in functorch.get_interpreter_stack()]  # the innermost last
-    forward, reverse = functorch.TransformType.Jvp, functorch.TransformType.Grad
-    levels = [i for i, kind in enumerate(kinds) if kind == forward]
-    if len(levels) > 2 or (len(levels) == 2 and reverse in kinds[levels[1] :]):
+    kinds = levels()  # the innermost last
+    forward, reverse = "Jvp", "Grad"
+    at = [i for i, kind in enumerate(kinds) if kind == forward]
+    if len(at) > 2 or (len(at) == 2 and reverse in kinds[at[1] :]):
         raise NotImplementedError(
             "linear_scan: PyTorch gets three levels of forward mode wrong, and two over reverse "
             "mode; use reverse mode for one of them"
         )
-    return kinds[-1] == forward
+    return bool(kinds) and kinds[-1] == forward
+
+
+def levels() -> list[str]:
+    """The transformations of torch.func that are at work, by name, the innermost last."""
+    functorch = torch._C._functorch
+    if functorch.peek_interpreter_stack() is None:
+        return []
+    return [level.key().name for level in functorch.get_interpreter_stack()]

@@ -14,9 +14,9 @@ import torch
 
 from .. import _native
 from .._arguments import EDGE_DTYPES
-from .._native import OPERANDS, RESULTS
+from .._native import GATES, OPERANDS, RESULTS
 
-__all__ = ["edge_dtype", "edge_of", "jvp_op", "scan_op", "vjp_op"]
+__all__ = ["edge_dtype", "edge_of", "jvp_op", "pool_op", "pool_vjp_op", "scan_op", "vjp_op"]
 
 _NAMES = {getattr(torch, name): name for name in EDGE_DTYPES}
 _EDGES = {of: getattr(torch, EDGE_DTYPES[name]) for of, name in _NAMES.items()}
@@ -100,7 +100,7 @@ def _run(call, *arguments):
     return results
 
 
-for _call in OPERANDS:
+for _call in ("linear_scan", "linear_scan_jvp", "linear_scan_vjp"):
     _library.impl(f"_{_call}", partial(_run, _call), "CPU")
     torch.library.register_fake(f"scanrec::_{_call}", partial(_fake, _call), lib=_library)
 
@@ -108,3 +108,105 @@ for _call in OPERANDS:
 scan_op = torch.ops.scanrec._linear_scan.default
 jvp_op = torch.ops.scanrec._linear_scan_jvp.default
 vjp_op = torch.ops.scanrec._linear_scan_vjp.default
+
+# ---- QRNN pooling ---------------------------------------------------------------------------------
+
+# Lists of tensors would keep PyTorch from batching the operators: a stack takes the first place.
+_PRE = "Tensor pre, Tensor? forget_gate, Tensor? output_gate, Tensor? input_gate"
+_POOLING = f"{_PROBLEM}, int stack"
+_library.define(
+    f"_qrnn_pool({_PRE}, Tensor? initial_state, Tensor? resets, Tensor? zoneout, "
+    f"{_POOLING}, bool keep) -> (Tensor, Tensor, Tensor)"
+)
+_library.define(
+    f"_qrnn_pool_vjp({_PRE}, Tensor state, Tensor? initial_state, Tensor? resets, "
+    "Tensor? zoneout, Tensor? output_grad, Tensor? final_grad, "
+    f"{_POOLING}, bool[] wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def _gates_of(tensors, stack, suffix=""):
+    """The arrays of pre-activations, or of their gradients: of a stack, its slices."""
+    if stack < 0 or tensors[0] is None:
+        return _named((f"{name}{suffix}" for name in GATES), tensors)
+    x = tensors[0]
+    first, step = _array(x.select(stack, 0)), x.stride(stack) * x.element_size()
+    return {
+        f"{name}{suffix}": first._replace(data=first.data + i * step)
+        for i, name in zip(range(x.shape[stack]), GATES)
+    }
+
+
+def _call_pool(call, arrays, gate, problem):
+    shape, axis, reverse = problem
+    _native.call(
+        call, arrays, dtype=_NAMES[gate.dtype], shape=shape, axis=axis, reverse=reverse,
+        threads=torch.get_num_threads(),
+    )  # fmt: skip
+
+
+def _in_memory(*tensors):
+    """Tensors as they are in memory: what resolves a view may be a copy."""
+    return [None if x is None else x.resolve_neg() for x in tensors]
+
+
+def _named(names, tensors):
+    return {name: _array(x) for name, x in zip(names, tensors) if x is not None}
+
+
+def _pool_results(*arguments):
+    """Outputs, final states, and the states if they are kept, uninitialised."""
+    pre, (shape, axis, _, _, keep) = arguments[0], arguments[7:]
+    return (
+        _empty(pre, shape),
+        _empty(pre, edge_of(shape, axis), edge=True),
+        _empty(pre, shape if keep else None),
+    )
+
+
+def _run_pool(*arguments):
+    results = _pool_results(*arguments)
+    pre, edges = _in_memory(*arguments[:4]), _in_memory(*arguments[4:7])
+    shape, axis, reverse, stack, keep = arguments[7:]
+    arrays = {
+        **_gates_of(pre, stack),
+        **_named(("initial_state", "resets", "zoneout"), edges),
+        **_named(("output", "final_state", "state"), results if keep else results[:2]),
+    }
+    _call_pool("qrnn_pool", arrays, pre[0], (shape, axis, reverse))
+    return results
+
+
+def _pool_gradients(*arguments):
+    """Gradients of the pre-activations and of the initial state, uninitialised; of what is not
+    wanted, empty."""
+    pre, initial, wanted = arguments[:4], arguments[5], arguments[-1]
+    return tuple(
+        torch.empty_like(x, memory_format=torch.contiguous_format)
+        if w
+        else pre[0].new_empty((0,), dtype=x.dtype if x is not None else None)
+        for x, w in zip((*pre, initial), wanted)
+    )
+
+
+def _run_pool_vjp(*arguments):
+    results = _pool_gradients(*arguments)
+    pre, others = _in_memory(*arguments[:4]), _in_memory(*arguments[4:10])
+    shape, axis, reverse, stack, wanted = arguments[10:]
+    names = ("state", "initial_state", "resets", "zoneout", "output_grad", "final_grad")
+    arrays = {**_gates_of(pre, stack), **_named(names, others)}
+    given = [g if w else None for g, w in zip(results, wanted)]
+    arrays |= _gates_of(given[:4], stack, "_grad")
+    arrays |= _named(("initial_grad",), given[4:])
+    _call_pool("qrnn_pool_vjp", arrays, pre[0], (shape, axis, reverse))
+    return results
+
+
+_library.impl("_qrnn_pool", _run_pool, "CPU")
+_library.impl("_qrnn_pool_vjp", _run_pool_vjp, "CPU")
+torch.library.register_fake("scanrec::_qrnn_pool", _pool_results, lib=_library)
+torch.library.register_fake("scanrec::_qrnn_pool_vjp", _pool_gradients, lib=_library)
+
+#: The operators of pooling and of its adjoint.
+pool_op = torch.ops.scanrec._qrnn_pool.default
+pool_vjp_op = torch.ops.scanrec._qrnn_pool_vjp.default

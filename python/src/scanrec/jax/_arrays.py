@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arguments of the calls as arrays that primitives take: checked, of one type, of one rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _arguments as arguments
+from ._primitives import edge_dtype
+
+__all__ = ["aligned", "checked", "edge_of", "marks_of", "promoted", "zoneout_of"]
+
+
+def checked(call: str, name: str, value: Any) -> Any:
+    """The value, if it is a number or an array of an element type that kernels know."""
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        return value
+    value = value if isinstance(value, jax.Array) else np.asarray(value)
+    arguments.check_dtype(call, name, value.dtype.name)
+    return value
+
+
+def aligned(call: str, name: str, value: Any, shape, dtype: Any) -> jax.Array:
+    """The value with as many axes as the shape that it broadcasts to."""
+    value = jnp.asarray(value, dtype)
+    arguments.check_shape(call, name, value.shape, shape)
+    return value.reshape((1,) * (len(shape) - value.ndim) + value.shape)
+
+
+def promoted(call: str, name: str, dtype: Any, *values: Any) -> Any:
+    """The type of a call, with a state at an edge among its values."""
+    *others, first = values
+    checked(call, name, first)
+    weak = jnp.result_type(first, jnp.bfloat16) == jnp.bfloat16  # a number, or made of numbers
+    if weak or jnp.result_type(first) == edge_dtype(dtype):
+        return dtype
+    return jnp.result_type(*others, first)
+
+
+def edge_of(call: str, value: Any, shape, axis: int, dtype: Any) -> jax.Array:
+    """A state before the first step, with an axis of time of extent 1."""
+    edges = arguments.edge_shape(shape, axis)
+    value = aligned(call, "initial_state", value, edges, edge_dtype(dtype))
+    return jnp.expand_dims(value, axis)
+
+
+def _booleans(call, name, value):
+    value = jnp.asarray(value)
+    if value.dtype != np.bool_:
+        arguments.refuse(call, name, "booleans", value.dtype, TypeError)
+    return value
+
+
+def marks_of(call: str, resets: Any, shape, axis: int) -> jax.Array:
+    """Where sequences start."""
+    marks = _booleans(call, "resets", resets)
+    arguments.check_resets(call, marks.shape, shape, axis)
+    return aligned(call, "resets", marks, shape, np.bool_)
+
+
+def zoneout_of(call: str, zoneout: Any, shape) -> jax.Array:
+    """Where states stay as they were."""
+    return aligned(call, "zoneout", _booleans(call, "zoneout", zoneout), shape, np.bool_)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How QRNN pooling differentiates. The value and its adjoint are fused kernels. The tangent is
+composed of activations and the tangent of a scan, and is a primitive for the sake of its transpose,
+which is the fused adjoint:
+
+========= ============================= ===============
+primitive its tangent                   its transpose
+========= ============================= ===============
+value     tangent
+tangent   that of the composed value's  adjoint
+adjoint   that of the composed value's  tangent
+========= ============================= ===============
+
+Tangent and adjoint read the states that the value kept. They follow from the pre-activations, which
+is where the composed functions take them from: tangents of the kept ones are dropped.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import ad, mlir
+
+from .._native import GATES
+from ._primitives import PRIMITIVES, bind, edge_dtype
+from ._rules import jvp_of, nonzero, summed, transpose
+
+__all__: list[str] = []
+
+_TANGENTS = {name: f"{name}_tangent" for name in ("pre", *GATES, "output")}
+_TANGENTS |= {"initial_state": "initial_tangent", "final_state": "final_tangent"}
+_GRADIENTS = {tangent: f"{tangent.removesuffix('_tangent')}_grad" for tangent in _TANGENTS.values()}
+_READ = ("pre", *GATES, "state", "initial_state", "resets", "zoneout")
+
+
+# ---- composed of other primitives -----------------------------------------------------------------
+
+
+def _pre_activations(arrays, problem):
+    """Candidate, forget gate, and the gates that there are besides, in the type of the states."""
+    if "pre" in arrays:
+        stack, axis = arrays["pre"], problem.stack
+        parts = [jax.lax.index_in_dim(stack, i, axis, False) for i in range(stack.shape[axis])]
+    else:
+        parts = [arrays[name] for name in GATES if name in arrays]
+    dtype = edge_dtype(parts[0].dtype)
+    return parts[0].dtype, [part.astype(dtype) for part in parts]
+
+
+def _steps(arrays, problem):
+    """(gate, input, output gate or None) of the scan."""
+    _, (candidate, forget, *others) = _pre_activations(arrays, problem)
+    gate = jax.nn.sigmoid(forget)
+    through = jax.nn.sigmoid(others[1]) if len(others) > 1 else jax.nn.sigmoid(-forget)
+    input = through * jnp.tanh(candidate)
+    if "zoneout" in arrays:
+        gate = jnp.where(arrays["zoneout"], 1, gate)
+        input = jnp.where(arrays["zoneout"], 0, input)
+    return gate, input, jax.nn.sigmoid(others[0]) if others else None
+
+
+def _value(arrays, problem, results):
+    """The value without a kernel of its own."""
+    dtype, _ = _pre_activations(arrays, problem)
+    gate, input, output = _steps(arrays, problem)
+    scanned = bind(
+        "linear_scan",
+        problem._replace(stack=-1),
+        {**_edges(arrays), "gate": gate, "input": input},
+        {"state": problem.shape, "final_state": problem.edge},
+    )
+    state = scanned["state"]
+    out = {
+        "state": state.astype(dtype),
+        "output": (state if output is None else output * state).astype(dtype),
+        "final_state": scanned["final_state"],
+    }
+    return [out[name] for name, _ in results]
+
+
+def _tangent(arrays, problem, results):
+    """The tangent at the states that were kept."""
+    dtype, _ = _pre_activations(arrays, problem)
+    state = arrays["state"].astype(edge_dtype(dtype))
+    moved = [n for n in ("pre", *GATES) if _TANGENTS[n] in arrays]
+    if moved:
+        at = [_alike(arrays[n], arrays[_TANGENTS[n]]) for n in moved]
+        (gate, _, output), (gate_t, input_t, output_t) = jax.jvp(
+            lambda *pre: _steps({**arrays, **dict(zip(moved, pre))}, problem),
+            tuple(at),
+            tuple(_alike(arrays[_TANGENTS[n]], arrays[n]) for n in moved),
+        )
+    else:
+        gate, _, output = _steps(arrays, problem)
+        gate_t = input_t = output_t = None
+    out = bind(
+        "linear_scan_jvp",
+        problem._replace(stack=-1),
+        {
+            **_edges(arrays), "gate": gate, "state": state,
+            "gate_tangent": gate_t, "input_tangent": input_t,
+            "initial_tangent": arrays.get("initial_tangent"),
+        },
+        {"state_tangent": problem.shape, "final_tangent": problem.edge},
+    )  # fmt: skip
+    moves = out["state_tangent"]
+    if output is not None:
+        moves = output * moves
+        if output_t is not None:
+            moves = moves + output_t * state
+    out["output_tangent"] = moves.astype(dtype)
+    return [out[name] for name, _ in results]
+
+
+def _adjoint(arrays, problem, results):
+    """The adjoint as JAX has it of the composed value."""
+    wanted = dict(results)
+    names = [n for n in ("pre", *GATES, "initial_state") if _GRADIENTS[_TANGENTS[n]] in wanted]
+    shapes = {n: wanted[_GRADIENTS[_TANGENTS[n]]] for n in names}
+    given = [n for n in ("output", "final_state") if _GRADIENTS[_TANGENTS[n]] in arrays]
+
+    def value(*differentiated):
+        return _value(
+            {**arrays, **dict(zip(names, differentiated))}, problem, [(n, None) for n in given]
+        )
+
+    at = []
+    for name in names:
+        if name in arrays:
+            at.append(jnp.broadcast_to(arrays[name], shapes[name]))
+        else:  # the state before the first step was 0
+            at.append(jnp.zeros(shapes[name], edge_dtype(arrays[given[0]].dtype)))
+    out, pull = jax.vjp(value, *at)
+    cotangents = [
+        jnp.broadcast_to(arrays[_GRADIENTS[_TANGENTS[n]]], x.shape) for n, x in zip(given, out)
+    ]
+    gradients = dict(zip(names, pull(cotangents)))
+    by_result = {_GRADIENTS[_TANGENTS[n]]: summed(g, shapes[n]) for n, g in gradients.items()}
+    return [by_result[name] for name, _ in results]
+
+
+def _edges(arrays):
+    """What a composed scan takes over as it is."""
+    return {n: arrays[n] for n in ("initial_state", "resets") if n in arrays}
+
+
+def _alike(x, other):
+    return jnp.broadcast_to(x, jnp.broadcast_shapes(x.shape, other.shape))
+
+
+# ---- the rules ------------------------------------------------------------------------------------
+
+
+def _value_jvp(primals, tangents, *, problem, operands, results):
+    arrays = dict(zip(operands, primals))
+    moved = nonzero(operands, tangents)
+    wanted = dict(results)
+    if "output_gate" in arrays or ("pre" in arrays and arrays["pre"].shape[problem.stack] > 2):
+        wanted["state"] = problem.shape
+    else:  # the outputs are the states
+        wanted["output"] = problem.shape
+    values = bind("qrnn_pool", problem, arrays, wanted)
+    out = bind(
+        "qrnn_pool_jvp",
+        problem,
+        {
+            **arrays,
+            "state": values.get("state", values.get("output")),
+            **{_TANGENTS[name]: t for name, t in moved.items()},
+        },
+        {_TANGENTS[name]: shape for name, shape in results if name != "state"},
+    )
+    return [values[name] for name, _ in results], [
+        ad.Zero(values[name].aval.to_tangent_aval()) if name == "state" else out[_TANGENTS[name]]
+        for name, _ in results
+    ]
+
+
+def _composed_jvp(composed, primals, tangents, *, problem, operands, results):
+    def of_all_but_states(arrays):
+        return composed(arrays, problem, results)
+
+    moved = nonzero(operands, tangents)
+    moved.pop("state", None)
+    return jvp_of(of_all_but_states, dict(zip(operands, primals)), moved)
+
+
+def _tangent_anew(arrays, problem, results):
+    """The tangent of the composed value, states and all."""
+    moved = {n: arrays[t] for n, t in _TANGENTS.items() if t in arrays}
+    at = {}
+    for name, tangent in moved.items():
+        x = arrays.get(name)
+        at[name] = jnp.zeros_like(tangent) if x is None else _alike(x, tangent)
+    names = {tangent: name for name, tangent in _TANGENTS.items()}
+    return jax.jvp(
+        lambda *values: _value(
+            {**arrays, **dict(zip(moved, values))}, problem, [(names[t], None) for t, _ in results]
+        ),
+        tuple(at.values()),
+        tuple(_alike(t, at[n]) for n, t in moved.items()),
+    )[1]
+
+
+def _tangent_transpose(cts, *args, **params):
+    return transpose("qrnn_pool_vjp", _GRADIENTS, lambda *_: _READ, cts, args, **params)
+
+
+def _adjoint_transpose(cts, *args, problem, **params):
+    names = {gradient: tangent for tangent, gradient in _GRADIENTS.items()}
+    full = {"output_tangent": problem.shape, "final_tangent": problem.edge}
+    return transpose(
+        "qrnn_pool_jvp", names, lambda *_: _READ, cts, args, problem, full=full, **params
+    )
+
+
+def _run_composed(*args, problem, operands, results):
+    return _tangent(dict(zip(operands, args)), problem, results)
+
+
+ad.primitive_jvps[PRIMITIVES["qrnn_pool"]] = _value_jvp
+ad.primitive_jvps[PRIMITIVES["qrnn_pool_jvp"]] = partial(_composed_jvp, _tangent_anew)
+ad.primitive_jvps[PRIMITIVES["qrnn_pool_vjp"]] = partial(_composed_jvp, _adjoint)
+ad.primitive_transposes[PRIMITIVES["qrnn_pool_jvp"]] = _tangent_transpose
+ad.primitive_transposes[PRIMITIVES["qrnn_pool_vjp"]] = _adjoint_transpose
+mlir.register_lowering(
+    PRIMITIVES["qrnn_pool_jvp"], mlir.lower_fun(_run_composed, multiple_results=True)
+)

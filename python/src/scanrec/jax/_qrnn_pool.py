@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""QRNN pooling: arguments checked and aligned, then the primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .. import _arguments as arguments
+from .._native import GATES
+from . import _pool_rules  # noqa: F401 (registers how the primitives differentiate)
+from ._arrays import aligned, checked, edge_of, marks_of, promoted, zoneout_of
+from ._primitives import Problem, bind
+from ._sharding import varying_alike
+
+__all__ = ["qrnn_pool"]
+
+
+def qrnn_pool(
+    pre: Any,
+    initial_state: Any = None,
+    *,
+    pool: str = "fo",
+    axis: int = -2,
+    reverse: bool = False,
+    resets: Any = None,
+    zoneout: Any = None,
+    return_final: bool = False,
+) -> Any:
+    """Pooling of a quasi-recurrent network along an axis, from pre-activations::
+
+        state[t] = f[t] * state[t-1] + (1 - f[t]) * z[t]       "f", "fo"
+        state[t] = f[t] * state[t-1] + i[t] * z[t]             "ifo"
+        output[t] = state[t]                                   "f"
+        output[t] = o[t] * state[t]                            "fo", "ifo"
+
+    with ``z = tanh(candidate)`` and ``f``, ``o``, ``i`` the sigmoids of the pre-activations of
+    forget, output and input gate. Activations, scan and output are one pass over memory, and so is
+    the gradient. Differentiable in ``pre`` and ``initial_state``.
+
+    Parameters
+    ----------
+    pre:
+        One array ``(..., T, n * C)`` of the n = 2 (``"f"``), 3 or 4 pre-activations side by side,
+        in the order candidate, forget gate, output gate, input gate; read in place, and so is its
+        gradient written. Or a sequence of n arrays: the candidate, whose shape ``(..., T, C)`` is
+        the result's, and gates of any shapes that broadcast to it. float16, bfloat16, float32,
+        float64.
+    initial_state:
+        The state before the first step: any shape that broadcasts to that of the output without
+        the axis of time. None is 0.
+    pool:
+        ``"f"``, ``"fo"`` or ``"ifo"``.
+    axis:
+        The axis of time. Packed pre-activations lie along the last other axis.
+    reverse:
+        Time runs from the end; ``initial_state`` is then the one after the last step.
+    resets:
+        Booleans that broadcast to the output, though not along time. Where one is set a sequence
+        starts: the link between steps t-1 and t is cut, in either direction.
+    zoneout:
+        Booleans that broadcast to the output. Where one is set the state stays as it was, whatever
+        the gates say. Nothing is rescaled.
+    return_final:
+        Returns ``(output, final_state)``. The final state has the shape of the output without the
+        axis of time, and is float32 for 16-bit types.
+
+    Returns
+    -------
+    The outputs. 16-bit types are computed in float32 and rounded when stored.
+
+    Raises
+    ------
+    ValueError, TypeError:
+        When called or traced; names the argument, what was expected and what came.
+
+    Notes
+    -----
+    Source: Bradbury et al., Quasi-Recurrent Neural Networks (2017), section 2.1; zoneout: Krueger
+    et al. (2017). Forward mode and higher orders are composed of activations and scans.
+    """
+    call = "qrnn_pool"
+    count = arguments.pool_size(call, pool)
+    packed = not isinstance(pre, (tuple, list))
+    names = ("pre",) if packed else GATES[:count]
+    given: Sequence[Any] = (pre,) if packed else tuple(pre)
+    if len(given) != len(names):
+        arguments.refuse(call, "pre", f"{count} arrays for pool '{pool}'", len(given))
+    given = [checked(call, name, value) for name, value in zip(names, given)]
+    dtype = jnp.result_type(*given)
+    if initial_state is not None:
+        dtype = promoted(call, "initial_state", dtype, *given, initial_state)
+    arguments.check_real(call, names[0], dtype.name)
+
+    first = jnp.asarray(given[0], dtype)
+    if not first.ndim:
+        arguments.refuse(call, names[0], "an array with an axis of time", "a number")
+    axis = arguments.time_axis(call, axis, first.shape)
+    shape, stack = first.shape, -1
+    if packed:
+        stack = arguments.stack_axis(call, first.shape, axis, count)
+        apart, shape = arguments.unstacked(first.shape, stack, count)
+        arrays = {"pre": first.reshape(apart)}
+    else:
+        arrays = {n: aligned(call, n, x, shape, dtype) for n, x in zip(names, given)}
+    if initial_state is not None:
+        arrays["initial_state"] = edge_of(call, initial_state, shape, axis, dtype)
+    if resets is not None:
+        arrays["resets"] = marks_of(call, resets, shape, axis)
+    if zoneout is not None:
+        arrays["zoneout"] = zoneout_of(call, zoneout, shape)
+
+    problem = Problem(shape, axis, bool(reverse), stack)
+    wanted = {"output": shape}
+    if return_final:
+        wanted["final_state"] = problem.edge
+    out = bind(call, problem, varying_alike(arrays), wanted)
+    if return_final:
+        return out["output"], jax.lax.squeeze(out["final_state"], (axis,))
+    return out["output"]

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""QRNN pooling and its adjoint as functions with fused kernels; what differentiates them further is
+composed of activations and scans.
+
+The states that the value keeps follow from the pre-activations, which is where composed functions
+take them from: they have no gradients of their own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch.autograd import Function
+
+from ._linear_scan import scan
+from ._ops import edge_dtype, pool_op, pool_vjp_op
+
+__all__ = ["Pool", "PoolProblem", "composed"]
+
+
+class PoolProblem(NamedTuple):
+    """What all tensors of a call have in common."""
+
+    shape: tuple[int, ...]
+    axis: int
+    reverse: bool
+    stack: int  #: of one tensor of pre-activations the axis along which they are stacked, or -1
+
+    def batched(self, size):
+        stack = self.stack + 1 if self.stack >= 0 else -1
+        return PoolProblem((size, *self.shape), self.axis + 1, self.reverse, stack)
+
+
+def composed(pre, initial, resets, zoneout, problem):
+    """(output, final state) by activations and a scan."""
+    dtype = pre[0].dtype
+    of = edge_dtype(dtype)
+    parts = pre[0].unbind(problem.stack) if problem.stack >= 0 else pre
+    candidate, forget, *others = (x.to(of) for x in parts)
+    gate = torch.sigmoid(forget)
+    through = torch.sigmoid(others[1] if len(others) > 1 else -forget)
+    input = through * torch.tanh(candidate)
+    if zoneout is not None:
+        gate = torch.where(zoneout, gate.new_ones(()), gate)
+        input = torch.where(zoneout, input.new_zeros(()), input)
+    input = input.expand(problem.shape)
+    state, final = scan(gate, input, initial, resets, problem.axis, problem.reverse)
+    return (torch.sigmoid(others[0]) * state if others else state).to(dtype), final
+
+
+def _four(pre):
+    """The places that operators have for pre-activations."""
+    return (*pre, *(None,) * (4 - len(pre)))
+
+
+def _taken_apart(tensors, dims, size):
+    return [
+        None if x is None else x.unsqueeze(0) if d is None else x.movedim(d, 0)
+        for x, d in zip(tensors, dims)
+    ]
+
+
+class Pool(Function):
+    """(initial_state, resets, zoneout, problem, keep, *pre) -> (output, final_state, states), the
+    last for the adjoint: empty unless kept, or where they are the outputs."""
+
+    @staticmethod
+    def forward(initial, resets, zoneout, problem, keep, *pre):
+        return pool_op(*_four(pre), initial, resets, zoneout, *problem, keep)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        initial, resets, zoneout, ctx.problem, keep, *pre = inputs
+        ctx.mark_non_differentiable(output[2])
+        ctx.save_for_backward(output[2 if keep else 0], initial, resets, zoneout, *pre)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, output_grad, final_grad, _):
+        state, initial, resets, zoneout, *pre = ctx.saved_tensors
+        needs = (*ctx.needs_input_grad[5:], ctx.needs_input_grad[0])
+        if output_grad is None and final_grad is None or not any(needs):
+            return (None,) * len(ctx.needs_input_grad)
+        gradients = PoolAdjoint.apply(
+            state, initial, resets, zoneout, output_grad, final_grad, ctx.problem, needs, *pre
+        )
+        rest = iter(gradients)
+        *of_pre, of_initial = (next(rest) if need else None for need in needs)
+        return of_initial, None, None, None, None, *of_pre
+
+    @staticmethod
+    def vmap(info, dims, initial, resets, zoneout, problem, keep, *pre):
+        tensors = _taken_apart((initial, resets, zoneout), dims[:3], info.batch_size)
+        pre = _taken_apart(pre, dims[5:], info.batch_size)
+        out = Pool.apply(*tensors, problem.batched(info.batch_size), keep, *pre)
+        return out, (0, 0, 0 if keep else None)
+
+
+class PoolAdjoint(Function):
+    """(states, initial_state, resets, zoneout, output_grad, final_grad, problem, needs, *pre) ->
+    the gradients that are needed of (*pre, initial_state)"""
+
+    @staticmethod
+    def forward(state, initial, resets, zoneout, output_grad, final_grad, problem, needs, *pre):
+        *of_pre, of_initial = needs
+        wanted = [*of_pre, *(False,) * (4 - len(pre)), of_initial]
+        gradients = pool_vjp_op(
+            *_four(pre), state, initial, resets, zoneout, output_grad, final_grad, *problem, wanted
+        )
+        return tuple(g for g, is_wanted in zip(gradients, wanted) if is_wanted)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, initial, resets, zoneout, output_grad, final_grad, ctx.problem, ctx.needs, *pre = inputs
+        ctx.save_for_backward(initial, resets, zoneout, output_grad, final_grad, *pre)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        initial, resets, zoneout, output_grad, final_grad, *pre = ctx.saved_tensors
+        problem, needs = ctx.problem, ctx.needs
+        asked = ctx.needs_input_grad
+        given = [*pre, initial, output_grad, final_grad]
+        moves = [*asked[8:], asked[1], asked[4], asked[5]]
+        at = [x for x, m in zip(given, moves) if m]
+        nothing = (None,) * len(asked)
+        if not at or all(g is None for g in grads):
+            return nothing
+
+        def adjoint(*moved):
+            rest = iter(moved)
+            *pre_now, initial_now, output_g, final_g = (
+                next(rest) if m else x for x, m in zip(given, moves)
+            )
+            return _composed_adjoint(
+                pre_now, initial_now, resets, zoneout, output_g, final_g, problem, needs
+            )
+
+        out, pull = torch.func.vjp(adjoint, *at)
+        rest = iter(
+            pull(tuple(torch.zeros_like(x) if g is None else g for x, g in zip(out, grads)))
+        )
+        *of_pre, of_initial, of_output, of_final = (next(rest) if m else None for m in moves)
+        return None, of_initial, None, None, of_output, of_final, None, None, *of_pre
+
+    @staticmethod
+    def vmap(info, dims, *args):
+        size, problem, needs = info.batch_size, args[6], args[7]
+        tensors = _taken_apart(args[:6], dims[:6], size)
+        pre = _taken_apart(args[8:], dims[8:], size)
+        # A gradient has a place for every element of the batch, whether it was shared or not.
+        pre = [x.expand(size, *x.shape[1:]) if n else x for x, n in zip(pre, needs)]
+        if needs[-1]:
+            tensors[1] = tensors[1].expand(size, *tensors[1].shape[1:])
+        out = PoolAdjoint.apply(*tensors, problem.batched(size), needs, *pre)
+        return out, (0,) * len(out)
+
+
+def _composed_adjoint(pre, initial, resets, zoneout, output_grad, final_grad, problem, needs):
+    given = [*pre, initial]
+
+    def value(*moved):
+        rest = iter(moved)
+        *now, first = (next(rest) if need else x for x, need in zip(given, needs))
+        return composed(now, first, resets, zoneout, problem)
+
+    out, pull = torch.func.vjp(value, *(x for x, need in zip(given, needs) if need))
+    cotangents = tuple(
+        torch.zeros_like(x) if g is None else g.expand(x.shape)
+        for x, g in zip(out, (output_grad, final_grad))
+    )
+    return pull(cotangents)

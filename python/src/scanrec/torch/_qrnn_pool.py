@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""QRNN pooling: arguments checked and aligned, then the function, or what it is composed of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from .. import _arguments as arguments
+from .._native import GATES
+from ._linear_scan import levels
+from ._pool_functions import Pool, PoolProblem, composed
+from ._tensors import aligned, check_tensor, common_dtype, edge_tensor, marks, zoneout_marks
+
+__all__ = ["qrnn_pool"]
+
+
+def qrnn_pool(
+    pre: torch.Tensor | Sequence[Any],
+    initial_state: Any = None,
+    *,
+    pool: str = "fo",
+    axis: int = -2,
+    reverse: bool = False,
+    resets: torch.Tensor | None = None,
+    zoneout: torch.Tensor | None = None,
+    return_final: bool = False,
+) -> Any:
+    """Pooling of a quasi-recurrent network along an axis, from pre-activations::
+
+        state[t] = f[t] * state[t-1] + (1 - f[t]) * z[t]       "f", "fo"
+        state[t] = f[t] * state[t-1] + i[t] * z[t]             "ifo"
+        output[t] = state[t]                                   "f"
+        output[t] = o[t] * state[t]                            "fo", "ifo"
+
+    with ``z = tanh(candidate)`` and ``f``, ``o``, ``i`` the sigmoids of the pre-activations of
+    forget, output and input gate. Activations, scan and output are one pass over memory, and so is
+    the gradient. Differentiable in ``pre`` and ``initial_state``.
+
+    Parameters
+    ----------
+    pre:
+        One tensor ``(..., T, n * C)`` of the n = 2 (``"f"``), 3 or 4 pre-activations side by side,
+        in the order candidate, forget gate, output gate, input gate; read in place, and so is its
+        gradient written. Or a sequence of n tensors: the candidate, whose shape ``(..., T, C)`` is
+        the result's, and gates of any shapes that broadcast to it. float16, bfloat16, float32,
+        float64, any strides.
+    initial_state:
+        The state before the first step: any shape that broadcasts to that of the output without
+        the axis of time. None is 0.
+    pool:
+        ``"f"``, ``"fo"`` or ``"ifo"``.
+    axis:
+        The axis of time. Packed pre-activations lie along the last other axis.
+    reverse:
+        Time runs from the end; ``initial_state`` is then the one after the last step.
+    resets:
+        Booleans that broadcast to the output, though not along time. Where one is set a sequence
+        starts: the link between steps t-1 and t is cut, in either direction.
+    zoneout:
+        Booleans that broadcast to the output. Where one is set the state stays as it was, whatever
+        the gates say. Nothing is rescaled.
+    return_final:
+        Returns ``(output, final_state)``. The final state has the shape of the output without the
+        axis of time, and is float32 for 16-bit types.
+
+    Returns
+    -------
+    The outputs. 16-bit types are computed in float32 and rounded when stored.
+
+    Raises
+    ------
+    ValueError, TypeError:
+        Names the argument, what was expected and what came.
+    NotImplementedError:
+        As of ``linear_scan``.
+
+    Notes
+    -----
+    Source: Bradbury et al., Quasi-Recurrent Neural Networks (2017), section 2.1; zoneout: Krueger
+    et al. (2017). Forward mode and higher orders are composed of activations and scans.
+    """
+    call = "qrnn_pool"
+    count = arguments.pool_size(call, pool)
+    packed = not isinstance(pre, (tuple, list))
+    names = ("pre",) if packed else GATES[:count]
+    given = (pre,) if packed else tuple(pre)
+    if len(given) != len(names):
+        arguments.refuse(call, "pre", f"{count} tensors for pool '{pool}'", len(given))
+    first = check_tensor(call, names[0], given[0])
+    values = {**dict(zip(names, given)), "initial_state": initial_state}
+    dtype, device = common_dtype(call, first, values), first.device
+    arguments.check_real(call, names[0], str(dtype).removeprefix("torch."))
+    shape = tuple(first.shape)
+    axis, stack = arguments.time_axis(call, axis, shape), -1
+    if packed:
+        stack = arguments.stack_axis(call, shape, axis, count)
+        apart, shape = arguments.unstacked(shape, stack, count)
+        tensors = [first.to(dtype).unflatten(stack, apart[stack : stack + 2])]
+    else:
+        tensors = [aligned(call, name, x, shape, dtype, device) for name, x in zip(names, given)]
+    output, final = _pool(
+        edge_tensor(call, initial_state, shape, axis, dtype, device),
+        marks(call, resets, shape, axis, device),
+        zoneout_marks(call, zoneout, shape, device),
+        axis,
+        bool(reverse),
+        stack,
+        *tensors,
+    )
+    return (output, final.squeeze(axis)) if return_final else output
+
+
+@torch.compiler.allow_in_graph
+def _pool(initial, resets, zoneout, axis, reverse, stack, *pre):
+    """The pooling under any transformation. Wherever forward mode is at work it is composed: the
+    scan knows what PyTorch gets right."""
+    shape = tuple(pre[0].shape)
+    if stack >= 0:
+        shape = shape[:stack] + shape[stack + 1 :]
+    problem = PoolProblem(shape, axis, reverse, stack)
+    differentiated = [x for x in (initial, *pre) if x is not None]
+    kinds = levels()
+    if "Jvp" in kinds or any(_is_dual(x) for x in differentiated):
+        return composed(pre, initial, resets, zoneout, problem)
+    # The states are for an adjoint; those of f-pooling are put out.
+    count = pre[0].shape[stack] if stack >= 0 else len(pre)
+    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in differentiated)
+    keep = count > 2 and (recorded or bool(kinds))
+    output, final, _ = Pool.apply(initial, resets, zoneout, problem, keep, *pre)
+    return output, final
+
+
+def _is_dual(x):
+    """Whether a tensor has a tangent of a level of forward_ad."""
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Diagonal state spaces: matrix products, which PyTorch has, around a scan, on complex numbers seen as pairs."""
+
+from __future__ import annotations
+
+from math import factorial
+from typing import Any
+
+import torch
+
+from .. import _arguments as arguments
+from ._linear_scan import linear_scan
+
+__all__ = ["lru", "s5"]
+
+
+def s5(
+    u: torch.Tensor,
+    lambda_: Any,
+    b: Any,
+    c: Any,
+    d: Any = None,
+    log_step: Any = None,
+    initial_state: Any = None,
+    *,
+    discretisation: str = "zero_order_hold",
+    conjugate_symmetry: bool = True,
+    intervals: Any = None,
+    resets: Any = None,
+    return_final: bool = False,
+) -> Any:
+    """A diagonal state space over sequences, as S5 has it::
+
+        x[t] = gate * x[t-1] + scale * (B u[t])
+        y[t] = Re(C x[t]) + D u[t]                 2 Re(C x[t]) with conjugate symmetry
+
+    where ``gate`` and ``scale`` are ``lambda_`` discretised with the steps ``exp(log_step)``. Matrix
+    products around one scan whose gate is never spread over time. Differentiable in all tensors.
+
+    Parameters
+    ----------
+    u:
+        ``(..., T, H)``, float32 or float64.
+    lambda_:
+        ``(P,)``, complex: the diagonal of the continuous system.
+    b, c:
+        ``(P, H)`` and ``(Q, P)``, complex. With ``(Q, 2 * P)`` as many states again run from the end
+        of time, and the second half of ``c`` is theirs.
+    d:
+        ``(H,)``, real, where Q is H. None is 0.
+    log_step:
+        ``(P,)``, real: logarithms of the steps. None is 0, a step of 1.
+    initial_state:
+        Complex, any shape that broadcasts to ``(..., P)``: the state before the first step. None is
+        0. Systems that run both ways have none.
+    discretisation:
+        ``"zero_order_hold"``, ``"bilinear"``.
+    conjugate_symmetry:
+        Whether the P states stand for 2 P in conjugate pairs.
+    intervals:
+        For samples at irregular times, ``(..., T)``: the factor of the step at each.
+    resets:
+        Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here.
+    return_final:
+        Returns ``(y, final_state)``, the latter ``(..., P)``.
+
+    Returns
+    -------
+    ``(..., T, Q)``, real.
+
+    Raises
+    ------
+    ValueError, TypeError:
+        Names the argument, what was expected and what came.
+
+    Notes
+    -----
+    Source: Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 2-3.
+    """
+    arguments.check_discretisation("s5", discretisation)
+    given = {
+        "u": u, "lambda_": lambda_, "b": b, "c": c, "d": d, "log_step": log_step,
+        "initial_state": initial_state, "intervals": intervals,
+    }  # fmt: skip
+    tensors, both_ways = _checked("s5", given)
+    u, lambda_, b, c = (tensors[name] for name in ("u", "lambda_", "b", "c"))
+    step = torch.exp(tensors["log_step"]) if log_step is not None else u.new_ones(())
+    if intervals is None:
+        gate, scale = _discretised(discretisation, lambda_, step)
+        x = _times(u, scale[:, None] * b)
+    else:
+        times = tensors["intervals"].expand(u.shape[:-1]).unsqueeze(-1)
+        gate, scale = _discretised(discretisation, lambda_, step * times)
+        x = scale * _times(u, b)
+    edges = {"initial_state": tensors.get("initial_state"), "resets": resets}
+    twice = 2 if conjugate_symmetry else 1
+    return _outputs(gate, x, u, twice * c, tensors.get("d"), edges, both_ways, return_final)
+
+
+def lru(
+    u: torch.Tensor,
+    nu: torch.Tensor,
+    theta: Any,
+    b: Any,
+    c: Any,
+    d: Any = None,
+    initial_state: Any = None,
+    *,
+    resets: Any = None,
+    return_final: bool = False,
+) -> Any:
+    """A linear recurrent unit over sequences: :func:`s5` without conjugate symmetry, with gates on a
+    ring of the complex plane::
+
+        gate = exp(-exp(nu) + i exp(theta))        scale = sqrt(1 - |gate|^2)
+
+    Parameters
+    ----------
+    u:
+        ``(..., T, H)``, float32 or float64.
+    nu, theta:
+        ``(P,)``, real.
+    b, c, d, initial_state, resets, return_final:
+        As of :func:`s5`.
+
+    Returns
+    -------
+    ``(..., T, Q)``, real.
+
+    Raises
+    ------
+    ValueError, TypeError:
+        Names the argument, what was expected and what came.
+
+    Notes
+    -----
+    Source: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences (2023),
+    section 3.
+    """
+    given = {
+        "u": u, "nu": nu, "theta": theta, "b": b, "c": c, "d": d, "initial_state": initial_state,
+    }  # fmt: skip
+    tensors, both_ways = _checked("lru", given)
+    decay = torch.exp(tensors["nu"])
+    gate = torch.exp(torch.complex(-decay, torch.exp(tensors["theta"])))
+    scale = torch.sqrt(-torch.expm1(-2 * decay))
+    x = _times(tensors["u"], scale[:, None] * tensors["b"])
+    edges = {"initial_state": tensors.get("initial_state"), "resets": resets}
+    return _outputs(
+        gate, x, tensors["u"], tensors["c"], tensors.get("d"), edges, both_ways, return_final
+    )
+
+
+def _checked(call, given):
+    """Those tensors that there are, of one precision, and whether the system runs both ways."""
+    tensors = {name: x for name, x in given.items() if x is not None}
+    for name, x in tensors.items():
+        if not isinstance(x, torch.Tensor):
+            arguments.refuse(call, name, "a tensor", type(x).__name__, TypeError)
+        if x.device != tensors["u"].device:
+            arguments.refuse(call, name, f"a tensor on {tensors['u'].device}", x.device)
+    both_ways = arguments.check_state_space(
+        call,
+        {name: tuple(x.shape) for name, x in tensors.items()},
+        {name: str(x.dtype).removeprefix("torch.") for name, x in tensors.items()},
+    )
+    double = any(x.dtype in (torch.float64, torch.complex128) for x in tensors.values())
+    real, pair = (torch.float64, torch.complex128) if double else (torch.float32, torch.complex64)
+    return {name: x.to(pair if x.is_complex() else real) for name, x in tensors.items()}, both_ways
+
+
+def _pairs(x):
+    """(..., n) complex as (..., 2 n) real."""
+    return torch.view_as_real(x.resolve_conj()).flatten(-2)
+
+
+def _times(u, matrix):
+    """u (..., H) times a complex matrix (P, H)."""
+    return torch.view_as_complex((u @ _pairs(matrix.T)).unflatten(-1, (-1, 2)))
+
+
+def _outputs(gate, x, u, c, d, edges, both_ways, return_final):
+    resets = _over_states(edges["resets"], u)
+    state, final = linear_scan(gate, x, edges["initial_state"], resets=resets, return_final=True)
+    states = c.shape[1] // 2 if both_ways else c.shape[1]
+    y = _real_of_product(state, c[:, :states])
+    if both_ways:
+        state = linear_scan(gate, x, reverse=True, resets=resets)
+        y = y + _real_of_product(state, c[:, states:])
+    if d is not None:
+        y = y + d * u
+    return (y, final) if return_final else y
+
+
+def _over_states(resets, u):
+    if resets is None:
+        return None
+    arguments.check_resets("s5", tuple(resets.shape), tuple(u.shape[:-1]), u.dim() - 2)
+    return resets.unsqueeze(-1)
+
+
+def _real_of_product(x, c):
+    return _pairs(x) @ _pairs(c.conj()).T
+
+
+def _discretised(method, lambda_, step):
+    """What a system is multiplied by per step: (gate, scale)."""
+    z = lambda_ * step
+    if method == "bilinear":
+        factor = 1 / (1 - z / 2)
+        return (1 + z / 2) * factor, step * factor
+    return torch.exp(z), step * _phi(z)
+
+
+def _phi(z):
+    """(exp(z) - 1) / z, to a few roundings, and so its derivatives: near 0 by its series."""
+    near = z.real**2 + z.imag**2 < 0.25
+    small = torch.where(near, z, torch.zeros_like(z))
+    series = torch.zeros_like(z)
+    for k in reversed(range(15)):
+        series = series * small + 1 / factorial(k + 1)
+    large = torch.where(near, torch.ones_like(z), z)
+    half = torch.sin(large.imag / 2)
+    grows = torch.expm1(large.real)
+    minus_one = torch.complex(
+        grows * torch.cos(large.imag) - 2 * half**2, (grows + 1) * torch.sin(large.imag)
+    )
+    return torch.where(near, series, minus_one / large)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arguments of the calls as tensors that operators take: checked, of one type, of one rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import _arguments as arguments
+from ._ops import edge_dtype
+
+__all__ = ["aligned", "check_tensor", "common_dtype", "edge_tensor", "marks", "zoneout_marks"]
+
+
+def check_tensor(call: str, name: str, value: Any) -> torch.Tensor:
+    """The value, if it is a tensor with an axis of time."""
+    if not isinstance(value, torch.Tensor):
+        arguments.refuse(call, name, "a tensor", type(value).__name__, TypeError)
+    if not value.dim():
+        arguments.refuse(call, name, "a tensor with an axis of time", "a number")
+    return value
+
+
+def common_dtype(call: str, first: torch.Tensor, values: dict[str, Any]) -> torch.dtype:
+    """The type of a call, `first` among its values: as PyTorch promotes, but for states at the edge
+    that have the type which the others compute in. All are on one device."""
+    dtype = first.dtype
+    for name, value in values.items():
+        if value is None:
+            continue
+        if not isinstance(value, (torch.Tensor, bool, int, float, complex)):
+            arguments.refuse(call, name, "a tensor or a number", type(value).__name__, TypeError)
+        if isinstance(value, torch.Tensor):
+            arguments.check_dtype(call, name, str(value.dtype).removeprefix("torch."))
+            if value.device != first.device:
+                arguments.refuse(
+                    call,
+                    name,
+                    f"a tensor on {first.device} as '{next(iter(values))}' is",
+                    value.device,
+                )
+            if name != "initial_state" or value.dtype != edge_dtype(dtype):
+                dtype = _promoted(dtype, value)
+        elif isinstance(value, complex):
+            dtype = torch.promote_types(dtype, torch.complex64)
+    return dtype
+
+
+def _promoted(dtype, value):
+    """As PyTorch promotes: a tensor without axes counts as a number does."""
+    if value.dim() > 0:
+        return torch.promote_types(dtype, value.dtype)
+    return torch.promote_types(dtype, torch.complex64) if value.is_complex() else dtype
+
+
+def aligned(call: str, name: str, value: Any, shape, dtype, device) -> torch.Tensor:
+    """The value with as many axes as the shape that it broadcasts to."""
+    value = torch.as_tensor(value, dtype=dtype, device=device)
+    arguments.check_shape(call, name, value.shape, shape)
+    return value.reshape((1,) * (len(shape) - value.dim()) + tuple(value.shape))
+
+
+def edge_tensor(call: str, value: Any, shape, axis: int, dtype, device) -> torch.Tensor | None:
+    """A state before the first step, with an axis of time of extent 1."""
+    if value is None:
+        return None
+    edges = arguments.edge_shape(shape, axis)
+    value = aligned(call, "initial_state", value, edges, edge_dtype(dtype), device)
+    return value.unsqueeze(axis)
+
+
+def _booleans(call, name, value):
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.bool:
+        got = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
+        arguments.refuse(call, name, "a tensor of booleans", got, TypeError)
+    return value
+
+
+def marks(call: str, resets: Any, shape, axis: int, device) -> torch.Tensor | None:
+    """Where sequences start."""
+    if resets is None:
+        return None
+    arguments.check_resets(call, tuple(_booleans(call, "resets", resets).shape), shape, axis)
+    return aligned(call, "resets", resets, shape, torch.bool, device)
+
+
+def zoneout_marks(call: str, zoneout: Any, shape, device) -> torch.Tensor | None:
+    """Where states stay as they were."""
+    if zoneout is None:
+        return None
+    return aligned(call, "zoneout", _booleans(call, "zoneout", zoneout), shape, torch.bool, device)

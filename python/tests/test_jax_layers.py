@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec.jax.qrnn_pool, s5, lru: values and derivatives, against what they are made of."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from conftest import Random, pooled
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_num_cpu_devices", 2)
+
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from jax.test_util import check_grads
+
+import scanrec.jax
+from scanrec.jax import linear_scan, lru, qrnn_pool, s5
+
+POOLS = {"f": 2, "fo": 3, "ifo": 4}
+
+
+def same(got, want, **tolerance):
+    got, want = jax.tree.leaves(got), jax.tree.leaves(want)
+    assert len(got) == len(want)
+    for x, y in zip(got, want):
+        assert x.shape == y.shape
+        np.testing.assert_allclose(x, y, **{"rtol": 1e-9, "atol": 1e-9, **tolerance})
+
+
+def composed(pre, first=None, *, pool="fo", reverse=False, resets=None, zoneout=None):
+    """Pooling by the functions that JAX differentiates itself, and a scan."""
+    if not isinstance(pre, (tuple, list)):
+        pre = jnp.split(pre, POOLS[pool], -1)
+    z, f, *others = pre
+    gate = jnp.broadcast_to(jax.nn.sigmoid(f), z.shape)
+    input = (jax.nn.sigmoid(others[1]) if len(others) > 1 else 1 - gate) * jnp.tanh(z)
+    if zoneout is not None:
+        gate, input = jnp.where(zoneout, 1, gate), jnp.where(zoneout, 0, input)
+    state, final = linear_scan(
+        gate, input, first, reverse=reverse, resets=resets, return_final=True
+    )
+    return (jax.nn.sigmoid(others[0]) if others else 1) * state, final
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("pool", POOLS)
+def test_types(pool, dtype):
+    dtype = jnp.dtype(dtype)
+    pre = jnp.asarray(Random()(2, 33, 5 * POOLS[pool], scale=2.0), dtype)
+    output, final = qrnn_pool(pre, pool=pool, return_final=True)
+    want, _, last = pooled(np.split(np.asarray(pre, np.float64), POOLS[pool], -1))
+    assert output.dtype == dtype and final.dtype == (dtype if dtype.itemsize > 2 else jnp.float32)
+    rounding = {2: 2e-2, 4: 1e-6, 8: 1e-14}[dtype.itemsize]
+    np.testing.assert_allclose(np.asarray(output, float), want.astype(float), atol=rounding)
+    np.testing.assert_allclose(np.asarray(final, float), last.astype(float), atol=rounding)
+
+
+@pytest.fixture(params=[(p, k, r) for p in POOLS for k, r in (("packed", False), ("apart", True))])
+def problem(request):
+    """Pooling and what it is composed of, as functions of (pre, first), and a loss of them."""
+    pool, kind, reverse = request.param
+    random = Random(3)
+    parts = [jnp.asarray(random(2, 9, 4)) for _ in range(POOLS[pool])]
+    options = {
+        "pool": pool,
+        "reverse": reverse,
+        "resets": jnp.asarray(random.marks(2, 9, 1)),
+        "zoneout": jnp.asarray(random.marks(2, 9, 4)),
+    }
+    pre = jnp.concatenate(parts, -1) if kind == "packed" else parts
+    weights = jnp.asarray(random(2, 9, 4)), jnp.asarray(random(2, 4))
+
+    def loss_of(f):
+        return lambda *x: sum(jnp.sum(w * jnp.sin(y)) for w, y in zip(weights, f(*x)))
+
+    arrays = pre, jnp.asarray(random(2, 4))
+    moves = jax.tree.map(lambda x: jnp.asarray(random(*x.shape)), arrays)
+    ours = lambda *x: qrnn_pool(*x, return_final=True, **options)
+    return ours, lambda *x: composed(*x, **options), loss_of, arrays, moves
+
+
+def test_derivatives(problem):
+    ours, theirs, loss_of, arrays, moves = problem
+
+    def all_of(f):
+        loss = loss_of(f)
+        gradient = jax.grad(loss, (0, 1))
+        dot = lambda x, y: sum(jnp.vdot(*p) for p in zip(jax.tree.leaves(x), jax.tree.leaves(y)))
+        return {
+            "value": f(*arrays),
+            "reverse": gradient(*arrays),
+            "final state alone": jax.grad(lambda *x: jnp.sum(f(*x)[1] ** 2), (0, 1))(*arrays),
+            "forward": jax.jvp(f, arrays, moves)[1],
+            "forward of reverse": jax.jvp(gradient, arrays, moves)[1],
+            "reverse of reverse": jax.grad(lambda *x: dot(gradient(*x), moves), (0, 1))(*arrays),
+            "reverse of forward": jax.grad(lambda *x: jax.jvp(loss, x, moves)[1], (0, 1))(*arrays),
+            "one operand": jax.vmap(jax.grad(loss, 1), (None, 0))(
+                arrays[0], jnp.stack([arrays[1], moves[1]])
+            ),
+            "batch": jax.vmap(gradient, (0, None))(
+                jax.tree.map(lambda *x: jnp.stack(x), arrays[0], moves[0]), arrays[1]
+            ),
+        }
+
+    got, want = jax.jit(lambda: all_of(ours))(), jax.jit(lambda: all_of(theirs))()
+    for name in want:
+        same(got[name], want[name])
+        assert name == "value" or all(np.any(x) for x in jax.tree.leaves(got[name])), name
+
+
+def test_gradient_is_two_kernels():
+    pre = jnp.ones((2, 9, 12))
+    loss = lambda pre: jnp.sum(qrnn_pool(pre) ** 2)
+    text = jax.jit(jax.grad(loss)).lower(pre).as_text()
+    assert re.findall(r"scanrec_(\w+)_v1", text) == ["qrnn_pool", "qrnn_pool_vjp"]
+    assert "concatenate" not in text and "slice" not in text  # of what is packed
+    assert "xf64>, tensor<2x9x4xf64>)" not in jax.jit(qrnn_pool).lower(pre).as_text()  # no states
+
+
+def test_constant_gate_receives_the_sum(random):
+    z, f = jnp.asarray(random(2, 9, 4)), jnp.asarray(random(4))
+    for order in (jax.grad, jax.hessian):
+        got = order(lambda f: jnp.sum(qrnn_pool((z, f), pool="f") ** 2))(f)
+        same(got, order(lambda f: jnp.sum(composed((z, f), pool="f")[0] ** 2))(f))
+
+
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
+@pytest.mark.parametrize("packed", [True, False])
+def test_explicit_sharding(random, packed):
+    plain = [random(4, 9, 6) for _ in range(3)]
+    plain = np.stack(plain, -2).reshape(4, 9, 18) if packed else tuple(plain)
+    loss = lambda pre: jnp.sum(qrnn_pool(pre) ** 3)
+    want = jax.grad(loss)(jax.tree.map(jnp.asarray, plain))
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        pre = jax.tree.map(
+            lambda x: jax.device_put(x, NamedSharding(mesh, PartitionSpec("d"))), plain
+        )
+        got = jax.jit(jax.grad(loss))(pre)
+        text = jax.jit(jax.grad(loss)).lower(pre).compile().as_text()
+        assert not {n for n in ("all-gather", "all-reduce", "all-to-all") if n in text}
+    same(got, want)
+
+
+# ---- state spaces -----------------------------------------------------------------------------------
+
+
+def system(random, both_ways=False):
+    complex_of = lambda *s: random(*s, dtype=np.complex128)
+    lambda_ = -np.abs(random(4)) + 3j * random(4)
+    c = complex_of(3, 8 if both_ways else 4)
+    return lambda_, complex_of(4, 3), c
+
+
+def stepwise(u, gate, drive, c, twice, first):
+    """A system run one step at a time."""
+    state, out = first, []
+    for t in range(u.shape[1]):
+        state = gate[t] * state + drive[:, t]
+        out.append(twice * (state @ c.T).real)
+    return np.stack(out, 1), state
+
+
+@pytest.mark.parametrize("method", ["zero_order_hold", "bilinear"])
+@pytest.mark.parametrize("irregular", [False, True])
+def test_s5(random, method, irregular):
+    lambda_, b, c = system(random)
+    u, d, log_step = random(2, 11, 3), random(3), random(4) - 2
+    first, times = random(2, 4, dtype=np.complex128), np.abs(random(11)) if irregular else None
+    step = np.exp(log_step) * (np.ones(11) if times is None else times)[:, None]
+    z = lambda_ * step
+    if method == "bilinear":
+        gate, scale = (1 + z / 2) / (1 - z / 2), step / (1 - z / 2)
+    else:
+        gate, scale = np.exp(z), (np.exp(z) - 1) / lambda_
+    want, final = stepwise(u, gate, scale * (u @ b.T), c, 2, first)
+    got = s5(u, lambda_, b, c, d, log_step, first, discretisation=method,
+             intervals=times, return_final=True)  # fmt: skip
+    same(got, (want + d * u, final))
+
+
+def test_s5_both_ways(random):
+    lambda_, b, c = system(random, both_ways=True)
+    u = random(2, 11, 3)
+    ahead = s5(u, lambda_, b, c[:, :4], conjugate_symmetry=False)
+    back = s5(u[:, ::-1], lambda_, b, c[:, 4:], conjugate_symmetry=False)[:, ::-1]
+    same(s5(u, lambda_, b, c, conjugate_symmetry=False), ahead + back)
+
+
+def test_lru(random):
+    _, b, c = system(random)
+    u, nu, theta = random(2, 11, 3), random(4), random(4)
+    gate = np.exp(-np.exp(nu) + 1j * np.exp(theta))
+    drive = np.sqrt(1 - np.abs(gate) ** 2) * (u @ b.T)
+    want, _ = stepwise(u, np.broadcast_to(gate, (11, 4)), drive, c, 1, np.zeros((2, 4)))
+    same(lru(u, nu, theta, b, c), want)
+
+
+def test_derivatives_of_state_spaces(random):
+    lambda_, b, c = system(random)
+    u, log_step, times = random(2, 7, 3), random(4) - 2, np.abs(random(7)) + 0.2
+
+    def of_s5(u, real, imag, log_step, times):
+        lambda_ = jax.lax.complex(real, imag)
+        return jnp.sum(jnp.sin(s5(u, lambda_, b, c, None, log_step, intervals=times)))
+
+    of_lru = lambda u, nu, theta: jnp.sum(jnp.sin(lru(u, nu, theta, b, c)))
+    both = {"order": 2, "modes": ("fwd", "rev"), "atol": 1e-4, "rtol": 1e-4}
+    check_grads(jax.jit(of_s5), (u, lambda_.real, lambda_.imag, log_step, times), **both)
+    check_grads(jax.jit(of_lru), (u, random(4), random(4)), **both)
+
+
+def test_discretisation_near_zero():
+    """Where exp(z) - 1 cancels."""
+    from scanrec.jax._state_space import _phi
+
+    for z in (0.0, 1e-9 + 1e-9j, 1e-3j, 0.4 + 0.3j, 0.49, 0.51):
+        want = sum(complex(z) ** k / np.prod(np.arange(1.0, k + 2)) for k in range(25))
+        np.testing.assert_allclose(_phi(jnp.asarray(complex(z))), want, rtol=1e-14)
+
+
+# ---- errors -----------------------------------------------------------------------------------------
+
+X, Z = np.ones((2, 9, 6)), np.ones((4, 6), complex)
+
+
+@pytest.mark.parametrize(
+    "error, words, call",
+    [
+        (ValueError, "'pool': expected one of 'f', 'fo', 'ifo', got 'fifo'", lambda: qrnn_pool(X, pool="fifo")),
+        (ValueError, "'pre': expected a multiple of 4 channels", lambda: qrnn_pool(X, pool="ifo")),
+        (ValueError, "'pre': expected 3 arrays for pool 'fo', got 2", lambda: qrnn_pool((X, X))),
+        (ValueError, "'forget_gate': expected a shape", lambda: qrnn_pool((X, X[:, :5]), pool="f")),
+        (ValueError, "'pre': expected axes of time and of channels", lambda: qrnn_pool(X[0, 0], axis=-1)),
+        (TypeError, "'pre': expected a real type", lambda: qrnn_pool(X * 1j)),
+        (TypeError, "'zoneout': expected booleans", lambda: qrnn_pool(X, zoneout=X)),
+        (ValueError, "'c': expected shape (Q, 4), or (Q, 8)", lambda: s5(X, Z[:, 0], Z, Z)),
+        (TypeError, "'lambda_': expected a complex type", lambda: s5(X, X[0, :4, 0], Z, Z.T)),
+        (ValueError, "'discretisation': expected", lambda: s5(X, Z[:, 0], Z, Z.T, discretisation="?")),
+        (ValueError, "'b': expected shape (4, 6)", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], Z[:3], Z.T)),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused(error, words, call):
+    with pytest.raises(error) as raised:
+        call()
+    assert words in str(raised.value)
+
+
+def test_what_the_module_offers():
+    assert set(scanrec.jax.__all__) == {"linear_scan", "lru", "qrnn_pool", "s5"}

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec.torch.qrnn_pool, s5, lru: values and derivatives, against what they are made of."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from conftest import Random, pooled
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch import func
+from torch.autograd import gradcheck, gradgradcheck
+from torch.utils._pytree import tree_leaves, tree_map
+
+from scanrec.torch import linear_scan, lru, qrnn_pool, s5
+
+POOLS = {"f": 2, "fo": 3, "ifo": 4}
+warnings.filterwarnings("ignore", category=FutureWarning)
+
+
+def tensor(random, *shape, dtype="float64", scale=1.0):
+    return torch.from_numpy(random(*shape, dtype=dtype, scale=scale))
+
+
+def same(got, want, **tolerance):
+    got, want = tree_leaves(got), tree_leaves(want)
+    assert len(got) == len(want)
+    for x, y in zip(got, want):
+        torch.testing.assert_close(x, y, **{"rtol": 1e-9, "atol": 1e-9, **tolerance})
+
+
+def composed(pre, first=None, *, pool="fo", reverse=False, resets=None, zoneout=None):
+    """Pooling by functions of PyTorch, and a scan."""
+    if isinstance(pre, torch.Tensor):
+        pre = pre.chunk(POOLS[pool], -1)
+    z, f, *others = pre
+    gate = torch.sigmoid(f).expand(z.shape)
+    input = (torch.sigmoid(others[1]) if len(others) > 1 else 1 - gate) * torch.tanh(z)
+    if zoneout is not None:
+        gate = torch.where(zoneout, torch.ones_like(gate), gate)
+        input = torch.where(zoneout, torch.zeros_like(input), input)
+    state, final = linear_scan(
+        gate, input, first, reverse=reverse, resets=resets, return_final=True
+    )
+    return (torch.sigmoid(others[0]) if others else 1) * state, final
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("pool", POOLS)
+def test_types(random, pool, dtype):
+    of = getattr(torch, dtype)
+    pre = tensor(random, 2, 33, 5 * POOLS[pool], scale=2.0).to(of)
+    output, final = qrnn_pool(pre, pool=pool, return_final=True)
+    want, _, last = pooled(np.split(pre.double().numpy(), POOLS[pool], -1))
+    assert output.dtype == of and final.dtype == (of if of.itemsize > 2 else torch.float32)
+    rounding = {2: 2e-2, 4: 1e-6, 8: 1e-14}[of.itemsize]
+    np.testing.assert_allclose(output.double(), want.astype(float), atol=rounding)
+    np.testing.assert_allclose(final.double(), last.astype(float), atol=rounding)
+
+
+def test_any_strides(random):
+    pre = tensor(random, 9, 12, 2)
+    want = qrnn_pool(pre.permute(2, 0, 1).contiguous())
+    same(qrnn_pool(pre.permute(2, 0, 1)), want, rtol=0, atol=0)
+    same(qrnn_pool(pre.permute(2, 1, 0), axis=-1), want.mT, rtol=1e-14, atol=1e-14)
+
+
+@pytest.fixture(params=[(p, k, r) for p in POOLS for k, r in (("packed", False), ("apart", True))])
+def problem(request):
+    """Pooling and what it is composed of, as functions of (pre, first), and a loss of them."""
+    pool, kind, reverse = request.param
+    random = Random(3)
+    parts = tuple(tensor(random, 2, 6, 3) for _ in range(POOLS[pool]))
+    options = {
+        "pool": pool,
+        "reverse": reverse,
+        "resets": torch.from_numpy(random.marks(2, 6, 1)),
+        "zoneout": torch.from_numpy(random.marks(2, 6, 3)),
+    }
+    pre = torch.cat(parts, -1) if kind == "packed" else parts
+    weights = tensor(random, 2, 6, 3), tensor(random, 2, 3)
+
+    def loss_of(f):
+        return lambda *x: sum((w * y.sin()).sum() for w, y in zip(weights, f(*x)))
+
+    arrays = pre, tensor(random, 2, 3)
+    moves = tree_map(lambda x: tensor(random, *x.shape), arrays)
+    ours = lambda *x: qrnn_pool(*x, return_final=True, **options)
+    return ours, lambda *x: composed(*x, **options), loss_of, arrays, moves
+
+
+def test_derivatives_of_functions(problem):
+    ours, theirs, loss_of, arrays, moves = problem
+
+    def all_of(f):
+        loss = loss_of(f)
+        gradient = func.grad(loss, (0, 1))
+        dot = lambda x, y: sum((a * b).sum() for a, b in zip(tree_leaves(x), tree_leaves(y)))
+        return {
+            "value": f(*arrays),
+            "reverse": gradient(*arrays),
+            "forward": func.jvp(f, arrays, moves)[1],
+            "forward of reverse": func.jvp(gradient, arrays, moves)[1],
+            "reverse of reverse": func.grad(lambda *x: dot(gradient(*x), moves), (0, 1))(*arrays),
+            "reverse of forward": func.grad(lambda *x: func.jvp(loss, x, moves)[1], (0, 1))(
+                *arrays
+            ),
+            "batch": func.vmap(gradient, (0, None))(
+                tree_map(lambda *x: torch.stack(x), arrays[0], moves[0]), arrays[1]
+            ),
+        }
+
+    got, want = all_of(ours), all_of(theirs)
+    for name in want:
+        same(got[name], want[name])
+        assert name == "value" or all(x.any() for x in tree_leaves(got[name])), name
+
+
+def test_derivatives_of_tensors(problem):
+    ours, _, _, arrays, _ = problem
+    leaves = [x.clone().requires_grad_() for x in tree_leaves(arrays)]
+
+    def of_leaves(*x):
+        return ours(x[0] if len(x) == 2 else x[:-1], x[-1])
+
+    gradcheck(of_leaves, leaves, check_forward_ad=True, check_batched_grad=True)
+    gradgradcheck(of_leaves, leaves, check_fwd_over_rev=True)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled(random, backend):
+    pre, moves = (tensor(random, 2, 9, 12, dtype="float32") for _ in range(2))
+    loss = lambda f: lambda pre: f(pre * 1.5)[0].sin().sum()
+    gradient = lambda f: func.grad(loss(f))
+    forward = lambda f: lambda pre: func.jvp(loss(f), (pre,), (moves,))[1]
+    ours = lambda pre: qrnn_pool(pre, return_final=True)
+    for of in (loss, gradient, forward):
+        compiled = torch.compile(of(ours), fullgraph=True, backend=backend)
+        same(compiled(pre), of(composed)(pre), rtol=1e-4, atol=1e-5)
+    trained, again = (pre.clone().requires_grad_() for _ in range(2))
+    torch.compile(loss(ours), fullgraph=True, backend=backend)(trained).backward()
+    loss(composed)(again).backward()
+    same(trained.grad, again.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_operators():
+    pre = (torch.randn(2, 5, 3, 4), None, None, None)
+    of = ([2, 5, 4], 1, False, 2)
+    ops = torch.ops.scanrec
+    torch.library.opcheck(ops._qrnn_pool.default, (*pre, None, None, None, *of, True))
+    state = ops._qrnn_pool(*pre, None, None, None, *of, True)[2]
+    torch.library.opcheck(
+        ops._qrnn_pool_vjp.default,
+        (*pre, state, None, None, None, torch.randn(2, 5, 4), None, *of, [True, *[False] * 4]),
+    )
+
+
+# ---- state spaces -----------------------------------------------------------------------------------
+
+
+def system(random):
+    lambda_ = torch.complex(-tensor(random, 4).abs(), 3 * tensor(random, 4))
+    b, c = tensor(random, 4, 3, dtype="complex128"), tensor(random, 3, 4, dtype="complex128")
+    return lambda_, b, c
+
+
+def stepwise(u, gate, drive, c, twice, first):
+    """A system run one step at a time."""
+    state, out = first, []
+    for t in range(u.shape[1]):
+        state = gate[t] * state + drive[:, t]
+        out.append(twice * (state @ c.T).real)
+    return torch.stack(out, 1), state
+
+
+@pytest.mark.parametrize("method", ["zero_order_hold", "bilinear"])
+@pytest.mark.parametrize("irregular", [False, True])
+def test_s5(random, method, irregular):
+    lambda_, b, c = system(random)
+    u, d, log_step = tensor(random, 2, 11, 3), tensor(random, 3), tensor(random, 4) - 2
+    first, times = tensor(random, 2, 4, dtype="complex128"), tensor(random, 11).abs()
+    step = log_step.exp() * (times if irregular else torch.ones(11))[:, None]
+    z = lambda_ * step
+    if method == "bilinear":
+        gate, scale = (1 + z / 2) / (1 - z / 2), step / (1 - z / 2)
+    else:
+        gate, scale = z.exp(), (z.exp() - 1) / lambda_
+    want, final = stepwise(u, gate, scale * (u.to(b.dtype) @ b.T), c, 2, first)
+    got = s5(u, lambda_, b, c, d, log_step, first, discretisation=method,
+             intervals=times if irregular else None, return_final=True)  # fmt: skip
+    same(got, (want + d * u, final))
+
+
+def test_s5_both_ways(random):
+    lambda_, b, c = system(random)
+    u, c2 = tensor(random, 2, 11, 3), torch.cat([c, 2 * c.conj()], 1)
+    ahead = s5(u, lambda_, b, c, conjugate_symmetry=False)
+    back = s5(u.flip(1), lambda_, b, c2[:, 4:], conjugate_symmetry=False).flip(1)
+    same(s5(u, lambda_, b, c2, conjugate_symmetry=False), ahead + back)
+
+
+def test_lru(random):
+    _, b, c = system(random)
+    u, nu, theta = tensor(random, 2, 11, 3), tensor(random, 4), tensor(random, 4)
+    gate = torch.exp(torch.complex(-nu.exp(), theta.exp()))
+    drive = (1 - gate.abs() ** 2).sqrt() * (u.to(b.dtype) @ b.T)
+    first = torch.zeros(2, 4, dtype=b.dtype)
+    want, _ = stepwise(u, gate.expand(11, 4), drive, c, 1, first)
+    same(lru(u, nu, theta, b, c), want)
+    compiled = torch.compile(lru, fullgraph=True, backend="aot_eager")
+    same(compiled(u, nu, theta, b, c), want)
+
+
+def test_derivatives_of_state_spaces(random):
+    lambda_, b, c = system(random)
+    u, log_step = tensor(random, 2, 5, 3), tensor(random, 4) - 2
+    times = tensor(random, 5).abs() + 0.2
+    leaves = [x.requires_grad_() for x in (u, lambda_, b, c, log_step, times)]
+    call = lambda u, lambda_, b, c, s, t: s5(u, lambda_, b, c, None, s, intervals=t)
+    gradcheck(call, leaves, check_forward_ad=True)
+    gradgradcheck(lambda u, lambda_: s5(u, lambda_, b.detach(), c.detach()), leaves[:2])
+    rings = [tensor(random, 4).requires_grad_() for _ in range(2)]
+    gradcheck(lambda *x: lru(u.detach(), *x, b.detach(), c.detach()), rings, check_forward_ad=True)
+
+
+# ---- errors -----------------------------------------------------------------------------------------
+
+X, Z = torch.ones(2, 9, 6), torch.ones(4, 6, dtype=torch.complex64)
+
+
+@pytest.mark.parametrize(
+    "error, words, call",
+    [
+        (ValueError, "'pool': expected one of 'f', 'fo', 'ifo', got 'fifo'", lambda: qrnn_pool(X, pool="fifo")),
+        (ValueError, "'pre': expected a multiple of 4 channels", lambda: qrnn_pool(X, pool="ifo")),
+        (ValueError, "'pre': expected 3 tensors for pool 'fo', got 2", lambda: qrnn_pool((X, X))),
+        (TypeError, "'candidate': expected a tensor", lambda: qrnn_pool((1.0, X), pool="f")),
+        (TypeError, "'pre': expected a real type", lambda: qrnn_pool(X * 1j)),
+        (TypeError, "'zoneout': expected a tensor of booleans", lambda: qrnn_pool(X, zoneout=X)),
+        (ValueError, "'c': expected shape (Q, 4), or (Q, 8)", lambda: s5(X, Z[:, 0], Z, Z)),
+        (TypeError, "'lambda_': expected a complex type", lambda: s5(X, X[0, :4, 0], Z, Z.T)),
+        (TypeError, "'b': expected a tensor", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], 3, Z.T)),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused(error, words, call):
+    with pytest.raises(error) as raised:
+        call()
+    assert words in str(raised.value)
