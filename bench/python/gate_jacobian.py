@@ -11,17 +11,13 @@ scanrec, all in one run, warm, with fresh outputs. Writes a JSON file and a pict
 
 from __future__ import annotations
 
-import argparse
-import json
-import pathlib
-import platform
-import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from measure import milliseconds, parser_of, record
 
-import scanrec
 import scanrec.jax
 
 BATCH, STATE = 16, 64
@@ -32,14 +28,15 @@ WIDE = ("weights", "inputs")
 
 
 def associative(decay, inputs, initial):
-    """States by the composition of affine maps; the initial state is one more input."""
+    """States by the composition of affine maps, and the last; the initial state is one more input."""
     elements = jnp.concatenate([initial[None], inputs])
 
     def combine(earlier, later):
         return later[0] * earlier[0], later[0] * earlier[1] + later[1]
 
     gates = jnp.broadcast_to(decay, elements.shape)
-    return jax.lax.associative_scan(combine, (gates, elements))[1][1:]
+    states = jax.lax.associative_scan(combine, (gates, elements))[1][1:]
+    return states, states[-1]
 
 
 def stepwise(decay, inputs, initial):
@@ -47,13 +44,15 @@ def stepwise(decay, inputs, initial):
         state = decay * state + now
         return state, state
 
-    return jax.lax.scan(step, initial, inputs)[1]
+    final, states = jax.lax.scan(step, initial, inputs)
+    return states, final
 
 
+#: Each gives (states, final state) of one layer.
 WAYS = {
     "associative_scan": associative,
     "lax.scan": stepwise,
-    "scanrec": scanrec.jax.linear_scan,
+    "scanrec": partial(scanrec.jax.linear_scan, return_final=True),
 }
 
 
@@ -61,18 +60,8 @@ def final_state(scan, initial, weights, decay, inputs):
     """Of the last layer; `initial`, `weights` and `decay` have one row per layer."""
     x = inputs
     for start, matrix, gate in zip(initial, weights, decay):
-        x = scan(gate, x @ matrix, start)
-    return x[-1]
-
-
-def milliseconds(f, *arrays, rounds):
-    jax.block_until_ready(f(*arrays))
-    times = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        jax.block_until_ready(f(*arrays))
-        times.append(time.perf_counter() - begin)
-    return min(times) * 1e3
+        x, final = scan(gate, x @ matrix, start)
+    return final
 
 
 def measure(lengths, layers, rounds):
@@ -149,24 +138,14 @@ def draw(rows, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--lengths", type=int, nargs="+", default=[32, 64, 128, 256, 512])
     parser.add_argument("--layers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=7, help="the fastest of so many counts")
-    parser.add_argument("--out", type=pathlib.Path, help="folder for the JSON file and the picture")
     args = parser.parse_args()
     rows = measure(args.lengths, args.layers, args.rounds)
+    record(args.out, "gate_jacobian", rows)
     if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        machine = {
-            "machine": platform.machine(),
-            "jax": jax.__version__,
-            "scanrec": scanrec.__version__,
-            "instruction set": scanrec._native.instruction_set(),
-            "threads": scanrec._native.threads(),
-        }
-        record = {**machine, "rows": rows}
-        (args.out / "gate_jacobian.json").write_text(json.dumps(record, indent=1) + "\n")
         draw(rows, args.out / "gate_jacobian.png")
 
 

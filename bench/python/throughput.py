@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Milliseconds per forward call and per gradient, for scanrec and its peers in one run.
+
+`state[t] = gate[t] * state[t-1] + input[t]` in JAX by scanrec, lax.associative_scan and lax.scan,
+with fresh outputs (whose pages are new every time) and with donated ones; in PyTorch by scanrec and
+torch.associative_scan, where PyTorch is there; and by the kernels alone, into arrays that stay
+("library": what the C++ library reaches). Then a filter with one coefficient, beside
+scipy.signal.lfilter and torchlpc, where these are there.
+
+    python bench/python/throughput.py --out build/bench
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from measure import associative, milliseconds, parser_of, record, stepwise
+
+import scanrec
+import scanrec.jax
+from scanrec import _native
+
+CASES = {
+    "one sequence": ((1, 65536, 64), np.float32),
+    "batch": ((8, 4096, 256), np.float32),
+    "long": ((1, 2**21, 32), np.float32),
+    "complex": ((4, 512, 64), np.complex64),
+}
+
+
+def problem(shape, dtype):
+    rng = np.random.default_rng(0)
+    draw = lambda low, high: rng.uniform(low, high, shape)
+    gate, input, cotangent = draw(0.5, 1.0), draw(-1, 1), draw(-1, 1)
+    if np.dtype(dtype).kind == "c":
+        gate = gate * np.exp(1j * draw(-3, 3))
+        input, cotangent = input + 1j * draw(-1, 1), cotangent + 1j * draw(-1, 1)
+    return tuple(x.astype(dtype) for x in (gate, input, cotangent))
+
+
+# ---- JAX ------------------------------------------------------------------------------------------
+
+
+def gradient_of(scan):
+    """States, and the gradients of gate and input."""
+
+    def forward_and_back(gate, input, cotangent):
+        state, pull = jax.vjp(scan, gate, input)
+        return state, *pull(cotangent)
+
+    return forward_and_back
+
+
+def donated(f, arrays, count):
+    """f as a call that writes to the results of the call before it."""
+    given = len(arrays)
+    jitted = jax.jit(
+        lambda *x: f(*x[:given]),
+        donate_argnums=tuple(range(given, given + count)),
+        keep_unused=True,
+    )
+    results = [jnp.zeros_like(arrays[0]) for _ in range(count)]
+
+    def call():
+        nonlocal results
+        out = jitted(*arrays, *results)
+        results = list(out) if isinstance(out, tuple) else [out]
+        return results
+
+    return call
+
+
+def measure_jax(name, arrays, rows):
+    arrays = tuple(jnp.asarray(x) for x in arrays)
+    ways = {
+        "scanrec": scanrec.jax.linear_scan,
+        "lax.scan": stepwise,
+        "associative_scan": associative,
+    }
+    for way, scan in ways.items():
+        both = gradient_of(scan)
+        for what, f, given, count in (
+            ("forward", scan, arrays[:2], 1),
+            ("gradient", both, arrays, 3),
+        ):
+            took = {
+                "fresh": milliseconds(jax.jit(f), *given),
+                "donated": milliseconds(donated(f, given, count)),
+            }
+            for outputs, ms in took.items():
+                add(rows, name, f"JAX {way}", what, outputs, ms)
+
+
+# ---- the kernels alone ----------------------------------------------------------------------------
+
+
+def array_of(x):
+    return _native.Array(x.ctypes.data, [s // x.itemsize for s in x.strides])
+
+
+def measure_library(name, arrays, rows):
+    gate, input, cotangent = arrays
+    state, gate_grad, input_grad = (np.zeros_like(input) for _ in range(3))
+    about = {"dtype": input.dtype.name, "shape": input.shape, "axis": 1, "reverse": False}
+
+    def forward():
+        named = {"gate": gate, "input": input, "state": state}
+        _native.call("linear_scan", {n: array_of(x) for n, x in named.items()}, **about)
+
+    def both():
+        forward()
+        named = {
+            "gate": gate, "state": state, "state_grad": cotangent,
+            "gate_grad": gate_grad, "input_grad": input_grad,
+        }  # fmt: skip
+        _native.call("linear_scan_vjp", {n: array_of(x) for n, x in named.items()}, **about)
+
+    add(rows, name, "library", "forward", "kept", milliseconds(forward))
+    add(rows, name, "library", "gradient", "kept", milliseconds(both))
+
+
+# ---- PyTorch --------------------------------------------------------------------------------------
+
+
+def measure_torch(name, arrays, rows):
+    try:
+        import torch
+        from torch._higher_order_ops.associative_scan import associative_scan
+
+        import scanrec.torch
+    except ImportError:
+        return
+    gate, input, cotangent = (torch.from_numpy(x) for x in arrays)
+
+    def by_composition(gate, input):
+        def combine(earlier, later):
+            return later[0] * earlier[0], later[0] * earlier[1] + later[1]
+
+        return associative_scan(combine, (gate, input), 1, combine_mode="generic")[1]
+
+    for way, scan in (("scanrec", scanrec.torch.linear_scan), ("associative_scan", by_composition)):
+
+        def both(scan=scan):
+            leaves = [x.requires_grad_() for x in (gate.detach(), input.detach())]
+            return torch.autograd.grad(scan(*leaves), leaves, cotangent)
+
+        def forward(scan=scan):
+            with torch.no_grad():
+                return scan(gate, input)
+
+        add(rows, name, f"PyTorch {way}", "forward", "fresh", milliseconds(forward))
+        add(rows, name, f"PyTorch {way}", "gradient", "fresh", milliseconds(both))
+
+
+# ---- one coefficient ------------------------------------------------------------------------------
+
+
+def measure_filters(rows):
+    """An exponential moving average of 8 sequences of 2^18 steps."""
+    x = np.random.default_rng(0).uniform(-1, 1, (8, 2**18)).astype(np.float32)
+    name, gate = "one coefficient", np.float32(0.99)
+    on_jax = jax.jit(lambda x: scanrec.jax.linear_scan(gate, x, axis=-1))
+    add(rows, name, "JAX scanrec", "forward", "fresh", milliseconds(on_jax, jnp.asarray(x)))
+    on_numpy = lambda: scanrec.linear_scan(gate, x, axis=-1)
+    add(rows, name, "NumPy scanrec", "forward", "fresh", milliseconds(on_numpy))
+    try:
+        from scipy.signal import lfilter
+
+        by_lfilter = lambda: lfilter(np.ones(1, np.float32), np.array([1, -gate], np.float32), x)
+        add(rows, name, "SciPy lfilter", "forward", "fresh", milliseconds(by_lfilter))
+    except ImportError:
+        pass
+    try:
+        import torch
+        import torchlpc
+
+        given = torch.from_numpy(x), torch.full((*x.shape, 1), -float(gate))
+        by_lpc = lambda: torchlpc.sample_wise_lpc(*given)
+        add(rows, name, "torchlpc", "forward", "fresh", milliseconds(by_lpc))
+    except ImportError:
+        pass
+
+
+def add(rows, case, way, what, outputs, ms):
+    rows.append({"case": case, "way": way, "what": what, "outputs": outputs, "milliseconds": ms})
+    print(f"{case:16} {way:26} {what:9} {outputs:8} {ms:10.3f} ms", flush=True)
+
+
+def main():
+    parser = parser_of(__doc__)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    args = parser.parse_args()
+    rows = []
+    for name in args.cases:
+        arrays = problem(*CASES[name])
+        measure_library(name, arrays, rows)
+        measure_jax(name, arrays, rows)
+        measure_torch(name, arrays, rows)
+    measure_filters(rows)
+    record(args.out, "throughput", rows)
+
+
+if __name__ == "__main__":
+    main()

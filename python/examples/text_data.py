@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What both text models share: a text as chunks of characters, the command line, the curve."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import pydoc_data.topics
+
+import numpy as np
+
+
+class Chunks:
+    """Sequences of a text side by side, cut into chunks that follow one another."""
+
+    def __init__(self, path, batch, steps):
+        source = pathlib.Path(path or pydoc_data.topics.__file__)
+        text = source.read_text(encoding="utf-8", errors="replace")
+        self.alphabet = sorted(set(text))
+        place = {c: i for i, c in enumerate(self.alphabet)}
+        rows = len(text) // batch
+        if rows <= steps:
+            raise SystemExit(f"{source}: {len(text)} characters are too few for the batch")
+        numbers = np.array([place[c] for c in text[: rows * batch]], np.int32)
+        self.rows = numbers.reshape(batch, rows)
+        self.steps, self.per_pass = steps, (rows - 1) // steps
+        self.size = batch * steps  #: characters of a chunk
+
+    def chunk(self, i):
+        """(characters, those that follow, whether the text begins anew)"""
+        at = i % self.per_pass * self.steps
+        now, after = (self.rows[:, at + k : at + k + self.steps] for k in (0, 1))
+        return now, after, at == 0
+
+
+def parser_of(doc):
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--text", help="any text; default: the topics of Python's help()")
+    parser.add_argument("--out", default=".", help="folder for the picture")
+    parser.add_argument("--chunks", type=int, default=600, help="how many to learn from")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=256, help="characters of a chunk, per row")
+    parser.add_argument("--channels", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser
+
+
+def draw_curve(path, bits, size):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(6, 4))
+    characters = size * np.arange(1, len(bits) + 1)
+    axis.plot(characters, bits, color="lightgray", label="each chunk")
+    width = min(25, len(bits))
+    smooth = np.convolve(bits, np.full(width, 1 / width), "valid")
+    axis.plot(characters[width - 1 :], smooth, label=f"mean of {width}")
+    axis.set(xlabel="characters read", ylabel="bits per character")
+    axis.legend()
+    axis.grid(alpha=0.3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    print(f"drew {path}")

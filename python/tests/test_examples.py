@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The examples run, the text models in short."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+def run(name, *arguments):
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_advantages():
+    assert "largest difference" in run("gae.py", "--steps", "500")
+
+
+def test_learned_filter():
+    """Which predicts better than the last two years do."""
+    pytest.importorskip("jax", reason="JAX is not installed")
+    pytest.importorskip("scipy", reason="SciPy is not installed")
+    off = [
+        float(line.split(" sunspots")[0].split()[-1])
+        for line in run("learned_filter.py").splitlines()[:3]
+    ]
+    assert off[2] < off[1] < off[0]
+
+
+@pytest.mark.parametrize(
+    "name, packages",
+    [("text_model_jax.py", ("jax", "optax")), ("text_model_torch.py", ("torch",))],
+)
+def test_text_model(tmp_path, name, packages):
+    for package in (*packages, "tqdm", "matplotlib"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    few = ["--chunks", "4", "--batch", "2", "--steps", "32", "--channels", "16"]
+    assert "characters per second" in run(name, *few, "--out", str(tmp_path))
+    assert list(tmp_path.glob("*.png"))
