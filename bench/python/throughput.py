@@ -4,8 +4,9 @@
 `state[t] = gate[t] * state[t-1] + input[t]` in JAX by scanrec, lax.associative_scan and lax.scan,
 with fresh outputs (whose pages are new every time) and with donated ones; in PyTorch by scanrec and
 torch.associative_scan, where PyTorch is there; and by the kernels alone, into arrays that stay
-("library": what the C++ library reaches). Then a filter with one coefficient, beside
-scipy.signal.lfilter and torchlpc, where these are there.
+("library": what the C++ library reaches, and 10 to 20 us of ctypes). PyTorch's way is timed as it is
+called, not compiled. Then fo-pooling and S5 in JAX, with fresh outputs, beside the same in plain JAX;
+and a filter with one coefficient, beside scipy.signal.lfilter and torchlpc, where these are there.
 
     python bench/python/throughput.py --out build/bench
 """
@@ -153,6 +154,52 @@ def measure_torch(name, arrays, rows):
         add(rows, name, f"PyTorch {way}", "gradient", "fresh", milliseconds(both))
 
 
+# ---- layers ---------------------------------------------------------------------------------------
+
+
+def pooled_by(scan):
+    """fo-pooling of packed pre-activations by JAX's activations and a scan."""
+
+    def pool(pre):
+        candidate, forget, output = jnp.split(pre, 3, -1)
+        gate = jax.nn.sigmoid(forget)
+        return jax.nn.sigmoid(output) * scan(gate, (1 - gate) * jnp.tanh(candidate))
+
+    return pool
+
+
+def measure_layers(rows):
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    ways = {
+        "scanrec": scanrec.jax.qrnn_pool,
+        "scanrec linear_scan": pooled_by(scanrec.jax.linear_scan),
+        "lax.scan": pooled_by(stepwise),
+    }
+    measure_layer("fo-pooling", ways, normal(8, 4096, 3 * 256), rows)
+
+    states = 64
+    lambda_ = jnp.asarray(-0.5 + 1j * np.arange(states), jnp.complex64)
+    b, c = (jax.lax.complex(normal(states, states), normal(states, states)) / 8 for _ in range(2))
+    log_step = jnp.full(states, -3.0)
+
+    def by_associative_scan(u):
+        z = lambda_ * jnp.exp(log_step)
+        x = u @ (((jnp.exp(z) - 1) / lambda_)[:, None] * b).T
+        return 2 * (associative(jnp.exp(z), x) @ c.T).real
+
+    ours = lambda u: scanrec.jax.s5(u, lambda_, b, c, None, log_step)
+    ways = {"scanrec": ours, "associative_scan": by_associative_scan}
+    measure_layer("S5", ways, normal(8, 4096, states), rows)
+
+
+def measure_layer(name, ways, x, rows):
+    for way, f in ways.items():
+        gradient = jax.grad(lambda x, f=f: jnp.sum(f(x) ** 2))
+        add(rows, name, f"JAX {way}", "forward", "fresh", milliseconds(jax.jit(f), x))
+        add(rows, name, f"JAX {way}", "gradient", "fresh", milliseconds(jax.jit(gradient), x))
+
+
 # ---- one coefficient ------------------------------------------------------------------------------
 
 
@@ -189,7 +236,7 @@ def add(rows, case, way, what, outputs, ms):
 
 def main():
     parser = parser_of(__doc__)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
     args = parser.parse_args()
     rows = []
     for name in args.cases:
@@ -197,6 +244,7 @@ def main():
         measure_library(name, arrays, rows)
         measure_jax(name, arrays, rows)
         measure_torch(name, arrays, rows)
+    measure_layers(rows)
     measure_filters(rows)
     record(args.out, "throughput", rows)
 

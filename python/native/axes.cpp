@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include <scanrec/argument_check.hpp>
 #include <scanrec/error.hpp>
 
 namespace scanrec::native {
@@ -164,19 +166,48 @@ std::pair<std::int64_t, std::int64_t> axes::bytes_of(const entry& e) const {
   return {low, high};
 }
 
+bool axes::share(const entry& x, const entry& y) const {
+  const auto [x_low, x_high] = bytes_of(x);
+  const auto [y_low, y_high] = bytes_of(y);
+  const std::int64_t apart =
+      reinterpret_cast<std::intptr_t>(y.data) - reinterpret_cast<std::intptr_t>(x.data);
+  if (x_low >= x_high || y_low >= y_high) return false;
+  if (apart + y_low >= x_high || apart + y_high <= x_low) return false;
+
+  // As the C++ calls decide it, for any number of axes: slices of one buffer may interleave.
+  std::vector<detail::address_term> terms;
+  std::int64_t start = apart;
+  const auto add = [&](std::int64_t step, std::int64_t n) {
+    if (n <= 1 || step == 0) return;
+    if (step < 0) start += step * (n - 1);
+    terms.push_back({std::abs(step), n});
+  };
+  const std::vector<std::int64_t> x_shape = extents_of(x), y_shape = extents_of(y);
+  for (std::size_t axis = 0; axis < shape_.size(); ++axis) {
+    const std::int64_t sx = x.strides[axis] * x.element_bytes,
+                       sy = y.strides[axis] * y.element_bytes;
+    if (sx == sy && x_shape[axis] == y_shape[axis]) {
+      if (sx == 0) continue;
+      start -= std::abs(sx) * (x_shape[axis] - 1);
+      add(std::abs(sx), 2 * x_shape[axis] - 1);
+    } else {
+      add(sy, y_shape[axis]);
+      add(-sx, x_shape[axis]);
+    }
+  }
+  detail::sort_by_step(terms.data(), static_cast<int>(terms.size()));
+  int budget = detail::reach_budget;
+  return detail::reaches(terms.data(), terms.data() + terms.size(), start, -(y.element_bytes - 1),
+                         x.element_bytes - 1, budget);
+}
+
 void axes::refuse_shared_gradients() const {
   for (const entry& x : arrays_)
-    for (const entry& y : arrays_) {
-      if (!x.gradient() || &x == &y) continue;
-      const auto [x_low, x_high] = bytes_of(x);
-      const auto [y_low, y_high] = bytes_of(y);
-      const std::int64_t apart =
-          reinterpret_cast<std::intptr_t>(y.data) - reinterpret_cast<std::intptr_t>(x.data);
-      if (apart + y_low < x_high && x_low < apart + y_high && x_low < x_high && y_low < y_high)
+    for (const entry& y : arrays_)
+      if (x.gradient() && &x != &y && share(x, y))
         throw argument_error(call_, "gradients",
                              "memory of their own where sums run over so many axes",
                              "memory that another array is in");
-    }
 }
 
 }  // namespace scanrec::native

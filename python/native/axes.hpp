@@ -53,6 +53,7 @@ class axes {
   [[nodiscard]] std::vector<std::int64_t> extents_of(const entry& e) const;
   /// The bytes an array may touch, from its first element: [low, high).
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> bytes_of(const entry& e) const;
+  [[nodiscard]] bool share(const entry& x, const entry& y) const;
   void refuse_shared_gradients() const;
 
   const char* call_;

@@ -61,13 +61,12 @@ any_pooling cell_of(const char* name, const Arrays& a) {
   return {a.output_gate.given, a.input_gate.given};
 }
 
-/// The pre-activations of a call. What is not there is the candidate, which is read anyway.
+/// The pre-activations of a call. A gate that is not there is the candidate, which is read anyway.
 template <class T, class Arrays>
 any_pooling::arrays<sequence_view<const T>> pre_activations(const call& c, const Arrays& a) {
-  const auto read = [&](const array& x) {
-    return sequence_of<const T>(c, x.given ? x : a.candidate);
-  };
-  return {read(a.candidate), read(a.forget_gate), read(a.output_gate), read(a.input_gate)};
+  const auto read = [&](const array& x) { return sequence_of<const T>(c, x); };
+  const auto gate = [&](const array& x) { return read(x.given ? x : a.candidate); };
+  return {read(a.candidate), read(a.forget_gate), gate(a.output_gate), gate(a.input_gate)};
 }
 
 template <class T>
@@ -91,6 +90,7 @@ void run_qrnn_pool(const call& c, const pool_arrays& a) {
 template <class T>
 void run_qrnn_pool_vjp(const call& c, const pool_vjp_arrays& a) {
   const any_pooling cell = cell_of("qrnn_pool_vjp", a);
+  if (!a.state.given) throw argument_error("qrnn_pool_vjp", "state", "an array", "none");
   const auto pre = pre_activations<T>(c, a);
   const memory::store kept{sequence_of<const T>(c, a.state)};
   const auto output_grad = sequence_of<const T>(c, a.output_grad);

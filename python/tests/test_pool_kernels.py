@@ -101,6 +101,10 @@ def test_what_is_refused():
         run(
             "qrnn_pool", "float64", candidate=x, forget_gate=x, input_gate=x, output=np.empty(SHAPE)
         )
+    with pytest.raises(ValueError, match="'forget_gate': expected an array"):
+        run("qrnn_pool", "float64", candidate=x, output=np.empty(SHAPE))
+    with pytest.raises(ValueError, match="qrnn_pool_vjp: argument 'state'"):
+        run("qrnn_pool_vjp", "float64", candidate=x, forget_gate=x, output_grad=x)
     with pytest.raises(ValueError, match="'dtype': expected a real type"):
         z = x.astype(complex)
         run("qrnn_pool", "complex128", candidate=z, forget_gate=z, output=np.empty_like(z))

@@ -12,7 +12,7 @@ from conftest import Random, pooled
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch import func
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.utils._pytree import tree_leaves, tree_map
 
 from scanrec.torch import linear_scan, lru, qrnn_pool, s5
@@ -130,6 +130,36 @@ def test_derivatives_of_tensors(problem):
     gradgradcheck(of_leaves, leaves, check_fwd_over_rev=True)
 
 
+def test_forward_mode_that_begins_after_the_call(random):
+    pre, cotangent, moves = (
+        tensor(random, 2, 6, 9),
+        tensor(random, 2, 6, 3),
+        tensor(random, 2, 6, 3),
+    )
+    value = lambda f: lambda pre: f(pre, return_final=True)[0] if f is qrnn_pool else f(pre)[0]
+    out = {}
+    for f in (qrnn_pool, composed):
+        _, pull = func.vjp(value(f), pre)
+        out[f] = [func.jvp(lambda c, pull=pull: pull(c)[0], (cotangent,), (moves,))[1]]
+        leaf = pre.clone().requires_grad_()
+        with forward_ad.dual_level():
+            weights = forward_ad.make_dual(cotangent, moves)
+            (gradient,) = torch.autograd.grad((value(f)(leaf) * weights).sum(), leaf)
+            out[f].append(forward_ad.unpack_dual(gradient).tangent)
+    same(out[qrnn_pool], out[composed])
+    assert all(x.any() for x in out[qrnn_pool])
+
+
+def test_zoned_out_steps_may_be_nan(random):
+    pre, zoneout = tensor(random, 2, 9, 12), torch.from_numpy(random.marks(2, 9, 4))
+    hidden = torch.where(
+        torch.cat([zoneout, zoneout, torch.zeros_like(zoneout)], -1), torch.nan, pre
+    )
+    loss = lambda pre: (qrnn_pool(pre, zoneout=zoneout) ** 2).sum()
+    for order in (loss, func.grad(loss), func.grad(lambda x: (func.grad(loss)(x) ** 2).sum())):
+        same(order(hidden), order(pre))
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled(random, backend):
     pre, moves = (tensor(random, 2, 9, 12, dtype="float32") for _ in range(2))
@@ -241,7 +271,7 @@ X, Z = torch.ones(2, 9, 6), torch.ones(4, 6, dtype=torch.complex64)
         (TypeError, "'pre': expected a real type", lambda: qrnn_pool(X * 1j)),
         (TypeError, "'zoneout': expected a tensor of booleans", lambda: qrnn_pool(X, zoneout=X)),
         (ValueError, "'c': expected shape (Q, 4), or (Q, 8)", lambda: s5(X, Z[:, 0], Z, Z)),
-        (TypeError, "'lambda_': expected a complex type", lambda: s5(X, X[0, :4, 0], Z, Z.T)),
+        (TypeError, "'lambda_': expected complex64", lambda: s5(X, X[0, :4, 0], Z, Z.T)),
         (TypeError, "'b': expected a tensor", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], 3, Z.T)),
     ],
 )  # fmt: skip

@@ -144,12 +144,14 @@ def check_state_space(call: str, shapes: dict, dtypes: dict) -> bool:
     if len(u) < 2:
         refuse(call, "u", "axes of time and of inputs", f"shape {tuple(u)}")
     for name, dtype in dtypes.items():
+        if name == "initial_state":  # any number
+            continue
         real = name in ("u", "d", "log_step", "intervals", "nu", "theta")
         if real != (not dtype.startswith("complex")) or dtype not in EDGE_DTYPES:
-            kind = "a real type" if real else "a complex type"
-            refuse(call, name, f"{kind} of 32 or 64 bits", dtype, TypeError)
+            kind = "float32 or float64" if real else "complex64 or complex128"
+            refuse(call, name, kind, dtype, TypeError)
         if dtype.endswith("16"):
-            refuse(call, name, "a type of 32 or 64 bits", dtype, TypeError)
+            refuse(call, name, "float32 or float64", dtype, TypeError)
     diagonal = "lambda_" if "lambda_" in shapes else "nu"
     if len(shapes[diagonal]) != 1:
         refuse(call, diagonal, "one number per state, (P,)", f"shape {tuple(shapes[diagonal])}")

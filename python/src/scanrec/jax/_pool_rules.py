@@ -52,9 +52,13 @@ def _pre_activations(arrays, problem):
 def _steps(arrays, problem):
     """(gate, input, output gate or None) of the scan."""
     _, (candidate, forget, *others) = _pre_activations(arrays, problem)
+    into = others[1] if len(others) > 1 else -forget
+    if "zoneout" in arrays:  # whatever these are, NaN too
+        candidate, forget, into = (
+            jnp.where(arrays["zoneout"], 0, x) for x in (candidate, forget, into)
+        )
     gate = jax.nn.sigmoid(forget)
-    through = jax.nn.sigmoid(others[1]) if len(others) > 1 else jax.nn.sigmoid(-forget)
-    input = through * jnp.tanh(candidate)
+    input = jax.nn.sigmoid(into) * jnp.tanh(candidate)
     if "zoneout" in arrays:
         gate = jnp.where(arrays["zoneout"], 1, gate)
         input = jnp.where(arrays["zoneout"], 0, input)
@@ -126,12 +130,7 @@ def _adjoint(arrays, problem, results):
             {**arrays, **dict(zip(names, differentiated))}, problem, [(n, None) for n in given]
         )
 
-    at = []
-    for name in names:
-        if name in arrays:
-            at.append(jnp.broadcast_to(arrays[name], shapes[name]))
-        else:  # the state before the first step was 0
-            at.append(jnp.zeros(shapes[name], edge_dtype(arrays[given[0]].dtype)))
+    at = [jnp.broadcast_to(arrays[name], shapes[name]) for name in names]
     out, pull = jax.vjp(value, *at)
     cotangents = [
         jnp.broadcast_to(arrays[_GRADIENTS[_TANGENTS[n]]], x.shape) for n, x in zip(given, out)
@@ -190,10 +189,7 @@ def _composed_jvp(composed, primals, tangents, *, problem, operands, results):
 def _tangent_anew(arrays, problem, results):
     """The tangent of the composed value, states and all."""
     moved = {n: arrays[t] for n, t in _TANGENTS.items() if t in arrays}
-    at = {}
-    for name, tangent in moved.items():
-        x = arrays.get(name)
-        at[name] = jnp.zeros_like(tangent) if x is None else _alike(x, tangent)
+    at = {name: _alike(arrays[name], tangent) for name, tangent in moved.items()}
     names = {tangent: name for name, tangent in _TANGENTS.items()}
     return jax.jvp(
         lambda *values: _value(

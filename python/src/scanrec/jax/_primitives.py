@@ -31,7 +31,7 @@ from ._sharding import allow_in_shard_map, over_devices, specs_of_results
 
 __all__ = ["OPERANDS", "PRIMITIVES", "RESULTS", "STATES", "Problem", "bind", "edge_dtype"]
 
-#: Names of the targets end in it: it grows when what a handler takes changes.
+#: Names of the targets end in it: it grows when what a handler of a release takes changes.
 _TARGET_VERSION = 1
 
 _EDGES = {

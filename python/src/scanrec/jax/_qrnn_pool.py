@@ -90,6 +90,9 @@ def qrnn_pool(
     if len(given) != len(names):
         arguments.refuse(call, "pre", f"{count} arrays for pool '{pool}'", len(given))
     given = [checked(call, name, value) for name, value in zip(names, given)]
+    for name, value in (*zip(names, given), ("initial_state", initial_state)):
+        if value is not None and jnp.iscomplexobj(value):
+            arguments.refuse(call, name, "a real type", jnp.result_type(value), TypeError)
     dtype = jnp.result_type(*given)
     if initial_state is not None:
         dtype = promoted(call, "initial_state", dtype, *given, initial_state)

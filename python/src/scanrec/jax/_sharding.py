@@ -42,14 +42,15 @@ def _problem_spec(call, avals, problem):
             specs.append(spec)
     if not specs:
         return None
+    given = "pre" if call.startswith("qrnn_pool") else "input"
     spec = tuple(next((n for n in names if n is not None), None) for names in zip(*specs))
     mesh = _mesh(avals)
     flat = [_names(names) for names in spec]
     if prod(mesh.shape[name] for name in flat[problem.axis]) > 1:
-        refuse(call, "input", "an array that is not split along time", f"{spec}")
+        refuse(call, given, "an array that is not split along time", f"{spec}")
     every = [name for names in flat for name in names]
     if len(set(every)) != len(every):
-        refuse(call, "gate", "arrays split alike", f"one mesh axis for two of {spec}")
+        refuse(call, given, "arrays split alike", f"one mesh axis for two of {spec}")
     return spec
 
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from .. import _arguments as arguments
+from ._arrays import marks_of
 from ._linear_scan import linear_scan
 
 __all__ = ["lru", "s5"]
@@ -36,7 +37,7 @@ def s5(
         y[t] = Re(C x[t]) + D u[t]                 2 Re(C x[t]) with conjugate symmetry
 
     where ``gate`` and ``scale`` are ``lambda_`` discretised with the steps ``exp(log_step)``. Matrix
-    products around one scan whose gate is never spread over time. Differentiable in all arrays.
+    products around one scan whose gate, without ``intervals``, is never spread over time. Differentiable in all arrays.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def s5(
     resets:
         Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here.
     return_final:
-        Returns ``(y, final_state)``, the latter ``(..., P)``.
+        Returns ``(y, final_state)``, the latter ``(..., P)``: of the states that run forward.
 
     Returns
     -------
@@ -90,10 +91,10 @@ def s5(
         gate, scale = _discretised(discretisation, lambda_, step)
         x = _times(u, scale[:, None] * b)
     else:
-        times = jnp.broadcast_to(arrays["intervals"], u.shape[:-1])[..., None]
+        times = arrays["intervals"][..., None]
         gate, scale = _discretised(discretisation, lambda_, step * times)
         x = scale * _times(u, b)
-    edges = {"initial_state": arrays.get("initial_state"), "resets": resets}
+    edges = {"initial_state": arrays.get("initial_state"), "resets": _over_states("s5", resets, u)}
     twice = 2 if conjugate_symmetry else 1
     return _outputs(gate, x, u, twice * c, arrays.get("d"), edges, both_ways, return_final)
 
@@ -146,10 +147,16 @@ def lru(
     gate = jnp.exp(jax.lax.complex(-decay, jnp.exp(arrays["theta"])))
     scale = jnp.sqrt(-jnp.expm1(-2 * decay))
     x = _times(arrays["u"], scale[:, None] * arrays["b"])
-    edges = {"initial_state": arrays.get("initial_state"), "resets": resets}
+    edges = {
+        "initial_state": arrays.get("initial_state"),
+        "resets": _over_states("lru", resets, arrays["u"]),
+    }
     return _outputs(
         gate, x, arrays["u"], arrays["c"], arrays.get("d"), edges, both_ways, return_final
     )
+
+
+_COMPLEX = ("lambda_", "b", "c", "initial_state")
 
 
 def _checked(call, given):
@@ -160,9 +167,9 @@ def _checked(call, given):
         {name: x.shape for name, x in arrays.items()},
         {name: x.dtype.name for name, x in arrays.items()},
     )
-    of = jnp.result_type(*(x.real.dtype for x in arrays.values()))
+    of = jnp.result_type(*(x.real.dtype for n, x in arrays.items() if n != "initial_state"))
     return {
-        name: x.astype(jnp.result_type(of, jnp.complex64) if jnp.iscomplexobj(x) else of)
+        name: x.astype(jnp.result_type(of, jnp.complex64) if name in _COMPLEX else of)
         for name, x in arrays.items()
     }, both_ways
 
@@ -173,7 +180,7 @@ def _times(u, matrix):
 
 
 def _outputs(gate, x, u, c, d, edges, both_ways, return_final):
-    resets = _over_states(edges["resets"], u)
+    resets = edges["resets"]
     state, final = linear_scan(gate, x, edges["initial_state"], resets=resets, return_final=True)
     states = c.shape[1] // 2 if both_ways else c.shape[1]
     y = _real_of_product(state, c[:, :states])
@@ -185,12 +192,8 @@ def _outputs(gate, x, u, c, d, edges, both_ways, return_final):
     return (y, final) if return_final else y
 
 
-def _over_states(resets, u):
-    if resets is None:
-        return None
-    resets = jnp.asarray(resets)
-    arguments.check_resets("s5", resets.shape, u.shape[:-1], u.ndim - 2)
-    return resets[..., None]
+def _over_states(call, resets, u):
+    return None if resets is None else marks_of(call, resets, u.shape[:-1], u.ndim - 2)[..., None]
 
 
 def _real_of_product(x, c):

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 from torch.autograd import Function
 
-from ._linear_scan import scan
+from ._linear_scan import is_dual, levels, scan
 from ._ops import edge_dtype, pool_op, pool_vjp_op
 
-__all__ = ["Pool", "PoolProblem", "composed"]
+__all__ = ["Pool", "PoolProblem", "composed", "four"]
 
 
 class PoolProblem(NamedTuple):
@@ -38,8 +38,12 @@ def composed(pre, initial, resets, zoneout, problem):
     of = edge_dtype(dtype)
     parts = pre[0].unbind(problem.stack) if problem.stack >= 0 else pre
     candidate, forget, *others = (x.to(of) for x in parts)
-    gate = torch.sigmoid(forget)
-    through = torch.sigmoid(others[1] if len(others) > 1 else -forget)
+    into = others[1] if len(others) > 1 else -forget
+    if zoneout is not None:  # whatever these are, NaN too
+        candidate, forget, into = (
+            torch.where(zoneout, x.new_zeros(()), x) for x in (candidate, forget, into)
+        )
+    gate, through = torch.sigmoid(forget), torch.sigmoid(into)
     input = through * torch.tanh(candidate)
     if zoneout is not None:
         gate = torch.where(zoneout, gate.new_ones(()), gate)
@@ -49,7 +53,7 @@ def composed(pre, initial, resets, zoneout, problem):
     return (torch.sigmoid(others[0]) * state if others else state).to(dtype), final
 
 
-def _four(pre):
+def four(pre):
     """The places that operators have for pre-activations."""
     return (*pre, *(None,) * (4 - len(pre)))
 
@@ -67,7 +71,7 @@ class Pool(Function):
 
     @staticmethod
     def forward(initial, resets, zoneout, problem, keep, *pre):
-        return pool_op(*_four(pre), initial, resets, zoneout, *problem, keep)
+        return pool_op(*four(pre), initial, resets, zoneout, *problem, keep)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -82,9 +86,17 @@ class Pool(Function):
         needs = (*ctx.needs_input_grad[5:], ctx.needs_input_grad[0])
         if output_grad is None and final_grad is None or not any(needs):
             return (None,) * len(ctx.needs_input_grad)
-        gradients = PoolAdjoint.apply(
-            state, initial, resets, zoneout, output_grad, final_grad, ctx.problem, needs, *pre
+        moves = "Jvp" in levels() or any(
+            is_dual(x) for x in (output_grad, final_grad, initial, *pre) if x is not None
         )
+        if moves:  # forward mode that began after the call
+            gradients = _composed_adjoint(
+                pre, initial, resets, zoneout, output_grad, final_grad, ctx.problem, needs
+            )
+        else:
+            gradients = PoolAdjoint.apply(
+                state, initial, resets, zoneout, output_grad, final_grad, ctx.problem, needs, *pre
+            )
         rest = iter(gradients)
         *of_pre, of_initial = (next(rest) if need else None for need in needs)
         return of_initial, None, None, None, None, *of_pre
@@ -106,7 +118,7 @@ class PoolAdjoint(Function):
         *of_pre, of_initial = needs
         wanted = [*of_pre, *(False,) * (4 - len(pre)), of_initial]
         gradients = pool_vjp_op(
-            *_four(pre), state, initial, resets, zoneout, output_grad, final_grad, *problem, wanted
+            *four(pre), state, initial, resets, zoneout, output_grad, final_grad, *problem, wanted
         )
         return tuple(g for g, is_wanted in zip(gradients, wanted) if is_wanted)
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from .. import _arguments as arguments
 from .._native import GATES
-from ._linear_scan import levels
-from ._pool_functions import Pool, PoolProblem, composed
+from ._linear_scan import is_dual, is_recorded, levels
+from ._ops import pool_op
+from ._pool_functions import Pool, PoolProblem, composed, four
 from ._tensors import aligned, check_tensor, common_dtype, edge_tensor, marks, zoneout_marks
 
 __all__ = ["qrnn_pool"]
@@ -92,6 +92,10 @@ def qrnn_pool(
         arguments.refuse(call, "pre", f"{count} tensors for pool '{pool}'", len(given))
     first = check_tensor(call, names[0], given[0])
     values = {**dict(zip(names, given)), "initial_state": initial_state}
+    for name, x in values.items():
+        if isinstance(x, complex) or (isinstance(x, torch.Tensor) and x.is_complex()):
+            got = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
+            arguments.refuse(call, name, "a real type", got, TypeError)
     dtype, device = common_dtype(call, first, values), first.device
     arguments.check_real(call, names[0], str(dtype).removeprefix("torch."))
     shape = tuple(first.shape)
@@ -123,17 +127,11 @@ def _pool(initial, resets, zoneout, axis, reverse, stack, *pre):
         shape = shape[:stack] + shape[stack + 1 :]
     problem = PoolProblem(shape, axis, reverse, stack)
     differentiated = [x for x in (initial, *pre) if x is not None]
-    kinds = levels()
-    if "Jvp" in kinds or any(_is_dual(x) for x in differentiated):
+    if not is_recorded(*differentiated):
+        return pool_op(*four(pre), initial, resets, zoneout, *problem, False)[:2]
+    if "Jvp" in levels() or any(is_dual(x) for x in differentiated):
         return composed(pre, initial, resets, zoneout, problem)
     # The states are for an adjoint; those of f-pooling are put out.
-    count = pre[0].shape[stack] if stack >= 0 else len(pre)
-    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in differentiated)
-    keep = count > 2 and (recorded or bool(kinds))
+    keep = (pre[0].shape[stack] if stack >= 0 else len(pre)) > 2
     output, final, _ = Pool.apply(initial, resets, zoneout, problem, keep, *pre)
     return output, final
-
-
-def _is_dual(x):
-    """Whether a tensor has a tangent of a level of forward_ad."""
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None

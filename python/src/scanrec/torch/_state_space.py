@@ -10,6 +10,7 @@ import torch
 
 from .. import _arguments as arguments
 from ._linear_scan import linear_scan
+from ._tensors import marks
 
 __all__ = ["lru", "s5"]
 
@@ -35,7 +36,7 @@ def s5(
         y[t] = Re(C x[t]) + D u[t]                 2 Re(C x[t]) with conjugate symmetry
 
     where ``gate`` and ``scale`` are ``lambda_`` discretised with the steps ``exp(log_step)``. Matrix
-    products around one scan whose gate is never spread over time. Differentiable in all tensors.
+    products around one scan whose gate, without ``intervals``, is never spread over time. Differentiable in all tensors.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def s5(
     resets:
         Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here.
     return_final:
-        Returns ``(y, final_state)``, the latter ``(..., P)``.
+        Returns ``(y, final_state)``, the latter ``(..., P)``: of the states that run forward.
 
     Returns
     -------
@@ -89,10 +90,10 @@ def s5(
         gate, scale = _discretised(discretisation, lambda_, step)
         x = _times(u, scale[:, None] * b)
     else:
-        times = tensors["intervals"].expand(u.shape[:-1]).unsqueeze(-1)
+        times = tensors["intervals"].unsqueeze(-1)
         gate, scale = _discretised(discretisation, lambda_, step * times)
         x = scale * _times(u, b)
-    edges = {"initial_state": tensors.get("initial_state"), "resets": resets}
+    edges = {"initial_state": tensors.get("initial_state"), "resets": _over_states("s5", resets, u)}
     twice = 2 if conjugate_symmetry else 1
     return _outputs(gate, x, u, twice * c, tensors.get("d"), edges, both_ways, return_final)
 
@@ -145,15 +146,23 @@ def lru(
     gate = torch.exp(torch.complex(-decay, torch.exp(tensors["theta"])))
     scale = torch.sqrt(-torch.expm1(-2 * decay))
     x = _times(tensors["u"], scale[:, None] * tensors["b"])
-    edges = {"initial_state": tensors.get("initial_state"), "resets": resets}
+    edges = {
+        "initial_state": tensors.get("initial_state"),
+        "resets": _over_states("lru", resets, tensors["u"]),
+    }
     return _outputs(
         gate, x, tensors["u"], tensors["c"], tensors.get("d"), edges, both_ways, return_final
     )
 
 
+_COMPLEX = ("lambda_", "b", "c", "initial_state")
+
+
 def _checked(call, given):
     """Those tensors that there are, of one precision, and whether the system runs both ways."""
     tensors = {name: x for name, x in given.items() if x is not None}
+    if isinstance(initial_state := tensors.get("initial_state"), (int, float, complex)):
+        tensors["initial_state"] = torch.tensor(initial_state)
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):
             arguments.refuse(call, name, "a tensor", type(x).__name__, TypeError)
@@ -164,9 +173,10 @@ def _checked(call, given):
         {name: tuple(x.shape) for name, x in tensors.items()},
         {name: str(x.dtype).removeprefix("torch.") for name, x in tensors.items()},
     )
-    double = any(x.dtype in (torch.float64, torch.complex128) for x in tensors.values())
-    real, pair = (torch.float64, torch.complex128) if double else (torch.float32, torch.complex64)
-    return {name: x.to(pair if x.is_complex() else real) for name, x in tensors.items()}, both_ways
+    wide = (torch.float64, torch.complex128)
+    double = any(x.dtype in wide for n, x in tensors.items() if n != "initial_state")
+    real, pair = wide if double else (torch.float32, torch.complex64)
+    return {n: x.to(pair if n in _COMPLEX else real) for n, x in tensors.items()}, both_ways
 
 
 def _pairs(x):
@@ -180,7 +190,7 @@ def _times(u, matrix):
 
 
 def _outputs(gate, x, u, c, d, edges, both_ways, return_final):
-    resets = _over_states(edges["resets"], u)
+    resets = edges["resets"]
     state, final = linear_scan(gate, x, edges["initial_state"], resets=resets, return_final=True)
     states = c.shape[1] // 2 if both_ways else c.shape[1]
     y = _real_of_product(state, c[:, :states])
@@ -192,11 +202,9 @@ def _outputs(gate, x, u, c, d, edges, both_ways, return_final):
     return (y, final) if return_final else y
 
 
-def _over_states(resets, u):
-    if resets is None:
-        return None
-    arguments.check_resets("s5", tuple(resets.shape), tuple(u.shape[:-1]), u.dim() - 2)
-    return resets.unsqueeze(-1)
+def _over_states(call, resets, u):
+    resets = marks(call, resets, tuple(u.shape[:-1]), u.dim() - 2, u.device)
+    return None if resets is None else resets.unsqueeze(-1)
 
 
 def _real_of_product(x, c):

@@ -70,10 +70,12 @@ def edge_tensor(call: str, value: Any, shape, axis: int, dtype, device) -> torch
     return value.unsqueeze(axis)
 
 
-def _booleans(call, name, value):
+def _booleans(call, name, value, device):
     if not isinstance(value, torch.Tensor) or value.dtype != torch.bool:
         got = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
         arguments.refuse(call, name, "a tensor of booleans", got, TypeError)
+    if value.device != device:
+        arguments.refuse(call, name, f"a tensor on {device} as the others are", value.device)
     return value
 
 
@@ -81,7 +83,9 @@ def marks(call: str, resets: Any, shape, axis: int, device) -> torch.Tensor | No
     """Where sequences start."""
     if resets is None:
         return None
-    arguments.check_resets(call, tuple(_booleans(call, "resets", resets).shape), shape, axis)
+    arguments.check_resets(
+        call, tuple(_booleans(call, "resets", resets, device).shape), shape, axis
+    )
     return aligned(call, "resets", resets, shape, torch.bool, device)
 
 
@@ -89,4 +93,6 @@ def zoneout_marks(call: str, zoneout: Any, shape, device) -> torch.Tensor | None
     """Where states stay as they were."""
     if zoneout is None:
         return None
-    return aligned(call, "zoneout", _booleans(call, "zoneout", zoneout), shape, torch.bool, device)
+    return aligned(
+        call, "zoneout", _booleans(call, "zoneout", zoneout, device), shape, torch.bool, device
+    )
