@@ -63,12 +63,13 @@ need_elsewhere() {
   command -v "$python" >/dev/null || python=python3
 }
 
-# configure DIRECTORY CMAKE_ARGUMENTS...: into build/DIRECTORY, quietly unless it fails.
+# configure DIRECTORY CMAKE_ARGUMENTS...: into build/DIRECTORY, quietly unless it fails; what is in the
+# directory `source`, by default all.
 configure() {
   local build=build/$1
   shift
   mkdir -p "$build"
-  if ! cmake -S . -B "$build" -G Ninja "$@" >"$build/configure.log" 2>&1; then
+  if ! cmake -S "${source:-.}" -B "$build" -G Ninja "$@" >"$build/configure.log" 2>&1; then
     cat "$build/configure.log"
     return 1
   fi

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Builds, tests, measures and reports on this machine's GPU, in build/gpu.
-# Use: bench/gpu/run.sh [-jN] [--quick] [--no-tests] [build] [tests] [sanitizers] [bench] [peers] [report]
+# Use: bench/gpu/run.sh [-jN] [--quick] [--no-tests] [build] [tests] [python] [sanitizers] [bench]
+#                      [peers] [report]
 #      bench/gpu/run.sh [-jN] --build-only
 # Stages that are named run alone; default: all. Each goes on from what is in build/gpu, and builds
 # what it needs. --quick: shorter sequences, fewer samples. --no-tests: without the tests, which take
@@ -10,7 +11,7 @@
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/lib.sh"
 
-all=(build tests sanitizers bench peers report)
+all=(build tests python sanitizers bench peers report)
 stages=()
 quick=()
 with_tests=ON
@@ -126,6 +127,33 @@ tests_stage() {
   say "testing on the GPU"
   # One after the other: they share the GPU.
   ctest --test-dir build/gpu --output-on-failure -R "^($names)"
+}
+
+# The Python package, for the frameworks that are installed here: JAX and PyTorch on the GPU give what
+# they give on the CPU.
+python_stage() {
+  if [[ $with_tests == OFF ]]; then
+    say "python: left out"
+    return
+  fi
+  need_gpu
+  need_build
+  local with package=build/gpu/python/package
+  with=$(command -v python3 || echo "$python")
+  if ! "$with" -c 'import numpy, pytest' 2>/dev/null; then
+    say "python: $with has no numpy or no pytest, left out"
+    return
+  fi
+  say "building the Python package for $with"
+  source=python configure gpu/python -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES=native \
+    -DSCANREC_LEVELS=native -DSCANREC_CUDA_ELEMENTS=float -DPython3_EXECUTABLE="$with"
+  build gpu/python
+  rm -rf "$package"
+  mkdir "$package"
+  cp -r python/src/scanrec "$package"
+  cp build/gpu/python/libscanrec*.so "$package/scanrec"
+  say "testing the Python package on the GPU"
+  PYTHONPATH=$PWD/$package "$with" -m pytest -q -rs -p no:cacheprovider python/tests/test_cuda.py
 }
 
 # sanitize TOOL NAME COMMAND...: fails if the tool finds anything, or the command fails.

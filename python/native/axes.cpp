@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -15,15 +14,35 @@
 namespace scanrec::native {
 namespace {
 
-/// Calls f(offset in elements) for every position, the last axis fastest. An axis with a stride of
-/// 0 has one position.
+/// Calls f(first, count) for runs of elements that lie side by side and are all that the axes
+/// reach. An axis with a stride of 0 has one position.
 template <class F>
-void for_places(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides,
-                F f, std::size_t axis = 0, std::int64_t offset = 0) {
-  if (axis == shape.size()) return f(offset);
-  const std::int64_t count = strides[axis] == 0 ? 1 : shape[axis];
-  for (std::int64_t i = 0; i < count; ++i)
-    for_places(shape, strides, f, axis + 1, offset + i * strides[axis]);
+void for_runs(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides,
+              F f) {
+  struct stepped {
+    std::int64_t count, stride;
+  };
+  std::vector<stepped> axes;
+  std::int64_t first = 0, run = 1;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (strides[i] == 0) continue;
+    if (shape[i] == 0) return;
+    first += std::min<std::int64_t>(0, (shape[i] - 1) * strides[i]);
+    axes.push_back({shape[i], std::abs(strides[i])});
+  }
+  std::sort(axes.begin(), axes.end(),
+            [](const stepped& x, const stepped& y) { return x.stride < y.stride; });
+  while (!axes.empty() && axes.front().stride == run) {
+    run *= axes.front().count;
+    axes.erase(axes.begin());
+  }
+  const std::function<void(std::size_t, std::int64_t)> walk = [&](std::size_t axis,
+                                                                  std::int64_t offset) {
+    if (axis == axes.size()) return f(offset, run);
+    for (std::int64_t i = 0; i < axes[axis].count; ++i)
+      walk(axis + 1, offset + i * axes[axis].stride);
+  };
+  walk(0, first);
 }
 
 }  // namespace
@@ -50,10 +69,11 @@ void axes::add(const scanrec_array& given, array& result, std::int64_t element_b
   arrays_.push_back(std::move(e));
 }
 
-void axes::run(call c, const std::function<void(const call&)>& f) {
+void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
+               const std::function<void(const call&)>& f) {
   for (std::size_t axis = 0; axis < shape_.size(); ++axis)
     if (axis != time_ && shape_[axis] == 0) {  // no sequence at all
-      clear_gradients();
+      clear_gradients(clear);
       return;
     }
   merge();
@@ -82,7 +102,7 @@ void axes::run(call c, const std::function<void(const call&)>& f) {
     c.check_only = true;
     f(c);
     c.check_only = false;
-    clear_gradients();
+    clear_gradients(clear);
   }
   std::vector<std::int64_t> at(walked.size());
   while (true) {
@@ -136,14 +156,14 @@ std::vector<std::size_t> axes::choose_walked() const {
   return others;
 }
 
-void axes::clear_gradients() const {
+void axes::clear_gradients(const std::function<void(void*, std::int64_t)>& clear) const {
   for (const entry& e : arrays_)
     if (e.gradient() && e.data == nullptr && bytes_of(e).second > 0)
       throw argument_error(call_, "gradients", "a pointer to the elements", "a null pointer");
   for (const entry& e : arrays_) {
     if (!e.gradient()) continue;
-    for_places(extents_of(e), e.strides, [&](std::int64_t offset) {
-      std::memset(e.data + offset * e.element_bytes, 0, static_cast<std::size_t>(e.element_bytes));
+    for_runs(extents_of(e), e.strides, [&](std::int64_t first, std::int64_t count) {
+      clear(e.data + first * e.element_bytes, count * e.element_bytes);
     });
   }
 }

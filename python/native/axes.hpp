@@ -31,7 +31,9 @@ class axes {
   void add(const scanrec_array& given, array& result, std::int64_t element_bytes, role use);
 
   /// Calls f(call) with the arrays in place: once, but where axes are walked from outside.
-  void run(call c, const std::function<void(const call&)>& f);
+  /// clear(data, bytes) sets memory of the arrays to zero.
+  void run(call c, const std::function<void(void*, std::int64_t)>& clear,
+           const std::function<void(const call&)>& f);
 
  private:
   struct entry {
@@ -49,7 +51,7 @@ class axes {
   void merge();
   [[nodiscard]] bool continues(std::size_t outer, std::size_t inner) const;
   [[nodiscard]] std::vector<std::size_t> choose_walked() const;
-  void clear_gradients() const;
+  void clear_gradients(const std::function<void(void*, std::int64_t)>& clear) const;
   [[nodiscard]] std::vector<std::int64_t> extents_of(const entry& e) const;
   /// The bytes an array may touch, from its first element: [low, high).
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> bytes_of(const entry& e) const;

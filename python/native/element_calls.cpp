@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The kernels of one element type, which the build defines as SCANREC_ELEMENT, for the instruction
-// set that this unit is compiled for.
+// set, or the GPUs, that this unit is compiled for.
 #include "element_calls.hpp"
 
-namespace scanrec::native::inline SCANREC_ABI {
+namespace scanrec::native::SCANREC_LEVEL {
 
 template void run_linear_scan<SCANREC_ELEMENT>(const call&, const scan_arrays&);
 template void run_linear_scan_vjp<SCANREC_ELEMENT>(const call&, const vjp_arrays&);
 template void run_linear_scan_jvp<SCANREC_ELEMENT>(const call&, const jvp_arrays&);
 
-}  // namespace scanrec::native::inline SCANREC_ABI
+}  // namespace scanrec::native::SCANREC_LEVEL

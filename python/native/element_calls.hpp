@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls for one element type and one instruction set. Which calls there are is said here, and
-// in kernels.hpp.
+// Linear scans of one element type: the views of a call, and which of the C++ calls it is. The
+// build names the header of the backend, SCANREC_BACKEND.
 #pragma once
 
 #include <cstdint>
 
-#include <scanrec/scan.hpp>
+#include <scanrec/linear_scan.hpp>
 
-#include "kernels.hpp"
+#include SCANREC_BACKEND
+#include "calls.hpp"
 
-namespace scanrec::native::inline SCANREC_ABI {
+namespace scanrec::native::SCANREC_LEVEL {
 
 template <class T>
 sequence_view<T> sequence_of(const call& c, const array& a) {
@@ -27,16 +28,18 @@ inline sequence_view<const bool> marks_of(const call& c, const array& a) {
 inline direction order_of(const call& c) {
   return c.reverse ? direction::reverse : direction::forward;
 }
-inline tiled backend_of(const call& c) { return {.threads = c.threads, .executor = *c.workers}; }
 
 template <class T>
 void run_linear_scan(const call& c, const scan_arrays& a) {
-  linear_scan(backend_of(c), sequence_of<const T>(c, a.gate), sequence_of<const T>(c, a.input),
-              sequence_of<T>(c, a.state),
-              {.order = order_of(c),
-               .initial_state = state_of<T>(c, a.initial_state),
-               .final_state = state_of<T>(c, a.final_state),
-               .resets = marks_of(c, a.resets)});
+  const auto gate = sequence_of<const T>(c, a.gate), input = sequence_of<const T>(c, a.input);
+  const auto state = sequence_of<T>(c, a.state);
+  const scan_options<compute_t<T>> options{.order = order_of(c),
+                                           .initial_state = state_of<T>(c, a.initial_state),
+                                           .final_state = state_of<T>(c, a.final_state),
+                                           .resets = marks_of(c, a.resets)};
+  on_backend(
+      c, [&] { return linear_scan_problem(gate, input, state, options); },
+      [&](const auto& on) { linear_scan(on, gate, input, state, options); });
 }
 
 template <class T>
@@ -54,23 +57,31 @@ void run_linear_scan_vjp(const call& c, const vjp_arrays& a) {
       .final_grad = state_of<T>(c, a.final_grad),
       .resets = marks_of(c, a.resets),
       .convention = c.plain ? conjugation::plain : conjugation::hermitian};
-  if (c.check_only)
-    static_cast<void>(linear_scan_vjp_problem(gate, state, state_grad, gradients, options));
-  else
-    linear_scan_vjp(backend_of(c), gate, state, state_grad, gradients, options);
+  on_backend(
+      c, [&] { return linear_scan_vjp_problem(gate, state, state_grad, gradients, options); },
+      [&](const auto& on) { linear_scan_vjp(on, gate, state, state_grad, gradients, options); });
 }
 
 template <class T>
 void run_linear_scan_jvp(const call& c, const jvp_arrays& a) {
+  const auto gate = sequence_of<const T>(c, a.gate), state = sequence_of<const T>(c, a.state),
+             input_tangent = sequence_of<const T>(c, a.input_tangent);
+  const auto state_tangent = sequence_of<T>(c, a.state_tangent);
+  const jvp_options<compute_t<T>> options{.order = order_of(c),
+                                          .initial_state = state_of<T>(c, a.initial_state),
+                                          .initial_tangent = state_of<T>(c, a.initial_tangent),
+                                          .final_tangent = state_of<T>(c, a.final_tangent),
+                                          .resets = marks_of(c, a.resets)};
   const auto with = [&](const auto& gate_tangent) {
-    linear_scan_jvp(backend_of(c), sequence_of<const T>(c, a.gate),
-                    sequence_of<const T>(c, a.state), gate_tangent,
-                    sequence_of<const T>(c, a.input_tangent), sequence_of<T>(c, a.state_tangent),
-                    {.order = order_of(c),
-                     .initial_state = state_of<T>(c, a.initial_state),
-                     .initial_tangent = state_of<T>(c, a.initial_tangent),
-                     .final_tangent = state_of<T>(c, a.final_tangent),
-                     .resets = marks_of(c, a.resets)});
+    on_backend(
+        c,
+        [&] {
+          return linear_scan_jvp_problem(gate, state, gate_tangent, input_tangent, state_tangent,
+                                         options);
+        },
+        [&](const auto& on) {
+          linear_scan_jvp(on, gate, state, gate_tangent, input_tangent, state_tangent, options);
+        });
   };
   if (a.gate_tangent.given)
     with(sequence_of<const T>(c, a.gate_tangent));
@@ -78,4 +89,4 @@ void run_linear_scan_jvp(const call& c, const jvp_arrays& a) {
     with(none);
 }
 
-}  // namespace scanrec::native::inline SCANREC_ABI
+}  // namespace scanrec::native::SCANREC_LEVEL

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the library asks of the units that are compiled per instruction set: a table of calls over
-// arrays with the four axes of the C++ interface. Nothing here names an instruction set.
+// What the library asks of the units that are compiled per instruction set, or for GPUs: a table of
+// calls over arrays with the four axes of the C++ interface. Nothing here names an instruction set.
 #pragma once
 
-#include <scanrec/c/scanrec.h>
+#include <cstdint>
+
+#include <scanrec/c/scanrec_cuda.h>
 #include <scanrec/backend/executor.hpp>
 #include <scanrec/sequence_view.hpp>
 
@@ -16,15 +18,23 @@ struct array {
   bool given = false;
 };
 
+/// A stream of a GPU, and memory there that the calls of one request work in, one after the other.
+struct gpu_queue {
+  scanrec_cuda_queue given;
+  void* memory = nullptr;
+  std::int64_t bytes = 0;
+};
+
 /// What all arrays of a call have in common.
 struct call {
   extents shape;
   bool reverse = false;
-  bool plain = false;       // adjoints do not conjugate
-  bool accumulate = false;  // gradients are added to
-  bool check_only = false;  // arguments are checked, and that is all
-  int threads = 0;
-  const executor* workers = nullptr;
+  bool plain = false;                 // adjoints do not conjugate
+  bool accumulate = false;            // gradients are added to
+  bool check_only = false;            // arguments are checked, and that is all
+  int threads = 0;                    // on a CPU,
+  const executor* workers = nullptr;  // who runs them
+  gpu_queue* queue = nullptr;         // on a GPU
 };
 
 struct scan_arrays {
@@ -51,8 +61,8 @@ struct pool_vjp_arrays {
 /// Number of element types, in the order of scanrec_dtype.
 inline constexpr int dtypes = 6;
 
-/// The calls of one instruction set, by element type; null where there is none for a type. They
-/// throw as the C++ calls do.
+/// The calls of one instruction set, or of GPUs, by element type; null where there is none for a
+/// type. They throw as the C++ calls do.
 struct kernels {
   void (*linear_scan[dtypes])(const call&, const scan_arrays&);
   void (*linear_scan_vjp[dtypes])(const call&, const vjp_arrays&);

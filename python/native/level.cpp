@@ -1,56 +1,50 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The table of calls of one instruction set: the one symbol that its objects export, by the name
-// that the build defines as SCANREC_LEVEL.
+// The table of calls of one instruction set, or of GPUs: the one symbol that its objects export, by
+// the name scanrec_kernels_LEVEL. The build names the element types that there are kernels for.
 #include <complex>
+#include <type_traits>
 
-#include "element_calls.hpp"
-#include "pool_calls.hpp"
+#include <scanrec/element.hpp>
 
-namespace scanrec::native::inline SCANREC_ABI {
+#include "calls.hpp"
 
-#define SCANREC_COMPILED_ELSEWHERE(T)                                          \
-  extern template void run_linear_scan<T>(const call&, const scan_arrays&);    \
-  extern template void run_linear_scan_vjp<T>(const call&, const vjp_arrays&); \
-  extern template void run_linear_scan_jvp<T>(const call&, const jvp_arrays&)
-SCANREC_COMPILED_ELSEWHERE(float);
-SCANREC_COMPILED_ELSEWHERE(double);
-SCANREC_COMPILED_ELSEWHERE(std::complex<float>);
-SCANREC_COMPILED_ELSEWHERE(std::complex<double>);
-SCANREC_COMPILED_ELSEWHERE(bfloat16);
-SCANREC_COMPILED_ELSEWHERE(float16);
+namespace scanrec::native::SCANREC_LEVEL {
 
-#define SCANREC_POOL_COMPILED_ELSEWHERE(T)                                \
-  extern template void run_qrnn_pool<T>(const call&, const pool_arrays&); \
-  extern template void run_qrnn_pool_vjp<T>(const call&, const pool_vjp_arrays&)
-SCANREC_POOL_COMPILED_ELSEWHERE(float);
-SCANREC_POOL_COMPILED_ELSEWHERE(double);
-SCANREC_POOL_COMPILED_ELSEWHERE(bfloat16);
-SCANREC_POOL_COMPILED_ELSEWHERE(float16);
-
-// The calls that there are for real types alone.
+template <class T, class... Types>
+constexpr bool is_one_of = (std::is_same_v<T, Types> || ...);
 template <class T>
-constexpr auto qrnn_pool_of = run_qrnn_pool<T>;
+constexpr bool known = is_one_of<T, SCANREC_ELEMENTS>;
 template <class T>
-constexpr auto qrnn_pool_vjp_of = run_qrnn_pool_vjp<T>;
-template <class R>
-constexpr void (*qrnn_pool_of<std::complex<R>>)(const call&, const pool_arrays&) = nullptr;
-template <class R>
-constexpr void (*qrnn_pool_vjp_of<std::complex<R>>)(const call&, const pool_vjp_arrays&) = nullptr;
+constexpr bool known_real = known<T> && !is_one_of<T, std::complex<float>, std::complex<double>>;
+
+/// What call() returns, or null.
+template <bool There, class F>
+constexpr auto where(F call) {
+  if constexpr (There)
+    return call();
+  else
+    return nullptr;
+}
 
 template <class... T>
 constexpr kernels table_of() {
   static_assert(sizeof...(T) == dtypes);
-  return {{run_linear_scan<T>...},
-          {run_linear_scan_vjp<T>...},
-          {run_linear_scan_jvp<T>...},
-          {qrnn_pool_of<T>...},
-          {qrnn_pool_vjp_of<T>...}};
+  return {{where<known<T>>([] { return &run_linear_scan<T>; })...},
+          {where<known<T>>([] { return &run_linear_scan_vjp<T>; })...},
+          {where<known<T>>([] { return &run_linear_scan_jvp<T>; })...},
+          {where<known_real<T>>([] { return &run_qrnn_pool<T>; })...},
+          {where<known_real<T>>([] { return &run_qrnn_pool_vjp<T>; })...}};
 }
 
-}  // namespace scanrec::native::inline SCANREC_ABI
+}  // namespace scanrec::native::SCANREC_LEVEL
 
-extern "C" __attribute__((visibility("hidden"))) const scanrec::native::kernels SCANREC_LEVEL;
+#define SCANREC_TABLE_OF_(level) scanrec_kernels_##level
+#define SCANREC_TABLE_OF(level) SCANREC_TABLE_OF_(level)
+#define SCANREC_TABLE SCANREC_TABLE_OF(SCANREC_LEVEL)
+
+extern "C" __attribute__((visibility("hidden"))) const scanrec::native::kernels SCANREC_TABLE;
 // In the order of scanrec_dtype.
-extern "C" const scanrec::native::kernels SCANREC_LEVEL =
-    scanrec::native::table_of<float, double, std::complex<float>, std::complex<double>,
-                              scanrec::bfloat16, scanrec::float16>();
+extern "C" const scanrec::native::kernels SCANREC_TABLE =
+    scanrec::native::SCANREC_LEVEL::table_of<float, double, std::complex<float>,
+                                             std::complex<double>, scanrec::bfloat16,
+                                             scanrec::float16>();

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QRNN pooling for one element type and one instruction set: which arrays are there says which kind
-// it is.
+// QRNN pooling of one element type: which arrays are there says which kind it is.
 #pragma once
+
+#include <array>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
 
 #include <scanrec/error.hpp>
 #include <scanrec/qrnn.hpp>
 
 #include "element_calls.hpp"
 
-namespace scanrec::native::inline SCANREC_ABI {
+namespace scanrec::native::SCANREC_LEVEL {
 
 /// QRNN pooling of any kind, as one cell: the cells of qrnn.hpp, bit for bit, chosen by what gates
-/// there are when it runs. One kernel instead of three, since there are four types and three
+/// there are when it runs. One kernel instead of three, where there are four types and three
 /// instruction sets to compile for.
 struct any_pooling {
   using outputs = output_is_gated<2>;
@@ -53,61 +57,86 @@ struct any_pooling {
   }
 };
 
-/// The cell of a call. Throws argument_error for an input gate without an output gate.
-template <class Arrays>
-any_pooling cell_of(const char* name, const Arrays& a) {
-  if (a.input_gate.given && !a.output_gate.given)
+/// Runs f(cell) for the kind of a call. Throws argument_error for an input gate without an output
+/// gate.
+template <class Arrays, class F>
+void with_cell(const char* name, const Arrays& a, F f) {
+  const bool output = a.output_gate.given, input = a.input_gate.given;
+  if (input && !output)
     throw argument_error(name, "output_gate", "an array, where there is an input gate", "none");
-  return {a.output_gate.given, a.input_gate.given};
+  if constexpr (!kernel_per_kind)
+    f(any_pooling{output, input});
+  else if (input)
+    f(ifo_pooling<>{});
+  else if (output)
+    f(fo_pooling<>{});
+  else
+    f(f_pooling<>{});
+}
+
+/// As many views as a cell takes, in its order.
+template <class T, class Cell>
+auto views_of(const call& c, const Cell&, const std::array<const array*, 4>& from) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return typename Cell::template arrays<sequence_view<T>>{sequence_of<T>(c, *from[I])...};
+  }
+  (std::make_index_sequence<Cell::names.size()>{});
 }
 
 /// The pre-activations of a call. A gate that is not there is the candidate, which is read anyway.
-template <class T, class Arrays>
-any_pooling::arrays<sequence_view<const T>> pre_activations(const call& c, const Arrays& a) {
-  const auto read = [&](const array& x) { return sequence_of<const T>(c, x); };
-  const auto gate = [&](const array& x) { return read(x.given ? x : a.candidate); };
-  return {read(a.candidate), read(a.forget_gate), gate(a.output_gate), gate(a.input_gate)};
+template <class T, class Cell, class Arrays>
+auto pre_activations(const call& c, const Cell& cell, const Arrays& a) {
+  const auto gate = [&](const array& x) { return x.given ? &x : &a.candidate; };
+  return views_of<const T>(c, cell,
+                           {&a.candidate, &a.forget_gate, gate(a.output_gate), gate(a.input_gate)});
 }
 
 template <class T>
 void run_qrnn_pool(const call& c, const pool_arrays& a) {
-  const any_pooling cell = cell_of("qrnn_pool", a);
+  const auto output = sequence_of<T>(c, a.output);
   const gated_options<compute_t<T>> options{.order = order_of(c),
                                             .initial_state = state_of<T>(c, a.initial_state),
                                             .final_state = state_of<T>(c, a.final_state),
                                             .resets = marks_of(c, a.resets),
                                             .zoneout = marks_of(c, a.zoneout)};
-  const auto run = [&](const auto& kept) {
-    gated_scan(backend_of(c), cell, pre_activations<T>(c, a), sequence_of<T>(c, a.output), kept,
-               options);
+  const auto with = [&](const auto& cell, const auto& kept) {
+    const auto pre = pre_activations<T>(c, cell, a);
+    on_backend(
+        c, [&] { return gated_scan_problem(cell, pre, output, kept, options); },
+        [&](const auto& on) { gated_scan(on, cell, pre, output, kept, options); });
   };
-  if (a.state.given)
-    run(memory::store{sequence_of<T>(c, a.state)});
-  else
-    run(none);
+  with_cell("qrnn_pool", a, [&](const auto& cell) {
+    if (a.state.given)
+      with(cell, memory::store{sequence_of<T>(c, a.state)});
+    else
+      with(cell, none);
+  });
 }
 
 template <class T>
 void run_qrnn_pool_vjp(const call& c, const pool_vjp_arrays& a) {
-  const any_pooling cell = cell_of("qrnn_pool_vjp", a);
   if (!a.state.given) throw argument_error("qrnn_pool_vjp", "state", "an array", "none");
-  const auto pre = pre_activations<T>(c, a);
   const memory::store kept{sequence_of<const T>(c, a.state)};
   const auto output_grad = sequence_of<const T>(c, a.output_grad);
-  const gated_gradients<any_pooling, T> gradients{
-      .arrays = {sequence_of<T>(c, a.candidate_grad), sequence_of<T>(c, a.forget_gate_grad),
-                 sequence_of<T>(c, a.output_gate_grad), sequence_of<T>(c, a.input_gate_grad)},
-      .initial_grad = state_of<T>(c, a.initial_grad),
-      .update = c.accumulate ? update::accumulate : update::overwrite};
   const gated_vjp_options<compute_t<T>> options{.order = order_of(c),
                                                 .initial_state = state_of<T>(c, a.initial_state),
                                                 .final_grad = state_of<T>(c, a.final_grad),
                                                 .resets = marks_of(c, a.resets),
                                                 .zoneout = marks_of(c, a.zoneout)};
-  if (c.check_only)
-    static_cast<void>(gated_scan_vjp_problem(cell, pre, kept, output_grad, gradients, options));
-  else
-    gated_scan_vjp(backend_of(c), cell, pre, kept, output_grad, gradients, options);
+  with_cell("qrnn_pool_vjp", a, [&](const auto& cell) {
+    const auto pre = pre_activations<T>(c, cell, a);
+    const gated_gradients<std::remove_cvref_t<decltype(cell)>, T> gradients{
+        .arrays = views_of<T>(
+            c, cell,
+            {&a.candidate_grad, &a.forget_gate_grad, &a.output_gate_grad, &a.input_gate_grad}),
+        .initial_grad = state_of<T>(c, a.initial_grad),
+        .update = c.accumulate ? update::accumulate : update::overwrite};
+    on_backend(
+        c, [&] { return gated_scan_vjp_problem(cell, pre, kept, output_grad, gradients, options); },
+        [&](const auto& on) {
+          gated_scan_vjp(on, cell, pre, kept, output_grad, gradients, options);
+        });
+  });
 }
 
-}  // namespace scanrec::native::inline SCANREC_ABI
+}  // namespace scanrec::native::SCANREC_LEVEL

@@ -266,6 +266,42 @@ def test_vmap_of_vmap(random):
     same(jax.grad(loss(f), (0, 1))(gates, input), jax.grad(loss(g), (0, 1))(gates, input))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_any_broadcast_under_any_vmap(seed):
+    """Gates that broadcast along any axes, with fewer axes or not, while any operands are batched, once
+    or twice: values, gradients, and products of the Hessian with a vector."""
+    random = Random(seed)
+    choose = lambda *options: options[random.generator.integers(len(options))]
+    shape = (2, 3, 5, 4)
+    gate_shape = tuple(choose(1, n) for n in shape)[choose(0, 0, 1, 3) :]
+    shapes = [gate_shape, shape, choose((3, 1), (2, 3, 4), (4,))]
+    options = {"resets": jnp.asarray(random.marks(3, 5, 1)), "reverse": choose(False, True)}
+    axes_of_maps = []
+    for size in (3, 2)[: choose(1, 2)]:
+        axes = [choose(None, 0, len(s)) for s in shapes]
+        if axes == [None] * 3:
+            axes[0] = 0
+        axes_of_maps.append(axes)
+        shapes = [s if a is None else tuple(np.insert(s, a, size)) for s, a in zip(shapes, axes)]
+    arrays = [jnp.asarray(random(*s)) for s in shapes]
+
+    def loss(f):
+        def of_one(gate, input, first):
+            first = jnp.broadcast_to(first, (2, 3, 4))
+            return sum(jnp.sum(y**3) for y in f(gate, input, first, **options))
+
+        of_all = of_one
+        for axes in axes_of_maps:
+            of_all = jax.vmap(of_all, axes)
+        return lambda *x: jnp.sum(of_all(*x) ** 2)
+
+    def derivatives(f):
+        gradient = jax.grad(loss(f), (0, 1, 2))
+        return jax.jit(lambda *x: (gradient(*x), jax.jvp(gradient, x, x)[1]))(*arrays)
+
+    same(derivatives(partial(linear_scan, return_final=True)), derivatives(by_lax_scan))
+
+
 # ---- programs ---------------------------------------------------------------------------------------
 
 

@@ -152,7 +152,9 @@ def test_explicit_sharding(random, packed):
     plain = [random(4, 9, 6) for _ in range(3)]
     plain = np.stack(plain, -2).reshape(4, 9, 18) if packed else tuple(plain)
     loss = lambda pre: jnp.sum(qrnn_pool(pre) ** 3)
+    second = lambda pre: jax.jvp(jax.grad(loss), (pre,), (pre,))[1]
     want = jax.grad(loss)(jax.tree.map(jnp.asarray, plain))
+    want_second = second(jax.tree.map(jnp.asarray, plain))
     mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
     with jax.set_mesh(mesh):
         pre = jax.tree.map(
@@ -161,7 +163,33 @@ def test_explicit_sharding(random, packed):
         got = jax.jit(jax.grad(loss))(pre)
         text = jax.jit(jax.grad(loss)).lower(pre).compile().as_text()
         assert not {n for n in ("all-gather", "all-reduce", "all-to-all") if n in text}
+        got_second = jax.jit(second)(pre)
     same(got, want)
+    same(got_second, want_second)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_shard_map(random, packed):
+    """A forget gate that the devices share receives the sum over them, and so do second derivatives."""
+    shard_map = getattr(jax, "shard_map", None)
+    if shard_map is None:
+        from jax.experimental.shard_map import shard_map
+    types = getattr(jax.sharding, "AxisType", None)
+    mesh = jax.make_mesh((2,), ("d",), **({"axis_types": (types.Auto,)} if types else {}))
+    split, whole = PartitionSpec("d"), PartitionSpec()
+    if packed:
+        pre, specs = jnp.asarray(random(4, 9, 18)), split
+    else:
+        pre = [jnp.asarray(random(*shape)) for shape in ((4, 9, 6), (6,), (4, 9, 6))]
+        specs = [split, whole, split]
+    parted = shard_map(qrnn_pool, mesh=mesh, in_specs=(specs,), out_specs=split)
+    gradient = lambda f: jax.grad(lambda pre: jnp.sum(f(pre) ** 3))
+    second = lambda f: lambda pre: jax.jvp(gradient(f), (pre,), (pre,))[1]
+    again = lambda f: jax.grad(
+        lambda pre: sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient(f)(pre)))
+    )
+    for of in (gradient, second, again):
+        same(jax.jit(of(parted))(pre), jax.jit(of(qrnn_pool))(pre))
 
 
 # ---- state spaces -----------------------------------------------------------------------------------

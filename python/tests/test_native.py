@@ -131,7 +131,7 @@ def test_errors_of_the_c_interface():
         _native.call("linear_scan", {}, dtype="float32", shape=[3], axis=1, reverse=False)
     with pytest.raises(ValueError, match="'problem': expected a pointer, got null"):
         status = _native._lib.scanrec_linear_scan(None, None)
-        _native._raise(status)
+        _native.raise_status(status, _native._text("last_error"))
     # Sums over walked axes are cleared first: not before everything is checked.
     place = np.full(3, 7.0)
     shape = [2, 2, 2, 2, 2, 5, 3]

@@ -7,7 +7,7 @@ calls as differentiable ops of these frameworks.
 
 from __future__ import annotations
 
-from . import _native
+from . import _cuda, _native
 from ._numpy import Gradients, linear_scan, linear_scan_jvp, linear_scan_vjp
 
 __all__ = [
@@ -27,3 +27,4 @@ def show_config() -> None:
     print(f"scanrec {__version__}")
     print(f"instruction set: {_native.instruction_set()}")
     print(f"threads: {_native.threads()}")
+    print(f"kernels for GPUs: {'built' if _cuda.is_built() else 'not built'}")

@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["GATES", "OPERANDS", "RESULTS", "Array", "call", "instruction_set", "threads", "version"]
+__all__ = [
+    *("DTYPES", "GATES", "OPERANDS", "RESULTS", "Array", "call", "instruction_set"),
+    *("load", "marshalled", "raise_status", "threads", "version"),
+]
 
 _C_VERSION = 1
 
@@ -76,26 +79,28 @@ class Array(NamedTuple):
     strides: Sequence[int]
 
 
-def _load() -> ctypes.CDLL:
-    path = Path(__file__).with_name("libscanrec.so")
+def load(path: Path, prefix: str, *more: type) -> ctypes.CDLL:
+    """A library that has all calls, after a prefix; `more` are the types of what they take besides
+    problem and arrays."""
     try:
         lib = ctypes.CDLL(os.fspath(path))
     except OSError as error:
         raise ImportError(f"scanrec: cannot load {path.name}: {error}") from error
     for name in OPERANDS:
-        function = getattr(lib, f"scanrec_{name}")
+        function = getattr(lib, f"{prefix}{name}")
         arrays = _Array * len(OPERANDS[name] + RESULTS[name])
-        function.argtypes = [ctypes.POINTER(_Problem), ctypes.POINTER(arrays)]
+        function.argtypes = [ctypes.POINTER(_Problem), ctypes.POINTER(arrays), *more]
         function.restype = ctypes.c_int
-    for name in ("last_error", "version", "instruction_set"):
-        getattr(lib, f"scanrec_{name}").restype = ctypes.c_char_p
-    found = lib.scanrec_c_version()
+    getattr(lib, f"{prefix}last_error").restype = ctypes.c_char_p
+    found = getattr(lib, f"{prefix}c_version")()
     if found != _C_VERSION:
         raise ImportError(f"scanrec: {path.name} has C interface {found}, expected {_C_VERSION}")
     return lib
 
 
-_lib = _load()
+_lib = load(Path(__file__).with_name("libscanrec.so"), "scanrec_")
+for _name in ("version", "instruction_set"):
+    getattr(_lib, f"scanrec_{_name}").restype = ctypes.c_char_p
 
 
 def _text(function: str) -> str:
@@ -110,7 +115,7 @@ def version() -> str:
 
 def instruction_set() -> str:
     """The instruction set in use. Raises RuntimeError where none serves."""
-    return _text("instruction_set") or _raise(3)
+    return _text("instruction_set") or raise_status(3, _text("last_error"))
 
 
 def threads() -> int:
@@ -118,12 +123,12 @@ def threads() -> int:
     return _lib.scanrec_threads()
 
 
-def _raise(status: int):
-    message = _text("last_error")
+def raise_status(status: int, message: str):
+    """Raises what the status of a call stands for."""
     raise {1: ValueError, 2: MemoryError}.get(status, RuntimeError)(message)
 
 
-def call(
+def marshalled(
     name: str,
     arrays: Mapping[str, Array],
     *,
@@ -133,11 +138,8 @@ def call(
     reverse: bool,
     plain: bool = False,
     threads: int = 0,
-) -> None:
-    """Runs a call of the library on arrays by their names; those left out are absent.
-
-    The arrays must stay alive, and be large enough: nobody else checks that.
-    """
+):
+    """Problem and arrays of a call, as its function takes them."""
     extents = ctypes.c_int64 * len(shape)
     problem = _Problem(
         DTYPES[dtype], len(shape), extents(*shape), axis, reverse, plain, threads, None, None
@@ -149,6 +151,16 @@ def call(
         if array is not None:
             place.data = array.data
             place.strides = extents(*array.strides)
+    return problem, list_of
+
+
+def call(name: str, arrays: Mapping[str, Array], **problem) -> None:
+    """Runs a call of the library on arrays by their names; those left out are absent. The problem is
+    what :func:`marshalled` takes.
+
+    The arrays must stay alive, and be large enough: nobody else checks that.
+    """
+    problem, list_of = marshalled(name, arrays, **problem)
     status = getattr(_lib, f"scanrec_{name}")(ctypes.byref(problem), ctypes.byref(list_of))
     if status != 0:
-        _raise(status)
+        raise_status(status, _text("last_error"))

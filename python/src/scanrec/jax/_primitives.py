@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir, partial_eval
 
-from .. import _native
+from .. import _cuda, _native
 from .._arguments import EDGE_DTYPES
 from .._native import GATES
 from ._sharding import allow_in_shard_map, over_devices, specs_of_results
@@ -33,6 +33,10 @@ __all__ = ["OPERANDS", "PRIMITIVES", "RESULTS", "STATES", "Problem", "bind", "ed
 
 #: Names of the targets end in it: it grows when what a handler of a release takes changes.
 _TARGET_VERSION = 1
+
+_REBUILD = (
+    "where jaxlib is installed, build the package again with pip install --no-build-isolation"
+)
 
 _EDGES = {
     *("initial_state", "final_state", "final_grad"),
@@ -222,19 +226,30 @@ def _register(call):
     allow_in_shard_map(primitive)
 
 
-def _register_kernel(library, call):
-    handler = jax.ffi.pycapsule(getattr(library, f"scanrec_xla_{call}"))
-    jax.ffi.register_ffi_target(f"scanrec_{call}_v{_TARGET_VERSION}", handler, platform="cpu")
-    mlir.register_lowering(PRIMITIVES[call], partial(_lower, call), platform="cpu")
+def _register_target(library, prefix, call, platform):
+    handler = jax.ffi.pycapsule(getattr(library, f"{prefix}{call}"))
+    jax.ffi.register_ffi_target(f"scanrec_{call}_v{_TARGET_VERSION}", handler, platform=platform)
+
+
+@cache
+def _register_cuda_targets():
+    library = _cuda.library()
+    if not hasattr(library, "scanrec_xla_cuda_linear_scan"):
+        raise RuntimeError(f"scanrec.jax: this build's {_cuda.PATH.name} knows no JAX; {_REBUILD}")
+    for call in _native.OPERANDS:
+        _register_target(library, "scanrec_xla_cuda_", call, "CUDA")
+
+
+def _lower_on_gpu(call, *args, **params):
+    """Loads the kernels for GPUs with the first program for one."""
+    _register_cuda_targets()
+    return _lower(call, *args, **params)
 
 
 def _load():
     path = Path(_native.__file__).with_name("libscanrec_xla.so")
     if not path.exists():
-        raise ImportError(
-            "scanrec.jax: this build has no libscanrec_xla.so; where jaxlib is installed, build the "
-            "package again with pip install --no-build-isolation"
-        )
+        raise ImportError(f"scanrec.jax: this build has no libscanrec_xla.so; {_REBUILD}")
     return ctypes.CDLL(str(path))
 
 
@@ -242,4 +257,6 @@ _library = _load()
 for _call in OPERANDS:
     _register(_call)
 for _call in _native.OPERANDS:
-    _register_kernel(_library, _call)
+    _register_target(_library, "scanrec_xla_", _call, "cpu")
+    mlir.register_lowering(PRIMITIVES[_call], partial(_lower, _call), platform="cpu")
+    mlir.register_lowering(PRIMITIVES[_call], partial(_lower_on_gpu, _call), platform="cuda")

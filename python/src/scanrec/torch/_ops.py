@@ -12,11 +12,14 @@ from functools import partial
 
 import torch
 
-from .. import _native
+from .. import _cuda, _native
 from .._arguments import EDGE_DTYPES
 from .._native import GATES, OPERANDS, RESULTS
 
 __all__ = ["edge_dtype", "edge_of", "jvp_op", "pool_op", "pool_vjp_op", "scan_op", "vjp_op"]
+
+#: What the operators have kernels for, by PyTorch's dispatch keys.
+DEVICES = ("CPU", "CUDA")
 
 _NAMES = {getattr(torch, name): name for name in EDGE_DTYPES}
 _EDGES = {of: getattr(torch, EDGE_DTYPES[name]) for of, name in _NAMES.items()}
@@ -78,6 +81,29 @@ def _array(x):
     return _native.Array(x.data_ptr(), [0 if n == 1 else s for n, s in zip(x.shape, x.stride())])
 
 
+def _run_on_cpu(call, arrays, like, problem):
+    _native.call(call, arrays, threads=torch.get_num_threads(), **problem)
+
+
+def _run_on_gpu(call, arrays, like, problem):
+    """Queues a call in the stream that is current on the GPU of a tensor."""
+    lent = []
+
+    def allocate(bytes):
+        lent.append(torch.empty(bytes, dtype=torch.uint8, device=like.device))
+        return lent[-1].data_ptr()
+
+    with torch.cuda.device(like.device):
+        stream = torch.cuda.current_stream().cuda_stream
+        _cuda.call(call, arrays, stream=stream, allocate=allocate, **problem)
+
+
+def _call(call, arrays, like, shape, axis, reverse):
+    run = _run_on_gpu if like.is_cuda else _run_on_cpu
+    problem = dict(dtype=_NAMES[like.dtype], shape=shape, axis=axis, reverse=reverse)
+    run(call, arrays, like, problem)
+
+
 def _run(call, *arguments):
     inputs, (shape, axis, reverse), shapes = _split(call, arguments)
     results = _results(call, inputs[0], shape, axis, shapes)
@@ -88,21 +114,14 @@ def _run(call, *arguments):
     for name, x, is_wanted in zip(RESULTS[call], results, wanted):
         if is_wanted:
             arrays[name] = _array(x)
-    _native.call(
-        call,
-        arrays,
-        dtype=_NAMES[inputs[0].dtype],
-        shape=shape,
-        axis=axis,
-        reverse=reverse,
-        threads=torch.get_num_threads(),
-    )
+    _call(call, arrays, inputs[0], shape, axis, reverse)
     return results
 
 
-for _call in ("linear_scan", "linear_scan_jvp", "linear_scan_vjp"):
-    _library.impl(f"_{_call}", partial(_run, _call), "CPU")
-    torch.library.register_fake(f"scanrec::_{_call}", partial(_fake, _call), lib=_library)
+for _name in ("linear_scan", "linear_scan_jvp", "linear_scan_vjp"):
+    for _device in DEVICES:
+        _library.impl(f"_{_name}", partial(_run, _name), _device)
+    torch.library.register_fake(f"scanrec::_{_name}", partial(_fake, _name), lib=_library)
 
 #: The operators: scan, jvp, vjp.
 scan_op = torch.ops.scanrec._linear_scan.default
@@ -137,14 +156,6 @@ def _gates_of(tensors, stack, suffix=""):
     }
 
 
-def _call_pool(call, arrays, gate, problem):
-    shape, axis, reverse = problem
-    _native.call(
-        call, arrays, dtype=_NAMES[gate.dtype], shape=shape, axis=axis, reverse=reverse,
-        threads=torch.get_num_threads(),
-    )  # fmt: skip
-
-
 def _in_memory(*tensors):
     """Tensors as they are in memory: what resolves a view may be a copy."""
     return [None if x is None else x.resolve_neg() for x in tensors]
@@ -173,7 +184,7 @@ def _run_pool(*arguments):
         **_named(("initial_state", "resets", "zoneout"), edges),
         **_named(("output", "final_state", "state"), results if keep else results[:2]),
     }
-    _call_pool("qrnn_pool", arrays, pre[0], (shape, axis, reverse))
+    _call("qrnn_pool", arrays, pre[0], shape, axis, reverse)
     return results
 
 
@@ -198,12 +209,13 @@ def _run_pool_vjp(*arguments):
     given = [g if w else None for g, w in zip(results, wanted)]
     arrays |= _gates_of(given[:4], stack, "_grad")
     arrays |= _named(("initial_grad",), given[4:])
-    _call_pool("qrnn_pool_vjp", arrays, pre[0], (shape, axis, reverse))
+    _call("qrnn_pool_vjp", arrays, pre[0], shape, axis, reverse)
     return results
 
 
-_library.impl("_qrnn_pool", _run_pool, "CPU")
-_library.impl("_qrnn_pool_vjp", _run_pool_vjp, "CPU")
+for _device in DEVICES:
+    _library.impl("_qrnn_pool", _run_pool, _device)
+    _library.impl("_qrnn_pool_vjp", _run_pool_vjp, _device)
 torch.library.register_fake("scanrec::_qrnn_pool", _pool_results, lib=_library)
 torch.library.register_fake("scanrec::_qrnn_pool_vjp", _pool_gradients, lib=_library)
 

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which calls there are, for which types: declared once per instruction set, and for GPUs, in the
+// namespace that the build names SCANREC_LEVEL.
+#pragma once
+
+#include "kernels.hpp"
+
+namespace scanrec::native::SCANREC_LEVEL {
+
+template <class T>
+void run_linear_scan(const call& c, const scan_arrays& a);
+template <class T>
+void run_linear_scan_vjp(const call& c, const vjp_arrays& a);
+template <class T>
+void run_linear_scan_jvp(const call& c, const jvp_arrays& a);
+
+// Of real types alone.
+template <class T>
+void run_qrnn_pool(const call& c, const pool_arrays& a);
+template <class T>
+void run_qrnn_pool_vjp(const call& c, const pool_vjp_arrays& a);
+
+}  // namespace scanrec::native::SCANREC_LEVEL

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the entry points of the C interfaces do, on CPUs and on GPUs: check, gather the arrays,
+// bring them to four axes, run the call for their type, and turn exceptions into status codes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include <scanrec/error.hpp>
+
+#include "axes.hpp"
+#include "kernels.hpp"
+
+namespace scanrec::native {
+
+/// What was wrong with the last call of this thread.
+inline thread_local std::string last_error;
+
+/// Runs f; what it throws becomes a status and a message.
+template <class F>
+int guarded(F f) noexcept {
+  const auto say = [](int status, const char* message) {
+    try {
+      last_error = message;
+    } catch (...) {
+      last_error.clear();
+    }
+    return status;
+  };
+  try {
+    f();
+    return SCANREC_OK;
+  } catch (const std::invalid_argument& error) {
+    return say(SCANREC_BAD_ARGUMENT, error.what());
+  } catch (const std::bad_alloc&) {
+    return say(SCANREC_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& error) {
+    return say(SCANREC_FAILED, error.what());
+  } catch (...) {
+    return say(SCANREC_FAILED, "unknown error");
+  }
+}
+
+/// The arrays of one call, with the axes that they have.
+class request {
+ public:
+  request(const char* name, const scanrec_problem* problem, const void* arrays)
+      : name_(name), problem_(check(name, problem, arrays)), axes_(name, problem_) {}
+
+  [[nodiscard]] const scanrec_problem& problem() const { return problem_; }
+
+  void add(const scanrec_array& given, array& result, role use = role::sequence) {
+    const bool edge = use == role::edge || use == role::edge_gradient;
+    axes_.add(given, result, (edge ? edge_bytes : element_bytes)[dtype()], use);
+  }
+  void add_marks(const scanrec_array& given, array& result) {
+    axes_.add(given, result, 1, role::sequence);
+  }
+
+  /// Runs the call of `calls` for the element type of the problem. `c` says where it runs,
+  /// clear(data, bytes) sets memory there to zero.
+  template <class Arrays, class Clear>
+  void run(call c, void (*const (&calls)[dtypes])(const call&, const Arrays&), const Arrays& arrays,
+           Clear clear) {
+    if (calls[dtype()] == nullptr)
+      throw argument_error(name_, "dtype", "a type that there are kernels for",
+                           std::to_string(problem_.dtype));
+    c.reverse = problem_.reverse != 0;
+    c.plain = problem_.plain != 0;
+    axes_.run(c, clear, [&](const call& one) { calls[dtype()](one, arrays); });
+  }
+
+ private:
+  // Bytes of an element, and of a state at an edge, by scanrec_dtype.
+  static constexpr std::array<std::int64_t, dtypes> element_bytes{4, 8, 8, 16, 2, 2};
+  static constexpr std::array<std::int64_t, dtypes> edge_bytes{4, 8, 8, 16, 4, 4};
+
+  static const scanrec_problem& check(const char* name, const scanrec_problem* problem,
+                                      const void* arrays) {
+    const auto refuse = [&](const char* what, const char* expected, const std::string& got) {
+      throw argument_error(name, what, expected, got);
+    };
+    if (problem == nullptr) refuse("problem", "a pointer", "null");
+    if (arrays == nullptr) refuse("arrays", "a pointer", "null");
+    if (problem->dtype < 0 || problem->dtype >= dtypes)
+      refuse("dtype", "one of scanrec_dtype", std::to_string(problem->dtype));
+    if (problem->threads < 0) refuse("threads", "0 or more", std::to_string(problem->threads));
+    return *problem;
+  }
+  [[nodiscard]] std::size_t dtype() const { return static_cast<std::size_t>(problem_.dtype); }
+
+  const char* name_;
+  scanrec_problem problem_;
+  axes axes_;
+};
+
+// ---- which arrays a call has
+// ----------------------------------------------------------------------
+
+inline void add_arrays(request& r, const scanrec_scan_arrays& given, scan_arrays& a) {
+  r.add(given.gate, a.gate);
+  r.add(given.input, a.input);
+  r.add(given.initial_state, a.initial_state, role::edge);
+  r.add_marks(given.resets, a.resets);
+  r.add(given.state, a.state);
+  r.add(given.final_state, a.final_state, role::edge);
+}
+
+inline void add_arrays(request& r, const scanrec_vjp_arrays& given, vjp_arrays& a) {
+  r.add(given.gate, a.gate);
+  r.add(given.state, a.state);
+  r.add(given.initial_state, a.initial_state, role::edge);
+  r.add_marks(given.resets, a.resets);
+  r.add(given.state_grad, a.state_grad);
+  r.add(given.final_grad, a.final_grad, role::edge);
+  r.add(given.gate_grad, a.gate_grad, role::gradient);
+  r.add(given.input_grad, a.input_grad, role::gradient);
+  r.add(given.initial_grad, a.initial_grad, role::edge_gradient);
+}
+
+inline void add_arrays(request& r, const scanrec_jvp_arrays& given, jvp_arrays& a) {
+  r.add(given.gate, a.gate);
+  r.add(given.state, a.state);
+  r.add(given.initial_state, a.initial_state, role::edge);
+  r.add_marks(given.resets, a.resets);
+  r.add(given.gate_tangent, a.gate_tangent);
+  r.add(given.input_tangent, a.input_tangent);
+  r.add(given.initial_tangent, a.initial_tangent, role::edge);
+  r.add(given.state_tangent, a.state_tangent);
+  r.add(given.final_tangent, a.final_tangent, role::edge);
+}
+
+inline void add_arrays(request& r, const scanrec_pool_arrays& given, pool_arrays& a) {
+  r.add(given.candidate, a.candidate);
+  r.add(given.forget_gate, a.forget_gate);
+  r.add(given.output_gate, a.output_gate);
+  r.add(given.input_gate, a.input_gate);
+  r.add(given.initial_state, a.initial_state, role::edge);
+  r.add_marks(given.resets, a.resets);
+  r.add_marks(given.zoneout, a.zoneout);
+  r.add(given.output, a.output);
+  r.add(given.state, a.state);
+  r.add(given.final_state, a.final_state, role::edge);
+}
+
+inline void add_arrays(request& r, const scanrec_pool_vjp_arrays& given, pool_vjp_arrays& a) {
+  r.add(given.candidate, a.candidate);
+  r.add(given.forget_gate, a.forget_gate);
+  r.add(given.output_gate, a.output_gate);
+  r.add(given.input_gate, a.input_gate);
+  r.add(given.state, a.state);
+  r.add(given.initial_state, a.initial_state, role::edge);
+  r.add_marks(given.resets, a.resets);
+  r.add_marks(given.zoneout, a.zoneout);
+  r.add(given.output_grad, a.output_grad);
+  r.add(given.final_grad, a.final_grad, role::edge);
+  r.add(given.candidate_grad, a.candidate_grad, role::gradient);
+  r.add(given.forget_gate_grad, a.forget_gate_grad, role::gradient);
+  r.add(given.output_gate_grad, a.output_gate_grad, role::gradient);
+  r.add(given.input_gate_grad, a.input_gate_grad, role::gradient);
+  r.add(given.initial_grad, a.initial_grad, role::edge_gradient);
+}
+
+}  // namespace scanrec::native

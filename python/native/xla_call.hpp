@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From the buffers of a handler of XLA's foreign function interface to the arrays of a call: what
+// handlers for CPUs and for GPUs share. Buffers have axes of extent 1 wherever they broadcast.
+// Checks are made before, in Python; errors here are bugs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <xla/ffi/api/ffi.h>
+
+#include <scanrec/c/scanrec.h>
+
+namespace scanrec::native {
+
+namespace ffi = xla::ffi;
+
+/// scanrec_dtype of an element type, or -1.
+inline int dtype_of(ffi::DataType type) {
+  switch (type) {
+    case ffi::DataType::F32:
+      return SCANREC_FLOAT32;
+    case ffi::DataType::F64:
+      return SCANREC_FLOAT64;
+    case ffi::DataType::C64:
+      return SCANREC_COMPLEX64;
+    case ffi::DataType::C128:
+      return SCANREC_COMPLEX128;
+    case ffi::DataType::BF16:
+      return SCANREC_BFLOAT16;
+    case ffi::DataType::F16:
+      return SCANREC_FLOAT16;
+    default:
+      return -1;
+  }
+}
+
+using span = ffi::Span<const std::int64_t>;
+
+/// Turns dense buffers into arrays of a call. A buffer with one more axis than the problem, the
+/// axis `stack`, is a stack of arrays that follow one another in the struct.
+class arrays_of_buffers {
+ public:
+  arrays_of_buffers(std::size_t rank, std::int64_t stack) : rank_(rank), stack_(stack) {}
+
+  /// Puts what is in a buffer at `to`; how many arrays, or 0 for a buffer of another rank.
+  template <class Buffer>
+  int put(scanrec_array* to, const Buffer& buffer) {
+    const auto dimensions = buffer.dimensions();
+    auto* const data = static_cast<char*>(buffer.untyped_data());
+    const bool stacked = stack_ >= 0 && dimensions.size() == rank_ + 1;
+    if (dimensions.size() != rank_ && !stacked) return 0;
+
+    auto& strides = strides_.emplace_back(new std::int64_t[rank_]);
+    std::int64_t stride = 1, between = 0;
+    std::size_t axis = rank_;
+    for (std::size_t d = dimensions.size(); d-- > 0;) {
+      if (stacked && d == static_cast<std::size_t>(stack_))
+        between = stride * static_cast<std::int64_t>(ffi::ByteWidth(buffer.element_type()));
+      else
+        strides[--axis] = dimensions[d] == 1 ? 0 : stride;
+      stride *= dimensions[d];
+    }
+    const int count = stacked ? static_cast<int>(dimensions[static_cast<std::size_t>(stack_)]) : 1;
+    for (int i = 0; i < count; ++i) to[i] = {data + i * between, strides.get()};
+    return count;
+  }
+
+ private:
+  std::size_t rank_;
+  std::int64_t stack_;
+  std::vector<std::unique_ptr<std::int64_t[]>> strides_;
+};
+
+/// The attributes of every call.
+struct attributes {
+  std::int64_t axis;
+  bool reverse;
+  span shape;
+  std::int64_t stack;
+  std::int64_t operands, results;  // bit i says whether the i-th is there
+};
+
+/// Calls run(problem, arrays), which returns a status, with a struct that begins with `Operands`
+/// operands. error() has the words.
+template <class Arrays, int Operands, class Run>
+ffi::Error call_on_buffers(const attributes& given, ffi::RemainingArgs args,
+                           ffi::RemainingRets rets, Run run, const char* (*error)()) {
+  static_assert(sizeof(Arrays) % sizeof(scanrec_array) == 0);
+  constexpr int all = static_cast<int>(sizeof(Arrays) / sizeof(scanrec_array));
+  const auto wrong_rank = ffi::Error::InvalidArgument("scanrec: rank");
+  arrays_of_buffers made(given.shape.size(), given.stack);
+  Arrays arrays{};
+  auto* array = reinterpret_cast<scanrec_array*>(&arrays);
+  int dtype = -1;
+  std::size_t next = 0;
+  for (int i = 0, count = 1; i < Operands; i += count) {
+    count = 1;
+    if ((given.operands >> i & 1) == 0) continue;
+    const auto buffer = args.get<ffi::AnyBuffer>(next++);
+    if (buffer.has_error()) return buffer.error();
+    if (dtype < 0) dtype = dtype_of(buffer->element_type());
+    if ((count = made.put(array + i, *buffer)) == 0) return wrong_rank;
+  }
+  next = 0;
+  for (int i = 0, count = 1; i < all - Operands; i += count) {
+    count = 1;
+    if ((given.results >> i & 1) == 0) continue;
+    auto buffer = rets.get<ffi::AnyBuffer>(next++);
+    if (buffer.has_error()) return buffer.error();
+    if ((count = made.put(array + Operands + i, **buffer)) == 0) return wrong_rank;
+  }
+
+  scanrec_problem problem{};
+  problem.dtype = dtype;
+  problem.rank = static_cast<std::int32_t>(given.shape.size());
+  problem.shape = given.shape.begin();
+  problem.axis = static_cast<std::int32_t>(given.axis);
+  problem.reverse = given.reverse;
+  problem.plain = 1;
+  switch (run(problem, arrays)) {
+    case SCANREC_OK:
+      return ffi::Error::Success();
+    case SCANREC_BAD_ARGUMENT:
+      return ffi::Error::InvalidArgument(error());
+    case SCANREC_OUT_OF_MEMORY:
+      return ffi::Error(ffi::ErrorCode::kResourceExhausted, error());
+    default:
+      return ffi::Error::Internal(error());
+  }
+}
+
+/// What every handler takes after its contexts.
+template <class Binding>
+auto with_attributes_and_buffers(Binding binding) {
+  return std::move(binding)
+      .template Attr<std::int64_t>("axis")
+      .template Attr<bool>("reverse")
+      .template Attr<span>("shape")
+      .template Attr<std::int64_t>("stack")
+      .template Attr<std::int64_t>("operands")
+      .template Attr<std::int64_t>("results")
+      .RemainingArgs()
+      .RemainingRets();
+}
+
+}  // namespace scanrec::native
+
+/// Defines the handler `name`, which does run<Arrays, operands, function>. `binding` makes what it
+/// takes.
+#define SCANREC_HANDLER(name, Arrays, operands, function)                                 \
+  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(                  \
+      XLA_FFI_CallFrame* frame) {                                                         \
+    static const auto* handler = binding().To(run<Arrays, operands, function>).release(); \
+    return handler->Call(frame);                                                          \
+  }

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The calls as XLA sees them on GPUs: queued in its stream, working in memory that it lends. Not
+// marked as fit for command buffers: what XLA lends is its own again when the handler returns,
+// while a recorded call would run later.
+#include <cstdint>
+#include <optional>
+
+#include <scanrec/c/scanrec_cuda.h>
+
+#include "xla_call.hpp"
+
+namespace {
+
+using namespace scanrec::native;
+
+void* lend(void* context, std::int64_t bytes) {
+  constexpr std::size_t alignment = 16;
+  auto* const scratch = static_cast<ffi::ScratchAllocator*>(context);
+  return scratch->Allocate(static_cast<std::size_t>(bytes), alignment).value_or(nullptr);
+}
+
+/// The handler of a call.
+template <class Arrays, int Operands,
+          int (*Function)(const scanrec_problem*, const Arrays*, const scanrec_cuda_queue*)>
+ffi::Error run(void* stream, ffi::ScratchAllocator scratch, std::int64_t axis, bool reverse,
+               span shape, std::int64_t stack, std::int64_t operands, std::int64_t results,
+               ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  const auto call = [&](const scanrec_problem& problem, const Arrays& arrays) {
+    const scanrec_cuda_queue queue{stream, lend, &scratch};
+    return Function(&problem, &arrays, &queue);
+  };
+  return call_on_buffers<Arrays, Operands>({axis, reverse, shape, stack, operands, results}, args,
+                                           rets, call, scanrec_cuda_last_error);
+}
+
+auto binding() {
+  return with_attributes_and_buffers(
+      ffi::Ffi::Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::ScratchAllocator>());
+}
+
+}  // namespace
+
+SCANREC_HANDLER(scanrec_xla_cuda_linear_scan, scanrec_scan_arrays, 4, scanrec_cuda_linear_scan)
+SCANREC_HANDLER(scanrec_xla_cuda_linear_scan_vjp, scanrec_vjp_arrays, 6,
+                scanrec_cuda_linear_scan_vjp)
+SCANREC_HANDLER(scanrec_xla_cuda_linear_scan_jvp, scanrec_jvp_arrays, 7,
+                scanrec_cuda_linear_scan_jvp)
+SCANREC_HANDLER(scanrec_xla_cuda_qrnn_pool, scanrec_pool_arrays, 7, scanrec_cuda_qrnn_pool)
+SCANREC_HANDLER(scanrec_xla_cuda_qrnn_pool_vjp, scanrec_pool_vjp_arrays, 10,
+                scanrec_cuda_qrnn_pool_vjp)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""libscanrec_cuda: the C interface of ``include/scanrec/c/scanrec_cuda.h``, through ctypes.
+
+A library of its own, which not every build has; it is loaded when an array on a GPU first comes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+from . import _native
+
+__all__ = ["PATH", "call", "is_built", "library"]
+
+PATH = Path(__file__).with_name("libscanrec_cuda.so")
+
+_Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+
+class _Queue(ctypes.Structure):
+    _fields_ = [
+        ("stream", ctypes.c_void_p),
+        ("allocate", _Allocate),
+        ("context", ctypes.c_void_p),
+    ]
+
+
+def is_built() -> bool:
+    """Whether this build has kernels for GPUs."""
+    return PATH.exists()
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The library. Raises RuntimeError where this build has none."""
+    if not is_built():
+        raise RuntimeError(
+            f"scanrec: this build has no kernels for GPUs ({PATH.name}); build the package again where "
+            "nvcc is in PATH: pip install --force-reinstall --no-deps ./python"
+        )
+    return _native.load(PATH, "scanrec_cuda_", ctypes.POINTER(_Queue))
+
+
+def call(
+    name: str,
+    arrays: Mapping[str, _native.Array],
+    *,
+    stream: int,
+    allocate: Callable[[int], int],
+    **problem,
+) -> None:
+    """Queues a call on arrays in the memory of the current GPU. ``allocate(bytes)`` is the address of
+    so much of its memory, which work queued in the stream until the call returns may use.
+
+    Otherwise as :func:`scanrec._native.call`.
+    """
+    raised = []
+
+    def lend(_, bytes):
+        try:
+            return allocate(bytes)
+        except BaseException as error:  # which ctypes would print, and forget
+            raised.append(error)
+            return None
+
+    given, list_of = _native.marshalled(name, arrays, **problem)
+    queue = _Queue(stream, _Allocate(lend), None)
+    status = getattr(library(), f"scanrec_cuda_{name}")(
+        ctypes.byref(given), ctypes.byref(list_of), ctypes.byref(queue)
+    )
+    if raised:
+        raise raised[0]
+    if status != 0:
+        _native.raise_status(status, library().scanrec_cuda_last_error().decode())

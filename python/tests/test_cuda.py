@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arrays on GPUs give what arrays on CPUs give: the kernels of libscanrec_cuda.
+
+SCANREC_EMULATED_CUDA names a build of that library for the emulator of the C++ tests
+(-DSCANREC_CUDA_ON_HOST=ON): its calls take arrays of the host. What needs a GPU, and a framework that
+sees it, runs where there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import Random
+
+from scanrec import _cuda, _native
+
+GRADIENTS = {
+    "linear_scan_vjp": {"gate": "gate_grad", "input": "input_grad"},
+    "qrnn_pool_vjp": {name: f"{name}_grad" for name in _native.GATES},
+}
+ROUNDING = {
+    **{"float32": 2e-5, "float64": 1e-13, "complex64": 2e-5, "complex128": 1e-13},
+    **{"bfloat16": 3e-2, "float16": 4e-3},
+}
+WIDE = {"bfloat16": "float32", "float16": "float32"}
+
+
+@pytest.fixture
+def emulated(monkeypatch):
+    """The library, whose GPU is the host."""
+    path = os.environ.get("SCANREC_EMULATED_CUDA")
+    if not path:
+        pytest.skip("SCANREC_EMULATED_CUDA names no library")
+    library = _native.load(Path(path), "scanrec_cuda_", ctypes.POINTER(_cuda._Queue))
+    monkeypatch.setattr(_cuda, "library", lambda: library)
+
+
+class Memory:
+    """Memory to work in, filled with what no kernel may take for zeros."""
+
+    def __init__(self):
+        self.lent = []
+
+    def __call__(self, bytes):
+        self.lent.append(np.full(bytes + 16, 0xFF, np.uint8))
+        return (self.lent[-1].ctypes.data + 15) // 16 * 16
+
+
+def array_of(x):
+    strides = [0 if n == 1 else s // x.itemsize for n, s in zip(x.shape, x.strides)]
+    return _native.Array(x.ctypes.data, strides)
+
+
+def both(call, dtype, shape, read, written, **problem):
+    """The results of a call on a CPU and on the GPU, as dictionaries."""
+    out = []
+    for run in (
+        _native.call,
+        lambda *args, **with_: _cuda.call(*args, stream=None, allocate=Memory(), **with_),
+    ):
+        results = {name: np.full_like(x, 77) for name, x in written.items()}
+        arrays = {name: array_of(x) for name, x in {**read, **results}.items()}
+        run(call, arrays, dtype=dtype, shape=shape, axis=1, reverse=False, **problem)
+        out.append(results)
+    return out
+
+
+def numpy_dtype(name):
+    if name == "bfloat16":
+        return pytest.importorskip("ml_dtypes").bfloat16
+    return np.dtype(name)
+
+
+def assert_alike(got, want, dtype, terms=1):
+    scale = ROUNDING[dtype] * terms
+    for name in want:
+        kind = np.complex128 if np.iscomplexobj(want[name]) else np.float64
+        np.testing.assert_allclose(
+            got[name].astype(kind), want[name].astype(kind), rtol=scale, atol=scale, err_msg=name
+        )
+
+
+DTYPES = list(_native.DTYPES)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(2, 70, 33), (1, 1500, 2), (3, 1, 5)])
+def test_scans(emulated, dtype, shape):
+    random, kind = Random(1), numpy_dtype(dtype)
+    edge, edge_kind = (shape[0], 1, shape[2]), WIDE.get(dtype, dtype)
+    gate, input, tangent, grad = (random(*shape, dtype=kind) for _ in range(4))
+    first, final_grad = (random(*edge, dtype=edge_kind) for _ in range(2))
+    resets = random.marks(*shape[:2], 1)
+    given = {"gate": gate, "initial_state": first, "resets": resets}
+    written = {"state": np.empty_like(gate), "final_state": np.empty_like(first)}
+    want, got = both("linear_scan", dtype, shape, {**given, "input": input}, written)
+    assert_alike(got, want, dtype)
+
+    state = want["state"]
+    written = {"gate_grad": gate, "input_grad": input, "initial_grad": first}
+    read = {**given, "state": state, "state_grad": grad, "final_grad": final_grad}
+    for plain in (False, True):
+        want, got = both("linear_scan_vjp", dtype, shape, read, written, plain=plain)
+        assert_alike(got, want, dtype, 4)
+
+    written = {"state_tangent": gate, "final_tangent": first}
+    read = {**given, "state": state, "gate_tangent": tangent, "input_tangent": input}
+    want, got = both("linear_scan_jvp", dtype, shape, read, written)
+    assert_alike(got, want, dtype, 4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_pooling(emulated, dtype, count):
+    random, kind, shape = Random(count), numpy_dtype(dtype), (2, 70, 18)
+    packed = random(*shape[:2], count * shape[2], dtype=kind, scale=2.0)
+    pre = dict(zip(_native.GATES, np.split(packed, count, -1)))
+    first = random(2, 1, 18, dtype=WIDE.get(dtype, dtype))
+    given = {**pre, "initial_state": first, "zoneout": random.marks(*shape)}
+    like = random(*shape, dtype=kind)
+    written = {"output": like, "final_state": first} | ({"state": like} if count > 2 else {})
+    want, got = both("qrnn_pool", dtype, shape, given, written)
+    assert_alike(got, want, dtype)
+
+    read = {**given, "state": want["state" if count > 2 else "output"], "output_grad": like}
+    written = {f"{name}_grad": like for name in pre} | {"initial_grad": first}
+    want, got = both("qrnn_pool_vjp", dtype, shape, read, written)
+    assert_alike(got, want, dtype, 4)
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1, 2), (0, 3, 5)])
+def test_sums_and_many_axes(emulated, axes):
+    """Six axes that do not merge: some are walked, gradients that are sums are cleared and added to."""
+    random, shape = Random(3), (2, 9, 3, 2, 2, 4)
+    whole = random(*(n + 1 for n in shape), dtype="float32")[tuple(slice(0, n) for n in shape)]
+    summed = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
+    gate = random(*summed, dtype="float32")
+    state, _ = both(
+        "linear_scan", "float32", shape, {"gate": gate, "input": whole}, {"state": whole}
+    )
+    read = {"gate": gate, "state": state["state"], "state_grad": whole}
+    written = {"gate_grad": gate, "input_grad": whole}
+    want, got = both("linear_scan_vjp", "float32", shape, read, written)
+    assert_alike(got, want, "float32", math.prod(shape) // gate.size)
+
+
+def test_nothing_to_do(emulated):
+    empty, gate = np.empty((0, 5, 3), np.float32), np.empty((1, 5, 3), np.float32)
+    want, got = both(
+        "linear_scan_vjp", "float32", (0, 5, 3), {"gate": gate, "state_grad": empty, "state": empty},
+        {"gate_grad": gate},
+    )  # fmt: skip
+    assert not got["gate_grad"].any() and not want["gate_grad"].any()
+
+
+def test_errors(emulated):
+    # A long sequence is looked back over, which takes memory.
+    x = [np.ones((1, 5000, 1), np.float32) for _ in range(3)]
+    arrays = {name: array_of(x) for name, x in zip(("gate", "input", "state"), x)}
+    problem = dict(dtype="float32", shape=x[0].shape, reverse=False)
+    run = lambda axis, allocate: _cuda.call(
+        "linear_scan", arrays, stream=None, allocate=allocate, axis=axis, **problem
+    )
+    with pytest.raises(ValueError, match="'axis': expected an axis below 3, got 7"):
+        run(7, Memory())
+    with pytest.raises(MemoryError):
+        run(1, lambda _: None)
+
+    def fail(_):
+        raise KeyError("no memory of this kind")
+
+    with pytest.raises(KeyError, match="of this kind"):
+        run(1, fail)
+    assert all((one == 1).all() for one in x)
+
+
+def test_a_build_without_kernels_says_so(monkeypatch):
+    monkeypatch.setattr(_cuda, "PATH", Path("/nowhere/libscanrec_cuda.so"))
+    with pytest.raises(RuntimeError, match="no kernels for GPUs .* where nvcc is in PATH"):
+        _cuda.library.__wrapped__()
+
+
+# ---- PyTorch --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def torch_on_emulator(emulated, monkeypatch):
+    """Tensors of the CPU are run as those of a GPU would be."""
+    torch = pytest.importorskip("torch")
+    from scanrec.torch import _ops
+
+    monkeypatch.setattr(_ops, "_run_on_cpu", _ops._run_on_gpu)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
+    return torch
+
+
+def torch_values(torch, device):
+    """Values and gradients of everything that scanrec.torch has, on a device."""
+    import scanrec.torch as scans
+
+    generator = torch.Generator().manual_seed(0)
+    rand = lambda *shape: (torch.rand(*shape, generator=generator) - 0.5).to(device)
+    marks = lambda *shape: (torch.rand(*shape, generator=generator) < 0.2).to(device)
+    leaf = lambda *shape: rand(*shape).requires_grad_()
+    out = []
+
+    def values(result, *leaves):
+        results = result if isinstance(result, tuple) else (result,)
+        loss = sum((r * r.detach().cos()).abs().sum() for r in results)
+        grads = torch.autograd.grad(loss, leaves, create_graph=True)
+        again = torch.autograd.grad(sum(g.square().sum().abs() for g in grads), leaves[0])
+        out.extend(x.detach().cpu() for x in (*results, *grads, *again))
+
+    gate, input, first = leaf(2, 300, 3), leaf(2, 300, 3), leaf(2, 3)
+    values(scans.linear_scan(gate, input, first, return_final=True), gate, input, first)
+    scale = leaf(3)
+    resets = marks(2, 300, 1)
+    values(scans.linear_scan(scale, input, resets=resets, reverse=True), scale, input)
+    tangent = torch.func.jvp(scans.linear_scan, (gate, input), (rand(2, 300, 3), rand(2, 300, 3)))
+    out.extend(x.detach().cpu() for x in tangent)
+    for kind in ("f", "fo", "ifo"):
+        pre = leaf(2, 40, 4 * len(kind) + 4)
+        values(scans.qrnn_pool(pre, pool=kind, zoneout=marks(2, 40, 4)), pre)
+    return out
+
+
+def test_pytorch_on_the_emulator(torch_on_emulator, monkeypatch):
+    torch = torch_on_emulator
+    got = torch_values(torch, "cpu")
+    monkeypatch.undo()
+    for x, y in zip(got, torch_values(torch, "cpu"), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-4)
+
+
+def test_pytorch_on_a_gpu():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available() or not _cuda.is_built():
+        pytest.skip("no GPU, or no kernels for one")
+    want = torch_values(torch, "cpu")
+    streams = [torch.cuda.current_stream(), torch.cuda.Stream()]
+    for stream in streams:
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            got = torch_values(torch, "cuda")
+        for x, y in zip(got, want, strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-4)
+
+
+# ---- JAX ------------------------------------------------------------------------------------------
+
+
+def test_programs_for_gpus_name_the_calls(emulated):
+    """What JAX lowers for a GPU where there is none: the same calls, with the same attributes."""
+    jax = pytest.importorskip("jax")
+    from scanrec.jax import linear_scan
+
+    loss = lambda a, u: linear_scan(a, u).sum()
+    x = np.ones((2, 9, 3), np.float32)
+    lower = lambda platform: (
+        jax.jit(jax.grad(loss, (0, 1))).trace(x, x).lower(lowering_platforms=(platform,)).as_text()
+    )
+    calls = lambda text: [line.strip() for line in text.splitlines() if "@scanrec" in line]
+    assert calls(lower("cuda")) == calls(lower("cpu")) != []
+
+
+def jax_values(jax, device):
+    import scanrec.jax as scans
+
+    random = Random(0)
+    put = lambda *shape: jax.device_put(random(*shape, dtype="float32"), device)
+    gate, input, first = put(2, 300, 3), put(2, 300, 3), put(2, 3)
+    resets = jax.device_put(random.marks(2, 300, 1), device)
+    pre = put(2, 40, 16)
+    loss = lambda a, u, x: (scans.linear_scan(a, u, x, resets=resets) ** 2).sum()
+    pooled = lambda pre: (scans.qrnn_pool(pre, pool="ifo") ** 2).sum()
+    return jax.device_get([
+        scans.linear_scan(gate, input, first, return_final=True),
+        jax.jit(jax.grad(loss, (0, 1, 2)))(gate, input, first),
+        jax.jit(jax.hessian(loss, 2))(gate, input, first),
+        jax.jit(jax.vmap(jax.grad(loss), (0, None, None)))(put(4, 3), input, first),
+        jax.jit(jax.value_and_grad(pooled))(pre),
+        jax.jit(lambda x: jax.jvp(pooled, (x,), (x,)))(pre),
+    ])  # fmt: skip
+
+
+def test_jax_on_a_gpu():
+    jax = pytest.importorskip("jax")
+    try:
+        gpu = jax.devices("cuda")[0]
+    except RuntimeError:
+        pytest.skip("no GPU that JAX sees")
+    if not _cuda.is_built():
+        pytest.skip("no kernels for GPUs")
+    got, want = jax_values(jax, gpu), jax_values(jax, jax.devices("cpu")[0])
+    for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
