@@ -67,15 +67,16 @@ class request {
   void run(call c, void (*const (&calls)[dtypes])(const call&, const Arrays&), const Arrays& arrays,
            Clear clear) {
     if (calls[dtype()] == nullptr)
-      throw argument_error(name_, "dtype", "a type that there are kernels for",
-                           std::to_string(problem_.dtype));
+      throw argument_error(name_, "dtype", "a type that there are kernels for", names[dtype()]);
     c.reverse = problem_.reverse != 0;
     c.plain = problem_.plain != 0;
     axes_.run(c, clear, [&](const call& one) { calls[dtype()](one, arrays); });
   }
 
  private:
-  // Bytes of an element, and of a state at an edge, by scanrec_dtype.
+  // Names, bytes of an element, and of a state at an edge, by scanrec_dtype.
+  static constexpr std::array<const char*, dtypes> names{"float32",    "float64",  "complex64",
+                                                         "complex128", "bfloat16", "float16"};
   static constexpr std::array<std::int64_t, dtypes> element_bytes{4, 8, 8, 16, 2, 2};
   static constexpr std::array<std::int64_t, dtypes> edge_bytes{4, 8, 8, 16, 4, 4};
 

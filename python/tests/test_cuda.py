@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import math
 import os
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,6 +31,42 @@ ROUNDING = {
     **{"bfloat16": 3e-2, "float16": 4e-3},
 }
 WIDE = {"bfloat16": "float32", "float16": "float32"}
+
+
+@pytest.fixture(params=["emulator", "gpu"])
+def device(request):
+    """How a call runs on arrays of the host: on the emulator as they are, on a GPU on copies."""
+    if request.param == "emulator":
+        request.getfixturevalue("emulated")
+        return lambda call, arrays, **problem: _cuda.call(
+            call, {name: array_of(x) for name, x in arrays.items()},
+            stream=None, allocate=Memory(), **problem,
+        )  # fmt: skip
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available() or not _cuda.is_built():
+        pytest.skip("no GPU, or no kernels for one")
+    return partial(run_on_copies, torch)
+
+
+def run_on_copies(torch, call, arrays, **problem):
+    held, copies = [], {}
+    for name, x in arrays.items():
+        reach = [(n - 1) * s for n, s in zip(x.shape, x.strides) if x.size]
+        low, high = (sum(f(0, r) for r in reach) for f in (min, max))
+        bytes = (ctypes.c_uint8 * (high - low + x.itemsize)).from_address(x.ctypes.data + low)
+        host = torch.from_numpy(np.ctypeslib.as_array(bytes))
+        held.append((host, host.cuda()))
+        copies[name] = array_of(x)._replace(data=held[-1][1].data_ptr() - low)
+
+    def allocate(bytes):
+        held.append((None, torch.full((bytes,), 0xFF, dtype=torch.uint8, device="cuda")))
+        return held[-1][1].data_ptr()
+
+    stream = torch.cuda.current_stream().cuda_stream
+    _cuda.call(call, copies, stream=stream, allocate=allocate, **problem)
+    for host, copy in held:
+        if host is not None:
+            host.copy_(copy)
 
 
 @pytest.fixture
@@ -58,16 +95,16 @@ def array_of(x):
     return _native.Array(x.ctypes.data, strides)
 
 
-def both(call, dtype, shape, read, written, **problem):
-    """The results of a call on a CPU and on the GPU, as dictionaries."""
+def run_on_cpu(call, arrays, **problem):
+    _native.call(call, {name: array_of(x) for name, x in arrays.items()}, **problem)
+
+
+def both(device, call, dtype, shape, read, written, **problem):
+    """The results of a call on a CPU and on a device, as dictionaries."""
     out = []
-    for run in (
-        _native.call,
-        lambda *args, **with_: _cuda.call(*args, stream=None, allocate=Memory(), **with_),
-    ):
+    for run in (run_on_cpu, device):
         results = {name: np.full_like(x, 77) for name, x in written.items()}
-        arrays = {name: array_of(x) for name, x in {**read, **results}.items()}
-        run(call, arrays, dtype=dtype, shape=shape, axis=1, reverse=False, **problem)
+        run(call, {**read, **results}, dtype=dtype, shape=shape, axis=1, reverse=False, **problem)
         out.append(results)
     return out
 
@@ -92,7 +129,7 @@ DTYPES = list(_native.DTYPES)
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(2, 70, 33), (1, 1500, 2), (3, 1, 5)])
-def test_scans(emulated, dtype, shape):
+def test_scans(device, dtype, shape):
     random, kind = Random(1), numpy_dtype(dtype)
     edge, edge_kind = (shape[0], 1, shape[2]), WIDE.get(dtype, dtype)
     gate, input, tangent, grad = (random(*shape, dtype=kind) for _ in range(4))
@@ -100,25 +137,25 @@ def test_scans(emulated, dtype, shape):
     resets = random.marks(*shape[:2], 1)
     given = {"gate": gate, "initial_state": first, "resets": resets}
     written = {"state": np.empty_like(gate), "final_state": np.empty_like(first)}
-    want, got = both("linear_scan", dtype, shape, {**given, "input": input}, written)
+    want, got = both(device, "linear_scan", dtype, shape, {**given, "input": input}, written)
     assert_alike(got, want, dtype)
 
     state = want["state"]
     written = {"gate_grad": gate, "input_grad": input, "initial_grad": first}
     read = {**given, "state": state, "state_grad": grad, "final_grad": final_grad}
     for plain in (False, True):
-        want, got = both("linear_scan_vjp", dtype, shape, read, written, plain=plain)
+        want, got = both(device, "linear_scan_vjp", dtype, shape, read, written, plain=plain)
         assert_alike(got, want, dtype, 4)
 
     written = {"state_tangent": gate, "final_tangent": first}
     read = {**given, "state": state, "gate_tangent": tangent, "input_tangent": input}
-    want, got = both("linear_scan_jvp", dtype, shape, read, written)
+    want, got = both(device, "linear_scan_jvp", dtype, shape, read, written)
     assert_alike(got, want, dtype, 4)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_pooling(emulated, dtype, count):
+def test_pooling(device, dtype, count):
     random, kind, shape = Random(count), numpy_dtype(dtype), (2, 70, 18)
     packed = random(*shape[:2], count * shape[2], dtype=kind, scale=2.0)
     pre = dict(zip(_native.GATES, np.split(packed, count, -1)))
@@ -126,35 +163,35 @@ def test_pooling(emulated, dtype, count):
     given = {**pre, "initial_state": first, "zoneout": random.marks(*shape)}
     like = random(*shape, dtype=kind)
     written = {"output": like, "final_state": first} | ({"state": like} if count > 2 else {})
-    want, got = both("qrnn_pool", dtype, shape, given, written)
+    want, got = both(device, "qrnn_pool", dtype, shape, given, written)
     assert_alike(got, want, dtype)
 
     read = {**given, "state": want["state" if count > 2 else "output"], "output_grad": like}
     written = {f"{name}_grad": like for name in pre} | {"initial_grad": first}
-    want, got = both("qrnn_pool_vjp", dtype, shape, read, written)
+    want, got = both(device, "qrnn_pool_vjp", dtype, shape, read, written)
     assert_alike(got, want, dtype, 4)
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1, 2), (0, 3, 5)])
-def test_sums_and_many_axes(emulated, axes):
+def test_sums_and_many_axes(device, axes):
     """Six axes that do not merge: some are walked, gradients that are sums are cleared and added to."""
     random, shape = Random(3), (2, 9, 3, 2, 2, 4)
     whole = random(*(n + 1 for n in shape), dtype="float32")[tuple(slice(0, n) for n in shape)]
     summed = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
     gate = random(*summed, dtype="float32")
     state, _ = both(
-        "linear_scan", "float32", shape, {"gate": gate, "input": whole}, {"state": whole}
+        device, "linear_scan", "float32", shape, {"gate": gate, "input": whole}, {"state": whole}
     )
     read = {"gate": gate, "state": state["state"], "state_grad": whole}
     written = {"gate_grad": gate, "input_grad": whole}
-    want, got = both("linear_scan_vjp", "float32", shape, read, written)
+    want, got = both(device, "linear_scan_vjp", "float32", shape, read, written)
     assert_alike(got, want, "float32", math.prod(shape) // gate.size)
 
 
-def test_nothing_to_do(emulated):
+def test_nothing_to_do(device):
     empty, gate = np.empty((0, 5, 3), np.float32), np.empty((1, 5, 3), np.float32)
     want, got = both(
-        "linear_scan_vjp", "float32", (0, 5, 3), {"gate": gate, "state_grad": empty, "state": empty},
+        device, "linear_scan_vjp", "float32", (0, 5, 3), {"gate": gate, "state_grad": empty, "state": empty},
         {"gate_grad": gate},
     )  # fmt: skip
     assert not got["gate_grad"].any() and not want["gate_grad"].any()
@@ -206,7 +243,7 @@ def test_without_a_gpu_calls_fail_and_the_process_lives():
 
 def test_a_build_without_kernels_says_so(monkeypatch):
     monkeypatch.setattr(_cuda, "PATH", Path("/nowhere/libscanrec_cuda.so"))
-    with pytest.raises(RuntimeError, match="no kernels for GPUs .* where nvcc is in PATH"):
+    with pytest.raises(RuntimeError, match="no kernels for GPUs .* where nvcc 12 or newer"):
         _cuda.library.__wrapped__()
 
 

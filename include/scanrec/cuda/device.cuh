@@ -75,6 +75,7 @@ namespace detail {
 inline void check(cudaError_t status, const char* call,
                   std::source_location where = std::source_location::current()) {
   if (status == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // or it would be the next launch's, too
   throw error(call, static_cast<int>(status), cudaGetErrorString(status), where.file_name(),
               where.line());
 }

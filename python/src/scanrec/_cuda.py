@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import _native
 
-__all__ = ["PATH", "call", "is_built", "library"]
+__all__ = ["PATH", "call", "has_driver", "is_built", "library"]
 
 PATH = Path(__file__).with_name("libscanrec_cuda.so")
 
@@ -28,6 +28,15 @@ class _Queue(ctypes.Structure):
     ]
 
 
+def has_driver() -> bool:
+    """Whether this machine has a driver for GPUs."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
 def is_built() -> bool:
     """Whether this build has kernels for GPUs."""
     return PATH.exists()
@@ -39,7 +48,8 @@ def library() -> ctypes.CDLL:
     if not is_built():
         raise RuntimeError(
             f"scanrec: this build has no kernels for GPUs ({PATH.name}); build the package again where "
-            "nvcc is in PATH: pip install --force-reinstall --no-deps ./python"
+            "nvcc 12 or newer is in PATH and works, which pip install -v --force-reinstall --no-deps "
+            "./python says"
         )
     return _native.load(PATH, "scanrec_cuda_", ctypes.POINTER(_Queue))
 
@@ -72,6 +82,6 @@ def call(
         ctypes.byref(given), ctypes.byref(list_of), ctypes.byref(queue)
     )
     if raised:
-        raise raised[0]
+        raise raised.pop()  # which keeps nobody's frames
     if status != 0:
         _native.raise_status(status, library().scanrec_cuda_last_error().decode())

@@ -241,7 +241,7 @@ def _register_cuda_targets():
 
 
 def _lower_on_gpu(call, *args, **params):
-    """Loads the kernels for GPUs with the first program for one."""
+    """Says so if there are no kernels; those of machines without a driver are loaded here."""
     _register_cuda_targets()
     return _lower(call, *args, **params)
 
@@ -260,3 +260,5 @@ for _call in _native.OPERANDS:
     _register_target(_library, "scanrec_xla_", _call, "cpu")
     mlir.register_lowering(PRIMITIVES[_call], partial(_lower, _call), platform="cpu")
     mlir.register_lowering(PRIMITIVES[_call], partial(_lower_on_gpu, _call), platform="cuda")
+if _cuda.is_built() and _cuda.has_driver():  # before a program comes that another process lowered
+    _register_cuda_targets()

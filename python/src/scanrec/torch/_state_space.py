@@ -162,7 +162,7 @@ def _checked(call, given):
     """Those tensors that there are, of one precision, and whether the system runs both ways."""
     tensors = {name: x for name, x in given.items() if x is not None}
     if isinstance(initial_state := tensors.get("initial_state"), (int, float, complex)):
-        tensors["initial_state"] = torch.tensor(initial_state)
+        tensors["initial_state"] = torch.full((), initial_state, device=tensors["u"].device)
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):
             arguments.refuse(call, name, "a tensor", type(x).__name__, TypeError)

@@ -56,7 +56,10 @@ def _promoted(dtype, value):
 
 def aligned(call: str, name: str, value: Any, shape, dtype, device) -> torch.Tensor:
     """The value with as many axes as the shape that it broadcasts to."""
-    value = torch.as_tensor(value, dtype=dtype, device=device)
+    if isinstance(value, torch.Tensor):
+        value = value.to(dtype)
+    else:  # without a copy from the host, which a GPU would wait for
+        value = torch.full((), value, dtype=dtype, device=device)
     arguments.check_shape(call, name, value.shape, shape)
     return value.reshape((1,) * (len(shape) - value.dim()) + tuple(value.shape))
 
