@@ -25,7 +25,7 @@ void for_runs(const std::vector<std::int64_t>& shape, const std::vector<std::int
   std::vector<stepped> axes;
   std::int64_t first = 0, run = 1;
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (strides[i] == 0) continue;
+    if (strides[i] == 0 || shape[i] == 1) continue;
     if (shape[i] == 0) return;
     first += std::min<std::int64_t>(0, (shape[i] - 1) * strides[i]);
     axes.push_back({shape[i], std::abs(strides[i])});

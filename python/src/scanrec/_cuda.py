@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """libscanrec_cuda: the C interface of ``include/scanrec/c/scanrec_cuda.h``, through ctypes.
 
-A library of its own, which not every build has; it is loaded when an array on a GPU first comes.
+A library of its own, which not every build has, loaded when it is first needed.
 """
 
 from __future__ import annotations
