@@ -138,7 +138,7 @@ python_stage() {
   fi
   need_gpu
   need_build
-  local with package=build/gpu/python/package
+  local with package=build/gpu/python/package log=build/gpu/python/tests.log
   with=$(command -v python3 || echo "$python")
   if ! "$with" -c 'import numpy, pytest' 2>/dev/null; then
     say "python: $with has no numpy or no pytest, left out"
@@ -157,8 +157,12 @@ python_stage() {
   cp -r python/src/scanrec "$package"
   cp build/gpu/python/libscanrec*.so "$package/scanrec"
   say "testing the Python package on the GPU"
-  # With -rs: what was skipped, for want of a framework, is shown.
-  PYTHONPATH=$PWD/$package "$with" -m pytest -q -rs -p no:cacheprovider python/tests/test_cuda.py
+  PYTHONPATH=$PWD/$package "$with" -m pytest -v -rs -p no:cacheprovider python/tests/test_cuda.py |
+    tee "$log"
+  if ! grep -qE 'test_(pytorch|jax)_on_a_gpu PASSED' "$log"; then
+    echo "$with has no framework that sees the GPU: nothing was tested" >&2
+    return 1
+  fi
 }
 
 # sanitize TOOL NAME COMMAND...: fails if the tool finds anything, or the command fails.
