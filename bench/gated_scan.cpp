@@ -9,8 +9,6 @@
 #include <string>
 #include <vector>
 
-#include <benchmark/benchmark.h>
-
 #include <scanrec/qrnn.hpp>
 
 #include "measure.hpp"
@@ -127,8 +125,7 @@ void copy_rows(const T* from, std::int64_t from_row, T* to, std::int64_t to_row,
 }
 
 template <class T>
-void measure_layer(benchmark::State& state, const extents& shape, call what, bool copied,
-                   int threads) {
+void measure_layer(runner& by, const extents& shape, call what, bool copied, int threads) {
   layer<T> l(shape);
   const tiled backend{.threads = threads};
   auto gates = l.packed_arrays(l.pre), grads = l.packed_arrays(l.pre_grad);
@@ -162,44 +159,39 @@ void measure_layer(benchmark::State& state, const extents& shape, call what, boo
       what >= call::vjp_store
           ? written_arrays{at(l.pre_grad, 0), at(l.pre_grad, 1), at(l.pre_grad, 2)}
           : written_arrays{at(l.pre_grad, 0), at(l.output, 0)};
-  measure(state, kernel, traffic_of(what), in, out, l.n, sizeof(T), shape.time, threads);
+  measure(by, kernel, traffic_of(what), in, out, l.n, sizeof(T), shape.time, threads);
   const bool stores = what == call::forward_store || what == call::vjp_store;
   const double kept = what == call::inference ? 0
                       : stores                ? static_cast<double>(l.bytes)
                                : static_cast<double>(l.checkpoints.size()) * sizeof(compute_t<T>);
-  state.counters["kept"] = kept / static_cast<double>(l.bytes);
-  state.counters["workspace"] =
-      static_cast<double>(workspace_of(what, l, gates, grads)) / static_cast<double>(l.bytes);
+  by.counter("kept", kept / static_cast<double>(l.bytes));
+  by.counter("workspace", static_cast<double>(workspace_of(what, l, gates, grads)) /
+                              static_cast<double>(l.bytes));
 }
 
 template <class T>
-void add(const std::string& workload, const extents& shape, call what, bool copied = false,
-         int threads = 0, int iterations = 9) {
-  const std::string name = workload + "/" + call_names[static_cast<int>(what)];
-  benchmark::RegisterBenchmark(
-      name.c_str(),
-      [=](benchmark::State& state) { measure_layer<T>(state, shape, what, copied, threads); })
-      ->UseManualTime()
-      ->Unit(benchmark::kMillisecond)
-      ->Iterations(iterations);
-}
-
-void add_all(bool quick) {
-  const extents long_rows{.batch = 8, .time = 8192, .channel = 256};
-  const extents few_channels{.batch = 4, .time = 65536, .channel = 32};
-  const extents small{.batch = 1, .time = 512, .channel = 64};
-  for (const call what : {call::inference, call::forward_store, call::forward_recompute,
-                          call::vjp_store, call::vjp_recompute}) {
-    add<float>("packed", long_rows, what);
-    add<float>("copied", long_rows, what, true);
-    add<float>("few_channels", few_channels, what);
-    add<float>("in_cache", small, what, false, 1);
-    if (quick) continue;
-    add<float>("one_thread", long_rows, what, false, 1);
-    add<bfloat16>("bfloat16", long_rows, what);
-  }
+row make_row(const std::string& workload, const extents& shape, call what, bool copied = false,
+             int threads = 0) {
+  return {workload + "/" + call_names[static_cast<int>(what)], 9,
+          [=](runner& by) { measure_layer<T>(by, shape, what, copied, threads); }};
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return bench::run_benchmarks(argc, argv, add_all); }
+std::vector<row> bench::rows(bool quick) {
+  const extents long_rows{.batch = 8, .time = 8192, .channel = 256};
+  const extents few_channels{.batch = 4, .time = 65536, .channel = 32};
+  const extents small{.batch = 1, .time = 512, .channel = 64};
+  std::vector<row> all;
+  for (const call what : {call::inference, call::forward_store, call::forward_recompute,
+                          call::vjp_store, call::vjp_recompute}) {
+    all.push_back(make_row<float>("packed", long_rows, what));
+    all.push_back(make_row<float>("copied", long_rows, what, true));
+    all.push_back(make_row<float>("few_channels", few_channels, what));
+    all.push_back(make_row<float>("in_cache", small, what, false, 1));
+    if (quick) continue;
+    all.push_back(make_row<float>("one_thread", long_rows, what, false, 1));
+    all.push_back(make_row<bfloat16>("bfloat16", long_rows, what));
+  }
+  return all;
+}

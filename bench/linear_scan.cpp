@@ -5,13 +5,9 @@
 // fraction_of_twin = median twin time / median kernel time.
 #include <algorithm>
 #include <complex>
-#include <cstdio>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
-
-#include <benchmark/benchmark.h>
 
 #include "measure.hpp"
 
@@ -24,7 +20,7 @@ enum class layout { channels_last, time_contiguous };
 enum class call { forward, vjp, final_state, lambda_forward, lambda_vjp, lambda_grad };
 
 struct workload {
-  const char* name;
+  std::string name;
   call what;
   extents shape;
   layout order = layout::channels_last;
@@ -50,7 +46,7 @@ traffic traffic_of(call what) {
 }
 
 template <class T>
-void run(benchmark::State& state, const workload& w) {
+void run(runner& by, const workload& w) {
   using namespace scanrec;
   const std::int64_t n = w.shape.batch * w.shape.time * w.shape.channel;
   const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(T));
@@ -111,16 +107,15 @@ void run(benchmark::State& state, const workload& w) {
   written_arrays out{};
   for (int i = 0; i < moved.reads; ++i) in[i] = reinterpret_cast<const float*>(arrays[i]);
   for (int i = 0; i < moved.writes; ++i) out[i] = reinterpret_cast<float*>(arrays[moved.reads + i]);
-  measure(state, kernel, moved, in, out, n, sizeof(T), w.shape.time, w.threads);
-  state.SetLabel("twin " + std::to_string(moved.reads) + "R+" + std::to_string(moved.writes) + "W");
+  measure(by, kernel, moved, in, out, n, sizeof(T), w.shape.time, w.threads);
+  by.label("twin " + std::to_string(moved.reads) + "R+" + std::to_string(moved.writes) + "W");
 }
 
+using table = std::vector<row>;
+
 template <class T>
-void add(const workload& w, int iterations = 9) {
-  benchmark::RegisterBenchmark(w.name, [w](benchmark::State& s) { run<T>(s, w); })
-      ->UseManualTime()
-      ->Unit(benchmark::kMillisecond)
-      ->Iterations(iterations);
+void add(table& rows, const workload& w, int iterations = 9) {
+  rows.push_back({w.name, iterations, [w](runner& by) { run<T>(by, w); }});
 }
 
 constexpr extents long_rows{.batch = 8, .time = 8192, .channel = 256};
@@ -130,52 +125,47 @@ constexpr extents two_million{.batch = 1, .time = 1 << 21, .channel = 256};
 constexpr extents state_space{.batch = 16, .time = 4096, .channel = 64};
 constexpr extents small{.batch = 1, .time = 512, .channel = 64};
 
-void add_table(bool quick) {
+void add_table(table& rows, bool quick) {
   using complex = std::complex<float>;
   const auto time_contiguous = layout::time_contiguous;
-  add<float>({"channels_last/forward", call::forward, long_rows});
-  add<float>({"channels_last/vjp", call::vjp, long_rows});
-  add<float>({"few_channels/forward", call::forward, few_channels});
-  add<float>({"few_channels/vjp", call::vjp, few_channels});
-  add<float>({"time_contiguous/forward", call::forward, long_rows, time_contiguous});
-  add<float>({"time_contiguous/vjp", call::vjp, long_rows, time_contiguous});
-  add<float>({"one_sequence/forward", call::forward, one_sequence});
-  add<float>({"one_sequence/vjp", call::vjp, one_sequence});
+  add<float>(rows, {"channels_last/forward", call::forward, long_rows});
+  add<float>(rows, {"channels_last/vjp", call::vjp, long_rows});
+  add<float>(rows, {"few_channels/forward", call::forward, few_channels});
+  add<float>(rows, {"few_channels/vjp", call::vjp, few_channels});
+  add<float>(rows, {"time_contiguous/forward", call::forward, long_rows, time_contiguous});
+  add<float>(rows, {"time_contiguous/vjp", call::vjp, long_rows, time_contiguous});
+  add<float>(rows, {"one_sequence/forward", call::forward, one_sequence});
+  add<float>(rows, {"one_sequence/vjp", call::vjp, one_sequence});
   if (!quick) {
-    add<float>({"two_million_steps/forward", call::forward, two_million}, 5);
-    add<float>({"two_million_steps/vjp", call::vjp, two_million}, 5);
+    add<float>(rows, {"two_million_steps/forward", call::forward, two_million}, 5);
+    add<float>(rows, {"two_million_steps/vjp", call::vjp, two_million}, 5);
   }
-  add<complex>({"complex_lambda/forward", call::lambda_forward, state_space}, 15);
-  add<complex>({"complex_lambda/vjp", call::lambda_vjp, state_space}, 15);
-  add<complex>({"complex_lambda/lambda_grad", call::lambda_grad, state_space}, 15);
-  add<float>({"final_state_only/forward", call::final_state, long_rows});
-  add<scanrec::bfloat16>({"bfloat16/forward", call::forward, long_rows});
-  add<scanrec::bfloat16>({"bfloat16/vjp", call::vjp, long_rows});
-  add<float>({"in_cache/forward", call::forward, small, layout::channels_last, 1}, 25);
-  add<float>({"in_cache/vjp", call::vjp, small, layout::channels_last, 1}, 25);
+  add<complex>(rows, {"complex_lambda/forward", call::lambda_forward, state_space}, 15);
+  add<complex>(rows, {"complex_lambda/vjp", call::lambda_vjp, state_space}, 15);
+  add<complex>(rows, {"complex_lambda/lambda_grad", call::lambda_grad, state_space}, 15);
+  add<float>(rows, {"final_state_only/forward", call::final_state, long_rows});
+  add<scanrec::bfloat16>(rows, {"bfloat16/forward", call::forward, long_rows});
+  add<scanrec::bfloat16>(rows, {"bfloat16/vjp", call::vjp, long_rows});
+  add<float>(rows, {"in_cache/forward", call::forward, small, layout::channels_last, 1}, 25);
+  add<float>(rows, {"in_cache/vjp", call::vjp, small, layout::channels_last, 1}, 25);
 }
 
-void add_sweep(int most) {
+void add_sweep(table& rows, int most) {
   for (int log = 10; log <= most; log += 2) {
     const extents one{.batch = 1, .time = std::int64_t{1} << log, .channel = 1};
     const extents wide{.batch = 1, .time = std::int64_t{1} << log, .channel = 16};
     const std::string name = "sweep/T=2^" + std::to_string(log);
-    static std::vector<std::unique_ptr<std::string>> names;
-    const auto keep = [](std::string text) {
-      names.push_back(std::make_unique<std::string>(std::move(text)));
-      return names.back()->c_str();
-    };
-    add<float>({keep(name + "/channel=1"), call::forward, one, layout::channels_last});
-    add<float>({keep(name + "/channel=16"), call::forward, wide, layout::channels_last});
+    add<float>(rows, {name + "/channel=1", call::forward, one});
+    add<float>(rows, {name + "/channel=16", call::forward, wide});
   }
-}
-
-// --quick: the table without its largest rows and a short sweep; under half a minute.
-void add_all(bool quick) {
-  add_table(quick);
-  add_sweep(quick ? 20 : 24);
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return bench::run_benchmarks(argc, argv, add_all); }
+// Quick: the table without its largest rows and a short sweep; under half a minute.
+std::vector<row> bench::rows(bool quick) {
+  table all;
+  add_table(all, quick);
+  add_sweep(all, quick ? 20 : 24);
+  return all;
+}

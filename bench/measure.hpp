@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the benchmarks share: time, medians, buffers and what is in them.
+// What the benchmarks share: rows, buffers and what is in them, and how a row is measured.
+//
+// A benchmark is a list of rows. Google Benchmark runs them (google.hpp), and scripts/compare runs
+// those of two commits side by side (compare_module.cpp).
 #pragma once
 
 #include <algorithm>
@@ -8,18 +11,11 @@
 #include <complex>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
-#include <benchmark/benchmark.h>
 
 #include "streaming_twin.hpp"
 
@@ -36,10 +32,33 @@ inline double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
+/// Who runs a row, and what becomes of its figures.
+class runner {
+ public:
+  virtual ~runner() = default;
+  /// Calls the functions in turn, again and again; the first is what the row measures. Returns the
+  /// median seconds of a call of each.
+  virtual std::vector<double> medians(const std::vector<std::function<void()>>& functions) = 0;
+  virtual void counter(const char* name, double value) = 0;
+  virtual void label(const std::string& text) = 0;
+};
+
+/// One line of a benchmark's table.
+struct row {
+  std::string name;
+  int iterations;
+  std::function<void(runner&)> run;  ///< lays arrays out, and has its calls measured
+};
+
+/// The rows of a benchmark, each of which defines this once; fewer and smaller ones if `quick`.
+std::vector<row> rows(bool quick);
+
 /// One buffer per role, grown as needed and shared by all workloads.
 struct arena {
   std::array<std::unique_ptr<buffer>, 10> roles;
+  void* (*lender)(int role, std::size_t bytes) = nullptr;  // takes the place of `roles`
   void* get(int role, std::size_t bytes) {
+    if (lender) return lender(role, bytes);
     auto& slot = roles[role];
     if (!slot || slot->bytes() < bytes) {
       slot.reset();
@@ -68,73 +87,27 @@ void fill(T* p, std::int64_t n, bool gate) {
     std::copy(p, p + std::min(period, n - i), p + i);
 }
 
-/// Times `kernel`, which moves arrays of `elements` elements each, between runs of its twin over
-/// the given arrays and copies of one of them, and reports: GB/s of all three, fraction_of_twin =
+/// Has `kernel`, which moves arrays of `elements` elements each, timed between its twin over the
+/// given arrays and copies of one of them, and reports: GB/s of all three, fraction_of_twin =
 /// median twin time / median time of the kernel, ns/element, steps.
-inline void measure(benchmark::State& state, const std::function<void()>& kernel, traffic moved,
+inline void measure(runner& by, const std::function<void()>& kernel, traffic moved,
                     const read_arrays& in, const written_arrays& out, std::int64_t elements,
                     std::int64_t element_bytes, std::int64_t steps, int threads = 0) {
   if (threads <= 0) threads = default_threads();
   const std::int64_t bytes = elements * element_bytes;
-  void* const copy_of_first = buffers.get(9, bytes);
   const auto twin = [&](bool stream) { run_twin(moved, in, out, bytes, stream, threads); };
-  // Short calls are timed in runs of them.
-  const double once = (kernel(), seconds_of(kernel));
-  const int repeat = static_cast<int>(std::clamp(5e-3 / once, 1.0, 1e5));
-  const auto repeated = [&](const std::function<void()>& f) {
-    return seconds_of([&] {
-             for (int i = 0; i < repeat; ++i) f();
-           }) /
-           repeat;
-  };
-  std::vector<double> own, plain, stream, copy;
-  twin(false), twin(true);
-  for (auto _ : state) {
-    own.push_back(repeated(kernel));
-    plain.push_back(repeated([&] { twin(false); }));
-    stream.push_back(repeated([&] { twin(true); }));
-    copy.push_back(repeated([&] { run_memcpy(in[0], copy_of_first, bytes, threads); }));
-    state.SetIterationTime(own.back());
-  }
+  const std::vector<double> seconds =
+      by.medians({kernel, [&] { twin(false); }, [&] { twin(true); },
+                  [&] { run_memcpy(in[0], buffers.get(9, bytes), bytes, threads); }});
+  const double own = seconds[0], twin_time = std::min(seconds[1], seconds[2]);
   const double gigabytes =
       static_cast<double>(moved.reads + moved.writes) * static_cast<double>(bytes) * 1e-9;
-  const double twin_time = std::min(median(plain), median(stream));
-  state.counters["GB/s"] = gigabytes / median(own);
-  state.counters["twin_GB/s"] = gigabytes / twin_time;
-  state.counters["memcpy_GB/s"] = 2e-9 * static_cast<double>(bytes) / median(copy);
-  state.counters["fraction_of_twin"] = twin_time / median(own);
-  state.counters["steps"] = static_cast<double>(steps);
-  state.counters["ns/element"] = median(own) * 1e9 / static_cast<double>(elements);
-}
-
-/// Lets the allocator keep what it was given, as those of frameworks do: with glibc's defaults the
-/// workspaces of the backends that write maps down would be new pages in every call.
-inline void keep_memory() {
-#if defined(__GLIBC__)
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
-#endif
-}
-
-/// The rest of a main: takes --quick from the arguments, lets `add` register the benchmarks, runs
-/// them, and says in the results what made them.
-inline int run_benchmarks(int argc, char** argv, const std::function<void(bool quick)>& add,
-                          benchmark::BenchmarkReporter* display = nullptr) {
-  const auto is_quick = [](const char* argument) {
-    return std::string_view(argument) == "--quick";
-  };
-  char** const end = std::remove_if(argv + 1, argv + argc, is_quick);
-  keep_memory();
-  add(end != argv + argc);
-  argc = static_cast<int>(end - argv);
-  benchmark::AddCustomContext("scanrec_threads", std::to_string(default_threads()));
-  benchmark::AddCustomContext("commit", SCANREC_COMMIT);
-  benchmark::AddCustomContext("compiler", __VERSION__);
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks(display);
-  benchmark::Shutdown();
-  return 0;
+  by.counter("GB/s", gigabytes / own);
+  by.counter("twin_GB/s", gigabytes / twin_time);
+  by.counter("memcpy_GB/s", 2e-9 * static_cast<double>(bytes) / seconds[3]);
+  by.counter("fraction_of_twin", twin_time / own);
+  by.counter("steps", static_cast<double>(steps));
+  by.counter("ns/element", own * 1e9 / static_cast<double>(elements));
 }
 
 }  // namespace bench

@@ -12,8 +12,6 @@
 #include <string>
 #include <vector>
 
-#include <benchmark/benchmark.h>
-
 #include <scanrec/s5.hpp>
 #include <scanrec/s5_init.hpp>
 
@@ -92,7 +90,7 @@ struct problem_arrays {
   }
 };
 
-void measure_scan(benchmark::State& state, call what) {
+void measure_scan(runner& by, call what) {
   problem_arrays a;
   const auto as_floats = [](complex* p) { return reinterpret_cast<float*>(p); };
   const read_arrays in = what == call::forward ? read_arrays{as_floats(a.x)}
@@ -100,42 +98,31 @@ void measure_scan(benchmark::State& state, call what) {
   // In place, as s5() has it.
   const written_arrays out{as_floats(what == call::forward ? a.x : a.scratch)};
   measure(
-      state, [&] { a.scan(what); }, what == call::vjp ? traffic{2, 1} : traffic{1, 1}, in, out, a.n,
+      by, [&] { a.scan(what); }, what == call::vjp ? traffic{2, 1} : traffic{1, 1}, in, out, a.n,
       sizeof(complex), a.time);
 }
 
-void measure_whole(benchmark::State& state, call what, bool irregular) {
+void measure_whole(runner& by, call what, bool irregular) {
   problem_arrays a;
-  std::vector<double> all, scans;
-  a.whole(call::forward, irregular), a.whole(what, irregular);
-  for (auto _ : state) {
-    all.push_back(seconds_of([&] { a.whole(what, irregular); }));
-    if (!irregular) scans.push_back(seconds_of([&] { a.scan(what); }));
-    state.SetIterationTime(all.back());
-  }
-  state.counters["ns/state"] = median(all) * 1e9 / static_cast<double>(a.n);
-  if (!irregular) state.counters["share_of_scan"] = median(scans) / median(all);
-}
-
-void add_all(bool) {
-  for (const call what : {call::forward, call::vjp, call::input_grad})
-    benchmark::RegisterBenchmark(
-        (std::string("scan/") + call_names[static_cast<int>(what)]).c_str(),
-        [=](benchmark::State& state) { measure_scan(state, what); })
-        ->UseManualTime()
-        ->Unit(benchmark::kMillisecond)
-        ->Iterations(15);
-  for (const bool irregular : {false, true})
-    for (const call what : {call::forward, call::vjp})
-      benchmark::RegisterBenchmark(
-          (std::string(irregular ? "s5_irregular/" : "s5/") + call_names[static_cast<int>(what)])
-              .c_str(),
-          [=](benchmark::State& state) { measure_whole(state, what, irregular); })
-          ->UseManualTime()
-          ->Unit(benchmark::kMillisecond)
-          ->Iterations(9);
+  a.whole(call::forward, irregular);
+  std::vector<std::function<void()>> calls{[&] { a.whole(what, irregular); }};
+  if (!irregular) calls.push_back([&] { a.scan(what); });
+  const std::vector<double> seconds = by.medians(calls);
+  by.counter("ns/state", seconds[0] * 1e9 / static_cast<double>(a.n));
+  if (!irregular) by.counter("share_of_scan", seconds[1] / seconds[0]);
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return bench::run_benchmarks(argc, argv, add_all); }
+std::vector<row> bench::rows(bool) {
+  std::vector<row> all;
+  for (const call what : {call::forward, call::vjp, call::input_grad})
+    all.push_back({std::string("scan/") + call_names[static_cast<int>(what)], 15,
+                   [=](runner& by) { measure_scan(by, what); }});
+  for (const bool irregular : {false, true})
+    for (const call what : {call::forward, call::vjp})
+      all.push_back(
+          {std::string(irregular ? "s5_irregular/" : "s5/") + call_names[static_cast<int>(what)], 9,
+           [=](runner& by) { measure_whole(by, what, irregular); }});
+  return all;
+}

@@ -22,8 +22,7 @@
 #include <tbb/parallel_scan.h>
 #endif
 
-#include <benchmark/benchmark.h>
-
+#include "google.hpp"
 #include "variants.hpp"
 
 namespace {
@@ -31,33 +30,28 @@ namespace {
 using namespace bench;
 
 /// Times a call on the arrays of `buffers` between runs of the twin, and reports.
-void measure_call(benchmark::State& state, const std::function<void()>& kernel, traffic moved,
+void measure_call(runner& by, const std::function<void()>& kernel, traffic moved,
                   std::int64_t elements, std::int64_t element_bytes, std::int64_t steps) {
   const auto at = [](int i) { return static_cast<float*>(buffers.get(i, 0)); };
   read_arrays in{};
   written_arrays out{};
   for (int i = 0; i < moved.reads; ++i) in[i] = at(i);
   for (int i = 0; i < moved.writes; ++i) out[i] = at(4 - i);  // none that a call reads
-  measure(state, kernel, moved, in, out, elements, element_bytes, steps);
+  measure(by, kernel, moved, in, out, elements, element_bytes, steps);
 }
 
-void add(const std::string& name, int iterations, std::function<void(benchmark::State&)> body) {
-  benchmark::RegisterBenchmark(name.c_str(), std::move(body))
-      ->UseManualTime()
-      ->Unit(benchmark::kMicrosecond)
-      ->Iterations(iterations);
-}
+using table = std::vector<row>;
 
 template <class T>
-void add_variants(const workload& w, call what, int iterations) {
+void add_variants(table& rows, const workload& w, call what, int iterations) {
   for (const variant<T>& v : variants<T>())
-    add(w.name + "/" + v.name + "/" + call_names[static_cast<int>(what)], iterations,
-        [=](benchmark::State& state) {
-          arrays<T> a(w);
-          measure_call(
-              state, [&] { v.run(what, a); }, traffic_of(what, w.gate), a.elements(), sizeof(T),
-              w.shape.time);
-        });
+    rows.push_back({w.name + "/" + v.name + "/" + call_names[static_cast<int>(what)], iterations,
+                    [=](runner& by) {
+                      arrays<T> a(w);
+                      measure_call(
+                          by, [&] { v.run(what, a); }, traffic_of(what, w.gate), a.elements(),
+                          sizeof(T), w.shape.time);
+                    }});
 }
 
 // ---- what else there is, for one sequence of floats ---------------------------------------------
@@ -73,89 +67,52 @@ using pair = affine<float>;
 
 /// Scans of pairs (gate, input), which a caller would have to make, to pairs whose second is the
 /// state: 2R + 2W.
-void add_pairs(const workload& w, const char* variant, int iterations,
+void add_pairs(table& rows, const workload& w, const char* variant, int iterations,
                const std::function<void(const pair*, pair*, std::int64_t)>& scan) {
-  add(w.name + "/" + variant + "/forward", iterations, [=](benchmark::State& state) {
-    arrays<float> a(w);
-    const std::int64_t n = a.elements();
-    std::vector<pair> in(static_cast<std::size_t>(n)), out(in.size());
-    for (std::int64_t t = 0; t < n; ++t) in[t] = {a.data[0][t], a.data[1][t]};
-    measure_call(
-        state, [&] { scan(in.data(), out.data(), n); }, traffic_of(call::forward, gates::own), n,
-        sizeof(float), n);
-  });
+  rows.push_back({w.name + "/" + variant + "/forward", iterations, [=](runner& by) {
+                    arrays<float> a(w);
+                    const std::int64_t n = a.elements();
+                    std::vector<pair> in(static_cast<std::size_t>(n)), out(in.size());
+                    for (std::int64_t t = 0; t < n; ++t) in[t] = {a.data[0][t], a.data[1][t]};
+                    measure_call(
+                        by, [&] { scan(in.data(), out.data(), n); },
+                        traffic_of(call::forward, gates::own), n, sizeof(float), n);
+                  }});
 }
 #endif
 
-void add_others(const workload& w, int iterations) {
-  add(w.name + "/plain_loop/forward", iterations, [=](benchmark::State& state) {
-    arrays<float> a(w);
-    measure_call(
-        state, [&] { plain_loop(a.data[0], a.data[1], a.data[2], a.elements()); },
-        traffic_of(call::forward, gates::own), a.elements(), sizeof(float), w.shape.time);
-  });
+void add_others(table& rows, const workload& w, int iterations) {
+  rows.push_back({w.name + "/plain_loop/forward", iterations, [=](runner& by) {
+                    arrays<float> a(w);
+                    measure_call(
+                        by, [&] { plain_loop(a.data[0], a.data[1], a.data[2], a.elements()); },
+                        traffic_of(call::forward, gates::own), a.elements(), sizeof(float),
+                        w.shape.time);
+                  }});
 #if SCANREC_BENCH_TBB
-  add_pairs(w, "std_inclusive_scan", iterations, [](const pair* in, pair* out, std::int64_t n) {
-    std::inclusive_scan(std::execution::par, in, in + n, out,
-                        [](const pair& x, const pair& y) { return combine(x, y); });
-  });
-  add_pairs(w, "tbb_parallel_scan", iterations, [](const pair* in, pair* out, std::int64_t n) {
-    tbb::parallel_scan(
-        tbb::blocked_range<std::int64_t>(0, n), pair::identity(),
-        [=](const tbb::blocked_range<std::int64_t>& r, pair before, bool is_final) {
-          for (std::int64_t t = r.begin(); t < r.end(); ++t) {
-            before = combine(before, in[t]);
-            if (is_final) out[t] = before;
-          }
-          return before;
-        },
-        [](const pair& x, const pair& y) { return combine(x, y); });
-  });
+  add_pairs(rows, w, "std_inclusive_scan", iterations,
+            [](const pair* in, pair* out, std::int64_t n) {
+              std::inclusive_scan(std::execution::par, in, in + n, out,
+                                  [](const pair& x, const pair& y) { return combine(x, y); });
+            });
+  add_pairs(rows, w, "tbb_parallel_scan", iterations,
+            [](const pair* in, pair* out, std::int64_t n) {
+              tbb::parallel_scan(
+                  tbb::blocked_range<std::int64_t>(0, n), pair::identity(),
+                  [=](const tbb::blocked_range<std::int64_t>& r, pair before, bool is_final) {
+                    for (std::int64_t t = r.begin(); t < r.end(); ++t) {
+                      before = combine(before, in[t]);
+                      if (is_final) out[t] = before;
+                    }
+                    return before;
+                  },
+                  [](const pair& x, const pair& y) { return combine(x, y); });
+            });
 #endif
-}
-
-// ---- the list -----------------------------------------------------------------------------------
-
-void add_all(bool quick) {
-  using complex = std::complex<float>;
-  const int iterations = quick ? 11 : 7;
-  const auto all_calls = {call::forward, call::vjp, call::jvp};
-  std::vector<workload> floats{{"in_cache", {.batch = 4, .time = 1024, .channel = 64}}};
-  if (quick) {
-    floats.push_back({"time_contiguous", {.batch = 4, .time = 4096, .channel = 64}, true});
-  } else {
-    floats.push_back({"channels_last", {.batch = 8, .time = 8192, .channel = 256}});
-    floats.push_back({"time_contiguous", {.batch = 8, .time = 8192, .channel = 256}, true});
-    floats.push_back({"few_channels", {.batch = 4, .time = 262144, .channel = 16}});
-    floats.push_back({"one_sequence", {.batch = 1, .time = 1 << 24, .channel = 1}});
-  }
-  const extents state_space{.batch = 16, .time = 4096, .channel = 64};
-  floats.push_back({"lambda", state_space, false, gates::one_per_channel});
-  if (!quick) {
-    floats.push_back({"lambda_time_contiguous", state_space, true, gates::one_per_channel});
-    floats.push_back({"head", state_space, false, gates::one_for_channels});
-    floats.push_back({"head_time_contiguous", state_space, true, gates::one_for_channels});
-    floats.push_back({"own_gates", state_space});
-    floats.push_back({"own_gates_time_contiguous", state_space, true});
-  }
-  for (const call what : all_calls) {
-    for (const workload& w : floats) add_variants<float>(w, what, iterations);
-    if (quick) continue;
-    add_variants<complex>({"complex_lambda", state_space, false, gates::one_per_channel}, what,
-                          iterations);
-    add_variants<bfloat16>({"bfloat16", {.batch = 8, .time = 8192, .channel = 256}}, what,
-                           iterations);
-  }
-  for (int log = 4; log <= (quick ? 20 : 22); log += 2) {
-    const workload w{"sweep/T=2^" + std::to_string(log),
-                     {.batch = 1, .time = std::int64_t{1} << log, .channel = 1}};
-    add_variants<float>(w, call::forward, iterations);
-    add_others(w, iterations);
-  }
 }
 
 /// One line per run: what was measured, ns per element, fraction of the twin.
-class table : public benchmark::BenchmarkReporter {
+class printed_table : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context& context) override {
     PrintBasicContext(&GetErrorStream(), context);
@@ -179,7 +136,47 @@ class table : public benchmark::BenchmarkReporter {
 
 }  // namespace
 
+std::vector<row> bench::rows(bool quick) {
+  table rows;
+  using complex = std::complex<float>;
+  const int iterations = quick ? 11 : 7;
+  const auto all_calls = {call::forward, call::vjp, call::jvp};
+  std::vector<workload> floats{{"in_cache", {.batch = 4, .time = 1024, .channel = 64}}};
+  if (quick) {
+    floats.push_back({"time_contiguous", {.batch = 4, .time = 4096, .channel = 64}, true});
+  } else {
+    floats.push_back({"channels_last", {.batch = 8, .time = 8192, .channel = 256}});
+    floats.push_back({"time_contiguous", {.batch = 8, .time = 8192, .channel = 256}, true});
+    floats.push_back({"few_channels", {.batch = 4, .time = 262144, .channel = 16}});
+    floats.push_back({"one_sequence", {.batch = 1, .time = 1 << 24, .channel = 1}});
+  }
+  const extents state_space{.batch = 16, .time = 4096, .channel = 64};
+  floats.push_back({"lambda", state_space, false, gates::one_per_channel});
+  if (!quick) {
+    floats.push_back({"lambda_time_contiguous", state_space, true, gates::one_per_channel});
+    floats.push_back({"head", state_space, false, gates::one_for_channels});
+    floats.push_back({"head_time_contiguous", state_space, true, gates::one_for_channels});
+    floats.push_back({"own_gates", state_space});
+    floats.push_back({"own_gates_time_contiguous", state_space, true});
+  }
+  for (const call what : all_calls) {
+    for (const workload& w : floats) add_variants<float>(rows, w, what, iterations);
+    if (quick) continue;
+    add_variants<complex>(rows, {"complex_lambda", state_space, false, gates::one_per_channel},
+                          what, iterations);
+    add_variants<bfloat16>(rows, {"bfloat16", {.batch = 8, .time = 8192, .channel = 256}}, what,
+                           iterations);
+  }
+  for (int log = 4; log <= (quick ? 20 : 22); log += 2) {
+    const workload w{"sweep/T=2^" + std::to_string(log),
+                     {.batch = 1, .time = std::int64_t{1} << log, .channel = 1}};
+    add_variants<float>(rows, w, call::forward, iterations);
+    add_others(rows, w, iterations);
+  }
+  return rows;
+}
+
 int main(int argc, char** argv) {
-  table console;
-  return run_benchmarks(argc, argv, add_all, &console);
+  printed_table console;
+  return run_benchmarks(argc, argv, benchmark::kMicrosecond, &console);
 }

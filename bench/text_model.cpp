@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <benchmark/benchmark.h>
 #include <Eigen/Core>
 
 #include "../examples/text_model.hpp"
@@ -47,7 +46,7 @@ struct layer_scans {
   }
 };
 
-void measure_step(benchmark::State& state, keep what) {
+void measure_step(runner& by, keep what) {
   text_model<float> model({.characters = characters,
                            .embedding = 48,
                            .channels = channels,
@@ -63,30 +62,21 @@ void measure_step(benchmark::State& state, keep what) {
   auto gradients = model.zeros();
   auto streams = model.fresh_streams();
   layer_scans scans;
-  std::vector<double> all, of_scans;
   const auto train = [&] {
     model.forward(now, batch, streams);
     model.backward(now, next, batch, gradients);
   };
-  train(), scans.run(what);
-  for (auto _ : state) {
-    all.push_back(seconds_of(train));
-    of_scans.push_back(layers * seconds_of([&] { scans.run(what); }));
-    state.SetIterationTime(all.back());
-  }
-  state.counters["characters/s"] = static_cast<double>(now.size()) / median(all);
-  state.counters["share_of_scans"] = median(of_scans) / median(all);
-}
-
-void add_all(bool) {
-  for (const keep what : {keep::states, keep::checkpoints})
-    benchmark::RegisterBenchmark(what == keep::states ? "text_model/store" : "text_model/recompute",
-                                 [=](benchmark::State& state) { measure_step(state, what); })
-        ->UseManualTime()
-        ->Unit(benchmark::kMillisecond)
-        ->Iterations(21);
+  const std::vector<double> seconds = by.medians({train, [&] { scans.run(what); }});
+  by.counter("characters/s", static_cast<double>(now.size()) / seconds[0]);
+  by.counter("share_of_scans", layers * seconds[1] / seconds[0]);
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return bench::run_benchmarks(argc, argv, add_all); }
+std::vector<row> bench::rows(bool) {
+  std::vector<row> all;
+  for (const keep what : {keep::states, keep::checkpoints})
+    all.push_back({what == keep::states ? "text_model/store" : "text_model/recompute", 21,
+                   [=](runner& by) { measure_step(by, what); }});
+  return all;
+}

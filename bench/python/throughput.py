@@ -9,6 +9,8 @@ called, not compiled. Then fo-pooling and S5 in JAX, with fresh outputs, beside 
 and a filter with one coefficient, beside scipy.signal.lfilter and torchlpc, where these are there.
 
     python bench/python/throughput.py --out build/bench
+
+With --ours the peers are left out, as scripts/compare has it.
 """
 
 from __future__ import annotations
@@ -72,13 +74,19 @@ def donated(f, arrays, count):
     return call
 
 
-def measure_jax(name, arrays, rows):
+def chosen(ways, ours):
+    """Of some ways by name, all or ours."""
+    return {n: f for n, f in ways.items() if not ours or n.startswith("scanrec")}
+
+
+def measure_jax(name, arrays, rows, ours):
     arrays = tuple(jnp.asarray(x) for x in arrays)
     ways = {
         "scanrec": scanrec.jax.linear_scan,
         "lax.scan": stepwise,
         "associative_scan": associative,
     }
+    ways = chosen(ways, ours)
     for way, scan in ways.items():
         both = gradient_of(scan)
         for what, f, given, count in (
@@ -124,7 +132,7 @@ def measure_library(name, arrays, rows):
 # ---- PyTorch --------------------------------------------------------------------------------------
 
 
-def measure_torch(name, arrays, rows):
+def measure_torch(name, arrays, rows, ours):
     try:
         import torch
         from torch._higher_order_ops.associative_scan import associative_scan
@@ -140,7 +148,8 @@ def measure_torch(name, arrays, rows):
 
         return associative_scan(combine, (gate, input), 1, combine_mode="generic")[1]
 
-    for way, scan in (("scanrec", scanrec.torch.linear_scan), ("associative_scan", by_composition)):
+    ways = {"scanrec": scanrec.torch.linear_scan, "associative_scan": by_composition}
+    for way, scan in chosen(ways, ours).items():
 
         def both(scan=scan):
             leaves = [x.requires_grad_() for x in (gate.detach(), input.detach())]
@@ -168,7 +177,7 @@ def pooled_by(scan):
     return pool
 
 
-def measure_layers(rows):
+def measure_layers(rows, ours):
     rng = np.random.default_rng(0)
     normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
     ways = {
@@ -176,7 +185,7 @@ def measure_layers(rows):
         "scanrec linear_scan": pooled_by(scanrec.jax.linear_scan),
         "lax.scan": pooled_by(stepwise),
     }
-    measure_layer("fo-pooling", ways, normal(8, 4096, 3 * 256), rows)
+    measure_layer("fo-pooling", chosen(ways, ours), normal(8, 4096, 3 * 256), rows)
 
     states = 64
     lambda_ = jnp.asarray(-0.5 + 1j * np.arange(states), jnp.complex64)
@@ -188,9 +197,9 @@ def measure_layers(rows):
         x = u @ (((jnp.exp(z) - 1) / lambda_)[:, None] * b).T
         return 2 * (associative(jnp.exp(z), x) @ c.T).real
 
-    ours = lambda u: scanrec.jax.s5(u, lambda_, b, c, None, log_step)
-    ways = {"scanrec": ours, "associative_scan": by_associative_scan}
-    measure_layer("S5", ways, normal(8, 4096, states), rows)
+    by_s5 = lambda u: scanrec.jax.s5(u, lambda_, b, c, None, log_step)
+    ways = {"scanrec": by_s5, "associative_scan": by_associative_scan}
+    measure_layer("S5", chosen(ways, ours), normal(8, 4096, states), rows)
 
 
 def measure_layer(name, ways, x, rows):
@@ -203,7 +212,7 @@ def measure_layer(name, ways, x, rows):
 # ---- one coefficient ------------------------------------------------------------------------------
 
 
-def measure_filters(rows):
+def measure_filters(rows, ours):
     """An exponential moving average of 8 sequences of 2^18 steps."""
     x = np.random.default_rng(0).uniform(-1, 1, (8, 2**18)).astype(np.float32)
     name, gate = "one coefficient", np.float32(0.99)
@@ -211,6 +220,8 @@ def measure_filters(rows):
     add(rows, name, "JAX scanrec", "forward", "fresh", milliseconds(on_jax, jnp.asarray(x)))
     on_numpy = lambda: scanrec.linear_scan(gate, x, axis=-1)
     add(rows, name, "NumPy scanrec", "forward", "fresh", milliseconds(on_numpy))
+    if ours:
+        return
     try:
         from scipy.signal import lfilter
 
@@ -237,15 +248,16 @@ def add(rows, case, way, what, outputs, ms):
 def main():
     parser = parser_of(__doc__)
     parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
+    parser.add_argument("--ours", action="store_true", help="without peers")
     args = parser.parse_args()
     rows = []
     for name in args.cases:
         arrays = problem(*CASES[name])
         measure_library(name, arrays, rows)
-        measure_jax(name, arrays, rows)
-        measure_torch(name, arrays, rows)
-    measure_layers(rows)
-    measure_filters(rows)
+        measure_jax(name, arrays, rows, args.ours)
+        measure_torch(name, arrays, rows, args.ours)
+    measure_layers(rows, args.ours)
+    measure_filters(rows, args.ours)
     record(args.out, "throughput", rows)
 
 

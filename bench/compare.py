@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs the rows of two builds of the benchmarks side by side, and says what got slower.
+
+Called by scripts/compare. Both builds are loaded into one process and work on the same buffers, so
+that neither the pages nor the pace of the machine differ between them. A round of a row is A B B A
+or B A A B, and gives one ratio, the base's shorter time over the head's: above 1 the head is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import dataclasses
+import json
+import pathlib
+import re
+import statistics
+import sys
+import time
+
+SLOWER = 0.95  # a median below this, with a spread that excludes 1, is a loss
+SAMPLE = 0.02  # seconds that one sample takes, at least
+COMPARED = 1 << 28  # bytes of each buffer whose bits are compared, at most
+KEPT = 1 << 31  # bytes that stay allocated from row to row, at most
+
+lender_type = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+measured_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@dataclasses.dataclass
+class Row:
+    name: str
+    ratios: list[float]  # per round
+    seconds: float | None = None  # of a call of the head
+    bits: str = ""
+
+    @property
+    def median(self):
+        return statistics.median(self.ratios)
+
+    @property
+    def slower(self):
+        return self.median < SLOWER and max(self.ratios) < 1
+
+
+class Module:
+    """One benchmark of one build (see compare_module.cpp)."""
+
+    def __init__(self, path):
+        self.library = ctypes.CDLL(str(path))
+        signatures = {
+            "compare_rows": (ctypes.c_int64,),
+            "compare_name": (ctypes.c_char_p, ctypes.c_int64),
+            "compare_run": (None, ctypes.c_int64, lender_type, measured_type),
+            "compare_seconds": (ctypes.c_double, ctypes.c_void_p, ctypes.c_int64),
+            "compare_buffer": (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t),
+            "compare_release": (None,),
+        }
+        for name, (result, *arguments) in signatures.items():
+            function = getattr(self.library, name)
+            function.restype, function.argtypes = result, arguments
+        rows = range(self.library.compare_rows())
+        self.rows = {self.library.compare_name(i).decode(): i for i in rows}
+
+    def run(self, row, lender, body):
+        """Calls body(seconds of so many calls of the row's kernel)."""
+        failed = []
+
+        def measured(kernel):
+            try:
+                body(lambda calls: self.library.compare_seconds(kernel, calls))
+            except BaseException as error:  # not through the frames of C++
+                failed.append(error)
+
+        self.library.compare_run(self.rows[row], lender, measured_type(measured))
+        if failed:
+            raise failed[0]
+
+
+class Buffers:
+    """What the rows of both builds work on, one buffer per role; those of a row at a time."""
+
+    def __init__(self, module):
+        self.library = module.library
+        self.lent = {}  # role: (address, bytes)
+        self.lend = lender_type(self.get)
+
+    def get(self, role, size):
+        address = self.library.compare_buffer(role, size)
+        self.lent[role] = (address, max(size, self.lent.get(role, (0, 0))[1]))
+        return address
+
+    def bits(self):
+        return {role: ctypes.string_at(at, min(n, COMPARED)) for role, (at, n) in self.lent.items()}
+
+    def release(self):
+        """Gives back what is too large to keep for the next row."""
+        if sum(n for _, n in self.lent.values()) > KEPT:
+            self.library.compare_release()
+        self.lent.clear()
+
+
+def measure(name, base, head, buffers, rounds):
+    row = Row(name, [])
+
+    def with_base(of_base):
+        of_base(1)
+        bits = buffers.bits()
+
+        def with_head(of_head):
+            of_head(1)
+            row.bits = "same" if bits == buffers.bits() else "differ"
+            bits.clear()
+            once = max(min(of_base(1), of_head(1)), 1e-8)
+            calls = max(1, round(SAMPLE / once))
+            of_base(calls), of_head(calls)
+            took = []
+            for i in range(rounds):
+                pair = [of_base, of_head] if i % 2 == 0 else [of_head, of_base]
+                times = {of_base: [], of_head: []}
+                for which in (*pair, *reversed(pair)):
+                    times[which].append(which(calls))
+                # Whatever else runs on the machine only ever adds time.
+                row.ratios.append(min(times[of_base]) / min(times[of_head]))
+                took.append(min(times[of_head]) / calls)
+            row.seconds = statistics.median(took)
+
+        head.run(name, buffers.lend, with_head)
+
+    base.run(name, buffers.lend, with_base)
+    buffers.release()
+    return row
+
+
+def pair_up(before, after):
+    """Rows of pairs of processes, from {row: milliseconds} of each run of A B B A ..."""
+    rows = []
+    for name in before[0]:
+        if all(name in run for run in (*before, *after)):
+            ratios = [b[name] / a[name] for b, a in zip(before, after)]
+            rows.append(Row(name, ratios, statistics.median(a[name] for a in after) * 1e-3))
+    return rows
+
+
+def rows_of_json(path, pattern):
+    """{row: milliseconds} of what bench/python/throughput.py has written."""
+    rows = json.loads(path.read_text())["rows"]
+    named = {f"python/{r['case']}/{r['way']}/{r['what']}/{r['outputs']}": r for r in rows}
+    return {n: r["milliseconds"] for n, r in named.items() if re.search(pattern, n)}
+
+
+def in_words(seconds):
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            break
+    return f"{seconds / size:.3g} {unit}"
+
+
+def table(rows):
+    width = max([len(r.name) for r in rows] + [3])
+    lines = [f"{'row':{width}}  {'speed':>6}  {'spread':>13}  {'head takes':>10}  bits"]
+    for r in rows:
+        spread = f"{min(r.ratios):.3f}-{max(r.ratios):.3f}"
+        mark = "  <- slower" if r.slower else ""
+        lines.append(
+            f"{r.name:{width}}  {r.median:6.3f}  {spread:>13}  {in_words(r.seconds):>10}"
+            f"  {r.bits}{mark}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("base", type=pathlib.Path, help="folder of the base's modules")
+    parser.add_argument("head", type=pathlib.Path, help="folder of the head's")
+    parser.add_argument("--title", default="")
+    parser.add_argument("--rows", default="", help="those that this regular expression finds")
+    parser.add_argument("--benchmarks", nargs="*", default=[], help="names of modules")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--python-runs", nargs="*", type=pathlib.Path, default=[],
+                        help="results of throughput.py: base, head, head, base, ...")  # fmt: skip
+    parser.add_argument("--out", type=pathlib.Path, help="where the table goes, without its suffix")
+    args = parser.parse_args()
+
+    begun = time.time()
+    rows, missing = [], []
+    for name in args.benchmarks:
+        base, head = (Module(folder / f"compare_{name}.so") for folder in (args.base, args.head))
+        buffers = Buffers(head)
+        wanted = [r for r in head.rows if re.search(args.rows, f"{name}/{r}")]
+        if name == "s5":  # most of a whole call is products of matrices
+            wanted = [r for r in wanted if r.startswith("scan/")]
+        missing += [f"{name}/{r}" for r in wanted if r not in base.rows]
+        for r in wanted:
+            if r in base.rows:
+                row = measure(r, base, head, buffers, args.rounds)
+                row.name = f"{name}/{r}"
+                rows.append(row)
+                print(table([row]).splitlines()[1], file=sys.stderr, flush=True)
+        head.library.compare_release()
+    if args.python_runs:
+        runs = [rows_of_json(path, args.rows) for path in args.python_runs]
+        is_base = [i % 4 in (0, 3) for i in range(len(runs))]
+        rows += pair_up([r for r, b in zip(runs, is_base) if b],
+                        [r for r, b in zip(runs, is_base) if not b])  # fmt: skip
+    if not rows:
+        sys.exit(f"no row is found by {args.rows!r}")
+
+    slower = [r for r in rows if r.slower]
+    text = [
+        args.title,
+        f"speed: seconds of the base / seconds of the head, median and range of {args.rounds} rounds"
+        if args.benchmarks
+        else "speed: seconds of the base / seconds of the head, median and range",
+        table(rows),
+        *(f"{name}: only in the head" for name in missing),
+        f"{len(rows)} rows in {time.time() - begun:.0f} s, {len(slower)} slower",
+    ]
+    text = "\n".join(line for line in text if line) + "\n"
+    print(text, end="")
+    if args.out:
+        args.out.with_suffix(".txt").write_text(text)
+        kept = [{**dataclasses.asdict(r), "slower": r.slower} for r in rows]
+        args.out.with_suffix(".json").write_text(
+            json.dumps({"title": args.title, "rows": kept}, indent=1) + "\n")  # fmt: skip
+    sys.exit(1 if slower else 0)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main()

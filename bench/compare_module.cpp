@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A benchmark's rows as a library that compare.py loads, one of each of two commits, into one
+// process, where both run on the same buffers. All that is shared is this interface in C.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "measure.hpp"
+
+namespace {
+
+const std::vector<bench::row>& all_rows() {
+  static const std::vector<bench::row> rows = bench::rows(false);
+  return rows;
+}
+
+bench::arena lent;
+
+/// Hands on what a row measures, and measures nothing itself.
+class handing_on : public bench::runner {
+ public:
+  explicit handing_on(void (*measured)(const void*)) : measured_(measured) {}
+  std::vector<double> medians(const std::vector<std::function<void()>>& functions) override {
+    measured_(&functions[0]);
+    return std::vector<double>(functions.size(), 1.0);
+  }
+  void counter(const char*, double) override {}
+  void label(const std::string&) override {}
+
+ private:
+  void (*measured_)(const void*);
+};
+
+}  // namespace
+
+extern "C" {
+
+[[gnu::visibility("default")]] std::int64_t compare_rows() {
+  return static_cast<std::int64_t>(all_rows().size());
+}
+[[gnu::visibility("default")]] const char* compare_name(std::int64_t row) {
+  return all_rows()[static_cast<std::size_t>(row)].name.c_str();
+}
+/// Lays out the arrays of a row, in buffers that are lent by role and size, and calls `measured`
+/// with its kernel, which is there until that returns.
+[[gnu::visibility("default")]] void compare_run(std::int64_t row,
+                                                void* (*lender)(int role, std::size_t bytes),
+                                                void (*measured)(const void* kernel)) {
+  bench::buffers.lender = lender;
+  handing_on by(measured);
+  all_rows()[static_cast<std::size_t>(row)].run(by);
+}
+/// Seconds that some calls of a kernel take.
+[[gnu::visibility("default")]] double compare_seconds(const void* kernel, std::int64_t calls) {
+  const auto& f = *static_cast<const std::function<void()>*>(kernel);
+  return bench::seconds_of([&] {
+    for (std::int64_t i = 0; i < calls; ++i) f();
+  });
+}
+/// The buffer of a role, for the lender: of at least so many bytes; and the end of all buffers.
+[[gnu::visibility("default")]] void* compare_buffer(int role, std::size_t bytes) {
+  return lent.get(role, bytes);
+}
+[[gnu::visibility("default")]] void compare_release() {
+  for (auto& buffer : lent.roles) buffer.reset();
+}
+
+}  // extern "C"
