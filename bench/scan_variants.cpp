@@ -138,7 +138,6 @@ class printed_table : public benchmark::BenchmarkReporter {
 
 std::vector<row> bench::rows(bool quick) {
   table rows;
-  using complex = std::complex<float>;
   const int iterations = quick ? 11 : 7;
   const auto all_calls = {call::forward, call::vjp, call::jvp};
   std::vector<workload> floats{{"in_cache", {.batch = 4, .time = 1024, .channel = 64}}};
@@ -161,11 +160,13 @@ std::vector<row> bench::rows(bool quick) {
   }
   for (const call what : all_calls) {
     for (const workload& w : floats) add_variants<float>(rows, w, what, iterations);
+#if SCANREC_BENCH_ALL_TYPES
     if (quick) continue;
-    add_variants<complex>(rows, {"complex_lambda", state_space, false, gates::one_per_channel},
-                          what, iterations);
+    add_variants<std::complex<float>>(
+        rows, {"complex_lambda", state_space, false, gates::one_per_channel}, what, iterations);
     add_variants<bfloat16>(rows, {"bfloat16", {.batch = 8, .time = 8192, .channel = 256}}, what,
                            iterations);
+#endif
   }
   for (int log = 4; log <= (quick ? 20 : 22); log += 2) {
     const workload w{"sweep/T=2^" + std::to_string(log),

@@ -248,21 +248,22 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     for (std::int64_t row = 0; row < rows; row += way.steps) {
       const std::int64_t last = std::min(row + way.steps, rows);
       std::int64_t left = packs;
-      const auto walk_by = [&](auto together) SCANREC_LAMBDA {
-        for (; left >= together.value; left -= together.value) {
-          const std::int64_t i = way.descending ? left - together.value : packs - left;
-          const std::int64_t c = i * lanes;
-          auto now = take(i, together);
-          place_if<Assume> at{
-              where.begin + row, where.channel + c, row, c,
-              Assume == assume::nothing ? count_of(where, c) : together.value * lanes};
-          for (;;) {
-            body(at, now);
-            if (++at.row == last) break;
-            ++at.time;
-          }
-          give(i, now);
+      const auto walk = [&](std::int64_t i, auto together) SCANREC_LAMBDA {
+        const std::int64_t c = i * lanes;
+        auto now = take(i, together);
+        place_if<Assume> at{
+            where.begin + row, where.channel + c, row, c,
+            Assume == assume::nothing ? count_of(where, c) : together.value * lanes};
+        for (;;) {
+          body(at, now);
+          if (++at.row == last) break;
+          ++at.time;
         }
+        give(i, now);
+      };
+      const auto walk_by = [&](auto together) SCANREC_LAMBDA {
+        for (; left >= together.value; left -= together.value)
+          walk(way.descending ? left - together.value : packs - left, together);
       };
       // Side by side only where packs are walked for some steps. Rows that are walked one by one
       // come from memory, and there a descending walk must descend all along: rising within each
@@ -273,7 +274,9 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
         if constexpr (Assume != assume::nothing && abreast >= 2)
           walk_by(std::integral_constant<int, 2>{});
       }
-      walk_by(std::integral_constant<int, 1>{});
+      const std::int64_t first = way.descending ? left - 1 : packs - left;
+      const std::int64_t end = way.descending ? -1 : packs, next = way.descending ? -1 : 1;
+      for (std::int64_t i = first; i != end; i += next) walk(i, std::integral_constant<int, 1>{});
     }
   }
 };
