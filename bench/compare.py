@@ -4,6 +4,8 @@
 Called by scripts/compare. Both builds are loaded into one process and work on the same buffers, so
 that neither the pages nor the pace of the machine differ between them. A round of a row is A B B A
 or B A A B, and gives one ratio, the base's shorter time over the head's: above 1 the head is faster.
+Rounds go round several layouts of the same code (compare_layout.cpp), since a kernel may by chance lie
+where the processor is bad at it.
 """
 
 from __future__ import annotations
@@ -101,22 +103,24 @@ class Buffers:
         self.lent.clear()
 
 
-def measure(name, base, head, buffers, rounds):
+def measure(name, layouts, buffers, rounds):
+    """A row by pairs of modules, base and head, which differ in where their code lies."""
     row = Row(name, [])
+    took = []
 
     def with_base(of_base):
         of_base(1)
-        bits = buffers.bits()
+        bits = buffers.bits() if not row.bits else None
 
         def with_head(of_head):
             of_head(1)
-            row.bits = "same" if bits == buffers.bits() else "differ"
-            bits.clear()
+            if bits is not None:
+                row.bits = "same" if bits == buffers.bits() else "differ"
+                bits.clear()
             once = max(min(of_base(1), of_head(1)), 1e-8)
             calls = max(1, round(SAMPLE / once))
             of_base(calls), of_head(calls)
-            took = []
-            for i in range(rounds):
+            for i in range(max(1, rounds // len(layouts))):
                 pair = [of_base, of_head] if i % 2 == 0 else [of_head, of_base]
                 times = {of_base: [], of_head: []}
                 for which in (*pair, *reversed(pair)):
@@ -124,12 +128,13 @@ def measure(name, base, head, buffers, rounds):
                 # Whatever else runs on the machine only ever adds time.
                 row.ratios.append(min(times[of_base]) / min(times[of_head]))
                 took.append(min(times[of_head]) / calls)
-            row.seconds = statistics.median(took)
 
         head.run(name, buffers.lend, with_head)
 
-    base.run(name, buffers.lend, with_base)
+    for base, head in layouts:
+        base.run(name, buffers.lend, with_base)
     buffers.release()
+    row.seconds = statistics.median(took)
     return row
 
 
@@ -177,7 +182,7 @@ def main():
     parser.add_argument("--title", default="")
     parser.add_argument("--rows", default="", help="those that this regular expression finds")
     parser.add_argument("--benchmarks", nargs="*", default=[], help="names of modules")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--python-runs", nargs="*", type=pathlib.Path, default=[],
                         help="results of throughput.py: base, head, head, base, ...")  # fmt: skip
     parser.add_argument("--out", type=pathlib.Path, help="where the table goes, without its suffix")
@@ -186,7 +191,13 @@ def main():
     begun = time.time()
     rows, missing = [], []
     for name in args.benchmarks:
-        base, head = (Module(folder / f"compare_{name}.so") for folder in (args.base, args.head))
+        layouts = [
+            (Module(args.base / path.name), Module(path))
+            for path in sorted(args.head.glob(f"compare_{name}_?.so"))
+        ]
+        if not layouts:
+            sys.exit(f"{args.head}: no compare_{name}_0.so")
+        base, head = layouts[0]
         buffers = Buffers(head)
         wanted = [r for r in head.rows if re.search(args.rows, f"{name}/{r}")]
         if name == "s5":  # most of a whole call is products of matrices
@@ -194,7 +205,7 @@ def main():
         missing += [f"{name}/{r}" for r in wanted if r not in base.rows]
         for r in wanted:
             if r in base.rows:
-                row = measure(r, base, head, buffers, args.rounds)
+                row = measure(r, layouts, buffers, args.rounds)
                 row.name = f"{name}/{r}"
                 rows.append(row)
                 print(table([row]).splitlines()[1], file=sys.stderr, flush=True)

@@ -240,44 +240,59 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
 
   // Calls body(place, carried) for every step of every pack i, or of several as one, between
   // take(i, how many) and give(i, carried).
+  //
+  // Side by side only where packs are walked for some steps. Rows that are walked one by one come
+  // from memory, and there a descending walk must descend all along: rising within each group it
+  // would lose the hardware prefetchers, and four tenths of the adjoint's speed.
   template <assume Assume, class Take, class Body, class Give>
   static SCANREC_INLINE void sweep(const block& where, course way, Take take, Body body,
                                    Give give) {
+    constexpr bool groups = Assume != assume::nothing && abreast > 1;
     const std::int64_t rows = where.end - where.begin;
     const std::int64_t packs = (where.channels + lanes - 1) / lanes;
+    const std::int64_t grouped = groups && way.steps > 1 ? packs / 2 * 2 : 0;
+    const std::int64_t first = way.descending ? packs - 1 - grouped : grouped;
+    const std::int64_t end = way.descending ? -1 : packs, next = way.descending ? -1 : 1;
     for (std::int64_t row = 0; row < rows; row += way.steps) {
       const std::int64_t last = std::min(row + way.steps, rows);
-      std::int64_t left = packs;
-      const auto walk = [&](std::int64_t i, auto together) SCANREC_LAMBDA {
+      if constexpr (groups)
+        if (way.steps > 1) sweep_groups<Assume>(where, way, row, last, take, body, give);
+      for (std::int64_t i = first; i != end; i += next) {
         const std::int64_t c = i * lanes;
-        auto now = take(i, together);
-        place_if<Assume> at{
-            where.begin + row, where.channel + c, row, c,
-            Assume == assume::nothing ? count_of(where, c) : together.value * lanes};
+        auto carried = take(i, std::integral_constant<int, 1>{});
+        place_if<Assume> at{where.begin + row, where.channel + c, row, c,
+                            Assume == assume::nothing ? count_of(where, c) : lanes};
         for (;;) {
-          body(at, now);
+          body(at, carried);
           if (++at.row == last) break;
           ++at.time;
         }
-        give(i, now);
-      };
-      const auto walk_by = [&](auto together) SCANREC_LAMBDA {
-        for (; left >= together.value; left -= together.value)
-          walk(way.descending ? left - together.value : packs - left, together);
-      };
-      // Side by side only where packs are walked for some steps. Rows that are walked one by one
-      // come from memory, and there a descending walk must descend all along: rising within each
-      // group it would lose the hardware prefetchers, and four tenths of the adjoint's speed.
-      if (way.steps > 1) {
-        if constexpr (Assume != assume::nothing && abreast >= 4)
-          walk_by(std::integral_constant<int, 4>{});
-        if constexpr (Assume != assume::nothing && abreast >= 2)
-          walk_by(std::integral_constant<int, 2>{});
+        give(i, carried);
       }
-      const std::int64_t first = way.descending ? left - 1 : packs - left;
-      const std::int64_t end = way.descending ? -1 : packs, next = way.descending ? -1 : 1;
-      for (std::int64_t i = first; i != end; i += next) walk(i, std::integral_constant<int, 1>{});
     }
+  }
+  // The steps from `row` to `last` of all packs but an odd one: four at a time, then two.
+  template <assume Assume, class Take, class Body, class Give>
+  static SCANREC_INLINE void sweep_groups(const block& where, course way, std::int64_t row,
+                                          std::int64_t last, Take take, Body body, Give give) {
+    std::int64_t left = (where.channels + lanes - 1) / lanes;
+    const std::int64_t packs = left;
+    const auto walk_by = [&](auto together) SCANREC_LAMBDA {
+      for (; left >= together.value; left -= together.value) {
+        const std::int64_t i = way.descending ? left - together.value : packs - left;
+        auto carried = take(i, together);
+        place_if<Assume> at{where.begin + row, where.channel + i * lanes, row, i * lanes,
+                            together.value * lanes};
+        for (;;) {
+          body(at, carried);
+          if (++at.row == last) break;
+          ++at.time;
+        }
+        give(i, carried);
+      }
+    };
+    if constexpr (abreast >= 4) walk_by(std::integral_constant<int, 4>{});
+    walk_by(std::integral_constant<int, 2>{});
   }
 };
 
