@@ -86,9 +86,9 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
       // The step whose neighbour lies outside the sequence is walked on its own.
       for_edges(piece, b, plan.shape.time, [&](const R& at, const block& part, bool inside) {
         if (inside && known == assume::plain)
-          walk_packs<assume::plain>(at, part, own, way);
+          walk_inside<assume::plain>(at, part, own, way);
         else if (R::walks_whole && inside)
-          walk_packs<R::walks_whole ? assume::whole : assume::nothing>(at, part, own, way);
+          walk_inside<R::walks_whole ? assume::whole : assume::nothing>(at, part, own, way);
         else
           walk_packs<assume::nothing>(at, part, own, way);
       });
@@ -142,7 +142,7 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
       for_packs(where, 0, [&](std::int64_t i, place) {
         reductions[i].recent = {simd::constant<carry>(1), simd::constant<lane>(0)};
       });
-      sweep<assume::nothing>(
+      sweep<assume::nothing, 1>(
           few, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i].recent; },
           [&](auto at, recent_steps& recent) SCANREC_LAMBDA {
             r.template touch_rest<lane>(at);
@@ -160,7 +160,18 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
       r = standing_at(r, few.end - few.begin, 0);
     }
   }
+  //
+  // Packs go side by side only where they are walked for some steps each. Rows that are walked one
+  // by one come from memory, and there a descending walk must descend all along: rising within
+  // groups of packs it would lose the hardware prefetchers, and four tenths of the adjoint's speed.
   template <assume Assume>
+  static void walk_inside(const R& r, const block& where, slot* slots, course way) {
+    if (abreast > 1 && way.steps > 1)
+      walk_packs<Assume, abreast>(r, where, slots, way);
+    else
+      walk_packs<Assume>(r, where, slots, way);
+  }
+  template <assume Assume, int Abreast = 1>
   [[gnu::noinline]] static void walk_packs(const R& given, block where, slot* slots, course way) {
     const R r = given;
     const auto walk_step = [&]<class Lane>(auto at, Lane state, auto& sums) SCANREC_LAMBDA {
@@ -173,7 +184,7 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     if (where.begin == where.end) return;
     if constexpr (Assume == assume::plain) {
       // No running sums: the state alone is carried.
-      sweep<Assume>(
+      sweep<Assume, Abreast>(
           where, way,
           [=](std::int64_t i, auto packs)
               SCANREC_LAMBDA { return states_of<packs.value>(slots + i); },
@@ -183,7 +194,7 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
           },
           [=](std::int64_t i, auto state) SCANREC_LAMBDA { put_states(slots + i, state); });
     } else {
-      sweep<Assume>(
+      sweep<Assume, Abreast>(
           where, way,
           [&](std::int64_t i, auto packs)
               SCANREC_LAMBDA { return take_slots<packs.value>(r, slots + i); },
@@ -238,61 +249,62 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     }
   }
 
-  // Calls body(place, carried) for every step of every pack i, or of several as one, between
-  // take(i, how many) and give(i, carried).
-  //
-  // Side by side only where packs are walked for some steps. Rows that are walked one by one come
-  // from memory, and there a descending walk must descend all along: rising within each group it
-  // would lose the hardware prefetchers, and four tenths of the adjoint's speed.
-  template <assume Assume, class Take, class Body, class Give>
+  // Calls body(place, carried) for every step of every pack i, or of at most `Abreast` as one,
+  // between take(i, how many) and give(i, carried). The loop over single packs is spelled out:
+  // through a lambda GCC 12 does not unswitch it, which costs gated cells up to a tenth.
+  template <assume Assume, int Abreast, class Take, class Body, class Give>
   static SCANREC_INLINE void sweep(const block& where, course way, Take take, Body body,
                                    Give give) {
-    constexpr bool groups = Assume != assume::nothing && abreast > 1;
-    const std::int64_t rows = where.end - where.begin;
-    const std::int64_t packs = (where.channels + lanes - 1) / lanes;
-    const std::int64_t grouped = groups && way.steps > 1 ? packs / 2 * 2 : 0;
-    const std::int64_t first = way.descending ? packs - 1 - grouped : grouped;
-    const std::int64_t end = way.descending ? -1 : packs, next = way.descending ? -1 : 1;
-    for (std::int64_t row = 0; row < rows; row += way.steps) {
-      const std::int64_t last = std::min(row + way.steps, rows);
-      if constexpr (groups)
-        if (way.steps > 1) sweep_groups<Assume>(where, way, row, last, take, body, give);
-      for (std::int64_t i = first; i != end; i += next) {
-        const std::int64_t c = i * lanes;
-        auto carried = take(i, std::integral_constant<int, 1>{});
-        place_if<Assume> at{where.begin + row, where.channel + c, row, c,
-                            Assume == assume::nothing ? count_of(where, c) : lanes};
-        for (;;) {
-          body(at, carried);
-          if (++at.row == last) break;
-          ++at.time;
+    if constexpr (Abreast > 1) {
+      sweep_abreast<Assume, Abreast>(where, way, take, body, give);
+    } else {
+      const std::int64_t rows = where.end - where.begin;
+      const std::int64_t packs = (where.channels + lanes - 1) / lanes;
+      const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
+      const std::int64_t end = way.descending ? -1 : packs;
+      for (std::int64_t row = 0; row < rows; row += way.steps) {
+        const std::int64_t last = std::min(row + way.steps, rows);
+        for (std::int64_t i = first; i != end; i += next) {
+          const std::int64_t c = i * lanes;
+          auto carried = take(i, std::integral_constant<int, 1>{});
+          place_if<Assume> at{where.begin + row, where.channel + c, row, c,
+                              Assume == assume::nothing ? count_of(where, c) : lanes};
+          for (;;) {
+            body(at, carried);
+            if (++at.row == last) break;
+            ++at.time;
+          }
+          give(i, carried);
         }
-        give(i, carried);
       }
     }
   }
-  // The steps from `row` to `last` of all packs but an odd one: four at a time, then two.
-  template <assume Assume, class Take, class Body, class Give>
-  static SCANREC_INLINE void sweep_groups(const block& where, course way, std::int64_t row,
-                                          std::int64_t last, Take take, Body body, Give give) {
-    std::int64_t left = (where.channels + lanes - 1) / lanes;
-    const std::int64_t packs = left;
-    const auto walk_by = [&](auto together) SCANREC_LAMBDA {
-      for (; left >= together.value; left -= together.value) {
-        const std::int64_t i = way.descending ? left - together.value : packs - left;
-        auto carried = take(i, together);
-        place_if<Assume> at{where.begin + row, where.channel + i * lanes, row, i * lanes,
-                            together.value * lanes};
-        for (;;) {
-          body(at, carried);
-          if (++at.row == last) break;
-          ++at.time;
+  template <assume Assume, int Abreast, class Take, class Body, class Give>
+  static SCANREC_INLINE void sweep_abreast(const block& where, course way, Take take, Body body,
+                                           Give give) {
+    const std::int64_t rows = where.end - where.begin;
+    const std::int64_t packs = (where.channels + lanes - 1) / lanes;
+    for (std::int64_t row = 0; row < rows; row += way.steps) {
+      const std::int64_t last = std::min(row + way.steps, rows);
+      std::int64_t left = packs;
+      const auto walk_by = [&](auto together) SCANREC_LAMBDA {
+        for (; left >= together.value; left -= together.value) {
+          const std::int64_t i = way.descending ? left - together.value : packs - left;
+          auto carried = take(i, together);
+          place_if<Assume> at{where.begin + row, where.channel + i * lanes, row, i * lanes,
+                              together.value * lanes};
+          for (;;) {
+            body(at, carried);
+            if (++at.row == last) break;
+            ++at.time;
+          }
+          give(i, carried);
         }
-        give(i, carried);
-      }
-    };
-    if constexpr (abreast >= 4) walk_by(std::integral_constant<int, 4>{});
-    walk_by(std::integral_constant<int, 2>{});
+      };
+      if constexpr (Abreast >= 4) walk_by(std::integral_constant<int, 4>{});
+      walk_by(std::integral_constant<int, 2>{});
+      walk_by(std::integral_constant<int, 1>{});
+    }
   }
 };
 
