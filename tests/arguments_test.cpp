@@ -58,7 +58,7 @@ TEST_CASE("shapes", "[arguments]") {
     const extents negative{.batch = 2, .time = -8, .channel = 4};
     linear_scan(sequence_view(v.a.data(), negative), v.view(v.u), v.view(v.x));
   });
-  refuses(v.x, "gate", "fewer than 2^63 elements", [&] {
+  refuses(v.x, "gate", "fewer than 2^52 bytes", [&] {
     const extents huge{.batch = std::int64_t{1} << 31, .time = std::int64_t{1} << 31, .channel = 8};
     const extents zero{0, 0, 0, 0};
     linear_scan(sequence_view(v.a.data(), huge, zero), sequence_view(v.u.data(), huge, zero), none,

@@ -4,6 +4,7 @@
 // Everything is checked before anything is written; the first wrong argument throws argument_error.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -22,6 +23,9 @@ namespace scanrec::detail::inline SCANREC_ABI {
                                 std::string got) {
   throw argument_error(p.call, array.name, std::move(expected), std::move(got));
 }
+
+/// Bytes that an array has less of.
+inline constexpr std::int64_t most_array_bytes = std::int64_t{1} << 52;
 
 /// One axis of an array, or of the difference of two: `count` positions, `step` bytes apart.
 struct address_term {
@@ -147,8 +151,9 @@ inline void check_array(const problem& p, const array_use& reference, const arra
                (array.checkpoints ? "'" : "' has") +
                (array.one_channel_will_do ? ", or 1 channel" : ""),
            to_string(array.shape));
-  if (array.use == access::read ? element_count(array.shape) == 0 : placeless(array)) return;
-  if (array.data == nullptr)
+  if (placeless(array)) return;
+  const bool unread = array.use == access::read && element_count(array.shape) == 0;
+  if (array.data == nullptr && !unread)
     refuse(p, array, "a pointer to the elements of shape " + to_string(array.shape),
            "a null pointer");
   // Every sum of offsets stays representable.
@@ -164,6 +169,7 @@ inline void check_array(const problem& p, const array_use& reference, const arra
       refuse(p, array, "strides that stay within the address space",
              "shape " + to_string(array.shape) + ", strides " + to_string(array.strides));
   }
+  if (unread) return;
   if (reinterpret_cast<std::uintptr_t>(array.data) % array.alignment != 0)
     refuse(p, array, "a pointer aligned to " + std::to_string(array.alignment) + " bytes",
            "one that is not");
@@ -219,10 +225,15 @@ void check_arguments(problem& p, const std::array<in_place_pair, N>& may_alias) 
   const array_use& reference = p.arrays[0];
   for (const axis a : all_axes)
     if (p.shape.*a < 0) refuse(p, reference, "extents of 0 or more", to_string(p.shape));
-  std::int64_t elements = 1;
+  // Every product of extents and of bytes per element stays representable, whichever axes are
+  // empty or broadcast.
+  std::int64_t bytes = 1;
+  for (const array_use& array : p) bytes = std::max(bytes, array.element_bytes);
   for (const axis a : all_axes)
-    if (__builtin_mul_overflow(elements, p.shape.*a, &elements))
-      refuse(p, reference, "fewer than 2^63 elements", to_string(p.shape));
+    bytes = clipped_product(bytes, std::max<std::int64_t>(p.shape.*a, 1));
+  if (bytes >= most_array_bytes)
+    refuse(p, reference, "fewer than 2^52 bytes, where broadcasts count and an empty axis is 1",
+           to_string(p.shape));
   for (const array_use& array : p) check_array(p, reference, array);
 
   check_overlaps(p.call, p, may_alias);

@@ -2,6 +2,7 @@
 // From the arguments of a call to a problem, checked and in scan order, and the fields over it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -129,6 +130,14 @@ class call {
       // The stride of an axis with one position says nothing; a plan should not read it.
       for (const axis a : all_axes)
         if (array.shape.*a == 1) array.strides.*a = 0;
+      // Nor do those of an array without a place, which have not been checked: whatever they are,
+      // products with extents stay representable. Those that are 0 stay so.
+      if (!placeless(array)) continue;
+      for (const axis a : all_axes) {
+        const std::int64_t most =
+            most_array_bytes / array.element_bytes / std::max<std::int64_t>(array.shape.*a, 1);
+        array.strides.*a = std::clamp(array.strides.*a, -most, most);
+      }
     }
     to_scan_order(problem_, descending);
     merge_axes(problem_);
@@ -144,6 +153,7 @@ class call {
     problem_.carry_bytes = sizeof(typename element_maps<R>::carry);
     problem_.carry_map_bytes = sizeof(typename element_maps<R>::map);
     problem_.one_by_one = R::one_by_one;
+    align_to<typename R::template map_of<scalar>>();
     if constexpr (R::one_by_one) {
       problem_.channel_lanes = footprint<element_lanes<R>>();
     } else {
@@ -233,8 +243,14 @@ class call {
       out.action = broadcast_along(array, &extents::time) && array.sequence ? write::sum_time
                                                                             : write::sum_site;
   }
+  template <class... Kept>
+  void align_to() {
+    for (const std::size_t alignment : {alignof(Kept)...})
+      problem_.alignment = std::max(problem_.alignment, static_cast<std::int64_t>(alignment));
+  }
   template <class Lanes>
-  static lane_footprint footprint() {
+  lane_footprint footprint() {
+    align_to<typename Lanes::slot, typename Lanes::reduction, typename Lanes::carry>();
     return {sizeof(typename Lanes::slot), sizeof(typename Lanes::reduction),
             sizeof(typename Lanes::carry), Lanes::lanes};
   }

@@ -72,6 +72,7 @@ struct problem {
   std::int64_t carry_bytes = 0;       // a state in the wide type
   std::int64_t carry_map_bytes = 0;   // the map of many steps
   std::int64_t recomputed_bytes = 0;  // of a state that is computed anew; 0: none is
+  std::int64_t alignment = 64;        // of all that a backend keeps in scratch
   bool one_by_one = false;            // lanes are scalars, whatever the layout
   lane_footprint channel_lanes{};
   lane_footprint time_lanes{};
@@ -91,6 +92,19 @@ namespace scanrec::detail::inline SCANREC_ABI {
 using axis = std::int64_t extents::*;
 inline constexpr std::array<axis, 4> all_axes{&extents::group, &extents::batch, &extents::time,
                                               &extents::channel};
+
+/// Alignment of scratch, of which nothing but elements of an operator may ask for more.
+inline constexpr std::int64_t least_alignment = 64;
+
+/// Sizes in bytes are no larger: as many stand for more than any machine has.
+inline constexpr std::int64_t most_bytes = std::int64_t{1} << 56;
+
+/// a * b, which are 0 or more, or most_bytes if that is less.
+constexpr std::int64_t clipped_product(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  const bool wraps = __builtin_mul_overflow(a, b, &product);
+  return wraps || product > most_bytes ? most_bytes : product;
+}
 
 constexpr std::int64_t element_count(const extents& e) {
   return e.group * e.batch * e.time * e.channel;

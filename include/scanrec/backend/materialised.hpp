@@ -90,7 +90,7 @@ class materialised_call {
   void run() {
     if (plan_.shape.shared) {
       for (std::int64_t unit = 0; unit < plan_.units; ++unit)
-        run_unit(unit, totals_ + sums_.total_bytes, 0, plan_.threads);
+        run_unit(unit, totals_ + plan_.totals_bytes, 0, plan_.threads);
     } else {
       run_on(given_, plan_.threads, [&](int worker) {
         const std::int64_t tasks = ceil_div(plan_.units, plan_.units_per_task);
@@ -98,7 +98,7 @@ class materialised_call {
           const std::int64_t first = task * plan_.units_per_task;
           const std::int64_t last = std::min(first + plan_.units_per_task, plan_.units);
           for (std::int64_t unit = first; unit < last; ++unit)
-            run_unit(unit, own(worker) + sums_.block_bytes + plan_.lent.bytes, worker, 1);
+            run_unit(unit, own(worker) + plan_.unit_begin, worker, 1);
         }
       });
     }
@@ -247,7 +247,7 @@ template <class Scan, class Backend, class R>
 void run_materialised(const Scan& scan, const Backend& backend, R recurrence, const problem& p) {
   const materialised_plan plan = plan_materialised(scan, p, backend.threads);
   for_outputs(recurrence, [](auto& out) { out.stream = false; });
-  scratch memory(plan.workspace_bytes);
+  scratch memory(plan.workspace_bytes, plan.alignment);
   const auto run_on_columns = [&](auto columns) {
     using Columns = typename decltype(columns)::type;
     materialised_call<R, Columns, Scan>(scan, recurrence, p, plan, backend.executor, memory.data())

@@ -72,7 +72,10 @@ struct materialised_plan {
   std::int64_t maps_bytes = 0;     // per unit at work
   std::int64_t scratch_bytes = 0;  // what the scan asks for besides
   lent_room lent{};                // per worker, for states that are computed anew
-  std::int64_t worker_bytes = 0;   // accumulators, lent states, and the unit's own
+  std::int64_t unit_begin = 0;     // of a worker's: accumulators and lent states come first
+  std::int64_t worker_bytes = 0;   // with the unit's own
+  std::int64_t totals_bytes = 0;
+  std::int64_t alignment = 64;  // of the scratch and of all that lies in it
   std::int64_t workspace_bytes = 0;
 
   /// Steps of a block that is finished in one go: its running sums are drained at its end.
@@ -98,7 +101,7 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   plan.shape.overhang = along_time ? 2 * lanes : 0;
   if (!along_time) {
     const std::int64_t of_a_pack =
-        lanes * std::max<std::int64_t>(1, scan.kept_bytes(p, plan.shape));
+        clipped_product(lanes, std::max<std::int64_t>(1, scan.kept_bytes(p, plan.shape)));
     const std::int64_t packs =
         std::clamp<std::int64_t>(scan.cached_bytes / of_a_pack, 1, plan.most_packs);
     plan.strip = std::max<std::int64_t>(1, std::min(packs * lanes, C));
@@ -140,14 +143,18 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
         round_up((scan.slots(T, plan.shape) + plan.shape.overhang) * plan.width, 16);
     plan.plane = plan.line_elements * plan.channel_lines() * plan.rows;
   }
-  plan.buffer_bytes = round_up(plan.plane * p.map_bytes, 64);
-  plan.maps_bytes = plan.buffer_bytes * (scan.by_blocks && plan.shape.shared ? plan.threads : 1);
-  plan.scratch_bytes = round_up(scan.scratch_bytes(p, plan), 64);
+  plan.alignment = p.alignment;
+  plan.buffer_bytes = round_up(clipped_product(plan.plane, p.map_bytes), plan.alignment);
+  plan.maps_bytes =
+      clipped_product(plan.buffer_bytes, scan.by_blocks && plan.shape.shared ? plan.threads : 1);
+  plan.scratch_bytes = round_up(scan.scratch_bytes(p, plan), plan.alignment);
   const std::int64_t unit_bytes = plan.maps_bytes + plan.scratch_bytes;
   plan.lent = lent_room(p, plan.lanes, plan.line);
-  plan.worker_bytes = sums.block_bytes + plan.lent.bytes + (plan.shape.shared ? 0 : unit_bytes);
-  plan.workspace_bytes =
-      plan.threads * plan.worker_bytes + sums.total_bytes + (plan.shape.shared ? unit_bytes : 0);
+  plan.unit_begin = round_up(sums.block_bytes + plan.lent.bytes, plan.alignment);
+  plan.worker_bytes = plan.unit_begin + (plan.shape.shared ? 0 : unit_bytes);
+  plan.totals_bytes = round_up(sums.total_bytes, plan.alignment);
+  plan.workspace_bytes = clipped_product(plan.threads, plan.worker_bytes) + plan.totals_bytes +
+                         (plan.shape.shared ? unit_bytes : 0);
   return plan;
 }
 

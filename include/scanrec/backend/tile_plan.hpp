@@ -15,6 +15,7 @@
 #include <scanrec/backend/executor.hpp>
 #include <scanrec/backend/recompute.hpp>
 #include <scanrec/backend/stage.hpp>
+#include <scanrec/backend/sums.hpp>
 #include <scanrec/backend/tile_policy.hpp>
 #include <scanrec/operators.hpp>
 #include <scanrec/problem.hpp>
@@ -73,7 +74,8 @@ struct tile_plan : walk_plan {
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, most_outputs> sums{};
   std::int64_t slot_bytes = 0, reduction_bytes = 0, carry_bytes = 0;
-  detail::lent_room lent{};  // per worker, for states that are computed anew
+  std::int64_t alignment = 64;  // of the scratch and of all that lies in it
+  detail::lent_room lent{};     // per worker, for states that are computed anew
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
@@ -190,32 +192,48 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
   }
 }
 
-/// Where the scratch of a call lies, in bytes from a 64-byte aligned start.
+/// The part of the problem that a unit takes: groups, batch rows and channels, all of time.
+inline region unit_box(const tile_plan& plan, std::int64_t unit) {
+  const std::int64_t strip = unit % plan.strips;
+  const std::int64_t batches = ceil_div(plan.shape.batch, plan.batch_span);
+  const std::int64_t batch = unit / plan.strips % batches;
+  const std::int64_t group = unit / plan.strips / batches;
+  region box;
+  box.begin = {batch * plan.batch_span, 0, strip * plan.strip, group * plan.group_span};
+  box.end = {std::min(box.begin.batch + plan.batch_span, plan.shape.batch), plan.shape.time,
+             std::min(box.begin.channel + plan.strip, plan.shape.channel),
+             std::min(box.begin.group + plan.group_span, plan.shape.group)};
+  return box;
+}
+
+/// Where the scratch of a call lies, in bytes from an aligned start.
 struct scratch_layout {
-  std::int64_t reductions = 0, sums = 0, lent = 0, worker = 0;  // within a worker: slots first
+  // Within a worker, the slots first; then of all of it.
+  std::int64_t reductions = 0, sums = 0, lent = 0, worker = 0;
   std::int64_t carries = 0, ready = 0, totals = 0, bytes = 0;
 };
 inline scratch_layout lay_out_scratch(const tile_plan& plan) {
-  constexpr std::int64_t line = 64;
+  const auto lines = [&](std::int64_t count, std::int64_t bytes) {
+    return round_up(clipped_product(count, bytes), plan.alignment);
+  };
   const std::int64_t slots =
       plan.slots_per_row * (plan.rows_together ? plan.group_span * plan.batch_span : 1);
   scratch_layout s;
-  s.reductions = round_up(slots * plan.slot_bytes, line);
-  s.sums = s.reductions + (plan.time_split ? round_up(slots * plan.reduction_bytes, line) : 0);
+  s.reductions = lines(slots, plan.slot_bytes);
+  s.sums = s.reductions + (plan.time_split ? lines(slots, plan.reduction_bytes) : 0);
   s.lent = s.sums;
-  for (const sum_plan& sum : plan.sums) s.lent += round_up(sum.elements * sum.wide_bytes, line);
-  s.worker = s.lent + plan.lent.bytes;
-  s.carries = s.worker * plan.threads;
+  for (const sum_plan& sum : plan.sums) s.lent += lines(sum.elements, sum.wide_bytes);
+  s.worker = s.lent + lines(1, plan.lent.bytes);
+  s.carries = clipped_product(s.worker, plan.threads);
   s.ready = s.carries;
   if (plan.time_split) {
-    s.ready += round_up(plan.units * slots * plan.carry_bytes, line);
-    s.totals = s.ready + round_up(plan.units * 8, line);
+    s.ready += lines(plan.units * slots, plan.carry_bytes);
+    s.totals = s.ready + lines(plan.units, 8);
   } else {
     s.totals = s.ready;
   }
   s.bytes = s.totals;
-  for (const sum_plan& sum : plan.sums)
-    s.bytes += round_up(sum.total_elements * sum.wide_bytes, line);
+  for (const sum_plan& sum : plan.sums) s.bytes += lines(sum.total_elements, sum.wide_bytes);
   return s;
 }
 
@@ -258,14 +276,17 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.rows_together = time_kept;
 
   // Strips. Along channels: whole rows as far as their state stays in L1, narrower ones only for
-  // the sake of enough units. Along time: single channels, a few of them when they are short.
-  std::int64_t widest = round_up(policy::strip_bytes / p.compute_bytes, lanes);
+  // the sake of enough units, a pack at least. Along time: single channels, a few of them when they
+  // are short.
+  std::int64_t widest =
+      round_up(std::max<std::int64_t>(1, policy::strip_bytes / p.compute_bytes), lanes);
   if (p.recomputed_bytes > 0)
     widest = std::clamp(policy::recompute_bytes / stretch_steps /
                             (moved.read_per_site + p.recomputed_bytes) / lanes * lanes,
                         lanes, widest);
-  const std::int64_t narrowest =
-      std::min(widest, round_up(policy::least_strip_bytes / p.compute_bytes, lanes));
+  const std::int64_t narrowest = std::min(
+      widest,
+      round_up(std::max<std::int64_t>(1, policy::least_strip_bytes / p.compute_bytes), lanes));
   std::int64_t finest = 1;  // units there would be in the finest cut worth making
   if (along_time) {
     finest = rows * C;
@@ -287,8 +308,9 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
       policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site * row_strip);
   // Tiles are whole stretches: what one computes anew, another may be writing gradients over.
   const std::int64_t grain = p.recomputed_bytes > 0 ? stretch_steps : 64;
-  if (p.recomputed_bytes > 0) tile_steps = round_up(tile_steps, stretch_steps);
   tile_steps = std::min(tile_steps, std::max<std::int64_t>(T, 1));
+  if (p.recomputed_bytes > 0)
+    tile_steps = std::min(round_up(tile_steps, stretch_steps), std::max<std::int64_t>(T, 1));
   const std::int64_t split_steps =
       tile_steps > 0 ? tile_steps : std::max(policy::least_tile_steps, fitting / grain * grain);
   if (batch_together) finest /= std::max<std::int64_t>(p.shape.batch, 1);
@@ -347,6 +369,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.slot_bytes = foot.slot;
   plan.reduction_bytes = foot.reduction;
   plan.carry_bytes = foot.carry;
+  plan.alignment = p.alignment;
   plan.lent = lent_room(p, plan.lanes, plan.strip);
   plan_sums(p, plan);
   plan.workspace_bytes = lay_out_scratch(plan).bytes;

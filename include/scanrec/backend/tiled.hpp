@@ -92,7 +92,8 @@ class tiled_call {
 
   void run_worker(int worker) {
     for (std::int64_t task = next_++; task < plan_.tasks; task = next_++) {
-      job j{recurrence_, unit_box(unit_of(task)), worker * layout_.worker, task, unit_of(task)};
+      job j{recurrence_, unit_box(plan_, unit_of(task)), worker * layout_.worker, task,
+            unit_of(task)};
       if (plan_.time_split)
         walk_tile(j, task / plan_.units);
       else if (plan_.rows_together)
@@ -243,13 +244,13 @@ class tiled_call {
   std::byte* unit_sums(const job& j, int output) const {
     std::int64_t place = j.worker + layout_.sums;
     for (int i = 0; i < output; ++i)
-      place += round_up(plan_.sums[i].elements * plan_.sums[i].wide_bytes, 64);
+      place += round_up(plan_.sums[i].elements * plan_.sums[i].wide_bytes, plan_.alignment);
     return memory_ + place;
   }
   std::byte* totals(int output) const {
     std::int64_t place = layout_.totals;
     for (int i = 0; i < output; ++i)
-      place += round_up(plan_.sums[i].total_elements * plan_.sums[i].wide_bytes, 64);
+      place += round_up(plan_.sums[i].total_elements * plan_.sums[i].wide_bytes, plan_.alignment);
     return memory_ + place;
   }
   template <class S>
@@ -294,18 +295,6 @@ class tiled_call {
 
   // ---- places -----------------------------------------------------------------------------------
 
-  region unit_box(std::int64_t unit) const {
-    const std::int64_t strip = unit % plan_.strips;
-    const std::int64_t batches = ceil_div(plan_.shape.batch, plan_.batch_span);
-    const std::int64_t batch = unit / plan_.strips % batches;
-    const std::int64_t group = unit / plan_.strips / batches;
-    region box;
-    box.begin = {batch * plan_.batch_span, 0, strip * plan_.strip, group * plan_.group_span};
-    box.end = {std::min(box.begin.batch + plan_.batch_span, plan_.shape.batch), plan_.shape.time,
-               std::min(box.begin.channel + plan_.strip, plan_.shape.channel),
-               std::min(box.begin.group + plan_.group_span, plan_.shape.group)};
-    return box;
-  }
   // Calls f(index of a slot) for every slot in use; rows lie slots_per_row apart.
   template <class F>
   void for_slots(const job& j, F f) const {
@@ -357,7 +346,7 @@ template <class R>
 void run_recurrence(const tiled& backend, R recurrence, const problem& p) {
   const tile_plan plan = detail::plan_for(backend, p);
   detail::for_outputs(recurrence, [&](auto& out) { out.stream = out.stream && plan.streaming; });
-  detail::scratch memory(plan.workspace_bytes);
+  detail::scratch memory(plan.workspace_bytes, plan.alignment);
   using namespace detail;
   if constexpr (R::one_by_one) {
     tiled_call<R, element_lanes>(recurrence, plan, memory.data()).run(backend.executor);

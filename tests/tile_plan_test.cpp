@@ -1,0 +1,597 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The plan of the tiled backend over random problems that nobody could run: units and tiles cover
+// every element once, sums have every term once, scratch is as large as stated, and no arithmetic
+// wraps or divides by zero (this file is compiled to trap where it does).
+#include <algorithm>
+#include <array>
+#include <complex>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <scanrec/gated_scan.hpp>
+#include <scanrec/matrix_scan.hpp>
+#include <scanrec/qrnn.hpp>
+#include <scanrec/scan.hpp>
+
+#include "catch.hpp"
+
+namespace {
+
+using namespace scanrec;
+using detail::all_axes;
+using detail::axis;
+using detail::offset_of;
+using detail::region;
+
+constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+
+/// Random problems. Arrays lie where no memory is, far apart from one another.
+class problems {
+ public:
+  explicit problems(unsigned seed) : bits_(seed) {}
+
+  std::int64_t below(std::int64_t n) {
+    return static_cast<std::int64_t>(bits_() % static_cast<std::uint64_t>(n));
+  }
+  template <class... N>
+  std::int64_t one_of(N... n) {
+    const std::int64_t list[]{static_cast<std::int64_t>(n)...};
+    return list[below(sizeof...(n))];
+  }
+  bool maybe(int of = 2) { return below(of) == 0; }
+
+  /// A problem, if its arguments are not refused.
+  std::optional<problem> next() {
+    arrays_ = 0;
+    shape_ = {extent(), extent(), extent(), maybe(3) ? extent() : 1};
+    like_ = permutation();
+    try {
+      switch (below(9)) {
+        case 0:
+          return forward<float>();
+        case 1:
+          return forward<std::complex<double>>();
+        case 2:
+          return backward<float, float>();
+        case 3:
+          return backward<double, double>();
+        case 4:
+          return backward<bfloat16, bfloat16>();
+        case 5:
+          return backward<mat<float, 3>, vec<float, 3>>();
+        case 6:
+          return gated<float>();
+        case 7:
+          return gated<bfloat16>();
+        default:
+          return prefixes();
+      }
+    } catch (const argument_error&) {
+      return std::nullopt;
+    }
+  }
+
+  /// The problem of a scan of elements of E, and of those that are so large.
+  template <class E>
+  problem prefixes_of(const extents& shape) {
+    arrays_ = 0, shape_ = shape;
+    const auto first = [](const E& earlier, const E&) { return earlier; };
+    problem p;
+    detail::make_operator_scan("scan", false, first, dense<const E>(), dense<E>(), {},
+                               [&](const auto&, const problem& made) { p = made; });
+    return p;
+  }
+  static problem resized(problem p, std::int64_t bytes, std::int64_t alignment) {
+    for (array_use& array : p) array.element_bytes = bytes;
+    p.compute_bytes = p.map_bytes = p.step_bytes = p.carry_bytes = p.carry_map_bytes = bytes;
+    p.channel_lanes = {bytes, bytes, bytes, 1};
+    p.alignment = std::max<std::int64_t>(64, alignment);
+    detail::check_arguments(p, std::array<detail::in_place_pair, 0>{});
+    return p;
+  }
+
+ private:
+  using order = std::array<int, 4>;
+
+  std::int64_t extent() {
+    switch (below(8)) {
+      case 0:
+        return one_of(0, 1);
+      case 1:
+        return 1;
+      case 2:
+      case 3:
+        return 1 + below(6);
+      case 4:
+      case 5:
+        return 1 + below(300);
+      case 6:
+        return 1 + below(std::int64_t{1} << below(15));
+      default:
+        return std::max<std::int64_t>(0, (std::int64_t{1} << below(41)) + below(3) - 1);
+    }
+  }
+  order permutation() {
+    order p{0, 1, 2, 3};
+    if (maybe()) return {3, 2, 1, 0};  // channels last
+    std::shuffle(p.begin(), p.end(), bits_);
+    return p;
+  }
+  // Mostly as the first array lies, in descending addresses now and then, and with gaps.
+  extents strides(const extents& shape, int broadcasts) {
+    const order own = maybe(6) ? permutation() : like_;
+    const bool gaps = maybe(5), turned = maybe(6);
+    std::int64_t size = 1;
+    extents s;
+    for (const int i : own) {
+      const axis a = all_axes[i];
+      s.*a = broadcasts > 0 && maybe(broadcasts) ? 0 : turned && maybe() ? -size : size;
+      if (s.*a != 0) size = std::min(huge / 4, detail::clipped_product(size, shape.*a + gaps));
+    }
+    return s;
+  }
+  template <class T>
+  T* somewhere() {
+    return reinterpret_cast<T*>(static_cast<std::uintptr_t>(++arrays_) << 55);
+  }
+  template <class T>
+  sequence_view<T> dense() {
+    return {somewhere<T>(), shape_, strides(shape_, 0)};
+  }
+  /// One that is read, or a gradient.
+  template <class T>
+  sequence_view<T> any(int broadcasts) {
+    return {somewhere<T>(), shape_, strides(shape_, broadcasts)};
+  }
+  template <class T>
+  state_view<T> edge(int broadcasts) {
+    extents shape = shape_;
+    shape.time = 1;
+    return {somewhere<T>(), shape, strides(shape, broadcasts)};
+  }
+  sequence_view<const bool> resets() {
+    extents shape = shape_;
+    if (maybe()) shape.channel = 1;
+    return {somewhere<const bool>(), shape, strides(shape, 4)};
+  }
+  direction way() { return maybe() ? direction::forward : direction::reverse; }
+
+  template <class T>
+  problem forward() {
+    using C = compute_t<T>;
+    scan_options<C> options{.order = way()};
+    if (maybe()) options.initial_state = edge<const C>(4);
+    if (maybe()) options.final_state = edge<C>(0);
+    if (maybe(3)) options.resets = resets();
+    return linear_scan_problem(any<const T>(4), any<const T>(8), dense<T>(), options);
+  }
+  template <class Gate, class State>
+  problem backward() {
+    using C = compute_t<State>;
+    vjp_options<C> options{.order = way()};
+    if (maybe()) options.initial_state = edge<const C>(4);
+    if (maybe()) options.final_grad = edge<const C>(4);
+    if (maybe(3)) options.resets = resets();
+    const int often = static_cast<int>(one_of(2, 4, 0));
+    scan_gradients<Gate, State> gradients;
+    if (maybe()) gradients.gate_grad = any<Gate>(often);
+    if (maybe()) gradients.input_grad = any<State>(often);
+    if (maybe()) gradients.initial_grad = edge<C>(often);
+    return linear_scan_vjp_problem(any<const Gate>(4), any<const State>(8), any<const State>(8),
+                                   gradients, options);
+  }
+  template <class T>
+  problem gated() {
+    using cell = fo_pooling<>;
+    gated_vjp_options<float> options{.order = way()};
+    const int often = static_cast<int>(one_of(2, 4, 0));
+    gated_gradients<cell, T> gradients;
+    gradients.arrays = {any<T>(often), any<T>(often), any<T>(often)};
+    const cell::arrays<sequence_view<T>> pre{any<T>(8), any<T>(8), any<T>(8)};
+    if (maybe())
+      return gated_scan_vjp_problem(cell{}, pre, memory::store{any<T>(8)}, any<T>(8), gradients,
+                                    options);
+    const extents kept = memory::checkpoint_extents(shape_);
+    const sequence_view<float> checkpoints(somewhere<float>(), kept, strides(kept, 0));
+    return gated_scan_vjp_problem(cell{}, pre, memory::recompute{checkpoints}, any<T>(8), gradients,
+                                  options);
+  }
+  problem prefixes() {
+    const std::int64_t bytes = maybe() ? 1 + below(8192) : one_of(1, 2048, 2049, 3200, 8192);
+    return resized(prefixes_of<char>(shape_), bytes, bytes & -bytes);
+  }
+
+  std::mt19937_64 bits_;
+  int arrays_ = 0;
+  extents shape_{0, 0, 0, 0};
+  order like_{3, 2, 1, 0};  // channels last
+};
+
+struct output {
+  array_use array;
+  sum_plan sum;
+};
+std::vector<output> outputs_of(const problem& p, const tile_plan& plan) {
+  std::vector<output> list;
+  for (const array_use& array : p)
+    if (array.use != access::read) list.push_back({array, plan.sums[list.size()]});
+  return list;
+}
+
+// ---- cover ------------------------------------------------------------------------------------
+
+/// Units lie on a grid: those of one axis begin where the one before ends.
+void check_cover(const tile_plan& plan, problems& random) {
+  const extents& shape = plan.shape;
+  CHECK(plan.strip >= 1);
+  CHECK(plan.strips == detail::ceil_div(shape.channel, plan.strip));
+  const extents spans{plan.batch_span, 1, plan.strip, plan.group_span};
+  extents count{0, 1, 0, 0};
+  std::int64_t units = 1;
+  for (const axis a : {&extents::group, &extents::batch, &extents::channel}) {
+    REQUIRE(spans.*a >= 1);
+    CHECK(spans.*a <= std::max<std::int64_t>(1, shape.*a));
+    count.*a = shape.*a == 0 ? 0 : (shape.*a - 1) / (spans.*a) + 1;
+    units *= count.*a;
+  }
+  REQUIRE(plan.units == units);
+  // All of them, or some of those that are too many.
+  std::set<std::array<std::int64_t, 3>> seen;
+  const bool all = units <= 300;
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(units, 300); ++i) {
+    const region box = detail::unit_box(plan, all ? i : random.below(units));
+    bool right = box.begin.time == 0 && box.end.time == shape.time;
+    for (const axis a : {&extents::group, &extents::batch, &extents::channel})
+      right = right && box.begin.*a >= 0 && box.begin.*a % (spans.*a) == 0 &&
+              box.begin.*a < shape.*a && box.end.*a == std::min(box.begin.*a + spans.*a, shape.*a);
+    CHECK(right);
+    seen.insert({box.begin.group, box.begin.batch, box.begin.channel});
+  }
+  if (all) CHECK(static_cast<std::int64_t>(seen.size()) == units);
+  // Units that follow one another have no place in common.
+  if (units > 1) {
+    const std::int64_t i = random.below(units - 1);
+    const region box = detail::unit_box(plan, i), next = detail::unit_box(plan, i + 1);
+    CHECK((box.begin.group != next.begin.group || box.begin.batch != next.begin.batch ||
+           box.begin.channel != next.begin.channel));
+  }
+
+  REQUIRE(plan.tile_steps >= 1);
+  CHECK(plan.tiles == std::max<std::int64_t>(
+                          1, shape.time / plan.tile_steps + (shape.time % plan.tile_steps != 0)));
+  CHECK(plan.tasks == (plan.time_split ? plan.units * plan.tiles : plan.units));
+}
+
+// ---- sums -------------------------------------------------------------------------------------
+
+/// Takes the steps of a small problem as the backend does, with a count of terms for every sum.
+class counted_sums {
+ public:
+  counted_sums(const problem& p, const tile_plan& plan) : plan_(plan) {
+    for (output& o : outputs_of(p, plan))
+      if (o.sum.active) sums_.push_back({std::move(o), {}, {}, {}});
+  }
+  void check() {
+    if (sums_.empty()) return;
+    const std::int64_t T = plan_.shape.time;
+    for (std::int64_t tile = 0; tile < (plan_.time_split ? plan_.tiles : 1); ++tile)
+      for (std::int64_t unit = 0; unit < plan_.units; ++unit) {
+        region box = detail::unit_box(plan_, unit);
+        if (plan_.time_split) {
+          box.begin.time = tile * plan_.tile_steps;
+          box.end.time = std::min(T, box.begin.time + plan_.tile_steps);
+          clear([](const sum&) { return true; });
+          for_rows(box, [&](const region& row) { steps(box, row, box.end.time == T); });
+          finish(scope::tile, box), finish(scope::unit, box);
+        } else if (plan_.rows_together) {
+          clear([](const sum&) { return true; });
+          walk_unit(box), finish(scope::unit, box);
+        } else {
+          clear([](const sum& s) { return scope_of(s) == scope::unit; });
+          for_rows(box, [&](const region& row) {
+            clear([](const sum& s) { return scope_of(s) != scope::unit; });
+            walk_unit(row);
+          });
+          finish(scope::unit, box);
+        }
+      }
+    const region whole{{0, 0, 0, 0}, plan_.shape};
+    for (sum& s : sums_) {
+      if (!s.plan.complete) hand_out(s, whole, s.totals, s.plan.total_strides, whole);
+      std::int64_t terms = 1;
+      for (const axis a : all_axes)
+        if (s.array.strides.*a == 0)
+          terms *= s.array.sequence || a != &extents::time ? plan_.shape.*a : 1;
+      bool right = true;
+      detail::for_kept(s.array.strides, whole, [&](const extents& at) {
+        const auto found = s.written.find(offset_of(at, s.array.strides));
+        right = right && found != s.written.end() && found->second == terms;
+      });
+      CHECK(right);
+    }
+    CHECK(!collided_);
+    CHECK(!out_of_bounds_);
+    CHECK(!twice_);
+  }
+
+ private:
+  enum class scope { tile, row, unit };
+  struct term_count {
+    std::int64_t of = 0, terms = 0;  // which element of the gradient
+  };
+  using accumulators = std::map<std::int64_t, term_count>;
+  struct sum {
+    array_use array;
+    sum_plan plan;
+    accumulators own, totals;
+    std::map<std::int64_t, std::int64_t> written;
+    sum(output o, accumulators first, accumulators all, std::map<std::int64_t, std::int64_t> out)
+        : array(o.array),
+          plan(o.sum),
+          own(std::move(first)),
+          totals(std::move(all)),
+          written(std::move(out)) {}
+  };
+  static scope scope_of(const sum& s) {
+    return s.plan.time_kept ? scope::tile : s.plan.row_scope ? scope::row : scope::unit;
+  }
+
+  template <class Which>
+  void clear(Which which) {
+    for (sum& s : sums_)
+      if (which(s)) s.own.clear();
+  }
+  template <class F>
+  void for_rows(const region& box, F f) {
+    for (std::int64_t g = box.begin.group; g < box.end.group; ++g)
+      for (std::int64_t b = box.begin.batch; b < box.end.batch; ++b) {
+        region row = box;
+        row.begin.group = g, row.end.group = g + 1;
+        row.begin.batch = b, row.end.batch = b + 1;
+        f(row);
+      }
+  }
+  void walk_unit(const region& box) {
+    const std::int64_t T = plan_.shape.time;
+    for (std::int64_t t = 0; t < T; t += plan_.tile_steps) {
+      region tile = box;
+      tile.begin.time = t, tile.end.time = std::min(T, t + plan_.tile_steps);
+      clear([](const sum& s) { return s.plan.time_kept; });
+      for_rows(tile, [&](const region& row) { steps(tile, row, tile.end.time == T); });
+      finish(scope::tile, tile);
+    }
+    if (T == 0) for_rows(box, [&](const region& row) { steps(box, row, true); });
+    finish(scope::row, box);
+  }
+  void steps(const region& box, const region& row, bool last) {
+    for (sum& s : sums_)
+      for (std::int64_t c = row.begin.channel; c < row.end.channel; ++c) {
+        extents at = row.begin;
+        at.channel = c;
+        if (!s.array.sequence && last) add(s, at, box);
+        if (s.array.sequence)
+          for (; at.time < row.end.time; ++at.time) add(s, at, box);
+      }
+  }
+  void add(sum& s, const extents& at, const region& box) {
+    extents from = box.begin;
+    if (!s.array.sequence) from.time = at.time;
+    put(s.own, offset_of(detail::difference(at, from), s.plan.strides), s.plan.elements,
+        offset_of(at, s.array.strides), 1);
+  }
+  void put(accumulators& into, std::int64_t place, std::int64_t places, std::int64_t of,
+           std::int64_t terms) {
+    out_of_bounds_ = out_of_bounds_ || place < 0 || place >= places;
+    term_count& one = into.try_emplace(place, term_count{of, 0}).first->second;
+    collided_ = collided_ || one.of != of;
+    one.terms += terms;
+  }
+  void finish(scope ending, const region& box) {
+    for (sum& s : sums_) {
+      if (scope_of(s) != ending) continue;
+      if (s.plan.complete)
+        hand_out(s, box, s.own, s.plan.strides, box);
+      else
+        detail::for_kept(s.array.strides, box, [&](const extents& at) {
+          const auto own = s.own.find(offset_of(detail::difference(at, box.begin), s.plan.strides));
+          put(s.totals, offset_of(at, s.plan.total_strides), s.plan.total_elements,
+              offset_of(at, s.array.strides), own == s.own.end() ? 0 : own->second.terms);
+        });
+    }
+  }
+  void hand_out(sum& s, const region& box, const accumulators& from, const extents& strides,
+                const region& relative_to) {
+    detail::for_kept(s.array.strides, box, [&](const extents& at) {
+      const auto found = from.find(offset_of(detail::difference(at, relative_to.begin), strides));
+      const bool first = s.written
+                             .emplace(offset_of(at, s.array.strides),
+                                      found == from.end() ? 0 : found->second.terms)
+                             .second;
+      twice_ = twice_ || !first;
+    });
+  }
+
+  const tile_plan& plan_;
+  std::vector<sum> sums_;
+  bool collided_ = false, out_of_bounds_ = false, twice_ = false;
+};
+
+/// What holds of the sums of problems of any size.
+void check_sums(const problem& p, const tile_plan& plan) {
+  for (const output& o : outputs_of(p, plan)) {
+    REQUIRE(o.sum.active == detail::summed(o.array));
+    if (!o.sum.active || plan.units == 0) continue;
+    const auto summed = [&](axis a) { return detail::broadcast_along(o.array, a); };
+    // Whether no other unit, and no other tile, has terms of the same sums.
+    const bool alone = (!summed(&extents::channel) || plan.strips == 1) &&
+                       (!summed(&extents::batch) || plan.batch_span == plan.shape.batch) &&
+                       (!summed(&extents::group) || plan.group_span == plan.shape.group) &&
+                       (!plan.time_split || o.sum.time_kept);
+    CHECK((!o.sum.complete || alone));
+    // Sums that keep time are written tile by tile, and nowhere else.
+    CHECK((!o.sum.time_kept || o.sum.complete));
+    CHECK((!o.sum.time_kept || plan.rows_together));
+    // Rows that are walked one after the other share accumulators, unless these are theirs alone.
+    if (!plan.rows_together && !o.sum.row_scope) {
+      CHECK((summed(&extents::batch) || plan.batch_span == 1));
+      CHECK((summed(&extents::group) || plan.group_span == 1));
+    }
+    CHECK(o.sum.wide_bytes > 0);
+    CHECK(o.sum.elements >= 1);
+    // Enough for the last position, and a place of its own for each.
+    const auto check_places = [&](const extents& strides, const extents& size,
+                                  std::int64_t elements) {
+      std::vector<std::pair<std::int64_t, std::int64_t>> axes;
+      for (const axis a : all_axes) {
+        if (size.*a <= 1 || summed(a)) continue;
+        CHECK(strides.*a > 0);
+        axes.emplace_back(strides.*a, size.*a);
+      }
+      std::sort(axes.begin(), axes.end());
+      std::int64_t reach = 0;
+      for (const auto& [stride, n] : axes) {
+        CHECK(stride > reach);
+        reach += stride * (n - 1);
+      }
+      CHECK(reach < elements);
+    };
+    const bool rows = plan.rows_together;
+    check_places(o.sum.strides,
+                 {rows ? plan.batch_span : 1, o.sum.time_kept ? plan.tile_steps : 1, plan.strip,
+                  rows ? plan.group_span : 1},
+                 o.sum.elements);
+    if (!o.sum.complete) {
+      extents all = plan.shape;
+      all.time = 1;
+      check_places(o.sum.total_strides, all, o.sum.total_elements);
+    }
+  }
+}
+
+// ---- workspace --------------------------------------------------------------------------------
+
+void check_workspace(const problem& p, const tile_plan& plan) {
+  const detail::scratch_layout s = detail::lay_out_scratch(plan);
+  CHECK(plan.workspace_bytes == s.bytes);
+  CHECK(plan.alignment == p.alignment);
+  CHECK(plan.threads >= 1);
+  CHECK(plan.threads <= detail::most_threads);
+  for (const std::int64_t place :
+       {s.reductions, s.sums, s.lent, s.worker, s.carries, s.ready, s.totals, s.bytes}) {
+    CHECK(place >= 0);
+    CHECK(place % plan.alignment == 0);
+  }
+  if (s.bytes >= detail::most_bytes) return;  // nobody has as much, and it is not allocated
+  const std::int64_t lanes =
+      plan.lanes.along == recurrence::lane_axis::time ? 1 : std::max(1, p.channel_lanes.lanes);
+  CHECK(plan.slots_per_row * lanes >= plan.strip);
+  const std::int64_t slots =
+      plan.slots_per_row * (plan.rows_together ? plan.batch_span * plan.group_span : 1);
+  CHECK(slots * plan.slot_bytes <= s.reductions);
+  if (plan.time_split) {
+    CHECK(slots * plan.reduction_bytes <= s.sums - s.reductions);
+    CHECK(plan.units * plan.slots_per_row * plan.batch_span * plan.group_span * plan.carry_bytes <=
+          s.ready - s.carries);
+    CHECK(plan.units * 8 <= s.totals - s.ready);
+  }
+  std::int64_t own = 0, totals = 0;
+  bool any = false;
+  for (const sum_plan& sum : plan.sums) {
+    any = any || sum.active;
+    own += sum.elements * sum.wide_bytes;
+    totals += sum.total_elements * sum.wide_bytes;
+  }
+  CHECK(own <= s.lent - s.sums);
+  CHECK(plan.lent.bytes <= s.worker - s.lent);
+  CHECK(s.worker * plan.threads <= s.carries);
+  CHECK(totals <= s.bytes - s.totals);
+  if (any) return;
+  // As workspace_bytes() promises.
+  constexpr std::int64_t constant = 512 * 1024;
+  std::int64_t array = huge;
+  for (const array_use& a : p)
+    if (a.data && a.sequence && a.type != &detail::type_mark<bool>)
+      array = std::min(array, a.element_bytes);
+  array *= detail::element_count(p.shape);
+  CHECK(s.bytes <= array / 256 + plan.threads * constant);
+}
+
+}  // namespace
+
+TEST_CASE("plans of random problems", "[tile_plan]") {
+  problems random(1);
+  int planned = 0, refused = 0, split = 0, summed = 0, counted = 0, together = 0, large = 0;
+  for (int trial = 0; trial < 12000; ++trial) {
+    const std::optional<problem> made = random.next();
+    if (!made) {
+      ++refused;
+      continue;
+    }
+    const problem& p = *made;
+    const auto threads = static_cast<int>(random.maybe() ? 0 : random.below(300));
+    std::int64_t tile_steps = 0;
+    if (random.maybe())
+      tile_steps = random.maybe(8) ? huge : 1 + random.below(std::int64_t{1} << random.below(42));
+    const std::int64_t stream_bytes = random.one_of(0, 1, huge);
+    INFO(trial << " " << p.call << " " << to_string(p.shape) << " elements of " << p.compute_bytes
+               << " threads " << threads << " tile " << tile_steps);
+    const tile_plan plan = detail::make_tile_plan(p, threads, tile_steps, stream_bytes);
+    CHECK(plan.shape == p.shape);
+    check_cover(plan, random);
+    check_sums(p, plan);
+    check_workspace(p, plan);
+    std::int64_t places = 1;  // an empty axis may be one that a sum is taken over
+    for (const axis a : all_axes) places *= std::max<std::int64_t>(1, p.shape.*a);
+    if (places <= 4000) {
+      counted_sums(p, plan).check();
+      ++counted;
+    }
+    ++planned, split += plan.time_split, large += places > (std::int64_t{1} << 40);
+    together += plan.rows_together;
+    for (const sum_plan& sum : plan.sums) summed += sum.active;
+    // The other CPU backends, which plan from the same problem.
+    CHECK(workspace_bytes(sequential{}, p) >= 0);
+    CHECK(workspace_bytes(hillis_steele{.threads = threads}, p) >= 0);
+    CHECK(workspace_bytes(blelloch{.threads = threads}, p) >= 0);
+  }
+  CHECK(planned > 6000);
+  CHECK(refused > 300);
+  CHECK(split > 500);
+  CHECK(summed > 2000);
+  CHECK(together > 200);
+  CHECK(counted > 1000);
+  CHECK(large > 300);
+}
+
+TEST_CASE("an element's size and alignment are all that its plan depends on", "[tile_plan]") {
+  struct alignas(256) apart {
+    char bytes[768];
+  };
+  struct matrix {
+    double at[20][20];
+  };
+  const auto check = []<class E>(std::type_identity<E>) {
+    for (const extents& shape : {extents{.time = 5000}, extents{3, 100, 70}, extents{64, 2, 1}}) {
+      const problem p = problems(2).prefixes_of<E>(shape);
+      const problem q =
+          problems::resized(problems(2).prefixes_of<char>(shape), sizeof(E), alignof(E));
+      CHECK(p.compute_bytes == q.compute_bytes);
+      CHECK(p.map_bytes == q.map_bytes);
+      CHECK(p.alignment == q.alignment);
+      const tile_plan x = describe(tiled{.threads = 3}, p), y = describe(tiled{.threads = 3}, q);
+      CHECK(to_string(x) == to_string(y));
+      CHECK(x.workspace_bytes == y.workspace_bytes);
+    }
+  };
+  check(std::type_identity<char>{});
+  check(std::type_identity<std::array<char, 2049>>{});
+  check(std::type_identity<apart>{});
+  check(std::type_identity<matrix>{});
+}
