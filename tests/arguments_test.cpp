@@ -214,6 +214,75 @@ TEST_CASE("spans are checked", "[arguments][views]") {
   CHECK(state_view(std::span<float>(v), extents{7, 100, 4}).data == v.data());
 }
 
+TEST_CASE("spans of more elements than there are numbers for", "[arguments][views]") {
+  constexpr std::int64_t big = std::int64_t{1} << 31,
+                         most = std::numeric_limits<std::int64_t>::max();
+  using view = sequence_view<float>;
+  std::vector<float> one(1, 7.0f);
+  const std::span<float> some(one), nothing;
+  for (const std::span<float> elements : {some, nothing}) {
+    // 2^64 elements, of which a product that wraps would leave none.
+    refuses(one, "shape", "batch 2147483648", [&] { (void)view(elements, extents{big, big, 4}); });
+    refuses(one, "shape", "2^63", [&] {
+      const extents shape{big, big, 4};
+      (void)view(elements, shape, time_contiguous(shape));
+    });
+    refuses(one, "shape", "2^63", [&] {
+      (void)state_view<float>(elements, extents{big, 1, big, 4});
+    });
+    refuses(one, "shape", "2^63", [&] {
+      (void)view(elements, extents{2, 2, 2}, extents{most, most, most});
+    });
+    refuses(one, "data", "4611686018427387904 elements", [&] {
+      (void)view(elements, extents{big, big, 1});
+    });
+  }
+  // None is needed where an axis is empty, and one of a broadcast, however long the others are.
+  CHECK(view(nothing, extents{big, big, 0}).shape.batch == big);
+  CHECK(view(nothing, extents{0, big, big, 4}).shape.group == 4);
+  CHECK(view(some, extents{most, most, most, most}, extents{0, 0, 0, 0}).data == one.data());
+  static_assert(detail::span_needed({big, big, 4, 1}, channels_last({big, big, 4, 1})) ==
+                detail::beyond_count);
+  static_assert(channels_last({big, big, 4, 1}).batch == 4 * big);
+}
+
+TEST_CASE("calls of more bytes than there are numbers for", "[arguments]") {
+  constexpr std::int64_t big = std::int64_t{1} << 31,
+                         most = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  std::vector<float> one(1, 7.0f), other(1);
+  using view = sequence_view<float>;
+  const extents nowhere{0, 0, 0, 0};
+  const auto scan = [&](const extents& shape, const extents& strides) {
+    linear_scan(view(one.data(), shape, strides), view(one.data(), shape, strides),
+                view(other.data(), shape, strides));
+  };
+  for (const extents& shape :
+       {extents{big, big, 4}, extents{big, big, 0}, extents{0, big, big}, extents{0, 1, most, 4},
+        extents{most, most, most, 0}, extents{1, 1, std::int64_t{1} << 50}})
+    refuses(one, "gate", "fewer than 2^52 bytes", [&] { scan(shape, nowhere); });
+  // Of an array without a place strides say nothing.
+  for (const std::int64_t odd : {most, least, least + 1, big * big})
+    for (const extents& shape : {extents{0, 5, 4}, extents{3, 0, 4}, extents{3, 5, 0, 2}}) {
+      scan(shape, {odd, odd, odd, odd});
+      scan(shape, channels_last(shape));
+      linear_scan(hillis_steele{}, view(one.data(), shape, {odd, odd, odd, odd}),
+                  view(one.data(), shape, {odd, odd, odd, odd}),
+                  view(other.data(), shape, {odd, odd, odd, odd}), {.order = direction::reverse});
+      linear_scan(tiled{}, view(one.data(), shape, {odd, odd, odd, odd}),
+                  view(one.data(), shape, {odd, odd, odd, odd}),
+                  view(other.data(), shape, {odd, odd, odd, odd}), {.order = direction::reverse});
+    }
+  CHECK(other[0] == 0);
+  // Of one that is read for a sum over nothing they do: gradients may not overlap it.
+  refuses(one, "gate", "address space", [&] {
+    const extents empty{.batch = 0, .time = 5, .channel = 4};
+    const view gate(one.data(), empty, {0, most, 1});
+    linear_scan_vjp(gate, view(), view(other.data(), empty),
+                    {.input_grad = view(other.data(), empty, {0, 0, 0})});
+  });
+}
+
 TEST_CASE("options can be assigned by field, and const views mix with mutable ones",
           "[arguments][views]") {
   arrays v;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -39,41 +40,66 @@ inline std::string to_string(const extents& e) {
 }
 }  // namespace SCANREC_ABI
 
+namespace detail {
+inline namespace SCANREC_ABI {
+/// What stands for numbers of elements that are beyond any array.
+inline constexpr std::int64_t beyond_count = std::numeric_limits<std::int64_t>::max();
+
+/// The product, or beyond_count: strides of axes with one position may be anything, and of others
+/// it is refused.
+SCANREC_INLINE constexpr std::int64_t count_product(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? beyond_count : product;
+}
+}  // namespace SCANREC_ABI
+}  // namespace detail
+
 /// Strides of a contiguous channels-last array (group, batch, time, channel), channel fastest.
 SCANREC_INLINE constexpr extents channels_last(const extents& shape) {
-  return {.batch = shape.time * shape.channel,
+  const std::int64_t row = detail::count_product(shape.time, shape.channel);
+  return {.batch = row,
           .time = shape.channel,
           .channel = 1,
-          .group = shape.batch * shape.time * shape.channel};
+          .group = detail::count_product(shape.batch, row)};
 }
 
 /// Strides of a contiguous time-contiguous array (group, batch, channel, time), time fastest.
 SCANREC_INLINE constexpr extents time_contiguous(const extents& shape) {
-  return {.batch = shape.time * shape.channel,
+  const std::int64_t row = detail::count_product(shape.time, shape.channel);
+  return {.batch = row,
           .time = 1,
           .channel = shape.time,
-          .group = shape.batch * shape.time * shape.channel};
+          .group = detail::count_product(shape.batch, row)};
 }
 
 namespace detail {
 inline namespace SCANREC_ABI {
-/// Elements from the first to one past the last that a non-negative-stride view touches.
+/// Elements from the first to one past the last that a non-negative-stride view touches, or
+/// beyond_count.
 constexpr std::int64_t span_needed(const extents& shape, const extents& strides) {
   // An empty axis leaves nothing to touch, unless it is one that a gradient is the sum over.
   const auto none = [](std::int64_t n, std::int64_t stride) { return n <= 0 && stride != 0; };
   if (none(shape.batch, strides.batch) || none(shape.time, strides.time) ||
       none(shape.channel, strides.channel) || none(shape.group, strides.group))
     return 0;
-  const auto reach = [](std::int64_t n, std::int64_t stride) { return (n - 1) * stride; };
-  return 1 + reach(shape.batch, strides.batch) + reach(shape.time, strides.time) +
-         reach(shape.channel, strides.channel) + reach(shape.group, strides.group);
+  std::int64_t needed = 1;
+  const auto reach = [&](std::int64_t n, std::int64_t stride) {
+    const std::int64_t elements = stride == 0 ? 0 : count_product(n - 1, stride);
+    if (__builtin_add_overflow(needed, elements, &needed)) needed = beyond_count;
+  };
+  reach(shape.batch, strides.batch), reach(shape.time, strides.time);
+  reach(shape.channel, strides.channel), reach(shape.group, strides.group);
+  return needed;
 }
 
 inline void check_span(const char* view, std::size_t size, const extents& shape,
                        const extents& strides) {
-  const std::int64_t needed = span_needed(shape, strides);
   if (strides.batch < 0 || strides.time < 0 || strides.channel < 0 || strides.group < 0)
     throw argument_error(view, "strides", "strides of 0 or more over a span", to_string(strides));
+  const std::int64_t needed = span_needed(shape, strides);
+  if (needed == beyond_count)
+    throw argument_error(view, "shape", "a last element within 2^63 of the first",
+                         to_string(shape) + " with strides " + to_string(strides));
   if (static_cast<std::int64_t>(size) < needed)
     throw argument_error(
         view, "data",

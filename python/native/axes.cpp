@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -45,6 +46,13 @@ void for_runs(const std::vector<std::int64_t>& shape, const std::vector<std::int
   walk(0, first);
 }
 
+/// "(8, 4096, 256)"
+std::string listed(const std::vector<std::int64_t>& numbers) {
+  std::string text = "(";
+  for (const std::int64_t n : numbers) text += (text == "(" ? "" : ", ") + std::to_string(n);
+  return text + ")";
+}
+
 }  // namespace
 
 axes::axes(const char* call, const scanrec_problem& problem) : call_(call) {
@@ -58,15 +66,42 @@ axes::axes(const char* call, const scanrec_problem& problem) : call_(call) {
   for (const std::int64_t extent : shape_)
     if (extent < 0)
       throw argument_error(call, "shape", "extents of 0 or more", std::to_string(extent));
+  // Axes that continue one another are multiplied, and everything continues a broadcast.
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : shape_)
+    elements = detail::clipped_product(elements, std::max<std::int64_t>(extent, 1));
+  if (elements >= detail::most_array_bytes)
+    throw argument_error(call, "shape",
+                         "fewer than 2^52 elements, where broadcasts count and an empty axis is 1",
+                         listed(shape_));
 }
 
-void axes::add(const scanrec_array& given, array& result, std::int64_t element_bytes, role use) {
+void axes::add(const char* name, const scanrec_array& given, array& result,
+               std::int64_t element_bytes, role use) {
   result.given = given.strides != nullptr;
   if (!result.given) return;
   entry e{&result, static_cast<char*>(given.data), {}, element_bytes, use};
   e.strides.assign(given.strides, given.strides + shape_.size());
   if (use == role::edge || use == role::edge_gradient) e.strides[time_] = 0;
+  check_strides(name, e);
   arrays_.push_back(std::move(e));
+}
+
+// Every sum of offsets stays representable.
+void axes::check_strides(const char* name, const entry& e) const {
+  constexpr std::int64_t limit = std::numeric_limits<std::int64_t>::max() / 16;
+  std::int64_t reach = 0;
+  for (std::size_t axis = 0; axis < shape_.size(); ++axis) {
+    if (shape_[axis] <= 1) continue;  // says nothing
+    std::int64_t bytes = 0;
+    const bool wraps = __builtin_mul_overflow(shape_[axis] - 1, e.strides[axis], &bytes) ||
+                       __builtin_mul_overflow(bytes, e.element_bytes, &bytes) || bytes > limit ||
+                       bytes < -limit;
+    if (!wraps) reach += std::abs(bytes);
+    if (wraps || reach > limit)
+      throw argument_error(call_, name, "strides that stay within the address space",
+                           "shape " + listed(shape_) + ", strides " + listed(e.strides));
+  }
 }
 
 void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,

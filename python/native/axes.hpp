@@ -28,7 +28,9 @@ class axes {
   axes(const char* call, const scanrec_problem& problem);
 
   /// An array of the problem; `result` is where run() puts it.
-  void add(const scanrec_array& given, array& result, std::int64_t element_bytes, role use);
+  /// Throws argument_error for strides that nothing can have.
+  void add(const char* name, const scanrec_array& given, array& result, std::int64_t element_bytes,
+           role use);
 
   /// Calls f(call) with the arrays in place: once, but where axes are walked from outside.
   /// clear(data, bytes) sets memory of the arrays to zero.
@@ -47,6 +49,7 @@ class axes {
     }
   };
 
+  void check_strides(const char* name, const entry& e) const;
   void drop(std::size_t axis);
   void merge();
   [[nodiscard]] bool continues(std::size_t outer, std::size_t inner) const;

@@ -53,12 +53,12 @@ class request {
 
   [[nodiscard]] const scanrec_problem& problem() const { return problem_; }
 
-  void add(const scanrec_array& given, array& result, role use = role::sequence) {
+  void add(const char* name, const scanrec_array& given, array& result, role use = role::sequence) {
     const bool edge = use == role::edge || use == role::edge_gradient;
-    axes_.add(given, result, (edge ? edge_bytes : element_bytes)[dtype()], use);
+    axes_.add(name, given, result, (edge ? edge_bytes : element_bytes)[dtype()], use);
   }
-  void add_marks(const scanrec_array& given, array& result) {
-    axes_.add(given, result, 1, role::sequence);
+  void add_marks(const char* name, const scanrec_array& given, array& result) {
+    axes_.add(name, given, result, 1, role::sequence);
   }
 
   /// Runs the call of `calls` for the element type of the problem. `c` says where it runs,
@@ -103,67 +103,67 @@ class request {
 // ----------------------------------------------------------------------
 
 inline void add_arrays(request& r, const scanrec_scan_arrays& given, scan_arrays& a) {
-  r.add(given.gate, a.gate);
-  r.add(given.input, a.input);
-  r.add(given.initial_state, a.initial_state, role::edge);
-  r.add_marks(given.resets, a.resets);
-  r.add(given.state, a.state);
-  r.add(given.final_state, a.final_state, role::edge);
+  r.add("gate", given.gate, a.gate);
+  r.add("input", given.input, a.input);
+  r.add("initial_state", given.initial_state, a.initial_state, role::edge);
+  r.add_marks("resets", given.resets, a.resets);
+  r.add("state", given.state, a.state);
+  r.add("final_state", given.final_state, a.final_state, role::edge);
 }
 
 inline void add_arrays(request& r, const scanrec_vjp_arrays& given, vjp_arrays& a) {
-  r.add(given.gate, a.gate);
-  r.add(given.state, a.state);
-  r.add(given.initial_state, a.initial_state, role::edge);
-  r.add_marks(given.resets, a.resets);
-  r.add(given.state_grad, a.state_grad);
-  r.add(given.final_grad, a.final_grad, role::edge);
-  r.add(given.gate_grad, a.gate_grad, role::gradient);
-  r.add(given.input_grad, a.input_grad, role::gradient);
-  r.add(given.initial_grad, a.initial_grad, role::edge_gradient);
+  r.add("gate", given.gate, a.gate);
+  r.add("state", given.state, a.state);
+  r.add("initial_state", given.initial_state, a.initial_state, role::edge);
+  r.add_marks("resets", given.resets, a.resets);
+  r.add("state_grad", given.state_grad, a.state_grad);
+  r.add("final_grad", given.final_grad, a.final_grad, role::edge);
+  r.add("gate_grad", given.gate_grad, a.gate_grad, role::gradient);
+  r.add("input_grad", given.input_grad, a.input_grad, role::gradient);
+  r.add("initial_grad", given.initial_grad, a.initial_grad, role::edge_gradient);
 }
 
 inline void add_arrays(request& r, const scanrec_jvp_arrays& given, jvp_arrays& a) {
-  r.add(given.gate, a.gate);
-  r.add(given.state, a.state);
-  r.add(given.initial_state, a.initial_state, role::edge);
-  r.add_marks(given.resets, a.resets);
-  r.add(given.gate_tangent, a.gate_tangent);
-  r.add(given.input_tangent, a.input_tangent);
-  r.add(given.initial_tangent, a.initial_tangent, role::edge);
-  r.add(given.state_tangent, a.state_tangent);
-  r.add(given.final_tangent, a.final_tangent, role::edge);
+  r.add("gate", given.gate, a.gate);
+  r.add("state", given.state, a.state);
+  r.add("initial_state", given.initial_state, a.initial_state, role::edge);
+  r.add_marks("resets", given.resets, a.resets);
+  r.add("gate_tangent", given.gate_tangent, a.gate_tangent);
+  r.add("input_tangent", given.input_tangent, a.input_tangent);
+  r.add("initial_tangent", given.initial_tangent, a.initial_tangent, role::edge);
+  r.add("state_tangent", given.state_tangent, a.state_tangent);
+  r.add("final_tangent", given.final_tangent, a.final_tangent, role::edge);
 }
 
 inline void add_arrays(request& r, const scanrec_pool_arrays& given, pool_arrays& a) {
-  r.add(given.candidate, a.candidate);
-  r.add(given.forget_gate, a.forget_gate);
-  r.add(given.output_gate, a.output_gate);
-  r.add(given.input_gate, a.input_gate);
-  r.add(given.initial_state, a.initial_state, role::edge);
-  r.add_marks(given.resets, a.resets);
-  r.add_marks(given.zoneout, a.zoneout);
-  r.add(given.output, a.output);
-  r.add(given.state, a.state);
-  r.add(given.final_state, a.final_state, role::edge);
+  r.add("candidate", given.candidate, a.candidate);
+  r.add("forget_gate", given.forget_gate, a.forget_gate);
+  r.add("output_gate", given.output_gate, a.output_gate);
+  r.add("input_gate", given.input_gate, a.input_gate);
+  r.add("initial_state", given.initial_state, a.initial_state, role::edge);
+  r.add_marks("resets", given.resets, a.resets);
+  r.add_marks("zoneout", given.zoneout, a.zoneout);
+  r.add("output", given.output, a.output);
+  r.add("state", given.state, a.state);
+  r.add("final_state", given.final_state, a.final_state, role::edge);
 }
 
 inline void add_arrays(request& r, const scanrec_pool_vjp_arrays& given, pool_vjp_arrays& a) {
-  r.add(given.candidate, a.candidate);
-  r.add(given.forget_gate, a.forget_gate);
-  r.add(given.output_gate, a.output_gate);
-  r.add(given.input_gate, a.input_gate);
-  r.add(given.state, a.state);
-  r.add(given.initial_state, a.initial_state, role::edge);
-  r.add_marks(given.resets, a.resets);
-  r.add_marks(given.zoneout, a.zoneout);
-  r.add(given.output_grad, a.output_grad);
-  r.add(given.final_grad, a.final_grad, role::edge);
-  r.add(given.candidate_grad, a.candidate_grad, role::gradient);
-  r.add(given.forget_gate_grad, a.forget_gate_grad, role::gradient);
-  r.add(given.output_gate_grad, a.output_gate_grad, role::gradient);
-  r.add(given.input_gate_grad, a.input_gate_grad, role::gradient);
-  r.add(given.initial_grad, a.initial_grad, role::edge_gradient);
+  r.add("candidate", given.candidate, a.candidate);
+  r.add("forget_gate", given.forget_gate, a.forget_gate);
+  r.add("output_gate", given.output_gate, a.output_gate);
+  r.add("input_gate", given.input_gate, a.input_gate);
+  r.add("state", given.state, a.state);
+  r.add("initial_state", given.initial_state, a.initial_state, role::edge);
+  r.add_marks("resets", given.resets, a.resets);
+  r.add_marks("zoneout", given.zoneout, a.zoneout);
+  r.add("output_grad", given.output_grad, a.output_grad);
+  r.add("final_grad", given.final_grad, a.final_grad, role::edge);
+  r.add("candidate_grad", given.candidate_grad, a.candidate_grad, role::gradient);
+  r.add("forget_gate_grad", given.forget_gate_grad, a.forget_gate_grad, role::gradient);
+  r.add("output_gate_grad", given.output_gate_grad, a.output_gate_grad, role::gradient);
+  r.add("input_gate_grad", given.input_gate_grad, a.input_gate_grad, role::gradient);
+  r.add("initial_grad", given.initial_grad, a.initial_grad, role::edge_gradient);
 }
 
 }  // namespace scanrec::native

@@ -153,6 +153,16 @@ def test_errors_of_the_c_interface():
         nothing = _native.Array(0, [15, 3, 1])
         sums = {"gate": nothing, "gate_grad": _native.Array(0, [0, 0, 1])}
         _native.call("linear_scan_vjp", sums, **empty)
+    # Products of extents and strides that there are no numbers for.
+    far, step = 2**62, {"dtype": "float64", "axis": 1, "reverse": False}
+    one = lambda *strides: _native.Array(place.ctypes.data, list(strides))
+    with pytest.raises(ValueError, match="linear_scan: argument 'shape': expected fewer than 2.52"):
+        _native.call("linear_scan", {"gate": one(0, 0, 0)}, shape=[2**40, 3, 2**40], **step)
+    for shape in ([2, 3, 4], [0, 3, 4]):
+        with pytest.raises(ValueError, match="argument 'gate': expected strides that stay within"):
+            _native.call("linear_scan", {"gate": one(12, far, 1)}, shape=shape, **step)
+        with pytest.raises(ValueError, match="argument 'gate_grad': expected strides that stay"):
+            _native.call("linear_scan_vjp", {"gate_grad": one(0, 0, far)}, shape=shape, **step)
     # The process lives.
     assert np.array_equal(scanrec.linear_scan(1, np.ones(3), axis=0), [1, 2, 3])
 
