@@ -120,6 +120,7 @@ class call {
   /// Checks everything, then brings the arrays to scan order.
   template <class R, std::size_t N>
   void prepare(bool descending, const std::array<in_place_pair, N>& may_alias, bool update) {
+    check_fields<R>();
     check_arguments(problem_, may_alias);
     problem_.update = update;
     for (array_use& array : problem_) {

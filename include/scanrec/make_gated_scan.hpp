@@ -101,7 +101,9 @@ void make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays, c
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int cut = c.add_resets(options.resets);
   const int zoned = c.add_gate("zoneout", options.zoneout);
-  const int h = c.add("output", output, access::write);
+  // A recurrence that puts nothing out has no such field either: both list the same outputs.
+  int h = 0;
+  if constexpr (!std::same_as<Output, none_t>) h = c.add("output", output, access::write);
   int x = 0;
   if constexpr (policy::stores) x = c.add("states", kept.states, access::write);
   const int xT = c.add("final_state", options.final_state, access::write);

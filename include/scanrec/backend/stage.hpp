@@ -46,12 +46,16 @@ class staged_block {
   /// Elements of a block at most, per array.
   static constexpr std::int64_t elements = 256;
 
+  /// Most lanes of a pack: of neighbours, a row before and one after is staged.
+  static constexpr std::int64_t most_lanes = 16;
+
   /// `where` has at most `lanes` channels, or one channel where lanes lie along time. With `writes`
   /// the outputs are staged too. Of a sequence of `sequence_steps` steps, fields that a recurrence
   /// reads off the step bring their neighbours along.
   staged_block(const R& r, const lane_layout& layout, const block& where, std::int64_t lanes,
                std::int64_t sequence_steps, bool writes)
       : recurrence_(r), layout_(layout), where_(where), lanes_(lanes) {
+    check_fields<R>();
     const bool along_time = layout.along == recurrence::lane_axis::time;
     const std::int64_t before = where.begin > 0 ? 1 : 0, after = where.end < sequence_steps ? 1 : 0;
     int output = 0;
@@ -128,7 +132,8 @@ class staged_block {
   std::int64_t lanes_;
   std::int64_t used_ = 0;
   home homes_[R::fields];
-  alignas(64) std::byte memory_[R::fields * (elements + 2 * 16) * sizeof(typename R::value)];
+  alignas(
+      64) std::byte memory_[R::fields * (elements + 2 * most_lanes) * sizeof(typename R::value)];
 };
 
 /// Calls f(recurrence at the piece, piece) for the pieces of a block with `Lanes` channels to a
@@ -141,6 +146,7 @@ SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lan
   piece.channels = layout.whole ? where.channels / Lanes * Lanes : 0;
   if (piece.channels > 0) f(standing_at(r, where.begin, where.channel), piece);
   if constexpr (Lanes > 1) {
+    static_assert(Lanes <= staged_block<R>::most_lanes);
     constexpr std::int64_t rows = staged_block<R>::elements / Lanes;
     for (std::int64_t c = piece.channels; c < where.channels; c += Lanes)
       for (std::int64_t t = where.begin; t < where.end; t += rows) {

@@ -251,7 +251,7 @@ struct state_output : output_field<V> {
 /// Calls f for every field of an array. Not by a loop: where it is not unrolled, fields that a
 /// kernel keeps in registers would go to memory.
 template <class Fields, class F>
-SCANREC_HD SCANREC_INLINE void for_each_field(Fields& fields, F& f) {
+SCANREC_HD constexpr SCANREC_INLINE void for_each_field(Fields& fields, F& f) {
   [&]<std::size_t... I>(std::index_sequence<I...>) { (f(fields[I]), ...); }
   (std::make_index_sequence<std::tuple_size_v<std::remove_const_t<Fields>>>{});
 }
@@ -348,6 +348,59 @@ recurrence::assume assumption(const R& r, const lane_layout& layout) {
     known = simple ? std::min(known, assume::whole) : assume::nothing;
   });
   return known;
+}
+
+/// What a recurrence lists: how many sequences are read or written, and whether any is read off its
+/// step, but marks of cuts.
+struct listed_fields {
+  int count = 0;
+  bool off_step = false;
+};
+template <class R>
+constexpr listed_fields list_fields() {
+  const R r{};
+  listed_fields listed;
+  R::for_writes(r, [&](const auto&) { ++listed.count; });
+  R::for_reads(r, [&](const auto& field) {
+    ++listed.count;
+    if constexpr (requires { R::reads_neighbours_of(r, &field); }) {
+      const void* const place = &field;
+      const bool marks = place == &r.cuts.marks;
+      listed.off_step = listed.off_step || (!marks && R::reads_neighbours_of(r, place));
+    }
+  });
+  return listed;
+}
+/// Whether that can be told at compile time: not of elements that only run time can make.
+template <class R>
+concept lists_fields = requires {
+  typename std::integral_constant<int, list_fields<R>().count>;
+};
+/// Whether a recurrence says of its fields what it lists.
+template <class R>
+constexpr bool fields_suffice() {
+  if constexpr (lists_fields<R>)
+    return list_fields<R>().count <= R::fields;
+  else
+    return true;
+}
+template <class R>
+constexpr bool halo_is_read() {
+  if constexpr (lists_fields<R>)
+    return list_fields<R>().off_step == (R::halo != 0);
+  else
+    return true;
+}
+/// What every recurrence passes on its way to a backend.
+template <class R>
+constexpr void check_fields() {
+  static_assert(
+      fields_suffice<R>(),
+      "scanrec: the for_reads and for_writes of this recurrence visit more sequences than "
+      "its `fields` says, for which blocks that are staged have room.");
+  static_assert(halo_is_read<R>(),
+                "scanrec: the `halo` of this recurrence is not 0 exactly if its "
+                "reads_neighbours_of names a sequence besides the marks of cuts.");
 }
 
 /// Calls f for every output of a recurrence that may be a sum, in the order in which its problem

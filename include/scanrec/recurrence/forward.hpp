@@ -50,14 +50,14 @@ struct forward : affine_steps<compute_t<State>> {
     final_state.put(at, after);
   }
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.input), f(self.cuts.marks);
   }
-  static bool reads_neighbours_of(const forward& self, const void* field) {
+  static constexpr bool reads_neighbours_of(const forward& self, const void* field) {
     return field == &self.cuts.marks;
   }
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
     f(self.state);
   }
   template <class Self, class F>

@@ -173,15 +173,15 @@ struct gated_forward : gated<Cell, Pre> {
   }
 
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
     for_each_field(self.pre, f);
     f(self.zoneout), f(self.cuts.marks);
   }
-  static bool reads_neighbours_of(const gated_forward& self, const void* field) {
+  static constexpr bool reads_neighbours_of(const gated_forward& self, const void* field) {
     return field == &self.cuts.marks;
   }
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
     if constexpr (puts_out) f(self.output);
     if constexpr (keeps_states) f(self.kept);
   }

@@ -153,7 +153,7 @@ struct gated_vjp : gated<Cell, Pre> {
   }
 
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
     for_each_field(self.pre, f);
     f(self.state), f(self.output_grad), f(self.zoneout), f(self.cuts.marks);
   }
@@ -161,11 +161,11 @@ struct gated_vjp : gated<Cell, Pre> {
   static bool optional(const gated_vjp& self, const void* field) {
     return field == &self.output_grad;
   }
-  static bool reads_neighbours_of(const gated_vjp& self, const void* field) {
+  static constexpr bool reads_neighbours_of(const gated_vjp& self, const void* field) {
     return field == &self.state || field == &self.cuts.marks;
   }
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
     for_each_field(self.pre_grad, f);
   }
   template <class Self, class F>

@@ -64,7 +64,7 @@ struct jvp : affine_steps<compute_t<State>> {
     final_tangent.put(at, after);
   }
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.state), f(self.gate_tangent), f(self.input_tangent), f(self.cuts.marks);
   }
   /// Whether an input may be absent in kernels that assume whole lanes.
@@ -72,11 +72,11 @@ struct jvp : affine_steps<compute_t<State>> {
     return field == &self.gate_tangent || field == &self.input_tangent ||
            (field == &self.state && !self.gate_tangent.present());
   }
-  static bool reads_neighbours_of(const jvp& self, const void* field) {
+  static constexpr bool reads_neighbours_of(const jvp& self, const void* field) {
     return field == &self.state || field == &self.cuts.marks;
   }
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
     f(self.state_tangent);
   }
   template <class Self, class F>

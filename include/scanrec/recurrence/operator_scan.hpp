@@ -93,11 +93,11 @@ struct operator_scan {
   SCANREC_HD SCANREC_INLINE void touch_rest(Place) const {}
 
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.elements);
   }
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
     f(self.results);
   }
   template <class Self, class F>

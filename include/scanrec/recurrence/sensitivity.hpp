@@ -60,14 +60,14 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
     final_state.put(at, after[0]), final_sensitivity.put(at, after[1]);
   }
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.input), f(self.cuts.marks);
   }
-  static bool reads_neighbours_of(const sensitivity& self, const void* field) {
+  static constexpr bool reads_neighbours_of(const sensitivity& self, const void* field) {
     return field == &self.cuts.marks;
   }
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
     f(self.state), f(self.sensitivity_of_state);
   }
   template <class Self, class F>

@@ -133,18 +133,18 @@ struct vjp : affine_maps<compute_t<State>> {
   }
 
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_reads(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
     f(self.gate), f(self.state), f(self.state_grad), f(self.cuts.marks);
   }
   /// Whether an input may be absent in kernels that assume whole lanes.
   static bool optional(const vjp& self, const void* field) {
     return field == &self.state_grad || (field == &self.state && !self.gate_grad.present());
   }
-  static bool reads_neighbours_of(const vjp& self, const void* field) {
+  static constexpr bool reads_neighbours_of(const vjp& self, const void* field) {
     return field == &self.state || field == &self.cuts.marks;
   }
   template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_writes(Self& self, F f) {
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
     f(self.gate_grad), f(self.input_grad);
   }
   template <class Self, class F>

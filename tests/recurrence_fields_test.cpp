@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What recurrences say of their fields by hand: how many there are, whether neighbours are read,
+// and that outputs come in the order in which the problem of the call lists them.
+#include <complex>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <scanrec/gated_scan.hpp>
+#include <scanrec/matrix_scan.hpp>
+#include <scanrec/qrnn.hpp>
+#include <scanrec/recurrence/min_gru.hpp>
+#include <scanrec/recurrence/rg_lru.hpp>
+#include <scanrec/scan.hpp>
+#include <scanrec/sensitivity.hpp>
+
+#include "catch.hpp"
+
+/// A backend that runs nothing, and compares a recurrence with its problem.
+namespace comparing {
+
+struct outputs {
+  static constexpr bool lends_states = true;
+  int* seen;
+};
+inline std::int64_t workspace_bytes(const outputs&, const scanrec::problem&) { return 0; }
+
+template <class R>
+constexpr bool has_all_fields = true;  // of those it says that it has
+template <class Cell, class Pre, class Output, class Kept>
+constexpr bool has_all_fields<scanrec::recurrence::gated_forward<Cell, Pre, Output, Kept>> = false;
+
+struct output {
+  const void* data;
+  scanrec::extents strides;
+  bool summed;
+  bool operator==(const output&) const = default;
+};
+
+template <class R>
+void run_recurrence(const outputs& on, R r, const scanrec::problem& p) {
+  using namespace scanrec::detail;
+  static_assert(lists_fields<R>, "so that it is checked where it is compiled");
+  static_assert(list_fields<R>().count == R::fields || !has_all_fields<R>);
+  std::vector<output> own, listed;
+  const auto collect = [&](auto& field) {
+    bool summed = false;
+    if constexpr (!R::any_operator) summed = field.summed();
+    own.push_back({field.data, field.strides, summed});
+  };
+  R::for_writes(r, collect), R::for_ends(r, collect);
+  for (const scanrec::array_use& array : p)
+    if (array.use != scanrec::access::read)
+      listed.push_back({array.data, array.strides, summed(array)});
+  CHECK(own.size() <= scanrec::most_outputs);
+  CHECK(own.size() == listed.size());
+  CHECK(own == listed);
+  int reads = 0;
+  R::for_reads(r, [&](const auto&) { ++reads; });
+  CHECK(reads + static_cast<int>(own.size()) <= p.count + 1);  // marks of cuts are always visited
+  ++*on.seen;
+}
+
+}  // namespace comparing
+
+namespace {
+
+using namespace scanrec;
+
+// A recurrence that has forgotten one of its fields is refused, and so is one that is wrong about
+// its neighbours.
+using scan = recurrence::forward<float, float, float>;
+using adjoint = recurrence::vjp<float, float, float, float, float>;
+struct one_short : scan {
+  static constexpr int fields = 3;
+};
+struct one_more : scan {
+  static constexpr int fields = 5;
+};
+struct no_halo : adjoint {
+  static constexpr int halo = 0;
+};
+struct halo_of_none : scan {
+  static constexpr int halo = -1;
+};
+static_assert(detail::fields_suffice<scan>() && detail::fields_suffice<adjoint>());
+static_assert(!detail::fields_suffice<one_short>() && detail::fields_suffice<one_more>());
+static_assert(detail::halo_is_read<scan>() && detail::halo_is_read<adjoint>());
+static_assert(!detail::halo_is_read<no_halo>() && !detail::halo_is_read<halo_of_none>());
+
+/// Arrays of one shape, each in memory of its own.
+template <class T>
+class arrays {
+ public:
+  const extents shape{.batch = 2, .time = 200, .channel = 3, .group = 2};
+  template <class E = T>
+  sequence_view<E> view() {
+    return {place<E>(), shape};
+  }
+  /// If it is wanted; with zero strides where a sum is.
+  template <class E = T>
+  sequence_view<E> view_if(bool wanted, bool sum = false) {
+    if (!wanted) return {};
+    extents strides = channels_last(shape);
+    if (sum) strides.time = strides.group = 0;
+    return {place<E>(), shape, strides};
+  }
+  template <class E = T>
+  state_view<E> edge_if(bool wanted, bool sum = false) {
+    if (!wanted) return {};
+    if (sum) return {place<E>(), shape, extents{0, 0, 1, 3}};
+    return {place<E>(), shape};
+  }
+  sequence_view<const bool> resets_if(bool wanted) {
+    if (!wanted) return {};
+    return {place<bool>(), {shape.batch, shape.time, 1, shape.group}};
+  }
+  sequence_view<const bool> zoneout_if(bool wanted) { return view_if<const bool>(wanted); }
+  template <class E>
+  sequence_view<E> checkpoints() {
+    return {place<E>(), memory::checkpoint_extents(shape)};
+  }
+
+ private:
+  // Nobody looks at what is there.
+  template <class E>
+  E* place() {
+    return reinterpret_cast<E*>(static_cast<std::uintptr_t>(++count_) << 32);
+  }
+  int count_ = 0;
+};
+
+/// Calls f(whether this, whether that, ...) for all answers to so many questions.
+template <int Questions, class F>
+void for_all_answers(F f) {
+  for (int i = 0; i < 1 << Questions; ++i)
+    f([i](int question) { return (i >> question & 1) != 0; });
+}
+
+template <class Gate, class State>
+void check_linear_scans() {
+  using C = compute_t<State>;
+  int seen = 0, asked = 0;
+  const comparing::outputs on{&seen};
+  for_all_answers<5>([&](auto has) {
+    for (const direction order : {direction::forward, direction::reverse}) {
+      arrays<State> a;
+      linear_scan(on, a.template view<Gate>(), a.view(), a.view_if(has(0) || !has(1)),
+                  {.order = order,
+                   .initial_state = a.template edge_if<const C>(has(2)),
+                   .final_state = a.template edge_if<C>(has(1)),
+                   .resets = a.resets_if(has(3))});
+      ++asked;
+      if (!has(4)) continue;
+      arrays<State> b;
+      const jvp_options<C> options{.order = order,
+                                   .initial_state = b.template edge_if<const C>(has(2)),
+                                   .final_tangent = b.template edge_if<C>(has(1))};
+      const sequence_view<State> tangent = b.view_if(has(0) || !has(1));
+      linear_scan_jvp(on, b.template view<Gate>(), b.view(), b.template view<Gate>(),
+                      b.view_if(has(2)), tangent, options);
+      linear_scan_jvp(on, b.template view<Gate>(), none, none, b.view_if(has(3)), tangent, options);
+      ++asked;
+      ++asked;
+    }
+  });
+  for_all_answers<9>([&](auto has) {
+    arrays<State> a;
+    const vjp_options<C> options{.order = has(6) ? direction::forward : direction::reverse,
+                                 .initial_state = a.template edge_if<const C>(has(7)),
+                                 .final_grad = a.template edge_if<const C>(!has(7)),
+                                 .resets = a.resets_if(has(8))};
+    linear_scan_vjp(
+        on, a.template view<Gate>(), a.view(), a.view_if(has(8)),
+        scan_gradients<Gate, State>{.gate_grad = a.template view_if<Gate>(has(0), has(1)),
+                                    .input_grad = a.view_if(has(2), has(3)),
+                                    .initial_grad = a.template edge_if<C>(has(4), has(5)),
+                                    .update = has(6) ? update::accumulate : update::overwrite},
+        options);
+    ++asked;
+  });
+  CHECK(seen == asked);
+}
+
+template <class Cell, class T>
+void check_gated_scans() {
+  using C = compute_t<T>;
+  int seen = 0, asked = 0;
+  const comparing::outputs on{&seen};
+  const auto of_cell = [](auto f) {
+    typename Cell::template arrays<sequence_view<T>> all;
+    if constexpr (Cell::names.size() == 2)
+      all = {f(0), f(1)};
+    else if constexpr (Cell::names.size() == 3)
+      all = {f(0), f(1), f(2)};
+    else
+      all = {f(0), f(1), f(2), f(3)};
+    return all;
+  };
+  for_all_answers<4>([&](auto has) {
+    arrays<T> a;
+    const auto pre = of_cell([&](int) { return a.view(); });
+    const gated_options<C> options{.initial_state = a.template edge_if<const C>(has(0)),
+                                   .final_state = a.template edge_if<C>(has(1)),
+                                   .resets = a.resets_if(has(2)),
+                                   .zoneout = a.zoneout_if(has(3))};
+    const memory::store states{a.view()};
+    const memory::recompute checkpoints{a.template checkpoints<C>()};
+    gated_scan(on, Cell{}, pre, a.view(), none, options);
+    gated_scan(on, Cell{}, pre, a.view(), states, options);
+    gated_scan(on, Cell{}, pre, a.view(), checkpoints, options);
+    gated_scan(on, Cell{}, pre, none, states, options);
+    gated_scan(on, Cell{}, pre, none, checkpoints, options);
+    asked += 5;
+    if (!has(1)) return;
+    gated_scan(on, Cell{}, pre, none, none, options);
+    ++asked;
+  });
+  for_all_answers<7>([&](auto has) {
+    arrays<T> a;
+    const auto pre = of_cell([&](int) { return a.view(); });
+    gated_gradients<Cell, T> gradients{.initial_grad = a.template edge_if<C>(has(4), has(5))};
+    gradients.arrays = of_cell([&](int i) { return a.view_if(has(i), has(6)); });
+    const gated_vjp_options<C> options{.initial_state = a.template edge_if<const C>(has(5)),
+                                       .resets = a.resets_if(has(6)),
+                                       .zoneout = a.zoneout_if(has(6))};
+    gated_scan_vjp(on, Cell{}, pre, memory::store{a.view()}, a.view_if(has(5)), gradients, options);
+    gated_scan_vjp(on, Cell{}, pre, memory::recompute{a.template checkpoints<C>()}, none, gradients,
+                   options);
+    asked += 2;
+  });
+  CHECK(seen == asked);
+}
+
+}  // namespace
+
+TEST_CASE("outputs of linear scans come as listed", "[fields]") {
+  check_linear_scans<float, float>();
+  check_linear_scans<bfloat16, bfloat16>();
+  check_linear_scans<std::complex<double>, std::complex<double>>();
+  check_linear_scans<mat<float, 3>, vec<float, 3>>();
+}
+
+TEST_CASE("outputs of gated scans come as listed", "[fields]") {
+  check_gated_scans<fo_pooling<>, float>();
+  check_gated_scans<ifo_pooling<>, bfloat16>();
+  check_gated_scans<gated_accumulation<>, double>();
+  check_gated_scans<min_gru<>, float>();
+  check_gated_scans<rg_lru, float>();
+}
+
+TEST_CASE("outputs of sensitivities and of scans with an operator come as listed", "[fields]") {
+  int seen = 0;
+  const comparing::outputs on{&seen};
+  for_all_answers<4>([&](auto has) {
+    arrays<float> a;
+    linear_scan_sensitivity(
+        on, a.view(), a.view(), a.view_if(has(0) || !has(2)), a.view_if(has(1) || !has(3)),
+        {.final_state = a.edge_if(has(2)), .final_sensitivity = a.edge_if(has(3))});
+    arrays<int> b;
+    const prefix_options<int> options{.order = has(2) ? direction::forward : direction::reverse,
+                                      .initial = b.edge_if<const int>(has(0)),
+                                      .final = b.edge_if(has(1))};
+    inclusive_scan(on, op::sum{}, b.view(), b.view(), options);
+    exclusive_scan(on, op::sum{}, b.view(), b.view(), options);
+  });
+  CHECK(seen == 48);
+}

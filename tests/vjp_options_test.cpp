@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every combination of what a call of linear_scan_vjp may have and leave out, resets, broadcasts
+// and sums among them, on every backend: the bits of the plain loop, in integers.
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <scanrec/scan.hpp>
+
+#include "catch.hpp"
+#include "reference.hpp"
+#include "tested_backend.hpp"
+
+namespace {
+
+using namespace scanrec;
+using word = std::uint32_t;
+
+// Channels for a pack and a tail, steps for a pack along time and a tail.
+constexpr extents shape{.batch = 2, .time = 69, .channel = 18};
+constexpr std::int64_t elements = 2 * 69 * 18;
+
+/// Where an array lies: which axes it has one value for.
+struct layout {
+  const char* name;
+  bool batch, time, channel;
+};
+constexpr layout dense{"dense", false, false, false};
+
+extents strides_of(const layout& l, bool along_time, bool edge = false) {
+  extents of = shape;
+  if (edge) of.time = 1;
+  extents s = along_time ? time_contiguous(of) : channels_last(of);
+  if (l.batch) s.batch = 0;
+  if (l.time || edge) s.time = 0;
+  if (l.channel) s.channel = 0;
+  return s;
+}
+
+struct memory_of_a_call {
+  std::vector<word> gate, state, grad, start, last, gate_grad, input_grad, initial_grad;
+  std::array<bool, elements> marks;
+
+  memory_of_a_call() : gate(elements), state(elements), grad(elements), start(36), last(36) {
+    reference::generator bits{5};
+    for (auto* all : {&gate, &state, &grad, &start, &last})
+      for (word& x : *all) x = bits();
+    for (bool& mark : marks) mark = bits() % 5 == 0;
+  }
+  void clear() {
+    // Gradients are added to, or written over.
+    gate_grad.assign(elements, 3), input_grad.assign(elements, 4), initial_grad.assign(36, 5);
+  }
+  bool operator==(const memory_of_a_call&) const = default;
+};
+
+/// One combination.
+struct combination {
+  int resets = 0;  // none, one channel for all, per channel, one row for all, one step for all
+  const layout *gate = nullptr, *grad = nullptr;  // grad: null if absent
+  bool has_state = true, has_start = false, has_last = false;
+  const layout *gate_grad = nullptr, *input_grad = nullptr, *initial_grad = nullptr;
+  bool along_time = false, reverse = false, accumulate = false;
+};
+
+void run(const tested::backend<word>& on, const combination& c, memory_of_a_call& m) {
+  const auto view = [&](std::vector<word>& of, const layout* l) {
+    if (!l) return sequence_view<word>();
+    return sequence_view<word>(of.data(), shape, strides_of(*l, c.along_time));
+  };
+  const auto edge = [&](std::vector<word>& of, const layout* l) {
+    if (!l) return state_view<word>();
+    return state_view<word>(of.data(), shape, strides_of(*l, c.along_time, true));
+  };
+  vjp_options<word> options{.order = c.reverse ? direction::reverse : direction::forward,
+                            .initial_state = edge(m.start, c.has_start ? &dense : nullptr),
+                            .final_grad = edge(m.last, c.has_last ? &dense : nullptr)};
+  extents of = shape;
+  if (c.resets == 1) of.channel = 1;
+  extents strides = c.along_time ? time_contiguous(of) : channels_last(of);
+  if (c.resets == 3) strides.batch = 0;
+  if (c.resets == 4) strides.time = 0;
+  if (c.resets > 0) options.resets = {m.marks.data(), of, strides};
+  const scan_gradients<word> gradients{
+      .gate_grad = view(m.gate_grad, c.gate_grad),
+      .input_grad = view(m.input_grad, c.input_grad),
+      .initial_grad = edge(m.initial_grad, c.initial_grad),
+      .update = c.accumulate ? update::accumulate : update::overwrite};
+  using maybe = tested::maybe<word>;
+  tested::linear_scan_vjp(on, view(m.gate, c.gate),
+                          c.has_state ? maybe(view(m.state, &dense)) : maybe(none),
+                          c.grad ? maybe(view(m.grad, c.grad)) : maybe(none), gradients, options);
+}
+
+/// Whether a backend takes a case: a third of them each, and on the emulator of GPUs, where a
+/// launch takes long, fewer.
+bool in_turn(const tested::backend<word>& backend, int number) {
+  return number % (backend.name.starts_with("cuda") ? 60 * backend.every : 3) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("all combinations of what an adjoint may have", "[vjp_options]") {
+  const std::array gates{dense, layout{"of a step", true, false, true},
+                         layout{"of a channel", true, true, false},
+                         layout{"of a row", false, true, true}};
+  const std::array grads{dense, layout{"the same at every step", false, true, false}};
+  const std::array sums{dense, layout{"over time", false, true, false},
+                        layout{"over batch and channel", true, false, true}};
+  const std::array edges{dense, layout{"over batch", true, false, false}};
+  const auto or_null = [](const auto& list, int i) {
+    return i < static_cast<int>(list.size()) ? &list[i] : nullptr;
+  };
+
+  const auto& backends = tested::backends<word>();
+  REQUIRE(backends.front().name == "sequential");
+  memory_of_a_call want, got;
+  int number = 0;
+  combination c;
+  const auto check = [&] {
+    // What is left goes round, so that each meets each of the others.
+    ++number;
+    c.along_time = number % 2 == 1, c.reverse = number / 3 % 2 == 1;
+    c.accumulate = number / 5 % 2 == 1;
+    c.has_start = number / 7 % 2 == 1, c.has_last = number / 11 % 2 == 1;
+    want.clear();
+    run(backends.front(), c, want);
+    for (std::size_t k = 1; k < backends.size(); ++k) {
+      const auto& backend = backends[k];
+      if (!in_turn(backend, number + static_cast<int>(k))) continue;
+      got.clear();
+      run(backend, c, got);
+      if (got == want) continue;
+      const auto name = [](const layout* l) { return l ? l->name : "absent"; };
+      INFO(backend.name << ", case " << number << ": resets " << c.resets << ", gate "
+                        << name(c.gate) << ", state_grad " << name(c.grad) << ", gate_grad "
+                        << name(c.gate_grad) << ", input_grad " << name(c.input_grad)
+                        << ", initial_grad " << name(c.initial_grad) << ", state " << c.has_state
+                        << ", along time " << c.along_time);
+      CHECK(false);
+    }
+  };
+  for (c.resets = 0; c.resets < 5; ++c.resets)
+    for (const layout& gate : gates)
+      for (int grad = 0; grad < 3; ++grad)
+        for (int gate_grad = 0; gate_grad < 3; ++gate_grad)
+          for (int input_grad = 0; input_grad < 4; ++input_grad)
+            for (int initial_grad = 0; initial_grad < 3; ++initial_grad)
+              for (const bool has_state : {true, false}) {
+                c.gate = &gate, c.grad = or_null(grads, grad);
+                // Of the gate, the gradient is one per element, or the sum that its layout asks
+                // for.
+                c.gate_grad = gate_grad == 0 ? &dense : gate_grad == 1 ? &gate : nullptr;
+                if (!has_state && c.gate_grad) continue;
+                c.has_state = has_state;
+                c.input_grad = or_null(sums, input_grad);
+                c.initial_grad = or_null(edges, initial_grad);
+                check();
+              }
+  CHECK(number == 5 * 4 * 3 * 4 * 3 * 4);
+}
+
+TEST_CASE("all combinations of an adjoint's states and directions", "[vjp_options]") {
+  const auto& backends = tested::backends<word>();
+  memory_of_a_call want, got;
+  combination c;
+  c.gate = &dense;
+  for (int i = 0; i < 1 << 10; ++i) {
+    const auto has = [i](int k) { return (i >> k & 1) != 0; };
+    c.resets = has(0) ? 1 + has(1) : 0;
+    if (!has(0) && has(1)) continue;
+    c.along_time = has(2), c.reverse = has(3), c.accumulate = has(4);
+    c.has_start = has(5), c.has_last = has(6);
+    c.gate_grad = has(7) ? &dense : nullptr, c.input_grad = has(8) ? &dense : nullptr;
+    c.initial_grad = has(9) ? &dense : nullptr;
+    c.grad = has(8) || has(7) ? &dense : nullptr;
+    want.clear();
+    run(backends.front(), c, want);
+    for (std::size_t k = 1; k < backends.size(); ++k) {
+      const auto& backend = backends[k];
+      if (!in_turn(backend, i + static_cast<int>(k))) continue;
+      INFO(backend.name << ", case " << i);
+      got.clear();
+      run(backend, c, got);
+      CHECK((got == want));
+    }
+  }
+}
