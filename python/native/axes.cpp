@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <scanrec/argument_check.hpp>
@@ -47,9 +48,9 @@ void for_runs(const std::vector<std::int64_t>& shape, const std::vector<std::int
 }
 
 /// "(8, 4096, 256)"
-std::string listed(const std::vector<std::int64_t>& numbers) {
+std::string text_of(const std::vector<std::int64_t>& numbers) {
   std::string text = "(";
-  for (const std::int64_t n : numbers) text += (text == "(" ? "" : ", ") + std::to_string(n);
+  for (const std::int64_t n : numbers) text += (text.size() > 1 ? ", " : "") + std::to_string(n);
   return text + ")";
 }
 
@@ -73,22 +74,22 @@ axes::axes(const char* call, const scanrec_problem& problem) : call_(call) {
   if (elements >= detail::most_array_bytes)
     throw argument_error(call, "shape",
                          "fewer than 2^52 elements, where broadcasts count and an empty axis is 1",
-                         listed(shape_));
+                         text_of(shape_));
 }
 
 void axes::add(const char* name, const scanrec_array& given, array& result,
-               std::int64_t element_bytes, role use) {
+               std::int64_t element_bytes, role use, const char* in_place_of) {
   result.given = given.strides != nullptr;
   if (!result.given) return;
-  entry e{&result, static_cast<char*>(given.data), {}, element_bytes, use};
+  entry e{name, in_place_of, &result, static_cast<char*>(given.data), {}, element_bytes, use};
   e.strides.assign(given.strides, given.strides + shape_.size());
-  if (use == role::edge || use == role::edge_gradient) e.strides[time_] = 0;
-  check_strides(name, e);
+  if (e.edge()) e.strides[time_] = 0;
+  check_reach(e);
   arrays_.push_back(std::move(e));
 }
 
 // Every sum of offsets stays representable.
-void axes::check_strides(const char* name, const entry& e) const {
+void axes::check_reach(const entry& e) const {
   constexpr std::int64_t limit = std::numeric_limits<std::int64_t>::max() / 16;
   std::int64_t reach = 0;
   for (std::size_t axis = 0; axis < shape_.size(); ++axis) {
@@ -99,8 +100,8 @@ void axes::check_strides(const char* name, const entry& e) const {
                        bytes < -limit;
     if (!wraps) reach += std::abs(bytes);
     if (wraps || reach > limit)
-      throw argument_error(call_, name, "strides that stay within the address space",
-                           "shape " + listed(shape_) + ", strides " + listed(e.strides));
+      throw argument_error(call_, e.name, "strides that stay within the address space",
+                           "shape " + text_of(shape_) + ", strides " + text_of(e.strides));
   }
 }
 
@@ -130,9 +131,10 @@ void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
   for (const entry& e : arrays_)
     for (const std::size_t axis : walked)
       c.accumulate = c.accumulate || (e.gradient() && e.strides[axis] == 0);
+  // Nothing may be written by a call that is refused. What f finds wrong with one position it finds
+  // wrong with the first; but what is written there may be read at another.
+  if (!walked.empty()) check_memory(c.accumulate);
   if (c.accumulate) {
-    // Nothing may be written by a call that is refused.
-    refuse_shared_gradients();
     for (entry& e : arrays_) e.result->data = e.data;
     c.check_only = true;
     f(c);
@@ -205,7 +207,7 @@ void axes::clear_gradients(const std::function<void(void*, std::int64_t)>& clear
 
 std::vector<std::int64_t> axes::extents_of(const entry& e) const {
   std::vector<std::int64_t> shape = shape_;
-  if (e.use == role::edge || e.use == role::edge_gradient) shape[time_] = 1;
+  if (e.edge()) shape[time_] = 1;
   return shape;
 }
 
@@ -256,13 +258,74 @@ bool axes::share(const entry& x, const entry& y) const {
                          x.element_bytes - 1, budget);
 }
 
-void axes::refuse_shared_gradients() const {
-  for (const entry& x : arrays_)
-    for (const entry& y : arrays_)
-      if (x.gradient() && &x != &y && share(x, y))
-        throw argument_error(call_, "gradients",
-                             "memory of their own where sums run over so many axes",
-                             "memory that another array is in");
+bool axes::summed(const entry& e) const {
+  const std::vector<std::int64_t> shape = extents_of(e);
+  for (std::size_t axis = 0; axis < shape.size(); ++axis)
+    if (e.gradient() && e.strides[axis] == 0 && shape[axis] != 1) return true;
+  return false;
+}
+
+bool axes::same_elements(const entry& x, const entry& y) const {
+  if (x.data != y.data || x.element_bytes != y.element_bytes || x.edge() != y.edge()) return false;
+  const std::vector<std::int64_t> shape = extents_of(x);
+  for (std::size_t axis = 0; axis < shape.size(); ++axis)
+    if (shape[axis] > 1 && x.strides[axis] != y.strides[axis]) return false;
+  return true;
+}
+
+// An output has a place of its own for every element, or is a sum.
+void axes::check_places(const entry& e) const {
+  if (!e.written()) return;
+  const std::vector<std::int64_t> shape = extents_of(e);
+  const auto refuse = [&](const char* expected, const char* what) {
+    throw argument_error(
+        call_, e.name, expected,
+        what + std::string("shape ") + text_of(shape) + ", strides " + text_of(e.strides));
+  };
+  const auto [low, high] = bytes_of(e);
+  if (low >= high) return;  // no place at all
+  std::vector<detail::address_term> terms;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis] <= 1) continue;
+    if (e.strides[axis] != 0)
+      terms.push_back({std::abs(e.strides[axis]), shape[axis]});
+    else if (!e.gradient())
+      refuse("strides that give every element its own place", "a zero stride: ");
+  }
+  detail::sort_by_step(terms.data(), static_cast<int>(terms.size()));
+  std::int64_t reach = 0;
+  for (std::size_t i = terms.size(); i-- > 0;) {
+    if (terms[i].step <= reach)
+      refuse("strides that nest, so that every element has its own place", "");
+    reach += terms[i].step * (terms[i].count - 1);
+  }
+}
+
+void axes::check_overlaps(const entry& written, bool cleared) const {
+  for (const entry& other : arrays_) {
+    if (&other == &written || other.data == nullptr) continue;
+    if (other.written() && &other < &written) continue;  // each pair of outputs once
+    if (!share(written, other)) continue;
+    const bool may_be =
+        written.in_place_of != nullptr && std::string_view(other.name) == written.in_place_of;
+    if (may_be && same_elements(written, other) && !summed(written)) {
+      if (!cleared) continue;
+      throw argument_error(call_, written.name,
+                           "memory of its own where sums run over so many axes",
+                           std::string("that of '") + other.name + "'");
+    }
+    throw argument_error(call_, written.name,
+                         std::string("memory apart from '") + other.name +
+                             (may_be ? "', or the same pointer, strides and type (in place)" : "'"),
+                         "memory that overlaps it");
+  }
+}
+
+void axes::check_memory(bool cleared) const {
+  for (const entry& e : arrays_)
+    if (e.data != nullptr) check_places(e);
+  for (const entry& e : arrays_)
+    if (e.data != nullptr && e.written()) check_overlaps(e, cleared);
 }
 
 }  // namespace scanrec::native

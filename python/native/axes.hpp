@@ -13,13 +13,9 @@
 
 namespace scanrec::native {
 
-/// What the library does with an array, as far as its axes are concerned.
-enum class role {
-  sequence,       ///< read, or written at every step
-  edge,           ///< one element per sequence, read or written: no time axis
-  gradient,       ///< a stride of 0 receives the sum over its axis
-  edge_gradient,  ///< both
-};
+/// What the library does with an array. At an edge there is one element per sequence, and no time
+/// axis; a gradient with a stride of 0 receives the sum over that axis.
+enum class role { read, read_edge, write, write_edge, gradient, edge_gradient };
 
 /// The axes of a problem and of its arrays.
 class axes {
@@ -27,29 +23,36 @@ class axes {
   /// Throws argument_error, with the name of the call, for a problem that is none.
   axes(const char* call, const scanrec_problem& problem);
 
-  /// An array of the problem; `result` is where run() puts it.
-  /// Throws argument_error for strides that nothing can have.
+  /// An array of the problem; `result` is where run() puts it, `in_place_of` names the one whose
+  /// place it may have. Throws argument_error for strides that nothing can have.
   void add(const char* name, const scanrec_array& given, array& result, std::int64_t element_bytes,
-           role use);
+           role use, const char* in_place_of = nullptr);
 
-  /// Calls f(call) with the arrays in place: once, but where axes are walked from outside.
-  /// clear(data, bytes) sets memory of the arrays to zero.
+  /// Calls f(call) with the arrays in place: once, but where axes are walked from outside. Such
+  /// arrays are checked here, whole, as f checks what it sees of them. clear(data, bytes) sets
+  /// memory of the arrays to zero.
   void run(call c, const std::function<void(void*, std::int64_t)>& clear,
            const std::function<void(const call&)>& f);
 
  private:
   struct entry {
+    const char* name;
+    const char* in_place_of;  // or null
     array* result;
     char* data;
     std::vector<std::int64_t> strides;  // in elements
     std::int64_t element_bytes;
     role use;
+    [[nodiscard]] bool edge() const {
+      return use == role::read_edge || use == role::write_edge || use == role::edge_gradient;
+    }
+    [[nodiscard]] bool written() const { return use != role::read && use != role::read_edge; }
     [[nodiscard]] bool gradient() const {
       return use == role::gradient || use == role::edge_gradient;
     }
   };
 
-  void check_strides(const char* name, const entry& e) const;
+  void check_reach(const entry& e) const;
   void drop(std::size_t axis);
   void merge();
   [[nodiscard]] bool continues(std::size_t outer, std::size_t inner) const;
@@ -58,8 +61,14 @@ class axes {
   [[nodiscard]] std::vector<std::int64_t> extents_of(const entry& e) const;
   /// The bytes an array may touch, from its first element: [low, high).
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> bytes_of(const entry& e) const;
+  /// Whether a gradient is a sum over one of its axes.
+  [[nodiscard]] bool summed(const entry& e) const;
   [[nodiscard]] bool share(const entry& x, const entry& y) const;
-  void refuse_shared_gradients() const;
+  [[nodiscard]] bool same_elements(const entry& x, const entry& y) const;
+  void check_places(const entry& e) const;
+  void check_overlaps(const entry& written, bool cleared) const;
+  /// Checks arrays whole; `cleared` says that gradients are set to zero before anything is read.
+  void check_memory(bool cleared) const;
 
   const char* call_;
   std::vector<std::int64_t> shape_;

@@ -53,12 +53,16 @@ class request {
 
   [[nodiscard]] const scanrec_problem& problem() const { return problem_; }
 
-  void add(const char* name, const scanrec_array& given, array& result, role use = role::sequence) {
-    const bool edge = use == role::edge || use == role::edge_gradient;
-    axes_.add(name, given, result, (edge ? edge_bytes : element_bytes)[dtype()], use);
+  /// An array by its name; `in_place_of` names the one whose place it may have, where that is the
+  /// contract of the call.
+  void add(const char* name, const scanrec_array& given, array& result, role use = role::read,
+           const char* in_place_of = nullptr) {
+    const bool edge =
+        use == role::read_edge || use == role::write_edge || use == role::edge_gradient;
+    axes_.add(name, given, result, (edge ? edge_bytes : element_bytes)[dtype()], use, in_place_of);
   }
   void add_marks(const char* name, const scanrec_array& given, array& result) {
-    axes_.add(name, given, result, 1, role::sequence);
+    axes_.add(name, given, result, 1, role::read);
   }
 
   /// Runs the call of `calls` for the element type of the problem. `c` says where it runs,
@@ -105,34 +109,34 @@ class request {
 inline void add_arrays(request& r, const scanrec_scan_arrays& given, scan_arrays& a) {
   r.add("gate", given.gate, a.gate);
   r.add("input", given.input, a.input);
-  r.add("initial_state", given.initial_state, a.initial_state, role::edge);
+  r.add("initial_state", given.initial_state, a.initial_state, role::read_edge);
   r.add_marks("resets", given.resets, a.resets);
-  r.add("state", given.state, a.state);
-  r.add("final_state", given.final_state, a.final_state, role::edge);
+  r.add("state", given.state, a.state, role::write, "input");
+  r.add("final_state", given.final_state, a.final_state, role::write_edge, "initial_state");
 }
 
 inline void add_arrays(request& r, const scanrec_vjp_arrays& given, vjp_arrays& a) {
   r.add("gate", given.gate, a.gate);
   r.add("state", given.state, a.state);
-  r.add("initial_state", given.initial_state, a.initial_state, role::edge);
+  r.add("initial_state", given.initial_state, a.initial_state, role::read_edge);
   r.add_marks("resets", given.resets, a.resets);
   r.add("state_grad", given.state_grad, a.state_grad);
-  r.add("final_grad", given.final_grad, a.final_grad, role::edge);
+  r.add("final_grad", given.final_grad, a.final_grad, role::read_edge);
   r.add("gate_grad", given.gate_grad, a.gate_grad, role::gradient);
-  r.add("input_grad", given.input_grad, a.input_grad, role::gradient);
-  r.add("initial_grad", given.initial_grad, a.initial_grad, role::edge_gradient);
+  r.add("input_grad", given.input_grad, a.input_grad, role::gradient, "state_grad");
+  r.add("initial_grad", given.initial_grad, a.initial_grad, role::edge_gradient, "final_grad");
 }
 
 inline void add_arrays(request& r, const scanrec_jvp_arrays& given, jvp_arrays& a) {
   r.add("gate", given.gate, a.gate);
   r.add("state", given.state, a.state);
-  r.add("initial_state", given.initial_state, a.initial_state, role::edge);
+  r.add("initial_state", given.initial_state, a.initial_state, role::read_edge);
   r.add_marks("resets", given.resets, a.resets);
   r.add("gate_tangent", given.gate_tangent, a.gate_tangent);
   r.add("input_tangent", given.input_tangent, a.input_tangent);
-  r.add("initial_tangent", given.initial_tangent, a.initial_tangent, role::edge);
-  r.add("state_tangent", given.state_tangent, a.state_tangent);
-  r.add("final_tangent", given.final_tangent, a.final_tangent, role::edge);
+  r.add("initial_tangent", given.initial_tangent, a.initial_tangent, role::read_edge);
+  r.add("state_tangent", given.state_tangent, a.state_tangent, role::write, "input_tangent");
+  r.add("final_tangent", given.final_tangent, a.final_tangent, role::write_edge, "initial_tangent");
 }
 
 inline void add_arrays(request& r, const scanrec_pool_arrays& given, pool_arrays& a) {
@@ -140,12 +144,12 @@ inline void add_arrays(request& r, const scanrec_pool_arrays& given, pool_arrays
   r.add("forget_gate", given.forget_gate, a.forget_gate);
   r.add("output_gate", given.output_gate, a.output_gate);
   r.add("input_gate", given.input_gate, a.input_gate);
-  r.add("initial_state", given.initial_state, a.initial_state, role::edge);
+  r.add("initial_state", given.initial_state, a.initial_state, role::read_edge);
   r.add_marks("resets", given.resets, a.resets);
   r.add_marks("zoneout", given.zoneout, a.zoneout);
-  r.add("output", given.output, a.output);
-  r.add("state", given.state, a.state);
-  r.add("final_state", given.final_state, a.final_state, role::edge);
+  r.add("output", given.output, a.output, role::write);
+  r.add("state", given.state, a.state, role::write);
+  r.add("final_state", given.final_state, a.final_state, role::write_edge, "initial_state");
 }
 
 inline void add_arrays(request& r, const scanrec_pool_vjp_arrays& given, pool_vjp_arrays& a) {
@@ -154,16 +158,18 @@ inline void add_arrays(request& r, const scanrec_pool_vjp_arrays& given, pool_vj
   r.add("output_gate", given.output_gate, a.output_gate);
   r.add("input_gate", given.input_gate, a.input_gate);
   r.add("state", given.state, a.state);
-  r.add("initial_state", given.initial_state, a.initial_state, role::edge);
+  r.add("initial_state", given.initial_state, a.initial_state, role::read_edge);
   r.add_marks("resets", given.resets, a.resets);
   r.add_marks("zoneout", given.zoneout, a.zoneout);
   r.add("output_grad", given.output_grad, a.output_grad);
-  r.add("final_grad", given.final_grad, a.final_grad, role::edge);
-  r.add("candidate_grad", given.candidate_grad, a.candidate_grad, role::gradient);
-  r.add("forget_gate_grad", given.forget_gate_grad, a.forget_gate_grad, role::gradient);
-  r.add("output_gate_grad", given.output_gate_grad, a.output_gate_grad, role::gradient);
-  r.add("input_gate_grad", given.input_gate_grad, a.input_gate_grad, role::gradient);
-  r.add("initial_grad", given.initial_grad, a.initial_grad, role::edge_gradient);
+  r.add("final_grad", given.final_grad, a.final_grad, role::read_edge);
+  r.add("candidate_grad", given.candidate_grad, a.candidate_grad, role::gradient, "candidate");
+  r.add("forget_gate_grad", given.forget_gate_grad, a.forget_gate_grad, role::gradient,
+        "forget_gate");
+  r.add("output_gate_grad", given.output_gate_grad, a.output_gate_grad, role::gradient,
+        "output_gate");
+  r.add("input_gate_grad", given.input_gate_grad, a.input_gate_grad, role::gradient, "input_gate");
+  r.add("initial_grad", given.initial_grad, a.initial_grad, role::edge_gradient, "final_grad");
 }
 
 }  // namespace scanrec::native

@@ -57,6 +57,106 @@ def run_alone(module, call):
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
 
 
+# Of six axes that do not merge the first and the fourth, the shortest, are walked from outside.
+MANY_AXES = {"dtype": "float64", "shape": (2, 3, 4, 2, 5, 3), "axis": 4, "reverse": False}
+
+
+def apart(random, *, edge=False, by=0):
+    """Two arrays of MANY_AXES in memory of their own, or so many positions of a walked axis apart in
+    one buffer: 0 is the same array twice."""
+    shape = [1 if edge and i == 4 else n for i, n in enumerate(MANY_AXES["shape"])]
+    buffer = random(*(n + 1 for n in shape))
+    at = lambda start: (slice(start, start + shape[0]), *(slice(0, n) for n in shape[1:]))
+    return buffer[at(0)], buffer[at(by)]
+
+
+def overlapping_calls():
+    """(call, what it reads, (what it writes, the one of them whose place that may have))."""
+    pre = ("candidate", "forget_gate", "output_gate")
+    edges = ("initial_state", "final_state"), ("initial_grad", "final_grad")
+    return [
+        ("linear_scan", ("gate", "input"), ("state", "input")),
+        ("linear_scan", ("gate", "input", "initial_state"), ("final_state", "initial_state")),
+        ("linear_scan_vjp", ("gate", "state", "state_grad"), ("input_grad", "state_grad")),
+        ("linear_scan_vjp", ("gate", "state", "state_grad", "final_grad"), edges[1]),
+        ("linear_scan_jvp", ("gate", "input_tangent"), ("state_tangent", "input_tangent")),
+        ("linear_scan_jvp", ("gate", "initial_tangent"), ("final_tangent", "initial_tangent")),
+        ("qrnn_pool", (*pre, "initial_state"), edges[0][::-1]),
+        ("qrnn_pool_vjp", (*pre, "state", "output_grad"), ("forget_gate_grad", "forget_gate")),
+    ]
+
+
+def check_many_axes(run):
+    """Arrays that share memory are looked at whole, though some axes are walked from outside.
+    run(call, arrays by name) is a call with MANY_AXES."""
+    from scanrec import _native
+
+    is_edge = lambda name: name.startswith(("initial", "final"))
+
+    def arrays_of(call, read, pair, by, spare=None):
+        random = Random(7)
+        arrays = {name: apart(random, edge=is_edge(name))[0] for name in read}
+        of = "output" if call == "qrnn_pool" else "state"
+        if call in ("linear_scan", "qrnn_pool"):
+            arrays[of] = apart(random)[0]
+        written, other = pair
+        given, over = apart(random, edge=is_edge(other), by=by)
+        return arrays | {other: given, written: over.copy() if spare else over}
+
+    for call, read, pair in overlapping_calls():
+        # In place gives what memory apart gives;
+        want = arrays_of(call, read, pair, 0, spare=True)
+        run(call, want)
+        got = arrays_of(call, read, pair, 0)
+        run(call, got)
+        assert got[pair[0]].any() and np.array_equal(got[pair[0]], want[pair[0]]), (call, pair)
+        # one position further along a walked axis it is refused, and nothing is written.
+        arrays = arrays_of(call, read, pair, 1)
+        kept = {name: x.copy() for name, x in arrays.items()}
+        with pytest.raises(ValueError, match=f"'{pair[0]}'.*apart from '{pair[1]}'.*in place"):
+            run(call, arrays)
+        assert all(np.array_equal(x, kept[name]) for name, x in arrays.items())
+
+    # Pairs that may not be one array, nor apart by one position.
+    for call, read, pair in (
+        ("linear_scan", ("gate", "input"), ("state", "gate")),
+        ("linear_scan_vjp", ("gate", "state", "state_grad"), ("gate_grad", "state")),
+        ("linear_scan_vjp", ("gate", "state", "state_grad", "gate_grad"), ("input_grad", "gate_grad")),
+        ("linear_scan_jvp", ("gate", "state", "gate_tangent"), ("state_tangent", "state")),
+        ("qrnn_pool", ("candidate", "forget_gate"), ("output", "candidate")),
+        ("qrnn_pool_vjp", ("candidate", "forget_gate", "state"), ("candidate_grad", "state")),
+    ):  # fmt: skip
+        for by in (0, 1):
+            arrays = arrays_of(call, read, pair, by)
+            kept = {name: x.copy() for name, x in arrays.items()}
+            with pytest.raises(ValueError, match="memory that overlaps it"):
+                run(call, arrays)
+            assert all(np.array_equal(x, kept[name]) for name, x in arrays.items())
+
+    # Slices that interleave have places of their own, in any number of axes.
+    shape = MANY_AXES["shape"]
+    for names in (("gate", "input", "state"), ("gate", "state", "input")):
+        buffer = Random(8)(*shape[:-1], 3 * shape[-1])[..., ::-1]
+        shared = dict(zip(names, (buffer[..., i::3] for i in range(3))))
+        alone = {name: x.copy() for name, x in shared.items()}
+        run("linear_scan", shared)
+        run("linear_scan", alone)
+        assert all(np.array_equal(x, alone[name]) for name, x in shared.items())
+
+    # Outputs have a place for every element.
+    whole, (gate, _) = np.full((4, 4, 5, 3, 6, 4), 7.0), apart(Random(9))
+    strides = [s // 8 for s in whole.strides]
+    for walked, words in ((0, "own place"), (strides[1], "nest"), (2**61, "address space")):
+        for name, read in (("state", "input"), ("input_grad", "state_grad")):
+            if walked == 0 and name == "input_grad":
+                continue  # the sum
+            state = _native.Array(whole.ctypes.data, [walked, *strides[1:]])
+            call = "linear_scan" if name == "state" else "linear_scan_vjp"
+            with pytest.raises(ValueError, match=f"'{name}'.*{words}"):
+                run(call, {"gate": gate, read: gate, name: state})
+    assert np.all(whole == 7)
+
+
 class Random:
     """Arrays from a fixed seed."""
 

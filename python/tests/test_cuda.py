@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import Random
+from conftest import MANY_AXES, Random, check_many_axes
 
 from scanrec import _cuda, _native
 
@@ -91,6 +91,8 @@ class Memory:
 
 
 def array_of(x):
+    if isinstance(x, _native.Array):
+        return x
     strides = [0 if n == 1 else s // x.itemsize for n, s in zip(x.shape, x.strides)]
     return _native.Array(x.ctypes.data, strides)
 
@@ -186,6 +188,15 @@ def test_sums_and_many_axes(device, axes):
     written = {"gate_grad": gate, "input_grad": whole}
     want, got = both(device, "linear_scan_vjp", "float32", shape, read, written)
     assert_alike(got, want, "float32", math.prod(shape) // gate.size)
+
+
+def test_memory_is_shared_or_refused_whole(emulated):
+    check_many_axes(
+        lambda call, arrays: _cuda.call(
+            call, {name: array_of(x) for name, x in arrays.items()},
+            stream=None, allocate=Memory(), **MANY_AXES,
+        )
+    )  # fmt: skip
 
 
 def test_nothing_to_do(device):

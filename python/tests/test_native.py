@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Random, loop, run_alone
+from conftest import MANY_AXES, Random, check_many_axes, loop, run_alone
 
 import scanrec
 from scanrec import _native
@@ -176,6 +176,20 @@ def test_sums_over_more_axes_than_the_kernels_have(random):
     full = scanrec.linear_scan_vjp(np.broadcast_to(gate, shape).copy(), state, w, axis=4).gate
     got = scanrec.linear_scan_vjp(gate, state, w, axis=4).gate
     assert np.allclose(got, full.sum((1, 3, 5), keepdims=True), rtol=1e-12)
+
+
+def test_memory_is_shared_or_refused_whole():
+    def array_of(x):
+        if isinstance(x, _native.Array):
+            return x
+        strides = [0 if n == 1 else s // x.itemsize for n, s in zip(x.shape, x.strides)]
+        return _native.Array(x.ctypes.data, strides)
+
+    check_many_axes(
+        lambda call, arrays: _native.call(
+            call, {name: array_of(x) for name, x in arrays.items()}, **MANY_AXES
+        )
+    )
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm")
