@@ -256,6 +256,78 @@ def test_derivatives_of_state_spaces(random):
     gradcheck(lambda *x: lru(u.detach(), *x, b.detach(), c.detach()), rings, check_forward_ad=True)
 
 
+# ---- training ---------------------------------------------------------------------------------------
+
+
+def models(random):
+    """Models by name: (a function of inputs and parameters, parameters)."""
+    u, z = tensor(random, 2, 12, 3), tensor(random, 2, 12, 3, dtype="complex128")
+    lambda_, b, c = system(random)
+    nu, theta, log_step = tensor(random, 4) - 1, tensor(random, 4), tensor(random, 4) - 2
+    d, first = tensor(random, 3), tensor(random, 2, 4, dtype="complex128")
+    both = torch.cat([c, c.conj().resolve_conj() / 2], 1)
+    return {
+        "linear_scan": (lambda u, gate: linear_scan(gate, u), u, (tensor(random, 3) / 2,)),
+        "linear_scan complex": (
+            lambda z, gate, drive, first: linear_scan(gate, drive * z, first).real,
+            z,
+            (tensor(random, 3, dtype="complex128") / 2, z[0, 0].clone(), z[:, 1].clone()),
+        ),
+        "linear_scan conjugates": (
+            lambda z, gate: linear_scan(gate, z.conj(), reverse=True).conj().abs(),
+            z,
+            (tensor(random, 2, 12, 3, dtype="complex128") / 2,),
+        ),
+        "qrnn_pool": (lambda u, w: qrnn_pool(u @ w, pool="ifo"), u, (tensor(random, 3, 12),)),
+        "s5": (s5, u, (lambda_, b, c, d, log_step, first)),
+        "s5 both ways": (
+            lambda u, *of: s5(u, *of, conjugate_symmetry=False, discretisation="bilinear"),
+            u,
+            (lambda_, b, both),
+        ),
+        "lru": (lru, u, (nu, theta, b, c, d, first)),
+        "lru both ways": (lru, u, (nu, theta, b, both)),
+    }
+
+
+OPTIMISERS = [("Adam", 0.01), ("AdamW", 0.01), ("SGD", 0.02)]
+
+
+def trained(model, u, parameters, target, optimiser, rate, *, pairs=False):
+    """Losses, and what became of the parameters. With `pairs` complex ones are kept as pairs of
+    real ones, which optimisers treat alike."""
+    keep = lambda x: torch.view_as_real(x) if pairs and x.is_complex() else x
+    of = [torch.nn.Parameter(keep(x).clone()) for x in parameters]
+    read = lambda p, x: torch.view_as_complex(p) if p.is_complex() != x.is_complex() else p
+    steps = getattr(torch.optim, optimiser)(of, lr=rate)
+    losses = []
+    for _ in range(8):
+        steps.zero_grad()
+        loss = (model(u, *map(read, of, parameters)) - target).square().mean()
+        loss.backward()
+        steps.step()
+        losses.append(loss.item())
+    return losses, [keep(read(p, x).detach()) for p, x in zip(of, parameters)]
+
+
+@pytest.mark.parametrize("name", list(models(Random())))
+def test_trained(name):
+    """Every optimiser takes the gradients, eager and compiled, of complex parameters as of pairs."""
+    model, u, parameters = models(Random(1))[name]
+    target = model(u, *parameters) + 0.3 * tensor(Random(2), 2, 12, 3)
+    backend = "inductor" if name == "linear_scan complex" else "aot_eager"
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    for optimiser, rate in OPTIMISERS:
+        shake = [x * 1.2 for x in parameters]
+        losses, want = trained(model, u, shake, target, optimiser, rate)
+        assert losses[-1] < losses[0], (optimiser, losses)
+        again, got = trained(compiled, u, shake, target, optimiser, rate)
+        same((again, got), (losses, want), rtol=1e-7, atol=1e-9)
+        again, got = trained(model, u, shake, target, optimiser, rate, pairs=True)
+        want = [torch.view_as_real(x) if x.is_complex() else x for x in want]
+        same((again, got), (losses, want), rtol=1e-7, atol=1e-9)
+
+
 # ---- errors -----------------------------------------------------------------------------------------
 
 X, Z = torch.ones(2, 9, 6), torch.ones(4, 6, dtype=torch.complex64)

@@ -208,7 +208,9 @@ def _over_states(call, resets, u):
 
 
 def _real_of_product(x, c):
-    return _pairs(x) @ _pairs(c.conj()).T
+    """Re(x c^T). Not by c.conj(), whose gradient is a lazily conjugated one: Adam takes none."""
+    c = c.resolve_conj()
+    return _pairs(x) @ torch.stack([c.real, -c.imag], -1).flatten(-2).T
 
 
 def _discretised(method, lambda_, step):
