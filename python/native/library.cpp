@@ -81,8 +81,7 @@ int run_on_cpu(const char* name, const scanrec_problem* problem, const Given* gi
             const_cast<std::function<void(int)>*>(&work));
       };
     else
-      workers = [most = p.threads != 0 ? p.threads : pool_threads()](
-                    int count, const std::function<void(int)>& work) {
+      workers = [most = p.threads](int count, const std::function<void(int)>& work) {
         run_on_pool(most, count, work);
       };
     call c;

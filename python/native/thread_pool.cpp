@@ -96,6 +96,8 @@ int pool_threads() {
 }
 
 void run_on_pool(int threads, int workers, const std::function<void(int)>& work) {
+  // How many CPUs there are takes the system longer to say than a small scan takes.
+  if (threads == 0 && workers > 1) threads = pool_threads();
   if (threads <= 1 || workers <= 1)
     for (int worker = 0; worker < workers; ++worker) work(worker);
   else

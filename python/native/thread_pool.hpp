@@ -11,8 +11,8 @@ namespace scanrec::native {
 int pool_threads();
 
 /// Runs work(0), ..., work(workers - 1), each exactly once, on at most so many threads, the calling
-/// one among them. Several threads may call at once. Never waits for work that no thread has begun,
-/// so it cannot deadlock.
+/// one among them; 0: pool_threads(). Several threads may call at once. Never waits for work that
+/// no thread has begun, so it cannot deadlock.
 void run_on_pool(int threads, int workers, const std::function<void(int)>& work);
 
 }  // namespace scanrec::native

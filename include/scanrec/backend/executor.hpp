@@ -2,6 +2,7 @@
 // Executors: who runs the workers of a parallel backend. OpenMP when compiled in, else std::thread.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,15 @@ inline int default_threads() {
 }
 
 inline constexpr int most_threads = 256;
+
+/// Threads of a call: as many as were asked for; else at most so many as are of use. The system is
+/// not asked where that is one: it takes longer than a small scan.
+inline int threads_for(int asked, std::int64_t useful) {
+  if (asked > 0) return std::min(asked, most_threads);
+  if (useful <= 1) return 1;
+  return static_cast<int>(
+      std::min<std::int64_t>(useful, std::min(default_threads(), most_threads)));
+}
 
 /// The default executor; the calling thread is one of the workers.
 inline void run_workers(int workers, const std::function<void(int)>& work) {

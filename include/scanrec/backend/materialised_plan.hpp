@@ -122,9 +122,7 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
         1, policy::unit_elements / std::max<std::int64_t>(1, T * plan.strip * plan.rows));
 
   const std::int64_t useful = element_count(p.shape) / policy::thread_elements;
-  plan.threads = threads > 0 ? std::min<int>(threads, most_threads)
-                             : static_cast<int>(std::clamp<std::int64_t>(
-                                   useful, 1, std::min(default_threads(), most_threads)));
+  plan.threads = threads_for(threads, useful);
   plan.shape.shared = plan.threads > 1 && plan.units < plan.threads &&
                       T * plan.width * plan.rows > team::worth_a_piece;
 

@@ -351,9 +351,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
 
   const std::int64_t useful =
       std::min(plan.tasks, element_count(p.shape) / policy::thread_elements);
-  plan.threads = threads > 0 ? std::min<int>(threads, most_threads)
-                             : static_cast<int>(std::clamp<std::int64_t>(
-                                   useful, 1, std::min(default_threads(), most_threads)));
+  plan.threads = threads_for(threads, useful);
 
   plan.streaming = moved.bytes >= (stream_bytes > 0 ? stream_bytes : policy::stream_bytes);
   const bool cached = moved.bytes <= policy::cache_bytes;
