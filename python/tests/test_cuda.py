@@ -75,7 +75,7 @@ def emulated(monkeypatch):
     path = os.environ.get("SCANREC_EMULATED_CUDA")
     if not path:
         pytest.skip("SCANREC_EMULATED_CUDA names no library")
-    library = _native.load(Path(path), "scanrec_cuda_", ctypes.POINTER(_cuda._Queue))
+    library = _native.load(Path(path), "scanrec_cuda_")
     monkeypatch.setattr(_cuda, "library", lambda: library)
 
 

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from conftest import loop
@@ -181,6 +184,92 @@ def test_absent_gradients(random):
     # Nothing moves: everything is zero, not garbage.
     assert not any(np.any(g) for g in scanrec.linear_scan_vjp(gate, state))
     assert not np.any(scanrec.linear_scan_jvp(gate, state))
+
+
+def test_checks_are_made_once(random, monkeypatch):
+    """A call on arrays laid out as those of an earlier call finds what their checks came to."""
+    shape, edge = (2, 9, 3), (2, 3)
+    numbers = lambda: (random(3), random(*shape), random(*edge))
+    resets, w = random.marks(2, 9, 1), random(*shape)
+
+    def all_of(gate, input, first):
+        about = {"initial_state": first, "resets": resets}
+        state, final = scanrec.linear_scan(gate, input, return_final=True, **about)
+        gradients = scanrec.linear_scan_vjp(gate, state, w, final, **about)
+        return state, final, *gradients, scanrec.linear_scan_jvp(gate, state, gate, w, **about)
+
+    all_of(*numbers())
+    gate, input, first = numbers()
+    monkeypatch.setattr(scanrec._numpy.arguments, "check_shape", None)
+    got = all_of(gate, input, first)
+    assert close(got[0], loop(gate, input, first, resets=resets)[0], np.float64)
+    monkeypatch.undo()
+    scanrec._numpy._plans.clear()
+    assert all(np.array_equal(x, y) for x, y in zip(got, all_of(gate, input, first), strict=True))
+
+
+def test_checks_are_of_one_layout(random):
+    """What an earlier call was like does not show."""
+    x, g = random(9, 3), random(9, 3)
+    right = lambda *arrays, **about: close(
+        scanrec.linear_scan(*arrays, **about), loop(*arrays, **about)[0], np.float64
+    )
+    assert right(x, x) and right(g, x)  # one array, then two of its kind
+    assert right(0.5, x) and right(0.25, x) and right(2, x) and right(True, x)
+    for kind in (complex, np.complex64, np.float64, np.float32, np.float16, float):
+        for _ in range(2):
+            want = np.result_type(x, kind(1)) if kind is not np.complex64 else np.complex128
+            assert right(kind(0.5), x) and scanrec.linear_scan(kind(0.5), x).dtype == want
+    assert right(g, x, axis=1) and right(g, x, axis=np.int64(1)) and right(g, x, axis=np.array(1))
+    assert right(g, x, axis=1, reverse=True) and right(g, x, axis=0)
+    with pytest.raises(TypeError, match="'axis': expected an integer"):
+        scanrec.linear_scan(g, x, axis=1.0)
+    with pytest.raises(TypeError, match="'axis': expected an integer"):
+        scanrec.linear_scan(g, x, axis=[1])
+    views = lambda y: (y, y[::-1], y[:, ::-1], y[::-1, ::-1], y.T.copy().T)
+    for _ in range(2):
+        for view in views(x):
+            assert right(g, view) and right(view, g)
+            frozen = view.view()
+            frozen.flags.writeable = False
+            assert right(g, frozen) and right(frozen, g)
+    bytes = np.empty(x.nbytes + 1, np.uint8)
+    unaligned = bytes[1:].view(np.float64).reshape(x.shape)
+    unaligned[...] = x
+    assert right(g, unaligned) and right(unaligned, x)
+    assert right(g, x.astype(">f8")) and right(g.tolist(), x) and right(np.ma.array(g), x)
+    (spread,) = np.broadcast_arrays(x[:1], x)[:1]
+    assert right(spread, x)
+
+
+def test_what_is_kept_of_calls_is_bounded():
+    x = np.ones(2000)
+    gate = weakref.ref(last := x[:1999])
+    for n in range(1, 2000):
+        assert scanrec.linear_scan(last[:n], x[:n], axis=0)[-1] == n
+    scanrec.linear_scan(last, last, axis=0)
+    assert 0 < len(scanrec._numpy._plans) <= scanrec._numpy._MOST_PLANS
+    del last
+    assert gate() is None
+
+
+def test_where_arrays_begin(random):
+    x = random(4, 6)
+    for view in (x, x[1:, ::2], x[::-1], x.T, x[:0], x[2, 3:4], np.array(1.0), np.array(True)):
+        want = view.ctypes.data
+        assert scanrec._numpy._address(view) == want
+        assert scanrec._numpy._address_by_interface(view) == want
+
+
+def test_small_calls_of_many_threads(random):
+    arrays = [(random(5, 4), random(5, 4)) for _ in range(8)]
+    want = [loop(*pair)[0] for pair in arrays]
+
+    def often(i):
+        return all(close(scanrec.linear_scan(*arrays[i]), want[i], np.float64) for _ in range(300))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(often, range(8)))
 
 
 ONES = np.ones((2, 9, 3))

@@ -51,7 +51,7 @@ def library() -> ctypes.CDLL:
             "nvcc 12 or newer is in PATH and works, which pip install -v --force-reinstall --no-deps "
             "./python says"
         )
-    return _native.load(PATH, "scanrec_cuda_", ctypes.POINTER(_Queue))
+    return _native.load(PATH, "scanrec_cuda_")
 
 
 def call(
@@ -76,10 +76,10 @@ def call(
             raised.append(error)
             return None
 
-    given, list_of = _native.marshalled(name, arrays, **problem)
+    prepared = _native.Prepared(name, {of: x.strides for of, x in arrays.items()}, **problem)
     queue = _Queue(stream, _Allocate(lend), None)
     status = getattr(library(), f"scanrec_cuda_{name}")(
-        ctypes.byref(given), ctypes.byref(list_of), ctypes.byref(queue)
+        prepared.problem, prepared.arrays([x.data for x in arrays.values()]), ctypes.byref(queue)
     )
     if raised:
         raise raised.pop()  # which keeps nobody's frames

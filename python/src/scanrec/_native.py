@@ -5,37 +5,21 @@ from __future__ import annotations
 
 import ctypes
 import os
+from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from struct import Struct
 from typing import NamedTuple
 
 __all__ = [
-    *("DTYPES", "GATES", "OPERANDS", "RESULTS", "Array", "call", "instruction_set"),
-    *("load", "marshalled", "raise_status", "threads", "version"),
+    *("DTYPES", "GATES", "OPERANDS", "RESULTS", "Array", "Prepared", "call", "instruction_set"),
+    *("load", "raise_status", "threads", "version"),
 ]
 
 _C_VERSION = 1
 
-_Int64s = ctypes.POINTER(ctypes.c_int64)
-
-
-class _Problem(ctypes.Structure):
-    _fields_ = [
-        ("dtype", ctypes.c_int32),
-        ("rank", ctypes.c_int32),
-        ("shape", _Int64s),
-        ("axis", ctypes.c_int32),
-        ("reverse", ctypes.c_int32),
-        ("plain", ctypes.c_int32),
-        ("threads", ctypes.c_int32),
-        ("executor", ctypes.c_void_p),
-        ("pool", ctypes.c_void_p),
-    ]
-
-
-class _Array(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("strides", _Int64s)]
-
+# struct scanrec_problem: dtype, rank, shape, axis, reverse, plain, threads, executor, pool.
+_PROBLEM = Struct("iiPiiiiPP")
 
 #: The pre-activations of QRNN pooling: of f-pooling the first two, of fo-pooling three.
 GATES = ("candidate", "forget_gate", "output_gate", "input_gate")
@@ -63,6 +47,12 @@ RESULTS = {
     "qrnn_pool_vjp": (*(f"{name}_grad" for name in GATES), "initial_grad"),
 }
 
+# The arrays of a call: of each, where it begins and where its strides are; null for what is absent.
+_PLACES = {
+    name: {of: 2 * i for i, of in enumerate(OPERANDS[name] + RESULTS[name])} for name in OPERANDS
+}
+_ARRAYS = {name: Struct(f"{2 * len(places)}P") for name, places in _PLACES.items()}
+
 #: enum scanrec_dtype, by NumPy's names.
 DTYPES = {
     name: code
@@ -79,18 +69,15 @@ class Array(NamedTuple):
     strides: Sequence[int]
 
 
-def load(path: Path, prefix: str, *more: type) -> ctypes.CDLL:
-    """A library that has all calls, after a prefix; `more` are the types of what they take besides
-    problem and arrays."""
+def load(path: Path, prefix: str) -> ctypes.CDLL:
+    """A library that has all calls, after a prefix. What they take is given as bytes, or by
+    reference: to check types would take longer than a small call."""
     try:
         lib = ctypes.CDLL(os.fspath(path))
     except OSError as error:
         raise ImportError(f"scanrec: cannot load {path.name}: {error}") from error
     for name in OPERANDS:
-        function = getattr(lib, f"{prefix}{name}")
-        arrays = _Array * len(OPERANDS[name] + RESULTS[name])
-        function.argtypes = [ctypes.POINTER(_Problem), ctypes.POINTER(arrays), *more]
-        function.restype = ctypes.c_int
+        getattr(lib, f"{prefix}{name}").restype = ctypes.c_int
     getattr(lib, f"{prefix}last_error").restype = ctypes.c_char_p
     found = getattr(lib, f"{prefix}c_version")()
     if found != _C_VERSION:
@@ -128,39 +115,62 @@ def raise_status(status: int, message: str):
     raise {1: ValueError, 2: MemoryError}.get(status, RuntimeError)(message)
 
 
-def marshalled(
-    name: str,
-    arrays: Mapping[str, Array],
-    *,
-    dtype: str,
-    shape: Sequence[int],
-    axis: int,
-    reverse: bool,
-    plain: bool = False,
-    threads: int = 0,
-):
-    """Problem and arrays of a call, as its function takes them."""
-    extents = ctypes.c_int64 * len(shape)
-    problem = _Problem(
-        DTYPES[dtype], len(shape), extents(*shape), axis, reverse, plain, threads, None, None
-    )
-    names = OPERANDS[name] + RESULTS[name]
-    list_of = (_Array * len(names))()
-    for place, of in zip(list_of, names):
-        array = arrays.get(of)
-        if array is not None:
-            place.data = array.data
-            place.strides = extents(*array.strides)
-    return problem, list_of
+class Prepared:
+    """A call of the library on arrays with these strides, by their names; those left out are absent.
+    Where the arrays begin is said when it runs, which it may any number of times, in any thread.
+
+    The arrays must be alive then, and large enough: nobody else checks that.
+    """
+
+    __slots__ = ("_numbers", "_pack", "_places", "_pointers", "function", "problem")
+
+    def __init__(
+        self,
+        name: str,
+        strides: Mapping[str, Sequence[int]],
+        *,
+        dtype: str,
+        shape: Sequence[int],
+        axis: int,
+        reverse: bool,
+        plain: bool = False,
+        threads: int = 0,
+    ):
+        rank, places, pack = len(shape), _PLACES[name], _ARRAYS[name]
+        numbers = array("q", shape)
+        for steps in strides.values():
+            numbers.extend(steps)
+        first, _ = numbers.buffer_info()
+        pointers = [0] * (2 * len(places))
+        for i, of in enumerate(strides):
+            pointers[places[of] + 1] = first + 8 * rank * (i + 1)
+        self.problem = _PROBLEM.pack(
+            DTYPES[dtype], rank, first, axis, reverse, plain, threads, 0, 0
+        )
+        self.function = getattr(_lib, f"scanrec_{name}")
+        self._numbers = numbers  # which pointers lead to: alive, and never changed
+        self._places, self._pointers, self._pack = (
+            [places[of] for of in strides],
+            pointers,
+            pack.pack,
+        )
+
+    def arrays(self, addresses: Sequence[int]) -> bytes:
+        """The arrays as the call takes them, from where each begins."""
+        pointers = self._pointers.copy()
+        for place, address in zip(self._places, addresses):
+            pointers[place] = address
+        return self._pack(*pointers)
+
+    def run(self, addresses: Sequence[int]) -> None:
+        """Runs it on arrays that begin at these addresses, in the order of their strides."""
+        status = self.function(self.problem, self.arrays(addresses))
+        if status != 0:
+            raise_status(status, _text("last_error"))
 
 
 def call(name: str, arrays: Mapping[str, Array], **problem) -> None:
-    """Runs a call of the library on arrays by their names; those left out are absent. The problem is
-    what :func:`marshalled` takes.
-
-    The arrays must stay alive, and be large enough: nobody else checks that.
-    """
-    problem, list_of = marshalled(name, arrays, **problem)
-    status = getattr(_lib, f"scanrec_{name}")(ctypes.byref(problem), ctypes.byref(list_of))
-    if status != 0:
-        raise_status(status, _text("last_error"))
+    """Runs a call of the library on arrays by their names; the problem is what :class:`Prepared`
+    takes."""
+    prepared = Prepared(name, {of: x.strides for of, x in arrays.items()}, **problem)
+    prepared.run([x.data for x in arrays.values()])

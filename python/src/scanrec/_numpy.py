@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,14 +74,19 @@ def linear_scan(
     One pass over memory; error bounds and determinism as ``docs/numerics.md`` says. The GIL is
     released while it runs. Source: Blelloch, Prefix Sums and Their Applications (1990), 1.4.
     """
-    p = _Problem("linear_scan", input, "input", axis, reverse, resets, (gate,), (initial_state,))
-    p.sequence("gate", gate)
-    p.sequence("input", input)
-    p.edge("initial_state", initial_state)
-    state = p.new("state")
-    final = p.new("final_state", edge=True) if return_final else None
-    p.run()
-    return (state, final) if return_final else state
+    call, values = "linear_scan", (gate, input, initial_state, resets)
+    key = (call, type(axis), axis, bool(reverse), bool(return_final), *map(_layout, values))
+    results = _run_again(key, values)
+    if results is None:
+        p = _Problem(call, input, "input", axis, reverse, resets, (gate,), (initial_state,))
+        p.sequence("gate", gate)
+        p.sequence("input", input)
+        p.edge("initial_state", initial_state)
+        p.new("state")
+        if return_final:
+            p.new("final_state", edge=True)
+        results = p.run(key, values)
+    return tuple(results) if return_final else results[0]
 
 
 def linear_scan_vjp(
@@ -117,26 +125,31 @@ def linear_scan_vjp(
     up in a fixed order in a wider type), that of the initial state the shape of the final state.
     """
     call, wrt = "linear_scan_vjp", tuple(wrt)
-    for name in wrt:
-        if name not in Gradients._fields:
-            arguments.refuse(call, "wrt", "names among " + ", ".join(Gradients._fields), repr(name))
-    p = _Problem(
-        call, state, "state", axis, reverse, resets, (gate, state_grad), (initial_state, final_grad)
-    )
-    p.plain = not conjugate
-    p.sequence("gate", gate)
-    p.sequence("state", state, equal=True, used="gate" in wrt)
-    p.edge("initial_state", initial_state, used="gate" in wrt)
-    p.sequence("state_grad", state_grad)
-    p.edge("final_grad", final_grad)
-    got = Gradients(
-        p.new("gate_grad", like="gate") if "gate" in wrt else None,
-        p.new("input_grad") if "input" in wrt else None,
-        p.new("initial_grad", edge=True) if "initial_state" in wrt else None,
-    )
-    if wrt:
-        p.run()
-    return got
+    values = (gate, state, state_grad, final_grad, initial_state, resets)
+    key = (call, type(axis), axis, bool(reverse), not conjugate, wrt, *map(_layout, values))
+    results = _run_again(key, values)
+    if results is None:
+        for name in wrt:
+            if name not in Gradients._fields:
+                names = "names among " + ", ".join(Gradients._fields)
+                arguments.refuse(call, "wrt", names, repr(name))
+        sequences, edges = (gate, state_grad), (initial_state, final_grad)
+        p = _Problem(call, state, "state", axis, reverse, resets, sequences, edges)
+        p.plain = not conjugate
+        p.sequence("gate", gate)
+        p.sequence("state", state, equal=True, used="gate" in wrt)
+        p.edge("initial_state", initial_state, used="gate" in wrt)
+        p.sequence("state_grad", state_grad)
+        p.edge("final_grad", final_grad)
+        if "gate" in wrt:
+            p.new("gate_grad", like="gate")
+        if "input" in wrt:
+            p.new("input_grad")
+        if "initial_state" in wrt:
+            p.new("initial_grad", edge=True)
+        results = p.run(key, values) if wrt else []
+    rest = iter(results)
+    return Gradients(*(next(rest) if name in wrt else None for name in Gradients._fields))
 
 
 def linear_scan_jvp(
@@ -167,26 +180,126 @@ def linear_scan_jvp(
     -------
     The tangent of the states, or with ``return_final`` those of the states and of the final state.
     """
-    p = _Problem(
-        "linear_scan_jvp",
-        state,
-        "state",
-        axis,
-        reverse,
-        resets,
-        (gate, gate_tangent, input_tangent),
-        (initial_state, initial_tangent),
-    )
-    p.sequence("gate", gate)
-    p.sequence("state", state, equal=True, used=gate_tangent is not None)
-    p.edge("initial_state", initial_state, used=gate_tangent is not None)
-    p.sequence("gate_tangent", gate_tangent)
-    p.sequence("input_tangent", input_tangent)
-    p.edge("initial_tangent", initial_tangent)
-    tangent = p.new("state_tangent")
-    final = p.new("final_tangent", edge=True) if return_final else None
-    p.run()
-    return (tangent, final) if return_final else tangent
+    call = "linear_scan_jvp"
+    values = (gate, state, gate_tangent, input_tangent, initial_tangent, initial_state, resets)
+    key = (call, type(axis), axis, bool(reverse), bool(return_final), *map(_layout, values))
+    results = _run_again(key, values)
+    if results is None:
+        sequences, edges = (gate, gate_tangent, input_tangent), (initial_state, initial_tangent)
+        p = _Problem(call, state, "state", axis, reverse, resets, sequences, edges)
+        p.sequence("gate", gate)
+        p.sequence("state", state, equal=True, used=gate_tangent is not None)
+        p.edge("initial_state", initial_state, used=gate_tangent is not None)
+        p.sequence("gate_tangent", gate_tangent)
+        p.sequence("input_tangent", input_tangent)
+        p.edge("initial_tangent", initial_tangent)
+        p.new("state_tangent")
+        if return_final:
+            p.new("final_tangent", edge=True)
+        results = p.run(key, values)
+    return tuple(results) if return_final else results[0]
+
+
+# ---- calls on arrays of one kind, again and again --------------------------------------------------
+
+# Of a small scan most of the time would go into checks, and most of that into finding out what
+# arrays are. All checks are of types, shapes, strides and options, so what they come to is kept under
+# these: a plan, which is never changed.
+_plans: dict[tuple, _Plan] = {}
+_MOST_PLANS = 256
+
+
+class _Plan(NamedTuple):
+    """What is left of a call that has been checked."""
+
+    prepared: native.Prepared
+    operands: list[tuple[int, np.dtype | None]]  #: places among the values; types of numbers
+    results: list[tuple[tuple[int, ...], np.dtype]]
+
+    def run(self, values: Sequence[Any]) -> list[np.ndarray]:
+        """The results of the call on these values, which are laid out as the plan says."""
+        arrays = [
+            values[place] if dtype is None else np.array(values[place], dtype)
+            for place, dtype in self.operands
+        ]
+        results = [np.empty(shape, dtype) for shape, dtype in self.results]
+        self.prepared.run([*map(_address, arrays), *map(_address, results)])
+        return results
+
+
+def _layout(value: Any) -> Any:
+    """What checks see of an argument, for a key; of what is neither an array nor a number something
+    that no key has."""
+    if value is None:
+        return None
+    kind = type(value)
+    if kind is np.ndarray:
+        return value.dtype, value.shape, value.strides, value.flags.aligned
+    return kind if kind in _KINDS else object()
+
+
+_KINDS = frozenset((
+    *(type(None), bool, int, float, complex, np.ndarray),
+    *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
+))  # fmt: skip
+
+# What keys and plans are made of, in this order.
+_VALUES = {
+    "linear_scan": ("gate", "input", "initial_state", "resets"),
+    "linear_scan_vjp": ("gate", "state", "state_grad", "final_grad", "initial_state", "resets"),
+    "linear_scan_jvp": (
+        *("gate", "state", "gate_tangent", "input_tangent", "initial_tangent"),
+        *("initial_state", "resets"),
+    ),
+}
+
+
+def _run_again(key: tuple, values: Sequence[Any]) -> list[np.ndarray] | None:
+    """The results of a call that was checked before, else None."""
+    try:
+        plan = _plans.get(key)
+    except TypeError:  # something in it that is no axis, or no name
+        return None
+    return plan.run(values) if plan is not None else None
+
+
+def _keep(key: tuple, plan: _Plan) -> None:
+    if len(_plans) >= _MOST_PLANS:
+        _plans.clear()
+    try:
+        _plans[key] = plan
+    except TypeError:  # an axis without a hash
+        pass
+
+
+def _address_by_interface(x: np.ndarray) -> int:
+    return x.__array_interface__["data"][0]
+
+
+def _address_by_struct(x: np.ndarray) -> int:
+    """By what NumPy's C interface, PyArray_DATA, reads: the word behind what all objects begin with.
+    All of ``__array_interface__`` takes longer to make than a small scan takes."""
+    return _word_at(id(x) + _HEADER).value or 0
+
+
+_word_at, _HEADER = ctypes.c_void_p.from_address, object.__basicsize__
+
+
+def _choose_address():
+    """How to find where an array begins."""
+    if sys.implementation.name != "cpython":
+        return _address_by_interface
+    whole = np.arange(12.0).reshape(3, 4)
+    for x in (whole, whole[::-1, 1:], whole[1], np.array(2.0), np.zeros(3, bool)):
+        if _address_by_struct(x) != _address_by_interface(x):
+            return _address_by_interface
+    return _address_by_struct
+
+
+_address = _choose_address()
+
+
+# ---- calls on arrays not seen before ---------------------------------------------------------------
 
 
 class _Problem:
@@ -201,15 +314,16 @@ class _Problem:
         self.axis = arguments.time_axis(call, axis, full.shape)
         self.edges = arguments.edge_shape(self.shape, self.axis)
         self.dtype = _promoted(call, name, full, sequences, edges)
-        self.edge_dtype = np.dtype(arguments.EDGE_DTYPES[self.dtype.name])
-        self.arrays: dict[str, native.Array] = {}
-        self.kept: dict[str, np.ndarray] = {}
+        self.edge_dtype = np.dtype(arguments.EDGE_DTYPES[_name(self.dtype)])
+        self.strides: dict[str, Sequence[int]] = {}  # of every array, in elements
+        self.given: dict[str, np.ndarray] = {}  # those that are read
+        self.results: list[tuple[tuple[int, ...], np.dtype]] = []
         if resets is not None:
             marks = np.asarray(resets)
             if marks.dtype != np.bool_:
                 arguments.refuse(call, "resets", "booleans", marks.dtype, TypeError)
             arguments.check_resets(call, marks.shape, self.shape, self.axis)
-            self._put("resets", np.broadcast_to(marks, self.shape))
+            self._put("resets", marks)
 
     def sequence(self, name, value, *, equal=False, used=True):
         if value is None:
@@ -217,8 +331,7 @@ class _Problem:
         array = _asarray(self.call, name, value)
         arguments.check_shape(self.call, name, array.shape, self.shape, equal=equal)
         if used:
-            self.kept[name] = array = _ready(array, self.dtype)
-            self._put(name, np.broadcast_to(array, self.shape))
+            self._put(name, _ready(array, self.dtype))
 
     def edge(self, name, value, *, used=True):
         if value is None:
@@ -226,40 +339,59 @@ class _Problem:
         array = _asarray(self.call, name, value)
         arguments.check_shape(self.call, name, array.shape, self.edges)
         if used:
-            array = _ready(array, self.edge_dtype)
-            self._put(name, np.expand_dims(np.broadcast_to(array, self.edges), self.axis))
+            self._put(name, _ready(array, self.edge_dtype), edge=True)
 
     def new(self, name, *, edge=False, like=None):
         """An array to write, in the shape of the states, of edges, or of another array."""
-        shape = self.kept[like].shape if like is not None else self.edges if edge else self.shape
-        result = np.empty(shape, self.edge_dtype if edge else self.dtype)
-        placed = [1] * (len(self.shape) - len(shape)) + list(shape)
-        if edge:
-            placed = [*shape[: self.axis], 1, *shape[self.axis :]]
+        shape = self.edges if edge else self.shape if like is None else self.given[like].shape
         strides, step = [], 1  # as NumPy's, but of empty arrays, too
-        for n in reversed(placed):
-            strides.insert(0, 0 if n == 1 else step)
+        for n in reversed(shape):
+            strides.append(0 if n == 1 else step)
             step *= max(n, 1)
-        self.kept["new " + name] = result
-        self.arrays[name] = native.Array(result.ctypes.data, strides)
-        return result
+        self._spread(name, strides[::-1], edge)
+        self.results.append((shape, self.edge_dtype if edge else self.dtype))
 
-    def _put(self, name, view):
-        self.kept["view of " + name] = view
+    def _put(self, name, array, *, edge=False):
         # The length of a stride along an axis of one element says nothing.
-        strides = [s // view.itemsize if n != 1 else 0 for s, n in zip(view.strides, view.shape)]
-        self.arrays[name] = native.Array(view.ctypes.data, strides)
+        size = array.itemsize
+        strides = [s // size if n != 1 else 0 for s, n in zip(array.strides, array.shape)]
+        self._spread(name, strides, edge)
+        self.given[name] = array
 
-    def run(self):
-        native.call(
+    def _spread(self, name, strides, edge):
+        """Strides over all axes: 0 along those that are added in front, and time at an edge."""
+        strides = [0] * (len(self.edges if edge else self.shape) - len(strides)) + strides
+        if edge:
+            strides.insert(self.axis, 0)
+        self.strides[name] = strides
+
+    def run(self, key: tuple, values: Sequence[Any]) -> list[np.ndarray]:
+        """The results. Of calls whose arrays are read where they are the plan is kept."""
+        prepared = native.Prepared(
             self.call,
-            self.arrays,
-            dtype=self.dtype.name,
+            self.strides,
+            dtype=_name(self.dtype),
             shape=self.shape,
             axis=self.axis,
             reverse=self.reverse,
             plain=self.plain,
         )
+        names, known = _VALUES[self.call], all(type(x) in _KINDS for x in values)
+        operands = []
+        for name, array in self.given.items():
+            value = values[names.index(name)]
+            known = known and (value is array or type(value) is not np.ndarray)
+            operands.append((names.index(name), None if value is array else array.dtype))
+        if known:
+            _keep(key, _Plan(prepared, operands, self.results))
+        as_they_are = [(i, None) for i in range(len(operands))]
+        return _Plan(prepared, as_they_are, self.results).run(list(self.given.values()))
+
+
+@lru_cache(maxsize=64)
+def _name(dtype: np.dtype) -> str:
+    """Its name, which NumPy puts together anew whenever it is asked."""
+    return dtype.name
 
 
 def _is_number(value: Any) -> bool:
@@ -271,7 +403,7 @@ def _asarray(call: str, name: str, value: Any) -> np.ndarray:
     if _is_number(value):
         return np.asarray(value)
     array = np.asarray(value)
-    arguments.check_dtype(call, name, array.dtype.name)
+    arguments.check_dtype(call, name, _name(array.dtype))
     return array
 
 
@@ -280,7 +412,7 @@ def _promoted(
 ) -> np.dtype:
     """The element type of a call, of all arrays. Python's real numbers do not count, nor do edges
     that are float32 because the rest is of 16 bits."""
-    arguments.check_dtype(call, name, full.dtype.name)
+    arguments.check_dtype(call, name, _name(full.dtype))
     dtype = full.dtype.newbyteorder("=")
     for value, edge in [(s, False) for s in sequences] + [(e, True) for e in edges]:
         if value is None or _is_number(value):
@@ -288,9 +420,9 @@ def _promoted(
                 dtype = np.promote_types(dtype, np.complex64)
             continue
         found = np.asarray(value).dtype.newbyteorder("=")
-        if found.name not in arguments.EDGE_DTYPES:
+        if _name(found) not in arguments.EDGE_DTYPES:
             continue  # refused later, by its name
-        if edge and found == arguments.EDGE_DTYPES[dtype.name]:
+        if edge and found == arguments.EDGE_DTYPES[_name(dtype)]:
             continue
         dtype = np.promote_types(dtype, found)
     return dtype
