@@ -70,11 +70,24 @@ TEST_CASE("shapes", "[arguments]") {
     linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
                 {.resets = sequence_view(marks, extents{2, 8, 3})});
   });
-  // One channel, and all of them, are both welcome.
+  refuses(v.x, "resets", "or one step more", [&] {
+    linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
+                {.resets = sequence_view(marks, extents{2, 10, 4})});
+  });
+  // What is behind the last step is read, too.
+  std::vector<float> room(n + 2);
+  refuses(room, "state", "memory apart from 'resets'", [&] {
+    linear_scan(v.view(v.a), v.view(v.u), sequence_view(room.data() + 2, shape),
+                {.resets = sequence_view(reinterpret_cast<const bool*>(room.data()),
+                                         extents{2, 9, 1}, extents{0, 1, 0})});
+  });
+  // One channel, and all of them, are both welcome, and so is one step more.
   linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
               {.resets = sequence_view(marks, extents{2, 8, 1})});
   linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
               {.resets = sequence_view(marks, extents{2, 8, 4})});
+  linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
+              {.resets = sequence_view(marks, extents{2, 9, 1})});
 }
 
 TEST_CASE("absent arrays and null pointers", "[arguments]") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The battery of linear_scan, its vjp and jvp for one element type: the whole of a generated unit
 // that defines TEST_TYPE and its name, a string, as TEST_TYPE_NAME.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -677,43 +678,191 @@ TYPED_CASE("lanes of a GPU give the bits of the loop",
 #endif
 
 TYPED_CASE("a stream of chunks is the whole sequence",
-           "[streaming][backends][forward][order][initial_state][final_state]") {
+           "[streaming][backends][forward][vjp][jvp][order][initial_state][final_state]"
+           "[initial_grad][resets]") {
   constexpr std::int64_t steps = 200;
-  for (const layout l : {layout::channels_last, layout::time_contiguous})
-    for (const direction d : {direction::forward, direction::reverse}) {
-      problem_case p({2, steps, 17}, l, d, true, false);
-      const auto check = [&](const tested::backend<T>& backend, bool serial) {
-        array<T> whole(p.shape, l), pieces(p.shape, l);
-        linear_scan(backend, p.gate.view(), p.input.view(), whole.view(), p.options());
-        array<V> carry({2, 1, 17}, layout::channels_last, 7);
-        const auto slice = [&](array<T>& a, std::int64_t from, std::int64_t n) {
-          auto v = a.view();
-          v.data += from * v.strides.time;
-          v.shape.time = n;
-          return v;
-        };
-        for (std::int64_t done = 0, n = 1; done < steps;
-             done += n, n = std::min(2 * n + 1, steps - done)) {
-          const std::int64_t from = d == direction::forward ? done : steps - done - n;
-          const auto edge = p.edge(carry);
-          linear_scan(backend, slice(p.gate, from, n), slice(p.input, from, n),
-                      slice(pieces, from, n),
-                      {.order = d, .initial_state = edge, .final_state = edge});
-        }
-        for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
-          const auto want = p.exact_forward(g, b, c);
-          for (std::int64_t i = 0; i < steps; ++i) {
-            const auto t = p.time_of(i);
-            if (serial && !same_bits(pieces(g, b, t, c), whole(g, b, t, c)))
-              FAIL("chunked differs at step " << i << " " << p.text());
-            check_close<T>(pieces(g, b, t, c), want.value[i], want.bound(i, backend.more),
-                           [&] { return "chunked " + p.text(); });
-          }
-        });
-      };
+  struct results {
+    array<T> x, da, du, tx;
+    array<V> xT, dx0, txT;
+  };
+  const auto check = [&](problem_case& p, bool marks_of_channels) {
+    const layout l = p.l;
+    // Chunks in scan order: single steps, vectors, tiles and what lies between.
+    std::vector<std::pair<std::int64_t, std::int64_t>> chunks;  // first step, steps
+    std::int64_t done = 0;
+    for (const std::int64_t n : {1, 1, 2, 15, 16, 17, 0, 33, 64, 51}) {
+      chunks.emplace_back(p.order == direction::forward ? done : steps - done - n, n);
+      done += n;
+    }
+    REQUIRE(done == steps);
+    // Of the first sequence all edges of chunks are cut, of the second some.
+    for (const auto& [first, n] : chunks)
+      if (first > 0) p.reset_bytes[static_cast<std::size_t>(first)] = 1;
+    // The same marks, for every channel one of its own.
+    std::vector<std::uint8_t> wide;
+    for (const auto mark : p.reset_bytes) wide.insert(wide.end(), 17, mark);
+    // A chunk takes the mark behind its last step along, unless time ends there.
+    const auto resets = [&](std::int64_t first, std::int64_t n) -> sequence_view<const bool> {
+      if (!p.with_resets) return {};
+      auto marks = p.resets();
+      if (marks_of_channels)
+        marks = {reinterpret_cast<const bool*>(wide.data()), p.shape,
+                 extents{steps * 17, 17, 1, 0}};
+      marks.data += first * marks.strides.time;
+      marks.shape.time = n + (first + n < steps ? 1 : 0);
+      return marks;
+    };
+    const auto slice = [&](array<T>& a, std::int64_t first, std::int64_t n) {
+      auto v = a.view();
+      v.data += first * v.strides.time;
+      v.shape.time = n;
+      return v;
+    };
+    p.make_states();
+    const extents one{2, 1, 17};
+    // The state before a chunk, of which derivatives are made.
+    array<V> before(one, layout::channels_last, 7);
+    const auto state_before = [&](std::int64_t first, std::int64_t n) -> state_view<V> {
+      const std::int64_t t = p.order == direction::forward ? first - 1 : first + n;
+      for_each_sequence(one, [&](auto g, auto b, auto c) {
+        before(g, b, 0, c) = t >= 0 && t < steps ? V(p.state(g, b, t, c)) : p.x0(g, b, 0, c);
+      });
+      return p.edge(before);
+    };
+    const auto run = [&](const tested::backend<T>& backend,
+                         std::vector<std::pair<std::int64_t, std::int64_t>> parts) {
+      results r{array<T>(p.shape, l),
+                array<T>(p.shape, l),
+                array<T>(p.shape, l),
+                array<T>(p.shape, l),
+                p.x0,
+                p.gT,
+                p.tx0};
+      const auto state = p.edge(r.xT), grad = p.edge(r.dx0), tangent = p.edge(r.txT);
+      for (const auto& [first, n] : parts) {
+        linear_scan(backend, slice(p.gate, first, n), slice(p.input, first, n),
+                    slice(r.x, first, n),
+                    {.order = p.order,
+                     .initial_state = state,
+                     .final_state = state,
+                     .resets = resets(first, n)});
+        linear_scan_jvp(backend, slice(p.gate, first, n), slice(p.state, first, n),
+                        slice(p.gate_tangent, first, n), slice(p.input_tangent, first, n),
+                        slice(r.tx, first, n),
+                        {.order = p.order,
+                         .initial_state = state_before(first, n),
+                         .initial_tangent = tangent,
+                         .final_tangent = tangent,
+                         .resets = resets(first, n)});
+      }
+      std::reverse(parts.begin(), parts.end());
+      for (const auto& [first, n] : parts)
+        linear_scan_vjp(backend, slice(p.gate, first, n), slice(p.state, first, n),
+                        slice(p.grad, first, n),
+                        {.gate_grad = slice(r.da, first, n),
+                         .input_grad = slice(r.du, first, n),
+                         .initial_grad = grad},
+                        {.order = p.order,
+                         .initial_state = state_before(first, n),
+                         .final_grad = grad,
+                         .resets = resets(first, n)});
+      return r;
+    };
+    with_backends([&](const std::string& name, const tested::backend<T>& backend) {
+      INFO(name << " " << p.text() << ", resets " << p.with_resets << marks_of_channels);
+      results whole = run(backend, {{0, steps}}), pieces = run(backend, chunks);
+      for_each_sequence(p.shape, [&](auto g, auto b, auto c) {
+        const auto want = p.exact_forward(g, b, c);
+        for (std::int64_t i = 0; i < steps; ++i)
+          check_close<T>(pieces.x(g, b, p.time_of(i), c), want.value[i],
+                         want.bound(i, backend.more), [&] { return "chunked " + p.text(); });
+      });
+      // Others combine their steps in an order of their own, which uint32 does not see.
+      const bool serial = (name == "tiled" && l == layout::channels_last) || name == "sequential" ||
+                          name == "cuda::lanes";
+      if (!serial && !exact<T>) return;
+      CHECK(same_bits(whole.x.storage(), pieces.x.storage()));
+      CHECK(same_bits(whole.da.storage(), pieces.da.storage()));
+      CHECK(same_bits(whole.du.storage(), pieces.du.storage()));
+      CHECK(same_bits(whole.tx.storage(), pieces.tx.storage()));
+      CHECK(same_bits(whole.xT.storage(), pieces.xT.storage()));
+      CHECK(same_bits(whole.dx0.storage(), pieces.dx0.storage()));
+      CHECK(same_bits(whole.txT.storage(), pieces.txT.storage()));
+    });
+  };
+  for (const layout l : {layout::channels_last, layout::time_contiguous, layout::mirrored})
+    for (const direction d : {direction::forward, direction::reverse})
+      for (int marks = 0; marks < 3; ++marks) {
+        problem_case p({2, steps, 17}, l, d, true, marks > 0);
+        check(p, marks == 2);
+      }
+}
+
+TYPED_CASE("a mark behind the last step cuts a reverse scan from what is before it",
+           "[backends][forward][vjp][jvp][order][initial_state][initial_grad][resets]") {
+  for (const layout l : all_layouts)
+    for (const extents shape : {extents{2, 1, 3}, extents{2, 16, 5}, extents{1, 40, 33},
+                                extents{3, 40, 1}, extents{2, 33, 16, 2}}) {
+      problem_case p(shape, l, direction::reverse, true, false), fresh = p;
+      // A sequence of its own, and the same behind which another begins.
+      std::vector<std::uint8_t> marks(
+          static_cast<std::size_t>(shape.group * shape.batch * (shape.time + 1)));
+      for (std::size_t i = 1; i <= marks.size(); ++i)
+        marks[i - 1] = i % static_cast<std::size_t>(shape.time + 1) == 0;
+      extents marked = shape;
+      marked.time += 1, marked.channel = 1;
+      const sequence_view<const bool> resets(reinterpret_cast<const bool*>(marks.data()), marked);
+      for (V& x : fresh.x0.storage()) x = V(0);
+      for (V& x : fresh.tx0.storage()) x = V(0);
+      fresh.make_states();
+      // What is before it is not even multiplied by zero.
+      if constexpr (!exact<T>)
+        for (V& x : p.x0.storage()) x = V(INFINITY);
       with_backends([&](const std::string& name, const tested::backend<T>& backend) {
-        const bool serial = name == "tiled" && l == layout::channels_last;
-        check(backend, serial || name == "sequential" || name == "cuda::lanes");
+        INFO(name << " " << p.text());
+        array<T> x1(shape, l), x2(shape, l), da1(shape, l), da2(shape, l), du1(shape, l),
+            du2(shape, l), tx1(shape, l), tx2(shape, l);
+        array<V> dx0 = p.x0;
+        linear_scan(backend, p.gate.view(), p.input.view(), x1.view(), fresh.options());
+        auto o = p.options();
+        o.resets = resets;
+        linear_scan(backend, p.gate.view(), p.input.view(), x2.view(), o);
+
+        linear_scan_vjp(backend, p.gate.view(), fresh.state.view(), p.grad.view(),
+                        {.gate_grad = da1.view(), .input_grad = du1.view()},
+                        fresh.backward_options());
+        auto back = p.backward_options();
+        back.resets = resets;
+        linear_scan_vjp(
+            backend, p.gate.view(), fresh.state.view(), p.grad.view(),
+            {.gate_grad = da2.view(), .input_grad = du2.view(), .initial_grad = p.edge(dx0)}, back);
+
+        linear_scan_jvp(backend, p.gate.view(), fresh.state.view(), p.gate_tangent.view(),
+                        p.input_tangent.view(), tx1.view(), fresh.tangent_options());
+        auto tangent = p.tangent_options();
+        tangent.resets = resets;
+        linear_scan_jvp(backend, p.gate.view(), fresh.state.view(), p.gate_tangent.view(),
+                        p.input_tangent.view(), tx2.view(), tangent);
+        for_each_sequence(shape, [&](auto g, auto b, auto c) {
+          if (!(dx0(g, b, 0, c) == V(0))) FAIL("initial_grad");
+          const std::int64_t last = shape.time - 1;
+          if (!same_bits(x2(g, b, last, c), p.input(g, b, last, c))) FAIL("state");
+          if (!same_bits(tx2(g, b, last, c), p.input_tangent(g, b, last, c))) FAIL("tangent");
+          if (!(widened(da2(g, b, last, c)) == W(0))) FAIL("gate_grad");
+        });
+        if (name != "sequential" && name != "cuda::lanes" && !exact<T>) return;
+        const auto same = [&](array<T>& x, array<T>& y) {
+          bool all = true;
+          for_each_sequence(shape, [&](auto g, auto b, auto c) {
+            for (std::int64_t t = 0; t < shape.time; ++t)
+              all = all && widened(x(g, b, t, c)) == widened(y(g, b, t, c));
+          });
+          return all;
+        };
+        CHECK(same(x1, x2));
+        CHECK(same(da1, da2));
+        CHECK(same(du1, du2));
+        CHECK(same(tx1, tx2));
       });
     }
 }

@@ -100,8 +100,9 @@ struct arrays {
     return state_view<complex>(v.data(), {.batch = shape.batch, .time = 1, .channel = P});
   }
   sequence_view<const bool> resets() const {
+    // Rows that are apart have marks behind their last step, too.
     return {reinterpret_cast<const bool*>(marks.data()),
-            {.batch = shape.batch, .time = shape.time, .channel = 1},
+            {.batch = shape.batch, .time = shape.time + (apart > 0 ? 1 : 0), .channel = 1},
             {.batch = shape.time + apart, .time = 1, .channel = 1, .group = 0}};
   }
   s5_options<R> forward_options(bool varies) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Diagonal state spaces: discretisation and outputs against values of high precision, all gradients
 // against central differences, start values, streams, sensitivities.
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <functional>
 #include <limits>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <scanrec/s5.hpp>
@@ -439,6 +441,50 @@ TEST_CASE("start values", "[s5]") {
   CHECK_THROWS_AS(make_lru<float>({.channels = 4, .most_radius = 1}, engine), argument_error);
 }
 
+TEST_CASE("state spaces do not see what begins behind their last step", "[s5][resets]") {
+  std::mt19937 engine(11);
+  for (const bool bidirectional : {false, true})
+    for (const bool varies : {false, true}) {
+      const loss_of loss(
+          make_s5<double>({.channels = 3, .states = 4, .bidirectional = bidirectional}, engine));
+      const auto& s = loss.s;
+      // The marks of the six steps, and one more.
+      bool marks[14] = {};
+      for (int b = 0; b < 2; ++b) {
+        std::copy_n(loss.resets_at + 6 * b, 6, marks + 7 * b);
+        marks[7 * b + 6] = true;
+      }
+      const auto numbers = static_cast<std::size_t>(12 * s.state_channels());
+      const auto run = [&](const sequence_view<const bool>& resets) {
+        std::vector<complex> states(numbers), scratch(numbers), gates(numbers),
+            ends(s.lambda.size() * 2);
+        std::vector<double> y(36), u_grad(36), times(12, 0.5);
+        s5_options<double> o{.initial_state = loss.initial(), .resets = resets};
+        s5_vjp_options<double> back{.initial_state = loss.initial(), .resets = resets};
+        if (!bidirectional) {
+          o.final_state = state_view<complex>(ends.data(), loss.state_shape());
+          back.final_grad = state_view<const complex>(loss.last_weight.data(), loss.state_shape());
+        }
+        if (varies) {
+          o.intervals = back.intervals = sequence_view<const double>(times.data(), {2, 6, 1});
+          o.gates = sequence_view<complex>(gates.data(), loss.gates_shape());
+          back.gates = sequence_view<const complex>(gates.data(), loss.gates_shape());
+        }
+        const sequence_view<const double> u(loss.u.data(), loss.shape);
+        const sequence_view<complex> x(states.data(), loss.states_shape());
+        s5(s, u, x, sequence_view<double>(y.data(), loss.shape), o);
+        system_d g = s.zeros();
+        s5_vjp(s, u, sequence_view<const complex>(x),
+               sequence_view<const double>(loss.weight.data(), loss.shape),
+               sequence_view<complex>(scratch.data(), loss.states_shape()), g,
+               sequence_view<double>(u_grad.data(), loss.shape), back);
+        return std::tuple(y, states, ends, u_grad,
+                          std::vector<complex>(g.lambda.data(), g.lambda.data() + g.lambda.size()));
+      };
+      CHECK((run(loss.resets()) == run({marks, {2, 7, 1}})));
+    }
+}
+
 // ---- sensitivities ----------------------------------------------------------------------------
 
 template <class T, class B>
@@ -460,9 +506,9 @@ void check_sensitivity(const B& backend) {
   for (std::size_t i = 0; i < 6; ++i)
     start[i] = number(700 + i), start_tangent[i] = number(720 + i);
   const sequence_view<const T> gate(lambda, shape, once), ones(one, shape, once);
-  bool marks[180] = {};
-  marks[17] = marks[100] = true;
-  const sequence_view<const bool> resets(marks, {2, 90, 1});
+  bool marks[182] = {};
+  marks[17] = marks[90] = marks[101] = true;  // that of step 90 is behind the first sequence
+  const sequence_view<const bool> resets(marks, {2, 91, 1});
   for (const direction order : {direction::forward, direction::reverse}) {
     linear_scan_sensitivity(backend, gate, sequence_view<const T>(u.data(), shape),
                             sequence_view(state.data(), shape),

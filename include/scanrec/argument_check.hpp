@@ -144,12 +144,14 @@ inline void check_array(const problem& p, const array_use& reference, const arra
     wanted.time = 1;
   extents got = array.shape;
   if (array.one_channel_will_do && got.channel == 1) got.channel = wanted.channel;
+  if (array.one_step_more_will_do && got.time == wanted.time + 1) got.time = wanted.time;
   if (got != wanted)
     refuse(p, array,
            "shape " + to_string(wanted) +
                (array.checkpoints ? ", checkpoint_extents() of '" : " as '") + reference.name +
                (array.checkpoints ? "'" : "' has") +
-               (array.one_channel_will_do ? ", or 1 channel" : ""),
+               (array.one_channel_will_do ? ", or 1 channel" : "") +
+               (array.one_step_more_will_do ? ", or one step more" : ""),
            to_string(array.shape));
   if (placeless(array)) return;
   const bool unread = array.use == access::read && element_count(array.shape) == 0;

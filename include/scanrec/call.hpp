@@ -92,7 +92,8 @@ class call {
   }
   int add_resets(const sequence_view<const bool>& view) {
     const int index = add("resets", view, access::read);
-    problem_.arrays[index].one_channel_will_do = problem_.arrays[index].makes_factor = true;
+    array_use& resets = problem_.arrays[index];
+    resets.one_channel_will_do = resets.one_step_more_will_do = resets.makes_factor = true;
     return index;
   }
   /// An array that makes the factors of the maps.
@@ -131,6 +132,10 @@ class call {
       // The stride of an axis with one position says nothing; a plan should not read it.
       for (const axis a : all_axes)
         if (array.shape.*a == 1) array.strides.*a = 0;
+      if (array.one_step_more_will_do && array.given && array.shape.time == steps() + 1) {
+        array.shape.time = steps();
+        array.one_step_more = true;
+      }
       // Nor do those of an array without a place, which have not been checked: whatever they are,
       // products with extents stay representable. Those that are 0 stay so.
       if (!placeless(array)) continue;
@@ -208,8 +213,9 @@ class call {
   recurrence::cut_field cuts(int index, direction order, bool adjoint) const {
     recurrence::cut_field field;
     field.marks = input<bool>(index);
-    field.steps = problem_.shape.time;
-    if (order == direction::reverse) field.shift = adjoint ? 1 : -1;
+    if (order == direction::forward) return field;
+    field.shift = adjoint ? 1 : -1;
+    if (!problem_.arrays[index].one_step_more) field.unmarked = adjoint ? steps() - 1 : 0;
     return field;
   }
 

@@ -15,7 +15,7 @@ struct gated_options {
   direction order = direction::forward;
   state_view<const T> initial_state{};  ///< state before the first step; absent: 0
   state_view<T> final_state{};          ///< receives the last state, before rounding to storage
-  sequence_view<const bool> resets{};   ///< (batch, time, 1 or channel): a sequence starts here
+  sequence_view<const bool> resets{};   ///< as those of scan_options: a sequence starts here
   /// (batch, time, channel): where set, the state stays as it was, whatever the gates say (Krueger
   /// et al., Zoneout, 2017). Nothing is rescaled.
   sequence_view<const bool> zoneout{};

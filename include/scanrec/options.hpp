@@ -23,7 +23,9 @@ struct scan_options {
   direction order = direction::forward;
   state_view<const T> initial_state{};  ///< state before the first step; absent: 0
   state_view<T> final_state{};          ///< receives the last state, before rounding to storage
-  sequence_view<const bool> resets{};   ///< (batch, time, 1 or channel): a sequence starts here
+  /// (batch, time or time + 1, 1 or channel): a sequence starts here. The mark behind the last step
+  /// says that one starts after this: it cuts a reverse scan from its initial state.
+  sequence_view<const bool> resets{};
 };
 
 /// Gradients wanted of linear_scan_vjp; those left absent are not computed. A zero stride receives

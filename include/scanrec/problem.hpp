@@ -41,12 +41,14 @@ struct array_use {
   std::int64_t alignment = 1;
   const void* type = nullptr;  // one address per element type
   access use = access::read;
-  bool sequence = true;              // false: one value per sequence, no time axis
-  bool given = false;                // whether the caller passed it, if only an empty one
-  bool in_place = false;             // shares every element with an array that is read
-  bool one_channel_will_do = false;  // resets may have a channel extent of 1
-  bool makes_factor = false;         // the factors of the maps are made of it
-  bool checkpoints = false;          // of one value per sequence for every stretch of steps
+  bool sequence = true;                // false: one value per sequence, no time axis
+  bool given = false;                  // whether the caller passed it, if only an empty one
+  bool in_place = false;               // shares every element with an array that is read
+  bool one_channel_will_do = false;    // resets may have a channel extent of 1
+  bool one_step_more_will_do = false;  // they may have a mark behind the last step
+  bool one_step_more = false;          // and have it, besides those in `shape`
+  bool makes_factor = false;           // the factors of the maps are made of it
+  bool checkpoints = false;            // of one value per sequence for every stretch of steps
 };
 
 /// Scratch that a backend needs for one pack of lanes of this problem's recurrence, by lane axis.

@@ -13,7 +13,9 @@ template <class R>
 struct s5_options {
   state_view<const std::complex<R>> initial_state{};  ///< (batch, P); absent: 0
   state_view<std::complex<R>> final_state{};
-  sequence_view<const bool> resets{};  ///< (batch, time, 1 or P): a sequence starts here
+  /// (batch, time or time + 1, 1 or P): a sequence starts here. The mark behind the last step cuts
+  /// nothing: states that run backward start there from 0.
+  sequence_view<const bool> resets{};
   /// For samples at irregular times, (batch, time, 1): the factor of the step at each.
   sequence_view<const R> intervals{};
   /// With intervals, (batch, time, P): receives the gates of every step, for s5_vjp().

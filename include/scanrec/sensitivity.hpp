@@ -20,7 +20,7 @@ struct sensitivity_options {
   state_view<const T> initial_sensitivity{};  ///< its derivative by the gate; absent: 0
   state_view<T> final_state{};
   state_view<T> final_sensitivity{};
-  sequence_view<const bool> resets{};  ///< (batch, time, 1 or channel): a sequence starts here
+  sequence_view<const bool> resets{};  ///< as those of scan_options: a sequence starts here
 };
 
 }  // namespace scanrec

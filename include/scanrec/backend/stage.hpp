@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <scanrec/recurrence/field.hpp>
 
@@ -51,19 +52,27 @@ class staged_block {
 
   /// `where` has at most `lanes` channels, or one channel where lanes lie along time. With `writes`
   /// the outputs are staged too. Of a sequence of `sequence_steps` steps, fields that a recurrence
-  /// reads off the step bring their neighbours along.
+  /// reads off the step bring their neighbours along, marks of cuts from outside of the sequence
+  /// too where they are.
   staged_block(const R& r, const lane_layout& layout, const block& where, std::int64_t lanes,
                std::int64_t sequence_steps, bool writes)
       : recurrence_(r), layout_(layout), where_(where), lanes_(lanes) {
     check_fields<R>();
     const bool along_time = layout.along == recurrence::lane_axis::time;
-    const std::int64_t before = where.begin > 0 ? 1 : 0, after = where.end < sequence_steps ? 1 : 0;
+    const bool before = where.begin > 0, after = where.end < sequence_steps;
     int output = 0;
     R::for_reads(recurrence_, [&](auto& field) {
       const bool same_for_all = layout_.stride_of(field.strides) == 0;
       if (!field.present() || same_for_all || side_by_side(field)) return;
       const bool halo = R::reads_neighbours_of(recurrence_, &field);
-      stage_field(field, along_time, halo ? before : 0, halo ? after : 0, true);
+      bool marked_before = false, marked_after = false;
+      if constexpr (std::is_same_v<decltype(field), recurrence::input_field<bool>&>)
+        if (&field == &recurrence_.cuts.marks) {
+          marked_before = recurrence_.cuts.before_first();
+          marked_after = recurrence_.cuts.after_last();
+        }
+      stage_field(field, along_time, marked_before || (halo && before) ? 1 : 0,
+                  marked_after || (halo && after) ? 1 : 0, true);
     });
     if (!writes) return;
     R::for_writes(recurrence_, [&](auto& field) {

@@ -149,6 +149,7 @@ struct gated_vjp : gated<Cell, Pre> {
     for (auto& field : r.pre) turn(field);
     turn(r.zoneout), turn(r.cuts.marks);
     r.cuts.shift = -r.cuts.shift;
+    if (r.cuts.unmarked >= 0) r.cuts.unmarked = steps - 1 - r.cuts.unmarked;
     return r;
   }
 
