@@ -208,6 +208,7 @@ void axes::clear_gradients(const std::function<void(void*, std::int64_t)>& clear
 std::vector<std::int64_t> axes::extents_of(const entry& e) const {
   std::vector<std::int64_t> shape = shape_;
   if (e.edge()) shape[time_] = 1;
+  if (e.use == role::read_longer) ++shape[time_];
   return shape;
 }
 

@@ -13,9 +13,16 @@
 
 namespace scanrec::native {
 
-/// What the library does with an array. At an edge there is one element per sequence, and no time
-/// axis; a gradient with a stride of 0 receives the sum over that axis.
-enum class role { read, read_edge, write, write_edge, gradient, edge_gradient };
+/// What the library does with an array, as far as its axes are concerned.
+enum class role {
+  read,
+  read_longer,  ///< of one step more
+  read_edge,    ///< one element per sequence: no time axis
+  write,
+  write_edge,
+  gradient,  ///< written; a stride of 0 receives the sum over its axis
+  edge_gradient,
+};
 
 /// The axes of a problem and of its arrays.
 class axes {
@@ -46,7 +53,9 @@ class axes {
     [[nodiscard]] bool edge() const {
       return use == role::read_edge || use == role::write_edge || use == role::edge_gradient;
     }
-    [[nodiscard]] bool written() const { return use != role::read && use != role::read_edge; }
+    [[nodiscard]] bool written() const {
+      return use != role::read && use != role::read_longer && use != role::read_edge;
+    }
     [[nodiscard]] bool gradient() const {
       return use == role::gradient || use == role::edge_gradient;
     }

@@ -23,7 +23,9 @@ state_view<compute_t<T>> state_of(const call& c, const array& a) {
   return {static_cast<compute_t<T>*>(a.data), c.shape, a.strides};
 }
 inline sequence_view<const bool> marks_of(const call& c, const array& a) {
-  return sequence_of<const bool>(c, a);
+  auto marks = sequence_of<const bool>(c, a);
+  if (a.given && a.one_step_more) ++marks.shape.time;
+  return marks;
 }
 inline direction order_of(const call& c) {
   return c.reverse ? direction::reverse : direction::forward;

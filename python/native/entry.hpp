@@ -64,6 +64,10 @@ class request {
   void add_marks(const char* name, const scanrec_array& given, array& result) {
     axes_.add(name, given, result, 1, role::read);
   }
+  void add_resets(const char* name, const scanrec_array& given, array& result) {
+    result.one_step_more = problem_.more_resets != 0;
+    axes_.add(name, given, result, 1, result.one_step_more ? role::read_longer : role::read);
+  }
 
   /// Runs the call of `calls` for the element type of the problem. `c` says where it runs,
   /// clear(data, bytes) sets memory there to zero.
@@ -110,7 +114,7 @@ inline void add_arrays(request& r, const scanrec_scan_arrays& given, scan_arrays
   r.add("gate", given.gate, a.gate);
   r.add("input", given.input, a.input);
   r.add("initial_state", given.initial_state, a.initial_state, role::read_edge);
-  r.add_marks("resets", given.resets, a.resets);
+  r.add_resets("resets", given.resets, a.resets);
   r.add("state", given.state, a.state, role::write, "input");
   r.add("final_state", given.final_state, a.final_state, role::write_edge, "initial_state");
 }
@@ -119,7 +123,7 @@ inline void add_arrays(request& r, const scanrec_vjp_arrays& given, vjp_arrays& 
   r.add("gate", given.gate, a.gate);
   r.add("state", given.state, a.state);
   r.add("initial_state", given.initial_state, a.initial_state, role::read_edge);
-  r.add_marks("resets", given.resets, a.resets);
+  r.add_resets("resets", given.resets, a.resets);
   r.add("state_grad", given.state_grad, a.state_grad);
   r.add("final_grad", given.final_grad, a.final_grad, role::read_edge);
   r.add("gate_grad", given.gate_grad, a.gate_grad, role::gradient);
@@ -131,7 +135,7 @@ inline void add_arrays(request& r, const scanrec_jvp_arrays& given, jvp_arrays& 
   r.add("gate", given.gate, a.gate);
   r.add("state", given.state, a.state);
   r.add("initial_state", given.initial_state, a.initial_state, role::read_edge);
-  r.add_marks("resets", given.resets, a.resets);
+  r.add_resets("resets", given.resets, a.resets);
   r.add("gate_tangent", given.gate_tangent, a.gate_tangent);
   r.add("input_tangent", given.input_tangent, a.input_tangent);
   r.add("initial_tangent", given.initial_tangent, a.initial_tangent, role::read_edge);
@@ -145,7 +149,7 @@ inline void add_arrays(request& r, const scanrec_pool_arrays& given, pool_arrays
   r.add("output_gate", given.output_gate, a.output_gate);
   r.add("input_gate", given.input_gate, a.input_gate);
   r.add("initial_state", given.initial_state, a.initial_state, role::read_edge);
-  r.add_marks("resets", given.resets, a.resets);
+  r.add_resets("resets", given.resets, a.resets);
   r.add_marks("zoneout", given.zoneout, a.zoneout);
   r.add("output", given.output, a.output, role::write);
   r.add("state", given.state, a.state, role::write);
@@ -159,7 +163,7 @@ inline void add_arrays(request& r, const scanrec_pool_vjp_arrays& given, pool_vj
   r.add("input_gate", given.input_gate, a.input_gate);
   r.add("state", given.state, a.state);
   r.add("initial_state", given.initial_state, a.initial_state, role::read_edge);
-  r.add_marks("resets", given.resets, a.resets);
+  r.add_resets("resets", given.resets, a.resets);
   r.add_marks("zoneout", given.zoneout, a.zoneout);
   r.add("output_grad", given.output_grad, a.output_grad);
   r.add("final_grad", given.final_grad, a.final_grad, role::read_edge);

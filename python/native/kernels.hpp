@@ -16,6 +16,7 @@ struct array {
   void* data = nullptr;
   extents strides{0, 0, 0, 0};
   bool given = false;
+  bool one_step_more = false;  // than the problem, of marks
 };
 
 /// A stream of a GPU, and memory there that the calls of one request work in, one after the other.

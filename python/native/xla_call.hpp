@@ -96,6 +96,10 @@ ffi::Error call_on_buffers(const attributes& given, ffi::RemainingArgs args,
   Arrays arrays{};
   auto* array = reinterpret_cast<scanrec_array*>(&arrays);
   int dtype = -1;
+  // Resets alone may have one step more. An axis that is none is refused by the call.
+  const auto axis = static_cast<std::size_t>(given.axis);
+  const std::int64_t steps = axis < given.shape.size() ? given.shape[axis] : 0;
+  bool more_resets = false;
   std::size_t next = 0;
   for (int i = 0, count = 1; i < Operands; i += count) {
     count = 1;
@@ -104,6 +108,9 @@ ffi::Error call_on_buffers(const attributes& given, ffi::RemainingArgs args,
     if (buffer.has_error()) return buffer.error();
     if (dtype < 0) dtype = dtype_of(buffer->element_type());
     if ((count = made.put(array + i, *buffer)) == 0) return wrong_rank;
+    const auto dimensions = buffer->dimensions();
+    if (steps > 0 && dimensions.size() == given.shape.size())
+      more_resets |= dimensions[axis] == steps + 1;
   }
   next = 0;
   for (int i = 0, count = 1; i < all - Operands; i += count) {
@@ -121,6 +128,7 @@ ffi::Error call_on_buffers(const attributes& given, ffi::RemainingArgs args,
   problem.axis = static_cast<std::int32_t>(given.axis);
   problem.reverse = given.reverse;
   problem.plain = 1;
+  problem.more_resets = more_resets;
   switch (run(problem, arrays)) {
     case SCANREC_OK:
       return ffi::Error::Success();

@@ -20,7 +20,10 @@ def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None
     shape = np.shape(input)
     steps_first = lambda x: np.moveaxis(np.broadcast_to(x, shape), axis, 0)
     gate, input = (steps_first(np.asarray(x, kind)) for x in (gate, input))
-    cut = steps_first(np.zeros(shape, bool) if resets is None else resets)
+    marks = np.zeros(shape, bool) if resets is None else np.asarray(resets)
+    marked = list(shape)  # with a mark behind the last step, or without
+    marked[axis] = marks.shape[axis % len(shape) - len(shape)]
+    cut = np.moveaxis(np.broadcast_to(marks, marked), axis, 0)
     state = np.zeros(input.shape[1:], kind)
     if initial_state is not None:
         state[...] = np.asarray(initial_state, kind)
@@ -30,7 +33,7 @@ def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None
         # A mark cuts the link between t - 1 and t, whichever way the scan goes.
         mark = t + 1 if reverse else t
         carried = gate[t] * state
-        if mark < len(input):
+        if mark < len(cut):
             carried = np.where(cut[mark], 0, carried)
         state = out[t] = carried + input[t]
     return np.moveaxis(out, 0, axis), state

@@ -106,7 +106,8 @@ def both(device, call, dtype, shape, read, written, **problem):
     out = []
     for run in (run_on_cpu, device):
         results = {name: np.full_like(x, 77) for name, x in written.items()}
-        run(call, {**read, **results}, dtype=dtype, shape=shape, axis=1, reverse=False, **problem)
+        options = dict(dtype=dtype, shape=shape, axis=1, **{"reverse": False, **problem})
+        run(call, {**read, **results}, **options)
         out.append(results)
     return out
 
@@ -136,22 +137,28 @@ def test_scans(device, dtype, shape):
     edge, edge_kind = (shape[0], 1, shape[2]), WIDE.get(dtype, dtype)
     gate, input, tangent, grad = (random(*shape, dtype=kind) for _ in range(4))
     first, final_grad = (random(*edge, dtype=edge_kind) for _ in range(2))
-    resets = random.marks(*shape[:2], 1)
+    resets = random.marks(shape[0], shape[1] + 1, 1)
+    resets[0, -1] = True  # behind the last step
+    backwards = dict(reverse=True, more_resets=True)
     given = {"gate": gate, "initial_state": first, "resets": resets}
     written = {"state": np.empty_like(gate), "final_state": np.empty_like(first)}
-    want, got = both(device, "linear_scan", dtype, shape, {**given, "input": input}, written)
-    assert_alike(got, want, dtype)
+    for options in ({}, backwards):
+        want, got = both(
+            device, "linear_scan", dtype, shape, {**given, "input": input}, written, **options
+        )
+        assert_alike(got, want, dtype)
 
     state = want["state"]
     written = {"gate_grad": gate, "input_grad": input, "initial_grad": first}
     read = {**given, "state": state, "state_grad": grad, "final_grad": final_grad}
     for plain in (False, True):
-        want, got = both(device, "linear_scan_vjp", dtype, shape, read, written, plain=plain)
+        options = dict(backwards, plain=True) if plain else {}
+        want, got = both(device, "linear_scan_vjp", dtype, shape, read, written, **options)
         assert_alike(got, want, dtype, 4)
 
     written = {"state_tangent": gate, "final_tangent": first}
     read = {**given, "state": state, "gate_tangent": tangent, "input_tangent": input}
-    want, got = both(device, "linear_scan_jvp", dtype, shape, read, written)
+    want, got = both(device, "linear_scan_jvp", dtype, shape, read, written, **backwards)
     assert_alike(got, want, dtype, 4)
 
 

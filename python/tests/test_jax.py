@@ -31,9 +31,16 @@ DTYPES = ["float32", "float64", "complex64", "complex128", "float16", "bfloat16"
 def by_lax_scan(gate, input, initial_state=None, *, reverse=False, resets=None):
     """States and final state, differentiated by JAX."""
     shape = input.shape
-    cut = jnp.broadcast_to(False if resets is None else resets, shape)
-    if reverse:  # a mark cuts the link between t - 1 and t
-        cut = jnp.concatenate([cut[..., 1:, :], jnp.zeros_like(cut[..., :1, :])], -2)
+    steps = shape[-2]
+    if resets is None:
+        cut = jnp.zeros(shape, bool)
+    else:  # a mark cuts the link between t - 1 and t; there may be one behind the last step
+        more = resets.shape[-2] > steps
+        cut = jnp.broadcast_to(resets, (*shape[:-2], steps + more, shape[-1]))
+        if reverse:
+            last = cut[..., steps:, :] if more else jnp.zeros_like(cut[..., :1, :])
+            cut = jnp.concatenate([cut[..., 1:steps, :], last], -2)
+        cut = cut[..., :steps, :]
     first = jnp.zeros((), input.dtype) if initial_state is None else initial_state
 
     def step(state, now):
@@ -126,26 +133,31 @@ def test_promotion():
 
 # ---- derivatives ------------------------------------------------------------------------------------
 
-# (type, shape of the gate, reverse, resets)
+# (type, shape of the gate, reverse, steps with resets)
 CASES = [
-    ("float64", (2, 9, 3), False, True),
-    ("float64", (2, 9, 3), True, True),
-    ("float64", (3,), False, False),
-    ("float64", (9, 1), True, False),
-    ("complex128", (2, 9, 3), False, False),
-    ("complex128", (2, 1, 3), True, True),
+    ("float64", (2, 9, 3), False, 10),
+    ("float64", (2, 9, 3), True, 10),
+    ("complex128", (3,), True, 10),
+    ("float64", (2, 9, 3), False, 9),
+    ("float64", (2, 9, 3), True, 9),
+    ("float64", (3,), False, 0),
+    ("float64", (9, 1), True, 0),
+    ("complex128", (2, 9, 3), False, 0),
+    ("complex128", (2, 1, 3), True, 9),
 ]
 
 
 @pytest.fixture(params=CASES, ids=lambda c: f"{c[0]}-{'x'.join(map(str, c[1]))}-{c[2]}-{c[3]}")
 def problem(request):
     """Our function, JAX's, and arrays to call them with."""
-    dtype, gate_shape, reverse, with_resets = request.param
+    dtype, gate_shape, reverse, marked = request.param
     random = Random(1)
     arrays = tuple(
         jnp.asarray(random(*s, dtype=dtype, scale=0.8)) for s in (gate_shape, (2, 9, 3), (3,))
     )
-    options = {"reverse": reverse, "resets": random.marks(2, 9, 1) if with_resets else None}
+    resets = random.marks(2, marked, 1)
+    resets[0, 9:] = True
+    options = {"reverse": reverse, "resets": resets if marked else None}
     return (
         partial(linear_scan, return_final=True, **options),
         partial(by_lax_scan, **options),
@@ -182,6 +194,35 @@ def test_derivatives_of_first_and_second_order(problem):
     for name, transform in transforms(arrays[1].dtype).items():
         for loss in ("both",) if " of " in name else got:
             same(jax.jit(transform(got[loss]))(*arrays), jax.jit(transform(want[loss]))(*arrays))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradient_through_a_stream(random, reverse):
+    """Of chunks that hand their last state on, with resets at their edges."""
+    gate, input = (jnp.asarray(random(2, 9, 3)) for _ in range(2))
+    first, weight = jnp.asarray(random(2, 3)), jnp.asarray(random(2, 9, 3))
+    resets = random.marks(2, 9, 3)
+    resets[0, [1, 4, 5]] = True
+    chunks = [(0, 1), (1, 4), (4, 5), (5, 9)][:: -1 if reverse else 1]
+
+    def loss(chunks):
+        def of(gate, input, first):
+            total, state = 0.0, first
+            for a, b in chunks:
+                here, state = linear_scan(
+                    gate[:, a:b], input[:, a:b], state, reverse=reverse,
+                    resets=resets[:, a : b + 1], return_final=True,
+                )  # fmt: skip
+                total += jnp.sum(weight[:, a:b] * here**2)
+            return total + jnp.sum(state**3)
+
+        return of
+
+    for transform in (jax.value_and_grad, jax.hessian):
+        got, want = (
+            jax.jit(transform(loss(c), (0, 1, 2)))(gate, input, first) for c in (chunks, [(0, 9)])
+        )
+        jax.tree.map(same, got, want)
 
 
 def test_numerical_derivatives(problem):
@@ -275,7 +316,8 @@ def test_any_broadcast_under_any_vmap(seed):
     shape = (2, 3, 5, 4)
     gate_shape = tuple(choose(1, n) for n in shape)[choose(0, 0, 1, 3) :]
     shapes = [gate_shape, shape, choose((3, 1), (2, 3, 4), (4,))]
-    options = {"resets": jnp.asarray(random.marks(3, 5, 1)), "reverse": choose(False, True)}
+    marks = jnp.asarray(random.marks(3, choose(5, 6), 1))
+    options = {"resets": marks, "reverse": choose(False, True)}
     axes_of_maps = []
     for size in (3, 2)[: choose(1, 2)]:
         axes = [choose(None, 0, len(s)) for s in shapes]
@@ -477,7 +519,7 @@ def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
         assert collectives(linear_scan, gate, input) == set()
         assert collectives(gradient, gate, input) <= expected
         second = lambda *x: jax.jvp(lambda *y: gradient(*y)[1], x, x)[1]
-        first, marks = np.ones(6), random.marks(4, 9, 1)
+        first, marks = np.ones(6), random.marks(4, 10, 1)  # one behind the last step
         options = {"initial_state": first, "reverse": True, "resets": marks}
         with_all = lambda *x: jax.grad(lambda *y: jnp.sum(linear_scan(*y, **options) ** 3), (0, 1))(
             *x

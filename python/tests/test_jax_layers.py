@@ -68,7 +68,7 @@ def problem(request):
     options = {
         "pool": pool,
         "reverse": reverse,
-        "resets": jnp.asarray(random.marks(2, 9, 1)),
+        "resets": jnp.asarray(random.marks(2, 9 + (pool != "f"), 1)),
         "zoneout": jnp.asarray(random.marks(2, 9, 4)),
     }
     pre = jnp.concatenate(parts, -1) if kind == "packed" else parts
@@ -235,6 +235,10 @@ def test_s5_both_ways(random):
     ahead = s5(u, lambda_, b, c[:, :4], conjugate_symmetry=False)
     back = s5(u[:, ::-1], lambda_, b, c[:, 4:], conjugate_symmetry=False)[:, ::-1]
     same(s5(u, lambda_, b, c, conjugate_symmetry=False), ahead + back)
+    resets = random.marks(2, 12)  # of which the last cuts nothing
+    resets[0, 11] = True
+    got, want = (s5(u, lambda_, b, c, resets=marks) for marks in (resets, resets[:, :11]))
+    same(got, want, rtol=0, atol=0)
 
 
 def test_lru(random):

@@ -51,13 +51,16 @@ SHAPES = [
 ]
 
 
+@pytest.mark.parametrize("marks_behind", [0, 1])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("shape, gate_shape, axis", SHAPES)
-def test_states_and_gradients(random, shape, gate_shape, axis, reverse):
+def test_states_and_gradients(random, shape, gate_shape, axis, reverse, marks_behind):
     """Against the loop; gradients by <J v, w> = <v, J* w>, with gates of any shape."""
     edges = np.delete(shape, axis)
     gate, input, initial = random(*gate_shape), random(*shape), random(*edges)
-    resets = random.marks(*shape)
+    marked = np.array(shape)
+    marked[axis] += marks_behind
+    resets = random.marks(*marked)
     options = {"axis": axis, "reverse": reverse, "resets": resets}
     state, final = scanrec.linear_scan(gate, input, initial, return_final=True, **options)
     want, want_final = loop(gate, input, initial, **options)
@@ -75,6 +78,77 @@ def test_states_and_gradients(random, shape, gate_shape, axis, reverse):
     backward = np.vdot(g.gate, v_gate) + np.vdot(g.input, v_input)
     backward += np.vdot(g.initial_state, v_initial)
     assert np.isclose(forward, backward, rtol=1e-12, atol=1e-12)
+
+
+def test_a_reverse_stream_sees_the_reset_at_the_edge_of_a_chunk():
+    one, resets = np.ones((2, 1)), np.array([[False], [True]])
+    whole = scanrec.linear_scan(one, one, reverse=True, resets=resets)
+    later, carried = scanrec.linear_scan(
+        one[1:], one[1:], reverse=True, resets=resets[1:], return_final=True
+    )
+    earlier = scanrec.linear_scan(one[:1], one[:1], carried, reverse=True, resets=resets)
+    assert np.array_equal(np.concatenate([earlier, later]), whole)
+    assert np.array_equal(whole, one)
+
+
+@pytest.mark.parametrize("axis", [-2, -1])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("channels", [1, 5, 35])
+def test_streams(random, channels, reverse, axis):
+    """Chunks of a call, of its tangent, and, the other way round, of its adjoint."""
+    steps, edges = 150, (0, 1, 2, 17, 33, 33, 64, 128, 150)
+    turned = lambda x: np.ascontiguousarray(np.swapaxes(x, axis, -2))
+    gate, input, grad, gate_t, input_t = (turned(random(2, steps, channels)) for _ in range(5))
+    first, final_grad, first_t = (random(2, channels) for _ in range(3))
+    resets = turned(random.marks(2, steps, channels))
+
+    def chunk(x, a, b):
+        return np.swapaxes(np.swapaxes(x, axis, 0)[a:b], 0, axis)
+
+    resets_by_step = np.swapaxes(resets, axis, 0)
+    resets_by_step[list(edges[1:-1])] = True  # at some edges, of some channels
+    resets_by_step[list(edges[1:-1]), :, : channels // 2] = False
+    options = {"axis": axis, "reverse": reverse}
+    state, final = scanrec.linear_scan(
+        gate, input, first, resets=resets, return_final=True, **options
+    )
+    tangent, final_t = scanrec.linear_scan_jvp(
+        gate, state, gate_t, input_t, first_t, initial_state=first, resets=resets,
+        return_final=True, **options,
+    )  # fmt: skip
+    whole = scanrec.linear_scan_vjp(
+        gate, state, grad, final_grad, initial_state=first, resets=resets, **options
+    )
+
+    same = lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-11)
+    chunks = list(zip(edges, edges[1:]))[:: -1 if reverse else 1]
+    x, x_t = first, first_t
+    starts = []
+    for a, b in chunks:
+        starts.append(x)
+        marks = chunk(resets, a, b + 1)
+        here = [chunk(y, a, b) for y in (gate, input, gate_t, input_t)]
+        got_t, x_t = scanrec.linear_scan_jvp(
+            here[0], chunk(state, a, b), here[2], here[3], x_t, initial_state=x, resets=marks,
+            return_final=True, **options,
+        )  # fmt: skip
+        got, x = scanrec.linear_scan(
+            here[0], here[1], x, resets=marks, return_final=True, **options
+        )
+        same(got, chunk(state, a, b))
+        same(got_t, chunk(tangent, a, b))
+    same(x, final)
+    same(x_t, final_t)
+    dx = final_grad
+    for (a, b), start in zip(reversed(chunks), reversed(starts)):
+        got = scanrec.linear_scan_vjp(
+            chunk(gate, a, b), chunk(state, a, b), chunk(grad, a, b), dx, initial_state=start,
+            resets=chunk(resets, a, b + 1), **options,
+        )  # fmt: skip
+        same(got.gate, chunk(whole.gate, a, b))
+        same(got.input, chunk(whole.input, a, b))
+        dx = got.initial_state
+    same(dx, whole.initial_state)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -301,6 +375,8 @@ ONES = np.ones((2, 9, 3))
          lambda: scanrec.linear_scan(0.5, ONES, resets=np.zeros(3, bool))),
         (ValueError, "'resets': expected a shape that broadcasts to (2, 9, 3), with all of its 9",
          lambda: scanrec.linear_scan(0.5, ONES, resets=np.zeros((2, 1, 3), bool))),
+        (ValueError, "of its 9 steps on axis 1, or one more, got (2, 11, 3)",
+         lambda: scanrec.linear_scan(0.5, ONES, resets=np.zeros((2, 11, 3), bool))),
         (ValueError, "'wrt': expected names among gate, input, initial_state, got 'inputs'",
          lambda: scanrec.linear_scan_vjp(0.5, ONES, ONES, wrt=["inputs"])),
         (ValueError, "'initial_state': expected a shape that broadcasts to (2, 3)",

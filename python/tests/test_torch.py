@@ -31,15 +31,15 @@ def by_loop(gate, input, initial_state=None, *, reverse=False, resets=None):
     edge = (*input.shape[:-2], input.shape[-1])
     gate = gate.expand(input.shape)
     state = input.new_zeros(edge) if initial_state is None else initial_state.expand(edge)
-    cut = (
-        torch.zeros(input.shape, dtype=torch.bool) if resets is None else resets.expand(input.shape)
-    )
+    marked = input.shape[-2] if resets is None else resets.shape[-2]
+    cut = torch.zeros((), dtype=torch.bool) if resets is None else resets
+    cut = cut.expand(*input.shape[:-2], marked, input.shape[-1])
     steps = range(input.shape[-2])
     out = {}
     for t in reversed(steps) if reverse else steps:
         mark = t + 1 if reverse else t
         carried = gate[..., t, :] * state
-        if mark < len(steps):
+        if mark < marked:
             carried = torch.where(cut[..., mark, :], torch.zeros_like(carried), carried)
         state = out[t] = carried + input[..., t, :]
     return torch.stack([out[t] for t in steps], -2), state
@@ -124,13 +124,18 @@ def test_threads_follow_pytorch():
 
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize(
-    "gate_shape, reverse, resets",
-    [((2, 5, 3), False, True), ((5, 1), True, True), ((3,), True, False)],
-)
-def test_numerical_derivatives(dtype, gate_shape, reverse, resets):
+    "gate_shape, reverse, marked",
+    [
+        ((2, 5, 3), False, 5), ((5, 1), True, 5), ((3,), True, 0),
+        ((2, 5, 3), False, 6), ((2, 5, 3), True, 6), ((3,), True, 6),
+    ],
+)  # fmt: skip
+def test_numerical_derivatives(dtype, gate_shape, reverse, marked):
     """Backward, forward mode, both batched, and each over backward."""
     arrays = tuple(x.requires_grad_() for x in tensors(gate_shape, (2, 5, 3), (3,), dtype=dtype))
-    marks = torch.from_numpy(Random(2).marks(2, 5, 1)) if resets else None
+    marks = torch.from_numpy(Random(2).marks(2, marked, 1)) if marked else None
+    if marked == 6:  # one behind the last step
+        marks[0, 5] = True
 
     def f(*x):
         return linear_scan(*x, reverse=reverse, resets=marks, return_final=True)
@@ -139,6 +144,31 @@ def test_numerical_derivatives(dtype, gate_shape, reverse, resets):
     batched = {"check_batched_grad": True}
     assert gradcheck(f, arrays, check_forward_ad=True, check_batched_forward_grad=True, **batched)
     assert gradgradcheck(f, arrays, check_fwd_over_rev=True, **batched)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradient_through_a_stream(reverse):
+    """Of chunks that hand their last state on, with resets at their edges."""
+    arrays = tensors((2, 9, 3), (2, 9, 3), (2, 3))
+    resets = torch.from_numpy(Random(2).marks(2, 9, 3))
+    resets[0, [1, 4, 5]] = True
+    chunks = [(0, 1), (1, 4), (4, 5), (5, 9)][:: -1 if reverse else 1]
+
+    def loss(chunks):
+        def of(gate, input, state):
+            total = 0
+            for a, b in chunks:
+                here, state = linear_scan(
+                    gate[:, a:b], input[:, a:b], state, reverse=reverse,
+                    resets=resets[:, a : b + 1], return_final=True,
+                )  # fmt: skip
+                total = total + (here**3).sum()
+            return total + (state**3).sum()
+
+        return of
+
+    for transform in (func.grad_and_value, func.hessian):
+        same(transform(loss(chunks), ALL)(*arrays), transform(loss([(0, 9)]), ALL)(*arrays))
 
 
 def loss(f):
@@ -272,8 +302,9 @@ def test_checkpoint_and_autocast():
 def test_operators(name):
     gate, x, y = tensors((2, 5, 3), (2, 5, 3), (2, 5, 3))
     problem = [2, 5, 3], 1, False
+    marks = torch.from_numpy(Random(2).marks(2, 6, 1))
     inputs = {
-        "_linear_scan": (gate, x, None, None, *problem),
+        "_linear_scan": (gate, x, None, marks, *problem),
         "_linear_scan_jvp": (gate, x, None, None, gate, None, None, *problem),
         "_linear_scan_vjp": (gate, x, None, None, y, None, *problem, [2, 5, 3], None, [2, 1, 3]),
     }

@@ -77,7 +77,7 @@ def problem(request):
     options = {
         "pool": pool,
         "reverse": reverse,
-        "resets": torch.from_numpy(random.marks(2, 6, 1)),
+        "resets": torch.from_numpy(random.marks(2, 6 + (pool != "f"), 1)),
         "zoneout": torch.from_numpy(random.marks(2, 6, 3)),
     }
     pre = torch.cat(parts, -1) if kind == "packed" else parts

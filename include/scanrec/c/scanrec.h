@@ -14,7 +14,7 @@ extern "C" {
 #define SCANREC_C_API __attribute__((visibility("default")))
 
 /// Grows whenever a struct or a function below changes; scanrec_c_version() says the library's.
-#define SCANREC_C_VERSION 1
+#define SCANREC_C_VERSION 2
 
 /// What a call returns; scanrec_last_error() has the words.
 enum scanrec_status {
@@ -49,6 +49,7 @@ typedef struct scanrec_problem {
   int32_t reverse;            ///< 1: state[t] depends on state[t+1]
   int32_t plain;              ///< 1: adjoints do not conjugate (JAX); 0: they do (PyTorch)
   int32_t threads;            ///< at most so many; 0: one per CPU, fewer on small problems
+  int32_t more_resets;        ///< 1: resets have one step more than `shape` says
   scanrec_executor executor;  ///< who runs the workers; null: threads of the library
   void* pool;                 ///< passed to the executor
 } scanrec_problem;
@@ -65,7 +66,9 @@ typedef struct scanrec_array {
 typedef struct scanrec_scan_arrays {
   scanrec_array gate, input;
   scanrec_array initial_state;  ///< absent: 0
-  scanrec_array resets;         ///< bytes, 0 or 1: a sequence starts here; absent: nowhere
+  /// Bytes, 0 or 1: a sequence starts here; absent: nowhere. With problem.more_resets there is a
+  /// mark behind the last step, which cuts a reverse scan from its initial state.
+  scanrec_array resets;
   scanrec_array state, final_state;
 } scanrec_scan_arrays;
 

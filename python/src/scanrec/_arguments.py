@@ -70,18 +70,26 @@ def check_shape(
         refuse(call, argument, f"a shape that broadcasts to {wanted}", got)
 
 
-def check_resets(call: str, got: Sequence[int], shape: Sequence[int], axis: int) -> None:
-    """Marks broadcast to the input, but not along time."""
-    check_shape(call, "resets", got, shape)
+def check_resets(
+    call: str, got: Sequence[int], shape: Sequence[int], axis: int
+) -> tuple[int, ...]:
+    """The shape that marks broadcast to: that of the input, or one of one step more."""
+    steps = shape[axis]
     place = len(got) - (len(shape) - axis)
-    if place < 0 or got[place] != shape[axis]:
+    whole = place >= 0 and got[place] in (steps, steps + 1)
+    wanted = (*shape[:axis], got[place] if whole else steps, *shape[axis + 1 :])
+    fits = len(got) <= len(wanted) and all(
+        n in (1, m) for n, m in zip(reversed(got), reversed(wanted))
+    )
+    if not (whole and fits):
         refuse(
             call,
             "resets",
             f"a shape that broadcasts to {tuple(shape)}, with all of "
-            f"its {shape[axis]} steps on axis {axis}",
+            f"its {steps} steps on axis {axis}, or one more",
             tuple(got),
         )
+    return wanted
 
 
 #: How a continuous system becomes a recurrence.

@@ -16,10 +16,11 @@ __all__ = [
     *("load", "raise_status", "threads", "version"),
 ]
 
-_C_VERSION = 1
+_C_VERSION = 2
 
-# struct scanrec_problem: dtype, rank, shape, axis, reverse, plain, threads, executor, pool.
-_PROBLEM = Struct("iiPiiiiPP")
+# struct scanrec_problem: dtype, rank, shape, axis, reverse, plain, threads, more_resets, executor,
+# pool.
+_PROBLEM = Struct("iiPiiiiiPP")
 
 #: The pre-activations of QRNN pooling: of f-pooling the first two, of fo-pooling three.
 GATES = ("candidate", "forget_gate", "output_gate", "input_gate")
@@ -135,6 +136,7 @@ class Prepared:
         reverse: bool,
         plain: bool = False,
         threads: int = 0,
+        more_resets: bool = False,
     ):
         rank, places, pack = len(shape), _PLACES[name], _ARRAYS[name]
         numbers = array("q", shape)
@@ -145,7 +147,8 @@ class Prepared:
         for i, of in enumerate(strides):
             pointers[places[of] + 1] = first + 8 * rank * (i + 1)
         self.problem = _PROBLEM.pack(
-            DTYPES[dtype], rank, first, axis, reverse, plain, threads, 0, 0
+            *(DTYPES[dtype], rank, first, axis),
+            *(reverse, plain, threads, more_resets, 0, 0),
         )
         self.function = getattr(_lib, f"scanrec_{name}")
         self._numbers = numbers  # which pointers lead to: alive, and never changed

@@ -55,7 +55,9 @@ def linear_scan(
         last step. Nothing is flipped.
     resets:
         Booleans that broadcast to ``input``, though not along time. Where one is set a sequence
-        starts: the link between steps t-1 and t is cut, in either direction.
+        starts: the link between steps t-1 and t is cut, in either direction. There may be one step
+        more of them, whose mark is behind the last step: it cuts a reverse scan from
+        ``initial_state``. A chunk of a stream takes the marks of its steps and the next one.
     return_final:
         Returns ``(state, final_state)``. The final state has the shape of ``input`` without the
         axis of time, and is float32 for 16-bit types.
@@ -306,7 +308,7 @@ class _Problem:
     """The arrays of one call, checked one by one, and what they have in common."""
 
     def __init__(self, call, full, name, axis, reverse, resets, sequences, edges):
-        self.call, self.reverse, self.plain = call, bool(reverse), False
+        self.call, self.reverse, self.plain, self.more_resets = call, bool(reverse), False, False
         full = _asarray(call, name, full)
         self.shape = full.shape
         if full.ndim == 0:
@@ -322,7 +324,8 @@ class _Problem:
             marks = np.asarray(resets)
             if marks.dtype != np.bool_:
                 arguments.refuse(call, "resets", "booleans", marks.dtype, TypeError)
-            arguments.check_resets(call, marks.shape, self.shape, self.axis)
+            shape = arguments.check_resets(call, marks.shape, self.shape, self.axis)
+            self.more_resets = shape != self.shape
             self._put("resets", marks)
 
     def sequence(self, name, value, *, equal=False, used=True):
@@ -375,6 +378,7 @@ class _Problem:
             axis=self.axis,
             reverse=self.reverse,
             plain=self.plain,
+            more_resets=self.more_resets,
         )
         names, known = _VALUES[self.call], all(type(x) in _KINDS for x in values)
         operands = []

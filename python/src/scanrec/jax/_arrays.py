@@ -58,7 +58,7 @@ def _booleans(call, name, value):
 def marks_of(call: str, resets: Any, shape, axis: int) -> jax.Array:
     """Where sequences start."""
     marks = _booleans(call, "resets", resets)
-    arguments.check_resets(call, marks.shape, shape, axis)
+    shape = arguments.check_resets(call, marks.shape, shape, axis)
     return aligned(call, "resets", marks, shape, np.bool_)
 
 

@@ -3,7 +3,7 @@
 and its fused adjoint; and the tangent of pooling, which is composed.
 
 All operands of a primitive have the rank of the problem, with extent 1 wherever they broadcast;
-states at the edges have extent 1 in time. Pre-activations may lie in one array, ``pre``, stacked
+states at the edges have extent 1 in time, and resets may have one step more. Pre-activations may lie in one array, ``pre``, stacked
 along one more axis. Which arrays there are is said by ``operands``, a tuple of names, and
 ``results``, a tuple of pairs (name, shape): what is absent is neither read nor written, and a
 gradient of extent 1 receives the sum over the axis. Batching is then one more axis in front. How

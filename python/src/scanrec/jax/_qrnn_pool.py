@@ -60,7 +60,8 @@ def qrnn_pool(
         Time runs from the end; ``initial_state`` is then the one after the last step.
     resets:
         Booleans that broadcast to the output, though not along time. Where one is set a sequence
-        starts: the link between steps t-1 and t is cut, in either direction.
+        starts: the link between steps t-1 and t is cut, in either direction. There may be one step
+        more of them, as in :func:`linear_scan`.
     zoneout:
         Booleans that broadcast to the output. Where one is set the state stays as it was, whatever
         the gates say. Nothing is rescaled.

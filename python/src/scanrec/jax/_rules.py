@@ -199,7 +199,12 @@ def _linked(x, arrays, problem: Problem):
     cut = arrays.get("resets")
     if cut is None:
         return x
-    if problem.reverse:
+    # A reverse scan is cut by the mark of the step after, or behind the last.
+    more = cut.shape[problem.axis] > problem.steps
+    if more:
+        first = 1 if problem.reverse else 0
+        cut = jax.lax.slice_in_dim(cut, first, first + problem.steps, axis=problem.axis)
+    elif problem.reverse:
         cut = _shifted(cut.astype(np.int8), None, problem.axis, back=True) != 0
     cut = placed_as(jnp.broadcast_to(cut, problem.shape), x)
     return jnp.where(cut, jnp.zeros_like(x), x)

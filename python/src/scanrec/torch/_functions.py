@@ -334,7 +334,10 @@ def _linked(x, resets, problem):
     if resets is None or problem.steps == 0:
         return x
     cut = resets
-    if problem.reverse:
+    # A reverse scan is cut by the mark of the step after, or behind the last.
+    if cut.shape[problem.axis] > problem.steps:
+        cut = cut.narrow(problem.axis, 1 if problem.reverse else 0, problem.steps)
+    elif problem.reverse:
         last = torch.zeros_like(cut.narrow(problem.axis, 0, 1))
         cut = _shifted(cut, last, problem, back=True)
     return torch.where(cut, torch.zeros_like(x), x)

@@ -50,7 +50,9 @@ def linear_scan(
         last step. Nothing is flipped.
     resets:
         Booleans that broadcast to ``input``, though not along time. Where one is set a sequence
-        starts: the link between steps t-1 and t is cut, in either direction.
+        starts: the link between steps t-1 and t is cut, in either direction. There may be one step
+        more of them, whose mark is behind the last step: it cuts a reverse scan from
+        ``initial_state``. A chunk of a stream takes the marks of its steps and the next one.
     return_final:
         Returns ``(state, final_state)``. The final state has the shape of ``input`` without the
         axis of time, and is float32 for 16-bit types.

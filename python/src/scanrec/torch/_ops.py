@@ -2,8 +2,8 @@
 """The kernels as operators of PyTorch: functional, without derivatives, private.
 
 All tensors of a call have the rank of its shape, with extent 1 wherever they broadcast; states at
-the edges have extent 1 in time. What is absent is None; of the adjoint's results, one of shape None
-is not computed, and empty.
+the edges have extent 1 in time, and resets may have one step more. What is absent is None; of the
+adjoint's results, one of shape None is not computed, and empty.
 """
 
 from __future__ import annotations
@@ -98,9 +98,12 @@ def _run_on_gpu(call, arrays, like, problem):
         _cuda.call(call, arrays, stream=stream, allocate=allocate, **problem)
 
 
-def _call(call, arrays, like, shape, axis, reverse):
+def _call(call, arrays, like, resets, shape, axis, reverse):
     run = _run_on_gpu if like.is_cuda else _run_on_cpu
-    problem = dict(dtype=_NAMES[like.dtype], shape=shape, axis=axis, reverse=reverse)
+    more_resets = resets is not None and resets.shape[axis] > shape[axis]
+    problem = dict(
+        dtype=_NAMES[like.dtype], shape=shape, axis=axis, reverse=reverse, more_resets=more_resets
+    )
     run(call, arrays, like, problem)
 
 
@@ -114,7 +117,8 @@ def _run(call, *arguments):
     for name, x, is_wanted in zip(RESULTS[call], results, wanted):
         if is_wanted:
             arrays[name] = _array(x)
-    _call(call, arrays, inputs[0], shape, axis, reverse)
+    resets = inputs[OPERANDS[call].index("resets")]
+    _call(call, arrays, inputs[0], resets, shape, axis, reverse)
     return results
 
 
@@ -184,7 +188,7 @@ def _run_pool(*arguments):
         **_named(("initial_state", "resets", "zoneout"), edges),
         **_named(("output", "final_state", "state"), results if keep else results[:2]),
     }
-    _call("qrnn_pool", arrays, pre[0], shape, axis, reverse)
+    _call("qrnn_pool", arrays, pre[0], edges[1], shape, axis, reverse)
     return results
 
 
@@ -209,7 +213,7 @@ def _run_pool_vjp(*arguments):
     given = [g if w else None for g, w in zip(results, wanted)]
     arrays |= _gates_of(given[:4], stack, "_grad")
     arrays |= _named(("initial_grad",), given[4:])
-    _call("qrnn_pool_vjp", arrays, pre[0], shape, axis, reverse)
+    _call("qrnn_pool_vjp", arrays, pre[0], others[2], shape, axis, reverse)
     return results
 
 

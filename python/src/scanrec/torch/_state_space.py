@@ -61,7 +61,8 @@ def s5(
     intervals:
         For samples at irregular times, ``(..., T)``: the factor of the step at each.
     resets:
-        Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here.
+        Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here. There
+        may be one step more of them, whose mark says nothing here.
     return_final:
         Returns ``(y, final_state)``, the latter ``(..., P)``: of the states that run forward.
 

@@ -86,7 +86,7 @@ def marks(call: str, resets: Any, shape, axis: int, device) -> torch.Tensor | No
     """Where sequences start."""
     if resets is None:
         return None
-    arguments.check_resets(
+    shape = arguments.check_resets(
         call, tuple(_booleans(call, "resets", resets, device).shape), shape, axis
     )
     return aligned(call, "resets", resets, shape, torch.bool, device)
