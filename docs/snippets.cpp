@@ -118,6 +118,27 @@ void resets() {
   // [/resets]
 }
 
+void resets_of_chunks() {
+  // [resets_of_chunks]
+  // The same from the end, in chunks of two steps and of three.
+  floats gate(5, 2), input{1, 1, 1, 1, 1}, state(5), carry(1);
+  const bool starts[]{true, false, false, true, false};
+  const state_view<float> last(carry, extents{});
+  for (const auto& [first, steps] : {std::pair(3, 2), std::pair(0, 3)}) {
+    const extents shape{.time = steps};
+    extents marked = shape;
+    if (first + steps < 5) ++marked.time;  // the mark of the step behind the chunk
+    linear_scan(sequence_view(&gate[first], shape), sequence_view(&input[first], shape),
+                sequence_view(&state[first], shape),
+                {.order = direction::reverse,
+                 .initial_state = last,
+                 .final_state = last,
+                 .resets = sequence_view(starts + first, marked)});
+  }
+  assert((state == floats{7, 3, 1, 3, 1}));
+  // [/resets_of_chunks]
+}
+
 void segments() {
   // [segmented]
   using map = segmented<affine<float>>;
@@ -698,6 +719,7 @@ int main() {
   minimal();
   law();
   resets();
+  resets_of_chunks();
   segments();
   final_state_only();
   adjoint();

@@ -799,7 +799,8 @@ TYPED_CASE("a stream of chunks is the whole sequence",
 }
 
 TYPED_CASE("a mark behind the last step cuts a reverse scan from what is before it",
-           "[backends][forward][vjp][jvp][order][initial_state][initial_grad][resets]") {
+           "[backends][forward][vjp][jvp][order][initial_state][initial_grad][resets]"
+           "[layouts]") {
   for (const layout l : all_layouts)
     for (const extents shape : {extents{2, 1, 3}, extents{2, 16, 5}, extents{1, 40, 33},
                                 extents{3, 40, 1}, extents{2, 33, 16, 2}}) {
