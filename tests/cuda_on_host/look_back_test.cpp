@@ -131,6 +131,37 @@ TEST_CASE("bits do not depend on when blocks run, where tiles are not finite",
     }
 }
 
+TEST_CASE("bits do not depend on when blocks run, where the loop leaves the range of its type",
+          "[determinism][overflow][cuda_look_back][forward]") {
+  // 2^256 and back, which the wide type would hold; in channel 1 by a zero, in channel 2 never.
+  // Tiles end while the loop is at infinity.
+  arrays<float> wanted({.batch = 1, .time = 1500, .channel = 3});
+  for (std::size_t i = 0; i < wanted.gate.size(); ++i) {
+    const std::size_t t = i / 3;
+    const float back = i % 3 == 0 ? 0.5f : 0.0f;
+    wanted.gate[i] = i % 3 == 2 || t >= 512 ? 1.0f : t < 256 ? 2.0f : back;
+    wanted.input[i] = t == 0 ? 1.0f : 0.0f;
+  }
+  arrays<float> loop = wanted;
+  loop.forward(sequential{});
+  memory room(1 << 16);
+  stream s;
+  wanted.forward(on(s, room, cuda::workspace_content::unknown));
+  for (std::size_t i = 0; i < loop.state.size(); ++i) {
+    INFO("element " << i);
+    CHECK((loop.state[i] == wanted.state[i] ||
+           (std::isnan(loop.state[i]) && std::isnan(wanted.state[i]))));
+  }
+  for (const favour first : {favour::any, favour::oldest, favour::newest})
+    for (std::uint64_t seed = 1; seed <= 5; ++seed)
+      for (const int resident : {1, 4, 9}) {
+        const scheduled as({.seed = seed, .resident_blocks = resident, .first = first});
+        arrays<float> got = wanted;
+        got.forward(on(s, room, cuda::workspace_content::unknown));
+        CHECK((got == wanted));
+      }
+}
+
 TEST_CASE("a workspace serves one call after the other, of any problem",
           "[workspace][cuda_look_back]") {
   memory room(1 << 18, 0.0);  // zeros, once

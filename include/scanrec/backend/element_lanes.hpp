@@ -23,8 +23,10 @@ struct element_carries {
   SCANREC_HD static const E& state_of(const E& c) {
     return c;
   }
-  SCANREC_HD static bool finite(const E&) { return true; }
-  SCANREC_HD static bool finite(const E&, const E&) { return true; }
+  template <class State>
+  SCANREC_HD static bool finite_after(const E&, const E&) {
+    return true;
+  }
   template <class R>
   SCANREC_HD static E advance(const R& r, bool first, const E& tile, const E& c) {
     return first && !starts(r) ? tile : algebra_of(r).act(tile, c);

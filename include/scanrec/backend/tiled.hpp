@@ -178,6 +178,7 @@ class tiled_call {
     carry* carries = at<carry>(layout_.carries) +
                      j.unit * plan_.slots_per_row * plan_.group_span * plan_.batch_span;
     const bool is_last = tile + 1 == plan_.tiles;
+    using state = decltype(slot::state);
 
     if (!is_last)
       for_rows(j, [&](const R& r, const block& where, std::int64_t row) {
@@ -190,16 +191,16 @@ class tiled_call {
       for_slots(j, [&](auto i) { carries[i] = walker::carry_of(slots[i].state); });
     } else {
       await(ready_[j.unit], tile);
-      using state = decltype(slot::state);
       for_slots(j, [&](auto i) {
         slots[i] = slot{walker::template state_of<state>(carries[i]), {}};
       });
     }
-    // Where a map or a carry is not finite only the walk knows what the loop would give.
+    // Where the state after the tile is not finite only the walk knows what the loop would give.
     bool finite = true;
     if (!is_last) {
-      for_slots(j,
-                [&](auto i) { finite = finite && walker::finite(reductions[i].all, carries[i]); });
+      for_slots(j, [&](auto i) {
+        finite = finite && walker::template finite_after<state>(reductions[i].all, carries[i]);
+      });
       if (finite) {
         for_slots(j, [&](auto i) {
           carries[i] = walker::advance(recurrence_, tile == 0, reductions[i].all, carries[i]);

@@ -9,8 +9,8 @@
 // The fold runs from left to right over one map per tile, whichever inclusive message it starts
 // from; and an inclusive message is that fold, one tile on. So by induction every state between
 // tiles has the same bits whatever blocks saw when. What is not finite is not composed: a tile
-// whose maps, or whose first state, are not finite waits for that state, walks serially, and sends
-// what the walk found. That depends on the data alone.
+// whose map does not take its first state to one that the loop could hold waits for that first
+// state, walks serially, and sends what the walk found. That depends on the data alone.
 #pragma once
 
 #include <cstddef>
@@ -133,7 +133,7 @@ struct walk_tiles {
     bool owes = false;  // the inclusive message, until the tile has been walked
     if (leads) {
       device::shared_array<carry>(incoming).store(at.column, x_in);
-      const bool good = cutting.steps == 0 || maps::finite(all.tile, x_in);
+      const bool good = cutting.steps == 0 || finite_after(all.tile, x_in);
       wild = wild || !good;
       owes = sends && !good;
       if (sends && good)
@@ -170,6 +170,9 @@ struct walk_tiles {
   }
   SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
     return maps::advance(at_hand.lent(recurrence), first, m, x);
+  }
+  SCANREC_DEVICE static bool finite_after(const map& m, const carry& x) {
+    return maps::template finite_after<lane>(m, x);
   }
   // Loads the steps of a thread, and composes their maps.
   template <class Algebra>
@@ -250,9 +253,12 @@ struct walk_tiles {
     int back = 0;
     while (kind.load(back * cutting.width + at.column) != seen::state) ++back;
     carry x = state_of.load(back * cutting.width + at.column);
-    while (--back >= 0)
-      x = maps::finite(x) ? advance(false, map_of.load(back * cutting.width + at.column), x)
-                          : inclusive(at, at.tile - 1 - back).wait(at.call);
+    while (--back >= 0) {
+      // Where the state after that tile is not finite the tile knows it when it has been walked.
+      const map m = map_of.load(back * cutting.width + at.column);
+      x = finite_after(m, x) ? advance(false, m, x)
+                             : inclusive(at, at.tile - 1 - back).wait(at.call);
+    }
     return x;
   }
 

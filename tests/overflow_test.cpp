@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// States that leave the range of their type: what is carried over tiles and packs is what the loop
+// would carry, though the wide type could hold more. Gates are powers of two, so that states are
+// exact wherever they are finite.
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <scanrec/scan.hpp>
+
+#include "catch.hpp"
+
+namespace {
+
+using namespace scanrec;
+
+bool same(float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); }
+bool same(std::complex<float> x, std::complex<float> y) {
+  return same(x.real(), y.real()) && same(x.imag(), y.imag());
+}
+bool same(const vec<float, 2>& x, const vec<float, 2>& y) {
+  return same(x[0], y[0]) && same(x[1], y[1]);
+}
+
+/// 256 steps that lead beyond the largest float, as many that lead back, and some that stay. Tiles
+/// end while the loop is at infinity.
+constexpr std::int64_t steps = 1024;
+template <class T>
+T gate_at(std::int64_t t, float back) {
+  return T(t < 256 ? 2.0f : t < 512 ? back : 1.0f);
+}
+/// A matrix of four equal entries: it makes (x, x) to gate * (x, x), without an infinity less an
+/// infinity, nor zero times one.
+template <>
+mat<float, 2> gate_at<mat<float, 2>>(std::int64_t t, float back) {
+  const float entry = gate_at<float>(t, back) / 2;
+  return {{{entry, entry}, {entry, entry}}};
+}
+
+template <class Gate, class T>
+struct arrays {
+  extents shape, strides;
+  std::vector<Gate> gate, gate_grad;
+  std::vector<T> input, state, given, last, by_loop, last_by_loop;
+
+  arrays(std::int64_t channels, bool time_last, float back)
+      : shape{1, steps, channels},
+        strides(time_last ? time_contiguous(shape) : channels_last(shape)) {
+    const auto n = static_cast<std::size_t>(steps * channels);
+    gate.resize(n), gate_grad.resize(n);
+    for (auto* v : {&input, &state, &by_loop}) v->assign(n, T{});
+    for (auto* v : {&last, &last_by_loop}) v->assign(static_cast<std::size_t>(channels), T{});
+    T one{};
+    if constexpr (std::is_same_v<Gate, T>)
+      one = T(1);
+    else
+      one = {1, 1};
+    given.assign(static_cast<std::size_t>(channels), one);
+    for (std::int64_t t = 0; t < steps; ++t)
+      for (std::int64_t c = 0; c < channels; ++c) gate[place(t, c)] = gate_at<Gate>(t, back);
+    // One channel stays finite, and so do its neighbours in a pack of lanes.
+    if (channels > 1)
+      for (std::int64_t t = 0; t < steps; ++t) gate[place(t, 1)] = gate_at<Gate>(steps, back);
+  }
+  [[nodiscard]] std::size_t place(std::int64_t t, std::int64_t c) const {
+    return static_cast<std::size_t>(t * strides.time + c * strides.channel);
+  }
+  template <class E>
+  sequence_view<E> view(std::vector<E>& v) {
+    return {v.data(), shape, strides};
+  }
+  state_view<T> edge(std::vector<T>& v) { return {v.data(), shape}; }
+
+  /// Whether a backend gives what the loop gives; `call(backend, states, last ones)`.
+  template <class Backend, class Call>
+  bool agree(const Backend& backend, Call call) {
+    call(sequential{}, by_loop, last_by_loop);
+    call(backend, state, last);
+    bool right = !same(last_by_loop[0], given[0]);  // or else the test would test nothing
+    for (std::size_t i = 0; i < state.size(); ++i) right = right && same(state[i], by_loop[i]);
+    for (std::size_t i = 0; i < last.size(); ++i) right = right && same(last[i], last_by_loop[i]);
+    return right;
+  }
+};
+
+template <class F>
+void for_tilings(F f) {
+  for (const std::int64_t channels : {1, 3, 40})
+    for (const bool time_last : {false, true})
+      for (const float back : {0.5f, -0.5f, 0.0f})
+        for (const std::int64_t tile : {64, 128, 256, int{steps}})
+          for (const int threads : {1, 3}) {
+            INFO(channels << " channels, " << (time_last ? "time" : "channels") << " last, back by "
+                          << back << ", tiles of " << tile << ", threads " << threads);
+            f(channels, time_last, back, tiled{.threads = threads, .tile_steps = tile});
+          }
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("an infinity is carried over tiles, as by the loop",
+                   "[overflow][tiled][forward][vjp][jvp]", float, std::complex<float>) {
+  using T = TestType;
+  for_tilings([](std::int64_t channels, bool time_last, float back, const tiled& backend) {
+    arrays<T, T> a(channels, time_last, back);
+    CHECK(a.agree(backend, [&](const auto& on, std::vector<T>& state, std::vector<T>& last) {
+      linear_scan(on, a.view(a.gate), a.view(a.input), a.view(state),
+                  {.initial_state = a.edge(a.given), .final_state = a.edge(last)});
+    }));
+    // Of a scan that begins at the end, the adjoint goes from the first step to the last.
+    CHECK(a.agree(backend, [&](const auto& on, std::vector<T>& grad, std::vector<T>& last) {
+      linear_scan_vjp(on, a.view(a.gate), none, a.view(a.input),
+                      {.input_grad = a.view(grad), .initial_grad = a.edge(last)},
+                      {.order = direction::reverse, .final_grad = a.edge(a.given)});
+    }));
+    CHECK(a.agree(backend, [&](const auto& on, std::vector<T>& tangent, std::vector<T>& last) {
+      linear_scan_jvp(on, a.view(a.gate), none, none, a.view(a.input), a.view(tangent),
+                      {.initial_tangent = a.edge(a.given), .final_tangent = a.edge(last)});
+    }));
+  });
+}
+
+TEST_CASE("an infinite vector is carried over tiles, as by the loop",
+          "[overflow][tiled][matrix_scan]") {
+  using T = vec<float, 2>;
+  for_tilings([](std::int64_t channels, bool time_last, float back, const tiled& backend) {
+    arrays<mat<float, 2>, T> a(channels, time_last, back);
+    CHECK(a.agree(backend, [&](const auto& on, std::vector<T>& state, std::vector<T>& last) {
+      matrix_scan(on, a.view(a.gate), a.view(a.input), a.view(state),
+                  {.initial_state = a.edge(a.given), .final_state = a.edge(last)});
+    }));
+  });
+}
