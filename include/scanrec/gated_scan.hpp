@@ -28,7 +28,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///          will follow. Where outputs are the states, store{output} serves the backward pass, and
 ///          `none` here writes them once.
 /// Aliasing final_state may be initial_state: same pointer, strides, type.
-/// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
+/// Throws   argument_error before anything is written; std::bad_alloc from the workspace; what the
+///          cell throws, as inclusive_scan does with an operator.
 /// Error    as linear_scan on a and u, which are off by the ULPs that the activations state.
 /// Cost     as many arrays read as the cell has + 1 written, + 1 with memory::store.
 /// Source   docs/qrnn.md.
@@ -58,7 +59,8 @@ void gated_scan(const Cell& cell, const Arrays& arrays, const Output& output,
 ///          the pre-activations.
 /// Aliasing a gradient may be the array of pre-activations that it is the gradient of, initial_grad
 ///          may be final_grad (not sums).
-/// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
+/// Throws   argument_error before anything is written; std::bad_alloc from the workspace; what the
+///          cell throws, as inclusive_scan does with an operator.
 /// Cost     the arrays of the cell + 2 read, + 1 written per gradient, each element once; with
 ///          memory::recompute one array less is read, and pre-activations are activated twice.
 /// Source   docs/qrnn.md.

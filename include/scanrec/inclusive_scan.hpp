@@ -78,7 +78,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///          threads at once.
 /// Aliasing results may be elements, and final may be initial: same pointer, strides, type.
 /// Throws   argument_error before anything is written; std::bad_alloc from the workspace; what op
-///          throws if there is one thread.
+///          throws, on whatever thread: the first by the order of tasks, once no worker is at work
+///          any more. What is in results and final then is unspecified.
 /// Cost     1 array read + 1 written, and n calls of op by `sequential`; 2n by `tiled` where time
 ///          is split and by `blelloch`; n log2 n by `hillis_steele`.
 template <backend Backend, class Op, sequence Elements, sequence Results>

@@ -5,11 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <complex>
 #include <cstdint>
-#include <exception>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -114,23 +112,16 @@ void for_row_chunks(const Backend& on, std::int64_t rows, F f) {
   if constexpr (requires { on.threads; })
     workers = on.threads > 0 ? std::min(on.threads, most_threads) : default_threads();
   workers = static_cast<int>(std::min<std::int64_t>({workers, row_chunks, (rows + 63) / 64}));
-  std::atomic<int> next = 0;
-  // Workers allocate, and no exception may leave them.
-  std::exception_ptr failure;
-  std::atomic<bool> failed = false;
-  const auto work = [&](int) {
-    try {
-      for (int chunk = next++; chunk < row_chunks && !failed; chunk = next++)
-        f(chunk, rows * chunk / row_chunks, rows * (chunk + 1) / row_chunks);
-    } catch (...) {
-      if (!failed.exchange(true)) failure = std::current_exception();
-    }
-  };
-  bool done = false;
-  if constexpr (requires { on.executor; })
-    if (on.executor) on.executor(std::max(workers, 1), work), done = true;
-  if (!done) run_workers(std::max(workers, 1), work);
-  if (failure) std::rethrow_exception(failure);
+  const executor by_default{};
+  const executor* given = &by_default;
+  if constexpr (requires { on.executor; }) given = &on.executor;
+  task_queue chunks(row_chunks);
+  run_on(*given, workers, [&](int) {
+    chunks.work_off([&](std::int64_t chunk) {
+      f(static_cast<int>(chunk), rows * chunk / row_chunks, rows * (chunk + 1) / row_chunks);
+    });
+  });
+  chunks.rethrow();
 }
 
 /// Gradients of lambda and log_step as sums over steps.

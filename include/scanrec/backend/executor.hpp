@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Executors: who runs the workers of a parallel backend. OpenMP when compiled in, else std::thread.
+// And what becomes of exceptions there: none leaves a worker, no worker waits for one that has
+// thrown, and the caller gets the first.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
-#include <system_error>
+#include <limits>
+#include <mutex>
 #include <thread>
 
 #if defined(_OPENMP)
@@ -22,6 +26,9 @@ namespace scanrec {
 /// Any order, any threads, fewer threads than workers, one after the other: every backend makes
 /// progress, since workers claim tasks in order and only ever wait for a task that was claimed
 /// before. A thread pool is plugged in here; the library owns none.
+///
+/// `work` does not throw. An executor may: what it throws reaches the caller of the scan once those
+/// workers have returned that were at work. It must begin none after that.
 using executor = std::function<void(int workers, const std::function<void(int)>& work)>;
 
 }  // namespace scanrec
@@ -76,17 +83,108 @@ inline void run_workers(int workers, const std::function<void(int)>& work) {
 #endif
 }
 
-/// Waits until another worker has brought `value` to `wanted`.
-inline void await(const std::atomic<std::int64_t>& value, std::int64_t wanted) {
-  for (int spin = 0; value.load(std::memory_order_acquire) != wanted; ++spin) {
-    if (spin < 256) {
+/// The first exception of several workers: that of the lowest number.
+class first_failure {
+ public:
+  /// Keeps the exception that is being handled, unless there is one of a lower number.
+  void keep(std::int64_t number) {
+    const std::lock_guard<std::mutex> alone(access_);
+    if (number >= number_.load(std::memory_order_relaxed)) return;
+    exception_ = std::current_exception();
+    number_.store(number, std::memory_order_release);
+  }
+  [[nodiscard]] bool before(std::int64_t number) const {
+    return number_.load(std::memory_order_acquire) < number;
+  }
+  /// Throws it, if there is one; once all workers have returned.
+  void rethrow() const {
+    if (exception_) std::rethrow_exception(exception_);
+  }
+
+ private:
+  std::atomic<std::int64_t> number_{std::numeric_limits<std::int64_t>::max()};
+  std::exception_ptr exception_;
+  std::mutex access_;
+};
+
+/// Tells the processor that this thread waits for another; the longer, the more of its time it
+/// gives away.
+inline void pause(int spin) {
+  if (spin < 256) {
 #if defined(__x86_64__) || defined(__i386__)
-      __builtin_ia32_pause();
+    __builtin_ia32_pause();
 #endif
-    } else {
-      std::this_thread::yield();
-    }
+  } else {
+    std::this_thread::yield();
   }
 }
+
+/// Runs work(0), ..., work(workers - 1) on an executor, or the default one. An exception reaches
+/// the caller when all have returned: that of the worker of the lowest number.
+template <class Work>
+void run_on(const executor& given, int workers, const Work& work) {
+  if (workers <= 1) return work(0);
+  first_failure failure;
+  std::atomic<int> running{0};
+  const auto guarded = [&](int worker) noexcept {
+    ++running;
+    try {
+      work(worker);
+    } catch (...) {
+      failure.keep(worker);
+    }
+    --running;
+  };
+  const std::function<void(int)> by_reference = std::cref(guarded);  // allocates nothing
+  try {
+    if (given)
+      given(workers, by_reference);
+    else
+      run_workers(workers, by_reference);
+  } catch (...) {
+    failure.keep(most_threads);
+    for (int spin = 0; running.load(std::memory_order_acquire) > 0; ++spin) pause(spin);
+  }
+  failure.rethrow();
+}
+
+/// Tasks 0, 1, ... that workers claim in order, until one throws.
+///
+/// A task waits for those before it only. So when one has thrown, those before it go on to their
+/// ends, and those after it give up; and the exception that is kept in the end is the same however
+/// many workers there are.
+class task_queue {
+ public:
+  explicit task_queue(std::int64_t tasks) : tasks_(tasks) {}
+
+  /// Calls f(task) for the tasks that this worker claims.
+  template <class F>
+  void work_off(F f) {
+    std::int64_t task = 0;
+    try {
+      for (task = next_++; task < tasks_; task = next_++) f(task);
+    } catch (const given_up&) {
+      // One before it has thrown, and says why.
+    } catch (...) {
+      failure_.keep(task);
+      next_ = tasks_;
+    }
+  }
+  /// Waits until another worker has brought `value` to `wanted`; for use in a task.
+  void await(const std::atomic<std::int64_t>& value, std::int64_t wanted, std::int64_t task) const {
+    for (int spin = 0; value.load(std::memory_order_acquire) != wanted; ++spin) {
+      if (failure_.before(task)) throw given_up{};
+      pause(spin);
+    }
+  }
+  /// Throws what the first of the tasks that threw has thrown, once all workers have returned.
+  void rethrow() const { failure_.rethrow(); }
+
+ private:
+  struct given_up {};
+  std::int64_t tasks_;
+  std::atomic<std::int64_t> next_{0};  // the next task to claim
+  first_failure failure_;
+};
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -88,19 +88,20 @@ class materialised_call {
   }
 
   void run() {
+    task_queue tasks(ceil_div(plan_.units, plan_.units_per_task));
     if (plan_.shape.shared) {
       for (std::int64_t unit = 0; unit < plan_.units; ++unit)
-        run_unit(unit, totals_ + plan_.totals_bytes, 0, plan_.threads);
+        run_unit(unit, totals_ + plan_.totals_bytes, 0, plan_.threads, {tasks, unit});
     } else {
       run_on(given_, plan_.threads, [&](int worker) {
-        const std::int64_t tasks = ceil_div(plan_.units, plan_.units_per_task);
-        for (std::int64_t task = next_++; task < tasks; task = next_++) {
+        tasks.work_off([&](std::int64_t task) {
           const std::int64_t first = task * plan_.units_per_task;
           const std::int64_t last = std::min(first + plan_.units_per_task, plan_.units);
           for (std::int64_t unit = first; unit < last; ++unit)
-            run_unit(unit, own(worker) + plan_.unit_begin, worker, 1);
-        }
+            run_unit(unit, own(worker) + plan_.unit_begin, worker, 1, {tasks, task});
+        });
       });
+      tasks.rethrow();
     }
     sums_.write(recurrence_, shape_, totals_);
   }
@@ -108,7 +109,14 @@ class materialised_call {
  private:
   std::byte* own(int worker) const { return memory_ + worker * plan_.worker_bytes; }
 
-  void run_unit(std::int64_t number, std::byte* memory, int worker, int workers) {
+  // The task in which a worker is.
+  struct claim {
+    const task_queue& tasks;
+    std::int64_t task;
+  };
+
+  void run_unit(std::int64_t number, std::byte* memory, int worker, int workers,
+                const claim& own_task) {
     const unit u(*this, number);
     const team all{given_, workers};
     const maps at = maps::over(memory, u.plan.plane, has_cuts(recurrence_));
@@ -123,12 +131,13 @@ class materialised_call {
     // blocks.
     const std::int64_t blocks = u.lines * blocks_;
     if (workers <= 1) {
-      for (std::int64_t i = 0; i < blocks; ++i) finish(u, i, scan, worker, 0);
+      for (std::int64_t i = 0; i < blocks; ++i) finish(u, i, scan, worker, 0, own_task);
     } else {
-      std::atomic<std::int64_t> next{0};
+      task_queue tasks(blocks);
       run_on(given_, workers, [&](int who) {
-        for (std::int64_t i = next++; i < blocks; i = next++) finish(u, i, scan, who, who);
+        tasks.work_off([&](std::int64_t i) { finish(u, i, scan, who, who, {tasks, i}); });
       });
+      tasks.rethrow();
     }
   }
 
@@ -190,7 +199,8 @@ class materialised_call {
 
   // Finishes block i of a unit's; `place` is that of the worker among those who share the unit.
   template <class On>
-  void finish(const unit& u, std::int64_t i, On& scan, int worker, int place) {
+  void finish(const unit& u, std::int64_t i, On& scan, int worker, int place,
+              const claim& own_task) {
     const std::int64_t line = i / blocks_, T = shape_.time;
     const std::int64_t begin = i % blocks_ * u.plan.finish_steps;
     const std::int64_t end = std::min(T, begin + u.plan.finish_steps);
@@ -222,7 +232,7 @@ class materialised_call {
     take_steps(bound(summing, u.group, b));
     // Turns are counted as if all units were as large as the first.
     const std::int64_t of_a_unit = plan_.rows * plan_.channel_lines() * blocks_;
-    await(turn_, u.number * of_a_unit + i);
+    own_task.tasks.await(turn_, u.number * of_a_unit + i, own_task.task);
     sums_.hand_on(summing, box, own(worker), totals_);
     const bool last = i + 1 == u.lines * blocks_;
     turn_.store(last ? (u.number + 1) * of_a_unit : u.number * of_a_unit + i + 1,
@@ -238,7 +248,6 @@ class materialised_call {
   std::int64_t blocks_;  // per line
   std::byte* memory_;
   std::byte* totals_;
-  std::atomic<std::int64_t> next_{0};  // the next task to claim
   std::atomic<std::int64_t> turn_{0};  // the block whose sums go into the totals next
 };
 

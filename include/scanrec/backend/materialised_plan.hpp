@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <type_traits>
 
 #include <scanrec/backend/executor.hpp>
@@ -12,17 +11,6 @@
 #include <scanrec/backend/tile_plan.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
-
-/// Runs work(0), ..., work(workers - 1) on an executor, or the default one.
-template <class Work>
-void run_on(const executor& given, int workers, const Work& work) {
-  if (workers <= 1) return work(0);
-  const std::function<void(int)> by_reference = std::cref(work);  // allocates nothing
-  if (given)
-    given(workers, by_reference);
-  else
-    run_workers(workers, by_reference);
-}
 
 /// Workers that share the phases of a scan: each phase starts when the one before has ended.
 struct team {

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <new>
 #include <utility>
 
@@ -53,7 +52,11 @@ class tiled_call {
 
  public:
   tiled_call(const R& recurrence, const tile_plan& plan, std::byte* memory)
-      : recurrence_(recurrence), plan_(plan), layout_(lay_out_scratch(plan)), memory_(memory) {
+      : recurrence_(recurrence),
+        plan_(plan),
+        layout_(lay_out_scratch(plan)),
+        memory_(memory),
+        tasks_(plan.tasks) {
     if (plan.time_split) {
       ready_ = reinterpret_cast<std::atomic<std::int64_t>*>(memory + layout_.ready);
       for (std::int64_t u = 0; u < plan.units; ++u) ::new (&ready_[u]) std::atomic<std::int64_t>(0);
@@ -66,13 +69,8 @@ class tiled_call {
   }
 
   void run(const executor& given) {
-    const std::function<void(int)> work = [this](int worker) { run_worker(worker); };
-    if (plan_.threads <= 1)
-      work(0);
-    else if (given)
-      given(plan_.threads, work);
-    else
-      run_workers(plan_.threads, work);
+    run_on(given, plan_.threads, [this](int worker) { run_worker(worker); });
+    tasks_.rethrow();
     for_sums(recurrence_, [&](auto& out, const sum_plan& sum, int output) {
       if (!sum.complete)
         write_sums(out, as_wide(out, totals(output)), sum.total_strides,
@@ -91,7 +89,7 @@ class tiled_call {
   };
 
   void run_worker(int worker) {
-    for (std::int64_t task = next_++; task < plan_.tasks; task = next_++) {
+    tasks_.work_off([&](std::int64_t task) {
       job j{recurrence_, unit_box(plan_, unit_of(task)), worker * layout_.worker, task,
             unit_of(task)};
       if (plan_.time_split)
@@ -101,7 +99,7 @@ class tiled_call {
       else
         walk_rows(j);
       if (plan_.streaming) simd::stream_fence();
-    }
+    });
   }
 
   // Tile-major order: the tile that a tile waits for was claimed `units` tasks before it.
@@ -190,7 +188,7 @@ class tiled_call {
       });
       for_slots(j, [&](auto i) { carries[i] = walker::carry_of(slots[i].state); });
     } else {
-      await(ready_[j.unit], tile);
+      tasks_.await(ready_[j.unit], tile, j.task);
       for_slots(j, [&](auto i) {
         slots[i] = slot{walker::template state_of<state>(carries[i]), {}};
       });
@@ -280,7 +278,7 @@ class tiled_call {
   // Hands on the sums whose scope ends here. Totals are added up in task order: a task keeps its
   // turn until its unit (or tile) ends.
   void finish_sums(job& j, scope ending) {
-    if (in_turns_ && ending == scope::unit) await(turn_, j.task);
+    if (in_turns_ && ending == scope::unit) tasks_.await(turn_, j.task, j.task);
     for_sums(j.recurrence, [&](auto& out, const sum_plan& sum, int output) {
       if (scope_of(sum) != ending) return;
       const auto* sums = as_wide(out, unit_sums(j, output));
@@ -288,7 +286,7 @@ class tiled_call {
         write_sums(out, sums, sum.strides, j.box);
         return;
       }
-      await(turn_, j.task);
+      tasks_.await(turn_, j.task, j.task);
       add_to_totals(out, sums, sum.strides, j.box, as_wide(out, totals(output)), sum.total_strides);
     });
     if (in_turns_ && ending == scope::unit) turn_.store(j.task + 1, std::memory_order_release);
@@ -330,8 +328,8 @@ class tiled_call {
   std::byte* memory_;
   std::atomic<std::int64_t>* ready_ = nullptr;  // per unit: tiles whose carry is known
   bool in_turns_ = false;                       // whether any sum goes into totals
-  std::atomic<std::int64_t> next_{0};           // the next task to claim
-  std::atomic<std::int64_t> turn_{0};           // the task whose sums go into the totals next
+  task_queue tasks_;
+  std::atomic<std::int64_t> turn_{0};  // the task whose sums go into the totals next
 };
 
 inline tile_plan plan_for(const tiled& backend, const problem& p) {
