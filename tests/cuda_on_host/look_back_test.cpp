@@ -252,6 +252,30 @@ TEST_CASE("the default chooses by the problem", "[cuda_lanes][cuda_look_back]") 
 
 }  // namespace
 
+TEST_CASE("at most 256 terms of a sum are added up in the compute type, on GPUs too",
+          "[cuda_lanes][cuda_look_back][vjp][broadcast]") {
+  // As in sums_test.cpp: from 4096 on a float loses the last bit of every term.
+  const extents shape{.batch = 1, .time = 1 << 14, .channel = 2}, per_channel{0, 0, 1, 0};
+  const float term = 1 + 0x1p-13f, zero = 0;
+  std::vector<float> ones(1 << 15, 1), grad(1 << 15, term), first(2, 1);
+  stream s;
+  std::vector<double> room(1 << 16);
+  const cuda::workspace all{room.data(), static_cast<std::int64_t>(room.size() * sizeof(double))};
+  const auto check = [&](const auto& backend) {
+    std::vector<float> gate_sum(2), input_sum(2);
+    linear_scan_vjp(backend, sequence_view<const float>(&zero, shape, extents{0, 0, 0, 0}),
+                    sequence_view(ones.data(), shape), sequence_view(grad.data(), shape),
+                    {.gate_grad = sequence_view<float>(gate_sum.data(), shape, per_channel),
+                     .input_grad = sequence_view<float>(input_sum.data(), shape, per_channel)},
+                    {.initial_state = state_view(first.data(), shape)});
+    for (const auto* sums : {&gate_sum, &input_sum})
+      for (const float sum : *sums) CHECK(sum == static_cast<float>(shape.time) * term);
+  };
+  for (const int ahead : {-1, 4})
+    check(cuda::lanes{.stream = &s, .workspace = all, .steps_ahead = ahead});
+  check(cuda::look_back{.stream = &s, .workspace = all});
+}
+
 TEST_CASE("a gate that channels share is summed by column, where a column is wild, too",
           "[nan][workspace][cuda_look_back][vjp][broadcast]") {
   // Tiles of 8 channels. From step 700 backwards the gradients of channel 5 are not finite.

@@ -26,6 +26,9 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
   using place_if = recurrence::place<recurrence::lane_axis::channel, Assume>;
   using place = place_if<assume::nothing>;
 
+  /// Steps that a lane may add up before its sums are drained.
+  static constexpr std::int64_t drain_steps = tile_policy::sum_steps;
+  static constexpr bool drains_itself = false;
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
   /// What is carried from step to step for the channels of a lane type.

@@ -52,6 +52,9 @@ struct element_maps<R, false> : element_carries<typename R::value> {
 template <class R>
 struct element_lanes : element_maps<R> {
   static constexpr int lanes = 1;
+  /// Steps that a lane may add up before its sums are drained.
+  static constexpr std::int64_t drain_steps = tile_policy::sum_steps;
+  static constexpr bool drains_itself = false;
   using lane = simd::lane_t<typename R::value, 1>;
   using map = typename element_maps<R>::map;
   using carry = typename element_maps<R>::carry;

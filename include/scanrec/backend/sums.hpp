@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <scanrec/problem.hpp>
 #include <scanrec/recurrence/field.hpp>
@@ -14,6 +15,20 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Steps after which running sums go to the accumulators, where a lane is walked serially.
 inline constexpr std::int64_t sum_steps = 256;
+
+/// Whether a recurrence may have running sums.
+template <class R>
+inline constexpr bool may_sum =
+    !std::is_empty_v<typename R::template sums<simd::lane_t<typename R::value, 1>>>;
+/// Whether it has any in this call.
+template <class R>
+bool sums_run(const R& r) {
+  bool any = false;
+  if constexpr (may_sum<R>)
+    R::for_writes(r,
+                  [&](const auto& out) { any = any || out.action == recurrence::write::sum_time; });
+  return any;
+}
 
 /// A box of the problem: [begin, end) on every axis.
 struct region {

@@ -149,18 +149,33 @@ class tiled_call {
     if (plan_.rows_together) finish_sums(j, scope::unit);
   }
 
-  // Walks a block, whose states may have to be computed anew.
+  // Walks a block, whose states may have to be computed anew. Sums of more steps than a lane may
+  // add up are drained on the way.
   void walk(const job& j, const R& r, const block& where, slot* slots) const {
     if constexpr (recomputes<R>) {
       const walk_plan back = plan_.turned();
+      std::int64_t drained = where.begin;
       for_recomputed(
           r, where, plan_.lent, memory_ + j.worker + layout_.lent,
           [&](const auto& forward, const block& stretch, std::byte* memory) {
             walk_alone<Lanes>(forward, stretch, back, memory);
           },
-          [&](const R& lent, const block& part) { walker::walk(lent, part, slots, plan_); });
-    } else {
+          [&](const R& lent, const block& part) {
+            walker::walk(lent, part, slots, plan_);
+            if (part.end - drained < walker::drain_steps) return;
+            walker::drain(r, where, slots);
+            drained = part.end;
+          });
+    } else if constexpr (walker::drains_itself || !may_sum<R>) {
       walker::walk(r, where, slots, plan_);
+    } else {
+      const std::int64_t steps = sums_run(r) ? walker::drain_steps : where.end - where.begin;
+      block part = where;
+      for (; part.begin < where.end; part.begin = part.end) {
+        if (part.begin > where.begin) walker::drain(r, where, slots);
+        part.end = std::min(part.begin + steps, where.end);
+        walker::walk(r, part, slots, plan_);
+      }
     }
   }
 

@@ -14,6 +14,7 @@
 
 #include <scanrec/backend/affine_carries.hpp>
 #include <scanrec/backend/stage.hpp>
+#include <scanrec/backend/sums.hpp>
 #include <scanrec/backend/tile_plan.hpp>
 #include <scanrec/operators.hpp>
 
@@ -24,6 +25,10 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   using value = typename R::value;
   static constexpr int vector = simd::lanes_v<value>;
   static constexpr int lanes = 4 * vector;
+  /// Steps that a pack may add up before its sums are drained.
+  static constexpr std::int64_t drain_steps = tile_policy::sum_steps * lanes;
+  /// Whether a walk does that: here it knows the state between packs in the wide type.
+  static constexpr bool drains_itself = true;
   using lane = simd::lane_t<value, lanes>;
   using few = simd::lane_t<value, vector>;
   using wide_few = simd::lane_t<wide_t<value>, vector>;
@@ -55,8 +60,7 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
       r.end(place{where.end, where.channel + i}, slots[i].state);
   }
   static void drain(const R& r, const block& where, slot* slots) {
-    for (std::int64_t i = 0; i < where.channels; ++i)
-      r.drain(place{where.begin, where.channel + i, 0, 0, lanes}, slots[i].sums);
+    for (std::int64_t i = 0; i < where.channels; ++i) drain_one(r, where, i, slots[i]);
   }
 
   /// Composes the maps of the block's steps, in the wide type.
@@ -69,19 +73,34 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
                            });
   }
 
-  /// Walks the block from the states in `slots`, writing every output once.
+  /// Walks the block from the states in `slots`, writing every output once. Sums of more than
+  /// `drain_steps` are drained on the way.
   static void walk(const R& r, const block& where, slot* slots, const walk_plan& plan) {
-    const bool plain = assumption(r, plan.lanes) == assume::plain;
-    for_time_pieces<lanes>(r, where, plan.lanes, plan.shape.time, true,
-                           [&](const R& piece, const block& b) {
-                             const auto walk_packs_of =
-                                 plain ? walk_packs<assume::plain> : walk_packs<assume::nothing>;
-                             walk_packs_of(piece, b, slots[b.channel - where.channel],
-                                           plan.lanes.reversed, plan.prefetch_steps);
-                           });
+    const auto walk_packs_of = assumption(r, plan.lanes) == assume::plain
+                                   ? walk_packs<assume::plain>
+                                   : walk_packs<assume::nothing>;
+    const std::int64_t steps = sums_run(r) ? drain_steps : where.end - where.begin;
+    for_time_pieces<lanes>(
+        r, where, plan.lanes, plan.shape.time, true, [&](const R& piece, const block& b) {
+          const std::int64_t i = b.channel - where.channel;
+          slot& own = slots[i];
+          carry state = simd::to_wide<carry>(own.state);
+          for (std::int64_t t = b.begin, end; t < b.end; t = end) {
+            const std::int64_t next_drain = t + steps - (t - where.begin) % steps;
+            end = std::min(next_drain, b.end);
+            walk_packs_of(standing_at(piece, t - b.begin, 0), {t, end, b.channel, 1}, state,
+                          own.sums, plan.lanes.reversed, plan.prefetch_steps);
+            if (end == next_drain && end < where.end) drain_one(r, where, i, own);
+          }
+          own.state = simd::from_wide<scalar>(state);
+        });
   }
 
  private:
+  static void drain_one(const R& r, const block& where, std::int64_t i, slot& own) {
+    r.drain(place{where.begin, where.channel + i, 0, 0, lanes}, own.sums);
+  }
+
   // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
   //
   // Packs are composed down to vectors, and four vectors to one, before lanes are composed one by
@@ -133,10 +152,11 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   }
 
   template <assume Assume>
-  [[gnu::noinline]] static void walk_packs(R r, block where, slot& carried, bool reversed,
+  [[gnu::noinline]] static void walk_packs(R r, block where, carry& carried,
+                                           typename R::template sums<lane>& running, bool reversed,
                                            std::int64_t prefetch_steps) {
-    carry state = simd::to_wide<carry>(carried.state);
-    auto sums = carried.sums;
+    carry state = carried;
+    auto sums = running;
     const auto walk_range = [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
       const scalar x = simd::from_wide<scalar>(state);
       state = simd::to_wide<carry>(walk_steps(r, where, first, last, x));
@@ -157,8 +177,8 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
           }
         },
         walk_range);
-    carried.state = simd::from_wide<scalar>(state);
-    carried.sums = sums;
+    carried = state;
+    running = sums;
   }
 
   // Calls pack(place) for every pack that composes, steps(first, last) for what lies between.

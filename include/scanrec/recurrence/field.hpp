@@ -292,9 +292,10 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 inline constexpr int lanes_of = R::one_by_one ? 1 : simd::lanes_v<typename R::value>;
 
-/// The recurrence with its fields at an element of their row.
+/// The recurrence with its fields at an element of their row. Inline: a kernel's own copy would not
+/// stay in registers if its address left it.
 template <class R>
-SCANREC_HD R standing_at(R r, std::int64_t time, std::int64_t channel) {
+SCANREC_HD SCANREC_INLINE R standing_at(R r, std::int64_t time, std::int64_t channel) {
   const auto seek = [=](auto& field) { field.seek(time, channel); };
   R::for_reads(r, seek), R::for_writes(r, seek);
   return r;

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How many terms of a gradient that is a sum are added up in the compute type: at most 256.
+//
+// All terms are 1 + 2^-13. Up to 256 of them add up exactly in a float; from 4096 on their last bit
+// is lost every time. So the sum of 2^k terms is exact if, and only if, the wide type takes over in
+// time: a chain of n > 4096 floats is off by n - 4096 units of 2^-13.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <scanrec/qrnn.hpp>
+#include <scanrec/scan.hpp>
+
+#include "catch.hpp"
+#include "tested_backend.hpp"
+#if SCANREC_TEST_EIGEN
+#include <scanrec/backend/triangular_matmul.hpp>
+#endif
+
+namespace {
+
+using namespace scanrec;
+
+constexpr float term = 1 + 0x1p-13f;
+constexpr float sum_of(std::int64_t terms) { return static_cast<float>(terms) * term; }
+
+struct layout {
+  const char* name;
+  extents shape, strides;
+  std::int64_t tile_steps;
+  bool split;  // whether time is
+};
+std::vector<layout> layouts() {
+  constexpr std::int64_t many = 1 << 15, per_lane = 1 << 19;
+  const extents last{1, 2 * many, 2}, rows{5, many, 2}, one{1, 2 * per_lane, 1};
+  const extents whole{1, per_lane, 4}, gaps{1, 2 * per_lane, 1};
+  return {{"channels last, default tiles", last, channels_last(last), 0, true},
+          {"channels last, long tiles", last, channels_last(last), many, true},
+          {"channels last, time whole", rows, channels_last(rows), many, false},
+          {"channels apart, long tiles", last, {0, 4, 2}, many, true},
+          {"time last, long tiles", one, time_contiguous(one), per_lane, true},
+          {"time last, time whole", whole, time_contiguous(whole), per_lane, false},
+          {"steps apart, long tiles", gaps, {0, 2, 0}, per_lane, true}};
+}
+std::size_t room(const layout& l) {
+  const extents& s = l.shape;
+  return static_cast<std::size_t>((s.batch - 1) * l.strides.batch + (s.time - 1) * l.strides.time +
+                                  (s.channel - 1) * l.strides.channel + 1);
+}
+/// A sum per channel, over batch and time.
+constexpr extents per_channel{0, 0, 1, 0};
+
+template <class F>
+void for_backends(const layout& l, F f) {
+  for (const int threads : {1, 3})
+    f("tiled, threads " + std::to_string(threads),
+      tiled{.threads = threads, .tile_steps = l.tile_steps});
+  f("sequential", sequential{});
+  f("hillis_steele", hillis_steele{});
+  f("blelloch", blelloch{});
+}
+
+void check(const std::vector<float>& sums, const layout& l) {
+  for (std::int64_t c = 0; c < l.shape.channel; ++c)
+    CHECK(sums[static_cast<std::size_t>(c)] == sum_of(l.shape.batch * l.shape.time));
+}
+
+}  // namespace
+
+TEST_CASE("at most 256 terms of a sum are added up in the compute type",
+          "[sequential][tiled][hillis_steele][blelloch][vjp][broadcast]") {
+  for (const layout& l : layouts()) {
+    const std::size_t n = room(l);
+    const float zero = 0;
+    std::vector<float> ones(n, 1), grad(n, term), first(10, 1), gate_sum(4), input_sum(4);
+    const sequence_view<const float> gate(&zero, l.shape, extents{0, 0, 0, 0});
+    const sequence_view<const float> state(ones.data(), l.shape, l.strides),
+        state_grad(grad.data(), l.shape, l.strides);
+    const scan_gradients<float> gradients{.gate_grad = {gate_sum.data(), l.shape, per_channel},
+                                          .input_grad = {input_sum.data(), l.shape, per_channel}};
+    const tiled tiles{.tile_steps = l.tile_steps};
+    CHECK(describe(tiles, linear_scan_vjp_problem(gate, state, state_grad, gradients)).time_split ==
+          l.split);
+    const auto run = [&](const std::string& name, const auto& backend) {
+      for (const direction order : {direction::forward, direction::reverse}) {
+        INFO(l.name << ", " << name);
+        linear_scan_vjp(backend, gate, state, state_grad, gradients,
+                        {.order = order, .initial_state = state_view(first.data(), l.shape)});
+        check(gate_sum, l);
+        check(input_sum, l);
+      }
+    };
+    for_backends(l, run);
+#if SCANREC_TEST_EIGEN
+    run("triangular_matmul", triangular_matmul{});
+#endif
+  }
+}
+
+TEST_CASE("the same where states are vectors", "[matrix_scan]") {
+  const layout l{"", {1, 1 << 15, 2}, {0, 2, 1, 0}, 1 << 14, true};
+  using V = vec<float, 2>;
+  using M = mat<float, 2>;
+  const M zero{};
+  std::vector<V> ones(room(l), {1, 1}), grad(room(l), {term, term}), first(2, {1, 1});
+  std::vector<M> sums(2);
+  const sequence_view<const M> gate(&zero, l.shape, extents{0, 0, 0, 0});
+  for_backends(l, [&](const std::string& name, const auto& backend) {
+    INFO(name);
+    matrix_scan_vjp(backend, gate, sequence_view(ones.data(), l.shape, l.strides),
+                    sequence_view(grad.data(), l.shape, l.strides),
+                    {.gate_grad = sequence_view(sums.data(), l.shape, per_channel)},
+                    {.initial_state = state_view(first.data(), l.shape)});
+    for (const M& sum : sums)
+      for (const auto& row : sum.at)
+        for (const float x : row) CHECK(x == sum_of(l.shape.time));
+  });
+}
+
+namespace {
+
+/// state = rate * state + x.
+struct linear_cell {
+  template <class View>
+  struct arrays {
+    View rate, x;
+  };
+  static constexpr std::array names{array_name{"rate", "rate_grad"}, array_name{"x", "x_grad"}};
+  using outputs = output_is_state;
+
+  template <class Lane>
+  struct step {
+    Lane rate, x;
+  };
+  template <class Lane>
+  static step<Lane> load(Lane rate, Lane x) {
+    return {rate, x};
+  }
+  template <class Lane>
+  static affine<Lane> map(const step<Lane>& s) {
+    return {s.rate, s.x};
+  }
+  template <class Lane>
+  static std::array<Lane, 2> gradients(const step<Lane>&, const cell_cotangents<Lane>& d) {
+    return {simd::mul(d.state, d.before), d.state};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the same where states are computed anew", "[gated]") {
+  for (const layout& l : layouts()) {
+    const std::size_t n = room(l);
+    const float zero = 0;
+    const extents few = memory::checkpoint_extents(l.shape);
+    std::vector<float> ones(n, 1), grad(n, term), first(10, 1), rate_sum(4), x_sum(4),
+        checkpoints(static_cast<std::size_t>(few.batch * few.time * few.channel), 1);
+    const auto summed = [&](std::vector<float>& sums) {
+      return sequence_view<float>(sums.data(), l.shape, per_channel);
+    };
+    const linear_cell::arrays<sequence_view<const float>> arrays{
+        {&zero, l.shape, extents{0, 0, 0, 0}}, {ones.data(), l.shape, l.strides}};
+    for_backends(l, [&](const std::string& name, const auto& backend) {
+      INFO(l.name << ", " << name);
+      gated_scan_vjp(backend, linear_cell{}, arrays,
+                     memory::recompute{sequence_view(checkpoints.data(), few)},
+                     sequence_view(grad.data(), l.shape, l.strides),
+                     {.arrays = {summed(rate_sum), summed(x_sum)}},
+                     {.initial_state = state_view(first.data(), l.shape)});
+      check(rate_sum, l);
+      check(x_sum, l);
+    });
+  }
+}
