@@ -45,7 +45,7 @@ using simd::complex_lanes;
 
 template <class R>
 SCANREC_HD complex_lanes<R> scaled(complex_lanes<R> x, R by) {
-  return {x.re * by, x.im * by};
+  return {simd::mul(x.re, by), simd::mul(x.im, by)};
 }
 template <class R>
 SCANREC_HD complex_lanes<R> conjugate(complex_lanes<R> x) {
@@ -53,29 +53,32 @@ SCANREC_HD complex_lanes<R> conjugate(complex_lanes<R> x) {
 }
 template <class R>
 SCANREC_HD R squared(complex_lanes<R> x) {
-  return x.re * x.re + x.im * x.im;
+  return simd::fma(x.re, x.re, simd::mul(x.im, x.im));
 }
 /// x / y without squares that over- or underflow. Source: R. L. Smith, Algorithm 116 (1962).
 template <class R>
 SCANREC_HD complex_lanes<R> quotient(complex_lanes<R> x, complex_lanes<R> y) {
   const bool flat = (y.re < 0 ? -y.re : y.re) >= (y.im < 0 ? -y.im : y.im);
   const R ratio = flat ? y.im / y.re : y.re / y.im;
-  const R length = flat ? y.re + y.im * ratio : y.re * ratio + y.im;
-  return flat ? complex_lanes<R>((x.re + x.im * ratio) / length, (x.im - x.re * ratio) / length)
-              : complex_lanes<R>((x.re * ratio + x.im) / length, (x.im * ratio - x.re) / length);
+  const R length = flat ? simd::fma(y.im, ratio, y.re) : simd::fma(y.re, ratio, y.im);
+  return flat ? complex_lanes<R>(simd::fma(x.im, ratio, x.re) / length,
+                                 simd::fma(-x.re, ratio, x.im) / length)
+              : complex_lanes<R>(simd::fma(x.re, ratio, x.im) / length,
+                                 simd::fma(x.im, ratio, -x.re) / length);
 }
 template <class R>
 SCANREC_HD complex_lanes<R> exp(complex_lanes<R> z) {
   const R size = std::exp(z.re);
-  return {size * std::cos(z.im), size * std::sin(z.im)};
+  return {simd::mul(size, R(std::cos(z.im))), simd::mul(size, R(std::sin(z.im)))};
 }
 /// (exp(z) - 1) / z, to a few roundings of its size.
 template <class R>
 SCANREC_HD complex_lanes<R> phi(complex_lanes<R> z) {
   if (z.re == 0 && z.im == 0) return {1, 0};
   const R half = std::sin(z.im / 2);
-  return quotient(complex_lanes<R>(std::expm1(z.re) * std::cos(z.im) - 2 * half * half,
-                                   std::exp(z.re) * std::sin(z.im)),
+  const R real = simd::mul(R(std::expm1(z.re)), R(std::cos(z.im)));
+  return quotient(complex_lanes<R>(simd::fma(-2 * half, half, real),
+                                   simd::mul(R(std::exp(z.re)), R(std::sin(z.im)))),
                   z);
 }
 /// Its derivative, (exp(z) - phi(z)) / z; near 0 the series sum of z^k / (k! (k + 2)).
@@ -85,7 +88,8 @@ SCANREC_HD complex_lanes<R> phi_slope(complex_lanes<R> z) {
   constexpr int terms = sizeof(R) == 4 ? 12 : 22;
   complex_lanes<R> sum(0, 0), power(1, 0);
   for (int k = 0; k < terms; ++k) {
-    sum = sum + scaled(power, 1 / R(k + 2));
+    const R part = 1 / R(k + 2);
+    sum = {simd::fma(power.re, part, sum.re), simd::fma(power.im, part, sum.im)};
     power = scaled(simd::mul(power, z), 1 / R(k + 1));
   }
   return sum;
@@ -152,9 +156,8 @@ SCANREC_HD discretise_lanes_gradients<R> discretise_lanes_vjp(discretisation met
   const R decay = std::exp(lambda.re), angle = std::exp(lambda.im);
   const R scale = std::sqrt(-std::expm1(-2 * decay));
   const complex_lanes<R> along = through(exp(complex_lanes<R>(-decay, angle)), {0, 0});
-  return {complex_lanes<R>(-decay * along.re + decay * std::exp(-2 * decay) / scale * scale_grad.re,
-                           angle * along.im),
-          R(0)};
+  const R through_scale = simd::mul(decay * std::exp(-2 * decay) / scale, scale_grad.re);
+  return {complex_lanes<R>(simd::fma(-decay, along.re, through_scale), angle * along.im), R(0)};
 }
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

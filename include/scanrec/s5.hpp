@@ -168,8 +168,8 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
     complex of_scale = 0;
     for (Eigen::Index h = 0; h < p.inputs; ++h) {
       const complex b(of_states(h, 2 * i), of_states(h, 2 * i + 1));
-      gradients.input(i, h) += std::conj(p.scale[i]) * b;
-      of_scale += std::conj(system.input(i, h)) * b;
+      gradients.input(i, h) = simd::fma(std::conj(p.scale[i]), b, gradients.input(i, h));
+      of_scale = simd::fma(std::conj(system.input(i, h)), b, of_scale);
     }
     if (p.varies) {
       gradients.lambda[i] += of_steps.lambda[i];
@@ -179,7 +179,8 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
     const R step = std::exp(system.log_step[i]);
     const auto d = discretise_vjp<R>(system.method, system.lambda[i], step, of_gate[i], of_scale);
     gradients.lambda[i] += d.lambda;
-    if (system.method != discretisation::ring) gradients.log_step[i] += step * d.step;
+    if (system.method != discretisation::ring)
+      gradients.log_step[i] = simd::fma(step, d.step, gradients.log_step[i]);
   }
   for (Eigen::Index i = 0; i < system.output.cols(); ++i)
     for (Eigen::Index q = 0; q < p.outputs; ++q)

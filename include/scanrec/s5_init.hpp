@@ -132,7 +132,7 @@ s5_system<R> make_lru(const ring_sizes& sizes, Generator& generator) {
   const double least = sizes.least_radius * sizes.least_radius,
                most = sizes.most_radius * sizes.most_radius;
   for (auto& x : s.lambda) {
-    const double square = least + (most - least) * uniform(generator);
+    const double square = simd::fma(most - least, uniform(generator), least);
     const double nu = std::log(-0.5 * std::log(square));
     const double theta = std::log(sizes.most_angle * (1 - uniform(generator)));
     x = {static_cast<R>(nu), static_cast<R>(theta)};

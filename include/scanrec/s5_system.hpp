@@ -90,7 +90,7 @@ struct s5_products : s5_call<R> {
                             : discretise<R>(s.method, s.lambda[p], std::exp(s.log_step[p]));
       gate[p] = d.gate, scale[p] = d.scale;
       for (Eigen::Index h = 0; h < inputs; ++h) {
-        const complex b = d.scale * s.input(p, h);
+        const complex b = simd::mul(d.scale, s.input(p, h));
         to_states(h, 2 * p) = b.real(), to_states(h, 2 * p + 1) = b.imag();
       }
     }

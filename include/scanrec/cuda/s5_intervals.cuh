@@ -97,8 +97,8 @@ struct steps_vjp {
         if (there) {
           const auto d = step_vjp(b, t, p, interval * step);
           of_lambda = of_lambda + d.lambda;
-          of_log_step += interval * step * d.step;
-          of_interval = step * d.step;
+          of_log_step = simd::fma(interval * step, d.step, of_log_step);
+          of_interval = simd::mul(step, d.step);
         }
         if (intervals_grad.data) add_interval(b, t, of_interval, first > 0);
       }

@@ -179,7 +179,7 @@ struct add_s5_gradients {
     const auto d = scanrec::detail::discretise_lanes_vjp<double>(
         s.method, in_double(read(s.lambda + p)), step, in_double(read(from.gate + p)), of_scale);
     add(into.lambda + p, d.lambda);
-    if (steps) into.log_step[p] += static_cast<R>(step * d.step);
+    if (steps) into.log_step[p] += static_cast<R>(simd::mul(static_cast<double>(step), d.step));
   }
   SCANREC_DEVICE void add_input(std::int64_t p, std::int64_t h) const {
     const auto scale = discretised_state(s, varies, p).scale;

@@ -25,23 +25,35 @@ SCANREC_HD SCANREC_INLINE float fma(float a, float b, float c) {
 #if SCANREC_FUSED
   return __builtin_fmaf(a, b, c);
 #else
-  return a * b + c;
+  return detail::uncontracted(a * b) + c;
 #endif
 }
 SCANREC_HD SCANREC_INLINE double fma(double a, double b, double c) {
 #if SCANREC_FUSED
   return __builtin_fma(a, b, c);
 #else
-  return a * b + c;
+  return detail::uncontracted(a * b) + c;
 #endif
 }
 SCANREC_HD SCANREC_INLINE std::uint32_t fma(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   return a * b + c;
 }
-template <real_scalar R>
-SCANREC_HD SCANREC_INLINE R mul(R a, R b) {
-  return a * b;
+/// a * b, rounded: a sum that it goes into rounds once more.
+SCANREC_HD SCANREC_INLINE float mul(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fmul_rn(a, b);
+#else
+  return detail::uncontracted(a * b);
+#endif
 }
+SCANREC_HD SCANREC_INLINE double mul(double a, double b) {
+#if defined(__CUDA_ARCH__)
+  return __dmul_rn(a, b);
+#else
+  return detail::uncontracted(a * b);
+#endif
+}
+SCANREC_HD SCANREC_INLINE std::uint32_t mul(std::uint32_t a, std::uint32_t b) { return a * b; }
 template <real_scalar R>
 SCANREC_HD SCANREC_INLINE R select(R chosen, R yes, R no) {
   return chosen != R(0) ? yes : no;

@@ -24,6 +24,24 @@ SCANREC_HD SCANREC_INLINE R select_less(R a, R b, R yes, R no) {
 SCANREC_HD SCANREC_INLINE float square_root(float x) { return __builtin_sqrtf(x); }
 SCANREC_HD SCANREC_INLINE double square_root(double x) { return __builtin_sqrt(x); }
 
+namespace detail {
+// Correctly rounded, which that of xsimd is on x86 alone: on NEON it refines an estimate.
+template <class T, class V>
+SCANREC_INLINE V square_root_raw(V x) {
+#if defined(__SSE2__)
+  return __builtin_bit_cast(V, xsimd::sqrt(__builtin_bit_cast(xsimd::batch<T>, x)));
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+  if constexpr (std::is_same_v<T, float>)
+    return vsqrtq_f32(x);
+  else
+    return vsqrtq_f64(x);
+#else
+  for (int i = 0; i < static_cast<int>(sizeof(V) / sizeof(T)); ++i) x[i] = square_root(x[i]);
+  return x;
+#endif
+}
+}  // namespace detail
+
 template <class T, int N>
 SCANREC_INLINE pack<T, N> divide(pack<T, N> a, pack<T, N> b) {
   if constexpr (is_leaf<T, N>)
@@ -41,8 +59,7 @@ SCANREC_INLINE pack<T, N> select_less(pack<T, N> a, pack<T, N> b, pack<T, N> yes
 template <class T, int N>
 SCANREC_INLINE pack<T, N> square_root(pack<T, N> x) {
   if constexpr (is_leaf<T, N>)
-    return pack<T, N>(__builtin_bit_cast(typename pack<T, N>::vector,
-                                         xsimd::sqrt(__builtin_bit_cast(xsimd::batch<T>, x.v))));
+    return pack<T, N>(detail::square_root_raw<T>(x.v));
   else
     return {square_root(x.lo), square_root(x.hi)};
 }

@@ -71,6 +71,25 @@ inline constexpr bool is_leaf = N == leaf_lanes<T>;
 // ---- arithmetic -------------------------------------------------------------------------------
 
 namespace detail {
+// A product as it is rounded: no compiler makes it part of a multiply-add, whatever -ffp-contract
+// says. GCC contracts what meets in a block, across functions; Clang if it is told to.
+template <class V>
+SCANREC_HD SCANREC_INLINE V uncontracted(V product) {
+#if defined(__CUDA_ARCH__)
+  return product;  // what a GPU computes with is multiplied by functions that round
+#elif defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+  return __builtin_assoc_barrier(product);
+#elif defined(__x86_64__)
+  asm("" : "+v"(product));
+  return product;
+#elif defined(__aarch64__)
+  asm("" : "+w"(product));
+  return product;
+#else
+  return product;
+#endif
+}
+
 // Rounded once where the instruction set can, twice elsewhere.
 template <class T, class V>
 SCANREC_INLINE V fma_raw(V a, V b, V c) {
@@ -86,7 +105,8 @@ SCANREC_INLINE V fma_raw(V a, V b, V c) {
   if constexpr (std::is_same_v<T, float>) return vfmaq_f32(c, a, b);
   if constexpr (std::is_same_v<T, double>) return vfmaq_f64(c, a, b);
 #endif
-  if constexpr (std::is_integral_v<T> || !SCANREC_FUSED) return a * b + c;
+  if constexpr (std::is_integral_v<T>) return a * b + c;
+  if constexpr (!SCANREC_FUSED) return uncontracted(a * b) + c;
   __builtin_unreachable();
 }
 }  // namespace detail
@@ -117,10 +137,12 @@ SCANREC_INLINE pack<T, N> operator-(pack<T, N> a, pack<T, N> b) {
 
 template <class T, int N>
 SCANREC_INLINE pack<T, N> mul(pack<T, N> a, pack<T, N> b) {
-  if constexpr (is_leaf<T, N>)
+  if constexpr (!is_leaf<T, N>)
+    return {mul(a.lo, b.lo), mul(a.hi, b.hi)};
+  else if constexpr (std::is_integral_v<T>)
     return pack<T, N>(a.v * b.v);
   else
-    return {mul(a.lo, b.lo), mul(a.hi, b.hi)};
+    return pack<T, N>(detail::uncontracted(a.v * b.v));
 }
 
 template <class T, int N>
