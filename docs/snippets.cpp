@@ -454,7 +454,7 @@ void own_executor() {
   int ran = 0;
   // [executor]
   tiled backend{.threads = 4};
-  backend.executor = [&](int workers, const std::function<void(int)>& work) {
+  backend.executor = [&](int workers, work_ref work) {
     // Any threads in any order: a pool's, or as here the caller's alone.
     for (int worker = 0; worker < workers; ++worker) work(worker), ++ran;
   };

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Objects built with different flags must share no function of scanrec: the linker keeps one copy of
-# a weak symbol, and it could keep one that this CPU, or this GPU, cannot run. Only argument_error and
-# cuda::error are one type.
+# Objects built with different flags must share no function: the linker keeps one copy of a weak symbol,
+# and it could keep one that this CPU, or this GPU, cannot run. Optimised as users do it, objects of
+# x86-64-v3 and v4 may share the exceptions alone. Without optimisation the inline functions of the
+# standard library leave symbols, too: there those of scanrec are looked at, and objects are sealed as
+# docs/design.md says.
 # Use: symbols.sh [--cuda CUDA_COMPILER] COMPILER INCLUDE_DIRECTORIES...
 set -euo pipefail
 export LC_ALL=C
@@ -24,8 +26,11 @@ if ! echo 'int x;' | "$compiler" -march=x86-64-v4 -x c++ -c - -o "$work/x.o" 2>/
 fi
 
 cat >"$work/unit.cpp" <<'CPP'
+#include <cstdio>
 #include <span>
 
+#include <scanrec/inclusive_scan.hpp>
+#include <scanrec/qrnn.hpp>
 #include <scanrec/scan.hpp>
 namespace {
 using view = scanrec::sequence_view<float>;
@@ -37,6 +42,57 @@ void UNIT(float* const* p, const scanrec::extents& shape) {
   const view checked(std::span(p[0], 4), shape, scanrec::time_contiguous(shape));
   scanrec::linear_scan(scanrec::sequential{}, checked, input, scanrec::none,
                        {.final_state = {p[2], shape}});
+#if EVERYTHING
+  scanrec::linear_scan_jvp(gate, state, grad, grad, input);
+  scanrec::inclusive_scan(scanrec::op::max{}, input, state);
+  using cell = scanrec::f_pooling<>;
+  scanrec::gated_scan(cell{}, cell::arrays<view>{gate, input}, state);
+  const auto plan = describe(scanrec::tiled{.threads = 2},
+                             scanrec::linear_scan_problem(gate, input, state));
+  std::puts(to_string(plan).c_str());
+#endif
+}
+CPP
+cat >"$work/s5.cpp" <<'CPP'
+#include <scanrec/s5.hpp>
+void UNIT(const scanrec::s5_system<float>& s, scanrec::s5_system<float>& grads,
+          const scanrec::sequence_view<float>& u,
+          const scanrec::sequence_view<std::complex<float>>& x) {
+  const scanrec::sequence_view<const float> in(u.data, u.shape);
+  scanrec::s5(s, in, x, u);
+  scanrec::s5_vjp(s, in, {x.data, x.shape}, in, x, grads, u);
+}
+CPP
+# What is sealed: one function of each level, and a program that calls those which the CPU can run.
+cat >"$work/level.cpp" <<'CPP'
+#include <scanrec/scan.hpp>
+extern "C" float LEVEL(float* x, long steps) {
+  const scanrec::sequence_view<float> all(x, {.time = steps});
+  float last = 0;
+  const scanrec::state_view<float> end(&last, {.time = 1});
+  scanrec::linear_scan(all, all, scanrec::none, {.final_state = end});
+  return last;
+}
+CPP
+cat >"$work/main.cpp" <<'CPP'
+#include <scanrec/error.hpp>
+extern "C" float v3(float*, long);
+extern "C" float v4(float*, long);
+static int check(float (*level)(float*, long)) {
+  float x[3] = {0.5f, 0.5f, 0.5f};
+  if (level(x, 3) != 0.875f) return 1;
+  try {
+    level(nullptr, 3);
+  } catch (const scanrec::argument_error& error) {
+    return error.argument() == "gate" ? 0 : 2;
+  }
+  return 3;
+}
+int main() {
+  int failed = 0;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) failed += check(v3);
+  if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) failed += check(v4);
+  return failed;
 }
 CPP
 cat >"$work/unit.cu" <<'CU'
@@ -62,13 +118,19 @@ compile_cuda() {
     -c "$work/unit.cu" -o "$work/$name.o"
   list "$name"
 }
+weak_symbols() {
+  nm --defined-only "$work/$1.o" | awk '$2 ~ /^[WVu]$/ {print $3}' | sort -u
+}
 list() {
   local name=$1
-  nm --defined-only "$work/$name.o" | awk '$2 ~ /^[WVu]$/ {print $3}' | sort -u >"$work/all"
+  weak_symbols "$name" >"$work/all"
   # Any symbol that names scanrec, so instantiations of std templates over its types as well.
   c++filt <"$work/all" | paste "$work/all" - | grep 'scanrec::' | sort -u >"$work/$name" || true
-  if [[ ! -s $work/$name ]]; then
-    echo "object $name has no weak symbol of scanrec at all: this test has gone blind"
+  not_blind "$name"
+}
+not_blind() {
+  if [[ ! -s $work/$1 ]]; then
+    echo "object $1 has no weak symbol of scanrec at all: this test has gone blind"
     exit 1
   fi
 }
@@ -98,6 +160,88 @@ if echo '#include <omp.h>' | "$compiler" -fopenmp -x c++ -c - -o "$work/x.o" 2>/
   compile v3_openmp -march=x86-64-v3 -fopenmp
   compare v3 v3_openmp
 fi
+
+# optimised SOURCE NAME ALLOWED FLAGS...: the objects of v3 and v4 share no symbol at all but those of
+# the list; nor may the functions of the list differ from what is compiled for every CPU.
+cat >"$work/throw.cpp" <<'CPP'
+#include <scanrec/error.hpp>
+void refuse() { throw scanrec::argument_error("call", "argument", "this", "that"); }
+CPP
+exceptions='(typeinfo|typeinfo name|vtable) for scanrec::argument_error'
+exceptions+='|scanrec::argument_error::~argument_error\(\)'
+exceptions+='|DW\.ref\.__gxx_personality_v0'  # a pointer into the standard library
+code_of_exceptions() {
+  local symbol
+  for symbol in D0 D1 D2; do
+    objdump --disassemble=_ZN7scanrec14argument_error${symbol}Ev --no-show-raw-insn --no-addresses \
+      "$work/$1.o" | sed -n 's/^\t//; s/[0-9a-f]* *<.*//; /^[a-z]/p' # without what the linker fills in
+  done
+}
+optimised() {
+  local source=$1 name=$2 allowed=$3 level shared
+  shift 3
+  for level in v3 v4; do
+    "$compiler" -std=c++20 "${include[@]}" -DEVERYTHING=1 "-DUNIT=$level" "-march=x86-64-$level" "$@" \
+      -c "$work/$source" -o "$work/$name.$level.o"
+    weak_symbols "$name.$level" >"$work/$name.$level"
+    not_blind "$name.$level"
+  done
+  shared=$(comm -12 "$work/$name.v3" "$work/$name.v4" | c++filt | grep -Evx "$allowed" || true)
+  echo "$name: v3 and v4 share $(grep -c . <<<"$shared" || true) symbols of any kind that they must not"
+  if [[ -n $shared ]]; then
+    echo "$shared"
+    failed=1
+  fi
+  "$compiler" -std=c++20 "${include[@]}" -march=x86-64 "$@" -c "$work/throw.cpp" -o "$work/throw.o"
+  code_of_exceptions throw >"$work/throw.code"
+  if [[ ! -s $work/throw.code ]]; then
+    echo "no code of argument_error: this test has gone blind"
+    exit 1
+  fi
+  for level in v3 v4; do
+    code_of_exceptions "$name.$level" >"$work/code"
+    if ! diff "$work/throw.code" "$work/code"; then
+      echo "$name: argument_error of $level differs from that of every CPU"
+      failed=1
+    fi
+  done
+  echo "$name: what they share of argument_error is code for every CPU ($(wc -l <"$work/throw.code") lines)"
+}
+optimised unit.cpp "-O2" "$exceptions" -O2
+optimised unit.cpp "-O3" "$exceptions" -O3
+# The templates of Eigen are the same for every instruction set; nothing beside them is.
+for eigen in "${include[@]#-I}" /usr/include; do
+  if [[ -e $eigen/eigen3/Eigen/Core ]]; then
+    optimised s5.cpp "s5 -O2" "$exceptions|.*Eigen::.*" -O2 -isystem "$eigen/eigen3" -w
+    break
+  fi
+done
+
+# Sealed objects share nothing, optimised or not.
+if [[ $("$compiler" --version) != *clang* ]]; then
+  local_unique=(-fno-gnu-unique)
+fi
+for level in v3 v4; do
+  "$compiler" -std=c++20 -O0 ${local_unique[@]+"${local_unique[@]}"} "${include[@]}" "-DLEVEL=$level" \
+    "-march=x86-64-$level" -c "$work/level.cpp" -o "$work/level.o"
+  ld -r --force-group-allocation -o "$work/$level.sealed.o" "$work/level.o"
+  objcopy "--keep-global-symbol=$level" "$work/$level.sealed.o"
+  shown=$(nm --defined-only --extern-only "$work/$level.sealed.o" | awk '{print $3}')
+  if [[ $shown != "$level" ]]; then
+    echo "the sealed object of $level exports more than it should:"
+    echo "$shown"
+    failed=1
+  fi
+done
+"$compiler" -std=c++20 -O0 "${include[@]}" "$work/main.cpp" "$work/v3.sealed.o" "$work/v4.sealed.o" \
+  -pthread -o "$work/main"
+if "$work/main"; then
+  echo "sealed objects of v3 and v4 run in one program"
+else
+  echo "the program of sealed objects failed"
+  failed=1
+fi
+
 if [[ -n $cuda ]]; then
   compile_cuda sm_80 -arch=sm_80
   compile_cuda sm_90 -arch=sm_90

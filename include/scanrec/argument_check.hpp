@@ -8,9 +8,8 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include <scanrec/error.hpp>
@@ -19,9 +18,9 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-[[noreturn]] inline void refuse(const problem& p, const array_use& array, std::string expected,
-                                std::string got) {
-  throw argument_error(p.call, array.name, std::move(expected), std::move(got));
+[[noreturn]] inline void refuse(const problem& p, const array_use& array, const text& expected,
+                                const text& got) {
+  throw argument_error(p.call, array.name, expected.c_str(), got.c_str());
 }
 
 /// Bytes that an array has less of.
@@ -147,17 +146,15 @@ inline void check_array(const problem& p, const array_use& reference, const arra
   if (array.one_step_more_will_do && got.time == wanted.time + 1) got.time = wanted.time;
   if (got != wanted)
     refuse(p, array,
-           "shape " + to_string(wanted) +
-               (array.checkpoints ? ", checkpoint_extents() of '" : " as '") + reference.name +
-               (array.checkpoints ? "'" : "' has") +
-               (array.one_channel_will_do ? ", or 1 channel" : "") +
-               (array.one_step_more_will_do ? ", or one step more" : ""),
-           to_string(array.shape));
+           text("shape ", wanted, array.checkpoints ? ", checkpoint_extents() of '" : " as '",
+                reference.name, array.checkpoints ? "'" : "' has",
+                array.one_channel_will_do ? ", or 1 channel" : "",
+                array.one_step_more_will_do ? ", or one step more" : ""),
+           text(array.shape));
   if (placeless(array)) return;
   const bool unread = array.use == access::read && element_count(array.shape) == 0;
   if (array.data == nullptr && !unread)
-    refuse(p, array, "a pointer to the elements of shape " + to_string(array.shape),
-           "a null pointer");
+    refuse(p, array, text("a pointer to the elements of shape ", array.shape), "a null pointer");
   // Every sum of offsets stays representable.
   constexpr std::int64_t limit = std::numeric_limits<std::int64_t>::max() / 16;
   std::int64_t reach = 0;
@@ -169,28 +166,27 @@ inline void check_array(const problem& p, const array_use& reference, const arra
     if (!wraps) reach += std::abs(bytes);
     if (wraps || reach > limit)
       refuse(p, array, "strides that stay within the address space",
-             "shape " + to_string(array.shape) + ", strides " + to_string(array.strides));
+             text("shape ", array.shape, ", strides ", array.strides));
   }
   if (unread) return;
   if (reinterpret_cast<std::uintptr_t>(array.data) % array.alignment != 0)
-    refuse(p, array, "a pointer aligned to " + std::to_string(array.alignment) + " bytes",
-           "one that is not");
+    refuse(p, array, text("a pointer aligned to ", array.alignment, " bytes"), "one that is not");
   if (array.use == access::read) return;
   if (array.use == access::write)
     for (const axis a : all_axes)
       if (broadcast_along(array, a))
         refuse(p, array, "strides that give every element its own place",
-               "a zero stride among strides " + to_string(array.strides));
+               text("a zero stride among strides ", array.strides));
   if (!injective(array))
     refuse(p, array, "strides that nest, so that every element has its own place",
-           "shape " + to_string(array.shape) + ", strides " + to_string(array.strides));
+           text("shape ", array.shape, ", strides ", array.strides));
 }
 
 /// Pairs (written, read) of arrays that may be one and the same.
 using in_place_pair = std::array<const char*, 2>;
 
 inline bool named(const array_use& array, const char* name) {
-  return std::string_view(array.name) == name;
+  return std::strcmp(array.name, name) == 0;
 }
 
 /// Refuses memory that is written and belongs to two arrays, but for pairs that may be one and the
@@ -212,11 +208,12 @@ void check_overlaps(const char* call, Arrays& arrays,
         written.in_place = true;
         continue;
       }
-      throw argument_error(call, written.name,
-                           allowed ? std::string("memory apart from '") + other.name +
-                                         "', or the same pointer, strides and type (in place)"
-                                   : std::string("memory apart from '") + other.name + "'",
-                           "memory that overlaps it");
+      throw argument_error(
+          call, written.name,
+          text("memory apart from '", other.name,
+               allowed ? "', or the same pointer, strides and type (in place)" : "'")
+              .c_str(),
+          "memory that overlaps it");
     }
   }
 }
@@ -226,7 +223,7 @@ template <std::size_t N>
 void check_arguments(problem& p, const std::array<in_place_pair, N>& may_alias) {
   const array_use& reference = p.arrays[0];
   for (const axis a : all_axes)
-    if (p.shape.*a < 0) refuse(p, reference, "extents of 0 or more", to_string(p.shape));
+    if (p.shape.*a < 0) refuse(p, reference, "extents of 0 or more", text(p.shape));
   // Every product of extents and of bytes per element stays representable, whichever axes are
   // empty or broadcast.
   std::int64_t bytes = 1;
@@ -235,7 +232,7 @@ void check_arguments(problem& p, const std::array<in_place_pair, N>& may_alias) 
     bytes = clipped_product(bytes, std::max<std::int64_t>(p.shape.*a, 1));
   if (bytes >= most_array_bytes)
     refuse(p, reference, "fewer than 2^52 bytes, where broadcasts count and an empty axis is 1",
-           to_string(p.shape));
+           text(p.shape));
   for (const array_use& array : p) check_array(p, reference, array);
 
   check_overlaps(p.call, p, may_alias);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
 #include <Eigen/Core>
@@ -29,8 +28,8 @@ requires std::is_base_of_v<Eigen::DenseBase<std::remove_const_t<Dense>>, std::re
 auto as_sequence(Dense& matrix, std::int64_t batch = 1) {
   if (batch <= 0 || matrix.rows() % batch != 0)
     throw argument_error("as_sequence", "matrix",
-                         "rows that divide into " + std::to_string(batch) + " sequences",
-                         std::to_string(matrix.rows()) + " rows");
+                         detail::text("rows that divide into ", batch, " sequences").c_str(),
+                         detail::text(matrix.rows(), " rows").c_str());
   const std::int64_t steps = matrix.rows() / batch;
   return sequence_view<detail::eigen_element<Dense>>(
       matrix.data(), extents{.batch = batch, .time = steps, .channel = matrix.cols()},

@@ -4,7 +4,8 @@
 
 #include <stdexcept>
 #include <string>
-#include <utility>
+
+#include <scanrec/text.hpp>
 
 namespace scanrec {
 
@@ -12,25 +13,32 @@ namespace scanrec {
 ///
 /// what() reads "linear_scan: argument 'state': expected <this>, got <that>"; the parts are kept
 /// apart for callers that translate them (a Python binding, say).
+///
+/// One type for all instruction sets, so its members are made where they are called, and it keeps
+/// its parts in exceptions, whose own members are in the standard library.
 class argument_error : public std::invalid_argument {
  public:
-  argument_error(const std::string& call, std::string argument, std::string expected,
-                 std::string got)
-      : std::invalid_argument(call + ": argument '" + argument + "': expected " + expected +
-                              ", got " + got),
-        argument_(std::move(argument)),
-        expected_(std::move(expected)),
-        got_(std::move(got)) {}
+  SCANREC_INLINE argument_error(const char* call, const char* argument, const char* expected,
+                                const char* got)
+      : std::invalid_argument(
+            detail::text(call, ": argument '", argument, "': expected ", expected, ", got ", got)
+                .c_str()),
+        argument_(argument),
+        expected_(expected),
+        got_(got) {}
+  SCANREC_INLINE argument_error(const std::string& call, const std::string& argument,
+                                const std::string& expected, const std::string& got)
+      : argument_error(call.c_str(), argument.c_str(), expected.c_str(), got.c_str()) {}
 
   /// Name of the argument as the documentation spells it, for example "gate_grad".
-  [[nodiscard]] const std::string& argument() const noexcept { return argument_; }
+  [[nodiscard]] SCANREC_INLINE std::string argument() const { return argument_.what(); }
   /// What would have been accepted.
-  [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
+  [[nodiscard]] SCANREC_INLINE std::string expected() const { return expected_.what(); }
   /// What came.
-  [[nodiscard]] const std::string& got() const noexcept { return got_; }
+  [[nodiscard]] SCANREC_INLINE std::string got() const { return got_.what(); }
 
  private:
-  std::string argument_, expected_, got_;
+  std::runtime_error argument_, expected_, got_;
 };
 
 }  // namespace scanrec

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <string>
 
 #include <scanrec/argument_check.hpp>
 #include <scanrec/error.hpp>
@@ -31,9 +30,8 @@ struct s5_call {
 
   [[nodiscard]] std::int64_t state_channels() const { return bidirectional ? 2 * states : states; }
 
-  void check(const char* argument, bool good, const std::string& expected,
-             const std::string& got) const {
-    if (!good) throw argument_error(name, argument, expected, got);
+  void check(const char* argument, bool good, const text& expected, const text& got) const {
+    if (!good) throw argument_error(name, argument, expected.c_str(), got.c_str());
   }
   /// Checks the arrays of s5(), but for what its scan checks.
   void check_forward(const sequence_view<const R>& u, const sequence_view<complex>& x,
@@ -123,13 +121,13 @@ struct s5_call {
   // Arrays that take part in products: channels side by side, rows in one direction.
   template <class E>
   void check_rows(const char* argument, const sequence_view<E>& view, const extents& shape) const {
-    check(argument, view.shape == shape, "shape " + to_string(shape), to_string(view.shape));
+    check(argument, view.shape == shape, text("shape ", shape), text(view.shape));
     check(argument,
           element_count(shape) == 0 ||
               (view.data != nullptr && (shape.channel <= 1 || view.strides.channel == 1) &&
                (shape.time <= 1 || view.strides.time >= shape.channel) && view.shape.group == 1),
           "an array of one group: channels contiguous, steps one after the other",
-          to_string(view.strides));
+          text(view.strides));
   }
   // The same for an array that is written: every row has a place of its own.
   template <class E>
@@ -139,7 +137,7 @@ struct s5_call {
     const bool apart = shape.batch <= 1 || std::abs(view.strides.batch) >=
                                                (shape.time - 1) * view.strides.time + shape.channel;
     check(argument, element_count(shape) == 0 || apart, "rows apart from each other",
-          to_string(view.strides));
+          text(view.strides));
   }
   void check_ends(bool absent) const {
     check("initial_state", !bidirectional || absent,

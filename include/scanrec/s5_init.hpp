@@ -8,7 +8,6 @@
 #include <complex>
 #include <cstdint>
 #include <random>
-#include <string>
 
 #include <Eigen/Eigenvalues>
 
@@ -76,9 +75,9 @@ s5_system<R> make_s5(const s5_sizes& sizes, Generator& generator) {
   const std::int64_t blocks = std::max<std::int64_t>(sizes.blocks, 1), n = sizes.states / blocks;
   if (sizes.channels < 1 || n < 2 || n % 2 != 0 || n * blocks != sizes.states)
     throw argument_error("make_s5", "sizes", "channels, and blocks of an even number of states",
-                         std::to_string(sizes.channels) + " channels, " +
-                             std::to_string(sizes.states) + " states in " +
-                             std::to_string(sizes.blocks) + " blocks");
+                         detail::text(sizes.channels, " channels, ", sizes.states, " states in ",
+                                      sizes.blocks, " blocks")
+                             .c_str());
   const std::int64_t half = n / 2, P = half * blocks, H = sizes.channels;
   const hippo_legs basis = make_hippo_legs(n);
   const Eigen::MatrixXcd vectors = basis.vectors.rightCols(half);

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
-#include <vector>
 
 #include <Eigen/Core>
 
@@ -193,8 +192,10 @@ void steps_vjp(const Backend& on, const s5_products<R>& p, const s5_vjp_options<
   const std::int64_t steps = u.shape.time;
   const auto x = p.half(states, direction);
   const auto dv = p.half(scratch, direction);
-  std::vector<complexes> by_lambda(row_chunks, complexes::Zero(p.states));
-  std::vector<typename row_type::reals> by_log_step(row_chunks, row_type::reals::Zero(p.states));
+  using complex_columns = Eigen::Array<std::complex<R>, Eigen::Dynamic, Eigen::Dynamic>;
+  using real_columns = Eigen::Array<R, Eigen::Dynamic, Eigen::Dynamic>;
+  complex_columns by_lambda = complex_columns::Zero(p.states, row_chunks);
+  real_columns by_log_step = real_columns::Zero(p.states, row_chunks);
   for_row_chunks(on, u.shape.batch * steps, [&](int chunk, std::int64_t first, std::int64_t last) {
     const typename row_type::reals step = p.s.log_step.array().exp();
     row_type row(p.s.method, p.s.lambda, step);
@@ -209,8 +210,8 @@ void steps_vjp(const Backend& on, const s5_products<R>& p, const s5_vjp_options<
       parts.noalias() = row_at(u, b, t).matrix().transpose() * p.to_states;
       row.at(interval);
       row.vjp(v * before.conjugate(), v * projected.conjugate());
-      by_lambda[chunk] += row.by_lambda;
-      by_log_step[chunk] += (interval * step) * row.by_step;
+      by_lambda.col(chunk) += row.by_lambda;
+      by_log_step.col(chunk) += (interval * step) * row.by_step;
       if (!options.intervals_grad.absent()) {
         R& grad = row_at(options.intervals_grad, b, t)[0];
         grad = (direction == 0 ? R(0) : grad) + (step * row.by_step).sum();
@@ -219,8 +220,8 @@ void steps_vjp(const Backend& on, const s5_products<R>& p, const s5_vjp_options<
     }
   });
   for (int chunk = 0; chunk < row_chunks; ++chunk) {
-    sums.lambda += by_lambda[chunk];
-    sums.log_step += by_log_step[chunk];
+    sums.lambda += by_lambda.col(chunk);
+    sums.log_step += by_log_step.col(chunk);
   }
 }
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <complex>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
 #include <Eigen/Core>
@@ -74,15 +73,15 @@ struct s5_products : s5_call<R> {
              .inputs = of.input.cols(),
              .outputs = of.output.rows()},
         s(of) {
-    check("input", s.input.rows() == states, "one row per state: " + std::to_string(states),
-          std::to_string(s.input.rows()));
+    check("input", s.input.rows() == states, text("one row per state: ", states),
+          text(s.input.rows()));
     check("output", s.output.cols() == states || s.bidirectional(),
-          std::to_string(states) + " columns, or twice as many", std::to_string(s.output.cols()));
-    check("log_step", s.log_step.size() == states, std::to_string(states) + " of them",
-          std::to_string(s.log_step.size()));
+          text(states, " columns, or twice as many"), text(s.output.cols()));
+    check("log_step", s.log_step.size() == states, text(states, " of them"),
+          text(s.log_step.size()));
     check("feedthrough",
           s.feedthrough.size() == 0 || (s.feedthrough.size() == outputs && outputs == inputs),
-          "none, or as many as there are inputs and outputs", std::to_string(s.feedthrough.size()));
+          "none, or as many as there are inputs and outputs", text(s.feedthrough.size()));
     gate.resize(states), scale.resize(states);
     to_states.resize(inputs, 2 * states);
     for (Eigen::Index p = 0; p < states; ++p) {

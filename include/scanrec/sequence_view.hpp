@@ -30,14 +30,19 @@ struct extents {
   }
 };
 
+namespace detail {
+inline namespace SCANREC_ABI {
+inline void append(text& t, const extents& e) {
+  append(t, text("(batch ", e.batch, ", time ", e.time, ", channel ", e.channel));
+  if (e.group != 1) append(t, text(", group ", e.group));
+  append(t, ")");
+}
+}  // namespace SCANREC_ABI
+}  // namespace detail
+
 inline namespace SCANREC_ABI {
 /// "(batch 8, time 4096, channel 256)", with the group where it is not 1.
-inline std::string to_string(const extents& e) {
-  std::string text = "(batch " + std::to_string(e.batch) + ", time " + std::to_string(e.time) +
-                     ", channel " + std::to_string(e.channel);
-  if (e.group != 1) text += ", group " + std::to_string(e.group);
-  return text + ")";
-}
+inline std::string to_string(const extents& e) { return detail::text(e).c_str(); }
 }  // namespace SCANREC_ABI
 
 namespace detail {
@@ -95,16 +100,16 @@ constexpr std::int64_t span_needed(const extents& shape, const extents& strides)
 inline void check_span(const char* view, std::size_t size, const extents& shape,
                        const extents& strides) {
   if (strides.batch < 0 || strides.time < 0 || strides.channel < 0 || strides.group < 0)
-    throw argument_error(view, "strides", "strides of 0 or more over a span", to_string(strides));
+    throw argument_error(view, "strides", "strides of 0 or more over a span",
+                         text(strides).c_str());
   const std::int64_t needed = span_needed(shape, strides);
   if (needed == beyond_count)
     throw argument_error(view, "shape", "a last element within 2^63 of the first",
-                         to_string(shape) + " with strides " + to_string(strides));
+                         text(shape, " with strides ", strides).c_str());
   if (static_cast<std::int64_t>(size) < needed)
-    throw argument_error(
-        view, "data",
-        "a span of at least " + std::to_string(needed) + " elements for shape " + to_string(shape),
-        std::to_string(size));
+    throw argument_error(view, "data",
+                         text("a span of at least ", needed, " elements for shape ", shape).c_str(),
+                         text(size).c_str());
 }
 }  // namespace SCANREC_ABI
 }  // namespace detail

@@ -23,7 +23,7 @@ namespace scanrec::inline SCANREC_ABI {
 struct blelloch {
   static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
   int threads = 0;                            ///< workers; 0: all cores, fewer on small problems
-  scanrec::executor executor{};  ///< who runs the workers; empty: OpenMP, or std::thread
+  scanrec::executor executor{};  ///< who runs the workers; empty: OpenMP, or POSIX threads
 };
 
 }  // namespace scanrec::inline SCANREC_ABI

@@ -1,27 +1,74 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Executors: who runs the workers of a parallel backend. OpenMP when compiled in, else std::thread.
-// And what becomes of exceptions there: none leaves a worker, no worker waits for one that has
-// thrown, and the caller gets the first.
+// Executors: who runs the workers of a parallel backend. OpenMP when compiled in, else threads of
+// POSIX. And what becomes of exceptions there: none leaves a worker, no worker waits for one that
+// has thrown, and the caller gets the first.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <limits>
 #include <mutex>
 #include <thread>
+#include <type_traits>
+#include <utility>
 
 #if defined(_OPENMP)
 #include <omp.h>
+#else
+#include <pthread.h>
 #endif
+#include <sched.h>
 
 #include <scanrec/config.hpp>
 
+namespace scanrec::detail::inline SCANREC_ABI {
+
+// What executor and work_ref, which are one type for all instruction sets, have made of a type.
+template <class Work>
+void call_work(const void* work, int worker) {
+  (*static_cast<const Work*>(work))(worker);
+}
+template <class Run, class Work>
+void call_executor(void* run, int workers, const Work& work) {
+  (*static_cast<Run*>(run))(workers, work);
+}
+template <class Run>
+void* copy_executor(const void* run) {
+  return new Run(*static_cast<const Run*>(run));
+}
+template <class Run>
+void drop_executor(void* run) {
+  delete static_cast<Run*>(run);
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
 namespace scanrec {
 
+/// What an executor runs: work(worker) for each of its workers. It refers to what the caller of the
+/// executor holds until that returns, and may be copied, also to a std::function<void(int)>.
+class work_ref {
+ public:
+  template <class Work>
+  requires(!std::same_as<Work, work_ref> && std::is_invocable_v<const Work&, int>)
+      // NOLINTNEXTLINE(google-explicit-constructor)
+      SCANREC_INLINE work_ref(const Work& work)
+      : work_(&work), call_(detail::call_work<Work>) {}
+
+  SCANREC_INLINE void operator()(int worker) const { call_(work_, worker); }
+
+ private:
+  const void* work_;
+  void (*call_)(const void*, int);
+};
+
 /// Runs `work(0)`, ..., `work(workers - 1)`, each exactly once, and returns when all have returned.
+/// Made of anything that is called with (int workers, work_ref work), such as a function whose
+/// second parameter is a const std::function<void(int)>&; or empty.
 ///
 /// Any order, any threads, fewer threads than workers, one after the other: every backend makes
 /// progress, since workers claim tasks in order and only ever wait for a task that was claimed
@@ -29,7 +76,57 @@ namespace scanrec {
 ///
 /// `work` does not throw. An executor may: what it throws reaches the caller of the scan once those
 /// workers have returned that were at work. It must begin none after that.
-using executor = std::function<void(int workers, const std::function<void(int)>& work)>;
+///
+/// Not a std::function, whose members the linker could take from an object that is compiled for
+/// another CPU.
+class executor {
+ public:
+  SCANREC_INLINE executor() = default;
+  template <class Run>
+  requires(!std::same_as<std::remove_cvref_t<Run>, executor> &&
+           std::is_invocable_v<std::decay_t<Run>&, int, const work_ref&>)
+      // NOLINTNEXTLINE(google-explicit-constructor)
+      SCANREC_INLINE executor(Run&& run) {
+    using kept = std::decay_t<Run>;
+    kept copy(std::forward<Run>(run));
+    if constexpr (requires { copy = nullptr; })  // a pointer or a std::function, which may be empty
+      if (!copy) return;
+    run_ = new kept(std::move(copy));
+    call_ = detail::call_executor<kept, work_ref>;
+    copy_ = detail::copy_executor<kept>;
+    drop_ = detail::drop_executor<kept>;
+  }
+  SCANREC_INLINE ~executor() {
+    if (run_) drop_(run_);
+  }
+  SCANREC_INLINE executor(const executor& other)
+      : run_(other.run_ ? other.copy_(other.run_) : nullptr),
+        call_(other.call_),
+        copy_(other.copy_),
+        drop_(other.drop_) {}
+  SCANREC_INLINE executor(executor&& other) noexcept
+      : run_(std::exchange(other.run_, nullptr)),
+        call_(other.call_),
+        copy_(other.copy_),
+        drop_(other.drop_) {}
+  SCANREC_INLINE executor& operator=(executor other) noexcept {
+    std::swap(run_, other.run_), std::swap(call_, other.call_);
+    std::swap(copy_, other.copy_), std::swap(drop_, other.drop_);
+    return *this;
+  }
+
+  SCANREC_INLINE explicit operator bool() const { return run_ != nullptr; }
+  /// Not of an empty one.
+  SCANREC_INLINE void operator()(int workers, const work_ref& work) const {
+    call_(run_, workers, work);
+  }
+
+ private:
+  void* run_ = nullptr;
+  void (*call_)(void*, int, const work_ref&) = nullptr;
+  void* (*copy_)(const void*) = nullptr;
+  void (*drop_)(void*) = nullptr;
+};
 
 }  // namespace scanrec
 
@@ -56,8 +153,8 @@ inline int threads_for(int asked, std::int64_t useful) {
       std::min<std::int64_t>(useful, std::min(default_threads(), most_threads)));
 }
 
-/// The default executor; the calling thread is one of the workers.
-inline void run_workers(int workers, const std::function<void(int)>& work) {
+/// The default executor; the calling thread is one of the workers. No exception may leave them.
+inline void run_workers(int workers, const work_ref& work) {
   if (workers <= 1) {
     work(0);
     return;
@@ -67,19 +164,31 @@ inline void run_workers(int workers, const std::function<void(int)>& work) {
 #pragma omp parallel for schedule(static, 1) num_threads(workers)
   for (int worker = 0; worker < workers; ++worker) work(worker);
 #else
-  std::thread helpers[most_threads];
-  int started = 0;
-  try {
-    while (started < workers - 1) {
-      helpers[started] = std::thread(std::cref(work), started + 1);
-      ++started;
+  // std::thread would leave members of std::unique_ptr in the object.
+  const auto run = [&]() noexcept {
+    struct helper {
+      const work_ref* work;
+      int worker;
+      pthread_t thread;
+    };
+    helper helpers[most_threads];
+    int started = 0;
+    for (; started < workers - 1; ++started) {
+      helper& h = helpers[started];
+      h.work = &work, h.worker = started + 1;
+      const auto start = [](void* of) noexcept -> void* {
+        const helper& own = *static_cast<const helper*>(of);
+        (*own.work)(own.worker);
+        return nullptr;
+      };
+      // No more threads or memory to be had: the rest of the workers run here.
+      if (pthread_create(&h.thread, nullptr, start, &h) != 0) break;
     }
-  } catch (...) {
-    // No more threads or memory to be had: the rest of the workers run here.
-  }
-  work(0);
-  for (int worker = started + 1; worker < workers; ++worker) work(worker);
-  for (int helper = 0; helper < started; ++helper) helpers[helper].join();
+    work(0);
+    for (int worker = started + 1; worker < workers; ++worker) work(worker);
+    for (int i = 0; i < started; ++i) pthread_join(helpers[i].thread, nullptr);
+  };
+  run();
 #endif
 }
 
@@ -115,7 +224,7 @@ inline void pause(int spin) {
     __builtin_ia32_pause();
 #endif
   } else {
-    std::this_thread::yield();
+    sched_yield();
   }
 }
 
@@ -135,12 +244,11 @@ void run_on(const executor& given, int workers, const Work& work) {
     }
     --running;
   };
-  const std::function<void(int)> by_reference = std::cref(guarded);  // allocates nothing
   try {
     if (given)
-      given(workers, by_reference);
+      given(workers, guarded);
     else
-      run_workers(workers, by_reference);
+      run_workers(workers, guarded);
   } catch (...) {
     failure.keep(most_threads);
     for (int spin = 0; running.load(std::memory_order_acquire) > 0; ++spin) pause(spin);

@@ -4,10 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
-#include <vector>
 
 #include <scanrec/backend/recompute.hpp>
+#include <scanrec/backend/scratch.hpp>
 #include <scanrec/backend/sums.hpp>
 #include <scanrec/operators.hpp>
 #include <scanrec/problem.hpp>
@@ -56,7 +57,8 @@ void run_recurrence(const sequential&, R recurrence, const problem& p) {
   for_outputs(recurrence, [](auto& out) { out.stream = false; });
   const sums_layout sums(p, p.shape);
   const lent_room room(p, {}, 1);
-  std::vector<std::byte> memory(static_cast<std::size_t>(sums.total_bytes + room.bytes));
+  scratch memory(sums.total_bytes + room.bytes);
+  std::memset(memory.data(), 0, static_cast<std::size_t>(sums.total_bytes));
   std::byte* const lent = memory.data() + sums.total_bytes;
   sums.bind_totals(recurrence, memory.data());
 

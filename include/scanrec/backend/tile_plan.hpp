@@ -380,27 +380,22 @@ namespace scanrec::inline SCANREC_ABI {
 
 /// The plan in words, one line per decision.
 inline std::string to_string(const tile_plan& plan) {
-  const auto line = [](const char* name, const std::string& value) {
-    std::string text = name;
-    text.resize(std::max<std::size_t>(text.size(), 12), ' ');
-    return text + value + "\n";
-  };
-  const auto number = [](std::int64_t n) { return std::to_string(n); };
-  std::string text = line("shape", to_string(plan.shape));
-  text += line("lanes", plan.lanes.along == recurrence::lane_axis::time
-                            ? "consecutive steps (log-step scan in registers)"
-                            : "channels (time walked in order)");
-  text += line("time", plan.time_split ? "split into " + number(plan.tiles) + " tiles of " +
-                                             number(plan.tile_steps) + " steps"
-                                       : "whole, " + number(plan.shape.time) + " steps");
-  text += line("units", number(plan.units) + " of " + number(plan.batch_span) + " x " +
-                            number(plan.strip) + " (rows x channels)");
-  text += line("threads", number(plan.threads));
-  text += line("stores", plan.streaming ? "non-temporal" : "plain");
-  text += line("prefetch", plan.prefetch_steps > 0 ? number(plan.prefetch_steps) + " steps ahead"
-                                                   : std::string("hardware"));
-  text += line("workspace", number(plan.workspace_bytes) + " bytes");
-  return text;
+  using detail::text;
+  text all("shape       ", plan.shape);
+  append(all, plan.lanes.along == recurrence::lane_axis::time
+                  ? "\nlanes       consecutive steps (log-step scan in registers)"
+                  : "\nlanes       channels (time walked in order)");
+  append(all, plan.time_split
+                  ? text("\ntime        split into ", plan.tiles, " tiles of ", plan.tile_steps)
+                  : text("\ntime        whole, ", plan.shape.time));
+  append(all, text(" steps\nunits       ", plan.units, " of ", plan.batch_span, " x ", plan.strip,
+                   " (rows x channels)"));
+  append(all, text("\nthreads     ", plan.threads));
+  append(all, plan.streaming ? "\nstores      non-temporal" : "\nstores      plain");
+  append(all, plan.prefetch_steps > 0 ? text("\nprefetch    ", plan.prefetch_steps, " steps ahead")
+                                      : text("\nprefetch    hardware"));
+  append(all, text("\nworkspace   ", plan.workspace_bytes, " bytes\n"));
+  return all.c_str();
 }
 
 }  // namespace scanrec::inline SCANREC_ABI

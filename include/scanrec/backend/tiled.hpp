@@ -35,7 +35,7 @@ struct tiled {
   std::int64_t tile_steps = 0;    ///< steps per tile; 0: policy. Changes bits where time is split.
                                   ///< With memory::recompute rounded up to a multiple of 128.
   std::int64_t stream_bytes = 0;  ///< non-temporal stores from this many bytes on; 0: policy
-  scanrec::executor executor{};   ///< who runs the workers; empty: OpenMP, or std::thread
+  scanrec::executor executor{};   ///< who runs the workers; empty: OpenMP, or POSIX threads
 };
 
 }  // namespace scanrec::inline SCANREC_ABI

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
 #include <scanrec/backend/materialised.hpp>
@@ -37,7 +36,7 @@ struct triangular_matmul {
   static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
   std::int64_t chunk = 128;                   ///< steps per triangle
   int threads = 0;                            ///< workers; 0: all cores, fewer on small problems
-  scanrec::executor executor{};  ///< who runs the workers; empty: OpenMP, or std::thread
+  scanrec::executor executor{};  ///< who runs the workers; empty: OpenMP, or POSIX threads
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
@@ -52,7 +51,7 @@ struct triangular_scan : map_scan {
   triangular_scan(const triangular_matmul& backend, const problem& p) {
     if (backend.chunk < 1)
       throw argument_error("triangular_matmul", "chunk", "1 step or more",
-                           std::to_string(backend.chunk));
+                           text(backend.chunk).c_str());
     chunk = std::clamp<std::int64_t>(p.shape.time, 1, backend.chunk);
     bool time = p.shape.time > 1, channel = p.shape.channel > 1, batch = true;
     for (const array_use& array : p) {

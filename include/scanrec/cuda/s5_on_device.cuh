@@ -7,7 +7,6 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
 #include <scanrec/cuda/blas.cuh>
@@ -42,17 +41,17 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
         on(backend),
         s(of) {
     check("system", states >= 0 && inputs >= 0 && outputs >= 0, "sizes of 0 or more",
-          std::to_string(states) + " states, " + std::to_string(inputs) + " inputs, " +
-              std::to_string(outputs) + " outputs");
+          scanrec::detail::text(states, " states, ", inputs, " inputs, ", outputs, " outputs"));
     check("feedthrough", !s.feedthrough || outputs == inputs, "none, or as many inputs as outputs",
-          std::to_string(inputs) + " inputs and " + std::to_string(outputs) + " outputs");
+          scanrec::detail::text(inputs, " inputs and ", outputs, " outputs"));
     check_pointers("system", s);
   }
   /// Of parameters or gradients.
   template <class E>
   void check_pointers(const char* argument, const s5_system<E>& of) const {
     const auto there = [&](const char* what, const void* p, std::int64_t count) {
-      check(argument, p || count == 0, std::string("a pointer to ") + what, "a null pointer");
+      check(argument, p || count == 0, scanrec::detail::text("a pointer to ", what),
+            "a null pointer");
     };
     there("lambda", of.lambda, states);
     there("log_step", of.log_step, this->ring ? 0 : states);

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include <scanrec/cuda/device.cuh>
 #include <scanrec/error.hpp>
@@ -42,15 +41,14 @@ namespace detail {
 /// Throws argument_error unless there is as much memory as a call needs.
 inline void check_workspace(const problem& p, const workspace& given, std::int64_t needed) {
   if (needed == 0) return;
-  const auto refuse = [&](const std::string& got) {
-    throw argument_error(p.call, "workspace",
-                         std::to_string(needed) +
-                             " bytes of device memory, as workspace_bytes() "
-                             "says",
-                         got);
+  const auto refuse = [&](const scanrec::detail::text& got) {
+    throw argument_error(
+        p.call, "workspace",
+        scanrec::detail::text(needed, " bytes of device memory, as workspace_bytes() says").c_str(),
+        got.c_str());
   };
   if (!given.data) refuse("a null pointer");
-  if (given.bytes < needed) refuse(std::to_string(given.bytes) + " bytes");
+  if (given.bytes < needed) refuse(scanrec::detail::text(given.bytes, " bytes"));
   if (reinterpret_cast<std::uintptr_t>(given.data) % 16 != 0)
     refuse("memory that is not aligned to 16 bytes");
 }

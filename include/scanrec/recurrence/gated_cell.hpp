@@ -18,7 +18,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -99,8 +98,9 @@ typename Cell::template arrays<sequence_view<T>> packed(const sequence_view<T>& 
   constexpr auto count = static_cast<std::int64_t>(Cell::names.size());
   extents shape = all.shape;
   if (shape.channel % count != 0)
-    throw argument_error("packed", "all", "a multiple of " + std::to_string(count) + " channels",
-                         to_string(shape));
+    throw argument_error("packed", "all",
+                         detail::text("a multiple of ", count, " channels").c_str(),
+                         detail::text(shape).c_str());
   shape.channel /= count;
   const auto slice = [&](std::int64_t i) {
     T* const first = all.data ? all.data + i * shape.channel * all.strides.channel : nullptr;
