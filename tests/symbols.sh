@@ -170,6 +170,8 @@ CPP
 exceptions='(typeinfo|typeinfo name|vtable) for scanrec::argument_error'
 exceptions+='|scanrec::argument_error::~argument_error\(\)'
 exceptions+='|DW\.ref\.__gxx_personality_v0'  # a pointer into the standard library
+exceptions+='|__clang_call_terminate'  # two calls into it
+exceptions+='|scanrec::none'  # no code
 code_of_exceptions() {
   local symbol
   for symbol in D0 D1 D2; do
