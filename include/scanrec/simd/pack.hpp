@@ -77,9 +77,8 @@ template <class V>
 SCANREC_HD SCANREC_INLINE V uncontracted(V product) {
 #if defined(__CUDA_ARCH__)
   return product;  // what a GPU computes with is multiplied by functions that round
-#elif defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
-  return __builtin_assoc_barrier(product);
 #elif defined(__x86_64__)
+  // (__builtin_assoc_barrier takes GCC 12's vectors apart, element by element.)
   asm("" : "+v"(product));
   return product;
 #elif defined(__aarch64__)
