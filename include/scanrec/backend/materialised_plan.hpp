@@ -130,15 +130,15 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
     plan.plane = plan.line_elements * plan.channel_lines() * plan.rows;
   }
   plan.alignment = p.alignment;
-  plan.buffer_bytes = round_up(clipped_product(plan.plane, p.map_bytes), plan.alignment);
+  plan.buffer_bytes = align_up(clipped_product(plan.plane, p.map_bytes), plan.alignment);
   plan.maps_bytes =
       clipped_product(plan.buffer_bytes, scan.by_blocks && plan.shape.shared ? plan.threads : 1);
-  plan.scratch_bytes = round_up(scan.scratch_bytes(p, plan), plan.alignment);
+  plan.scratch_bytes = align_up(scan.scratch_bytes(p, plan), plan.alignment);
   const std::int64_t unit_bytes = plan.maps_bytes + plan.scratch_bytes;
   plan.lent = lent_room(p, plan.lanes, plan.line);
-  plan.unit_begin = round_up(sums.block_bytes + plan.lent.bytes, plan.alignment);
+  plan.unit_begin = align_up(sums.block_bytes + plan.lent.bytes, plan.alignment);
   plan.worker_bytes = plan.unit_begin + (plan.shape.shared ? 0 : unit_bytes);
-  plan.totals_bytes = round_up(sums.total_bytes, plan.alignment);
+  plan.totals_bytes = align_up(sums.total_bytes, plan.alignment);
   plan.workspace_bytes = clipped_product(plan.threads, plan.worker_bytes) + plan.totals_bytes +
                          (plan.shape.shared ? unit_bytes : 0);
   return plan;

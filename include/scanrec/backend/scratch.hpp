@@ -20,7 +20,7 @@ class scratch {
   explicit scratch(std::int64_t bytes, std::int64_t alignment = least_alignment)
       : alignment_(static_cast<std::align_val_t>(alignment)) {
     const std::uintptr_t before = -reinterpret_cast<std::uintptr_t>(stack_);
-    const auto gap = static_cast<std::int64_t>(before % static_cast<std::uintptr_t>(alignment));
+    const auto gap = static_cast<std::int64_t>(before & static_cast<std::uintptr_t>(alignment - 1));
     if (bytes <= on_stack - gap) {
       place_ = stack_ + gap;
       return;

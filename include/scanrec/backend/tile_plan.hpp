@@ -84,6 +84,10 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
+/// The same to a power of two, without a division.
+constexpr std::int64_t align_up(std::int64_t a, std::int64_t power) {
+  return (a + power - 1) & -power;
+}
 
 /// Along which axis most bytes lie side by side.
 inline recurrence::lane_axis choose_axis(const problem& p) {
@@ -214,7 +218,7 @@ struct scratch_layout {
 };
 inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   const auto lines = [&](std::int64_t count, std::int64_t bytes) {
-    return round_up(clipped_product(count, bytes), plan.alignment);
+    return align_up(clipped_product(count, bytes), plan.alignment);
   };
   const std::int64_t slots =
       plan.slots_per_row * (plan.rows_together ? plan.group_span * plan.batch_span : 1);

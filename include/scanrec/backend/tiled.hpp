@@ -258,13 +258,13 @@ class tiled_call {
   std::byte* unit_sums(const job& j, int output) const {
     std::int64_t place = j.worker + layout_.sums;
     for (int i = 0; i < output; ++i)
-      place += round_up(plan_.sums[i].elements * plan_.sums[i].wide_bytes, plan_.alignment);
+      place += align_up(plan_.sums[i].elements * plan_.sums[i].wide_bytes, plan_.alignment);
     return memory_ + place;
   }
   std::byte* totals(int output) const {
     std::int64_t place = layout_.totals;
     for (int i = 0; i < output; ++i)
-      place += round_up(plan_.sums[i].total_elements * plan_.sums[i].wide_bytes, plan_.alignment);
+      place += align_up(plan_.sums[i].total_elements * plan_.sums[i].wide_bytes, plan_.alignment);
     return memory_ + place;
   }
   template <class S>

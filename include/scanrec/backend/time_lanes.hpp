@@ -79,18 +79,24 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
     const auto walk_packs_of = assumption(r, plan.lanes) == assume::plain
                                    ? walk_packs<assume::plain>
                                    : walk_packs<assume::nothing>;
-    const std::int64_t steps = sums_run(r) ? drain_steps : where.end - where.begin;
+    const bool drains = where.end - where.begin > drain_steps && sums_run(r);
     for_time_pieces<lanes>(
         r, where, plan.lanes, plan.shape.time, true, [&](const R& piece, const block& b) {
           const std::int64_t i = b.channel - where.channel;
           slot& own = slots[i];
           carry state = simd::to_wide<carry>(own.state);
-          for (std::int64_t t = b.begin, end; t < b.end; t = end) {
-            const std::int64_t next_drain = t + steps - (t - where.begin) % steps;
-            end = std::min(next_drain, b.end);
-            walk_packs_of(standing_at(piece, t - b.begin, 0), {t, end, b.channel, 1}, state,
-                          own.sums, plan.lanes.reversed, plan.prefetch_steps);
-            if (end == next_drain && end < where.end) drain_one(r, where, i, own);
+          const auto walk_from = [&](const R& at, const block& part) {
+            walk_packs_of(at, part, state, own.sums, plan.lanes.reversed, plan.prefetch_steps);
+          };
+          if (!drains) {
+            walk_from(piece, b);
+          } else {
+            for (std::int64_t t = b.begin, end; t < b.end; t = end) {
+              const std::int64_t next_drain = t + drain_steps - (t - where.begin) % drain_steps;
+              end = std::min(next_drain, b.end);
+              walk_from(standing_at(piece, t - b.begin, 0), {t, end, b.channel, 1});
+              if (end == next_drain && end < where.end) drain_one(r, where, i, own);
+            }
           }
           own.state = simd::from_wide<scalar>(state);
         });
