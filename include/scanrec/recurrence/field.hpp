@@ -362,18 +362,21 @@ struct listed_fields {
   bool off_step = false;
 };
 template <class R>
+concept has_neighbours = requires(const R& r) {
+  R::reads_neighbours_of(r, nullptr);
+};
+template <class R>
 constexpr listed_fields list_fields() {
   const R r{};
   listed_fields listed;
   R::for_writes(r, [&](const auto&) { ++listed.count; });
-  R::for_reads(r, [&](const auto& field) {
-    ++listed.count;
-    if constexpr (requires { R::reads_neighbours_of(r, &field); }) {
+  R::for_reads(r, [&](const auto&) { ++listed.count; });
+  if constexpr (has_neighbours<R>)
+    R::for_reads(r, [&](const auto& field) {
       const void* const place = &field;
       const bool marks = place == &r.cuts.marks;
       listed.off_step = listed.off_step || (!marks && R::reads_neighbours_of(r, place));
-    }
-  });
+    });
   return listed;
 }
 /// Whether that can be told at compile time: not of elements that only run time can make.
