@@ -82,10 +82,11 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
         CHECK(bytes_of([&] {
                 linear_scan_vjp(backend, A, X, U, {.gate_grad = S, .input_grad = D});
               }) == expected(linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
-        CHECK(
-            bytes_of([&] { linear_scan_vjp(loop, A, X, U, {.gate_grad = S, .input_grad = D}); }) ==
-            workspace_bytes(sequential{},
-                            linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
+        const std::int64_t of_loop = workspace_bytes(
+            sequential{}, linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D}));
+        CHECK(bytes_of([&] {
+                linear_scan_vjp(loop, A, X, U, {.gate_grad = S, .input_grad = D});
+              }) == (of_loop <= 8192 ? 0 : of_loop));
         const auto check_variant = [&](const auto& options) {
           const tested::backend<float> variant("", options);
           const auto of = [&](const problem& p) {

@@ -96,7 +96,7 @@ void run_recurrence(const sequential&, R recurrence, const problem& p) {
 }
 
 /// Bytes the sequential backend allocates for a problem: the accumulators of summed gradients, and
-/// a stretch of states that are computed anew.
+/// a stretch of states that are computed anew; up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const sequential&, const problem& p) {
   return detail::sums_layout(p, p.shape).total_bytes + detail::lent_room(p, {}, 1).bytes;
 }
