@@ -11,7 +11,6 @@ where the processor is bad at it.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import ctypes
 import dataclasses
 import json
@@ -120,7 +119,7 @@ def measure(name, layouts, buffers, rounds):
             once = max(min(of_base(1), of_head(1)), 1e-8)
             calls = max(1, round(SAMPLE / once))
             of_base(calls), of_head(calls)
-            for i in range(max(1, rounds // len(layouts))):
+            for i in mine:
                 pair = [of_base, of_head] if i % 2 == 0 else [of_head, of_base]
                 times = {of_base: [], of_head: []}
                 for which in (*pair, *reversed(pair)):
@@ -131,7 +130,8 @@ def measure(name, layouts, buffers, rounds):
 
         head.run(name, buffers.lend, with_head)
 
-    for base, head in layouts:
+    for place, (base, head) in enumerate(layouts):
+        mine = range(place, rounds, len(layouts))
         base.run(name, buffers.lend, with_base)
     buffers.release()
     row.seconds = statistics.median(took)
@@ -221,9 +221,7 @@ def main():
     slower = [r for r in rows if r.slower]
     text = [
         args.title,
-        f"speed: seconds of the base / seconds of the head, median and range of {args.rounds} rounds"
-        if args.benchmarks
-        else "speed: seconds of the base / seconds of the head, median and range",
+        f"speed: seconds of the base / seconds of the head, median and range of {args.rounds} rounds",
         table(rows),
         *(f"{name}: only in the head" for name in missing),
         f"{len(rows)} rows in {time.time() - begun:.0f} s, {len(slower)} slower",
@@ -239,5 +237,4 @@ def main():
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        main()
+    main()
