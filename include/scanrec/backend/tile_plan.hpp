@@ -49,7 +49,8 @@ struct walk_plan {
     walk_plan back = *this;
     back.lanes.reversed = lanes.along == recurrence::lane_axis::time && !lanes.reversed;
     back.descending = false;
-    if (lanes.along == recurrence::lane_axis::time) back.prefetch_steps = 0;
+    const bool there = prefetch_steps >= detail::stretch_steps;  // brought by the walk before
+    if (lanes.along == recurrence::lane_axis::time || there) back.prefetch_steps = 0;
     return back;
   }
 };
@@ -362,9 +363,15 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.descending = 2 * moved.descending > moved.read_per_site;
   if (!cached && plan.descending && along_time)
     plan.prefetch_steps = policy::prefetch_packs * lanes;
-  if (!cached && !along_time && moved.gaps)
+  if (!cached && !along_time && moved.gaps) {
     plan.prefetch_steps =
         std::max<std::int64_t>(1, policy::prefetch_bytes / (plan.strip * p.compute_bytes));
+    // States are computed anew against the direction of the walk. So the walk asks for all of the
+    // next stretch, if it is small; else each asks for what is just ahead of it.
+    const std::int64_t stretch_bytes = stretch_steps * moved.read_per_site * plan.strip;
+    if (p.recomputed_bytes > 0 && stretch_bytes <= policy::prefetch_stretch_bytes)
+      plan.prefetch_steps = stretch_steps;
+  }
   plan.steps_per_carry = cached ? policy::steps_in_cache : policy::steps_from_memory;
 
   plan.slots_per_row = along_time ? plan.strip : ceil_div(plan.strip, lanes);

@@ -79,6 +79,7 @@ struct input_field {
   /// Asks for the lines of the lanes `gap` steps later, which may lie past the end of the array.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
+    if constexpr (std::is_same_v<S, bool> && Assume != assume::nothing) return;  // no marks
     if (strides.time == 0) return;  // absent, or a broadcast, which is there already
     constexpr auto size = static_cast<std::int64_t>(sizeof(S));
     const auto there =
@@ -249,10 +250,11 @@ struct state_output : output_field<V> {
 };
 
 /// Calls f for every field of an array. Not by a loop: where it is not unrolled, fields that a
-/// kernel keeps in registers would go to memory.
+/// kernel keeps in registers would go to memory. Nor by a function that is not inlined at once: GCC
+/// takes one that only prefetches for one without effect, and drops its call.
 template <class Fields, class F>
 SCANREC_HD constexpr SCANREC_INLINE void for_each_field(Fields& fields, F& f) {
-  [&]<std::size_t... I>(std::index_sequence<I...>) { (f(fields[I]), ...); }
+  [&]<std::size_t... I>(std::index_sequence<I...>) SCANREC_LAMBDA { (f(fields[I]), ...); }
   (std::make_index_sequence<std::tuple_size_v<std::remove_const_t<Fields>>>{});
 }
 

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Where rows lie apart, as in packed buffers, hardware prefetchers lose them and the kernels prefetch by
+# instructions. Compilers drop these without a word: a function that does nothing but prefetch counts as
+# one without effect, and where it is not inlined its calls go. That cost gated scans four tenths of
+# their speed for a while. So: each kernel that walks whole rows prefetches every array that it reads.
+# Use: prefetches.sh COMPILER INCLUDE_DIRECTORIES...
+set -euo pipefail
+export LC_ALL=C
+
+compiler=$1
+shift
+include=("${@/#/-I}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+level=-march=x86-64-v3
+if ! echo 'int x;' | "$compiler" $level -x c++ -c - -o "$work/x.o" 2>/dev/null; then
+  echo "no x86-64-v3 here: skipped"
+  exit 77
+fi
+
+cat >"$work/unit.cpp" <<'CPP'
+#include <scanrec/qrnn.hpp>
+#include <scanrec/scan.hpp>
+using view = scanrec::sequence_view<float>;
+void scans(float* const* p, const scanrec::extents& shape) {
+  const view gate(p[0], shape), input(p[1], shape), state(p[2], shape), grad(p[3], shape);
+  const scanrec::tiled backend;
+  scanrec::linear_scan(backend, gate, input, state);
+  scanrec::linear_scan_vjp(backend, gate, state, grad, {.gate_grad = grad, .input_grad = input});
+  using cell = scanrec::fo_pooling<>;
+  const cell::arrays<view> pre{gate, input, grad};
+  scanrec::gated_scan(backend, cell{}, pre, state);
+  scanrec::gated_scan_vjp(backend, cell{}, pre, scanrec::memory::store{state}, grad, {.arrays = pre});
+}
+CPP
+"$compiler" -std=c++20 -O2 $level "${include[@]}" -c "$work/unit.cpp" -o "$work/unit.o"
+
+# recurrence, and the prefetches of every function that walks its rows with nothing in the way
+objdump --disassemble --no-show-raw-insn "$work/unit.o" | c++filt |
+  awk '/^[0-9a-f]+ <.*>:$/ {
+         inside = /walk_rows<\(.*assume\)2>/ && match($0, /recurrence::[a-z_]+/)
+         name = substr($0, RSTART + 12, RLENGTH - 12)
+         if (inside && !(name in found)) found[name] = 0
+       }
+       inside && /prefetch/ { ++found[name] }
+       END { for (name in found) print name, found[name] }' | sort >"$work/found"
+cat "$work/found"
+
+failed=0
+# expect RECURRENCE ARRAYS: at least as many prefetches as arrays that it reads.
+expect() {
+  local count
+  count=$(awk -v name="$1" '$1 == name {print $2}' "$work/found")
+  if ((${count:-0} < $2)); then
+    echo "$1 has ${count:-no kernel and 0} prefetches for $2 arrays"
+    failed=1
+  fi
+}
+expect forward 2
+expect vjp 3
+expect gated_forward 3
+expect gated_vjp 5
+exit $failed
