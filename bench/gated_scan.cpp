@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include <scanrec/qrnn.hpp>
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/gated_scan.hpp>
 
 #include "measure.hpp"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The kernels of every variant for one element type, BENCH_TYPE.
 #if SCANREC_BENCH_EIGEN
-#include <scanrec/backend/triangular_matmul.hpp>
+#include <scanrec/triangular_matmul.hpp>
+#include <scanrec/variants.hpp>
 #endif
 
 #include "variants.hpp"

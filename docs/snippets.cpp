@@ -19,9 +19,10 @@
 #include <vector>
 
 // [backend]
-#include <scanrec/operators.hpp>
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/shared/lane_scans.hpp>
 #include <scanrec/problem.hpp>
-#include <scanrec/recurrence/field.hpp>
+#include <scanrec/variants.hpp>
 
 namespace mine {
 
@@ -619,7 +620,8 @@ void eigen_matrices() {}
 void state_space() {}
 #endif
 
-#include <scanrec/qrnn.hpp>
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/gated_scan.hpp>
 #include <scanrec/sensitivity.hpp>
 
 // [own_cell]

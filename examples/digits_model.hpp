@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <Eigen/Core>
-#include <scanrec/layer/s5_layer.hpp>
+#include <scanrec/layers/s5.hpp>
 #include <scanrec/s5_init.hpp>
 
 struct digits_sizes {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <Eigen/Core>
-#include <scanrec/layer/qrnn_layer.hpp>
+#include <scanrec/layers/qrnn.hpp>
 
 struct text_sizes {
   std::int64_t characters = 0;  // different ones

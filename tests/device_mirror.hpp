@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <scanrec/argument_check.hpp>
+#include <scanrec/detail/call/check.hpp>
 #include <scanrec/problem.hpp>
 
 namespace tested {

@@ -7,8 +7,8 @@
 #include <new>
 #include <vector>
 
-#include <scanrec/cuda/blas.cuh>
-#include <scanrec/cuda/device.cuh>
+#include <scanrec/detail/cuda/blas.cuh>
+#include <scanrec/detail/cuda/device.cuh>
 
 #if !defined(__CUDACC__)
 #include "emulator.hpp"

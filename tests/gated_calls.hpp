@@ -9,10 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include <scanrec/cells/min_gru.hpp>
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/cells/rg_lru.hpp>
 #include <scanrec/gated_scan.hpp>
-#include <scanrec/recurrence/min_gru.hpp>
-#include <scanrec/recurrence/qrnn.hpp>
-#include <scanrec/recurrence/rg_lru.hpp>
+#include <scanrec/variants.hpp>
 
 #if defined(__CUDACC__)  // which knows no backend for CPUs but the loop
 #include "device_backend.hpp"

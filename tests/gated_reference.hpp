@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <vector>
 
-#include <scanrec/activation.hpp>
-#include <scanrec/recurrence/qrnn.hpp>
+#include <scanrec/cells/activation.hpp>
+#include <scanrec/cells/qrnn.hpp>
 
 #include "reference.hpp"
 

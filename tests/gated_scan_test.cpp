@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
-#include <scanrec/qrnn.hpp>
-#include <scanrec/recurrence/min_gru.hpp>
-#include <scanrec/recurrence/rg_lru.hpp>
+#include <scanrec/cells/min_gru.hpp>
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/cells/rg_lru.hpp>
+#include <scanrec/gated_scan.hpp>
 #include <scanrec/scan.hpp>
+#include <scanrec/variants.hpp>
 
 #include "catch.hpp"
 #include "central_difference.hpp"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <scanrec/scan.hpp>
+#include <scanrec/variants.hpp>
 
 #include "catch.hpp"
 #include "operator_backends.hpp"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <scanrec/scan.hpp>
+#include <scanrec/variants.hpp>
 
 #include "catch.hpp"
 

@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include <scanrec/activation.hpp>
-#include <scanrec/simd/memory.hpp>
+#include <scanrec/cells/activation.hpp>
+#include <scanrec/detail/simd/memory.hpp>
 
 #include "catch.hpp"
 #include "reference.hpp"

@@ -8,6 +8,7 @@
 #include <string>
 
 #include <scanrec/scan.hpp>
+#include <scanrec/variants.hpp>
 
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
 #include "device_backend.hpp"

@@ -21,7 +21,8 @@ if ! echo 'int x;' | "$compiler" $level -x c++ -c - -o "$work/x.o" 2>/dev/null; 
 fi
 
 cat >"$work/unit.cpp" <<'CPP'
-#include <scanrec/qrnn.hpp>
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/gated_scan.hpp>
 #include <scanrec/scan.hpp>
 using view = scanrec::sequence_view<float>;
 void scans(float* const* p, const scanrec::extents& shape) {

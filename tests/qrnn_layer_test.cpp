@@ -10,8 +10,8 @@
 
 #include <Eigen/Core>
 
-#include <scanrec/layer/qrnn_layer.hpp>
-#include <scanrec/recurrence/min_gru.hpp>
+#include <scanrec/cells/min_gru.hpp>
+#include <scanrec/layers/qrnn.hpp>
 
 #include "../examples/model_file.hpp"
 #include "../examples/text_model.hpp"

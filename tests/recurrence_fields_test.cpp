@@ -7,11 +7,11 @@
 #include <type_traits>
 #include <vector>
 
+#include <scanrec/cells/min_gru.hpp>
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/cells/rg_lru.hpp>
 #include <scanrec/gated_scan.hpp>
 #include <scanrec/matrix_scan.hpp>
-#include <scanrec/qrnn.hpp>
-#include <scanrec/recurrence/min_gru.hpp>
-#include <scanrec/recurrence/rg_lru.hpp>
 #include <scanrec/scan.hpp>
 #include <scanrec/sensitivity.hpp>
 

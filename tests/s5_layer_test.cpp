@@ -8,7 +8,7 @@
 
 #include <Eigen/Core>
 
-#include <scanrec/layer/s5_layer.hpp>
+#include <scanrec/layers/s5.hpp>
 #include <scanrec/s5_init.hpp>
 
 #include "../examples/digits_model.hpp"

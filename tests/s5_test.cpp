@@ -15,6 +15,7 @@
 #include <scanrec/s5_init.hpp>
 #include <scanrec/scan.hpp>
 #include <scanrec/sensitivity.hpp>
+#include <scanrec/variants.hpp>
 
 #include "catch.hpp"
 #include "central_difference.hpp"

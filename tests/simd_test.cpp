@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include <scanrec/operators.hpp>
-#include <scanrec/simd/memory.hpp>
+#include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/simd/memory.hpp>
 
 #include "catch.hpp"
 

@@ -11,13 +11,15 @@
 #include <string>
 #include <vector>
 
-#include <scanrec/qrnn.hpp>
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/gated_scan.hpp>
 #include <scanrec/scan.hpp>
+#include <scanrec/variants.hpp>
 
 #include "catch.hpp"
 #include "tested_backend.hpp"
 #if SCANREC_TEST_EIGEN
-#include <scanrec/backend/triangular_matmul.hpp>
+#include <scanrec/triangular_matmul.hpp>
 #endif
 
 namespace {

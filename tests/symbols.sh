@@ -30,7 +30,8 @@ cat >"$work/unit.cpp" <<'CPP'
 #include <span>
 
 #include <scanrec/inclusive_scan.hpp>
-#include <scanrec/qrnn.hpp>
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/gated_scan.hpp>
 #include <scanrec/scan.hpp>
 namespace {
 using view = scanrec::sequence_view<float>;

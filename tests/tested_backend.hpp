@@ -21,7 +21,8 @@
 #endif
 #endif
 #if SCANREC_TEST_EIGEN
-#include <scanrec/backend/triangular_matmul.hpp>
+#include <scanrec/triangular_matmul.hpp>
+#include <scanrec/variants.hpp>
 #endif
 #include <scanrec/scan.hpp>
 

@@ -10,7 +10,8 @@
 
 #include <scanrec/element.hpp>
 #include <scanrec/options.hpp>
-#include <scanrec/sequence_view.hpp>
+#include <scanrec/variants.hpp>
+#include <scanrec/views.hpp>
 
 namespace tested {
 

@@ -15,10 +15,11 @@
 #include <type_traits>
 #include <vector>
 
+#include <scanrec/cells/qrnn.hpp>
 #include <scanrec/gated_scan.hpp>
 #include <scanrec/matrix_scan.hpp>
-#include <scanrec/qrnn.hpp>
 #include <scanrec/scan.hpp>
+#include <scanrec/variants.hpp>
 
 #include "catch.hpp"
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <scanrec/scan.hpp>
+#include <scanrec/variants.hpp>
 
 #include "catch.hpp"
 #include "tested_backend.hpp"

@@ -6,7 +6,8 @@
 #include <stdexcept>
 #include <string>
 
-#include <scanrec/qrnn.hpp>
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/gated_scan.hpp>
 
 #include "plain_loop.cuh"
 #include "variants.cuh"

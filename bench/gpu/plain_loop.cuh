@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include <scanrec/element.hpp>
-#include <scanrec/sequence_view.hpp>
+#include <scanrec/views.hpp>
 
 namespace bench::kernels {
 

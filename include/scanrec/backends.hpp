@@ -1,12 +1,41 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backends that need nothing but this library. A new one is added here.
+// The backends that every call knows: `tiled`, which is the default, and the plain loop. Others
+// have headers of their own: variants.hpp, triangular_matmul.hpp, cuda/scan.cuh.
 #pragma once
 
-#include <scanrec/backend/sequential.hpp>
+#include <cstdint>
+
+#include <scanrec/executor.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Cache-tiled scan over SIMD lanes and threads; the default of every call.
+///
+/// Determinism  the same bits for any number of threads and any executor; where time is not split
+///              and lanes lie along channels, the bits of `sequential`.
+/// Memory       one workspace per call, see workspace_bytes(); nothing up to 8 KiB.
+struct tiled {
+  static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
+  int threads = 0;                            ///< workers; 0: all cores, fewer on small problems
+  std::int64_t tile_steps = 0;    ///< steps per tile; 0: policy. Changes bits where time is split.
+                                  ///< With memory::recompute rounded up to a multiple of 128.
+  std::int64_t stream_bytes = 0;  ///< non-temporal stores from this many bytes on; 0: policy
+  scanrec::executor executor{};   ///< who runs the workers; empty: OpenMP, or POSIX threads
+};
+
+/// Scalar loop over every sequence in turn; no threads, no SIMD.
+///
+/// Memory  nothing, except accumulators in the wide type for gradients that are sums, and with
+///         memory::recompute the states of one channel's 128 steps.
+struct sequential {
+  static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
+};
+
+}  // namespace scanrec::inline SCANREC_ABI
+
+#include <scanrec/detail/cpu/sequential.hpp>
 #if defined(__CUDACC__)
-#include <scanrec/backend/host_only.hpp>
+#include <scanrec/detail/cpu/host_only.hpp>
 #else
-#include <scanrec/backend/blelloch.hpp>
-#include <scanrec/backend/hillis_steele.hpp>
-#include <scanrec/backend/tiled.hpp>
+#include <scanrec/detail/cpu/tiled.hpp>
 #endif

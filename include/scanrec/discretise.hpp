@@ -8,8 +8,8 @@
 #include <concepts>
 #include <type_traits>
 
-#include <scanrec/config.hpp>
-#include <scanrec/simd/lanes.hpp>
+#include <scanrec/detail/config.hpp>
+#include <scanrec/detail/simd/lanes.hpp>
 
 namespace scanrec {
 

@@ -8,7 +8,7 @@
 #include <Eigen/Core>
 
 #include <scanrec/error.hpp>
-#include <scanrec/sequence_view.hpp>
+#include <scanrec/views.hpp>
 
 namespace scanrec {
 

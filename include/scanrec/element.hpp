@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/config.hpp>
+#include <scanrec/detail/config.hpp>
 
 namespace scanrec {
 

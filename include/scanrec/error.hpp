@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include <scanrec/text.hpp>
+#include <scanrec/detail/text.hpp>
 
 namespace scanrec {
 

@@ -6,12 +6,12 @@
 #include <type_traits>
 
 #include <scanrec/backends.hpp>
-#include <scanrec/gated_options.hpp>
-#include <scanrec/make_gated_scan.hpp>
-#include <scanrec/memory_policy.hpp>
+#include <scanrec/cells/cell.hpp>
+#include <scanrec/detail/call/gated.hpp>
+#include <scanrec/memory.hpp>
+#include <scanrec/options.hpp>
 #include <scanrec/problem.hpp>
-#include <scanrec/recurrence/gated_cell.hpp>
-#include <scanrec/sequence_view.hpp>
+#include <scanrec/views.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
 

@@ -5,13 +5,13 @@
 #include <array>
 #include <type_traits>
 
-#include <scanrec/associative.hpp>
 #include <scanrec/backends.hpp>
-#include <scanrec/call.hpp>
+#include <scanrec/detail/call/call.hpp>
+#include <scanrec/detail/recurrence/operator_scan.hpp>
+#include <scanrec/operators.hpp>
 #include <scanrec/options.hpp>
 #include <scanrec/problem.hpp>
-#include <scanrec/recurrence/operator_scan.hpp>
-#include <scanrec/sequence_view.hpp>
+#include <scanrec/views.hpp>
 
 namespace scanrec {
 

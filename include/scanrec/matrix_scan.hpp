@@ -6,10 +6,10 @@
 #include <type_traits>
 
 #include <scanrec/backends.hpp>
-#include <scanrec/make_linear_scan.hpp>
+#include <scanrec/detail/call/linear.hpp>
 #include <scanrec/matrix.hpp>
 #include <scanrec/options.hpp>
-#include <scanrec/sequence_view.hpp>
+#include <scanrec/views.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
 

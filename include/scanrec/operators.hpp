@@ -1,171 +1,147 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Associative operators: the affine map that a recurrence composes, and its segmented form.
+// Any associative operator: the concept and its law, the ready-made ones, a check of the law.
 #pragma once
 
+#include <array>
 #include <concepts>
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <span>
 #include <type_traits>
 
-#include <scanrec/simd/matrix_lanes.hpp>
+#include <scanrec/detail/shared/lane_scans.hpp>
 
-namespace scanrec::inline SCANREC_ABI {
+namespace scanrec {
 
-/// A type whose values compose associatively: `combine(earlier, later)` is the one map that does
-/// what `earlier` then `later` do, and `identity()` is the map that does nothing.
+/// An operator that a scan can regroup: `op(earlier, later)` for elements that are copied as bytes.
 ///
-/// The syntax is checked here; the law `combine(combine(x, y), z) == combine(x, combine(y, z))` is
-/// the author's duty. Composition need not commute: the order of the arguments is the contract.
-template <class M>
-concept composable = std::is_trivially_copyable_v<M> && requires(const M& m) {
-  { M::identity() } -> std::same_as<M>;
-  { combine(m, m) } -> std::same_as<M>;
+/// The syntax is checked here; the law op(op(x, y), z) == op(x, op(y, z)) is the author's duty, and
+/// check_associative helps. It need not commute: the order of the arguments is the contract. It is
+/// called from several threads at once.
+template <class Op, class E>
+concept associative_operator = std::is_trivially_copyable_v<E> && std::default_initializable<E> &&
+    requires(const Op& op, const E& earlier, const E& later) {
+  { op(earlier, later) } -> std::convertible_to<E>;
 };
 
-/// A composable map that can also be applied: serial code acts on a state (one multiply-add), only
-/// parallel code composes maps.
-template <class M, class X>
-concept acting_on = composable<M> && requires(const M& m, const X& x) {
-  { m.act(x) } -> std::same_as<X>;
-};
+/// An operator that says what changes nothing: op(identity, x) == x == op(x, identity).
+template <class Op, class E>
+concept operator_with_identity = associative_operator<Op, E> &&(
+    requires(const Op& op) {
+      { op.identity() } -> std::convertible_to<E>;
+    } ||
+    requires(const Op& op) {
+      { op.template identity<E>() } -> std::convertible_to<E>;
+    });
 
-/// The map x -> a * x + u. `Lane` is a scalar, a SIMD pack, a complex number made of either, or a
-/// vec of such; then a is a matrix.
-///
-///     (a_i, u_i) then (a_j, u_j)  =  (a_j * a_i, a_j * u_i + u_j),      identity (1, 0)
-template <class Lane>
-struct affine {
-  using lane = Lane;
-  factor_t<Lane> a;
-  Lane u;
+inline namespace SCANREC_ABI {
 
-  SCANREC_HD static SCANREC_INLINE affine identity() {
-    return {simd::constant<factor_t<Lane>>(1), simd::constant<Lane>(0)};
-  }
-  /// Forgets what was before.
-  SCANREC_HD static SCANREC_INLINE affine constant(Lane x) {
-    return {simd::constant<factor_t<Lane>>(0), x};
-  }
-  SCANREC_HD SCANREC_INLINE Lane act(Lane x) const { return simd::fma(a, x, u); }
-
-  SCANREC_HD friend SCANREC_INLINE affine combine(affine earlier, affine later) {
-    return {simd::mul(later.a, earlier.a), simd::fma(later.a, earlier.u, later.u)};
-  }
-};
-
-/// The map x -> A x + u of vectors.
-template <class T, int N>
-using affine_matrix = affine<vec<T, N>>;
-
-/// Any acting map with a cut: where `cut` is not zero a new sequence starts at this step, and
-/// nothing from before it passes, not even an infinity (a select, not a product with zero).
-template <class Map>
-struct segmented {
-  using lane = typename Map::lane;
-  using mask = simd::real_lane_t<lane>;
-  Map map;
-  mask cut;  // 0: linked to the step before; 1: cut
-
-  SCANREC_HD static SCANREC_INLINE segmented identity() {
-    return {Map::identity(), simd::constant<mask>(0)};
-  }
-  SCANREC_HD SCANREC_INLINE lane act(lane x) const { return simd::select(cut, map.u, map.act(x)); }
-  SCANREC_HD friend SCANREC_INLINE segmented combine(segmented earlier, segmented later) {
-    const Map both = combine(earlier.map, later.map);
-    return {{simd::select(later.cut, later.map.a, both.a),
-             simd::select(later.cut, later.map.u, both.u)},
-            simd::select(later.cut, later.cut, earlier.cut)};
-  }
-};
-
-}  // namespace scanrec::inline SCANREC_ABI
-
-namespace scanrec::detail::inline SCANREC_ABI {
-
-/// Inclusive scan of the maps in the lanes of m, lane 0 earliest: log2(lanes) doubling shifts.
-template <int K = 1, class Lane>
-SCANREC_INLINE affine<Lane> scan_lanes(affine<Lane> m) {
-  if constexpr (K >= simd::lane_count<Lane>) {
-    return m;
-  } else {
-    const auto none = affine<Lane>::identity();
-    const affine<Lane> earlier{simd::slide_in<K>(none.a, m.a), simd::slide_in<K>(none.u, m.u)};
-    return scan_lanes<2 * K>(combine(earlier, m));
-  }
-}
-
-/// The maps in lanes Odd, Odd + 2, ...
-template <int Odd, class Lane>
-SCANREC_INLINE auto every_other(affine<Lane> m) {
-  return affine<decltype(simd::every_other<Odd>(m.a))>{simd::every_other<Odd>(m.a),
-                                                       simd::every_other<Odd>(m.u)};
-}
-template <int Odd, class Map>
-SCANREC_INLINE auto every_other(const segmented<Map>& m) {
-  const auto map = every_other<Odd>(m.map);
-  return segmented<std::remove_const_t<decltype(map)>>{map, simd::every_other<Odd>(m.cut)};
-}
-
-/// The states before and after every step, and the last one in the wide type.
-template <class Lane, class Carry>
-struct scanned_states {
-  Lane before, after;
-  Carry last;
-  bool finite;
-};
-/// Scans the maps in the lanes of m from a state on, as a tree: neighbours are composed until
-/// `Base` are left, which are scanned in doubling shifts; on the way back each composed pair yields
-/// the state between its two. Moves about half as many lanes as doubling shifts alone.
-///
-/// `factor()` is the product of all m.a in the wide type. Rounding products of factors just below 1
-/// has a bias (what is lost of (1 - i eps)(1 - j eps) is always i j eps^2), which the state carried
-/// from pack to pack would collect where the product stays near 1; elsewhere it is soon forgotten.
-template <int Base, class Lane, class Carry, class Factor>
-SCANREC_INLINE scanned_states<Lane, Carry> scan_states(const affine<Lane>& m, Carry state,
-                                                       Factor factor) {
-  if constexpr (simd::lane_count<Lane> == Base) {
-    using scalar = simd::scalar_of<Lane>;
-    const Lane carried = simd::splat<Lane>(simd::from_wide<scalar>(state));
-    const affine<Lane> total = scan_lanes(m);
-    const Lane after = total.act(carried);
-    Carry a = simd::to_wide<Carry>(simd::last(total.a));
-    if constexpr (!std::is_same_v<Carry, scalar>)
-      if (simd::size_of(simd::last(total.a)) > 0.875f) a = factor();
-    const Carry last = simd::fma(a, state, simd::to_wide<Carry>(simd::last(total.u)));
-    const auto wild = simd::zero_if_finite(simd::last(after)) +
-                      simd::zero_if_finite(simd::from_wide<scalar>(last));
-    return {simd::slide_in<1>(carried, after),
-            simd::with_last(after, simd::from_wide<scalar>(last)), last, simd::all_zero(wild)};
-  } else {
-    const auto even = every_other<0>(m);
-    const auto pairs = scan_states<Base>(combine(even, every_other<1>(m)), state, factor);
-    const auto middle = even.act(pairs.before);
-    return {simd::interleave(pairs.before, middle), simd::interleave(middle, pairs.after),
-            pairs.last, pairs.finite};
-  }
-}
-/// Composes neighbours until `Base` maps are left.
-template <int Base, class Lane>
-SCANREC_INLINE auto combine_lanes(affine<Lane> m) {
-  if constexpr (simd::lane_count<Lane> == Base)
-    return m;
+/// The identity of an operator on elements of type E.
+template <class E, operator_with_identity<E> Op>
+SCANREC_INLINE E identity_of(const Op& op) {
+  if constexpr (requires { op.template identity<E>(); })
+    return op.template identity<E>();
   else
-    return combine_lanes<Base>(combine(every_other<0>(m), every_other<1>(m)));
-}
-/// The same for the lanes of two packs, as many as one pack has.
-template <class Lane>
-SCANREC_INLINE affine<Lane> combine_packs(affine<Lane> x, affine<Lane> y) {
-  const auto a = simd::join(x.a, y.a), u = simd::join(x.u, y.u);
-  return combine_lanes<simd::lane_count<Lane>>(affine<std::remove_const_t<decltype(a)>>{a, u});
+    return op.identity();
 }
 
-template <class Wide, class Lane>
-SCANREC_HD SCANREC_INLINE affine<Wide> widen_map(affine<Lane> m) {
-  return {simd::to_wide<factor_t<Wide>>(m.a), simd::to_wide<Wide>(m.u)};
+}  // namespace SCANREC_ABI
+
+// In a namespace of their own: names like these are common.
+namespace op {
+inline namespace SCANREC_ABI {
+
+/// earlier + later.
+struct sum {
+  template <class E>
+  SCANREC_HD SCANREC_INLINE E operator()(const E& earlier, const E& later) const {
+    return static_cast<E>(earlier + later);
+  }
+  template <class E>
+  static E identity() {
+    return E(0);
+  }
+};
+
+/// earlier * later.
+struct product {
+  template <class E>
+  SCANREC_HD SCANREC_INLINE E operator()(const E& earlier, const E& later) const {
+    return static_cast<E>(earlier * later);
+  }
+  template <class E>
+  static E identity() {
+    return E(1);
+  }
+};
+
+/// The larger one. A NaN stays, whichever side it is on.
+struct max {
+  template <class E>
+  SCANREC_HD SCANREC_INLINE E operator()(const E& earlier, const E& later) const {
+    return earlier > later || earlier != earlier ? earlier : later;
+  }
+  template <class E>
+  static E identity() {
+    using limits = std::numeric_limits<E>;
+    return limits::has_infinity ? -limits::infinity() : limits::lowest();
+  }
+};
+
+/// The smaller one. A NaN stays, whichever side it is on.
+struct min {
+  template <class E>
+  SCANREC_HD SCANREC_INLINE E operator()(const E& earlier, const E& later) const {
+    return earlier < later || earlier != earlier ? earlier : later;
+  }
+  template <class E>
+  static E identity() {
+    using limits = std::numeric_limits<E>;
+    return limits::has_infinity ? limits::infinity() : limits::max();
+  }
+};
+
+/// Composition of maps: affine<T>, affine_matrix<T, N>, or any composable type.
+struct compose {
+  template <composable M>
+  SCANREC_HD SCANREC_INLINE M operator()(const M& earlier, const M& later) const {
+    return combine(earlier, later);
+  }
+  template <composable M>
+  static M identity() {
+    return M::identity();
+  }
+};
+
+}  // namespace SCANREC_ABI
+}  // namespace op
+
+/// The first three samples on which the law fails, or nothing: op(op(x, y), z) against
+/// op(x, op(y, z)) for all triples, compared by `equal`; floating point numbers want a tolerance.
+/// An operator with an identity is tried with it as well, on either side of every sample: such a
+/// failure names the sample in the middle of two identities.
+template <class E, associative_operator<E> Op, class Equal = std::equal_to<E>>
+std::optional<std::array<E, 3>> check_associative(const Op& op, std::span<const E> samples,
+                                                  Equal equal = {}) {
+  for (const E& x : samples)
+    for (const E& y : samples)
+      for (const E& z : samples)
+        if (!equal(op(op(x, y), z), op(x, op(y, z)))) return std::array<E, 3>{x, y, z};
+  if constexpr (operator_with_identity<Op, E>) {
+    const E one = identity_of<E>(op);
+    for (const E& x : samples)
+      if (!equal(op(one, x), x) || !equal(op(x, one), x)) return std::array<E, 3>{one, x, one};
+  }
+  return std::nullopt;
+}
+/// The same for a container of samples.
+template <class Samples, class Op, class E = typename Samples::value_type,
+          class Equal = std::equal_to<E>>
+requires associative_operator<Op, E> std::optional<std::array<E, 3>> check_associative(
+    const Op& op, const Samples& samples, Equal equal = {}) {
+  return check_associative<E>(op, std::span<const E>(samples.data(), samples.size()), equal);
 }
 
-/// Zero in lanes whose map is finite, NaN elsewhere.
-template <class Lane>
-SCANREC_HD SCANREC_INLINE auto zero_if_finite(affine<Lane> m) {
-  return simd::zero_if_finite(m.a) + simd::zero_if_finite(m.u);
-}
-
-}  // namespace scanrec::detail::inline SCANREC_ABI
+}  // namespace scanrec

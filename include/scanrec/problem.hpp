@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include <scanrec/sequence_view.hpp>
+#include <scanrec/views.hpp>
 
 namespace scanrec {
 

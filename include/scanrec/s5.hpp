@@ -4,7 +4,7 @@
 //
 //     x[t] = lambda_bar * x[t-1] + B_bar u[t],      y[t] = Re(C x[t]) + D u[t]
 //
-// Start values are in s5_init.hpp, a layer with parameters in layer/s5_layer.hpp.
+// Start values are in s5_init.hpp, a layer with parameters in layers/s5.hpp.
 #pragma once
 
 #include <array>
@@ -12,8 +12,9 @@
 
 #include <Eigen/Core>
 
+#include <scanrec/detail/cpu/s5_intervals.hpp>
+#include <scanrec/detail/cpu/s5_products.hpp>
 #include <scanrec/linear_scan.hpp>
-#include <scanrec/s5_intervals.hpp>
 #include <scanrec/s5_system.hpp>
 
 namespace scanrec::inline SCANREC_ABI {

@@ -14,7 +14,7 @@
 // Neither CUDA nor Eigen is needed here; scanrec/eigen.hpp makes views of Eigen::Map.
 #pragma once
 
-#include <scanrec/associative.hpp>
+#include <scanrec/affine.hpp>
 #include <scanrec/backends.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/error.hpp>
@@ -24,5 +24,5 @@
 #include <scanrec/matrix_scan.hpp>
 #include <scanrec/operators.hpp>
 #include <scanrec/options.hpp>
-#include <scanrec/sequence_view.hpp>
 #include <scanrec/version.hpp>
+#include <scanrec/views.hpp>

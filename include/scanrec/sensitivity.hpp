@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include <scanrec/backends.hpp>
-#include <scanrec/make_linear_scan.hpp>
-#include <scanrec/recurrence/sensitivity.hpp>
+#include <scanrec/detail/call/linear.hpp>
+#include <scanrec/detail/recurrence/sensitivity.hpp>
 
 namespace scanrec {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include <scanrec/argument_check.hpp>
+#include <scanrec/detail/call/check.hpp>
 #include <scanrec/error.hpp>
 
 namespace scanrec::native {

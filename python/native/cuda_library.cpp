@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <scanrec/c/scanrec_cuda.h>
-#include <scanrec/cuda/device.cuh>
+#include <scanrec/detail/cuda/device.cuh>
 
 #include "entry.hpp"
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include <scanrec/c/scanrec_cuda.h>
-#include <scanrec/backend/executor.hpp>
-#include <scanrec/sequence_view.hpp>
+#include <scanrec/detail/cpu/executor.hpp>
+#include <scanrec/views.hpp>
 
 namespace scanrec::native {
 

@@ -7,8 +7,9 @@
 #include <type_traits>
 #include <utility>
 
+#include <scanrec/cells/qrnn.hpp>
 #include <scanrec/error.hpp>
-#include <scanrec/qrnn.hpp>
+#include <scanrec/gated_scan.hpp>
 
 #include "element_calls.hpp"
 

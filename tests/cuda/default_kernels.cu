@@ -3,8 +3,9 @@
 // resources.py looks after.
 #include <complex>
 
+#include <scanrec/cells/qrnn.hpp>
 #include <scanrec/cuda/scan.cuh>
-#include <scanrec/qrnn.hpp>
+#include <scanrec/gated_scan.hpp>
 
 namespace {
 

@@ -2,10 +2,11 @@
 // Every other kind of call on GPUs, to see that it compiles: vectors, operators, cells, policies.
 #include <complex>
 
+#include <scanrec/cells/min_gru.hpp>
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/cells/rg_lru.hpp>
 #include <scanrec/cuda/scan.cuh>
-#include <scanrec/qrnn.hpp>
-#include <scanrec/recurrence/min_gru.hpp>
-#include <scanrec/recurrence/rg_lru.hpp>
+#include <scanrec/gated_scan.hpp>
 #include <scanrec/sensitivity.hpp>
 
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <scanrec/cuda/device.cuh>
+#include <scanrec/detail/cuda/device.cuh>
 
 #include "catch.hpp"
 

@@ -15,10 +15,10 @@
 #include <limits>
 #include <string>
 
-#include <scanrec/cuda/device.cuh>
 #include <scanrec/cuda/error.cuh>
-#include <scanrec/cuda/materialised.cuh>
-#include <scanrec/cuda/workspace.cuh>
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/materialised.cuh>
+#include <scanrec/detail/cuda/workspace.cuh>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {

@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/cuda/blas.cuh>
-#include <scanrec/cuda/device.cuh>
-#include <scanrec/cuda/s5_intervals.cuh>
-#include <scanrec/cuda/s5_kernels.cuh>
-#include <scanrec/cuda/s5_on_device.cuh>
+#include <scanrec/detail/cuda/blas.cuh>
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/s5_intervals.cuh>
+#include <scanrec/detail/cuda/s5_kernels.cuh>
+#include <scanrec/detail/cuda/s5_on_device.cuh>
 #include <scanrec/linear_scan.hpp>
-#include <scanrec/s5_options.hpp>
+#include <scanrec/options.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {

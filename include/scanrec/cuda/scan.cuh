@@ -10,11 +10,11 @@
 // graph.
 #pragma once
 
-#include <scanrec/cuda/automatic.cuh>
-#include <scanrec/cuda/blelloch.cuh>
-#include <scanrec/cuda/describe.cuh>
-#include <scanrec/cuda/hillis_steele.cuh>
-#include <scanrec/cuda/lanes.cuh>
-#include <scanrec/cuda/look_back.cuh>
-#include <scanrec/cuda/triangular_matmul.cuh>
+#include <scanrec/detail/cuda/automatic.cuh>
+#include <scanrec/detail/cuda/blelloch.cuh>
+#include <scanrec/detail/cuda/describe.cuh>
+#include <scanrec/detail/cuda/hillis_steele.cuh>
+#include <scanrec/detail/cuda/lanes.cuh>
+#include <scanrec/detail/cuda/look_back.cuh>
+#include <scanrec/detail/cuda/triangular_matmul.cuh>
 #include <scanrec/scan.hpp>

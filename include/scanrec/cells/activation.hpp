@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Activations of gates and candidates, as types: what a gated cell applies to pre-activations.
+#pragma once
+
+#include <scanrec/detail/simd/math.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+using simd::activated;
+
+/// The activations. Each has `of(x)`, for every lane type; NaN in, NaN out.
+namespace activation {
+
+/// x itself.
+struct identity {
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
+    const Lane one = simd::constant<Lane>(1);
+    return {x, one - x, one};
+  }
+};
+
+/// tanh(x), to 3.5 ULP; slope to 6.
+struct tanh {
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
+    return simd::tanh(x);
+  }
+};
+
+/// 1 / (1 + exp(-x)), to 5 ULP; so is 1 - value, which does not cancel; slope to 5.5.
+struct sigmoid {
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
+    return simd::sigmoid(x);
+  }
+};
+
+/// x / 6 + 1/2 between 0 and 1: the hard sigmoid of PyTorch and JAX. Slope 0 from |x| = 3 on.
+struct hard_sigmoid {
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
+    using R = simd::scalar_of<Lane>;
+    const Lane zero = simd::constant<Lane>(0), one = simd::constant<Lane>(1);
+    const Lane sixth = simd::splat<Lane>(R(1) / R(6)), three = simd::splat<Lane>(R(3));
+    const Lane line = simd::fma(x, sixth, simd::splat<Lane>(R(0.5)));
+    const Lane value = simd::select_less(line, zero, zero, simd::select_less(one, line, one, line));
+    const Lane size = simd::negative(simd::negative_size(x));
+    return {value, one - value, simd::select_less(size, three, sixth, zero)};
+  }
+};
+
+/// max(x, 0). Slope 0 at 0.
+struct relu {
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
+    const Lane zero = simd::constant<Lane>(0), one = simd::constant<Lane>(1);
+    const Lane value = simd::select_less(x, zero, zero, x);
+    return {value, one - value, simd::select_less(zero, x, one, zero)};
+  }
+};
+
+/// x * sigmoid(2 s), s = sqrt(2 / pi) (x + 0.044715 x^3): the GELU of Hendrycks and Gimpel (2016)
+/// in its tanh form.
+struct gelu {
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
+    using R = simd::scalar_of<Lane>;
+    const Lane one = simd::constant<Lane>(1), square = simd::mul(x, x);
+    const Lane twice = simd::splat<Lane>(R(1.5957691216057308));  // 2 sqrt(2 / pi)
+    const Lane cubic = simd::splat<Lane>(R(0.044715)), slope = simd::splat<Lane>(R(0.134145));
+    const auto s = simd::sigmoid(simd::mul(simd::mul(twice, x), simd::fma(cubic, square, one)));
+    const Lane value = simd::mul(x, s.value);
+    const Lane inner = simd::mul(twice, simd::fma(slope, square, one));
+    return {value, one - value, simd::fma(simd::mul(x, s.slope), inner, s.value)};
+  }
+};
+
+/// x + 1/2 from 0 on, sigmoid(x) below: positive and increasing. Source: Feng et al., Were RNNs All
+/// We Needed? (2024), appendix B.
+struct positive {
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
+    using R = simd::scalar_of<Lane>;
+    const Lane zero = simd::constant<Lane>(0), one = simd::constant<Lane>(1);
+    const auto s = simd::sigmoid(x);
+    const Lane value = simd::select_less(x, zero, s.value, x + simd::splat<Lane>(R(0.5)));
+    return {value, one - value, simd::select_less(x, zero, s.slope, one)};
+  }
+};
+
+}  // namespace activation
+
+}  // namespace scanrec::inline SCANREC_ABI

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Gated cells: what one step of a gated recurrence makes of its pre-activations.
+//
+// A cell is a small struct of pure functions of lanes; it knows no memory, time or threads:
+//
+//     arrays<View>       a struct of its arrays of pre-activations, in the order of a packed buffer
+//     names              what errors call them and their gradients (array_name), in that order
+//     step<Lane>         what it makes of one step's pre-activations; lives in registers
+//     load(lanes...)     -> step: applies the activations
+//     map(step)          -> affine: state = a * state + u
+//     outputs            what a step puts out: output_is_state, output_is_gated, or their like
+//     gradients(step, cell_cotangents)   -> std::array, one per pre-activation
+//
+// docs/qrnn.md derives them for QRNN pooling and adds a cell.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/simd/lanes.hpp>
+#include <scanrec/error.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// What errors call an array of pre-activations, and its gradient.
+struct array_name {
+  const char* value;
+  const char* gradient;
+};
+
+/// What is known of a step when its gradients are made.
+template <class Lane>
+struct cell_cotangents {
+  Lane state;   // gradient of the state after the step, through everything that follows
+  Lane output;  // gradient of the step's output
+  Lane before;  // the state before the step; 0 where the link to it is cut
+  Lane after;   // the state after it
+};
+
+/// A step's output is the state after it; back() adds the output's gradient to what the state's
+/// carries.
+struct output_is_state {
+  static constexpr int array = -1;  // none acts on the output alone
+  template <class Step, class Lane>
+  SCANREC_HD static SCANREC_INLINE Lane of(const Step&, Lane state) {
+    return state;
+  }
+  template <class Step, class Lane>
+  SCANREC_HD static SCANREC_INLINE Lane back(const Step&, Lane output_grad, Lane carry) {
+    return output_grad + carry;
+  }
+};
+/// A step's output is its gate `o`, made of array number Array, times the state after it.
+template <int Array>
+struct output_is_gated {
+  static constexpr int array = Array;
+  template <class Step, class Lane>
+  SCANREC_HD static SCANREC_INLINE Lane of(const Step& s, Lane state) {
+    return simd::mul(s.o.value, state);
+  }
+  template <class Step, class Lane>
+  SCANREC_HD static SCANREC_INLINE Lane back(const Step& s, Lane output_grad, Lane carry) {
+    return simd::fma(s.o.value, output_grad, carry);
+  }
+};
+
+template <class Cell>
+concept gated_cell = std::is_trivially_copyable_v<Cell> && requires(const Cell& cell) {
+  { Cell::names.size() } -> std::convertible_to<std::size_t>;
+  typename Cell::template arrays<sequence_view<float>>;
+  typename Cell::template step<float>;
+};
+
+/// A pre-activation and its bias.
+template <class Lane>
+SCANREC_HD SCANREC_INLINE Lane biased(Lane x, double bias) {
+  return x + simd::splat<Lane>(static_cast<simd::scalar_of<Lane>>(bias));
+}
+/// A gradient through a product with `factor` and an activation with `slope`.
+template <class Lane>
+SCANREC_HD SCANREC_INLINE Lane through(Lane gradient, Lane factor, Lane slope) {
+  return simd::mul(simd::mul(gradient, factor), slope);
+}
+
+/// The arrays of a cell, one after the other in the channels of one buffer.
+///
+///     const auto gates = packed<fo_pooling<>>(sequence_view(buffer, {B, T, 3 * C}));
+///
+/// Throws argument_error if the channels do not divide into them.
+template <gated_cell Cell, class T>
+typename Cell::template arrays<sequence_view<T>> packed(const sequence_view<T>& all) {
+  constexpr auto count = static_cast<std::int64_t>(Cell::names.size());
+  extents shape = all.shape;
+  if (shape.channel % count != 0)
+    throw argument_error("packed", "all",
+                         detail::text("a multiple of ", count, " channels").c_str(),
+                         detail::text(shape).c_str());
+  shape.channel /= count;
+  const auto slice = [&](std::int64_t i) {
+    T* const first = all.data ? all.data + i * shape.channel * all.strides.channel : nullptr;
+    return sequence_view<T>(first, shape, all.strides);
+  };
+  return [&]<std::int64_t... I>(std::integer_sequence<std::int64_t, I...>) {
+    return typename Cell::template arrays<sequence_view<T>>{slice(I)...};
+  }
+  (std::make_integer_sequence<std::int64_t, count>{});
+}
+
+}  // namespace scanrec::inline SCANREC_ABI
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// The members of a cell's `arrays`, as an array.
+template <std::size_t Count, class Arrays>
+auto listed(const Arrays& arrays) {
+  static_assert(Count >= 1 && Count <= 4, "scanrec: a gated cell has one to four arrays");
+  if constexpr (Count == 1) {
+    const auto& [a] = arrays;
+    return std::array{a};
+  } else if constexpr (Count == 2) {
+    const auto& [a, b] = arrays;
+    return std::array{a, b};
+  } else if constexpr (Count == 3) {
+    const auto& [a, b, c] = arrays;
+    return std::array{a, b, c};
+  } else {
+    const auto& [a, b, c, d] = arrays;
+    return std::array{a, b, c, d};
+  }
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// minGRU (Feng et al., Were RNNs All We Needed?, 2024, section 3.1) as a cell of a gated scan.
+#pragma once
+
+#include <array>
+
+#include <scanrec/cells/activation.hpp>
+#include <scanrec/cells/cell.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// state = (1 - z) * state + z * candidate, z = sigmoid(update_gate), and that is the output.
+///
+/// Candidate is identity in the paper's plain form and positive in its log-space form.
+template <class Candidate = activation::identity>
+struct min_gru {
+  using outputs = output_is_state;
+  template <class View>
+  struct arrays {
+    View candidate, update_gate;
+  };
+  static constexpr std::array names{array_name{"candidate", "candidate_grad"},
+                                    array_name{"update_gate", "update_gate_grad"}};
+
+  template <class Lane>
+  struct step {
+    activated<Lane> h, z;
+  };
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE step<Lane> load(Lane candidate, Lane update) {
+    return {Candidate::of(candidate), activation::sigmoid::of(update)};
+  }
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE affine<Lane> map(const step<Lane>& s) {
+    return {s.z.complement, simd::mul(s.z.value, s.h.value)};
+  }
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE std::array<Lane, 2> gradients(const step<Lane>& s,
+                                                                 const cell_cotangents<Lane>& d) {
+    return {through(d.state, s.z.value, s.h.slope),
+            through(d.state, s.h.value - d.before, s.z.slope)};
+  }
+};
+
+}  // namespace scanrec::inline SCANREC_ABI

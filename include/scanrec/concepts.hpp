@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the calls ask of their arguments.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/problem.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec {
+
+namespace detail {
+
+template <class V>
+struct sequence_traits;  // only views and `none` are sequence arguments
+template <class T>
+struct sequence_traits<sequence_view<T>> {
+  using stored = std::remove_const_t<T>;
+};
+template <>
+struct sequence_traits<none_t> {
+  using stored = none_t;
+};
+/// The element type of an argument; that of Default if the argument is none.
+template <class V, class Default>
+using stored_or =
+    std::conditional_t<std::same_as<V, none_t>, Default, typename sequence_traits<V>::stored>;
+
+}  // namespace detail
+
+/// A view whose elements can be read, or `none`.
+template <class V>
+concept sequence_argument = requires {
+  typename detail::sequence_traits<V>::stored;
+};
+
+/// A view that is there.
+template <class V>
+concept sequence = sequence_argument<V> && !std::same_as<V, none_t>;
+
+/// A view whose elements can be written, or `none`.
+template <class V>
+concept writable_sequence_argument = std::same_as<V, none_t> ||
+    (sequence<V> && !std::is_const_v<std::remove_pointer_t<decltype(V::data)>>);
+
+inline namespace SCANREC_ABI {
+
+/// Something that runs recurrences: `sequential`, `tiled`, ...
+template <class B>
+concept backend = std::is_class_v<B> && requires(const B& b, const problem& p) {
+  { workspace_bytes(b, p) } -> std::convertible_to<std::int64_t>;
+};
+
+}  // namespace SCANREC_ABI
+}  // namespace scanrec

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From the arguments of a call to a problem, checked and in scan order, and the fields over it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/concepts.hpp>
+#include <scanrec/detail/call/check.hpp>
+#include <scanrec/detail/cpu/channel_lanes.hpp>
+#include <scanrec/detail/cpu/time_lanes.hpp>
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/gated_vjp.hpp>
+#include <scanrec/detail/recurrence/operator_scan.hpp>
+#include <scanrec/detail/shared/element_lanes.hpp>
+#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/element.hpp>
+#include <scanrec/problem.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Collects the arrays of a call into a problem, and hands them back as fields in scan order.
+class call {
+ public:
+  call(const char* name, const extents& shape) {
+    problem_.call = name;
+    problem_.shape = shape;
+  }
+
+  template <class T>
+  int add(const char* name, const sequence_view<T>& view, access use) {
+    return insert<T>(name, view.data, view.shape, view.strides, use, true, !view.absent());
+  }
+  template <class T>
+  int add(const char* name, const state_view<T>& view, access use) {
+    return insert<T>(name, view.data, view.shape, view.strides, use, false, !view.absent());
+  }
+  int add(const char* name, none_t, access use) {
+    return insert<char>(name, nullptr, {0, 0, 0, 0}, {0, 0, 0, 0}, use, true, false);
+  }
+  int add_resets(const sequence_view<const bool>& view) {
+    const int index = add("resets", view, access::read);
+    array_use& resets = problem_.arrays[index];
+    resets.one_channel_will_do = resets.one_step_more_will_do = resets.makes_factor = true;
+    return index;
+  }
+  /// An array that makes the factors of the maps.
+  template <class Array>
+  int add_gate(const char* name, const Array& array) {
+    const int index = add(name, array, access::read);
+    problem_.arrays[index].makes_factor = true;
+    return index;
+  }
+  /// The checkpoints of a call.
+  template <class T>
+  int add_checkpoints(const char* name, const sequence_view<T>& view, access use) {
+    const bool any = memory::checkpoint_extents(problem_.shape).time > 0;
+    const int index =
+        insert<T>(name, view.data, view.shape, view.strides, use, false, any || !view.absent());
+    problem_.arrays[index].checkpoints = true;
+    return index;
+  }
+  /// Throws unless the array was given.
+  void require(int index, const char* why) const {
+    const array_use& array = problem_.arrays[index];
+    if (!array.given) refuse(problem_, array, why, "none");
+  }
+
+  /// Checks everything, then brings the arrays to scan order.
+  template <class R, std::size_t N>
+  void prepare(bool descending, const std::array<in_place_pair, N>& may_alias, bool update) {
+    check_fields<R>();
+    check_arguments(problem_, may_alias);
+    problem_.update = update;
+    for (array_use& array : problem_) {
+      if (array.one_channel_will_do && array.given && array.shape.channel == 1) {
+        array.shape.channel = problem_.shape.channel;
+        array.strides.channel = 0;
+      }
+      // The stride of an axis with one position says nothing; a plan should not read it.
+      for (const axis a : all_axes)
+        if (array.shape.*a == 1) array.strides.*a = 0;
+      if (array.one_step_more_will_do && array.given && array.shape.time == steps() + 1) {
+        array.shape.time = steps();
+        array.one_step_more = true;
+      }
+      // Nor do those of an array without a place, which have not been checked: whatever they are,
+      // products with extents stay representable. Those that are 0 stay so.
+      if (!placeless(array)) continue;
+      for (const axis a : all_axes) {
+        const std::int64_t most =
+            most_array_bytes / array.element_bytes / std::max<std::int64_t>(array.shape.*a, 1);
+        array.strides.*a = std::clamp(array.strides.*a, -most, most);
+      }
+    }
+    to_scan_order(problem_, descending);
+    merge_axes(problem_);
+    using value = typename R::value;
+    problem_.compute_bytes = sizeof(value);
+    using scalar = simd::lane_t<value, 1>;
+    problem_.map_bytes = sizeof(typename R::template map_of<scalar>);
+    for (const array_use& array : problem_)
+      if (array.one_channel_will_do && array.data)
+        problem_.map_bytes += sizeof(simd::real_lane_t<scalar>);
+    if constexpr (recomputes<R>) problem_.recomputed_bytes = sizeof(*std::declval<R&>().state.data);
+    problem_.step_bytes = sizeof(step_of<R>);
+    problem_.carry_bytes = sizeof(typename element_maps<R>::carry);
+    problem_.carry_map_bytes = sizeof(typename element_maps<R>::map);
+    problem_.one_by_one = R::one_by_one;
+    align_to<typename R::template map_of<scalar>>();
+    if constexpr (R::one_by_one) {
+      problem_.channel_lanes = footprint<element_lanes<R>>();
+    } else {
+      problem_.channel_lanes = footprint<channel_lanes<R>>();
+      problem_.time_lanes = footprint<time_lanes<R>>();
+    }
+  }
+
+  [[nodiscard]] const problem& described() const { return problem_; }
+  [[nodiscard]] std::int64_t steps() const { return problem_.shape.time; }
+
+  template <class S>
+  recurrence::input_field<S> input(int index) const {
+    const array_use& array = problem_.arrays[index];
+    if (!array.data) return {};
+    return {reinterpret_cast<const S*>(array.data), array.strides};
+  }
+  template <class S>
+  recurrence::output_field<S> output(int index) const {
+    recurrence::output_field<S> out;
+    fill(out, problem_.arrays[index]);
+    return out;
+  }
+  template <class V>
+  recurrence::state_input<V> start(int index) const {
+    const array_use& array = problem_.arrays[index];
+    if (!array.data) return {};
+    return {reinterpret_cast<const V*>(array.data), array.strides};
+  }
+  template <class V>
+  recurrence::state_output<V> end(int index) const {
+    recurrence::state_output<V> out;
+    fill(out, problem_.arrays[index]);
+    return out;
+  }
+  /// The checkpoints that a forward call has kept.
+  template <class V>
+  recurrence::checkpoint_input<V> checkpoints(int index) const {
+    const array_use& array = problem_.arrays[index];
+    if (!array.data) return {};
+    return {reinterpret_cast<const V*>(array.data), array.strides};
+  }
+  /// An array of elements that are copied as they are.
+  template <class E>
+  recurrence::element_field<E> elements(int index) const {
+    const array_use& array = problem_.arrays[index];
+    if (!array.data) return {};
+    return {reinterpret_cast<E*>(const_cast<std::byte*>(array.data)), array.strides};
+  }
+  /// `adjoint` is true for scans that run against the forward call.
+  recurrence::cut_field cuts(int index, direction order, bool adjoint) const {
+    recurrence::cut_field field;
+    field.marks = input<bool>(index);
+    if (order == direction::forward) return field;
+    field.shift = adjoint ? 1 : -1;
+    if (!problem_.arrays[index].one_step_more) field.unmarked = adjoint ? steps() - 1 : 0;
+    return field;
+  }
+
+ private:
+  template <class T>
+  int insert(const char* name, const void* data, const extents& shape, const extents& strides,
+             access use, bool is_sequence, bool given) {
+    array_use& array = problem_.arrays[problem_.count];
+    array.name = name;
+    array.data = static_cast<const std::byte*>(data);
+    array.shape = shape;
+    array.strides = strides;
+    array.element_bytes = sizeof(T);
+    if constexpr (element<T>) array.wide_bytes = sizeof(wide_t<T>);
+    array.alignment = alignof(T);
+    array.type = &type_mark<std::remove_const_t<T>>;
+    array.use = use;
+    array.sequence = is_sequence;
+    array.given = given;
+    return problem_.count++;
+  }
+  template <class S>
+  void fill(recurrence::output_field<S>& out, const array_use& array) const {
+    using recurrence::write;
+    if (!array.given) return;
+    out.data = reinterpret_cast<S*>(const_cast<std::byte*>(array.data));
+    if (out.data) out.strides = array.strides;
+    out.update = problem_.update && array.use == access::accumulate;
+    out.action = out.update ? write::add : write::store;
+    out.stream = !array.in_place && !out.update && array.sequence;
+    if (summed(array))
+      out.action = broadcast_along(array, &extents::time) && array.sequence ? write::sum_time
+                                                                            : write::sum_site;
+  }
+  template <class... Kept>
+  void align_to() {
+    for (const std::size_t alignment : {alignof(Kept)...})
+      problem_.alignment = std::max(problem_.alignment, static_cast<std::int64_t>(alignment));
+  }
+  template <class Lanes>
+  lane_footprint footprint() {
+    align_to<typename Lanes::slot, typename Lanes::reduction, typename Lanes::carry>();
+    return {sizeof(typename Lanes::slot), sizeof(typename Lanes::reduction),
+            sizeof(typename Lanes::carry), Lanes::lanes};
+  }
+
+  problem problem_;
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Checks of a call's arguments: shapes, null pointers, address range, alignment, overlap.
+//
+// Everything is checked before anything is written; the first wrong argument throws argument_error.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include <scanrec/error.hpp>
+#include <scanrec/memory.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+[[noreturn]] inline void refuse(const problem& p, const array_use& array, const text& expected,
+                                const text& got) {
+  throw argument_error(p.call, array.name, expected.c_str(), got.c_str());
+}
+
+/// Bytes that an array has less of.
+inline constexpr std::int64_t most_array_bytes = std::int64_t{1} << 52;
+
+/// One axis of an array, or of the difference of two: `count` positions, `step` bytes apart.
+struct address_term {
+  std::int64_t step = 0;
+  std::int64_t count = 1;  // 1 or more
+};
+
+/// Sorts a handful of terms from large to small steps.
+inline void sort_by_step(address_term* terms, int count) {
+  for (int i = 1; i < count; ++i)
+    for (int k = i; k > 0 && terms[k].step > terms[k - 1].step; --k)
+      std::swap(terms[k], terms[k - 1]);
+}
+
+/// Whether lowest <= sum of step[i] * k[i] + start <= highest for some 0 <= k[i] < count[i].
+///
+/// Steps are positive and sorted from large to small. Exact; the search is short because steps nest
+/// in every layout that people use. When it is not (`budget` nodes are spent) the answer is "yes".
+inline bool reaches(const address_term* term, const address_term* last, std::int64_t start,
+                    std::int64_t lowest, std::int64_t highest, int& budget) {
+  if (--budget < 0) return true;
+  if (term == last) return lowest <= start && start <= highest;
+  std::int64_t rest = 0;
+  for (const address_term* t = term + 1; t != last; ++t) rest += t->step * (t->count - 1);
+  // start + k * step must come within [lowest - rest, highest].
+  const std::int64_t need = lowest - rest - start;
+  std::int64_t k = need <= 0 ? 0 : (need + term->step - 1) / term->step;
+  for (; k < term->count && start + k * term->step <= highest; ++k)
+    if (reaches(term + 1, last, start + k * term->step, lowest, highest, budget)) return true;
+  return false;
+}
+
+inline constexpr int reach_budget = 4096;
+
+/// The bytes an array touches, as offsets from its data pointer; negative strides reach below it.
+struct byte_range {
+  std::int64_t low = 0, high = 0;  // [low, high)
+};
+inline byte_range range_of(const array_use& array) {
+  byte_range r{0, array.element_bytes};
+  for (const axis a : all_axes) {
+    const std::int64_t reach = (array.shape.*a - 1) * array.strides.*a * array.element_bytes;
+    (reach < 0 ? r.low : r.high) += reach;
+  }
+  return r;
+}
+
+/// Whether two arrays have the same elements at the same places.
+inline bool same_elements(const array_use& x, const array_use& y) {
+  if (x.data != y.data || x.type != y.type) return false;
+  for (const axis a : all_axes)
+    if (x.shape.*a != y.shape.*a || (x.shape.*a > 1 && x.strides.*a != y.strides.*a)) return false;
+  return true;
+}
+
+/// Whether any byte belongs to both; interleaved slices of one buffer do not overlap. Strides that
+/// make the search too long count as overlapping.
+inline bool overlap(const array_use& x, const array_use& y) {
+  const byte_range rx = range_of(x), ry = range_of(y);
+  const auto address = [](const array_use& a) { return reinterpret_cast<std::intptr_t>(a.data); };
+  const std::int64_t apart = address(y) - address(x);
+  if (apart + ry.low >= rx.high || apart + ry.high <= rx.low) return false;
+
+  // Is apart + (place in y) - (place in x) within (-bytes of y, bytes of x)? Negated steps are
+  // turned round by moving the start.
+  std::array<address_term, 8> terms{};
+  int count = 0;
+  std::int64_t start = apart;
+  const auto add = [&](std::int64_t step, std::int64_t n) {
+    if (n <= 1 || step == 0) return;
+    if (step < 0) start += step * (n - 1);
+    terms[count++] = {std::abs(step), n};
+  };
+  for (const axis a : all_axes) {
+    // Axes on which both move alike contribute only the difference of their positions.
+    const std::int64_t sx = x.strides.*a * x.element_bytes, sy = y.strides.*a * y.element_bytes;
+    if (sx == sy && x.shape.*a == y.shape.*a) {
+      if (x.shape.*a > 1 && sx != 0) {
+        const std::int64_t n = x.shape.*a;
+        start -= std::abs(sx) * (n - 1);
+        add(std::abs(sx), 2 * n - 1);
+      }
+    } else {
+      add(sy, y.shape.*a);
+      add(-sx, x.shape.*a);
+    }
+  }
+  sort_by_step(terms.data(), count);
+  int budget = reach_budget;
+  return reaches(terms.data(), terms.data() + count, start, -(y.element_bytes - 1),
+                 x.element_bytes - 1, budget);
+}
+
+/// Whether elements that differ in an axis with a non-zero stride have places of their own.
+inline bool injective(const array_use& array) {
+  std::array<address_term, 4> terms{};
+  int count = 0;
+  for (const axis a : all_axes)
+    if (array.shape.*a > 1 && array.strides.*a != 0)
+      terms[count++] = {std::abs(array.strides.*a), array.shape.*a};
+  sort_by_step(terms.data(), count);
+  std::int64_t reach = 0;
+  for (int i = count - 1; i >= 0; --i) {
+    if (terms[i].step <= reach) return false;
+    reach += terms[i].step * (terms[i].count - 1);
+  }
+  return true;
+}
+
+inline void check_array(const problem& p, const array_use& reference, const array_use& array) {
+  if (!array.given) return;
+  extents wanted = p.shape;
+  if (array.checkpoints)
+    wanted.time = memory::checkpoint_extents(wanted).time;
+  else if (!array.sequence)
+    wanted.time = 1;
+  extents got = array.shape;
+  if (array.one_channel_will_do && got.channel == 1) got.channel = wanted.channel;
+  if (array.one_step_more_will_do && got.time == wanted.time + 1) got.time = wanted.time;
+  if (got != wanted)
+    refuse(p, array,
+           text("shape ", wanted, array.checkpoints ? ", checkpoint_extents() of '" : " as '",
+                reference.name, array.checkpoints ? "'" : "' has",
+                array.one_channel_will_do ? ", or 1 channel" : "",
+                array.one_step_more_will_do ? ", or one step more" : ""),
+           text(array.shape));
+  if (placeless(array)) return;
+  const bool unread = array.use == access::read && element_count(array.shape) == 0;
+  if (array.data == nullptr && !unread)
+    refuse(p, array, text("a pointer to the elements of shape ", array.shape), "a null pointer");
+  // Every sum of offsets stays representable.
+  constexpr std::int64_t limit = std::numeric_limits<std::int64_t>::max() / 16;
+  std::int64_t reach = 0;
+  for (const axis a : all_axes) {
+    std::int64_t bytes = 0;
+    const bool wraps = __builtin_mul_overflow(array.shape.*a - 1, array.strides.*a, &bytes) ||
+                       __builtin_mul_overflow(bytes, array.element_bytes, &bytes) ||
+                       bytes > limit || bytes < -limit;
+    if (!wraps) reach += std::abs(bytes);
+    if (wraps || reach > limit)
+      refuse(p, array, "strides that stay within the address space",
+             text("shape ", array.shape, ", strides ", array.strides));
+  }
+  if (unread) return;
+  if (reinterpret_cast<std::uintptr_t>(array.data) % array.alignment != 0)
+    refuse(p, array, text("a pointer aligned to ", array.alignment, " bytes"), "one that is not");
+  if (array.use == access::read) return;
+  if (array.use == access::write)
+    for (const axis a : all_axes)
+      if (broadcast_along(array, a))
+        refuse(p, array, "strides that give every element its own place",
+               text("a zero stride among strides ", array.strides));
+  if (!injective(array))
+    refuse(p, array, "strides that nest, so that every element has its own place",
+           text("shape ", array.shape, ", strides ", array.strides));
+}
+
+/// Pairs (written, read) of arrays that may be one and the same.
+using in_place_pair = std::array<const char*, 2>;
+
+inline bool named(const array_use& array, const char* name) {
+  return std::strcmp(array.name, name) == 0;
+}
+
+/// Refuses memory that is written and belongs to two arrays, but for pairs that may be one and the
+/// same; marks what works in place.
+template <class Arrays, std::size_t N>
+void check_overlaps(const char* call, Arrays& arrays,
+                    const std::array<in_place_pair, N>& may_alias) {
+  for (array_use& written : arrays) {
+    if (written.use == access::read || !written.data) continue;
+    for (const array_use& other : arrays) {
+      if (&other == &written || !other.data) continue;
+      if (other.use != access::read && &other < &written) continue;  // each pair of outputs once
+      if (placeless(written) || placeless(other)) continue;
+      if (!overlap(written, other)) continue;
+      bool allowed = false;
+      for (const in_place_pair& pair : may_alias)
+        allowed = allowed || (named(written, pair[0]) && named(other, pair[1]));
+      if (allowed && same_elements(written, other) && !summed(written)) {
+        written.in_place = true;
+        continue;
+      }
+      throw argument_error(
+          call, written.name,
+          text("memory apart from '", other.name,
+               allowed ? "', or the same pointer, strides and type (in place)" : "'")
+              .c_str(),
+          "memory that overlaps it");
+    }
+  }
+}
+
+/// Checks all arrays of p, the first of which sets the shape; marks those that work in place.
+template <std::size_t N>
+void check_arguments(problem& p, const std::array<in_place_pair, N>& may_alias) {
+  const array_use& reference = p.arrays[0];
+  for (const axis a : all_axes)
+    if (p.shape.*a < 0) refuse(p, reference, "extents of 0 or more", text(p.shape));
+  // Every product of extents and of bytes per element stays representable, whichever axes are
+  // empty or broadcast.
+  std::int64_t bytes = 1;
+  for (const array_use& array : p) bytes = std::max(bytes, array.element_bytes);
+  for (const axis a : all_axes)
+    bytes = clipped_product(bytes, std::max<std::int64_t>(p.shape.*a, 1));
+  if (bytes >= most_array_bytes)
+    refuse(p, reference, "fewer than 2^52 bytes, where broadcasts count and an empty axis is 1",
+           text(p.shape));
+  for (const array_use& array : p) check_array(p, reference, array);
+
+  check_overlaps(p.call, p, may_alias);
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From the arguments of gated_scan and its adjoint to a recurrence and its problem.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/detail/call/call.hpp>
+#include <scanrec/detail/recurrence/gated_forward.hpp>
+#include <scanrec/detail/recurrence/gated_vjp.hpp>
+#include <scanrec/element.hpp>
+#include <scanrec/memory.hpp>
+#include <scanrec/options.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// The views of a cell's arrays, and what they hold.
+template <class Cell, class Arrays>
+using listed_views = decltype(listed<Cell::names.size()>(std::declval<const Arrays&>()));
+template <class Cell, class Arrays>
+using stored_in = typename sequence_traits<typename listed_views<Cell, Arrays>::value_type>::stored;
+
+template <class Cell, class Arrays>
+using gated_options_for = gated_options<compute_t<stored_in<Cell, Arrays>>>;
+template <class Cell, class Arrays>
+using gated_vjp_options_for = gated_vjp_options<compute_t<stored_in<Cell, Arrays>>>;
+
+/// Whether a backend computes states anew that a recurrence has kept no more than checkpoints of.
+template <class Backend>
+inline constexpr bool lends_states = requires {
+  requires Backend::lends_states;
+};
+
+template <class S>
+struct stored_type {
+  using stored = S;
+};
+template <class Memory>
+struct memory_traits {  // none
+  static constexpr bool stores = false, recomputes = false, writable = true;
+};
+template <class T>
+struct memory_traits<memory::store<T>> {
+  static constexpr bool stores = true, recomputes = false, writable = !std::is_const_v<T>;
+  using stored = std::remove_const_t<T>;
+};
+template <class T>
+struct memory_traits<memory::recompute<T>> {
+  static constexpr bool stores = false, recomputes = true, writable = !std::is_const_v<T>;
+  using kept = std::remove_const_t<T>;
+};
+template <class Memory, class Value>
+constexpr void check_checkpoints() {
+  if constexpr (memory_traits<Memory>::recomputes)
+    static_assert(std::same_as<typename memory_traits<Memory>::kept, Value>,
+                  "scanrec: checkpoints are in the compute type: float for bfloat16 and float16");
+}
+
+/// Adds the arrays of a cell to a call, under their names; the index of the first.
+template <class Cell, class Arrays>
+int add_arrays(call& c, const Arrays& arrays, const char* array_name::*name, access use) {
+  constexpr std::size_t count = Cell::names.size();
+  const auto views = listed<count>(arrays);
+  int first = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const int index = use == access::read ? c.add_gate(Cell::names[i].*name, views[i])
+                                          : c.add(Cell::names[i].*name, views[i], use);
+    if (i == 0) first = index;
+  }
+  return first;
+}
+template <class Cell>
+void require_arrays(const call& c, int first) {
+  for (int i = 0; i < static_cast<int>(Cell::names.size()); ++i) c.require(first + i, "an array");
+}
+template <class R>
+void take_arrays(R& r, const call& c, int first, int zoneout, int cut, direction order,
+                 bool adjoint) {
+  for (std::size_t i = 0; i < R::arrays; ++i) {
+    r.pre[i] = c.input<typename std::remove_cvref_t<decltype(r.pre[i])>::stored>(
+        first + static_cast<int>(i));
+  }
+  r.zoneout = c.input<bool>(zoneout);
+  r.cuts = c.cuts(cut, order, adjoint);
+}
+
+template <class Cell, class Arrays, class Output, class Memory, class Then>
+void make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays, const Output& output,
+                     const Memory& kept, const gated_options_for<Cell, Arrays>& options,
+                     Then then) {
+  using pre_t = stored_in<Cell, Arrays>;
+  using value = compute_t<pre_t>;
+  using policy = memory_traits<Memory>;
+  static_assert(policy::writable, "scanrec: the views of a memory policy must be writable here");
+  check_checkpoints<Memory, value>();
+  call c(name, listed<Cell::names.size()>(arrays)[0].shape);
+  const int pre = add_arrays<Cell>(c, arrays, &array_name::value, access::read);
+  const int x0 = c.add("initial_state", options.initial_state, access::read);
+  const int cut = c.add_resets(options.resets);
+  const int zoned = c.add_gate("zoneout", options.zoneout);
+  // A recurrence that puts nothing out has no such field either: both list the same outputs.
+  int h = 0;
+  if constexpr (!std::same_as<Output, none_t>) h = c.add("output", output, access::write);
+  int x = 0;
+  if constexpr (policy::stores) x = c.add("states", kept.states, access::write);
+  const int xT = c.add("final_state", options.final_state, access::write);
+  if constexpr (policy::recomputes)
+    x = c.add_checkpoints("checkpoints", kept.checkpoints, access::write);
+  require_arrays<Cell>(c, pre);
+  if constexpr (!std::same_as<Output, none_t>) c.require(h, "an array, or none");
+  if constexpr (policy::stores) c.require(x, "an array");
+  if constexpr (std::same_as<Output, none_t> && !policy::stores && !policy::recomputes)
+    c.require(xT, "an array, where there is neither output nor memory");
+
+  const auto run = [&]<class R>(std::type_identity<R>) {
+    c.template prepare<R>(options.order == direction::reverse,
+                          std::array<in_place_pair, 1>{{{"final_state", "initial_state"}}}, false);
+    R r;
+    r.cell = cell;
+    take_arrays(r, c, pre, zoned, cut, options.order, false);
+    r.initial_state = c.start<value>(x0);
+    if constexpr (R::puts_out) r.output = c.output<stored_or<Output, value>>(h);
+    if constexpr (policy::stores) r.kept = c.output<typename policy::stored>(x);
+    if constexpr (policy::recomputes) {
+      static_cast<recurrence::state_output<value>&>(r.kept) = c.end<value>(x);
+      r.kept.steps = c.steps();
+    }
+    r.final_state = c.end<value>(xT);
+    then(r, c.described());
+  };
+  using out_t = std::conditional_t<std::same_as<Output, none_t>, none_t,
+                                   typename sequence_traits<Output>::stored>;
+  if constexpr (policy::stores)
+    run(std::type_identity<recurrence::gated_forward<
+            Cell, pre_t, out_t, recurrence::output_field<typename policy::stored>>>{});
+  else if constexpr (policy::recomputes)
+    run(std::type_identity<
+        recurrence::gated_forward<Cell, pre_t, out_t, recurrence::checkpoint_output<value>>>{});
+  else
+    run(std::type_identity<
+        recurrence::gated_forward<Cell, pre_t, out_t, recurrence::kept_nowhere>>{});
+}
+
+template <class Cell, class Arrays, class Memory, class OutputGrad, class Gradients, class Then>
+void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& arrays,
+                         const Memory& kept, const OutputGrad& output_grad,
+                         const Gradients& gradients,
+                         const gated_vjp_options_for<Cell, Arrays>& options, Then then) {
+  using pre_t = stored_in<Cell, Arrays>;
+  using value = compute_t<pre_t>;
+  using policy = memory_traits<Memory>;
+  using grad_t = stored_in<Cell, decltype(gradients.arrays)>;
+  static_assert(
+      policy::stores || policy::recomputes,
+      "scanrec: an adjoint needs memory::store{states} or memory::recompute{checkpoints}");
+  static_assert(
+      !std::is_const_v<
+          std::remove_pointer_t<decltype(listed<Cell::names.size()>(gradients.arrays)[0].data)>>,
+      "scanrec: gradients must be writable");
+  check_checkpoints<Memory, value>();
+  call c(name, listed<Cell::names.size()>(arrays)[0].shape);
+  const int pre = add_arrays<Cell>(c, arrays, &array_name::value, access::read);
+  const int gh = c.add("output_grad", output_grad, access::read);
+  int x = 0;
+  if constexpr (policy::stores) {
+    x = c.add("states", kept.states, access::read);
+    c.require(x, "an array");
+  } else {
+    x = c.add_checkpoints("checkpoints", kept.checkpoints, access::read);
+  }
+  const int x0 = c.add("initial_state", options.initial_state, access::read);
+  const int gT = c.add("final_grad", options.final_grad, access::read);
+  const int cut = c.add_resets(options.resets);
+  const int zoned = c.add_gate("zoneout", options.zoneout);
+  const int dpre = add_arrays<Cell>(c, gradients.arrays, &array_name::gradient, access::accumulate);
+  const int dx0 = c.add("initial_grad", gradients.initial_grad, access::accumulate);
+  require_arrays<Cell>(c, pre);
+
+  using state_t = typename std::conditional_t<policy::stores, policy, stored_type<pre_t>>::stored;
+  using R = recurrence::gated_vjp<Cell, pre_t, state_t, stored_or<OutputGrad, value>, grad_t,
+                                  policy::recomputes>;
+  std::array<in_place_pair, R::arrays + 1> may_alias{{{"initial_grad", "final_grad"}}};
+  for (std::size_t i = 0; i < R::arrays; ++i)
+    may_alias[i + 1] = {Cell::names[i].gradient, Cell::names[i].value};
+  c.template prepare<R>(options.order == direction::forward, may_alias,
+                        gradients.update == update::accumulate);
+  R r;
+  r.cell = cell;
+  take_arrays(r, c, pre, zoned, cut, options.order, true);
+  r.output_grad = c.input<stored_or<OutputGrad, value>>(gh);
+  if constexpr (policy::stores)
+    r.state = c.input<state_t>(x);
+  else
+    r.checkpoints = c.checkpoints<value>(x);
+  r.initial_state = c.start<value>(x0);
+  r.final_grad = c.start<value>(gT);
+  for (std::size_t i = 0; i < R::arrays; ++i)
+    r.pre_grad[i] = c.output<grad_t>(dpre + static_cast<int>(i));
+  r.initial_grad = c.end<value>(dx0);
+  r.steps = c.steps();
+  then(r, c.described());
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From the arguments of linear_scan and its siblings to a recurrence and its problem.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <type_traits>
+
+#include <scanrec/detail/call/call.hpp>
+#include <scanrec/detail/recurrence/forward.hpp>
+#include <scanrec/detail/recurrence/jvp.hpp>
+#include <scanrec/detail/recurrence/vjp.hpp>
+#include <scanrec/element.hpp>
+#include <scanrec/matrix.hpp>
+#include <scanrec/options.hpp>
+#include <scanrec/problem.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// The stored type of states whose gates are stored so, where no array says it.
+template <class Gate>
+using state_of_gate = typename multiplied_by<typename sequence_traits<Gate>::stored>::type;
+
+/// The compute type of the states of a call with such gates.
+template <class Gate>
+using value_of = compute_t<state_of_gate<Gate>>;
+
+template <class G>
+struct gradient_traits;
+template <class Gate, class Input>
+struct gradient_traits<scan_gradients<Gate, Input>> {
+  using gate = Gate;
+  using input = Input;
+};
+
+template <class... Stored>
+struct types {};
+template <class Gate, class... Gates, class State, class... States>
+constexpr void check_types(types<Gate, Gates...>, types<State, States...>) {
+  static_assert(element<Gate> && (element<Gates> && ...) && (element<States> && ...),
+                "scanrec: not an element type; see scanrec::element");
+  static_assert((std::same_as<compute_t<Gate>, compute_t<Gates>> && ...) &&
+                    (std::same_as<compute_t<State>, compute_t<States>> && ...) &&
+                    std::same_as<compute_t<Gate>, factor_t<compute_t<State>>>,
+                "scanrec: all arrays of a call must have the same compute type (float for bfloat16 "
+                "and float16); a complex gate needs complex inputs, a matrix vectors");
+}
+
+template <class Gate, class Input, class State, class Then>
+void make_linear_scan(const char* name, const Gate& gate, const Input& input, const State& state,
+                      const scan_options<value_of<Gate>>& options, Then then) {
+  using gate_t = typename sequence_traits<Gate>::stored;
+  using input_t = typename sequence_traits<Input>::stored;
+  using state_t = stored_or<State, state_of_gate<Gate>>;
+  using value = value_of<Gate>;
+  check_types(types<gate_t>{}, types<state_t, input_t>{});
+
+  call c(name, gate.shape);
+  const int a = c.add_gate("gate", gate);
+  const int u = c.add("input", input, access::read);
+  const int x0 = c.add("initial_state", options.initial_state, access::read);
+  const int cut = c.add_resets(options.resets);
+  const int x = c.add("state", state, access::write);
+  const int xT = c.add("final_state", options.final_state, access::write);
+  c.require(a, "an array");
+  c.require(u, "an array");
+  if (options.final_state.absent()) c.require(x, "an array, or none together with a final_state");
+
+  using R = recurrence::forward<gate_t, input_t, state_t>;
+  c.template prepare<R>(
+      options.order == direction::reverse,
+      std::array<in_place_pair, 2>{{{"state", "input"}, {"final_state", "initial_state"}}}, false);
+  R r;
+  r.gate = c.input<gate_t>(a);
+  r.input = c.input<input_t>(u);
+  r.cuts = c.cuts(cut, options.order, false);
+  r.initial_state = c.start<value>(x0);
+  r.state = c.output<state_t>(x);
+  r.final_state = c.end<value>(xT);
+  then(r, c.described());
+}
+
+template <class Gate, class State, class StateGrad, class Gradients, class Then>
+void make_linear_scan_vjp(const char* name, const Gate& gate, const State& state,
+                          const StateGrad& state_grad, const Gradients& gradients,
+                          const vjp_options<value_of<Gate>>& options, Then then) {
+  using gate_t = typename sequence_traits<Gate>::stored;
+  using state_t = stored_or<State, state_of_gate<Gate>>;
+  using grad_t = stored_or<StateGrad, state_t>;
+  using gate_grad_t = typename gradient_traits<Gradients>::gate;
+  using input_grad_t = typename gradient_traits<Gradients>::input;
+  using value = value_of<Gate>;
+  check_types(types<gate_t, gate_grad_t>{}, types<state_t, grad_t, input_grad_t>{});
+
+  call c(name, gate.shape);
+  const int a = c.add_gate("gate", gate);
+  const int x = c.add("state", state, access::read);
+  const int gx = c.add("state_grad", state_grad, access::read);
+  const int x0 = c.add("initial_state", options.initial_state, access::read);
+  const int gT = c.add("final_grad", options.final_grad, access::read);
+  const int cut = c.add_resets(options.resets);
+  const int da = c.add("gate_grad", gradients.gate_grad, access::accumulate);
+  const int du = c.add("input_grad", gradients.input_grad, access::accumulate);
+  const int dx0 = c.add("initial_grad", gradients.initial_grad, access::accumulate);
+  c.require(a, "an array");
+  if (!gradients.gate_grad.absent())
+    c.require(x, "an array, since gate_grad is made of the states");
+
+  using R = recurrence::vjp<gate_t, state_t, grad_t, gate_grad_t, input_grad_t>;
+  c.template prepare<R>(
+      options.order == direction::forward,
+      std::array<in_place_pair, 2>{{{"input_grad", "state_grad"}, {"initial_grad", "final_grad"}}},
+      gradients.update == update::accumulate);
+  R r;
+  r.gate = c.input<gate_t>(a);
+  if (!gradients.gate_grad.absent()) r.state = c.input<state_t>(x);
+  r.state_grad = c.input<grad_t>(gx);
+  r.cuts = c.cuts(cut, options.order, true);
+  r.initial_state = c.start<value>(x0);
+  r.final_grad = c.start<value>(gT);
+  r.gate_grad = c.output<gate_grad_t>(da);
+  r.input_grad = c.output<input_grad_t>(du);
+  r.initial_grad = c.end<value>(dx0);
+  r.steps = c.steps();
+  if (options.convention == conjugation::hermitian)
+    r.conjugation = typename R::real(0) - typename R::real(1);
+  then(r, c.described());
+}
+
+template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent,
+          class Then>
+void make_linear_scan_jvp(const char* name, const Gate& gate, const State& state,
+                          const GateTangent& gate_tangent, const InputTangent& input_tangent,
+                          const StateTangent& state_tangent,
+                          const jvp_options<value_of<Gate>>& options, Then then) {
+  using gate_t = typename sequence_traits<Gate>::stored;
+  using state_t = stored_or<State, state_of_gate<Gate>>;
+  using gate_tangent_t = stored_or<GateTangent, gate_t>;
+  using input_tangent_t = stored_or<InputTangent, state_t>;
+  using state_tangent_t = stored_or<StateTangent, state_t>;
+  using value = value_of<Gate>;
+  check_types(types<gate_t, gate_tangent_t>{}, types<state_t, input_tangent_t, state_tangent_t>{});
+
+  call c(name, gate.shape);
+  const int a = c.add_gate("gate", gate);
+  const int x = c.add("state", state, access::read);
+  const int ta = c.add("gate_tangent", gate_tangent, access::read);
+  const int tu = c.add("input_tangent", input_tangent, access::read);
+  const int x0 = c.add("initial_state", options.initial_state, access::read);
+  const int tx0 = c.add("initial_tangent", options.initial_tangent, access::read);
+  const int cut = c.add_resets(options.resets);
+  const int tx = c.add("state_tangent", state_tangent, access::write);
+  const int txT = c.add("final_tangent", options.final_tangent, access::write);
+  c.require(a, "an array");
+  if (!std::same_as<GateTangent, none_t>) {
+    c.require(ta, "an array, or none for a tangent that is zero");
+    c.require(x, "an array, since gate_tangent is multiplied by the states");
+  }
+  if (options.final_tangent.absent())
+    c.require(tx, "an array, or none together with a final_tangent");
+
+  using R = recurrence::jvp<gate_t, state_t, gate_tangent_t, input_tangent_t, state_tangent_t>;
+  c.template prepare<R>(options.order == direction::reverse,
+                        std::array<in_place_pair, 2>{{{"state_tangent", "input_tangent"},
+                                                      {"final_tangent", "initial_tangent"}}},
+                        false);
+  R r;
+  r.gate = c.input<gate_t>(a);
+  r.gate_tangent = c.input<gate_tangent_t>(ta);
+  if (r.gate_tangent.present()) r.state = c.input<state_t>(x);  // else nobody reads it
+  r.input_tangent = c.input<input_tangent_t>(tu);
+  r.cuts = c.cuts(cut, options.order, false);
+  r.initial_state = c.start<value>(x0);
+  r.initial_tangent = c.start<value>(tx0);
+  r.state_tangent = c.output<state_tangent_t>(tx);
+  r.final_tangent = c.end<value>(txT);
+  then(r, c.described());
+}
+
+/// The gradients a call takes when they are given in braces.
+template <class Gate, class State, class StateGrad>
+using default_gradients =
+    scan_gradients<typename sequence_traits<Gate>::stored,
+                   stored_or<StateGrad, stored_or<State, state_of_gate<Gate>>>>;
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

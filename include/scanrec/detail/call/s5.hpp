@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What calls of s5() and s5_vjp() have in common on CPUs and GPUs: their sizes, the checks of their
+// arguments, and views of their arrays.
+#pragma once
+
+#include <array>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+#include <scanrec/detail/call/check.hpp>
+#include <scanrec/error.hpp>
+#include <scanrec/options.hpp>
+#include <scanrec/problem.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// A call of a system of P states, H inputs and Q outputs.
+template <class R>
+struct s5_call {
+  using complex = std::complex<R>;
+
+  const char* name;
+  bool varies = false;  // whether steps differ
+  bool ring = false;    // whether the system has no steps
+  bool bidirectional = false;
+  std::int64_t states = 0, inputs = 0, outputs = 0;
+
+  [[nodiscard]] std::int64_t state_channels() const { return bidirectional ? 2 * states : states; }
+
+  void check(const char* argument, bool good, const text& expected, const text& got) const {
+    if (!good) throw argument_error(name, argument, expected.c_str(), got.c_str());
+  }
+  /// Checks the arrays of s5(), but for what its scan checks.
+  void check_forward(const sequence_view<const R>& u, const sequence_view<complex>& x,
+                     const sequence_view<R>& y, const s5_options<R>& options) const {
+    check_rows("u", u, with(u.shape, inputs));
+    check_written("states", x, with(u.shape, state_channels()));
+    check_written("y", y, with(u.shape, outputs));
+    check_ends(options.initial_state.absent() && options.final_state.absent());
+    check_intervals(options, u.shape);
+    using enum access;
+    std::array arrays{array("gates", options.gates, write),
+                      array("states", x, write),
+                      array("y", y, write),
+                      array("final_state", options.final_state, write),
+                      array("u", u, read),
+                      array("intervals", options.intervals, read),
+                      array("initial_state", options.initial_state, read),
+                      array("resets", options.resets, read)};
+    check_overlaps(name, arrays, std::array<in_place_pair, 1>{{{"final_state", "initial_state"}}});
+  }
+  /// Checks the arrays of s5_vjp(), but for what its scan checks, and the gradients of parameters.
+  void check_vjp(const sequence_view<const R>& u, const sequence_view<const complex>& x,
+                 const sequence_view<const R>& y_grad, const sequence_view<complex>& scratch,
+                 const sequence_view<R>& u_grad, const s5_vjp_options<R>& options) const {
+    check_rows("u", u, with(u.shape, inputs));
+    if (!u_grad.absent()) check_written("u_grad", u_grad, with(u.shape, inputs));
+    check_rows("states", x, with(u.shape, state_channels()));
+    check_written("scratch", scratch, with(u.shape, state_channels()));
+    check_rows("y_grad", y_grad, with(u.shape, outputs));
+    check_intervals(options, u.shape);
+    if (!options.intervals_grad.absent()) {
+      check("intervals_grad", varies, "no array where there are no intervals", "one");
+      check_written("intervals_grad", options.intervals_grad, with(u.shape, 1));
+    }
+    using enum access;
+    std::array arrays{array("scratch", scratch, write),
+                      array("u_grad", u_grad, write),
+                      array("intervals_grad", options.intervals_grad, write),
+                      array("initial_grad", options.initial_grad, write),
+                      array("u", u, read),
+                      array("states", x, read),
+                      array("y_grad", y_grad, read),
+                      array("intervals", options.intervals, read),
+                      array("gates", options.gates, read),
+                      array("initial_state", options.initial_state, read),
+                      array("final_grad", options.final_grad, read),
+                      array("resets", options.resets, read)};
+    check_overlaps(name, arrays,
+                   std::array<in_place_pair, 2>{{{"u_grad", "u"}, {"initial_grad", "final_grad"}}});
+    check_ends(options.initial_state.absent() && options.final_grad.absent() &&
+               options.initial_grad.absent());
+  }
+
+  /// The states of one direction.
+  template <class E>
+  sequence_view<E> half(sequence_view<E> states_of, int i) const {
+    states_of.shape.channel = states;
+    if (states_of.data) states_of.data += i * states;
+    return states_of;
+  }
+  /// One value per state as an array of all steps.
+  template <class E>
+  sequence_view<E> broadcast(E* data, const extents& shape) const {
+    return {data, with(shape, states), extents{.batch = 0, .time = 0, .channel = 1, .group = 0}};
+  }
+  /// So many pieces of so many rows each: as many rows as all arrays have one after the other.
+  struct row_pieces {
+    std::int64_t pieces = 0, rows = 0;
+  };
+  template <class... Views>
+  static row_pieces pieces_of(const extents& shape, const Views&... views) {
+    const auto in_one = [&](const auto& view) {
+      return view.strides.batch == shape.time * view.strides.time &&
+             view.strides.time >= view.shape.channel;
+    };
+    const bool one_piece = shape.batch == 1 || (in_one(views) && ...);
+    const std::int64_t pieces = one_piece ? 1 : shape.batch;
+    const std::int64_t rows = one_piece ? shape.batch * shape.time : shape.time;
+    return {rows > 0 ? pieces : 0, rows};
+  }
+
+ private:
+  static extents with(extents shape, std::int64_t channels) {
+    shape.channel = channels;
+    return shape;
+  }
+  // Arrays that take part in products: channels side by side, rows in one direction.
+  template <class E>
+  void check_rows(const char* argument, const sequence_view<E>& view, const extents& shape) const {
+    check(argument, view.shape == shape, text("shape ", shape), text(view.shape));
+    check(argument,
+          element_count(shape) == 0 ||
+              (view.data != nullptr && (shape.channel <= 1 || view.strides.channel == 1) &&
+               (shape.time <= 1 || view.strides.time >= shape.channel) && view.shape.group == 1),
+          "an array of one group: channels contiguous, steps one after the other",
+          text(view.strides));
+  }
+  // The same for an array that is written: every row has a place of its own.
+  template <class E>
+  void check_written(const char* argument, const sequence_view<E>& view,
+                     const extents& shape) const {
+    check_rows(argument, view, shape);
+    const bool apart = shape.batch <= 1 || std::abs(view.strides.batch) >=
+                                               (shape.time - 1) * view.strides.time + shape.channel;
+    check(argument, element_count(shape) == 0 || apart, "rows apart from each other",
+          text(view.strides));
+  }
+  void check_ends(bool absent) const {
+    check("initial_state", !bidirectional || absent,
+          "no states to start from or to end with where states run both ways", "one");
+  }
+  template <class Options>
+  void check_intervals(const Options& options, const extents& shape) const {
+    if (!varies)
+      return check("gates", options.gates.absent(), "no array where there are no intervals", "one");
+    check("intervals", !ring, "a method with steps", "ring");
+    check_rows("intervals", options.intervals, with(shape, 1));
+    if constexpr (requires { options.intervals_grad; })
+      check_rows("gates", options.gates, with(shape, states));
+    else
+      check_written("gates", options.gates, with(shape, states));
+  }
+  // An array as the check of overlaps sees it.
+  template <class View>
+  static array_use array(const char* of, const View& view, access use) {
+    array_use array;
+    array.name = of, array.use = use;
+    array.data = reinterpret_cast<const std::byte*>(view.data);
+    array.shape = view.shape, array.strides = view.strides;
+    array.element_bytes = sizeof(*view.data);
+    return array;
+  }
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

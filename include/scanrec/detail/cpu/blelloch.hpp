@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Blelloch: a tree of maps is combined from the leaves up, and states are handed from the root
+// down.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cpu/materialised.hpp>
+#include <scanrec/variants.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Level 0 holds the maps of the steps, node k of level l + 1 the map of nodes 2k and 2k + 1 of
+/// level l; the levels lie one after the other. On the way down a node's map gives way to the state
+/// before it: a left child has its parent's, a right child what its sibling's map makes of that.
+///
+/// Where a level has an odd number of nodes the last has no sibling. Its map, and those above it,
+/// are asked for by nobody, so that any number of steps will do.
+struct tree_scan : map_scan {
+  static constexpr std::int64_t shift = 0;
+  static std::int64_t first_state(std::int64_t steps, const materialised_shape& shape) {
+    level l{0, steps};
+    while (l.nodes > 1) l = above(l, shape);
+    return l.begin;
+  }
+  static std::int64_t slots(std::int64_t steps, const materialised_shape& shape) {
+    return first_state(steps, shape) + 1 + shape.overhang;
+  }
+
+  static std::int64_t kept_bytes(const problem& p, const materialised_shape& shape) {
+    return slots(p.shape.time, shape) * p.map_bytes;
+  }
+
+  template <class Columns, class R>
+  struct on : in_place<R> {
+    using maps = maps_of<R>;
+    std::int64_t steps;
+    const R& r;
+    const team& workers;
+
+    on(const tree_scan&, const maps& at, std::byte*, std::int64_t /*rows*/, std::int64_t of_steps,
+       const materialised_plan& plan, const R& recurrence, const team& all)
+        : in_place<R>{at, plan}, steps(of_steps), r(recurrence), workers(all) {}
+    void run() {
+      using kernels =
+          std::conditional_t<Columns::along_time, pairs_along_time<R>, pairs_of_rows<Columns>>;
+      if constexpr (!R::any_operator)
+        if (this->all.cuts)
+          return sweep<kernels, true>(this->all, {0, steps}, this->plan, r, workers);
+      sweep<kernels, false>(this->all, {0, steps}, this->plan, r, workers);
+    }
+  };
+
+ private:
+  struct level {
+    std::int64_t begin, nodes;  // in slots
+  };
+  static level above(const level& l, const materialised_shape& shape) {
+    return {l.begin + l.nodes + shape.overhang, (l.nodes + 1) / 2};
+  }
+
+  // Up, by way of all levels above, and down again.
+  template <class Kernels, bool Cuts, class Maps, class R>
+  static void sweep(const Maps& maps, const level& low, const materialised_plan& plan, const R& r,
+                    const team& all) {
+    if (low.nodes <= 1) return;
+    const level high = above(low, plan.shape);
+    const Maps children = maps.from(low.begin * plan.width);
+    const Maps parents = maps.from(high.begin * plan.width);
+    const auto algebra = algebra_of(r);
+    const std::int64_t grain = std::max<std::int64_t>(team::worth_a_piece / plan.width, 1);
+    all.split(high.nodes - 1, round_up(grain, 16), [&](std::int64_t begin, std::int64_t end) {
+      Kernels::template combine_pairs<Cuts>(children, parents, begin, end, plan.width, algebra);
+    });
+    sweep<Kernels, Cuts>(maps, high, plan, r, all);
+    // Without a first state the first node of every level has none before it either.
+    const std::int64_t first = starts(r) ? 0 : 1;
+    if (first == 1) Kernels::pass_on(children, plan.width);
+    all.split(high.nodes - first, round_up(grain, 16), [&](std::int64_t begin, std::int64_t end) {
+      Kernels::template hand_down<Cuts>(parents, children, begin + first, end + first, low.nodes,
+                                        plan.width, algebra);
+    });
+  }
+
+  // Nodes are rows of packs, a lane per channel.
+  template <class Columns>
+  struct pairs_of_rows {
+    template <bool Cuts>
+    using map = std::conditional_t<Cuts, segmented<typename Columns::map>, typename Columns::map>;
+
+    template <bool Cuts, class Maps, class Algebra>
+    [[gnu::noinline]] static void combine_pairs(Maps children, Maps parents, std::int64_t begin,
+                                                std::int64_t end, std::int64_t width,
+                                                Algebra algebra) {
+      for (std::int64_t k = begin; k < end; ++k)
+        for (std::int64_t c = 0; c < width; c += Columns::lanes) {
+          const std::int64_t left = 2 * k * width + c;
+          parents.store(k * width + c,
+                        algebra.compose(children.template load<map<Cuts>>(left),
+                                        children.template load<map<Cuts>>(left + width)));
+        }
+    }
+    template <bool Cuts, class Maps, class Algebra>
+    [[gnu::noinline]] static void hand_down(Maps parents, Maps children, std::int64_t begin,
+                                            std::int64_t end, std::int64_t nodes,
+                                            std::int64_t width, Algebra algebra) {
+      for (std::int64_t k = begin; k < end; ++k)
+        for (std::int64_t c = 0; c < width; c += Columns::lanes) {
+          const std::int64_t left = 2 * k * width + c;
+          const auto x = parents.template load<typename Columns::state>(k * width + c);
+          const auto m = children.template load<map<Cuts>>(left);
+          children.store(left, x);
+          if (2 * k + 1 < nodes) children.store(left + width, algebra.act(m, x));
+        }
+    }
+    // What the first node makes of nothing before it.
+    template <class Maps>
+    static void pass_on(Maps children, std::int64_t width) {
+      for (std::int64_t c = 0; c < width; ++c)
+        children.store(width + c, children.template load<map<false>>(c));
+    }
+  };
+
+  // Neighbouring nodes are neighbouring lanes.
+  template <class R>
+  struct pairs_along_time {
+    static constexpr int lanes = time_columns<R>::lanes;
+    using few = typename time_columns<R>::lane;
+    using many = simd::lane_t<typename R::value, 2 * lanes>;
+    template <bool Cuts>
+    using map = std::conditional_t<Cuts, segmented<affine<many>>, affine<many>>;
+
+    template <bool Cuts, class Maps, class Algebra>
+    [[gnu::noinline]] static void combine_pairs(Maps children, Maps parents, std::int64_t begin,
+                                                std::int64_t end, std::int64_t, Algebra algebra) {
+      for (std::int64_t k = begin; k < end; k += lanes) {
+        const auto m = children.template load<map<Cuts>>(2 * k);
+        parents.store(k, algebra.compose(every_other<0>(m), every_other<1>(m)));
+      }
+    }
+    template <bool Cuts, class Maps, class Algebra>
+    [[gnu::noinline]] static void hand_down(Maps parents, Maps children, std::int64_t begin,
+                                            std::int64_t end, std::int64_t, std::int64_t,
+                                            Algebra algebra) {
+      for (std::int64_t k = begin; k < end; k += lanes) {
+        const few x = parents.template load<few>(k);
+        const auto left = every_other<0>(children.template load<map<Cuts>>(2 * k));
+        children.store(2 * k, simd::interleave(x, algebra.act(left, x)));
+      }
+    }
+    template <class Maps>
+    static void pass_on(Maps, std::int64_t) {}
+  };
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Runs a recurrence, given in scan order.
+template <class R>
+void run_recurrence(const blelloch& backend, const R& recurrence, const problem& p) {
+  detail::run_materialised(detail::tree_scan{}, backend, recurrence, p);
+}
+
+/// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
+inline std::int64_t workspace_bytes(const blelloch& backend, const problem& p) {
+  return detail::plan_materialised(detail::tree_scan{}, p, backend.threads).workspace_bytes;
+}
+
+}  // namespace scanrec::inline SCANREC_ABI

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Walking tiles with lanes along the channels: each lane walks time in order, as the plain loop
+// does.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cpu/stage.hpp>
+#include <scanrec/detail/cpu/tile_plan.hpp>
+#include <scanrec/detail/shared/affine_carries.hpp>
+#include <scanrec/detail/shared/lane_scans.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+template <class R>
+struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, lanes_of<R>>> {
+  using value = typename R::value;
+  static constexpr int lanes = simd::lanes_v<value>;
+  using lane = simd::lane_t<value, lanes>;
+  using carry = typename channel_lanes::affine_carries::carry;
+  using map = affine<carry>;
+  using assume = recurrence::assume;
+  template <assume Assume>
+  using place_if = recurrence::place<recurrence::lane_axis::channel, Assume>;
+  using place = place_if<assume::nothing>;
+
+  /// Steps that a lane may add up before its sums are drained.
+  static constexpr std::int64_t drain_steps = tile_policy::sum_steps;
+  static constexpr bool drains_itself = false;
+  static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
+
+  /// What is carried from step to step for the channels of a lane type.
+  template <class Lane>
+  struct carried {
+    Lane state;
+    [[no_unique_address]] typename R::template sums<Lane> sums;
+  };
+  /// The same for one pack of channels.
+  using slot = carried<lane>;
+
+  /// Packs that are walked side by side, as the lanes of one wider pack.
+  static constexpr int abreast =
+      std::max(1, R::registers_abreast* simd::leaf_count<lane> / simd::lane_count<lane> /
+                      (simd::is_complex_lanes<lane> ? 2 : 1));
+  /// Steps that are composed in the compute type before the wide type takes them, and that a row of
+  /// few packs is walked before what it carries is stored.
+  static constexpr std::int64_t few_steps = 32;
+  /// The map of at most the last few steps: the factor in the wide type (see scan_states).
+  struct recent_steps {
+    carry factor;
+    lane u;
+  };
+  /// What is composed from step to step for one pack of channels.
+  struct reduction {
+    map all;  // of the steps before the recent ones
+    recent_steps recent;
+  };
+
+  static void begin(const R& r, const block& where, slot* slots) {
+    for_packs(where, 0, [&](std::int64_t i, place at) {
+      slots[i] = slot{r.template begin<lane>(at), {}};
+    });
+  }
+  static void end(const R& r, const block& where, const slot* slots) {
+    for_packs(where, where.end, [&](std::int64_t i, place at) { r.end(at, slots[i].state); });
+  }
+  static void drain(const R& r, const block& where, slot* slots) {
+    for_packs(where, where.begin, [&](std::int64_t i, place at) { r.drain(at, slots[i].sums); });
+  }
+
+  /// Composes the maps of the block's steps, in the wide type.
+  static void reduce(const R& r, const block& where, reduction* reductions, const tile_plan& plan) {
+    for_packs(where, 0, [&](std::int64_t i, place) { reductions[i].all = map::identity(); });
+    for_pieces(r, where, plan, false, [&](const R& piece, const block& b, std::int64_t steps) {
+      reduction* const own = reductions + (b.channel - where.channel) / lanes;
+      reduce_packs(piece, b, own, {steps, plan.descending});
+    });
+  }
+
+  /// Walks the block from the states in `slots`, writing every output once.
+  static void walk(const R& r, const block& where, slot* slots, const walk_plan& plan) {
+    const assume known = where.channels % lanes == 0 ? assumption(r, plan.lanes) : assume::nothing;
+    for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t steps) {
+      slot* const own = slots + (b.channel - where.channel) / lanes;
+      const course way{steps, plan.descending, plan.prefetch_steps};
+      if (known == assume::nothing) return walk_packs<assume::nothing>(piece, b, own, way);
+      // The step whose neighbour lies outside the sequence is walked on its own.
+      for_edges(piece, b, plan.shape.time, [&](const R& at, const block& part, bool inside) {
+        if (inside && known == assume::plain)
+          walk_inside<assume::plain>(at, part, own, way);
+        else if (R::walks_whole && inside)
+          walk_inside<R::walks_whole ? assume::whole : assume::nothing>(at, part, own, way);
+        else
+          walk_packs<assume::nothing>(at, part, own, way);
+      });
+    });
+  }
+
+ private:
+  template <class F>
+  static SCANREC_INLINE void for_packs(const block& where, std::int64_t time, F f) {
+    for (std::int64_t c = 0; c < where.channels; c += lanes)
+      f(c / lanes, place{time, where.channel + c, 0, c, count_of(where, c)});
+  }
+  static SCANREC_INLINE int count_of(const block& where, std::int64_t c) {
+    return static_cast<int>(std::min<std::int64_t>(lanes, where.channels - c));
+  }
+
+  // How a block is taken: `steps` of one pack, then of the next; of the packs of a row, the last
+  // one first if most arrays descend. Hardware prefetchers follow addresses that rise or fall all
+  // along, but not rows that rise one below the other.
+  struct course {
+    std::int64_t steps;
+    bool descending;
+    std::int64_t prefetch = 0;  // steps; 0: none
+  };
+
+  // Calls f(recurrence at the piece, piece, steps to take of a pack before the next) for the whole
+  // packs in place, and for what has to be staged.
+  template <class F>
+  static SCANREC_INLINE void for_pieces(const R& r, const block& where, const walk_plan& plan,
+                                        bool writes, F f) {
+    for_channel_pieces<lanes>(r, where, plan.lanes, plan.shape.time, writes,
+                              [&](const R& piece, const block& b) {
+                                // From memory: row by row, so that arrays go by in address order.
+                                // In cache, and where a row is few packs: some steps of these at a
+                                // time, so that what is carried stays in registers.
+                                const bool few = b.channels <= abreast * lanes;
+                                f(piece, b, few ? few_steps : plan.steps_per_carry);
+                              });
+  }
+
+  // The kernels copy the recurrence: what no store can reach stays in registers. (A parameter
+  // passed by value is not always enough: where GCC passes it by reference, it is read again and
+  // again.)
+  //
+  // A few steps are composed in the compute type before the wide type takes them.
+  [[gnu::noinline]] static void reduce_packs(const R& given, block where, reduction* reductions,
+                                             course way) {
+    R r = given;
+    for (block few = where; few.begin < where.end; few.begin = few.end) {
+      few.end = std::min(few.begin + few_steps, where.end);
+      for_packs(where, 0, [&](std::int64_t i, place) {
+        reductions[i].recent = {simd::constant<carry>(1), simd::constant<lane>(0)};
+      });
+      sweep<assume::nothing, 1>(
+          few, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i].recent; },
+          [&](auto at, recent_steps& recent) SCANREC_LAMBDA {
+            r.template touch_rest<lane>(at);
+            const affine<lane> m = r.map(at, r.template load<lane>(at));
+            recent.factor = simd::mul(recent.factor, simd::to_wide<carry>(m.a));
+            recent.u = m.act(recent.u);
+          },
+          [=](std::int64_t i, const recent_steps& recent)
+              SCANREC_LAMBDA { reductions[i].recent = recent; });
+      for_packs(where, 0, [&](std::int64_t i, place) {
+        const recent_steps& recent = reductions[i].recent;
+        reductions[i].all =
+            combine(reductions[i].all, map{recent.factor, simd::to_wide<carry>(recent.u)});
+      });
+      r = standing_at(r, few.end - few.begin, 0);
+    }
+  }
+  //
+  // From memory a row is walked from end to end before the next, so that hardware prefetchers see
+  // addresses that rise or fall all along: a descending walk that rises within groups of packs
+  // loses them, and four tenths of the adjoint's speed. In cache some steps of a pack are walked at
+  // a time, or of packs side by side.
+  template <assume Assume>
+  static void walk_inside(const R& r, const block& where, slot* slots, course way) {
+    if (way.steps == 1 || way.prefetch > 0)
+      walk_rows<Assume>(r, where, slots, way);
+    else
+      walk_packs<Assume, abreast>(r, where, slots, way);
+  }
+  template <assume Assume>
+  [[gnu::noinline]] static void walk_rows(const R& given, block where, slot* slots, course way) {
+    const R r = given;
+    const std::int64_t rows = where.end - where.begin, packs = where.channels / lanes;
+    const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
+    const std::int64_t end = way.descending ? -1 : packs;
+    const auto walk_row = [&](std::int64_t row, auto prefetches) SCANREC_LAMBDA {
+      for (std::int64_t i = first; i != end; i += next) {
+        const std::int64_t c = i * lanes;
+        const place_if<Assume> at{where.begin + row, where.channel + c, row, c, lanes};
+        if (prefetches) prefetch<lane>(r, at, way.prefetch);
+        typename R::template sums<lane> sums{};
+        if constexpr (Assume != assume::plain && has_sums) r.copy_sums(slots[i].sums, sums);
+        const lane before = slots[i].state;
+        const auto read = r.template load<lane>(at);
+        const lane after = r.next(at, read, before);
+        r.finish(at, read, before, after, sums);
+        slots[i].state = after;
+        if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
+      }
+    };
+    // Two loops: what a prefetch takes of registers and instructions is felt by the smallest types.
+    if (way.prefetch > 0)
+      for (std::int64_t row = 0; row < rows; ++row) walk_row(row, std::true_type{});
+    else
+      for (std::int64_t row = 0; row < rows; ++row) walk_row(row, std::false_type{});
+  }
+  template <assume Assume, int Abreast = 1>
+  [[gnu::noinline]] static void walk_packs(const R& given, block where, slot* slots, course way) {
+    const R r = given;
+    const auto walk_step = [&]<class Lane>(auto at, Lane state, auto& sums) SCANREC_LAMBDA {
+      if (Assume == assume::nothing && way.prefetch > 0) prefetch<Lane>(r, at, way.prefetch);
+      const auto read = r.template load<Lane>(at);
+      const Lane after = r.next(at, read, state);
+      r.finish(at, read, state, after, sums);
+      return after;
+    };
+    if (where.begin == where.end) return;
+    if constexpr (Assume == assume::plain) {
+      // No running sums: the state alone is carried.
+      sweep<Assume, Abreast>(
+          where, way,
+          [=](std::int64_t i, auto packs)
+              SCANREC_LAMBDA { return states_of<packs.value>(slots + i); },
+          [&]<class Lane>(auto at, Lane& state) SCANREC_LAMBDA {
+            typename R::template sums<Lane> none{};
+            state = walk_step(at, state, none);
+          },
+          [=](std::int64_t i, auto state) SCANREC_LAMBDA { put_states(slots + i, state); });
+    } else {
+      sweep<Assume, Abreast>(
+          where, way,
+          [&](std::int64_t i, auto packs)
+              SCANREC_LAMBDA { return take_slots<packs.value>(r, slots + i); },
+          [&](auto at, auto& s) SCANREC_LAMBDA { s.state = walk_step(at, s.state, s.sums); },
+          [&](std::int64_t i, const auto& s) SCANREC_LAMBDA { give_slots(r, s, slots + i); });
+    }
+  }
+
+  // The states of some packs, which lie one after the other, as one wider lane; and back.
+  template <int Packs>
+  static SCANREC_INLINE auto states_of(const slot* from) {
+    if constexpr (Packs == 1)
+      return from->state;
+    else
+      return simd::join(states_of<Packs / 2>(from), states_of<Packs / 2>(from + Packs / 2));
+  }
+  template <class Lane>
+  static SCANREC_INLINE void put_states(slot* to, Lane state) {
+    if constexpr (std::is_same_v<Lane, lane>) {
+      to->state = state;
+    } else {
+      put_states(to, simd::half_of<0>(state));
+      put_states(to + simd::lane_count<Lane> / lanes / 2, simd::half_of<1>(state));
+    }
+  }
+  // The same for all that is carried, but sums that do not run.
+  template <int Packs>
+  static SCANREC_INLINE auto take_slots(const R& r, const slot* from) {
+    carried<simd::lane_t<value, Packs * lanes>> to{};
+    if constexpr (Packs == 1) {
+      to.state = from->state;
+      if constexpr (has_sums) r.copy_sums(from->sums, to.sums);
+    } else {
+      const auto low = take_slots<Packs / 2>(r, from),
+                 high = take_slots<Packs / 2>(r, from + Packs / 2);
+      to.state = simd::join(low.state, high.state);
+      if constexpr (has_sums) r.join_sums(low.sums, high.sums, to.sums);
+    }
+    return to;
+  }
+  template <class Lane>
+  static SCANREC_INLINE void give_slots(const R& r, const carried<Lane>& from, slot* to) {
+    if constexpr (std::is_same_v<Lane, lane>) {
+      to->state = from.state;
+      if constexpr (has_sums) r.copy_sums(from.sums, to->sums);
+    } else {
+      carried<decltype(simd::half_of<0>(from.state))> low{simd::half_of<0>(from.state), {}},
+          high{simd::half_of<1>(from.state), {}};
+      if constexpr (has_sums) r.split_sums(from.sums, low.sums, high.sums);
+      give_slots(r, low, to);
+      give_slots(r, high, to + simd::lane_count<Lane> / lanes / 2);
+    }
+  }
+
+  // Calls body(place, carried) for every step of every pack i, or of at most `Abreast` as one,
+  // between take(i, how many) and give(i, carried). The loop over single packs is spelled out:
+  // through a lambda GCC 12 does not unswitch it, which costs gated cells up to a tenth.
+  template <assume Assume, int Abreast, class Take, class Body, class Give>
+  static SCANREC_INLINE void sweep(const block& where, course way, Take take, Body body,
+                                   Give give) {
+    if constexpr (Abreast > 1) {
+      sweep_abreast<Assume, Abreast>(where, way, take, body, give);
+    } else {
+      const std::int64_t rows = where.end - where.begin;
+      const std::int64_t packs = (where.channels + lanes - 1) / lanes;
+      const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
+      const std::int64_t end = way.descending ? -1 : packs;
+      for (std::int64_t row = 0; row < rows; row += way.steps) {
+        const std::int64_t last = std::min(row + way.steps, rows);
+        for (std::int64_t i = first; i != end; i += next) {
+          const std::int64_t c = i * lanes;
+          auto carried = take(i, std::integral_constant<int, 1>{});
+          place_if<Assume> at{where.begin + row, where.channel + c, row, c,
+                              Assume == assume::nothing ? count_of(where, c) : lanes};
+          for (;;) {
+            body(at, carried);
+            if (++at.row == last) break;
+            ++at.time;
+          }
+          give(i, carried);
+        }
+      }
+    }
+  }
+  template <assume Assume, int Abreast, class Take, class Body, class Give>
+  static SCANREC_INLINE void sweep_abreast(const block& where, course way, Take take, Body body,
+                                           Give give) {
+    const std::int64_t rows = where.end - where.begin;
+    const std::int64_t packs = (where.channels + lanes - 1) / lanes;
+    for (std::int64_t row = 0; row < rows; row += way.steps) {
+      const std::int64_t last = std::min(row + way.steps, rows);
+      std::int64_t left = packs;
+      const auto walk_by = [&](auto together) SCANREC_LAMBDA {
+        for (; left >= together.value; left -= together.value) {
+          const std::int64_t i = way.descending ? left - together.value : packs - left;
+          auto carried = take(i, together);
+          place_if<Assume> at{where.begin + row, where.channel + i * lanes, row, i * lanes,
+                              together.value * lanes};
+          for (;;) {
+            body(at, carried);
+            if (++at.row == last) break;
+            ++at.time;
+          }
+          give(i, carried);
+        }
+      };
+      if constexpr (Abreast >= 4) walk_by(std::integral_constant<int, 4>{});
+      walk_by(std::integral_constant<int, 2>{});
+      walk_by(std::integral_constant<int, 1>{});
+    }
+  }
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

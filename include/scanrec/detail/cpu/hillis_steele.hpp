@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Hillis-Steele: log2(T) passes over all maps, each of which combines every map with the one
+// 1, 2, 4, ... steps earlier.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include <scanrec/detail/cpu/materialised.hpp>
+#include <scanrec/variants.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Slot 0 holds the first state, slot t + 1 the map of step t: the inclusive scan of the slots
+/// gives the state before every step.
+struct doubling_scan : map_scan {
+  static constexpr std::int64_t shift = 1;
+  static std::int64_t first_state(std::int64_t, const materialised_shape&) { return 0; }
+  static std::int64_t slots(std::int64_t steps, const materialised_shape& shape) {
+    return shape.shared ? 2 * steps + shape.overhang : steps;
+  }
+
+  static std::int64_t kept_bytes(const problem& p, const materialised_shape& shape) {
+    return slots(p.shape.time, shape) * p.map_bytes;
+  }
+
+  template <class Columns, class R>
+  struct on : in_place<R> {
+    using maps = maps_of<R>;
+    using map = typename Columns::map;
+    std::int64_t steps;
+    const R& r;
+    const team& workers;
+
+    on(const doubling_scan&, const maps& at, std::byte*, std::int64_t /*rows*/,
+       std::int64_t of_steps, const materialised_plan& plan, const R& recurrence, const team& all)
+        : in_place<R>{at, plan}, steps(of_steps), r(recurrence), workers(all) {}
+    void run() {
+      if constexpr (!R::any_operator)
+        if (this->all.cuts) {
+          this->all =
+              passes<segmented<map>, Columns::lanes>(this->all, steps, this->plan, r, workers);
+          return;
+        }
+      this->all = passes<map, Columns::lanes>(this->all, steps, this->plan, r, workers);
+    }
+  };
+
+ private:
+  template <class Map, int Lanes, class Maps, class R>
+  static Maps passes(const Maps& maps, std::int64_t steps, const materialised_plan& plan,
+                     const R& r, const team& all) {
+    const auto algebra = algebra_of(r);
+    const std::int64_t first = starts(r) ? 0 : 1;  // without a first state there is no slot 0
+    const std::int64_t width = plan.width;
+    Maps from = maps, to = maps;
+    if (plan.shape.shared) to = maps.from((steps + plan.shape.overhang) * width);
+    for (std::int64_t apart = 1; first + apart < steps; apart *= 2) {
+      const std::int64_t low = (first + apart) * width, count = steps * width - low;
+      // Of what is finished, the last pass but one wrote all but this to both buffers.
+      if (plan.shape.shared)
+        for (std::int64_t i = (first + apart / 2) * width; i < low; i += Lanes)
+          to.store(i, from.template load<Map>(i));
+      all.split(count, team::worth_a_piece, [&](std::int64_t begin, std::int64_t end) {
+        combine_range<Map, Lanes>(from, to, apart * width, low + begin, low + end, algebra);
+      });
+      if (plan.shape.shared) std::swap(from, to);
+    }
+    return from;
+  }
+  // Later elements first: what is `apart` before them has not been written yet, if in place.
+  template <class Map, int Lanes, class Maps, class Algebra>
+  [[gnu::noinline]] static void combine_range(Maps from, Maps to, std::int64_t apart,
+                                              std::int64_t begin, std::int64_t end,
+                                              Algebra algebra) {
+    for (std::int64_t i = begin + (end - begin - 1) / Lanes * Lanes; i >= begin; i -= Lanes)
+      to.store(i, algebra.compose(from.template load<Map>(i - apart), from.template load<Map>(i)));
+  }
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Runs a recurrence, given in scan order.
+template <class R>
+void run_recurrence(const hillis_steele& backend, const R& recurrence, const problem& p) {
+  detail::run_materialised(detail::doubling_scan{}, backend, recurrence, p);
+}
+
+/// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
+inline std::int64_t workspace_bytes(const hillis_steele& backend, const problem& p) {
+  return detail::plan_materialised(detail::doubling_scan{}, p, backend.threads).workspace_bytes;
+}
+
+}  // namespace scanrec::inline SCANREC_ABI

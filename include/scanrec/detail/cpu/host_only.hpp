@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The default CPU backend as CUDA units see it: no more than a name.
+#pragma once
+
+#include <cstdint>
+
+#include <scanrec/backends.hpp>
+#include <scanrec/problem.hpp>
+
+#if defined(__CUDACC__)
+
+namespace scanrec::inline SCANREC_ABI {
+
+// Calls without a backend run on `tiled`, whose SIMD vectors a CUDA compiler does not know.
+template <class R>
+void run_recurrence(const tiled&, const R&, const problem&) {
+  static_assert(!sizeof(R),
+                "scanrec: in a .cu file give a call a backend, cuda::automatic{.stream = ...} or "
+                "sequential{}; the backends for CPUs are compiled in .cpp files");
+}
+inline std::int64_t workspace_bytes(const tiled&, const problem&) { return 0; }
+
+}  // namespace scanrec::inline SCANREC_ABI
+
+#endif

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Loading the maps of steps into slots, and finishing steps from the states before them, by packs
+// of channels or of steps.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cpu/materialised_plan.hpp>
+#include <scanrec/detail/cpu/stage.hpp>
+#include <scanrec/detail/shared/map_planes.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Lanes along channels: a slot holds the maps of one step, a pack of channels after the other.
+/// Recurrences that are not made of real lanes go one by one.
+template <class R>
+struct channel_columns {
+  static constexpr int lanes = lanes_of<R>;
+  using value = typename R::value;
+  using lane = simd::lane_t<value, lanes>;
+  using map = typename R::template map_of<lane>;
+  using state = typename R::template state_of<lane>;
+  static constexpr bool along_time = false;
+  using assume = recurrence::assume;
+  template <assume Assume>
+  using place_if = recurrence::place<recurrence::lane_axis::channel, Assume>;
+  using place = place_if<assume::nothing>;
+  static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
+
+  /// Stores the maps of the block's steps; that of step t in slot t + shift.
+  template <class Maps>
+  static void load(const R& r, const block& where, const materialised_plan& plan,
+                   std::int64_t steps, const Maps& to, std::int64_t shift) {
+    for_parts(r, where, plan, steps, false, [&](auto known, const R& part, const block& b) {
+      const std::int64_t first = (b.begin + shift) * plan.width + (b.channel - where.channel);
+      load_packs<known>(part, b, to.from(first), plan.width);
+    });
+  }
+  /// Takes the block's steps from the states before them, which are in slot t.
+  template <class Maps>
+  static void finish(const R& r, const block& where, const materialised_plan& plan,
+                     std::int64_t steps, const Maps& from) {
+    for_parts(r, where, plan, steps, true, [&](auto known, const R& part, const block& b) {
+      const std::int64_t first = b.begin * plan.width + (b.channel - where.channel);
+      finish_packs<known>(part, b, from.from(first), plan.width, steps);
+    });
+  }
+  /// Stores the state before the first step, as a map that forgets, in a slot.
+  template <class Maps>
+  static void begin(const R& r, const block& where, const materialised_plan& plan, const Maps& to,
+                    std::int64_t slot) {
+    for_packs(where, 0, [&](place at, std::int64_t c) {
+      to.template store_first<map>(slot * plan.width + c, r.template begin<lane>(at));
+    });
+  }
+  /// Of a sequence without steps the first state is the last.
+  static void pass(const R& r, const block& where) {
+    for_packs(where, 0, [&](place at, std::int64_t) { r.end(at, r.template begin<lane>(at)); });
+  }
+
+ private:
+  // Calls f(what may be assumed, recurrence at the part, part) for all parts of a block.
+  template <class F>
+  static SCANREC_INLINE void for_parts(const R& r, const block& where,
+                                       const materialised_plan& plan, std::int64_t steps,
+                                       bool writes, F f) {
+    using nothing = std::integral_constant<assume, assume::nothing>;
+    bool plain = false;
+    if constexpr (!R::one_by_one)
+      plain = where.channels % lanes == 0 && assumption(r, plan.lanes) == assume::plain;
+    for_channel_pieces<lanes>(
+        r, where, plan.lanes, steps, writes, [&](const R& piece, const block& b) {
+          if (!plain) return f(nothing{}, piece, b);
+          if constexpr (!R::one_by_one)
+            for_edges(piece, b, steps, [&](const R& part, const block& inner, bool inside) {
+              if (inside)
+                f(std::integral_constant<assume, assume::plain>{}, part, inner);
+              else
+                f(nothing{}, part, inner);
+            });
+        });
+  }
+  template <class F>
+  static SCANREC_INLINE void for_packs(const block& where, std::int64_t time, F f) {
+    for (std::int64_t c = 0; c < where.channels; c += lanes) f(place_of(where, time, 0, c), c);
+  }
+  template <assume Assume = assume::nothing>
+  static SCANREC_INLINE place_if<Assume> place_of(const block& b, std::int64_t time,
+                                                  std::int64_t row, std::int64_t c) {
+    return {time, b.channel + c, row, c,
+            static_cast<int>(std::min<std::int64_t>(lanes, b.channels - c))};
+  }
+
+  // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
+  template <assume Assume, class Maps>
+  [[gnu::noinline]] static void load_packs(R r, block b, Maps to, std::int64_t width) {
+    for (std::int64_t row = 0; row < b.end - b.begin; ++row)
+      for (std::int64_t c = 0; c < b.channels; c += lanes) {
+        const auto at = place_of<Assume>(b, b.begin + row, row, c);
+        const auto read = r.template load<lane>(at);
+        to.store_step(row * width + c, r.map(at, read), read);
+      }
+  }
+  template <assume Assume, class Maps>
+  [[gnu::noinline]] static void finish_packs(R r, block b, Maps from, std::int64_t width,
+                                             std::int64_t steps) {
+    typename R::template sums<lane> running[has_sums ? materialised_plan::most_packs : 1]{};
+    for (std::int64_t row = 0; row < b.end - b.begin; ++row)
+      for (std::int64_t c = 0; c < b.channels; c += lanes) {
+        const auto at = place_of<Assume>(b, b.begin + row, row, c);
+        const auto before = from.template load<state>(row * width + c);
+        const auto read = r.template load<lane>(at);
+        const auto after = r.next(at, read, before);
+        r.finish(at, read, before, after, running[has_sums ? c / lanes : 0]);
+        if (at.time + 1 == steps) r.end(at, after);
+      }
+    if constexpr (has_sums)
+      for_packs(b, b.begin, [&](place at, std::int64_t c) { r.drain(at, running[c / lanes]); });
+  }
+};
+
+/// Lanes along time: a slot holds the map of one step of one channel.
+template <class R>
+struct time_columns {
+  using value = typename R::value;
+  static constexpr int lanes = simd::lanes_v<value>;
+  using lane = simd::lane_t<value, lanes>;
+  using scalar = simd::lane_t<value, 1>;
+  using map = typename R::template map_of<lane>;
+  using state = lane;
+  static constexpr bool along_time = true;
+  using assume = recurrence::assume;
+  template <assume Assume>
+  using place_if = recurrence::place<recurrence::lane_axis::time, Assume>;
+  using place = place_if<assume::nothing>;
+
+  template <class Maps>
+  static void load(const R& r, const block& where, const materialised_plan& plan,
+                   std::int64_t steps, const Maps& to, std::int64_t shift) {
+    const auto load_packs_of = assumption(r, plan.lanes) == assume::plain
+                                   ? load_packs<assume::plain, Maps>
+                                   : load_packs<assume::nothing, Maps>;
+    for_time_pieces<lanes>(r, where, plan.lanes, steps, false, [&](const R& piece, const block& b) {
+      load_packs_of(piece, b, to.from(b.begin + shift), plan.lanes.reversed);
+    });
+  }
+  template <class Maps>
+  static void finish(const R& r, const block& where, const materialised_plan& plan,
+                     std::int64_t steps, const Maps& from) {
+    const auto finish_packs_of = assumption(r, plan.lanes) == assume::plain
+                                     ? finish_packs<assume::plain, Maps>
+                                     : finish_packs<assume::nothing, Maps>;
+    for_time_pieces<lanes>(r, where, plan.lanes, steps, true, [&](const R& piece, const block& b) {
+      finish_packs_of(piece, b, from.from(b.begin), plan.lanes.reversed, steps);
+    });
+  }
+  template <class Maps>
+  static void begin(const R& r, const block& where, const materialised_plan&, const Maps& to,
+                    std::int64_t slot) {
+    using map_of_one = typename R::template map_of<scalar>;
+    to.template store_first<map_of_one>(slot, r.template begin<scalar>(place{0, where.channel}));
+  }
+  static void pass(const R& r, const block& where) {
+    const place at{0, where.channel};
+    r.end(at, r.template begin<scalar>(at));
+  }
+
+ private:
+  template <assume Assume, class Maps>
+  [[gnu::noinline]] static void load_packs(R r, block b, Maps to, bool reversed) {
+    const auto load_at = [&](auto one, auto at) SCANREC_LAMBDA {
+      const auto read = r.template load<decltype(one)>(at);
+      to.store_step(at.time - b.begin, r.map(at, read), read);
+    };
+    for_places<Assume>(r, b, reversed, load_at);
+  }
+  template <assume Assume, class Maps>
+  [[gnu::noinline]] static void finish_packs(R r, block b, Maps from, bool reversed,
+                                             std::int64_t steps) {
+    typename R::template sums<lane> running{};
+    typename R::template sums<scalar> few{};
+    for_places<Assume>(r, b, reversed, [&](auto one, auto at) SCANREC_LAMBDA {
+      using any_lane = decltype(one);
+      const auto before = from.template load<any_lane>(at.time - b.begin);
+      const auto read = r.template load<any_lane>(at);
+      const auto after = r.next(at, read, before);
+      if constexpr (simd::lane_count<any_lane> == 1)
+        r.finish(at, read, before, after, few);
+      else
+        r.finish(at, read, before, after, running);
+      if (at.time + simd::lane_count<any_lane> == steps) {
+        if constexpr (simd::lane_count<any_lane> == 1)
+          r.end(place{steps, b.channel}, after);
+        else
+          r.end(place{steps, b.channel}, simd::last(after));
+      }
+    });
+    r.drain(place{b.begin, b.channel, 0, 0, lanes}, running);
+    r.drain(place{b.begin, b.channel}, few);
+  }
+
+  // Calls f(a lane, place) for packs whose lanes compose, and step by step for the rest.
+  template <assume Assume, class F>
+  static SCANREC_INLINE void for_places(const R& r, const block& b, bool reversed, F f) {
+    place_if<Assume> at{b.begin, b.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};
+    while (at.time < b.end) {
+      const bool whole = at.time + lanes <= b.end;
+      if (whole && r.template composes<lanes>(at)) {
+        f(lane{}, at);
+      } else {
+        const std::int64_t end = whole ? at.time + lanes : b.end;
+        for (place one{at.time, b.channel, at.time - b.begin}; end > one.time;
+             ++one.time, ++one.row)
+          f(scalar{}, one);
+      }
+      at.time += lanes;
+      at.index += reversed ? -lanes : lanes;
+    }
+  }
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

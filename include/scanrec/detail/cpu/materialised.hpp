@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The frame of backends that write the maps of all steps down, scan them, and finish the steps.
+//
+// A unit is a strip of channels of a batch row, or of some. Its maps are loaded into planes
+// (map_planes.hpp) line by line: a line is the whole strip of a row, or one channel of it where
+// lanes lie along time. A scan turns the maps into the state before every step, and every step is
+// then taken from there as the plain loop takes it. With enough units each worker has its own; with
+// few, all workers share the phases of one. What is computed is the same in both cases.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cpu/channel_lanes.hpp>
+#include <scanrec/detail/cpu/map_columns.hpp>
+#include <scanrec/detail/cpu/materialised_plan.hpp>
+#include <scanrec/detail/cpu/scratch.hpp>
+#include <scanrec/detail/cpu/time_lanes.hpp>
+#include <scanrec/detail/cpu/workers.hpp>
+#include <scanrec/detail/shared/sums.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// What a scan of maps provides, with the defaults of those that have all maps of a unit before
+/// them. A call holds a `scan`, and an `on<Columns, R>` for every unit at work.
+///
+///     shift                       the map of step t goes to slot t + shift
+///     slots(steps, shape)         how many slots of maps are kept for a row
+///     first_state(steps, shape)   the slot of the state before the first step
+///     kept_bytes(problem, shape)  bytes of maps of a sequence that are gone over again and again
+///     cached_bytes                how many of those there should be at a time
+///     lines_of_a_row(problem)     channels that it likes to scan together where each is a line
+///     rows(problem, strip)        batch rows that it likes to scan together
+///     scratch_bytes(problem, plan)  per unit, besides the maps
+///
+///     on(scan, maps, scratch, rows, steps, plan, recurrence, team)
+///       to_load(line, begin, piece)          maps that take those of the slots from `begin` on
+///       loaded(line, begin, end, piece)      when they are there
+///       run()                                when all are
+///       to_finish(line, begin, end, worker)  maps whose slot t has the state before step t
+///
+/// Lines are counted row by row.
+struct map_scan {
+  /// Whether maps are loaded and finished a few steps at a time, by way of a small buffer.
+  static constexpr bool by_blocks = false;
+  static constexpr std::int64_t cached_bytes = 256 * 1024;
+  static std::int64_t lines_of_a_row(const problem&) { return 1; }
+  static std::int64_t rows(const problem&, std::int64_t) { return 1; }
+  static std::int64_t scratch_bytes(const problem&, const materialised_plan&) { return 0; }
+
+  /// Maps that stay where they are loaded.
+  template <class R>
+  struct in_place {
+    using maps = maps_of<R>;
+    maps all;
+    const materialised_plan& plan;
+    maps to_load(std::int64_t line, std::int64_t, int) const {
+      return all.from(line * plan.line_elements);
+    }
+    void loaded(std::int64_t, std::int64_t, std::int64_t, int) const {}
+    maps to_finish(std::int64_t line, std::int64_t, std::int64_t, int) const {
+      return all.from(line * plan.line_elements);
+    }
+  };
+};
+
+/// One call of a materialising backend.
+template <class R, class Columns, class Scan>
+class materialised_call {
+  using maps = maps_of<R>;
+
+ public:
+  materialised_call(const Scan& scan, const R& recurrence, const problem& p,
+                    const materialised_plan& plan, const executor& given, std::byte* memory)
+      : scan_(scan),
+        recurrence_(recurrence),
+        shape_(p.shape),
+        plan_(plan),
+        sums_(p, plan.block()),
+        given_(given),
+        blocks_(std::max<std::int64_t>(1, ceil_div(p.shape.time, plan.finish_steps))),
+        memory_(memory),
+        totals_(memory + plan.threads * plan.worker_bytes) {
+    std::fill_n(totals_, sums_.total_bytes, std::byte{0});
+  }
+
+  void run() {
+    task_queue tasks(ceil_div(plan_.units, plan_.units_per_task));
+    if (plan_.shape.shared) {
+      for (std::int64_t unit = 0; unit < plan_.units; ++unit)
+        run_unit(unit, totals_ + plan_.totals_bytes, 0, plan_.threads, {tasks, unit});
+    } else {
+      run_on(given_, plan_.threads, [&](int worker) {
+        tasks.work_off([&](std::int64_t task) {
+          const std::int64_t first = task * plan_.units_per_task;
+          const std::int64_t last = std::min(first + plan_.units_per_task, plan_.units);
+          for (std::int64_t unit = first; unit < last; ++unit)
+            run_unit(unit, own(worker) + plan_.unit_begin, worker, 1, {tasks, task});
+        });
+      });
+      tasks.rethrow();
+    }
+    sums_.write(recurrence_, shape_, totals_);
+  }
+
+ private:
+  std::byte* own(int worker) const { return memory_ + worker * plan_.worker_bytes; }
+
+  // The task in which a worker is.
+  struct claim {
+    const task_queue& tasks;
+    std::int64_t task;
+  };
+
+  void run_unit(std::int64_t number, std::byte* memory, int worker, int workers,
+                const claim& own_task) {
+    const unit u(*this, number);
+    const team all{given_, workers};
+    const maps at = maps::over(memory, u.plan.plane, has_cuts(recurrence_));
+    const R first_row = bound(recurrence_, u.group, u.batch);  // `on` keeps a reference
+    typename Scan::template on<Columns, R> scan(scan_, at, memory, u.rows, shape_.time, u.plan,
+                                                first_row, all);
+    if (shape_.time > 0) {
+      for (std::int64_t line = 0; line < u.lines; ++line) load(u, line, scan, all);
+      scan.run();
+    }
+    // Lines are finished in blocks, and their sums handed on in the order of units, lines and
+    // blocks.
+    const std::int64_t blocks = u.lines * blocks_;
+    if (workers <= 1) {
+      for (std::int64_t i = 0; i < blocks; ++i) finish(u, i, scan, worker, 0, own_task);
+    } else {
+      task_queue tasks(blocks);
+      run_on(given_, workers, [&](int who) {
+        tasks.work_off([&](std::int64_t i) { finish(u, i, scan, who, who, {tasks, i}); });
+      });
+      tasks.rethrow();
+    }
+  }
+
+  // A unit: its place in the problem, and the plan, narrower for the last of a row.
+  struct unit {
+    std::int64_t number, group, batch, rows, channel;
+    std::int64_t lines;
+    materialised_plan plan;
+
+    unit(const materialised_call& call, std::int64_t n) : number(n), plan(call.plan_) {
+      channel = n % plan.strips * plan.strip;
+      batch = n / plan.strips % plan.row_spans * plan.rows;
+      group = n / plan.strips / plan.row_spans;
+      rows = std::min(plan.rows, call.shape_.batch - batch);
+      plan.strip = std::min(plan.strip, call.shape_.channel - channel);
+      if (!Columns::along_time) {
+        plan.line = plan.strip;
+        plan.width = round_up(plan.strip, Columns::lanes);
+      }
+      lines = rows * plan.channel_lines();
+    }
+    std::int64_t batch_of(std::int64_t line) const { return batch + line / plan.channel_lines(); }
+    block steps(std::int64_t line, std::int64_t begin, std::int64_t end) const {
+      return {begin, end, channel + line % plan.channel_lines() * plan.line, plan.line};
+    }
+  };
+
+  template <class On>
+  void load(const unit& u, std::int64_t line, On& scan, const team& all) {
+    const std::int64_t T = shape_.time;
+    const R r = bound(recurrence_, u.group, u.batch_of(line));
+    const std::int64_t start = scan_.first_state(T, u.plan.shape);
+    Columns::begin(r, u.steps(line, 0, T), u.plan, scan.to_load(line, start, 0), start);
+    scan.loaded(line, start, start + 1, 0);
+    // Nobody asks for the state after the last step's map: that step is taken from the one before.
+    all.split(T - 1, u.plan.block_steps, [&](std::int64_t first, std::int64_t last, int piece) {
+      for (std::int64_t begin = first, end; begin < last; begin = end) {
+        end = std::min(begin + u.plan.stretch, last);
+        Columns::load(r, u.steps(line, begin, end), u.plan, T,
+                      scan.to_load(line, begin + Scan::shift, piece), Scan::shift);
+        scan.loaded(line, begin + Scan::shift, end + Scan::shift, piece);
+      }
+    });
+  }
+
+  // Walks a stretch of the recurrence that another one asks for the states of.
+  template <class Forward>
+  void walk_anew(const Forward& r, const block& where, const materialised_plan& plan,
+                 std::byte* memory) const {
+    walk_plan way;
+    way.lanes = plan.lanes;
+    way.shape = shape_;
+    way.steps_per_carry = tile_policy::steps_in_cache;
+    if constexpr (Columns::along_time)
+      walk_alone<time_lanes>(r, where, way.turned(), memory);
+    else
+      walk_alone<channel_lanes>(r, where, way.turned(), memory);
+  }
+
+  // Finishes block i of a unit's; `place` is that of the worker among those who share the unit.
+  template <class On>
+  void finish(const unit& u, std::int64_t i, On& scan, int worker, int place,
+              const claim& own_task) {
+    const std::int64_t line = i / blocks_, T = shape_.time;
+    const std::int64_t begin = i % blocks_ * u.plan.finish_steps;
+    const std::int64_t end = std::min(T, begin + u.plan.finish_steps);
+    const std::int64_t b = u.batch_of(line);
+    const block whole = u.steps(line, begin, end);
+    const auto take_steps = [&](const R& r) {
+      if (T == 0) return Columns::pass(r, whole);
+      for (std::int64_t t = begin, last; t < end; t = last) {
+        last = std::min(t + u.plan.stretch, end);
+        const auto from = scan.to_finish(line, t, last, place);
+        if constexpr (recomputes<R>)
+          for_recomputed(
+              r, u.steps(line, t, last), plan_.lent, own(worker) + sums_.block_bytes,
+              [&](const auto& forward, const block& stretch, std::byte* memory) {
+                walk_anew(forward, stretch, u.plan, memory);
+              },
+              [&](const R& lent, const block& part) {
+                Columns::finish(lent, part, u.plan, T, from);
+              });
+        else
+          Columns::finish(r, u.steps(line, t, last), u.plan, T, from);
+      }
+    };
+    if (!sums_.any) return take_steps(bound(recurrence_, u.group, b));
+    const region box{{b, begin, whole.channel, u.group},
+                     {b + 1, end, whole.channel + whole.channels, u.group + 1}};
+    R summing = recurrence_;
+    sums_.bind(summing, box, own(worker));
+    take_steps(bound(summing, u.group, b));
+    // Turns are counted as if all units were as large as the first.
+    const std::int64_t of_a_unit = plan_.rows * plan_.channel_lines() * blocks_;
+    own_task.tasks.await(turn_, u.number * of_a_unit + i, own_task.task);
+    sums_.hand_on(summing, box, own(worker), totals_);
+    const bool last = i + 1 == u.lines * blocks_;
+    turn_.store(last ? (u.number + 1) * of_a_unit : u.number * of_a_unit + i + 1,
+                std::memory_order_release);
+  }
+
+  const Scan& scan_;
+  R recurrence_;
+  extents shape_;
+  const materialised_plan& plan_;
+  sums_layout sums_;
+  const executor& given_;
+  std::int64_t blocks_;  // per line
+  std::byte* memory_;
+  std::byte* totals_;
+  std::atomic<std::int64_t> turn_{0};  // the block whose sums go into the totals next
+};
+
+/// Runs a recurrence, given in scan order, on a materialising backend.
+template <class Scan, class Backend, class R>
+void run_materialised(const Scan& scan, const Backend& backend, R recurrence, const problem& p) {
+  const materialised_plan plan = plan_materialised(scan, p, backend.threads);
+  for_outputs(recurrence, [](auto& out) { out.stream = false; });
+  scratch memory(plan.workspace_bytes, plan.alignment);
+  const auto run_on_columns = [&](auto columns) {
+    using Columns = typename decltype(columns)::type;
+    materialised_call<R, Columns, Scan>(scan, recurrence, p, plan, backend.executor, memory.data())
+        .run();
+  };
+  if constexpr (!R::one_by_one)
+    if (plan.lanes.along == recurrence::lane_axis::time)
+      return run_on_columns(std::type_identity<time_columns<R>>{});
+  run_on_columns(std::type_identity<channel_columns<R>>{});
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How backends that write maps down cut a problem up, and the workers that share a scan.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cpu/tile_plan.hpp>
+#include <scanrec/detail/cpu/workers.hpp>
+#include <scanrec/detail/shared/sums.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Workers that share the phases of a scan: each phase starts when the one before has ended.
+struct team {
+  static constexpr std::int64_t worth_a_piece = 4096;  // elements
+  const executor& given;
+  int workers = 1;
+
+  /// Calls f(begin, end), or f(begin, end, number of the piece), for pieces of [0, n) that begin at
+  /// multiples of `grain`, side by side.
+  template <class F>
+  void split(std::int64_t n, std::int64_t grain, F f) const {
+    const std::int64_t grains = ceil_div(n, grain);
+    const std::int64_t piece = ceil_div(grains, std::max(workers, 1)) * grain;
+    if (piece == 0) return;
+    run_on(given, static_cast<int>(ceil_div(n, piece)), [&](int number) {
+      const std::int64_t begin = number * piece, end = std::min(n, begin + piece);
+      if constexpr (std::is_invocable_v<F, std::int64_t, std::int64_t, int>)
+        f(begin, end, number);
+      else
+        f(begin, end);
+    });
+  }
+};
+
+/// What the number of slots depends on, the steps apart.
+struct materialised_shape {
+  bool shared = false;        // all workers work on one unit at a time
+  std::int64_t overhang = 0;  // slots that whole packs may reach past the last
+};
+
+/// How a materialising backend cuts a problem up.
+struct materialised_plan {
+  materialised_shape shape{};
+  lane_layout lanes{};
+  std::int64_t strip = 1, strips = 0;    // channels per unit
+  std::int64_t line = 1;                 // channels per line: the strip, or 1
+  std::int64_t width = 1;                // elements per slot: those of a line, in whole packs
+  std::int64_t rows = 1, row_spans = 0;  // batch rows per unit
+  std::int64_t units = 0;
+  std::int64_t units_per_task = 1;
+  int threads = 1;
+  std::int64_t line_elements = 0;  // of a plane
+  std::int64_t stretch = 0;        // steps that are loaded and finished in one go, at most
+  std::int64_t finish_steps = 0;   // steps of a line that a worker finishes before it takes others
+  std::int64_t plane = 0;          // elements per plane of a unit
+  std::int64_t buffer_bytes = 0;   // its planes
+  std::int64_t maps_bytes = 0;     // per unit at work
+  std::int64_t scratch_bytes = 0;  // what the scan asks for besides
+  lent_room lent{};                // per worker, for states that are computed anew
+  std::int64_t unit_begin = 0;     // of a worker's: accumulators and lent states come first
+  std::int64_t worker_bytes = 0;   // with the unit's own
+  std::int64_t totals_bytes = 0;
+  std::int64_t alignment = 64;  // of the scratch and of all that lies in it
+  std::int64_t workspace_bytes = 0;
+
+  /// Steps of a block that is finished in one go: its running sums are drained at its end.
+  static constexpr std::int64_t block_steps = 256;
+  /// Most packs of a strip.
+  static constexpr std::int64_t most_packs = 64;
+  /// Steps of the buffer of scans that take maps by blocks, for wide lines.
+  static constexpr std::int64_t buffer_steps = 64;
+  std::int64_t channel_lines() const { return strip / line; }
+  /// The block.
+  extents block() const { return {1, block_steps, line, 1}; }
+};
+
+template <class Scan>
+materialised_plan plan_materialised(const Scan& scan, const problem& p, int threads) {
+  using policy = tile_policy;
+  materialised_plan plan;
+  const std::int64_t T = p.shape.time, C = p.shape.channel;
+  std::int64_t lanes = 1;
+  plan.lanes = choose_layout(p);
+  if (!p.one_by_one) lanes = p.channel_lanes.lanes;
+  const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
+  plan.shape.overhang = along_time ? 2 * lanes : 0;
+  if (!along_time) {
+    const std::int64_t of_a_pack =
+        clipped_product(lanes, std::max<std::int64_t>(1, scan.kept_bytes(p, plan.shape)));
+    const std::int64_t packs =
+        std::clamp<std::int64_t>(scan.cached_bytes / of_a_pack, 1, plan.most_packs);
+    plan.strip = std::max<std::int64_t>(1, std::min(packs * lanes, C));
+    plan.line = plan.strip;
+  } else {
+    plan.strip = std::max<std::int64_t>(1, std::min(scan.lines_of_a_row(p), C));
+  }
+  plan.strips = ceil_div(C, plan.strip);
+  plan.width = along_time ? 1 : round_up(plan.strip, lanes);
+  plan.rows = std::clamp<std::int64_t>(scan.rows(p, plan.strip), 1,
+                                       std::max<std::int64_t>(p.shape.batch, 1));
+  plan.row_spans = ceil_div(p.shape.batch, plan.rows);
+  plan.units = p.shape.group * plan.row_spans * plan.strips;
+  const sums_layout sums(p, plan.block());
+  // Sums are handed on in the order of units: of a longer task the next would have to wait for all.
+  if (!sums.any)
+    plan.units_per_task = std::max<std::int64_t>(
+        1, policy::unit_elements / std::max<std::int64_t>(1, T * plan.strip * plan.rows));
+
+  const std::int64_t useful = element_count(p.shape) / policy::thread_elements;
+  plan.threads = threads_for(threads, useful);
+  plan.shape.shared = plan.threads > 1 && plan.units < plan.threads &&
+                      T * plan.width * plan.rows > team::worth_a_piece;
+
+  if (!plan.shape.shared) {
+    const std::int64_t tasks = ceil_div(plan.units, plan.units_per_task);
+    plan.threads = static_cast<int>(std::clamp<std::int64_t>(tasks, 1, plan.threads));
+  }
+  plan.finish_steps =
+      sums.any || plan.shape.shared ? plan.block_steps : std::max<std::int64_t>(T, 1);
+  if (scan.by_blocks) {
+    plan.stretch = along_time ? plan.block_steps : plan.buffer_steps;
+    plan.plane = round_up((plan.stretch + plan.shape.overhang) * plan.width, 16);
+  } else {
+    plan.stretch = std::max<std::int64_t>(T, 1);
+    plan.line_elements =
+        round_up((scan.slots(T, plan.shape) + plan.shape.overhang) * plan.width, 16);
+    plan.plane = plan.line_elements * plan.channel_lines() * plan.rows;
+  }
+  plan.alignment = p.alignment;
+  plan.buffer_bytes = align_up(clipped_product(plan.plane, p.map_bytes), plan.alignment);
+  plan.maps_bytes =
+      clipped_product(plan.buffer_bytes, scan.by_blocks && plan.shape.shared ? plan.threads : 1);
+  plan.scratch_bytes = align_up(scan.scratch_bytes(p, plan), plan.alignment);
+  const std::int64_t unit_bytes = plan.maps_bytes + plan.scratch_bytes;
+  plan.lent = lent_room(p, plan.lanes, plan.line);
+  plan.unit_begin = align_up(sums.block_bytes + plan.lent.bytes, plan.alignment);
+  plan.worker_bytes = plan.unit_begin + (plan.shape.shared ? 0 : unit_bytes);
+  plan.totals_bytes = align_up(sums.total_bytes, plan.alignment);
+  plan.workspace_bytes = clipped_product(plan.threads, plan.worker_bytes) + plan.totals_bytes +
+                         (plan.shape.shared ? unit_bytes : 0);
+  return plan;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The plain loop: one lane, one step after the other. The reference of every test.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <scanrec/backends.hpp>
+#include <scanrec/detail/cpu/scratch.hpp>
+#include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Steps [begin, end) of the sequence where `r` stands, from state x on.
+template <class R, class State>
+State walk_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64_t channel, State x,
+                    auto& running) {
+  using lane = simd::lane_t<typename R::value, 1>;
+  recurrence::place<recurrence::lane_axis::channel> at{begin, channel, begin};
+  for (; end > at.time; ++at.time, ++at.row) {
+    const auto read = r.template load<lane>(at);
+    const auto after = r.next(at, read, x);
+    r.finish(at, read, x, after, running);
+    x = after;
+    if (at.time % sum_steps == sum_steps - 1) r.drain(at, running);
+  }
+  return x;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Runs a recurrence, given in scan order, step by step.
+template <class R>
+void run_recurrence(const sequential&, R recurrence, const problem& p) {
+  using namespace detail;
+  using lane = simd::lane_t<typename R::value, 1>;
+  using place = recurrence::place<recurrence::lane_axis::channel>;
+
+  for_outputs(recurrence, [](auto& out) { out.stream = false; });
+  const sums_layout sums(p, p.shape);
+  const lent_room room(p, {}, 1);
+  scratch memory(sums.total_bytes + room.bytes);
+  std::memset(memory.data(), 0, static_cast<std::size_t>(sums.total_bytes));
+  std::byte* const lent = memory.data() + sums.total_bytes;
+  sums.bind_totals(recurrence, memory.data());
+
+  for (std::int64_t g = 0; g < p.shape.group; ++g)
+    for (std::int64_t b = 0; b < p.shape.batch; ++b) {
+      const R row = bound(recurrence, g, b);
+      for (std::int64_t c = 0; c < p.shape.channel; ++c) {
+        const auto walk = [c](const auto& r, std::int64_t begin, std::int64_t end, auto x,
+                              auto& running) {
+          return walk_steps_of(standing_at(r, 0, c), begin, end, c, x, running);
+        };
+        auto x = row.template begin<lane>(place{0, c});
+        typename R::template sums<lane> running{};
+        if constexpr (recomputes<R>)
+          for_recomputed(
+              row, {0, p.shape.time, c, 1}, room, lent,
+              [&](const auto& forward, const block& part, std::byte*) {
+                typename std::remove_cvref_t<decltype(forward)>::template sums<lane> none;
+                walk(forward, part.begin, part.end,
+                     forward.template begin<lane>(place{part.begin, c}), none);
+              },
+              [&](const R& r, const block& part) {
+                x = walk(r, part.begin, part.end, x, running);
+              });
+        else
+          x = walk(row, 0, p.shape.time, x, running);
+        const place end{p.shape.time, c};
+        const R r = standing_at(row, 0, c);
+        r.drain(end, running);
+        r.end(end, x);
+      }
+    }
+
+  sums.write(recurrence, p.shape, memory.data());
+}
+
+/// Bytes the sequential backend allocates for a problem: the accumulators of summed gradients, and
+/// a stretch of states that are computed anew; up to 8 KiB come from the stack.
+inline std::int64_t workspace_bytes(const sequential&, const problem& p) {
+  return detail::sums_layout(p, p.shape).total_bytes + detail::lent_room(p, {}, 1).bytes;
+}
+
+}  // namespace scanrec::inline SCANREC_ABI

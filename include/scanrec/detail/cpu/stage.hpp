@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Staging: a block of a recurrence copied to where its lanes lie side by side, and its outputs
+// back.
+//
+// Kernels see whole vectors only. Arrays with other strides along the lanes, and lanes past the
+// last channel, pass through here: a few rows at a time, in storage type, padded with zeros.
+// Staging reads everything that a block needs before anything is written, so it keeps every
+// aliasing promise.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <scanrec/detail/recurrence/field.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// A stretch of one batch row: steps [begin, end) of channels [channel, channel + channels).
+struct block {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t channel = 0, channels = 0;
+};
+
+/// A grid of elements: (row, column) is at data[row * row_stride + column * column_stride].
+template <class S>
+struct grid {
+  S* data;
+  std::int64_t row_stride, column_stride;
+};
+template <class S>
+[[gnu::noinline]] void copy_grid(grid<const S> from, grid<S> to, std::int64_t rows,
+                                 std::int64_t columns) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      to.data[r * to.row_stride + c * to.column_stride] =
+          from.data[r * from.row_stride + c * from.column_stride];
+}
+
+/// The staged copy of one block. R is a recurrence whose fields stand at the first element of the
+/// block, as do those of the copy.
+template <class R>
+class staged_block {
+ public:
+  /// Elements of a block at most, per array.
+  static constexpr std::int64_t elements = 256;
+
+  /// Most lanes of a pack: of neighbours, a row before and one after is staged.
+  static constexpr std::int64_t most_lanes = 16;
+
+  /// `where` has at most `lanes` channels, or one channel where lanes lie along time. With `writes`
+  /// the outputs are staged too. Of a sequence of `sequence_steps` steps, fields that a recurrence
+  /// reads off the step bring their neighbours along, marks of cuts from outside of the sequence
+  /// too where they are.
+  staged_block(const R& r, const lane_layout& layout, const block& where, std::int64_t lanes,
+               std::int64_t sequence_steps, bool writes)
+      : recurrence_(r), layout_(layout), where_(where), lanes_(lanes) {
+    check_fields<R>();
+    const bool along_time = layout.along == recurrence::lane_axis::time;
+    const bool before = where.begin > 0, after = where.end < sequence_steps;
+    int output = 0;
+    R::for_reads(recurrence_, [&](auto& field) {
+      const bool same_for_all = layout_.stride_of(field.strides) == 0;
+      if (!field.present() || same_for_all || side_by_side(field)) return;
+      const bool halo = R::reads_neighbours_of(recurrence_, &field);
+      bool marked_before = false, marked_after = false;
+      if constexpr (std::is_same_v<decltype(field), recurrence::input_field<bool>&>)
+        if (&field == &recurrence_.cuts.marks) {
+          marked_before = recurrence_.cuts.before_first();
+          marked_after = recurrence_.cuts.after_last();
+        }
+      stage_field(field, along_time, marked_before || (halo && before) ? 1 : 0,
+                  marked_after || (halo && after) ? 1 : 0, true);
+    });
+    if (!writes) return;
+    R::for_writes(recurrence_, [&](auto& field) {
+      home& kept = homes_[output++];
+      if (!field.present() || field.summed() || side_by_side(field)) return;
+      kept = {reinterpret_cast<std::byte*>(field.data), field.strides, true};
+      field.stream = false;
+      stage_field(field, along_time, 0, 0, field.action == recurrence::write::add);
+    });
+  }
+
+  [[nodiscard]] const R& recurrence() const { return recurrence_; }
+
+  /// Copies the outputs to where they belong.
+  void write_back() {
+    int output = 0;
+    R::for_writes(recurrence_, [&](auto& field) {
+      const home& kept = homes_[output++];
+      if (!kept.staged) return;
+      using S = std::remove_reference_t<decltype(*field.data)>;
+      copy_grid<S>({field.data, field.strides.time, field.strides.channel},
+                   {reinterpret_cast<S*>(kept.data), kept.strides.time, kept.strides.channel},
+                   where_.end - where_.begin, where_.channels);
+    });
+  }
+
+ private:
+  struct home {
+    std::byte* data = nullptr;
+    extents strides{0, 0, 0, 0};
+    bool staged = false;
+  };
+
+  // Whether a field has whole vectors of lanes as it is.
+  template <class Field>
+  bool side_by_side(const Field& field) const {
+    const bool all_exist =
+        layout_.along == recurrence::lane_axis::time || where_.channels == lanes_;
+    return layout_.stride_of(field.strides) == layout_.unit() && all_exist;
+  }
+
+  template <class Field>
+  void stage_field(Field& field, bool along_time, std::int64_t before, std::int64_t after,
+                   bool copy) {
+    using S = std::remove_const_t<std::remove_reference_t<decltype(*field.data)>>;
+    const std::int64_t steps = where_.end - where_.begin;
+    const std::int64_t row = along_time ? layout_.unit() : lanes_;
+    const std::int64_t rows = before + steps + after;
+    auto* room = reinterpret_cast<S*>(memory_ + used_);
+    const std::int64_t size = along_time ? rows : rows * lanes_;
+    used_ += (size * static_cast<std::int64_t>(sizeof(S)) + 63) / 64 * 64;
+    if (!along_time) std::memset(static_cast<void*>(room), 0, size * sizeof(S));
+    S* start = (along_time && layout_.reversed ? room + (rows - 1) : room) + before * row;
+    if (copy)
+      copy_grid<S>(
+          {field.data - before * field.strides.time, field.strides.time, field.strides.channel},
+          {start - before * row, row, 1}, rows, where_.channels);
+    field.data = start;
+    field.strides.time = row;
+    field.strides.channel = 1;
+  }
+
+  R recurrence_;
+  lane_layout layout_;
+  block where_;
+  std::int64_t lanes_;
+  std::int64_t used_ = 0;
+  home homes_[R::fields];
+  alignas(
+      64) std::byte memory_[R::fields * (elements + 2 * most_lanes) * sizeof(typename R::value)];
+};
+
+/// Calls f(recurrence at the piece, piece) for the pieces of a block with `Lanes` channels to a
+/// pack: the whole packs in place, then what has to be staged, a pack of a few rows at a time. With
+/// `writes` outputs are staged too. Single channels are never staged.
+template <int Lanes, class R, class F>
+SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lane_layout& layout,
+                                       std::int64_t sequence_steps, bool writes, F f) {
+  block piece = where;
+  piece.channels = layout.whole ? where.channels / Lanes * Lanes : 0;
+  if (piece.channels > 0) f(standing_at(r, where.begin, where.channel), piece);
+  if constexpr (Lanes > 1) {
+    static_assert(Lanes <= staged_block<R>::most_lanes);
+    constexpr std::int64_t rows = staged_block<R>::elements / Lanes;
+    for (std::int64_t c = piece.channels; c < where.channels; c += Lanes)
+      for (std::int64_t t = where.begin; t < where.end; t += rows) {
+        piece = {t, std::min(t + rows, where.end), where.channel + c,
+                 std::min<std::int64_t>(Lanes, where.channels - c)};
+        staged_block<R> staged(standing_at(r, piece.begin, piece.channel), layout, piece, Lanes,
+                               sequence_steps, writes);
+        f(staged.recurrence(), piece);
+        staged.write_back();
+      }
+  }
+}
+
+/// Calls f(recurrence at the part, part, whether it is inside) for the steps of a piece: those
+/// whose neighbours are there, and on its own the one at the edge of the sequence whose neighbour
+/// is not.
+template <class R, class F>
+SCANREC_INLINE void for_edges(const R& r, const block& piece, std::int64_t sequence_steps, F f) {
+  const std::int64_t first = piece.begin + (R::halo < 0 && piece.begin == 0 ? 1 : 0);
+  const std::int64_t last = piece.end - (R::halo > 0 && piece.end == sequence_steps ? 1 : 0);
+  const auto part = [&](std::int64_t begin, std::int64_t end, bool inside) {
+    if (begin >= end) return;
+    f(standing_at(r, begin - piece.begin, 0), block{begin, end, piece.channel, piece.channels},
+      inside);
+  };
+  part(piece.begin, std::min(first, piece.end), false);
+  part(first, last, true);
+  part(std::max(last, first), piece.end, false);
+}
+
+/// As for_channel_pieces with lanes along time: pieces of one channel, each channel's in order.
+template <int Lanes, class R, class F>
+SCANREC_INLINE void for_time_pieces(const R& r, const block& where, const lane_layout& layout,
+                                    std::int64_t sequence_steps, bool writes, F f) {
+  const std::int64_t steps = layout.whole ? where.end - where.begin : staged_block<R>::elements;
+  for (std::int64_t i = 0; i < where.channels; ++i)
+    for (std::int64_t t = where.begin; t < where.end; t += steps) {
+      const block piece{t, std::min(t + steps, where.end), where.channel + i, 1};
+      const R here = standing_at(r, t, piece.channel);
+      if (layout.whole) {
+        f(here, piece);
+      } else {
+        staged_block<R> staged(here, layout, piece, Lanes, sequence_steps, writes);
+        f(staged.recurrence(), piece);
+        staged.write_back();
+      }
+    }
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

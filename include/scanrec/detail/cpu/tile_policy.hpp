@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The numbers that decide how the tiled backend cuts a problem up, as data.
+#pragma once
+
+#include <cstdint>
+
+#include <scanrec/detail/config.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// The numbers behind the defaults; docs/tuning.md has the measurements that set them.
+struct tile_policy {
+  /// Bytes read per tile when time is split: what reduce reads, walk finds in L2.
+  static constexpr std::int64_t tile_bytes = 256 * 1024;
+  /// Fewest steps of such a tile.
+  static constexpr std::int64_t least_tile_steps = 256;
+  /// Time is split when there are fewer units of work than this.
+  static constexpr std::int64_t enough_units = 4;
+  /// Steps between two drains of running sums: a lane adds this many terms in the compute type.
+  static constexpr std::int64_t sum_steps = 256;
+  /// Bytes of carried state per strip of channels: it lives in L1.
+  static constexpr std::int64_t strip_bytes = 16 * 1024;
+  /// Bytes of a stretch of steps whose states are computed anew: what that reads, the walk finds
+  /// in L2, and the states.
+  static constexpr std::int64_t recompute_bytes = 768 * 1024;
+  /// Narrowest strip that a row is cut into for the sake of more units.
+  static constexpr std::int64_t least_strip_bytes = 2 * 1024;
+  /// Elements below which a unit is not worth claiming on its own.
+  static constexpr std::int64_t unit_elements = 32 * 1024;
+  /// Elements per thread below which another thread costs more than it brings.
+  static constexpr std::int64_t thread_elements = 32 * 1024;
+  /// Non-temporal stores when a call touches at least this many bytes.
+  static constexpr std::int64_t stream_bytes = 24 * 1024 * 1024;
+  /// Steps per load of the carried state: from memory (whole rows in address order), in cache.
+  static constexpr std::int64_t steps_from_memory = 1;
+  static constexpr std::int64_t steps_in_cache = 32;
+  /// A call that touches no more than this counts as in cache.
+  static constexpr std::int64_t cache_bytes = 1024 * 1024;
+  /// How far ahead a descending walk with lanes along time prefetches, in packs.
+  static constexpr std::int64_t prefetch_packs = 8;
+  /// The same with lanes along channels where rows lie apart, as those of a packed buffer: bytes of
+  /// one array.
+  static constexpr std::int64_t prefetch_bytes = 8 * 1024;
+  /// The same where states are computed anew: all of the next stretch, if it reads no more bytes.
+  static constexpr std::int64_t prefetch_stretch_bytes = 128 * 1024;
+};
+
+}  // namespace scanrec::inline SCANREC_ABI

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Triangular matrix products: the states of a chunk of steps are L times its inputs, where
+// L[i][j] = gate[j + 1] ... gate[i]; the states between chunks are scanned. Needs Eigen.
+//
+// How many columns one L serves decides what this costs: all chunks of all batch rows where the
+// gate is shared in time (then L is Toeplitz), all channels of a head where it is shared along
+// channels, and one column elsewhere.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cpu/materialised.hpp>
+#include <scanrec/detail/cpu/sequence_columns.hpp>
+#include <scanrec/detail/cpu/triangle.hpp>
+#include <scanrec/error.hpp>
+#include <scanrec/triangular_matmul.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Slot 0 holds the first state, slot t + 1 the map of step t, as for doubling shifts. The slots of
+/// a sequence are brought side by side, and taken in chunks.
+struct triangular_scan : map_scan {
+  static constexpr std::int64_t shift = 1;
+
+  triangular_scan(const triangular_matmul& backend, const problem& p) {
+    if (backend.chunk < 1)
+      throw argument_error("triangular_matmul", "chunk", "1 step or more",
+                           text(backend.chunk).c_str());
+    chunk = std::clamp<std::int64_t>(p.shape.time, 1, backend.chunk);
+    bool time = p.shape.time > 1, channel = p.shape.channel > 1, batch = true;
+    for (const array_use& array : p) {
+      if (!array.makes_factor || !array.data) continue;
+      time = time && array.strides.time == 0 && !array.one_channel_will_do;  // no resets
+      channel = channel && array.strides.channel == 0;
+      batch = batch && array.strides.batch == 0;
+    }
+    gate = time      ? shared_gate::in_time
+           : channel ? shared_gate::along_channels
+                     : shared_gate::nothing;
+    across_rows = time && batch;
+  }
+
+  static constexpr bool by_blocks = true;
+  static constexpr std::int64_t cached_bytes = 1024 * 1024;
+  static std::int64_t first_state(std::int64_t, const materialised_shape&) { return 0; }
+  static std::int64_t slots(std::int64_t steps, const materialised_shape&) { return steps; }
+  std::int64_t kept_bytes(const problem& p, const materialised_shape&) const {
+    return p.shape.time * p.compute_bytes * (gate == shared_gate::nothing ? 2 : 1);
+  }
+  /// One triangle serves all of them.
+  std::int64_t lines_of_a_row(const problem& p) const {
+    return gate == shared_gate::along_channels
+               ? std::max(triangle_columns,
+                          cached_bytes / std::max<std::int64_t>(1, kept_bytes(p, {})))
+               : 1;
+  }
+  /// Enough for wide products, and for a triangle to be worth its making.
+  std::int64_t rows(const problem& p, std::int64_t strip) const {
+    if (!across_rows) return 1;
+    return std::max(ceil_div(triangle_columns, ceil_div(p.shape.time, chunk)),
+                    cached_bytes / std::max<std::int64_t>(1, kept_bytes(p, {}) * strip));
+  }
+  std::int64_t scratch_bytes(const problem& p, const materialised_plan& plan) const {
+    const std::int64_t workers = plan.shape.shared ? plan.threads : 1;
+    return places(*this, p.shape.time, plan, p.compute_bytes).triangles +
+           workers * triangle_places(chunk, p.compute_bytes).all;
+  }
+
+  template <class Columns, class R>
+  class on;
+
+  std::int64_t chunk = 1;
+  shared_gate gate = shared_gate::nothing;
+  bool across_rows = false;  // whether one factor serves all batch rows
+
+ private:
+  // Where the sequences, their factors and cuts, the maps of chunks, and the triangles lie.
+  struct places {
+    std::int64_t chunks, length, factors, cuts, offsets, products, chunk_cuts, triangles;
+    places(const triangular_scan& s, std::int64_t steps, const materialised_plan& plan,
+           std::int64_t value_bytes) {
+      chunks = ceil_div(steps, s.chunk);
+      length = chunks * s.chunk;
+      const std::int64_t sequences = std::max(plan.width, plan.strip) * plan.rows;
+      const std::int64_t factored = s.gate == shared_gate::along_channels ? plan.rows : sequences;
+      factors = round_up(sequences * length * value_bytes, 64);
+      // Equal factors take one place per channel.
+      cuts = factors + round_up((s.gate == shared_gate::in_time ? sequences : factored * length) *
+                                    value_bytes,
+                                64);
+      offsets = cuts + (s.gate == shared_gate::in_time ? 0 : round_up(factored * length, 64));
+      // In the wide type, at most twice as large.
+      products = offsets + round_up(sequences * chunks * 2 * value_bytes, 64);
+      chunk_cuts = products + round_up(sequences * chunks * 2 * value_bytes, 64);
+      triangles = chunk_cuts + round_up(sequences * chunks, 64);
+    }
+  };
+};
+
+/// The scan of one unit's sequences.
+template <class Columns, class R>
+class triangular_scan::on {
+  using T = typename R::value;
+  using wide = wide_t<T>;
+  using maps = map_planes<T>;
+
+ public:
+  on(const triangular_scan& s, const maps& buffer, std::byte* memory, std::int64_t rows,
+     std::int64_t steps, const materialised_plan& plan, const R&, const team& workers)
+      : chunk_(s.chunk), memory_(memory), plan_(plan), workers_(workers) {
+    const places at(s, steps, plan, sizeof(T));
+    std::byte* const own = memory + plan.maps_bytes;
+    all_ = {s.gate,
+            buffer.cuts,
+            rows,
+            plan.strip,
+            steps,
+            at.length,
+            reinterpret_cast<T*>(own),
+            reinterpret_cast<T*>(own + at.factors),
+            reinterpret_cast<unsigned char*>(own + at.cuts),
+            &plan};
+    chunks_ = at.chunks;
+    offsets_ = reinterpret_cast<wide*>(own + at.offsets);
+    products_ = reinterpret_cast<wide*>(own + at.products);
+    chunk_cuts_ = reinterpret_cast<unsigned char*>(own + at.chunk_cuts);
+    triangles_ = own + at.triangles;
+  }
+
+  maps to_load(std::int64_t line, std::int64_t begin, int piece) const {
+    maps to = maps::over(memory_ + piece * plan_.buffer_bytes, plan_.plane, all_.has_cuts);
+    to.states_only = all_.states_only(line, begin);
+    return to.from(-begin * plan_.width);
+  }
+  void loaded(std::int64_t line, std::int64_t begin, std::int64_t end, int piece) const {
+    all_.take(to_load(line, begin, piece), line, begin, end);
+  }
+  maps to_finish(std::int64_t line, std::int64_t begin, std::int64_t end, int worker) const {
+    const maps to = to_load(line, begin, worker);
+    all_.give(to, line, begin, end);
+    return to;
+  }
+  void run() {
+    if (all_.steps == 1) return;
+    if (all_.gate == shared_gate::in_time)
+      by_channel();
+    else
+      by_chunk();
+  }
+
+ private:
+  // How many items of so many elements are worth a piece of their own.
+  static std::int64_t grains(std::int64_t elements) {
+    return ceil_div(team::worth_a_piece, elements);
+  }
+  triangle<T> triangle_of(int piece) const {
+    return {triangles_ + piece * triangle_places(chunk_, sizeof(T)).all, chunk_};
+  }
+
+  // One Toeplitz triangle per channel, for all chunks of all rows.
+  void by_channel() {
+    const std::int64_t columns = all_.rows * chunks_;
+    workers_.split(all_.channels, 1, [&](std::int64_t begin, std::int64_t end, int piece) {
+      triangle<T> l = triangle_of(piece);
+      for (std::int64_t c = begin; c < end; ++c) {
+        const T a = all_.factors[c];
+        const wide product = l.build_last_row(&a, 0, chunk_);
+        T* const inputs = all_.inputs_of(all_.sequence(c, 0));
+        wide* const offsets = offsets_ + all_.sequence(c, 0) * chunks_;
+        l.reduce(inputs, chunk_, columns, offsets, 1);
+        for (std::int64_t row = 0; row < all_.rows; ++row)
+          carry(
+              inputs + row * all_.length,
+              [&](std::int64_t m, wide x) {
+                return m == 0 ? offsets[row * chunks_]
+                              : simd::fma(product, x, offsets[row * chunks_ + m]);
+              },
+              [&](std::int64_t) { return a; });
+      }
+    });
+    const std::int64_t panel = triangle<T>::panel, panels = ceil_div(columns, panel);
+    workers_.split(all_.channels * panels, grains(panel * chunk_),
+                   [&](std::int64_t begin, std::int64_t end, int piece) {
+                     triangle<T> l = triangle_of(piece);
+                     T a{};
+                     for (std::int64_t i = begin; i < end; ++i) {
+                       const std::int64_t c = i / panels, first = i % panels * panel;
+                       if (i == begin || first == 0)
+                         a = all_.factors[c], l.build_toeplitz(a, chunk_);
+                       l.apply(all_.inputs_of(all_.sequence(c, 0)) + first * chunk_, chunk_,
+                               std::min(panel, columns - first));
+                     }
+                   });
+  }
+
+  // A triangle per chunk, for one channel or for all.
+  void by_chunk() {
+    const bool all_channels = all_.gate == shared_gate::along_channels;
+    const std::int64_t columns = all_channels ? all_.channels : 1;
+    const std::int64_t apart = all_.rows * all_.length;
+    const std::int64_t owners = all_channels ? all_.rows : all_.channels * all_.rows;
+    // Calls f(triangle, owner of the factors, chunk) for all chunks.
+    const auto for_chunks = [&](auto f) {
+      workers_.split(owners * chunks_, grains(columns * chunk_),
+                     [&](std::int64_t begin, std::int64_t end, int piece) {
+                       triangle<T> l = triangle_of(piece);
+                       for (std::int64_t i = begin; i < end; ++i) f(l, i / chunks_, i % chunks_);
+                     });
+    };
+    for_chunks([&](triangle<T>& l, std::int64_t owner, std::int64_t m) {
+      // What follows the last cut.
+      std::int64_t first = m * chunk_;
+      const std::int64_t end = std::min(first + chunk_, all_.steps);
+      unsigned char& cut = chunk_cuts_[owner * chunks_ + m];
+      cut = 0;
+      for (std::int64_t t = first; t < end; ++t)
+        if (all_.cut_at(owner, t)) first = t, cut = 1;
+      products_[owner * chunks_ + m] =
+          l.build_last_row(all_.factors_of(owner) + first, 1, end - first);
+      l.reduce(all_.inputs_of(owner) + first, apart, columns, offsets_ + owner * chunks_ + m,
+               all_.rows * chunks_);
+    });
+    workers_.split(
+        all_.channels * all_.rows, grains(all_.length), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t q = begin; q < end; ++q) {
+            const std::int64_t owner = all_channels ? q % all_.rows : q;
+            carry(
+                all_.inputs_of(q),
+                [&](std::int64_t m, wide x) {
+                  const std::int64_t i = owner * chunks_ + m;
+                  const wide& offset = offsets_[q * chunks_ + m];
+                  return m == 0 || chunk_cuts_[i] ? offset : simd::fma(products_[i], x, offset);
+                },
+                [&](std::int64_t t) {
+                  return all_.cut_at(owner, t) ? nullptr : all_.factors_of(owner) + t;
+                });
+          }
+        });
+    for_chunks([&](triangle<T>& l, std::int64_t owner, std::int64_t m) {
+      // The triangle is cut where the sequence is.
+      const std::int64_t end = std::min((m + 1) * chunk_, all_.steps);
+      for (std::int64_t first = m * chunk_, next = first; first < end; first = next) {
+        for (++next; next < end && !all_.cut_at(owner, next);) ++next;
+        l.build(all_.factors_of(owner) + first, next - first);
+        l.apply(all_.inputs_of(owner) + first, apart, columns);
+      }
+    });
+  }
+  // Adds the state between chunks to the first input of every chunk but the first. `after(m, x)`
+  // is the state after chunk m.
+  template <class After, class FactorAt>
+  void carry(T* inputs, After after, FactorAt factor_at) {
+    wide x{};
+    for (std::int64_t m = 0; m + 1 < chunks_; ++m) {
+      x = after(m, x);
+      T& first = inputs[(m + 1) * chunk_];
+      const auto factor = factor_at((m + 1) * chunk_);
+      if constexpr (std::is_pointer_v<decltype(factor)>) {
+        if (factor) first = simd::fma(*factor, T(x), first);
+      } else {
+        first = simd::fma(factor, T(x), first);
+      }
+    }
+  }
+
+  std::int64_t chunk_, chunks_;
+  std::byte* memory_;
+  const materialised_plan& plan_;
+  const team& workers_;
+  sequence_columns<Columns, T> all_;
+  wide* offsets_;
+  wide* products_;
+  unsigned char* chunk_cuts_;
+  std::byte* triangles_;
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Runs a recurrence, given in scan order.
+template <class R>
+requires(!R::one_by_one) void run_recurrence(const triangular_matmul& backend, const R& recurrence,
+                                             const problem& p) {
+  detail::run_materialised(detail::triangular_scan(backend, p), backend, recurrence, p);
+}
+
+template <class R>
+requires(R::one_by_one) void run_recurrence(const triangular_matmul&, const R&, const problem&) {
+  static_assert(!R::one_by_one,
+                "scanrec: triangular_matmul runs recurrences of numbers, not of vectors or with "
+                "another operator");
+}
+
+/// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
+inline std::int64_t workspace_bytes(const triangular_matmul& backend, const problem& p) {
+  return detail::plan_materialised(detail::triangular_scan(backend, p), p, backend.threads)
+      .workspace_bytes;
+}
+
+}  // namespace scanrec::inline SCANREC_ABI

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The default on GPUs: chooses between lanes and look_back, by the problem alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_plan.cuh>
+#include <scanrec/detail/cuda/lanes.cuh>
+#include <scanrec/detail/cuda/look_back.cuh>
+#include <scanrec/detail/cuda/workspace.cuh>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+/// `lanes` where there are sequences enough to fill a GPU, side by side in memory, or steps too few
+/// to split; `look_back` elsewhere. What it chooses depends on shape, layout and types, not on the
+/// GPU, so bits do not either.
+///
+/// Memory, stream, bits  those of the backend that it chooses.
+struct automatic {
+  static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
+
+  stream_ref stream;            ///< where the call is queued
+  cuda::workspace workspace{};  ///< workspace_bytes(automatic, problem) of device memory
+};
+
+/// Whether `automatic` gives a problem to `lanes`.
+inline bool chooses_lanes(const problem& p) {
+  // A warp that takes steps as they arrive needs some 40 cycles for each; in as many, memory of a
+  // few TB/s delivers a step of this many lanes. A thread may take several, one after the other.
+  constexpr std::int64_t enough_threads = 8192, few_steps = 64;
+  if (p.shape.time <= few_steps) return true;
+  // Threads that walk along memory, each in lines of its own, keep the caches busy with parts of
+  // lines; look_back stages whole ones, of elements up to this size.
+  constexpr std::int64_t staged_element = 16;
+  const bool staged = std::all_of(p.begin(), p.end(), [](const array_use& array) {
+    return array.element_bytes <= staged_element;
+  });
+  return detail::plan_of(lanes{.stream = nullptr}, p).lanes.threads >= enough_threads &&
+         !(staged && detail::lies_along_time(p));
+}
+
+/// Bytes of device memory that automatic{.workspace} must have for a problem.
+inline std::int64_t workspace_bytes(const automatic& on, const problem& p) {
+  return chooses_lanes(p) ? workspace_bytes(lanes{.stream = on.stream}, p)
+                          : workspace_bytes(look_back{.stream = on.stream}, p);
+}
+
+/// Queues a recurrence, given in scan order.
+template <class R>
+void run_recurrence(const automatic& on, const R& r, const problem& p) {
+  if (chooses_lanes(p))
+    run_recurrence(lanes{.stream = on.stream, .workspace = on.workspace}, r, p);
+  else
+    run_recurrence(look_back{.stream = on.stream, .workspace = on.workspace}, r, p);
+}
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

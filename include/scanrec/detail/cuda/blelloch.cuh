@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Blelloch: a tree of maps is combined from the leaves up, and states are handed from the root
+// down.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/materialised.cuh>
+#include <scanrec/detail/cuda/workspace.cuh>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+/// Scan over a balanced tree, up-sweep and down-sweep: 2n work, but the tree is written down and
+/// read again. For comparison and teaching.
+///
+/// Bits     the same in every run and on any GPU.
+/// Memory   the tree: two maps, of a factor and an offset, per step; for gradients that are sums
+///          over time a number in the wide type per sequence and 64 steps, or per step if another
+///          gradient is a sum that keeps its time axis.
+/// Range    within the error bound as long as no product of gates over- or underflows; what is not
+///          finite never moves backwards in time, nor to another channel, nor past a reset.
+/// Stream   queues 2 log2(T) + 2 kernels, and one for each gradient that is a sum over time or over
+///          states; waits for nothing.
+/// Source   Blelloch, Prefix Sums and Their Applications (1990).
+struct blelloch {
+  static constexpr bool lends_states = false;  ///< to adjoints with memory::recompute
+
+  stream_ref stream;            ///< where the call is queued
+  cuda::workspace workspace{};  ///< workspace_bytes(blelloch, problem) of device memory
+};
+
+namespace detail {
+
+/// The levels of a tree over the steps: level 0 holds the maps of the steps, node k of level l + 1
+/// the map of nodes 2k and 2k + 1 of level l. On the way down a node's map gives way to the state
+/// before it: a left child has its parent's, a right child what its sibling's map makes of that.
+///
+/// Where a level has an odd number of nodes the last has no sibling. Its map, and those above it,
+/// are asked for by nobody, so that any number of steps will do.
+struct tree_levels {
+  struct level {
+    std::int64_t begin = 0, nodes = 0;  // in slots
+  };
+  std::array<level, 64> levels{};
+  int count = 1;
+
+  explicit tree_levels(std::int64_t steps) {
+    levels[0] = {0, steps};
+    while (levels[count - 1].nodes > 1) {
+      const level& below = levels[count - 1];
+      levels[count++] = {below.begin + below.nodes, (below.nodes + 1) / 2};
+    }
+  }
+  [[nodiscard]] const level& top() const { return levels[count - 1]; }
+  [[nodiscard]] std::int64_t slots() const {
+    return top().begin + std::max<std::int64_t>(1, top().nodes);
+  }
+};
+
+/// The maps of a level made of those of the level below it, a thread per node.
+template <class Map, class Algebra>
+struct combine_siblings {
+  static constexpr int threads = 256;
+  static constexpr int blocks_together = 4;
+  static constexpr bool synchronises = false;
+  Map* maps;
+  slot_grid grid;
+  tree_levels::level children, parents;
+  Algebra algebra;
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t i = device::block_index() * threads + device::thread_index();
+    if (i >= grid.lane_count * (parents.nodes - 1)) return;
+    const auto [lane, k] = grid.at(i, parents.nodes - 1);
+    const Map* left = maps + grid.index(lane, children.begin + 2 * k);
+    maps[grid.index(lane, parents.begin + k)] = algebra.compose(left[0], left[grid.stride()]);
+  }
+};
+
+/// The states before the nodes of a level made of those before the nodes above, a thread per node
+/// above.
+template <class Map, class Algebra>
+struct hand_down {
+  static constexpr int threads = 256;
+  static constexpr int blocks_together = 4;
+  static constexpr bool synchronises = false;
+  Map* maps;
+  slot_grid grid;
+  tree_levels::level children, parents;
+  bool starts;  // whether anything precedes the first step
+  Algebra algebra;
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t i = device::block_index() * threads + device::thread_index();
+    if (i >= grid.lane_count * parents.nodes) return;
+    const auto [lane, k] = grid.at(i, parents.nodes);
+    Map* const left = maps + grid.index(lane, children.begin + 2 * k);
+    const bool has_right = 2 * k + 1 < children.nodes;
+    if (k == 0 && !starts) {
+      // Nothing precedes the first node, and its map is what precedes the second.
+      if (has_right) left[grid.stride()] = left[0];
+      return;
+    }
+    const auto x = algebra.state_of(maps[grid.index(lane, parents.begin + k)]);
+    if (has_right) algebra.hold(left[grid.stride()], algebra.act(left[0], x));
+    algebra.hold(left[0], x);
+  }
+};
+
+inline slot_plan plan_blelloch(const problem& p) {
+  return {p, tree_levels(p.shape.time).slots(), 1, lies_along_time(p)};
+}
+
+}  // namespace detail
+
+/// Bytes of device memory that blelloch{.workspace} must have for a problem.
+inline std::int64_t workspace_bytes(const blelloch&, const problem& p) {
+  return detail::plan_blelloch(p).sums.bytes;
+}
+
+/// Queues a recurrence, given in scan order.
+template <class R>
+void run_recurrence(const blelloch& on, const R& r, const problem& p) {
+  const detail::slot_plan plan = detail::plan_blelloch(p);
+  detail::check_workspace(p, on.workspace, plan.sums.bytes);
+  const detail::map_memory maps = plan.maps(on.workspace.data);
+  const detail::tree_levels tree(p.shape.time);
+  const detail::materialised_call<R> call(r, p, plan, on.workspace.data, on.stream);
+  // Position k + 1 of the frame is step k, a leaf.
+  call.load(maps, -1, tree.top().begin);
+  call.with_maps([&]<class Map>() {
+    Map* const data = reinterpret_cast<Map*>(maps.data);
+    const auto algebra = detail::device_algebra(r);
+    using up = detail::combine_siblings<Map, detail::device_algebra_of<R>>;
+    using down = detail::hand_down<Map, detail::device_algebra_of<R>>;
+    for (int l = 0; l + 1 < tree.count; ++l)
+      detail::launch(
+          up{data, plan.grid, tree.levels[l], tree.levels[l + 1], algebra},
+          call.template blocks_of<up>(plan.grid.lane_count * (tree.levels[l + 1].nodes - 1)),
+          on.stream);
+    for (int l = tree.count - 2; l >= 0; --l)
+      detail::launch(down{data, plan.grid, tree.levels[l], tree.levels[l + 1],
+                          scanrec::detail::starts(r), algebra},
+                     call.template blocks_of<down>(plan.grid.lane_count * tree.levels[l + 1].nodes),
+                     on.stream);
+  });
+  call.finish(maps, 0);
+  detail::tidy(on.workspace, 0, plan.sums.bytes, on.stream);
+}
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

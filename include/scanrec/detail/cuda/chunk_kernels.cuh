@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The two kernels of triangular_matmul, a panel to a block: one makes the maps of chunks, the other
+// takes their steps once the states between chunks are known.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <scanrec/detail/cuda/chunk_cutting.cuh>
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_sums.cuh>
+#include <scanrec/detail/cuda/panel_steps.cuh>
+#include <scanrec/detail/cuda/triangle.cuh>
+#include <scanrec/detail/recurrence/field.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// Makes the maps of chunks.
+template <class R>
+struct reduce_chunks : panel_steps<R> {
+  using base = panel_steps<R>;
+  using base::cutting, base::chunks, base::columns, base::threads;
+  using typename base::block_map, typename base::carry, typename base::matrix, typename base::place,
+      typename base::wide_value;
+  static constexpr int blocks_together = sizeof(typename base::scalar) <= 8 ? 2 : 1;
+  static constexpr bool synchronises = true;
+  static constexpr std::int64_t partials = matrix::reduce_bytes;
+  static constexpr std::int64_t shared_bytes =
+      std::max(base::block_maps_bytes, partials + shared_room(threads, sizeof(carry)));
+
+  R recurrence;
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t stacks = cutting.lanes.threads, block = device::block_index();
+    for_panels(recurrence, cutting, cutting.stack(block % stacks), block / stacks,
+               [&](const R& row, const R& here, const panel_place& at) {
+                 if (at.chunk == 0) keep_first_state(row, at);
+                 if (cutting.sharing == shared_factor::nowhere)
+                   reduce_columns(here, at);
+                 else
+                   reduce_panel(here, at);
+                 device::synchronise_block();
+               });
+  }
+
+ private:
+  SCANREC_DEVICE void keep_first_state(const R& row, const panel_place& at) const {
+    if (base::own_block() != 0 || (cutting.in_time() && base::own_column() != 0)) return;
+    const std::int64_t c = cutting.channel_at(at, base::own_column());
+    if (c >= cutting.lanes.all.channel) return;
+    simd::store_one(chunks.first_states + cutting.lane_of(at.g, at.b, c),
+                    simd::to_wide<carry>(row.template begin<typename base::scalar>(place{0, c})));
+  }
+  SCANREC_DEVICE void write(const panel_place& at, carry product, carry offset, bool cut) const {
+    const std::int64_t i = base::map_place(at, base::own_column());
+    simd::store_one(chunks.products + i, product);
+    simd::store_one(chunks.offsets + i, offset);
+    if (chunks.cuts) chunks.cuts[i] = cut;
+  }
+  SCANREC_DEVICE void reduce_columns(const R& here, const panel_place& at) const {
+    base::store_block(base::compose_block(here, at));
+    device::synchronise_block();
+    if (base::own_block() != 0 || !cutting.there(at, 0, base::own_column())) return;
+    block_map all = base::block_of(0);
+    for (int b = 1; b < chunk_blocks; ++b) {
+      const block_map m = base::block_of(b);
+      all = m.cut ? m : block_map{combine(all.all, m.all), all.cut};
+    }
+    write(at, all.all.a, all.all.u, all.cut);
+  }
+  SCANREC_DEVICE void reduce_panel(const R& here, const panel_place& at) const {
+    base::load_panel(here, at);
+    const device::shared_array<carry> sums(partials);
+    // What a reset has cut off is not even multiplied by zero.
+    const int from = matrix::start_of(chunk_steps - 1);
+    carry sum = simd::constant<carry>(0);
+    for (int k = 0; k < chunk_block; ++k) {
+      const int r = base::own_block() * chunk_block + k;
+      if (r >= from)
+        sum = simd::fma(matrix::weight(r),
+                        simd::to_wide<carry>(matrix::load(r, base::own_column())), sum);
+    }
+    sums.store(device::thread_index(), sum);
+    device::synchronise_block();
+    if (base::own_block() != 0 || !cutting.there(at, 0, base::own_column())) return;
+    for (int b = 1; b < chunk_blocks; ++b) sum = sum + sums.load(b * columns + base::own_column());
+    bool cut = from > 0;
+    if (here.cuts.present()) cut = cut || base::map_at(here, base::site(at, 0, 0)).cut;
+    write(at, matrix::product(), sum, cut);
+  }
+};
+
+/// Takes the steps of chunks, from the states between them.
+template <class R, class Precision>
+struct apply_chunks : panel_steps<R> {
+  using base = panel_steps<R>;
+  using base::cutting, base::chunks, base::columns, base::threads;
+  using typename base::block_map, typename base::carry, typename base::matrix, typename base::maps,
+      typename base::place, typename base::scalar, typename base::wide_value;
+  static constexpr int blocks_together = sizeof(typename base::scalar) <= 8 ? 2 : 1;
+  static constexpr bool synchronises = true;
+  static constexpr std::int64_t product_bytes = matrix::template product_bytes<Precision>,
+                                incoming = std::max(product_bytes, base::block_maps_bytes),
+                                verdicts = incoming + shared_room(columns, sizeof(carry));
+  static constexpr std::int64_t shared_bytes = verdicts + shared_room(threads, sizeof(int));
+  using running_sums = typename R::template sums<scalar>;
+
+  R recurrence;
+  bool sums_over_time = false;  // or over states: places per lane and tile
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t stacks = cutting.lanes.threads, block = device::block_index();
+    const region stack = cutting.stack(block % stacks);
+    const std::int64_t panel = block / stacks;
+    if (cutting.sums_by_step) {
+      for_own_steps(stack, panel, [&](const region& own) { clear_step_sums(recurrence, own); });
+      device::synchronise_block();
+    }
+    for_panels(recurrence, cutting, stack, panel,
+               [&](const R& row, const R& here, const panel_place& at) {
+                 carry_in(row, at);
+                 if (cutting.sharing == shared_factor::nowhere)
+                   walk_columns(here, at);
+                 else
+                   multiply_panel(here, at);
+                 device::synchronise_block();
+                 finish(row, here, at);
+                 device::synchronise_block();
+               });
+    if (cutting.sums_by_step)
+      for_own_steps(stack, panel, [&](const region& own) { write_step_sums(recurrence, own); });
+  }
+
+ private:
+  template <class F>
+  SCANREC_DEVICE void for_own_steps(const region& stack, std::int64_t panel, F f) const {
+    const panel_place at{0, 0, 0, panel * (cutting.in_time() ? columns : 1)};
+    const std::int64_t end = cutting.end_step(at);
+    for (std::int64_t t = cutting.first_step(at) + device::thread_index(); t < end; t += threads) {
+      region own = stack;
+      own.begin.time = t, own.end.time = t + 1;
+      f(own);
+    }
+  }
+  // The states in front of the columns.
+  SCANREC_DEVICE void carry_in(const R& row, const panel_place& at) const {
+    if (base::own_block() == 0 && cutting.there(at, 0, base::own_column())) {
+      const std::int64_t c = cutting.channel_at(at, base::own_column());
+      carry x;
+      if (cutting.chunks == 1)
+        x = simd::to_wide<carry>(row.template begin<scalar>(place{0, c}));
+      else if (cutting.time_at(at, 0, base::own_column()) == 0)
+        x = simd::load_one<carry>(chunks.first_states + cutting.lane_of(at.g, at.b, c));
+      else
+        x = simd::load_one<carry>(chunks.offsets + base::map_place(at, base::own_column()) -
+                                  cutting.lane_count());
+      device::shared_array<carry>(incoming).store(base::own_column(), x);
+    }
+    device::synchronise_block();
+  }
+  SCANREC_DEVICE static carry state_in(int column) {
+    return device::shared_array<carry>(incoming).load(column);
+  }
+
+  // States are products of a triangle.
+  SCANREC_DEVICE void multiply_panel(const R& here, const panel_place& at) const {
+    base::load_panel(here, at);
+    const int column = base::own_column();
+    if (base::own_block() == 0 && cutting.there(at, 0, column)) {
+      bool cut = false;
+      if (here.cuts.present()) cut = base::map_at(here, base::site(at, 0, 0)).cut;
+      if (!cut)
+        matrix::store(0, column,
+                      simd::fma(matrix::factor(0), simd::from_wide<scalar>(state_in(column)),
+                                matrix::load(0, column)));
+    }
+    device::synchronise_block();
+    bool wild = false;
+    if (matrix::template apply<Precision>(wild)) walk_wild(here, at, wild);
+  }
+  // States from the maps of blocks of steps, which are composed from left to right.
+  SCANREC_DEVICE void walk_columns(const R& here, const panel_place& at) const {
+    const block_map own = base::compose_block(here, at);
+    base::store_block(own);
+    device::synchronise_block();
+    const int column = base::own_column();
+    bool wild = false;
+    carry x = simd::constant<carry>(0);
+    if (cutting.there(at, 0, column)) {
+      x = state_in(column);
+      wild = !maps::finite(own.all, x);
+      for (int b = 0; b < base::own_block(); ++b) {
+        const block_map m = base::block_of(b);
+        x = m.cut ? m.all.u : m.all.act(x);
+      }
+    }
+    const bool any_wild = device::any_of_block(wild);
+    scalar state = maps::template state_of<scalar>(x);
+    for (int k = 0; k < chunk_block; ++k) {
+      const int r = base::own_block() * chunk_block + k;
+      if (!cutting.there(at, r, column)) break;
+      state = step_from(here, base::site(at, r, column), state);
+      matrix::store(r, column, state);
+    }
+    if (any_wild) walk_wild(here, at, wild);
+  }
+  SCANREC_DEVICE static scalar step_from(const R& here, const place& p, const scalar& x) {
+    return here.next(p, here.template load<scalar>(p), x);
+  }
+  // Columns in which something is not finite, step after step by the first of their threads.
+  SCANREC_DEVICE void walk_wild(const R& here, const panel_place& at, bool wild) const {
+    const device::shared_array<int> verdict(verdicts);
+    verdict.store(device::thread_index(), wild ? 1 : 0);
+    device::synchronise_block();
+    const int column = base::own_column();
+    if (base::own_block() != 0 || !cutting.there(at, 0, column)) return;
+    for (int b = 0; b < chunk_blocks; ++b) wild = wild || verdict.load(b * columns + column) != 0;
+    if (!wild) return;
+    scalar x = maps::template state_of<scalar>(state_in(column));
+    for (int r = 0; r < chunk_steps && cutting.there(at, r, column); ++r) {
+      x = step_from(here, base::site(at, r, column), x);
+      matrix::store(r, column, x);
+    }
+  }
+
+  // Takes every step from the state before it.
+  SCANREC_DEVICE void finish(const R& row, const R& here, const panel_place& at) const {
+    const int thread = device::thread_index();
+    if (cutting.in_time()) {
+      running_sums running{};
+      const place tile{at.chunk / columns * threads + thread, at.c};
+      if (sums_over_time) clear_lane_sums(row, tile);
+      base::for_sites([&](int r, int column) { take(here, at, r, column, tile, running); });
+      here.drain(tile, running);
+    } else if (cutting.sums_by_step) {
+      // A thread has a step of its own.
+      for (int column = 0; column < columns && thread < chunk_steps; ++column)
+        take_column(row, here, at, column, at.chunk * chunk_steps + thread, thread, chunk_steps);
+    } else if (cutting.steps_side_by_side && !sums_over_time) {
+      running_sums none{};
+      base::for_sites([&](int r, int column) { take(here, at, r, column, place{}, none); });
+    } else {
+      take_column(row, here, at, base::own_column(), at.chunk * chunk_blocks + base::own_block(),
+                  base::own_block(), chunk_blocks);
+    }
+    if (cutting.steps > 0) return;
+    // Of no steps the states at the end are those at the beginning.
+    device::synchronise_block();
+    const std::int64_t c = cutting.channel_at(at, base::own_column());
+    if (base::own_block() == 0 && c < cutting.lanes.all.channel)
+      here.end(place{0, c}, row.template begin<scalar>(place{0, c}));
+  }
+  // Steps `first`, `first + apart`, ... of a column, whose sums go to a tile of the column's.
+  SCANREC_DEVICE void take_column(const R& row, const R& here, const panel_place& at, int column,
+                                  std::int64_t tile_number, int first, int apart) const {
+    const std::int64_t c = cutting.channel_at(at, column);
+    if (c >= cutting.lanes.all.channel) return;
+    const place tile{tile_number, c};
+    running_sums running{};
+    if (sums_over_time) clear_lane_sums(row, tile);
+    for (int r = first; r < chunk_steps; r += apart) take(here, at, r, column, tile, running);
+    here.drain(tile, running);
+  }
+  SCANREC_DEVICE void take(const R& here, const panel_place& at, int r, int column,
+                           const place& tile, running_sums& running) const {
+    if (!cutting.there(at, r, column)) return;
+    const place p = base::site(at, r, column);
+    const scalar before =
+        r == 0 ? maps::template state_of<scalar>(state_in(column)) : matrix::load(r - 1, column);
+    const auto read = here.template load<scalar>(p);
+    const scalar after = here.next(p, read, before);
+    here.finish(p, read, before, after, running);
+    if (p.time == cutting.steps - 1) here.end(place{tile.time, p.channel}, after);
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What kernels ask of a GPU, and how they are launched. Everything that only a GPU has is in this
+// file; tests/cuda_on_host has its twin, by which the same kernels run on a host.
+//
+// A kernel is a trivially copyable struct whose call operator every thread runs:
+//
+//     struct body {
+//       static constexpr int threads = 128;         // of a block
+//       static constexpr int blocks_together = 3;   // blocks whose registers fit a multiprocessor
+//       static constexpr bool synchronises = false; // whether threads use what is marked (*)
+//       SCANREC_DEVICE void operator()() const;
+//     };
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <source_location>
+#include <string>
+#include <type_traits>
+
+#include <scanrec/cuda/error.cuh>
+#include <scanrec/detail/config.hpp>
+
+#if !defined(__CUDACC__)
+#error "scanrec: CUDA backends are compiled by a CUDA compiler: name the file .cu"
+#endif
+#if defined(__NVCC__) && !defined(__CUDACC_RELAXED_CONSTEXPR__)
+#error "scanrec needs nvcc --expt-relaxed-constexpr (the CMake target scanrec::cuda adds it)"
+#endif
+
+#define SCANREC_DEVICE __device__
+#define SCANREC_UNROLL _Pragma("unroll")
+#define SCANREC_UNROLL_BY_4 _Pragma("unroll 4")
+
+// Objects built for different architectures share no function: one of them could win the linker's
+// choice and leave the other's GPU without code.
+#define SCANREC_ARCHS_1(a) sm_##a
+#define SCANREC_ARCHS_2(a, b) sm_##a##_##b
+#define SCANREC_ARCHS_3(a, b, c) sm_##a##_##b##_##c
+#define SCANREC_ARCHS_4(a, b, c, d) sm_##a##_##b##_##c##_##d
+#define SCANREC_ARCHS_5(a, b, c, d, e) sm_##a##_##b##_##c##_##d##_##e
+#define SCANREC_ARCHS_6(a, b, c, d, e, f) sm_##a##_##b##_##c##_##d##_##e##_##f
+#define SCANREC_ARCHS_MANY(a, b, c, d, e, f, ...) sm_##a##_##b##_##c##_##d##_##e##_##f##_and_more
+#define SCANREC_ARCHS_PICK(a, b, c, d, e, f, g, h, i, j, k, l, pick, ...) pick
+#define SCANREC_ARCHS(...)                                                                        \
+  SCANREC_ARCHS_PICK(__VA_ARGS__, SCANREC_ARCHS_MANY, SCANREC_ARCHS_MANY, SCANREC_ARCHS_MANY,     \
+                     SCANREC_ARCHS_MANY, SCANREC_ARCHS_MANY, SCANREC_ARCHS_MANY, SCANREC_ARCHS_6, \
+                     SCANREC_ARCHS_5, SCANREC_ARCHS_4, SCANREC_ARCHS_3, SCANREC_ARCHS_2,          \
+                     SCANREC_ARCHS_1, 0)                                                          \
+  (__VA_ARGS__)
+// Accesses of 16 bytes at once: PTX has them since 8.3.
+#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 3)
+#define SCANREC_CUDA_B128 1
+#endif
+
+#if defined(__CUDA_ARCH_LIST__)
+#define SCANREC_CUDA_ABI SCANREC_ARCHS(__CUDA_ARCH_LIST__)
+#else
+#define SCANREC_CUDA_ABI sm_unknown
+#endif
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+/// A stream of the CUDA runtime, in which a call's work is queued.
+using stream_t = cudaStream_t;
+
+namespace detail {
+
+inline void check(cudaError_t status, const char* call,
+                  std::source_location where = std::source_location::current()) {
+  if (status == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // or it would be the next launch's, too
+  throw error(call, static_cast<int>(status), cudaGetErrorString(status), where.file_name(),
+              where.line());
+}
+
+template <class Body>
+__global__ void __launch_bounds__(Body::threads, Body::blocks_together)
+    run(const __grid_constant__ Body body) {
+  body();
+}
+
+/// Bytes of shared memory that a block has on every GPU since 2020; on some it may have more.
+inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
+
+/// Allows a kernel as much shared memory, or what another call has asked for: never less, since
+/// that call may not have been launched yet.
+template <class Body>
+void allow_shared_bytes(std::int64_t bytes) {
+  static std::mutex one_at_a_time;
+  static std::int64_t most = 0;
+  const std::scoped_lock lock(one_at_a_time);
+  most = std::max(most, bytes);
+  check(cudaFuncSetAttribute(run<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(most)),
+        "cudaFuncSetAttribute");
+}
+
+/// Queues a kernel. Nothing is done if there are no blocks.
+template <class Body>
+void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t shared_bytes = 0) {
+  static_assert(std::is_trivially_copyable_v<Body>, "scanrec: kernels are copied to the device");
+  if (blocks == 0) return;
+  constexpr std::int64_t always_there = 48 * 1024;
+  if (shared_bytes > always_there) allow_shared_bytes<Body>(shared_bytes);
+  if (blocks > std::numeric_limits<std::int32_t>::max())
+    throw error("kernel launch", static_cast<int>(cudaErrorInvalidConfiguration),
+                std::to_string(blocks) + " blocks", __FILE__, __LINE__);
+  run<Body><<<static_cast<unsigned>(blocks), Body::threads, static_cast<std::size_t>(shared_bytes),
+              stream>>>(body);
+  check(cudaGetLastError(), "kernel launch");
+}
+
+/// Queues the clearing of memory.
+inline void clear(void* data, std::int64_t bytes, stream_t stream) {
+  if (bytes > 0)
+    check(cudaMemsetAsync(data, 0, static_cast<std::size_t>(bytes), stream), "cudaMemsetAsync");
+}
+
+}  // namespace detail
+
+namespace device {
+
+inline constexpr int warp_size = 32;
+
+SCANREC_DEVICE SCANREC_INLINE int thread_index() { return static_cast<int>(threadIdx.x); }
+SCANREC_DEVICE SCANREC_INLINE std::int64_t block_index() { return blockIdx.x; }
+
+/// Makes an address or a number a value of its own: what was known of it is forgotten, and nothing
+/// that is computed from it is kept from before.
+template <class T>
+SCANREC_DEVICE SCANREC_INLINE void settle(T& x) {
+  static_assert(sizeof(T) == 8, "scanrec: addresses and numbers of 64 bits");
+  asm volatile("" : "+l"(x));
+}
+
+/// (*) Waits for all threads of the block; orders their memory.
+SCANREC_DEVICE SCANREC_INLINE void synchronise_block() { __syncthreads(); }
+/// (*) The same; whether any thread of the block says so.
+SCANREC_DEVICE SCANREC_INLINE bool any_of_block(bool mine) { return __syncthreads_or(mine) != 0; }
+/// (*) The same for the warp.
+SCANREC_DEVICE SCANREC_INLINE void synchronise_warp() { __syncwarp(); }
+
+/// (*) The value of another thread of the warp, all of which ask at once. Orders no memory.
+template <class T>
+SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
+  static_assert(std::is_trivially_copyable_v<T>, "scanrec: what threads exchange is copied");
+  std::uint32_t words[(sizeof(T) + 3) / 4] = {};
+  memcpy(words, &mine, sizeof(T));
+  SCANREC_UNROLL
+  for (std::uint32_t& word : words) word = __shfl_sync(0xffffffffu, word, lane);
+  memcpy(&mine, words, sizeof(T));
+  return mine;
+}
+
+// ---- between blocks ---------------------------------------------------------------------------
+
+/// Sixteen bytes that other blocks see whole: a value, and a tag by which they know that it is
+/// there.
+struct alignas(16) word {
+  std::uint64_t value, tag;
+};
+/// (*) Stores a word for other blocks to see, some time later and in no particular order.
+SCANREC_DEVICE SCANREC_INLINE void store_word(word* p, const word& w) {
+#if defined(SCANREC_CUDA_B128)
+  asm volatile("{ .reg .b128 w; mov.b128 w, {%1, %2}; st.relaxed.gpu.global.b128 [%0], w; }"
+               :
+               : "l"(__cvta_generic_to_global(p)), "l"(w.value), "l"(w.tag)
+               : "memory");
+#else
+  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};"
+               :
+               : "l"(__cvta_generic_to_global(p)), "l"(w.value), "l"(w.tag)
+               : "memory");
+#endif
+}
+/// (*) The word as it is seen here and now.
+SCANREC_DEVICE SCANREC_INLINE word load_word(const word* p) {
+  word w;
+#if defined(SCANREC_CUDA_B128)
+  asm volatile("{ .reg .b128 w; ld.relaxed.gpu.global.b128 w, [%2]; mov.b128 {%0, %1}, w; }"
+               : "=l"(w.value), "=l"(w.tag)
+               : "l"(__cvta_generic_to_global(p))
+               : "memory");
+#else
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(w.value), "=l"(w.tag)
+               : "l"(__cvta_generic_to_global(p))
+               : "memory");
+#endif
+  return w;
+}
+/// (*) What was there before `more` was added; at once for all blocks.
+SCANREC_DEVICE SCANREC_INLINE std::uint32_t fetch_add(std::uint32_t* p, std::uint32_t more) {
+  return atomicAdd(p, more);
+}
+/// (*) Orders what the thread has read and written before what it reads and writes from here on,
+/// as other blocks see it.
+SCANREC_DEVICE SCANREC_INLINE void fence() { __threadfence(); }
+/// (*) Lets others go first, in a loop that waits for another block.
+SCANREC_DEVICE SCANREC_INLINE void pause() { __nanosleep(20); }
+
+// ---- within a block ---------------------------------------------------------------------------
+
+/// (*) Elements in the shared memory of the block, from a byte on that is a multiple of 16.
+template <class T>
+class shared_array {
+ public:
+  SCANREC_DEVICE SCANREC_INLINE explicit shared_array(std::int64_t first_byte) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    data_ = reinterpret_cast<T*>(memory + first_byte);
+  }
+  SCANREC_DEVICE SCANREC_INLINE T load(int i) const { return data_[i]; }
+  SCANREC_DEVICE SCANREC_INLINE void store(int i, const T& x) const { data_[i] = x; }
+  SCANREC_DEVICE SCANREC_INLINE T* address(int i) const { return data_ + i; }
+  /// The address of an element, from which on the thread reads, or writes, `count` of them before
+  /// the next barrier.
+  SCANREC_DEVICE SCANREC_INLINE T* lend(int i, int /*count*/, bool /*writes*/) const {
+    return generic(data_ + i);
+  }
+  /// The address of element i, from which on the thread reads every `apart`-th, rows [first, last),
+  /// before the next barrier.
+  SCANREC_DEVICE SCANREC_INLINE const T* lend_column(int i, int /*first*/, int /*last*/,
+                                                     int /*apart*/) const {
+    return generic(data_ + i);
+  }
+  /// The same to be written, and read again by the thread.
+  SCANREC_DEVICE SCANREC_INLINE T* lend_column_to_write(int i, int /*first*/, int /*last*/,
+                                                        int /*apart*/) const {
+    return generic(data_ + i);
+  }
+
+ private:
+  // Whoever is lent an address counts from elsewhere, out of shared memory and back: in 64 bits.
+  SCANREC_DEVICE SCANREC_INLINE static T* generic(T* p) {
+    settle(p);
+    return p;
+  }
+  T* data_;
+};
+
+/// Whether elements are copied while the thread goes on: in pieces as large as they are aligned to.
+template <class T>
+inline constexpr bool copied_ahead = alignof(T) == 4 || alignof(T) == 8 || alignof(T) == 16;
+
+/// (*) Begins to copy an element to shared memory; it is there for the thread once it has waited
+/// for its copies, for others after a barrier behind that. Until then what is copied stays as it
+/// is.
+template <class T>
+SCANREC_DEVICE SCANREC_INLINE void copy_ahead(const shared_array<T>& to, int i, const T* from) {
+  static_assert(copied_ahead<T>, "scanrec: pieces of 4, 8 or 16 bytes");
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  auto there = static_cast<std::uint32_t>(__cvta_generic_to_shared(to.address(i)));
+  auto here = __cvta_generic_to_global(from);
+  SCANREC_UNROLL
+  for (std::size_t done = 0; done < sizeof(T);
+       done += alignof(T), there += alignof(T), here += alignof(T)) {
+    if constexpr (alignof(T) == 16)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                   :
+                   : "r"(there), "l"(here)
+                   : "memory");
+    else
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+                   :
+                   : "r"(there), "l"(here), "n"(alignof(T))
+                   : "memory");
+  }
+#else
+  to.store(i, *from);
+#endif
+}
+/// (*) What the thread has begun to copy since the last call, if anything, is a group.
+SCANREC_DEVICE SCANREC_INLINE void close_group_of_copies() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}
+/// (*) Waits for the thread's copies, but for those of the last so many groups.
+template <int Groups>
+SCANREC_DEVICE SCANREC_INLINE void wait_for_copies_but() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" : : "n"(Groups) : "memory");
+#endif
+}
+/// (*) Waits for all copies of the thread, in groups or not.
+SCANREC_DEVICE SCANREC_INLINE void wait_for_copies() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" : : : "memory");
+#endif
+}
+
+}  // namespace device
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Hillis-Steele: log2(T) passes over all maps, each of which combines every map with the one
+// 1, 2, 4, ... steps earlier.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/materialised.cuh>
+#include <scanrec/detail/cuda/workspace.cuh>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+/// Scan by doubling shifts: simple and wide, but n log n work. For comparison and teaching.
+///
+/// Bits     the same in every run and on any GPU.
+/// Memory   the maps of all steps, a factor and an offset each, twice; for gradients that are sums
+///          over time a number in the wide type per sequence and 64 steps, or per step if another
+///          gradient is a sum that keeps its time axis.
+/// Range    within the error bound as long as no product of gates over- or underflows; what is not
+///          finite never moves backwards in time, nor to another channel, nor past a reset.
+/// Stream   queues log2(T) + 2 kernels, and one for each gradient that is a sum over time or over
+///          states; waits for nothing.
+/// Source   Hillis and Steele, Data Parallel Algorithms (1986).
+struct hillis_steele {
+  static constexpr bool lends_states = false;  ///< to adjoints with memory::recompute
+
+  stream_ref stream;            ///< where the call is queued
+  cuda::workspace workspace{};  ///< workspace_bytes(hillis_steele, problem) of device memory
+};
+
+namespace detail {
+
+/// One pass, a thread per slot.
+template <class Map, class Algebra>
+struct doubling_pass {
+  static constexpr int threads = 256;
+  static constexpr int blocks_together = 4;
+  static constexpr bool synchronises = false;
+  const Map* from;
+  Map* to;
+  slot_grid grid;
+  std::int64_t apart;
+  Algebra algebra;
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t i = device::block_index() * threads + device::thread_index();
+    if (i >= grid.lane_count * grid.slots) return;
+    const std::int64_t slot = grid.at(i, grid.slots).slot;
+    // What the pass before last has finished is in both places already.
+    if (slot < apart / 2) return;
+    to[i] = slot < apart ? from[i] : algebra.compose(from[i - apart * grid.stride()], from[i]);
+  }
+};
+
+inline slot_plan plan_hillis_steele(const problem& p) {
+  return {p, p.shape.time, 2, lies_along_time(p)};
+}
+
+}  // namespace detail
+
+/// Bytes of device memory that hillis_steele{.workspace} must have for a problem.
+inline std::int64_t workspace_bytes(const hillis_steele&, const problem& p) {
+  return detail::plan_hillis_steele(p).sums.bytes;
+}
+
+/// Queues a recurrence, given in scan order.
+template <class R>
+void run_recurrence(const hillis_steele& on, const R& r, const problem& p) {
+  detail::slot_plan plan = detail::plan_hillis_steele(p);
+  detail::check_workspace(p, on.workspace, plan.sums.bytes);
+  detail::map_memory maps = plan.maps(on.workspace.data), other = plan.maps(on.workspace.data, 1);
+  const std::int64_t shift = plan.begin_with_state(scanrec::detail::starts(r));
+  const detail::materialised_call<R> call(r, p, plan, on.workspace.data, on.stream);
+  call.load(maps, shift, 0);
+  call.with_maps([&]<class Map>() {
+    using kernel = detail::doubling_pass<Map, detail::device_algebra_of<R>>;
+    for (std::int64_t apart = 1; apart < plan.grid.slots; apart *= 2, std::swap(maps, other))
+      detail::launch(
+          kernel{reinterpret_cast<const Map*>(maps.data), reinterpret_cast<Map*>(other.data),
+                 plan.grid, apart, detail::device_algebra(r)},
+          call.template blocks_of<kernel>(plan.grid.lane_count * plan.grid.slots), on.stream);
+  });
+  call.finish(maps, shift);
+  detail::tidy(on.workspace, 0, plan.sums.bytes, on.stream);
+}
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

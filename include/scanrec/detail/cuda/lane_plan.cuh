@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How the lanes of a problem (its sequences, one per group, batch and channel) are dealt to
+// threads, and where gradients that are sums are kept in the meantime.
+//
+// Three kinds of sums. What is summed over time, or is one value per sequence, has one place per
+// lane and tile of steps in the workspace: a second kernel adds the places up, in an order that
+// depends on the shape alone (lane_sums.cuh). What keeps its time axis would need a place per lane
+// and step. Where it runs over channels, a warp or a block adds up its strip of lanes, and there is
+// a place per strip and step; elsewhere one thread takes all lanes that share places, one after the
+// other.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+using scanrec::detail::axis;
+using scanrec::detail::region;
+
+inline constexpr axis lane_axes[]{&extents::group, &extents::batch, &extents::channel};
+
+/// Whether the steps of a problem's sequences lie side by side in memory, and channels do not.
+inline bool lies_along_time(const problem& p) {
+  bool along_time = false;
+  for (const array_use& array : p) {
+    if (!array.data || !array.sequence || array.checkpoints) continue;
+    if (array.strides.channel == 1) return false;
+    along_time = along_time || array.strides.time == 1 || array.strides.time == -1;
+  }
+  return along_time;
+}
+
+/// Whether a problem's sequences are cut.
+inline bool has_resets(const problem& p) {
+  return std::any_of(p.begin(), p.end(), [](const array_use& array) {
+    return array.one_channel_will_do && array.data;
+  });
+}
+
+/// Whether an output is a sum that keeps its time axis.
+inline bool sum_keeps_time(const array_use& array) {
+  return array.use != access::read && scanrec::detail::summed(array) && array.sequence &&
+         !scanrec::detail::broadcast_along(array, &extents::time);
+}
+/// Whether a problem has such sums, and all of them run over channels.
+inline bool sums_over_channels(const problem& p) {
+  bool any = false;
+  for (const array_use& array : p)
+    if (sum_keeps_time(array)) {
+      if (!scanrec::detail::broadcast_along(array, &extents::channel)) return false;
+      any = true;
+    }
+  return any;
+}
+
+/// The lanes of a warp: side by side, of one row.
+struct lane_strip {
+  std::int64_t g = 0, b = 0, number = 0;  // number: in its row
+  std::int64_t first_lane = 0;
+  int lanes = 0;
+
+  SCANREC_HD lane_strip(std::int64_t strip, const extents& all) {
+    const std::int64_t strips = in_row(all);
+    number = strip % strips, strip /= strips;
+    first_lane = number * device::warp_size;
+    b = strip % all.batch, g = strip / all.batch;
+    const std::int64_t left = all.channel - first_lane;
+    lanes = static_cast<int>(left < device::warp_size ? left : device::warp_size);
+  }
+  /// Of a row, and of all lanes.
+  SCANREC_HD static std::int64_t in_row(const extents& all) {
+    return (all.channel + device::warp_size - 1) / device::warp_size;
+  }
+  static std::int64_t count(const extents& all) { return all.group * all.batch * in_row(all); }
+};
+
+/// The lanes of a problem, and which of them a thread takes.
+struct lane_dealing {
+  extents all{0, 1, 0, 0};       // lanes per axis; time: 1
+  extents parallel{1, 1, 1, 1};  // of those, how many go to different threads: all or one
+  std::int64_t threads = 0;
+
+  /// The lanes of a thread, channels of neighbours side by side.
+  SCANREC_HD region of(std::int64_t thread) const {
+    region own{{0, 0, 0, 0}, all};
+    own.begin.channel = thread % parallel.channel, thread /= parallel.channel;
+    own.begin.batch = thread % parallel.batch, thread /= parallel.batch;
+    own.begin.group = thread;
+    if (parallel.channel > 1) own.end.channel = own.begin.channel + 1;
+    if (parallel.batch > 1) own.end.batch = own.begin.batch + 1;
+    if (parallel.group > 1) own.end.group = own.begin.group + 1;
+    return own;
+  }
+};
+
+struct lane_plan {
+  struct output {
+    bool per_lane = false;   // one place per lane and tile
+    bool per_strip = false;  // one per strip of lanes and step
+    bool per_step = false;   // places as the gradient has, in the wide type
+    std::int64_t first = 0;  // byte of the workspace
+    extents strides{0, 0, 0, 0};
+  };
+  lane_dealing lanes;
+  std::int64_t steps = 0;
+  std::int64_t tiles = 1;  // of steps
+  std::array<output, most_outputs> outputs{};
+  bool per_lane = false, per_step = false;  // whether any output is
+  std::int64_t strips = 0;                  // of a row
+  std::int64_t strip_sum_bytes = 0;         // of all outputs that are per strip, one number each
+  std::int64_t bytes = 0;
+
+  /// Sums that keep their time axis are formed over strips of so many lanes, unless that is 0.
+  explicit lane_plan(const problem& p, std::int64_t tiles_of_steps = 1, std::int64_t used = 0,
+                     std::int64_t strip_lanes = 0)
+      : steps(p.shape.time), tiles(tiles_of_steps), bytes(used) {
+    lanes.all = p.shape;
+    lanes.all.time = 1;
+    if (strip_lanes > 0) strips = (p.shape.channel + strip_lanes - 1) / strip_lanes;
+    bool serial[3] = {};
+    output* out = outputs.data();
+    for (const array_use& array : p) {
+      if (array.use == access::read) continue;
+      output& o = *out++;
+      if (!scanrec::detail::summed(array)) continue;
+      std::int64_t places = 0;
+      o.per_lane = !sum_keeps_time(array);
+      o.per_strip = !o.per_lane && strip_lanes > 0;
+      o.per_step = !o.per_lane && !o.per_strip;
+      per_lane = per_lane || o.per_lane, per_step = per_step || o.per_step;
+      if (o.per_lane) {
+        const std::int64_t all = lanes.all.group * lanes.all.batch * lanes.all.channel;
+        o.strides = {lanes.all.channel, tiles > 1 ? all : 0, 1,
+                     lanes.all.channel * lanes.all.batch};
+        places = all * tiles;
+      } else if (o.per_strip) {
+        o.strides = {strips * steps, 1, steps, strips * steps * p.shape.batch};
+        places = strips * steps * p.shape.batch * p.shape.group;
+        strip_sum_bytes += array.wide_bytes;
+      } else {
+        places = scanrec::detail::dense_sums(array, p.shape, o.strides);
+        for (int i = 0; i < 3; ++i)
+          serial[i] = serial[i] || scanrec::detail::broadcast_along(array, lane_axes[i]);
+      }
+      o.first = reserve(places * array.wide_bytes);
+    }
+    lanes.threads = 1;
+    for (int i = 0; i < 3; ++i) {
+      const axis a = lane_axes[i];
+      if (!serial[i]) lanes.threads *= lanes.parallel.*a = lanes.all.*a;
+    }
+  }
+
+  /// The first byte of so many, as part of the workspace.
+  std::int64_t reserve(std::int64_t count) {
+    const std::int64_t first = bytes;
+    bytes += (count + 15) / 16 * 16;
+    return first;
+  }
+
+  /// Points the outputs that are sums at their places.
+  template <class R>
+  void bind(R& r, void* memory) const {
+    const output* o = outputs.data();
+    scanrec::detail::for_outputs(r, [&](auto& out) {
+      if (o->per_lane || o->per_strip || o->per_step)
+        out.sums = {
+            reinterpret_cast<decltype(out.sums.data)>(static_cast<std::byte*>(memory) + o->first),
+            0, o->strides};
+      out.stream = false;
+      ++o;
+    });
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A ring in shared memory, through which the steps of a warp's lanes arrive: while one stage of
+// steps is walked, the next ones are on their way. A few lanes keep as much memory busy with it as
+// many do with their registers.
+//
+// The warp copies rows of its lanes as they lie in memory, 16 bytes at a time where rows are
+// aligned to that, else element by element. What cannot be copied ahead (elements of 2 bytes that
+// are not aligned), is in the cache already (broadcasts), or is not worth it (marks) is read where
+// it is.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_plan.cuh>
+#include <scanrec/detail/cuda/lane_sums.cuh>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// How an array arrives.
+enum class arrival : std::uint8_t { read_in_place, by_element, by_chunk };
+
+/// Of an array of so many bytes per element, by where its elements are.
+inline arrival arrival_of(const void* data, const extents& strides, std::int64_t element_bytes,
+                          std::int64_t channels) {
+  const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data));
+  if (!data || strides.time == 0 || strides.channel == 0 || element_bytes == 1)
+    return arrival::read_in_place;
+  const auto aligned = [&](std::int64_t to) {
+    return ((address | strides.time * element_bytes | strides.batch * element_bytes |
+             strides.group * element_bytes) &
+            (to - 1)) == 0;
+  };
+  if (strides.channel == 1 && aligned(16) && channels * element_bytes % 16 == 0)
+    return arrival::by_chunk;
+  const bool copyable = element_bytes == 4 || element_bytes == 8 || element_bytes == 16;
+  return copyable && address % element_bytes == 0 ? arrival::by_element : arrival::read_in_place;
+}
+
+/// A ring for a problem: how many steps a stage has, of all arrays that arrive through it.
+struct ring_plan {
+  static constexpr int stages = 4;  // one is walked, the others are on their way
+  int steps = 0;                    // of a stage; 0: no ring
+  std::int64_t stage_bytes = 0;
+  std::int64_t sum_row_bytes = 0;  // of a step: the terms of all sums that the warp forms
+  static constexpr std::int64_t sum_row = device::warp_size + 1;  // in different banks
+
+  [[nodiscard]] int steps_ahead() const { return (stages - 1) * steps; }
+  [[nodiscard]] std::int64_t bytes() const {
+    return stages * stage_bytes + steps * sum_row_bytes + slack();
+  }
+
+  /// `ahead`: steps that are to be on their way; 0: as many as is best, negative: none.
+  ring_plan(const problem& p, const lane_plan& plan, int ahead) {
+    // A thread that takes several lanes takes them one after the other.
+    const std::int64_t lanes = p.shape.group * p.shape.batch * p.shape.channel;
+    if (ahead < 0 || lanes == 0 || plan.lanes.threads != lanes || p.recomputed_bytes > 0) return;
+    std::int64_t row_bytes = 0;
+    for (const array_use& array : p)
+      if (array.use == access::read && array.sequence && !array.checkpoints &&
+          arrival_of(array.data, array.strides, array.element_bytes, p.shape.channel) !=
+              arrival::read_in_place)
+        row_bytes += device::warp_size * array.element_bytes;
+    sum_row_bytes = sum_row * plan.strip_sum_bytes;
+    if (row_bytes + sum_row_bytes == 0) return;
+    // A stage has room for a neighbour of its steps.
+    const auto fitting = [&](std::int64_t most) {
+      return (most - slack() - stages * row_bytes) / (stages * row_bytes + sum_row_bytes);
+    };
+    const std::int64_t wanted =
+        ahead > 0 ? (std::int64_t{ahead} + stages - 2) / (stages - 1) : chosen_steps(p, fitting);
+    // Sums need a ring, of a step at least.
+    const std::int64_t least = sum_row_bytes > 0 || ahead > 0 ? 1 : 0;
+    steps = static_cast<int>(
+        std::max<std::int64_t>(0, std::min({std::max(wanted, least), fitting(most_shared_bytes),
+                                            std::max<std::int64_t>(p.shape.time, 1)})));
+    stage_bytes = steps > 0 ? (steps + 1) * row_bytes : 0;
+  }
+
+ private:
+  // The terms of every sum begin at a multiple of 16.
+  [[nodiscard]] std::int64_t slack() const { return sum_row_bytes > 0 ? 16 * most_outputs : 0; }
+  // From so many lanes on, registers hold enough that is on its way. All rings together are to fit
+  // a GPU at once, or a few warps would walk after all others; unless there are many that must.
+  template <class Fitting>
+  [[nodiscard]] std::int64_t chosen_steps(const problem& p, Fitting fitting) const {
+    constexpr std::int64_t many_lanes = 32768, most_steps = 64, loaded_together = 4;
+    constexpr std::int64_t least_bytes = 16 * 1024, most_bytes = 2 * least_bytes,
+                           all_bytes = 12 * 1024 * 1024;
+    const bool must = sum_row_bytes > 0;
+    const std::int64_t warps = lane_strip::count(p.shape);
+    if (!must && warps * device::warp_size >= many_lanes) return 0;
+    const std::int64_t bytes = std::max(all_bytes / warps, must ? least_bytes : 0);
+    const std::int64_t fit = std::min(fitting(std::min(bytes, most_bytes)), most_steps);
+    if (must) return std::min(fit, p.shape.time);
+    return p.shape.time > fit ? fit - fit % loaded_together : 0;
+  }
+};
+
+/// The ring of a kernel.
+template <class R>
+class lane_ring {
+ public:
+  lane_ring(const R& r, const problem& p, const ring_plan& plan)
+      : sums_(plan.sum_row_bytes > 0),
+        total_steps_(p.shape.time),
+        stage_bytes_(plan.stage_bytes),
+        steps_(plan.steps) {
+    std::uint32_t bit = 1;
+    R::for_reads(r, [&](const auto& field) {
+      switch (arrival_of(field.data, field.strides, sizeof(*field.data), p.shape.channel)) {
+        case arrival::by_chunk:
+          by_chunk_ |= bit;
+          break;
+        case arrival::by_element:
+          by_element_ |= bit;
+          break;
+        case arrival::read_in_place:
+          break;
+      }
+      if constexpr (R::halo != 0)
+        if (R::reads_neighbours_of(r, &field)) neighbours_ |= bit;
+      bit <<= 1;
+    });
+  }
+
+  /// Calls f(recurrence whose inputs are at hand, begin, end) for all steps, stage by stage, in
+  /// threads that have a lane; all threads of the warp take part, and form sums over its lanes.
+  /// row() is the recurrence at the strip's row, made anew where it is used: kept, it would take
+  /// the registers of the steps.
+  /// Without `Sums` there are none.
+  template <bool Sums, class Row, class F>
+  SCANREC_DEVICE void for_stages(Row row, const lane_strip& strip, F f) const {
+    constexpr int stages = ring_plan::stages;
+    for (int k = 0; k < stages - 1; ++k) fetch(row(), strip, std::int64_t{k} * steps_, k);
+    int stage = 0;
+    for (std::int64_t begin = 0; begin < total_steps_; begin += steps_) {
+      device::wait_for_copies_but<stages - 2>();
+      device::synchronise_warp();
+      // Into the stage that all have left.
+      fetch(row(), strip, begin + std::int64_t{stages - 1} * steps_, (stage + stages - 1) % stages);
+      const std::int64_t end = last_of(begin);
+      if (device::thread_index() < strip.lanes) f(lent<Sums>(row(), begin, stage), begin, end);
+      if (Sums && sums_) add_lanes_of_warp(row(), strip, begin, end);
+      stage = (stage + 1) % stages;
+    }
+  }
+
+ private:
+  static constexpr int before = R::halo < 0 ? 1 : 0, after = R::halo > 0 ? 1 : 0;
+  template <class Field>
+  using stored = std::remove_cvref_t<decltype(*std::declval<Field>().data)>;
+  template <std::int64_t Bytes>
+  struct alignas(Bytes) piece {
+    unsigned char bytes[Bytes];
+  };
+
+  SCANREC_HD std::int64_t last_of(std::int64_t begin) const {
+    return begin + steps_ < total_steps_ ? begin + steps_ : total_steps_;
+  }
+  // The rows of a stage that an array has: row 0 is of step begin - before.
+  struct rows {
+    std::int64_t first_step;  // of row 0
+    int first, last;
+  };
+  SCANREC_DEVICE rows rows_of(std::int64_t begin, std::uint32_t bit) const {
+    const bool more = R::halo != 0 && (neighbours_ & bit);
+    const std::int64_t first = more ? begin - before : begin;
+    const std::int64_t last = last_of(begin) + (more ? after : 0);
+    return {first, first < 0 ? 1 : 0,
+            static_cast<int>((last < total_steps_ ? last : total_steps_) - first)};
+  }
+  // Calls f(field, its first byte in the stage, its bit) for arrays that arrive.
+  template <class Self, class F>
+  SCANREC_DEVICE void for_arriving(Self& r, int stage, F f) const {
+    std::int64_t byte = stage * stage_bytes_;
+    std::uint32_t bit = 1;
+    R::for_reads(r, [&](auto& field) SCANREC_LAMBDA {
+      if ((by_chunk_ | by_element_) & bit) {
+        f(field, byte, bit);
+        byte += std::int64_t{steps_ + 1} * device::warp_size *
+                static_cast<std::int64_t>(sizeof(stored<decltype(field)>));
+      }
+      bit <<= 1;
+    });
+  }
+
+  SCANREC_DEVICE void fetch(const R& row, const lane_strip& strip, std::int64_t begin,
+                            int stage) const {
+    if (begin < total_steps_)
+      for_arriving(row, stage, [&](const auto& field, std::int64_t byte, std::uint32_t bit) {
+        const rows those = rows_of(begin, bit);
+        const auto* const first = field.data + those.first_step * field.strides.time +
+                                  strip.first_lane * field.strides.channel;
+        if (by_chunk_ & bit)
+          copy_chunks(first, field.strides.time, those, byte, strip.lanes);
+        else
+          copy_elements(first, field.strides, those, byte, strip.lanes);
+      });
+    device::close_group_of_copies();
+  }
+  template <class S>
+  SCANREC_DEVICE static void copy_chunks(const S* from, std::int64_t stride, const rows& those,
+                                         std::int64_t byte, int lanes) {
+    constexpr int bytes = 16, in_row = device::warp_size * static_cast<int>(sizeof(S)) / bytes;
+    const device::shared_array<piece<bytes>> to(byte);
+    const int used = lanes * static_cast<int>(sizeof(S)) / bytes;
+    SCANREC_UNROLL_BY_4
+    for (int i = those.first * in_row + device::thread_index(); i < those.last * in_row;
+         i += device::warp_size)
+      if (i % in_row < used)
+        device::copy_ahead(
+            to, i, reinterpret_cast<const piece<bytes>*>(from + i / in_row * stride) + i % in_row);
+  }
+  template <class S>
+  SCANREC_DEVICE static void copy_elements(const S* from, const extents& strides, const rows& those,
+                                           std::int64_t byte, int lanes) {
+    if constexpr (sizeof(S) == 4 || sizeof(S) == 8 || sizeof(S) == 16) {
+      const device::shared_array<piece<sizeof(S)>> to(byte);
+      const int lane = device::thread_index();
+      if (lane >= lanes) return;
+      SCANREC_UNROLL_BY_4
+      for (int i = those.first; i < those.last; ++i)
+        device::copy_ahead(to, i * device::warp_size + lane,
+                           reinterpret_cast<const piece<sizeof(S)>*>(from + i * strides.time +
+                                                                     lane * strides.channel));
+    }
+  }
+
+  // The recurrence with the thread's lane of a stage as its inputs.
+  template <bool Sums>
+  SCANREC_DEVICE R lent(R here, std::int64_t begin, int stage) const {
+    for_arriving(here, stage, [&](auto& field, std::int64_t byte, std::uint32_t bit) {
+      const rows those = rows_of(begin, bit);
+      const device::shared_array<stored<decltype(field)>> slots(byte);
+      auto* const row_0 =
+          slots.lend_column(device::thread_index(), those.first, those.last, device::warp_size);
+      field.data = row_0 - those.first_step * device::warp_size;
+      field.strides = {0, device::warp_size, 0, 0};
+    });
+    // Terms of sums over lanes: a row per step, a column per lane.
+    if (Sums && sums_)
+      for_sums(here, [&](auto& out, const auto& terms) {
+        const int count = static_cast<int>(last_of(begin) - begin);
+        auto* const own = terms.lend_column_to_write(device::thread_index(), 0, count, sum_row);
+        clear_terms(own, count, sum_row);
+        out.sums = {own - begin * sum_row, 0, {0, sum_row, 0, 0}};
+      });
+    return here;
+  }
+
+  static constexpr int sum_row = static_cast<int>(ring_plan::sum_row);
+  template <class Self, class F>
+  SCANREC_DEVICE void for_sums(Self& r, F f) const {
+    for_terms(r, ring_plan::stages * stage_bytes_, std::int64_t{steps_} * sum_row, f);
+  }
+  // Writes the sums of a stage over the lanes of the warp, a thread per step.
+  SCANREC_DEVICE void add_lanes_of_warp(const R& row, const lane_strip& strip, std::int64_t begin,
+                                        std::int64_t end) const {
+    device::synchronise_warp();
+    for_sums(row, [&](const auto& out, const auto& terms) {
+      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+      const auto& s = out.sums.strides;
+      for (std::int64_t t = begin + device::thread_index(); t < end; t += device::warp_size)
+        out.sums.data[out.sums.offset + t * s.time + strip.number * s.channel] =
+            simd::to_element<wide>(
+                add_terms(terms, static_cast<int>(t - begin) * sum_row, strip.lanes));
+    });
+  }
+
+  std::uint32_t by_chunk_ = 0, by_element_ = 0, neighbours_ = 0;  // a bit per array
+  bool sums_ = false;
+  std::int64_t total_steps_ = 0, stage_bytes_ = 0;
+  int steps_ = 0;
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

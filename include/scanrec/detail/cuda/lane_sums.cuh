@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Gradients that are sums, as threads that walk lanes form them: each has places of its own in the
+// workspace (lane_plan.cuh), and what every lane has left there is added up by a second kernel,
+// which leaves zeros. So do threads with places per step. The order depends on the shape alone.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_plan.cuh>
+#include <scanrec/detail/recurrence/field.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// Clears the places of a lane and tile of steps, at (tile, channel): of outputs that have one.
+template <class R, class Place>
+SCANREC_DEVICE void clear_lane_sums(const R& row, const Place& at) {
+  const auto clear = [&at](const auto& out) {
+    using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+    const auto& s = out.sums.strides;
+    out.sums.data[out.sums.offset + at.time * s.time + at.channel * s.channel] = wide{};
+  };
+  if constexpr (!R::any_operator) {
+    R::for_writes(row, [&](const auto& out) {
+      if (out.action == recurrence::write::sum_time) clear(out);
+    });
+    R::for_ends(row, [&](const auto& out) {
+      if (out.action == recurrence::write::sum_site) clear(out);
+    });
+  }
+}
+
+/// Calls f(place, output, position) for the places of outputs with a time axis that are sums over
+/// the lanes of a region: of all that share them.
+template <class R, class F>
+SCANREC_DEVICE void for_step_sums(const R& r, [[maybe_unused]] const region& own, F f) {
+  if constexpr (!R::any_operator)
+    R::for_writes(r, [&](const auto& out) {
+      if (out.action == recurrence::write::sum_site)
+        scanrec::detail::for_kept(out.strides, own, [&](const extents& at) {
+          f(out.sums.data[scanrec::detail::offset_of(at, out.sums.strides)], out, at);
+        });
+    });
+}
+template <class R>
+SCANREC_DEVICE void clear_step_sums(const R& r, const region& own) {
+  for_step_sums(r, own, [](auto& sum, const auto&, const extents&) {
+    sum = std::remove_reference_t<decltype(sum)>{};
+  });
+}
+template <class R>
+SCANREC_DEVICE void write_step_sums(const R& r, const region& own) {
+  for_step_sums(r, own, [](auto& sum, const auto& out, const extents& at) {
+    scanrec::detail::write_sum(out, at, simd::from_element(sum));
+    sum = std::remove_reference_t<decltype(sum)>{};
+  });
+}
+
+/// Calls f(output, its terms) for outputs with a time axis that are sums over lanes, each of which
+/// has so many terms in shared memory, from a byte on.
+template <class R, class F>
+SCANREC_DEVICE void for_terms([[maybe_unused]] R& r, std::int64_t byte, std::int64_t terms, F f) {
+  if constexpr (!R::any_operator)
+    R::for_writes(r, [&](auto& out) {
+      if (out.action != recurrence::write::sum_site) return;
+      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+      f(out, device::shared_array<wide>(byte));
+      byte += (terms * static_cast<std::int64_t>(sizeof(wide)) + 15) / 16 * 16;
+    });
+}
+/// Clears every `apart`-th term.
+template <class Wide>
+SCANREC_DEVICE void clear_terms(Wide* first, int count, int apart) {
+  for (int i = 0; i < count; ++i) first[i * apart] = Wide{};
+}
+/// Adds up the terms of a step, of so many lanes.
+template <class Terms>
+SCANREC_DEVICE auto add_terms(const Terms& terms, int first, int lanes) {
+  // Four sums at a time, so that no addition waits for the one before.
+  using wide_lane = decltype(simd::from_element(terms.load(0)));
+  wide_lane sums[4] = {};
+  for (int lane = 0; lane < lanes; lane += 4) {
+    SCANREC_UNROLL
+    for (int k = 0; k < 4; ++k)
+      if (lane + k < lanes) sums[k] = sums[k] + simd::from_element(terms.load(first + lane + k));
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/// One gradient: out = sum over the places in `sums` that share an element.
+template <class S>
+struct lane_sums {
+  recurrence::output_field<S> out;
+  extents kept{1, 1, 1, 1}, summed{1, 1, 1, 1};  // places per axis of which there is one sum each,
+                                                 // and over which it runs
+  using wide = simd::lane_t<wide_t<S>, 1>;
+
+  /// Places: of lanes or of strips of them, per axis; of steps that have a sum each; of tiles.
+  lane_sums(const recurrence::output_field<S>& gradient, const extents& lanes, std::int64_t steps,
+            std::int64_t tiles)
+      : out(gradient) {
+    kept.time = steps, summed.time = tiles;
+    for (const axis a : lane_axes) {
+      extents& those = out.strides.*a == 0 ? summed : kept;
+      those.*a = lanes.*a;
+    }
+  }
+  SCANREC_HD [[nodiscard]] std::int64_t elements() const {
+    return kept.group * kept.batch * kept.channel * kept.time;
+  }
+  SCANREC_HD [[nodiscard]] std::int64_t terms() const {
+    return summed.group * summed.batch * summed.channel * summed.time;
+  }
+
+  SCANREC_HD static extents position(std::int64_t i, const extents& of) {
+    extents at;
+    at.channel = i % of.channel, i /= of.channel;
+    at.time = i % of.time, i /= of.time;
+    at.batch = i % of.batch, at.group = i / of.batch;
+    return at;
+  }
+  SCANREC_HD wide take_term(const extents& element, std::int64_t i) const {
+    const extents at = position(i, summed);
+    const auto& s = out.sums.strides;
+    auto& place =
+        out.sums.data[scanrec::detail::offset_of(element, s) + scanrec::detail::offset_of(at, s)];
+    const wide term = simd::from_element(place);
+    place = std::remove_reference_t<decltype(place)>{};
+    return term;
+  }
+  SCANREC_HD void write(const extents& element, wide sum) const {
+    scanrec::detail::write_sum(out, element, sum);
+  }
+};
+
+/// A thread per element: for many elements, or few terms.
+template <class S>
+struct add_terms_in_turn {
+  static constexpr int threads = 128;
+  static constexpr int blocks_together = 8;
+  static constexpr bool synchronises = false;
+  lane_sums<S> sums;
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t i = device::block_index() * threads + device::thread_index();
+    if (i >= sums.elements()) return;
+    const extents element = sums.position(i, sums.kept);
+    auto sum = simd::constant<typename lane_sums<S>::wide>(0);
+    for (std::int64_t k = 0; k < sums.terms(); ++k) sum = sum + sums.take_term(element, k);
+    sums.write(element, sum);
+  }
+};
+
+/// A block per element: every thread adds up each `threads`-th term, then halves add to halves.
+template <class S>
+struct add_terms_by_block {
+  static constexpr int threads = 128;
+  static constexpr int blocks_together = 8;
+  static constexpr bool synchronises = true;
+  using wide = typename lane_sums<S>::wide;
+  static constexpr std::int64_t shared_bytes = threads * sizeof(wide);
+  lane_sums<S> sums;
+
+  SCANREC_DEVICE void operator()() const {
+    const int own = device::thread_index();
+    const extents element = sums.position(device::block_index(), sums.kept);
+    wide sum = simd::constant<wide>(0);
+    for (std::int64_t k = own; k < sums.terms(); k += threads)
+      sum = sum + sums.take_term(element, k);
+    const device::shared_array<wide> of_threads(0);
+    of_threads.store(own, sum);
+    for (int half = threads / 2; half > 0; half /= 2) {
+      device::synchronise_block();
+      if (own < half) of_threads.store(own, of_threads.load(own) + of_threads.load(own + half));
+    }
+    if (own == 0) sums.write(element, of_threads.load(0));
+  }
+};
+
+/// Queues the additions of one gradient.
+template <class S>
+void add_lanes(const recurrence::output_field<S>& out, const lane_plan& plan, bool per_strip,
+               stream_t stream) {
+  extents places = plan.lanes.all;
+  if (per_strip) places.channel = plan.strips;
+  const lane_sums<S> sums(out, places, per_strip ? plan.steps : 1, per_strip ? 1 : plan.tiles);
+  constexpr std::int64_t few_terms = 32;
+  if (sums.terms() <= few_terms || sums.elements() >= add_terms_by_block<S>::threads * few_terms) {
+    constexpr int threads = add_terms_in_turn<S>::threads;
+    launch(add_terms_in_turn<S>{sums}, (sums.elements() + threads - 1) / threads, stream);
+  } else {
+    launch(add_terms_by_block<S>{sums}, sums.elements(), stream,
+           add_terms_by_block<S>::shared_bytes);
+  }
+}
+
+/// Queues the additions of all gradients of a recurrence that have places per lane, or per strip.
+template <class R>
+void add_all_lanes(const R& r, const lane_plan& plan, stream_t stream) {
+  const auto* o = plan.outputs.data();
+  scanrec::detail::for_outputs(r, [&](const auto& out) {
+    if (o->per_lane || o->per_strip) add_lanes(out, plan, o->per_strip, stream);
+    ++o;
+  });
+}
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

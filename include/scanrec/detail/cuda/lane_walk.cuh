@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One thread and one sequence: taking steps in turn, with those that follow on their way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_sums.cuh>
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/shared/sums.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// What an operator's scan needs at hand: the operator itself. Of other recurrences nothing.
+template <class R>
+struct operator_at_hand {
+  explicit operator_at_hand(const R&) {}
+  SCANREC_HD const R& lent(const R& r) const { return r; }
+};
+template <class R>
+requires R::any_operator struct operator_at_hand<R> {
+  static_assert(std::is_class_v<typename R::operator_type> &&
+                    std::is_trivially_copyable_v<typename R::operator_type>,
+                "scanrec: an operator on a GPU is a function object that is copied as bytes");
+  typename R::operator_type op;
+  explicit operator_at_hand(const R& r) : op(*r.op) {}
+  SCANREC_HD R lent(R r) const {
+    r.op = &op;
+    return r;
+  }
+};
+
+/// Calls f for what a kernel may assume of a call: everything, or nothing.
+template <class R, class F>
+void with_assumption(const R& r, F f) {
+  using recurrence::assume;
+  if constexpr (!R::any_operator && !scanrec::detail::recomputes<R>)
+    if (scanrec::detail::assumption(r, {.whole = true}) == assume::plain)
+      return f.template operator()<assume::plain>();
+  f.template operator()<assume::nothing>();
+}
+
+/// A sequence on its way through time. Assume holds of all steps but for those at the edges.
+template <class R, recurrence::assume Assume>
+struct lane_walk {
+  using scalar = simd::lane_t<typename R::value, 1>;
+  using lane = typename R::template state_of<scalar>;
+  using place = recurrence::place<recurrence::lane_axis::channel>;
+  using inner_place = recurrence::place<recurrence::lane_axis::channel, Assume>;
+  using running_sums = typename R::template sums<scalar>;
+
+  std::int64_t steps = 0;  // of the sequence
+  std::int64_t c = 0;      // its channel
+
+  /// The state before the first step.
+  SCANREC_DEVICE lane begin(const R& row) const {
+    const place first{0, c};
+    clear_lane_sums(row, first);
+    return row.template begin<scalar>(first);
+  }
+  /// Writes what is left after the last one.
+  SCANREC_DEVICE void end(const R& row, const lane& x, running_sums& running) const {
+    const place last{steps, c};
+    const R at_end = scanrec::detail::standing_at(row, 0, c);
+    at_end.drain(last, running);
+    at_end.end(last, x);
+  }
+  /// Takes steps [begin, end) of a row from a state, `Together` loads at a time (0: as many as a
+  /// thread has registers for); the state after them.
+  template <int Together = 0, class Walked, class Sums>
+  SCANREC_DEVICE lane take(const Walked& row, std::int64_t begin, std::int64_t end, lane x,
+                           Sums& running) const {
+    using step = std::remove_cvref_t<decltype(row.template load<scalar>(place{}))>;
+    constexpr int together = Together > 0 ? Together : steps_together<step>();
+    const auto take_one = [&](const Walked& r, const auto& at, const step& read) SCANREC_LAMBDA {
+      const lane after = r.next(at, read, x);
+      r.finish(at, read, x, after, running);
+      x = after;
+      constexpr auto each = scanrec::detail::sum_steps;
+      if (Assume != recurrence::assume::plain && at.time % each == each - 1) r.drain(at, running);
+    };
+    const Walked all = scanrec::detail::standing_at(row, 0, c);
+    std::int64_t time = begin;
+    const auto take_until = [&](std::int64_t last) SCANREC_LAMBDA {
+      for (; time < last; ++time) {
+        const place at{time, c, time};
+        take_one(all, at, all.template load<scalar>(at));
+      }
+    };
+    // Where a neighbour lies outside the sequence, nothing is assumed.
+    if (Walked::halo < 0 && begin == 0) take_until(end < 1 ? end : 1);
+    const std::int64_t inner_end = Walked::halo > 0 && end == steps ? end - 1 : end;
+    // Steps ahead are loaded before those at hand are taken, so that a thread waits for many loads
+    // at once. Fields move on with every step: offsets of many steps would fill the registers.
+    const auto next_step = [](auto& field) SCANREC_LAMBDA {
+      field.seek(1, 0);
+      device::settle(field.data);
+    };
+    Walked loading = scanrec::detail::standing_at(row, time, c), taking = loading;
+    const auto load = [&](step* to, std::int64_t first) SCANREC_LAMBDA {
+      SCANREC_UNROLL
+      for (int k = 0; k < together; ++k) {
+        to[k] = loading.template load<scalar>(inner_place{first + k, c});
+        Walked::for_reads(loading, next_step);
+      }
+    };
+    if (inner_end - time >= together) {
+      step now[together], ahead[together];
+      load(now, time);
+      for (; time + together <= inner_end; time += together) {
+        if (time + 2 * together <= inner_end) load(ahead, time + together);
+        SCANREC_UNROLL
+        for (int k = 0; k < together; ++k) {
+          take_one(taking, inner_place{time + k, c}, now[k]);
+          Walked::for_writes(taking, next_step);
+          now[k] = ahead[k];
+        }
+      }
+    }
+    take_until(end);
+    return x;
+  }
+
+ private:
+  // Steps that are loaded at a time: as many as a thread has registers for, twice.
+  template <class Step>
+  static constexpr int steps_together() {
+    std::size_t bytes = sizeof(Step);
+    if constexpr (Assume == recurrence::assume::plain && requires(Step s) { s.cut; })
+      bytes -= sizeof(std::declval<Step>().cut);  // which nobody reads
+    int steps = 16;
+    while (steps > 1 && static_cast<std::size_t>(steps) * bytes > 160) steps /= 2;
+    return steps;
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

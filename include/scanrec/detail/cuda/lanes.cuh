@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One thread per sequence, walking time: what many sequences want.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_plan.cuh>
+#include <scanrec/detail/cuda/lane_ring.cuh>
+#include <scanrec/detail/cuda/lane_sums.cuh>
+#include <scanrec/detail/cuda/lane_walk.cuh>
+#include <scanrec/detail/cuda/workspace.cuh>
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+/// A thread per sequence takes its steps one after the other; threads of a warp take neighbouring
+/// channels. Every array is read and written once. Below 32,768 sequences what is read passes
+/// through shared memory, in which more of it can be on its way.
+///
+/// Bits     those of `sequential`, on any GPU; sums over sequences are added in an order of their
+///          own, which depends on the problem and the options alone.
+/// Memory   nothing, but for gradients that are sums: a number in the wide type per sequence; where
+///          the gradient has a time axis, per step and 32 channels if the sum runs over channels,
+///          else per element of it; with memory::recompute 130 states per thread.
+/// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
+///          over states; waits for nothing.
+struct lanes {
+  static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
+
+  stream_ref stream;            ///< where the call is queued
+  cuda::workspace workspace{};  ///< workspace_bytes(lanes, problem) of device memory
+  int steps_ahead = 0;  ///< on their way to shared memory: 0: chosen; negative: to registers only
+};
+
+namespace detail {
+
+/// States that are computed anew, a stretch per thread: rows of neighbouring threads' states.
+struct lent_rows {
+  std::int64_t first = 0;  // byte of the workspace
+
+  lent_rows(const problem& p, lane_plan& plan) {
+    if (p.recomputed_bytes > 0)
+      first = plan.reserve(scanrec::detail::stretch_rows(p.shape.time) * plan.lanes.threads *
+                           p.recomputed_bytes);
+  }
+};
+
+inline constexpr int lane_threads = 128;  // of a block
+
+/// Many lanes: every thread keeps the steps that follow in registers.
+template <class R, recurrence::assume Assume>
+struct walk_lanes {
+  static constexpr int threads = lane_threads;
+  // Adjoints of cells hold many addresses, large elements many numbers.
+  static constexpr int blocks_together = sizeof(typename R::value) * R::fields < 40 ? 3 : 2;
+  static constexpr bool synchronises = false;
+  using walk = lane_walk<R, Assume>;
+
+  R recurrence;
+  operator_at_hand<R> at_hand;
+  lane_dealing lanes;
+  std::int64_t steps = 0;
+  std::byte* lent = nullptr;
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t thread = device::block_index() * threads + device::thread_index();
+    if (thread >= lanes.threads) return;
+    region own = lanes.of(thread);
+    own.end.time = steps;
+    const R r = at_hand.lent(recurrence);
+    clear_step_sums(r, own);
+    for (std::int64_t g = own.begin.group; g < own.end.group; ++g)
+      for (std::int64_t b = own.begin.batch; b < own.end.batch; ++b) {
+        const R row = scanrec::detail::bound(r, g, b);
+        for (std::int64_t c = own.begin.channel; c < own.end.channel; ++c)
+          take_lane(row, c, thread);
+      }
+    write_step_sums(r, own);
+  }
+
+ private:
+  SCANREC_DEVICE void take_lane(const R& row, std::int64_t c, std::int64_t thread) const {
+    const walk own{steps, c};
+    typename walk::lane x = own.begin(row);
+    typename walk::running_sums running{};
+    if constexpr (scanrec::detail::recomputes<R>) {
+      using state = std::remove_const_t<std::remove_pointer_t<decltype(row.state.data)>>;
+      scanrec::detail::lent_room room;
+      room.row = lanes.threads;
+      scanrec::detail::for_recomputed(
+          row, {0, steps, c, 1}, room, lent + thread * static_cast<std::int64_t>(sizeof(state)),
+          [&](const auto& forward, const scanrec::detail::block& part, std::byte*) {
+            using F = std::remove_cvref_t<decltype(forward)>;
+            using scalar = typename walk::scalar;
+            typename F::template sums<scalar> none;
+            own.take(forward, part.begin, part.end,
+                     forward.template begin<scalar>(typename walk::place{part.begin, c}), none);
+          },
+          [&](const R& with_states, const scanrec::detail::block& part) {
+            x = own.take(with_states, part.begin, part.end, x, running);
+          });
+    } else {
+      x = own.take(row, 0, steps, x, running);
+    }
+    own.end(row, x, running);
+  }
+};
+
+/// Fewer lanes: a warp keeps the steps that follow in a ring.
+template <class R, recurrence::assume Assume>
+struct walk_ring {
+  static constexpr int threads = device::warp_size;
+  static constexpr int blocks_together = 8;
+  static constexpr bool synchronises = true;
+  using walk = lane_walk<R, Assume>;
+
+  R recurrence;
+  operator_at_hand<R> at_hand;
+  extents lanes;
+  std::int64_t steps = 0;
+  lane_ring<R> ring;
+
+  SCANREC_DEVICE void operator()() const {
+    const lane_strip strip(device::block_index(), lanes);
+    const auto row = [&]() SCANREC_LAMBDA {
+      std::int64_t g = strip.g, b = strip.b;
+      device::settle(g), device::settle(b);
+      return scanrec::detail::bound(at_hand.lent(recurrence), g, b);
+    };
+    const int lane = device::thread_index();
+    const bool there = lane < strip.lanes;
+    const walk own{steps, strip.first_lane + lane};
+    typename walk::lane x{};
+    typename walk::running_sums running{};
+    if (there) x = own.begin(row());
+    // Shared memory answers soon: few steps are loaded together.
+    constexpr bool sums = Assume != recurrence::assume::plain;
+    ring.template for_stages<sums>(row, strip,
+                                   [&](const R& lent, std::int64_t begin, std::int64_t end) {
+                                     x = own.template take<4>(lent, begin, end, x, running);
+                                   });
+    if (there) own.end(row(), x, running);
+  }
+};
+
+/// Warps add up their lanes where they have a ring.
+inline lane_plan plan_of(const lanes& on, const problem& p) {
+  if (sums_over_channels(p)) {
+    const lane_plan by_warps(p, 1, 0, device::warp_size);
+    if (ring_plan(p, by_warps, on.steps_ahead).steps > 0) return by_warps;
+  }
+  return lane_plan(p);
+}
+
+}  // namespace detail
+
+/// Bytes of device memory that lanes{.workspace} must have for a problem.
+inline std::int64_t workspace_bytes(const lanes& on, const problem& p) {
+  detail::lane_plan plan = detail::plan_of(on, p);
+  const detail::lent_rows lent(p, plan);
+  return plan.bytes;
+}
+
+/// Queues a recurrence, given in scan order.
+template <class R>
+void run_recurrence(const lanes& on, R r, const problem& p) {
+  detail::lane_plan plan = detail::plan_of(on, p);
+  const detail::lent_rows lent(p, plan);
+  detail::check_workspace(p, on.workspace, plan.bytes);
+  plan.bind(r, on.workspace.data);
+  detail::with_assumption(r, [&]<recurrence::assume Assume>() {
+    if constexpr (!scanrec::detail::recomputes<R>) {
+      const detail::ring_plan ring(p, plan, on.steps_ahead);
+      if (ring.steps > 0) {
+        using kernel = detail::walk_ring<R, Assume>;
+        return detail::launch(kernel{r, detail::operator_at_hand<R>(r), plan.lanes.all,
+                                     p.shape.time, detail::lane_ring<R>(r, p, ring)},
+                              detail::lane_strip::count(plan.lanes.all), on.stream, ring.bytes());
+      }
+    }
+    using kernel = detail::walk_lanes<R, Assume>;
+    detail::launch(kernel{r, detail::operator_at_hand<R>(r), plan.lanes, p.shape.time,
+                          static_cast<std::byte*>(on.workspace.data) + lent.first},
+                   (plan.lanes.threads + kernel::threads - 1) / kernel::threads, on.stream);
+  });
+  detail::add_all_lanes(r, plan, on.stream);
+  if (p.recomputed_bytes > 0)
+    detail::tidy(on.workspace, lent.first, plan.bytes - lent.first, on.stream);
+}
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

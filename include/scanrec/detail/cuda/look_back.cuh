@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Time split over blocks, in a single pass: what few long sequences want.
+//
+// A block takes the tile whose ticket it draws, and composes its maps. It sends the whole as a
+// *partial* message, looks back at the messages of the tiles before, and folds them, from the
+// nearest *inclusive* one on, into the state in front of its tile. Then it sends the state behind
+// its tile as an inclusive message, and walks its steps.
+//
+// The fold runs from left to right over one map per tile, whichever inclusive message it starts
+// from; and an inclusive message is that fold, one tile on. So by induction every state between
+// tiles has the same bits whatever blocks saw when. What is not finite is not composed: a tile
+// whose map does not take its first state to one that the loop could hold waits for that first
+// state, walks serially, and sends what the walk found. That depends on the data alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_plan.cuh>
+#include <scanrec/detail/cuda/lane_sums.cuh>
+#include <scanrec/detail/cuda/lanes.cuh>
+#include <scanrec/detail/cuda/messages.cuh>
+#include <scanrec/detail/cuda/staging.cuh>
+#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_maps.cuh>
+#include <scanrec/detail/cuda/tile_place.cuh>
+#include <scanrec/detail/cuda/tile_states.cuh>
+#include <scanrec/detail/cuda/tile_sums.cuh>
+#include <scanrec/detail/cuda/workspace.cuh>
+#include <scanrec/detail/shared/element_lanes.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+/// Splits time into tiles of 256 threads with up to 16 steps each, which blocks take in one pass:
+/// every array is read and written once. Adjoints that compute states anew read their inputs once
+/// more, from the checkpoint before a tile on.
+///
+/// Bits     the same in every run and on any GPU, whatever the timing: tiles depend on shape,
+///          layout and types alone. Not those of the loop; the error bound is that of tiles, with
+///          aggregates in the wide type.
+/// Memory   16 bytes, 16 to 48 per tile and channel for messages of real numbers, and for
+///          gradients that are sums a number in the wide type per tile and channel; where the
+///          gradient has a time axis, per step and strip of a tile's channels, or per element of
+///          it.
+/// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
+///          over states; a memset before them unless the content of the workspace is kept. Waits
+///          for nothing.
+/// Needs    blocks that go on once they have started, as GPUs have had since Volta.
+/// Source   Merrill and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016).
+struct look_back {
+  static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
+
+  stream_ref stream;            ///< where the call is queued
+  cuda::workspace workspace{};  ///< workspace_bytes(look_back, problem) of device memory
+  int segment_steps = 0;        ///< most steps of a thread; 0: by type, 16 for floats
+};
+
+namespace detail {
+
+/// Assume holds of all steps but for those at the edges of the sequence.
+template <class R, recurrence::assume Assume>
+struct walk_tiles {
+  static constexpr int threads = tile_cutting::threads;
+  // Adjoints of complex numbers and of cells hold many addresses and wide maps.
+  static constexpr int blocks_together =
+      (R::fields > 4 && sizeof(typename scanrec::detail::element_maps<R>::map) > 16) ||
+              scanrec::detail::recomputes<R>
+          ? 1
+          : 2;
+  static constexpr bool synchronises = true;
+  static constexpr int segment_steps = segment_steps_of(
+      sizeof(scanrec::detail::step_of<R>), sizeof(typename scanrec::detail::element_maps<R>::map));
+  static constexpr int warps = threads / device::warp_size;
+
+  using scalar = simd::lane_t<typename R::value, 1>;
+  using lane = typename R::template state_of<scalar>;
+  using place = recurrence::place<recurrence::lane_axis::channel>;
+  using inner_place = recurrence::place<recurrence::lane_axis::channel, Assume>;
+  using step = scanrec::detail::step_of<R>;
+  using maps = scanrec::detail::element_maps<R>;
+  using map = typename maps::map;
+  using carry = typename maps::carry;
+
+  R recurrence;
+  operator_at_hand<R> at_hand;
+  tile_cutting cutting;
+  workspace_header* header = nullptr;
+  device::word* messages = nullptr;
+  sum_turns<R> turns{};
+  tile_stage<R, segment_steps> stage;
+  column_sums<R, Assume != recurrence::assume::plain> columns{};
+  std::int64_t terms_bytes = 0;
+
+  // Shared memory, by its first bytes: ticket and call; the maps of warps; the state in front of
+  // every channel; which channels are wild; what was seen on looking back, which leaves its place
+  // to verdicts; sums; arrays that are staged; states that are computed anew; terms of sums.
+  enum class seen : int { nothing, state, map };
+  static constexpr std::int64_t aligned(std::size_t bytes) {
+    return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
+  }
+  static constexpr std::int64_t warp_maps = 16,
+                                incoming = warp_maps + aligned(threads * sizeof(map)),
+                                wild_columns =
+                                    incoming + aligned(device::warp_size * sizeof(carry)),
+                                kinds = wild_columns + aligned(device::warp_size * sizeof(int)),
+                                seen_maps = kinds + aligned(threads * sizeof(seen)),
+                                seen_states = seen_maps + aligned(threads * sizeof(map)),
+                                sum_places = seen_states + aligned(threads * sizeof(carry));
+  using thread_sums_of_carry = thread_sums<R, typename widest_sum<carry, R::any_operator>::type>;
+  static constexpr std::int64_t staged =
+      sum_places + aligned(static_cast<std::size_t>(thread_sums_of_carry::shared_bytes));
+  using states = tile_states<R>;
+  [[nodiscard]] std::int64_t shared_bytes() const { return columns.first_byte + terms_bytes; }
+
+  SCANREC_DEVICE void operator()() const {
+    const tile_place at = take_ticket(header, cutting);
+    step now[segment_steps];
+    map own{};
+    const auto algebra = scanrec::detail::algebra_of(at_hand.lent(recurrence));
+    stage.load(at_row(at), cutting, at, staged);
+    states::compute(at_row(at), cutting, at, staged + stage.which.bytes);
+    load_segment(at, algebra, now, own);
+    const composed_maps<map> all = compose_segments(cutting, at, algebra, own, warp_maps);
+    const bool leads = at.segment == 0 && at.there;  // one thread per channel speaks for it
+
+    const bool sends = at.tile + 1 < cutting.tiles, good_map = leads && finite(all.tile);
+    if (leads && sends && at.tile > 0 && good_map) partial(at, at.tile).send(all.tile, at.call);
+    const carry x_in = look(at, leads);
+    bool wild = at.count > 0 && at.segment > 0 && !finite(all.before);
+    bool owes = false;  // the inclusive message, until the tile has been walked
+    if (leads) {
+      device::shared_array<carry>(incoming).store(at.column, x_in);
+      const bool good = cutting.steps == 0 || finite_after(all.tile, x_in);
+      wild = wild || !good;
+      owes = sends && !good;
+      if (sends && good)
+        inclusive(at, at.tile).send(advance(at.tile == 0, all.tile, x_in), at.call);
+    }
+    turns.begin(recurrence, cutting, at);
+    columns.clear(recurrence, cutting, at);
+    states::order_writes();
+    wild = device::any_of_block(wild) && column_is_wild(at, wild);
+
+    walk_segment(at, now, all.before, wild, owes);
+    if (stage.which.writes != 0) {
+      const device::shared_array<int> is_wild(wild_columns);
+      device::synchronise_block();
+      stage.store(at_row(at), cutting, at, staged,
+                  [&](int column) SCANREC_LAMBDA { return is_wild.load(column) != 0; });
+    }
+    turns.end(recurrence, cutting, at);
+    columns.gather(recurrence, cutting, at);
+    device::synchronise_block();
+    leave(header, cutting, at);
+  }
+
+ private:
+  // The recurrence at the lane of the thread. It is made anew where it is used: kept, it would take
+  // the registers of the steps.
+  SCANREC_DEVICE R at_lane(tile_place at) const {
+    device::settle(at.c);
+    return scanrec::detail::standing_at(at_row(at), 0, at.there ? at.c : 0);
+  }
+  SCANREC_DEVICE R at_row(tile_place at) const {
+    device::settle(at.g), device::settle(at.b);
+    return scanrec::detail::bound(at_hand.lent(recurrence), at.g, at.b);
+  }
+  SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
+    return maps::advance(at_hand.lent(recurrence), first, m, x);
+  }
+  SCANREC_DEVICE static bool finite_after(const map& m, const carry& x) {
+    return maps::template finite_after<lane>(m, x);
+  }
+  // Loads the steps of a thread, and composes their maps.
+  template <class Algebra>
+  SCANREC_DEVICE void load_segment(const tile_place& at, const Algebra& algebra, step* now,
+                                   map& own) const {
+    R here = at_lane(at);
+    stage.lend_reads(here, cutting, at, staged);
+    states::lend(here, cutting, at, at.count, staged + stage.which.bytes);
+    SCANREC_UNROLL
+    for (int k = 0; k < segment_steps; ++k)
+      if (k < at.count) {
+        const inner_place p{at.first + k, at.c, at.first + k};
+        // Where a neighbour lies outside the sequence, nothing is assumed.
+        const bool edge =
+            (R::halo > 0 && p.time == cutting.steps - 1) || (R::halo < 0 && p.time == 0);
+        now[k] =
+            edge ? here.template load<scalar>(place_of(at, p.time)) : here.template load<scalar>(p);
+        const map m = maps::widened(here.map(p, now[k]));
+        own = k == 0 ? m : algebra.compose(own, m);
+      }
+  }
+  SCANREC_DEVICE static place place_of(const tile_place& at, std::int64_t time) {
+    return {time, at.c, time};
+  }
+  SCANREC_DEVICE static bool finite(const map& m) {
+    if constexpr (R::any_operator)
+      return true;
+    else
+      return simd::all_zero(scanrec::detail::zero_if_finite(m));
+  }
+
+  // ---- messages ---------------------------------------------------------------------------------
+
+  static constexpr int words_per_channel = words_of<map> + words_of<carry>;
+  SCANREC_DEVICE device::word* words(const tile_place& at, std::int64_t tile) const {
+    return messages + (tile * cutting.groups + at.group) * cutting.width * words_per_channel +
+           at.column;
+  }
+  SCANREC_DEVICE message<map> partial(const tile_place& at, std::int64_t tile) const {
+    return {words(at, tile), cutting.width};
+  }
+  SCANREC_DEVICE message<carry> inclusive(const tile_place& at, std::int64_t tile) const {
+    return {words(at, tile) + words_of<map> * cutting.width, cutting.width};
+  }
+
+  // The state in front of the tile, for the thread that leads.
+  SCANREC_DEVICE carry look(const tile_place& at, bool leads) const {
+    if (at.tile == 0)
+      return leads ? maps::carry_of(at_lane(at).template begin<scalar>(place{0, at.c})) : carry{};
+    const device::shared_array<seen> kind(kinds);
+    const device::shared_array<map> map_of(seen_maps);
+    const device::shared_array<carry> state_of(seen_states);
+    const int thread = device::thread_index();
+
+    // Every segment looks at one tile before; the last of them waits for a state.
+    const std::int64_t tile = at.tile - 1 - at.segment;
+    seen what = seen::nothing;
+    if (at.there && tile >= 0) {
+      const bool farthest = tile == 0 || at.segment == cutting.segments() - 1;
+      carry x{};
+      map m{};
+      while (what == seen::nothing) {
+        if (inclusive(at, tile).receive(x, at.call))
+          what = seen::state;
+        else if (!farthest && partial(at, tile).receive(m, at.call))
+          what = seen::map;
+        else
+          device::pause();
+      }
+      if (what == seen::state)
+        state_of.store(thread, x);
+      else
+        map_of.store(thread, m);
+    }
+    kind.store(thread, what);
+    device::synchronise_block();
+    if (!leads) return carry{};
+    int back = 0;
+    while (kind.load(back * cutting.width + at.column) != seen::state) ++back;
+    carry x = state_of.load(back * cutting.width + at.column);
+    while (--back >= 0) {
+      // Where the state after that tile is not finite the tile knows it when it has been walked.
+      const map m = map_of.load(back * cutting.width + at.column);
+      x = finite_after(m, x) ? advance(false, m, x)
+                             : inclusive(at, at.tile - 1 - back).wait(at.call);
+    }
+    return x;
+  }
+
+  // ---- within a tile ----------------------------------------------------------------------------
+
+  // Whether any thread of the channel has found something that is not finite. Rare.
+  SCANREC_DEVICE bool column_is_wild(const tile_place& at, bool wild) const {
+    const device::shared_array<seen> verdict(kinds);
+    verdict.store(device::thread_index(), wild ? seen::state : seen::nothing);
+    device::synchronise_block();
+    bool any = false;
+    for (int s = 0; s < cutting.segments(); ++s)
+      any = any || verdict.load(s * cutting.width + at.column) == seen::state;
+    return any;
+  }
+
+  // Takes the steps of a thread; of a wild channel the leading thread takes them all.
+  SCANREC_DEVICE void walk_segment(const tile_place& at, const step* now, const map& before,
+                                   bool wild, bool owes) const {
+    thread_sums_of_carry sums;
+    R here = at_lane(at);
+    std::int64_t count = at.count;
+    if (wild) {
+      const std::int64_t left = cutting.steps - at.first, all = cutting.tile_steps();
+      count = at.segment > 0 || !at.there ? 0 : left < all ? left : all;
+      states::lend(here, cutting, at, count, staged + stage.which.bytes);
+    } else {
+      stage.lend_writes(here, at, staged);
+    }
+    columns.lend(here, cutting, at, count);
+    if (at.segment == 0) device::shared_array<int>(wild_columns).store(at.column, wild ? 1 : 0);
+    sums.lend(here);
+    typename R::template sums<scalar> running{};
+    const bool takes = at.there && (at.count > 0 || at.segment == 0);
+    if (takes && !(wild && at.segment > 0)) {
+      const carry x_in = device::shared_array<carry>(incoming).load(at.column);
+      lane x = maps::template state_of<lane>(x_in);
+      const std::int64_t last = at.first + count;
+      if (wild) {
+        for (std::int64_t t = at.first; t < last; ++t) {
+          const place p = place_of(at, t);
+          x = take(here, p, here.template load<scalar>(p), x, running);
+          if ((t + 1) % scanrec::detail::sum_steps == 0) here.drain(p, running);
+        }
+        if (owes) inclusive(at, at.tile).send(maps::carry_of(x), at.call);
+      } else {
+        if (at.segment > 0) x = maps::template state_of<lane>(advance(at.tile == 0, before, x_in));
+        SCANREC_UNROLL
+        for (int k = 0; k < segment_steps; ++k)
+          if (k < at.count) {
+            const inner_place p{at.first + k, at.c, at.first + k};
+            x = take(here, p, now[k], x, running);
+          }
+      }
+      here.drain(place_of(at, last), running);
+      if (last == cutting.steps && (at.count > 0 || at.tile + 1 == cutting.tiles))
+        here.end(place{cutting.steps, at.c}, x);
+    }
+    sums.gather(recurrence, cutting, at, sum_places);
+  }
+  template <class Place, class Sums>
+  SCANREC_DEVICE static lane take(const R& here, const Place& p, const step& read, const lane& x,
+                                  Sums& running) {
+    const lane after = here.next(p, read, x);
+    here.finish(p, read, x, after, running);
+    return after;
+  }
+};
+
+}  // namespace detail
+
+/// Bytes of device memory that look_back{.workspace} must have for a problem.
+inline std::int64_t workspace_bytes(const look_back& on, const problem& p) {
+  return detail::look_back_plan(p, on.segment_steps).sums.bytes;
+}
+
+/// Queues a recurrence, given in scan order.
+template <class R>
+void run_recurrence(const look_back& on, R r, const problem& p) {
+  const detail::look_back_plan plan(p, on.segment_steps);
+  detail::check_workspace(p, on.workspace, plan.sums.bytes);
+  auto* const memory = static_cast<std::byte*>(on.workspace.data);
+  if (on.workspace.content == workspace_content::unknown)
+    detail::clear(memory, plan.first_sum(), on.stream);
+  plan.sums.bind(r, memory);
+  auto* const turns =
+      plan.sums_by_step ? reinterpret_cast<device::word*>(memory + plan.first_turn()) : nullptr;
+  detail::with_assumption(r, [&]<recurrence::assume Assume>() {
+    using kernel = detail::walk_tiles<R, Assume>;
+    const std::int64_t states = kernel::states::bytes(plan.cutting), terms = plan.terms_bytes();
+    const detail::tile_stage<R, kernel::segment_steps> stage(
+        r, detail::most_shared_bytes - kernel::staged - states - terms);
+    const kernel body{r,
+                      detail::operator_at_hand<R>(r),
+                      plan.cutting,
+                      reinterpret_cast<detail::workspace_header*>(memory),
+                      reinterpret_cast<device::word*>(memory + plan.first_message),
+                      {turns},
+                      stage,
+                      {plan.sums_by_column, kernel::staged + stage.which.bytes + states},
+                      terms};
+    detail::launch(body, plan.cutting.tiles * plan.cutting.groups, on.stream, body.shared_bytes());
+  });
+  if (plan.sums_by_step && plan.cutting.groups == 0) {
+    using kernel = detail::write_empty_sums<R>;
+    detail::launch(kernel{r, plan.cutting.lanes, p.shape.time},
+                   (p.shape.time + kernel::threads - 1) / kernel::threads, on.stream);
+  }
+  detail::add_all_lanes(r, plan.sums, on.stream);
+}
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The frame of backends that write the maps of all steps down, scan them, and finish the steps: a
+// kernel to load the maps, one to finish, and in between what a backend makes of them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_plan.cuh>
+#include <scanrec/detail/cuda/lane_sums.cuh>
+#include <scanrec/detail/cuda/lanes.cuh>
+#include <scanrec/detail/cuda/workspace.cuh>
+#include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/shared/map_planes.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// Places of maps: every lane has slots, one after the other in time. What lies side by side in
+/// memory are lanes, or slots where that is how the arrays lie.
+struct slot_grid {
+  extents lanes;                           // of the problem; time: 1
+  std::int64_t lane_count = 0, slots = 0;  // slots of a lane
+  bool time_first = false;                 // slots lie side by side
+
+  struct position {
+    std::int64_t lane, slot;
+  };
+  /// The i-th position where every lane has `slots_of_a_lane`, in the order in which they lie.
+  SCANREC_HD position at(std::int64_t i, std::int64_t slots_of_a_lane) const {
+    if (time_first) return {i / slots_of_a_lane, i % slots_of_a_lane};
+    return {i % lane_count, i / lane_count};
+  }
+  SCANREC_HD std::int64_t index(std::int64_t lane, std::int64_t slot) const {
+    return time_first ? lane * slots + slot : slot * lane_count + lane;
+  }
+  /// From a slot to the next.
+  SCANREC_HD std::int64_t stride() const { return time_first ? 1 : lane_count; }
+  /// The group, batch row and channel of a lane.
+  SCANREC_HD extents of(std::int64_t lane) const {
+    extents at;
+    at.time = 0;
+    at.channel = lane % lanes.channel, lane /= lanes.channel;
+    at.batch = lane % lanes.batch, at.group = lane / lanes.batch;
+    return at;
+  }
+};
+
+/// Maps in memory, each with its cut behind it where there are cuts: of type map_of, or segmented.
+struct map_memory {
+  std::byte* data = nullptr;
+  std::int64_t map_bytes = 0;
+  bool cuts = false;
+
+  template <class T>
+  SCANREC_HD T& at(std::int64_t i) const {
+    return *reinterpret_cast<T*>(data + i * map_bytes);
+  }
+};
+
+/// What a call of such a backend keeps in its workspace: maps, then sums.
+struct slot_plan {
+  slot_grid grid;
+  std::int64_t map_bytes = 0;
+  bool cuts = false;
+  std::int64_t copy_bytes = 0;  // of the maps of all slots
+  // A thread finishes steps that are `walkers` apart: one, or some where gradients are sums over
+  // time, each of which has a place per lane and walker.
+  std::int64_t walkers = 1;
+  lane_plan sums;
+
+  /// With so many slots for a lane, `copies` times.
+  slot_plan(const problem& p, std::int64_t slots, int copies, bool time_first)
+      : map_bytes(p.map_bytes),
+        cuts(has_resets(p)),
+        copy_bytes((lanes_of(p) * slots * p.map_bytes + 15) / 16 * 16),
+        walkers(walkers_of(p)),
+        sums(p, walkers, copy_bytes * copies) {
+    grid = {sums.lanes.all, lanes_of(p), slots, time_first};
+  }
+  /// The maps of copy `i`.
+  [[nodiscard]] map_memory maps(void* workspace, int i = 0) const {
+    return {static_cast<std::byte*>(workspace) + i * copy_bytes, map_bytes, cuts};
+  }
+  /// For scans whose slot 0 is the first state, and slot t + 1 the map of step t, so that the
+  /// inclusive scan of the slots gives the state before every step. Without a first state there is
+  /// one slot less; by how many slots the others move.
+  std::int64_t begin_with_state(bool there_is_one) {
+    const std::int64_t shift = there_is_one ? 0 : -1;
+    grid.slots = std::max<std::int64_t>(0, grid.slots + shift);
+    return shift;
+  }
+
+ private:
+  static std::int64_t lanes_of(const problem& p) {
+    return p.shape.group * p.shape.batch * p.shape.channel;
+  }
+  static std::int64_t walkers_of(const problem& p) {
+    const lane_plan whole(p);
+    constexpr std::int64_t steps_of_a_sum = 64;
+    const std::int64_t each = whole.per_lane && !whole.per_step ? steps_of_a_sum : 1;
+    return std::max<std::int64_t>(1, (p.shape.time + each - 1) / each);
+  }
+};
+
+template <class R>
+using scalar_of = simd::lane_t<typename R::value, 1>;
+/// The map of a step, in the compute type; of an operator's scan an element.
+template <class R>
+using step_map = typename R::template map_of<scalar_of<R>>;
+
+/// What composes maps, and how a state stands in the place of a map: of affine maps, cut or not, or
+/// of an operator's elements.
+struct device_map_algebra : scanrec::detail::map_algebra {
+  template <class Lane>
+  SCANREC_HD static const Lane& state_of(const affine<Lane>& m) {
+    return m.u;
+  }
+  template <class Map>
+  SCANREC_HD static const auto& state_of(const segmented<Map>& m) {
+    return m.map.u;
+  }
+  template <class Lane>
+  SCANREC_HD static void hold(affine<Lane>& m, const Lane& x) {
+    m = affine<Lane>::constant(x);
+  }
+  template <class Map>
+  SCANREC_HD static void hold(segmented<Map>& m, const typename Map::lane& x) {
+    m = {Map::constant(x), {}};
+  }
+};
+template <class Op, class E>
+struct operator_algebra {
+  Op op;
+  SCANREC_HD E compose(const E& earlier, const E& later) const { return op(earlier, later); }
+  SCANREC_HD E act(const E& later, const E& x) const { return op(x, later); }
+  SCANREC_HD static const E& state_of(const E& x) { return x; }
+  SCANREC_HD static void hold(E& place, const E& x) { place = x; }
+};
+template <class R>
+auto device_algebra(const R& r) {
+  if constexpr (R::any_operator)
+    return operator_algebra<typename R::operator_type, typename R::value>{*r.op};
+  else
+    return device_map_algebra{};
+}
+template <class R>
+using device_algebra_of = decltype(device_algebra(std::declval<const R&>()));
+
+/// Writes the first state and the maps of all steps but the last, a thread each. That of position k
+/// of a lane, where the first state is position 0, goes to slot k + shift, but for the first state
+/// itself.
+template <class R>
+struct load_maps {
+  static constexpr int threads = 128;
+  static constexpr int blocks_together = 4;
+  static constexpr bool synchronises = false;
+  using place = recurrence::place<recurrence::lane_axis::channel>;
+
+  R recurrence;
+  operator_at_hand<R> at_hand;
+  slot_grid grid;
+  std::int64_t steps = 0;
+  map_memory to;
+  std::int64_t shift = 0, first_state = 0;
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t i = device::block_index() * threads + device::thread_index();
+    if (i >= grid.lane_count * steps) return;
+    const auto [lane, k] = grid.at(i, steps);
+    const extents at = grid.of(lane);
+    const R r = at_hand.lent(recurrence);
+    const R row = scanrec::detail::bound(r, at.group, at.batch);
+    if (k == 0) {
+      if (!scanrec::detail::starts(r)) return;
+      step_map<R> first;
+      device_algebra_of<R>::hold(first, row.template begin<scalar_of<R>>(place{0, at.channel}));
+      store(grid.index(lane, first_state), first);
+      return;
+    }
+    const R here = scanrec::detail::standing_at(row, 0, at.channel);
+    const place step{k - 1, at.channel, k - 1};
+    const auto read = here.template load<scalar_of<R>>(step);
+    const std::int64_t index = grid.index(lane, k + shift);
+    store(index, here.map(step, read));
+    if constexpr (!R::any_operator)
+      if (to.cuts) to.template at<segmented<step_map<R>>>(index).cut = read.cut;
+  }
+
+ private:
+  SCANREC_DEVICE void store(std::int64_t index, const step_map<R>& m) const {
+    to.template at<step_map<R>>(index) = m;
+    if constexpr (!R::any_operator)
+      if (to.cuts) to.template at<segmented<step_map<R>>>(index).cut = {};
+  }
+};
+
+/// Takes every step from the state before it, which for step t is in slot t + shift.
+template <class R>
+struct finish_steps {
+  static constexpr int threads = 128;
+  static constexpr int blocks_together = 2;
+  static constexpr bool synchronises = false;
+  using place = recurrence::place<recurrence::lane_axis::channel>;
+
+  R recurrence;
+  operator_at_hand<R> at_hand;
+  slot_grid grid;
+  lane_dealing dealing;
+  std::int64_t steps = 0, walkers = 1;
+  map_memory from;
+  std::int64_t shift = 0;
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t i = device::block_index() * threads + device::thread_index();
+    if (i >= dealing.threads * walkers) return;
+    const std::int64_t walker = grid.time_first ? i % walkers : i / dealing.threads;
+    region own = dealing.of(grid.time_first ? i / walkers : i % dealing.threads);
+    // Where gradients keep their time axis and run over lanes, a thread has a step of its own.
+    own.begin.time = walker;
+    own.end.time = walker < steps ? walker + 1 : walker;
+    const R r = at_hand.lent(recurrence);
+    clear_step_sums(r, own);
+    for (std::int64_t g = own.begin.group; g < own.end.group; ++g)
+      for (std::int64_t b = own.begin.batch; b < own.end.batch; ++b) {
+        const R row = scanrec::detail::bound(r, g, b);
+        for (std::int64_t c = own.begin.channel; c < own.end.channel; ++c)
+          take_lane(row, {b, 0, c, g}, walker);
+      }
+    write_step_sums(r, own);
+  }
+
+ private:
+  SCANREC_DEVICE void take_lane(const R& row, const extents& at, std::int64_t walker) const {
+    using scalar = scalar_of<R>;
+    using lane = typename R::template state_of<scalar>;
+    const std::int64_t c = at.channel;
+    const place sums{walker, c};
+    clear_lane_sums(row, sums);
+    const std::int64_t number = (at.group * grid.lanes.batch + at.batch) * grid.lanes.channel + c;
+    const R here = scanrec::detail::standing_at(row, 0, c);
+    typename R::template sums<scalar> running{};
+    lane after{};
+    for (std::int64_t t = walker; t < steps; t += walkers) {
+      const place step{t, c, t};
+      const auto read = here.template load<scalar>(step);
+      // The first state is not read again: the thread of the last step may have overwritten it.
+      const lane before = t == 0 && !scanrec::detail::starts(row)
+                              ? row.template begin<scalar>(place{0, c})
+                              : device_algebra_of<R>::state_of(
+                                    from.template at<step_map<R>>(grid.index(number, t + shift)));
+      after = here.next(step, read, before);
+      here.finish(step, read, before, after, running);
+    }
+    here.drain(sums, running);
+    if (steps == 0) after = row.template begin<scalar>(place{0, c});
+    if (steps == 0 || (steps - 1) % walkers == walker) here.end(sums, after);
+  }
+};
+
+/// One call: queues the loading of maps and, once a backend has queued what turns them into states,
+/// the finishing of steps.
+template <class R>
+struct materialised_call {
+  R recurrence;
+  const slot_plan& plan;
+  std::int64_t steps;
+  stream_t stream;
+
+  /// `workspace`: checked, and as large as the plan says.
+  materialised_call(const R& r, const problem& p, const slot_plan& with, void* workspace,
+                    stream_t in)
+      : recurrence(r), plan(with), steps(p.shape.time), stream(in) {
+    static_assert(!scanrec::detail::recomputes<R>, "scanrec: this backend computes no states anew");
+    static_assert(alignof(step_map<R>) <= 16, "scanrec: workspaces are aligned to 16 bytes");
+    plan.sums.bind(recurrence, workspace);
+  }
+  void load(const map_memory& to, std::int64_t shift, std::int64_t first_state) const {
+    using kernel = load_maps<R>;
+    launch(kernel{recurrence, operator_at_hand<R>(recurrence), plan.grid, steps, to, shift,
+                  first_state},
+           blocks_of<kernel>(plan.grid.lane_count * steps), stream);
+  }
+  void finish(const map_memory& from, std::int64_t shift) const {
+    using kernel = finish_steps<R>;
+    launch(kernel{recurrence, operator_at_hand<R>(recurrence), plan.grid, plan.sums.lanes, steps,
+                  plan.walkers, from, shift},
+           blocks_of<kernel>(plan.sums.lanes.threads * plan.walkers), stream);
+    add_all_lanes(recurrence, plan.sums, stream);
+  }
+  /// Calls f with the type of the maps in memory, as f.template operator()<Map>().
+  template <class F>
+  void with_maps(F f) const {
+    using map = step_map<R>;
+    if constexpr (!R::any_operator) {
+      static_assert(sizeof(segmented<map>) ==
+                    sizeof(map) + sizeof(simd::real_lane_t<scalar_of<R>>));
+      if (plan.cuts) return f.template operator()<segmented<map>>();
+    }
+    f.template operator()<map>();
+  }
+  template <class Kernel>
+  static std::int64_t blocks_of(std::int64_t threads) {
+    return (threads + Kernel::threads - 1) / Kernel::threads;
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

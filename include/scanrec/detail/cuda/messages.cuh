@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What tiles tell those that come after them, in the workspace of a call.
+//
+// A message is an array of words, each a value and a tag: the number of the call, which the
+// workspace counts. So a word proves itself, and nothing has to be cleared between calls: words of
+// earlier calls have smaller tags. Whatever else a call writes to a workspace it leaves zero.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include <scanrec/detail/cuda/device.cuh>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// The first bytes of a workspace.
+struct workspace_header {
+  std::uint64_t calls;   // that have been finished
+  std::uint32_t ticket;  // tiles that have been begun; 0 between calls
+  std::uint32_t done;    // tiles that have been finished; 0 between calls
+};
+static_assert(sizeof(workspace_header) == sizeof(device::word));
+
+/// Words of a message that holds a T.
+template <class T>
+inline constexpr int words_of = (sizeof(T) + 7) / 8;
+
+/// A message of type T at `first`, its words `stride` apart.
+template <class T>
+struct message {
+  device::word* first = nullptr;
+  std::int64_t stride = 1;
+
+  SCANREC_DEVICE void send(const T& value, std::uint64_t tag) const {
+    std::uint64_t bits[words_of<T>] = {};
+    memcpy(bits, &value, sizeof(T));
+    for (int i = 0; i < words_of<T>; ++i) device::store_word(first + i * stride, {bits[i], tag});
+  }
+  /// Whether it is there; if so, what it says.
+  SCANREC_DEVICE bool receive(T& value, std::uint64_t tag) const {
+    std::uint64_t bits[words_of<T>];
+    bool there = true;
+    for (int i = 0; i < words_of<T>; ++i) {
+      const device::word w = device::load_word(first + i * stride);
+      bits[i] = w.value;
+      there = there && w.tag == tag;
+    }
+    if (there) memcpy(&value, bits, sizeof(T));
+    return there;
+  }
+  SCANREC_DEVICE T wait(std::uint64_t tag) const {
+    T value{};
+    while (!receive(value, tag)) device::pause();
+    return value;
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Arrays whose steps lie side by side, on their way through shared memory: a block copies them as
+// they lie in memory, a thread takes its own steps from there.
+//
+// A thread has a row of slots per array: its steps, and room for the step before or after them
+// where a recurrence reads neighbours. Rows are an odd number of words long, so that threads at the
+// same step of theirs are in different banks.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_sums.cuh>
+#include <scanrec/detail/recurrence/field.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// Which arrays of a recurrence are staged, by the order in which it names them.
+struct staged_arrays {
+  std::uint32_t reads = 0, writes = 0;  // a bit each
+  std::uint32_t neighbours = 0;         // of reads: those of which neighbours are read, too
+  std::int64_t bytes = 0;               // of shared memory
+};
+
+template <class R, int SegmentSteps>
+class tile_stage {
+ public:
+  staged_arrays which;
+
+  /// On the host; the first arrays that fit so many bytes.
+  tile_stage(const R& r, std::int64_t room) {
+    std::int64_t read_bytes = 0, written_bytes = 0;
+    std::uint32_t bit = 1;
+    R::for_reads(r, [&](const auto& field) {
+      if (along_time(field) && read_bytes + bytes_of<stored<decltype(field)>> <= room) {
+        which.reads |= bit;
+        read_bytes += bytes_of<stored<decltype(field)>>;
+        if constexpr (R::halo != 0)
+          if (R::reads_neighbours_of(r, &field)) which.neighbours |= bit;
+      }
+      bit <<= 1;
+    });
+    bit = 1;
+    R::for_writes(r, [&](const auto& field) {
+      if (along_time(field) && is_stored(field) &&
+          written_bytes + bytes_of<stored<decltype(field)>> <= room) {
+        which.writes |= bit;
+        written_bytes += bytes_of<stored<decltype(field)>>;
+      }
+      bit <<= 1;
+    });
+    which.bytes = std::max(read_bytes, written_bytes);
+  }
+
+  /// Copies what is read of a tile to shared memory, from a byte on; for all threads of the block.
+  /// `row` stands at the tile's group and batch row.
+  SCANREC_DEVICE void load(const R& row, const tile_cutting& cutting, const tile_place& at,
+                           std::int64_t first_byte) const {
+    if (which.reads == 0) return;
+    for_staged<true>(row, which.reads, first_byte,
+                     [&](const auto& field, const auto& slots, std::uint32_t bit) {
+                       copy_in(field, slots, cutting, at);
+                       if (which.neighbours & bit) load_neighbours(field, slots, cutting, at);
+                     });
+    device::wait_for_copies();
+    device::synchronise_block();
+    if (R::halo == 0 || which.neighbours == 0) return;
+    for_staged<true>(row, which.reads, first_byte,
+                     [&](const auto& field, const auto& slots, std::uint32_t bit) {
+                       if (which.neighbours & bit) pass_neighbours(field, slots, cutting, at);
+                     });
+  }
+  /// Points what is read at the thread's slots.
+  SCANREC_DEVICE void lend_reads(R& here, const tile_cutting& cutting, const tile_place& at,
+                                 std::int64_t first_byte) const {
+    for_staged<true>(
+        here, which.reads, first_byte, [&](auto& field, const auto& slots, std::uint32_t bit) {
+          using S = stored<decltype(field)>;
+          const bool also = (which.neighbours & bit) && at.count > 0;
+          const bool before = R::halo < 0 && also && at.first > 0;
+          const bool after =
+              R::halo > 0 && also && at.first + cutting.segment_steps < cutting.steps;
+          const int own = device::thread_index() * row_of<S> + lead;
+          auto* const p =
+              slots.lend(own - before, static_cast<int>(at.count) + before + after, false);
+          point(field, p + before, at);
+        });
+  }
+  /// Points what is written at the thread's slots.
+  SCANREC_DEVICE void lend_writes(R& here, const tile_place& at, std::int64_t first_byte) const {
+    for_staged<false>(here, which.writes, first_byte,
+                      [&](auto& field, const auto& slots, std::uint32_t) {
+                        using S = stored<decltype(field)>;
+                        const int own = device::thread_index() * row_of<S> + lead;
+                        point(field, slots.lend(own, static_cast<int>(at.count), true), at);
+                      });
+  }
+  /// Copies what was written back, of columns that are not left out; for all threads of the block,
+  /// after a barrier.
+  template <class LeftOut>
+  SCANREC_DEVICE void store(const R& row, const tile_cutting& cutting, const tile_place& at,
+                            std::int64_t first_byte, LeftOut left_out) const {
+    for_staged<false>(row, which.writes, first_byte,
+                      [&](const auto& field, const auto& slots, std::uint32_t) {
+                        for_elements(field, cutting, at,
+                                     [&](int, int slot, int column, auto* element) SCANREC_LAMBDA {
+                                       if (!left_out(column)) *element = slots.load(slot);
+                                     });
+                      });
+  }
+
+ private:
+  template <class Field>
+  using stored = std::remove_cvref_t<decltype(*std::declval<Field>().data)>;
+  static constexpr int threads = tile_cutting::threads;
+  static constexpr int lead = R::halo < 0 ? 1 : 0;
+  template <class S>
+  static constexpr int row_of = SegmentSteps + (sizeof(S) < 4 ? 2 : 1);
+  template <class S>
+  static constexpr std::int64_t bytes_of = (threads * row_of<S> * sizeof(S) + 15) / 16 * 16;
+
+  // Marks of one byte are not worth it; of matrices one to a thread fills its lines.
+  template <class S>
+  static constexpr bool may_be_staged = sizeof(S) > 1 && sizeof(S) <= 16;
+  template <class Field>
+  static bool along_time(const Field& field) {
+    return may_be_staged<stored<Field>> && field.data &&
+           (field.strides.time == 1 || field.strides.time == -1);
+  }
+  template <class Field>
+  static bool is_stored(const Field& field) {
+    if constexpr (requires { field.action; })
+      return field.action == recurrence::write::store;
+    else
+      return true;
+  }
+  // Calls f(field, its slots, its bit) for those that are staged.
+  template <bool Reads, class Self, class F>
+  SCANREC_DEVICE static void for_staged(Self& r, std::uint32_t bits, std::int64_t byte, F f) {
+    std::uint32_t bit = 1;
+    const auto visit = [&](auto& field) SCANREC_LAMBDA {
+      using S = stored<decltype(field)>;
+      if constexpr (may_be_staged<S>)
+        if (bits & bit) {
+          f(field, device::shared_array<S>(byte), bit);
+          byte += bytes_of<S>;
+        }
+      bit <<= 1;
+    };
+    if constexpr (Reads)
+      R::for_reads(r, visit);
+    else
+      R::for_writes(r, visit);
+  }
+  template <class Field, class S>
+  SCANREC_DEVICE static void copy_in(const Field& field, const device::shared_array<S>& slots,
+                                     const tile_cutting& cutting, const tile_place& at) {
+    if constexpr (device::copied_ahead<S>) {
+      for_elements(field, cutting, at, [&](int, int slot, int, auto* element) SCANREC_LAMBDA {
+        device::copy_ahead(slots, slot, element);
+      });
+    } else {
+      // All loads before the first store, none of which would wait for another.
+      S values[SegmentSteps];
+      for_elements(field, cutting, at,
+                   [&](int k, int, int, auto* element) SCANREC_LAMBDA { values[k] = *element; });
+      for_elements(field, cutting, at, [&](int k, int slot, int, auto*) SCANREC_LAMBDA {
+        slots.store(slot, values[k]);
+      });
+    }
+  }
+  // Calls f(number, slot, column, address) for a thread's share of a tile's elements.
+  template <class Field, class F>
+  SCANREC_DEVICE static void for_elements(const Field& field, const tile_cutting& cutting,
+                                          const tile_place& at, F f) {
+    using S = stored<Field>;
+    const std::int64_t first = at.tile * cutting.tile_steps(), c0 = at.c - at.column;
+    const std::int64_t left = cutting.steps - first, columns = cutting.lanes.channel - c0;
+    auto* const corner = field.data + first * field.strides.time + c0 * field.strides.channel;
+    const auto visit = [&](int k) SCANREC_LAMBDA {
+      const int e = k * threads + device::thread_index();
+      const int column = e >> cutting.tile_shift, t = e & ((1 << cutting.tile_shift) - 1);
+      if (t < left && column < columns && column < cutting.width)
+        f(k,
+          ((t >> cutting.segment_shift) * cutting.width + column) * row_of<S> + lead +
+              (t & (cutting.segment_steps - 1)),
+          column, corner + (t * field.strides.time + column * field.strides.channel));
+    };
+    if constexpr (device::copied_ahead<S>) {
+      SCANREC_UNROLL_BY_4
+      for (int k = 0; k < SegmentSteps; ++k) visit(k);
+    } else {
+      SCANREC_UNROLL
+      for (int k = 0; k < SegmentSteps; ++k) visit(k);
+    }
+  }
+  // The step before a thread's, or after them; and where it goes. It is in the row of another
+  // thread, unless the tile ends there: then it is copied.
+  struct neighbour {
+    std::int64_t time;
+    bool exists, elsewhere;
+  };
+  SCANREC_DEVICE static neighbour neighbour_of(const tile_cutting& cutting, const tile_place& at) {
+    const std::int64_t t = R::halo < 0 ? at.first - 1 : at.first + cutting.segment_steps;
+    return {t, at.there && t >= 0 && t < cutting.steps,
+            at.segment == (R::halo < 0 ? 0 : cutting.segments() - 1)};
+  }
+  template <class S>
+  SCANREC_DEVICE static int neighbour_slot(const tile_cutting& cutting) {
+    return device::thread_index() * row_of<S> + (R::halo < 0 ? 0 : cutting.segment_steps);
+  }
+  template <class Field, class S>
+  SCANREC_DEVICE static void load_neighbours(const Field& field,
+                                             const device::shared_array<S>& slots,
+                                             const tile_cutting& cutting, const tile_place& at) {
+    const neighbour n = neighbour_of(cutting, at);
+    if (!n.exists || !n.elsewhere) return;
+    const S* const from = field.data + n.time * field.strides.time + at.c * field.strides.channel;
+    if constexpr (device::copied_ahead<S>)
+      device::copy_ahead(slots, neighbour_slot<S>(cutting), from);
+    else
+      slots.store(neighbour_slot<S>(cutting), *from);
+  }
+  template <class Field, class S>
+  SCANREC_DEVICE static void pass_neighbours(const Field&, const device::shared_array<S>& slots,
+                                             const tile_cutting& cutting, const tile_place& at) {
+    const neighbour n = neighbour_of(cutting, at);
+    if (!n.exists || n.elsewhere) return;
+    const int thread = device::thread_index();
+    const int from = R::halo < 0 ? (thread - cutting.width) * row_of<S> + cutting.segment_steps
+                                 : (thread + cutting.width) * row_of<S>;
+    slots.store(neighbour_slot<S>(cutting), slots.load(from));
+  }
+  // So that step at.first is the first of the slots.
+  template <class Field, class S>
+  SCANREC_DEVICE static void point(Field& field, S* slots, const tile_place& at) {
+    field.data = slots - at.first;
+    field.strides = {0, 1, 0, 0};
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How look_back cuts a problem into tiles, and what its workspace holds, as data. Shape, layout and
+// types alone decide, so that bits do not depend on the GPU.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_plan.cuh>
+#include <scanrec/detail/cuda/messages.cuh>
+#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// A tile is `width` neighbouring channels by `threads / width` segments of `segment_steps` steps,
+/// a segment of one channel to a thread. Tiles of the same steps are numbered first.
+struct tile_cutting {
+  static constexpr int threads = 256;
+
+  extents lanes;  // all sequences; time: 1
+  std::int64_t steps = 0;
+  int width = 1;
+  int segment_steps = 1;
+  int segment_shift = 0, tile_shift = 0;  // log2 of segment_steps and of tile_steps()
+  std::int64_t strips = 0;                // tiles side by side
+  std::int64_t groups = 0;                // tiles of the same steps
+  std::int64_t tiles = 0;                 // of the same lanes, one after the other; 1 at least
+
+  /// With `alone`, sequences get tiles of their own.
+  tile_cutting(const problem& p, int steps_of_segment, bool alone)
+      : lanes(p.shape), steps(p.shape.time), segment_steps(steps_of_segment) {
+    lanes.time = 1;
+    if (!alone) width = width_of(p);
+    segment_shift = std::countr_zero(static_cast<std::uint64_t>(segment_steps));
+    tile_shift = std::countr_zero(static_cast<std::uint64_t>(tile_steps()));
+    strips = (lanes.channel + width - 1) / width;
+    groups = lanes.group * lanes.batch * strips;
+    tiles = std::max<std::int64_t>(1, (steps + tile_steps() - 1) / tile_steps());
+  }
+  SCANREC_HD int segments() const { return threads / width; }
+  /// Terms of sums over its channels, a row per step: rows begin in different banks.
+  SCANREC_HD int term_row() const { return width + 1; }
+  SCANREC_HD std::int64_t tile_steps() const {
+    return static_cast<std::int64_t>(segments()) * segment_steps;
+  }
+
+ private:
+  // As many channels as fill 32 bytes, what memory is read in, of the smallest elements; where
+  // channels do not lie side by side, as many short sequences as fill a tile.
+  [[nodiscard]] int width_of(const problem& p) const {
+    constexpr std::int64_t sector = 32;
+    std::int64_t bytes = 0, most = 1;
+    bool apart = false;
+    for (const array_use& array : p) {
+      if (!array.data || !array.sequence || array.checkpoints || array.element_bytes == 1) continue;
+      if (array.strides.time == 0) continue;  // read again and again, from the cache
+      apart = apart || std::abs(array.strides.channel) > 1;
+      bytes = bytes == 0 ? array.element_bytes : std::min(bytes, array.element_bytes);
+    }
+    if (apart)
+      most = threads * segment_steps / to_power(steps);
+    else if (bytes > 0)
+      most = sector / bytes;
+    most = std::clamp<std::int64_t>(most, 1, device::warp_size);
+    return static_cast<int>(
+        std::min(static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most))),
+                 to_power(lanes.channel)));
+  }
+  static std::int64_t to_power(std::int64_t n) {
+    return static_cast<std::int64_t>(
+        std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(1, n))));
+  }
+};
+
+/// Most steps of a thread, whose steps and maps take so many bytes: a thread holds all of them at
+/// once, in registers.
+constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, int most = 16) {
+  const std::int64_t room = map_bytes > 16 ? 160 : 192;
+  int steps = 16;
+  while (steps > 1 && (steps > most || steps * step_bytes > room || steps * map_bytes > 256))
+    steps /= 2;
+  return steps;
+}
+
+/// Where a call of look_back keeps what, in its workspace: the header, messages, turns of tiles of
+/// the same steps, sums.
+struct look_back_plan {
+  tile_cutting cutting;
+  bool sums_by_column = false;  // sums that keep their time axis, over the channels of a tile
+  bool sums_by_step = false;    // such sums by turns, of tiles with a lane each
+  std::int64_t first_message = sizeof(workspace_header), messages_bytes = 0;
+  lane_plan sums;
+
+  /// With at most so many steps to a thread; 0: as many as it takes.
+  look_back_plan(const problem& p, int most_steps)
+      : cutting(p,
+                segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 16),
+                false),
+        sums_by_column(cutting.groups > 0 && sums_over_channels(p) &&
+                       cutting.width >= enough_columns && terms_fit(p)),
+        sums_by_step(!sums_by_column && lane_plan(p).per_step),
+        sums(p) {
+    if (sums_by_step) cutting = tile_cutting(p, cutting.segment_steps, true);
+    messages_bytes = bytes_of_messages(p);
+    sums = lane_plan(p, cutting.tiles, first_sum(), sums_by_column ? cutting.width : 0);
+  }
+  /// Of shared memory, for terms of sums over the channels of a tile.
+  [[nodiscard]] std::int64_t terms_bytes() const { return bytes_of_terms(sums.strip_sum_bytes); }
+
+  [[nodiscard]] std::int64_t first_turn() const { return first_message + messages_bytes; }
+  /// Sums are written before they are read; all before them must be zero, or of earlier calls.
+  [[nodiscard]] std::int64_t first_sum() const {
+    return first_turn() + (sums_by_step ? cutting.tiles * bytes_of_word : 0);
+  }
+
+ private:
+  // Fewer than these would leave a place for every few elements.
+  static constexpr int enough_columns = 4;
+  [[nodiscard]] std::int64_t bytes_of_terms(std::int64_t of_each) const {
+    return of_each * cutting.tile_steps() * cutting.term_row();
+  }
+  // Beside what a tile keeps in shared memory anyway: of every thread two maps, a state and a sum,
+  // which together are no larger than three maps; states that are computed anew; some more.
+  [[nodiscard]] bool terms_fit(const problem& p) const {
+    constexpr std::int64_t some = 4096;
+    std::int64_t of_each = 0;
+    for (const array_use& array : p)
+      if (sum_keeps_time(array)) of_each += array.wide_bytes;
+    const std::int64_t states =
+        (std::max(cutting.tile_steps(), scanrec::detail::stretch_steps) + 2) * cutting.width *
+        p.recomputed_bytes;
+    return cutting.threads * 3 * p.carry_map_bytes + states + some + bytes_of_terms(of_each) <=
+           most_shared_bytes;
+  }
+  static constexpr std::int64_t bytes_of_word = sizeof(device::word);
+  [[nodiscard]] std::int64_t bytes_of_messages(const problem& p) const {
+    if (cutting.tiles == 1) return 0;
+    const std::int64_t words = (p.carry_map_bytes + 7) / 8 + (p.carry_bytes + 7) / 8;
+    return cutting.tiles * cutting.groups * cutting.width * words * bytes_of_word;
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// States that a tile computes anew from checkpoints: a thread walks a stretch of steps of one
+// channel forward again, into shared memory, from where all threads of the tile read them. They are
+// the states that the loop computes from the checkpoint on.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_walk.cuh>
+#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_place.cuh>
+#include <scanrec/detail/shared/recompute.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// Of recurrences that read their states from memory, nothing.
+template <class R>
+struct tile_states {
+  static std::int64_t bytes(const tile_cutting&) { return 0; }
+  SCANREC_DEVICE static void compute(const R&, const tile_cutting&, const tile_place&,
+                                     std::int64_t) {}
+  SCANREC_DEVICE static void lend(R&, const tile_cutting&, const tile_place&, std::int64_t,
+                                  std::int64_t) {}
+  SCANREC_DEVICE static void order_writes() {}
+};
+
+/// Row i of a column is the state of step i - 1 of the tile.
+template <class R>
+requires scanrec::detail::recomputes<R>
+struct tile_states<R> {
+  using state = std::remove_cvref_t<decltype(*std::declval<R>().state.data)>;
+  static constexpr std::int64_t stretch = scanrec::detail::stretch_steps;
+
+  /// Of shared memory. A stretch may be longer than the tile.
+  static std::int64_t bytes(const tile_cutting& cutting) {
+    const std::int64_t steps = std::max(cutting.tile_steps(), std::min(stretch, cutting.steps));
+    return ((steps + 2) * cutting.width * static_cast<std::int64_t>(sizeof(state)) + 15) / 16 * 16;
+  }
+  /// Walks the stretches of the tile, from the byte on; for all threads of the block. `row` stands
+  /// at the tile's group and batch row.
+  SCANREC_DEVICE static void compute(const R& row, const tile_cutting& cutting,
+                                     const tile_place& at, std::int64_t first_byte) {
+    using walk = lane_walk<R, recurrence::assume::nothing>;
+    const std::int64_t first = at.tile * cutting.tile_steps(), T = cutting.steps;
+    const std::int64_t last = first + cutting.tile_steps() < T ? first + cutting.tile_steps() : T;
+    const device::shared_array<state> slots(first_byte);
+    std::int64_t number = first / stretch + at.segment;
+    for (; at.there && number * stretch < last; number += cutting.segments()) {
+      const std::int64_t begin = number * stretch < first ? first : number * stretch;
+      const std::int64_t end = (number + 1) * stretch < T ? (number + 1) * stretch : T;
+      // The state after the last step of all is not written: it is the initial one.
+      state* const rows = slots.lend_column_to_write(
+          at.column, static_cast<int>(begin - first) + 2,
+          static_cast<int>(end - first) + (end < T ? 2 : 1), cutting.width);
+      scanrec::detail::lent_room room;
+      room.row = cutting.width;
+      const walk own{T, at.c};
+      scanrec::detail::for_recomputed(
+          row, {begin, end < last ? end : last, at.c, 1}, room,
+          reinterpret_cast<std::byte*>(rows + (begin - first) * cutting.width),
+          [&](const auto& forward, const scanrec::detail::block& part, std::byte*) {
+            using F = std::remove_cvref_t<decltype(forward)>;
+            using scalar = typename walk::scalar;
+            typename F::template sums<scalar> none;
+            own.take(forward, part.begin, part.end,
+                     forward.template begin<scalar>(typename walk::place{part.begin, at.c}), none);
+          },
+          [](const R&, const scanrec::detail::block&) {});
+    }
+    // Gradients may be written over what was read here, by the tiles that follow.
+    device::fence();
+    device::synchronise_block();
+  }
+  /// Before gradients are written, after messages of tiles that may have read what lies there.
+  SCANREC_DEVICE static void order_writes() { device::fence(); }
+  /// Points `state` at the thread's column, of which it takes so many steps.
+  SCANREC_DEVICE static void lend(R& here, const tile_cutting& cutting, const tile_place& at,
+                                  std::int64_t count, std::int64_t first_byte) {
+    const std::int64_t first = at.tile * cutting.tile_steps();
+    const device::shared_array<state> slots(first_byte);
+    // The state of the step after is read; of the last step of all that is the initial state.
+    const std::int64_t begin = at.first - first + 2, end = begin + count,
+                       there = cutting.steps - first + 1;
+    const state* const rows =
+        slots.lend_column(at.column, static_cast<int>(begin),
+                          static_cast<int>(end < there ? end : there), cutting.width);
+    here.state.data = rows - (first - 1) * cutting.width;
+    here.state.strides = {0, cutting.width, 0, 0};
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

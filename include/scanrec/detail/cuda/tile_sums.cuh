@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Gradients that are sums, where a sequence is split over tiles.
+//
+// Sums over time: every thread adds up its steps in places of its own, a block adds those of a
+// channel's segments, halves to halves, into one place per channel and tile, and lane_sums.cuh adds
+// these. Sums that keep their time axis run over the lanes: where over channels, a block adds up
+// those of its tile at every step, and lane_sums.cuh adds the tiles; elsewhere, of the tiles of the
+// same steps, which have a lane each, one after the other adds to the same places. They take turns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_sums.cuh>
+#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_place.cuh>
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/shared/sums.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// The widest sums of a recurrence: of factors, which are matrices where states are vectors.
+template <class Carry, bool AnyOperator>
+struct widest_sum {
+  using type = factor_t<Carry>;
+};
+template <class Carry>
+struct widest_sum<Carry, true> {
+  using type = char;  // none
+};
+
+/// The places of a thread for its sums over time, in the wide type; `Widest` is the largest of
+/// them.
+template <class R, class Widest>
+class thread_sums {
+ public:
+  /// Bytes of shared memory in which a block adds up the places of its threads.
+  static constexpr std::int64_t shared_bytes =
+      R::any_operator ? 0 : tile_cutting::threads * static_cast<std::int64_t>(sizeof(Widest));
+
+  /// Points the outputs that are sums over time at the thread's places, which are cleared.
+  SCANREC_DEVICE void lend(R& r) {
+    for_sums(r, slots_, [](auto& out, slot& own) {
+      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+      out.sums = {reinterpret_cast<wide*>(own.bytes), 0, {0, 0, 0, 0}};
+      *out.sums.data = wide{};
+    });
+  }
+  /// Adds the places of a channel's segments into its place in the workspace. For all threads of
+  /// the block; `r` has its outputs there.
+  SCANREC_DEVICE void gather(const R& r, const tile_cutting& cutting, const tile_place& at,
+                             std::int64_t first_shared_byte) {
+    for_sums(r, slots_, [&](const auto& out, slot& own) {
+      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+      using wide_lane = simd::lane_t<wide, 1>;
+      static_assert(sizeof(wide_lane) <= sizeof(Widest), "scanrec: there is room for every sum");
+      const device::shared_array<wide_lane> places(first_shared_byte);
+      const int thread = device::thread_index();
+      device::synchronise_block();
+      places.store(thread, simd::from_element(*reinterpret_cast<const wide*>(own.bytes)));
+      for (int half = cutting.segments() / 2; half > 0; half /= 2) {
+        device::synchronise_block();
+        if (at.segment < half)
+          places.store(thread, places.load(thread) + places.load(thread + half * cutting.width));
+      }
+      if (at.segment == 0 && at.there)
+        out.sums.data[scanrec::detail::offset_of({at.b, at.tile, at.c, at.g}, out.sums.strides)] =
+            simd::to_element<wide>(places.load(thread));
+    });
+  }
+
+ private:
+  struct alignas(16) slot {
+    std::byte bytes[sizeof(Widest)];
+  };
+  slot slots_[R::any_operator ? 1 : most_outputs];
+
+  template <class Self, class F>
+  SCANREC_DEVICE static void for_sums(Self& r, slot* own, F f) {
+    using recurrence::write;
+    if constexpr (!R::any_operator) {
+      R::for_writes(r, [&](auto& out) {
+        if (out.action == write::sum_time) f(out, *own);
+        ++own;
+      });
+      R::for_ends(r, [&](auto& out) {
+        if (out.action == write::sum_site) f(out, *own);
+        ++own;
+      });
+    }
+  }
+};
+
+/// Sums over the channels of a tile, at every step: a term per step and channel in shared memory.
+/// Not where they are not `Possible`.
+template <class R, bool Possible>
+struct column_sums {
+  bool any = false;
+  std::int64_t first_byte = 0;
+
+  /// Clears the thread's terms.
+  SCANREC_DEVICE void clear(const R& r, const tile_cutting& cutting, const tile_place& at) const {
+    if (!Possible || !any) return;
+    for_columns(r, cutting, [&](const auto&, const auto& terms) {
+      clear_terms(lend_rows(terms, cutting, at, at.count), static_cast<int>(at.count),
+                  cutting.term_row());
+    });
+  }
+  /// Points outputs at the terms of so many steps of the thread, which have been cleared.
+  SCANREC_DEVICE void lend(R& here, const tile_cutting& cutting, const tile_place& at,
+                           std::int64_t count) const {
+    if (!Possible || !any) return;
+    const int row = cutting.term_row();
+    for_columns(here, cutting, [&](auto& out, const auto& terms) {
+      out.sums = {lend_rows(terms, cutting, at, count) - at.first * row, 0, {0, row, 0, 0}};
+    });
+  }
+  /// Writes the sums to the places of the tile; for all threads of the block.
+  SCANREC_DEVICE void gather(const R& r, const tile_cutting& cutting, const tile_place& at) const {
+    if (!Possible || !any) return;
+    device::synchronise_block();
+    const std::int64_t first = at.tile * cutting.tile_steps(), c0 = at.c - at.column;
+    const std::int64_t left = cutting.lanes.channel - c0;
+    const int lanes = static_cast<int>(left < cutting.width ? left : cutting.width);
+    for_columns(r, cutting, [&](const auto& out, const auto& terms) {
+      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+      for (int row = device::thread_index();
+           row < cutting.tile_steps() && first + row < cutting.steps; row += cutting.threads)
+        out.sums.data[scanrec::detail::offset_of({at.b, first + row, c0 / cutting.width, at.g},
+                                                 out.sums.strides)] =
+            simd::to_element<wide>(add_terms(terms, row * cutting.term_row(), lanes));
+    });
+  }
+
+ private:
+  template <class Terms>
+  SCANREC_DEVICE static auto* lend_rows(const Terms& terms, const tile_cutting& cutting,
+                                        const tile_place& at, std::int64_t count) {
+    const int row = cutting.term_row();
+    return terms.lend_column_to_write((at.segment << cutting.segment_shift) * row + at.column, 0,
+                                      static_cast<int>(count), row);
+  }
+  template <class Self, class F>
+  SCANREC_DEVICE void for_columns(Self& r, const tile_cutting& cutting, F f) const {
+    for_terms(r, first_byte, cutting.tile_steps() * cutting.term_row(), f);
+  }
+};
+
+/// Writes the sums of nothing where there are no lanes to sum over, a thread per step.
+template <class R>
+struct write_empty_sums {
+  static constexpr int threads = 128;
+  static constexpr int blocks_together = 8;
+  static constexpr bool synchronises = false;
+  R recurrence;
+  extents lanes;
+  std::int64_t steps = 0;
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t t = device::block_index() * threads + device::thread_index();
+    if (t >= steps) return;
+    scanrec::detail::region own{{0, t, 0, 0}, lanes};
+    own.end.time = t + 1;
+    clear_step_sums(recurrence, own);
+    write_step_sums(recurrence, own);
+  }
+};
+
+/// The turns that tiles of the same steps take with sums that keep their time axis.
+template <class R>
+struct sum_turns {
+  device::word* words = nullptr;  // of every tile: how many lanes are done; null: no such sums
+
+  /// Waits for the lane before; clears what this one is the first to add to.
+  SCANREC_DEVICE void begin(const R& r, const tile_cutting& cutting, const tile_place& at) const {
+    if (!words) return;
+    if (device::thread_index() == 0 && at.group > 0) {
+      for (;;) {
+        const device::word w = device::load_word(words + at.tile);
+        if (w.tag == at.call && w.value == static_cast<std::uint64_t>(at.group)) break;
+        device::pause();
+      }
+      device::fence();
+    }
+    device::synchronise_block();
+    for_sums(r, cutting, at, true, [](const auto&, const extents&, auto& sum) {
+      sum = std::remove_reference_t<decltype(sum)>{};
+    });
+  }
+  /// Writes what this lane is the last to add to; lets the next one begin.
+  SCANREC_DEVICE void end(const R& r, const tile_cutting& cutting, const tile_place& at) const {
+    if (!words) return;
+    device::synchronise_block();
+    for_sums(r, cutting, at, false, [](const auto& out, const extents& position, auto& sum) {
+      scanrec::detail::write_sum(out, position, simd::from_element(sum));
+      sum = std::remove_reference_t<decltype(sum)>{};
+    });
+    device::synchronise_block();
+    if (device::thread_index() != 0) return;
+    device::fence();
+    device::store_word(words + at.tile, {static_cast<std::uint64_t>(at.group) + 1, at.call});
+  }
+
+ private:
+  // Calls f(output, position, its sum) for the steps of the thread, where its lane is the first of
+  // those that share a sum, or the last.
+  template <class F>
+  SCANREC_DEVICE static void for_sums(const R& r, const tile_cutting& cutting, const tile_place& at,
+                                      bool first, F f) {
+    if constexpr (!R::any_operator)
+      R::for_writes(r, [&](const auto& out) {
+        if (out.action != recurrence::write::sum_site) return;
+        const auto is_edge = [first](std::int64_t stride, std::int64_t position,
+                                     std::int64_t count) {
+          return stride != 0 || position == (first ? 0 : count - 1);
+        };
+        const extents& lanes = cutting.lanes;
+        if (!is_edge(out.strides.group, at.g, lanes.group) ||
+            !is_edge(out.strides.batch, at.b, lanes.batch) ||
+            !is_edge(out.strides.channel, at.c, lanes.channel))
+          return;
+        for (std::int64_t t = at.first; t < at.first + at.count; ++t) {
+          const extents position{at.b, t, at.c, at.g};
+          f(out, position, out.sums.data[scanrec::detail::offset_of(position, out.sums.strides)]);
+        }
+      });
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Triangular matrix products: the states of a chunk of steps are L times its inputs, where
+// L[i][j] = gate[j + 1] ... gate[i]; the states between chunks are scanned in the same way.
+//
+// What one L serves decides what this costs: all chunks of a sequence where the gate is shared in
+// time, all channels of a head where it is shared along channels. Where a gate is shared by nothing
+// there is no matrix product to make of it, and chunks are taken in blocks of 16 steps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/chunk_cutting.cuh>
+#include <scanrec/detail/cuda/chunk_kernels.cuh>
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_plan.cuh>
+#include <scanrec/detail/cuda/lane_sums.cuh>
+#include <scanrec/detail/cuda/precision.cuh>
+#include <scanrec/detail/cuda/workspace.cuh>
+#include <scanrec/linear_scan.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+/// Scan by triangular matrices of 128 steps, on ordinary multiply-adds or on matrix units. For
+/// gates that are shared, and for comparison. Any recurrence of numbers; none of vectors, and no
+/// other operator.
+///
+/// Precision  precision::full: the compute type, whichever it is. precision::tf32x3, tf32, bf16: of
+///            floats, on matrix units; a state is then off by at most 2^-19, 2^-9 or 2^-7 times the
+///            sum of the magnitudes of its terms, besides the bound of `full`. Rounding does not
+///            add up: states between chunks are those of `full`.
+/// Bits     the same in every run; on matrix units on GPUs of one generation.
+/// Memory   for sequences of more than 128 steps some three numbers in the wide type per 128 steps;
+///          for gradients that are sums over time one per 16 steps (of 4096 at a time where the
+///          gate is shared in time), or per step if another gradient is a sum that keeps its time
+///          axis.
+/// Range    within the error bound (docs/numerics.md) as long as no product of gates over- or
+///          underflows; what is not finite never moves backwards in time, nor to another channel,
+///          nor past a reset.
+/// Stream   queues one kernel, two more for each level of chunks (T > 128, 128^2, ...), and one for
+///          each gradient that is a sum over time or over states; waits for nothing.
+/// Needs    a GPU of compute capability 8.0 for the matrix units; inputs below 3.3e38 there, since
+///          columns with larger ones are walked step by step.
+/// Source   Dao and Gu, Transformers are SSMs (2024), section 6, for the chunked form; Ootomo and
+///          Yokota, Recovering single precision accuracy from Tensor Cores (2022), for tf32x3.
+template <class Precision = precision::full>
+struct triangular_matmul {
+  static constexpr bool lends_states = false;  ///< to adjoints with memory::recompute
+
+  stream_ref stream;            ///< where the call is queued
+  cuda::workspace workspace{};  ///< workspace_bytes(triangular_matmul, problem) of device memory
+};
+
+namespace detail {
+
+/// Where a call keeps what: maps of chunks, what their scan needs, sums.
+struct chunk_plan {
+  chunk_cutting cutting;
+  bool cuts = false, sums_over_time = false;
+  std::int64_t products = 0, offsets = 0, first_states = 0, chunk_cuts = 0;  // first bytes
+  std::int64_t scan = 0, scan_bytes = 0;
+  lane_plan sums;
+
+  explicit chunk_plan(const problem& p) : chunk_plan(p, lane_plan(p)) {}
+
+ private:
+  chunk_plan(const problem& p, const lane_plan& whole)
+      : cutting(p, whole),
+        cuts(has_resets(p)),
+        sums_over_time(whole.per_lane),
+        sums(p, tiles_of(cutting, sums_over_time)) {
+    if (cutting.chunks == 1) return;
+    const std::int64_t lanes = cutting.lane_count(), maps = lanes * cutting.chunks;
+    products = sums.reserve(maps * p.carry_bytes);
+    offsets = sums.reserve(maps * p.carry_bytes);
+    first_states = sums.reserve(lanes * p.carry_bytes);
+    if (cuts) chunk_cuts = sums.reserve(maps);
+    scan_bytes = bytes_of_scan(cutting.chunks, lanes, p.carry_bytes, cuts);
+    scan = sums.reserve(scan_bytes);
+  }
+
+  // What the scan of the maps of chunks, a call like this one, will ask for.
+  static std::int64_t bytes_of_scan(std::int64_t steps, std::int64_t lanes,
+                                    std::int64_t carry_bytes, bool cuts) {
+    const std::int64_t chunks = (steps + chunk_steps - 1) / chunk_steps;
+    if (chunks == 1) return 0;
+    const auto whole = [](std::int64_t bytes) { return (bytes + 15) / 16 * 16; };
+    return 2 * whole(lanes * chunks * carry_bytes) + whole(lanes * carry_bytes) +
+           (cuts ? whole(lanes * chunks) : 0) + bytes_of_scan(chunks, lanes, carry_bytes, cuts);
+  }
+  static std::int64_t tiles_of(const chunk_cutting& c, bool sums_over_time) {
+    if (!sums_over_time) return 1;
+    if (c.in_time()) return c.panels() * c.columns * chunk_blocks;
+    return c.chunks * (c.sums_by_step ? chunk_steps : chunk_blocks);
+  }
+};
+
+}  // namespace detail
+
+/// Bytes of device memory that triangular_matmul{.workspace} must have for a problem.
+template <class Precision>
+std::int64_t workspace_bytes(const triangular_matmul<Precision>&, const problem& p) {
+  return detail::chunk_plan(p).sums.bytes;
+}
+
+/// Queues a recurrence, given in scan order.
+template <class Precision, class R>
+void run_recurrence(const triangular_matmul<Precision>& on, R r, const problem& p) {
+  using value = typename R::value;
+  static_assert(!R::any_operator && !scanrec::detail::is_vec<value>,
+                "scanrec: triangular_matmul runs recurrences of numbers, not of vectors or with "
+                "another operator");
+  static_assert(!scanrec::detail::recomputes<R>, "scanrec: this backend computes no states anew");
+  static_assert(!Precision::on_matrix_units || device::has_matrix_units,
+                "scanrec: matrix units multiply floats from compute capability 8.0 on; compile for "
+                "such GPUs alone, or take precision::full");
+  const detail::chunk_plan plan(p);
+  detail::check_workspace(p, on.workspace, plan.sums.bytes);
+  auto* const memory = static_cast<std::byte*>(on.workspace.data);
+  plan.sums.bind(r, memory);
+  using wide = wide_t<value>;
+  const auto at = [&](std::int64_t byte) { return reinterpret_cast<wide*>(memory + byte); };
+  const auto& cutting = plan.cutting;
+  detail::chunk_maps<wide> chunks;
+  const std::int64_t blocks = cutting.lanes.threads * cutting.panels();
+  if (cutting.chunks > 1) {
+    chunks = {at(plan.products), at(plan.offsets),
+              plan.cuts ? reinterpret_cast<bool*>(memory + plan.chunk_cuts) : nullptr,
+              at(plan.first_states)};
+    using reduce = detail::reduce_chunks<R>;
+    detail::launch(reduce{{cutting, chunks}, r}, blocks, on.stream, reduce::shared_bytes);
+    // The states behind chunks, in the place of their offsets: a recurrence over the chunks.
+    const extents shape{.batch = 1, .time = cutting.chunks, .channel = cutting.lane_count()};
+    const sequence_view<wide> offsets(chunks.offsets, shape);
+    const triangular_matmul<> scan{.stream = on.stream,
+                                   .workspace = {memory + plan.scan, plan.scan_bytes}};
+    scan_options<wide> options{.initial_state = state_view<const wide>(chunks.first_states, shape)};
+    if (chunks.cuts) options.resets = sequence_view<const bool>(chunks.cuts, shape);
+    linear_scan(scan, sequence_view<const wide>(chunks.products, shape), offsets, offsets, options);
+  }
+  using apply = detail::apply_chunks<R, Precision>;
+  detail::launch(apply{{cutting, chunks}, r, plan.sums_over_time}, blocks, on.stream,
+                 apply::shared_bytes);
+  detail::add_all_lanes(r, plan.sums, on.stream);
+  detail::tidy(on.workspace, 0, plan.sums.bytes, on.stream);
+}
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The memory that calls work in, and the stream they are queued in. Both belong to the caller.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/error.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+/// A stream that has been named: no call falls back to the default stream by itself.
+class stream_ref {
+ public:
+  SCANREC_INLINE stream_ref(stream_t stream)  // NOLINT(google-explicit-constructor)
+      : stream_(stream) {}
+  SCANREC_INLINE operator stream_t() const { return stream_; }  // NOLINT
+
+ private:
+  stream_t stream_;
+};
+
+/// What a workspace holds when a call begins.
+enum class workspace_content {
+  unknown,  ///< anything; a call that depends on it clears the workspace first, by one memset
+  kept,     ///< zeros, or what calls that say the same have left; they may be of other problems
+};
+
+/// Device memory for calls to work in: workspace_bytes(backend, problem) of them, one workspace for
+/// each call in flight.
+struct workspace {
+  void* data = nullptr;    ///< aligned to 16 bytes, as cudaMalloc and its siblings give it
+  std::int64_t bytes = 0;  ///< how much there is
+  workspace_content content = workspace_content::unknown;
+};
+
+namespace detail {
+
+/// Throws argument_error unless there is as much memory as a call needs.
+inline void check_workspace(const problem& p, const workspace& given, std::int64_t needed) {
+  if (needed == 0) return;
+  const auto refuse = [&](const scanrec::detail::text& got) {
+    throw argument_error(
+        p.call, "workspace",
+        scanrec::detail::text(needed, " bytes of device memory, as workspace_bytes() says").c_str(),
+        got.c_str());
+  };
+  if (!given.data) refuse("a null pointer");
+  if (given.bytes < needed) refuse(scanrec::detail::text(given.bytes, " bytes"));
+  if (reinterpret_cast<std::uintptr_t>(given.data) % 16 != 0)
+    refuse("memory that is not aligned to 16 bytes");
+}
+
+/// Queues the clearing of what a call has left in a workspace from a byte on, if it must be kept
+/// fit for calls that depend on it.
+inline void tidy(const workspace& given, std::int64_t first, std::int64_t bytes, stream_t stream) {
+  if (given.content == workspace_content::kept)
+    clear(static_cast<std::byte*>(given.data) + first, bytes, stream);
+}
+
+}  // namespace detail
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

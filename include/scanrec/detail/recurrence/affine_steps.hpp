@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What recurrences share that load a gate and an input per step: x -> gate * x + input, or a cut.
+#pragma once
+
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/shared/lane_scans.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+/// Base of recurrences whose steps are affine maps of a lane.
+template <class Value>
+struct affine_maps {
+  /// The compute type of states.
+  using value = Value;
+  /// Whether lanes are single sequences always, as where states are vectors.
+  static constexpr bool one_by_one = scanrec::detail::is_vec<Value> || !simd::has_packs;
+  /// Whether there is a kernel for whole lanes of arrays of which some are absent, or sums.
+  static constexpr bool walks_whole = true;
+  /// Registers of states that a kernel may walk side by side: one need not wait for another.
+  static constexpr int registers_abreast = one_by_one ? 1 : 4;
+  /// Whether maps and states are the elements of an operator, and nothing is a sum.
+  static constexpr bool any_operator = false;
+  template <class Lane>
+  using map_of = affine<Lane>;
+  template <class Lane>
+  using state_of = Lane;
+};
+
+/// Base of recurrences whose `load` makes a gate and an input.
+template <class Value>
+struct affine_steps : affine_maps<Value> {
+  /// What one step reads.
+  template <class Lane>
+  struct step {
+    factor_t<Lane> gate;
+    Lane input;
+    simd::real_lane_t<Lane> cut;
+  };
+  /// Running sums of outputs: none.
+  template <class Lane>
+  struct sums {};
+
+  cut_field cuts;
+
+  /// The step as a map of what is carried. A cut forgets: its factor is zero, which is exact for
+  /// what is finite; backends do not trust maps of what is not.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
+    affine<Lane> m{read.gate, read.input};
+    if (at.rarely(cuts.present()))
+      m.a = simd::select(read.cut, simd::constant<factor_t<Lane>>(0), m.a);
+    return m;
+  }
+  /// What is carried after the step.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
+                                      Lane before) const {
+    const Lane linked = simd::fma(read.gate, before, read.input);
+    return at.rarely(cuts.present()) ? simd::select(read.cut, read.input, linked) : linked;
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}
+  /// Brings to the cache what a walk reads and `map` has no use for: nothing.
+  template <class Lane, class Place>
+  SCANREC_INLINE void touch_rest(Place) const {}
+};
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence

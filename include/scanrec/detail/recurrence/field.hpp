@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Fields: the arrays of a recurrence as a kernel sees them, in scan order, one lane at a time.
+//
+// A kernel owns a copy of the recurrence whose fields stand at the first element of a block
+// (`seek`), and says with a `place` which lanes it wants from there. It sees whole vectors only:
+// the lanes of a field lie side by side or are all the same. What a caller lays out otherwise is
+// staged (detail/cpu/stage.hpp).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/detail/simd/memory.hpp>
+#include <scanrec/element.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+/// Along which axis the lanes of a pack lie.
+enum class lane_axis { channel, time };
+
+/// What a kernel may assume of a recurrence.
+enum class assume {
+  nothing,
+  whole,  // no cuts, no broadcast along the lanes, no step whose neighbour lies outside the
+          // sequence, no input absent but what is optional to the recurrence; outputs are stored,
+          // absent, or sums over time
+  plain,  // as whole, and no input is absent and every output stored
+};
+
+/// Where a kernel stands: lane i is (time, channel + i), or (time + i, channel).
+template <lane_axis Axis, assume Assume = assume::nothing>
+struct place {
+  static constexpr lane_axis along = Axis;
+  std::int64_t time = 0;
+  std::int64_t channel = 0;
+  std::int64_t row = 0;    // steps from where the fields stand
+  std::int64_t index = 0;  // elements from there to the lane with the lowest address; of a scalar
+                           // lane, channels
+  int count = 1;           // lanes in use; the others compute on zeros and are dropped
+  bool reversed = false;   // the first lane has the highest address
+
+  /// A condition that never holds unless nothing is assumed; one that holds where all is there.
+  SCANREC_HD static SCANREC_INLINE bool rarely(bool condition) {
+    return Assume == assume::nothing && condition;
+  }
+  SCANREC_HD static SCANREC_INLINE bool mostly(bool condition) {
+    return Assume == assume::plain || condition;
+  }
+};
+
+/// An array that is read. Strides are in scan order: a reverse scan has its time stride negated.
+template <class S>
+struct input_field {
+  using stored = S;
+  const S* data = nullptr;  // null: absent, and strides zero
+  extents strides{0, 0, 0, 0};
+
+  SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
+
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane load(place<Axis, Assume> at) const {
+    return load_from<Lane>(data + at.row * strides.time, at);
+  }
+  /// The lane, or zero if the array is absent.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane load_or_zero(place<Axis, Assume> at) const {
+    return at.mostly(present()) ? load<Lane>(at) : simd::constant<Lane>(0);
+  }
+  /// What stands `shift` steps later (earlier if negative), which must exist.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane load_neighbour(place<Axis, Assume> at, std::int64_t shift) const {
+    return load_from<Lane>(data + (at.row + shift) * strides.time, at);
+  }
+  /// Asks for the lines of the lanes `gap` steps later, which may lie past the end of the array.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
+    if constexpr (std::is_same_v<S, bool> && Assume != assume::nothing) return;  // no marks
+    if (strides.time == 0) return;  // absent, or a broadcast, which is there already
+    constexpr auto size = static_cast<std::int64_t>(sizeof(S));
+    const auto there =
+        reinterpret_cast<std::uintptr_t>(data) +
+        static_cast<std::uintptr_t>(((at.row + gap) * strides.time + at.index) * size);
+    for (std::uintptr_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
+      __builtin_prefetch(reinterpret_cast<const void*>(there + byte), 0, 2);  // to L2
+  }
+
+  /// Reads the lines of the lanes, and does nothing with them: unlike a prefetch, a load that
+  /// hardware prefetchers follow.
+  template <class Lane, class Place>
+  SCANREC_INLINE void touch(Place at) const {
+    if ((Place::along == lane_axis::time ? strides.time : strides.channel) == 0) return;
+    const auto* first = reinterpret_cast<const char*>(data + (at.row * strides.time + at.index));
+    for (std::size_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
+      asm volatile("" : : "r"(first[byte]));
+  }
+
+  SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {
+    data += group * strides.group + batch * strides.batch;
+  }
+  SCANREC_HD SCANREC_INLINE void seek(std::int64_t time, std::int64_t channel) {
+    data += time * strides.time + channel * strides.channel;
+  }
+
+ private:
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane load_from(const S* from, place<Axis, Assume> at) const {
+    if constexpr (simd::lane_count<Lane> == 1) {
+      return simd::load_one<Lane>(from + at.index * strides.channel);
+    } else {
+      const std::int64_t lane_stride = Axis == lane_axis::time ? strides.time : strides.channel;
+      if (at.rarely(lane_stride == 0))
+        return simd::splat<Lane>(simd::load_one<simd::scalar_of<Lane>>(from));
+      return simd::load_unit<Lane>(from + at.index, Axis == lane_axis::time && at.reversed);
+    }
+  }
+};
+
+/// What an output does with a value.
+enum class write : std::uint8_t {
+  nothing,   // absent
+  store,     // data = value
+  add,       // data += value
+  sum_time,  // added to a running lane, which is drained into `sums` now and then
+  sum_site,  // added to `sums` at once
+};
+
+/// Accumulators of a summed output in the wide type, laid out by the backend: element (t, c) is at
+/// data[offset + t * strides.time + c * strides.channel].
+template <class S>
+struct accumulators {
+  wide_t<S>* data = nullptr;
+  std::int64_t offset = 0;
+  extents strides{0, 0, 0, 0};
+
+  /// Adds the lanes at a place; lanes that share an accumulator are summed first.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_NOINLINE void add(place<Axis, Assume> at, Lane value) const {
+    simd::add_into(data + (offset + at.time * strides.time + at.channel * strides.channel),
+                   Axis == lane_axis::time ? strides.time : strides.channel, at.count, value);
+  }
+};
+
+/// An array that is written, or the sum over its zero-stride axes.
+template <class S>
+struct output_field {
+  S* data = nullptr;
+  extents strides{0, 0, 0, 0};
+  write action = write::nothing;
+  bool stream = false;  // bypass the caches
+  bool update = false;  // add to what is there, when the sums are written out
+  accumulators<S> sums;
+
+  SCANREC_HD SCANREC_INLINE bool present() const { return action != write::nothing; }
+  SCANREC_HD SCANREC_INLINE bool summed() const {
+    return action == write::sum_time || action == write::sum_site;
+  }
+
+  /// Takes one value per lane; `running` belongs to the caller and this output.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane value, Lane& running) const {
+    if (Assume != assume::plain && action == write::sum_time)
+      running = running + value;
+    else
+      put(at, value);
+  }
+  /// The same for an output that is never summed over time.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane value) const {
+    if (Assume == assume::plain || action == write::store) [[likely]] {
+      save(at, value);
+    } else if (at.rarely(action != write::nothing)) {
+      put_rarely(*this, at, value);
+    }
+  }
+  /// Moves a running lane into the accumulators.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume> at, Lane& running) const {
+    if (action != write::sum_time) return;
+    sums.add(at, running);
+    running = simd::constant<Lane>(0);
+  }
+
+  SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {
+    data += group * strides.group + batch * strides.batch;
+    sums.offset += group * sums.strides.group + batch * sums.strides.batch;
+  }
+  SCANREC_HD SCANREC_INLINE void seek(std::int64_t time, std::int64_t channel) {
+    data += time * strides.time + channel * strides.channel;
+  }
+
+ private:
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void save(place<Axis, Assume> at, Lane value) const {
+    if constexpr (simd::lane_count<Lane> == 1) {
+      simd::store_one(data + (at.row * strides.time + at.index * strides.channel), value);
+    } else {
+      S* to = data + (at.row * strides.time + at.index);
+      const bool reversed = Axis == lane_axis::time && at.reversed;
+      if (stream)
+        simd::stream_unit(to, value, reversed);
+      else
+        simd::store_unit(to, value, reversed);
+    }
+  }
+  // By value, so that the caller's fields stay in registers.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_NOINLINE static void put_rarely(output_field out, place<Axis, Assume> at,
+                                                     Lane value) {
+    if (out.action == write::sum_site) return out.sums.add(at, value);
+    const input_field<S> old{out.data, out.strides};
+    out.save(at, value + old.template load<Lane>(at));
+  }
+};
+
+/// One value per sequence that is read before the first step.
+template <class V>
+struct state_input {
+  const V* data = nullptr;
+  extents strides{0, 0, 0, 0};
+
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane load_or_zero(place<Axis, Assume> at) const {
+    if (!data) return simd::constant<Lane>(0);
+    return simd::load<Lane>(data + at.channel * strides.channel, strides.channel, at.count);
+  }
+  SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {
+    data += group * strides.group + batch * strides.batch;
+  }
+};
+
+/// One value per sequence that is written after the last step.
+template <class V>
+struct state_output : output_field<V> {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane value) const {
+    V* to = this->data + at.channel * this->strides.channel;
+    const std::int64_t stride = this->strides.channel;
+    if (this->action == write::store)
+      simd::store(to, stride, at.count, value);
+    else if (this->action == write::add)
+      simd::store(to, stride, at.count, value + simd::load<Lane>(to, stride, at.count));
+    else if (this->action == write::sum_site)
+      this->sums.add(at, value);
+  }
+};
+
+/// Calls f for every field of an array. Not by a loop: where it is not unrolled, fields that a
+/// kernel keeps in registers would go to memory. Nor by a function that is not inlined at once: GCC
+/// takes one that only prefetches for one without effect, and drops its call.
+template <class Fields, class F>
+SCANREC_HD constexpr SCANREC_INLINE void for_each_field(Fields& fields, F& f) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) SCANREC_LAMBDA { (f(fields[I]), ...); }
+  (std::make_index_sequence<std::tuple_size_v<std::remove_const_t<Fields>>>{});
+}
+
+/// Where the scan is cut. A reset at step t cuts the link between t - 1 and t, whichever way the
+/// scan runs; seen from a scan that crosses the link the other way, the mark is one step off. At
+/// the edge of the sequence it is the mark behind the last step, if there is one.
+struct cut_field {
+  input_field<bool> marks;
+  int shift = 0;               // 0: the mark of this step; -1 or +1: of its neighbour in scan order
+  std::int64_t unmarked = -1;  // the step whose mark would lie outside of the array; -1: none
+
+  SCANREC_HD SCANREC_INLINE bool present() const { return marks.present(); }
+  /// Whether a mark is read before the first step in scan order, or after the last.
+  bool before_first() const { return shift < 0 && unmarked < 0; }
+  bool after_last() const { return shift > 0 && unmarked < 0; }
+
+  /// 1 in the lanes that are cut, 0 in the others.
+  template <class Mask, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Mask load(place<Axis, Assume> at) const {
+    if (at.time == unmarked) return simd::constant<Mask>(0);
+    return marks.template load_neighbour<Mask>(at, shift);
+  }
+  /// Whether any of `lanes` steps from a place on is cut, or has no neighbour to look at.
+  template <int Lanes, assume Assume>
+  SCANREC_INLINE bool any(place<lane_axis::time, Assume> at) const {
+    if (at.time <= unmarked && unmarked < at.time + Lanes) return true;
+    const bool* first = marks.data + shift * marks.strides.time;
+    return marks.strides.time == 0 ? *first : simd::any_set<Lanes>(first + at.index);
+  }
+};
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Lanes of a pack that the recurrence is computed in.
+template <class R>
+inline constexpr int lanes_of = R::one_by_one ? 1 : simd::lanes_v<typename R::value>;
+
+/// The recurrence with its fields at an element of their row. Inline: a kernel's own copy would not
+/// stay in registers if its address left it.
+template <class R>
+SCANREC_HD SCANREC_INLINE R standing_at(R r, std::int64_t time, std::int64_t channel) {
+  const auto seek = [=](auto& field) { field.seek(time, channel); };
+  R::for_reads(r, seek), R::for_writes(r, seek);
+  return r;
+}
+
+/// Asks for the lines of everything that is read `gap` steps after a place.
+template <class Lane, class R, class Place>
+SCANREC_INLINE void prefetch(const R& r, Place at, std::int64_t gap) {
+  R::for_reads(r,
+               [=](const auto& field) SCANREC_LAMBDA { field.template prefetch<Lane>(at, gap); });
+}
+
+/// How lanes lie in the arrays of a call: along which axis, and whether in descending addresses.
+struct lane_layout {
+  recurrence::lane_axis along = recurrence::lane_axis::channel;
+  bool reversed = false;
+  bool whole = false;  // every array fits: nothing but tails is ever staged
+
+  [[nodiscard]] std::int64_t unit() const { return reversed ? -1 : 1; }
+  [[nodiscard]] std::int64_t stride_of(const extents& strides) const {
+    return along == recurrence::lane_axis::time ? strides.time : strides.channel;
+  }
+};
+
+/// What one step of a single sequence reads.
+template <class R>
+using step_of = std::remove_cvref_t<
+    decltype(std::declval<const R&>().template load<simd::lane_t<typename R::value, 1>>(
+        recurrence::place<recurrence::lane_axis::channel>{}))>;
+
+/// Whether a recurrence has inputs that it may do without (and asks for, unless all is `plain`).
+template <class R>
+inline constexpr bool has_optional = requires(const R& r) {
+  R::optional(r, nullptr);
+};
+
+/// What kernels may assume of a call, edges apart.
+template <class R>
+recurrence::assume assumption(const R& r, const lane_layout& layout) {
+  using recurrence::assume;
+  using recurrence::write;
+  assume known = layout.whole ? assume::plain : assume::nothing;
+  R::for_reads(r, [&](const auto& field) {
+    constexpr bool marks = std::is_same_v<decltype(field), const recurrence::input_field<bool>&>;
+    bool optional = false;
+    if constexpr (has_optional<R>) optional = R::optional(r, &field);
+    if (!marks && !field.present() && optional)
+      known = std::min(known, assume::whole);
+    else if (marks ? field.present() : !field.present() || layout.stride_of(field.strides) == 0)
+      known = assume::nothing;
+  });
+  R::for_writes(r, [&](const auto& field) {
+    if (field.action == write::store) return;
+    const bool simple = field.action == write::sum_time || field.action == write::nothing;
+    known = simple ? std::min(known, assume::whole) : assume::nothing;
+  });
+  return known;
+}
+
+/// What a recurrence lists: how many sequences are read or written, and whether any is read off its
+/// step, but marks of cuts.
+struct listed_fields {
+  int count = 0;
+  bool off_step = false;
+};
+template <class R>
+concept has_neighbours = requires(const R& r) {
+  R::reads_neighbours_of(r, nullptr);
+};
+template <class R>
+constexpr listed_fields list_fields() {
+  const R r{};
+  listed_fields listed;
+  R::for_writes(r, [&](const auto&) { ++listed.count; });
+  R::for_reads(r, [&](const auto&) { ++listed.count; });
+  if constexpr (has_neighbours<R>)
+    R::for_reads(r, [&](const auto& field) {
+      const void* const place = &field;
+      const bool marks = place == &r.cuts.marks;
+      listed.off_step = listed.off_step || (!marks && R::reads_neighbours_of(r, place));
+    });
+  return listed;
+}
+/// Whether that can be told at compile time: not of elements that only run time can make.
+template <class R>
+concept lists_fields = requires {
+  typename std::integral_constant<int, list_fields<R>().count>;
+};
+/// Whether a recurrence says of its fields what it lists.
+template <class R>
+constexpr bool fields_suffice() {
+  if constexpr (lists_fields<R>)
+    return list_fields<R>().count <= R::fields;
+  else
+    return true;
+}
+template <class R>
+constexpr bool halo_is_read() {
+  if constexpr (lists_fields<R>)
+    return list_fields<R>().off_step == (R::halo != 0);
+  else
+    return true;
+}
+/// What every recurrence passes on its way to a backend.
+template <class R>
+constexpr void check_fields() {
+  static_assert(
+      fields_suffice<R>(),
+      "scanrec: the for_reads and for_writes of this recurrence visit more sequences than "
+      "its `fields` says, for which blocks that are staged have room.");
+  static_assert(halo_is_read<R>(),
+                "scanrec: the `halo` of this recurrence is not 0 exactly if its "
+                "reads_neighbours_of names a sequence besides the marks of cuts.");
+}
+
+/// Calls f for every output of a recurrence that may be a sum, in the order in which its problem
+/// lists them.
+template <class R, class F>
+void for_outputs(R& r, F f) {
+  if constexpr (!R::any_operator)
+    std::remove_const_t<R>::for_writes(r, f), std::remove_const_t<R>::for_ends(r, f);
+}
+
+/// The recurrence with all its fields at one batch row.
+template <class R>
+SCANREC_HD R bound(R r, std::int64_t group, std::int64_t batch) {
+  const auto bind = [=](auto& field) { field.bind(group, batch); };
+  R::for_reads(r, bind), R::for_writes(r, bind), R::for_starts(r, bind), R::for_ends(r, bind);
+  return r;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The recurrence itself: state[t] = gate[t] * state[t-1] + input[t].
+#pragma once
+
+#include <scanrec/detail/recurrence/affine_steps.hpp>
+#include <scanrec/detail/recurrence/field.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+template <class Gate, class Input, class State>
+struct forward : affine_steps<compute_t<State>> {
+  using base = affine_steps<compute_t<State>>;
+  using base::cuts;
+  using typename base::value;
+  template <class Lane>
+  using step = typename base::template step<Lane>;
+  template <class Lane>
+  using sums = typename base::template sums<Lane>;
+  static constexpr int fields = 4;  // sequences read or written
+  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
+  static constexpr int halo = 0;
+  input_field<Gate> gate;
+  input_field<Input> input;
+  state_input<value> initial_state;
+  output_field<State> state;
+  state_output<value> final_state;
+
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
+    step<Lane> read{gate.template load<factor_t<Lane>>(at), input.template load<Lane>(at), {}};
+    if (at.rarely(cuts.present())) read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
+    return read;
+  }
+  /// Whether the lanes of a pack along time compose: no cut, and every neighbour is there.
+  template <int Lanes, assume Assume>
+  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+    return !at.rarely(cuts.present()) || !cuts.template any<Lanes>(at);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,
+                                        Lane after, sums<Lane>&) const {
+    state.put(at, after);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
+    return initial_state.template load_or_zero<Lane>(at);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
+    final_state.put(at, after);
+  }
+  template <class Self, class F>
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
+    f(self.gate), f(self.input), f(self.cuts.marks);
+  }
+  static constexpr bool reads_neighbours_of(const forward& self, const void* field) {
+    return field == &self.cuts.marks;
+  }
+  template <class Self, class F>
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
+    f(self.state);
+  }
+  template <class Self, class F>
+  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
+    f(self.initial_state);
+  }
+  template <class Self, class F>
+  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
+    f(self.final_state);
+  }
+};
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence

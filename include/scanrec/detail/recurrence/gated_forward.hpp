@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A gated recurrence: state = a * state + u with a and u made of pre-activations by a cell.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/cells/cell.hpp>
+#include <scanrec/detail/recurrence/affine_steps.hpp>
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/memory.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+/// What forward and backward share: a cell, its arrays, and where steps are cut or left out.
+template <class Cell, class Pre>
+struct gated : affine_maps<compute_t<Pre>> {
+  using typename affine_maps<compute_t<Pre>>::value;
+  static constexpr std::size_t arrays = Cell::names.size();
+  static constexpr int registers_abreast = 1;  // a step is long: measured, company does not help
+
+  Cell cell;
+  std::array<input_field<Pre>, arrays> pre;
+  input_field<bool> zoneout;
+  cut_field cuts;
+
+  /// What one step read.
+  template <class Lane>
+  struct step {
+    typename Cell::template step<Lane> of_cell;
+    Lane cut, zoned_out;
+  };
+
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE typename Cell::template step<Lane> load_cell(
+      place<Axis, Assume> at) const {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) SCANREC_LAMBDA {
+      return cell.load(pre[I].template load<Lane>(at)...);
+    }
+    (std::make_index_sequence<arrays>{});
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void load_marks(place<Axis, Assume> at, step<Lane>& read) const {
+    if (at.rarely(cuts.present())) read.cut = cuts.template load<Lane>(at);
+    if (at.rarely(zoneout.present())) read.zoned_out = zoneout.template load<Lane>(at);
+  }
+  /// The step without its cut: what is zoned out stays as it was.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE affine<Lane> linked(place<Axis, Assume> at,
+                                                const step<Lane>& read) const {
+    affine<Lane> m = cell.map(read.of_cell);
+    if (at.rarely(zoneout.present())) {
+      m.a = simd::select(read.zoned_out, simd::constant<Lane>(1), m.a);
+      m.u = simd::select(read.zoned_out, simd::constant<Lane>(0), m.u);
+    }
+    return m;
+  }
+  /// x, or what there is instead where the step is cut.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane unless_cut(place<Axis, Assume> at, const step<Lane>& read, Lane x,
+                                            Lane instead) const {
+    if (at.rarely(cuts.present())) x = simd::select(read.cut, instead, x);
+    return x;
+  }
+  template <class Lane, class Place>
+  SCANREC_INLINE void touch_arrays(Place at) const {
+    for (const auto& field : pre) field.template touch<Lane>(at);
+  }
+};
+
+/// Where the states of a forward call go: nowhere, ...
+struct kept_nowhere {
+  template <class Lane, class Place>
+  SCANREC_HD SCANREC_INLINE void put(Place, Lane) const {}
+};
+/// ... the states before every stretch of steps, counted from the end of the scan.
+template <class V>
+struct checkpoint_output : state_output<V> {
+  static constexpr std::int64_t interval = memory::recompute<V>::interval;
+  std::int64_t steps = 0;
+
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane after) const {
+    const std::int64_t left = steps - 1 - at.time;  // after the first lane's step
+    if constexpr (Axis == lane_axis::time) {
+      constexpr int lanes = simd::lane_count<Lane>;
+      const std::int64_t lane = left % interval;
+      if (lane >= lanes || left < interval) return;
+      alignas(64) V values[lanes];
+      simd::store(values, 1, lanes, after);
+      *place_of(left / interval, at.channel) = values[lane];
+    } else {
+      if (left % interval != 0 || left == 0) return;
+      simd::store(place_of(left / interval, at.channel), this->strides.channel, at.count, after);
+    }
+  }
+
+ private:
+  SCANREC_HD V* place_of(std::int64_t stretches_left, std::int64_t channel) const {
+    return this->data + (stretches_left - 1) * this->strides.time + channel * this->strides.channel;
+  }
+};
+
+/// Output is the stored type of the outputs, or none_t; Kept a field that takes the states.
+template <class Cell, class Pre, class Output, class Kept>
+struct gated_forward : gated<Cell, Pre> {
+  using base = gated<Cell, Pre>;
+  using typename base::value;
+  template <class Lane>
+  using step = typename base::template step<Lane>;
+  /// Running sums of outputs: none.
+  template <class Lane>
+  struct sums {};
+  static constexpr int fields = static_cast<int>(base::arrays) + 4;  // sequences read or written
+  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
+  static constexpr int halo = 0;
+  static constexpr bool puts_out = !std::is_same_v<Output, none_t>;
+  static constexpr bool walks_whole = false;  // none is ever absent
+  static constexpr bool keeps_checkpoints = std::is_same_v<Kept, checkpoint_output<value>>;
+  static constexpr bool keeps_states = !keeps_checkpoints && !std::is_same_v<Kept, kept_nowhere>;
+
+  state_input<value> initial_state;
+  output_field<std::conditional_t<puts_out, Output, value>> output;
+  Kept kept;
+  state_output<value> final_state;
+
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
+    step<Lane> read{this->template load_cell<Lane>(at), {}, {}};
+    this->load_marks(at, read);
+    return read;
+  }
+  /// Whether the lanes of a pack along time compose: no cut, and every neighbour is there.
+  template <int Lanes, assume Assume>
+  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+    return !at.rarely(this->cuts.present()) || !this->cuts.template any<Lanes>(at);
+  }
+  /// The step as a map of what is carried; a cut is a factor of 0.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
+    const affine<Lane> m = this->linked(at, read);
+    return {this->unless_cut(at, read, m.a, simd::constant<Lane>(0)), m.u};
+  }
+  /// What is carried after the step.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
+                                      Lane before) const {
+    const affine<Lane> m = this->linked(at, read);
+    return this->unless_cut(at, read, m.act(before), m.u);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read,
+                                        Lane /*before*/, Lane after, sums<Lane>&) const {
+    kept.put(at, after);
+    if constexpr (puts_out) output.put(at, Cell::outputs::of(read.of_cell, after));
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
+    return initial_state.template load_or_zero<Lane>(at);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
+    final_state.put(at, after);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}
+  /// Brings to the cache what a walk reads and `map` has no use for.
+  template <class Lane, class Place>
+  SCANREC_INLINE void touch_rest(Place at) const {
+    if constexpr (puts_out) this->template touch_arrays<Lane>(at);
+  }
+
+  template <class Self, class F>
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
+    for_each_field(self.pre, f);
+    f(self.zoneout), f(self.cuts.marks);
+  }
+  static constexpr bool reads_neighbours_of(const gated_forward& self, const void* field) {
+    return field == &self.cuts.marks;
+  }
+  template <class Self, class F>
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
+    if constexpr (puts_out) f(self.output);
+    if constexpr (keeps_states) f(self.kept);
+  }
+  template <class Self, class F>
+  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
+    f(self.initial_state);
+  }
+  template <class Self, class F>
+  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
+    f(self.final_state);
+    if constexpr (keeps_checkpoints) f(self.kept);
+  }
+};
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence

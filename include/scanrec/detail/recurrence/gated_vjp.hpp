@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The adjoint of a gated recurrence: one scan over the carry c, against the direction of the
+// forward scan, whose steps hand the gradient of every state on to the pre-activations.
+//
+//     g[t] = (gradient of state[t] through output[t]) + c[t+1]
+//     c[t] = a[t] * g[t]
+//     gradients of the pre-activations of step t: the cell's, from g[t], state[t-1] and state[t]
+//
+// The activations are computed anew from the pre-activations; so is state[t], from state[t-1].
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/recurrence/gated_forward.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+/// Where states come from that a forward call has kept checkpoints of.
+template <class V>
+struct checkpoint_input {
+  const V* data = nullptr;
+  extents strides{0, 0, 0, 0};
+
+  SCANREC_HD void bind(std::int64_t group, std::int64_t batch) {
+    data += group * strides.group + batch * strides.batch;
+  }
+  /// The states before a stretch of steps; stretches are counted from the end of the scan.
+  SCANREC_HD [[nodiscard]] state_input<V> before_stretch(std::int64_t stretch) const {
+    return {data + stretch * strides.time, strides};
+  }
+};
+
+/// With Recompute, `state` has no array of its own: a backend lends it one for a few steps at a
+/// time (detail/shared/recompute.hpp).
+template <class Cell, class Pre, class State, class OutputGrad, class PreGrad, bool Recompute>
+struct gated_vjp : gated<Cell, Pre> {
+  using base = gated<Cell, Pre>;
+  using typename base::value;
+  static constexpr bool recomputes = Recompute;
+  static constexpr int fields = 2 * static_cast<int>(base::arrays) + 4;
+  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
+  static constexpr int halo = 1;
+
+  /// What one step reads.
+  template <class Lane>
+  struct step : base::template step<Lane> {
+    Lane output_grad;
+    Lane previous;  // state[t-1]; 0 where the link to it is cut
+  };
+  template <class Lane>
+  struct sums {
+    std::array<Lane, base::arrays> pre;
+  };
+
+  input_field<State> state;
+  input_field<OutputGrad> output_grad;
+  state_input<value> initial_state;  // before the first step
+  state_input<value> final_grad;
+  std::array<output_field<PreGrad>, base::arrays> pre_grad;
+  state_output<value> initial_grad;
+  checkpoint_input<value> checkpoints;
+  std::int64_t steps = 0;
+
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
+    step<Lane> read{{this->template load_cell<Lane>(at), {}, {}},
+                    output_grad.template load_or_zero<Lane>(at),
+                    {}};
+    this->load_marks(at, read);
+    // In scan order the step before in time is the step after; the last one has the initial state.
+    const Lane before = at.rarely(at.time == steps - 1)
+                            ? initial_state.template load_or_zero<Lane>(at)
+                        : at.mostly(state.present()) ? state.template load_neighbour<Lane>(at, 1)
+                                                     : simd::constant<Lane>(0);
+    read.previous = this->unless_cut(at, read, before, simd::constant<Lane>(0));
+    return read;
+  }
+  template <int Lanes, assume Assume>
+  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+    return at.time + Lanes < steps &&
+           (!at.rarely(this->cuts.present()) || !this->cuts.template any<Lanes>(at));
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
+    const Lane zero = simd::constant<Lane>(0);
+    const Lane a = this->linked(at, read).a;
+    const Lane g = Cell::outputs::back(read.of_cell, read.output_grad, zero);
+    return {this->unless_cut(at, read, a, zero), this->unless_cut(at, read, simd::mul(a, g), zero)};
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
+                                      Lane before) const {
+    const Lane g = Cell::outputs::back(read.of_cell, read.output_grad, before);
+    return this->unless_cut(at, read, simd::mul(this->linked(at, read).a, g),
+                            simd::constant<Lane>(0));
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read, Lane before,
+                                        Lane /*after*/, sums<Lane>& running) const {
+    const affine<Lane> m = this->linked(at, read);
+    const cell_cotangents<Lane> d{Cell::outputs::back(read.of_cell, read.output_grad, before),
+                                  read.output_grad, read.previous,
+                                  this->unless_cut(at, read, m.act(read.previous), m.u)};
+    auto gradients = this->cell.gradients(read.of_cell, d);
+    if (at.rarely(this->zoneout.present()))
+      // Nothing but the output gate had a part in this step.
+      for (std::size_t i = 0; i < base::arrays; ++i)
+        if (static_cast<int>(i) != Cell::outputs::array)
+          gradients[i] = simd::select(read.zoned_out, simd::constant<Lane>(0), gradients[i]);
+    for (std::size_t i = 0; i < base::arrays; ++i)
+      pre_grad[i].put(at, gradients[i], running.pre[i]);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
+    return final_grad.template load_or_zero<Lane>(at);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
+    initial_grad.put(at, after);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume> at, sums<Lane>& running) const {
+    for (std::size_t i = 0; i < base::arrays; ++i) pre_grad[i].drain(at, running.pre[i]);
+  }
+  /// Copies the sums that run; nobody looks at the others.
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE void copy_sums(const sums<Lane>& from, sums<Lane>& to) const {
+    for (std::size_t i = 0; i < base::arrays; ++i)
+      if (pre_grad[i].action == write::sum_time) to.pre[i] = from.pre[i];
+  }
+  /// Brings to the cache what a walk reads and `map` has no use for.
+  template <class Lane, class Place>
+  SCANREC_INLINE void touch_rest(Place at) const {
+    this->template touch_arrays<Lane>(at);
+    if constexpr (!Recompute) state.template touch<Lane>(at);
+  }
+
+  /// The forward recurrence over the same steps, in its own direction, with `state` to write to.
+  using recomputing = gated_forward<Cell, Pre, none_t, output_field<State>>;
+  SCANREC_HD [[nodiscard]] recomputing recompute() const {
+    recomputing r;
+    static_cast<base&>(r) = *this;
+    const auto turn = [this](auto& field) {
+      if (field.data) field.data += (steps - 1) * field.strides.time;
+      field.strides.time = -field.strides.time;
+    };
+    for (auto& field : r.pre) turn(field);
+    turn(r.zoneout), turn(r.cuts.marks);
+    r.cuts.shift = -r.cuts.shift;
+    if (r.cuts.unmarked >= 0) r.cuts.unmarked = steps - 1 - r.cuts.unmarked;
+    return r;
+  }
+
+  template <class Self, class F>
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
+    for_each_field(self.pre, f);
+    f(self.state), f(self.output_grad), f(self.zoneout), f(self.cuts.marks);
+  }
+  /// Whether an input may be absent in kernels that assume whole lanes.
+  static bool optional(const gated_vjp& self, const void* field) {
+    return field == &self.output_grad;
+  }
+  static constexpr bool reads_neighbours_of(const gated_vjp& self, const void* field) {
+    return field == &self.state || field == &self.cuts.marks;
+  }
+  template <class Self, class F>
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
+    for_each_field(self.pre_grad, f);
+  }
+  template <class Self, class F>
+  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
+    f(self.initial_state), f(self.final_grad), f(self.checkpoints);
+  }
+  template <class Self, class F>
+  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
+    f(self.initial_grad);
+  }
+};
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Scans with any associative operator: what is carried, and composed, are the elements themselves.
+#pragma once
+
+#include <cstdint>
+
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+/// An array of elements that are copied as they are.
+template <class E>
+struct element_field {
+  E* data = nullptr;
+  extents strides{0, 0, 0, 0};
+
+  template <class Place>
+  SCANREC_HD SCANREC_INLINE E& operator[](Place at) const {
+    return data[at.row * strides.time + at.index * strides.channel];
+  }
+  SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {
+    data += group * strides.group + batch * strides.batch;
+  }
+  SCANREC_HD SCANREC_INLINE void seek(std::int64_t time, std::int64_t channel) {
+    data += time * strides.time + channel * strides.channel;
+  }
+};
+
+template <class Op, class E>
+struct operator_scan {
+  using value = E;
+  using operator_type = Op;
+  static constexpr bool one_by_one = true;
+  static constexpr bool any_operator = true;
+  static constexpr int fields = 2;  // sequences read or written
+  static constexpr int halo = 0;
+  template <class Lane>
+  using map_of = E;
+  template <class Lane>
+  using state_of = E;
+  template <class Lane>
+  struct sums {};
+
+  const Op* op = nullptr;
+  element_field<const E> elements;
+  element_field<E> results;
+  element_field<const E> initial;
+  element_field<E> final_state;
+  bool exclusive = false;
+  E before_all{};  // what an exclusive scan gives at the first step without an initial element
+
+  /// Whether anything precedes the first element.
+  SCANREC_HD bool starts() const { return initial.data != nullptr; }
+
+  struct algebra_type {
+    const Op* op;
+    SCANREC_HD SCANREC_INLINE E compose(const E& earlier, const E& later) const {
+      return (*op)(earlier, later);
+    }
+    SCANREC_HD SCANREC_INLINE E act(const E& later, const E& x) const { return (*op)(x, later); }
+  };
+  SCANREC_HD algebra_type algebra() const { return {op}; }
+
+  template <class Lane, class Place>
+  SCANREC_HD SCANREC_INLINE E load(Place at) const {
+    return elements[at];
+  }
+  template <class Place>
+  SCANREC_HD SCANREC_INLINE E map(Place, const E& read) const {
+    return read;
+  }
+  template <class Place>
+  SCANREC_HD SCANREC_INLINE E next(Place at, const E& read, const E& before) const {
+    return at.time == 0 && !starts() ? read : static_cast<E>((*op)(before, read));
+  }
+  template <class Place, class Sums>
+  SCANREC_HD SCANREC_INLINE void finish(Place at, const E&, const E& before, const E& after,
+                                        Sums&) const {
+    results[at] = !exclusive ? after : at.time == 0 && !starts() ? before_all : before;
+  }
+  template <class Lane, class Place>
+  SCANREC_HD SCANREC_INLINE E begin(Place at) const {
+    return starts() ? initial.data[at.channel * initial.strides.channel] : before_all;
+  }
+  template <class Place>
+  SCANREC_HD SCANREC_INLINE void end(Place at, const E& after) const {
+    if (final_state.data) final_state.data[at.channel * final_state.strides.channel] = after;
+  }
+  template <class Place, class Sums>
+  SCANREC_HD SCANREC_INLINE void drain(Place, Sums&) const {}
+  template <class Lane, class Place>
+  SCANREC_HD SCANREC_INLINE void touch_rest(Place) const {}
+
+  template <class Self, class F>
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
+    f(self.elements);
+  }
+  template <class Self, class F>
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
+    f(self.results);
+  }
+  template <class Self, class F>
+  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
+    f(self.initial);
+  }
+  template <class Self, class F>
+  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
+    f(self.final_state);
+  }
+};
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A recurrence together with its derivative by a gate that all steps share:
+//
+//     (state, sensitivity)[t] = [gate 0; 1 gate] (state, sensitivity)[t-1] + (input[t], 0)
+#pragma once
+
+#include <scanrec/detail/recurrence/affine_steps.hpp>
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/matrix.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+template <class Gate, class Input, class State>
+struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
+  using base = affine_steps<vec<compute_t<State>, 2>>;
+  using base::cuts;
+  using number = compute_t<State>;
+  template <class Lane>
+  using step = typename base::template step<Lane>;
+  template <class Lane>
+  using sums = typename base::template sums<Lane>;
+  static constexpr int fields = 5;  // sequences read or written
+  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
+  static constexpr int halo = 0;
+  input_field<Gate> gate;
+  input_field<Input> input;
+  state_input<number> initial_state, initial_sensitivity;
+  output_field<State> state, sensitivity_of_state;
+  state_output<number> final_state, final_sensitivity;
+
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
+    using scalar = typename Lane::component;
+    const auto zero = simd::constant<scalar>(0);
+    const auto a = gate.template load<scalar>(at);
+    step<Lane> read{{{{a, zero}, {simd::constant<scalar>(1), a}}},
+                    {{input.template load<scalar>(at), zero}},
+                    {}};
+    if (at.rarely(cuts.present())) read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
+    return read;
+  }
+  /// Whether the lanes of a pack along time compose: no cut, and every neighbour is there.
+  template <int Lanes, assume Assume>
+  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+    return !at.rarely(cuts.present()) || !cuts.template any<Lanes>(at);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,
+                                        Lane after, sums<Lane>&) const {
+    state.put(at, after[0]), sensitivity_of_state.put(at, after[1]);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
+    using scalar = typename Lane::component;
+    return {{initial_state.template load_or_zero<scalar>(at),
+             initial_sensitivity.template load_or_zero<scalar>(at)}};
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
+    final_state.put(at, after[0]), final_sensitivity.put(at, after[1]);
+  }
+  template <class Self, class F>
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
+    f(self.gate), f(self.input), f(self.cuts.marks);
+  }
+  static constexpr bool reads_neighbours_of(const sensitivity& self, const void* field) {
+    return field == &self.cuts.marks;
+  }
+  template <class Self, class F>
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
+    f(self.state), f(self.sensitivity_of_state);
+  }
+  template <class Self, class F>
+  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
+    f(self.initial_state), f(self.initial_sensitivity);
+  }
+  template <class Self, class F>
+  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
+    f(self.final_state), f(self.final_sensitivity);
+  }
+};
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The adjoint: one scan over the carry c, run against the direction of the forward scan.
+//
+//     g[t] = state_grad[t] + c[t+1]      input_grad[t] = g[t]
+//     c[t] = conj(gate[t]) * g[t]        gate_grad[t]  = g[t] * conj(state[t-1])
+//     c[T] = final_grad                  initial_grad  = c[0]
+//
+// As an affine scan its elements are (conj(gate[t]), conj(gate[t]) * state_grad[t]); the outputs
+// use the carry before the step. Gate and cotangent are read at the same step, only the state one
+// on.
+#pragma once
+
+#include <scanrec/detail/recurrence/affine_steps.hpp>
+#include <scanrec/detail/recurrence/field.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+template <class Gate, class State, class StateGrad, class GateGrad, class InputGrad>
+struct vjp : affine_maps<compute_t<State>> {
+  using typename affine_maps<compute_t<State>>::value;
+  static constexpr int fields = 6;  // sequences read or written
+  using real = simd::real_lane_t<simd::lane_t<value, 1>>;
+  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
+  static constexpr int halo = 1;
+  /// What one step reads.
+  template <class Lane>
+  struct step {
+    factor_t<Lane> gate;  // conj(gate[t]); of a matrix, transposed
+    Lane cotangent;       // state_grad[t]
+    Lane previous;        // conj(state[t-1]), if gate_grad is wanted
+    simd::real_lane_t<Lane> cut;
+  };
+  template <class Lane>
+  struct sums {
+    factor_t<Lane> gate;
+    Lane input;
+  };
+
+  input_field<Gate> gate;
+  input_field<State> state;
+  input_field<StateGrad> state_grad;
+  cut_field cuts;
+  state_input<value> initial_state;  // x[-1]
+  state_input<value> final_grad;
+  output_field<GateGrad> gate_grad;
+  output_field<InputGrad> input_grad;
+  state_output<value> initial_grad;
+  std::int64_t steps = 0;
+  real conjugation = real(1);  // -1: conjugate gate and state
+
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
+    const auto sign = simd::splat<simd::real_lane_t<Lane>>(conjugation);
+    step<Lane> read{simd::adjoint_if(sign, gate.template load<factor_t<Lane>>(at)),
+                    state_grad.template load_or_zero<Lane>(at),
+                    {},
+                    {}};
+    if (at.mostly(gate_grad.present())) {
+      // In scan order the step before in time is the step after; the last one has the initial
+      // state.
+      const Lane before = at.rarely(at.time == steps - 1)
+                              ? initial_state.template load_or_zero<Lane>(at)
+                              : state.template load_neighbour<Lane>(at, 1);
+      read.previous = simd::conj_if(sign, before);
+    }
+    if (at.rarely(cuts.present())) read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
+    return read;
+  }
+  template <int Lanes, assume Assume>
+  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+    return at.time + Lanes < steps && (!at.rarely(cuts.present()) || !cuts.any<Lanes>(at));
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
+    const affine<Lane> m{read.gate, simd::mul(read.gate, read.cotangent)};
+    if (!at.rarely(cuts.present())) return m;
+    return {simd::select(read.cut, simd::constant<factor_t<Lane>>(0), m.a),
+            simd::select(read.cut, simd::constant<Lane>(0), m.u)};
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
+                                      Lane before) const {
+    const Lane linked = simd::mul(read.gate, read.cotangent + before);
+    return at.rarely(cuts.present()) ? simd::select(read.cut, simd::constant<Lane>(0), linked)
+                                     : linked;
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read, Lane before,
+                                        Lane /*after*/, sums<Lane>& running) const {
+    const Lane g = read.cotangent + before;
+    input_grad.put(at, g, running.input);
+    if (!at.mostly(gate_grad.present())) return;
+    factor_t<Lane> through_gate = simd::outer(g, read.previous);
+    if (at.rarely(cuts.present()))
+      through_gate = simd::select(read.cut, simd::constant<factor_t<Lane>>(0), through_gate);
+    gate_grad.put(at, through_gate, running.gate);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
+    return final_grad.template load_or_zero<Lane>(at);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
+    initial_grad.put(at, after);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume> at, sums<Lane>& running) const {
+    gate_grad.drain(at, running.gate);
+    input_grad.drain(at, running.input);
+  }
+  /// Copies the sums that run; nobody looks at the others.
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE void copy_sums(const sums<Lane>& from, sums<Lane>& to) const {
+    if (gate_grad.action == write::sum_time) to.gate = from.gate;
+    if (input_grad.action == write::sum_time) to.input = from.input;
+  }
+  /// The same between lanes and their halves.
+  template <class Half, class Lane>
+  SCANREC_INLINE void join_sums(const sums<Half>& low, const sums<Half>& high,
+                                sums<Lane>& to) const {
+    if (gate_grad.action == write::sum_time) to.gate = simd::join(low.gate, high.gate);
+    if (input_grad.action == write::sum_time) to.input = simd::join(low.input, high.input);
+  }
+  template <class Lane, class Half>
+  SCANREC_INLINE void split_sums(const sums<Lane>& from, sums<Half>& low, sums<Half>& high) const {
+    low = {simd::half_of<0>(from.gate), simd::half_of<0>(from.input)};
+    high = {simd::half_of<1>(from.gate), simd::half_of<1>(from.input)};
+  }
+  /// Brings to the cache what a walk reads and `map` has no use for.
+  template <class Lane, class Place>
+  SCANREC_INLINE void touch_rest(Place at) const {
+    if (gate_grad.present()) state.template touch<Lane>(at);
+  }
+
+  template <class Self, class F>
+  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
+    f(self.gate), f(self.state), f(self.state_grad), f(self.cuts.marks);
+  }
+  /// Whether an input may be absent in kernels that assume whole lanes.
+  static bool optional(const vjp& self, const void* field) {
+    return field == &self.state_grad || (field == &self.state && !self.gate_grad.present());
+  }
+  static constexpr bool reads_neighbours_of(const vjp& self, const void* field) {
+    return field == &self.state || field == &self.cuts.marks;
+  }
+  template <class Self, class F>
+  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
+    f(self.gate_grad), f(self.input_grad);
+  }
+  template <class Self, class F>
+  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
+    f(self.initial_state), f(self.final_grad);
+  }
+  template <class Self, class F>
+  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
+    f(self.initial_grad);
+  }
+};
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence

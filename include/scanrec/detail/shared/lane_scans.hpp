@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Scans of the maps in the lanes of a pack, and what lanes of maps need besides.
+#pragma once
+
+#include <scanrec/affine.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Inclusive scan of the maps in the lanes of m, lane 0 earliest: log2(lanes) doubling shifts.
+template <int K = 1, class Lane>
+SCANREC_INLINE affine<Lane> scan_lanes(affine<Lane> m) {
+  if constexpr (K >= simd::lane_count<Lane>) {
+    return m;
+  } else {
+    const auto none = affine<Lane>::identity();
+    const affine<Lane> earlier{simd::slide_in<K>(none.a, m.a), simd::slide_in<K>(none.u, m.u)};
+    return scan_lanes<2 * K>(combine(earlier, m));
+  }
+}
+
+/// The maps in lanes Odd, Odd + 2, ...
+template <int Odd, class Lane>
+SCANREC_INLINE auto every_other(affine<Lane> m) {
+  return affine<decltype(simd::every_other<Odd>(m.a))>{simd::every_other<Odd>(m.a),
+                                                       simd::every_other<Odd>(m.u)};
+}
+template <int Odd, class Map>
+SCANREC_INLINE auto every_other(const segmented<Map>& m) {
+  const auto map = every_other<Odd>(m.map);
+  return segmented<std::remove_const_t<decltype(map)>>{map, simd::every_other<Odd>(m.cut)};
+}
+
+/// The states before and after every step, and the last one in the wide type.
+template <class Lane, class Carry>
+struct scanned_states {
+  Lane before, after;
+  Carry last;
+  bool finite;
+};
+/// Scans the maps in the lanes of m from a state on, as a tree: neighbours are composed until
+/// `Base` are left, which are scanned in doubling shifts; on the way back each composed pair yields
+/// the state between its two. Moves about half as many lanes as doubling shifts alone.
+///
+/// `factor()` is the product of all m.a in the wide type. Rounding products of factors just below 1
+/// has a bias (what is lost of (1 - i eps)(1 - j eps) is always i j eps^2), which the state carried
+/// from pack to pack would collect where the product stays near 1; elsewhere it is soon forgotten.
+template <int Base, class Lane, class Carry, class Factor>
+SCANREC_INLINE scanned_states<Lane, Carry> scan_states(const affine<Lane>& m, Carry state,
+                                                       Factor factor) {
+  if constexpr (simd::lane_count<Lane> == Base) {
+    using scalar = simd::scalar_of<Lane>;
+    const Lane carried = simd::splat<Lane>(simd::from_wide<scalar>(state));
+    const affine<Lane> total = scan_lanes(m);
+    const Lane after = total.act(carried);
+    Carry a = simd::to_wide<Carry>(simd::last(total.a));
+    if constexpr (!std::is_same_v<Carry, scalar>)
+      if (simd::size_of(simd::last(total.a)) > 0.875f) a = factor();
+    const Carry last = simd::fma(a, state, simd::to_wide<Carry>(simd::last(total.u)));
+    const auto wild = simd::zero_if_finite(simd::last(after)) +
+                      simd::zero_if_finite(simd::from_wide<scalar>(last));
+    return {simd::slide_in<1>(carried, after),
+            simd::with_last(after, simd::from_wide<scalar>(last)), last, simd::all_zero(wild)};
+  } else {
+    const auto even = every_other<0>(m);
+    const auto pairs = scan_states<Base>(combine(even, every_other<1>(m)), state, factor);
+    const auto middle = even.act(pairs.before);
+    return {simd::interleave(pairs.before, middle), simd::interleave(middle, pairs.after),
+            pairs.last, pairs.finite};
+  }
+}
+/// Composes neighbours until `Base` maps are left.
+template <int Base, class Lane>
+SCANREC_INLINE auto combine_lanes(affine<Lane> m) {
+  if constexpr (simd::lane_count<Lane> == Base)
+    return m;
+  else
+    return combine_lanes<Base>(combine(every_other<0>(m), every_other<1>(m)));
+}
+/// The same for the lanes of two packs, as many as one pack has.
+template <class Lane>
+SCANREC_INLINE affine<Lane> combine_packs(affine<Lane> x, affine<Lane> y) {
+  const auto a = simd::join(x.a, y.a), u = simd::join(x.u, y.u);
+  return combine_lanes<simd::lane_count<Lane>>(affine<std::remove_const_t<decltype(a)>>{a, u});
+}
+
+template <class Wide, class Lane>
+SCANREC_HD SCANREC_INLINE affine<Wide> widen_map(affine<Lane> m) {
+  return {simd::to_wide<factor_t<Wide>>(m.a), simd::to_wide<Wide>(m.u)};
+}
+
+/// Zero in lanes whose map is finite, NaN elsewhere.
+template <class Lane>
+SCANREC_HD SCANREC_INLINE auto zero_if_finite(affine<Lane> m) {
+  return simd::zero_if_finite(m.a) + simd::zero_if_finite(m.u);
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

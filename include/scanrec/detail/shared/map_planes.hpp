@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Maps in memory, for backends that write them down: a plane of numbers per real part of a map.
+//
+// A pack of maps is then a few whole vectors, wherever it starts: neighbours at any distance are
+// met by unaligned loads, whether lanes are channels or steps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/simd/memory.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Calls f with every real part of a lane or a map: those of a state, of its factor, of its cut.
+template <class L, class F>
+SCANREC_INLINE void for_parts(L& x, F f) {
+  if constexpr (simd::is_complex_lanes<L>)
+    f(x.re), f(x.im);
+  else
+    f(x);
+}
+template <class Lane, class F>
+SCANREC_INLINE void for_parts(affine<Lane>& m, F f) {
+  for_parts(m.u, f), for_parts(m.a, f);
+}
+template <class Map, class F>
+SCANREC_INLINE void for_parts(segmented<Map>& m, F f) {
+  for_parts(m.map, f), f(m.cut);
+}
+
+/// What is composed and what it acts on, by type: affine maps and their states.
+struct map_algebra {
+  template <class Map>
+  SCANREC_HD SCANREC_INLINE Map compose(const Map& earlier, const Map& later) const {
+    return combine(earlier, later);
+  }
+  template <class Map, class State>
+  SCANREC_HD SCANREC_INLINE State act(const Map& later, const State& x) const {
+    return later.act(x);
+  }
+};
+
+/// A stretch of affine maps of compute type T. Element i of a plane is the part of map i; a state
+/// in the place of a map takes the planes of its u.
+template <class T>
+struct map_planes {
+  using real = simd::real_lane_t<simd::lane_t<T, 1>>;
+  real* data = nullptr;
+  std::int64_t plane = 0;    // elements from one plane to the next
+  bool cuts = false;         // whether there is a plane of cuts
+  bool states_only = false;  // leave out factors when maps are stored
+
+  static map_planes over(std::byte* memory, std::int64_t elements, bool with_cuts) {
+    return {reinterpret_cast<real*>(memory), elements, with_cuts, false};
+  }
+
+  /// The maps, or states, of the elements from i on, one per lane.
+  template <class L>
+  SCANREC_INLINE L load(std::int64_t i) const {
+    L x;
+    const real* p = data + i;
+    for_parts(x, [&](auto& part) SCANREC_LAMBDA {
+      if constexpr (simd::lane_count<std::remove_cvref_t<decltype(part)>> == 1)
+        part = *p;
+      else
+        part = simd::load_unit<std::remove_reference_t<decltype(part)>>(p);
+      p += plane;
+    });
+    return x;
+  }
+  template <class L>
+  SCANREC_INLINE void store(std::int64_t i, L x) const {
+    real* p = data + i;
+    for_parts(x, [&](auto& part) SCANREC_LAMBDA {
+      if constexpr (simd::lane_count<std::remove_cvref_t<decltype(part)>> == 1)
+        *p = part;
+      else
+        simd::store_unit(p, part);
+      p += plane;
+    });
+  }
+  /// The mark of a cut, where there are any: 0 or 1.
+  SCANREC_INLINE real cut(std::int64_t i) const {
+    return data[static_cast<std::int64_t>(2 * sizeof(T) / sizeof(real)) * plane + i];
+  }
+  /// The map that forgets what was before and gives x, in place of a first step.
+  template <class Map, class L>
+  SCANREC_INLINE void store_first(std::int64_t i, const L& x) const {
+    if (cuts)
+      store(i, segmented<Map>{Map::constant(x), simd::constant<typename segmented<Map>::mask>(1)});
+    else
+      store(i, Map::constant(x));
+  }
+  /// The map of a step that was read, with its cut if there is a plane of cuts.
+  template <class Map, class Step>
+  SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step& read) const {
+    if (states_only)
+      store(i, m.u);
+    else if (cuts)
+      store(i, segmented<Map>{m, read.cut});
+    else
+      store(i, m);
+  }
+  /// The same elements, counted from the i-th on.
+  map_planes from(std::int64_t i) const { return {data + i, plane, cuts, states_only}; }
+};
+
+/// A stretch of maps that are not made of real lanes; a state in the place of a map is its u, or,
+/// where maps and states are the same, all of it. Cuts stand in an array of their own.
+template <class Map, class State>
+struct map_array {
+  using mark = simd::real_lane_t<State>;
+  Map* data = nullptr;
+  mark* marks = nullptr;
+  bool cuts = false;
+
+  static map_array over(std::byte* memory, std::int64_t elements, bool with_cuts) {
+    Map* const maps = reinterpret_cast<Map*>(memory);
+    return {maps, reinterpret_cast<mark*>(maps + elements), with_cuts};
+  }
+  template <class L>
+  SCANREC_INLINE L load(std::int64_t i) const {
+    if constexpr (std::is_same_v<L, Map>)
+      return data[i];
+    else if constexpr (std::is_same_v<L, State>)
+      return data[i].u;
+    else
+      return {data[i], marks[i]};
+  }
+  SCANREC_INLINE void store(std::int64_t i, const Map& m) const { data[i] = m; }
+  template <class Segmented>
+  SCANREC_INLINE void store(std::int64_t i, const Segmented& m) const
+      requires(std::is_same_v<Segmented, segmented<Map>>) {
+    data[i] = m.map, marks[i] = m.cut;
+  }
+  SCANREC_INLINE void store(std::int64_t i, const State& x) const
+      requires(!std::is_same_v<Map, State>) {
+    data[i].u = x;
+  }
+  template <class, class L>
+  SCANREC_INLINE void store_first(std::int64_t i, const L& x) const {
+    if constexpr (std::is_same_v<Map, State>) {
+      data[i] = x;
+    } else {
+      data[i] = Map::constant(x);
+      if (cuts) marks[i] = simd::constant<mark>(1);
+    }
+  }
+  template <class Step>
+  SCANREC_INLINE void store_step(std::int64_t i, const Map& m, const Step& read) const {
+    data[i] = m;
+    if constexpr (!std::is_same_v<Step, Map>)  // an operator's element may have a member like that
+      if (cuts) marks[i] = read.cut;
+  }
+  map_array from(std::int64_t i) const { return {data + i, marks + i, cuts}; }
+};
+
+template <class R, bool OneByOne = R::one_by_one>
+struct map_storage {
+  using type = map_planes<typename R::value>;
+};
+template <class R>
+struct map_storage<R, true> {
+  using scalar = simd::lane_t<typename R::value, 1>;
+  using type =
+      map_array<typename R::template map_of<scalar>, typename R::template state_of<scalar>>;
+};
+/// Where the maps of a recurrence are written down.
+template <class R>
+using maps_of = typename map_storage<R>::type;
+
+/// How the maps of a recurrence combine.
+template <class R>
+SCANREC_HD SCANREC_INLINE auto algebra_of(const R& r) {
+  if constexpr (requires { r.algebra(); })
+    return r.algebra();
+  else
+    return map_algebra{};
+}
+/// Whether there is a state before the first step.
+template <class R>
+SCANREC_HD SCANREC_INLINE bool starts(const R& r) {
+  if constexpr (requires { r.starts(); })
+    return r.starts();
+  else
+    return true;
+}
+template <class R>
+SCANREC_INLINE bool has_cuts(const R& r) {
+  if constexpr (requires { r.cuts; })
+    return r.cuts.present();
+  else
+    return false;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Lending states to recurrences that have kept checkpoints only: a stretch of steps at a time, the
+// forward recurrence is walked again from the checkpoint before it, into memory of the worker.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <scanrec/detail/cpu/stage.hpp>
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/memory.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Whether backends lend R its states.
+template <class R>
+inline constexpr bool recomputes = requires {
+  requires R::recomputes;
+};
+
+/// Steps between checkpoints.
+inline constexpr std::int64_t stretch_steps = memory::recompute<float>::interval;
+
+/// Rows of states that a stretch has of a sequence of so many steps: two more than steps, see
+/// below.
+constexpr std::int64_t stretch_rows(std::int64_t steps) {
+  return std::min(stretch_steps, steps) + 2;
+}
+
+/// Where the states of a stretch lie. The state of the step after it in scan order is read too; two
+/// rows before the first that is read are there for staging, which copies whole neighbourhoods.
+struct lent_room {
+  std::int64_t row = 0, column = 0;  // strides in elements, along time and channels
+  std::int64_t states_bytes = 0;     // then the states that the walk carries
+  std::int64_t bytes = 0;
+
+  lent_room() = default;
+  /// For blocks of up to `channels` channels.
+  lent_room(const problem& p, const lane_layout& lanes, std::int64_t channels) {
+    if (p.recomputed_bytes == 0) return;
+    const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
+    const std::int64_t steps = stretch_rows(p.shape.time);
+    std::int64_t elements = 0;
+    if (lanes.along == recurrence::lane_axis::time) {
+      row = lanes.unit(), column = round_up(steps, 16);
+      elements = column * channels;
+    } else {
+      row = round_up(channels, 16), column = 1;
+      elements = row * steps;
+    }
+    states_bytes = round_up(elements * p.recomputed_bytes, 64);
+    bytes = states_bytes + round_up(round_up(channels, 16) * p.compute_bytes, 64);
+  }
+};
+
+/// Walks a block from where its recurrence begins to where it ends.
+template <template <class> class Lanes, class R, class Plan>
+void walk_alone(const R& r, const block& where, const Plan& plan, std::byte* memory) {
+  auto* const slots = reinterpret_cast<typename Lanes<R>::slot*>(memory);
+  Lanes<R>::begin(r, where, slots);
+  Lanes<R>::walk(r, where, slots, plan);
+}
+
+/// Calls f(recurrence whose states are at hand, part) for the parts of a block, in order. `r`
+/// stands at the first step of its row. walk(forward recurrence, block, memory for what it carries)
+/// takes the steps of a stretch anew.
+template <class R, class Walk, class F>
+SCANREC_HD void for_recomputed(const R& r, const block& where, const lent_room& room,
+                               std::byte* memory, Walk walk, F f) {
+  using state = std::remove_const_t<std::remove_reference_t<decltype(*r.state.data)>>;
+  auto* const states = reinterpret_cast<state*>(memory);
+  const std::int64_t T = r.steps;
+  for (std::int64_t begin = where.begin, end; begin < where.end; begin = end) {
+    const std::int64_t stretch = begin / stretch_steps;
+    const std::int64_t stretch_end = std::min((stretch + 1) * stretch_steps, T);
+    end = std::min(stretch_end, where.end);
+    // Of the steps from begin - 1 on, counted as `r` counts; begin + 1 to stretch_end are read.
+    state* const first = room.row < 0 ? states + (room.column - 1) : states;
+    const auto at = [&](std::int64_t t) { return first + (t - begin + 1) * room.row; };
+
+    auto forward = r.recompute();
+    forward.initial_state =
+        stretch_end < T ? r.checkpoints.before_stretch(stretch) : r.initial_state;
+    forward.kept.action = recurrence::write::store;
+    forward.kept.strides = {0, -room.row, room.column, 0};
+    // In its own order the forward scan takes step t of `r` as step T - 1 - t.
+    const block again{T - stretch_end, T - 1 - begin, where.channel, where.channels};
+    forward.kept.data = at(T - 1) - where.channel * room.column;
+    if (again.begin < again.end) walk(forward, again, memory + room.states_bytes);
+    if (stretch_end < T)
+      for (std::int64_t c = 0; c < where.channels; ++c) {
+        const auto& from = forward.initial_state;
+        simd::store_one(at(stretch_end) + c * room.column,
+                        simd::from_element(from.data[(where.channel + c) * from.strides.channel]));
+      }
+
+    R lent = r;
+    lent.state.data = at(0) - where.channel * room.column;
+    lent.state.strides = {0, room.row, room.column, 0};
+    f(lent, block{begin, end, where.channel, where.channels});
+  }
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Sums over broadcast axes: moving accumulators into totals, and out into a gradient.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Steps after which running sums go to the accumulators, where a lane is walked serially.
+inline constexpr std::int64_t sum_steps = 256;
+
+/// Whether a recurrence may have running sums.
+template <class R>
+inline constexpr bool may_sum =
+    !std::is_empty_v<typename R::template sums<simd::lane_t<typename R::value, 1>>>;
+/// Whether it has any in this call.
+template <class R>
+bool sums_run(const R& r) {
+  bool any = false;
+  if constexpr (may_sum<R>)
+    R::for_writes(r,
+                  [&](const auto& out) { any = any || out.action == recurrence::write::sum_time; });
+  return any;
+}
+
+/// A box of the problem: [begin, end) on every axis.
+struct region {
+  extents begin{0, 0, 0, 0}, end{0, 0, 0, 0};
+};
+
+constexpr std::int64_t offset_of(const extents& at, const extents& strides) {
+  return at.group * strides.group + at.batch * strides.batch + at.time * strides.time +
+         at.channel * strides.channel;
+}
+constexpr extents difference(const extents& x, const extents& y) {
+  return {x.batch - y.batch, x.time - y.time, x.channel - y.channel, x.group - y.group};
+}
+
+/// Calls f(position) for every element that an array with these strides keeps of `box`: an axis
+/// with a zero stride is visited once, even where it is empty: the sum of nothing is 0.
+template <class F>
+SCANREC_HD void for_kept(const extents& strides, const region& box, F f) {
+  const auto last = [&](std::int64_t extents::*a) {
+    return strides.*a == 0 ? box.begin.*a + 1 : box.end.*a;
+  };
+  extents at;
+  for (at.group = box.begin.group; at.group < last(&extents::group); ++at.group)
+    for (at.batch = box.begin.batch; at.batch < last(&extents::batch); ++at.batch)
+      for (at.time = box.begin.time; last(&extents::time) > at.time; ++at.time)
+        for (at.channel = box.begin.channel; at.channel < last(&extents::channel); ++at.channel)
+          f(at);
+}
+
+/// Writes a sum to its element of the gradient, or adds it.
+template <class S, class WideLane>
+SCANREC_HD void write_sum(const recurrence::output_field<S>& out, const extents& at, WideLane sum) {
+  using lane = simd::lane_t<compute_t<S>, 1>;
+  S& place = out.data[offset_of(at, out.strides)];
+  if (out.update) sum = sum + simd::to_wide<WideLane>(simd::from_element(place));
+  place = simd::to_element<S>(simd::from_wide<lane>(sum));
+}
+
+/// Writes the sums of `box` to the gradient, or adds them to it. Accumulators are laid out
+/// relative to the box.
+template <class S>
+void write_sums(const recurrence::output_field<S>& out, const wide_t<S>* sums,
+                const extents& sum_strides, const region& box) {
+  using wide_lane = simd::lane_t<wide_t<S>, 1>;
+  for_kept(out.strides, box, [&](const extents& at) {
+    const std::int64_t place = offset_of(difference(at, box.begin), sum_strides);
+    write_sum(out, at, simd::load_one<wide_lane>(sums + place));
+  });
+}
+
+/// Adds the sums of `box` to the totals of the whole problem.
+template <class S>
+void add_to_totals(const recurrence::output_field<S>& out, const wide_t<S>* sums,
+                   const extents& sum_strides, const region& box, wide_t<S>* totals,
+                   const extents& total_strides) {
+  for_kept(out.strides, box, [&](const extents& at) {
+    auto& total = totals[offset_of(at, total_strides)];
+    total = total + sums[offset_of(difference(at, box.begin), sum_strides)];
+  });
+}
+
+/// Strides of dense accumulators over the axes of a box that an output keeps, and how many there
+/// are.
+inline std::int64_t dense_sums(const array_use& array, const extents& box, extents& strides) {
+  std::int64_t size = 1;
+  constexpr axis inner_to_outer[]{&extents::channel, &extents::time, &extents::batch,
+                                  &extents::group};
+  for (const axis a : inner_to_outer) {
+    if (array.shape.*a <= 1 || broadcast_along(array, a)) continue;
+    strides.*a = size;
+    size *= box.*a;
+  }
+  return size;
+}
+
+/// Where a backend that takes one block after the other keeps its sums: accumulators of the block
+/// at hand, for each worker, and the totals of the whole problem.
+struct sums_layout {
+  struct output {
+    bool active = false;
+    extents block_strides{0, 0, 0, 0}, total_strides{0, 0, 0, 0};
+    std::int64_t block_bytes = 0, total_bytes = 0;  // rounded up to lines
+  };
+  std::array<output, most_outputs> outputs{};
+  bool any = false;
+  std::int64_t block_bytes = 0, total_bytes = 0;
+
+  /// `block`: the largest block there is.
+  sums_layout(const problem& p, const extents& block) {
+    constexpr std::int64_t line = 64;
+    output* out = outputs.data();
+    for (const array_use& array : p) {
+      if (array.use == access::read) continue;
+      output& o = *out++;
+      if (!summed(array)) continue;
+      const auto bytes = [&](std::int64_t n) {
+        return (n * array.wide_bytes + line - 1) / line * line;
+      };
+      any = o.active = true;
+      block_bytes += o.block_bytes = bytes(dense_sums(array, block, o.block_strides));
+      total_bytes += o.total_bytes = bytes(dense_sums(array, p.shape, o.total_strides));
+    }
+  }
+
+  /// Points the outputs that are sums at cleared accumulators of a block.
+  template <class R>
+  void bind(R& r, const region& box, std::byte* own) const {
+    std::fill_n(own, block_bytes, std::byte{0});
+    for_active(
+        r, own,
+        [&](auto& out, const output& o, std::byte* sums) {
+          out.sums = {wide_at(out, sums), -offset_of(box.begin, o.block_strides), o.block_strides};
+        },
+        &output::block_bytes);
+  }
+  /// Points them at the totals themselves, which have been cleared.
+  template <class R>
+  void bind_totals(R& r, std::byte* totals) const {
+    for_active(
+        r, totals,
+        [&](auto& out, const output& o, std::byte* sums) {
+          out.sums = {wide_at(out, sums), 0, o.total_strides};
+        },
+        &output::total_bytes);
+  }
+  /// Adds the accumulators of a block to the totals.
+  template <class R>
+  void hand_on(R& r, const region& box, std::byte* own, std::byte* totals) const {
+    for_active(
+        r, own,
+        [&](auto& out, const output& o, std::byte* sums) {
+          add_to_totals(out, wide_at(out, sums), o.block_strides, box, wide_at(out, totals),
+                        o.total_strides);
+          totals += o.total_bytes;
+        },
+        &output::block_bytes);
+  }
+  /// Writes the totals to the gradients.
+  template <class R>
+  void write(R& r, const extents& shape, std::byte* totals) const {
+    for_active(
+        r, totals,
+        [&](auto& out, const output& o, std::byte* sums) {
+          write_sums(out, wide_at(out, sums), o.total_strides, {{0, 0, 0, 0}, shape});
+        },
+        &output::total_bytes);
+  }
+
+ private:
+  template <class Out>
+  static auto wide_at(const Out&, std::byte* place) {
+    return reinterpret_cast<decltype(Out::sums.data)>(place);
+  }
+  // Calls f(output, its layout, its place) for every output that is a sum.
+  template <class R, class F>
+  void for_active(R& r, std::byte* place, F f, std::int64_t output::*size) const {
+    const output* o = outputs.data();
+    for_outputs(r, [&](auto& out) {
+      if (o->active) f(out, *o, place);
+      place += (*o++).*size;
+    });
+  }
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

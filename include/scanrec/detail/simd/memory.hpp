@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Lanes to and from memory: whole vectors with 16-bit and complex storage and non-temporal stores,
+// and, out of line, any stride and count.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <cstring>
+
+#include <scanrec/detail/simd/lanes.hpp>
+#include <scanrec/detail/simd/matrix_lanes.hpp>
+#include <scanrec/detail/simd/registers.hpp>
+#include <scanrec/element.hpp>
+
+namespace scanrec::inline SCANREC_ABI::simd {
+
+// ---- one element ------------------------------------------------------------------------------
+
+/// The lane that a stored element becomes.
+template <class S>
+SCANREC_HD SCANREC_INLINE auto from_element(S x) {
+  if constexpr (scanrec::detail::is_complex<S>)
+    return complex_lanes{x.real(), x.imag()};
+  else if constexpr (std::is_same_v<S, bfloat16> || std::is_same_v<S, float16>)
+    return static_cast<float>(x);
+  else if constexpr (small_matrix<S>)
+    return detail::each<lane_t<compute_t<S>, 1>>(
+        [](auto a) SCANREC_LAMBDA { return from_element(a); }, x);
+  else
+    return x;
+}
+
+/// The element that a scalar lane is stored as.
+template <class S, class L>
+SCANREC_HD SCANREC_INLINE S to_element(L x) {
+  if constexpr (scanrec::detail::is_complex<S>)
+    return S(x.re, x.im);
+  else if constexpr (small_matrix<S>)
+    return detail::each<S>(
+        [](auto a) SCANREC_LAMBDA { return to_element<typename S::component>(a); }, x);
+  else
+    return static_cast<S>(x);
+}
+
+/// *p as a scalar lane; of a bool, 1 or 0.
+template <class L, class S>
+SCANREC_HD SCANREC_INLINE L load_one(const S* p) {
+  if constexpr (std::is_same_v<S, bool>)
+    return static_cast<L>(*p ? 1 : 0);
+  else
+    return from_element(*p);
+}
+template <class S, class L>
+SCANREC_HD SCANREC_INLINE void store_one(S* p, L x) {
+  *p = to_element<S>(x);
+}
+
+// ---- a whole lane, elements side by side ------------------------------------------------------
+
+/// Lane i is p[i]; `reversed`, p[count - 1 - i].
+template <class L, class S>
+SCANREC_INLINE L load_unit(const S* p, bool reversed = false) {
+  constexpr int n = lane_count<L>;
+  if constexpr (n != leaf_count<L>) {
+    // Reversed one register at a time: a choice between registers costs no copy.
+    using half = decltype(half_of<0>(std::declval<L>()));
+    return join(load_unit<half>(reversed ? p + n / 2 : p, reversed),
+                load_unit<half>(reversed ? p : p + n / 2, reversed));
+  } else if constexpr (is_complex_lanes<L>) {
+    using R = real_lane_t<L>;
+    const auto* parts = reinterpret_cast<const typename R::value_type*>(p);
+    R low = load_unit<R>(parts), high = load_unit<R>(parts + n);
+    detail::keep_loaded(low.v), detail::keep_loaded(high.v);
+    const R re = every_other<0>(low, high), im = every_other<1>(low, high);
+    return {reverse_if(reversed, re), reverse_if(reversed, im)};
+  } else {
+    return reverse_if(reversed, L(detail::load_register<typename L::value_type>(p)));
+  }
+}
+
+namespace detail {
+// Calls put(address, register) for every register of the lanes, in storage type.
+template <class S, class L, class Put>
+SCANREC_INLINE void store_registers(S* p, L x, bool reversed, Put put) {
+  constexpr int n = lane_count<L>;
+  if constexpr (n != leaf_count<L>) {
+    store_registers(reversed ? p + n / 2 : p, half_of<0>(x), reversed, put);
+    store_registers(reversed ? p : p + n / 2, half_of<1>(x), reversed, put);
+  } else if constexpr (is_complex_lanes<L>) {
+    using R = real_lane_t<L>;
+    auto* parts = reinterpret_cast<typename R::value_type*>(p);
+    const R re = reverse_if(reversed, x.re), im = reverse_if(reversed, x.im);
+    put(parts, zip<0>(re, im).v);
+    put(parts + n, zip<1>(re, im).v);
+  } else {
+    put(p, to_storage<S, typename L::value_type>(reverse_if(reversed, x).v));
+  }
+}
+template <class S, class L>
+inline constexpr std::size_t register_bytes = sizeof(S) * static_cast<std::size_t>(leaf_count<L>) /
+                                              (is_complex_lanes<L> ? 2 : 1);
+
+// Ordinary allocations are only 16-byte aligned: then in consecutive 16-byte pieces, which fill
+// whole lines just as well; what is aligned to less is stored the ordinary way.
+template <class S, class L>
+[[gnu::noinline]] void stream_pieces(S* p, L x, bool reversed) {
+  const bool in_pieces = reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
+  store_registers(p, x, reversed, [in_pieces](void* to, auto v) {
+    if constexpr (sizeof v > 16) {
+      if (in_pieces) {
+        struct piece {
+          std::uint64_t bits __attribute__((vector_size(16)));
+        };
+        piece all[sizeof v / 16];
+        std::memcpy(all, &v, sizeof v);
+        for (unsigned i = 0; i < sizeof v / 16; ++i)
+          stream_register(static_cast<piece*>(to) + i, all[i]);
+        return;
+      }
+    }
+    std::memcpy(to, &v, sizeof v);
+  });
+}
+}  // namespace detail
+
+/// p[i] = lane i; `reversed`, p[count - 1 - i].
+template <class S, class L>
+SCANREC_INLINE void store_unit(S* p, L x, bool reversed = false) {
+  detail::store_registers(p, x, reversed,
+                          [](void* to, auto v) SCANREC_LAMBDA { std::memcpy(to, &v, sizeof v); });
+}
+/// The same, past the caches where the address is a multiple of 16 bytes.
+template <class S, class L>
+SCANREC_INLINE void stream_unit(S* p, L x, bool reversed = false) {
+  if (reinterpret_cast<std::uintptr_t>(p) % detail::register_bytes<S, L> == 0) [[likely]]
+    detail::store_registers(
+        p, x, reversed, [](void* to, auto v) SCANREC_LAMBDA { detail::stream_register(to, v); });
+  else
+    detail::stream_pieces(p, x, reversed);
+}
+
+/// Whether any of N bytes is set.
+template <int N>
+SCANREC_INLINE bool any_set(const bool* p) {
+  static_assert(N % 8 == 0, "scanrec: whole words");
+  std::uint64_t words[N / 8], any = 0;
+  std::memcpy(words, p, N);
+  for (const std::uint64_t word : words) any |= word;
+  return any != 0;
+}
+
+// ---- any stride, any count --------------------------------------------------------------------
+
+/// Lane i is p[i * stride] for i < count, zero from there on. Out of line, by way of a buffer: for
+/// what happens once per sequence, not once per step.
+template <class L, class S>
+SCANREC_HD SCANREC_NOINLINE L load(const S* p, std::int64_t stride, int count) {
+  if constexpr (lane_count<L> == 1) {
+    return load_one<L>(p);
+  } else {
+    alignas(64) S buffer[lane_count<L>] = {};
+    for (int i = 0; i < count; ++i) buffer[i] = p[i * stride];
+    return load_unit<L>(static_cast<const S*>(buffer));
+  }
+}
+
+/// p[i * stride] = lane i for i < count.
+template <class S, class L>
+SCANREC_HD SCANREC_NOINLINE void store(S* p, std::int64_t stride, int count, L x) {
+  if constexpr (lane_count<L> == 1) {
+    store_one(p, x);
+  } else {
+    alignas(64) S buffer[lane_count<L>];
+    store_unit(static_cast<S*>(buffer), x);
+    for (int i = 0; i < count; ++i) p[i * stride] = buffer[i];
+  }
+}
+
+/// p[i * stride] += lane i, widened, for i < count; a zero stride adds the sum of the lanes.
+template <class W, class L>
+SCANREC_HD SCANREC_NOINLINE void add_into(W* p, std::int64_t stride, int count, L x) {
+  using wide_lane = lane_t<W, lane_count<L>>;
+  using scalar = lane_t<W, 1>;
+  const auto added = to_wide<wide_lane>(x);
+  if constexpr (lane_count<L> == 1) {
+    store_one(p, load_one<scalar>(p) + added);
+  } else if (stride != 0) {
+    store(p, stride, count, load<wide_lane>(p, stride, count) + added);
+  } else {
+    // Lanes past the count hold nothing that may be added.
+    alignas(64) W lane[lane_count<L>];
+    store_unit(static_cast<W*>(lane), added);
+    const auto total = sum(load<wide_lane>(static_cast<const W*>(lane), 1, count));
+    store_one(p, load_one<scalar>(p) + scalar(total));
+  }
+}
+
+/// Makes non-temporal stores visible before anything that follows.
+inline void stream_fence() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+}  // namespace scanrec::inline SCANREC_ABI::simd

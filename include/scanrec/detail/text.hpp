@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Text in the making, of messages and descriptions, without std::string: what that leaves in an
+// object is named alike for every instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+
+#include <scanrec/detail/config.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Parts one after the other: text, integers, and whatever has an `append(text&, part)`.
+class text {
+ public:
+  text(const char* part) { append(*this, part); }  // NOLINT(google-explicit-constructor)
+  template <class First, class... Parts>
+  explicit text(const First& first, const Parts&... parts) {
+    append(*this, first);
+    (append(*this, parts), ...);
+  }
+  ~text() {
+    if (heap_) ::operator delete(heap_);
+  }
+  text(const text&) = delete;
+  text& operator=(const text&) = delete;
+
+  [[nodiscard]] const char* c_str() const { return heap_ ? heap_ : stack_; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+  friend void append(text& t, const char* part) { t.add(part, std::strlen(part)); }
+  friend void append(text& t, const text& part) { t.add(part.c_str(), part.size_); }
+  friend void append(text& t, std::int64_t number) {
+    char digits[20];
+    int first = 20;
+    auto left = static_cast<std::uint64_t>(number);
+    if (number < 0) t.add("-", 1), left = 0 - left;
+    do digits[--first] = static_cast<char>('0' + left % 10);
+    while ((left /= 10) != 0);
+    t.add(digits + first, static_cast<std::size_t>(20 - first));
+  }
+  friend void append(text& t, int number) { append(t, std::int64_t{number}); }
+  friend void append(text& t, std::size_t number) { append(t, static_cast<std::int64_t>(number)); }
+
+ private:
+  void add(const char* part, std::size_t bytes) {
+    if (size_ + bytes >= room_) {
+      const std::size_t room = 2 * (size_ + bytes) + 1;
+      char* const grown = static_cast<char*>(::operator new(room));
+      std::memcpy(grown, c_str(), size_);
+      if (heap_) ::operator delete(heap_);
+      heap_ = grown, room_ = room;
+    }
+    char* const to = heap_ ? heap_ : stack_;
+    std::memcpy(to + size_, part, bytes);
+    size_ += bytes;
+    to[size_] = '\0';
+  }
+
+  char stack_[256]{};
+  char* heap_ = nullptr;
+  std::size_t size_ = 0, room_ = sizeof stack_;
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

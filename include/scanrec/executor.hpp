@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Executors: who runs the workers of a parallel backend.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/detail/config.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+// What executor and work_ref, which are one type for all instruction sets, have made of a type.
+template <class Work>
+void call_work(const void* work, int worker) {
+  (*static_cast<const Work*>(work))(worker);
+}
+template <class Run, class Work>
+void call_executor(void* run, int workers, const Work& work) {
+  (*static_cast<Run*>(run))(workers, work);
+}
+template <class Run>
+void* copy_executor(const void* run) {
+  return new Run(*static_cast<const Run*>(run));
+}
+template <class Run>
+void drop_executor(void* run) {
+  delete static_cast<Run*>(run);
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec {
+
+/// What an executor runs: work(worker) for each of its workers. It refers to what the caller of the
+/// executor holds until that returns, and may be copied, also to a std::function<void(int)>.
+class work_ref {
+ public:
+  template <class Work>
+  requires(!std::same_as<Work, work_ref> && std::is_invocable_v<const Work&, int>)
+      // NOLINTNEXTLINE(google-explicit-constructor)
+      SCANREC_INLINE work_ref(const Work& work)
+      : work_(&work), call_(detail::call_work<Work>) {}
+
+  SCANREC_INLINE void operator()(int worker) const { call_(work_, worker); }
+
+ private:
+  const void* work_;
+  void (*call_)(const void*, int);
+};
+
+/// Runs `work(0)`, ..., `work(workers - 1)`, each exactly once, and returns when all have returned.
+/// Made of anything that is called with (int workers, work_ref work), such as a function whose
+/// second parameter is a const std::function<void(int)>&; or empty.
+///
+/// Any order, any threads, fewer threads than workers, one after the other: every backend makes
+/// progress, since workers claim tasks in order and only ever wait for a task that was claimed
+/// before. A thread pool is plugged in here; the library owns none.
+///
+/// `work` does not throw. An executor may: what it throws reaches the caller of the scan once those
+/// workers have returned that were at work. It must begin none after that.
+///
+/// Not a std::function, whose members the linker could take from an object that is compiled for
+/// another CPU.
+class executor {
+ public:
+  SCANREC_INLINE executor() = default;
+  template <class Run>
+  requires(!std::same_as<std::remove_cvref_t<Run>, executor> &&
+           std::is_invocable_v<std::decay_t<Run>&, int, const work_ref&>)
+      // NOLINTNEXTLINE(google-explicit-constructor)
+      SCANREC_INLINE executor(Run&& run) {
+    using kept = std::decay_t<Run>;
+    kept copy(std::forward<Run>(run));
+    if constexpr (requires { copy = nullptr; })  // a pointer or a std::function, which may be empty
+      if (!copy) return;
+    run_ = new kept(std::move(copy));
+    call_ = detail::call_executor<kept, work_ref>;
+    copy_ = detail::copy_executor<kept>;
+    drop_ = detail::drop_executor<kept>;
+  }
+  SCANREC_INLINE ~executor() {
+    if (run_) drop_(run_);
+  }
+  SCANREC_INLINE executor(const executor& other)
+      : run_(other.run_ ? other.copy_(other.run_) : nullptr),
+        call_(other.call_),
+        copy_(other.copy_),
+        drop_(other.drop_) {}
+  SCANREC_INLINE executor(executor&& other) noexcept
+      : run_(std::exchange(other.run_, nullptr)),
+        call_(other.call_),
+        copy_(other.copy_),
+        drop_(other.drop_) {}
+  SCANREC_INLINE executor& operator=(executor other) noexcept {
+    std::swap(run_, other.run_), std::swap(call_, other.call_);
+    std::swap(copy_, other.copy_), std::swap(drop_, other.drop_);
+    return *this;
+  }
+
+  SCANREC_INLINE explicit operator bool() const { return run_ != nullptr; }
+  /// Not of an empty one.
+  SCANREC_INLINE void operator()(int workers, const work_ref& work) const {
+    call_(run_, workers, work);
+  }
+
+ private:
+  void* run_ = nullptr;
+  void (*call_)(void*, int, const work_ref&) = nullptr;
+  void* (*copy_)(const void*) = nullptr;
+  void (*drop_)(void*) = nullptr;
+};
+
+}  // namespace scanrec

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A QRNN layer: a causal window of inputs through one matrix product per tap into packed
+// pre-activations, and a gated scan over them.
+//
+// Rows of matrices are time-major: step t of sequence b is row t * batch + b, so that a tap is one
+// product for all sequences, and steps of a stream follow each other.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <scanrec/error.hpp>
+#include <scanrec/qrnn.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Sizes of a QRNN layer.
+struct qrnn_sizes {
+  std::int64_t inputs = 1, channels = 1;
+  std::int64_t window = 2;  ///< steps of the input that a step sees, itself included
+};
+
+/// What a layer keeps of a forward call for its backward call.
+enum class keep {
+  nothing,      ///< for inference
+  states,       ///< memory::store
+  checkpoints,  ///< memory::recompute
+};
+
+/// Weights of a QRNN layer, or their gradients: one inputs x (arrays * channels) matrix per step of
+/// the window, the step itself first, and a bias.
+template <class R>
+struct qrnn_parameters {
+  using matrix = Eigen::Matrix<R, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  std::vector<matrix> taps;
+  Eigen::Matrix<R, 1, Eigen::Dynamic> bias;
+
+  /// Calls f(span of numbers) for every array, always in the same order: for optimisers and files.
+  template <class F>
+  void for_each(F f) {
+    for (matrix& tap : taps) f(std::span<R>(tap.data(), static_cast<std::size_t>(tap.size())));
+    f(std::span<R>(bias.data(), static_cast<std::size_t>(bias.size())));
+  }
+};
+
+/// What a stream carries from one call to the next: the states, and the inputs that the window
+/// still sees. Empty: a stream that begins with zeros.
+template <class R>
+struct qrnn_stream {
+  using matrix = typename qrnn_parameters<R>::matrix;
+  matrix state;  ///< batch x channels
+  matrix past;   ///< (window - 1) * batch x inputs
+};
+
+/// What forward() leaves for backward(): pre-activations, and states or checkpoints.
+template <class R>
+struct qrnn_memory {
+  using matrix = typename qrnn_parameters<R>::matrix;
+  matrix pre, states;
+  std::vector<R> checkpoints;
+  qrnn_stream<R> start;
+};
+
+/// A layer with a cell whose arrays are all made by the product: QRNN pooling, minGRU.
+template <class R, gated_cell Cell = fo_pooling<>>
+class qrnn_layer {
+ public:
+  using parameters = qrnn_parameters<R>;
+  using stream = qrnn_stream<R>;
+  using memory_type = qrnn_memory<R>;
+  using matrix = typename parameters::matrix;
+  using rows = Eigen::Ref<const matrix, 0, Eigen::OuterStride<>>;
+  static constexpr auto arrays = static_cast<std::int64_t>(Cell::names.size());
+
+  /// Throws argument_error unless all sizes are positive.
+  explicit qrnn_layer(const qrnn_sizes& sizes, keep what = keep::states, Cell cell = {})
+      : sizes_(sizes), keep_(what), cell_(cell) {
+    if (sizes.inputs < 1 || sizes.channels < 1 || sizes.window < 1)
+      throw argument_error("qrnn_layer", "sizes", "inputs, channels and a window of 1 or more",
+                           std::to_string(sizes.inputs) + ", " + std::to_string(sizes.channels) +
+                               ", " + std::to_string(sizes.window));
+    own = zeros();
+  }
+
+  parameters own;  ///< the weights
+
+  [[nodiscard]] const qrnn_sizes& sizes() const { return sizes_; }
+  /// Parameters of this layer's sizes, all zero: gradients to add to.
+  [[nodiscard]] parameters zeros() const {
+    parameters p;
+    p.taps.assign(static_cast<std::size_t>(sizes_.window),
+                  matrix::Zero(sizes_.inputs, arrays * sizes_.channels));
+    p.bias = decltype(p.bias)::Zero(arrays * sizes_.channels);
+    return p;
+  }
+  /// Draws weights that keep the variance of their inputs.
+  template <class Generator>
+  void randomise(Generator& generator) {
+    std::normal_distribution<double> normal(
+        0, 1 / std::sqrt(static_cast<double>(sizes_.inputs * sizes_.window)));
+    for (matrix& tap : own.taps)
+      for (Eigen::Index i = 0; i < tap.size(); ++i)
+        tap.data()[i] = static_cast<R>(normal(generator));
+    own.bias.setZero();
+  }
+
+  /// y = the layer's outputs for inputs u of (steps * batch) rows; goes on from `carried` and
+  /// leaves there what the next chunk goes on from.
+  ///
+  /// Throws argument_error before anything is written; std::bad_alloc.
+  void forward(const rows& u, std::int64_t batch, stream& carried, memory_type& memory,
+               matrix& y) const {
+    const std::int64_t steps = check("forward", u, batch, carried);
+    const std::int64_t C = sizes_.channels, w = sizes_.window;
+    if (carried.state.size() == 0) carried.state = matrix::Zero(batch, C);
+    if (carried.past.size() == 0) carried.past = matrix::Zero((w - 1) * batch, sizes_.inputs);
+    memory.start = carried;
+
+    memory.pre.resize(steps * batch, arrays * C);
+    memory.pre.rowwise() = own.bias;
+    for_taps(u, memory.start.past, batch, [&](std::int64_t tap, auto inputs, std::int64_t first) {
+      memory.pre.middleRows(first, inputs.rows()).noalias() +=
+          inputs * own.taps[static_cast<std::size_t>(tap)];
+    });
+    y.resize(steps * batch, C);
+    const gated_options<R> options{.initial_state = state_of(memory.start.state),
+                                   .final_state = state_of(carried.state)};
+    const auto gates = packed<Cell>(view(memory.pre, batch));
+    switch (keep_) {
+      case keep::nothing:
+        gated_scan(cell_, gates, view(y, batch), none, options);
+        break;
+      case keep::states:
+        memory.states.resize(steps * batch, C);
+        gated_scan(cell_, gates, view(y, batch), memory::store{view(memory.states, batch)},
+                   options);
+        break;
+      case keep::checkpoints:
+        gated_scan(cell_, gates, view(y, batch),
+                   memory::recompute{checkpoints(memory, steps, batch)}, options);
+        break;
+    }
+    const std::int64_t fresh = std::min(steps, w - 1) * batch, old = (w - 1) * batch - fresh;
+    if (old > 0) carried.past.topRows(old) = memory.start.past.bottomRows(old);
+    if (fresh > 0) carried.past.bottomRows(fresh) = u.bottomRows(fresh);
+  }
+
+  /// One step of a stream: u and y have a row per sequence.
+  void step(const rows& u, stream& carried, memory_type& scratch, matrix& y) const {
+    forward(u, u.rows(), carried, scratch, y);
+  }
+
+  /// Adds the gradients of the weights to `gradients` and writes those of u, from the gradient of
+  /// y. The chunk's start counts as given: no gradient goes back into the chunk before. Uses
+  /// `memory` up: the gradients of the pre-activations take their place.
+  ///
+  /// Throws argument_error before anything is written; std::bad_alloc.
+  void backward(const rows& u, std::int64_t batch, memory_type& memory, const rows& y_grad,
+                parameters& gradients, matrix* u_grad) const {
+    const std::int64_t steps = check("backward", u, batch, memory.start);
+    const std::int64_t C = sizes_.channels;
+    const auto refuse = [](const char* argument, const char* expected, std::int64_t got) {
+      throw argument_error("qrnn_layer::backward", argument, expected,
+                           std::to_string(got) + " rows");
+    };
+    if (keep_ == keep::nothing) refuse("memory", "a layer that keeps states or checkpoints", 0);
+    if (memory.pre.rows() != steps * batch)
+      refuse("memory", "that of the same chunk", memory.pre.rows());
+    if (y_grad.rows() != steps * batch || y_grad.cols() != C)
+      refuse("y_grad", "a row per step and sequence, of the layer's channels", y_grad.rows());
+
+    const auto gates = packed<Cell>(view(memory.pre, batch));
+    const auto grad = sequence_view<const R>(y_grad.data(), extents_of(steps, batch, C),
+                                             strides_of(y_grad.outerStride(), batch));
+    const gated_vjp_options<R> options{.initial_state = state_of(memory.start.state)};
+    if (keep_ == keep::states)
+      gated_scan_vjp(cell_, gates, memory::store{view(memory.states, batch)}, grad,
+                     gated_gradients<Cell, R>{.arrays = gates}, options);
+    else
+      gated_scan_vjp(cell_, gates, memory::recompute{checkpoints(memory, steps, batch)}, grad,
+                     gated_gradients<Cell, R>{.arrays = gates}, options);
+
+    gradients.bias += memory.pre.colwise().sum();
+    if (u_grad) u_grad->setZero(steps * batch, sizes_.inputs);
+    for_taps(u, memory.start.past, batch, [&](std::int64_t tap, auto inputs, std::int64_t first) {
+      const auto i = static_cast<std::size_t>(tap);
+      const auto grads = memory.pre.middleRows(first, inputs.rows());
+      gradients.taps[i].noalias() += inputs.transpose() * grads;
+      // Inputs that a tap sees `tap` steps later, unless they are those of the chunk before.
+      const bool past = tap > 0 && first == 0;
+      if (u_grad && !past)
+        u_grad->topRows(inputs.rows()).noalias() += grads * own.taps[i].transpose();
+    });
+  }
+
+ private:
+  // Calls f(tap, rows of inputs, first row of pre-activations that they add to): those of the chunk
+  // before, then those of this one.
+  template <class F>
+  void for_taps(const rows& u, const matrix& past, std::int64_t batch, F f) const {
+    const std::int64_t steps = u.rows() / batch, w = sizes_.window;
+    for (std::int64_t tap = 0; tap < w; ++tap) {
+      const std::int64_t before = std::min(tap, steps) * batch;
+      if (before > 0) f(tap, rows(past.middleRows((w - 1 - tap) * batch, before)), 0);
+      if (steps > tap) f(tap, rows(u.topRows((steps - tap) * batch)), tap * batch);
+    }
+  }
+  std::int64_t check(const char* call, const rows& u, std::int64_t batch, const stream& s) const {
+    const std::string name = std::string("qrnn_layer::") + call;
+    const auto refuse = [&](const char* argument, const std::string& expected, std::int64_t r,
+                            std::int64_t c) {
+      throw argument_error(name.c_str(), argument, expected,
+                           std::to_string(r) + " x " + std::to_string(c));
+    };
+    if (batch < 1 || u.rows() % std::max<std::int64_t>(batch, 1) != 0 || u.cols() != sizes_.inputs)
+      refuse("u",
+             "a multiple of " + std::to_string(batch) + " rows of " +
+                 std::to_string(sizes_.inputs) + " inputs",
+             u.rows(), u.cols());
+    if (s.state.size() != 0 && (s.state.rows() != batch || s.state.cols() != sizes_.channels))
+      refuse("stream", "a state per sequence", s.state.rows(), s.state.cols());
+    if (s.past.size() != 0 &&
+        (s.past.rows() != (sizes_.window - 1) * batch || s.past.cols() != sizes_.inputs))
+      refuse("stream", "the inputs that the window still sees", s.past.rows(), s.past.cols());
+    return u.rows() / batch;
+  }
+  static extents extents_of(std::int64_t steps, std::int64_t batch, std::int64_t channels) {
+    return {.batch = batch, .time = steps, .channel = channels};
+  }
+  static extents strides_of(std::int64_t row, std::int64_t batch) {
+    return {.batch = row, .time = row * batch, .channel = 1};
+  }
+  static sequence_view<R> view(matrix& m, std::int64_t batch) {
+    return {m.data(), extents_of(m.rows() / batch, batch, m.cols()), strides_of(m.cols(), batch)};
+  }
+  static state_view<R> state_of(matrix& m) { return {m.data(), extents_of(1, m.rows(), m.cols())}; }
+  sequence_view<R> checkpoints(memory_type& memory, std::int64_t steps, std::int64_t batch) const {
+    const extents shape = memory::checkpoint_extents(extents_of(steps, batch, sizes_.channels));
+    memory.checkpoints.resize(static_cast<std::size_t>(shape.batch * shape.time * shape.channel));
+    return {memory.checkpoints.data(), shape};
+  }
+
+  qrnn_sizes sizes_;
+  keep keep_;
+  Cell cell_;
+};
+
+}  // namespace scanrec::inline SCANREC_ABI

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory policies: what a forward call keeps for its backward pass.
+#pragma once
+
+#include <cstdint>
+
+#include <scanrec/detail/config.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::memory {
+
+/// Keeps the state of every step.
+///
+/// Memory  one (batch, time, channel) array.
+template <class T>
+struct store {
+  sequence_view<T> states;  ///< (batch, time, channel), in any type that computes as the rest
+};
+template <class T>
+store(sequence_view<T>) -> store<T>;
+
+/// Keeps the state before every stretch of `interval` steps, counted from the end of the scan; the
+/// backward pass computes the states in between anew, a stretch at a time, in cache.
+///
+/// Memory  `checkpoint_extents(shape)` in the compute type: 1/128 of the elements of a (batch,
+/// time,
+///         channel) array, and in the backward pass one stretch per thread. States computed anew
+///         are rounded to the type of the pre-activations, so that what is kept in that type by
+///         `store` gives the same bits wherever lanes walk time serially.
+template <class T>
+struct recompute {
+  static constexpr std::int64_t interval = 128;
+  sequence_view<T> checkpoints;  ///< of shape checkpoint_extents(shape); absent up to 128 steps
+};
+template <class T>
+recompute(sequence_view<T>) -> recompute<T>;
+
+/// The extents of the checkpoints of a call with sequences of this shape; there are none up to
+/// `interval` steps.
+SCANREC_INLINE constexpr extents checkpoint_extents(extents shape) {
+  shape.time = shape.time > 0 ? (shape.time - 1) / recompute<float>::interval : 0;
+  return shape;
+}
+
+}  // namespace scanrec::memory

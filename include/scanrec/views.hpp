@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Views: pointer + extents + strides over (group, batch, time, channel); layout, packing,
+// broadcast.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include <scanrec/detail/config.hpp>
+#include <scanrec/error.hpp>
+
+namespace scanrec {
+
+/// Sizes of a problem, and equally the strides of an array (in elements).
+///
+/// `group` is one more outer axis, for heads or a vectorised-over axis; leave it at 1 without one.
+/// Designated initialisers read best: `extents{.batch = 8, .time = 4096, .channel = 256}`.
+struct extents {
+  std::int64_t batch = 1;
+  std::int64_t time = 1;
+  std::int64_t channel = 1;
+  std::int64_t group = 1;
+
+  SCANREC_INLINE friend constexpr bool operator==(const extents& x, const extents& y) {
+    return x.batch == y.batch && x.time == y.time && x.channel == y.channel && x.group == y.group;
+  }
+};
+
+namespace detail {
+inline namespace SCANREC_ABI {
+inline void append(text& t, const extents& e) {
+  append(t, text("(batch ", e.batch, ", time ", e.time, ", channel ", e.channel));
+  if (e.group != 1) append(t, text(", group ", e.group));
+  append(t, ")");
+}
+}  // namespace SCANREC_ABI
+}  // namespace detail
+
+inline namespace SCANREC_ABI {
+/// "(batch 8, time 4096, channel 256)", with the group where it is not 1.
+inline std::string to_string(const extents& e) { return detail::text(e).c_str(); }
+}  // namespace SCANREC_ABI
+
+namespace detail {
+inline namespace SCANREC_ABI {
+/// What stands for numbers of elements that are beyond any array.
+inline constexpr std::int64_t beyond_count = std::numeric_limits<std::int64_t>::max();
+
+/// The product, or beyond_count: strides of axes with one position may be anything, and of others
+/// it is refused.
+SCANREC_INLINE constexpr std::int64_t count_product(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? beyond_count : product;
+}
+}  // namespace SCANREC_ABI
+}  // namespace detail
+
+/// Strides of a contiguous channels-last array (group, batch, time, channel), channel fastest.
+SCANREC_INLINE constexpr extents channels_last(const extents& shape) {
+  const std::int64_t row = detail::count_product(shape.time, shape.channel);
+  return {.batch = row,
+          .time = shape.channel,
+          .channel = 1,
+          .group = detail::count_product(shape.batch, row)};
+}
+
+/// Strides of a contiguous time-contiguous array (group, batch, channel, time), time fastest.
+SCANREC_INLINE constexpr extents time_contiguous(const extents& shape) {
+  const std::int64_t row = detail::count_product(shape.time, shape.channel);
+  return {.batch = row,
+          .time = 1,
+          .channel = shape.time,
+          .group = detail::count_product(shape.batch, row)};
+}
+
+namespace detail {
+inline namespace SCANREC_ABI {
+/// Elements from the first to one past the last that a non-negative-stride view touches, or
+/// beyond_count.
+constexpr std::int64_t span_needed(const extents& shape, const extents& strides) {
+  // An empty axis leaves nothing to touch, unless it is one that a gradient is the sum over.
+  const auto none = [](std::int64_t n, std::int64_t stride) { return n <= 0 && stride != 0; };
+  if (none(shape.batch, strides.batch) || none(shape.time, strides.time) ||
+      none(shape.channel, strides.channel) || none(shape.group, strides.group))
+    return 0;
+  std::int64_t needed = 1;
+  const auto reach = [&](std::int64_t n, std::int64_t stride) {
+    const std::int64_t elements = stride == 0 ? 0 : count_product(n - 1, stride);
+    if (__builtin_add_overflow(needed, elements, &needed)) needed = beyond_count;
+  };
+  reach(shape.batch, strides.batch), reach(shape.time, strides.time);
+  reach(shape.channel, strides.channel), reach(shape.group, strides.group);
+  return needed;
+}
+
+inline void check_span(const char* view, std::size_t size, const extents& shape,
+                       const extents& strides) {
+  if (strides.batch < 0 || strides.time < 0 || strides.channel < 0 || strides.group < 0)
+    throw argument_error(view, "strides", "strides of 0 or more over a span",
+                         text(strides).c_str());
+  const std::int64_t needed = span_needed(shape, strides);
+  if (needed == beyond_count)
+    throw argument_error(view, "shape", "a last element within 2^63 of the first",
+                         text(shape, " with strides ", strides).c_str());
+  if (static_cast<std::int64_t>(size) < needed)
+    throw argument_error(view, "data",
+                         text("a span of at least ", needed, " elements for shape ", shape).c_str(),
+                         text(size).c_str());
+}
+}  // namespace SCANREC_ABI
+}  // namespace detail
+
+/// A non-owning array over (group, batch, time, channel): element (g, b, t, c) is at
+/// `data[g * strides.group + b * strides.batch + t * strides.time + c * strides.channel]`.
+///
+/// Strides are in elements and may be negative (an axis read backwards) or zero: a zero stride
+/// broadcasts when read, and receives the sum over its axis when it is a gradient that is written.
+/// A default-constructed view stands for an absent array.
+template <class T>
+struct sequence_view {
+  T* data = nullptr;
+  extents shape{0, 0, 0, 0};
+  extents strides{0, 0, 0, 0};
+
+  SCANREC_INLINE constexpr sequence_view() = default;
+  /// A contiguous channels-last array.
+  SCANREC_INLINE constexpr sequence_view(T* first, const extents& shape_of)
+      : sequence_view(first, shape_of, channels_last(shape_of)) {}
+  SCANREC_INLINE constexpr sequence_view(T* first, const extents& shape_of,
+                                         const extents& strides_of)
+      : data(first), shape(shape_of), strides(strides_of) {}
+  /// Over a span, whose size is checked. Throws argument_error.
+  SCANREC_INLINE sequence_view(std::span<T> elements, const extents& shape_of)
+      : sequence_view(elements, shape_of, channels_last(shape_of)) {}
+  SCANREC_INLINE sequence_view(std::span<T> elements, const extents& shape_of,
+                               const extents& strides_of)
+      : sequence_view(elements.data(), shape_of, strides_of) {
+    detail::check_span("sequence_view", elements.size(), shape_of, strides_of);
+  }
+  /// A view to read is made from a view to write wherever one is asked for.
+  template <class U>
+  requires(std::is_same_v<const U, T>) SCANREC_INLINE
+      constexpr sequence_view(const sequence_view<U>& other)  // NOLINT(google-explicit-constructor)
+      : data(other.data), shape(other.shape), strides(other.strides) {}
+
+  /// Whether there is an array at all.
+  [[nodiscard]] SCANREC_INLINE constexpr bool absent() const {
+    return data == nullptr && shape == extents{0, 0, 0, 0};
+  }
+};
+
+/// A non-owning array over (group, batch, channel): one state per sequence. The time entries of
+/// `shape` and `strides` are ignored, so the extents of the sequences serve as they are.
+template <class T>
+struct state_view {
+  T* data = nullptr;
+  extents shape{0, 0, 0, 0};
+  extents strides{0, 0, 0, 0};
+
+  SCANREC_INLINE constexpr state_view() = default;
+  /// A contiguous (group, batch, channel) array, channel fastest.
+  SCANREC_INLINE constexpr state_view(T* first, const extents& shape_of)
+      : state_view(first, shape_of, contiguous(shape_of)) {}
+  SCANREC_INLINE constexpr state_view(T* first, const extents& shape_of, const extents& strides_of)
+      : data(first), shape(one_step(shape_of)), strides(strides_of) {
+    strides.time = 0;
+  }
+  /// Over a span, whose size is checked. Throws argument_error.
+  SCANREC_INLINE state_view(std::span<T> elements, const extents& shape_of)
+      : state_view(elements, shape_of, contiguous(shape_of)) {}
+  SCANREC_INLINE state_view(std::span<T> elements, const extents& shape_of,
+                            const extents& strides_of)
+      : state_view(elements.data(), shape_of, strides_of) {
+    detail::check_span("state_view", elements.size(), shape, strides);
+  }
+  template <class U>
+  requires(std::is_same_v<const U, T>) SCANREC_INLINE
+      constexpr state_view(const state_view<U>& other)  // NOLINT(google-explicit-constructor)
+      : data(other.data), shape(other.shape), strides(other.strides) {}
+
+  [[nodiscard]] SCANREC_INLINE constexpr bool absent() const {
+    return data == nullptr && shape == extents{0, 0, 0, 0};
+  }
+
+ private:
+  SCANREC_INLINE static constexpr extents one_step(extents e) {
+    e.time = 1;
+    return e;
+  }
+  SCANREC_INLINE static constexpr extents contiguous(const extents& e) {
+    return channels_last(one_step(e));
+  }
+};
+
+template <class T>
+sequence_view(std::span<T>, extents) -> sequence_view<T>;
+template <class T>
+sequence_view(std::span<T>, extents, extents) -> sequence_view<T>;
+template <class T>
+state_view(std::span<T>, extents) -> state_view<T>;
+template <class T>
+state_view(std::span<T>, extents, extents) -> state_view<T>;
+
+/// Stands for an array that is not there: a state nobody wants, a tangent that is zero.
+struct none_t {};
+inline constexpr none_t none{};
+
+}  // namespace scanrec

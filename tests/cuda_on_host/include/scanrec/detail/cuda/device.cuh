@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The twin of include/scanrec/detail/cuda/device.cuh: the same names, on the emulator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <scanrec/cuda/error.cuh>
+#include <scanrec/detail/config.hpp>
+
+#include "emulator.hpp"
+
+#define SCANREC_DEVICE
+#define SCANREC_UNROLL
+#define SCANREC_UNROLL_BY_4
+#define SCANREC_CUDA_ABI on_host
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+
+using stream_t = cuda_on_host::stream*;
+
+namespace detail {
+
+inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
+
+template <class Body>
+void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t shared_bytes = 0) {
+  static_assert(std::is_trivially_copyable_v<Body>, "scanrec: kernels are copied to the device");
+  if (blocks == 0) return;
+  if (stream) ++stream->launches;
+  cuda_on_host::run(
+      {blocks, Body::threads, shared_bytes, Body::synchronises, [copy = body] { copy(); }});
+}
+
+inline void clear(void* data, std::int64_t bytes, stream_t stream) {
+  if (bytes <= 0) return;
+  if (stream) ++stream->clears;
+  std::memset(data, 0, static_cast<std::size_t>(bytes));
+}
+
+}  // namespace detail
+
+namespace device {
+
+using cuda_on_host::any_of_block;
+using cuda_on_host::block_index;
+using cuda_on_host::close_group_of_copies;
+using cuda_on_host::fence;
+using cuda_on_host::fetch_add;
+using cuda_on_host::load_word;
+using cuda_on_host::pause;
+using cuda_on_host::store_word;
+using cuda_on_host::synchronise_block;
+using cuda_on_host::synchronise_warp;
+using cuda_on_host::thread_index;
+using cuda_on_host::warp_size;
+using cuda_on_host::word;
+
+template <class T>
+void settle(T&) {}
+
+template <class T>
+T exchange(T mine, int lane) {
+  static_assert(std::is_trivially_copyable_v<T>, "scanrec: what threads exchange is copied");
+  std::memcpy(&mine, cuda_on_host::exchange(&mine, sizeof(T), lane), sizeof(T));
+  return mine;
+}
+
+template <class T>
+class shared_array {
+ public:
+  explicit shared_array(std::int64_t first_byte)
+      : data_(reinterpret_cast<T*>(cuda_on_host::shared_memory() + first_byte)) {}
+  T load(int i) const {
+    cuda_on_host::touch_shared(data_ + i, sizeof(T), false);
+    return data_[i];
+  }
+  void store(int i, const T& x) const {
+    cuda_on_host::touch_shared(data_ + i, sizeof(T), true);
+    data_[i] = x;
+  }
+  T* address(int i) const { return data_ + i; }
+  T* lend(int i, int count, bool writes) const {
+    if (count > 0)
+      cuda_on_host::touch_shared(data_ + i, static_cast<std::size_t>(count) * sizeof(T), writes);
+    return data_ + i;
+  }
+  const T* lend_column(int i, int first, int last, int apart) const {
+    for (int row = first; row < last; ++row) lend(i + row * apart, 1, false);
+    return data_ + i;
+  }
+  T* lend_column_to_write(int i, int first, int last, int apart) const {
+    for (int row = first; row < last; ++row) lend(i + row * apart, 1, true);
+    return data_ + i;
+  }
+
+ private:
+  T* data_;
+};
+
+template <class T>
+inline constexpr bool copied_ahead = alignof(T) == 4 || alignof(T) == 8 || alignof(T) == 16;
+template <class T>
+void copy_ahead(const shared_array<T>& to, int i, const T* from) {
+  static_assert(copied_ahead<T>, "scanrec: pieces of 4, 8 or 16 bytes");
+  cuda_on_host::copy_to_shared(to.address(i), from, sizeof(T), alignof(T));
+}
+template <int Groups>
+void wait_for_copies_but() {
+  cuda_on_host::wait_for_copies(Groups);
+}
+inline void wait_for_copies() {
+  cuda_on_host::close_group_of_copies();
+  cuda_on_host::wait_for_copies(0);
+}
+
+}  // namespace device
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI
