@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The driver of the tiled backend: takes a plan's units and tiles in order, whatever the
+// recurrence.
+//
+// Work is cut into units (a strip of channels of some batch rows). Where there are enough units
+// each walks its time in order. Where there are few, time is split: a tile is reduced to one map
+// when it is first read, the carry folds through the maps from left to right in tile order, and the
+// tile is walked while it is still in L2, so that memory sees every array once. Tiles and units are
+// claimed in order from one counter; sums over broadcast axes are added up in the same order.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+#include <scanrec/detail/cpu/tile_kernels.hpp>
+#include <scanrec/detail/cpu/tile_plan.hpp>
+#include <scanrec/detail/cpu/workers.hpp>
+#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/simd/memory.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// One call of the tiled backend.
+class tile_driver {
+ public:
+  /// `memory` has plan.workspace_bytes.
+  tile_driver(const tile_kernels& kernels, const void* recurrence, const tile_plan& plan,
+              std::byte* memory)
+      : kernels_(kernels),
+        recurrence_(recurrence),
+        plan_(plan),
+        layout_(lay_out_scratch(plan)),
+        memory_(memory),
+        tasks_(plan.tasks) {
+    if (plan.time_split) {
+      ready_ = reinterpret_cast<std::atomic<std::int64_t>*>(memory + layout_.ready);
+      for (std::int64_t u = 0; u < plan.units; ++u) ::new (&ready_[u]) std::atomic<std::int64_t>(0);
+    }
+    std::byte* own = memory + layout_.sums;  // of the first worker
+    std::byte* totals = memory + layout_.totals;
+    for (int i = 0; i < most_outputs; ++i) {
+      const sum_plan& sum = plan.sums[i];
+      own_sums_[i] = own, totals_[i] = totals;
+      if (!sum.active) continue;
+      any_sums_ = true;
+      own += align_up(sum.elements * sum.wide_bytes, plan.alignment);
+      totals += align_up(sum.total_elements * sum.wide_bytes, plan.alignment);
+      if (sum.complete) continue;
+      clear(totals_[i], sum.total_elements, sum);
+      in_turns_ = true;
+    }
+  }
+
+  void run(const executor& given) {
+    run_on(given, plan_.threads, [this](int worker) { run_worker(worker); });
+    tasks_.rethrow();
+    for_sums([&](const sum_plan& sum, int output) {
+      if (!sum.complete)
+        kernels_.write_sums(recurrence_, output, totals_[output], sum.total_strides,
+                            {{0, 0, 0, 0}, plan_.shape});
+    });
+  }
+
+ private:
+  // One unit at work on one worker.
+  struct job {
+    region box;           // groups, batch rows and channels of the unit; time of the tile
+    std::int64_t worker;  // where this worker's scratch begins
+    std::int64_t task;
+    std::int64_t unit;
+    sum_places sums{};
+  };
+
+  void run_worker(int worker) {
+    tasks_.work_off([&](std::int64_t task) {
+      job j{unit_box(plan_, unit_of(task)), worker * layout_.worker, task, unit_of(task)};
+      if (plan_.time_split)
+        walk_tile(j, task / plan_.units);
+      else if (plan_.rows_together)
+        walk_unit(j);
+      else
+        walk_rows(j);
+      if (plan_.streaming) simd::stream_fence();
+    });
+  }
+
+  // Tile-major order: the tile that a tile waits for was claimed `units` tasks before it.
+  std::int64_t unit_of(std::int64_t task) const {
+    return plan_.time_split ? task % plan_.units : task;
+  }
+
+  // The rows of a unit one after the other.
+  void walk_rows(job& j) {
+    const region box = j.box;
+    clear_sums(j, false);
+    for (std::int64_t g = box.begin.group; g < box.end.group; ++g)
+      for (std::int64_t b = box.begin.batch; b < box.end.batch; ++b) {
+        j.box.begin.group = g, j.box.end.group = g + 1;
+        j.box.begin.batch = b, j.box.end.batch = b + 1;
+        walk_unit(j);
+      }
+    j.box = box;
+    finish_sums(j, scope::unit);
+  }
+
+  // Time in order, from the first step to the last, for all rows of the box.
+  void walk_unit(job& j) {
+    clear_sums(j, true);
+    bind_sums(j);
+    std::byte* const slots = memory_ + j.worker;
+    const std::int64_t row_bytes = plan_.slots_per_row * plan_.slot_bytes;
+    for_rows(j, [&](const tile_row& row, std::int64_t i) {
+      kernels_.begin(row, slots + i * row_bytes);
+    });
+    const std::int64_t steps = plan_.shape.time;
+    for (std::int64_t t = 0; t < steps; t += plan_.tile_steps) {
+      j.box.begin.time = t;
+      j.box.end.time = std::min(t + plan_.tile_steps, steps);
+      if (plan_.rows_together) bind_sums(j);
+      for_rows(j, [&](const tile_row& row, std::int64_t i) {
+        kernels_.walk(row, slots + i * row_bytes);
+      });
+      finish_sums(j, scope::tile);
+    }
+    j.box.begin.time = 0;
+    j.box.end.time = steps;
+    for_rows(
+        j, [&](const tile_row& row, std::int64_t i) { kernels_.end(row, slots + i * row_bytes); });
+    finish_sums(j, scope::row);
+    if (plan_.rows_together) finish_sums(j, scope::unit);
+  }
+
+  // One tile of a unit whose time is split: reduce, take the carry, hand it on, walk.
+  void walk_tile(job& j, std::int64_t tile) {
+    j.box.begin.time = tile * plan_.tile_steps;
+    j.box.end.time = std::min(j.box.begin.time + plan_.tile_steps, plan_.shape.time);
+    clear_sums(j, true);
+    clear_sums(j, false);
+    bind_sums(j);
+    std::byte* const slots = memory_ + j.worker;
+    std::byte* const reductions = memory_ + j.worker + layout_.reductions;
+    std::byte* const carries =
+        memory_ + layout_.carries +
+        j.unit * plan_.slots_per_row * plan_.group_span * plan_.batch_span * plan_.carry_bytes;
+    const std::int64_t slot_row = plan_.slots_per_row * plan_.slot_bytes;
+    const std::int64_t reduction_row = plan_.slots_per_row * plan_.reduction_bytes;
+    const slots_in_use in_use = slots_of(j);
+    const bool is_last = tile + 1 == plan_.tiles;
+
+    if (!is_last)
+      for_rows(j, [&](const tile_row& row, std::int64_t i) {
+        kernels_.reduce(row, reductions + i * reduction_row);
+      });
+    if (tile == 0) {
+      for_rows(j, [&](const tile_row& row, std::int64_t i) {
+        kernels_.begin(row, slots + i * slot_row);
+      });
+      kernels_.first_carries(in_use, slots, carries);
+    } else {
+      tasks_.await(ready_[j.unit], tile, j.task);
+      kernels_.take_carries(in_use, carries, slots);
+    }
+    bool handed_on = is_last;
+    if (!is_last && kernels_.advance(recurrence_, tile == 0, in_use, reductions, carries)) {
+      ready_[j.unit].store(tile + 1, std::memory_order_release);
+      handed_on = true;
+    }
+    for_rows(j, [&](const tile_row& row, std::int64_t i) {
+      kernels_.walk(row, slots + i * slot_row);
+      if (is_last) kernels_.end(row, slots + i * slot_row);
+    });
+    if (!handed_on) {
+      kernels_.advance_walked(in_use, reductions, slots, carries);
+      ready_[j.unit].store(tile + 1, std::memory_order_release);
+    }
+    finish_sums(j, scope::tile);
+    finish_sums(j, scope::unit);
+  }
+
+  // ---- sums over broadcast axes ---------------------------------------------------------------
+
+  enum class scope { tile, row, unit };
+
+  static scope scope_of(const sum_plan& sum) {
+    if (sum.time_kept) return scope::tile;
+    return sum.row_scope ? scope::row : scope::unit;
+  }
+
+  // Calls f(how a sum is accumulated, which output it is).
+  template <class F>
+  void for_sums(F f) const {
+    if (!any_sums_) return;
+    for (int i = 0; i < most_outputs; ++i)
+      if (plan_.sums[i].active) f(plan_.sums[i], i);
+  }
+  std::byte* unit_sums(const job& j, int output) const { return own_sums_[output] + j.worker; }
+  static void clear(std::byte* place, std::int64_t elements, const sum_plan& sum) {
+    std::fill_n(place, elements * sum.wide_bytes, std::byte{0});
+  }
+
+  // Clears the accumulators whose scope begins: a unit's, or those within it.
+  void clear_sums(const job& j, bool within_unit) {
+    for_sums([&](const sum_plan& sum, int output) {
+      const bool inner = plan_.rows_together || scope_of(sum) != scope::unit;
+      if (inner == within_unit) clear(unit_sums(j, output), sum.elements, sum);
+    });
+  }
+  // Points the outputs at the accumulators of this worker, relative to the box.
+  void bind_sums(job& j) {
+    for_sums([&](const sum_plan& sum, int output) {
+      j.sums[output] = {unit_sums(j, output), -offset_of(j.box.begin, sum.strides), sum.strides};
+      if (sum.time_kept) clear(unit_sums(j, output), sum.elements, sum);
+    });
+  }
+  // Hands on the sums whose scope ends here. Totals are added up in task order: a task keeps its
+  // turn until its unit (or tile) ends.
+  void finish_sums(const job& j, scope ending) {
+    if (in_turns_ && ending == scope::unit) tasks_.await(turn_, j.task, j.task);
+    for_sums([&](const sum_plan& sum, int output) {
+      if (scope_of(sum) != ending) return;
+      const std::byte* const sums = unit_sums(j, output);
+      if (sum.complete) {
+        kernels_.write_sums(recurrence_, output, sums, sum.strides, j.box);
+        return;
+      }
+      tasks_.await(turn_, j.task, j.task);
+      kernels_.add_to_totals(recurrence_, output, sums, sum.strides, j.box, totals_[output],
+                             sum.total_strides);
+    });
+    if (in_turns_ && ending == scope::unit) turn_.store(j.task + 1, std::memory_order_release);
+  }
+
+  // ---- places -----------------------------------------------------------------------------------
+
+  slots_in_use slots_of(const job& j) const {
+    const extents size = difference(j.box.end, j.box.begin);
+    return {size.group * size.batch,
+            plan_.lanes.along == recurrence::lane_axis::time
+                ? size.channel
+                : ceil_div(size.channel, kernels_.lanes),
+            plan_.slots_per_row};
+  }
+
+  // Calls f(tile of the row, index of the row in the box).
+  template <class F>
+  void for_rows(const job& j, F f) const {
+    tile_row row{recurrence_,
+                 plan_,
+                 j.sums,
+                 0,
+                 0,
+                 {j.box.begin.time, j.box.end.time, j.box.begin.channel,
+                  j.box.end.channel - j.box.begin.channel},
+                 memory_ + j.worker + layout_.lent};
+    std::int64_t i = 0;
+    for (row.group = j.box.begin.group; row.group < j.box.end.group; ++row.group)
+      for (row.batch = j.box.begin.batch; row.batch < j.box.end.batch; ++row.batch) f(row, i++);
+  }
+
+  const tile_kernels& kernels_;
+  const void* recurrence_;
+  const tile_plan& plan_;
+  scratch_layout layout_;
+  std::byte* memory_;
+  std::array<std::byte*, most_outputs> own_sums_{}, totals_{};
+  std::atomic<std::int64_t>* ready_ = nullptr;  // per unit: tiles whose carry is known
+  bool any_sums_ = false;
+  bool in_turns_ = false;  // whether any sum goes into totals
+  task_queue tasks_;
+  std::atomic<std::int64_t> turn_{0};  // the task whose sums go into the totals next
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the tiled backend does to a tile, as a table of functions: everything that depends on the
+// recurrence. Each is called once per tile and row, so that all recurrences can share one driver
+// (tile_driver.hpp) and loops over steps see nothing of it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <scanrec/detail/cpu/stage.hpp>
+#include <scanrec/detail/cpu/tile_plan.hpp>
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Where an output that is a sum finds its accumulators: as accumulators<S>, of any type.
+struct sum_place {
+  std::byte* data = nullptr;
+  std::int64_t offset = 0;
+  extents strides{0, 0, 0, 0};
+};
+using sum_places = std::array<sum_place, most_outputs>;
+
+/// A tile of one batch row.
+struct tile_row {
+  const void* recurrence;  // in scan order, bound to no row
+  const tile_plan& plan;
+  const sum_places& sums;
+  std::int64_t group, batch;
+  block where;
+  std::byte* lent;  // room for states that are computed anew
+};
+
+/// Which slots of a unit are in use: `each` in every row, and rows lie `apart`.
+struct slots_in_use {
+  std::int64_t rows, each, apart;
+
+  template <class F>
+  void for_each(F f) const {
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t i = 0; i < each; ++i) f(row * apart + i);
+  }
+};
+
+/// Slots hold what is carried from step to step, reductions the map of a tile, carries the states
+/// between tiles of a unit whose time is split: arrays of types that the recurrence knows.
+struct tile_kernels {
+  int lanes;  // channels, or steps, of a slot
+  void (*begin)(const tile_row&, std::byte* slots);
+  void (*reduce)(const tile_row&, std::byte* reductions);
+  /// Walks the tile from the states in the slots, and drains running sums.
+  void (*walk)(const tile_row&, std::byte* slots);
+  void (*end)(const tile_row&, const std::byte* slots);
+
+  void (*first_carries)(const slots_in_use&, const std::byte* slots, std::byte* carries);
+  void (*take_carries)(const slots_in_use&, const std::byte* carries, std::byte* slots);
+  /// Carries after a tile from those before it, or false, and nothing done: where one would not be
+  /// finite, only the walk knows what the loop would give.
+  bool (*advance)(const void* recurrence, bool first, const slots_in_use&,
+                  const std::byte* reductions, std::byte* carries);
+  /// The same where the tile has been walked, and one is not finite.
+  void (*advance_walked)(const slots_in_use&, const std::byte* reductions, const std::byte* slots,
+                         std::byte* carries);
+
+  /// Of output `index`: writes the sums of a box to the gradient, or adds them to the totals.
+  void (*write_sums)(const void* recurrence, int index, const std::byte* sums,
+                     const extents& strides, const region& box);
+  void (*add_to_totals)(const void* recurrence, int index, const std::byte* sums,
+                        const extents& strides, const region& box, std::byte* totals,
+                        const extents& total_strides);
+};
+
+/// Those of a recurrence with lanes along channels (channel_lanes), time (time_lanes), or of single
+/// elements (element_lanes).
+template <class R, template <class> class Lanes>
+struct tile_kernels_of {
+  using walker = Lanes<R>;
+  using slot = typename walker::slot;
+  using reduction = typename walker::reduction;
+  using carry = typename walker::carry;
+  using state = decltype(slot::state);
+
+  template <class T>
+  static T* as(std::byte* place) {
+    return reinterpret_cast<T*>(place);
+  }
+  template <class T>
+  static const T* as(const std::byte* place) {
+    return reinterpret_cast<const T*>(place);
+  }
+
+  // The recurrence with its fields at a row, and its sums at their accumulators.
+  static R at_row(const tile_row& row) {
+    R r = *static_cast<const R*>(row.recurrence);
+    const sum_place* place = row.sums.data();
+    for_outputs(r, [&](auto& out) {
+      if (place->data)
+        out.sums = {reinterpret_cast<decltype(out.sums.data)>(place->data), place->offset,
+                    place->strides};
+      ++place;
+    });
+    return bound(r, row.group, row.batch);
+  }
+
+  static void begin(const tile_row& row, std::byte* slots) {
+    walker::begin(at_row(row), row.where, as<slot>(slots));
+  }
+  static void end(const tile_row& row, const std::byte* slots) {
+    walker::end(at_row(row), row.where, as<slot>(slots));
+  }
+  static void reduce(const tile_row& row, std::byte* reductions) {
+    walker::reduce(at_row(row), row.where, as<reduction>(reductions), row.plan);
+  }
+  // States may have to be computed anew, and sums of more steps than a lane may add up are drained
+  // on the way.
+  static void walk(const tile_row& row, std::byte* slots_of_row) {
+    const R r = at_row(row);
+    const block& where = row.where;
+    slot* const slots = as<slot>(slots_of_row);
+    if constexpr (recomputes<R>) {
+      const walk_plan back = row.plan.turned();
+      std::int64_t drained = where.begin;
+      for_recomputed(
+          r, where, row.plan.lent, row.lent,
+          [&](const auto& forward, const block& stretch, std::byte* memory) {
+            walk_alone<Lanes>(forward, stretch, back, memory);
+          },
+          [&](const R& lent, const block& part) {
+            walker::walk(lent, part, slots, row.plan);
+            if (part.end - drained < walker::drain_steps) return;
+            walker::drain(r, where, slots);
+            drained = part.end;
+          });
+    } else if constexpr (walker::drains_itself || !may_sum<R>) {
+      walker::walk(r, where, slots, row.plan);
+    } else {
+      const std::int64_t steps = sums_run(r) ? walker::drain_steps : where.end - where.begin;
+      block part = where;
+      for (; part.begin < where.end; part.begin = part.end) {
+        if (part.begin > where.begin) walker::drain(r, where, slots);
+        part.end = std::min(part.begin + steps, where.end);
+        walker::walk(r, part, slots, row.plan);
+      }
+    }
+    walker::drain(r, where, slots);
+  }
+
+  static void first_carries(const slots_in_use& in_use, const std::byte* slots,
+                            std::byte* carries) {
+    in_use.for_each(
+        [=](auto i) { as<carry>(carries)[i] = walker::carry_of(as<slot>(slots)[i].state); });
+  }
+  static void take_carries(const slots_in_use& in_use, const std::byte* carries, std::byte* slots) {
+    in_use.for_each([=](auto i) {
+      as<slot>(slots)[i] = slot{walker::template state_of<state>(as<carry>(carries)[i]), {}};
+    });
+  }
+  static bool advance(const void* recurrence, bool first, const slots_in_use& in_use,
+                      const std::byte* reductions, std::byte* carries) {
+    bool finite = true;
+    in_use.for_each([&](auto i) {
+      finite = finite && walker::template finite_after<state>(as<reduction>(reductions)[i].all,
+                                                              as<carry>(carries)[i]);
+    });
+    if (!finite) return false;
+    in_use.for_each([=](auto i) {
+      carry& c = as<carry>(carries)[i];
+      c = walker::advance(*static_cast<const R*>(recurrence), first,
+                          as<reduction>(reductions)[i].all, c);
+    });
+    return true;
+  }
+  static void advance_walked(const slots_in_use& in_use, const std::byte* reductions,
+                             const std::byte* slots, std::byte* carries) {
+    in_use.for_each([=](auto i) {
+      carry& c = as<carry>(carries)[i];
+      c = walker::advance_wild(as<reduction>(reductions)[i].all, c, as<slot>(slots)[i].state);
+    });
+  }
+
+  // Calls f(output, its sums as the type that they have).
+  template <class Sums, class F>
+  static void for_output(const void* recurrence, int index, Sums* sums, F f) {
+    for_outputs(*static_cast<const R*>(recurrence), [&](const auto& out) {
+      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+      using kept = std::conditional_t<std::is_const_v<Sums>, const wide, wide>;
+      if (index-- == 0) f(out, reinterpret_cast<kept*>(sums));
+    });
+  }
+  static void write_sums(const void* recurrence, int index, const std::byte* sums,
+                         const extents& strides, const region& box) {
+    for_output(recurrence, index, sums, [&](const auto& out, const auto* typed) {
+      detail::write_sums(out, typed, strides, box);
+    });
+  }
+  static void add_to_totals(const void* recurrence, int index, const std::byte* sums,
+                            const extents& strides, const region& box, std::byte* totals,
+                            const extents& total_strides) {
+    for_output(recurrence, index, sums, [&](const auto& out, const auto* typed) {
+      using wide = std::remove_pointer_t<decltype(out.sums.data)>;
+      detail::add_to_totals(out, typed, strides, box, as<wide>(totals), total_strides);
+    });
+  }
+
+  static constexpr tile_kernels table{
+      walker::lanes, begin,   reduce,         walk,       end,          first_carries,
+      take_carries,  advance, advance_walked, write_sums, add_to_totals};
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
