@@ -92,7 +92,7 @@ class problems {
   static problem resized(problem p, std::int64_t bytes, std::int64_t alignment) {
     for (array_use& array : p) array.element_bytes = bytes;
     p.compute_bytes = p.map_bytes = p.step_bytes = p.carry_bytes = p.carry_map_bytes = bytes;
-    p.channel_lanes = {bytes, bytes, bytes, 1};
+    p.carried_bytes = bytes;
     p.alignment = std::max<std::int64_t>(64, alignment);
     detail::check_arguments(p, std::array<detail::in_place_pair, 0>{});
     return p;
@@ -490,8 +490,7 @@ void check_workspace(const problem& p, const tile_plan& plan) {
     CHECK(place % plan.alignment == 0);
   }
   if (s.bytes >= detail::most_bytes) return;  // nobody has as much, and it is not allocated
-  const std::int64_t lanes =
-      plan.lanes.along == recurrence::lane_axis::time ? 1 : std::max(1, p.channel_lanes.lanes);
+  const std::int64_t lanes = plan.lanes.along == recurrence::lane_axis::time ? 1 : p.pack_lanes;
   CHECK(plan.slots_per_row * lanes >= plan.strip);
   const std::int64_t slots =
       plan.slots_per_row * (plan.rows_together ? plan.batch_span * plan.group_span : 1);

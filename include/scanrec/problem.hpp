@@ -51,33 +51,30 @@ struct array_use {
   bool checkpoints = false;            // of one value per sequence for every stretch of steps
 };
 
-/// Scratch that a backend needs for one pack of lanes of this problem's recurrence, by lane axis.
-struct lane_footprint {
-  std::int64_t slot = 0;       // state and running sums
-  std::int64_t reduction = 0;  // a map of many steps in the making
-  std::int64_t carry = 0;      // a state in the wide type
-  int lanes = 1;
-};
-
 /// Most arrays of a call, and most that it may write.
 inline constexpr int most_arrays = 16, most_outputs = 6;
 
-/// What a call asks for. Made by linear_scan_problem and its siblings; see describe().
-struct problem {
-  const char* call = "";
-  extents shape{0, 0, 0, 0};
-  std::array<array_use, most_arrays> arrays{};
-  int count = 0;
-  std::int64_t compute_bytes = 0;
+/// What a recurrence is made of, of one lane each; what a backend needs to lay out its scratch.
+struct recurrence_sizes {
+  std::int64_t compute_bytes = 0;     // a value of the compute type
+  std::int64_t sums_bytes = 0;        // running sums of outputs
+  std::int64_t carried_bytes = 0;     // a state and running sums
   std::int64_t map_bytes = 0;         // the map of one step, with its cut if there are resets
   std::int64_t step_bytes = 0;        // what one step reads
   std::int64_t carry_bytes = 0;       // a state in the wide type
   std::int64_t carry_map_bytes = 0;   // the map of many steps
   std::int64_t recomputed_bytes = 0;  // of a state that is computed anew; 0: none is
   std::int64_t alignment = 64;        // of all that a backend keeps in scratch
+  int pack_lanes = 1;                 // lanes of a SIMD pack of channels
   bool one_by_one = false;            // lanes are scalars, whatever the layout
-  lane_footprint channel_lanes{};
-  lane_footprint time_lanes{};
+};
+
+/// What a call asks for. Made by linear_scan_problem and its siblings; see describe().
+struct problem : recurrence_sizes {
+  const char* call = "";
+  extents shape{0, 0, 0, 0};
+  std::array<array_use, most_arrays> arrays{};
+  int count = 0;
   bool update = false;  // add to the gradients instead of overwriting them
 
   SCANREC_INLINE const array_use* begin() const { return arrays.data(); }

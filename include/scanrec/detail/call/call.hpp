@@ -12,13 +12,10 @@
 
 #include <scanrec/concepts.hpp>
 #include <scanrec/detail/call/check.hpp>
-#include <scanrec/detail/cpu/channel_lanes.hpp>
-#include <scanrec/detail/cpu/time_lanes.hpp>
 #include <scanrec/detail/recurrence/field.hpp>
 #include <scanrec/detail/recurrence/gated_vjp.hpp>
 #include <scanrec/detail/recurrence/operator_scan.hpp>
-#include <scanrec/detail/shared/element_lanes.hpp>
-#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/shared/sizes.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/views.hpp>
@@ -101,25 +98,9 @@ class call {
     }
     to_scan_order(problem_, descending);
     merge_axes(problem_);
-    using value = typename R::value;
-    problem_.compute_bytes = sizeof(value);
-    using scalar = simd::lane_t<value, 1>;
-    problem_.map_bytes = sizeof(typename R::template map_of<scalar>);
+    static_cast<recurrence_sizes&>(problem_) = sizes_of<R>();
     for (const array_use& array : problem_)
-      if (array.one_channel_will_do && array.data)
-        problem_.map_bytes += sizeof(simd::real_lane_t<scalar>);
-    if constexpr (recomputes<R>) problem_.recomputed_bytes = sizeof(*std::declval<R&>().state.data);
-    problem_.step_bytes = sizeof(step_of<R>);
-    problem_.carry_bytes = sizeof(typename element_maps<R>::carry);
-    problem_.carry_map_bytes = sizeof(typename element_maps<R>::map);
-    problem_.one_by_one = R::one_by_one;
-    align_to<typename R::template map_of<scalar>>();
-    if constexpr (R::one_by_one) {
-      problem_.channel_lanes = footprint<element_lanes<R>>();
-    } else {
-      problem_.channel_lanes = footprint<channel_lanes<R>>();
-      problem_.time_lanes = footprint<time_lanes<R>>();
-    }
+      if (array.one_channel_will_do && array.data) problem_.map_bytes += cut_bytes<R>;
   }
 
   [[nodiscard]] const problem& described() const { return problem_; }
@@ -203,17 +184,6 @@ class call {
     if (summed(array))
       out.action = broadcast_along(array, &extents::time) && array.sequence ? write::sum_time
                                                                             : write::sum_site;
-  }
-  template <class... Kept>
-  void align_to() {
-    for (const std::size_t alignment : {alignof(Kept)...})
-      problem_.alignment = std::max(problem_.alignment, static_cast<std::int64_t>(alignment));
-  }
-  template <class Lanes>
-  lane_footprint footprint() {
-    align_to<typename Lanes::slot, typename Lanes::reduction, typename Lanes::carry>();
-    return {sizeof(typename Lanes::slot), sizeof(typename Lanes::reduction),
-            sizeof(typename Lanes::carry), Lanes::lanes};
   }
 
   problem problem_;

@@ -84,7 +84,7 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   const std::int64_t T = p.shape.time, C = p.shape.channel;
   std::int64_t lanes = 1;
   plan.lanes = choose_layout(p);
-  if (!p.one_by_one) lanes = p.channel_lanes.lanes;
+  if (!p.one_by_one) lanes = p.pack_lanes;
   const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
   plan.shape.overhang = along_time ? 2 * lanes : 0;
   if (!along_time) {

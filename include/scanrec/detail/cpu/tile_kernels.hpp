@@ -13,6 +13,7 @@
 #include <scanrec/detail/cpu/tile_plan.hpp>
 #include <scanrec/detail/recurrence/field.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/shared/sizes.hpp>
 #include <scanrec/detail/shared/sums.hpp>
 #include <scanrec/problem.hpp>
 
@@ -84,6 +85,12 @@ struct tile_kernels_of {
   using reduction = typename walker::reduction;
   using carry = typename walker::carry;
   using state = decltype(slot::state);
+
+  static constexpr pack_bytes planned{sizes_of<R>(), walker::place::along};
+  static_assert(planned.lanes == walker::lanes);
+  static_assert(planned.slot == std::int64_t{sizeof(slot)});
+  static_assert(planned.reduction == std::int64_t{sizeof(reduction)});
+  static_assert(planned.carry == std::int64_t{sizeof(carry)});
 
   template <class T>
   static T* as(std::byte* place) {

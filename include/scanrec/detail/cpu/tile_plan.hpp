@@ -90,10 +90,36 @@ constexpr std::int64_t align_up(std::int64_t a, std::int64_t power) {
   return (a + power - 1) & -power;
 }
 
+/// Scratch for one pack of lanes along an axis: what is carried from step to step, the map of many
+/// steps in the making, and a state between tiles. In bytes; tile_kernels_of asserts that it has
+/// them.
+struct pack_bytes {
+  std::int64_t lanes, slot, reduction, carry;
+
+  /// A pack of channels, a pack of steps (four times as many, of one channel), or one element.
+  constexpr pack_bytes(const recurrence_sizes& p, recurrence::lane_axis along)
+      : lanes(p.pack_lanes),
+        slot(p.carried_bytes * lanes),
+        reduction((p.carry_map_bytes + p.carry_bytes + p.compute_bytes) * lanes),
+        carry(p.carry_bytes * lanes) {
+    if (p.one_by_one) {
+      reduction = p.carry_map_bytes;
+    } else if (along == recurrence::lane_axis::time) {
+      lanes = time_lanes_of(p);
+      slot = p.sums_bytes > 0 ? 64 + p.sums_bytes * lanes : p.carried_bytes;
+      reduction = p.carry_map_bytes;
+      carry = p.carry_bytes;
+    }
+  }
+  static constexpr std::int64_t time_lanes_of(const recurrence_sizes& p) {
+    return p.one_by_one ? 1 : 4 * p.pack_lanes;
+  }
+};
+
 /// Along which axis most bytes lie side by side.
 inline recurrence::lane_axis choose_axis(const problem& p) {
   using recurrence::lane_axis;
-  if (p.shape.time < p.time_lanes.lanes) return lane_axis::channel;
+  if (p.shape.time < pack_bytes::time_lanes_of(p)) return lane_axis::channel;
   std::int64_t channel = 0, time = 0;
   for (const array_use& array : p) {
     if (!array.data || !array.sequence) continue;
@@ -251,10 +277,10 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.shape = p.shape;
   plan.lanes = choose_layout(p);
   const bool along_time = plan.lanes.along == lane_axis::time;
-  const lane_footprint& foot = along_time ? p.time_lanes : p.channel_lanes;
+  const pack_bytes pack(p, plan.lanes.along);
   const traffic moved = traffic_of(p);
   const std::int64_t rows = p.shape.group * p.shape.batch;
-  const std::int64_t lanes = foot.lanes;
+  const std::int64_t lanes = pack.lanes;
   const std::int64_t T = p.shape.time, C = p.shape.channel;
 
   // Sums that keep the time axis hold all their rows in one unit and all their channels in one
@@ -375,9 +401,9 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.steps_per_carry = cached ? policy::steps_in_cache : policy::steps_from_memory;
 
   plan.slots_per_row = along_time ? plan.strip : ceil_div(plan.strip, lanes);
-  plan.slot_bytes = foot.slot;
-  plan.reduction_bytes = foot.reduction;
-  plan.carry_bytes = foot.carry;
+  plan.slot_bytes = pack.slot;
+  plan.reduction_bytes = pack.reduction;
+  plan.carry_bytes = pack.carry;
   plan.alignment = p.alignment;
   plan.lent = lent_room(p, plan.lanes, plan.strip);
   plan_sums(p, plan);

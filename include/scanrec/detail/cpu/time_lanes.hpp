@@ -40,8 +40,8 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   using place_if = recurrence::place<recurrence::lane_axis::time, Assume>;
   using place = place_if<assume::nothing>;
 
-  /// What is carried from pack to pack for one channel.
-  struct slot {
+  /// What is carried from pack to pack for one channel. As large for every instruction set.
+  struct alignas(may_sum<R> ? 64 : alignof(scalar)) slot {
     scalar state;
     [[no_unique_address]] typename R::template sums<lane> sums;
   };

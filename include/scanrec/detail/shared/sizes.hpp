@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The sizes of what a recurrence is made of, for plans, which know nothing of its types.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/shared/element_lanes.hpp>
+#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// One lane of what is carried from step to step.
+template <class R>
+struct carried_by_one {
+  using scalar = simd::lane_t<typename R::value, 1>;
+  typename R::template state_of<scalar> state;
+  [[no_unique_address]] typename R::template sums<scalar> sums;
+};
+
+/// One lane of the cut of a map.
+template <class R>
+inline constexpr std::int64_t cut_bytes =
+    sizeof(simd::real_lane_t<simd::lane_t<typename R::value, 1>>);
+
+template <class R>
+constexpr recurrence_sizes sizes_of() {
+  using scalar = simd::lane_t<typename R::value, 1>;
+  using map = typename R::template map_of<scalar>;
+  using carry = typename element_maps<R>::carry;
+  using carry_map = typename element_maps<R>::map;
+  using sums = typename R::template sums<scalar>;
+  recurrence_sizes s;
+  s.compute_bytes = sizeof(typename R::value);
+  s.sums_bytes = std::is_empty_v<sums> ? 0 : sizeof(sums);
+  s.carried_bytes = sizeof(carried_by_one<R>);
+  s.map_bytes = sizeof(map);
+  s.step_bytes = sizeof(step_of<R>);
+  s.carry_bytes = sizeof(carry);
+  s.carry_map_bytes = sizeof(carry_map);
+  if constexpr (recomputes<R>) s.recomputed_bytes = sizeof(*std::declval<R&>().state.data);
+  for (const std::size_t alignment :
+       {alignof(map), alignof(carry), alignof(carry_map), alignof(carried_by_one<R>)})
+    s.alignment = std::max(s.alignment, static_cast<std::int64_t>(alignment));
+  s.pack_lanes = lanes_of<R>;
+  s.one_by_one = R::one_by_one;
+  return s;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
