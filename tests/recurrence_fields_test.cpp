@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What recurrences say of their fields by hand: how many there are, whether neighbours are read,
-// and that outputs come in the order in which the problem of the call lists them.
+// The lists of arrays of recurrences: how many there are, whether neighbours are read, and that
+// outputs come in the order in which the problem of the call lists them.
 #include <complex>
 #include <cstdint>
 #include <string>
@@ -26,11 +26,6 @@ struct outputs {
 };
 inline std::int64_t workspace_bytes(const outputs&, const scanrec::problem&) { return 0; }
 
-template <class R>
-constexpr bool has_all_fields = true;  // of those it says that it has
-template <class Cell, class Pre, class Output, class Kept>
-constexpr bool has_all_fields<scanrec::recurrence::gated_forward<Cell, Pre, Output, Kept>> = false;
-
 struct output {
   const void* data;
   scanrec::extents strides;
@@ -41,15 +36,17 @@ struct output {
 template <class R>
 void run_recurrence(const outputs& on, R r, const scanrec::problem& p) {
   using namespace scanrec::detail;
-  static_assert(lists_fields<R>, "so that it is checked where it is compiled");
-  static_assert(list_fields<R>().count == R::fields || !has_all_fields<R>);
+  int sequences = 0;
+  const auto count = [&](const auto&) { ++sequences; };
+  for_reads(r, count), for_writes(r, count);
+  CHECK(sequences == sequences_of<R>);
   std::vector<output> own, listed;
   const auto collect = [&](auto& field) {
     bool summed = false;
     if constexpr (!R::any_operator) summed = field.summed();
     own.push_back({field.data, field.strides, summed});
   };
-  R::for_writes(r, collect), R::for_ends(r, collect);
+  for_writes(r, collect), for_ends(r, collect);
   for (const scanrec::array_use& array : p)
     if (array.use != scanrec::access::read)
       listed.push_back({array.data, array.strides, summed(array)});
@@ -57,7 +54,7 @@ void run_recurrence(const outputs& on, R r, const scanrec::problem& p) {
   CHECK(own.size() == listed.size());
   CHECK(own == listed);
   int reads = 0;
-  R::for_reads(r, [&](const auto&) { ++reads; });
+  for_reads(r, [&](const auto&) { ++reads; });
   CHECK(reads + static_cast<int>(own.size()) <= p.count + 1);  // marks of cuts are always visited
   ++*on.seen;
 }
@@ -68,26 +65,14 @@ namespace {
 
 using namespace scanrec;
 
-// A recurrence that has forgotten one of its fields is refused, and so is one that is wrong about
-// its neighbours.
 using scan = recurrence::forward<float, float, float>;
 using adjoint = recurrence::vjp<float, float, float, float, float>;
-struct one_short : scan {
-  static constexpr int fields = 3;
-};
-struct one_more : scan {
-  static constexpr int fields = 5;
-};
-struct no_halo : adjoint {
-  static constexpr int halo = 0;
-};
-struct halo_of_none : scan {
-  static constexpr int halo = -1;
-};
-static_assert(detail::fields_suffice<scan>() && detail::fields_suffice<adjoint>());
-static_assert(!detail::fields_suffice<one_short>() && detail::fields_suffice<one_more>());
-static_assert(detail::halo_is_read<scan>() && detail::halo_is_read<adjoint>());
-static_assert(!detail::halo_is_read<no_halo>() && !detail::halo_is_read<halo_of_none>());
+using tangent = recurrence::jvp<float, float, float, float, float>;
+using pooling = recurrence::gated_forward<fo_pooling<>, float, float, recurrence::kept_nowhere>;
+static_assert(detail::sequences_of<scan> == 4 && detail::halo_of<scan> == 0);
+static_assert(detail::sequences_of<adjoint> == 6 && detail::halo_of<adjoint> == 1);
+static_assert(detail::sequences_of<tangent> == 6 && detail::halo_of<tangent> == -1);
+static_assert(detail::sequences_of<pooling> == 3 + 2 + 1 && detail::halo_of<pooling> == 0);
 
 /// Arrays of one shape, each in memory of its own.
 template <class T>

@@ -12,7 +12,7 @@
 
 #include <scanrec/concepts.hpp>
 #include <scanrec/detail/call/check.hpp>
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/recurrence/gated_vjp.hpp>
 #include <scanrec/detail/recurrence/operator_scan.hpp>
 #include <scanrec/detail/shared/sizes.hpp>
@@ -72,7 +72,6 @@ class call {
   /// Checks everything, then brings the arrays to scan order.
   template <class R, std::size_t N>
   void prepare(bool descending, const std::array<in_place_pair, N>& may_alias, bool update) {
-    check_fields<R>();
     check_arguments(problem_, may_alias);
     problem_.update = update;
     for (array_use& array : problem_) {

@@ -79,7 +79,7 @@ void require_arrays(const call& c, int first) {
 template <class R>
 void take_arrays(R& r, const call& c, int first, int zoneout, int cut, direction order,
                  bool adjoint) {
-  for (std::size_t i = 0; i < R::arrays; ++i) {
+  for (std::size_t i = 0; i < R::pre_arrays; ++i) {
     r.pre[i] = c.input<typename std::remove_cvref_t<decltype(r.pre[i])>::stored>(
         first + static_cast<int>(i));
   }
@@ -182,8 +182,8 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   using state_t = typename std::conditional_t<policy::stores, policy, stored_type<pre_t>>::stored;
   using R = recurrence::gated_vjp<Cell, pre_t, state_t, stored_or<OutputGrad, value>, grad_t,
                                   policy::recomputes>;
-  std::array<in_place_pair, R::arrays + 1> may_alias{{{"initial_grad", "final_grad"}}};
-  for (std::size_t i = 0; i < R::arrays; ++i)
+  std::array<in_place_pair, R::pre_arrays + 1> may_alias{{{"initial_grad", "final_grad"}}};
+  for (std::size_t i = 0; i < R::pre_arrays; ++i)
     may_alias[i + 1] = {Cell::names[i].gradient, Cell::names[i].value};
   c.template prepare<R>(options.order == direction::forward, may_alias,
                         gradients.update == update::accumulate);
@@ -197,7 +197,7 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
     r.checkpoints = c.checkpoints<value>(x);
   r.initial_state = c.start<value>(x0);
   r.final_grad = c.start<value>(gT);
-  for (std::size_t i = 0; i < R::arrays; ++i)
+  for (std::size_t i = 0; i < R::pre_arrays; ++i)
     r.pre_grad[i] = c.output<grad_t>(dpre + static_cast<int>(i));
   r.initial_grad = c.end<value>(dx0);
   r.steps = c.steps();

@@ -14,7 +14,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
@@ -57,25 +57,23 @@ class staged_block {
   staged_block(const R& r, const lane_layout& layout, const block& where, std::int64_t lanes,
                std::int64_t sequence_steps, bool writes)
       : recurrence_(r), layout_(layout), where_(where), lanes_(lanes) {
-    check_fields<R>();
     const bool along_time = layout.along == recurrence::lane_axis::time;
     const bool before = where.begin > 0, after = where.end < sequence_steps;
     int output = 0;
-    R::for_reads(recurrence_, [&](auto& field) {
+    for_reads(recurrence_, [&](auto& field, auto entry) {
       const bool same_for_all = layout_.stride_of(field.strides) == 0;
       if (!field.present() || same_for_all || side_by_side(field)) return;
-      const bool halo = R::reads_neighbours_of(recurrence_, &field);
+      const bool halo = entry.is_marks || entry.neighbour != 0;
       bool marked_before = false, marked_after = false;
-      if constexpr (std::is_same_v<decltype(field), recurrence::input_field<bool>&>)
-        if (&field == &recurrence_.cuts.marks) {
-          marked_before = recurrence_.cuts.before_first();
-          marked_after = recurrence_.cuts.after_last();
-        }
+      if constexpr (entry.is_marks) {
+        marked_before = recurrence_.cuts.before_first();
+        marked_after = recurrence_.cuts.after_last();
+      }
       stage_field(field, along_time, marked_before || (halo && before) ? 1 : 0,
                   marked_after || (halo && after) ? 1 : 0, true);
     });
     if (!writes) return;
-    R::for_writes(recurrence_, [&](auto& field) {
+    for_writes(recurrence_, [&](auto& field) {
       home& kept = homes_[output++];
       if (!field.present() || field.summed() || side_by_side(field)) return;
       kept = {reinterpret_cast<std::byte*>(field.data), field.strides, true};
@@ -89,7 +87,7 @@ class staged_block {
   /// Copies the outputs to where they belong.
   void write_back() {
     int output = 0;
-    R::for_writes(recurrence_, [&](auto& field) {
+    for_writes(recurrence_, [&](auto& field) {
       const home& kept = homes_[output++];
       if (!kept.staged) return;
       using S = std::remove_reference_t<decltype(*field.data)>;
@@ -140,9 +138,9 @@ class staged_block {
   block where_;
   std::int64_t lanes_;
   std::int64_t used_ = 0;
-  home homes_[R::fields];
-  alignas(
-      64) std::byte memory_[R::fields * (elements + 2 * most_lanes) * sizeof(typename R::value)];
+  home homes_[sequences_of<R>];
+  alignas(64)
+      std::byte memory_[sequences_of<R> * (elements + 2 * most_lanes) * sizeof(typename R::value)];
 };
 
 /// Calls f(recurrence at the piece, piece) for the pieces of a block with `Lanes` channels to a
@@ -174,8 +172,8 @@ SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lan
 /// is not.
 template <class R, class F>
 SCANREC_INLINE void for_edges(const R& r, const block& piece, std::int64_t sequence_steps, F f) {
-  const std::int64_t first = piece.begin + (R::halo < 0 && piece.begin == 0 ? 1 : 0);
-  const std::int64_t last = piece.end - (R::halo > 0 && piece.end == sequence_steps ? 1 : 0);
+  const std::int64_t first = piece.begin + (halo_of<R> < 0 && piece.begin == 0 ? 1 : 0);
+  const std::int64_t last = piece.end - (halo_of<R> > 0 && piece.end == sequence_steps ? 1 : 0);
   const auto part = [&](std::int64_t begin, std::int64_t end, bool inside) {
     if (begin >= end) return;
     f(standing_at(r, begin - piece.begin, 0), block{begin, end, piece.channel, piece.channels},

@@ -11,7 +11,7 @@
 
 #include <scanrec/detail/cpu/stage.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
 #include <scanrec/detail/shared/sizes.hpp>
 #include <scanrec/detail/shared/sums.hpp>

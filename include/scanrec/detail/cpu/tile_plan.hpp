@@ -15,7 +15,7 @@
 #include <scanrec/detail/cpu/stage.hpp>
 #include <scanrec/detail/cpu/tile_policy.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/shared/lane_scans.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
 #include <scanrec/detail/shared/sums.hpp>

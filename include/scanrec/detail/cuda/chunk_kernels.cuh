@@ -11,7 +11,7 @@
 #include <scanrec/detail/cuda/lane_sums.cuh>
 #include <scanrec/detail/cuda/panel_steps.cuh>
 #include <scanrec/detail/cuda/triangle.cuh>
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {

@@ -112,7 +112,7 @@ class lane_ring {
         stage_bytes_(plan.stage_bytes),
         steps_(plan.steps) {
     std::uint32_t bit = 1;
-    R::for_reads(r, [&](const auto& field) {
+    scanrec::detail::for_reads(r, [&](const auto& field, auto entry) {
       switch (arrival_of(field.data, field.strides, sizeof(*field.data), p.shape.channel)) {
         case arrival::by_chunk:
           by_chunk_ |= bit;
@@ -123,8 +123,8 @@ class lane_ring {
         case arrival::read_in_place:
           break;
       }
-      if constexpr (R::halo != 0)
-        if (R::reads_neighbours_of(r, &field)) neighbours_ |= bit;
+      if (scanrec::detail::halo_of<R> != 0 && (entry.is_marks || entry.neighbour != 0))
+        neighbours_ |= bit;
       bit <<= 1;
     });
   }
@@ -152,7 +152,8 @@ class lane_ring {
   }
 
  private:
-  static constexpr int before = R::halo < 0 ? 1 : 0, after = R::halo > 0 ? 1 : 0;
+  static constexpr int before = scanrec::detail::halo_of<R> < 0 ? 1 : 0,
+                       after = scanrec::detail::halo_of<R> > 0 ? 1 : 0;
   template <class Field>
   using stored = std::remove_cvref_t<decltype(*std::declval<Field>().data)>;
   template <std::int64_t Bytes>
@@ -169,7 +170,7 @@ class lane_ring {
     int first, last;
   };
   SCANREC_DEVICE rows rows_of(std::int64_t begin, std::uint32_t bit) const {
-    const bool more = R::halo != 0 && (neighbours_ & bit);
+    const bool more = scanrec::detail::halo_of<R> != 0 && (neighbours_ & bit);
     const std::int64_t first = more ? begin - before : begin;
     const std::int64_t last = last_of(begin) + (more ? after : 0);
     return {first, first < 0 ? 1 : 0,
@@ -180,7 +181,7 @@ class lane_ring {
   SCANREC_DEVICE void for_arriving(Self& r, int stage, F f) const {
     std::int64_t byte = stage * stage_bytes_;
     std::uint32_t bit = 1;
-    R::for_reads(r, [&](auto& field) SCANREC_LAMBDA {
+    scanrec::detail::for_reads(r, [&](auto& field) SCANREC_LAMBDA {
       if ((by_chunk_ | by_element_) & bit) {
         f(field, byte, bit);
         byte += std::int64_t{steps_ + 1} * device::warp_size *

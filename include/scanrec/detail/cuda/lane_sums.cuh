@@ -9,7 +9,7 @@
 
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_plan.cuh>
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
@@ -23,10 +23,10 @@ SCANREC_DEVICE void clear_lane_sums(const R& row, const Place& at) {
     out.sums.data[out.sums.offset + at.time * s.time + at.channel * s.channel] = wide{};
   };
   if constexpr (!R::any_operator) {
-    R::for_writes(row, [&](const auto& out) {
+    scanrec::detail::for_writes(row, [&](const auto& out) {
       if (out.action == recurrence::write::sum_time) clear(out);
     });
-    R::for_ends(row, [&](const auto& out) {
+    scanrec::detail::for_ends(row, [&](const auto& out) {
       if (out.action == recurrence::write::sum_site) clear(out);
     });
   }
@@ -37,7 +37,7 @@ SCANREC_DEVICE void clear_lane_sums(const R& row, const Place& at) {
 template <class R, class F>
 SCANREC_DEVICE void for_step_sums(const R& r, [[maybe_unused]] const region& own, F f) {
   if constexpr (!R::any_operator)
-    R::for_writes(r, [&](const auto& out) {
+    scanrec::detail::for_writes(r, [&](const auto& out) {
       if (out.action == recurrence::write::sum_site)
         scanrec::detail::for_kept(out.strides, own, [&](const extents& at) {
           f(out.sums.data[scanrec::detail::offset_of(at, out.sums.strides)], out, at);
@@ -63,7 +63,7 @@ SCANREC_DEVICE void write_step_sums(const R& r, const region& own) {
 template <class R, class F>
 SCANREC_DEVICE void for_terms([[maybe_unused]] R& r, std::int64_t byte, std::int64_t terms, F f) {
   if constexpr (!R::any_operator)
-    R::for_writes(r, [&](auto& out) {
+    scanrec::detail::for_writes(r, [&](auto& out) {
       if (out.action != recurrence::write::sum_site) return;
       using wide = std::remove_pointer_t<decltype(out.sums.data)>;
       f(out, device::shared_array<wide>(byte));

@@ -8,7 +8,7 @@
 
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_sums.cuh>
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
 #include <scanrec/detail/shared/sums.hpp>
 
@@ -92,8 +92,9 @@ struct lane_walk {
       }
     };
     // Where a neighbour lies outside the sequence, nothing is assumed.
-    if (Walked::halo < 0 && begin == 0) take_until(end < 1 ? end : 1);
-    const std::int64_t inner_end = Walked::halo > 0 && end == steps ? end - 1 : end;
+    if (scanrec::detail::halo_of<Walked> < 0 && begin == 0) take_until(end < 1 ? end : 1);
+    const std::int64_t inner_end =
+        scanrec::detail::halo_of<Walked> > 0 && end == steps ? end - 1 : end;
     // Steps ahead are loaded before those at hand are taken, so that a thread waits for many loads
     // at once. Fields move on with every step: offsets of many steps would fill the registers.
     const auto next_step = [](auto& field) SCANREC_LAMBDA {
@@ -105,7 +106,7 @@ struct lane_walk {
       SCANREC_UNROLL
       for (int k = 0; k < together; ++k) {
         to[k] = loading.template load<scalar>(inner_place{first + k, c});
-        Walked::for_reads(loading, next_step);
+        scanrec::detail::for_reads(loading, next_step);
       }
     };
     if (inner_end - time >= together) {
@@ -116,7 +117,7 @@ struct lane_walk {
         SCANREC_UNROLL
         for (int k = 0; k < together; ++k) {
           take_one(taking, inner_place{time + k, c}, now[k]);
-          Walked::for_writes(taking, next_step);
+          scanrec::detail::for_writes(taking, next_step);
           now[k] = ahead[k];
         }
       }

@@ -12,7 +12,7 @@
 #include <scanrec/detail/cuda/lane_sums.cuh>
 #include <scanrec/detail/cuda/lane_walk.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
 #include <scanrec/problem.hpp>
 
@@ -57,7 +57,8 @@ template <class R, recurrence::assume Assume>
 struct walk_lanes {
   static constexpr int threads = lane_threads;
   // Adjoints of cells hold many addresses, large elements many numbers.
-  static constexpr int blocks_together = sizeof(typename R::value) * R::fields < 40 ? 3 : 2;
+  static constexpr int blocks_together =
+      sizeof(typename R::value) * scanrec::detail::sequences_of<R> < 40 ? 3 : 2;
   static constexpr bool synchronises = false;
   using walk = lane_walk<R, Assume>;
 

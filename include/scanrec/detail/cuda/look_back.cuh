@@ -66,7 +66,8 @@ struct walk_tiles {
   static constexpr int threads = tile_cutting::threads;
   // Adjoints of complex numbers and of cells hold many addresses and wide maps.
   static constexpr int blocks_together =
-      (R::fields > 4 && sizeof(typename scanrec::detail::element_maps<R>::map) > 16) ||
+      (scanrec::detail::sequences_of<R> > 4 &&
+       sizeof(typename scanrec::detail::element_maps<R>::map) > 16) ||
               scanrec::detail::recomputes<R>
           ? 1
           : 2;
@@ -186,8 +187,8 @@ struct walk_tiles {
       if (k < at.count) {
         const inner_place p{at.first + k, at.c, at.first + k};
         // Where a neighbour lies outside the sequence, nothing is assumed.
-        const bool edge =
-            (R::halo > 0 && p.time == cutting.steps - 1) || (R::halo < 0 && p.time == 0);
+        const bool edge = (scanrec::detail::halo_of<R> > 0 && p.time == cutting.steps - 1) ||
+                          (scanrec::detail::halo_of<R> < 0 && p.time == 0);
         now[k] =
             edge ? here.template load<scalar>(place_of(at, p.time)) : here.template load<scalar>(p);
         const map m = maps::widened(here.map(p, now[k]));

@@ -9,7 +9,7 @@
 #include <scanrec/detail/cuda/chunk_cutting.cuh>
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/triangle.cuh>
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/shared/element_lanes.hpp>
 #include <scanrec/detail/shared/lane_scans.hpp>
 #include <scanrec/detail/shared/map_planes.hpp>

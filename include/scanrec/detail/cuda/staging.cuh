@@ -14,7 +14,7 @@
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/tile_cutting.cuh>
 #include <scanrec/detail/cuda/tile_sums.cuh>
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
@@ -35,17 +35,17 @@ class tile_stage {
   tile_stage(const R& r, std::int64_t room) {
     std::int64_t read_bytes = 0, written_bytes = 0;
     std::uint32_t bit = 1;
-    R::for_reads(r, [&](const auto& field) {
+    scanrec::detail::for_reads(r, [&](const auto& field, auto entry) {
       if (along_time(field) && read_bytes + bytes_of<stored<decltype(field)>> <= room) {
         which.reads |= bit;
         read_bytes += bytes_of<stored<decltype(field)>>;
-        if constexpr (R::halo != 0)
-          if (R::reads_neighbours_of(r, &field)) which.neighbours |= bit;
+        if (scanrec::detail::halo_of<R> != 0 && (entry.is_marks || entry.neighbour != 0))
+          which.neighbours |= bit;
       }
       bit <<= 1;
     });
     bit = 1;
-    R::for_writes(r, [&](const auto& field) {
+    scanrec::detail::for_writes(r, [&](const auto& field) {
       if (along_time(field) && is_stored(field) &&
           written_bytes + bytes_of<stored<decltype(field)>> <= room) {
         which.writes |= bit;
@@ -68,7 +68,7 @@ class tile_stage {
                      });
     device::wait_for_copies();
     device::synchronise_block();
-    if (R::halo == 0 || which.neighbours == 0) return;
+    if (scanrec::detail::halo_of<R> == 0 || which.neighbours == 0) return;
     for_staged<true>(row, which.reads, first_byte,
                      [&](const auto& field, const auto& slots, std::uint32_t bit) {
                        if (which.neighbours & bit) pass_neighbours(field, slots, cutting, at);
@@ -81,9 +81,9 @@ class tile_stage {
         here, which.reads, first_byte, [&](auto& field, const auto& slots, std::uint32_t bit) {
           using S = stored<decltype(field)>;
           const bool also = (which.neighbours & bit) && at.count > 0;
-          const bool before = R::halo < 0 && also && at.first > 0;
-          const bool after =
-              R::halo > 0 && also && at.first + cutting.segment_steps < cutting.steps;
+          const bool before = scanrec::detail::halo_of<R> < 0 && also && at.first > 0;
+          const bool after = scanrec::detail::halo_of<R> > 0 && also &&
+                             at.first + cutting.segment_steps < cutting.steps;
           const int own = device::thread_index() * row_of<S> + lead;
           auto* const p =
               slots.lend(own - before, static_cast<int>(at.count) + before + after, false);
@@ -117,7 +117,7 @@ class tile_stage {
   template <class Field>
   using stored = std::remove_cvref_t<decltype(*std::declval<Field>().data)>;
   static constexpr int threads = tile_cutting::threads;
-  static constexpr int lead = R::halo < 0 ? 1 : 0;
+  static constexpr int lead = scanrec::detail::halo_of<R> < 0 ? 1 : 0;
   template <class S>
   static constexpr int row_of = SegmentSteps + (sizeof(S) < 4 ? 2 : 1);
   template <class S>
@@ -152,9 +152,9 @@ class tile_stage {
       bit <<= 1;
     };
     if constexpr (Reads)
-      R::for_reads(r, visit);
+      scanrec::detail::for_reads(r, visit);
     else
-      R::for_writes(r, visit);
+      scanrec::detail::for_writes(r, visit);
   }
   template <class Field, class S>
   SCANREC_DEVICE static void copy_in(const Field& field, const device::shared_array<S>& slots,
@@ -205,13 +205,15 @@ class tile_stage {
     bool exists, elsewhere;
   };
   SCANREC_DEVICE static neighbour neighbour_of(const tile_cutting& cutting, const tile_place& at) {
-    const std::int64_t t = R::halo < 0 ? at.first - 1 : at.first + cutting.segment_steps;
+    const std::int64_t t =
+        scanrec::detail::halo_of<R> < 0 ? at.first - 1 : at.first + cutting.segment_steps;
     return {t, at.there && t >= 0 && t < cutting.steps,
-            at.segment == (R::halo < 0 ? 0 : cutting.segments() - 1)};
+            at.segment == (scanrec::detail::halo_of<R> < 0 ? 0 : cutting.segments() - 1)};
   }
   template <class S>
   SCANREC_DEVICE static int neighbour_slot(const tile_cutting& cutting) {
-    return device::thread_index() * row_of<S> + (R::halo < 0 ? 0 : cutting.segment_steps);
+    return device::thread_index() * row_of<S> +
+           (scanrec::detail::halo_of<R> < 0 ? 0 : cutting.segment_steps);
   }
   template <class Field, class S>
   SCANREC_DEVICE static void load_neighbours(const Field& field,
@@ -231,8 +233,9 @@ class tile_stage {
     const neighbour n = neighbour_of(cutting, at);
     if (!n.exists || n.elsewhere) return;
     const int thread = device::thread_index();
-    const int from = R::halo < 0 ? (thread - cutting.width) * row_of<S> + cutting.segment_steps
-                                 : (thread + cutting.width) * row_of<S>;
+    const int from = scanrec::detail::halo_of<R> < 0
+                         ? (thread - cutting.width) * row_of<S> + cutting.segment_steps
+                         : (thread + cutting.width) * row_of<S>;
     slots.store(neighbour_slot<S>(cutting), slots.load(from));
   }
   // So that step at.first is the first of the slots.

@@ -16,7 +16,7 @@
 #include <scanrec/detail/cuda/lane_sums.cuh>
 #include <scanrec/detail/cuda/tile_cutting.cuh>
 #include <scanrec/detail/cuda/tile_place.cuh>
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/shared/lane_scans.hpp>
 #include <scanrec/detail/shared/sums.hpp>
 
@@ -83,11 +83,11 @@ class thread_sums {
   SCANREC_DEVICE static void for_sums(Self& r, slot* own, F f) {
     using recurrence::write;
     if constexpr (!R::any_operator) {
-      R::for_writes(r, [&](auto& out) {
+      scanrec::detail::for_writes(r, [&](auto& out) {
         if (out.action == write::sum_time) f(out, *own);
         ++own;
       });
-      R::for_ends(r, [&](auto& out) {
+      scanrec::detail::for_ends(r, [&](auto& out) {
         if (out.action == write::sum_site) f(out, *own);
         ++own;
       });
@@ -212,7 +212,7 @@ struct sum_turns {
   SCANREC_DEVICE static void for_sums(const R& r, const tile_cutting& cutting, const tile_place& at,
                                       bool first, F f) {
     if constexpr (!R::any_operator)
-      R::for_writes(r, [&](const auto& out) {
+      scanrec::detail::for_writes(r, [&](const auto& out) {
         if (out.action != recurrence::write::sum_site) return;
         const auto is_edge = [first](std::int64_t stride, std::int64_t position,
                                      std::int64_t count) {

@@ -9,10 +9,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include <scanrec/detail/simd/memory.hpp>
 #include <scanrec/element.hpp>
@@ -249,15 +247,6 @@ struct state_output : output_field<V> {
   }
 };
 
-/// Calls f for every field of an array. Not by a loop: where it is not unrolled, fields that a
-/// kernel keeps in registers would go to memory. Nor by a function that is not inlined at once: GCC
-/// takes one that only prefetches for one without effect, and drops its call.
-template <class Fields, class F>
-SCANREC_HD constexpr SCANREC_INLINE void for_each_field(Fields& fields, F& f) {
-  [&]<std::size_t... I>(std::index_sequence<I...>) SCANREC_LAMBDA { (f(fields[I]), ...); }
-  (std::make_index_sequence<std::tuple_size_v<std::remove_const_t<Fields>>>{});
-}
-
 /// Where the scan is cut. A reset at step t cuts the link between t - 1 and t, whichever way the
 /// scan runs; seen from a scan that crosses the link the other way, the mark is one step off. At
 /// the edge of the sequence it is the mark behind the last step, if there is one.
@@ -294,22 +283,6 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 inline constexpr int lanes_of = R::one_by_one ? 1 : simd::lanes_v<typename R::value>;
 
-/// The recurrence with its fields at an element of their row. Inline: a kernel's own copy would not
-/// stay in registers if its address left it.
-template <class R>
-SCANREC_HD SCANREC_INLINE R standing_at(R r, std::int64_t time, std::int64_t channel) {
-  const auto seek = [=](auto& field) { field.seek(time, channel); };
-  R::for_reads(r, seek), R::for_writes(r, seek);
-  return r;
-}
-
-/// Asks for the lines of everything that is read `gap` steps after a place.
-template <class Lane, class R, class Place>
-SCANREC_INLINE void prefetch(const R& r, Place at, std::int64_t gap) {
-  R::for_reads(r,
-               [=](const auto& field) SCANREC_LAMBDA { field.template prefetch<Lane>(at, gap); });
-}
-
 /// How lanes lie in the arrays of a call: along which axis, and whether in descending addresses.
 struct lane_layout {
   recurrence::lane_axis along = recurrence::lane_axis::channel;
@@ -321,112 +294,5 @@ struct lane_layout {
     return along == recurrence::lane_axis::time ? strides.time : strides.channel;
   }
 };
-
-/// What one step of a single sequence reads.
-template <class R>
-using step_of = std::remove_cvref_t<
-    decltype(std::declval<const R&>().template load<simd::lane_t<typename R::value, 1>>(
-        recurrence::place<recurrence::lane_axis::channel>{}))>;
-
-/// Whether a recurrence has inputs that it may do without (and asks for, unless all is `plain`).
-template <class R>
-inline constexpr bool has_optional = requires(const R& r) {
-  R::optional(r, nullptr);
-};
-
-/// What kernels may assume of a call, edges apart.
-template <class R>
-recurrence::assume assumption(const R& r, const lane_layout& layout) {
-  using recurrence::assume;
-  using recurrence::write;
-  assume known = layout.whole ? assume::plain : assume::nothing;
-  R::for_reads(r, [&](const auto& field) {
-    constexpr bool marks = std::is_same_v<decltype(field), const recurrence::input_field<bool>&>;
-    bool optional = false;
-    if constexpr (has_optional<R>) optional = R::optional(r, &field);
-    if (!marks && !field.present() && optional)
-      known = std::min(known, assume::whole);
-    else if (marks ? field.present() : !field.present() || layout.stride_of(field.strides) == 0)
-      known = assume::nothing;
-  });
-  R::for_writes(r, [&](const auto& field) {
-    if (field.action == write::store) return;
-    const bool simple = field.action == write::sum_time || field.action == write::nothing;
-    known = simple ? std::min(known, assume::whole) : assume::nothing;
-  });
-  return known;
-}
-
-/// What a recurrence lists: how many sequences are read or written, and whether any is read off its
-/// step, but marks of cuts.
-struct listed_fields {
-  int count = 0;
-  bool off_step = false;
-};
-template <class R>
-concept has_neighbours = requires(const R& r) {
-  R::reads_neighbours_of(r, nullptr);
-};
-template <class R>
-constexpr listed_fields list_fields() {
-  const R r{};
-  listed_fields listed;
-  R::for_writes(r, [&](const auto&) { ++listed.count; });
-  R::for_reads(r, [&](const auto&) { ++listed.count; });
-  if constexpr (has_neighbours<R>)
-    R::for_reads(r, [&](const auto& field) {
-      const void* const place = &field;
-      const bool marks = place == &r.cuts.marks;
-      listed.off_step = listed.off_step || (!marks && R::reads_neighbours_of(r, place));
-    });
-  return listed;
-}
-/// Whether that can be told at compile time: not of elements that only run time can make.
-template <class R>
-concept lists_fields = requires {
-  typename std::integral_constant<int, list_fields<R>().count>;
-};
-/// Whether a recurrence says of its fields what it lists.
-template <class R>
-constexpr bool fields_suffice() {
-  if constexpr (lists_fields<R>)
-    return list_fields<R>().count <= R::fields;
-  else
-    return true;
-}
-template <class R>
-constexpr bool halo_is_read() {
-  if constexpr (lists_fields<R>)
-    return list_fields<R>().off_step == (R::halo != 0);
-  else
-    return true;
-}
-/// What every recurrence passes on its way to a backend.
-template <class R>
-constexpr void check_fields() {
-  static_assert(
-      fields_suffice<R>(),
-      "scanrec: the for_reads and for_writes of this recurrence visit more sequences than "
-      "its `fields` says, for which blocks that are staged have room.");
-  static_assert(halo_is_read<R>(),
-                "scanrec: the `halo` of this recurrence is not 0 exactly if its "
-                "reads_neighbours_of names a sequence besides the marks of cuts.");
-}
-
-/// Calls f for every output of a recurrence that may be a sum, in the order in which its problem
-/// lists them.
-template <class R, class F>
-void for_outputs(R& r, F f) {
-  if constexpr (!R::any_operator)
-    std::remove_const_t<R>::for_writes(r, f), std::remove_const_t<R>::for_ends(r, f);
-}
-
-/// The recurrence with all its fields at one batch row.
-template <class R>
-SCANREC_HD R bound(R r, std::int64_t group, std::int64_t batch) {
-  const auto bind = [=](auto& field) { field.bind(group, batch); };
-  R::for_reads(r, bind), R::for_writes(r, bind), R::for_starts(r, bind), R::for_ends(r, bind);
-  return r;
-}
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <scanrec/detail/recurrence/affine_steps.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/recurrence/field.hpp>
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
@@ -16,9 +17,6 @@ struct forward : affine_steps<compute_t<State>> {
   using step = typename base::template step<Lane>;
   template <class Lane>
   using sums = typename base::template sums<Lane>;
-  static constexpr int fields = 4;  // sequences read or written
-  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
-  static constexpr int halo = 0;
   input_field<Gate> gate;
   input_field<Input> input;
   state_input<value> initial_state;
@@ -49,25 +47,10 @@ struct forward : affine_steps<compute_t<State>> {
   SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
     final_state.put(at, after);
   }
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
-    f(self.gate), f(self.input), f(self.cuts.marks);
-  }
-  static constexpr bool reads_neighbours_of(const forward& self, const void* field) {
-    return field == &self.cuts.marks;
-  }
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
-    f(self.state);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
-    f(self.initial_state);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
-    f(self.final_state);
-  }
+
+  using arrays = array_list<reads<&forward::gate>, reads<&forward::input>, reads_marks<&base::cuts>,
+                            writes<&forward::state>, starts_from<&forward::initial_state>,
+                            ends_in<&forward::final_state>>;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

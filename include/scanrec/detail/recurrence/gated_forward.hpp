@@ -9,6 +9,7 @@
 
 #include <scanrec/cells/cell.hpp>
 #include <scanrec/detail/recurrence/affine_steps.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/recurrence/field.hpp>
 #include <scanrec/memory.hpp>
 
@@ -18,11 +19,11 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 template <class Cell, class Pre>
 struct gated : affine_maps<compute_t<Pre>> {
   using typename affine_maps<compute_t<Pre>>::value;
-  static constexpr std::size_t arrays = Cell::names.size();
+  static constexpr std::size_t pre_arrays = Cell::names.size();
   static constexpr int registers_abreast = 1;  // a step is long: measured, company does not help
 
   Cell cell;
-  std::array<input_field<Pre>, arrays> pre;
+  std::array<input_field<Pre>, pre_arrays> pre;
   input_field<bool> zoneout;
   cut_field cuts;
 
@@ -39,7 +40,7 @@ struct gated : affine_maps<compute_t<Pre>> {
     return [&]<std::size_t... I>(std::index_sequence<I...>) SCANREC_LAMBDA {
       return cell.load(pre[I].template load<Lane>(at)...);
     }
-    (std::make_index_sequence<arrays>{});
+    (std::make_index_sequence<pre_arrays>{});
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void load_marks(place<Axis, Assume> at, step<Lane>& read) const {
@@ -113,9 +114,6 @@ struct gated_forward : gated<Cell, Pre> {
   /// Running sums of outputs: none.
   template <class Lane>
   struct sums {};
-  static constexpr int fields = static_cast<int>(base::arrays) + 4;  // sequences read or written
-  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
-  static constexpr int halo = 0;
   static constexpr bool puts_out = !std::is_same_v<Output, none_t>;
   static constexpr bool walks_whole = false;  // none is ever absent
   static constexpr bool keeps_checkpoints = std::is_same_v<Kept, checkpoint_output<value>>;
@@ -172,28 +170,12 @@ struct gated_forward : gated<Cell, Pre> {
     if constexpr (puts_out) this->template touch_arrays<Lane>(at);
   }
 
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
-    for_each_field(self.pre, f);
-    f(self.zoneout), f(self.cuts.marks);
-  }
-  static constexpr bool reads_neighbours_of(const gated_forward& self, const void* field) {
-    return field == &self.cuts.marks;
-  }
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
-    if constexpr (puts_out) f(self.output);
-    if constexpr (keeps_states) f(self.kept);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
-    f(self.initial_state);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
-    f(self.final_state);
-    if constexpr (keeps_checkpoints) f(self.kept);
-  }
+  using arrays =
+      array_list<reads<&base::pre>, reads<&base::zoneout>, reads_marks<&base::cuts>,
+                 only_if<puts_out, writes<&gated_forward::output>>,
+                 only_if<keeps_states, writes<&gated_forward::kept>>,
+                 starts_from<&gated_forward::initial_state>, ends_in<&gated_forward::final_state>,
+                 only_if<keeps_checkpoints, ends_in<&gated_forward::kept>>>;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

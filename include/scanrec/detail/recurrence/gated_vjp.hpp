@@ -39,9 +39,6 @@ struct gated_vjp : gated<Cell, Pre> {
   using base = gated<Cell, Pre>;
   using typename base::value;
   static constexpr bool recomputes = Recompute;
-  static constexpr int fields = 2 * static_cast<int>(base::arrays) + 4;
-  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
-  static constexpr int halo = 1;
 
   /// What one step reads.
   template <class Lane>
@@ -51,14 +48,14 @@ struct gated_vjp : gated<Cell, Pre> {
   };
   template <class Lane>
   struct sums {
-    std::array<Lane, base::arrays> pre;
+    std::array<Lane, base::pre_arrays> pre;
   };
 
   input_field<State> state;
   input_field<OutputGrad> output_grad;
   state_input<value> initial_state;  // before the first step
   state_input<value> final_grad;
-  std::array<output_field<PreGrad>, base::arrays> pre_grad;
+  std::array<output_field<PreGrad>, base::pre_arrays> pre_grad;
   state_output<value> initial_grad;
   checkpoint_input<value> checkpoints;
   std::int64_t steps = 0;
@@ -106,10 +103,10 @@ struct gated_vjp : gated<Cell, Pre> {
     auto gradients = this->cell.gradients(read.of_cell, d);
     if (at.rarely(this->zoneout.present()))
       // Nothing but the output gate had a part in this step.
-      for (std::size_t i = 0; i < base::arrays; ++i)
+      for (std::size_t i = 0; i < base::pre_arrays; ++i)
         if (static_cast<int>(i) != Cell::outputs::array)
           gradients[i] = simd::select(read.zoned_out, simd::constant<Lane>(0), gradients[i]);
-    for (std::size_t i = 0; i < base::arrays; ++i)
+    for (std::size_t i = 0; i < base::pre_arrays; ++i)
       pre_grad[i].put(at, gradients[i], running.pre[i]);
   }
   template <class Lane, lane_axis Axis, assume Assume>
@@ -122,12 +119,12 @@ struct gated_vjp : gated<Cell, Pre> {
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume> at, sums<Lane>& running) const {
-    for (std::size_t i = 0; i < base::arrays; ++i) pre_grad[i].drain(at, running.pre[i]);
+    for (std::size_t i = 0; i < base::pre_arrays; ++i) pre_grad[i].drain(at, running.pre[i]);
   }
   /// Copies the sums that run; nobody looks at the others.
   template <class Lane>
   SCANREC_HD SCANREC_INLINE void copy_sums(const sums<Lane>& from, sums<Lane>& to) const {
-    for (std::size_t i = 0; i < base::arrays; ++i)
+    for (std::size_t i = 0; i < base::pre_arrays; ++i)
       if (pre_grad[i].action == write::sum_time) to.pre[i] = from.pre[i];
   }
   /// Brings to the cache what a walk reads and `map` has no use for.
@@ -153,30 +150,12 @@ struct gated_vjp : gated<Cell, Pre> {
     return r;
   }
 
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
-    for_each_field(self.pre, f);
-    f(self.state), f(self.output_grad), f(self.zoneout), f(self.cuts.marks);
-  }
-  /// Whether an input may be absent in kernels that assume whole lanes.
-  static bool optional(const gated_vjp& self, const void* field) {
-    return field == &self.output_grad;
-  }
-  static constexpr bool reads_neighbours_of(const gated_vjp& self, const void* field) {
-    return field == &self.state || field == &self.cuts.marks;
-  }
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
-    for_each_field(self.pre_grad, f);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
-    f(self.initial_state), f(self.final_grad), f(self.checkpoints);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
-    f(self.initial_grad);
-  }
+  using arrays =
+      array_list<reads<&base::pre>, reads_next<&gated_vjp::state>,
+                 reads_if_given<&gated_vjp::output_grad>, reads<&base::zoneout>,
+                 reads_marks<&base::cuts>, writes<&gated_vjp::pre_grad>,
+                 starts_from<&gated_vjp::initial_state>, starts_from<&gated_vjp::final_grad>,
+                 starts_from<&gated_vjp::checkpoints>, ends_in<&gated_vjp::initial_grad>>;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <scanrec/detail/recurrence/affine_steps.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/recurrence/field.hpp>
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
@@ -17,9 +18,6 @@ struct jvp : affine_steps<compute_t<State>> {
   using step = typename base::template step<Lane>;
   template <class Lane>
   using sums = typename base::template sums<Lane>;
-  static constexpr int fields = 6;  // sequences read or written
-  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
-  static constexpr int halo = -1;
   input_field<Gate> gate;
   input_field<State> state;
   input_field<GateTangent> gate_tangent;
@@ -63,30 +61,12 @@ struct jvp : affine_steps<compute_t<State>> {
   SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
     final_tangent.put(at, after);
   }
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
-    f(self.gate), f(self.state), f(self.gate_tangent), f(self.input_tangent), f(self.cuts.marks);
-  }
-  /// Whether an input may be absent in kernels that assume whole lanes.
-  static bool optional(const jvp& self, const void* field) {
-    return field == &self.gate_tangent || field == &self.input_tangent ||
-           (field == &self.state && !self.gate_tangent.present());
-  }
-  static constexpr bool reads_neighbours_of(const jvp& self, const void* field) {
-    return field == &self.state || field == &self.cuts.marks;
-  }
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
-    f(self.state_tangent);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
-    f(self.initial_state), f(self.initial_tangent);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
-    f(self.final_tangent);
-  }
+
+  using arrays = array_list<reads<&jvp::gate>, reads_previous_if_given<&jvp::state>,
+                            reads_if_given<&jvp::gate_tangent>, reads_if_given<&jvp::input_tangent>,
+                            reads_marks<&base::cuts>, writes<&jvp::state_tangent>,
+                            starts_from<&jvp::initial_state>, starts_from<&jvp::initial_tangent>,
+                            ends_in<&jvp::final_tangent>>;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/recurrence/field.hpp>
 #include <scanrec/views.hpp>
 
@@ -33,8 +34,6 @@ struct operator_scan {
   using operator_type = Op;
   static constexpr bool one_by_one = true;
   static constexpr bool any_operator = true;
-  static constexpr int fields = 2;  // sequences read or written
-  static constexpr int halo = 0;
   template <class Lane>
   using map_of = E;
   template <class Lane>
@@ -92,22 +91,9 @@ struct operator_scan {
   template <class Lane, class Place>
   SCANREC_HD SCANREC_INLINE void touch_rest(Place) const {}
 
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
-    f(self.elements);
-  }
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
-    f(self.results);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
-    f(self.initial);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
-    f(self.final_state);
-  }
+  using arrays =
+      array_list<reads<&operator_scan::elements>, writes<&operator_scan::results>,
+                 starts_from<&operator_scan::initial>, ends_in<&operator_scan::final_state>>;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <scanrec/detail/recurrence/affine_steps.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/recurrence/field.hpp>
 #include <scanrec/matrix.hpp>
 
@@ -19,9 +20,6 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
   using step = typename base::template step<Lane>;
   template <class Lane>
   using sums = typename base::template sums<Lane>;
-  static constexpr int fields = 5;  // sequences read or written
-  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
-  static constexpr int halo = 0;
   input_field<Gate> gate;
   input_field<Input> input;
   state_input<number> initial_state, initial_sensitivity;
@@ -59,25 +57,13 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
   SCANREC_HD SCANREC_INLINE void end(place<Axis, Assume> at, Lane after) const {
     final_state.put(at, after[0]), final_sensitivity.put(at, after[1]);
   }
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
-    f(self.gate), f(self.input), f(self.cuts.marks);
-  }
-  static constexpr bool reads_neighbours_of(const sensitivity& self, const void* field) {
-    return field == &self.cuts.marks;
-  }
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
-    f(self.state), f(self.sensitivity_of_state);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
-    f(self.initial_state), f(self.initial_sensitivity);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
-    f(self.final_state), f(self.final_sensitivity);
-  }
+
+  using arrays =
+      array_list<reads<&sensitivity::gate>, reads<&sensitivity::input>, reads_marks<&base::cuts>,
+                 writes<&sensitivity::state>, writes<&sensitivity::sensitivity_of_state>,
+                 starts_from<&sensitivity::initial_state>,
+                 starts_from<&sensitivity::initial_sensitivity>, ends_in<&sensitivity::final_state>,
+                 ends_in<&sensitivity::final_sensitivity>>;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

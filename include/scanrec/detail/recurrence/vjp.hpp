@@ -11,6 +11,7 @@
 #pragma once
 
 #include <scanrec/detail/recurrence/affine_steps.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/recurrence/field.hpp>
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
@@ -18,10 +19,7 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 template <class Gate, class State, class StateGrad, class GateGrad, class InputGrad>
 struct vjp : affine_maps<compute_t<State>> {
   using typename affine_maps<compute_t<State>>::value;
-  static constexpr int fields = 6;  // sequences read or written
   using real = simd::real_lane_t<simd::lane_t<value, 1>>;
-  /// Where neighbours are read: 0 nowhere, 1 at the next step in scan order, -1 at the one before.
-  static constexpr int halo = 1;
   /// What one step reads.
   template <class Lane>
   struct step {
@@ -132,29 +130,11 @@ struct vjp : affine_maps<compute_t<State>> {
     if (gate_grad.present()) state.template touch<Lane>(at);
   }
 
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_reads(Self& self, F f) {
-    f(self.gate), f(self.state), f(self.state_grad), f(self.cuts.marks);
-  }
-  /// Whether an input may be absent in kernels that assume whole lanes.
-  static bool optional(const vjp& self, const void* field) {
-    return field == &self.state_grad || (field == &self.state && !self.gate_grad.present());
-  }
-  static constexpr bool reads_neighbours_of(const vjp& self, const void* field) {
-    return field == &self.state || field == &self.cuts.marks;
-  }
-  template <class Self, class F>
-  SCANREC_HD static constexpr SCANREC_INLINE void for_writes(Self& self, F f) {
-    f(self.gate_grad), f(self.input_grad);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_starts(Self& self, F f) {
-    f(self.initial_state), f(self.final_grad);
-  }
-  template <class Self, class F>
-  SCANREC_HD static SCANREC_INLINE void for_ends(Self& self, F f) {
-    f(self.initial_grad);
-  }
+  using arrays =
+      array_list<reads<&vjp::gate>, reads_next_if_given<&vjp::state>,
+                 reads_if_given<&vjp::state_grad>, reads_marks<&vjp::cuts>, writes<&vjp::gate_grad>,
+                 writes<&vjp::input_grad>, starts_from<&vjp::initial_state>,
+                 starts_from<&vjp::final_grad>, ends_in<&vjp::initial_grad>>;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

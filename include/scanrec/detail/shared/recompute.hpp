@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include <scanrec/detail/cpu/stage.hpp>
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/memory.hpp>
 #include <scanrec/problem.hpp>
 

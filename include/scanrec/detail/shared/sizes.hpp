@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/shared/element_lanes.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
 #include <scanrec/problem.hpp>

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
@@ -25,8 +25,7 @@ template <class R>
 bool sums_run(const R& r) {
   bool any = false;
   if constexpr (may_sum<R>)
-    R::for_writes(r,
-                  [&](const auto& out) { any = any || out.action == recurrence::write::sum_time; });
+    for_writes(r, [&](const auto& out) { any = any || out.action == recurrence::write::sum_time; });
   return any;
 }
 

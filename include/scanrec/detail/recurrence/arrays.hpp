@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The arrays of a recurrence, said once: which members they are, and what becomes of each.
+//
+//     using arrays = array_list<reads<&vjp::gate>, reads_next<&vjp::state>,
+//     reads_marks<&vjp::cuts>,
+//                               writes<&vjp::gate_grad>, starts_from<&vjp::final_grad>, ...>;
+//
+// Everything that goes over a recurrence's arrays goes over this list, in its order: outputs come
+// in the order in which the problem of the call lists them, those that it writes before those that
+// it ends in.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/detail/recurrence/field.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+/// What becomes of an array: a sequence that is read or written, or one value per sequence that is
+/// read before the first step, or written after the last.
+enum class role { none, read, write, start, end };
+
+/// One array, or an std::array of them: the member it is, and how it is used.
+template <auto Member, role Use, int Neighbour = 0, bool Optional = false, bool Marks = false>
+struct array_entry {
+  static constexpr auto member = Member;
+  static constexpr role use = Use;
+  /// Where it is read off the step: 1 at the next step in scan order, -1 at the one before.
+  static constexpr int neighbour = Neighbour;
+  /// Whether it may be absent in kernels that assume whole lanes.
+  static constexpr bool optional = Optional;
+  /// Whether these are the marks of cuts, whose neighbours are read, too, as the scan runs.
+  static constexpr bool is_marks = Marks;
+};
+struct no_array {
+  static constexpr role use = role::none;
+};
+
+template <auto Member>
+using reads = array_entry<Member, role::read>;
+template <auto Member>
+using reads_if_given = array_entry<Member, role::read, 0, true>;
+template <auto Member>
+using reads_next = array_entry<Member, role::read, 1>;
+template <auto Member>
+using reads_next_if_given = array_entry<Member, role::read, 1, true>;
+template <auto Member>
+using reads_previous_if_given = array_entry<Member, role::read, -1, true>;
+/// Of a cut_field: its marks.
+template <auto Member>
+using reads_marks = array_entry<Member, role::read, 0, false, true>;
+template <auto Member>
+using writes = array_entry<Member, role::write>;
+template <auto Member>
+using starts_from = array_entry<Member, role::start>;
+template <auto Member>
+using ends_in = array_entry<Member, role::end>;
+/// An entry that only some instances of a recurrence have.
+template <bool Has, class Entry>
+using only_if = std::conditional_t<Has, Entry, no_array>;
+
+template <class... Entries>
+struct array_list {};
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+template <class Field>
+inline constexpr bool is_field_array = false;
+template <class Field, std::size_t N>
+inline constexpr bool is_field_array<std::array<Field, N>> = true;
+
+template <class Entry, class Field, class F>
+SCANREC_HD constexpr SCANREC_INLINE void visit_field(Field& field, F& f) {
+  if constexpr (std::is_invocable_v<F&, Field&, Entry>)
+    f(field, Entry{});
+  else
+    f(field);
+}
+// Inlined at once, all of it: GCC takes a function that only prefetches for one without effect, and
+// drops its calls. No loops: where one is not unrolled, what a kernel has in registers goes to
+// memory.
+template <class Entry, class R, class F>
+SCANREC_HD constexpr SCANREC_INLINE void visit_entry(R& r, F& f) {
+  auto& member = r.*Entry::member;
+  if constexpr (is_field_array<std::remove_cvref_t<decltype(member)>>)
+    [&]<std::size_t... I>(std::index_sequence<I...>) SCANREC_LAMBDA {
+      (visit_field<Entry>(member[I], f), ...);
+    }
+  (std::make_index_sequence<std::tuple_size_v<std::remove_cvref_t<decltype(member)>>>{});
+  else if constexpr (Entry::is_marks) visit_field<Entry>(member.marks, f);
+  else visit_field<Entry>(member, f);
+}
+template <recurrence::role Use, class R, class F, class... Entries>
+SCANREC_HD constexpr SCANREC_INLINE void visit_list(R& r, F& f,
+                                                    recurrence::array_list<Entries...>) {
+  const auto visit = [&]<class Entry>(Entry) SCANREC_LAMBDA {
+    if constexpr (Entry::use == Use) visit_entry<Entry>(r, f);
+  };
+  (visit(Entries{}), ...);
+}
+
+/// Call f(field), or f(field, its entry in the list), for every sequence that is read, the marks of
+/// cuts among them; that is written; for what is read before the first step; written after the
+/// last.
+template <class R, class F>
+SCANREC_HD constexpr SCANREC_INLINE void for_reads(R& r, F f) {
+  visit_list<recurrence::role::read>(r, f, typename R::arrays{});
+}
+template <class R, class F>
+SCANREC_HD constexpr SCANREC_INLINE void for_writes(R& r, F f) {
+  visit_list<recurrence::role::write>(r, f, typename R::arrays{});
+}
+template <class R, class F>
+SCANREC_HD constexpr SCANREC_INLINE void for_starts(R& r, F f) {
+  visit_list<recurrence::role::start>(r, f, typename R::arrays{});
+}
+template <class R, class F>
+SCANREC_HD constexpr SCANREC_INLINE void for_ends(R& r, F f) {
+  visit_list<recurrence::role::end>(r, f, typename R::arrays{});
+}
+/// For every output that may be a sum, in the order in which the problem lists them.
+template <class R, class F>
+SCANREC_HD constexpr SCANREC_INLINE void for_outputs(R& r, F f) {
+  if constexpr (!R::any_operator) for_writes(r, f), for_ends(r, f);
+}
+
+template <class R, class Entry>
+constexpr int count_of_entry() {
+  if constexpr (Entry::use == recurrence::role::read || Entry::use == recurrence::role::write) {
+    using member = std::remove_cvref_t<decltype(std::declval<R&>().*Entry::member)>;
+    if constexpr (is_field_array<member>) return static_cast<int>(std::tuple_size_v<member>);
+    return 1;
+  }
+  return 0;
+}
+template <class Entry>
+constexpr int neighbour_of_entry() {
+  if constexpr (Entry::use == recurrence::role::read) return Entry::neighbour;
+  return 0;
+}
+template <class R, class... Entries>
+constexpr int count_sequences(recurrence::array_list<Entries...>) {
+  return (0 + ... + count_of_entry<R, Entries>());
+}
+template <class... Entries>
+constexpr int find_neighbour(recurrence::array_list<Entries...>) {
+  int found = 0;
+  ((found = neighbour_of_entry<Entries>() != 0 ? neighbour_of_entry<Entries>() : found), ...);
+  return found;
+}
+/// How many sequences a recurrence reads or writes.
+template <class R>
+inline constexpr int sequences_of = count_sequences<R>(typename R::arrays{});
+/// Where it reads neighbours, but for marks of cuts: 0 nowhere, 1 at the next step in scan order,
+/// -1 at the one before.
+template <class R>
+inline constexpr int halo_of = find_neighbour(typename R::arrays{});
+
+/// The recurrence with its fields at an element of their row. Inline: a kernel's own copy would not
+/// stay in registers if its address left it.
+template <class R>
+SCANREC_HD SCANREC_INLINE R standing_at(R r, std::int64_t time, std::int64_t channel) {
+  const auto seek = [=](auto& field) { field.seek(time, channel); };
+  for_reads(r, seek), for_writes(r, seek);
+  return r;
+}
+/// The recurrence with all its fields at one batch row.
+template <class R>
+SCANREC_HD R bound(R r, std::int64_t group, std::int64_t batch) {
+  const auto bind = [=](auto& field) { field.bind(group, batch); };
+  for_reads(r, bind), for_writes(r, bind), for_starts(r, bind), for_ends(r, bind);
+  return r;
+}
+/// Asks for the lines of everything that is read `gap` steps after a place.
+template <class Lane, class R, class Place>
+SCANREC_INLINE void prefetch(const R& r, Place at, std::int64_t gap) {
+  for_reads(r, [=](const auto& field) SCANREC_LAMBDA { field.template prefetch<Lane>(at, gap); });
+}
+
+/// What one step of a single sequence reads.
+template <class R>
+using step_of = std::remove_cvref_t<
+    decltype(std::declval<const R&>().template load<simd::lane_t<typename R::value, 1>>(
+        recurrence::place<recurrence::lane_axis::channel>{}))>;
+
+/// What kernels may assume of a call, edges apart.
+template <class R>
+recurrence::assume assumption(const R& r, const lane_layout& layout) {
+  using recurrence::assume;
+  using recurrence::write;
+  assume known = layout.whole ? assume::plain : assume::nothing;
+  for_reads(r, [&](const auto& field, auto entry) {
+    if (!entry.is_marks && !field.present() && entry.optional)
+      known = std::min(known, assume::whole);
+    else if (std::is_same_v<decltype(field), const recurrence::input_field<bool>&>
+                 ? field.present()
+                 : !field.present() || layout.stride_of(field.strides) == 0)
+      known = assume::nothing;
+  });
+  for_writes(r, [&](const auto& field) {
+    if (field.action == write::store) return;
+    const bool simple = field.action == write::sum_time || field.action == write::nothing;
+    known = simple ? std::min(known, assume::whole) : assume::nothing;
+  });
+  return known;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
