@@ -34,6 +34,7 @@ void run_recurrence(const on_device<Backend>& on, R r, scanrec::problem p) {
 #if defined(__CUDACC__)
   const device_mirror mirror(p);
   const auto move = [&](auto& field) { field.data = mirror.on_device(field.data); };
+  using namespace scanrec::detail;
   for_reads(r, move), for_writes(r, move), for_starts(r, move), for_ends(r, move);
   for (scanrec::array_use& array : p) array.data = mirror.on_device(array.data);
 

@@ -8,6 +8,7 @@
 #include <scanrec/backends.hpp>
 #include <scanrec/cells/cell.hpp>
 #include <scanrec/detail/call/gated.hpp>
+#include <scanrec/detail/call/run.hpp>
 #include <scanrec/memory.hpp>
 #include <scanrec/options.hpp>
 #include <scanrec/problem.hpp>
@@ -39,7 +40,7 @@ void gated_scan(const Backend& backend, const Cell& cell, const Arrays& arrays,
                 const Output& output, const Memory& kept = {},
                 const detail::gated_options_for<Cell, Arrays>& options = {}) {
   detail::make_gated_scan("gated_scan", cell, arrays, output, kept, options,
-                          [&](const auto& r, const problem& p) { run_recurrence(backend, r, p); });
+                          detail::run_on_backend(backend));
 }
 template <gated_cell Cell, class Arrays, writable_sequence_argument Output, class Memory = none_t>
 void gated_scan(const Cell& cell, const Arrays& arrays, const Output& output,
@@ -73,9 +74,8 @@ void gated_scan_vjp(const Backend& backend, const Cell& cell, const Arrays& arra
   static_assert(!detail::memory_traits<Memory>::recomputes || detail::lends_states<Backend>,
                 "scanrec: this backend does not compute states anew (see lends_states in "
                 "docs/design.md): use memory::store");
-  detail::make_gated_scan_vjp(
-      "gated_scan_vjp", cell, arrays, kept, output_grad, gradients, options,
-      [&](const auto& r, const problem& p) { run_recurrence(backend, r, p); });
+  detail::make_gated_scan_vjp("gated_scan_vjp", cell, arrays, kept, output_grad, gradients, options,
+                              detail::run_on_backend(backend));
 }
 template <gated_cell Cell, class Arrays, class Memory, sequence_argument OutputGrad,
           class Gradients = gated_gradients<Cell, detail::stored_in<Cell, Arrays>>>

@@ -7,6 +7,7 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/detail/call/call.hpp>
+#include <scanrec/detail/call/run.hpp>
 #include <scanrec/detail/recurrence/operator_scan.hpp>
 #include <scanrec/operators.hpp>
 #include <scanrec/options.hpp>
@@ -87,9 +88,8 @@ requires associative_operator<Op, detail::element_of<Elements>>
 void inclusive_scan(
     const Backend& backend, const Op& op, const Elements& elements, const Results& results,
     const std::type_identity_t<prefix_options<detail::element_of<Elements>>>& options = {}) {
-  detail::make_operator_scan(
-      "inclusive_scan", false, op, elements, results, options,
-      [&](const auto& r, const problem& p) { run_recurrence(backend, r, p); });
+  detail::make_operator_scan("inclusive_scan", false, op, elements, results, options,
+                             detail::run_on_backend(backend));
 }
 template <class Op, sequence Elements, sequence Results>
 requires associative_operator<Op, detail::element_of<Elements>>
@@ -106,9 +106,8 @@ requires associative_operator<Op, detail::element_of<Elements>>
 void exclusive_scan(
     const Backend& backend, const Op& op, const Elements& elements, const Results& results,
     const std::type_identity_t<prefix_options<detail::element_of<Elements>>>& options = {}) {
-  detail::make_operator_scan(
-      "exclusive_scan", true, op, elements, results, options,
-      [&](const auto& r, const problem& p) { run_recurrence(backend, r, p); });
+  detail::make_operator_scan("exclusive_scan", true, op, elements, results, options,
+                             detail::run_on_backend(backend));
 }
 template <class Op, sequence Elements, sequence Results>
 requires associative_operator<Op, detail::element_of<Elements>>

@@ -7,6 +7,7 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/detail/call/linear.hpp>
+#include <scanrec/detail/call/run.hpp>
 #include <scanrec/matrix.hpp>
 #include <scanrec/options.hpp>
 #include <scanrec/views.hpp>
@@ -34,7 +35,7 @@ template <backend Backend, matrix_sequence Gate, sequence Input, writable_sequen
 void matrix_scan(const Backend& backend, const Gate& gate, const Input& input, const State& state,
                  const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
   detail::make_linear_scan("matrix_scan", gate, input, state, options,
-                           [&](const auto& r, const problem& p) { run_recurrence(backend, r, p); });
+                           detail::run_on_backend(backend));
 }
 template <matrix_sequence Gate, sequence Input, writable_sequence_argument State>
 void matrix_scan(const Gate& gate, const Input& input, const State& state,
@@ -64,9 +65,8 @@ void matrix_scan_vjp(
     const Backend& backend, const Gate& gate, const State& state, const StateGrad& state_grad,
     const Gradients& gradients,
     const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
-  detail::make_linear_scan_vjp(
-      "matrix_scan_vjp", gate, state, state_grad, gradients, options,
-      [&](const auto& r, const problem& p) { run_recurrence(backend, r, p); });
+  detail::make_linear_scan_vjp("matrix_scan_vjp", gate, state, state_grad, gradients, options,
+                               detail::run_on_backend(backend));
 }
 template <matrix_sequence Gate, sequence_argument State, sequence_argument StateGrad,
           class Gradients = detail::default_gradients<Gate, State, StateGrad>>
@@ -94,9 +94,8 @@ void matrix_scan_jvp(
     const Backend& backend, const Gate& gate, const State& state, const GateTangent& gate_tangent,
     const InputTangent& input_tangent, const StateTangent& state_tangent,
     const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
-  detail::make_linear_scan_jvp(
-      "matrix_scan_jvp", gate, state, gate_tangent, input_tangent, state_tangent, options,
-      [&](const auto& r, const problem& p) { run_recurrence(backend, r, p); });
+  detail::make_linear_scan_jvp("matrix_scan_jvp", gate, state, gate_tangent, input_tangent,
+                               state_tangent, options, detail::run_on_backend(backend));
 }
 template <matrix_sequence Gate, sequence_argument State, sequence_argument GateTangent,
           sequence_argument InputTangent, writable_sequence_argument StateTangent>

@@ -13,6 +13,7 @@
 #include <scanrec/concepts.hpp>
 #include <scanrec/detail/call/check.hpp>
 #include <scanrec/detail/recurrence/arrays.hpp>
+#include <scanrec/detail/recurrence/check.hpp>
 #include <scanrec/detail/recurrence/gated_vjp.hpp>
 #include <scanrec/detail/recurrence/operator_scan.hpp>
 #include <scanrec/detail/shared/sizes.hpp>
@@ -72,6 +73,7 @@ class call {
   /// Checks everything, then brings the arrays to scan order.
   template <class R, std::size_t N>
   void prepare(bool descending, const std::array<in_place_pair, N>& may_alias, bool update) {
+    check_recurrence<R>();
     check_arguments(problem_, may_alias);
     problem_.update = update;
     for (array_use& array : problem_) {
@@ -99,7 +101,7 @@ class call {
     merge_axes(problem_);
     static_cast<recurrence_sizes&>(problem_) = sizes_of<R>();
     for (const array_use& array : problem_)
-      if (array.one_channel_will_do && array.data) problem_.map_bytes += cut_bytes<R>;
+      if (array.one_channel_will_do && array.data) problem_.map_bytes += cut_bytes_of<R>();
   }
 
   [[nodiscard]] const problem& described() const { return problem_; }

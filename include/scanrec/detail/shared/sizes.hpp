@@ -25,8 +25,9 @@ struct carried_by_one {
 
 /// One lane of the cut of a map.
 template <class R>
-inline constexpr std::int64_t cut_bytes =
-    sizeof(simd::real_lane_t<simd::lane_t<typename R::value, 1>>);
+constexpr std::int64_t cut_bytes_of() {
+  return sizeof(simd::real_lane_t<simd::lane_t<typename R::value, 1>>);
+}
 
 template <class R>
 constexpr recurrence_sizes sizes_of() {

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The last step of a call: its recurrence goes to the backend.
+#pragma once
+
+#include <scanrec/detail/config.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// What hands the recurrence of a call to a backend.
+template <class Backend>
+class run_on_backend {
+ public:
+  SCANREC_INLINE explicit run_on_backend(const Backend& backend) : backend_(backend) {}
+  template <class R>
+  void operator()(const R& r, const problem& p) const {
+    static_assert(
+        requires { run_recurrence(backend_, r, p); },
+        "scanrec: this backend has no run_recurrence(backend, recurrence, problem)");
+    run_recurrence(backend_, r, p);
+  }
+
+ private:
+  const Backend& backend_;
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a recurrence must have, said by name where one lacks it. docs/design.md tells what each is.
+#pragma once
+
+#include <utility>
+
+#include <scanrec/detail/recurrence/arrays.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Refuses what is no recurrence, and names what it lacks.
+template <class R>
+constexpr void check_recurrence() {
+#define SCANREC_HAS(what, ...) \
+  static_assert(               \
+      requires { __VA_ARGS__; }, "scanrec: this recurrence has no " what)
+  SCANREC_HAS("`value`, the compute type of its states", typename R::value);
+  SCANREC_HAS("`arrays`, the array_list of what it reads and writes", typename R::arrays);
+  SCANREC_HAS("`one_by_one`, whether lanes are single sequences", R::one_by_one);
+  SCANREC_HAS("`any_operator`, whether maps are elements of an operator", R::any_operator);
+  if constexpr (requires {
+                  typename R::value;
+                  typename R::arrays;
+                }) {
+    using lane = simd::lane_t<typename R::value, 1>;
+    using place = recurrence::place<recurrence::lane_axis::channel>;
+    SCANREC_HAS("`sums<Lane>`, the running sums of its outputs", typename R::template sums<lane>);
+    SCANREC_HAS("`map_of<Lane>`, what is composed", typename R::template map_of<lane>);
+    SCANREC_HAS("`state_of<Lane>`, what is carried", typename R::template state_of<lane>);
+    SCANREC_HAS("`load<Lane>(place) const`, what a step reads",
+                std::declval<const R&>().template load<lane>(place{}));
+    if constexpr (requires { std::declval<const R&>().template load<lane>(place{}); }) {
+      using step = step_of<R>;
+      using state = typename R::template state_of<lane>;
+      using sums = typename R::template sums<lane>;
+      SCANREC_HAS("`map(place, step) const`, the step as a map",
+                  std::declval<const R&>().map(place{}, std::declval<const step&>()));
+      SCANREC_HAS("`next(place, step, before) const`, what is carried after the step",
+                  std::declval<const R&>().next(place{}, std::declval<const step&>(),
+                                                std::declval<state>()));
+      SCANREC_HAS("`finish(place, step, before, after, sums) const`, which writes the outputs",
+                  std::declval<const R&>().finish(place{}, std::declval<const step&>(),
+                                                  std::declval<state>(), std::declval<state>(),
+                                                  std::declval<sums&>()));
+      SCANREC_HAS("`begin<Lane>(place) const`, the first state to carry",
+                  std::declval<const R&>().template begin<lane>(place{}));
+      SCANREC_HAS("`end(place, after) const`, what becomes of the last",
+                  std::declval<const R&>().end(place{}, std::declval<state>()));
+      SCANREC_HAS("`drain(place, sums) const`, which moves running sums to the accumulators",
+                  std::declval<const R&>().drain(place{}, std::declval<sums&>()));
+      SCANREC_HAS("`touch_rest<Lane>(place) const`, which brings to the cache what `map` leaves",
+                  std::declval<const R&>().template touch_rest<lane>(place{}));
+    }
+  }
+#undef SCANREC_HAS
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

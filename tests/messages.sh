@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# What a compiler says first when a recurrence or a backend lacks something names what it is.
+# Use: messages.sh COMPILER INCLUDE_DIRECTORIES...
+set -euo pipefail
+export LC_ALL=C
+
+compiler=$1
+shift
+include=("${@/#/-I}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# A running sum as a recurrence, all of whose members can be left out: -DNO_<member>.
+cat >"$work/recurrence.cpp" <<'CPP'
+#include <scanrec/scan.hpp>
+
+namespace mine {
+
+using namespace scanrec::recurrence;
+
+struct running_sum {
+#ifndef NO_value
+  using value = float;
+#endif
+#ifndef NO_one_by_one
+  static constexpr bool one_by_one = true;
+#endif
+#ifndef NO_any_operator
+  static constexpr bool any_operator = false;
+#endif
+#ifndef NO_map_of
+  template <class Lane>
+  using map_of = scanrec::affine<Lane>;
+#endif
+#ifndef NO_state_of
+  template <class Lane>
+  using state_of = Lane;
+#endif
+#ifndef NO_sums
+  template <class Lane>
+  struct sums {};
+#endif
+  input_field<float> input;
+  cut_field cuts;
+  output_field<float> state;
+#ifndef NO_arrays
+  using arrays = array_list<reads<&running_sum::input>, reads_marks<&running_sum::cuts>,
+                            writes<&running_sum::state>>;
+#endif
+#ifndef NO_load
+  template <class Lane, class Place>
+  Lane load(Place at) const {
+    return input.template load<Lane>(at);
+  }
+#endif
+#ifndef NO_map
+  template <class Lane, class Place>
+  scanrec::affine<Lane> map(Place, Lane read) const {
+    return {1, read};
+  }
+#endif
+#ifndef NO_next
+  template <class Lane, class Place>
+  Lane next(Place, Lane read, Lane before) const {
+    return before + read;
+  }
+#endif
+#ifndef NO_finish
+  template <class Lane, class Place, class Sums>
+  void finish(Place at, Lane, Lane, Lane after, Sums&) const {
+    state.put(at, after);
+  }
+#endif
+#ifndef NO_begin
+  template <class Lane, class Place>
+  Lane begin(Place) const {
+    return 0;
+  }
+#endif
+#ifndef NO_end
+  template <class Lane, class Place>
+  void end(Place, Lane) const {}
+#endif
+#ifndef NO_drain
+  template <class Place, class Sums>
+  void drain(Place, Sums&) const {}
+#endif
+#ifndef NO_touch_rest
+  template <class Lane, class Place>
+  void touch_rest(Place) const {}
+#endif
+};
+
+}  // namespace mine
+
+void call(const scanrec::sequence_view<float>& x, const scanrec::sequence_view<float>& y) {
+  scanrec::detail::call c("running_sum", x.shape);
+  const int input = c.add("input", x, scanrec::access::read);
+  const int state = c.add("state", y, scanrec::access::write);
+  c.prepare<mine::running_sum>(false, std::array<scanrec::detail::in_place_pair, 0>{}, false);
+  mine::running_sum r;
+  r.input = c.input<float>(input), r.state = c.output<float>(state);
+  scanrec::detail::run_on_backend(scanrec::tiled{})(r, c.described());
+}
+CPP
+cat >"$work/backend.cpp" <<'CPP'
+#include <scanrec/scan.hpp>
+namespace mine {
+struct nothing {};
+inline std::int64_t workspace_bytes(const nothing&, const scanrec::problem&) { return 0; }
+}
+void call(const scanrec::sequence_view<float>& x) {
+  scanrec::linear_scan(mine::nothing{}, x, x, x);
+}
+CPP
+
+failed=0
+# first_error SOURCE FLAGS...: the first line of an error, or nothing.
+first_error() {
+  local source=$1
+  shift
+  "$compiler" -std=c++20 -fsyntax-only "${include[@]}" "$@" "$work/$source.cpp" 2>&1 |
+    grep -m1 'error' | sed 's/.*error: //' || true
+}
+expect() {
+  local expected=$1 got
+  shift
+  got=$(first_error "$@")
+  if [[ $got != *"$expected"* ]]; then
+    echo "$*: expected \"$expected\", got \"$got\""
+    failed=1
+  else
+    echo "$*: $got"
+  fi
+}
+got=$(first_error recurrence)
+if [[ -n $got ]]; then
+  echo "a recurrence that has everything: $got"
+  failed=1
+fi
+for member in value arrays one_by_one any_operator; do
+  expect "scanrec: this recurrence has no \`$member\`" recurrence "-DNO_$member"
+done
+for member in sums map_of state_of; do
+  expect "scanrec: this recurrence has no \`$member<Lane>\`" recurrence "-DNO_$member"
+done
+for member in load begin touch_rest; do
+  expect "scanrec: this recurrence has no \`$member<Lane>(place" recurrence "-DNO_$member"
+done
+for member in map next finish end drain; do
+  expect "scanrec: this recurrence has no \`$member(place" recurrence "-DNO_$member"
+done
+expect "scanrec: this backend has no run_recurrence(backend, recurrence, problem)" backend
+exit $failed
