@@ -19,10 +19,7 @@
 #include <vector>
 
 // [backend]
-#include <scanrec/detail/recurrence/field.hpp>
-#include <scanrec/detail/shared/lane_scans.hpp>
-#include <scanrec/problem.hpp>
-#include <scanrec/variants.hpp>
+#include <scanrec/extend.hpp>
 
 namespace mine {
 
@@ -84,6 +81,8 @@ void minimal() {
       {.gate_grad = view(gate_grad, shape), .input_grad = view(input_grad, shape)});
   assert(input_grad[999 * 16] == 1.0f && input_grad[998 * 16] == 1.5f);
 }
+#include <scanrec/variants.hpp>
+
 // [/minimal]
 
 namespace {

@@ -97,7 +97,7 @@ void linear_scan_sensitivity(
   r.sensitivity_of_state = c.output<state_t>(s);
   r.final_state = c.end<value>(xT);
   r.final_sensitivity = c.end<value>(sT);
-  detail::run_on_backend(on)(r, c.described());
+  detail::run_on_backend{on}(r, c.described());
 }
 template <sequence Gate, sequence Input, writable_sequence_argument State,
           writable_sequence_argument Sensitivity>
