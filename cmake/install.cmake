@@ -28,6 +28,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/scanrecConfigVersion.cmak
                                  COMPATIBILITY ${scanrec_compatibility} ARCH_INDEPENDENT)
 install(FILES ${PROJECT_BINARY_DIR}/scanrecConfig.cmake
               ${PROJECT_BINARY_DIR}/scanrecConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/scanrecCompiled.cmake
               ${PROJECT_SOURCE_DIR}/cmake/scanrecCuda.cmake
               ${PROJECT_SOURCE_DIR}/cmake/scanrecXsimd.cmake
         DESTINATION ${scanrec_package_dir})

@@ -81,9 +81,9 @@ void minimal() {
       {.gate_grad = view(gate_grad, shape), .input_grad = view(input_grad, shape)});
   assert(input_grad[999 * 16] == 1.0f && input_grad[998 * 16] == 1.5f);
 }
-#include <scanrec/variants.hpp>
-
 // [/minimal]
+
+#include <scanrec/variants.hpp>
 
 namespace {
 

@@ -141,3 +141,7 @@ template <sequence Gate, sequence_argument State, sequence_argument GateTangent,
 }
 
 }  // namespace scanrec::inline SCANREC_ABI
+
+#if !defined(__CUDACC__)
+#include <scanrec/compiled.hpp>  // declares what is compiled elsewhere, if anything is
+#endif

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# scanrec::compiled: the kernels of linear_scan and its derivatives for the everyday types, compiled once
+# for all units of a project that link it instead of scanrec::scanrec. It is built in that project, with
+# its flags, when something links it: kernels of another instruction set have other names, and a unit that
+# is given flags of its own (-march, -fopenmp) does not find them.
+set(SCANREC_COMPILED_TYPES float double complex_float complex_double bfloat16
+    CACHE STRING "Element types that scanrec::compiled has kernels of")
+set(scanrec_type_float float)
+set(scanrec_type_double double)
+set(scanrec_type_complex_float std::complex<float>)
+set(scanrec_type_complex_double std::complex<double>)
+set(scanrec_type_bfloat16 scanrec::bfloat16)
+
+add_library(scanrec_compiled STATIC EXCLUDE_FROM_ALL)
+add_library(scanrec::compiled ALIAS scanrec_compiled)
+target_link_libraries(scanrec_compiled PUBLIC scanrec::scanrec)
+foreach(scanrec_name IN LISTS SCANREC_COMPILED_TYPES)
+  if(NOT DEFINED scanrec_type_${scanrec_name})
+    message(FATAL_ERROR "SCANREC_COMPILED_TYPES: ${scanrec_name} is none of float, double, complex_float, "
+                        "complex_double, bfloat16")
+  endif()
+  set(scanrec_unit ${CMAKE_CURRENT_BINARY_DIR}/scanrec_compiled/${scanrec_name}.cpp)
+  file(CONFIGURE OUTPUT ${scanrec_unit} CONTENT
+       "#include <scanrec/compiled.hpp>\nSCANREC_COMPILE(${scanrec_type_${scanrec_name}})\n")
+  target_sources(scanrec_compiled PRIVATE ${scanrec_unit})
+  string(TOUPPER ${scanrec_name} scanrec_name)
+  target_compile_definitions(scanrec_compiled PUBLIC SCANREC_COMPILED_${scanrec_name}=1)
+endforeach()
