@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include <scanrec/c/scanrec_cuda.h>
-#include <scanrec/detail/cpu/executor.hpp>
+#include <scanrec/executor.hpp>
 #include <scanrec/views.hpp>
 
 namespace scanrec::native {
