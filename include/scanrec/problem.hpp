@@ -95,15 +95,8 @@ inline constexpr std::array<axis, 4> all_axes{&extents::group, &extents::batch, 
 /// Alignment of scratch, of which nothing but elements of an operator may ask for more.
 inline constexpr std::int64_t least_alignment = 64;
 
-/// Sizes in bytes are no larger: as many stand for more than any machine has.
+/// Sizes in bytes are clipped here: as many stand for more than any machine has.
 inline constexpr std::int64_t most_bytes = std::int64_t{1} << 56;
-
-/// a * b, which are 0 or more, or most_bytes if that is less.
-constexpr std::int64_t clipped_product(std::int64_t a, std::int64_t b) {
-  std::int64_t product = 0;
-  const bool wraps = __builtin_mul_overflow(a, b, &product);
-  return wraps || product > most_bytes ? most_bytes : product;
-}
 
 constexpr std::int64_t element_count(const extents& e) {
   return e.group * e.batch * e.time * e.channel;

@@ -50,31 +50,33 @@ inline namespace SCANREC_ABI {
 /// What stands for numbers of elements that are beyond any array.
 inline constexpr std::int64_t beyond_count = std::numeric_limits<std::int64_t>::max();
 
-/// The product, or beyond_count: strides of axes with one position may be anything, and of others
-/// it is refused.
-SCANREC_INLINE constexpr std::int64_t count_product(std::int64_t a, std::int64_t b) {
+/// a * b, or `most` where that is less: as many stand for more than any machine has, and what
+/// cannot have them is refused. Strides of axes with one position may be anything.
+SCANREC_INLINE constexpr std::int64_t clipped_product(std::int64_t a, std::int64_t b,
+                                                      std::int64_t most = beyond_count) {
   std::int64_t product = 0;
-  return __builtin_mul_overflow(a, b, &product) ? beyond_count : product;
+  const bool wraps = __builtin_mul_overflow(a, b, &product);
+  return wraps || product > most ? most : product;
 }
 }  // namespace SCANREC_ABI
 }  // namespace detail
 
 /// Strides of a contiguous channels-last array (group, batch, time, channel), channel fastest.
 SCANREC_INLINE constexpr extents channels_last(const extents& shape) {
-  const std::int64_t row = detail::count_product(shape.time, shape.channel);
+  const std::int64_t row = detail::clipped_product(shape.time, shape.channel);
   return {.batch = row,
           .time = shape.channel,
           .channel = 1,
-          .group = detail::count_product(shape.batch, row)};
+          .group = detail::clipped_product(shape.batch, row)};
 }
 
 /// Strides of a contiguous time-contiguous array (group, batch, channel, time), time fastest.
 SCANREC_INLINE constexpr extents time_contiguous(const extents& shape) {
-  const std::int64_t row = detail::count_product(shape.time, shape.channel);
+  const std::int64_t row = detail::clipped_product(shape.time, shape.channel);
   return {.batch = row,
           .time = 1,
           .channel = shape.time,
-          .group = detail::count_product(shape.batch, row)};
+          .group = detail::clipped_product(shape.batch, row)};
 }
 
 namespace detail {
@@ -89,7 +91,7 @@ constexpr std::int64_t span_needed(const extents& shape, const extents& strides)
     return 0;
   std::int64_t needed = 1;
   const auto reach = [&](std::int64_t n, std::int64_t stride) {
-    const std::int64_t elements = stride == 0 ? 0 : count_product(n - 1, stride);
+    const std::int64_t elements = stride == 0 ? 0 : clipped_product(n - 1, stride);
     if (__builtin_add_overflow(needed, elements, &needed)) needed = beyond_count;
   };
   reach(shape.batch, strides.batch), reach(shape.time, strides.time);

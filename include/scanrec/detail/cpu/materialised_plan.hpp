@@ -88,8 +88,8 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
   plan.shape.overhang = along_time ? 2 * lanes : 0;
   if (!along_time) {
-    const std::int64_t of_a_pack =
-        clipped_product(lanes, std::max<std::int64_t>(1, scan.kept_bytes(p, plan.shape)));
+    const std::int64_t of_a_pack = clipped_product(
+        lanes, std::max<std::int64_t>(1, scan.kept_bytes(p, plan.shape)), most_bytes);
     const std::int64_t packs =
         std::clamp<std::int64_t>(scan.cached_bytes / of_a_pack, 1, plan.most_packs);
     plan.strip = std::max<std::int64_t>(1, std::min(packs * lanes, C));
@@ -130,17 +130,18 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
     plan.plane = plan.line_elements * plan.channel_lines() * plan.rows;
   }
   plan.alignment = p.alignment;
-  plan.buffer_bytes = align_up(clipped_product(plan.plane, p.map_bytes), plan.alignment);
-  plan.maps_bytes =
-      clipped_product(plan.buffer_bytes, scan.by_blocks && plan.shape.shared ? plan.threads : 1);
+  plan.buffer_bytes =
+      align_up(clipped_product(plan.plane, p.map_bytes, most_bytes), plan.alignment);
+  plan.maps_bytes = clipped_product(
+      plan.buffer_bytes, scan.by_blocks && plan.shape.shared ? plan.threads : 1, most_bytes);
   plan.scratch_bytes = align_up(scan.scratch_bytes(p, plan), plan.alignment);
   const std::int64_t unit_bytes = plan.maps_bytes + plan.scratch_bytes;
   plan.lent = lent_room(p, plan.lanes, plan.line);
   plan.unit_begin = align_up(sums.block_bytes + plan.lent.bytes, plan.alignment);
   plan.worker_bytes = plan.unit_begin + (plan.shape.shared ? 0 : unit_bytes);
   plan.totals_bytes = align_up(sums.total_bytes, plan.alignment);
-  plan.workspace_bytes = clipped_product(plan.threads, plan.worker_bytes) + plan.totals_bytes +
-                         (plan.shape.shared ? unit_bytes : 0);
+  plan.workspace_bytes = clipped_product(plan.threads, plan.worker_bytes, most_bytes) +
+                         plan.totals_bytes + (plan.shape.shared ? unit_bytes : 0);
   return plan;
 }
 

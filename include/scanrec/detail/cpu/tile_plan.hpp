@@ -245,7 +245,7 @@ struct scratch_layout {
 };
 inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   const auto lines = [&](std::int64_t count, std::int64_t bytes) {
-    return align_up(clipped_product(count, bytes), plan.alignment);
+    return align_up(clipped_product(count, bytes, most_bytes), plan.alignment);
   };
   const std::int64_t slots =
       plan.slots_per_row * (plan.rows_together ? plan.group_span * plan.batch_span : 1);
@@ -255,7 +255,7 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   s.lent = s.sums;
   for (const sum_plan& sum : plan.sums) s.lent += lines(sum.elements, sum.wide_bytes);
   s.worker = s.lent + lines(1, plan.lent.bytes);
-  s.carries = clipped_product(s.worker, plan.threads);
+  s.carries = clipped_product(s.worker, plan.threads, most_bytes);
   s.ready = s.carries;
   if (plan.time_split) {
     s.ready += lines(plan.units * slots, plan.carry_bytes);
