@@ -50,9 +50,9 @@ void run(runner& by, const workload& w) {
   using namespace scanrec;
   const std::int64_t n = w.shape.batch * w.shape.time * w.shape.channel;
   const std::int64_t bytes = n * static_cast<std::int64_t>(sizeof(T));
-  const extents strides =
+  const scanrec::strides strides =
       w.order == layout::channels_last ? channels_last(w.shape) : time_contiguous(w.shape);
-  const extents once{.batch = 0, .time = 0, .channel = 1};
+  const scanrec::strides once{.batch = 0, .time = 0, .channel = 1};
   const bool broadcast = w.what >= call::lambda_forward;
   const traffic moved = traffic_of(w.what);
 

@@ -62,7 +62,8 @@ struct arrays {
   sequence_view<T> gate_grad() { return shared() ? few_times(few_grad) : array(3); }
   sequence_view<T> gate_tangent() { return shared() ? few_times(few) : array(2); }
 
-  extents shape, strides;
+  extents shape;
+  scanrec::strides strides;
   gates gate_kind;
   T* data[5];
   std::vector<T> few, few_grad;
@@ -72,8 +73,8 @@ struct arrays {
   sequence_view<T> few_times(std::vector<T>& v) {
     return {v.data(), shape,
             gate_kind == gates::one_per_channel
-                ? extents{.batch = 0, .time = 0, .channel = 1}
-                : extents{.batch = shape.time, .time = 1, .channel = 0}};
+                ? scanrec::strides{.batch = 0, .time = 0, .channel = 1}
+                : scanrec::strides{.batch = shape.time, .time = 1, .channel = 0}};
   }
 };
 

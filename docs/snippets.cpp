@@ -182,10 +182,10 @@ void adjoint() {
 void broadcast_gradient() {
   const extents shape{.batch = 2, .time = 50, .channel = 3};
   floats input(300, 1), state(300), state_grad(300, 1), lambda(3, 0.5f);
-  linear_scan(view(lambda, shape, extents{0, 0, 1}), view(input, shape), view(state, shape));
+  linear_scan(view(lambda, shape, strides{0, 0, 1}), view(input, shape), view(state, shape));
   // [broadcast_gradient]
   // One gate per channel, for all of batch and time: read with zero strides, summed with the same.
-  const extents once{.batch = 0, .time = 0, .channel = 1};
+  const strides once{.batch = 0, .time = 0, .channel = 1};
   floats lambda_grad(3);
   linear_scan_vjp(view(lambda, shape, once), view(state, shape), view(state_grad, shape),
                   {.gate_grad = view(lambda_grad, shape, once)});
@@ -254,7 +254,7 @@ void layouts() {
   {
     // [channels_last]
     const sequence_view<float> x(p, shape);  // (batch, time, channel), channel fastest
-    assert(x.strides == (extents{.batch = T * C, .time = C, .channel = 1, .group = B * T * C}));
+    assert(x.strides == (strides{.batch = T * C, .time = C, .channel = 1, .group = B * T * C}));
     // [/channels_last]
     linear_scan(view(gates, shape), view(inputs, shape), x);
   }
@@ -262,7 +262,7 @@ void layouts() {
   {
     // [time_contiguous]
     const sequence_view<float> x(p, shape, time_contiguous(shape));  // (batch, channel, time)
-    assert(x.strides == (extents{.batch = T * C, .time = 1, .channel = T, .group = B * T * C}));
+    assert(x.strides == (strides{.batch = T * C, .time = 1, .channel = T, .group = B * T * C}));
     // [/time_contiguous]
     linear_scan(view(gates, shape), view(inputs, shape), x);
     assert(columns[1] == rows[3]);
@@ -270,7 +270,7 @@ void layouts() {
   p = major.data();
   {
     // [time_major]
-    const sequence_view<float> x(p, shape, extents{.batch = C, .time = B * C, .channel = 1});
+    const sequence_view<float> x(p, shape, strides{.batch = C, .time = B * C, .channel = 1});
     // [/time_major]
     linear_scan(view(gates, shape), view(inputs, shape), x);
     assert(major[6] == rows[3]);
@@ -282,9 +282,9 @@ void packed() {
   // [packed]
   // One matrix product made gates and inputs side by side: (batch, time, [gate | input] x channel).
   const extents shape{.batch = B, .time = T, .channel = C};
-  const extents strides{.batch = T * 2 * C, .time = 2 * C, .channel = 1};
+  const strides apart{.batch = T * 2 * C, .time = 2 * C, .channel = 1};
   floats projected(B * T * 2 * C, 0.5f), projected_grad(projected.size());
-  const auto half = [&](floats& both, int k) { return view(both.data() + k * C, shape, strides); };
+  const auto half = [&](floats& both, int k) { return view(both.data() + k * C, shape, apart); };
   floats state(B * T * C), state_grad(state.size(), 1);
   linear_scan(half(projected, 0), half(projected, 1), view(state, shape));
   linear_scan_vjp(half(projected, 0), view(state, shape), view(state_grad, shape),
@@ -302,10 +302,10 @@ void broadcasts() {
     const extents shape{.batch = 5, .time = T, .channel = C};
     floats decay(C, 0.5f), schedule(T, 0.5f), input(5 * T * C, 1), state(input.size());
     // One gate per channel, for every sequence and step.
-    linear_scan(view(decay, shape, extents{.batch = 0, .time = 0, .channel = 1}),
+    linear_scan(view(decay, shape, strides{.batch = 0, .time = 0, .channel = 1}),
                 view(input, shape), view(state, shape));
     // One gate per step, for every sequence and channel.
-    linear_scan(view(schedule, shape, extents{.batch = 0, .time = 1, .channel = 0}),
+    linear_scan(view(schedule, shape, strides{.batch = 0, .time = 1, .channel = 0}),
                 view(input, shape), view(state, shape));
     // [/broadcast]
     assert(state[C] == 1.5f);
@@ -314,8 +314,8 @@ void broadcasts() {
     // [group]
     // Heads on the group axis: (batch, time, head, channel) in memory, one gate per head and step.
     const extents shape{.batch = 2, .time = T, .channel = C, .group = heads};
-    const extents wide{.batch = T * heads * C, .time = heads * C, .channel = 1, .group = C};
-    const extents shared{.batch = T * heads, .time = heads, .channel = 0, .group = 1};
+    const strides wide{.batch = T * heads * C, .time = heads * C, .channel = 1, .group = C};
+    const strides shared{.batch = T * heads, .time = heads, .channel = 0, .group = 1};
     floats gate(2 * T * heads, 0.5f), input(2 * T * heads * C, 1), state(input.size());
     linear_scan(view(gate, shape, shared), view(input, shape, wide), view(state, shape, wide));
     // [/group]
@@ -332,7 +332,7 @@ void backwards() {
   assert((state == floats{49, 24, 11, 4}));
 
   // The same by views that start at the last step. An order is shorter, and as fast.
-  const auto from_the_end = [&](floats& x) { return view(&x[3], shape, extents{.time = -1}); };
+  const auto from_the_end = [&](floats& x) { return view(&x[3], shape, strides{.time = -1}); };
   linear_scan(from_the_end(gate), from_the_end(input), from_the_end(mirrored));
   assert(mirrored == state);
   // [/backwards]
@@ -345,7 +345,7 @@ void edges() {
   // One start per sequence: (batch, channel), contiguous unless strides say otherwise.
   const state_view<float> each(carried, shape);
   // One start for all sequences; as a gradient it would receive the sum over them.
-  const state_view<float> shared(learned, shape, extents{.batch = 0, .channel = 1});
+  const state_view<float> shared(learned, shape, strides{.batch = 0, .channel = 1});
   linear_scan(view(gate, shape), view(input, shape), view(state, shape),
               {.initial_state = shared, .final_state = each});
   assert(state[0] == 3 && carried[0] == state[15]);
@@ -545,7 +545,8 @@ void operators() {
     // [biquad]
     using state = vec<double, 2>;
     using gate = mat<double, 2>;
-    const extents shape{.time = 100}, once{.batch = 0, .time = 0, .channel = 0};
+    const extents shape{.time = 100};
+    const strides once{};
     gate a{{{1.6, 1.0}, {-0.8, 0.0}}}, a_grad{};
     std::vector<state> input(100), x(100), x_grad(100);
     input[0] = {1.0, 0.0};  // an impulse

@@ -32,7 +32,7 @@ struct bank {
   Eigen::VectorXd weights{};  // Re and Im of every smoother's
   std::vector<complex> lambda{}, first{}, input{}, smooth{};
   scanrec::extents shape{.time = std::int64_t(ppm.size()), .channel = std::int64_t(memory.size())};
-  static constexpr scanrec::extents once{.batch = 0, .time = 0, .channel = 1};  // same for every t
+  static constexpr scanrec::strides once{.batch = 0, .time = 0, .channel = 1};  // same for every t
 
   /// Runs the smoothers and fits the weights to the forecasts made in the given weeks.
   void run(const indices& weeks) {

@@ -27,7 +27,7 @@ constexpr int most_ahead = 8, parameters = 8 * most_ahead, train_from = 1749, he
 struct bank {
   const yearly_record& r;  // normalised
   scanrec::extents shape{.time = r.end - r.first, .channel = most_ahead};
-  scanrec::extents once{.batch = 0, .time = 0, .channel = 1};  // one for all years
+  scanrec::strides once{.batch = 0, .time = 0, .channel = 1};  // one for all years
   struct {                                                     // nothing but doubles
     mat a[most_ahead];
     vec gain[most_ahead], weight[most_ahead];

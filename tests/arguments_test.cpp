@@ -61,7 +61,7 @@ TEST_CASE("shapes", "[arguments]") {
   });
   refuses(v.x, "gate", "fewer than 2^52 bytes", [&] {
     const extents huge{.batch = std::int64_t{1} << 31, .time = std::int64_t{1} << 31, .channel = 8};
-    const extents zero{0, 0, 0, 0};
+    const strides zero{};
     linear_scan(sequence_view(v.a.data(), huge, zero), sequence_view(v.u.data(), huge, zero), none,
                 {.final_state = state_view(v.xT.data(), shape)});
   });
@@ -80,7 +80,7 @@ TEST_CASE("shapes", "[arguments]") {
   refuses(room, "state", "memory apart from 'resets'", [&] {
     linear_scan(v.view(v.a), v.view(v.u), sequence_view(room.data() + 2, shape),
                 {.resets = sequence_view(reinterpret_cast<const bool*>(room.data()),
-                                         extents{2, 9, 1}, extents{0, 1, 0})});
+                                         extents{2, 9, 1}, strides{0, 1, 0})});
   });
   // One channel, and all of them, are both welcome, and so is one step more.
   linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
@@ -110,17 +110,17 @@ TEST_CASE("absent arrays and null pointers", "[arguments]") {
 TEST_CASE("strides and alignment", "[arguments]") {
   arrays v;
   refuses(v.x, "state", "a zero stride", [&] {
-    linear_scan(v.view(v.a), v.view(v.u), sequence_view(v.x.data(), shape, extents{0, 4, 1}));
+    linear_scan(v.view(v.a), v.view(v.u), sequence_view(v.x.data(), shape, strides{0, 4, 1}));
   });
   refuses(v.x, "state", "its own place", [&] {
-    linear_scan(v.view(v.a), v.view(v.u), sequence_view(v.x.data(), shape, extents{8, 4, 1}));
+    linear_scan(v.view(v.a), v.view(v.u), sequence_view(v.x.data(), shape, strides{8, 4, 1}));
   });
   refuses(v.da, "gate_grad", "its own place", [&] {
     linear_scan_vjp(v.view(v.a), v.view(v.x), v.view(v.g),
-                    {.gate_grad = sequence_view(v.da.data(), shape, extents{0, 2, 1})});
+                    {.gate_grad = sequence_view(v.da.data(), shape, strides{0, 2, 1})});
   });
   refuses(v.x, "input", "address space", [&] {
-    linear_scan(v.view(v.a), sequence_view(v.u.data(), shape, extents{std::int64_t{1} << 62, 4, 1}),
+    linear_scan(v.view(v.a), sequence_view(v.u.data(), shape, strides{std::int64_t{1} << 62, 4, 1}),
                 v.view(v.x));
   });
   refuses(v.x, "input", "aligned to 4 bytes", [&] {
@@ -134,7 +134,7 @@ TEST_CASE("overlap", "[arguments][aliasing]") {
   std::vector<float> pack(3 * n + 8, 0.5f);
   const auto slice = [&](int k) {
     return sequence_view(pack.data() + 4 * k, shape,
-                         extents{.batch = 96, .time = 12, .channel = 1});
+                         strides{.batch = 96, .time = 12, .channel = 1});
   };
   refuses(v.a, "state", "apart from 'gate'",
           [&] { linear_scan(v.view(v.a), v.view(v.u), v.view(v.a)); });
@@ -144,7 +144,7 @@ TEST_CASE("overlap", "[arguments][aliasing]") {
                 sequence_view(v.u.data() + 4, six));
   });
   refuses(pack, "state", "overlaps", [&] {
-    linear_scan(slice(0), v.view(v.u), sequence_view(pack.data() + 3, shape, extents{96, 12, 1}));
+    linear_scan(slice(0), v.view(v.u), sequence_view(pack.data() + 3, shape, strides{96, 12, 1}));
   });
   refuses(v.x, "gate_grad", "apart from 'state'", [&] {
     linear_scan_vjp(v.view(v.a), v.view(v.x), v.view(v.g), {.gate_grad = v.view(v.x)});
@@ -167,7 +167,7 @@ TEST_CASE("overlap", "[arguments][aliasing]") {
   });
   // A sum cannot take the place of the cotangent it is the sum of.
   refuses(v.g, "input_grad", "state_grad", [&] {
-    const sequence_view<float> sum(v.g.data(), shape, extents{0, 0, 1});
+    const sequence_view<float> sum(v.g.data(), shape, strides{0, 0, 1});
     linear_scan_vjp(v.view(v.a), none, v.view(v.g), {.input_grad = sum});
   });
   // Interleaved slices of one buffer are apart, in every combination.
@@ -221,7 +221,7 @@ TEST_CASE("the overlap test is exact", "[arguments][aliasing]") {
 TEST_CASE("spans are checked", "[arguments][views]") {
   std::vector<float> v(31);
   CHECK_THROWS_AS(sequence_view(std::span<float>(v), extents{1, 8, 4}), argument_error);
-  CHECK_THROWS_AS(sequence_view(std::span<float>(v), extents{1, 8, 4}, extents{0, -4, 1}),
+  CHECK_THROWS_AS(sequence_view(std::span<float>(v), extents{1, 8, 4}, strides{0, -4, 1}),
                   argument_error);
   CHECK_THROWS_AS(state_view(std::span<float>(v), extents{8, 100, 4}), argument_error);
   CHECK(sequence_view(std::span<float>(v), extents{1, 7, 4}).data == v.data());
@@ -245,7 +245,7 @@ TEST_CASE("spans of more elements than there are numbers for", "[arguments][view
       (void)state_view<float>(elements, extents{big, 1, big, 4});
     });
     refuses(one, "shape", "2^63", [&] {
-      (void)view(elements, extents{2, 2, 2}, extents{most, most, most});
+      (void)view(elements, extents{2, 2, 2}, strides{most, most, most});
     });
     refuses(one, "data", "4611686018427387904 elements", [&] {
       (void)view(elements, extents{big, big, 1});
@@ -254,7 +254,7 @@ TEST_CASE("spans of more elements than there are numbers for", "[arguments][view
   // None is needed where an axis is empty, and one of a broadcast, however long the others are.
   CHECK(view(nothing, extents{big, big, 0}).shape.batch == big);
   CHECK(view(nothing, extents{0, big, big, 4}).shape.group == 4);
-  CHECK(view(some, extents{most, most, most, most}, extents{0, 0, 0, 0}).data == one.data());
+  CHECK(view(some, extents{most, most, most, most}, strides{0, 0, 0, 0}).data == one.data());
   static_assert(detail::span_needed({big, big, 4, 1}, channels_last({big, big, 4, 1})) ==
                 detail::beyond_count);
   static_assert(channels_last({big, big, 4, 1}).batch == 4 * big);
@@ -266,8 +266,8 @@ TEST_CASE("calls of more bytes than there are numbers for", "[arguments]") {
   constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
   std::vector<float> one(1, 7.0f), other(1);
   using view = sequence_view<float>;
-  const extents nowhere{0, 0, 0, 0};
-  const auto scan = [&](const extents& shape, const extents& strides) {
+  const strides nowhere{0, 0, 0, 0};
+  const auto scan = [&](const extents& shape, const scanrec::strides& strides) {
     linear_scan(view(one.data(), shape, strides), view(one.data(), shape, strides),
                 view(other.data(), shape, strides));
   };
@@ -334,7 +334,7 @@ TEST_CASE("storage types mix where they share a compute type", "[arguments][view
 
 TEST_CASE("sums over nothing are written, and so checked", "[arguments]") {
   const extents empty{.batch = 0, .time = 5, .channel = 4};
-  const extents once{.batch = 0, .time = 0, .channel = 1};
+  const strides once{.batch = 0, .time = 0, .channel = 1};
   std::vector<float> gate(4, 0.5f), sum(4, 7.0f), one(1);
   const sequence_view a(gate.data(), empty, once);
   const sequence_view<float> x(one.data(), empty);

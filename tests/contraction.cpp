@@ -65,10 +65,10 @@ void print(const char* call, const char* of, const char* layout, const hash& h) 
 }
 
 constexpr extents all{.batch = 2, .time = 203, .channel = 19};
-constexpr extents by_channel{.batch = 0, .time = 0, .channel = 1, .group = 0};
+constexpr strides by_channel{.channel = 1};
 struct layout {
   const char* name;
-  extents strides;
+  scanrec::strides strides;
 };
 const layout layouts[]{{"channels last", channels_last(all)},
                        {"time contiguous", time_contiguous(all)}};

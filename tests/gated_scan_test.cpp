@@ -166,12 +166,12 @@ TEST_CASE("exponential smoothing is f-pooling with a constant gate", "[tiled][ga
   const f_pooling<activation::identity, activation::hard_sigmoid> ema{.forget_bias = 2.4};
   const float zero = 0;
   using arrays = decltype(ema)::arrays<sequence_view<const float>>;
-  gated_scan(ema, arrays{{x.data(), shape}, {&zero, shape, extents{0, 0, 0, 0}}},
+  gated_scan(ema, arrays{{x.data(), shape}, {&zero, shape, strides{0, 0, 0, 0}}},
              sequence_view(smooth.data(), shape));
   const auto f = activation::hard_sigmoid::of(2.4f);
   CHECK(std::abs(f.value - 0.9f) <= 1e-7f);
   for (std::size_t i = 0; i < x.size(); ++i) scaled[i] = f.complement * x[i];
-  linear_scan(sequence_view<const float>(&f.value, shape, extents{0, 0, 0, 0}),
+  linear_scan(sequence_view<const float>(&f.value, shape, strides{0, 0, 0, 0}),
               sequence_view<const float>(scaled.data(), shape), sequence_view(want.data(), shape));
   CHECK((same_bits(smooth, want)));
 }
@@ -238,7 +238,7 @@ TEST_CASE("the gradient of an array that is shared is a sum", "[sequential][tile
   for (std::size_t k = 0; k < full.size(); ++k) full[k] = decay[k % 18];
   for (auto& v : d) v.resize(full.size());
   const auto view = [&](std::vector<double>& v) { return sequence_view(v.data(), shape); };
-  const extents once{.batch = 0, .time = 0, .channel = 1};
+  const strides once{.batch = 0, .time = 0, .channel = 1};
   using arrays = rg_lru::arrays<sequence_view<double>>;
   const arrays apart{view(x), view(i), view(r), view(full)};
   const arrays shared{view(x), view(i), view(r), sequence_view(decay.data(), shape, once)};
@@ -317,7 +317,7 @@ TEST_CASE("zoneout where pre-activations are shared", "[backends][gated]") {
   reference::generator bits{3};
   for (auto& m : mask) m = bits() % 3 == 0;
   const sequence_view<const bool> zoneout(reinterpret_cast<const bool*>(mask.data()), shape);
-  for (const extents& strides : {extents{0, 0, 1}, extents{0, 0, 0}}) {
+  for (const scanrec::strides& strides : {scanrec::strides{0, 0, 1}, scanrec::strides{}}) {
     const f_pooling<>::arrays<sequence_view<double>> shared{
         sequence_view(z.data(), shape, strides), sequence_view(f.data(), shape, strides)};
     gated_scan(sequential{}, f_pooling<>{}, shared, sequence_view(want.data(), shape), none,

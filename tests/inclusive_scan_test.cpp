@@ -48,12 +48,11 @@ constexpr auto times = [](const words& earlier, const words& later) {
   return y;
 };
 
-std::vector<extents> layouts_of(const extents& s) {
-  extents time_major{.batch = s.channel, .time = s.batch * s.channel, .channel = 1};
+std::vector<strides> layouts_of(const extents& s) {
+  strides time_major{.batch = s.channel, .time = s.batch * s.channel, .channel = 1};
   time_major.group = s.batch * s.time * s.channel;
-  extents apart = channels_last(s);
-  for (auto a : {&extents::batch, &extents::time, &extents::channel, &extents::group})
-    apart.*a *= 2;
+  strides apart = channels_last(s);
+  for (const detail::axis a : detail::all_axes) detail::along(apart, a) *= 2;
   return {channels_last(s), time_contiguous(s), time_major, apart};
 }
 const std::vector<extents>& shapes() {
@@ -69,7 +68,7 @@ void for_each_sequence(const extents& s, F f) {
       for (std::int64_t c = 0; c < s.channel; ++c)
         f(extents{.batch = b, .time = 0, .channel = c, .group = g}, sequence++);
 }
-std::int64_t place(const extents& at, const extents& strides, std::int64_t t) {
+std::int64_t place(const extents& at, const scanrec::strides& strides, std::int64_t t) {
   return at.group * strides.group + at.batch * strides.batch + t * strides.time +
          at.channel * strides.channel;
 }
@@ -80,7 +79,7 @@ TEST_CASE("operands are adjacent, in order and complete", "[inclusive_scan]") {
   std::atomic<std::int64_t> violations{0};
   const merge merging{&violations};
   for (const extents& shape : shapes())
-    for (const extents& strides : layouts_of(shape)) {
+    for (const scanrec::strides& strides : layouts_of(shape)) {
       const std::size_t n = 2 * shape.group * shape.batch * shape.time * shape.channel;
       const std::size_t m = shape.group * shape.batch * shape.channel;
       for (const direction order : {direction::forward, direction::reverse})
@@ -133,7 +132,7 @@ TEST_CASE("operands are adjacent, in order and complete", "[inclusive_scan]") {
 
 TEST_CASE("products of integer matrices are exact", "[inclusive_scan]") {
   for (const extents& shape : shapes())
-    for (const extents& strides : layouts_of(shape)) {
+    for (const scanrec::strides& strides : layouts_of(shape)) {
       const std::size_t n = 2 * shape.group * shape.batch * shape.time * shape.channel;
       std::vector<words> elements(n), want(n), excluded(n);
       std::mt19937 engine(3);
@@ -150,7 +149,7 @@ TEST_CASE("products of integer matrices are exact", "[inclusive_scan]") {
         }
       });
       // One initial element for all sequences.
-      const state_view<const words> initial(&start, shape, extents{0, 0, 0, 0});
+      const state_view<const words> initial(&start, shape, scanrec::strides{0, 0, 0, 0});
       with_operator_backends([&](const std::string& name, const auto& backend) {
         INFO(name << " " << to_string(shape) << " strides " << to_string(strides));
         std::vector<words> got(n);

@@ -85,7 +85,7 @@ struct problem_case {
     extents s = shape;
     s.channel = 1;
     return {reinterpret_cast<const bool*>(reset_bytes.data()), s,
-            extents{s.time, 1, 0, s.batch * s.time}};
+            strides{s.time, 1, 0, s.batch * s.time}};
   }
   state_view<V> edge(array<V>& a) { return {a.view().data, shape, a.view().strides}; }
   scan_options<V> options() {
@@ -384,7 +384,7 @@ void check_broadcast(const extents& shape, int axes, layout l, direction d) {
   if (axes & 8) kept.group = 1;
   array<T> small(kept, l, 41);
   small.fill_gates(3);
-  extents strides = small.view().strides;
+  scanrec::strides strides = small.view().strides;
   if (axes & 1) strides.batch = 0;
   if (axes & 2) strides.time = 0;
   if (axes & 4) strides.channel = 0;
@@ -527,7 +527,7 @@ TYPED_CASE("gradients alone, accumulated, and of the initial state summed",
         const auto initial = [&](std::vector<V>& to, std::int64_t batch, std::int64_t channel) {
           std::vector<V> both(to.size(), V(3));
           const auto call = [&](std::vector<V>& grad, update how) {
-            const state_view<V> view(grad.data(), p.shape, extents{batch, 0, channel});
+            const state_view<V> view(grad.data(), p.shape, strides{batch, 0, channel});
             linear_scan_vjp(backend, p.gate.view(), none, p.grad.view(),
                             {.initial_grad = view, .update = how}, p.backward_options());
           };
@@ -707,7 +707,7 @@ TYPED_CASE("a stream of chunks is the whole sequence",
       auto marks = p.resets();
       if (marks_of_channels)
         marks = {reinterpret_cast<const bool*>(wide.data()), p.shape,
-                 extents{steps * 17, 17, 1, 0}};
+                 strides{steps * 17, 17, 1, 0}};
       marks.data += first * marks.strides.time;
       marks.shape.time = n + (first + n < steps ? 1 : 0);
       return marks;
@@ -890,7 +890,7 @@ TYPED_CASE("empty problems", "[empty][backends][forward][vjp]") {
       // A sum over nothing is 0.
       std::vector<T> da(4, T(1));
       linear_scan_vjp(backend, a.view(), x.view(), x.view(),
-                      {.gate_grad = sequence_view<T>(da.data(), shape, extents{0, 0, 1, 0})});
+                      {.gate_grad = sequence_view<T>(da.data(), shape, strides{0, 0, 1, 0})});
       for (int c = 0; c < shape.channel; ++c) CHECK(same_bits(da[c], T(0)));
     }
   });

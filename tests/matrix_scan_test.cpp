@@ -42,7 +42,8 @@ template <class T, int N>
 struct arrays {
   using V = vec<T, N>;
   using M = mat<T, N>;
-  extents shape, strides;
+  extents shape;
+  scanrec::strides strides;
   std::vector<M> a, ta, da;
   std::vector<V> u, x, w, tu, tx, du, x0, xT, tx0, txT, wT, dx0;
   std::vector<std::uint8_t> marks;
@@ -238,7 +239,7 @@ TEST_CASE("one matrix for all steps gets the sum of their gradients", "[matrix_s
     for (const bool per_channel : {false, true})
       with_operator_backends([&](const std::string& name, const auto& backend) {
         A p({3, 50, 4}, time_last);
-        const extents once{.batch = 0, .time = 0, .channel = per_channel ? 1 : 0};
+        const strides once{.batch = 0, .time = 0, .channel = per_channel ? 1 : 0};
         std::vector<mat<double, 2>> one(4), sum(4, p.a[1]);
         for (std::size_t c = 0; c < 4; ++c) one[c] = p.a[per_channel ? c : 0];
         for (std::int64_t b = 0; b < 3; ++b)
@@ -343,7 +344,7 @@ struct filter {
     std::vector<double> output;
     const vec<double, N> first = state;
     const state_view<vec<double, N>> edge(&state, shape);
-    matrix_scan(backend, sequence_view<const mat<double, N>>(&gate, shape, extents{0, 0, 0}),
+    matrix_scan(backend, sequence_view<const mat<double, N>>(&gate, shape, strides{0, 0, 0}),
                 sequence_view(inputs.data(), shape), sequence_view(states.data(), shape),
                 {.initial_state = edge, .final_state = edge});
     for (std::size_t t = 0; t < signal.size(); ++t)

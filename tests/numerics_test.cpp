@@ -32,7 +32,8 @@ const std::vector<tested::backend<float>> tilings {
 const auto loop = named<float>(sequential{});
 
 struct layout_of {
-  extents shape, strides;
+  extents shape;
+  scanrec::strides strides;
 };
 std::vector<layout_of> layouts(const extents& s) {
   return {{s, channels_last(s)}, {s, time_contiguous(s)}};
@@ -80,7 +81,7 @@ void check_dot_product() {
           std::vector<std::uint8_t> starts(3 * 61);
           for (std::size_t i = 0; i < starts.size(); ++i) starts[i] = i % 11 == 5;
           const sequence_view<const bool> resets(reinterpret_cast<const bool*>(starts.data()),
-                                                 {3, 61, 1}, extents{61, 1, 0});
+                                                 {3, 61, 1}, scanrec::strides{61, 1, 0});
           const auto view = [&](std::vector<T>& v) {
             return sequence_view<T>(v.data(), s, strides);
           };
@@ -162,7 +163,7 @@ TEST_CASE("states that broadcast are read where they are", "[numerics][broadcast
     for (const auto& [s, strides] : layouts(shape)) {
       linear_scan_vjp(
           named<double>(tiled{}), view(a.data(), s, strides),
-          view(state.data(), s, extents{0, 0, 0}), view(w.data(), s, strides),
+          view(state.data(), s, scanrec::strides{0, 0, 0}), view(w.data(), s, strides),
           {.gate_grad = view(da.data(), s, strides), .input_grad = view(du.data(), s, strides)});
       bool right = true;
       for (std::int64_t t = 0; t < s.time; ++t)
@@ -204,7 +205,7 @@ TEST_CASE("tiles of the default size do not depend on the number of threads",
           "[numerics][determinism][tiled][forward][vjp]") {
   for (const extents shape : {extents{1, 1 << 18, 1}, extents{2, 1 << 13, 16}}) {
     const std::size_t n = static_cast<std::size_t>(shape.batch * shape.time * shape.channel);
-    const extents once{.batch = 0, .time = 0, .channel = 1};
+    const strides once{.batch = 0, .time = 0, .channel = 1};
     auto a = random<float>(n, 1, 0.5, 1), u = random<float>(n, 2), w = random<float>(n, 3);
     using floats = std::vector<float>;
     const auto results = [&](int threads) {
@@ -230,7 +231,7 @@ TEST_CASE("tiles of the default size do not depend on the number of threads",
 TEST_CASE("long sequences that threads share are exact, and round alike for any number of them",
           "[numerics][determinism][threaded][forward][vjp][resets]") {
   for (const extents shape : {extents{1, 20011, 1}, extents{2, 9000, 3}})
-    for (const extents strides : {channels_last(shape), time_contiguous(shape)})
+    for (const scanrec::strides strides : {channels_last(shape), time_contiguous(shape)})
       for (const int marked : {0, 1})
         for (const bool shared_gate : {false, true}) {
           const std::size_t n = shape.batch * shape.time * shape.channel;
@@ -240,7 +241,7 @@ TEST_CASE("long sequences that threads share are exact, and round alike for any 
           if (marked)
             resets = {reinterpret_cast<const bool*>(starts.data()),
                       {shape.batch, shape.time, 1},
-                      extents{shape.time, 1, 0}};
+                      scanrec::strides{shape.time, 1, 0}};
           const auto results = [&](const auto& backend, auto zero) {
             using T = decltype(zero);
             std::mt19937 engine(9);

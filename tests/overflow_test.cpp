@@ -43,7 +43,8 @@ mat<float, 2> gate_at<mat<float, 2>>(std::int64_t t, float back) {
 
 template <class Gate, class T>
 struct arrays {
-  extents shape, strides;
+  extents shape;
+  scanrec::strides strides;
   std::vector<Gate> gate, gate_grad;
   std::vector<T> input, state, given, last, by_loop, last_by_loop;
 

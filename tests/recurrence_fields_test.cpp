@@ -28,7 +28,7 @@ inline std::int64_t workspace_bytes(const outputs&, const scanrec::problem&) { r
 
 struct output {
   const void* data;
-  scanrec::extents strides;
+  scanrec::strides strides;
   bool summed;
   bool operator==(const output&) const = default;
 };
@@ -87,14 +87,14 @@ class arrays {
   template <class E = T>
   sequence_view<E> view_if(bool wanted, bool sum = false) {
     if (!wanted) return {};
-    extents strides = channels_last(shape);
+    scanrec::strides strides = channels_last(shape);
     if (sum) strides.time = strides.group = 0;
     return {place<E>(), shape, strides};
   }
   template <class E = T>
   state_view<E> edge_if(bool wanted, bool sum = false) {
     if (!wanted) return {};
-    if (sum) return {place<E>(), shape, extents{0, 0, 1, 3}};
+    if (sum) return {place<E>(), shape, strides{0, 0, 1, 3}};
     return {place<E>(), shape};
   }
   sequence_view<const bool> resets_if(bool wanted) {

@@ -127,7 +127,7 @@ class array {
   array() = default;
   array(const extents& shape, layout l, unsigned seed = 0) : shape_(shape) {
     const auto& s = shape;
-    extents& stride = stride_;
+    strides& stride = stride_;
     std::int64_t& offset = offset_;
     const std::int64_t C = std::max<std::int64_t>(s.channel, 1),
                        T_ = std::max<std::int64_t>(s.time, 1),
@@ -192,7 +192,8 @@ class array {
   }
 
  private:
-  extents shape_, stride_;
+  extents shape_;
+  strides stride_;
   std::int64_t offset_ = 0;
   std::vector<T> storage_;
 };

@@ -491,7 +491,7 @@ TEST_CASE("state spaces do not see what begins behind their last step", "[s5][re
 template <class T, class B>
 void check_sensitivity(const B& backend) {
   const extents shape{.batch = 2, .time = 90, .channel = 3};
-  const extents once{.batch = 0, .time = 0, .channel = 1};
+  const strides once{.batch = 0, .time = 0, .channel = 1};
   const std::vector<double> numbers = random_numbers(2000, 6);
   const auto number = [&](std::size_t i) {
     if constexpr (reference::complex<T>)

@@ -31,7 +31,8 @@ constexpr float sum_of(std::int64_t terms) { return static_cast<float>(terms) * 
 
 struct layout {
   const char* name;
-  extents shape, strides;
+  extents shape;
+  scanrec::strides strides;
   std::int64_t tile_steps;
   bool split;  // whether time is
 };
@@ -53,7 +54,7 @@ std::size_t room(const layout& l) {
                                   (s.channel - 1) * l.strides.channel + 1);
 }
 /// A sum per channel, over batch and time.
-constexpr extents per_channel{0, 0, 1, 0};
+constexpr strides per_channel{0, 0, 1, 0};
 
 template <class F>
 void for_backends(const layout& l, F f) {
@@ -78,7 +79,7 @@ TEST_CASE("at most 256 terms of a sum are added up in the compute type",
     const std::size_t n = room(l);
     const float zero = 0;
     std::vector<float> ones(n, 1), grad(n, term), first(10, 1), gate_sum(4), input_sum(4);
-    const sequence_view<const float> gate(&zero, l.shape, extents{0, 0, 0, 0});
+    const sequence_view<const float> gate(&zero, l.shape, strides{0, 0, 0, 0});
     const sequence_view<const float> state(ones.data(), l.shape, l.strides),
         state_grad(grad.data(), l.shape, l.strides);
     const scan_gradients<float> gradients{.gate_grad = {gate_sum.data(), l.shape, per_channel},
@@ -109,7 +110,7 @@ TEST_CASE("the same where states are vectors", "[matrix_scan]") {
   const M zero{};
   std::vector<V> ones(room(l), {1, 1}), grad(room(l), {term, term}), first(2, {1, 1});
   std::vector<M> sums(2);
-  const sequence_view<const M> gate(&zero, l.shape, extents{0, 0, 0, 0});
+  const sequence_view<const M> gate(&zero, l.shape, strides{0, 0, 0, 0});
   for_backends(l, [&](const std::string& name, const auto& backend) {
     INFO(name);
     matrix_scan_vjp(backend, gate, sequence_view(ones.data(), l.shape, l.strides),
@@ -164,7 +165,7 @@ TEST_CASE("the same where states are computed anew", "[gated]") {
       return sequence_view<float>(sums.data(), l.shape, per_channel);
     };
     const linear_cell::arrays<sequence_view<const float>> arrays{
-        {&zero, l.shape, extents{0, 0, 0, 0}}, {ones.data(), l.shape, l.strides}};
+        {&zero, l.shape, strides{0, 0, 0, 0}}, {ones.data(), l.shape, l.strides}};
     for_backends(l, [&](const std::string& name, const auto& backend) {
       INFO(l.name << ", " << name);
       gated_scan_vjp(backend, linear_cell{}, arrays,

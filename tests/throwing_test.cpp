@@ -180,7 +180,7 @@ TEST_CASE("what a cell throws reaches the caller, while sums take turns", "[gate
   std::vector<float> rate(n, 0.5f), x(n, 1.0f), state(n, 1.0f), grad(n, 1.0f), x_grad(n), sum(20),
       by_step(700);
   const auto check = [&](const std::string& name, const auto& backend) {
-    for (const extents& strides : {channels_last(shape), time_contiguous(shape)}) {
+    for (const scanrec::strides& strides : {channels_last(shape), time_contiguous(shape)}) {
       const auto view = [&](std::vector<float>& v) {
         return sequence_view<float>(v.data(), shape, strides);
       };
@@ -191,8 +191,8 @@ TEST_CASE("what a cell throws reaches the caller, while sums take turns", "[gate
                        {.arrays = {rate_grad, view(x_grad)}});
       };
       const auto all = [&] {
-        backward({sum.data(), shape, extents{0, 0, 1, 0}});
-        backward({by_step.data(), shape, extents{0, 1, 0, 0}});
+        backward({sum.data(), shape, scanrec::strides{0, 0, 1, 0}});
+        backward({by_step.data(), shape, scanrec::strides{0, 1, 0, 0}});
         forward();
       };
       INFO(name << ", strides " << to_string(strides));

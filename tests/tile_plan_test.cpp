@@ -27,6 +27,7 @@ namespace {
 
 using namespace scanrec;
 using detail::all_axes;
+using detail::along;
 using detail::axis;
 using detail::offset_of;
 using detail::region;
@@ -126,15 +127,16 @@ class problems {
     return p;
   }
   // Mostly as the first array lies, in descending addresses now and then, and with gaps.
-  extents strides(const extents& shape, int broadcasts) {
+  scanrec::strides strides(const extents& shape, int broadcasts) {
     const order own = maybe(6) ? permutation() : like_;
     const bool gaps = maybe(5), turned = maybe(6);
     std::int64_t size = 1;
-    extents s;
+    scanrec::strides s;
     for (const int i : own) {
       const axis a = all_axes[i];
-      s.*a = broadcasts > 0 && maybe(broadcasts) ? 0 : turned && maybe() ? -size : size;
-      if (s.*a != 0) size = std::min(huge / 4, detail::clipped_product(size, shape.*a + gaps));
+      along(s, a) = broadcasts > 0 && maybe(broadcasts) ? 0 : turned && maybe() ? -size : size;
+      if (along(s, a) != 0)
+        size = std::min(huge / 4, detail::clipped_product(size, along(shape, a) + gaps));
     }
     return s;
   }
@@ -236,11 +238,11 @@ void check_cover(const tile_plan& plan, problems& random) {
   const extents spans{plan.batch_span, 1, plan.strip, plan.group_span};
   extents count{0, 1, 0, 0};
   std::int64_t units = 1;
-  for (const axis a : {&extents::group, &extents::batch, &extents::channel}) {
-    REQUIRE(spans.*a >= 1);
-    CHECK(spans.*a <= std::max<std::int64_t>(1, shape.*a));
-    count.*a = shape.*a == 0 ? 0 : (shape.*a - 1) / (spans.*a) + 1;
-    units *= count.*a;
+  for (const axis a : {axis::group, axis::batch, axis::channel}) {
+    REQUIRE(along(spans, a) >= 1);
+    CHECK(along(spans, a) <= std::max<std::int64_t>(1, along(shape, a)));
+    along(count, a) = along(shape, a) == 0 ? 0 : (along(shape, a) - 1) / (along(spans, a)) + 1;
+    units *= along(count, a);
   }
   REQUIRE(plan.units == units);
   // All of them, or some of those that are too many.
@@ -249,9 +251,10 @@ void check_cover(const tile_plan& plan, problems& random) {
   for (std::int64_t i = 0; i < std::min<std::int64_t>(units, 300); ++i) {
     const region box = detail::unit_box(plan, all ? i : random.below(units));
     bool right = box.begin.time == 0 && box.end.time == shape.time;
-    for (const axis a : {&extents::group, &extents::batch, &extents::channel})
-      right = right && box.begin.*a >= 0 && box.begin.*a % (spans.*a) == 0 &&
-              box.begin.*a < shape.*a && box.end.*a == std::min(box.begin.*a + spans.*a, shape.*a);
+    for (const axis a : {axis::group, axis::batch, axis::channel})
+      right = right && along(box.begin, a) >= 0 && along(box.begin, a) % (along(spans, a)) == 0 &&
+              along(box.begin, a) < along(shape, a) &&
+              along(box.end, a) == std::min(along(box.begin, a) + along(spans, a), along(shape, a));
     CHECK(right);
     seen.insert({box.begin.group, box.begin.batch, box.begin.channel});
   }
@@ -308,8 +311,8 @@ class counted_sums {
       if (!s.plan.complete) hand_out(s, whole, s.totals, s.plan.total_strides, whole);
       std::int64_t terms = 1;
       for (const axis a : all_axes)
-        if (s.array.strides.*a == 0)
-          terms *= s.array.sequence || a != &extents::time ? plan_.shape.*a : 1;
+        if (along(s.array.strides, a) == 0)
+          terms *= s.array.sequence || a != axis::time ? along(plan_.shape, a) : 1;
       bool right = true;
       detail::for_kept(s.array.strides, whole, [&](const extents& at) {
         const auto found = s.written.find(offset_of(at, s.array.strides));
@@ -407,8 +410,8 @@ class counted_sums {
         });
     }
   }
-  void hand_out(sum& s, const region& box, const accumulators& from, const extents& strides,
-                const region& relative_to) {
+  void hand_out(sum& s, const region& box, const accumulators& from,
+                const scanrec::strides& strides, const region& relative_to) {
     detail::for_kept(s.array.strides, box, [&](const extents& at) {
       const auto found = from.find(offset_of(detail::difference(at, relative_to.begin), strides));
       const bool first = s.written
@@ -431,9 +434,9 @@ void check_sums(const problem& p, const tile_plan& plan) {
     if (!o.sum.active || plan.units == 0) continue;
     const auto summed = [&](axis a) { return detail::broadcast_along(o.array, a); };
     // Whether no other unit, and no other tile, has terms of the same sums.
-    const bool alone = (!summed(&extents::channel) || plan.strips == 1) &&
-                       (!summed(&extents::batch) || plan.batch_span == plan.shape.batch) &&
-                       (!summed(&extents::group) || plan.group_span == plan.shape.group) &&
+    const bool alone = (!summed(axis::channel) || plan.strips == 1) &&
+                       (!summed(axis::batch) || plan.batch_span == plan.shape.batch) &&
+                       (!summed(axis::group) || plan.group_span == plan.shape.group) &&
                        (!plan.time_split || o.sum.time_kept);
     CHECK((!o.sum.complete || alone));
     // Sums that keep time are written tile by tile, and nowhere else.
@@ -441,19 +444,19 @@ void check_sums(const problem& p, const tile_plan& plan) {
     CHECK((!o.sum.time_kept || plan.rows_together));
     // Rows that are walked one after the other share accumulators, unless these are theirs alone.
     if (!plan.rows_together && !o.sum.row_scope) {
-      CHECK((summed(&extents::batch) || plan.batch_span == 1));
-      CHECK((summed(&extents::group) || plan.group_span == 1));
+      CHECK((summed(axis::batch) || plan.batch_span == 1));
+      CHECK((summed(axis::group) || plan.group_span == 1));
     }
     CHECK(o.sum.wide_bytes > 0);
     CHECK(o.sum.elements >= 1);
     // Enough for the last position, and a place of its own for each.
-    const auto check_places = [&](const extents& strides, const extents& size,
+    const auto check_places = [&](const scanrec::strides& strides, const extents& size,
                                   std::int64_t elements) {
       std::vector<std::pair<std::int64_t, std::int64_t>> axes;
       for (const axis a : all_axes) {
-        if (size.*a <= 1 || summed(a)) continue;
-        CHECK(strides.*a > 0);
-        axes.emplace_back(strides.*a, size.*a);
+        if (along(size, a) <= 1 || summed(a)) continue;
+        CHECK(along(strides, a) > 0);
+        axes.emplace_back(along(strides, a), along(size, a));
       }
       std::sort(axes.begin(), axes.end());
       std::int64_t reach = 0;
@@ -548,7 +551,7 @@ TEST_CASE("plans of random problems", "[tile_plan]") {
     check_sums(p, plan);
     check_workspace(p, plan);
     std::int64_t places = 1;  // an empty axis may be one that a sum is taken over
-    for (const axis a : all_axes) places *= std::max<std::int64_t>(1, p.shape.*a);
+    for (const axis a : all_axes) places *= std::max<std::int64_t>(1, along(p.shape, a));
     if (places <= 4000) {
       counted_sums(p, plan).check();
       ++counted;

@@ -28,10 +28,10 @@ struct layout {
 };
 constexpr layout dense{"dense", false, false, false};
 
-extents strides_of(const layout& l, bool along_time, bool edge = false) {
+strides strides_of(const layout& l, bool along_time, bool edge = false) {
   extents of = shape;
   if (edge) of.time = 1;
-  extents s = along_time ? time_contiguous(of) : channels_last(of);
+  strides s = along_time ? time_contiguous(of) : channels_last(of);
   if (l.batch) s.batch = 0;
   if (l.time || edge) s.time = 0;
   if (l.channel) s.channel = 0;
@@ -78,7 +78,7 @@ void run(const tested::backend<word>& on, const combination& c, memory_of_a_call
                             .final_grad = edge(m.last, c.has_last ? &dense : nullptr)};
   extents of = shape;
   if (c.resets == 1) of.channel = 1;
-  extents strides = c.along_time ? time_contiguous(of) : channels_last(of);
+  scanrec::strides strides = c.along_time ? time_contiguous(of) : channels_last(of);
   if (c.resets == 3) strides.batch = 0;
   if (c.resets == 4) strides.time = 0;
   if (c.resets > 0) options.resets = {m.marks.data(), of, strides};

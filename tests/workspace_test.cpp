@@ -59,7 +59,7 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
     const std::size_t n = shape.batch * shape.time * shape.channel;
     std::vector<float> a(n, 0.5f), u(n, 1), x(n), da(n), sum(shape.channel);
     using view = sequence_view<float>;
-    for (const extents& strides : {channels_last(shape), time_contiguous(shape)})
+    for (const scanrec::strides& strides : {channels_last(shape), time_contiguous(shape)})
       for (const int threads : {1, 3}) {
 #if !defined(_OPENMP)
         if (threads > 1) continue;  // std::thread allocates as well
@@ -67,7 +67,7 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
         const tiled tiles{.threads = threads};
         const tested::backend<float> backend("", tiles), loop("", sequential{});
         const view A(a.data(), shape, strides), U(u.data(), shape, strides),
-            X(x.data(), shape, strides), S(sum.data(), shape, extents{0, 0, 1}),
+            X(x.data(), shape, strides), S(sum.data(), shape, scanrec::strides{0, 0, 1}),
             D(da.data(), shape, strides);
         const auto expected = [&](const problem& p) {
           const auto bytes = workspace_bytes(tiles, p);
@@ -134,13 +134,13 @@ TEST_CASE("indices reach beyond 2^31 elements", "[index][backends][forward]") {
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   REQUIRE(reserved != MAP_FAILED);
   auto* base = static_cast<float*>(reserved);
-  const extents strides{.batch = 2 * far, .time = 1, .channel = far};
+  const scanrec::strides strides{.batch = 2 * far, .time = 1, .channel = far};
   for (int b = 0; b < 2; ++b)
     for (int c = 0; c < 2; ++c)
       for (int t = 0; t < 4; ++t)
         base[b * 2 * far + c * far + t] = static_cast<float>(b + 1) + c + t;
   std::vector<float> half(1, 0.5f), x(16);
-  const sequence_view gate(half.data(), shape, extents{0, 0, 0});
+  const sequence_view gate(half.data(), shape, scanrec::strides{0, 0, 0});
   for (const auto& backend : tested::backends<float>()) {
     INFO(backend.name);
     const sequence_view<float> in(base, shape, strides), out(x.data(), shape);
@@ -167,7 +167,7 @@ TEST_CASE("indices reach beyond 2^31 elements", "[index][backends][forward]") {
 TEST_CASE("one long problem of more than 2^31 elements is planned in 64 bits", "[index]") {
   const extents shape{.batch = 3, .time = std::int64_t{1} << 31, .channel = 5};
   float one = 0.5f;
-  const sequence_view<const float> everywhere(&one, shape, extents{0, 0, 0});
+  const sequence_view<const float> everywhere(&one, shape, scanrec::strides{0, 0, 0});
   std::vector<float> last(15);
   const state_view<float> final_state(last.data(), shape);
   const auto plan = describe(

@@ -75,7 +75,8 @@ inline traffic traffic_of(call what, const workload& w) {
 /// states from 1, their gradients from 2, and write 3 and 4.
 template <class T>
 struct arrays {
-  extents shape, strides;
+  extents shape;
+  scanrec::strides strides;
   bool one_gate_per_channel;
   T* data[5];
   T *few, *few_grad;

@@ -33,7 +33,7 @@ auto as_sequence(Dense& matrix, std::int64_t batch = 1) {
   const std::int64_t steps = matrix.rows() / batch;
   return sequence_view<detail::eigen_element<Dense>>(
       matrix.data(), extents{.batch = batch, .time = steps, .channel = matrix.cols()},
-      extents{.batch = steps * matrix.rowStride(),
+      strides{.batch = steps * matrix.rowStride(),
               .time = matrix.rowStride(),
               .channel = matrix.colStride()});
 }
@@ -44,7 +44,7 @@ requires std::is_base_of_v<Eigen::DenseBase<std::remove_const_t<Dense>>, std::re
 auto as_state(Dense& matrix) {
   return state_view<detail::eigen_element<Dense>>(
       matrix.data(), extents{.batch = matrix.rows(), .time = 1, .channel = matrix.cols()},
-      extents{.batch = matrix.rowStride(), .time = 0, .channel = matrix.colStride()});
+      strides{.batch = matrix.rowStride(), .channel = matrix.colStride()});
 }
 
 }  // namespace scanrec

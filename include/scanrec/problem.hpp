@@ -35,7 +35,7 @@ struct array_use {
   const char* name = "";
   const std::byte* data = nullptr;  // null: absent
   extents shape{0, 0, 0, 0};
-  extents strides{0, 0, 0, 0};  // in elements
+  scanrec::strides strides{};  // in elements
   std::int64_t element_bytes = 0;
   std::int64_t wide_bytes = 0;  // per element of a sum
   std::int64_t alignment = 1;
@@ -88,9 +88,18 @@ struct problem : recurrence_sizes {
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-using axis = std::int64_t extents::*;
-inline constexpr std::array<axis, 4> all_axes{&extents::group, &extents::batch, &extents::time,
-                                              &extents::channel};
+/// An axis of extents and of strides.
+enum class axis : std::uint8_t { group, batch, time, channel };
+inline constexpr std::array<axis, 4> all_axes{axis::group, axis::batch, axis::time, axis::channel};
+
+/// What extents or strides say of an axis.
+template <class Sizes>
+SCANREC_HD SCANREC_INLINE constexpr auto& along(Sizes& sizes, axis a) {
+  return a == axis::group   ? sizes.group
+         : a == axis::batch ? sizes.batch
+         : a == axis::time  ? sizes.time
+                            : sizes.channel;
+}
 
 /// Alignment of scratch, of which nothing but elements of an operator may ask for more.
 inline constexpr std::int64_t least_alignment = 64;
@@ -107,15 +116,9 @@ inline constexpr char type_mark{};
 
 /// Whether the array has one value for all of this axis.
 constexpr bool broadcast_along(const array_use& array, axis a) {
-  return array.shape.*a != 1 && array.strides.*a == 0;
+  return along(array.shape, a) != 1 && along(array.strides, a) == 0;
 }
-/// Whether an array has no place at all. An empty axis with a zero stride takes none away: what a
-/// gradient is the sum over may be nothing, and the sum is written.
-inline bool placeless(const array_use& array) {
-  for (const axis a : all_axes)
-    if (array.shape.*a == 0 && array.strides.*a != 0) return true;
-  return false;
-}
+inline bool placeless(const array_use& array) { return placeless(array.shape, array.strides); }
 
 inline bool summed(const array_use& array) {
   if (array.use != access::accumulate || !array.given || placeless(array)) return false;
@@ -139,29 +142,29 @@ inline void to_scan_order(problem& p, bool descending) {
 /// layout turns into one row of batch * channel), and a channel axis of 1 gives way to the batch.
 inline void merge_axes(problem& p) {
   const auto swap_axes = [&p](axis a, axis b) {
-    std::swap(p.shape.*a, p.shape.*b);
+    std::swap(along(p.shape, a), along(p.shape, b));
     for (array_use& array : p) {
-      std::swap(array.shape.*a, array.shape.*b);
-      std::swap(array.strides.*a, array.strides.*b);
+      std::swap(along(array.shape, a), along(array.shape, b));
+      std::swap(along(array.strides, a), along(array.strides, b));
     }
   };
   const auto continues = [&p](axis outer) {
     for (const array_use& array : p)
-      if (array.data && array.strides.*outer != array.strides.channel * p.shape.channel)
+      if (array.data && along(array.strides, outer) != array.strides.channel * p.shape.channel)
         return false;
     return true;
   };
-  constexpr axis outer_axes[]{&extents::batch, &extents::group};
+  constexpr axis outer_axes[]{axis::batch, axis::group};
   for (const axis outer : outer_axes) {
-    if (p.shape.*outer <= 1) continue;
+    if (along(p.shape, outer) <= 1) continue;
     if (p.shape.channel == 1) {
-      swap_axes(&extents::channel, outer);
+      swap_axes(axis::channel, outer);
     } else if (continues(outer)) {
-      p.shape.channel *= p.shape.*outer;
-      p.shape.*outer = 1;
+      p.shape.channel *= along(p.shape, outer);
+      along(p.shape, outer) = 1;
       for (array_use& array : p) {
         array.shape.channel = p.shape.channel;
-        array.shape.*outer = 1;
+        along(array.shape, outer) = 1;
       }
     }
   }

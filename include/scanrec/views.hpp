@@ -15,9 +15,10 @@
 
 namespace scanrec {
 
-/// Sizes of a problem, and equally the strides of an array (in elements).
+/// Sizes of a problem, or of an array: how many positions each axis has. An axis that is left out
+/// has one.
 ///
-/// `group` is one more outer axis, for heads or a vectorised-over axis; leave it at 1 without one.
+/// `group` is one more outer axis, for heads or a vectorised-over axis.
 /// Designated initialisers read best: `extents{.batch = 8, .time = 4096, .channel = 256}`.
 struct extents {
   std::int64_t batch = 1;
@@ -30,11 +31,31 @@ struct extents {
   }
 };
 
+/// Strides of an array: how many elements apart two neighbours on an axis are. An axis that is left
+/// out has a stride of 0: one element for all its positions.
+///
+/// A type apart from `extents`, whose axes default to 1 and which cannot stand in for it.
+struct strides {
+  std::int64_t batch = 0;
+  std::int64_t time = 0;
+  std::int64_t channel = 0;
+  std::int64_t group = 0;
+
+  SCANREC_INLINE friend constexpr bool operator==(const strides& x, const strides& y) {
+    return x.batch == y.batch && x.time == y.time && x.channel == y.channel && x.group == y.group;
+  }
+};
+
 namespace detail {
 inline namespace SCANREC_ABI {
 inline void append(text& t, const extents& e) {
   append(t, text("(batch ", e.batch, ", time ", e.time, ", channel ", e.channel));
   if (e.group != 1) append(t, text(", group ", e.group));
+  append(t, ")");
+}
+inline void append(text& t, const strides& s) {
+  append(t, text("(batch ", s.batch, ", time ", s.time, ", channel ", s.channel));
+  if (s.group != 0) append(t, text(", group ", s.group));
   append(t, ")");
 }
 }  // namespace SCANREC_ABI
@@ -43,6 +64,8 @@ inline void append(text& t, const extents& e) {
 inline namespace SCANREC_ABI {
 /// "(batch 8, time 4096, channel 256)", with the group where it is not 1.
 inline std::string to_string(const extents& e) { return detail::text(e).c_str(); }
+/// The same for strides, with the group where it is not 0.
+inline std::string to_string(const strides& s) { return detail::text(s).c_str(); }
 }  // namespace SCANREC_ABI
 
 namespace detail {
@@ -62,7 +85,7 @@ SCANREC_INLINE constexpr std::int64_t clipped_product(std::int64_t a, std::int64
 }  // namespace detail
 
 /// Strides of a contiguous channels-last array (group, batch, time, channel), channel fastest.
-SCANREC_INLINE constexpr extents channels_last(const extents& shape) {
+SCANREC_INLINE constexpr strides channels_last(const extents& shape) {
   const std::int64_t row = detail::clipped_product(shape.time, shape.channel);
   return {.batch = row,
           .time = shape.channel,
@@ -71,7 +94,7 @@ SCANREC_INLINE constexpr extents channels_last(const extents& shape) {
 }
 
 /// Strides of a contiguous time-contiguous array (group, batch, channel, time), time fastest.
-SCANREC_INLINE constexpr extents time_contiguous(const extents& shape) {
+SCANREC_INLINE constexpr strides time_contiguous(const extents& shape) {
   const std::int64_t row = detail::clipped_product(shape.time, shape.channel);
   return {.batch = row,
           .time = 1,
@@ -81,14 +104,18 @@ SCANREC_INLINE constexpr extents time_contiguous(const extents& shape) {
 
 namespace detail {
 inline namespace SCANREC_ABI {
+/// Whether an array has no place at all. An empty axis with a zero stride takes none away: what a
+/// gradient is the sum over may be nothing, and the sum is written.
+constexpr bool placeless(const extents& shape, const scanrec::strides& strides) {
+  const auto none = [](std::int64_t n, std::int64_t stride) { return n <= 0 && stride != 0; };
+  return none(shape.batch, strides.batch) || none(shape.time, strides.time) ||
+         none(shape.channel, strides.channel) || none(shape.group, strides.group);
+}
+
 /// Elements from the first to one past the last that a non-negative-stride view touches, or
 /// beyond_count.
-constexpr std::int64_t span_needed(const extents& shape, const extents& strides) {
-  // An empty axis leaves nothing to touch, unless it is one that a gradient is the sum over.
-  const auto none = [](std::int64_t n, std::int64_t stride) { return n <= 0 && stride != 0; };
-  if (none(shape.batch, strides.batch) || none(shape.time, strides.time) ||
-      none(shape.channel, strides.channel) || none(shape.group, strides.group))
-    return 0;
+constexpr std::int64_t span_needed(const extents& shape, const scanrec::strides& strides) {
+  if (placeless(shape, strides)) return 0;
   std::int64_t needed = 1;
   const auto reach = [&](std::int64_t n, std::int64_t stride) {
     const std::int64_t elements = stride == 0 ? 0 : clipped_product(n - 1, stride);
@@ -100,7 +127,7 @@ constexpr std::int64_t span_needed(const extents& shape, const extents& strides)
 }
 
 inline void check_span(const char* view, std::size_t size, const extents& shape,
-                       const extents& strides) {
+                       const scanrec::strides& strides) {
   if (strides.batch < 0 || strides.time < 0 || strides.channel < 0 || strides.group < 0)
     throw argument_error(view, "strides", "strides of 0 or more over a span",
                          text(strides).c_str());
@@ -113,6 +140,7 @@ inline void check_span(const char* view, std::size_t size, const extents& shape,
                          text("a span of at least ", needed, " elements for shape ", shape).c_str(),
                          text(size).c_str());
 }
+
 }  // namespace SCANREC_ABI
 }  // namespace detail
 
@@ -126,20 +154,20 @@ template <class T>
 struct sequence_view {
   T* data = nullptr;
   extents shape{0, 0, 0, 0};
-  extents strides{0, 0, 0, 0};
+  scanrec::strides strides{};
 
   SCANREC_INLINE constexpr sequence_view() = default;
   /// A contiguous channels-last array.
   SCANREC_INLINE constexpr sequence_view(T* first, const extents& shape_of)
       : sequence_view(first, shape_of, channels_last(shape_of)) {}
   SCANREC_INLINE constexpr sequence_view(T* first, const extents& shape_of,
-                                         const extents& strides_of)
+                                         const scanrec::strides& strides_of)
       : data(first), shape(shape_of), strides(strides_of) {}
   /// Over a span, whose size is checked. Throws argument_error.
   SCANREC_INLINE sequence_view(std::span<T> elements, const extents& shape_of)
       : sequence_view(elements, shape_of, channels_last(shape_of)) {}
   SCANREC_INLINE sequence_view(std::span<T> elements, const extents& shape_of,
-                               const extents& strides_of)
+                               const scanrec::strides& strides_of)
       : sequence_view(elements.data(), shape_of, strides_of) {
     detail::check_span("sequence_view", elements.size(), shape_of, strides_of);
   }
@@ -161,13 +189,14 @@ template <class T>
 struct state_view {
   T* data = nullptr;
   extents shape{0, 0, 0, 0};
-  extents strides{0, 0, 0, 0};
+  scanrec::strides strides{};
 
   SCANREC_INLINE constexpr state_view() = default;
   /// A contiguous (group, batch, channel) array, channel fastest.
   SCANREC_INLINE constexpr state_view(T* first, const extents& shape_of)
       : state_view(first, shape_of, contiguous(shape_of)) {}
-  SCANREC_INLINE constexpr state_view(T* first, const extents& shape_of, const extents& strides_of)
+  SCANREC_INLINE constexpr state_view(T* first, const extents& shape_of,
+                                      const scanrec::strides& strides_of)
       : data(first), shape(one_step(shape_of)), strides(strides_of) {
     strides.time = 0;
   }
@@ -175,7 +204,7 @@ struct state_view {
   SCANREC_INLINE state_view(std::span<T> elements, const extents& shape_of)
       : state_view(elements, shape_of, contiguous(shape_of)) {}
   SCANREC_INLINE state_view(std::span<T> elements, const extents& shape_of,
-                            const extents& strides_of)
+                            const scanrec::strides& strides_of)
       : state_view(elements.data(), shape_of, strides_of) {
     detail::check_span("state_view", elements.size(), shape, strides);
   }
@@ -193,7 +222,7 @@ struct state_view {
     e.time = 1;
     return e;
   }
-  SCANREC_INLINE static constexpr extents contiguous(const extents& e) {
+  SCANREC_INLINE static constexpr scanrec::strides contiguous(const extents& e) {
     return channels_last(one_step(e));
   }
 };
@@ -201,11 +230,11 @@ struct state_view {
 template <class T>
 sequence_view(std::span<T>, extents) -> sequence_view<T>;
 template <class T>
-sequence_view(std::span<T>, extents, extents) -> sequence_view<T>;
+sequence_view(std::span<T>, extents, strides) -> sequence_view<T>;
 template <class T>
 state_view(std::span<T>, extents) -> state_view<T>;
 template <class T>
-state_view(std::span<T>, extents, extents) -> state_view<T>;
+state_view(std::span<T>, extents, strides) -> state_view<T>;
 
 /// Stands for an array that is not there: a state nobody wants, a tangent that is zero.
 struct none_t {};

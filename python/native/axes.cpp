@@ -116,15 +116,16 @@ void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
   const std::vector<std::size_t> walked = choose_walked();
 
   // The axes that are left, the innermost first.
-  constexpr std::array fields{&extents::channel, &extents::batch, &extents::group};
+  using detail::axis;
+  constexpr std::array fields{axis::channel, axis::batch, axis::group};
   std::size_t next = 0;
   c.shape = {.time = shape_[time_]};
   for (entry& e : arrays_) e.result->strides = {0, e.strides[time_], 0, 0};
   std::vector<std::int64_t> positions;
   for (std::size_t axis = shape_.size(); axis-- > 0;) {
     if (axis == time_ || std::find(walked.begin(), walked.end(), axis) != walked.end()) continue;
-    c.shape.*fields[next] = shape_[axis];
-    for (entry& e : arrays_) e.result->strides.*fields[next] = e.strides[axis];
+    detail::along(c.shape, fields[next]) = shape_[axis];
+    for (entry& e : arrays_) detail::along(e.result->strides, fields[next]) = e.strides[axis];
     ++next;
   }
 

@@ -14,7 +14,7 @@ namespace scanrec::native {
 /// An array of a call over (group, batch, time, channel). Without `given` there is none.
 struct array {
   void* data = nullptr;
-  extents strides{0, 0, 0, 0};
+  scanrec::strides strides{};
   bool given = false;
   bool one_step_more = false;  // than the problem, of marks
 };

@@ -72,7 +72,7 @@ struct arrays {
                     {.gate_grad = view(gate_grad), .input_grad = view(input_grad)});
     linear_scan_vjp(
         on, view(gate), view(state), view(grad),
-        {.gate_grad = sequence_view<float>(decay_grad.data(), shape, extents{0, 0, 1, 0})});
+        {.gate_grad = sequence_view<float>(decay_grad.data(), shape, strides{0, 0, 1, 0})});
   }
   void forget() {
     for (auto* array : {&state, &gate_grad, &input_grad, &decay_grad})

@@ -29,7 +29,8 @@ struct arrays {
   struct alignas(64) line {
     T elements[64 / sizeof(T)];
   };
-  extents shape, strides;
+  extents shape;
+  scanrec::strides strides;
   std::size_t offset;
   std::vector<std::vector<line>> all;
   std::vector<char> marks;
@@ -37,7 +38,7 @@ struct arrays {
   std::vector<value> initial, final_state, initial_grad;
   std::vector<T> decay_grad;
 
-  arrays(const extents& s, const extents& steps_apart, std::size_t first)
+  arrays(const extents& s, const scanrec::strides& steps_apart, std::size_t first)
       : shape(s), strides(steps_apart), offset(first), all(6) {
     const std::size_t n = static_cast<std::size_t>(s.batch * strides.batch + s.time * strides.time +
                                                    s.channel * strides.channel) +
@@ -81,7 +82,7 @@ struct arrays {
                      .initial_grad = state_view<value>(initial_grad.data(), edge)},
                     {.order = order, .initial_state = start, .resets = cuts});
     // In place, with a gate that every step reads from the same place and a gradient that is a sum.
-    const extents same{0, 0, 1, 0};
+    const scanrec::strides same{0, 0, 1, 0};
     const sequence_view<T> decay(all[0][0].elements, shape, same);
     linear_scan_vjp(
         on, decay, state, grad,
@@ -101,7 +102,7 @@ struct arrays {
 
 /// Whether a ring gives the bits of registers, which are tested against the loop elsewhere.
 template <class T>
-void check(const extents& shape, const extents& strides, std::size_t offset) {
+void check(const extents& shape, const scanrec::strides& strides, std::size_t offset) {
   stream s;
   std::vector<double> room(1 << 16);
   const cuda::workspace memory{room.data(), static_cast<std::int64_t>(room.size() * 8)};
@@ -150,7 +151,7 @@ TEST_CASE("warps add up gates that channels share", "[cuda_lanes][vjp][broadcast
     direction order;
     bool resets, updates;
   };
-  const auto check_shared = [&]<class T>(T, const extents& gate_strides, int ahead,
+  const auto check_shared = [&]<class T>(T, const strides& gate_strides, int ahead,
                                          const options& with) {
     const std::size_t steps = 3 * 77 * 2;
     std::vector<T> gate(steps), state(n), grad(n), want(steps, T(7)),
@@ -191,7 +192,8 @@ TEST_CASE("warps add up gates that channels share", "[cuda_lanes][vjp][broadcast
     CHECK((std::memcmp(got_inputs.data(), want_inputs.data(), steps * sizeof(T)) == 0));
   };
   for (const int ahead : {-1, 0, 1, 12, 1000})
-    for (const extents& strides : {extents{77, 1, 0, 3 * 77}, extents{0, 1, 0, 77}}) {
+    for (const scanrec::strides& strides :
+         {scanrec::strides{77, 1, 0, 3 * 77}, scanrec::strides{0, 1, 0, 77}}) {
       const bool even = ahead % 2 == 0;
       check_shared(std::uint32_t{}, strides, ahead, {direction::forward, even, false});
       check_shared(std::uint32_t{}, strides, ahead, {direction::reverse, !even, true});
@@ -211,7 +213,7 @@ TEST_CASE("rings fit the shared memory that every GPU has", "[cuda_lanes][worksp
             array_use& array = p.arrays[static_cast<std::size_t>(i)];
             array.data = reinterpret_cast<const std::byte*>(std::intptr_t{i + 1} << 20);
             array.shape = p.shape;
-            array.strides = i < 3 ? channels_last(p.shape) : extents{0, 1, 0, 0};
+            array.strides = i < 3 ? channels_last(p.shape) : strides{0, 1, 0, 0};
             array.element_bytes = element, array.wide_bytes = 2 * element;
             array.use = i < 3 ? access::read : access::accumulate;
             array.given = true;

@@ -57,8 +57,8 @@ struct arrays {
   void backward(const Backend& on) {
     linear_scan_vjp(on, view(gate), view(state), view(grad),
                     {.gate_grad = view(gate_grad), .input_grad = view(input_grad)});
-    const sequence_view<T> decay(decay_grad.data(), shape, extents{0, 0, 1, 0});
-    const sequence_view<T> shared(by_step.data(), shape, extents{0, 1, 0, 0});
+    const sequence_view<T> decay(decay_grad.data(), shape, strides{0, 0, 1, 0});
+    const sequence_view<T> shared(by_step.data(), shape, strides{0, 1, 0, 0});
     linear_scan_vjp(on, view(gate), view(state), view(grad),
                     {.gate_grad = decay, .input_grad = shared});
   }
@@ -255,7 +255,8 @@ TEST_CASE("the default chooses by the problem", "[cuda_lanes][cuda_look_back]") 
 TEST_CASE("at most 256 terms of a sum are added up in the compute type, on GPUs too",
           "[cuda_lanes][cuda_look_back][vjp][broadcast]") {
   // As in sums_test.cpp: from 4096 on a float loses the last bit of every term.
-  const extents shape{.batch = 1, .time = 1 << 14, .channel = 2}, per_channel{0, 0, 1, 0};
+  const extents shape{.batch = 1, .time = 1 << 14, .channel = 2};
+  const strides per_channel{0, 0, 1, 0};
   const float term = 1 + 0x1p-13f, zero = 0;
   std::vector<float> ones(1 << 15, 1), grad(1 << 15, term), first(2, 1);
   stream s;
@@ -263,7 +264,7 @@ TEST_CASE("at most 256 terms of a sum are added up in the compute type, on GPUs 
   const cuda::workspace all{room.data(), static_cast<std::int64_t>(room.size() * sizeof(double))};
   const auto check = [&](const auto& backend) {
     std::vector<float> gate_sum(2), input_sum(2);
-    linear_scan_vjp(backend, sequence_view<const float>(&zero, shape, extents{0, 0, 0, 0}),
+    linear_scan_vjp(backend, sequence_view<const float>(&zero, shape, strides{0, 0, 0, 0}),
                     sequence_view(ones.data(), shape), sequence_view(grad.data(), shape),
                     {.gate_grad = sequence_view<float>(gate_sum.data(), shape, per_channel),
                      .input_grad = sequence_view<float>(input_sum.data(), shape, per_channel)},
@@ -280,7 +281,7 @@ TEST_CASE("a gate that channels share is summed by column, where a column is wil
           "[nan][workspace][cuda_look_back][vjp][broadcast]") {
   // Tiles of 8 channels. From step 700 backwards the gradients of channel 5 are not finite.
   const extents shape{.batch = 2, .time = 1500, .channel = 11};
-  const extents by_step{1500, 1, 0, 0};
+  const strides by_step{1500, 1, 0, 0};
   arrays<float> a(shape);
   std::vector<float> shared(3000), want(3000), got(3000);
   for (std::size_t i = 0; i < shared.size(); ++i) shared[i] = a.gate[i];
@@ -332,7 +333,7 @@ TEST_CASE("sums by column are formed where their terms fit shared memory",
       array_use& array = p.arrays[static_cast<std::size_t>(i)];
       array.data = reinterpret_cast<const std::byte*>(std::intptr_t{i + 1} << 20);
       array.shape = p.shape;
-      array.strides = i == 0 ? channels_last(p.shape) : extents{0, 1, 0, 0};
+      array.strides = i == 0 ? channels_last(p.shape) : strides{0, 1, 0, 0};
       array.element_bytes = 2 * dimension, array.wide_bytes = number * dimension * dimension;
       array.use = i == 0 ? access::read : access::accumulate;
       array.given = true;
@@ -357,10 +358,10 @@ TEST_CASE("sums by column are formed where their terms fit shared memory",
 TEST_CASE("a plan says what a call will queue", "[workspace][cuda_lanes][cuda_look_back][vjp]") {
   stream s;
   const extents rows{.batch = 4, .time = 5000, .channel = 3};
-  const auto check = [&](const extents& strides, cuda::launch_plan::path chosen) {
+  const auto check = [&](const scanrec::strides& strides, cuda::launch_plan::path chosen) {
     arrays<float> a(rows);
     const sequence_view<float> x(a.state.data(), rows, strides);
-    const sequence_view<float> decay(a.decay_grad.data(), rows, extents{0, 0, 1, 0});
+    const sequence_view<float> decay(a.decay_grad.data(), rows, scanrec::strides{0, 0, 1, 0});
     const scan_gradients<float> gradients{.gate_grad = decay};
     const auto posed = linear_scan_vjp_problem(x, x, x, gradients);
     cuda::automatic backend{.stream = &s};
@@ -383,12 +384,12 @@ TEST_CASE("a plan says what a call will queue", "[workspace][cuda_lanes][cuda_lo
   CHECK(along.tiles == (rows.time + along.tile_steps - 1) / along.tile_steps);
   CHECK(to_string(along).find("look_back") != std::string::npos);
   // Short sequences that lie along time share tiles, too.
-  const auto forward = [&s](const extents& shape, const extents& strides) {
+  const auto forward = [&s](const extents& shape, const scanrec::strides& strides) {
     static std::vector<float> input(2000000), state(input.size());
     const float gate = 1;
-    const auto posed = linear_scan_problem(sequence_view(&gate, shape, extents{0, 0, 0, 0}),
-                                           sequence_view(input.data(), shape, strides),
-                                           sequence_view(state.data(), shape, strides));
+    const auto posed = linear_scan_problem(
+        sequence_view(&gate, shape, scanrec::strides{0, 0, 0, 0}),
+        sequence_view(input.data(), shape, strides), sequence_view(state.data(), shape, strides));
     return describe(cuda::automatic{.stream = &s}, posed);
   };
   const extents brief{.batch = 1, .time = 70, .channel = 100};
@@ -432,7 +433,7 @@ TEST_CASE("a sum over no lanes that keeps its time axis is zero",
       const sequence_view<float> none_there(&nothing, shape);
       std::vector<float> sums(300, 7.0f);
       const scan_gradients<float> gradients{
-          .gate_grad = sequence_view<float>(sums.data(), shape, extents{0, 1, 0, 0})};
+          .gate_grad = sequence_view<float>(sums.data(), shape, strides{0, 1, 0, 0})};
       std::vector<double> room(static_cast<std::size_t>(
           workspace_bytes(backend,
                           linear_scan_vjp_problem(none_there, none_there, none_there, gradients)) /

@@ -25,12 +25,12 @@ double random(std::uint32_t& seed) {
 /// state, as a fraction of the sum of the magnitudes of its terms.
 struct shared_gates {
   extents shape{.batch = 2, .time = 300, .channel = 37};
-  extents strides;  // of the gate
+  scanrec::strides strides;  // of the gate
   std::vector<float> gate, input, state;
   std::vector<std::uint8_t> resets;
 
   explicit shared_gates(bool in_time)
-      : strides(in_time ? extents{0, 0, 1, 0} : extents{300, 1, 0, 0}),
+      : strides(in_time ? scanrec::strides{0, 0, 1} : scanrec::strides{300, 1}),
         gate(600),
         input(2 * 300 * 37),
         state(input.size()),
@@ -46,12 +46,12 @@ struct shared_gates {
   }
   template <class Backend>
   void run(const Backend& on) {
-    linear_scan(on, sequence_view<const float>(gate.data(), shape, strides),
-                sequence_view<const float>(input.data(), shape),
-                sequence_view<float>(state.data(), shape),
-                {.resets = sequence_view<const bool>(
-                     strides.time == 0 ? nullptr : reinterpret_cast<const bool*>(resets.data()),
-                     strides.time == 0 ? extents{0, 0, 0, 0} : shape, extents{0, 1, 0, 0})});
+    linear_scan(
+        on, sequence_view<const float>(gate.data(), shape, strides),
+        sequence_view<const float>(input.data(), shape), sequence_view<float>(state.data(), shape),
+        {.resets = sequence_view<const bool>(
+             strides.time == 0 ? nullptr : reinterpret_cast<const bool*>(resets.data()),
+             strides.time == 0 ? extents{0, 0, 0, 0} : shape, scanrec::strides{0, 1, 0, 0})});
   }
   double largest_error() const {
     double largest = 0;
@@ -103,7 +103,8 @@ TEST_CASE("every call on matrix units is as precise as they say",
   const auto run = []<class Backend>(const Backend& on, const extents& shape, bool in_time,
                                      direction order, bool magnitudes) {
     const auto n = static_cast<std::size_t>(shape.batch * shape.time * shape.channel);
-    const extents strides = in_time ? extents{0, 0, 1, 0} : extents{0, 1, 0, 0};
+    const scanrec::strides strides =
+        in_time ? scanrec::strides{0, 0, 1, 0} : scanrec::strides{0, 1, 0, 0};
     const std::size_t gates =
         in_time ? static_cast<std::size_t>(shape.channel) : static_cast<std::size_t>(shape.time);
     std::uint32_t seed = 11;
@@ -117,7 +118,7 @@ TEST_CASE("every call on matrix units is as precise as they say",
     std::vector<std::uint8_t> marks(static_cast<std::size_t>(shape.time));
     for (std::size_t t = 50; t < marks.size(); t += 101) marks[t] = 1;
     const sequence_view<const bool> resets(reinterpret_cast<const bool*>(marks.data()), shape,
-                                           extents{0, 1, 0, 0});
+                                           scanrec::strides{0, 1, 0, 0});
     const auto dense = [&](auto& v) { return sequence_view<float>(v.data(), shape); };
     const auto shared = [&](auto& v) { return sequence_view<float>(v.data(), shape, strides); };
     arrays out{std::vector<float>(n), std::vector<float>(n), std::vector<float>(gates),

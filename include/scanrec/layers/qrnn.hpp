@@ -234,7 +234,7 @@ class qrnn_layer {
   static extents extents_of(std::int64_t steps, std::int64_t batch, std::int64_t channels) {
     return {.batch = batch, .time = steps, .channel = channels};
   }
-  static extents strides_of(std::int64_t row, std::int64_t batch) {
+  static strides strides_of(std::int64_t row, std::int64_t batch) {
     return {.batch = row, .time = row * batch, .channel = 1};
   }
   static sequence_view<R> view(matrix& m, std::int64_t batch) {

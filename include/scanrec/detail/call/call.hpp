@@ -83,7 +83,7 @@ class call {
       }
       // The stride of an axis with one position says nothing; a plan should not read it.
       for (const axis a : all_axes)
-        if (array.shape.*a == 1) array.strides.*a = 0;
+        if (along(array.shape, a) == 1) along(array.strides, a) = 0;
       if (array.one_step_more_will_do && array.given && array.shape.time == steps() + 1) {
         array.shape.time = steps();
         array.one_step_more = true;
@@ -92,9 +92,9 @@ class call {
       // products with extents stay representable. Those that are 0 stay so.
       if (!placeless(array)) continue;
       for (const axis a : all_axes) {
-        const std::int64_t most =
-            most_array_bytes / array.element_bytes / std::max<std::int64_t>(array.shape.*a, 1);
-        array.strides.*a = std::clamp(array.strides.*a, -most, most);
+        const std::int64_t most = most_array_bytes / array.element_bytes /
+                                  std::max<std::int64_t>(along(array.shape, a), 1);
+        along(array.strides, a) = std::clamp(along(array.strides, a), -most, most);
       }
     }
     to_scan_order(problem_, descending);
@@ -157,8 +157,8 @@ class call {
 
  private:
   template <class T>
-  int insert(const char* name, const void* data, const extents& shape, const extents& strides,
-             access use, bool is_sequence, bool given) {
+  int insert(const char* name, const void* data, const extents& shape,
+             const scanrec::strides& strides, access use, bool is_sequence, bool given) {
     array_use& array = problem_.arrays[problem_.count];
     array.name = name;
     array.data = static_cast<const std::byte*>(data);
@@ -183,8 +183,8 @@ class call {
     out.action = out.update ? write::add : write::store;
     out.stream = !array.in_place && !out.update && array.sequence;
     if (summed(array))
-      out.action = broadcast_along(array, &extents::time) && array.sequence ? write::sum_time
-                                                                            : write::sum_site;
+      out.action =
+          broadcast_along(array, axis::time) && array.sequence ? write::sum_time : write::sum_site;
   }
 
   problem problem_;

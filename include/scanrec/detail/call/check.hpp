@@ -66,7 +66,8 @@ struct byte_range {
 inline byte_range range_of(const array_use& array) {
   byte_range r{0, array.element_bytes};
   for (const axis a : all_axes) {
-    const std::int64_t reach = (array.shape.*a - 1) * array.strides.*a * array.element_bytes;
+    const std::int64_t reach =
+        (along(array.shape, a) - 1) * along(array.strides, a) * array.element_bytes;
     (reach < 0 ? r.low : r.high) += reach;
   }
   return r;
@@ -76,7 +77,9 @@ inline byte_range range_of(const array_use& array) {
 inline bool same_elements(const array_use& x, const array_use& y) {
   if (x.data != y.data || x.type != y.type) return false;
   for (const axis a : all_axes)
-    if (x.shape.*a != y.shape.*a || (x.shape.*a > 1 && x.strides.*a != y.strides.*a)) return false;
+    if (along(x.shape, a) != along(y.shape, a) ||
+        (along(x.shape, a) > 1 && along(x.strides, a) != along(y.strides, a)))
+      return false;
   return true;
 }
 
@@ -100,16 +103,17 @@ inline bool overlap(const array_use& x, const array_use& y) {
   };
   for (const axis a : all_axes) {
     // Axes on which both move alike contribute only the difference of their positions.
-    const std::int64_t sx = x.strides.*a * x.element_bytes, sy = y.strides.*a * y.element_bytes;
-    if (sx == sy && x.shape.*a == y.shape.*a) {
-      if (x.shape.*a > 1 && sx != 0) {
-        const std::int64_t n = x.shape.*a;
+    const std::int64_t sx = along(x.strides, a) * x.element_bytes,
+                       sy = along(y.strides, a) * y.element_bytes;
+    if (sx == sy && along(x.shape, a) == along(y.shape, a)) {
+      if (along(x.shape, a) > 1 && sx != 0) {
+        const std::int64_t n = along(x.shape, a);
         start -= std::abs(sx) * (n - 1);
         add(std::abs(sx), 2 * n - 1);
       }
     } else {
-      add(sy, y.shape.*a);
-      add(-sx, x.shape.*a);
+      add(sy, along(y.shape, a));
+      add(-sx, along(x.shape, a));
     }
   }
   sort_by_step(terms.data(), count);
@@ -123,8 +127,8 @@ inline bool injective(const array_use& array) {
   std::array<address_term, 4> terms{};
   int count = 0;
   for (const axis a : all_axes)
-    if (array.shape.*a > 1 && array.strides.*a != 0)
-      terms[count++] = {std::abs(array.strides.*a), array.shape.*a};
+    if (along(array.shape, a) > 1 && along(array.strides, a) != 0)
+      terms[count++] = {std::abs(along(array.strides, a)), along(array.shape, a)};
   sort_by_step(terms.data(), count);
   std::int64_t reach = 0;
   for (int i = count - 1; i >= 0; --i) {
@@ -160,9 +164,10 @@ inline void check_array(const problem& p, const array_use& reference, const arra
   std::int64_t reach = 0;
   for (const axis a : all_axes) {
     std::int64_t bytes = 0;
-    const bool wraps = __builtin_mul_overflow(array.shape.*a - 1, array.strides.*a, &bytes) ||
-                       __builtin_mul_overflow(bytes, array.element_bytes, &bytes) ||
-                       bytes > limit || bytes < -limit;
+    const bool wraps =
+        __builtin_mul_overflow(along(array.shape, a) - 1, along(array.strides, a), &bytes) ||
+        __builtin_mul_overflow(bytes, array.element_bytes, &bytes) || bytes > limit ||
+        bytes < -limit;
     if (!wraps) reach += std::abs(bytes);
     if (wraps || reach > limit)
       refuse(p, array, "strides that stay within the address space",
@@ -223,13 +228,13 @@ template <std::size_t N>
 void check_arguments(problem& p, const std::array<in_place_pair, N>& may_alias) {
   const array_use& reference = p.arrays[0];
   for (const axis a : all_axes)
-    if (p.shape.*a < 0) refuse(p, reference, "extents of 0 or more", text(p.shape));
+    if (along(p.shape, a) < 0) refuse(p, reference, "extents of 0 or more", text(p.shape));
   // Every product of extents and of bytes per element stays representable, whichever axes are
   // empty or broadcast.
   std::int64_t bytes = 1;
   for (const array_use& array : p) bytes = std::max(bytes, array.element_bytes);
   for (const axis a : all_axes)
-    bytes = clipped_product(bytes, std::max<std::int64_t>(p.shape.*a, 1));
+    bytes = clipped_product(bytes, std::max<std::int64_t>(along(p.shape, a), 1));
   if (bytes >= most_array_bytes)
     refuse(p, reference, "fewer than 2^52 bytes, where broadcasts count and an empty axis is 1",
            text(p.shape));

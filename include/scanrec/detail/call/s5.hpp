@@ -95,7 +95,7 @@ struct s5_call {
   /// One value per state as an array of all steps.
   template <class E>
   sequence_view<E> broadcast(E* data, const extents& shape) const {
-    return {data, with(shape, states), extents{.batch = 0, .time = 0, .channel = 1, .group = 0}};
+    return {data, with(shape, states), strides{.channel = 1}};
   }
   /// So many pieces of so many rows each: as many rows as all arrays have one after the other.
   struct row_pieces {

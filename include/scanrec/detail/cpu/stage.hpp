@@ -100,7 +100,7 @@ class staged_block {
  private:
   struct home {
     std::byte* data = nullptr;
-    extents strides{0, 0, 0, 0};
+    scanrec::strides strides{};
     bool staged = false;
   };
 

@@ -23,7 +23,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 struct sum_place {
   std::byte* data = nullptr;
   std::int64_t offset = 0;
-  extents strides{0, 0, 0, 0};
+  scanrec::strides strides{};
 };
 using sum_places = std::array<sum_place, most_outputs>;
 
@@ -70,10 +70,10 @@ struct tile_kernels {
 
   /// Of output `index`: writes the sums of a box to the gradient, or adds them to the totals.
   void (*write_sums)(const void* recurrence, int index, const std::byte* sums,
-                     const extents& strides, const region& box);
+                     const scanrec::strides& strides, const region& box);
   void (*add_to_totals)(const void* recurrence, int index, const std::byte* sums,
-                        const extents& strides, const region& box, std::byte* totals,
-                        const extents& total_strides);
+                        const scanrec::strides& strides, const region& box, std::byte* totals,
+                        const scanrec::strides& total_strides);
 };
 
 /// Those of a recurrence with lanes along channels (channel_lanes), time (time_lanes), or of single
@@ -200,14 +200,14 @@ struct tile_kernels_of {
     });
   }
   static void write_sums(const void* recurrence, int index, const std::byte* sums,
-                         const extents& strides, const region& box) {
+                         const scanrec::strides& strides, const region& box) {
     for_output(recurrence, index, sums, [&](const auto& out, const auto* typed) {
       detail::write_sums(out, typed, strides, box);
     });
   }
   static void add_to_totals(const void* recurrence, int index, const std::byte* sums,
-                            const extents& strides, const region& box, std::byte* totals,
-                            const extents& total_strides) {
+                            const scanrec::strides& strides, const region& box, std::byte* totals,
+                            const scanrec::strides& total_strides) {
     for_output(recurrence, index, sums, [&](const auto& out, const auto* typed) {
       using wide = std::remove_pointer_t<decltype(out.sums.data)>;
       detail::add_to_totals(out, typed, strides, box, as<wide>(totals), total_strides);

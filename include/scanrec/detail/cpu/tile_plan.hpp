@@ -26,13 +26,13 @@ namespace scanrec::inline SCANREC_ABI {
 /// How one summed gradient is accumulated.
 struct sum_plan {
   bool active = false;
-  bool time_kept = false;       // one sum per step: complete at the end of every tile
-  bool row_scope = false;       // complete at the end of a batch row; else at the end of a unit
-  bool complete = false;        // whether that scope holds every term; else it goes into the totals
-  extents strides{0, 0, 0, 0};  // of the accumulators of one scope
+  bool time_kept = false;      // one sum per step: complete at the end of every tile
+  bool row_scope = false;      // complete at the end of a batch row; else at the end of a unit
+  bool complete = false;       // whether that scope holds every term; else it goes into the totals
+  scanrec::strides strides{};  // of the accumulators of one scope
   std::int64_t elements = 0;
-  std::int64_t wide_bytes = 0;        // per element
-  extents total_strides{0, 0, 0, 0};  // of the totals over all units
+  std::int64_t wide_bytes = 0;       // per element
+  scanrec::strides total_strides{};  // of the totals over all units
   std::int64_t total_elements = 0;
 };
 
@@ -170,7 +170,7 @@ inline traffic traffic_of(const problem& p) {
     if (!array.data || !array.sequence) continue;
     std::int64_t elements = 1;
     for (const axis a : all_axes)
-      if (array.strides.*a != 0) elements *= p.shape.*a;
+      if (along(array.strides, a) != 0) elements *= along(p.shape, a);
     t.bytes += elements * array.element_bytes;
     if (array.use != access::read || array.strides.time == 0) continue;
     t.read_per_site += array.element_bytes;
@@ -190,28 +190,28 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
     const auto kept = [&](axis a) { return !broadcast_along(array, a); };
     sum.active = true;
     sum.wide_bytes = array.wide_bytes;
-    sum.time_kept = array.sequence && plan.shape.time > 1 && kept(&extents::time);
+    sum.time_kept = array.sequence && plan.shape.time > 1 && kept(axis::time);
     sum.row_scope =
-        !plan.rows_together && kept(&extents::batch) && kept(&extents::group) && !plan.time_split;
-    sum.complete = plan.units > 0 && (kept(&extents::channel) || plan.strips == 1) &&
+        !plan.rows_together && kept(axis::batch) && kept(axis::group) && !plan.time_split;
+    sum.complete = plan.units > 0 && (kept(axis::channel) || plan.strips == 1) &&
                    (sum.time_kept || !plan.time_split) &&
-                   (kept(&extents::batch) || plan.batch_span >= plan.shape.batch) &&
-                   (kept(&extents::group) || plan.group_span >= plan.shape.group);
+                   (kept(axis::batch) || plan.batch_span >= plan.shape.batch) &&
+                   (kept(axis::group) || plan.group_span >= plan.shape.group);
     // Innermost first: the lanes' axis, then the others.
     const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
-    const auto lay_out = [&](extents& strides, std::int64_t groups, std::int64_t batches,
+    const auto lay_out = [&](scanrec::strides& strides, std::int64_t groups, std::int64_t batches,
                              std::int64_t steps, std::int64_t channels) {
       std::int64_t size = 1;
       const auto place = [&](axis a, std::int64_t n) {
         if (n <= 1 || !kept(a)) return;
-        strides.*a = size;
+        along(strides, a) = size;
         size *= n;
       };
-      if (along_time) place(&extents::time, steps);
-      place(&extents::channel, channels);
-      if (!along_time) place(&extents::time, steps);
-      place(&extents::batch, batches);
-      place(&extents::group, groups);
+      if (along_time) place(axis::time, steps);
+      place(axis::channel, channels);
+      if (!along_time) place(axis::time, steps);
+      place(axis::batch, batches);
+      place(axis::group, groups);
       return size;
     };
     sum.elements = lay_out(sum.strides, plan.rows_together ? plan.group_span : 1,
@@ -289,17 +289,17 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   bool batch_can_span = true, group_can_span = true, crosses_rows = false;
   for (const array_use& array : p) {
     if (!summed(array)) continue;
-    const bool keeps_time = array.sequence && T > 1 && !broadcast_along(array, &extents::time);
+    const bool keeps_time = array.sequence && T > 1 && !broadcast_along(array, axis::time);
     time_kept |= keeps_time;
-    const bool batch_summed = broadcast_along(array, &extents::batch);
-    const bool group_summed = broadcast_along(array, &extents::group);
+    const bool batch_summed = broadcast_along(array, axis::batch);
+    const bool group_summed = broadcast_along(array, axis::group);
     // The accumulators of a unit have no row axis: a sum over one row axis that keeps the other
     // must not meet two rows of the latter.
     crosses_rows |= batch_summed || group_summed;
     if (batch_summed && !group_summed) group_can_span = false;
     if (group_summed && !batch_summed) batch_can_span = false;
     if (keeps_time) {
-      channel_whole |= broadcast_along(array, &extents::channel);
+      channel_whole |= broadcast_along(array, axis::channel);
       batch_together |= batch_summed;
       group_together |= group_summed;
     }

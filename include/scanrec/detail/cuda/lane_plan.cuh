@@ -22,10 +22,11 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
+using scanrec::detail::along;
 using scanrec::detail::axis;
 using scanrec::detail::region;
 
-inline constexpr axis lane_axes[]{&extents::group, &extents::batch, &extents::channel};
+inline constexpr axis lane_axes[]{axis::group, axis::batch, axis::channel};
 
 /// Whether the steps of a problem's sequences lie side by side in memory, and channels do not.
 inline bool lies_along_time(const problem& p) {
@@ -48,14 +49,14 @@ inline bool has_resets(const problem& p) {
 /// Whether an output is a sum that keeps its time axis.
 inline bool sum_keeps_time(const array_use& array) {
   return array.use != access::read && scanrec::detail::summed(array) && array.sequence &&
-         !scanrec::detail::broadcast_along(array, &extents::time);
+         !scanrec::detail::broadcast_along(array, axis::time);
 }
 /// Whether a problem has such sums, and all of them run over channels.
 inline bool sums_over_channels(const problem& p) {
   bool any = false;
   for (const array_use& array : p)
     if (sum_keeps_time(array)) {
-      if (!scanrec::detail::broadcast_along(array, &extents::channel)) return false;
+      if (!scanrec::detail::broadcast_along(array, axis::channel)) return false;
       any = true;
     }
   return any;
@@ -107,7 +108,7 @@ struct lane_plan {
     bool per_strip = false;  // one per strip of lanes and step
     bool per_step = false;   // places as the gradient has, in the wide type
     std::int64_t first = 0;  // byte of the workspace
-    extents strides{0, 0, 0, 0};
+    scanrec::strides strides{};
   };
   lane_dealing lanes;
   std::int64_t steps = 0;
@@ -155,7 +156,7 @@ struct lane_plan {
     lanes.threads = 1;
     for (int i = 0; i < 3; ++i) {
       const axis a = lane_axes[i];
-      if (!serial[i]) lanes.threads *= lanes.parallel.*a = lanes.all.*a;
+      if (!serial[i]) lanes.threads *= along(lanes.parallel, a) = along(lanes.all, a);
     }
   }
 

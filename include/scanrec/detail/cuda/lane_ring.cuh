@@ -26,8 +26,8 @@ namespace detail {
 enum class arrival : std::uint8_t { read_in_place, by_element, by_chunk };
 
 /// Of an array of so many bytes per element, by where its elements are.
-inline arrival arrival_of(const void* data, const extents& strides, std::int64_t element_bytes,
-                          std::int64_t channels) {
+inline arrival arrival_of(const void* data, const scanrec::strides& strides,
+                          std::int64_t element_bytes, std::int64_t channels) {
   const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data));
   if (!data || strides.time == 0 || strides.channel == 0 || element_bytes == 1)
     return arrival::read_in_place;
@@ -219,8 +219,8 @@ class lane_ring {
             to, i, reinterpret_cast<const piece<bytes>*>(from + i / in_row * stride) + i % in_row);
   }
   template <class S>
-  SCANREC_DEVICE static void copy_elements(const S* from, const extents& strides, const rows& those,
-                                           std::int64_t byte, int lanes) {
+  SCANREC_DEVICE static void copy_elements(const S* from, const scanrec::strides& strides,
+                                           const rows& those, std::int64_t byte, int lanes) {
     if constexpr (sizeof(S) == 4 || sizeof(S) == 8 || sizeof(S) == 16) {
       const device::shared_array<piece<sizeof(S)>> to(byte);
       const int lane = device::thread_index();

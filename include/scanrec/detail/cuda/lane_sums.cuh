@@ -103,8 +103,8 @@ struct lane_sums {
       : out(gradient) {
     kept.time = steps, summed.time = tiles;
     for (const axis a : lane_axes) {
-      extents& those = out.strides.*a == 0 ? summed : kept;
-      those.*a = lanes.*a;
+      extents& those = along(out.strides, a) == 0 ? summed : kept;
+      along(those, a) = along(lanes, a);
     }
   }
   SCANREC_HD [[nodiscard]] std::int64_t elements() const {

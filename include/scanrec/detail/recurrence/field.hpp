@@ -56,7 +56,7 @@ template <class S>
 struct input_field {
   using stored = S;
   const S* data = nullptr;  // null: absent, and strides zero
-  extents strides{0, 0, 0, 0};
+  scanrec::strides strides{};
 
   SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
 
@@ -133,7 +133,7 @@ template <class S>
 struct accumulators {
   wide_t<S>* data = nullptr;
   std::int64_t offset = 0;
-  extents strides{0, 0, 0, 0};
+  scanrec::strides strides{};
 
   /// Adds the lanes at a place; lanes that share an accumulator are summed first.
   template <class Lane, lane_axis Axis, assume Assume>
@@ -147,7 +147,7 @@ struct accumulators {
 template <class S>
 struct output_field {
   S* data = nullptr;
-  extents strides{0, 0, 0, 0};
+  scanrec::strides strides{};
   write action = write::nothing;
   bool stream = false;  // bypass the caches
   bool update = false;  // add to what is there, when the sums are written out
@@ -219,7 +219,7 @@ struct output_field {
 template <class V>
 struct state_input {
   const V* data = nullptr;
-  extents strides{0, 0, 0, 0};
+  scanrec::strides strides{};
 
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane load_or_zero(place<Axis, Assume> at) const {
@@ -290,7 +290,7 @@ struct lane_layout {
   bool whole = false;  // every array fits: nothing but tails is ever staged
 
   [[nodiscard]] std::int64_t unit() const { return reversed ? -1 : 1; }
-  [[nodiscard]] std::int64_t stride_of(const extents& strides) const {
+  [[nodiscard]] std::int64_t stride_of(const scanrec::strides& strides) const {
     return along == recurrence::lane_axis::time ? strides.time : strides.channel;
   }
 };

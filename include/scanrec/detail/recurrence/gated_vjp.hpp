@@ -21,7 +21,7 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 template <class V>
 struct checkpoint_input {
   const V* data = nullptr;
-  extents strides{0, 0, 0, 0};
+  scanrec::strides strides{};
 
   SCANREC_HD void bind(std::int64_t group, std::int64_t batch) {
     data += group * strides.group + batch * strides.batch;

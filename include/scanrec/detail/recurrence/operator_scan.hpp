@@ -14,7 +14,7 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 template <class E>
 struct element_field {
   E* data = nullptr;
-  extents strides{0, 0, 0, 0};
+  scanrec::strides strides{};
 
   template <class Place>
   SCANREC_HD SCANREC_INLINE E& operator[](Place at) const {

@@ -34,7 +34,7 @@ struct region {
   extents begin{0, 0, 0, 0}, end{0, 0, 0, 0};
 };
 
-constexpr std::int64_t offset_of(const extents& at, const extents& strides) {
+constexpr std::int64_t offset_of(const extents& at, const scanrec::strides& strides) {
   return at.group * strides.group + at.batch * strides.batch + at.time * strides.time +
          at.channel * strides.channel;
 }
@@ -45,16 +45,15 @@ constexpr extents difference(const extents& x, const extents& y) {
 /// Calls f(position) for every element that an array with these strides keeps of `box`: an axis
 /// with a zero stride is visited once, even where it is empty: the sum of nothing is 0.
 template <class F>
-SCANREC_HD void for_kept(const extents& strides, const region& box, F f) {
-  const auto last = [&](std::int64_t extents::*a) {
-    return strides.*a == 0 ? box.begin.*a + 1 : box.end.*a;
+SCANREC_HD void for_kept(const scanrec::strides& strides, const region& box, F f) {
+  const auto last = [&](axis a) {
+    return along(strides, a) == 0 ? along(box.begin, a) + 1 : along(box.end, a);
   };
   extents at;
-  for (at.group = box.begin.group; at.group < last(&extents::group); ++at.group)
-    for (at.batch = box.begin.batch; at.batch < last(&extents::batch); ++at.batch)
-      for (at.time = box.begin.time; last(&extents::time) > at.time; ++at.time)
-        for (at.channel = box.begin.channel; at.channel < last(&extents::channel); ++at.channel)
-          f(at);
+  for (at.group = box.begin.group; at.group < last(axis::group); ++at.group)
+    for (at.batch = box.begin.batch; at.batch < last(axis::batch); ++at.batch)
+      for (at.time = box.begin.time; last(axis::time) > at.time; ++at.time)
+        for (at.channel = box.begin.channel; at.channel < last(axis::channel); ++at.channel) f(at);
 }
 
 /// Writes a sum to its element of the gradient, or adds it.
@@ -70,7 +69,7 @@ SCANREC_HD void write_sum(const recurrence::output_field<S>& out, const extents&
 /// relative to the box.
 template <class S>
 void write_sums(const recurrence::output_field<S>& out, const wide_t<S>* sums,
-                const extents& sum_strides, const region& box) {
+                const strides& sum_strides, const region& box) {
   using wide_lane = simd::lane_t<wide_t<S>, 1>;
   for_kept(out.strides, box, [&](const extents& at) {
     const std::int64_t place = offset_of(difference(at, box.begin), sum_strides);
@@ -81,8 +80,8 @@ void write_sums(const recurrence::output_field<S>& out, const wide_t<S>* sums,
 /// Adds the sums of `box` to the totals of the whole problem.
 template <class S>
 void add_to_totals(const recurrence::output_field<S>& out, const wide_t<S>* sums,
-                   const extents& sum_strides, const region& box, wide_t<S>* totals,
-                   const extents& total_strides) {
+                   const strides& sum_strides, const region& box, wide_t<S>* totals,
+                   const strides& total_strides) {
   for_kept(out.strides, box, [&](const extents& at) {
     auto& total = totals[offset_of(at, total_strides)];
     total = total + sums[offset_of(difference(at, box.begin), sum_strides)];
@@ -91,14 +90,14 @@ void add_to_totals(const recurrence::output_field<S>& out, const wide_t<S>* sums
 
 /// Strides of dense accumulators over the axes of a box that an output keeps, and how many there
 /// are.
-inline std::int64_t dense_sums(const array_use& array, const extents& box, extents& strides) {
+inline std::int64_t dense_sums(const array_use& array, const extents& box,
+                               scanrec::strides& strides) {
   std::int64_t size = 1;
-  constexpr axis inner_to_outer[]{&extents::channel, &extents::time, &extents::batch,
-                                  &extents::group};
+  constexpr axis inner_to_outer[]{axis::channel, axis::time, axis::batch, axis::group};
   for (const axis a : inner_to_outer) {
-    if (array.shape.*a <= 1 || broadcast_along(array, a)) continue;
-    strides.*a = size;
-    size *= box.*a;
+    if (along(array.shape, a) <= 1 || broadcast_along(array, a)) continue;
+    along(strides, a) = size;
+    size *= along(box, a);
   }
   return size;
 }
@@ -108,7 +107,7 @@ inline std::int64_t dense_sums(const array_use& array, const extents& box, exten
 struct sums_layout {
   struct output {
     bool active = false;
-    extents block_strides{0, 0, 0, 0}, total_strides{0, 0, 0, 0};
+    strides block_strides{}, total_strides{};
     std::int64_t block_bytes = 0, total_bytes = 0;  // rounded up to lines
   };
   std::array<output, most_outputs> outputs{};
