@@ -332,10 +332,29 @@ void backwards() {
   assert((state == floats{49, 24, 11, 4}));
 
   // The same by views that start at the last step. An order is shorter, and as fast.
-  const auto from_the_end = [&](floats& x) { return view(&x[3], shape, strides{.time = -1}); };
-  linear_scan(from_the_end(gate), from_the_end(input), from_the_end(mirrored));
+  const view last_first(&mirrored[3], shape, strides{.time = -1});
+  linear_scan(view(gate, shape).reversed(), view(input, shape).reversed(), last_first);
   assert(mirrored == state);
   // [/backwards]
+}
+
+void algebra() {
+  // [view_algebra]
+  const extents shape{.batch = 2, .time = 6, .channel = 4};
+  floats gates{0.5f, 0.25f, 0.5f, 0.25f}, inputs(2 * 6 * 4, 1), states(inputs.size());
+  const view input(inputs, shape), state(states, shape);
+  const view gate = broadcast_to(view(gates, {.channel = 4}), shape);  // one per channel
+
+  // Steps 2 to 5 of channels 0 and 1, from the last to the first.
+  const auto part = [](const view& x) { return x.steps(2, 6).channels(0, 2).reversed(); };
+  linear_scan(part(gate), part(input), part(state));
+  assert(state.at(1, 5, 0) == 1 && state.at(1, 4, 0) == 1.5f);  // batch, time, channel
+  assert(state.at(1, 1, 0) == 0 && state.at(1, 5, 2) == 0);     // the rest is as it was
+
+  // All of a container as one sequence: of one channel, or of some that lie side by side.
+  assert(sequence_view(inputs).shape.time == 48);
+  assert(sequence_view(inputs, 4).shape == (extents{.time = 12, .channel = 4}));
+  // [/view_algebra]
 }
 
 void edges() {
@@ -732,6 +751,7 @@ int main() {
   packed();
   broadcasts();
   backwards();
+  algebra();
   edges();
   spans();
   in_place();

@@ -41,7 +41,9 @@ void UNIT(float* const* p, const scanrec::extents& shape) {
   scanrec::linear_scan(gate, input, state);
   scanrec::linear_scan_vjp(gate, state, grad, {.gate_grad = grad, .input_grad = input});
   const view checked(std::span(p[0], 4), shape, scanrec::time_contiguous(shape));
-  scanrec::linear_scan(scanrec::sequential{}, checked, input, scanrec::none,
+  const view part = checked.steps(1, 2).channels(0, 1).reversed();
+  part.at(0, 0, 0) = 1;
+  scanrec::linear_scan(scanrec::sequential{}, broadcast_to(part, shape), input, scanrec::none,
                        {.final_state = {p[2], shape}});
 #if EVERYTHING
   scanrec::linear_scan_jvp(gate, state, grad, grad, input);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Views: pointer + extents + strides over (group, batch, time, channel); layout, packing,
-// broadcast.
+// broadcast, parts and turns.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include <scanrec/detail/config.hpp>
 #include <scanrec/error.hpp>
@@ -141,6 +143,61 @@ inline void check_span(const char* view, std::size_t size, const extents& shape,
                          text(size).c_str());
 }
 
+/// Where a part of an array begins, `positions` along an axis. What has no place stays where it is:
+/// there may be no such address.
+template <class T>
+constexpr T* moved(T* data, const extents& shape, const scanrec::strides& strides,
+                   std::int64_t positions, std::int64_t stride) {
+  return data == nullptr || placeless(shape, strides) ? data : data + positions * stride;
+}
+
+/// The steps of one sequence that has all elements of a span.
+constexpr std::int64_t steps_of(std::size_t size, std::int64_t channels) {
+  const auto elements = static_cast<std::int64_t>(size);
+  if (channels < 1)
+    throw argument_error("sequence_view", "channels", "1 or more", text(channels).c_str());
+  if (elements % channels != 0)
+    throw argument_error("sequence_view", "data",
+                         text("a multiple of ", channels, " elements").c_str(),
+                         text(elements).c_str());
+  return elements / channels;
+}
+
+/// Throws unless [first, last) is a range of the positions of an axis with so many.
+constexpr void check_range(const char* part, std::int64_t first, std::int64_t last,
+                           std::int64_t count) {
+  if (first < 0 || first > count)
+    throw argument_error(part, "first", text("0 to ", count).c_str(), text(first).c_str());
+  if (last < first || last > count)
+    throw argument_error(part, "last", text(first, " to ", count).c_str(), text(last).c_str());
+}
+
+/// The strides with which an array has another shape, by zeros.
+constexpr strides broadcast_strides(const extents& from, scanrec::strides strides,
+                                    const extents& to) {
+  if (to.batch < 0 || to.time < 0 || to.channel < 0 || to.group < 0)
+    throw argument_error("broadcast_to", "shape", "extents of 0 or more", text(to).c_str());
+  bool fits = true;
+  const auto stretch = [&fits](std::int64_t n, std::int64_t& stride, std::int64_t wanted) {
+    if (n == wanted) return;
+    fits = fits && (n == 1 || (n > 1 && stride == 0));  // of no element there are no more
+    stride = 0;
+  };
+  const scanrec::strides given = strides;
+  stretch(from.batch, strides.batch, to.batch), stretch(from.time, strides.time, to.time);
+  stretch(from.channel, strides.channel, to.channel);
+  stretch(from.group, strides.group, to.group);
+  if (!fits)
+    throw argument_error(
+        "broadcast_to", "view",
+        text("shape ", to, ", or an extent of 1 or a stride of 0 where it has another").c_str(),
+        text("shape ", from, " with strides ", given).c_str());
+  return strides;
+}
+
+/// The type of the elements of what converts to a span: const where they cannot be written.
+template <class Range>
+using span_element = typename decltype(std::span(std::declval<Range&>()))::element_type;
 }  // namespace SCANREC_ABI
 }  // namespace detail
 
@@ -171,6 +228,18 @@ struct sequence_view {
       : sequence_view(elements.data(), shape_of, strides_of) {
     detail::check_span("sequence_view", elements.size(), shape_of, strides_of);
   }
+  /// All of a span as one sequence of one channel: (time elements.size(), channel 1).
+  SCANREC_INLINE constexpr explicit sequence_view(std::span<T> elements)
+      : sequence_view(elements, 1) {}
+  /// All of a span as one sequence, channel fastest: (time elements.size() / channels, channel
+  /// channels). Throws argument_error if channels are fewer than 1, or leave a remainder.
+  ///
+  /// A template so that braces are extents, as everywhere else.
+  template <std::integral Count>
+  SCANREC_INLINE constexpr sequence_view(std::span<T> elements, Count channels)
+      : sequence_view(elements.data(), {.time = detail::steps_of(
+                                            elements.size(), static_cast<std::int64_t>(channels)),
+                                        .channel = static_cast<std::int64_t>(channels)}) {}
   /// A view to read is made from a view to write wherever one is asked for.
   template <class U>
   requires(std::is_same_v<const U, T>) SCANREC_INLINE
@@ -180,6 +249,46 @@ struct sequence_view {
   /// Whether there is an array at all.
   [[nodiscard]] SCANREC_INLINE constexpr bool absent() const {
     return data == nullptr && shape == extents{0, 0, 0, 0};
+  }
+
+  /// Element (group, batch, time, channel). Nothing is checked: there must be such an element.
+  [[nodiscard]] SCANREC_HD SCANREC_INLINE constexpr T& at(std::int64_t batch, std::int64_t time,
+                                                          std::int64_t channel,
+                                                          std::int64_t group = 0) const {
+    return data[group * strides.group + batch * strides.batch + time * strides.time +
+                channel * strides.channel];
+  }
+
+  /// Steps [first, last) of every sequence: (batch, last - first, channel), the strides as they
+  /// are. No data moves. Throws argument_error unless 0 <= first <= last <= shape.time.
+  [[nodiscard]] SCANREC_INLINE constexpr sequence_view steps(std::int64_t first,
+                                                             std::int64_t last) const {
+    detail::check_range("steps", first, last, shape.time);
+    sequence_view part = *this;
+    part.shape.time = last - first;
+    part.data = detail::moved(data, part.shape, strides, first, strides.time);
+    return part;
+  }
+  /// Channels [first, last) of every step: (batch, time, last - first), the strides as they are. No
+  /// data moves. Throws argument_error unless 0 <= first <= last <= shape.channel.
+  [[nodiscard]] SCANREC_INLINE constexpr sequence_view channels(std::int64_t first,
+                                                                std::int64_t last) const {
+    detail::check_range("channels", first, last, shape.channel);
+    sequence_view part = *this;
+    part.shape.channel = last - first;
+    part.data = detail::moved(data, part.shape, strides, first, strides.channel);
+    return part;
+  }
+  /// The same elements with time running backwards: step t is step shape.time - 1 - t, by a negated
+  /// time stride. No data moves. A scan over such views has the results of one in
+  /// direction::reverse over the views themselves, but for resets, which cut before a step in
+  /// either direction.
+  [[nodiscard]] SCANREC_INLINE constexpr sequence_view reversed() const {
+    sequence_view turned = *this;
+    turned.data = detail::moved(data, shape, strides, shape.time - 1, strides.time);
+    // Unsigned: the stride of an axis without two steps may be any number, the least one too.
+    turned.strides.time = static_cast<std::int64_t>(-static_cast<std::uint64_t>(strides.time));
+    return turned;
   }
 };
 
@@ -217,6 +326,23 @@ struct state_view {
     return data == nullptr && shape == extents{0, 0, 0, 0};
   }
 
+  /// Element (group, batch, channel). Nothing is checked: there must be such an element.
+  [[nodiscard]] SCANREC_HD SCANREC_INLINE constexpr T& at(std::int64_t batch, std::int64_t channel,
+                                                          std::int64_t group = 0) const {
+    return data[group * strides.group + batch * strides.batch + channel * strides.channel];
+  }
+
+  /// Channels [first, last) of every state: (batch, last - first), the strides as they are. No data
+  /// moves. Throws argument_error unless 0 <= first <= last <= shape.channel.
+  [[nodiscard]] SCANREC_INLINE constexpr state_view channels(std::int64_t first,
+                                                             std::int64_t last) const {
+    detail::check_range("channels", first, last, shape.channel);
+    state_view part = *this;
+    part.shape.channel = last - first;
+    part.data = detail::moved(data, part.shape, strides, first, strides.channel);
+    return part;
+  }
+
  private:
   SCANREC_INLINE static constexpr extents one_step(extents e) {
     e.time = 1;
@@ -227,14 +353,39 @@ struct state_view {
   }
 };
 
+// From what converts to a span: std::vector, std::array, a C array, a span. (A C array with extents
+// goes by its pointer.)
+template <class Range>
+sequence_view(Range&&) -> sequence_view<detail::span_element<Range>>;
+template <class Range, std::integral Count>
+sequence_view(Range&&, Count) -> sequence_view<detail::span_element<Range>>;
+template <class Range>
+sequence_view(Range&&, extents) -> sequence_view<detail::span_element<Range>>;
+template <class Range>
+sequence_view(Range&&, extents, strides) -> sequence_view<detail::span_element<Range>>;
+template <class Range>
+state_view(Range&&, extents) -> state_view<detail::span_element<Range>>;
+template <class Range>
+state_view(Range&&, extents, strides) -> state_view<detail::span_element<Range>>;
+
+/// The view with another shape, of which it is a part that repeats: an axis with an extent of 1, or
+/// with a stride of 0, gets the extent of `shape` and a stride of 0. No data moves: what is read is
+/// read once, and a gradient receives the sum over the axes that were stretched.
+///
+/// Throws argument_error if another axis differs from `shape`, or `shape` has an extent below 0.
 template <class T>
-sequence_view(std::span<T>, extents) -> sequence_view<T>;
+[[nodiscard]] SCANREC_INLINE constexpr sequence_view<T> broadcast_to(const sequence_view<T>& view,
+                                                                     const extents& shape) {
+  return {view.data, shape, detail::broadcast_strides(view.shape, view.strides, shape)};
+}
+/// The same for states, over (batch, channel, group): the time of `shape` is ignored.
 template <class T>
-sequence_view(std::span<T>, extents, strides) -> sequence_view<T>;
-template <class T>
-state_view(std::span<T>, extents) -> state_view<T>;
-template <class T>
-state_view(std::span<T>, extents, strides) -> state_view<T>;
+[[nodiscard]] SCANREC_INLINE constexpr state_view<T> broadcast_to(const state_view<T>& view,
+                                                                  const extents& shape) {
+  extents states = shape;
+  states.time = view.shape.time;
+  return {view.data, states, detail::broadcast_strides(view.shape, view.strides, states)};
+}
 
 /// Stands for an array that is not there: a state nobody wants, a tangent that is zero.
 struct none_t {};

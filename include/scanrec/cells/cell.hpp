@@ -96,16 +96,13 @@ SCANREC_HD SCANREC_INLINE Lane through(Lane gradient, Lane factor, Lane slope) {
 template <gated_cell Cell, class T>
 typename Cell::template arrays<sequence_view<T>> packed(const sequence_view<T>& all) {
   constexpr auto count = static_cast<std::int64_t>(Cell::names.size());
-  extents shape = all.shape;
+  const extents& shape = all.shape;
   if (shape.channel % count != 0)
     throw argument_error("packed", "all",
                          detail::text("a multiple of ", count, " channels").c_str(),
                          detail::text(shape).c_str());
-  shape.channel /= count;
-  const auto slice = [&](std::int64_t i) {
-    T* const first = all.data ? all.data + i * shape.channel * all.strides.channel : nullptr;
-    return sequence_view<T>(first, shape, all.strides);
-  };
+  const std::int64_t channels = shape.channel / count;
+  const auto slice = [&](std::int64_t i) { return all.channels(i * channels, (i + 1) * channels); };
   return [&]<std::int64_t... I>(std::integer_sequence<std::int64_t, I...>) {
     return typename Cell::template arrays<sequence_view<T>>{slice(I)...};
   }
