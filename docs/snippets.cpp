@@ -569,18 +569,18 @@ void operators() {
     gate a{{{1.6, 1.0}, {-0.8, 0.0}}}, a_grad{};
     std::vector<state> input(100), x(100), x_grad(100);
     input[0] = {1.0, 0.0};  // an impulse
-    matrix_scan(sequence_view(&a, shape, once), sequence_view(input.data(), shape),
+    linear_scan(sequence_view(&a, shape, once), sequence_view(input.data(), shape),
                 sequence_view(x.data(), shape));
     assert(x[1][0] == 1.6);
 
     // loss = x[99][0]: its gradient by the four coefficients, summed over all steps
     x_grad[99] = {1.0, 0.0};
-    matrix_scan_vjp(sequence_view(&a, shape, once), sequence_view(x.data(), shape),
+    linear_scan_vjp(sequence_view(&a, shape, once), sequence_view(x.data(), shape),
                     sequence_view(x_grad.data(), shape), {.gate_grad = {&a_grad, shape, once}});
     // [/biquad]
     const double loss = x[99][0], h = 1e-6;
     a(1, 0) += h;
-    matrix_scan(sequence_view(&a, shape, once), sequence_view(input.data(), shape),
+    linear_scan(sequence_view(&a, shape, once), sequence_view(input.data(), shape),
                 sequence_view(x.data(), shape));
     assert(std::abs((x[99][0] - loss) / h - a_grad(1, 0)) < 1e-4);
   }

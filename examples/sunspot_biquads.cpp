@@ -6,7 +6,7 @@
 //
 // They start as an autoregression of order 2, fitted one year ahead as Yule did (1927) and applied
 // `ahead` times; there state[t] = (number[t], number[t-1]). Adam moves A, gain and weight along
-// matrix_scan_vjp's gradient of the mean squared error `ahead` years ahead. Both see the years that
+// linear_scan_vjp's gradient of the mean squared error `ahead` years ahead. Both see the years that
 // Yule had; later ones are held out. The biquads are channels; A serves all years, and receives the
 // sum of their gradients.
 #include <cmath>
@@ -59,7 +59,7 @@ struct bank {
   void run() {
     for (std::size_t i = 0; i < input.size(); ++i)
       pair(input[i].at) = r.values[i / most_ahead] * pair(now.gain[i % most_ahead].at);
-    scanrec::matrix_scan(scanrec::sequence_view(now.a, shape, once),
+    scanrec::linear_scan(scanrec::sequence_view(now.a, shape, once),
                          scanrec::sequence_view(input.data(), shape),
                          scanrec::sequence_view(state.data(), shape));
   }
@@ -73,7 +73,7 @@ struct bank {
         pair(state_grad[place(year, k)].at) = e * pair(now.weight[k].at);
         pair(grad.weight[k].at) += e * pair(state[place(year, k)].at);
       }
-    scanrec::matrix_scan_vjp(scanrec::sequence_view(now.a, shape, once),
+    scanrec::linear_scan_vjp(scanrec::sequence_view(now.a, shape, once),
                              scanrec::sequence_view(state.data(), shape),
                              scanrec::sequence_view(state_grad.data(), shape),
                              {.gate_grad = scanrec::sequence_view(grad.a, shape, once),

@@ -16,7 +16,7 @@
 #include <scanrec/discretise.hpp>
 #include <scanrec/gated_scan.hpp>
 #include <scanrec/inclusive_scan.hpp>
-#include <scanrec/matrix_scan.hpp>
+#include <scanrec/linear_scan.hpp>
 #include <scanrec/scan.hpp>
 #include <scanrec/sensitivity.hpp>
 #include <scanrec/variants.hpp>

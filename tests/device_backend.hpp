@@ -20,7 +20,7 @@ namespace tested {
 
 template <class Backend>
 struct on_device {
-  static constexpr bool lends_states = Backend::lends_states;
+  static constexpr bool restores_states = Backend::restores_states;
   Backend options{.stream = nullptr};  // but for the stream and the workspace
 };
 

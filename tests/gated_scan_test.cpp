@@ -280,8 +280,7 @@ TEST_CASE("a NaN stays in its channel and after its step", "[tiled][gated]") {
     }
 }
 
-TEST_CASE("gradients over pre-activations do not race with states computed anew",
-          "[tiled][gated]") {
+TEST_CASE("gradients over pre-activations do not race with states recomputed", "[tiled][gated]") {
   const extents shape{.batch = 1, .time = 4000, .channel = 17}, wide{1, 4000, 34};
   const std::vector<double> numbers = random_numbers(4000 * 34, 1, 2);
   const std::vector<float> pre(numbers.begin(), numbers.end());

@@ -86,10 +86,10 @@ struct arrays {
     return {.order = order, .initial_state = edge(x0), .final_state = edge(xT), .resets = resets()};
   }
   void forward(const auto& backend, direction order) {
-    matrix_scan(backend, view(a), view(u), view(x), options(order));
+    linear_scan(backend, view(a), view(u), view(x), options(order));
   }
   void jvp(const auto& backend, direction order) {
-    matrix_scan_jvp(backend, view(a), view(x), view(ta), view(tu), view(tx),
+    linear_scan_jvp(backend, view(a), view(x), view(ta), view(tu), view(tx),
                     {.order = order,
                      .initial_state = edge(x0),
                      .initial_tangent = edge(tx0),
@@ -97,7 +97,7 @@ struct arrays {
                      .resets = resets()});
   }
   void vjp(const auto& backend, direction order, conjugation convention) {
-    matrix_scan_vjp(backend, view(a), view(x), view(w),
+    linear_scan_vjp(backend, view(a), view(x), view(w),
                     {.gate_grad = view(da), .input_grad = view(du), .initial_grad = edge(dx0)},
                     {.order = order,
                      .initial_state = edge(x0),
@@ -250,14 +250,14 @@ TEST_CASE("one matrix for all steps gets the sum of their gradients", "[matrix_s
         p.vjp(sequential{}, direction::forward, conjugation::hermitian);
         std::vector<vec<double, 2>> x(p.x.size());
         const sequence_view<const mat<double, 2>> gate(one.data(), p.shape, once);
-        matrix_scan(backend, gate, p.view(p.u), p.view(x), p.options(direction::forward));
+        linear_scan(backend, gate, p.view(p.u), p.view(x), p.options(direction::forward));
         double off = 0;
         for (std::size_t i = 0; i < x.size(); ++i)
           for (int k = 0; k < 2; ++k) off = std::max(off, std::abs(x[i][k] - p.x[i][k]));
         INFO(name);
         CHECK(off < 1e-12);
         for (const update how : {update::overwrite, update::accumulate}) {
-          matrix_scan_vjp(
+          linear_scan_vjp(
               backend, gate, p.view(p.x), p.view(p.w),
               {.gate_grad = {sum.data(), p.shape, once}, .update = how},
               {.initial_state = p.edge(p.x0), .final_grad = p.edge(p.wT), .resets = p.resets()});
@@ -344,7 +344,7 @@ struct filter {
     std::vector<double> output;
     const vec<double, N> first = state;
     const state_view<vec<double, N>> edge(&state, shape);
-    matrix_scan(backend, sequence_view<const mat<double, N>>(&gate, shape, strides{0, 0, 0}),
+    linear_scan(backend, sequence_view<const mat<double, N>>(&gate, shape, strides{0, 0, 0}),
                 sequence_view(inputs.data(), shape), sequence_view(states.data(), shape),
                 {.initial_state = edge, .final_state = edge});
     for (std::size_t t = 0; t < signal.size(); ++t)

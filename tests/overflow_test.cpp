@@ -131,7 +131,7 @@ TEST_CASE("an infinite vector is carried over tiles, as by the loop",
   for_tilings([](std::int64_t channels, bool time_last, float back, const tiled& backend) {
     arrays<mat<float, 2>, T> a(channels, time_last, back);
     CHECK(a.agree(backend, [&](const auto& on, std::vector<T>& state, std::vector<T>& last) {
-      matrix_scan(on, a.view(a.gate), a.view(a.input), a.view(state),
+      linear_scan(on, a.view(a.gate), a.view(a.input), a.view(state),
                   {.initial_state = a.edge(a.given), .final_state = a.edge(last)});
     }));
   });

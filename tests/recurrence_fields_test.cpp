@@ -11,7 +11,7 @@
 #include <scanrec/cells/qrnn.hpp>
 #include <scanrec/cells/rg_lru.hpp>
 #include <scanrec/gated_scan.hpp>
-#include <scanrec/matrix_scan.hpp>
+#include <scanrec/linear_scan.hpp>
 #include <scanrec/scan.hpp>
 #include <scanrec/sensitivity.hpp>
 
@@ -21,7 +21,7 @@
 namespace comparing {
 
 struct outputs {
-  static constexpr bool lends_states = true;
+  static constexpr bool restores_states = true;
   int* seen;
 };
 inline std::int64_t workspace_bytes(const outputs&, const scanrec::problem&) { return 0; }

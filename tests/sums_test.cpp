@@ -113,7 +113,7 @@ TEST_CASE("the same where states are vectors", "[matrix_scan]") {
   const sequence_view<const M> gate(&zero, l.shape, strides{0, 0, 0, 0});
   for_backends(l, [&](const std::string& name, const auto& backend) {
     INFO(name);
-    matrix_scan_vjp(backend, gate, sequence_view(ones.data(), l.shape, l.strides),
+    linear_scan_vjp(backend, gate, sequence_view(ones.data(), l.shape, l.strides),
                     sequence_view(grad.data(), l.shape, l.strides),
                     {.gate_grad = sequence_view(sums.data(), l.shape, per_channel)},
                     {.initial_state = state_view(first.data(), l.shape)});
@@ -154,7 +154,7 @@ struct linear_cell {
 
 }  // namespace
 
-TEST_CASE("the same where states are computed anew", "[gated]") {
+TEST_CASE("the same where states are recomputed", "[gated]") {
   for (const layout& l : layouts()) {
     const std::size_t n = room(l);
     const float zero = 0;

@@ -17,7 +17,7 @@
 
 #include <scanrec/cells/qrnn.hpp>
 #include <scanrec/gated_scan.hpp>
-#include <scanrec/matrix_scan.hpp>
+#include <scanrec/linear_scan.hpp>
 #include <scanrec/scan.hpp>
 #include <scanrec/variants.hpp>
 
@@ -488,7 +488,7 @@ void check_workspace(const problem& p, const tile_plan& plan) {
   CHECK(plan.threads >= 1);
   CHECK(plan.threads <= detail::most_threads);
   for (const std::int64_t place :
-       {s.reductions, s.sums, s.lent, s.worker, s.carries, s.ready, s.totals, s.bytes}) {
+       {s.reductions, s.sums, s.restored, s.worker, s.carries, s.ready, s.totals, s.bytes}) {
     CHECK(place >= 0);
     CHECK(place % plan.alignment == 0);
   }
@@ -511,8 +511,8 @@ void check_workspace(const problem& p, const tile_plan& plan) {
     own += sum.elements * sum.wide_bytes;
     totals += sum.total_elements * sum.wide_bytes;
   }
-  CHECK(own <= s.lent - s.sums);
-  CHECK(plan.lent.bytes <= s.worker - s.lent);
+  CHECK(own <= s.restored - s.sums);
+  CHECK(plan.restored.bytes <= s.worker - s.restored);
   CHECK(s.worker * plan.threads <= s.carries);
   CHECK(totals <= s.bytes - s.totals);
   if (any) return;

@@ -50,7 +50,7 @@ void gated_scan(const Cell& cell, const Arrays& arrays, const Output& output,
 }
 
 /// The adjoint of gated_scan: from output_grad and final_grad, the gradients of the pre-activations
-/// and of the initial state. The activations are computed anew.
+/// and of the initial state. The activations are recomputed.
 ///
 /// Shapes   as gated_scan; `output_grad` may be `none`, or absent, if a gradient arrives only
 ///          through options.final_grad. A gradient with zero strides receives the sum over those
@@ -71,8 +71,8 @@ template <backend Backend, gated_cell Cell, class Arrays, class Memory,
 void gated_scan_vjp(const Backend& backend, const Cell& cell, const Arrays& arrays,
                     const Memory& kept, const OutputGrad& output_grad, const Gradients& gradients,
                     const detail::gated_vjp_options_for<Cell, Arrays>& options = {}) {
-  static_assert(!detail::memory_traits<Memory>::recomputes || detail::lends_states<Backend>,
-                "scanrec: this backend does not compute states anew (see lends_states in "
+  static_assert(!detail::memory_traits<Memory>::recomputes || detail::restores_states<Backend>,
+                "scanrec: this backend does not compute states anew (see restores_states in "
                 "docs/design.md): use memory::store");
   detail::make_gated_scan_vjp("gated_scan_vjp", cell, arrays, kept, output_grad, gradients, options,
                               detail::run_on_backend(backend));

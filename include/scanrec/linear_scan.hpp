@@ -17,6 +17,9 @@ namespace scanrec::inline SCANREC_ABI {
 
 /// state[t] = gate[t] * state[t-1] + input[t], element-wise per group, batch and channel.
 ///
+/// Or of small vectors: gates are then mat<T, N>, inputs and states vec<T, N>, N from 2 to 4, and
+/// the product is that of matrix and vector; an element is contiguous, numbers by rows.
+///
 /// Shapes   gate, input, state: (batch, time, channel), equal; any of the inputs may broadcast by
 ///          zero strides. `state` may be `none` if options.final_state is given: then nothing of
 ///          length `time` is written. initial_state, final_state: (batch, channel).

@@ -24,7 +24,7 @@ store(sequence_view<T>) -> store<T>;
 ///
 /// Memory  `checkpoint_extents(shape)` in the compute type: 1/128 of the elements of a (batch,
 /// time,
-///         channel) array, and in the backward pass one stretch per thread. States computed anew
+///         channel) array, and in the backward pass one stretch per thread. States recomputed
 ///         are rounded to the type of the pre-activations, so that what is kept in that type by
 ///         `store` gives the same bits wherever lanes walk time serially.
 template <class T>

@@ -63,7 +63,7 @@ struct recurrence_sizes {
   std::int64_t step_bytes = 0;        // what one step reads
   std::int64_t carry_bytes = 0;       // a state in the wide type
   std::int64_t carry_map_bytes = 0;   // the map of many steps
-  std::int64_t recomputed_bytes = 0;  // of a state that is computed anew; 0: none is
+  std::int64_t recomputed_bytes = 0;  // of a state that is recomputed; 0: none is
   std::int64_t alignment = 64;        // of all that a backend keeps in scratch
   int pack_lanes = 1;                 // lanes of a SIMD pack of channels
   bool one_by_one = false;            // lanes are scalars, whatever the layout

@@ -21,7 +21,6 @@
 #include <scanrec/inclusive_scan.hpp>
 #include <scanrec/linear_scan.hpp>
 #include <scanrec/matrix.hpp>
-#include <scanrec/matrix_scan.hpp>
 #include <scanrec/operators.hpp>
 #include <scanrec/options.hpp>
 #include <scanrec/version.hpp>

@@ -45,7 +45,7 @@ namespace scanrec::inline SCANREC_ABI {
 /// Aliasing state may be input; final_state may be initial_state, final_sensitivity
 ///          initial_sensitivity: same pointer, strides, type.
 /// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
-/// Cost     2 arrays read + 2 written; one sequence to a lane, as matrix_scan.
+/// Cost     2 arrays read + 2 written; one sequence to a lane, as linear_scan of vectors.
 /// Source   Williams and Zipser, A Learning Algorithm for Continually Running Fully Recurrent
 /// Neural
 ///          Networks (1989); Zucchet et al., Online Learning of Long-Range Dependencies (2023).
@@ -65,7 +65,7 @@ void linear_scan_sensitivity(
   detail::check_types(detail::types<gate_t>{}, detail::types<state_t, input_t>{});
 
   detail::call c("linear_scan_sensitivity", gate.shape);
-  const int a = c.add_gate("gate", gate);
+  const int a = c.add_factor("gate", gate);
   const int u = c.add("input", input, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int s0 = c.add("initial_sensitivity", options.initial_sensitivity, access::read);

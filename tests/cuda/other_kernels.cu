@@ -18,10 +18,10 @@ template <class V, bool All = true>
 void matrix_scans(const cuda::automatic& on, const sequence_view<V>& x) {
   using M = factor_t<V>;
   const sequence_view<M> a(static_cast<M*>(nullptr), x.shape);
-  matrix_scan_vjp(on, a, x, x, {.gate_grad = a, .input_grad = x});
+  linear_scan_vjp(on, a, x, x, {.gate_grad = a, .input_grad = x});
   if constexpr (All) {
-    matrix_scan(on, a, x, x);
-    matrix_scan_jvp(on, a, x, a, x, x);
+    linear_scan(on, a, x, x);
+    linear_scan_jvp(on, a, x, a, x, x);
   }
 }
 

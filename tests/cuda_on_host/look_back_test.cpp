@@ -277,7 +277,7 @@ TEST_CASE("at most 256 terms of a sum are added up in the compute type, on GPUs 
   check(cuda::look_back{.stream = &s, .workspace = all});
 }
 
-TEST_CASE("a gate that channels share is summed by column, where a column is wild, too",
+TEST_CASE("a gate that channels share is summed by column, where a column is nonfinite, too",
           "[nan][workspace][cuda_look_back][vjp][broadcast]") {
   // Tiles of 8 channels. From step 700 backwards the gradients of channel 5 are not finite.
   const extents shape{.batch = 2, .time = 1500, .channel = 11};
@@ -305,17 +305,17 @@ TEST_CASE("a gate that channels share is summed by column, where a column is wil
   run(cuda::lanes{.stream = &s}, want);
   for (const int steps : {0, 1}) {
     CHECK(run(cuda::look_back{.stream = &s, .segment_steps = steps}, got).tile_channels == 8);
-    std::size_t wild = 0;
+    std::size_t nonfinite = 0;
     for (std::size_t i = 0; i < want.size(); ++i) {
       INFO("step " << i);
       if (std::isfinite(want[i]))
         CHECK(std::abs(got[i] - want[i]) <= 1e-4f * (1 + std::abs(want[i])));
       else
         CHECK_FALSE(std::isfinite(got[i]));
-      wild += std::isfinite(want[i]) ? 0 : 1;
+      nonfinite += std::isfinite(want[i]) ? 0 : 1;
     }
-    CHECK(wild > 0);
-    CHECK(wild < 1500);
+    CHECK(nonfinite > 0);
+    CHECK(nonfinite < 1500);
   }
 }
 

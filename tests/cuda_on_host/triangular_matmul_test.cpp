@@ -169,8 +169,9 @@ TEST_CASE("what is not finite stays in its column, and in its sequence",
     shared_gates clean(false);
     clean.run(on);
     shared_gates p(false);
-    const std::size_t wild = 150 * 37 + 5;  // row 0, step 150, channel 5; the next reset is at 200
-    p.input[wild] = infinity;
+    const std::size_t nonfinite =
+        150 * 37 + 5;  // row 0, step 150, channel 5; the next reset is at 200
+    p.input[nonfinite] = infinity;
     p.run(on);
     for (std::size_t i = 0; i < p.state.size(); ++i) {
       const std::size_t t = i / 37 % 300;

@@ -37,7 +37,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          or over states; waits for nothing.
 /// Throws   cuda::error if CUB asks for more memory than was foreseen.
 struct cub {
-  static constexpr bool lends_states = false;  ///< to adjoints with memory::recompute
+  static constexpr bool restores_states = false;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(cub, problem) of device memory
@@ -123,7 +123,7 @@ void run_recurrence(const cub& on, const R& r, const problem& p) {
                     "cub::DeviceScan");
   });
   call.finish(maps, shift);
-  detail::tidy(on.workspace, 0, plan.slots.sums.bytes, on.stream);
+  detail::zero_used(on.workspace, 0, plan.slots.sums.bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

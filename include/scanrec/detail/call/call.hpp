@@ -50,7 +50,7 @@ class call {
   }
   /// An array that makes the factors of the maps.
   template <class Array>
-  int add_gate(const char* name, const Array& array) {
+  int add_factor(const char* name, const Array& array) {
     const int index = add(name, array, access::read);
     problem_.arrays[index].makes_factor = true;
     return index;

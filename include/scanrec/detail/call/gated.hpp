@@ -30,8 +30,8 @@ using gated_vjp_options_for = gated_vjp_options<compute_t<stored_in<Cell, Arrays
 
 /// Whether a backend computes states anew that a recurrence has kept no more than checkpoints of.
 template <class Backend>
-inline constexpr bool lends_states = requires {
-  requires Backend::lends_states;
+inline constexpr bool restores_states = requires {
+  requires Backend::restores_states;
 };
 
 template <class S>
@@ -66,7 +66,7 @@ int add_arrays(call& c, const Arrays& arrays, const char* array_name::*name, acc
   const auto views = listed<count>(arrays);
   int first = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const int index = use == access::read ? c.add_gate(Cell::names[i].*name, views[i])
+    const int index = use == access::read ? c.add_factor(Cell::names[i].*name, views[i])
                                           : c.add(Cell::names[i].*name, views[i], use);
     if (i == 0) first = index;
   }
@@ -100,7 +100,7 @@ void make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays, c
   const int pre = add_arrays<Cell>(c, arrays, &array_name::value, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int cut = c.add_resets(options.resets);
-  const int zoned = c.add_gate("zoneout", options.zoneout);
+  const int zoned = c.add_factor("zoneout", options.zoneout);
   // A recurrence that puts nothing out has no such field either: both list the same outputs.
   int h = 0;
   if constexpr (!std::same_as<Output, none_t>) h = c.add("output", output, access::write);
@@ -174,7 +174,7 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int gT = c.add("final_grad", options.final_grad, access::read);
   const int cut = c.add_resets(options.resets);
-  const int zoned = c.add_gate("zoneout", options.zoneout);
+  const int zoned = c.add_factor("zoneout", options.zoneout);
   const int dpre = add_arrays<Cell>(c, gradients.arrays, &array_name::gradient, access::accumulate);
   const int dx0 = c.add("initial_grad", gradients.initial_grad, access::accumulate);
   require_arrays<Cell>(c, pre);

@@ -57,7 +57,7 @@ void make_linear_scan(const char* name, const Gate& gate, const Input& input, co
   check_types(types<gate_t>{}, types<state_t, input_t>{});
 
   call c(name, gate.shape);
-  const int a = c.add_gate("gate", gate);
+  const int a = c.add_factor("gate", gate);
   const int u = c.add("input", input, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int cut = c.add_resets(options.resets);
@@ -94,7 +94,7 @@ void make_linear_scan_vjp(const char* name, const Gate& gate, const State& state
   check_types(types<gate_t, gate_grad_t>{}, types<state_t, grad_t, input_grad_t>{});
 
   call c(name, gate.shape);
-  const int a = c.add_gate("gate", gate);
+  const int a = c.add_factor("gate", gate);
   const int x = c.add("state", state, access::read);
   const int gx = c.add("state_grad", state_grad, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);
@@ -143,7 +143,7 @@ void make_linear_scan_jvp(const char* name, const Gate& gate, const State& state
   check_types(types<gate_t, gate_tangent_t>{}, types<state_t, input_tangent_t, state_tangent_t>{});
 
   call c(name, gate.shape);
-  const int a = c.add_gate("gate", gate);
+  const int a = c.add_factor("gate", gate);
   const int x = c.add("state", state, access::read);
   const int ta = c.add("gate_tangent", gate_tangent, access::read);
   const int tu = c.add("input_tangent", input_tangent, access::read);

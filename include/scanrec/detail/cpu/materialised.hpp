@@ -185,8 +185,8 @@ class materialised_call {
 
   // Walks a stretch of the recurrence that another one asks for the states of.
   template <class Forward>
-  void walk_anew(const Forward& r, const block& where, const materialised_plan& plan,
-                 std::byte* memory) const {
+  void rewalk(const Forward& r, const block& where, const materialised_plan& plan,
+              std::byte* memory) const {
     walk_plan way;
     way.lanes = plan.lanes;
     way.shape = shape_;
@@ -213,12 +213,12 @@ class materialised_call {
         const auto from = scan.to_finish(line, t, last, place);
         if constexpr (recomputes<R>)
           for_recomputed(
-              r, u.steps(line, t, last), plan_.lent, own(worker) + sums_.block_bytes,
+              r, u.steps(line, t, last), plan_.restored, own(worker) + sums_.block_bytes,
               [&](const auto& forward, const block& stretch, std::byte* memory) {
-                walk_anew(forward, stretch, u.plan, memory);
+                rewalk(forward, stretch, u.plan, memory);
               },
-              [&](const R& lent, const block& part) {
-                Columns::finish(lent, part, u.plan, T, from);
+              [&](const R& restored, const block& part) {
+                Columns::finish(restored, part, u.plan, T, from);
               });
         else
           Columns::finish(r, u.steps(line, t, last), u.plan, T, from);

@@ -59,8 +59,8 @@ struct materialised_plan {
   std::int64_t buffer_bytes = 0;   // its planes
   std::int64_t maps_bytes = 0;     // per unit at work
   std::int64_t scratch_bytes = 0;  // what the scan asks for besides
-  lent_room lent{};                // per worker, for states that are computed anew
-  std::int64_t unit_begin = 0;     // of a worker's: accumulators and lent states come first
+  recompute_scratch restored{};    // per worker, for states that are recomputed
+  std::int64_t unit_begin = 0;     // of a worker's: accumulators and restored states come first
   std::int64_t worker_bytes = 0;   // with the unit's own
   std::int64_t totals_bytes = 0;
   std::int64_t alignment = 64;  // of the scratch and of all that lies in it
@@ -136,8 +136,8 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
       plan.buffer_bytes, scan.by_blocks && plan.shape.shared ? plan.threads : 1, most_bytes);
   plan.scratch_bytes = align_up(scan.scratch_bytes(p, plan), plan.alignment);
   const std::int64_t unit_bytes = plan.maps_bytes + plan.scratch_bytes;
-  plan.lent = lent_room(p, plan.lanes, plan.line);
-  plan.unit_begin = align_up(sums.block_bytes + plan.lent.bytes, plan.alignment);
+  plan.restored = recompute_scratch(p, plan.lanes, plan.line);
+  plan.unit_begin = align_up(sums.block_bytes + plan.restored.bytes, plan.alignment);
   plan.worker_bytes = plan.unit_begin + (plan.shape.shared ? 0 : unit_bytes);
   plan.totals_bytes = align_up(sums.total_bytes, plan.alignment);
   plan.workspace_bytes = clipped_product(plan.threads, plan.worker_bytes, most_bytes) +

@@ -45,10 +45,10 @@ void run_recurrence(const sequential&, R recurrence, const problem& p) {
 
   for_outputs(recurrence, [](auto& out) { out.stream = false; });
   const sums_layout sums(p, p.shape);
-  const lent_room room(p, {}, 1);
+  const recompute_scratch room(p, {}, 1);
   scratch memory(sums.total_bytes + room.bytes);
   std::memset(memory.data(), 0, static_cast<std::size_t>(sums.total_bytes));
-  std::byte* const lent = memory.data() + sums.total_bytes;
+  std::byte* const restored = memory.data() + sums.total_bytes;
   sums.bind_totals(recurrence, memory.data());
 
   for (std::int64_t g = 0; g < p.shape.group; ++g)
@@ -63,7 +63,7 @@ void run_recurrence(const sequential&, R recurrence, const problem& p) {
         typename R::template sums<lane> running{};
         if constexpr (recomputes<R>)
           for_recomputed(
-              row, {0, p.shape.time, c, 1}, room, lent,
+              row, {0, p.shape.time, c, 1}, room, restored,
               [&](const auto& forward, const block& part, std::byte*) {
                 typename std::remove_cvref_t<decltype(forward)>::template sums<lane> none;
                 walk(forward, part.begin, part.end,
@@ -85,9 +85,9 @@ void run_recurrence(const sequential&, R recurrence, const problem& p) {
 }
 
 /// Bytes the sequential backend allocates for a problem: the accumulators of summed gradients, and
-/// a stretch of states that are computed anew; up to 8 KiB come from the stack.
+/// a stretch of states that are recomputed; up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const sequential&, const problem& p) {
-  return detail::sums_layout(p, p.shape).total_bytes + detail::lent_room(p, {}, 1).bytes;
+  return detail::sums_layout(p, p.shape).total_bytes + detail::recompute_scratch(p, {}, 1).bytes;
 }
 
 }  // namespace scanrec::inline SCANREC_ABI

@@ -254,7 +254,7 @@ class tile_driver {
                  0,
                  {j.box.begin.time, j.box.end.time, j.box.begin.channel,
                   j.box.end.channel - j.box.begin.channel},
-                 memory_ + j.worker + layout_.lent};
+                 memory_ + j.worker + layout_.restored};
     std::int64_t i = 0;
     for (row.group = j.box.begin.group; row.group < j.box.end.group; ++row.group)
       for (row.batch = j.box.begin.batch; row.batch < j.box.end.batch; ++row.batch) f(row, i++);

@@ -34,7 +34,7 @@ struct tile_row {
   const sum_places& sums;
   std::int64_t group, batch;
   block where;
-  std::byte* lent;  // room for states that are computed anew
+  std::byte* restored;  // room for states that are recomputed
 };
 
 /// Which slots of a unit are in use: `each` in every row, and rows lie `apart`.
@@ -123,7 +123,7 @@ struct tile_kernels_of {
   static void reduce(const tile_row& row, std::byte* reductions) {
     walker::reduce(at_row(row), row.where, as<reduction>(reductions), row.plan);
   }
-  // States may have to be computed anew, and sums of more steps than a lane may add up are drained
+  // States may have to be recomputed, and sums of more steps than a lane may add up are drained
   // on the way.
   static void walk(const tile_row& row, std::byte* slots_of_row) {
     const R r = at_row(row);
@@ -133,12 +133,12 @@ struct tile_kernels_of {
       const walk_plan back = row.plan.turned();
       std::int64_t drained = where.begin;
       for_recomputed(
-          r, where, row.plan.lent, row.lent,
+          r, where, row.plan.restored, row.restored,
           [&](const auto& forward, const block& stretch, std::byte* memory) {
             walk_alone<Lanes>(forward, stretch, back, memory);
           },
-          [&](const R& lent, const block& part) {
-            walker::walk(lent, part, slots, row.plan);
+          [&](const R& restored, const block& part) {
+            walker::walk(restored, part, slots, row.plan);
             if (part.end - drained < walker::drain_steps) return;
             walker::drain(r, where, slots);
             drained = part.end;
@@ -186,7 +186,7 @@ struct tile_kernels_of {
                              const std::byte* slots, std::byte* carries) {
     in_use.for_each([=](auto i) {
       carry& c = as<carry>(carries)[i];
-      c = walker::advance_wild(as<reduction>(reductions)[i].all, c, as<slot>(slots)[i].state);
+      c = walker::advance_walked(as<reduction>(reductions)[i].all, c, as<slot>(slots)[i].state);
     });
   }
 

@@ -75,8 +75,8 @@ struct tile_plan : walk_plan {
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, most_outputs> sums{};
   std::int64_t slot_bytes = 0, reduction_bytes = 0, carry_bytes = 0;
-  std::int64_t alignment = 64;  // of the scratch and of all that lies in it
-  detail::lent_room lent{};     // per worker, for states that are computed anew
+  std::int64_t alignment = 64;           // of the scratch and of all that lies in it
+  detail::recompute_scratch restored{};  // per worker, for states that are recomputed
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
@@ -240,7 +240,7 @@ inline region unit_box(const tile_plan& plan, std::int64_t unit) {
 /// Where the scratch of a call lies, in bytes from an aligned start.
 struct scratch_layout {
   // Within a worker, the slots first; then of all of it.
-  std::int64_t reductions = 0, sums = 0, lent = 0, worker = 0;
+  std::int64_t reductions = 0, sums = 0, restored = 0, worker = 0;
   std::int64_t carries = 0, ready = 0, totals = 0, bytes = 0;
 };
 inline scratch_layout lay_out_scratch(const tile_plan& plan) {
@@ -252,9 +252,9 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   scratch_layout s;
   s.reductions = lines(slots, plan.slot_bytes);
   s.sums = s.reductions + (plan.time_split ? lines(slots, plan.reduction_bytes) : 0);
-  s.lent = s.sums;
-  for (const sum_plan& sum : plan.sums) s.lent += lines(sum.elements, sum.wide_bytes);
-  s.worker = s.lent + lines(1, plan.lent.bytes);
+  s.restored = s.sums;
+  for (const sum_plan& sum : plan.sums) s.restored += lines(sum.elements, sum.wide_bytes);
+  s.worker = s.restored + lines(1, plan.restored.bytes);
   s.carries = clipped_product(s.worker, plan.threads, most_bytes);
   s.ready = s.carries;
   if (plan.time_split) {
@@ -337,7 +337,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   const std::int64_t row_strip = channel_whole || along_time ? plan.strip : std::min(widest, C);
   const std::int64_t fitting =
       policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site * row_strip);
-  // Tiles are whole stretches: what one computes anew, another may be writing gradients over.
+  // Tiles are whole stretches: what one recomputes, another may be writing gradients over.
   const std::int64_t grain = p.recomputed_bytes > 0 ? stretch_steps : 64;
   tile_steps = std::min(tile_steps, std::max<std::int64_t>(T, 1));
   if (p.recomputed_bytes > 0)
@@ -392,7 +392,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   if (!cached && !along_time && moved.gaps) {
     plan.prefetch_steps =
         std::max<std::int64_t>(1, policy::prefetch_bytes / (plan.strip * p.compute_bytes));
-    // States are computed anew against the direction of the walk. So the walk asks for all of the
+    // States are recomputed against the direction of the walk. So the walk asks for all of the
     // next stretch, if it is small; else each asks for what is just ahead of it.
     const std::int64_t stretch_bytes = stretch_steps * moved.read_per_site * plan.strip;
     if (p.recomputed_bytes > 0 && stretch_bytes <= policy::prefetch_stretch_bytes)
@@ -405,7 +405,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.reduction_bytes = pack.reduction;
   plan.carry_bytes = pack.carry;
   plan.alignment = p.alignment;
-  plan.lent = lent_room(p, plan.lanes, plan.strip);
+  plan.restored = recompute_scratch(p, plan.lanes, plan.strip);
   plan_sums(p, plan);
   plan.workspace_bytes = lay_out_scratch(plan).bytes;
   return plan;

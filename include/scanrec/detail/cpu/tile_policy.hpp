@@ -20,7 +20,7 @@ struct tile_policy {
   static constexpr std::int64_t sum_steps = 256;
   /// Bytes of carried state per strip of channels: it lives in L1.
   static constexpr std::int64_t strip_bytes = 16 * 1024;
-  /// Bytes of a stretch of steps whose states are computed anew: what that reads, the walk finds
+  /// Bytes of a stretch of steps whose states are recomputed: what that reads, the walk finds
   /// in L2, and the states.
   static constexpr std::int64_t recompute_bytes = 768 * 1024;
   /// Narrowest strip that a row is cut into for the sake of more units.
@@ -41,7 +41,7 @@ struct tile_policy {
   /// The same with lanes along channels where rows lie apart, as those of a packed buffer: bytes of
   /// one array.
   static constexpr std::int64_t prefetch_bytes = 8 * 1024;
-  /// The same where states are computed anew: all of the next stretch, if it reads no more bytes.
+  /// The same where states are recomputed: all of the next stretch, if it reads no more bytes.
   static constexpr std::int64_t prefetch_stretch_bytes = 128 * 1024;
 };
 

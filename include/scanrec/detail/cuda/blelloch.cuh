@@ -27,7 +27,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          states; waits for nothing.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990).
 struct blelloch {
-  static constexpr bool lends_states = false;  ///< to adjoints with memory::recompute
+  static constexpr bool restores_states = false;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(blelloch, problem) of device memory
@@ -149,7 +149,7 @@ void run_recurrence(const blelloch& on, const R& r, const problem& p) {
                      on.stream);
   });
   call.finish(maps, 0);
-  detail::tidy(on.workspace, 0, plan.sums.bytes, on.stream);
+  detail::zero_used(on.workspace, 0, plan.sums.bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

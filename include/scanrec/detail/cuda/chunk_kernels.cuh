@@ -176,8 +176,8 @@ struct apply_chunks : panel_steps<R> {
                                 matrix::load(0, column)));
     }
     device::synchronise_block();
-    bool wild = false;
-    if (matrix::template apply<Precision>(wild)) walk_wild(here, at, wild);
+    bool nonfinite = false;
+    if (matrix::template apply<Precision>(nonfinite)) walk_nonfinite(here, at, nonfinite);
   }
   // States from the maps of blocks of steps, which are composed from left to right.
   SCANREC_DEVICE void walk_columns(const R& here, const panel_place& at) const {
@@ -185,17 +185,17 @@ struct apply_chunks : panel_steps<R> {
     base::store_block(own);
     device::synchronise_block();
     const int column = base::own_column();
-    bool wild = false;
+    bool nonfinite = false;
     carry x = simd::constant<carry>(0);
     if (cutting.there(at, 0, column)) {
       x = state_in(column);
-      wild = !maps::finite(own.all, x);
+      nonfinite = !maps::finite(own.all, x);
       for (int b = 0; b < base::own_block(); ++b) {
         const block_map m = base::block_of(b);
         x = m.cut ? m.all.u : m.all.act(x);
       }
     }
-    const bool any_wild = device::any_of_block(wild);
+    const bool any_nonfinite = device::any_of_block(nonfinite);
     scalar state = maps::template state_of<scalar>(x);
     for (int k = 0; k < chunk_block; ++k) {
       const int r = base::own_block() * chunk_block + k;
@@ -203,20 +203,21 @@ struct apply_chunks : panel_steps<R> {
       state = step_from(here, base::site(at, r, column), state);
       matrix::store(r, column, state);
     }
-    if (any_wild) walk_wild(here, at, wild);
+    if (any_nonfinite) walk_nonfinite(here, at, nonfinite);
   }
   SCANREC_DEVICE static scalar step_from(const R& here, const place& p, const scalar& x) {
     return here.next(p, here.template load<scalar>(p), x);
   }
   // Columns in which something is not finite, step after step by the first of their threads.
-  SCANREC_DEVICE void walk_wild(const R& here, const panel_place& at, bool wild) const {
+  SCANREC_DEVICE void walk_nonfinite(const R& here, const panel_place& at, bool nonfinite) const {
     const device::shared_array<int> verdict(verdicts);
-    verdict.store(device::thread_index(), wild ? 1 : 0);
+    verdict.store(device::thread_index(), nonfinite ? 1 : 0);
     device::synchronise_block();
     const int column = base::own_column();
     if (base::own_block() != 0 || !cutting.there(at, 0, column)) return;
-    for (int b = 0; b < chunk_blocks; ++b) wild = wild || verdict.load(b * columns + column) != 0;
-    if (!wild) return;
+    for (int b = 0; b < chunk_blocks; ++b)
+      nonfinite = nonfinite || verdict.load(b * columns + column) != 0;
+    if (!nonfinite) return;
     scalar x = maps::template state_of<scalar>(state_in(column));
     for (int r = 0; r < chunk_steps && cutting.there(at, r, column); ++r) {
       x = step_from(here, base::site(at, r, column), x);

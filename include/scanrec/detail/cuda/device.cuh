@@ -135,7 +135,7 @@ SCANREC_DEVICE SCANREC_INLINE std::int64_t block_index() { return blockIdx.x; }
 /// Makes an address or a number a value of its own: what was known of it is forgotten, and nothing
 /// that is computed from it is kept from before.
 template <class T>
-SCANREC_DEVICE SCANREC_INLINE void settle(T& x) {
+SCANREC_DEVICE SCANREC_INLINE void pin(T& x) {
   static_assert(sizeof(T) == 8, "scanrec: addresses and numbers of 64 bits");
   asm volatile("" : "+l"(x));
 }
@@ -221,25 +221,26 @@ class shared_array {
   SCANREC_DEVICE SCANREC_INLINE T* address(int i) const { return data_ + i; }
   /// The address of an element, from which on the thread reads, or writes, `count` of them before
   /// the next barrier.
-  SCANREC_DEVICE SCANREC_INLINE T* lend(int i, int /*count*/, bool /*writes*/) const {
+  SCANREC_DEVICE SCANREC_INLINE T* address(int i, int /*count*/, bool /*writes*/) const {
     return generic(data_ + i);
   }
   /// The address of element i, from which on the thread reads every `apart`-th, rows [first, last),
   /// before the next barrier.
-  SCANREC_DEVICE SCANREC_INLINE const T* lend_column(int i, int /*first*/, int /*last*/,
-                                                     int /*apart*/) const {
+  SCANREC_DEVICE SCANREC_INLINE const T* column_address(int i, int /*first*/, int /*last*/,
+                                                        int /*apart*/) const {
     return generic(data_ + i);
   }
   /// The same to be written, and read again by the thread.
-  SCANREC_DEVICE SCANREC_INLINE T* lend_column_to_write(int i, int /*first*/, int /*last*/,
-                                                        int /*apart*/) const {
+  SCANREC_DEVICE SCANREC_INLINE T* column_address_to_write(int i, int /*first*/, int /*last*/,
+                                                           int /*apart*/) const {
     return generic(data_ + i);
   }
 
  private:
-  // Whoever is lent an address counts from elsewhere, out of shared memory and back: in 64 bits.
+  // Whoever is restored an address counts from elsewhere, out of shared memory and back: in 64
+  // bits.
   SCANREC_DEVICE SCANREC_INLINE static T* generic(T* p) {
-    settle(p);
+    pin(p);
     return p;
   }
   T* data_;

@@ -25,7 +25,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          states; waits for nothing.
 /// Source   Hillis and Steele, Data Parallel Algorithms (1986).
 struct hillis_steele {
-  static constexpr bool lends_states = false;  ///< to adjoints with memory::recompute
+  static constexpr bool restores_states = false;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(hillis_steele, problem) of device memory
@@ -84,7 +84,7 @@ void run_recurrence(const hillis_steele& on, const R& r, const problem& p) {
           call.template blocks_of<kernel>(plan.grid.lane_count * plan.grid.slots), on.stream);
   });
   call.finish(maps, shift);
-  detail::tidy(on.workspace, 0, plan.sums.bytes, on.stream);
+  detail::zero_used(on.workspace, 0, plan.sums.bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

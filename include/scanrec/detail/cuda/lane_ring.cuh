@@ -145,7 +145,7 @@ class lane_ring {
       // Into the stage that all have left.
       fetch(row(), strip, begin + std::int64_t{stages - 1} * steps_, (stage + stages - 1) % stages);
       const std::int64_t end = last_of(begin);
-      if (device::thread_index() < strip.lanes) f(lent<Sums>(row(), begin, stage), begin, end);
+      if (device::thread_index() < strip.lanes) f(restored<Sums>(row(), begin, stage), begin, end);
       if (Sums && sums_) add_lanes_of_warp(row(), strip, begin, end);
       stage = (stage + 1) % stages;
     }
@@ -235,12 +235,12 @@ class lane_ring {
 
   // The recurrence with the thread's lane of a stage as its inputs.
   template <bool Sums>
-  SCANREC_DEVICE R lent(R here, std::int64_t begin, int stage) const {
+  SCANREC_DEVICE R restored(R here, std::int64_t begin, int stage) const {
     for_arriving(here, stage, [&](auto& field, std::int64_t byte, std::uint32_t bit) {
       const rows those = rows_of(begin, bit);
       const device::shared_array<stored<decltype(field)>> slots(byte);
       auto* const row_0 =
-          slots.lend_column(device::thread_index(), those.first, those.last, device::warp_size);
+          slots.column_address(device::thread_index(), those.first, those.last, device::warp_size);
       field.data = row_0 - those.first_step * device::warp_size;
       field.strides = {0, device::warp_size, 0, 0};
     });
@@ -248,7 +248,7 @@ class lane_ring {
     if (Sums && sums_)
       for_sums(here, [&](auto& out, const auto& terms) {
         const int count = static_cast<int>(last_of(begin) - begin);
-        auto* const own = terms.lend_column_to_write(device::thread_index(), 0, count, sum_row);
+        auto* const own = terms.column_address_to_write(device::thread_index(), 0, count, sum_row);
         clear_terms(own, count, sum_row);
         out.sums = {own - begin * sum_row, 0, {0, sum_row, 0, 0}};
       });

@@ -17,18 +17,18 @@ namespace detail {
 
 /// What an operator's scan needs at hand: the operator itself. Of other recurrences nothing.
 template <class R>
-struct operator_at_hand {
-  explicit operator_at_hand(const R&) {}
-  SCANREC_HD const R& lent(const R& r) const { return r; }
+struct operator_copy {
+  explicit operator_copy(const R&) {}
+  SCANREC_HD const R& in(const R& r) const { return r; }
 };
 template <class R>
-requires R::any_operator struct operator_at_hand<R> {
+requires R::any_operator struct operator_copy<R> {
   static_assert(std::is_class_v<typename R::operator_type> &&
                     std::is_trivially_copyable_v<typename R::operator_type>,
                 "scanrec: an operator on a GPU is a function object that is copied as bytes");
   typename R::operator_type op;
-  explicit operator_at_hand(const R& r) : op(*r.op) {}
-  SCANREC_HD R lent(R r) const {
+  explicit operator_copy(const R& r) : op(*r.op) {}
+  SCANREC_HD R in(R r) const {
     r.op = &op;
     return r;
   }
@@ -99,7 +99,7 @@ struct lane_walk {
     // at once. Fields move on with every step: offsets of many steps would fill the registers.
     const auto next_step = [](auto& field) SCANREC_LAMBDA {
       field.seek(1, 0);
-      device::settle(field.data);
+      device::pin(field.data);
     };
     Walked loading = scanrec::detail::standing_at(row, time, c), taking = loading;
     const auto load = [&](step* to, std::int64_t first) SCANREC_LAMBDA {

@@ -30,7 +30,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
 ///          over states; waits for nothing.
 struct lanes {
-  static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
+  static constexpr bool restores_states = true;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(lanes, problem) of device memory
@@ -39,11 +39,11 @@ struct lanes {
 
 namespace detail {
 
-/// States that are computed anew, a stretch per thread: rows of neighbouring threads' states.
-struct lent_rows {
+/// States that are recomputed, a stretch per thread: rows of neighbouring threads' states.
+struct restored_rows {
   std::int64_t first = 0;  // byte of the workspace
 
-  lent_rows(const problem& p, lane_plan& plan) {
+  restored_rows(const problem& p, lane_plan& plan) {
     if (p.recomputed_bytes > 0)
       first = plan.reserve(scanrec::detail::stretch_rows(p.shape.time) * plan.lanes.threads *
                            p.recomputed_bytes);
@@ -63,17 +63,17 @@ struct walk_lanes {
   using walk = lane_walk<R, Assume>;
 
   R recurrence;
-  operator_at_hand<R> at_hand;
+  operator_copy<R> copied_operator;
   lane_dealing lanes;
   std::int64_t steps = 0;
-  std::byte* lent = nullptr;
+  std::byte* restored = nullptr;
 
   SCANREC_DEVICE void operator()() const {
     const std::int64_t thread = device::block_index() * threads + device::thread_index();
     if (thread >= lanes.threads) return;
     region own = lanes.of(thread);
     own.end.time = steps;
-    const R r = at_hand.lent(recurrence);
+    const R r = copied_operator.in(recurrence);
     clear_step_sums(r, own);
     for (std::int64_t g = own.begin.group; g < own.end.group; ++g)
       for (std::int64_t b = own.begin.batch; b < own.end.batch; ++b) {
@@ -91,10 +91,10 @@ struct walk_lanes {
     typename walk::running_sums running{};
     if constexpr (scanrec::detail::recomputes<R>) {
       using state = std::remove_const_t<std::remove_pointer_t<decltype(row.state.data)>>;
-      scanrec::detail::lent_room room;
+      scanrec::detail::recompute_scratch room;
       room.row = lanes.threads;
       scanrec::detail::for_recomputed(
-          row, {0, steps, c, 1}, room, lent + thread * static_cast<std::int64_t>(sizeof(state)),
+          row, {0, steps, c, 1}, room, restored + thread * static_cast<std::int64_t>(sizeof(state)),
           [&](const auto& forward, const scanrec::detail::block& part, std::byte*) {
             using F = std::remove_cvref_t<decltype(forward)>;
             using scalar = typename walk::scalar;
@@ -121,7 +121,7 @@ struct walk_ring {
   using walk = lane_walk<R, Assume>;
 
   R recurrence;
-  operator_at_hand<R> at_hand;
+  operator_copy<R> copied_operator;
   extents lanes;
   std::int64_t steps = 0;
   lane_ring<R> ring;
@@ -130,8 +130,8 @@ struct walk_ring {
     const lane_strip strip(device::block_index(), lanes);
     const auto row = [&]() SCANREC_LAMBDA {
       std::int64_t g = strip.g, b = strip.b;
-      device::settle(g), device::settle(b);
-      return scanrec::detail::bound(at_hand.lent(recurrence), g, b);
+      device::pin(g), device::pin(b);
+      return scanrec::detail::bound(copied_operator.in(recurrence), g, b);
     };
     const int lane = device::thread_index();
     const bool there = lane < strip.lanes;
@@ -142,8 +142,8 @@ struct walk_ring {
     // Shared memory answers soon: few steps are loaded together.
     constexpr bool sums = Assume != recurrence::assume::plain;
     ring.template for_stages<sums>(row, strip,
-                                   [&](const R& lent, std::int64_t begin, std::int64_t end) {
-                                     x = own.template take<4>(lent, begin, end, x, running);
+                                   [&](const R& restored, std::int64_t begin, std::int64_t end) {
+                                     x = own.template take<4>(restored, begin, end, x, running);
                                    });
     if (there) own.end(row(), x, running);
   }
@@ -163,7 +163,7 @@ inline lane_plan plan_of(const lanes& on, const problem& p) {
 /// Bytes of device memory that lanes{.workspace} must have for a problem.
 inline std::int64_t workspace_bytes(const lanes& on, const problem& p) {
   detail::lane_plan plan = detail::plan_of(on, p);
-  const detail::lent_rows lent(p, plan);
+  const detail::restored_rows restored(p, plan);
   return plan.bytes;
 }
 
@@ -171,7 +171,7 @@ inline std::int64_t workspace_bytes(const lanes& on, const problem& p) {
 template <class R>
 void run_recurrence(const lanes& on, R r, const problem& p) {
   detail::lane_plan plan = detail::plan_of(on, p);
-  const detail::lent_rows lent(p, plan);
+  const detail::restored_rows restored(p, plan);
   detail::check_workspace(p, on.workspace, plan.bytes);
   plan.bind(r, on.workspace.data);
   detail::with_assumption(r, [&]<recurrence::assume Assume>() {
@@ -179,19 +179,19 @@ void run_recurrence(const lanes& on, R r, const problem& p) {
       const detail::ring_plan ring(p, plan, on.steps_ahead);
       if (ring.steps > 0) {
         using kernel = detail::walk_ring<R, Assume>;
-        return detail::launch(kernel{r, detail::operator_at_hand<R>(r), plan.lanes.all,
-                                     p.shape.time, detail::lane_ring<R>(r, p, ring)},
+        return detail::launch(kernel{r, detail::operator_copy<R>(r), plan.lanes.all, p.shape.time,
+                                     detail::lane_ring<R>(r, p, ring)},
                               detail::lane_strip::count(plan.lanes.all), on.stream, ring.bytes());
       }
     }
     using kernel = detail::walk_lanes<R, Assume>;
-    detail::launch(kernel{r, detail::operator_at_hand<R>(r), plan.lanes, p.shape.time,
-                          static_cast<std::byte*>(on.workspace.data) + lent.first},
+    detail::launch(kernel{r, detail::operator_copy<R>(r), plan.lanes, p.shape.time,
+                          static_cast<std::byte*>(on.workspace.data) + restored.first},
                    (plan.lanes.threads + kernel::threads - 1) / kernel::threads, on.stream);
   });
   detail::add_all_lanes(r, plan, on.stream);
   if (p.recomputed_bytes > 0)
-    detail::tidy(on.workspace, lent.first, plan.bytes - lent.first, on.stream);
+    detail::zero_used(on.workspace, restored.first, plan.bytes - restored.first, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -51,7 +51,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Needs    blocks that go on once they have started, as GPUs have had since Volta.
 /// Source   Merrill and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016).
 struct look_back {
-  static constexpr bool lends_states = true;  ///< to adjoints with memory::recompute
+  static constexpr bool restores_states = true;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(look_back, problem) of device memory
@@ -86,7 +86,7 @@ struct walk_tiles {
   using carry = typename maps::carry;
 
   R recurrence;
-  operator_at_hand<R> at_hand;
+  operator_copy<R> copied_operator;
   tile_cutting cutting;
   workspace_header* header = nullptr;
   device::word* messages = nullptr;
@@ -96,17 +96,18 @@ struct walk_tiles {
   std::int64_t terms_bytes = 0;
 
   // Shared memory, by its first bytes: ticket and call; the maps of warps; the state in front of
-  // every channel; which channels are wild; what was seen on looking back, which leaves its place
-  // to verdicts; sums; arrays that are staged; states that are computed anew; terms of sums.
+  // every channel; which channels are nonfinite; what was seen on looking back, which leaves its
+  // place to verdicts; sums; arrays that are staged; states that are recomputed; terms of sums.
   enum class seen : int { nothing, state, map };
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
   }
   static constexpr std::int64_t warp_maps = 16,
                                 incoming = warp_maps + aligned(threads * sizeof(map)),
-                                wild_columns =
+                                nonfinite_columns =
                                     incoming + aligned(device::warp_size * sizeof(carry)),
-                                kinds = wild_columns + aligned(device::warp_size * sizeof(int)),
+                                kinds =
+                                    nonfinite_columns + aligned(device::warp_size * sizeof(int)),
                                 seen_maps = kinds + aligned(threads * sizeof(seen)),
                                 seen_states = seen_maps + aligned(threads * sizeof(map)),
                                 sum_places = seen_states + aligned(threads * sizeof(carry));
@@ -120,7 +121,7 @@ struct walk_tiles {
     const tile_place at = take_ticket(header, cutting);
     step now[segment_steps];
     map own{};
-    const auto algebra = scanrec::detail::algebra_of(at_hand.lent(recurrence));
+    const auto algebra = scanrec::detail::algebra_of(copied_operator.in(recurrence));
     stage.load(at_row(at), cutting, at, staged);
     states::compute(at_row(at), cutting, at, staged + stage.which.bytes);
     load_segment(at, algebra, now, own);
@@ -130,27 +131,27 @@ struct walk_tiles {
     const bool sends = at.tile + 1 < cutting.tiles, good_map = leads && finite(all.tile);
     if (leads && sends && at.tile > 0 && good_map) partial(at, at.tile).send(all.tile, at.call);
     const carry x_in = look(at, leads);
-    bool wild = at.count > 0 && at.segment > 0 && !finite(all.before);
-    bool owes = false;  // the inclusive message, until the tile has been walked
+    bool nonfinite = at.count > 0 && at.segment > 0 && !finite(all.before);
+    bool unsent = false;  // the inclusive message, until the tile has been walked
     if (leads) {
       device::shared_array<carry>(incoming).store(at.column, x_in);
       const bool good = cutting.steps == 0 || finite_after(all.tile, x_in);
-      wild = wild || !good;
-      owes = sends && !good;
+      nonfinite = nonfinite || !good;
+      unsent = sends && !good;
       if (sends && good)
         inclusive(at, at.tile).send(advance(at.tile == 0, all.tile, x_in), at.call);
     }
     turns.begin(recurrence, cutting, at);
     columns.clear(recurrence, cutting, at);
     states::order_writes();
-    wild = device::any_of_block(wild) && column_is_wild(at, wild);
+    nonfinite = device::any_of_block(nonfinite) && column_is_nonfinite(at, nonfinite);
 
-    walk_segment(at, now, all.before, wild, owes);
+    walk_segment(at, now, all.before, nonfinite, unsent);
     if (stage.which.writes != 0) {
-      const device::shared_array<int> is_wild(wild_columns);
+      const device::shared_array<int> is_nonfinite(nonfinite_columns);
       device::synchronise_block();
       stage.store(at_row(at), cutting, at, staged,
-                  [&](int column) SCANREC_LAMBDA { return is_wild.load(column) != 0; });
+                  [&](int column) SCANREC_LAMBDA { return is_nonfinite.load(column) != 0; });
     }
     turns.end(recurrence, cutting, at);
     columns.gather(recurrence, cutting, at);
@@ -162,15 +163,15 @@ struct walk_tiles {
   // The recurrence at the lane of the thread. It is made anew where it is used: kept, it would take
   // the registers of the steps.
   SCANREC_DEVICE R at_lane(tile_place at) const {
-    device::settle(at.c);
+    device::pin(at.c);
     return scanrec::detail::standing_at(at_row(at), 0, at.there ? at.c : 0);
   }
   SCANREC_DEVICE R at_row(tile_place at) const {
-    device::settle(at.g), device::settle(at.b);
-    return scanrec::detail::bound(at_hand.lent(recurrence), at.g, at.b);
+    device::pin(at.g), device::pin(at.b);
+    return scanrec::detail::bound(copied_operator.in(recurrence), at.g, at.b);
   }
   SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
-    return maps::advance(at_hand.lent(recurrence), first, m, x);
+    return maps::advance(copied_operator.in(recurrence), first, m, x);
   }
   SCANREC_DEVICE static bool finite_after(const map& m, const carry& x) {
     return maps::template finite_after<lane>(m, x);
@@ -180,8 +181,8 @@ struct walk_tiles {
   SCANREC_DEVICE void load_segment(const tile_place& at, const Algebra& algebra, step* now,
                                    map& own) const {
     R here = at_lane(at);
-    stage.lend_reads(here, cutting, at, staged);
-    states::lend(here, cutting, at, at.count, staged + stage.which.bytes);
+    stage.redirect_reads(here, cutting, at, staged);
+    states::redirect(here, cutting, at, at.count, staged + stage.which.bytes);
     SCANREC_UNROLL
     for (int k = 0; k < segment_steps; ++k)
       if (k < at.count) {
@@ -266,9 +267,9 @@ struct walk_tiles {
   // ---- within a tile ----------------------------------------------------------------------------
 
   // Whether any thread of the channel has found something that is not finite. Rare.
-  SCANREC_DEVICE bool column_is_wild(const tile_place& at, bool wild) const {
+  SCANREC_DEVICE bool column_is_nonfinite(const tile_place& at, bool nonfinite) const {
     const device::shared_array<seen> verdict(kinds);
-    verdict.store(device::thread_index(), wild ? seen::state : seen::nothing);
+    verdict.store(device::thread_index(), nonfinite ? seen::state : seen::nothing);
     device::synchronise_block();
     bool any = false;
     for (int s = 0; s < cutting.segments(); ++s)
@@ -276,35 +277,36 @@ struct walk_tiles {
     return any;
   }
 
-  // Takes the steps of a thread; of a wild channel the leading thread takes them all.
+  // Takes the steps of a thread; of a nonfinite channel the leading thread takes them all.
   SCANREC_DEVICE void walk_segment(const tile_place& at, const step* now, const map& before,
-                                   bool wild, bool owes) const {
+                                   bool nonfinite, bool unsent) const {
     thread_sums_of_carry sums;
     R here = at_lane(at);
     std::int64_t count = at.count;
-    if (wild) {
+    if (nonfinite) {
       const std::int64_t left = cutting.steps - at.first, all = cutting.tile_steps();
       count = at.segment > 0 || !at.there ? 0 : left < all ? left : all;
-      states::lend(here, cutting, at, count, staged + stage.which.bytes);
+      states::redirect(here, cutting, at, count, staged + stage.which.bytes);
     } else {
-      stage.lend_writes(here, at, staged);
+      stage.redirect_writes(here, at, staged);
     }
-    columns.lend(here, cutting, at, count);
-    if (at.segment == 0) device::shared_array<int>(wild_columns).store(at.column, wild ? 1 : 0);
-    sums.lend(here);
+    columns.redirect(here, cutting, at, count);
+    if (at.segment == 0)
+      device::shared_array<int>(nonfinite_columns).store(at.column, nonfinite ? 1 : 0);
+    sums.redirect(here);
     typename R::template sums<scalar> running{};
     const bool takes = at.there && (at.count > 0 || at.segment == 0);
-    if (takes && !(wild && at.segment > 0)) {
+    if (takes && !(nonfinite && at.segment > 0)) {
       const carry x_in = device::shared_array<carry>(incoming).load(at.column);
       lane x = maps::template state_of<lane>(x_in);
       const std::int64_t last = at.first + count;
-      if (wild) {
+      if (nonfinite) {
         for (std::int64_t t = at.first; t < last; ++t) {
           const place p = place_of(at, t);
           x = take(here, p, here.template load<scalar>(p), x, running);
           if ((t + 1) % scanrec::detail::sum_steps == 0) here.drain(p, running);
         }
-        if (owes) inclusive(at, at.tile).send(maps::carry_of(x), at.call);
+        if (unsent) inclusive(at, at.tile).send(maps::carry_of(x), at.call);
       } else {
         if (at.segment > 0) x = maps::template state_of<lane>(advance(at.tile == 0, before, x_in));
         SCANREC_UNROLL
@@ -353,7 +355,7 @@ void run_recurrence(const look_back& on, R r, const problem& p) {
     const detail::tile_stage<R, kernel::segment_steps> stage(
         r, detail::most_shared_bytes - kernel::staged - states - terms);
     const kernel body{r,
-                      detail::operator_at_hand<R>(r),
+                      detail::operator_copy<R>(r),
                       plan.cutting,
                       reinterpret_cast<detail::workspace_header*>(memory),
                       reinterpret_cast<device::word*>(memory + plan.first_message),

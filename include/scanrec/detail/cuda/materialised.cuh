@@ -163,7 +163,7 @@ struct load_maps {
   using place = recurrence::place<recurrence::lane_axis::channel>;
 
   R recurrence;
-  operator_at_hand<R> at_hand;
+  operator_copy<R> copied_operator;
   slot_grid grid;
   std::int64_t steps = 0;
   map_memory to;
@@ -174,7 +174,7 @@ struct load_maps {
     if (i >= grid.lane_count * steps) return;
     const auto [lane, k] = grid.at(i, steps);
     const extents at = grid.of(lane);
-    const R r = at_hand.lent(recurrence);
+    const R r = copied_operator.in(recurrence);
     const R row = scanrec::detail::bound(r, at.group, at.batch);
     if (k == 0) {
       if (!scanrec::detail::starts(r)) return;
@@ -209,7 +209,7 @@ struct finish_steps {
   using place = recurrence::place<recurrence::lane_axis::channel>;
 
   R recurrence;
-  operator_at_hand<R> at_hand;
+  operator_copy<R> copied_operator;
   slot_grid grid;
   lane_dealing dealing;
   std::int64_t steps = 0, walkers = 1;
@@ -224,7 +224,7 @@ struct finish_steps {
     // Where gradients keep their time axis and run over lanes, a thread has a step of its own.
     own.begin.time = walker;
     own.end.time = walker < steps ? walker + 1 : walker;
-    const R r = at_hand.lent(recurrence);
+    const R r = copied_operator.in(recurrence);
     clear_step_sums(r, own);
     for (std::int64_t g = own.begin.group; g < own.end.group; ++g)
       for (std::int64_t b = own.begin.batch; b < own.end.batch; ++b) {
@@ -282,13 +282,13 @@ struct materialised_call {
   }
   void load(const map_memory& to, std::int64_t shift, std::int64_t first_state) const {
     using kernel = load_maps<R>;
-    launch(kernel{recurrence, operator_at_hand<R>(recurrence), plan.grid, steps, to, shift,
-                  first_state},
-           blocks_of<kernel>(plan.grid.lane_count * steps), stream);
+    launch(
+        kernel{recurrence, operator_copy<R>(recurrence), plan.grid, steps, to, shift, first_state},
+        blocks_of<kernel>(plan.grid.lane_count * steps), stream);
   }
   void finish(const map_memory& from, std::int64_t shift) const {
     using kernel = finish_steps<R>;
-    launch(kernel{recurrence, operator_at_hand<R>(recurrence), plan.grid, plan.sums.lanes, steps,
+    launch(kernel{recurrence, operator_copy<R>(recurrence), plan.grid, plan.sums.lanes, steps,
                   plan.walkers, from, shift},
            blocks_of<kernel>(plan.sums.lanes.threads * plan.walkers), stream);
     add_all_lanes(recurrence, plan.sums, stream);

@@ -117,7 +117,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
                   matrix_ref<R>{into, wide});
     }
   }
-  void leave() const { tidy(on.workspace, of_scans, bytes - of_scans, on.stream); }
+  void leave() const { zero_used(on.workspace, of_scans, bytes - of_scans, on.stream); }
 
   const Backend& on;
   s5_system<const R> s;

@@ -75,8 +75,8 @@ class tile_stage {
                      });
   }
   /// Points what is read at the thread's slots.
-  SCANREC_DEVICE void lend_reads(R& here, const tile_cutting& cutting, const tile_place& at,
-                                 std::int64_t first_byte) const {
+  SCANREC_DEVICE void redirect_reads(R& here, const tile_cutting& cutting, const tile_place& at,
+                                     std::int64_t first_byte) const {
     for_staged<true>(
         here, which.reads, first_byte, [&](auto& field, const auto& slots, std::uint32_t bit) {
           using S = stored<decltype(field)>;
@@ -86,17 +86,18 @@ class tile_stage {
                              at.first + cutting.segment_steps < cutting.steps;
           const int own = device::thread_index() * row_of<S> + lead;
           auto* const p =
-              slots.lend(own - before, static_cast<int>(at.count) + before + after, false);
+              slots.address(own - before, static_cast<int>(at.count) + before + after, false);
           point(field, p + before, at);
         });
   }
   /// Points what is written at the thread's slots.
-  SCANREC_DEVICE void lend_writes(R& here, const tile_place& at, std::int64_t first_byte) const {
+  SCANREC_DEVICE void redirect_writes(R& here, const tile_place& at,
+                                      std::int64_t first_byte) const {
     for_staged<false>(here, which.writes, first_byte,
                       [&](auto& field, const auto& slots, std::uint32_t) {
                         using S = stored<decltype(field)>;
                         const int own = device::thread_index() * row_of<S> + lead;
-                        point(field, slots.lend(own, static_cast<int>(at.count), true), at);
+                        point(field, slots.address(own, static_cast<int>(at.count), true), at);
                       });
   }
   /// Copies what was written back, of columns that are not left out; for all threads of the block,

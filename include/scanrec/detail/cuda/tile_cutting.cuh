@@ -125,7 +125,7 @@ struct look_back_plan {
     return of_each * cutting.tile_steps() * cutting.term_row();
   }
   // Beside what a tile keeps in shared memory anyway: of every thread two maps, a state and a sum,
-  // which together are no larger than three maps; states that are computed anew; some more.
+  // which together are no larger than three maps; states that are recomputed; some more.
   [[nodiscard]] bool terms_fit(const problem& p) const {
     constexpr std::int64_t some = 4096;
     std::int64_t of_each = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// States that a tile computes anew from checkpoints: a thread walks a stretch of steps of one
+// States that a tile recomputes from checkpoints: a thread walks a stretch of steps of one
 // channel forward again, into shared memory, from where all threads of the tile read them. They are
 // the states that the loop computes from the checkpoint on.
 #pragma once
@@ -24,8 +24,8 @@ struct tile_states {
   static std::int64_t bytes(const tile_cutting&) { return 0; }
   SCANREC_DEVICE static void compute(const R&, const tile_cutting&, const tile_place&,
                                      std::int64_t) {}
-  SCANREC_DEVICE static void lend(R&, const tile_cutting&, const tile_place&, std::int64_t,
-                                  std::int64_t) {}
+  SCANREC_DEVICE static void redirect(R&, const tile_cutting&, const tile_place&, std::int64_t,
+                                      std::int64_t) {}
   SCANREC_DEVICE static void order_writes() {}
 };
 
@@ -54,10 +54,10 @@ struct tile_states<R> {
       const std::int64_t begin = number * stretch < first ? first : number * stretch;
       const std::int64_t end = (number + 1) * stretch < T ? (number + 1) * stretch : T;
       // The state after the last step of all is not written: it is the initial one.
-      state* const rows = slots.lend_column_to_write(
+      state* const rows = slots.column_address_to_write(
           at.column, static_cast<int>(begin - first) + 2,
           static_cast<int>(end - first) + (end < T ? 2 : 1), cutting.width);
-      scanrec::detail::lent_room room;
+      scanrec::detail::recompute_scratch room;
       room.row = cutting.width;
       const walk own{T, at.c};
       scanrec::detail::for_recomputed(
@@ -79,16 +79,16 @@ struct tile_states<R> {
   /// Before gradients are written, after messages of tiles that may have read what lies there.
   SCANREC_DEVICE static void order_writes() { device::fence(); }
   /// Points `state` at the thread's column, of which it takes so many steps.
-  SCANREC_DEVICE static void lend(R& here, const tile_cutting& cutting, const tile_place& at,
-                                  std::int64_t count, std::int64_t first_byte) {
+  SCANREC_DEVICE static void redirect(R& here, const tile_cutting& cutting, const tile_place& at,
+                                      std::int64_t count, std::int64_t first_byte) {
     const std::int64_t first = at.tile * cutting.tile_steps();
     const device::shared_array<state> slots(first_byte);
     // The state of the step after is read; of the last step of all that is the initial state.
     const std::int64_t begin = at.first - first + 2, end = begin + count,
                        there = cutting.steps - first + 1;
     const state* const rows =
-        slots.lend_column(at.column, static_cast<int>(begin),
-                          static_cast<int>(end < there ? end : there), cutting.width);
+        slots.column_address(at.column, static_cast<int>(begin),
+                             static_cast<int>(end < there ? end : there), cutting.width);
     here.state.data = rows - (first - 1) * cutting.width;
     here.state.strides = {0, cutting.width, 0, 0};
   }

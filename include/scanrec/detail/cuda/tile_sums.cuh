@@ -43,7 +43,7 @@ class thread_sums {
       R::any_operator ? 0 : tile_cutting::threads * static_cast<std::int64_t>(sizeof(Widest));
 
   /// Points the outputs that are sums over time at the thread's places, which are cleared.
-  SCANREC_DEVICE void lend(R& r) {
+  SCANREC_DEVICE void redirect(R& r) {
     for_sums(r, slots_, [](auto& out, slot& own) {
       using wide = std::remove_pointer_t<decltype(out.sums.data)>;
       out.sums = {reinterpret_cast<wide*>(own.bytes), 0, {0, 0, 0, 0}};
@@ -106,17 +106,17 @@ struct column_sums {
   SCANREC_DEVICE void clear(const R& r, const tile_cutting& cutting, const tile_place& at) const {
     if (!Possible || !any) return;
     for_columns(r, cutting, [&](const auto&, const auto& terms) {
-      clear_terms(lend_rows(terms, cutting, at, at.count), static_cast<int>(at.count),
+      clear_terms(row_addresses(terms, cutting, at, at.count), static_cast<int>(at.count),
                   cutting.term_row());
     });
   }
   /// Points outputs at the terms of so many steps of the thread, which have been cleared.
-  SCANREC_DEVICE void lend(R& here, const tile_cutting& cutting, const tile_place& at,
-                           std::int64_t count) const {
+  SCANREC_DEVICE void redirect(R& here, const tile_cutting& cutting, const tile_place& at,
+                               std::int64_t count) const {
     if (!Possible || !any) return;
     const int row = cutting.term_row();
     for_columns(here, cutting, [&](auto& out, const auto& terms) {
-      out.sums = {lend_rows(terms, cutting, at, count) - at.first * row, 0, {0, row, 0, 0}};
+      out.sums = {row_addresses(terms, cutting, at, count) - at.first * row, 0, {0, row, 0, 0}};
     });
   }
   /// Writes the sums to the places of the tile; for all threads of the block.
@@ -138,11 +138,11 @@ struct column_sums {
 
  private:
   template <class Terms>
-  SCANREC_DEVICE static auto* lend_rows(const Terms& terms, const tile_cutting& cutting,
-                                        const tile_place& at, std::int64_t count) {
+  SCANREC_DEVICE static auto* row_addresses(const Terms& terms, const tile_cutting& cutting,
+                                            const tile_place& at, std::int64_t count) {
     const int row = cutting.term_row();
-    return terms.lend_column_to_write((at.segment << cutting.segment_shift) * row + at.column, 0,
-                                      static_cast<int>(count), row);
+    return terms.column_address_to_write((at.segment << cutting.segment_shift) * row + at.column, 0,
+                                         static_cast<int>(count), row);
   }
   template <class Self, class F>
   SCANREC_DEVICE void for_columns(Self& r, const tile_cutting& cutting, F f) const {

@@ -124,24 +124,25 @@ class triangle {
   }
 
   /// Turns the columns of inputs into columns of states; for all threads of the block, each of
-  /// which writes 16 rows of a column. `wild` says whether a column is left to the caller, which
-  /// then writes it: whether any thread has found something that is not finite there.
+  /// which writes 16 rows of a column. `nonfinite` says whether a column is left to the caller,
+  /// which then writes it: whether any thread has found something that is not finite there.
   template <class Precision>
-  SCANREC_DEVICE static bool apply(bool& wild) {
+  SCANREC_DEVICE static bool apply(bool& nonfinite) {
     const int column = device::thread_index() % columns, own = device::thread_index() / columns;
     scalar inputs[chunk_block], sums[chunk_block];
-    wild = false;
+    nonfinite = false;
     SCANREC_UNROLL
     for (int k = 0; k < chunk_block; ++k) {
       inputs[k] = load(own * chunk_block + k, column);
       sums[k] = simd::constant<scalar>(0);
-      wild = wild || !multiplies<Precision>(inputs[k]) || !finite(factor(own * chunk_block + k));
+      nonfinite =
+          nonfinite || !multiplies<Precision>(inputs[k]) || !finite(factor(own * chunk_block + k));
     }
-    const bool any_wild = device::any_of_block(wild);
+    const bool any_nonfinite = device::any_of_block(nonfinite);
     if constexpr (Precision::on_matrix_units) {
       static_assert(std::is_same_v<scalar, float>,
                     "scanrec: matrix units multiply floats; precision::full takes every type");
-      multiply_tiles<Precision>(sums, any_wild);
+      multiply_tiles<Precision>(sums, any_nonfinite);
     } else {
       multiply(sums);
     }
@@ -153,7 +154,7 @@ class triangle {
       if (k > 0) x = start_of(r) == r ? inputs[k] : simd::fma(factor(r), x, inputs[k]);
       store(r, column, sums[k] + x);
     }
-    return any_wild;
+    return any_nonfinite;
   }
 
  private:
@@ -223,7 +224,7 @@ class triangle {
 
   // A warp takes all tiles of columns for its 16 rows.
   template <class Precision>
-  SCANREC_DEVICE static void multiply_tiles(scalar* sums, bool any_wild) {
+  SCANREC_DEVICE static void multiply_tiles(scalar* sums, bool any_nonfinite) {
     using tile_sum = device::tile_sum<Precision>;
     using stored = typename tile_sum::stored;
     constexpr int across = columns / chunk_block;
@@ -232,7 +233,7 @@ class triangle {
     constexpr bool copies = !std::is_same_v<stored, scalar>;
     const device::shared_array<stored> right(copies ? halves_first : panel_first);
     // What is not finite is not multiplied: a zero of L would make it NaN.
-    if (copies || any_wild) {
+    if (copies || any_nonfinite) {
       for (int e = thread; e < chunk_steps * columns; e += threads) {
         const int i = e / columns * row + e % columns;
         const scalar u = panel().load(i);

@@ -47,7 +47,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          Yokota, Recovering single precision accuracy from Tensor Cores (2022), for tf32x3.
 template <class Precision = precision::full>
 struct triangular_matmul {
-  static constexpr bool lends_states = false;  ///< to adjoints with memory::recompute
+  static constexpr bool restores_states = false;  ///< to adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(triangular_matmul, problem) of device memory
@@ -144,7 +144,7 @@ void run_recurrence(const triangular_matmul<Precision>& on, R r, const problem& 
   detail::launch(apply{{cutting, chunks}, r, plan.sums_over_time}, blocks, on.stream,
                  apply::shared_bytes);
   detail::add_all_lanes(r, plan.sums, on.stream);
-  detail::tidy(on.workspace, 0, plan.sums.bytes, on.stream);
+  detail::zero_used(on.workspace, 0, plan.sums.bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

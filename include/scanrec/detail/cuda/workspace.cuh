@@ -55,7 +55,8 @@ inline void check_workspace(const problem& p, const workspace& given, std::int64
 
 /// Queues the clearing of what a call has left in a workspace from a byte on, if it must be kept
 /// fit for calls that depend on it.
-inline void tidy(const workspace& given, std::int64_t first, std::int64_t bytes, stream_t stream) {
+inline void zero_used(const workspace& given, std::int64_t first, std::int64_t bytes,
+                      stream_t stream) {
   if (given.content == workspace_content::kept)
     clear(static_cast<std::byte*>(given.data) + first, bytes, stream);
 }

@@ -6,7 +6,7 @@
 //     c[t] = a[t] * g[t]
 //     gradients of the pre-activations of step t: the cell's, from g[t], state[t-1] and state[t]
 //
-// The activations are computed anew from the pre-activations; so is state[t], from state[t-1].
+// The activations are recomputed from the pre-activations; so is state[t], from state[t-1].
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ struct checkpoint_input {
   }
 };
 
-/// With Recompute, `state` has no array of its own: a backend lends it one for a few steps at a
+/// With Recompute, `state` has no array of its own: a backend restores it for a few steps at a
 /// time (detail/shared/recompute.hpp).
 template <class Cell, class Pre, class State, class OutputGrad, class PreGrad, bool Recompute>
 struct gated_vjp : gated<Cell, Pre> {

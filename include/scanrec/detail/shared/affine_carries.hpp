@@ -36,7 +36,7 @@ struct affine_carries {
   /// The same where that is not finite: then what the walk found. Lane by lane, so that a
   /// neighbour's infinity changes no bit here. NaN counts as not zero.
   template <class Map, class State>
-  static Carry advance_wild(const Map& tile, const Carry& c, const State& walked) {
+  static Carry advance_walked(const Map& tile, const Carry& c, const State& walked) {
     const Carry after = tile.act(c);
     return simd::select(zero_if_finite_state<State>(after), carry_of(walked), after);
   }

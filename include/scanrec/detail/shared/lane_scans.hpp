@@ -56,10 +56,10 @@ SCANREC_INLINE scanned_states<Lane, Carry> scan_states(const affine<Lane>& m, Ca
     if constexpr (!std::is_same_v<Carry, scalar>)
       if (simd::size_of(simd::last(total.a)) > 0.875f) a = factor();
     const Carry last = simd::fma(a, state, simd::to_wide<Carry>(simd::last(total.u)));
-    const auto wild = simd::zero_if_finite(simd::last(after)) +
-                      simd::zero_if_finite(simd::from_wide<scalar>(last));
+    const auto nonfinite = simd::zero_if_finite(simd::last(after)) +
+                           simd::zero_if_finite(simd::from_wide<scalar>(last));
     return {simd::slide_in<1>(carried, after),
-            simd::with_last(after, simd::from_wide<scalar>(last)), last, simd::all_zero(wild)};
+            simd::with_last(after, simd::from_wide<scalar>(last)), last, simd::all_zero(nonfinite)};
   } else {
     const auto even = every_other<0>(m);
     const auto pairs = scan_states<Base>(combine(even, every_other<1>(m)), state, factor);

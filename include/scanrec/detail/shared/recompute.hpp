@@ -14,7 +14,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Whether backends lend R its states.
+/// Whether backends restore the states of R from checkpoints.
 template <class R>
 inline constexpr bool recomputes = requires {
   requires R::recomputes;
@@ -31,14 +31,14 @@ constexpr std::int64_t stretch_rows(std::int64_t steps) {
 
 /// Where the states of a stretch lie. The state of the step after it in scan order is read too; two
 /// rows before the first that is read are there for staging, which copies whole neighbourhoods.
-struct lent_room {
+struct recompute_scratch {
   std::int64_t row = 0, column = 0;  // strides in elements, along time and channels
   std::int64_t states_bytes = 0;     // then the states that the walk carries
   std::int64_t bytes = 0;
 
-  lent_room() = default;
+  recompute_scratch() = default;
   /// For blocks of up to `channels` channels.
-  lent_room(const problem& p, const lane_layout& lanes, std::int64_t channels) {
+  recompute_scratch(const problem& p, const lane_layout& lanes, std::int64_t channels) {
     if (p.recomputed_bytes == 0) return;
     const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
     const std::int64_t steps = stretch_rows(p.shape.time);
@@ -67,7 +67,7 @@ void walk_alone(const R& r, const block& where, const Plan& plan, std::byte* mem
 /// stands at the first step of its row. walk(forward recurrence, block, memory for what it carries)
 /// takes the steps of a stretch anew.
 template <class R, class Walk, class F>
-SCANREC_HD void for_recomputed(const R& r, const block& where, const lent_room& room,
+SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_scratch& room,
                                std::byte* memory, Walk walk, F f) {
   using state = std::remove_const_t<std::remove_reference_t<decltype(*r.state.data)>>;
   auto* const states = reinterpret_cast<state*>(memory);
@@ -96,10 +96,10 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const lent_room& 
                         simd::from_element(from.data[(where.channel + c) * from.strides.channel]));
       }
 
-    R lent = r;
-    lent.state.data = at(0) - where.channel * room.column;
-    lent.state.strides = {0, room.row, room.column, 0};
-    f(lent, block{begin, end, where.channel, where.channels});
+    R restored = r;
+    restored.state.data = at(0) - where.channel * room.column;
+    restored.state.strides = {0, room.row, room.column, 0};
+    f(restored, block{begin, end, where.channel, where.channels});
   }
 }
 

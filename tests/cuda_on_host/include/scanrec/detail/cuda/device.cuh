@@ -59,7 +59,7 @@ using cuda_on_host::warp_size;
 using cuda_on_host::word;
 
 template <class T>
-void settle(T&) {}
+void pin(T&) {}
 
 template <class T>
 T exchange(T mine, int lane) {
@@ -82,17 +82,17 @@ class shared_array {
     data_[i] = x;
   }
   T* address(int i) const { return data_ + i; }
-  T* lend(int i, int count, bool writes) const {
+  T* address(int i, int count, bool writes) const {
     if (count > 0)
       cuda_on_host::touch_shared(data_ + i, static_cast<std::size_t>(count) * sizeof(T), writes);
     return data_ + i;
   }
-  const T* lend_column(int i, int first, int last, int apart) const {
-    for (int row = first; row < last; ++row) lend(i + row * apart, 1, false);
+  const T* column_address(int i, int first, int last, int apart) const {
+    for (int row = first; row < last; ++row) address(i + row * apart, 1, false);
     return data_ + i;
   }
-  T* lend_column_to_write(int i, int first, int last, int apart) const {
-    for (int row = first; row < last; ++row) lend(i + row * apart, 1, true);
+  T* column_address_to_write(int i, int first, int last, int apart) const {
+    for (int row = first; row < last; ++row) address(i + row * apart, 1, true);
     return data_ + i;
   }
 
