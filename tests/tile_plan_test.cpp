@@ -598,3 +598,136 @@ TEST_CASE("an element's size and alignment are all that its plan depends on", "[
   check(std::type_identity<apart>{});
   check(std::type_identity<matrix>{});
 }
+
+// ---- the decisions one by one -------------------------------------------------------------------
+
+namespace {
+
+/// Arrays of floats, of which only the layout matters.
+sequence_view<float> somewhere(const extents& shape, const scanrec::strides& of) {
+  return {reinterpret_cast<float*>(std::uintptr_t{1} << 40), shape, of};
+}
+sequence_view<float> elsewhere(const extents& shape, const scanrec::strides& of) {
+  return {reinterpret_cast<float*>(std::uintptr_t{1} << 50), shape, of};
+}
+problem forward_of(const extents& shape, const scanrec::strides& of) {
+  return linear_scan_problem(somewhere(shape, of), somewhere(shape, of), elsewhere(shape, of));
+}
+/// The adjoint of a gate that lies so, and may be a sum.
+problem adjoint_of(const extents& shape, const scanrec::strides& gate) {
+  const scanrec::strides dense = channels_last(shape);
+  return linear_scan_vjp_problem(somewhere(shape, gate), somewhere(shape, dense),
+                                 somewhere(shape, dense), {.gate_grad = elsewhere(shape, gate)});
+}
+/// As make_tile_plan asks for them.
+struct decisions {
+  explicit decisions(const problem& p, std::int64_t asked = 0)
+      : layout(detail::choose_layout(p)),
+        lanes(detail::pack_bytes(p, layout.along).lanes),
+        moved(detail::traffic_of(p)),
+        sums(detail::demands_of(p)),
+        strips(detail::choose_strips(p, layout, lanes, moved, sums)),
+        time(detail::choose_tiles(p, layout, lanes, moved, sums, strips, asked)) {}
+  detail::lane_layout layout;
+  std::int64_t lanes;
+  detail::traffic moved;
+  detail::demands_of_sums sums;
+  detail::strip_choice strips;
+  detail::time_choice time;
+};
+
+}  // namespace
+
+TEST_CASE("lanes lie where most bytes lie side by side", "[tile_plan]") {
+  const extents shape{.batch = 2, .time = 1000, .channel = 32};
+  using recurrence::lane_axis;
+  CHECK(decisions(forward_of(shape, channels_last(shape))).layout.along == lane_axis::channel);
+  CHECK(decisions(forward_of(shape, time_contiguous(shape))).layout.along == lane_axis::time);
+  const extents one{.time = 1000};
+  CHECK(decisions(forward_of(one, channels_last(one))).layout.along == lane_axis::time);
+  const extents short_one{.time = 3};  // no pack of steps
+  CHECK(decisions(forward_of(short_one, channels_last(short_one))).layout.along ==
+        lane_axis::channel);
+}
+
+TEST_CASE("sums say which rows belong together", "[tile_plan]") {
+  const extents shape{.batch = 4, .time = 100, .channel = 32, .group = 2};
+  const scanrec::strides dense = channels_last(shape);
+  const auto of = [&](bool batch, bool time, bool channel, bool group) {
+    return detail::demands_of(adjoint_of(shape, {.batch = batch ? dense.batch : 0,
+                                                 .time = time ? dense.time : 0,
+                                                 .channel = channel ? dense.channel : 0,
+                                                 .group = group ? dense.group : 0}));
+  };
+  const auto none = of(true, true, true, true);
+  CHECK((!none.time_kept && !none.crosses_rows && none.batch_can_span && none.group_can_span));
+  const auto over_time = of(true, false, true, true);
+  CHECK((!over_time.time_kept && !over_time.crosses_rows));
+  const auto over_batch = of(false, true, true, true);
+  CHECK((over_batch.time_kept && over_batch.batch_together && !over_batch.group_together));
+  CHECK((over_batch.crosses_rows && !over_batch.group_can_span && !over_batch.channel_whole));
+  const auto over_all_but_time = of(false, true, false, false);
+  CHECK((over_all_but_time.batch_together && over_all_but_time.group_together));
+  CHECK(over_all_but_time.channel_whole);
+}
+
+TEST_CASE("strips are as wide as their state fits, and narrower for more units", "[tile_plan]") {
+  const auto strips = [](const extents& shape) {
+    return decisions(forward_of(shape, channels_last(shape))).strips;
+  };
+  using policy = tile_policy;
+  const std::int64_t widest = policy::strip_bytes / 4, narrowest = policy::least_strip_bytes / 4;
+  CHECK(strips({.batch = 64, .time = 1000, .channel = 100000}).strip == widest);
+  CHECK(strips({.batch = 1, .time = 1000, .channel = narrowest}).strip == narrowest);
+  CHECK(strips({.batch = 1, .time = 1000, .channel = 4 * narrowest}).strip == narrowest);
+  CHECK(strips({.batch = 1, .time = 1000, .channel = 4 * narrowest}).finest == 4);
+  CHECK(strips({.batch = 4, .time = 1000, .channel = 4 * narrowest}).strip == 4 * narrowest);
+}
+
+TEST_CASE("time is split where even narrow strips are too few, and it is long enough",
+          "[tile_plan]") {
+  const auto time = [](std::int64_t batch, std::int64_t steps, std::int64_t asked = 0) {
+    const extents shape{.batch = batch, .time = steps, .channel = 64};
+    return decisions(forward_of(shape, channels_last(shape)), asked).time;
+  };
+  CHECK(time(1, 1 << 20).split);
+  CHECK(time(3, 1 << 20).split);
+  CHECK(!time(4, 1 << 20).split);  // enough units
+  const std::int64_t tile = time(1, 1 << 20).tile_steps;
+  CHECK(tile == tile_policy::tile_bytes / (2 * 4 * 64));  // what two arrays of floats read
+  CHECK(!time(1, 2 * tile - 1).split);
+  CHECK(time(1, 2 * tile).split);
+  CHECK(time(1, 1000, 100).split);  // as the caller says
+  CHECK(time(1, 1000, 100).tile_steps == 100);
+  CHECK(!time(1, 100, 1000).split);
+}
+
+TEST_CASE("short rows share a unit, but not two that a sum keeps apart", "[tile_plan]") {
+  const auto rows = [](const problem& p, std::int64_t strip, std::int64_t strips) {
+    const decisions d(p);
+    return detail::choose_rows(p, d.sums, d.time, strip, strips);
+  };
+  const extents shape{.batch = 1000, .time = 10, .channel = 64, .group = 4};
+  const scanrec::strides dense = channels_last(shape);
+  const std::int64_t enough = detail::ceil_div(tile_policy::unit_elements, 10 * 64);
+  CHECK(rows(forward_of(shape, dense), 64, 1).batches == enough);
+  CHECK(rows(forward_of(shape, dense), 64, 1).groups == 1);
+  const problem over_groups =
+      adjoint_of(shape, {.batch = dense.batch, .time = 0, .channel = 1, .group = 0});
+  CHECK(rows(over_groups, 64, 1).batches == 1);
+  const problem over_all = adjoint_of(shape, {.channel = 1});
+  CHECK(rows(over_all, 64, 64).batches == shape.batch);  // so many strips need no totals
+  CHECK(rows(over_all, 64, 64).groups == shape.group);
+}
+
+TEST_CASE("rows that lie apart are prefetched, and those of a large call only", "[tile_plan]") {
+  const auto ahead = [](const extents& shape, std::int64_t row) {
+    return describe(tiled{},
+                    forward_of(shape, {.batch = shape.time * row, .time = row, .channel = 1}))
+        .prefetch_steps;
+  };
+  const extents large{.batch = 8, .time = 8192, .channel = 256}, small{.time = 64, .channel = 64};
+  CHECK(ahead(large, 256) == 0);
+  CHECK(ahead(large, 3 * 256) == tile_policy::prefetch_bytes / (256 * 4));
+  CHECK(ahead(small, 3 * 64) == 0);
+}

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/cpu/tile_plan.hpp>
+#include <scanrec/detail/cpu/plan_tiles.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
 #include <scanrec/detail/shared/sums.hpp>
 

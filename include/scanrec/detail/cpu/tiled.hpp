@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The default backend: cache-sized tiles, SIMD lanes, threads, one pass over memory. What is done
-// is planned in tile_plan.hpp, in which order in tile_driver.hpp, and how to a tile in
+// is planned in plan_tiles.hpp, in which order in tile_driver.hpp, and how to a tile in
 // channel_lanes.hpp, time_lanes.hpp and element_lanes.hpp.
 #pragma once
 
@@ -8,6 +8,7 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/detail/cpu/channel_lanes.hpp>
+#include <scanrec/detail/cpu/plan_tiles.hpp>
 #include <scanrec/detail/cpu/scratch.hpp>
 #include <scanrec/detail/cpu/tile_driver.hpp>
 #include <scanrec/detail/cpu/tile_kernels.hpp>

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The decisions of the tiled backend, one after the other: the axis of the lanes, what sums ask of
+// the cut, strips of channels, the split of time, rows per unit, threads, and how memory is walked.
+//
+// Every decision that can change a bit depends on shape, layout and element type alone, never on
+// the number of threads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+#include <scanrec/detail/cpu/tile_plan.hpp>
+#include <scanrec/detail/cpu/tile_policy.hpp>
+#include <scanrec/detail/cpu/workers.hpp>
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+// ---- the axis of the lanes ----------------------------------------------------------------------
+
+/// Along which axis most bytes lie side by side.
+inline recurrence::lane_axis choose_axis(const problem& p) {
+  using recurrence::lane_axis;
+  if (p.shape.time < pack_bytes::time_lanes_of(p)) return lane_axis::channel;
+  std::int64_t channel = 0, time = 0;
+  for (const array_use& array : p) {
+    if (!array.data || !array.sequence) continue;
+    if (p.shape.channel > 1 && std::abs(array.strides.channel) == 1) channel += array.element_bytes;
+    if (std::abs(array.strides.time) == 1) time += array.element_bytes;
+  }
+  if (p.shape.channel == 1) return lane_axis::time;
+  return time > channel ? lane_axis::time : lane_axis::channel;
+}
+
+/// The axis of the lanes, the direction most of them run in, and whether all arrays follow it.
+inline lane_layout choose_layout(const problem& p) {
+  lane_layout layout;
+  if (p.one_by_one) {
+    layout.whole = true;
+    return layout;
+  }
+  layout.along = choose_axis(p);
+  const auto read_or_stored = [](const array_use& array) {
+    return array.data != nullptr && array.sequence && !summed(array);
+  };
+  if (layout.along == recurrence::lane_axis::time) {
+    std::int64_t ascending = 0;
+    for (const array_use& array : p)
+      if (read_or_stored(array) && std::abs(array.strides.time) == 1)
+        ascending += array.strides.time * array.element_bytes;
+    layout.reversed = ascending < 0;
+  }
+  layout.whole = true;
+  for (const array_use& array : p) {
+    if (!read_or_stored(array)) continue;
+    const std::int64_t stride = layout.stride_of(array.strides);
+    layout.whole =
+        layout.whole && (stride == layout.unit() || (stride == 0 && array.use == access::read));
+  }
+  return layout;
+}
+
+struct traffic {
+  std::int64_t bytes = 0;          // all arrays, each once
+  std::int64_t read_per_site = 0;  // per (batch, time, channel), broadcasts left out
+  std::int64_t descending = 0;     // bytes per site read towards lower addresses
+  bool gaps = false;               // whether rows that are read lie apart
+};
+inline traffic traffic_of(const problem& p) {
+  traffic t;
+  for (const array_use& array : p) {
+    if (!array.data || !array.sequence) continue;
+    std::int64_t elements = 1;
+    for (const axis a : all_axes)
+      if (along(array.strides, a) != 0) elements *= along(p.shape, a);
+    t.bytes += elements * array.element_bytes;
+    if (array.use != access::read || array.strides.time == 0) continue;
+    t.read_per_site += array.element_bytes;
+    if (array.strides.time < 0) t.descending += array.element_bytes;
+    t.gaps = t.gaps || std::abs(array.strides.time) > p.shape.channel;
+  }
+  return t;
+}
+
+// ---- what sums ask of the cut -------------------------------------------------------------------
+
+/// Sums that keep the time axis hold all their rows in one unit and all their channels in one
+/// strip: no accumulator of length T crosses units. And the accumulators of a unit have no row
+/// axis: a sum over one row axis that keeps the other must not meet two rows of the latter.
+struct demands_of_sums {
+  bool time_kept = false;                               // some sum keeps the time axis ...
+  bool channel_whole = false;                           // ... and is over channels, ...
+  bool batch_together = false, group_together = false;  // ... over these rows
+  bool batch_can_span = true, group_can_span = true;    // whether a unit may have several
+  bool crosses_rows = false;                            // some sum is over rows
+};
+inline demands_of_sums demands_of(const problem& p) {
+  demands_of_sums d;
+  for (const array_use& array : p) {
+    if (!summed(array)) continue;
+    const bool over_batch = broadcast_along(array, axis::batch);
+    const bool over_group = broadcast_along(array, axis::group);
+    d.crosses_rows |= over_batch || over_group;
+    if (over_batch && !over_group) d.group_can_span = false;
+    if (over_group && !over_batch) d.batch_can_span = false;
+    if (!array.sequence || p.shape.time <= 1 || broadcast_along(array, axis::time)) continue;
+    d.time_kept = true;
+    d.channel_whole |= broadcast_along(array, axis::channel);
+    d.batch_together |= over_batch;
+    d.group_together |= over_group;
+  }
+  return d;
+}
+
+// ---- strips of channels -------------------------------------------------------------------------
+
+/// Along channels: whole rows as far as their state stays in L1, narrower ones only for the sake of
+/// enough units, a pack at least. Along time: single channels, a few of them when they are short.
+struct strip_choice {
+  std::int64_t strip = 1;   // channels per unit where time is walked in order
+  std::int64_t row = 1;     // the same where it is split: whole rows again
+  std::int64_t finest = 1;  // units there would be in the finest cut worth making
+};
+inline strip_choice choose_strips(const problem& p, const lane_layout& layout, std::int64_t lanes,
+                                  const traffic& moved, const demands_of_sums& sums) {
+  using policy = tile_policy;
+  const std::int64_t rows = p.shape.group * p.shape.batch, T = p.shape.time, C = p.shape.channel;
+  const auto packs_of = [&](std::int64_t bytes) {
+    return round_up(std::max<std::int64_t>(1, bytes / p.compute_bytes), lanes);
+  };
+  std::int64_t widest = packs_of(policy::strip_bytes);
+  if (p.recomputed_bytes > 0)
+    widest = std::clamp(policy::recompute_bytes / stretch_steps /
+                            (moved.read_per_site + p.recomputed_bytes) / lanes * lanes,
+                        lanes, widest);
+  const std::int64_t narrowest = std::min(widest, packs_of(policy::least_strip_bytes));
+
+  strip_choice chosen;
+  if (sums.channel_whole) {
+    chosen.strip = chosen.row = C;
+    chosen.finest = rows;
+  } else if (layout.along == recurrence::lane_axis::time) {
+    chosen.strip = chosen.row = std::clamp<std::int64_t>(
+        policy::unit_elements / std::max<std::int64_t>(T, 1), 1, std::max<std::int64_t>(C, 1));
+    chosen.finest = rows * C;
+  } else {
+    const std::int64_t wanted = ceil_div(policy::enough_units, std::max<std::int64_t>(rows, 1));
+    chosen.strip = std::clamp(round_up(ceil_div(C, wanted), lanes), narrowest, widest);
+    chosen.row = std::min(widest, C);
+    chosen.finest = rows * ceil_div(std::max<std::int64_t>(C, 1), narrowest);
+  }
+  if (sums.batch_together) chosen.finest /= std::max<std::int64_t>(p.shape.batch, 1);
+  if (sums.group_together) chosen.finest /= std::max<std::int64_t>(p.shape.group, 1);
+  return chosen;
+}
+
+// ---- the split of time --------------------------------------------------------------------------
+
+/// Time is split where even the finest cut gives too few units, and it is long enough for two
+/// tiles.
+struct time_choice {
+  bool split = false;
+  std::int64_t tile_steps = 1;
+};
+/// `asked`: steps per tile that the caller fixed; 0: none.
+inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std::int64_t lanes,
+                                const traffic& moved, const demands_of_sums& sums,
+                                const strip_choice& strips, std::int64_t asked) {
+  using policy = tile_policy;
+  const std::int64_t steps = std::max<std::int64_t>(p.shape.time, 1);
+  const bool along_time = layout.along == recurrence::lane_axis::time;
+  // Tiles are whole stretches: what one recomputes, another may be writing gradients over.
+  const std::int64_t grain = p.recomputed_bytes > 0 ? stretch_steps : 64;
+  asked = std::min(asked, steps);
+  if (p.recomputed_bytes > 0) asked = std::min(round_up(asked, stretch_steps), steps);
+
+  const std::int64_t fitting =
+      policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site * strips.row);
+  const std::int64_t of_split =
+      asked > 0 ? asked : std::max(policy::least_tile_steps, fitting / grain * grain);
+  const std::int64_t far_enough = asked > 0 ? of_split + 1 : 2 * of_split;
+
+  time_choice chosen;
+  chosen.split = strips.finest < policy::enough_units && p.shape.time >= far_enough;
+  if (chosen.split)
+    chosen.tile_steps = of_split;
+  else if (along_time && asked == 0 && !sums.time_kept)
+    chosen.tile_steps = policy::sum_steps * lanes;  // a lane adds one term per pack
+  else
+    chosen.tile_steps = std::min(steps, asked > 0 ? asked : policy::sum_steps);
+  if (along_time) chosen.tile_steps = round_up(chosen.tile_steps, lanes);
+  return chosen;
+}
+
+// ---- rows per unit ------------------------------------------------------------------------------
+
+/// How many batch rows and groups a unit has: short rows are put together, and all that share a sum
+/// over time, or with very many strips any sum, so that there are no totals.
+struct row_choice {
+  std::int64_t batches = 1, groups = 1;
+};
+inline row_choice choose_rows(const problem& p, const demands_of_sums& sums,
+                              const time_choice& time, std::int64_t strip, std::int64_t strips) {
+  row_choice chosen;
+  if (sums.batch_together) chosen.batches = p.shape.batch;
+  if (sums.group_together) chosen.groups = p.shape.group;
+  if (!time.split && !sums.time_kept) {
+    const std::int64_t enough =
+        ceil_div(tile_policy::unit_elements, std::max<std::int64_t>(1, p.shape.time * strip));
+    const bool hold_all = strips >= 64 && sums.crosses_rows;
+    if (sums.batch_can_span) chosen.batches = hold_all ? p.shape.batch : enough;
+    if (sums.group_can_span && (hold_all || chosen.batches >= p.shape.batch))
+      chosen.groups =
+          hold_all ? p.shape.group : ceil_div(enough, std::max<std::int64_t>(1, p.shape.batch));
+  }
+  chosen.batches = std::max<std::int64_t>(1, std::min(chosen.batches, p.shape.batch));
+  chosen.groups = std::max<std::int64_t>(1, std::min(chosen.groups, p.shape.group));
+  return chosen;
+}
+
+// ---- how memory is walked -----------------------------------------------------------------------
+
+/// Steps between a prefetch and the walk; 0 where hardware does it: in cache, and where rows follow
+/// each other in memory.
+inline std::int64_t choose_prefetch(const problem& p, const tile_plan& plan, std::int64_t lanes,
+                                    const traffic& moved) {
+  using policy = tile_policy;
+  if (plan.lanes.along == recurrence::lane_axis::time)
+    return plan.descending ? policy::prefetch_packs * lanes : 0;
+  if (!moved.gaps) return 0;
+  // States are recomputed against the direction of the walk. So the walk asks for all of the next
+  // stretch, if it is small; else each asks for what is just ahead of it.
+  if (p.recomputed_bytes > 0 &&
+      stretch_steps * moved.read_per_site * plan.strip <= policy::prefetch_stretch_bytes)
+    return stretch_steps;
+  return std::max<std::int64_t>(1, policy::prefetch_bytes / (plan.strip * p.compute_bytes));
+}
+
+/// Plans the sums of a problem whose units are known.
+inline void plan_sums(const problem& p, tile_plan& plan) {
+  int output = 0;
+  for (const array_use& array : p) {
+    if (array.use == access::read) continue;
+    sum_plan& sum = plan.sums[output++];
+    if (!summed(array)) continue;
+    const auto kept = [&](axis a) { return !broadcast_along(array, a); };
+    sum.active = true;
+    sum.wide_bytes = array.wide_bytes;
+    sum.time_kept = array.sequence && plan.shape.time > 1 && kept(axis::time);
+    sum.row_scope =
+        !plan.rows_together && kept(axis::batch) && kept(axis::group) && !plan.time_split;
+    sum.complete = plan.units > 0 && (kept(axis::channel) || plan.strips == 1) &&
+                   (sum.time_kept || !plan.time_split) &&
+                   (kept(axis::batch) || plan.batch_span >= plan.shape.batch) &&
+                   (kept(axis::group) || plan.group_span >= plan.shape.group);
+    // Innermost first: the lanes' axis, then the others.
+    const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
+    const auto lay_out = [&](scanrec::strides& strides, std::int64_t groups, std::int64_t batches,
+                             std::int64_t steps, std::int64_t channels) {
+      std::int64_t size = 1;
+      const auto place = [&](axis a, std::int64_t n) {
+        if (n <= 1 || !kept(a)) return;
+        along(strides, a) = size;
+        size *= n;
+      };
+      if (along_time) place(axis::time, steps);
+      place(axis::channel, channels);
+      if (!along_time) place(axis::time, steps);
+      place(axis::batch, batches);
+      place(axis::group, groups);
+      return size;
+    };
+    sum.elements = lay_out(sum.strides, plan.rows_together ? plan.group_span : 1,
+                           plan.rows_together ? plan.batch_span : 1,
+                           sum.time_kept ? plan.tile_steps : 1, plan.strip);
+    if (!sum.complete)
+      sum.total_elements =
+          lay_out(sum.total_strides, plan.shape.group, plan.shape.batch, 1, plan.shape.channel);
+  }
+}
+
+/// `threads`, `tile_steps`, `stream_bytes`: what the caller fixed; 0 leaves it to the policy.
+inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile_steps,
+                                std::int64_t stream_bytes) {
+  using policy = tile_policy;
+  tile_plan plan;
+  plan.shape = p.shape;
+  plan.lanes = choose_layout(p);
+  const pack_bytes pack(p, plan.lanes.along);
+  const traffic moved = traffic_of(p);
+  const demands_of_sums sums = demands_of(p);
+  plan.rows_together = sums.time_kept;
+
+  const strip_choice strips = choose_strips(p, plan.lanes, pack.lanes, moved, sums);
+  const time_choice time = choose_tiles(p, plan.lanes, pack.lanes, moved, sums, strips, tile_steps);
+  plan.time_split = time.split;
+  plan.tile_steps = time.tile_steps;
+  plan.tiles = std::max<std::int64_t>(1, ceil_div(p.shape.time, plan.tile_steps));
+  plan.strip = std::clamp<std::int64_t>(time.split ? strips.row : strips.strip, 1,
+                                        std::max<std::int64_t>(p.shape.channel, 1));
+  plan.strips = ceil_div(p.shape.channel, plan.strip);
+
+  const row_choice rows = choose_rows(p, sums, time, plan.strip, plan.strips);
+  plan.batch_span = rows.batches;
+  plan.group_span = rows.groups;
+  plan.units = plan.strips * ceil_div(p.shape.batch, plan.batch_span) *
+               ceil_div(p.shape.group, plan.group_span);
+  plan.tasks = plan.time_split ? plan.units * plan.tiles : plan.units;
+  plan.threads =
+      threads_for(threads, std::min(plan.tasks, element_count(p.shape) / policy::thread_elements));
+
+  const bool cached = moved.bytes <= policy::cache_bytes;
+  plan.streaming = moved.bytes >= (stream_bytes > 0 ? stream_bytes : policy::stream_bytes);
+  plan.descending = 2 * moved.descending > moved.read_per_site;
+  plan.prefetch_steps = cached ? 0 : choose_prefetch(p, plan, pack.lanes, moved);
+  plan.steps_per_carry = cached ? policy::steps_in_cache : policy::steps_from_memory;
+
+  plan.slots_per_row = plan.lanes.along == recurrence::lane_axis::time
+                           ? plan.strip
+                           : ceil_div(plan.strip, pack.lanes);
+  plan.slot_bytes = pack.slot;
+  plan.reduction_bytes = pack.reduction;
+  plan.carry_bytes = pack.carry;
+  plan.alignment = p.alignment;
+  plan.restored = recompute_scratch(p, plan.lanes, plan.strip);
+  plan_sums(p, plan);
+  plan.workspace_bytes = lay_out_scratch(plan).bytes;
+  return plan;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
