@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // gated_scan, gated_scan_vjp: recurrences whose gates and inputs are made of pre-activations while
-// they are read. The cells are in recurrence/: QRNN pooling, minGRU, RG-LRU, or your own.
+// they are read. The cells are in cells/: QRNN pooling, minGRU, RG-LRU, or your own.
 #pragma once
 
 #include <type_traits>
