@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Has moved; this path goes after the next release.
+// Deprecated: include <scanrec/cells/activation.hpp>. Removed after the next release.
 #pragma once
 
 #include <scanrec/cells/activation.hpp>

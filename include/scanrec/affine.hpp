@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Associative operators: the affine map that a recurrence composes, and its segmented form.
+// affine: the map x -> a x + u of one step, and how maps compose. segmented: the same with resets.
 #pragma once
 
 #include <concepts>

@@ -15,7 +15,7 @@ namespace scanrec::inline SCANREC_ABI {
 ///              and lanes lie along channels, the bits of `sequential`.
 /// Memory       one workspace per call, see workspace_bytes(); nothing up to 8 KiB.
 struct tiled {
-  static constexpr bool restores_states = true;  ///< to adjoints with memory::recompute
+  static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
   int threads = 0;                               ///< workers; 0: all cores, fewer on small problems
   std::int64_t tile_steps = 0;    ///< steps per tile; 0: policy. Changes bits where time is split.
                                   ///< With memory::recompute rounded up to a multiple of 128.
@@ -28,7 +28,7 @@ struct tiled {
 /// Memory  nothing, except accumulators in the wide type for gradients that are sums, and with
 ///         memory::recompute the states of one channel's 128 steps.
 struct sequential {
-  static constexpr bool restores_states = true;  ///< to adjoints with memory::recompute
+  static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
 };
 
 }  // namespace scanrec::inline SCANREC_ABI

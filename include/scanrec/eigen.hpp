@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views of Eigen matrices, maps, references and blocks; the only header that needs Eigen.
+// Views of Eigen matrices, maps, references and blocks. Needs Eigen, as do
+// s5.hpp, layers/ and triangular_matmul.hpp.
 #pragma once
 
 #include <cstdint>

@@ -22,9 +22,8 @@ store(sequence_view<T>) -> store<T>;
 /// Keeps the state before every stretch of `interval` steps, counted from the end of the scan; the
 /// backward pass computes the states in between anew, a stretch at a time, in cache.
 ///
-/// Memory  `checkpoint_extents(shape)` in the compute type: 1/128 of the elements of a (batch,
-/// time,
-///         channel) array, and in the backward pass one stretch per thread. States recomputed
+/// Memory  `checkpoint_extents(shape)` in the compute type: 1/128 of the elements of an array of
+///         states, and in the backward pass one stretch per thread. States recomputed
 ///         are rounded to the type of the pre-activations, so that what is kept in that type by
 ///         `store` gives the same bits wherever lanes walk time serially.
 template <class T>

@@ -47,9 +47,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///     A[i][j] = -1/2 on the diagonal, -s / 2 below it, +s / 2 above, s = sqrt((2i + 1) (2j + 1))
 ///
 /// Every real part is -1/2: A + 1/2 is skew-symmetric, and i times that Hermitian.
-/// Source  Gu et al., On the Parameterization and Initialization of Diagonal State Space Models
-/// (2022);
-///         Smith et al. (2023), appendix B.1.
+/// Source  Gu et al., On the Parameterization and Initialization of Diagonal State Space
+///         Models (2022); Smith et al. (2023), appendix B.1.
 inline hippo_legs make_hippo_legs(std::int64_t n) {
   Eigen::MatrixXcd hermitian(n, n);
   for (std::int64_t i = 0; i < n; ++i)

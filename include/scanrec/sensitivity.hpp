@@ -38,17 +38,17 @@ namespace scanrec::inline SCANREC_ABI {
 /// conj(sensitivity[t]) by lambda at once, and a stream goes on from final_state and
 /// final_sensitivity.
 ///
-/// Shapes   gate, input, state, sensitivity: (batch, time, channel); the gate with a zero time
-/// stride,
-///          or the same at every step: else the sensitivity is that to a number added to all gates.
-///          `state` and `sensitivity` may be `none` if their final ones are given.
+/// Shapes   gate, input, state, sensitivity: (batch, time, channel); the gate with a
+///          zero time stride, or the same at every step: else the sensitivity is that to a number
+///          added to all gates. `state` and `sensitivity` may be `none` if their final ones are
+///          given.
 /// Aliasing state may be input; final_state may be initial_state, final_sensitivity
 ///          initial_sensitivity: same pointer, strides, type.
 /// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
 /// Cost     2 arrays read + 2 written; one sequence to a lane, as linear_scan of vectors.
-/// Source   Williams and Zipser, A Learning Algorithm for Continually Running Fully Recurrent
-/// Neural
-///          Networks (1989); Zucchet et al., Online Learning of Long-Range Dependencies (2023).
+/// Source   Williams and Zipser, A Learning Algorithm for Continually Running Fully
+///          Recurrent Neural Networks (1989); Zucchet et al., Online Learning of Long-Range
+///          Dependencies (2023).
 template <backend Backend, sequence Gate, sequence Input, writable_sequence_argument State,
           writable_sequence_argument Sensitivity>
 void linear_scan_sensitivity(

@@ -15,7 +15,7 @@ namespace scanrec::inline SCANREC_ABI {
 ///          finite never moves backwards in time, nor to another channel, nor past a reset.
 /// Source   Hillis and Steele, Data Parallel Algorithms (1986).
 struct hillis_steele {
-  static constexpr bool restores_states = true;  ///< to adjoints with memory::recompute
+  static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
   int threads = 0;                               ///< workers; 0: all cores, fewer on small problems
   scanrec::executor executor{};  ///< who runs the workers; empty: OpenMP, or POSIX threads
 };
@@ -30,7 +30,7 @@ struct hillis_steele {
 ///          finite never moves backwards in time, nor to another channel, nor past a reset.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990).
 struct blelloch {
-  static constexpr bool restores_states = true;  ///< to adjoints with memory::recompute
+  static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
   int threads = 0;                               ///< workers; 0: all cores, fewer on small problems
   scanrec::executor executor{};  ///< who runs the workers; empty: OpenMP, or POSIX threads
 };

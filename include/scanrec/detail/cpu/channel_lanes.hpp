@@ -44,8 +44,8 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
   static constexpr int abreast =
       std::max(1, R::registers_abreast* simd::leaf_count<lane> / simd::lane_count<lane> /
                       (simd::is_complex_lanes<lane> ? 2 : 1));
-  /// Steps that are composed in the compute type before the wide type takes them, and that a row of
-  /// few packs is walked before what it carries is stored.
+  /// Steps composed in the compute type before they are folded into the wide type; also the steps
+  /// walked of a pack at a time where a row has few packs.
   static constexpr std::int64_t few_steps = 32;
   /// The map of at most the last few steps: the factor in the wide type (see scan_states).
   struct recent_steps {
@@ -108,9 +108,10 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     return static_cast<int>(std::min<std::int64_t>(lanes, where.channels - c));
   }
 
-  // How a block is taken: `steps` of one pack, then of the next; of the packs of a row, the last
-  // one first if most arrays descend. Hardware prefetchers follow addresses that rise or fall all
-  // along, but not rows that rise one below the other.
+  // The order of a block: `steps` steps of one pack, then of the next; from the last pack to the
+  // first if `descending`, as where most arrays are read towards lower addresses. Hardware
+  // prefetchers follow addresses that rise or fall all along, but not rows that rise one below the
+  // other.
   struct course {
     std::int64_t steps;
     bool descending;
@@ -163,11 +164,10 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
       r = standing_at(r, few.end - few.begin, 0);
     }
   }
-  //
-  // From memory a row is walked from end to end before the next, so that hardware prefetchers see
-  // addresses that rise or fall all along: a descending walk that rises within groups of packs
-  // loses them, and four tenths of the adjoint's speed. In cache some steps of a pack are walked at
-  // a time, or of packs side by side.
+
+  // From memory a row is walked from end to end before the next: descending walks that rise within
+  // groups of packs defeat hardware prefetchers (the adjoint took 1.7 times as long). In cache some
+  // steps of a pack are walked at a time, or of packs side by side.
   template <assume Assume>
   static void walk_inside(const R& r, const block& where, slot* slots, course way) {
     if (way.steps == 1 || way.prefetch > 0)

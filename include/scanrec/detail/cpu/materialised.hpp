@@ -30,19 +30,19 @@ namespace scanrec::detail::inline SCANREC_ABI {
 ///     shift                       the map of step t goes to slot t + shift
 ///     slots(steps, shape)         how many slots of maps are kept for a row
 ///     first_state(steps, shape)   the slot of the state before the first step
-///     kept_bytes(problem, shape)  bytes of maps of a sequence that are gone over again and again
-///     cached_bytes                how many of those there should be at a time
-///     lines_of_a_row(problem)     channels that it likes to scan together where each is a line
-///     rows(problem, strip)        batch rows that it likes to scan together
+///     kept_bytes(problem, shape)  working set of one sequence
+///     cached_bytes                target working set of a unit
+///     lines_of_a_row(problem)     preferred number of channels scanned together, each a line
+///     rows(problem, strip)        preferred number of batch rows scanned together
 ///     scratch_bytes(problem, plan)  per unit, besides the maps
 ///
 ///     on(scan, maps, scratch, rows, steps, plan, recurrence, team)
-///       to_load(line, begin, piece)          maps that take those of the slots from `begin` on
-///       loaded(line, begin, end, piece)      when they are there
-///       run()                                when all are
+///       to_load(line, begin, piece)          where to put the maps of the slots from `begin` on
+///       loaded(line, begin, end, piece)      called when they are there
+///       run()                                called when all are
 ///       to_finish(line, begin, end, worker)  maps whose slot t has the state before step t
 ///
-/// Lines are counted row by row.
+/// A line is one sequence, or the channels of a pack; lines are numbered row by row.
 struct map_scan {
   /// Whether maps are loaded and finished a few steps at a time, by way of a small buffer.
   static constexpr bool by_blocks = false;

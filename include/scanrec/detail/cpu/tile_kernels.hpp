@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the tiled backend does to a tile, as a table of functions: everything that depends on the
 // recurrence. Each is called once per tile and row, so that all recurrences can share one driver
-// (tile_driver.hpp) and loops over steps see nothing of it.
+// (tile_driver.hpp). The loops over steps are in channel_lanes.hpp, time_lanes.hpp,
+// element_lanes.hpp.
 #pragma once
 
 #include <array>
@@ -60,8 +61,8 @@ struct tile_kernels {
 
   void (*first_carries)(const slots_in_use&, const std::byte* slots, std::byte* carries);
   void (*take_carries)(const slots_in_use&, const std::byte* carries, std::byte* slots);
-  /// Carries after a tile from those before it, or false, and nothing done: where one would not be
-  /// finite, only the walk knows what the loop would give.
+  /// Computes the carries after a tile from its map. Returns false and changes nothing if one would
+  /// not be finite: then only a walk of the tile knows what the loop would give.
   bool (*advance)(const void* recurrence, bool first, const slots_in_use&,
                   const std::byte* reductions, std::byte* carries);
   /// The same where the tile has been walked, and one is not finite.

@@ -27,7 +27,7 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   static constexpr int lanes = 4 * vector;
   /// Steps that a pack may add up before its sums are drained.
   static constexpr std::int64_t drain_steps = tile_policy::sum_steps * lanes;
-  /// Whether a walk does that: here it knows the state between packs in the wide type.
+  /// Whether walk() drains its own sums.
   static constexpr bool drains_itself = true;
   using lane = simd::lane_t<value, lanes>;
   using few = simd::lane_t<value, vector>;
@@ -40,7 +40,7 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   using place_if = recurrence::place<recurrence::lane_axis::time, Assume>;
   using place = place_if<assume::nothing>;
 
-  /// What is carried from pack to pack for one channel. As large for every instruction set.
+  /// What is carried from pack to pack for one channel; of one size for all instruction sets.
   struct alignas(may_sum<R> ? 64 : alignof(scalar)) slot {
     scalar state;
     [[no_unique_address]] typename R::template sums<lane> sums;

@@ -12,9 +12,9 @@ template <class Value>
 struct affine_maps {
   /// The compute type of states.
   using value = Value;
-  /// Whether lanes are single sequences always, as where states are vectors.
+  /// Whether a lane is one sequence, without SIMD packs: where states are vectors, and on GPUs.
   static constexpr bool one_by_one = scanrec::detail::is_vec<Value> || !simd::has_packs;
-  /// Whether there is a kernel for whole lanes of arrays of which some are absent, or sums.
+  /// Whether kernels are compiled for assume::whole.
   static constexpr bool walks_whole = true;
   /// Registers of states that a kernel may walk side by side: one need not wait for another.
   static constexpr int registers_abreast = one_by_one ? 1 : 4;
@@ -60,7 +60,8 @@ struct affine_steps : affine_maps<Value> {
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}
-  /// Brings to the cache what a walk reads and `map` has no use for: nothing.
+  /// Called while tiles are reduced: reads arrays that only the later walk needs, so that they are
+  /// in L2 by then. Here none.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place) const {}
 };

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The arrays of a recurrence, said once: which members they are, and what becomes of each.
 //
-//     using arrays = array_list<reads<&vjp::gate>, reads_next<&vjp::state>,
-//     reads_marks<&vjp::cuts>,
-//                               writes<&vjp::gate_grad>, starts_from<&vjp::final_grad>, ...>;
+//     using arrays = array_list<reads<&vjp::gate>, reads_marks<&vjp::cuts>,
+//                               writes<&vjp::gate_grad>, starts_from<&vjp::final_grad>>;
 //
 // Everything that goes over a recurrence's arrays goes over this list, in its order: outputs come
 // in the order in which the problem of the call lists them, those that it writes before those that
@@ -80,9 +79,9 @@ SCANREC_HD constexpr SCANREC_INLINE void visit_field(Field& field, F& f) {
   else
     f(field);
 }
-// Inlined at once, all of it: GCC takes a function that only prefetches for one without effect, and
-// drops its calls. No loops: where one is not unrolled, what a kernel has in registers goes to
-// memory.
+// Everything is forced inline and unrolled. GCC takes a function that only prefetches for one
+// without effect, and drops its calls; and fields that a kernel has in registers go to memory where
+// a loop over them is not unrolled.
 template <class Entry, class R, class F>
 SCANREC_HD constexpr SCANREC_INLINE void visit_entry(R& r, F& f) {
   auto& member = r.*Entry::member;

@@ -24,9 +24,8 @@ enum class lane_axis { channel, time };
 /// What a kernel may assume of a recurrence.
 enum class assume {
   nothing,
-  whole,  // no cuts, no broadcast along the lanes, no step whose neighbour lies outside the
-          // sequence, no input absent but what is optional to the recurrence; outputs are stored,
-          // absent, or sums over time
+  whole,  // lanes are contiguous in every array, no cuts, all neighbours within the sequence.
+          // Optional inputs may be absent; outputs are stored, absent, or summed over time
   plain,  // as whole, and no input is absent and every output stored
 };
 
@@ -42,10 +41,11 @@ struct place {
   int count = 1;           // lanes in use; the others compute on zeros and are dropped
   bool reversed = false;   // the first lane has the highest address
 
-  /// A condition that never holds unless nothing is assumed; one that holds where all is there.
+  /// The condition, known at compile time where something is assumed: false.
   SCANREC_HD static SCANREC_INLINE bool rarely(bool condition) {
     return Assume == assume::nothing && condition;
   }
+  /// The condition, known at compile time where all is assumed: true.
   SCANREC_HD static SCANREC_INLINE bool mostly(bool condition) {
     return Assume == assume::plain || condition;
   }
@@ -247,9 +247,9 @@ struct state_output : output_field<V> {
   }
 };
 
-/// Where the scan is cut. A reset at step t cuts the link between t - 1 and t, whichever way the
-/// scan runs; seen from a scan that crosses the link the other way, the mark is one step off. At
-/// the edge of the sequence it is the mark behind the last step, if there is one.
+/// Resets in scan order. A mark at step t cuts t - 1 from t. A scan that runs the other way meets
+/// that link one step off, hence `shift`; at the edge of the sequence it reads the mark behind the
+/// last step, if there is one.
 struct cut_field {
   input_field<bool> marks;
   int shift = 0;               // 0: the mark of this step; -1 or +1: of its neighbour in scan order

@@ -130,7 +130,7 @@ struct gated_forward : gated<Cell, Pre> {
     this->load_marks(at, read);
     return read;
   }
-  /// Whether the lanes of a pack along time compose: no cut, and every neighbour is there.
+  /// Whether the lanes of a pack along time compose: no cut among them.
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
     return !at.rarely(this->cuts.present()) || !this->cuts.template any<Lanes>(at);
@@ -164,7 +164,8 @@ struct gated_forward : gated<Cell, Pre> {
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}
-  /// Brings to the cache what a walk reads and `map` has no use for.
+  /// Called while tiles are reduced: reads arrays that only the later walk needs, so that they are
+  /// in L2 by then.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place at) const {
     if constexpr (puts_out) this->template touch_arrays<Lane>(at);

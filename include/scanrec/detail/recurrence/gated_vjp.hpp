@@ -121,13 +121,14 @@ struct gated_vjp : gated<Cell, Pre> {
   SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume> at, sums<Lane>& running) const {
     for (std::size_t i = 0; i < base::pre_arrays; ++i) pre_grad[i].drain(at, running.pre[i]);
   }
-  /// Copies the sums that run; nobody looks at the others.
+  /// Copies sums over time; others are not used.
   template <class Lane>
   SCANREC_HD SCANREC_INLINE void copy_sums(const sums<Lane>& from, sums<Lane>& to) const {
     for (std::size_t i = 0; i < base::pre_arrays; ++i)
       if (pre_grad[i].action == write::sum_time) to.pre[i] = from.pre[i];
   }
-  /// Brings to the cache what a walk reads and `map` has no use for.
+  /// Called while tiles are reduced: reads arrays that only the later walk needs, so that they are
+  /// in L2 by then.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place at) const {
     this->template touch_arrays<Lane>(at);

@@ -37,7 +37,7 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
     if (at.rarely(cuts.present())) read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
     return read;
   }
-  /// Whether the lanes of a pack along time compose: no cut, and every neighbour is there.
+  /// Whether the lanes of a pack along time compose: no cut among them.
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
     return !at.rarely(cuts.present()) || !cuts.template any<Lanes>(at);

@@ -6,8 +6,8 @@
 //     c[T] = final_grad                  initial_grad  = c[0]
 //
 // As an affine scan its elements are (conj(gate[t]), conj(gate[t]) * state_grad[t]); the outputs
-// use the carry before the step. Gate and cotangent are read at the same step, only the state one
-// on.
+// use the carry before the step. Step t reads gate and cotangent at t, and the state at t - 1,
+// which is the next step in scan order.
 #pragma once
 
 #include <scanrec/detail/recurrence/affine_steps.hpp>
@@ -106,7 +106,7 @@ struct vjp : affine_maps<compute_t<State>> {
     gate_grad.drain(at, running.gate);
     input_grad.drain(at, running.input);
   }
-  /// Copies the sums that run; nobody looks at the others.
+  /// Copies sums over time; others are not used.
   template <class Lane>
   SCANREC_HD SCANREC_INLINE void copy_sums(const sums<Lane>& from, sums<Lane>& to) const {
     if (gate_grad.action == write::sum_time) to.gate = from.gate;
@@ -124,7 +124,8 @@ struct vjp : affine_maps<compute_t<State>> {
     low = {simd::half_of<0>(from.gate), simd::half_of<0>(from.input)};
     high = {simd::half_of<1>(from.gate), simd::half_of<1>(from.input)};
   }
-  /// Brings to the cache what a walk reads and `map` has no use for.
+  /// Called while tiles are reduced: reads arrays that only the later walk needs, so that they are
+  /// in L2 by then.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place at) const {
     if (gate_grad.present()) state.template touch<Lane>(at);
