@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <scanrec/scan.hpp>
+#include <scanrec/sensitivity.hpp>
 #include <scanrec/variants.hpp>
 
 #include "catch.hpp"
@@ -111,6 +112,32 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
 #endif
       }
   }
+}
+
+TEST_CASE("so do scans with an operator and sensitivities", "[workspace][inclusive_scan]") {
+  const extents shape{.batch = 2, .time = 30000, .channel = 20};
+  const std::size_t n = shape.batch * shape.time * shape.channel;
+  std::vector<float> u(n, 1), x(n), s(n), lambda(shape.channel, 0.5f);
+  const sequence_view<float> in(u.data(), shape), out(x.data(), shape), more(s.data(), shape);
+  const sequence_view<float> gate(lambda.data(), shape, {.channel = 1});
+  const auto check = [](const auto& backend, const problem& p, auto call) {
+    // Up to 8 KiB come from the stack.
+    const std::int64_t stated = workspace_bytes(backend, p), took = bytes_of(call);
+    CHECK((took == stated || (took == 0 && stated <= 8 * 1024)));
+  };
+  const auto on = [&](const auto& backend) {
+    check(backend, inclusive_scan_problem(op::sum{}, in, out),
+          [&] { inclusive_scan(backend, op::sum{}, in, out); });
+    check(backend, exclusive_scan_problem(op::sum{}, in, out),
+          [&] { exclusive_scan(backend, op::sum{}, in, out); });
+  };
+  on(sequential{});
+  on(tiled{.threads = 1});
+  on(hillis_steele{.threads = 1});
+  on(blelloch{.threads = 1});
+  const tiled backend{.threads = 1};
+  check(backend, linear_scan_sensitivity_problem(gate, in, out, more),
+        [&] { linear_scan_sensitivity(backend, gate, in, out, more); });
 }
 
 TEST_CASE("a streaming step does not allocate", "[workspace][streaming][tiled][forward]") {

@@ -117,4 +117,29 @@ void exclusive_scan(
   exclusive_scan(tiled{}, op, elements, results, options);
 }
 
+// ---- what a call would do, without doing it ---------------------------------------------------
+
+/// The problem that the same call of inclusive_scan poses, for describe() and workspace_bytes().
+template <class Op, sequence Elements, sequence Results>
+requires associative_operator<Op, detail::element_of<Elements>>
+[[nodiscard]] problem inclusive_scan_problem(
+    const Op& op, const Elements& elements, const Results& results,
+    const std::type_identity_t<prefix_options<detail::element_of<Elements>>>& options = {}) {
+  problem made;
+  detail::make_operator_scan("inclusive_scan", false, op, elements, results, options,
+                             [&](const auto&, const problem& p) { made = p; });
+  return made;
+}
+/// The problem that the same call of exclusive_scan poses.
+template <class Op, sequence Elements, sequence Results>
+requires associative_operator<Op, detail::element_of<Elements>>
+[[nodiscard]] problem exclusive_scan_problem(
+    const Op& op, const Elements& elements, const Results& results,
+    const std::type_identity_t<prefix_options<detail::element_of<Elements>>>& options = {}) {
+  problem made;
+  detail::make_operator_scan("exclusive_scan", true, op, elements, results, options,
+                             [&](const auto&, const problem& p) { made = p; });
+  return made;
+}
+
 }  // namespace scanrec::inline SCANREC_ABI

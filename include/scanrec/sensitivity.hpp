@@ -26,6 +26,59 @@ struct sensitivity_options {
 
 }  // namespace scanrec
 
+namespace scanrec::detail::inline SCANREC_ABI {
+
+template <class Gate, class Input, class State, class Sensitivity, class Then>
+void make_sensitivity(const char* name, const Gate& gate, const Input& input, const State& state,
+                      const Sensitivity& sensitivity,
+                      const sensitivity_options<value_of<Gate>>& options, Then then) {
+  using gate_t = typename sequence_traits<Gate>::stored;
+  using input_t = typename sequence_traits<Input>::stored;
+  using state_t = stored_or<State, stored_or<Sensitivity, gate_t>>;
+  using value = value_of<Gate>;
+  static_assert(std::is_same_v<Sensitivity, none_t> || std::is_same_v<State, none_t> ||
+                    std::is_same_v<Sensitivity, State>,
+                "scanrec: states and sensitivities must be of one type");
+  check_types(types<gate_t>{}, types<state_t, input_t>{});
+
+  call c(name, gate.shape);
+  const int a = c.add_factor("gate", gate);
+  const int u = c.add("input", input, access::read);
+  const int x0 = c.add("initial_state", options.initial_state, access::read);
+  const int s0 = c.add("initial_sensitivity", options.initial_sensitivity, access::read);
+  const int cut = c.add_resets(options.resets);
+  const int x = c.add("state", state, access::write);
+  const int s = c.add("sensitivity", sensitivity, access::write);
+  const int xT = c.add("final_state", options.final_state, access::write);
+  const int sT = c.add("final_sensitivity", options.final_sensitivity, access::write);
+  c.require(a, "an array");
+  c.require(u, "an array");
+  if (options.final_state.absent()) c.require(x, "an array, or none together with a final_state");
+  if (options.final_sensitivity.absent())
+    c.require(s, "an array, or none together with a final_sensitivity");
+
+  using R = recurrence::sensitivity<gate_t, input_t, state_t>;
+  c.template prepare<R>(
+      options.order == direction::reverse,
+      std::array<in_place_pair, 3>{{{"state", "input"},
+                                    {"final_state", "initial_state"},
+                                    {"final_sensitivity", "initial_sensitivity"}}},
+      false);
+  R r;
+  r.gate = c.input<gate_t>(a);
+  r.input = c.input<input_t>(u);
+  r.cuts = c.cuts(cut, options.order, false);
+  r.initial_state = c.start<value>(x0);
+  r.initial_sensitivity = c.start<value>(s0);
+  r.state = c.output<state_t>(x);
+  r.sensitivity_of_state = c.output<state_t>(s);
+  r.final_state = c.end<value>(xT);
+  r.final_sensitivity = c.end<value>(sT);
+  then(r, c.described());
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
 namespace scanrec::inline SCANREC_ABI {
 
 /// With a gate that all steps of a sequence share, lambda:
@@ -55,49 +108,8 @@ void linear_scan_sensitivity(
     const Backend& on, const Gate& gate, const Input& input, const State& state,
     const Sensitivity& sensitivity,
     const std::type_identity_t<sensitivity_options<detail::value_of<Gate>>>& options = {}) {
-  using gate_t = typename detail::sequence_traits<Gate>::stored;
-  using input_t = typename detail::sequence_traits<Input>::stored;
-  using state_t = detail::stored_or<State, detail::stored_or<Sensitivity, gate_t>>;
-  using value = detail::value_of<Gate>;
-  static_assert(std::is_same_v<Sensitivity, none_t> || std::is_same_v<State, none_t> ||
-                    std::is_same_v<Sensitivity, State>,
-                "scanrec: states and sensitivities must be of one type");
-  detail::check_types(detail::types<gate_t>{}, detail::types<state_t, input_t>{});
-
-  detail::call c("linear_scan_sensitivity", gate.shape);
-  const int a = c.add_factor("gate", gate);
-  const int u = c.add("input", input, access::read);
-  const int x0 = c.add("initial_state", options.initial_state, access::read);
-  const int s0 = c.add("initial_sensitivity", options.initial_sensitivity, access::read);
-  const int cut = c.add_resets(options.resets);
-  const int x = c.add("state", state, access::write);
-  const int s = c.add("sensitivity", sensitivity, access::write);
-  const int xT = c.add("final_state", options.final_state, access::write);
-  const int sT = c.add("final_sensitivity", options.final_sensitivity, access::write);
-  c.require(a, "an array");
-  c.require(u, "an array");
-  if (options.final_state.absent()) c.require(x, "an array, or none together with a final_state");
-  if (options.final_sensitivity.absent())
-    c.require(s, "an array, or none together with a final_sensitivity");
-
-  using R = recurrence::sensitivity<gate_t, input_t, state_t>;
-  c.template prepare<R>(
-      options.order == direction::reverse,
-      std::array<detail::in_place_pair, 3>{{{"state", "input"},
-                                            {"final_state", "initial_state"},
-                                            {"final_sensitivity", "initial_sensitivity"}}},
-      false);
-  R r;
-  r.gate = c.input<gate_t>(a);
-  r.input = c.input<input_t>(u);
-  r.cuts = c.cuts(cut, options.order, false);
-  r.initial_state = c.start<value>(x0);
-  r.initial_sensitivity = c.start<value>(s0);
-  r.state = c.output<state_t>(x);
-  r.sensitivity_of_state = c.output<state_t>(s);
-  r.final_state = c.end<value>(xT);
-  r.final_sensitivity = c.end<value>(sT);
-  detail::run_on_backend{on}(r, c.described());
+  detail::make_sensitivity("linear_scan_sensitivity", gate, input, state, sensitivity, options,
+                           detail::run_on_backend(on));
 }
 template <sequence Gate, sequence Input, writable_sequence_argument State,
           writable_sequence_argument Sensitivity>
@@ -105,6 +117,18 @@ void linear_scan_sensitivity(
     const Gate& gate, const Input& input, const State& state, const Sensitivity& sensitivity,
     const std::type_identity_t<sensitivity_options<detail::value_of<Gate>>>& options = {}) {
   linear_scan_sensitivity(tiled{}, gate, input, state, sensitivity, options);
+}
+
+/// The problem that the same call poses, for describe() and workspace_bytes().
+template <sequence Gate, sequence Input, writable_sequence_argument State,
+          writable_sequence_argument Sensitivity>
+[[nodiscard]] problem linear_scan_sensitivity_problem(
+    const Gate& gate, const Input& input, const State& state, const Sensitivity& sensitivity,
+    const std::type_identity_t<sensitivity_options<detail::value_of<Gate>>>& options = {}) {
+  problem result;
+  detail::make_sensitivity("linear_scan_sensitivity", gate, input, state, sensitivity, options,
+                           [&](const auto&, const problem& p) { result = p; });
+  return result;
 }
 
 }  // namespace scanrec::inline SCANREC_ABI
