@@ -9,8 +9,12 @@
 #include <string>
 #include <vector>
 
+#if __has_include(<scanrec/cells/qrnn.hpp>)
 #include <scanrec/cells/qrnn.hpp>
 #include <scanrec/gated_scan.hpp>
+#else  // of earlier commits, for scripts/compare
+#include <scanrec/qrnn.hpp>
+#endif
 
 #include "measure.hpp"
 
