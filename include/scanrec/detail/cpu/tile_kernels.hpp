@@ -112,7 +112,8 @@ struct tile_kernels_of {
                     place->strides};
       ++place;
     });
-    return bound(r, row.group, row.batch);
+    bind_row(r, row.group, row.batch);
+    return r;
   }
 
   static void begin(const tile_row& row, std::byte* slots) {

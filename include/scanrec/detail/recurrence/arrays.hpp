@@ -167,11 +167,16 @@ SCANREC_HD SCANREC_INLINE R standing_at(R r, std::int64_t time, std::int64_t cha
   for_reads(r, seek), for_writes(r, seek);
   return r;
 }
+/// Moves all fields of a recurrence to one batch row.
+template <class R>
+SCANREC_HD SCANREC_INLINE void bind_row(R& r, std::int64_t group, std::int64_t batch) {
+  const auto bind = [=](auto& field) { field.bind(group, batch); };
+  for_reads(r, bind), for_writes(r, bind), for_starts(r, bind), for_ends(r, bind);
+}
 /// The recurrence with all its fields at one batch row.
 template <class R>
 SCANREC_HD R bound(R r, std::int64_t group, std::int64_t batch) {
-  const auto bind = [=](auto& field) { field.bind(group, batch); };
-  for_reads(r, bind), for_writes(r, bind), for_starts(r, bind), for_ends(r, bind);
+  bind_row(r, group, batch);
   return r;
 }
 /// Asks for the lines of everything that is read `gap` steps after a place.
