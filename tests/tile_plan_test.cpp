@@ -270,7 +270,9 @@ void check_cover(const tile_plan& plan, problems& random) {
   REQUIRE(plan.tile_steps >= 1);
   CHECK(plan.tiles == std::max<std::int64_t>(
                           1, shape.time / plan.tile_steps + (shape.time % plan.tile_steps != 0)));
-  CHECK(plan.tasks == (plan.time_split ? plan.units * plan.tiles : plan.units));
+  CHECK((plan.units_whole || plan.time_split));
+  CHECK(plan.tasks == (plan.units_whole ? plan.units : plan.units * plan.tiles));
+  CHECK(plan.at_once == (plan.time_split && (plan.units_whole || plan.threads == 1)));
 }
 
 // ---- sums -------------------------------------------------------------------------------------
@@ -471,6 +473,8 @@ void check_sums(const problem& p, const tile_plan& plan) {
                  {rows ? plan.batch_span : 1, o.sum.time_kept ? plan.tile_steps : 1, plan.strip,
                   rows ? plan.group_span : 1},
                  o.sum.elements);
+    // Sums of several tiles add up in the order of tiles.
+    if (!o.sum.complete && plan.time_split) CHECK(!plan.units_whole);
     if (!o.sum.complete) {
       extents all = plan.shape;
       all.time = 1;
@@ -514,6 +518,8 @@ void check_workspace(const problem& p, const tile_plan& plan) {
   CHECK(own <= s.restored - s.sums);
   CHECK(plan.restored.bytes <= s.worker - s.restored);
   CHECK(s.worker * plan.threads <= s.carries);
+  // No two workers write to one page.
+  if (plan.threads > 1) CHECK(s.worker - s.restored - plan.restored.bytes >= 4096);
   CHECK(totals <= s.bytes - s.totals);
   if (any) return;
   // As workspace_bytes() promises.
@@ -680,8 +686,57 @@ TEST_CASE("strips are as wide as their state fits, and narrower for more units",
   CHECK(strips({.batch = 64, .time = 1000, .channel = 100000}).strip == widest);
   CHECK(strips({.batch = 1, .time = 1000, .channel = narrowest}).strip == narrowest);
   CHECK(strips({.batch = 1, .time = 1000, .channel = 4 * narrowest}).strip == narrowest);
-  CHECK(strips({.batch = 1, .time = 1000, .channel = 4 * narrowest}).finest == 4);
+  CHECK(strips({.batch = 1, .time = 1000, .channel = 4 * narrowest}).few == 4);
+  CHECK(strips({.batch = 3, .time = 1000, .channel = 1000}).many == 3 * 63);  // of 16 lanes
   CHECK(strips({.batch = 4, .time = 1000, .channel = 4 * narrowest}).strip == 4 * narrowest);
+}
+
+TEST_CASE("strips become narrower until all threads are busy", "[tile_plan]") {
+  // Rows of 256 floats: as wide as there are enough of them, then a strip per thread.
+  const detail::strip_costs of{256, 256, 16, 4, 8};
+  for (const auto& [threads, strip] : std::vector<std::pair<int, std::int64_t>>{
+           {1, 256}, {2, 256}, {8, 256}, {16, 128}, {64, 32}, {128, 16}, {256, 16}})
+    CHECK(detail::balance_strips(of, threads) == strip);
+  // Five units for two threads are three rounds; cut in half they would be ten, of more pieces.
+  CHECK(detail::balance_strips({64, 64, 16, 4, 5}, 2) == 64);
+  CHECK(detail::balance_strips({4096, 4096, 16, 4, 5}, 2) == 2048);
+
+  // Sums over channels have a cut of their own, whoever adds them up.
+  const extents shape{.batch = 8, .time = 8192, .channel = 256};
+  scanrec::strides gate = channels_last(shape);
+  gate.channel = 0;
+  const problem p = adjoint_of(shape, gate);
+  CHECK(describe(tiled{.threads = 64}, p).strip == describe(tiled{.threads = 1}, p).strip);
+}
+
+TEST_CASE("a long call keeps 1 to 128 threads busy", "[tile_plan]") {
+  // As a fraction of what one thread would do at least, were there no rounding: whole rounds of
+  // units of whole packs cost what they cost.
+  const auto busy = [](const tile_plan& plan, int threads) {
+    const extents& s = plan.shape;
+    const std::int64_t rounds = detail::ceil_div(plan.tasks, threads);
+    const double longest = static_cast<double>(rounds * plan.strip * plan.batch_span) *
+                           plan.group_span * (plan.units_whole ? s.time : plan.tile_steps);
+    return static_cast<double>(detail::element_count(s)) / threads / longest;
+  };
+  for (const std::int64_t batch : {1, 2, 3, 6, 8, 20, 64})
+    for (const std::int64_t channels : {1, 16, 64, 100, 256, 512, 2048})
+      for (const bool along_time : {false, true})
+        for (const int threads : {1, 2, 3, 4, 7, 8, 16, 24, 32, 48, 64, 96, 128}) {
+          extents shape{.batch = batch, .time = 1 << 18, .channel = channels};
+          const problem p =
+              forward_of(shape, along_time ? time_contiguous(shape) : channels_last(shape));
+          const tile_plan plan = describe(tiled{.threads = threads}, p);
+          const std::int64_t most =
+              plan.time_split ? plan.tasks
+                              : batch * (along_time ? channels : detail::ceil_div(channels, 16));
+          INFO(batch << " x " << channels << (along_time ? " along time" : "") << ", " << threads
+                     << " threads: strip " << plan.strip << ", tasks " << plan.tasks << " of "
+                     << most);
+          // A few threads may idle where narrower strips would take all of them longer.
+          CHECK(8 * plan.tasks >= 5 * std::min<std::int64_t>(threads, most));
+          if (most >= 4 * threads) CHECK(busy(plan, threads) > 0.6);
+        }
 }
 
 TEST_CASE("time is split where even narrow strips are too few, and it is long enough",
@@ -690,6 +745,10 @@ TEST_CASE("time is split where even narrow strips are too few, and it is long en
     const extents shape{.batch = batch, .time = steps, .channel = 64};
     return decisions(forward_of(shape, channels_last(shape)), asked).time;
   };
+  // One row of 512 channels has 32 packs, enough for as many threads.
+  const extents wide{.time = 1 << 20, .channel = 512}, less_wide{.time = 1 << 20, .channel = 496};
+  CHECK(!decisions(forward_of(wide, channels_last(wide))).time.split);
+  CHECK(decisions(forward_of(less_wide, channels_last(less_wide))).time.split);
   CHECK(time(1, 1 << 20).split);
   CHECK(time(3, 1 << 20).split);
   CHECK(!time(4, 1 << 20).split);  // enough units
@@ -700,6 +759,22 @@ TEST_CASE("time is split where even narrow strips are too few, and it is long en
   CHECK(time(1, 1000, 100).split);  // as the caller says
   CHECK(time(1, 1000, 100).tile_steps == 100);
   CHECK(!time(1, 100, 1000).split);
+}
+
+TEST_CASE("a thread with units enough takes the tiles of one in order", "[tile_plan]") {
+  const auto plan = [](std::int64_t batch, int threads, bool sums = false) {
+    const extents shape{.batch = batch, .time = 1 << 18, .channel = 64};
+    scanrec::strides gate = channels_last(shape);
+    if (sums) gate.batch = gate.time = 0;
+    return describe(tiled{.threads = threads},
+                    sums ? adjoint_of(shape, gate) : forward_of(shape, channels_last(shape)));
+  };
+  CHECK((plan(3, 1).at_once && plan(3, 1).units_whole));
+  CHECK((plan(3, 2).at_once && plan(3, 2).units_whole));
+  CHECK((plan(3, 3).at_once && plan(3, 3).units_whole));
+  CHECK(!plan(3, 4).at_once);
+  CHECK((plan(3, 1, true).at_once && !plan(3, 1, true).units_whole));
+  CHECK(!plan(3, 3, true).at_once);
 }
 
 TEST_CASE("short rows share a unit, but not two that a sum keeps apart", "[tile_plan]") {

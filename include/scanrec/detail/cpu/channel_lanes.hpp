@@ -69,13 +69,38 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
   static void drain(const R& r, const block& where, slot* slots) {
     for_packs(where, where.begin, [&](std::int64_t i, place at) { r.drain(at, slots[i].sums); });
   }
-
-  /// Composes the maps of the block's steps, in the wide type.
-  static void reduce(const R& r, const block& where, reduction* reductions, const tile_plan& plan) {
+  static void clear(const block& where, reduction* reductions) {
     for_packs(where, 0, [&](std::int64_t i, place) { reductions[i].all = map::identity(); });
+  }
+
+  /// Composes the maps of the block's steps, in the wide type, after those in `reductions`.
+  static void reduce(const R& r, const block& where, reduction* reductions, const tile_plan& plan) {
     for_pieces(r, where, plan, false, [&](const R& piece, const block& b, std::int64_t steps) {
       reduction* const own = reductions + (b.channel - where.channel) / lanes;
       reduce_packs(piece, b, own, {steps, plan.descending});
+    });
+  }
+
+  /// reduce and walk in one: what is read is read once. Same bits as one after the other.
+  static void walk_and_reduce(const R& r, const block& where, slot* slots, reduction* reductions,
+                              const tile_plan& plan) {
+    const assume known = where.channels % lanes == 0 ? assumption(r, plan.lanes) : assume::nothing;
+    for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t) {
+      const std::int64_t first = (b.channel - where.channel) / lanes;
+      const course way{1, plan.descending, plan.prefetch_steps};
+      R at = piece;
+      for (block few = b; few.begin < b.end; few.begin = few.end) {
+        few.end = std::min(few.begin + few_steps, b.end);
+        begin_recent(few, reductions + first);
+        for_edges(at, few, plan.shape.time, [&](const R& here, const block& part, bool inside) {
+          if (inside && known == assume::plain)
+            walk_and_compose<assume::plain>(here, part, slots + first, reductions + first, way);
+          else
+            walk_and_compose<assume::nothing>(here, part, slots + first, reductions + first, way);
+        });
+        add_recent(few, reductions + first);
+        at = standing_at(at, few.end - few.begin, 0);
+      }
     });
   }
 
@@ -143,26 +168,68 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     R r = given;
     for (block few = where; few.begin < where.end; few.begin = few.end) {
       few.end = std::min(few.begin + few_steps, where.end);
-      for_packs(where, 0, [&](std::int64_t i, place) {
-        reductions[i].recent = {simd::constant<carry>(1), simd::constant<lane>(0)};
+      begin_recent(where, reductions);
+      for_rows<assume::nothing>(few, way, [&](auto at, std::int64_t i) SCANREC_LAMBDA {
+        r.template touch_rest<lane>(at);
+        recent_steps recent = reductions[i].recent;
+        compose(r.map(at, r.template load<lane>(at)), recent);
+        reductions[i].recent = recent;
       });
-      sweep<assume::nothing, 1>(
-          few, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i].recent; },
-          [&](auto at, recent_steps& recent) SCANREC_LAMBDA {
-            r.template touch_rest<lane>(at);
-            const affine<lane> m = r.map(at, r.template load<lane>(at));
-            recent.factor = simd::mul(recent.factor, simd::to_wide<carry>(m.a));
-            recent.u = m.act(recent.u);
-          },
-          [=](std::int64_t i, const recent_steps& recent)
-              SCANREC_LAMBDA { reductions[i].recent = recent; });
-      for_packs(where, 0, [&](std::int64_t i, place) {
-        const recent_steps& recent = reductions[i].recent;
-        reductions[i].all =
-            combine(reductions[i].all, map{recent.factor, simd::to_wide<carry>(recent.u)});
-      });
+      add_recent(where, reductions);
       r = standing_at(r, few.end - few.begin, 0);
     }
+  }
+  static SCANREC_INLINE void begin_recent(const block& where, reduction* reductions) {
+    for_packs(where, 0, [&](std::int64_t i, place) {
+      reductions[i].recent = {simd::constant<carry>(1), simd::constant<lane>(0)};
+    });
+  }
+  static SCANREC_INLINE void compose(const affine<lane>& step, recent_steps& recent) {
+    recent.factor = simd::mul(recent.factor, simd::to_wide<carry>(step.a));
+    recent.u = step.act(recent.u);
+  }
+  static SCANREC_INLINE void add_recent(const block& where, reduction* reductions) {
+    for_packs(where, 0, [&](std::int64_t i, place) {
+      const recent_steps& recent = reductions[i].recent;
+      reductions[i].all =
+          combine(reductions[i].all, map{recent.factor, simd::to_wide<carry>(recent.u)});
+    });
+  }
+
+  // Row by row, as walk_rows.
+  template <assume Assume>
+  [[gnu::noinline]] static void walk_and_compose(const R& given, block where, slot* slots,
+                                                 reduction* reductions, course way) {
+    const R r = given;
+    for_rows<Assume>(where, way, [&](auto at, std::int64_t i) SCANREC_LAMBDA {
+      if (way.prefetch > 0) prefetch<lane>(r, at, way.prefetch);
+      typename R::template sums<lane> sums{};
+      if constexpr (Assume != assume::plain && has_sums) r.copy_sums(slots[i].sums, sums);
+      recent_steps recent = reductions[i].recent;
+      const lane before = slots[i].state;
+      const auto read = r.template load<lane>(at);
+      const lane after = r.next(at, read, before);
+      compose(r.map(at, read), recent);
+      r.finish(at, read, before, after, sums);
+      slots[i].state = after;
+      reductions[i].recent = recent;
+      if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
+    });
+  }
+  // Calls f(place, pack) for the packs of one row after the other.
+  template <assume Assume, class F>
+  static SCANREC_INLINE void for_rows(const block& where, course way, F f) {
+    const std::int64_t rows = where.end - where.begin;
+    const std::int64_t packs = (where.channels + lanes - 1) / lanes;
+    const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
+    const std::int64_t end = way.descending ? -1 : packs;
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t i = first; i != end; i += next) {
+        const std::int64_t c = i * lanes;
+        f(place_if<Assume>{where.begin + row, where.channel + c, row, c,
+                           Assume == assume::nothing ? count_of(where, c) : lanes},
+          i);
+      }
   }
 
   // From memory a row is walked from end to end before the next: descending walks that rise within

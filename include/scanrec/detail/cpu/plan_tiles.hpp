@@ -95,7 +95,8 @@ struct demands_of_sums {
   bool channel_whole = false;                           // ... and is over channels, ...
   bool batch_together = false, group_together = false;  // ... over these rows
   bool batch_can_span = true, group_can_span = true;    // whether a unit may have several
-  bool crosses_rows = false;                            // some sum is over rows
+  bool crosses_rows = false;                            // some sum is over rows,
+  bool crosses_channels = false;                        // some over channels
 };
 inline demands_of_sums demands_of(const problem& p) {
   demands_of_sums d;
@@ -104,6 +105,7 @@ inline demands_of_sums demands_of(const problem& p) {
     const bool over_batch = broadcast_along(array, axis::batch);
     const bool over_group = broadcast_along(array, axis::group);
     d.crosses_rows |= over_batch || over_group;
+    d.crosses_channels |= broadcast_along(array, axis::channel);
     if (over_batch && !over_group) d.group_can_span = false;
     if (over_group && !over_batch) d.batch_can_span = false;
     if (!array.sequence || p.shape.time <= 1 || broadcast_along(array, axis::time)) continue;
@@ -119,10 +121,12 @@ inline demands_of_sums demands_of(const problem& p) {
 
 /// Along channels: whole rows as far as their state stays in L1, narrower ones only for the sake of
 /// enough units, a pack at least. Along time: single channels, a few of them when they are short.
+/// All of this by shape alone; threads have their say in balance_strips.
 struct strip_choice {
   std::int64_t strip = 1;   // channels per unit where time is walked in order
-  std::int64_t row = 1;     // the same where it is split: whole rows again
-  std::int64_t finest = 1;  // units there would be in the finest cut worth making
+  std::int64_t widest = 1;  // the same where it is split: whole rows again
+  std::int64_t few = 1;     // units there would be in narrow strips, as two to four threads want,
+  std::int64_t many = 1;    // and in strips of one pack
 };
 inline strip_choice choose_strips(const problem& p, const lane_layout& layout, std::int64_t lanes,
                                   const traffic& moved, const demands_of_sums& sums) {
@@ -140,27 +144,30 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
 
   strip_choice chosen;
   if (sums.channel_whole) {
-    chosen.strip = chosen.row = C;
-    chosen.finest = rows;
+    chosen.strip = chosen.widest = C;
+    chosen.few = chosen.many = rows;
   } else if (layout.along == recurrence::lane_axis::time) {
-    chosen.strip = chosen.row = std::clamp<std::int64_t>(
+    chosen.strip = chosen.widest = std::clamp<std::int64_t>(
         policy::unit_elements / std::max<std::int64_t>(T, 1), 1, std::max<std::int64_t>(C, 1));
-    chosen.finest = rows * C;
+    chosen.few = chosen.many = rows * C;
   } else {
     const std::int64_t wanted = ceil_div(policy::enough_units, std::max<std::int64_t>(rows, 1));
     chosen.strip = std::clamp(round_up(ceil_div(C, wanted), lanes), narrowest, widest);
-    chosen.row = std::min(widest, C);
-    chosen.finest = rows * ceil_div(std::max<std::int64_t>(C, 1), narrowest);
+    chosen.widest = std::min(widest, C);
+    chosen.few = rows * ceil_div(std::max<std::int64_t>(C, 1), narrowest);
+    chosen.many =
+        sums.crosses_channels ? chosen.few : rows * ceil_div(std::max<std::int64_t>(C, 1), lanes);
   }
-  if (sums.batch_together) chosen.finest /= std::max<std::int64_t>(p.shape.batch, 1);
-  if (sums.group_together) chosen.finest /= std::max<std::int64_t>(p.shape.group, 1);
+  const std::int64_t together = std::max<std::int64_t>(sums.batch_together ? p.shape.batch : 1, 1) *
+                                std::max<std::int64_t>(sums.group_together ? p.shape.group : 1, 1);
+  chosen.few /= together, chosen.many /= together;
   return chosen;
 }
 
 // ---- the split of time --------------------------------------------------------------------------
 
-/// Time is split where even the finest cut gives too few units, and it is long enough for two
-/// tiles.
+/// Time is split where narrow strips give units for few threads only, and strips of a pack not for
+/// many, and it is long enough for two tiles.
 struct time_choice {
   bool split = false;
   std::int64_t tile_steps = 1;
@@ -178,13 +185,14 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
   if (p.recomputed_bytes > 0) asked = std::min(round_up(asked, stretch_steps), steps);
 
   const std::int64_t fitting =
-      policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site * strips.row);
+      policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site * strips.widest);
   const std::int64_t of_split =
       asked > 0 ? asked : std::max(policy::least_tile_steps, fitting / grain * grain);
   const std::int64_t far_enough = asked > 0 ? of_split + 1 : 2 * of_split;
 
   time_choice chosen;
-  chosen.split = strips.finest < policy::enough_units && p.shape.time >= far_enough;
+  chosen.split = strips.few < policy::enough_units && strips.many < policy::enough_packs &&
+                 p.shape.time >= far_enough;
   if (chosen.split)
     chosen.tile_steps = of_split;
   else if (along_time && asked == 0 && !sums.time_kept)
@@ -219,6 +227,34 @@ inline row_choice choose_rows(const problem& p, const demands_of_sums& sums,
   chosen.batches = std::max<std::int64_t>(1, std::min(chosen.batches, p.shape.batch));
   chosen.groups = std::max<std::int64_t>(1, std::min(chosen.groups, p.shape.group));
   return chosen;
+}
+
+// ---- units for all threads ----------------------------------------------------------------------
+
+/// The strip whose units keep all threads busy for the shortest time: as many rounds of units as it
+/// takes, each the longer the wider the strip is, and no shorter than a piece of a row costs by
+/// itself. Of equals the widest.
+struct strip_costs {
+  std::int64_t widest = 1, channels = 1;
+  std::int64_t grain = 1;          // channels that a strip is a multiple of
+  std::int64_t channel_bytes = 1;  // of what is walked in one go
+  std::int64_t rows = 1;           // units there would be in one strip
+};
+inline std::int64_t balance_strips(const strip_costs& of, int threads) {
+  std::int64_t best = of.widest, least = most_bytes;
+  if (of.rows == 0) return best;
+  for (std::int64_t strips = ceil_div(of.channels, of.widest);; ++strips) {
+    const std::int64_t strip =
+        std::min(of.widest, round_up(ceil_div(of.channels, strips), of.grain));
+    const std::int64_t units = clipped_product(of.rows, ceil_div(of.channels, strip), most_bytes);
+    const std::int64_t unit_cost =
+        clipped_product(std::min(strip, of.channels), of.channel_bytes, most_bytes) +
+        tile_policy::piece_bytes;
+    const std::int64_t cost = clipped_product(ceil_div(units, threads), unit_cost, most_bytes);
+    if (cost < least) best = strip, least = cost;
+    // More units would save a quarter of a round at most.
+    if (strip <= of.grain || units >= 4 * std::int64_t{threads}) return best;
+  }
 }
 
 // ---- how memory is walked -----------------------------------------------------------------------
@@ -282,6 +318,17 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
   }
 }
 
+/// Whether a worker takes all time of a unit. Where time is split it then knows every carry, and
+/// reads a tile once, which is worth a third more rounds of units; but sums of several tiles add up
+/// in the order of tiles.
+inline bool takes_units_whole(const tile_plan& plan, int threads) {
+  if (!plan.time_split) return true;
+  for (const sum_plan& sum : plan.sums)
+    if (sum.active && !sum.complete) return false;
+  const std::int64_t turns = ceil_div(plan.units, threads) * threads;
+  return plan.units >= threads && 3 * turns <= 4 * plan.units;
+}
+
 /// `threads`, `tile_steps`, `stream_bytes`: what the caller fixed; 0 leaves it to the policy.
 inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile_steps,
                                 std::int64_t stream_bytes) {
@@ -299,18 +346,33 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.time_split = time.split;
   plan.tile_steps = time.tile_steps;
   plan.tiles = std::max<std::int64_t>(1, ceil_div(p.shape.time, plan.tile_steps));
-  plan.strip = std::clamp<std::int64_t>(time.split ? strips.row : strips.strip, 1,
+  plan.strip = std::clamp<std::int64_t>(time.split ? strips.widest : strips.strip, 1,
                                         std::max<std::int64_t>(p.shape.channel, 1));
   plan.strips = ceil_div(p.shape.channel, plan.strip);
 
   const row_choice rows = choose_rows(p, sums, time, plan.strip, plan.strips);
   plan.batch_span = rows.batches;
   plan.group_span = rows.groups;
-  plan.units = plan.strips * ceil_div(p.shape.batch, plan.batch_span) *
-               ceil_div(p.shape.group, plan.group_span);
-  plan.tasks = plan.time_split ? plan.units * plan.tiles : plan.units;
+  const std::int64_t rows_of_units =
+      ceil_div(p.shape.batch, plan.batch_span) * ceil_div(p.shape.group, plan.group_span);
+  const int useful = threads_for(threads, element_count(p.shape) / policy::thread_elements);
+  // How channels are cut changes no bit where time is whole, but of sums over them.
+  if (!plan.time_split && !sums.crosses_channels && p.shape.channel > 1) {
+    const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
+    plan.strip = balance_strips(
+        {std::min(strips.widest, p.shape.channel), p.shape.channel, along_time ? 1 : pack.lanes,
+         along_time ? clipped_product(p.compute_bytes, p.shape.time, most_bytes) : p.compute_bytes,
+         rows_of_units},
+        useful);
+    plan.strips = ceil_div(p.shape.channel, plan.strip);
+  }
+  plan.units = plan.strips * rows_of_units;
+  plan_sums(p, plan);
+  plan.units_whole = takes_units_whole(plan, useful);
+  plan.tasks = plan.units_whole ? plan.units : plan.units * plan.tiles;
   plan.threads =
-      threads_for(threads, std::min(plan.tasks, element_count(p.shape) / policy::thread_elements));
+      threads > 0 ? useful : static_cast<int>(std::clamp<std::int64_t>(plan.tasks, 1, useful));
+  plan.at_once = plan.time_split && (plan.units_whole || plan.threads == 1);
 
   const bool cached = moved.bytes <= policy::cache_bytes;
   plan.streaming = moved.bytes >= (stream_bytes > 0 ? stream_bytes : policy::stream_bytes);
@@ -326,7 +388,6 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.carry_bytes = pack.carry;
   plan.alignment = p.alignment;
   plan.restored = recompute_scratch(p, plan.lanes, plan.strip);
-  plan_sums(p, plan);
   plan.workspace_bytes = lay_out_scratch(plan).bytes;
   return plan;
 }

@@ -77,8 +77,10 @@ class tile_driver {
   void run_worker(int worker) {
     tasks_.work_off([&](std::int64_t task) {
       job j{unit_box(plan_, unit_of(task)), worker * layout_.worker, task, unit_of(task)};
-      if (plan_.time_split)
+      if (plan_.time_split && !plan_.units_whole)
         walk_tile(j, task / plan_.units);
+      else if (plan_.time_split)
+        for (std::int64_t tile = 0; tile < plan_.tiles; ++tile) walk_tile(j, tile);
       else if (plan_.rows_together)
         walk_unit(j);
       else
@@ -88,9 +90,7 @@ class tile_driver {
   }
 
   // Tile-major order: the tile that a tile waits for was claimed `units` tasks before it.
-  std::int64_t unit_of(std::int64_t task) const {
-    return plan_.time_split ? task % plan_.units : task;
-  }
+  std::int64_t unit_of(std::int64_t task) const { return task % plan_.units; }
 
   // The rows of a unit one after the other.
   void walk_rows(job& j) {
@@ -133,7 +133,8 @@ class tile_driver {
     if (plan_.rows_together) finish_sums(j, scope::unit);
   }
 
-  // One tile of a unit whose time is split: reduce, take the carry, hand it on, walk.
+  // One tile of a unit whose time is split: reduce, take the carry, hand it on, walk. Where the
+  // carry is known, reduce and walk are one.
   void walk_tile(job& j, std::int64_t tile) {
     j.box.begin.time = tile * plan_.tile_steps;
     j.box.end.time = std::min(j.box.begin.time + plan_.tile_steps, plan_.shape.time);
@@ -149,8 +150,10 @@ class tile_driver {
     const std::int64_t reduction_row = plan_.slots_per_row * plan_.reduction_bytes;
     const slots_in_use in_use = slots_of(j);
     const bool is_last = tile + 1 == plan_.tiles;
+    const bool at_once = plan_.at_once && !is_last && kernels_.walk_and_reduce &&
+                         (tile == 0 || ready_[j.unit].load(std::memory_order_acquire) == tile);
 
-    if (!is_last)
+    if (!is_last && !at_once)
       for_rows(j, [&](const tile_row& row, std::int64_t i) {
         kernels_.reduce(row, reductions + i * reduction_row);
       });
@@ -163,13 +166,17 @@ class tile_driver {
       tasks_.await(ready_[j.unit], tile, j.task);
       kernels_.take_carries(in_use, carries, slots);
     }
+    if (at_once)
+      for_rows(j, [&](const tile_row& row, std::int64_t i) {
+        kernels_.walk_and_reduce(row, slots + i * slot_row, reductions + i * reduction_row);
+      });
     bool handed_on = is_last;
     if (!is_last && kernels_.advance(recurrence_, tile == 0, in_use, reductions, carries)) {
       ready_[j.unit].store(tile + 1, std::memory_order_release);
       handed_on = true;
     }
     for_rows(j, [&](const tile_row& row, std::int64_t i) {
-      kernels_.walk(row, slots + i * slot_row);
+      if (!at_once) kernels_.walk(row, slots + i * slot_row);
       if (is_last) kernels_.end(row, slots + i * slot_row);
     });
     if (!handed_on) {

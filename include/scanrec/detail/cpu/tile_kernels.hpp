@@ -57,6 +57,9 @@ struct tile_kernels {
   void (*reduce)(const tile_row&, std::byte* reductions);
   /// Walks the tile from the states in the slots, and drains running sums.
   void (*walk)(const tile_row&, std::byte* slots);
+  /// Both at once, with the same bits: for a tile whose carry is known. Null where it would gain
+  /// nothing.
+  void (*walk_and_reduce)(const tile_row&, std::byte* slots, std::byte* reductions);
   void (*end)(const tile_row&, const std::byte* slots);
 
   void (*first_carries)(const slots_in_use&, const std::byte* slots, std::byte* carries);
@@ -123,6 +126,7 @@ struct tile_kernels_of {
     walker::end(at_row(row), row.where, as<slot>(slots));
   }
   static void reduce(const tile_row& row, std::byte* reductions) {
+    walker::clear(row.where, as<reduction>(reductions));
     walker::reduce(at_row(row), row.where, as<reduction>(reductions), row.plan);
   }
   // States may have to be recomputed, and sums of more steps than a lane may add up are drained
@@ -148,15 +152,36 @@ struct tile_kernels_of {
     } else if constexpr (walker::drains_itself || !may_sum<R>) {
       walker::walk(r, where, slots, row.plan);
     } else {
-      const std::int64_t steps = sums_run(r) ? walker::drain_steps : where.end - where.begin;
-      block part = where;
-      for (; part.begin < where.end; part.begin = part.end) {
-        if (part.begin > where.begin) walker::drain(r, where, slots);
-        part.end = std::min(part.begin + steps, where.end);
-        walker::walk(r, part, slots, row.plan);
-      }
+      for_parts(r, where, slots,
+                [&](const block& part) { walker::walk(r, part, slots, row.plan); });
     }
     walker::drain(r, where, slots);
+  }
+  static constexpr bool composes_walking = !recomputes<R> && requires { &walker::walk_and_reduce; };
+  static void walk_and_reduce(const tile_row& row, std::byte* slots_of_row,
+                              std::byte* reductions_of_row) {
+    if constexpr (composes_walking) {
+      const R r = at_row(row);
+      slot* const slots = as<slot>(slots_of_row);
+      reduction* const reductions = as<reduction>(reductions_of_row);
+      walker::clear(row.where, reductions);
+      for_parts(r, row.where, slots, [&](const block& part) {
+        walker::walk_and_reduce(r, part, slots, reductions, row.plan);
+      });
+      walker::drain(r, row.where, slots);
+    }
+  }
+  // Calls f(part) for the parts of a block that lie between two drains, which come in between.
+  template <class F>
+  static void for_parts(const R& r, const block& where, slot* slots, F f) {
+    const bool drains = may_sum<R> && sums_run(r);
+    const std::int64_t steps = drains ? walker::drain_steps : where.end - where.begin;
+    block part = where;
+    for (; part.begin < where.end; part.begin = part.end) {
+      if (part.begin > where.begin) walker::drain(r, where, slots);
+      part.end = std::min(part.begin + steps, where.end);
+      f(part);
+    }
   }
 
   static void first_carries(const slots_in_use& in_use, const std::byte* slots,
@@ -216,9 +241,18 @@ struct tile_kernels_of {
     });
   }
 
-  static constexpr tile_kernels table{
-      walker::lanes, begin,   reduce,         walk,       end,          first_carries,
-      take_carries,  advance, advance_walked, write_sums, add_to_totals};
+  static constexpr tile_kernels table{walker::lanes,
+                                      begin,
+                                      reduce,
+                                      walk,
+                                      composes_walking ? walk_and_reduce : nullptr,
+                                      end,
+                                      first_carries,
+                                      take_carries,
+                                      advance,
+                                      advance_walked,
+                                      write_sums,
+                                      add_to_totals};
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -55,7 +55,8 @@ struct walk_plan {
 
 /// What the tiled backend will do with a problem; describe() returns it.
 struct tile_plan : walk_plan {
-  bool time_split = false;      ///< tiles of one sequence are reduced and walked separately
+  bool time_split = false;      ///< workers take tiles of one sequence, not all of its time
+  bool at_once = false;         ///< and take them when the carry is known: each is read once
   std::int64_t tile_steps = 1;  ///< steps per tile
   std::int64_t tiles = 0;       ///< tiles along time
   std::int64_t strip = 1;       ///< channels per unit
@@ -63,12 +64,13 @@ struct tile_plan : walk_plan {
   std::int64_t group_span = 1;  ///< groups and batch rows per unit
   std::int64_t batch_span = 1;
   std::int64_t units = 0;  ///< pieces whose time is walked in order
-  std::int64_t tasks = 0;  ///< what workers claim: units, or units * tiles
+  std::int64_t tasks = 0;  ///< what workers claim: units, or tiles of units
   int threads = 1;
   bool streaming = false;            ///< non-temporal stores
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 
   // Private to the backend.
+  bool units_whole = false;    // a worker takes all tiles of a unit, one after the other
   bool rows_together = false;  // all rows of a unit walk a tile before the next tile
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, most_outputs> sums{};
@@ -146,6 +148,9 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   s.restored = s.sums;
   for (const sum_plan& sum : plan.sums) s.restored += lines(sum.elements, sum.wide_bytes);
   s.worker = s.restored + lines(1, plan.restored.bytes);
+  // A page between two workers: hardware prefetches a page's lines ahead of those that one writes,
+  // and so takes them from the other.
+  if (plan.threads > 1) s.worker += lines(1, tile_policy::page_bytes);
   s.carries = clipped_product(s.worker, plan.threads, most_bytes);
   s.ready = s.carries;
   if (plan.time_split) {

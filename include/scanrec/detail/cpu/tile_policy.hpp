@@ -13,9 +13,11 @@ struct tile_policy {
   /// Bytes read per tile when time is split: what reduce reads, walk finds in L2.
   static constexpr std::int64_t tile_bytes = 256 * 1024;
   /// Fewest steps of such a tile.
-  static constexpr std::int64_t least_tile_steps = 256;
-  /// Time is split when there are fewer units of work than this.
+  static constexpr std::int64_t least_tile_steps = 128;
+  /// Time is split when there are fewer units of work than this in strips of least_strip_bytes,
   static constexpr std::int64_t enough_units = 4;
+  /// and fewer than this in strips of one pack.
+  static constexpr std::int64_t enough_packs = 32;
   /// Steps between two drains of running sums: a lane adds this many terms in the compute type.
   static constexpr std::int64_t sum_steps = 256;
   /// Bytes of carried state per strip of channels: it lives in L1.
@@ -23,7 +25,12 @@ struct tile_policy {
   /// Bytes of a stretch of steps whose states are recomputed: what that reads, the walk finds
   /// in L2, and the states.
   static constexpr std::int64_t recompute_bytes = 768 * 1024;
-  /// Narrowest strip that a row is cut into for the sake of more units.
+  /// Bytes between the scratch of two workers.
+  static constexpr std::int64_t page_bytes = 4 * 1024;
+  /// What a piece of a row costs by itself, as bytes more: the narrower pieces are, the less of
+  /// them hardware prefetches.
+  static constexpr std::int64_t piece_bytes = 128;
+  /// Narrowest strips that count when units are compared with `enough_units`.
   static constexpr std::int64_t least_strip_bytes = 2 * 1024;
   /// Elements below which a unit is not worth claiming on its own.
   static constexpr std::int64_t unit_elements = 32 * 1024;

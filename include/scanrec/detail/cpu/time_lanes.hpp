@@ -63,9 +63,11 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
     for (std::int64_t i = 0; i < where.channels; ++i) drain_one(r, where, i, slots[i]);
   }
 
-  /// Composes the maps of the block's steps, in the wide type.
-  static void reduce(const R& r, const block& where, reduction* reductions, const tile_plan& plan) {
+  static void clear(const block& where, reduction* reductions) {
     for (std::int64_t i = 0; i < where.channels; ++i) reductions[i].all = map::identity();
+  }
+  /// Composes the maps of the block's steps, in the wide type, after those in `reductions`.
+  static void reduce(const R& r, const block& where, reduction* reductions, const tile_plan& plan) {
     for_time_pieces<lanes>(r, where, plan.lanes, plan.shape.time, false,
                            [&](const R& piece, const block& b) {
                              map& all = reductions[b.channel - where.channel].all;

@@ -83,6 +83,8 @@ struct element_lanes : element_maps<R> {
       r.drain(place{where.begin, where.channel + c}, slots[c].sums);
   }
 
+  static void clear(const block&, reduction*) {}  // the first step's map begins it
+
   /// Composes the maps of the block's steps, of which there is one at least.
   static void reduce(const R& r, const block& where, reduction* reductions, const tile_plan&) {
     const auto algebra = algebra_of(r);
