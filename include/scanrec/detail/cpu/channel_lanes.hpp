@@ -169,12 +169,22 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     for (block few = where; few.begin < where.end; few.begin = few.end) {
       few.end = std::min(few.begin + few_steps, where.end);
       begin_recent(where, reductions);
-      for_rows<assume::nothing>(few, way, [&](auto at, std::int64_t i) SCANREC_LAMBDA {
+      const auto take = [&](auto at, recent_steps& recent) SCANREC_LAMBDA {
         r.template touch_rest<lane>(at);
-        recent_steps recent = reductions[i].recent;
         compose(r.map(at, r.template load<lane>(at)), recent);
-        reductions[i].recent = recent;
-      });
+      };
+      if (way.steps == 1)
+        for_rows<assume::nothing>(few, way, [&](auto at, std::int64_t i) SCANREC_LAMBDA {
+          recent_steps recent = reductions[i].recent;
+          take(at, recent);
+          reductions[i].recent = recent;
+        });
+      else
+        sweep<assume::nothing, 1>(
+            few, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i].recent; },
+            take,
+            [=](std::int64_t i, const recent_steps& recent)
+                SCANREC_LAMBDA { reductions[i].recent = recent; });
       add_recent(where, reductions);
       r = standing_at(r, few.end - few.begin, 0);
     }

@@ -167,7 +167,7 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
 // ---- the split of time --------------------------------------------------------------------------
 
 /// Time is split where narrow strips give units for few threads only, and strips of a pack not for
-/// many, and it is long enough for two tiles.
+/// many, and there is enough for several threads, and for two tiles.
 struct time_choice {
   bool split = false;
   std::int64_t tile_steps = 1;
@@ -188,11 +188,13 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
       policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site * strips.widest);
   const std::int64_t of_split =
       asked > 0 ? asked : std::max(policy::least_tile_steps, fitting / grain * grain);
-  const std::int64_t far_enough = asked > 0 ? of_split + 1 : 2 * of_split;
+  const bool scarce = strips.few < policy::enough_units && strips.many < policy::enough_packs;
+  const bool enough = asked > 0 ? p.shape.time > of_split
+                                : p.shape.time >= 2 * of_split &&
+                                      element_count(p.shape) >= 4 * policy::thread_elements;
 
   time_choice chosen;
-  chosen.split = strips.few < policy::enough_units && strips.many < policy::enough_packs &&
-                 p.shape.time >= far_enough;
+  chosen.split = scarce && enough;
   if (chosen.split)
     chosen.tile_steps = of_split;
   else if (along_time && asked == 0 && !sums.time_kept)

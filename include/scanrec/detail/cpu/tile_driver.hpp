@@ -5,8 +5,9 @@
 // Work is cut into units (a strip of channels of some batch rows). Where there are enough units
 // each walks its time in order. Where there are few, time is split: a tile is reduced to one map
 // when it is first read, the carry folds through the maps from left to right in tile order, and the
-// tile is walked while it is still in L2, so that memory sees every array once. Tiles and units are
-// claimed in order from one counter; sums over broadcast axes are added up in the same order.
+// tile is walked while it is still in L2, so that memory sees every array once. A worker that knows
+// the carry does both in one pass, with the same bits. Tiles and units are claimed in order from
+// one counter; sums over broadcast axes are added up in the same order.
 #pragma once
 
 #include <algorithm>
