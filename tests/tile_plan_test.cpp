@@ -572,7 +572,7 @@ TEST_CASE("plans of random problems", "[tile_plan]") {
   }
   CHECK(planned > 6000);
   CHECK(refused > 300);
-  CHECK(split > 500);
+  CHECK(split > 400);
   CHECK(summed > 2000);
   CHECK(together > 200);
   CHECK(counted > 1000);
