@@ -261,20 +261,22 @@ inline std::int64_t balance_strips(const strip_costs& of, int threads) {
 
 // ---- how memory is walked -----------------------------------------------------------------------
 
-/// Steps between a prefetch and the walk; 0 where hardware does it: in cache, and where rows follow
-/// each other in memory.
+/// Steps between a prefetch and the walk; 0 where hardware does it: in cache, where rows follow
+/// each other in memory, and where a strip has a line of each.
 inline std::int64_t choose_prefetch(const problem& p, const tile_plan& plan, std::int64_t lanes,
                                     const traffic& moved) {
   using policy = tile_policy;
   if (plan.lanes.along == recurrence::lane_axis::time)
     return plan.descending ? policy::prefetch_packs * lanes : 0;
-  if (!moved.gaps) return 0;
+  const bool pieces = plan.strip < p.shape.channel && plan.strip > lanes;
+  if (!moved.gaps && !pieces) return 0;
   // States are recomputed against the direction of the walk. So the walk asks for all of the next
   // stretch, if it is small; else each asks for what is just ahead of it.
   if (p.recomputed_bytes > 0 &&
       stretch_steps * moved.read_per_site * plan.strip <= policy::prefetch_stretch_bytes)
     return stretch_steps;
-  return std::max<std::int64_t>(1, policy::prefetch_bytes / (plan.strip * p.compute_bytes));
+  const std::int64_t ahead = moved.gaps ? policy::prefetch_bytes : policy::prefetch_piece_bytes;
+  return std::max<std::int64_t>(1, ahead / (plan.strip * p.compute_bytes));
 }
 
 /// Plans the sums of a problem whose units are known.

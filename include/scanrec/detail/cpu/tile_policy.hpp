@@ -48,6 +48,8 @@ struct tile_policy {
   /// The same with lanes along channels where rows lie apart, as those of a packed buffer: bytes of
   /// one array.
   static constexpr std::int64_t prefetch_bytes = 8 * 1024;
+  /// The same where a strip is a piece of rows.
+  static constexpr std::int64_t prefetch_piece_bytes = 16 * 1024;
   /// The same where states are recomputed: all of the next stretch, if it reads no more bytes.
   static constexpr std::int64_t prefetch_stretch_bytes = 128 * 1024;
 };

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How the tiled backend would scale to more threads than this machine has cores.
+//
+// A call is planned for P threads and run by one, so that it is cut as for P: its tasks take S_P
+// seconds together. P workers take them in ceil(tasks / P) rounds, but no sooner than memory moves
+// the arrays, if a ceiling is given:
+//
+//     T_P = max(S_P ceil(tasks / P) / tasks, bytes / ceiling)
+//     efficiency = max(T_1 / P, bytes / ceiling) / T_P
+//
+// Waits for carries and the start of threads are left out; beside the prediction stands what was
+// measured, for as many threads as there are cores.
+#include <algorithm>
+#include <complex>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/gated_scan.hpp>
+#include <scanrec/linear_scan.hpp>
+
+#include "measure.hpp"
+
+namespace {
+
+using namespace bench;
+using namespace scanrec;
+
+/// A call over arrays that are there as long as it is.
+struct workload {
+  std::string name;
+  std::int64_t bytes;  // that it moves at least
+  std::function<problem()> poses;
+  std::function<void(const tiled&)> run;
+};
+
+template <class T>
+T* filled(int role, std::int64_t n, bool gate) {
+  T* p = static_cast<T*>(buffers.get(role, n * static_cast<std::int64_t>(sizeof(T))));
+  fill(p, n, gate);
+  return p;
+}
+std::int64_t count(const extents& shape) { return shape.batch * shape.time * shape.channel; }
+
+enum class call { forward, vjp, gate_grad };
+enum class layout { channels_last, time_contiguous };
+
+/// linear_scan, its adjoint, or of that the gradient of a gate per channel alone.
+template <class T>
+workload linear(const std::string& name, const extents& shape, call what,
+                layout lies = layout::channels_last) {
+  const std::int64_t n = count(shape);
+  scanrec::strides strides{
+      .batch = shape.time * shape.channel, .time = shape.channel, .channel = 1};
+  if (lies == layout::time_contiguous) strides.time = 1, strides.channel = shape.time;
+  scanrec::strides of_gate = strides;
+  if (what == call::gate_grad) of_gate = {.channel = 1};
+  const sequence_view<T> gate(filled<T>(0, n, true), shape, of_gate);
+  const sequence_view<T> input(filled<T>(1, n, false), shape, strides);
+  const sequence_view<T> state(filled<T>(2, n, false), shape, strides);
+  const sequence_view<T> grad(filled<T>(3, n, false), shape, of_gate);
+  const sequence_view<T> input_grad(filled<T>(4, n, false), shape, strides);
+  scan_gradients<T, T> gradients{.gate_grad = grad, .input_grad = input_grad};
+  if (what == call::gate_grad) gradients.input_grad = {};
+  const int arrays = what == call::forward ? 3 : what == call::vjp ? 5 : 2;
+  return {name, arrays * n * static_cast<std::int64_t>(sizeof(T)),
+          [=] {
+            return what == call::forward ? linear_scan_problem(gate, input, state)
+                                         : linear_scan_vjp_problem(gate, state, input, gradients);
+          },
+          [=](const tiled& backend) {
+            if (what == call::forward)
+              linear_scan(backend, gate, input, state);
+            else
+              linear_scan_vjp(backend, gate, state, input, gradients);
+          }};
+}
+
+/// fo-pooling of a packed buffer, without states.
+workload pooling(const std::string& name, const extents& shape) {
+  extents wide = shape;
+  wide.channel *= 3;
+  const std::int64_t n = count(shape);
+  const auto gates =
+      packed<fo_pooling<>>(sequence_view<float>(filled<float>(0, 3 * n, false), wide));
+  const sequence_view<float> output(filled<float>(1, n, false), shape);
+  return {name, 4 * n * std::int64_t{sizeof(float)},
+          [=] { return gated_scan_problem(fo_pooling<>{}, gates, output); },
+          [=](const tiled& backend) { gated_scan(backend, fo_pooling<>{}, gates, output); }};
+}
+
+using maker = std::function<workload()>;  // one at a time: they share buffers
+std::vector<maker> workloads() {
+  const extents rows{.batch = 8, .time = 8192, .channel = 256};
+  const extents states{.batch = 16, .time = 4096, .channel = 64};
+  const auto of = [](const char* name, const extents& shape, call what) -> maker {
+    return [=] { return linear<float>(name, shape, what); };
+  };
+  using complex = std::complex<float>;
+  return {
+      of("(1, 2^19, 256)", {.time = 1 << 19, .channel = 256}, call::forward),
+      of("(1, 2^19, 256) vjp", {.time = 1 << 19, .channel = 256}, call::vjp),
+      of("(4, 2^16, 512)", {.batch = 4, .time = 1 << 16, .channel = 512}, call::forward),
+      of("(8, 8192, 256)", rows, call::forward),
+      of("(8, 8192, 256) vjp", rows, call::vjp),
+      of("(64, 1024, 64)", {.batch = 64, .time = 1024, .channel = 64}, call::forward),
+      of("(1, 65536, 64)", {.time = 65536, .channel = 64}, call::forward),
+      of("(1, 2^24, 1)", {.time = 1 << 24}, call::forward),
+      of("(32, 2048, 2048)", {.batch = 32, .time = 2048, .channel = 2048}, call::forward),
+      of("(4, 65536, 32)", {.batch = 4, .time = 65536, .channel = 32}, call::forward),
+      [=] { return linear<complex>("(16, 4096, 64) complex", states, call::forward); },
+      [=] { return linear<complex>("(16, 4096, 64) lambda grad", states, call::gate_grad); },
+      [=] {
+        return linear<float>("(8, 8192, 256) along time", rows, call::forward,
+                             layout::time_contiguous);
+      },
+      [=] { return linear<bfloat16>("(8, 8192, 256) bfloat16", rows, call::forward); },
+      [=] { return pooling("(8, 8192, 3 x 256) fo-pooling", rows); },
+  };
+}
+
+/// The median of some calls.
+double seconds(const workload& of, const tiled& backend) {
+  std::vector<double> all;
+  of.run(backend);
+  for (int i = 0; i < 5; ++i) all.push_back(seconds_of([&] { of.run(backend); }));
+  return median(all);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Predicts how scans scale to more threads than this machine has cores.");
+  double ceiling = std::numeric_limits<double>::infinity();
+  app.add_option("--bandwidth", ceiling, "GB/s that memory has for all threads; default: no limit");
+  CLI11_PARSE(app, argc, argv);
+
+  const std::vector<int> threads{1, 2, 4, 8, 16, 32, 64, 128};
+  const executor alone = [](int workers, const work_ref& work) {
+    for (int worker = 0; worker < workers; ++worker) work(worker);
+  };
+  std::printf("efficiency, predicted (and measured with as many threads as cores); tasks\n");
+  std::printf("%-30s %10s", "threads", "1: ms");
+  for (std::size_t i = 1; i < threads.size(); ++i) std::printf(" %18d", threads[i]);
+  std::puts("");
+  for (const maker& make : workloads()) {
+    const workload load = make();
+    const double one = seconds(load, {.threads = 1});
+    std::printf("%-30s %10.3g", load.name.c_str(), one * 1e3);
+    for (std::size_t i = 1; i < threads.size(); ++i) {
+      const int P = threads[i];
+      const tile_plan plan = describe(tiled{.threads = P}, load.poses());
+      const double together = seconds(load, {.threads = P, .executor = alone});
+      const std::int64_t rounds = (plan.tasks + P - 1) / P;
+      const double share = static_cast<double>(rounds) / static_cast<double>(plan.tasks);
+      const double least = static_cast<double>(load.bytes) / (ceiling * 1e9);
+      const double best = std::max(one / P, least);
+      const double predicted = best / std::max(together * share, least);
+      char text[64];
+      if (P <= default_threads())
+        std::snprintf(text, sizeof text, "%.2f (%.2f) %lld", predicted,
+                      best / seconds(load, {.threads = P}), static_cast<long long>(plan.tasks));
+      else
+        std::snprintf(text, sizeof text, "%.2f %lld", predicted,
+                      static_cast<long long>(plan.tasks));
+      std::printf(" %18s", text);
+      std::fflush(stdout);
+    }
+    std::puts("");
+  }
+  return 0;
+}
