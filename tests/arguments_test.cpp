@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <scanrec/cells/min_gru.hpp>
+#include <scanrec/gated_scan.hpp>
 #include <scanrec/scan.hpp>
 #include <scanrec/variants.hpp>
 
@@ -361,4 +363,47 @@ TEST_CASE("a tile may be longer than time", "[arguments]") {
                 view(y.data(), line));
     CHECK(y[4999] == x[4999]);  // 2, to which every order of adding rounds
   }
+}
+
+TEST_CASE("an absent view is none, at run time", "[arguments]") {
+  const extents shape{.batch = 2, .time = 40, .channel = 20};
+  const std::size_t n = shape.batch * shape.time * shape.channel;
+  std::vector<float> a(n), u(n), x(n), with_none(n), with_absent(n);
+  for (std::size_t i = 0; i < n; ++i)
+    a[i] = 0.5f + static_cast<float>(i % 7) / 16, u[i] = static_cast<float>(i % 5) - 2;
+  using view = sequence_view<float>;
+  const view A(a.data(), shape), U(u.data(), shape), X(x.data(), shape), absent;
+  const auto same = [&](const auto& call) {
+    call(none, view(with_none.data(), shape));
+    call(absent, view(with_absent.data(), shape));
+    return with_none == with_absent;
+  };
+  std::vector<float> last(shape.batch * shape.channel);
+  CHECK(same([&](const auto& nothing, const view& to) {
+    linear_scan(A, U, nothing, {.final_state = state_view<float>(last, shape)});
+    std::copy(last.begin(), last.end(), to.data);
+  }));
+  linear_scan(A, U, X);
+  CHECK(same([&](const auto& nothing, const view& to) {
+    linear_scan_vjp(A, nothing, U, {.input_grad = to});
+  }));
+  CHECK(same([&](const auto& nothing, const view& to) {
+    linear_scan_vjp(A, X, nothing, {.gate_grad = to},
+                    {.final_grad = state_view<float>(last, shape)});
+  }));
+  CHECK(same(
+      [&](const auto& nothing, const view& to) { linear_scan_jvp(A, nothing, nothing, U, to); }));
+  CHECK(same([&](const auto& nothing, const view& to) { linear_scan_jvp(A, X, U, nothing, to); }));
+  CHECK(same([&](const auto& nothing, const view& to) {
+    linear_scan_jvp(A, X, U, U, nothing, {.final_tangent = state_view<float>(last, shape)});
+    std::copy(last.begin(), last.end(), to.data);
+  }));
+  const min_gru<>::arrays<view> gates{U, A};
+  CHECK(same([&](const auto& nothing, const view& to) {
+    gated_scan(min_gru<>{}, gates, nothing, memory::store{to});
+  }));
+  CHECK(same([&](const auto& nothing, const view& to) {
+    gated_scan_vjp(min_gru<>{}, gates, memory::store{X}, nothing, {.arrays = {to, view()}},
+                   {.final_grad = state_view<float>(last, shape)});
+  }));
 }

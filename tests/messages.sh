@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What a compiler says first when a recurrence or a backend lacks something names what it is.
+# What a compiler says first when a recurrence, a cell or a backend lacks something names what it is.
 # Use: messages.sh COMPILER INCLUDE_DIRECTORIES...
 set -euo pipefail
 export LC_ALL=C
@@ -114,6 +114,63 @@ void call(const scanrec::sequence_view<float>& x) {
   scanrec::linear_scan(mine::nothing{}, x, x, x);
 }
 CPP
+# minGRU as a cell, the same way.
+cat >"$work/cell.cpp" <<'CPP'
+#include <scanrec/gated_scan.hpp>
+namespace mine {
+using namespace scanrec;
+struct cell {
+#ifndef NO_outputs
+  using outputs = output_is_state;
+#endif
+#ifndef NO_arrays
+  template <class View>
+  struct arrays {
+    View candidate, gate;
+  };
+#endif
+  static constexpr std::array names{array_name{"candidate", "candidate_grad"},
+                                    array_name{"gate", "gate_grad"}};
+#ifndef NO_step
+  template <class Lane>
+  struct step {
+    Lane candidate, gate;
+  };
+#endif
+#ifndef NO_load
+  template <class Lane>
+  static auto load(Lane candidate, Lane gate) {
+#ifdef NO_step
+    return candidate;
+#else
+    return step<Lane>{candidate, gate};
+#endif
+  }
+#endif
+#ifndef NO_map
+  template <class Step>
+  static auto map(const Step& s) {
+    using lane = decltype(s.gate);
+    return affine<lane>{s.gate, s.candidate};
+  }
+#endif
+#ifndef NO_gradients
+  template <class Step, class Lane>
+  static std::array<Lane, 2> gradients(const Step&, const cell_cotangents<Lane>& d) {
+    return {d.state, simd::mul(d.state, d.before)};
+  }
+#endif
+};
+}  // namespace mine
+template <class Arrays>
+void call(const Arrays& arrays, const scanrec::sequence_view<float>& y) {
+  scanrec::gated_scan(mine::cell{}, arrays, y);
+}
+struct two {
+  scanrec::sequence_view<float> candidate, gate;
+};
+void call(const scanrec::sequence_view<float>& x) { call(two{x, x}, x); }
+CPP
 
 failed=0
 # first_error SOURCE FLAGS...: the first line of an error, or nothing.
@@ -152,4 +209,14 @@ for member in map next finish end drain; do
   expect "scanrec: this recurrence has no \`$member(place" recurrence "-DNO_$member"
 done
 expect "scanrec: this backend has no run_recurrence(backend, recurrence, problem)" backend
+got=$(first_error cell)
+if [[ -n $got ]]; then
+  echo "a cell that has everything: $got"
+  failed=1
+fi
+for member in outputs map load gradients; do
+  expect "scanrec: this cell has no \`$member" cell "-DNO_$member"
+done
+expect "scanrec: this cell has no \`arrays<View>" cell -DNO_arrays
+expect step cell -DNO_step  # GCC looks for the template before any check
 exit $failed

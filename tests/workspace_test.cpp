@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -220,4 +221,66 @@ TEST_CASE("describe names the path", "[describe]") {
   CHECK(split.time_split);
   CHECK(split.threads == 2);
   CHECK(to_string(split).find("tiles") != std::string::npos);
+}
+
+namespace {
+
+/// Runs a scan in memory of the caller; the bits are those of a scan in its own.
+template <class Backend>
+void check_given_workspace(Backend backend) {
+  const extents shape{.batch = 3, .time = 700, .channel = 20};
+  const std::size_t n = shape.batch * shape.time * shape.channel;
+  std::vector<float> a(n, 0.5f), x(n, 1), own(20), given(20);
+  using view = sequence_view<float>;
+  const scanrec::strides shared{.channel = 1};
+  const view A(a.data(), shape), X(x.data(), shape);
+  const auto sum = [&](std::vector<float>& to) {
+    return scan_gradients<float, float>{.gate_grad = view(to.data(), shape, shared)};
+  };
+  const auto run = [&](std::vector<float>& to) { linear_scan_vjp(backend, A, X, X, sum(to)); };
+  run(own);
+
+  const problem p = linear_scan_vjp_problem(A, X, X, sum(given));
+  const std::int64_t bytes = workspace_bytes(backend, p);
+  CHECK(bytes == describe(backend, p).workspace_bytes);
+  REQUIRE(bytes > 0);
+  CHECK(to_string(describe(backend, p)).find(std::to_string(bytes)) != std::string::npos);
+  std::vector<std::byte> memory(bytes + 128);
+  void* start = memory.data();
+  std::size_t room = memory.size();
+  REQUIRE(std::align(64, bytes, start, room));
+  auto* const place = static_cast<std::byte*>(start);
+
+  backend.workspace = {place, static_cast<std::size_t>(bytes)};
+  CHECK(bytes_of([&] { run(given); }) == 0);
+  CHECK(given == own);
+
+  const auto untouched = given;
+  backend.workspace = {place, static_cast<std::size_t>(bytes - 1)};
+  const auto message = [&]() -> std::string {
+    try {
+      run(given);
+    } catch (const argument_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto says = [&](const std::string& what) {
+    return message().find("'workspace': expected " + what) != std::string::npos;
+  };
+  CHECK(says(std::to_string(bytes) + " bytes, as workspace_bytes() says, got " +
+             std::to_string(bytes - 1) + " bytes"));
+  backend.workspace = {place + 8, static_cast<std::size_t>(bytes)};
+  CHECK(says("memory aligned to 64 bytes, got an address that is 8 bytes past that"));
+  CHECK(given == untouched);
+}
+
+}  // namespace
+
+TEST_CASE("a call works in the memory that its caller gives it", "[workspace][backends]") {
+  check_given_workspace(sequential{});
+  check_given_workspace(tiled{.threads = 1});
+  check_given_workspace(tiled{.threads = 1, .tile_steps = 100});
+  check_given_workspace(hillis_steele{.threads = 1});
+  check_given_workspace(blelloch{.threads = 1});
 }

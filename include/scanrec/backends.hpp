@@ -3,7 +3,9 @@
 // have headers of their own: variants.hpp, triangular_matmul.hpp, cuda/scan.cuh.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <scanrec/executor.hpp>
 
@@ -13,7 +15,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 /// Determinism  the same bits for any number of threads and any executor; where time is not split
 ///              and lanes lie along channels, the bits of `sequential`.
-/// Memory       one workspace per call, see workspace_bytes(); nothing up to 8 KiB.
+/// Memory       one workspace per call, see workspace_bytes(); nothing up to 8 KiB, or where the
+///              caller gives it.
 struct tiled {
   static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
   int threads = 0;                               ///< workers; 0: all cores, fewer on small problems
@@ -21,6 +24,9 @@ struct tiled {
                                   ///< With memory::recompute rounded up to a multiple of 128.
   std::int64_t stream_bytes = 0;  ///< non-temporal stores from this many bytes on; 0: policy
   scanrec::executor executor{};   ///< who runs the workers; empty: OpenMP, or POSIX threads
+  /// What a call works in, instead of memory of its own: workspace_bytes() of them, aligned to 64
+  /// bytes (elements of an operator may ask for more). One call at a time.
+  std::span<std::byte> workspace{};
 };
 
 /// Scalar loop over every sequence in turn; no threads, no SIMD.
@@ -29,6 +35,9 @@ struct tiled {
 ///         memory::recompute the states of one channel's 128 steps.
 struct sequential {
   static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
+  /// What a call works in, instead of memory of its own: workspace_bytes() of them, aligned to 64
+  /// bytes (elements of an operator may ask for more). One call at a time.
+  std::span<std::byte> workspace{};
 };
 
 }  // namespace scanrec::inline SCANREC_ABI

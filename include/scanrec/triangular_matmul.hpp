@@ -2,7 +2,9 @@
 // The scan by triangular matrix products. Needs Eigen.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <scanrec/executor.hpp>
 
@@ -24,7 +26,8 @@ struct triangular_matmul {
   static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
   std::int64_t chunk = 128;                      ///< steps per triangle
   int threads = 0;                               ///< workers; 0: all cores, fewer on small problems
-  scanrec::executor executor{};  ///< who runs the workers; empty: OpenMP, or POSIX threads
+  scanrec::executor executor{};      ///< who runs the workers; empty: OpenMP, or POSIX threads
+  std::span<std::byte> workspace{};  ///< to work in, as `tiled` has it
 };
 
 }  // namespace scanrec::inline SCANREC_ABI

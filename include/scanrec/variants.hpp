@@ -2,6 +2,9 @@
 // Scans of the textbooks, to compare with and to teach.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include <scanrec/executor.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
@@ -17,7 +20,8 @@ namespace scanrec::inline SCANREC_ABI {
 struct hillis_steele {
   static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
   int threads = 0;                               ///< workers; 0: all cores, fewer on small problems
-  scanrec::executor executor{};  ///< who runs the workers; empty: OpenMP, or POSIX threads
+  scanrec::executor executor{};      ///< who runs the workers; empty: OpenMP, or POSIX threads
+  std::span<std::byte> workspace{};  ///< to work in, as `tiled` has it
 };
 
 /// Scan over a balanced tree, up-sweep and down-sweep: 2n work, but the tree is written down and
@@ -32,7 +36,8 @@ struct hillis_steele {
 struct blelloch {
   static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
   int threads = 0;                               ///< workers; 0: all cores, fewer on small problems
-  scanrec::executor executor{};  ///< who runs the workers; empty: OpenMP, or POSIX threads
+  scanrec::executor executor{};      ///< who runs the workers; empty: OpenMP, or POSIX threads
+  std::span<std::byte> workspace{};  ///< to work in, as `tiled` has it
 };
 
 }  // namespace scanrec::inline SCANREC_ABI

@@ -388,7 +388,9 @@ template <class T>
 }
 
 /// Stands for an array that is not there: a state nobody wants, a tangent that is zero.
-struct none_t {};
+struct none_t {
+  [[nodiscard]] SCANREC_INLINE static constexpr bool absent() { return true; }
+};
 inline constexpr none_t none{};
 
 }  // namespace scanrec

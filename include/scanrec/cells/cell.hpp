@@ -70,11 +70,10 @@ struct output_is_gated {
   }
 };
 
+/// What takes part as a cell; the calls say by name what one lacks.
 template <class Cell>
-concept gated_cell = std::is_trivially_copyable_v<Cell> && requires(const Cell& cell) {
+concept gated_cell = std::is_class_v<Cell> && requires {
   { Cell::names.size() } -> std::convertible_to<std::size_t>;
-  typename Cell::template arrays<sequence_view<float>>;
-  typename Cell::template step<float>;
 };
 
 /// A pre-activation and its bias.

@@ -87,6 +87,33 @@ void take_arrays(R& r, const call& c, int first, int zoneout, int cut, direction
   r.cuts = c.cuts(cut, order, adjoint);
 }
 
+/// Refuses what is no cell, and names what it lacks. cells/cell.hpp tells what each is.
+template <class Cell, std::size_t... I>
+constexpr void check_cell(std::index_sequence<I...>) {
+#define SCANREC_HAS(what, ...) \
+  static_assert(               \
+      requires { __VA_ARGS__; }, "scanrec: this cell has no " what)
+  using lane = simd::lane_t<float, 1>;
+  static_assert(std::is_trivially_copyable_v<Cell>,
+                "scanrec: a cell is copied into kernels: it must be trivially copyable");
+  SCANREC_HAS("`arrays<View>`, the struct of its arrays of pre-activations",
+              typename Cell::template arrays<sequence_view<float>>);
+  SCANREC_HAS("`outputs`, what a step puts out: output_is_state, or its like",
+              Cell::outputs::array);
+  SCANREC_HAS("`step<Lane>`, what it makes of one step", typename Cell::template step<lane>);
+  SCANREC_HAS("`load(lanes...) const`, with one lane per name, which applies the activations",
+              std::declval<const Cell&>().load((static_cast<void>(I), lane{})...));
+  if constexpr (requires { typename Cell::template step<lane>; }) {
+    using step = typename Cell::template step<lane>;
+    SCANREC_HAS("`map(step) const`, the affine map of a step",
+                affine<lane>(std::declval<const Cell&>().map(std::declval<const step&>())));
+    SCANREC_HAS("`gradients(step, cell_cotangents) const`, an array of one lane per name",
+                std::get<sizeof...(I) - 1>(std::declval<const Cell&>().gradients(
+                    std::declval<const step&>(), std::declval<const cell_cotangents<lane>&>())));
+  }
+#undef SCANREC_HAS
+}
+
 template <class Cell, class Arrays, class Output, class Memory, class Then>
 void make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays, const Output& output,
                      const Memory& kept, const gated_options_for<Cell, Arrays>& options,
@@ -94,6 +121,7 @@ void make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays, c
   using pre_t = stored_in<Cell, Arrays>;
   using value = compute_t<pre_t>;
   using policy = memory_traits<Memory>;
+  check_cell<Cell>(std::make_index_sequence<Cell::names.size()>{});
   static_assert(policy::writable, "scanrec: the views of a memory policy must be writable here");
   check_checkpoints<Memory, value>();
   call c(name, listed<Cell::names.size()>(arrays)[0].shape);
@@ -110,9 +138,9 @@ void make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays, c
   if constexpr (policy::recomputes)
     x = c.add_checkpoints("checkpoints", kept.checkpoints, access::write);
   require_arrays<Cell>(c, pre);
-  if constexpr (!std::same_as<Output, none_t>) c.require(h, "an array, or none");
-  if constexpr (policy::stores) c.require(x, "an array");
-  if constexpr (std::same_as<Output, none_t> && !policy::stores && !policy::recomputes)
+  bool keeps = policy::recomputes;
+  if constexpr (policy::stores) keeps = !kept.states.absent();
+  if (output.absent() && !keeps)
     c.require(xT, "an array, where there is neither output nor memory");
 
   const auto run = [&]<class R>(std::type_identity<R>) {
@@ -152,6 +180,7 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   using pre_t = stored_in<Cell, Arrays>;
   using value = compute_t<pre_t>;
   using policy = memory_traits<Memory>;
+  check_cell<Cell>(std::make_index_sequence<Cell::names.size()>{});
   using grad_t = stored_in<Cell, decltype(gradients.arrays)>;
   static_assert(
       policy::stores || policy::recomputes,

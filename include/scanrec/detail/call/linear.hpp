@@ -153,10 +153,8 @@ void make_linear_scan_jvp(const char* name, const Gate& gate, const State& state
   const int tx = c.add("state_tangent", state_tangent, access::write);
   const int txT = c.add("final_tangent", options.final_tangent, access::write);
   c.require(a, "an array");
-  if (!std::same_as<GateTangent, none_t>) {
-    c.require(ta, "an array, or none for a tangent that is zero");
+  if (!gate_tangent.absent())
     c.require(x, "an array, since gate_tangent is multiplied by the states");
-  }
   if (options.final_tangent.absent())
     c.require(tx, "an array, or none together with a final_tangent");
 

@@ -165,6 +165,11 @@ void run_recurrence(const blelloch& backend, const R& recurrence, const problem&
   detail::run_materialised(detail::tree_scan{}, backend, recurrence, p);
 }
 
+/// What the backend will do with a problem: lanes, units, threads, workspace.
+inline materialised_scan_plan describe(const blelloch& backend, const problem& p) {
+  return detail::describe_materialised(detail::tree_scan{}, p, backend.threads);
+}
+
 /// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const blelloch& backend, const problem& p) {
   return detail::plan_materialised(detail::tree_scan{}, p, backend.threads).workspace_bytes;

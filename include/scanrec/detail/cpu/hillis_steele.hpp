@@ -88,6 +88,11 @@ void run_recurrence(const hillis_steele& backend, const R& recurrence, const pro
   detail::run_materialised(detail::doubling_scan{}, backend, recurrence, p);
 }
 
+/// What the backend will do with a problem: lanes, units, threads, workspace.
+inline materialised_scan_plan describe(const hillis_steele& backend, const problem& p) {
+  return detail::describe_materialised(detail::doubling_scan{}, p, backend.threads);
+}
+
 /// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const hillis_steele& backend, const problem& p) {
   return detail::plan_materialised(detail::doubling_scan{}, p, backend.threads).workspace_bytes;

@@ -256,7 +256,7 @@ template <class Scan, class Backend, class R>
 void run_materialised(const Scan& scan, const Backend& backend, R recurrence, const problem& p) {
   const materialised_plan plan = plan_materialised(scan, p, backend.threads);
   for_outputs(recurrence, [](auto& out) { out.stream = false; });
-  scratch memory(plan.workspace_bytes, plan.alignment);
+  scratch memory(p, plan.workspace_bytes, plan.alignment, backend.workspace);
   const auto run_on_columns = [&](auto columns) {
     using Columns = typename decltype(columns)::type;
     materialised_call<R, Columns, Scan>(scan, recurrence, p, plan, backend.executor, memory.data())

@@ -4,11 +4,41 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 
 #include <scanrec/detail/cpu/plan_tiles.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
 #include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/text.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// What a backend that writes all maps down will do with a problem; describe() returns it.
+struct materialised_scan_plan {
+  extents shape{0, 0, 0, 0};  ///< after merging axes that the scan need not tell apart
+  bool along_time = false;    ///< lanes are consecutive steps; else channels
+  std::int64_t strip = 1;     ///< channels per unit
+  std::int64_t rows = 1;      ///< batch rows per unit
+  std::int64_t units = 0;     ///< pieces of work
+  bool shared = false;        ///< whether threads share the passes of one unit
+  int threads = 1;
+  std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
+};
+
+/// The plan in words, one line per decision.
+inline std::string to_string(const materialised_scan_plan& plan) {
+  using detail::text;
+  text all("shape       ", plan.shape);
+  append(all, plan.along_time ? "\nlanes       consecutive steps" : "\nlanes       channels");
+  append(all, text("\nunits       ", plan.units, " of ", plan.rows, " x ", plan.strip,
+                   plan.shared ? " (rows x channels), shared by threads" : " (rows x channels)"));
+  append(all, text("\nthreads     ", plan.threads));
+  append(all, text("\nworkspace   ", plan.workspace_bytes, " bytes\n"));
+  return all.c_str();
+}
+
+}  // namespace scanrec::inline SCANREC_ABI
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
@@ -143,6 +173,15 @@ materialised_plan plan_materialised(const Scan& scan, const problem& p, int thre
   plan.workspace_bytes = clipped_product(plan.threads, plan.worker_bytes, most_bytes) +
                          plan.totals_bytes + (plan.shape.shared ? unit_bytes : 0);
   return plan;
+}
+
+template <class Scan>
+materialised_scan_plan describe_materialised(const Scan& scan, const problem& p, int threads) {
+  const materialised_plan plan = plan_materialised(scan, p, threads);
+  return {p.shape,      plan.lanes.along == recurrence::lane_axis::time,
+          plan.strip,   plan.rows,
+          plan.units,   plan.shape.shared,
+          plan.threads, plan.workspace_bytes};
 }
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Scratch memory of one call: a small buffer on the stack, or one aligned allocation.
+// Scratch memory of one call: the caller's, a small buffer on the stack, or one aligned allocation.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <span>
 
 #include <scanrec/detail/config.hpp>
+#include <scanrec/detail/text.hpp>
+#include <scanrec/error.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
@@ -17,8 +20,15 @@ class scratch {
  public:
   static constexpr std::int64_t on_stack = 8 * 1024;
 
-  explicit scratch(std::int64_t bytes, std::int64_t alignment = least_alignment)
+  /// `given`: what the caller lets the call work in, if it is not empty.
+  scratch(const problem& p, std::int64_t bytes, std::int64_t alignment,
+          const std::span<std::byte>& given)
       : alignment_(static_cast<std::align_val_t>(alignment)) {
+    if (given.data() != nullptr) {
+      check(p, bytes, alignment, given);
+      place_ = given.data();
+      return;
+    }
     const std::uintptr_t before = -reinterpret_cast<std::uintptr_t>(stack_);
     const auto gap = static_cast<std::int64_t>(before & static_cast<std::uintptr_t>(alignment - 1));
     if (bytes <= on_stack - gap) {
@@ -38,6 +48,23 @@ class scratch {
   [[nodiscard]] std::byte* data() { return place_; }
 
  private:
+  static void check(const problem& p, std::int64_t bytes, std::int64_t alignment,
+                    const std::span<std::byte>& given) {
+    const auto size = static_cast<std::int64_t>(given.size());
+    if (size < bytes)
+      throw argument_error(p.call, "workspace",
+                           text(bytes, " bytes, as workspace_bytes() says").c_str(),
+                           text(size, " bytes").c_str());
+    const auto place = reinterpret_cast<std::uintptr_t>(given.data());
+    if (bytes > 0 && place % static_cast<std::uintptr_t>(alignment) != 0)
+      throw argument_error(
+          p.call, "workspace", text("memory aligned to ", alignment, " bytes").c_str(),
+          text("an address that is ",
+               static_cast<std::int64_t>(place % static_cast<std::uintptr_t>(alignment)),
+               " bytes past that")
+              .c_str());
+  }
+
   std::align_val_t alignment_;
   std::byte* place_ = nullptr;
   bool on_heap_ = false;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <type_traits>
 
 #include <scanrec/backends.hpp>
@@ -12,6 +13,7 @@
 #include <scanrec/detail/shared/lane_scans.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
 #include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/text.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
@@ -38,7 +40,7 @@ namespace scanrec::inline SCANREC_ABI {
 
 /// Runs a recurrence, given in scan order, step by step.
 template <class R>
-void run_recurrence(const sequential&, R recurrence, const problem& p) {
+void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
   using namespace detail;
   using lane = simd::lane_t<typename R::value, 1>;
   using place = recurrence::place<recurrence::lane_axis::channel>;
@@ -46,7 +48,7 @@ void run_recurrence(const sequential&, R recurrence, const problem& p) {
   for_outputs(recurrence, [](auto& out) { out.stream = false; });
   const sums_layout sums(p, p.shape);
   const recompute_scratch room(p, {}, 1);
-  scratch memory(sums.total_bytes + room.bytes);
+  scratch memory(p, sums.total_bytes + room.bytes, least_alignment, backend.workspace);
   std::memset(memory.data(), 0, static_cast<std::size_t>(sums.total_bytes));
   std::byte* const restored = memory.data() + sums.total_bytes;
   sums.bind_totals(recurrence, memory.data());
@@ -84,10 +86,29 @@ void run_recurrence(const sequential&, R recurrence, const problem& p) {
   sums.write(recurrence, p.shape, memory.data());
 }
 
+/// What the sequential backend will do with a problem; describe() returns it.
+struct sequential_plan {
+  extents shape{0, 0, 0, 0};         ///< after merging axes that the scan need not tell apart
+  std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
+};
+/// The plan in words.
+inline std::string to_string(const sequential_plan& plan) {
+  using detail::text;
+  text all("shape       ", plan.shape);
+  append(all, text("\nlanes       none, one element after the other\nthreads     1\nworkspace   ",
+                   plan.workspace_bytes, " bytes\n"));
+  return all.c_str();
+}
+
 /// Bytes the sequential backend allocates for a problem: the accumulators of summed gradients, and
 /// a stretch of states that are recomputed; up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const sequential&, const problem& p) {
   return detail::sums_layout(p, p.shape).total_bytes + detail::recompute_scratch(p, {}, 1).bytes;
+}
+
+/// What the sequential backend will do with a problem.
+inline sequential_plan describe(const sequential& backend, const problem& p) {
+  return {p.shape, workspace_bytes(backend, p)};
 }
 
 }  // namespace scanrec::inline SCANREC_ABI

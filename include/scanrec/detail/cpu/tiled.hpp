@@ -43,7 +43,7 @@ template <class R>
 void run_recurrence(const tiled& backend, R recurrence, const problem& p) {
   const tile_plan plan = detail::plan_for(backend, p);
   detail::for_outputs(recurrence, [&](auto& out) { out.stream = out.stream && plan.streaming; });
-  detail::scratch memory(plan.workspace_bytes, plan.alignment);
+  detail::scratch memory(p, plan.workspace_bytes, plan.alignment, backend.workspace);
   detail::tile_driver(detail::tile_kernels_for<R>(plan), &recurrence, plan, memory.data())
       .run(backend.executor);
 }

@@ -295,6 +295,11 @@ requires(R::one_by_one) void run_recurrence(const triangular_matmul&, const R&, 
                 "another operator");
 }
 
+/// What the backend will do with a problem: lanes, units, threads, workspace.
+inline materialised_scan_plan describe(const triangular_matmul& backend, const problem& p) {
+  return detail::describe_materialised(detail::triangular_scan(backend, p), p, backend.threads);
+}
+
 /// Bytes the backend allocates for a problem; up to 8 KiB come from the stack.
 inline std::int64_t workspace_bytes(const triangular_matmul& backend, const problem& p) {
   return detail::plan_materialised(detail::triangular_scan(backend, p), p, backend.threads)
