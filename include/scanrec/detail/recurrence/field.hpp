@@ -175,6 +175,12 @@ struct output_field {
       put_rarely(*this, at, value);
     }
   }
+  /// Stores one value per lane, if the array is there: of an output that is no gradient.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void store(place<Axis, Assume> at, Lane value) const {
+    if (Assume == assume::plain || action == write::store) [[likely]]
+      save(at, value);
+  }
   /// Moves a running lane into the accumulators.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume> at, Lane& running) const {
