@@ -221,6 +221,20 @@ struct output_field {
   }
 };
 
+/// An output that may be absent whatever is assumed. One kernel instead of two, for a test per
+/// step.
+template <class S>
+struct output_if_given : output_field<S> {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void store(place<Axis, Assume> at, Lane value) const {
+    if (this->action == write::store) output_field<S>::store(at, value);
+  }
+};
+template <class Field>
+inline constexpr bool is_output_if_given = false;
+template <class S>
+inline constexpr bool is_output_if_given<output_if_given<S>> = true;
+
 /// One value per sequence that is read before the first step.
 template <class V>
 struct state_input {

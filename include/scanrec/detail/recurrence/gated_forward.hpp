@@ -117,7 +117,9 @@ struct gated_forward : gated<Cell, Pre> {
   static constexpr bool puts_out = !std::is_same_v<Output, none_t>;
   static constexpr bool walks_whole = false;  // none is ever absent
   static constexpr bool keeps_checkpoints = std::is_same_v<Kept, checkpoint_output<value>>;
-  static constexpr bool keeps_states = !keeps_checkpoints && !std::is_same_v<Kept, kept_nowhere>;
+  static constexpr bool keeps_if_asked = is_output_if_given<Kept>;
+  static constexpr bool keeps_states =
+      !keeps_checkpoints && !keeps_if_asked && !std::is_same_v<Kept, kept_nowhere>;
 
   state_input<value> initial_state;
   output_field<std::conditional_t<puts_out, Output, value>> output;
@@ -175,6 +177,7 @@ struct gated_forward : gated<Cell, Pre> {
       array_list<reads<&base::pre>, reads<&base::zoneout>, reads_marks<&base::cuts>,
                  only_if<puts_out, writes<&gated_forward::output>>,
                  only_if<keeps_states, writes<&gated_forward::kept>>,
+                 only_if<keeps_if_asked, writes_if_given<&gated_forward::kept>>,
                  starts_from<&gated_forward::initial_state>, ends_in<&gated_forward::final_state>,
                  only_if<keeps_checkpoints, ends_in<&gated_forward::kept>>>;
 };
