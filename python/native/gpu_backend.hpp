@@ -15,6 +15,10 @@ namespace scanrec::native::SCANREC_LEVEL {
 /// GPUs are slower where gradients are absent that a cell could have.
 inline constexpr bool kernel_per_kind = true;
 
+/// Whether one kernel of QRNN pooling serves calls that keep states and calls that do not: a test
+/// per step is little beside its activations, and half the kernels take half as long to compile.
+inline constexpr bool kernel_keeps_if_given = true;
+
 /// Device memory for a call. Calls of one request share it: the stream runs one after the other.
 inline cuda::workspace memory_of(gpu_queue& queue, std::int64_t bytes) {
   if (bytes > queue.bytes) {

@@ -107,8 +107,11 @@ void run_qrnn_pool(const call& c, const pool_arrays& a) {
         [&](const auto& on) { gated_scan(on, cell, pre, output, kept, options); });
   };
   with_cell("qrnn_pool", a, [&](const auto& cell) {
-    if (a.state.given)
-      with(cell, memory::store{sequence_of<T>(c, a.state)});
+    const auto state = sequence_of<T>(c, a.state);
+    if constexpr (kernel_keeps_if_given)
+      with(cell, scanrec::detail::store_if_given<T>{state});
+    else if (a.state.given)
+      with(cell, memory::store{state});
     else
       with(cell, none);
   });

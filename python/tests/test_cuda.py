@@ -181,6 +181,23 @@ def test_pooling(device, dtype, count):
     assert_alike(got, want, dtype, 4)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("steps", [40, 300])  # of few a thread takes all, many are cut into tiles
+def test_pooling_with_and_without_states(device, dtype, count, steps):
+    """One kernel serves both; it is another one where steps are zoned out."""
+    random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)
+    pre = {name: random(*shape, dtype=kind, scale=2.0) for name in _native.GATES[:count]}
+    for marks in ({}, {"zoneout": random.marks(*shape)}):
+        outputs = []
+        for names in (["output"], ["output", "state"]):
+            written = {name: np.empty(shape, kind) for name in names}
+            want, got = both(device, "qrnn_pool", dtype, shape, {**pre, **marks}, written)
+            assert_alike(got, want, dtype)
+            outputs.append(got["output"].tobytes())
+        assert outputs[0] == outputs[1]
+
+
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1, 2), (0, 3, 5)])
 def test_sums_and_many_axes(device, axes):
     """Six axes that do not merge: some are walked, gradients that are sums are cleared and added to."""

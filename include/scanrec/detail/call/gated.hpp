@@ -38,6 +38,12 @@ template <class S>
 struct stored_type {
   using stored = S;
 };
+/// memory::store where there are states to keep, none where there are not: known when a call runs.
+template <class T>
+struct store_if_given {
+  sequence_view<T> states;
+};
+
 template <class Memory>
 struct memory_traits {  // none
   static constexpr bool stores = false, recomputes = false, writable = true;
@@ -47,6 +53,8 @@ struct memory_traits<memory::store<T>> {
   static constexpr bool stores = true, recomputes = false, writable = !std::is_const_v<T>;
   using stored = std::remove_const_t<T>;
 };
+template <class T>
+struct memory_traits<store_if_given<T>> : memory_traits<memory::store<T>> {};
 template <class T>
 struct memory_traits<memory::recompute<T>> {
   static constexpr bool stores = false, recomputes = true, writable = !std::is_const_v<T>;
@@ -58,6 +66,24 @@ constexpr void check_checkpoints() {
     static_assert(std::same_as<typename memory_traits<Memory>::kept, Value>,
                   "scanrec: checkpoints are in the compute type: float for bfloat16 and float16");
 }
+
+/// The field that takes the states of a forward call.
+template <class Memory, class Value>
+struct kept_field {
+  using type = recurrence::kept_nowhere;
+};
+template <class T, class Value>
+struct kept_field<memory::store<T>, Value> {
+  using type = recurrence::output_field<std::remove_const_t<T>>;
+};
+template <class T, class Value>
+struct kept_field<store_if_given<T>, Value> {
+  using type = recurrence::output_if_given<std::remove_const_t<T>>;
+};
+template <class T, class Value>
+struct kept_field<memory::recompute<T>, Value> {
+  using type = recurrence::checkpoint_output<Value>;
+};
 
 /// Adds the arrays of a cell to a call, under their names; the index of the first.
 template <class Cell, class Arrays>
@@ -142,34 +168,27 @@ void make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays, c
   if constexpr (policy::stores) keeps = !kept.states.absent();
   if (output.absent() && !keeps)
     c.require(xT, "an array, where there is neither output nor memory");
+  using kept_t = typename kept_field<Memory, value>::type;
 
-  const auto run = [&]<class R>(std::type_identity<R>) {
-    c.template prepare<R>(options.order == direction::reverse,
-                          std::array<in_place_pair, 1>{{{"final_state", "initial_state"}}}, false);
-    R r;
-    r.cell = cell;
-    take_arrays(r, c, pre, zoned, cut, options.order, false);
-    r.initial_state = c.start<value>(x0);
-    if constexpr (R::puts_out) r.output = c.output<stored_or<Output, value>>(h);
-    if constexpr (policy::stores) r.kept = c.output<typename policy::stored>(x);
-    if constexpr (policy::recomputes) {
-      static_cast<recurrence::state_output<value>&>(r.kept) = c.end<value>(x);
-      r.kept.steps = c.steps();
-    }
-    r.final_state = c.end<value>(xT);
-    then(r, c.described());
-  };
   using out_t = std::conditional_t<std::same_as<Output, none_t>, none_t,
                                    typename sequence_traits<Output>::stored>;
+  using R = recurrence::gated_forward<Cell, pre_t, out_t, kept_t>;
+  c.template prepare<R>(options.order == direction::reverse,
+                        std::array<in_place_pair, 1>{{{"final_state", "initial_state"}}}, false);
+  R r;
+  r.cell = cell;
+  take_arrays(r, c, pre, zoned, cut, options.order, false);
+  r.initial_state = c.start<value>(x0);
+  if constexpr (R::puts_out) r.output = c.output<stored_or<Output, value>>(h);
   if constexpr (policy::stores)
-    run(std::type_identity<recurrence::gated_forward<
-            Cell, pre_t, out_t, recurrence::output_field<typename policy::stored>>>{});
-  else if constexpr (policy::recomputes)
-    run(std::type_identity<
-        recurrence::gated_forward<Cell, pre_t, out_t, recurrence::checkpoint_output<value>>>{});
-  else
-    run(std::type_identity<
-        recurrence::gated_forward<Cell, pre_t, out_t, recurrence::kept_nowhere>>{});
+    static_cast<recurrence::output_field<typename policy::stored>&>(r.kept) =
+        c.output<typename policy::stored>(x);
+  if constexpr (policy::recomputes) {
+    static_cast<recurrence::state_output<value>&>(r.kept) = c.end<value>(x);
+    r.kept.steps = c.steps();
+  }
+  r.final_state = c.end<value>(xT);
+  then(r, c.described());
 }
 
 template <class Cell, class Arrays, class Memory, class OutputGrad, class Gradients, class Then>

@@ -137,17 +137,21 @@ class lane_ring {
   template <bool Sums, class Row, class F>
   SCANREC_DEVICE void for_stages(Row row, const lane_strip& strip, F f) const {
     constexpr int stages = ring_plan::stages;
-    for (int k = 0; k < stages - 1; ++k) fetch(row(), strip, std::int64_t{k} * steps_, k);
+    const std::int64_t ahead = std::int64_t{stages - 1} * steps_;
     int stage = 0;
-    for (std::int64_t begin = 0; begin < total_steps_; begin += steps_) {
-      device::wait_for_copies_but<stages - 2>();
-      device::synchronise_warp();
+    // Rounds before the first step fill the ring: what fetches is large, and here once.
+    for (std::int64_t begin = -ahead; begin < total_steps_; begin += steps_) {
+      if (begin >= 0) {
+        device::wait_for_copies_but<stages - 2>();
+        device::synchronise_warp();
+      }
       // Into the stage that all have left.
-      fetch(row(), strip, begin + std::int64_t{stages - 1} * steps_, (stage + stages - 1) % stages);
+      fetch(row(), strip, begin + ahead, stage);
+      stage = (stage + 1) % stages;
+      if (begin < 0) continue;
       const std::int64_t end = last_of(begin);
       if (device::thread_index() < strip.lanes) f(restored<Sums>(row(), begin, stage), begin, end);
       if (Sums && sums_) add_lanes_of_warp(row(), strip, begin, end);
-      stage = (stage + 1) % stages;
     }
   }
 

@@ -10,6 +10,7 @@
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_plan.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
+#include <scanrec/detail/shared/sums.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
@@ -22,7 +23,7 @@ SCANREC_DEVICE void clear_lane_sums(const R& row, const Place& at) {
     const auto& s = out.sums.strides;
     out.sums.data[out.sums.offset + at.time * s.time + at.channel * s.channel] = wide{};
   };
-  if constexpr (!R::any_operator) {
+  if constexpr (scanrec::detail::may_sum<R>) {
     scanrec::detail::for_writes(row, [&](const auto& out) {
       if (out.action == recurrence::write::sum_time) clear(out);
     });
@@ -36,7 +37,7 @@ SCANREC_DEVICE void clear_lane_sums(const R& row, const Place& at) {
 /// the lanes of a region: of all that share them.
 template <class R, class F>
 SCANREC_DEVICE void for_step_sums(const R& r, [[maybe_unused]] const region& own, F f) {
-  if constexpr (!R::any_operator)
+  if constexpr (scanrec::detail::may_sum<R>)
     scanrec::detail::for_writes(r, [&](const auto& out) {
       if (out.action == recurrence::write::sum_site)
         scanrec::detail::for_kept(out.strides, own, [&](const extents& at) {
@@ -62,7 +63,7 @@ SCANREC_DEVICE void write_step_sums(const R& r, const region& own) {
 /// has so many terms in shared memory, from a byte on.
 template <class R, class F>
 SCANREC_DEVICE void for_terms([[maybe_unused]] R& r, std::int64_t byte, std::int64_t terms, F f) {
-  if constexpr (!R::any_operator)
+  if constexpr (scanrec::detail::may_sum<R>)
     scanrec::detail::for_writes(r, [&](auto& out) {
       if (out.action != recurrence::write::sum_site) return;
       using wide = std::remove_pointer_t<decltype(out.sums.data)>;
@@ -198,12 +199,15 @@ void add_lanes(const recurrence::output_field<S>& out, const lane_plan& plan, bo
 
 /// Queues the additions of all gradients of a recurrence that have places per lane, or per strip.
 template <class R>
-void add_all_lanes(const R& r, const lane_plan& plan, stream_t stream) {
-  const auto* o = plan.outputs.data();
-  scanrec::detail::for_outputs(r, [&](const auto& out) {
-    if (o->per_lane || o->per_strip) add_lanes(out, plan, o->per_strip, stream);
-    ++o;
-  });
+void add_all_lanes([[maybe_unused]] const R& r, [[maybe_unused]] const lane_plan& plan,
+                   [[maybe_unused]] stream_t stream) {
+  if constexpr (scanrec::detail::may_sum<R>) {
+    const auto* o = plan.outputs.data();
+    scanrec::detail::for_outputs(r, [&](const auto& out) {
+      if (o->per_lane || o->per_strip) add_lanes(out, plan, o->per_strip, stream);
+      ++o;
+    });
+  }
 }
 
 }  // namespace detail

@@ -140,7 +140,7 @@ struct walk_ring {
     typename walk::running_sums running{};
     if (there) x = own.begin(row());
     // Shared memory answers soon: few steps are loaded together.
-    constexpr bool sums = Assume != recurrence::assume::plain;
+    constexpr bool sums = scanrec::detail::may_sum<R> && Assume != recurrence::assume::plain;
     ring.template for_stages<sums>(row, strip,
                                    [&](const R& restored, std::int64_t begin, std::int64_t end) {
                                      x = own.template take<4>(restored, begin, end, x, running);

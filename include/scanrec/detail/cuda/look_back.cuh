@@ -92,7 +92,7 @@ struct walk_tiles {
   device::word* messages = nullptr;
   sum_turns<R> turns{};
   tile_stage<R, segment_steps> stage;
-  column_sums<R, Assume != recurrence::assume::plain> columns{};
+  column_sums<R, scanrec::detail::may_sum<R> && Assume != recurrence::assume::plain> columns{};
   std::int64_t terms_bytes = 0;
 
   // Shared memory, by its first bytes: ticket and call; the maps of warps; the state in front of
@@ -111,7 +111,8 @@ struct walk_tiles {
                                 seen_maps = kinds + aligned(threads * sizeof(seen)),
                                 seen_states = seen_maps + aligned(threads * sizeof(map)),
                                 sum_places = seen_states + aligned(threads * sizeof(carry));
-  using thread_sums_of_carry = thread_sums<R, typename widest_sum<carry, R::any_operator>::type>;
+  using thread_sums_of_carry =
+      thread_sums<R, typename widest_sum<carry, scanrec::detail::may_sum<R>>::type>;
   static constexpr std::int64_t staged =
       sum_places + aligned(static_cast<std::size_t>(thread_sums_of_carry::shared_bytes));
   using states = tile_states<R>;
@@ -365,11 +366,11 @@ void run_recurrence(const look_back& on, R r, const problem& p) {
                       terms};
     detail::launch(body, plan.cutting.tiles * plan.cutting.groups, on.stream, body.shared_bytes());
   });
-  if (plan.sums_by_step && plan.cutting.groups == 0) {
-    using kernel = detail::write_empty_sums<R>;
-    detail::launch(kernel{r, plan.cutting.lanes, p.shape.time},
-                   (p.shape.time + kernel::threads - 1) / kernel::threads, on.stream);
-  }
+  if constexpr (scanrec::detail::may_sum<R>)
+    if (plan.sums_by_step && plan.cutting.groups == 0)
+      scanrec::detail::for_writes(r, [&](const auto& out) {
+        detail::queue_empty_sums(out, plan.cutting.lanes, p.shape.time, on.stream);
+      });
   detail::add_all_lanes(r, plan.sums, on.stream);
 }
 

@@ -24,13 +24,13 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 /// The widest sums of a recurrence: of factors, which are matrices where states are vectors.
-template <class Carry, bool AnyOperator>
+template <class Carry, bool MaySum>
 struct widest_sum {
-  using type = factor_t<Carry>;
+  using type = char;  // none
 };
 template <class Carry>
 struct widest_sum<Carry, true> {
-  using type = char;  // none
+  using type = factor_t<Carry>;
 };
 
 /// The places of a thread for its sums over time, in the wide type; `Widest` is the largest of
@@ -40,7 +40,7 @@ class thread_sums {
  public:
   /// Bytes of shared memory in which a block adds up the places of its threads.
   static constexpr std::int64_t shared_bytes =
-      R::any_operator ? 0 : tile_cutting::threads * static_cast<std::int64_t>(sizeof(Widest));
+      scanrec::detail::may_sum<R> ? tile_cutting::threads * std::int64_t{sizeof(Widest)} : 0;
 
   /// Points the outputs that are sums over time at the thread's places, which are cleared.
   SCANREC_DEVICE void redirect(R& r) {
@@ -77,12 +77,12 @@ class thread_sums {
   struct alignas(16) slot {
     std::byte bytes[sizeof(Widest)];
   };
-  slot slots_[R::any_operator ? 1 : most_outputs];
+  slot slots_[scanrec::detail::may_sum<R> ? most_outputs : 1];
 
   template <class Self, class F>
   SCANREC_DEVICE static void for_sums(Self& r, slot* own, F f) {
     using recurrence::write;
-    if constexpr (!R::any_operator) {
+    if constexpr (scanrec::detail::may_sum<R>) {
       scanrec::detail::for_writes(r, [&](auto& out) {
         if (out.action == write::sum_time) f(out, *own);
         ++own;
@@ -150,13 +150,13 @@ struct column_sums {
   }
 };
 
-/// Writes the sums of nothing where there are no lanes to sum over, a thread per step.
-template <class R>
+/// Writes a gradient of no lanes that is a sum over them, of nothing, a thread per step.
+template <class S>
 struct write_empty_sums {
   static constexpr int threads = 128;
   static constexpr int blocks_together = 8;
   static constexpr bool synchronises = false;
-  R recurrence;
+  recurrence::output_field<S> out;
   extents lanes;
   std::int64_t steps = 0;
 
@@ -165,10 +165,20 @@ struct write_empty_sums {
     if (t >= steps) return;
     scanrec::detail::region own{{0, t, 0, 0}, lanes};
     own.end.time = t + 1;
-    clear_step_sums(recurrence, own);
-    write_step_sums(recurrence, own);
+    scanrec::detail::for_kept(out.strides, own, [&](const extents& at) {
+      auto& sum = out.sums.data[scanrec::detail::offset_of(at, out.sums.strides)];
+      sum = wide_t<S>{};
+      scanrec::detail::write_sum(out, at, simd::from_element(sum));
+    });
   }
 };
+template <class S>
+void queue_empty_sums(const recurrence::output_field<S>& out, const extents& lanes,
+                      std::int64_t steps, stream_t stream) {
+  using kernel = write_empty_sums<S>;
+  if (out.action == recurrence::write::sum_site)
+    launch(kernel{out, lanes, steps}, (steps + kernel::threads - 1) / kernel::threads, stream);
+}
 
 /// The turns that tiles of the same steps take with sums that keep their time axis.
 template <class R>
@@ -177,7 +187,7 @@ struct sum_turns {
 
   /// Waits for the lane before; clears what this one is the first to add to.
   SCANREC_DEVICE void begin(const R& r, const tile_cutting& cutting, const tile_place& at) const {
-    if (!words) return;
+    if (!scanrec::detail::may_sum<R> || !words) return;
     if (device::thread_index() == 0 && at.group > 0) {
       for (;;) {
         const device::word w = device::load_word(words + at.tile);
@@ -193,7 +203,7 @@ struct sum_turns {
   }
   /// Writes what this lane is the last to add to; lets the next one begin.
   SCANREC_DEVICE void end(const R& r, const tile_cutting& cutting, const tile_place& at) const {
-    if (!words) return;
+    if (!scanrec::detail::may_sum<R> || !words) return;
     device::synchronise_block();
     for_sums(r, cutting, at, false, [](const auto& out, const extents& position, auto& sum) {
       scanrec::detail::write_sum(out, position, simd::from_element(sum));
@@ -211,7 +221,7 @@ struct sum_turns {
   template <class F>
   SCANREC_DEVICE static void for_sums(const R& r, const tile_cutting& cutting, const tile_place& at,
                                       bool first, F f) {
-    if constexpr (!R::any_operator)
+    if constexpr (scanrec::detail::may_sum<R>)
       scanrec::detail::for_writes(r, [&](const auto& out) {
         if (out.action != recurrence::write::sum_site) return;
         const auto is_edge = [first](std::int64_t stride, std::int64_t position,

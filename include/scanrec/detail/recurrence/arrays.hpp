@@ -53,6 +53,8 @@ using reads_marks = array_entry<Member, role::read, 0, false, true>;
 template <auto Member>
 using writes = array_entry<Member, role::write>;
 template <auto Member>
+using writes_if_given = array_entry<Member, role::write, 0, true>;
+template <auto Member>
 using starts_from = array_entry<Member, role::start>;
 template <auto Member>
 using ends_in = array_entry<Member, role::end>;
@@ -205,8 +207,8 @@ recurrence::assume assumption(const R& r, const lane_layout& layout) {
                  : !field.present() || layout.stride_of(field.strides) == 0)
       known = assume::nothing;
   });
-  for_writes(r, [&](const auto& field) {
-    if (field.action == write::store) return;
+  for_writes(r, [&](const auto& field, auto entry) {
+    if (field.action == write::store || (entry.optional && !field.present())) return;
     const bool simple = field.action == write::sum_time || field.action == write::nothing;
     known = simple ? std::min(known, assume::whole) : assume::nothing;
   });

@@ -175,6 +175,12 @@ struct output_field {
       put_rarely(*this, at, value);
     }
   }
+  /// Stores one value per lane, if the array is there: of an output that is no gradient.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void store(place<Axis, Assume> at, Lane value) const {
+    if (Assume == assume::plain || action == write::store) [[likely]]
+      save(at, value);
+  }
   /// Moves a running lane into the accumulators.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume> at, Lane& running) const {
@@ -214,6 +220,20 @@ struct output_field {
     out.save(at, value + old.template load<Lane>(at));
   }
 };
+
+/// An output that may be absent whatever is assumed. One kernel instead of two, for a test per
+/// step.
+template <class S>
+struct output_if_given : output_field<S> {
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void store(place<Axis, Assume> at, Lane value) const {
+    if (this->action == write::store) output_field<S>::store(at, value);
+  }
+};
+template <class Field>
+inline constexpr bool is_output_if_given = false;
+template <class S>
+inline constexpr bool is_output_if_given<output_if_given<S>> = true;
 
 /// One value per sequence that is read before the first step.
 template <class V>

@@ -74,7 +74,7 @@ struct gated : affine_maps<compute_t<Pre>> {
 /// Where the states of a forward call go: nowhere, ...
 struct kept_nowhere {
   template <class Lane, class Place>
-  SCANREC_HD SCANREC_INLINE void put(Place, Lane) const {}
+  SCANREC_HD SCANREC_INLINE void store(Place, Lane) const {}
 };
 /// ... the states before every stretch of steps, counted from the end of the scan.
 template <class V>
@@ -83,7 +83,7 @@ struct checkpoint_output : state_output<V> {
   std::int64_t steps = 0;
 
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane after) const {
+  SCANREC_HD SCANREC_INLINE void store(place<Axis, Assume> at, Lane after) const {
     const std::int64_t left = steps - 1 - at.time;  // after the first lane's step
     if constexpr (Axis == lane_axis::time) {
       constexpr int lanes = simd::lane_count<Lane>;
@@ -117,7 +117,9 @@ struct gated_forward : gated<Cell, Pre> {
   static constexpr bool puts_out = !std::is_same_v<Output, none_t>;
   static constexpr bool walks_whole = false;  // none is ever absent
   static constexpr bool keeps_checkpoints = std::is_same_v<Kept, checkpoint_output<value>>;
-  static constexpr bool keeps_states = !keeps_checkpoints && !std::is_same_v<Kept, kept_nowhere>;
+  static constexpr bool keeps_if_asked = is_output_if_given<Kept>;
+  static constexpr bool keeps_states =
+      !keeps_checkpoints && !keeps_if_asked && !std::is_same_v<Kept, kept_nowhere>;
 
   state_input<value> initial_state;
   output_field<std::conditional_t<puts_out, Output, value>> output;
@@ -151,8 +153,8 @@ struct gated_forward : gated<Cell, Pre> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read,
                                         Lane /*before*/, Lane after, sums<Lane>&) const {
-    kept.put(at, after);
-    if constexpr (puts_out) output.put(at, Cell::outputs::of(read.of_cell, after));
+    kept.store(at, after);
+    if constexpr (puts_out) output.store(at, Cell::outputs::of(read.of_cell, after));
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
@@ -175,6 +177,7 @@ struct gated_forward : gated<Cell, Pre> {
       array_list<reads<&base::pre>, reads<&base::zoneout>, reads_marks<&base::cuts>,
                  only_if<puts_out, writes<&gated_forward::output>>,
                  only_if<keeps_states, writes<&gated_forward::kept>>,
+                 only_if<keeps_if_asked, writes_if_given<&gated_forward::kept>>,
                  starts_from<&gated_forward::initial_state>, ends_in<&gated_forward::final_state>,
                  only_if<keeps_checkpoints, ends_in<&gated_forward::kept>>>;
 };

@@ -51,7 +51,7 @@ struct jvp : affine_steps<compute_t<State>> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,
                                         Lane after, sums<Lane>&) const {
-    state_tangent.put(at, after);
+    state_tangent.store(at, after);
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {

@@ -45,7 +45,7 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,
                                         Lane after, sums<Lane>&) const {
-    state.put(at, after[0]), sensitivity_of_state.put(at, after[1]);
+    state.store(at, after[0]), sensitivity_of_state.store(at, after[1]);
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane begin(place<Axis, Assume> at) const {
