@@ -11,6 +11,7 @@
 #include <scanrec/detail/cpu/scratch.hpp>
 #include <scanrec/detail/shared/lane_scans.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/shared/steps.hpp>
 #include <scanrec/detail/shared/sums.hpp>
 #include <scanrec/problem.hpp>
 
@@ -23,10 +24,7 @@ State walk_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64
   using lane = simd::lane_t<typename R::value, 1>;
   recurrence::place<recurrence::lane_axis::channel> at{begin, channel, begin};
   for (; end > at.time; ++at.time, ++at.row) {
-    const auto read = r.template load<lane>(at);
-    const auto after = r.next(at, read, x);
-    r.finish(at, read, x, after, running);
-    x = after;
+    x = take_step(r, at, r.template load<lane>(at), x, running);
     if (at.time % sum_steps == sum_steps - 1) r.drain(at, running);
   }
   return x;

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
-#include <scanrec/detail/cpu/stage.hpp>
 #include <scanrec/detail/recurrence/arrays.hpp>
+#include <scanrec/detail/shared/block.hpp>
 #include <scanrec/memory.hpp>
 #include <scanrec/problem.hpp>
 

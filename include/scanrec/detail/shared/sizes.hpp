@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/element_lanes.hpp>
+#include <scanrec/detail/shared/element_maps.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
 #include <scanrec/problem.hpp>
 

@@ -13,9 +13,6 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Steps after which running sums go to the accumulators, where a lane is walked serially.
-inline constexpr std::int64_t sum_steps = 256;
-
 /// Whether a recurrence may have running sums.
 template <class R>
 inline constexpr bool may_sum =
