@@ -59,19 +59,14 @@ void run_recurrence(const sequential&, R recurrence, const problem& p) {
         };
         auto x = row.template begin<lane>(place{0, c});
         typename R::template sums<lane> running{};
-        if constexpr (recomputes<R>)
-          for_recomputed(
-              row, {0, p.shape.time, c, 1}, room, restored,
-              [&](const auto& forward, const block& part, std::byte*) {
-                typename std::remove_cvref_t<decltype(forward)>::template sums<lane> none;
-                walk(forward, part.begin, part.end,
-                     forward.template begin<lane>(place{part.begin, c}), none);
-              },
-              [&](const R& r, const block& part) {
-                x = walk(r, part.begin, part.end, x, running);
-              });
-        else
-          x = walk(row, 0, p.shape.time, x, running);
+        with_states(
+            row, {0, p.shape.time, c, 1}, room, restored,
+            [&](const auto& forward, const block& part, std::byte*) {
+              typename std::remove_cvref_t<decltype(forward)>::template sums<lane> none;
+              walk(forward, part.begin, part.end,
+                   forward.template begin<lane>(place{part.begin, c}), none);
+            },
+            [&](const R& r, const block& part) { x = walk(r, part.begin, part.end, x, running); });
         const place end{p.shape.time, c};
         const R r = standing_at(row, 0, c);
         r.drain(end, running);

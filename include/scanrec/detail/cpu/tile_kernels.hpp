@@ -5,6 +5,7 @@
 // element_lanes.hpp.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -125,37 +126,30 @@ struct tile_kernels_of {
   static void reduce(const tile_row& row, std::byte* reductions) {
     walker::reduce(at_row(row), row.where, as<reduction>(reductions), row.plan);
   }
-  // States may have to be recomputed, and sums of more steps than a lane may add up are drained
-  // on the way.
+  // Sums of more steps than a lane may add up are drained on the way.
   static void walk(const tile_row& row, std::byte* slots_of_row) {
     const R r = at_row(row);
     const block& where = row.where;
     slot* const slots = as<slot>(slots_of_row);
-    if constexpr (recomputes<R>) {
-      const walk_plan back = row.plan.turned();
-      std::int64_t drained = where.begin;
-      for_recomputed(
-          r, where, row.plan.restored, row.restored,
-          [&](const auto& forward, const block& stretch, std::byte* memory) {
-            walk_alone<Lanes>(forward, stretch, back, memory);
-          },
-          [&](const R& restored, const block& part) {
-            walker::walk(restored, part, slots, row.plan);
-            if (part.end - drained < walker::drain_steps) return;
-            walker::drain(r, where, slots);
-            drained = part.end;
-          });
-    } else if constexpr (walker::drains_itself || !may_sum<R>) {
-      walker::walk(r, where, slots, row.plan);
-    } else {
-      const std::int64_t steps = sums_run(r) ? walker::drain_steps : where.end - where.begin;
-      block part = where;
-      for (; part.begin < where.end; part.begin = part.end) {
-        if (part.begin > where.begin) walker::drain(r, where, slots);
-        part.end = std::min(part.begin + steps, where.end);
-        walker::walk(r, part, slots, row.plan);
-      }
-    }
+    const bool drains = may_sum<R> && !walker::drains_itself && sums_run(r);
+    const std::int64_t steps = drains ? walker::drain_steps : where.end - where.begin;
+    std::int64_t drained = where.begin;
+    with_states(
+        r, where, row.plan.restored, row.restored,
+        [&](const auto& forward, const block& stretch, std::byte* memory) {
+          walk_alone<Lanes>(forward, stretch, row.plan.turned(), memory);
+        },
+        [&](const R& here, const block& whole) {
+          block part = whole;
+          for (; part.begin < whole.end; part.begin = part.end) {
+            if (part.begin - drained >= walker::drain_steps) {
+              walker::drain(r, where, slots);
+              drained = part.begin;
+            }
+            part.end = std::min(part.begin + steps, whole.end);
+            walker::walk(here, part, slots, row.plan);
+          }
+        });
     walker::drain(r, where, slots);
   }
 

@@ -124,6 +124,12 @@ struct lane_walk {
     take_until(end);
     return x;
   }
+  /// Takes a part's steps of the recurrence whose states are recomputed, from its own first state.
+  template <class Forward>
+  SCANREC_DEVICE void take_anew(const Forward& forward, const scanrec::detail::block& part) const {
+    typename Forward::template sums<scalar> none;
+    take(forward, part.begin, part.end, forward.template begin<scalar>(place{part.begin, c}), none);
+  }
 
  private:
   // Steps that are loaded at a time: as many as a thread has registers for, twice.
