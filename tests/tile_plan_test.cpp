@@ -492,7 +492,7 @@ void check_workspace(const problem& p, const tile_plan& plan) {
   CHECK(plan.threads >= 1);
   CHECK(plan.threads <= detail::most_threads);
   for (const std::int64_t place :
-       {s.reductions, s.sums, s.restored, s.worker, s.carries, s.ready, s.totals, s.bytes}) {
+       {s.reductions, s.sums[0], s.restored, s.worker, s.carries, s.ready, s.totals[0], s.bytes}) {
     CHECK(place >= 0);
     CHECK(place % plan.alignment == 0);
   }
@@ -503,24 +503,23 @@ void check_workspace(const problem& p, const tile_plan& plan) {
       plan.slots_per_row * (plan.rows_together ? plan.batch_span * plan.group_span : 1);
   CHECK(slots * plan.slot_bytes <= s.reductions);
   if (plan.time_split) {
-    CHECK(slots * plan.reduction_bytes <= s.sums - s.reductions);
+    CHECK(slots * plan.reduction_bytes <= s.sums[0] - s.reductions);
     CHECK(plan.units * plan.slots_per_row * plan.batch_span * plan.group_span * plan.carry_bytes <=
           s.ready - s.carries);
-    CHECK(plan.units * 8 <= s.totals - s.ready);
+    CHECK(plan.units * 8 <= s.totals[0] - s.ready);
   }
-  std::int64_t own = 0, totals = 0;
   bool any = false;
-  for (const sum_plan& sum : plan.sums) {
+  for (int i = 0; i < most_outputs; ++i) {
+    const sum_plan& sum = plan.sums[i];
     any = any || sum.active;
-    own += sum.elements * sum.wide_bytes;
-    totals += sum.total_elements * sum.wide_bytes;
+    const bool last = i + 1 == most_outputs;
+    CHECK(sum.elements * sum.wide_bytes <= (last ? s.restored : s.sums[i + 1]) - s.sums[i]);
+    CHECK(sum.total_elements * sum.wide_bytes <= (last ? s.bytes : s.totals[i + 1]) - s.totals[i]);
   }
-  CHECK(own <= s.restored - s.sums);
   CHECK(plan.restored.bytes <= s.worker - s.restored);
   CHECK(s.worker * plan.threads <= s.carries);
   // No two workers write to one page.
   if (plan.threads > 1) CHECK(s.worker - s.restored - plan.restored.bytes >= 4096);
-  CHECK(totals <= s.bytes - s.totals);
   if (any) return;
   // As workspace_bytes() promises.
   constexpr std::int64_t constant = 512 * 1024;

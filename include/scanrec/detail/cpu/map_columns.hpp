@@ -10,6 +10,7 @@
 #include <scanrec/detail/cpu/materialised_plan.hpp>
 #include <scanrec/detail/cpu/stage.hpp>
 #include <scanrec/detail/shared/map_planes.hpp>
+#include <scanrec/detail/shared/steps.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
@@ -111,9 +112,8 @@ struct channel_columns {
       for (std::int64_t c = 0; c < b.channels; c += lanes) {
         const auto at = place_of<Assume>(b, b.begin + row, row, c);
         const auto before = from.template load<state>(row * width + c);
-        const auto read = r.template load<lane>(at);
-        const auto after = r.next(at, read, before);
-        r.finish(at, read, before, after, running[has_sums ? c / lanes : 0]);
+        const auto after =
+            take_step(r, at, r.template load<lane>(at), before, running[has_sums ? c / lanes : 0]);
         if (at.time + 1 == steps) r.end(at, after);
       }
     if constexpr (has_sums)

@@ -20,6 +20,7 @@
 #include <scanrec/detail/cpu/scratch.hpp>
 #include <scanrec/detail/cpu/time_lanes.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
+#include <scanrec/detail/shared/recompute.hpp>
 #include <scanrec/detail/shared/sums.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
@@ -211,17 +212,14 @@ class materialised_call {
       for (std::int64_t t = begin, last; t < end; t = last) {
         last = std::min(t + u.plan.stretch, end);
         const auto from = scan.to_finish(line, t, last, place);
-        if constexpr (recomputes<R>)
-          for_recomputed(
-              r, u.steps(line, t, last), plan_.restored, own(worker) + sums_.block_bytes,
-              [&](const auto& forward, const block& stretch, std::byte* memory) {
-                rewalk(forward, stretch, u.plan, memory);
-              },
-              [&](const R& restored, const block& part) {
-                Columns::finish(restored, part, u.plan, T, from);
-              });
-        else
-          Columns::finish(r, u.steps(line, t, last), u.plan, T, from);
+        with_states(
+            r, u.steps(line, t, last), plan_.restored, own(worker) + sums_.block_bytes,
+            [&](const auto& forward, const block& stretch, std::byte* memory) {
+              rewalk(forward, stretch, u.plan, memory);
+            },
+            [&](const R& here, const block& part) {
+              Columns::finish(here, part, u.plan, T, from);
+            });
       }
     };
     if (!sums_.any) return take_steps(bound(recurrence_, u.group, b));

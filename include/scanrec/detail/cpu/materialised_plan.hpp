@@ -97,7 +97,7 @@ struct materialised_plan {
   std::int64_t workspace_bytes = 0;
 
   /// Steps of a block that is finished in one go: its running sums are drained at its end.
-  static constexpr std::int64_t block_steps = 256;
+  static constexpr std::int64_t block_steps = sum_steps;
   /// Most packs of a strip.
   static constexpr std::int64_t most_packs = 64;
   /// Steps of the buffer of scans that take maps by blocks, for wide lines.

@@ -296,29 +296,13 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
                    (sum.time_kept || !plan.time_split) &&
                    (kept(axis::batch) || plan.batch_span >= plan.shape.batch) &&
                    (kept(axis::group) || plan.group_span >= plan.shape.group);
-    // Innermost first: the lanes' axis, then the others.
-    const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
-    const auto lay_out = [&](scanrec::strides& strides, std::int64_t groups, std::int64_t batches,
-                             std::int64_t steps, std::int64_t channels) {
-      std::int64_t size = 1;
-      const auto place = [&](axis a, std::int64_t n) {
-        if (n <= 1 || !kept(a)) return;
-        along(strides, a) = size;
-        size *= n;
-      };
-      if (along_time) place(axis::time, steps);
-      place(axis::channel, channels);
-      if (!along_time) place(axis::time, steps);
-      place(axis::batch, batches);
-      place(axis::group, groups);
-      return size;
-    };
-    sum.elements = lay_out(sum.strides, plan.rows_together ? plan.group_span : 1,
-                           plan.rows_together ? plan.batch_span : 1,
-                           sum.time_kept ? plan.tile_steps : 1, plan.strip);
+    const bool together = plan.rows_together;
+    const extents scope{together ? plan.batch_span : 1, sum.time_kept ? plan.tile_steps : 1,
+                        plan.strip, together ? plan.group_span : 1};
+    sum.elements = dense_sums(array, scope, sum.strides, plan.lanes.along);
+    const extents all{plan.shape.batch, 1, plan.shape.channel, plan.shape.group};
     if (!sum.complete)
-      sum.total_elements =
-          lay_out(sum.total_strides, plan.shape.group, plan.shape.batch, 1, plan.shape.channel);
+      sum.total_elements = dense_sums(array, all, sum.total_strides, plan.lanes.along);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <scanrec/detail/cpu/scratch.hpp>
 #include <scanrec/detail/shared/lane_scans.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/shared/steps.hpp>
 #include <scanrec/detail/shared/sums.hpp>
 #include <scanrec/detail/text.hpp>
 #include <scanrec/problem.hpp>
@@ -25,10 +26,7 @@ State walk_steps_of(const R& r, std::int64_t begin, std::int64_t end, std::int64
   using lane = simd::lane_t<typename R::value, 1>;
   recurrence::place<recurrence::lane_axis::channel> at{begin, channel, begin};
   for (; end > at.time; ++at.time, ++at.row) {
-    const auto read = r.template load<lane>(at);
-    const auto after = r.next(at, read, x);
-    r.finish(at, read, x, after, running);
-    x = after;
+    x = take_step(r, at, r.template load<lane>(at), x, running);
     if (at.time % sum_steps == sum_steps - 1) r.drain(at, running);
   }
   return x;
@@ -63,19 +61,14 @@ void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
         };
         auto x = row.template begin<lane>(place{0, c});
         typename R::template sums<lane> running{};
-        if constexpr (recomputes<R>)
-          for_recomputed(
-              row, {0, p.shape.time, c, 1}, room, restored,
-              [&](const auto& forward, const block& part, std::byte*) {
-                typename std::remove_cvref_t<decltype(forward)>::template sums<lane> none;
-                walk(forward, part.begin, part.end,
-                     forward.template begin<lane>(place{part.begin, c}), none);
-              },
-              [&](const R& r, const block& part) {
-                x = walk(r, part.begin, part.end, x, running);
-              });
-        else
-          x = walk(row, 0, p.shape.time, x, running);
+        with_states(
+            row, {0, p.shape.time, c, 1}, room, restored,
+            [&](const auto& forward, const block& part, std::byte*) {
+              typename std::remove_cvref_t<decltype(forward)>::template sums<lane> none;
+              walk(forward, part.begin, part.end,
+                   forward.template begin<lane>(place{part.begin, c}), none);
+            },
+            [&](const R& r, const block& part) { x = walk(r, part.begin, part.end, x, running); });
         const place end{p.shape.time, c};
         const R r = standing_at(row, 0, c);
         r.drain(end, running);

@@ -15,14 +15,9 @@
 #include <type_traits>
 
 #include <scanrec/detail/recurrence/arrays.hpp>
+#include <scanrec/detail/shared/block.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
-
-/// A stretch of one batch row: steps [begin, end) of channels [channel, channel + channels).
-struct block {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t channel = 0, channels = 0;
-};
 
 /// A grid of elements: (row, column) is at data[row * row_stride + column * column_stride].
 template <class S>

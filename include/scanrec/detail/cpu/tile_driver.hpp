@@ -40,17 +40,11 @@ class tile_driver {
       ready_ = reinterpret_cast<std::atomic<std::int64_t>*>(memory + layout_.ready);
       for (std::int64_t u = 0; u < plan.units; ++u) ::new (&ready_[u]) std::atomic<std::int64_t>(0);
     }
-    std::byte* own = memory + layout_.sums;  // of the first worker
-    std::byte* totals = memory + layout_.totals;
     for (int i = 0; i < most_outputs; ++i) {
       const sum_plan& sum = plan.sums[i];
-      own_sums_[i] = own, totals_[i] = totals;
-      if (!sum.active) continue;
-      any_sums_ = true;
-      own += align_up(sum.elements * sum.wide_bytes, plan.alignment);
-      totals += align_up(sum.total_elements * sum.wide_bytes, plan.alignment);
-      if (sum.complete) continue;
-      clear(totals_[i], sum.total_elements, sum);
+      any_sums_ = any_sums_ || sum.active;
+      if (!sum.active || sum.complete) continue;
+      clear(totals(i), sum.total_elements, sum);
       in_turns_ = true;
     }
   }
@@ -60,7 +54,7 @@ class tile_driver {
     tasks_.rethrow();
     for_sums([&](const sum_plan& sum, int output) {
       if (!sum.complete)
-        kernels_.write_sums(recurrence_, output, totals_[output], sum.total_strides,
+        kernels_.write_sums(recurrence_, output, totals(output), sum.total_strides,
                             {{0, 0, 0, 0}, plan_.shape});
     });
   }
@@ -204,7 +198,10 @@ class tile_driver {
     for (int i = 0; i < most_outputs; ++i)
       if (plan_.sums[i].active) f(plan_.sums[i], i);
   }
-  std::byte* unit_sums(const job& j, int output) const { return own_sums_[output] + j.worker; }
+  std::byte* unit_sums(const job& j, int output) const {
+    return memory_ + j.worker + layout_.sums[output];
+  }
+  std::byte* totals(int output) const { return memory_ + layout_.totals[output]; }
   static void clear(std::byte* place, std::int64_t elements, const sum_plan& sum) {
     std::fill_n(place, elements * sum.wide_bytes, std::byte{0});
   }
@@ -235,7 +232,7 @@ class tile_driver {
         return;
       }
       tasks_.await(turn_, j.task, j.task);
-      kernels_.add_to_totals(recurrence_, output, sums, sum.strides, j.box, totals_[output],
+      kernels_.add_to_totals(recurrence_, output, sums, sum.strides, j.box, totals(output),
                              sum.total_strides);
     });
     if (in_turns_ && ending == scope::unit) turn_.store(j.task + 1, std::memory_order_release);
@@ -273,7 +270,6 @@ class tile_driver {
   const tile_plan& plan_;
   scratch_layout layout_;
   std::byte* memory_;
-  std::array<std::byte*, most_outputs> own_sums_{}, totals_{};
   std::atomic<std::int64_t>* ready_ = nullptr;  // per unit: tiles whose carry is known
   bool any_sums_ = false;
   bool in_turns_ = false;  // whether any sum goes into totals

@@ -5,6 +5,7 @@
 // element_lanes.hpp.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -129,59 +130,49 @@ struct tile_kernels_of {
     walker::clear(row.where, as<reduction>(reductions));
     walker::reduce(at_row(row), row.where, as<reduction>(reductions), row.plan);
   }
-  // States may have to be recomputed, and sums of more steps than a lane may add up are drained
-  // on the way.
   static void walk(const tile_row& row, std::byte* slots_of_row) {
-    const R r = at_row(row);
-    const block& where = row.where;
     slot* const slots = as<slot>(slots_of_row);
-    if constexpr (recomputes<R>) {
-      const walk_plan back = row.plan.turned();
-      std::int64_t drained = where.begin;
-      for_recomputed(
-          r, where, row.plan.restored, row.restored,
-          [&](const auto& forward, const block& stretch, std::byte* memory) {
-            walk_alone<Lanes>(forward, stretch, back, memory);
-          },
-          [&](const R& restored, const block& part) {
-            walker::walk(restored, part, slots, row.plan);
-            if (part.end - drained < walker::drain_steps) return;
-            walker::drain(r, where, slots);
-            drained = part.end;
-          });
-    } else if constexpr (walker::drains_itself || !may_sum<R>) {
-      walker::walk(r, where, slots, row.plan);
-    } else {
-      for_parts(r, where, slots,
-                [&](const block& part) { walker::walk(r, part, slots, row.plan); });
-    }
-    walker::drain(r, where, slots);
+    for_parts(row, slots,
+              [&](const R& here, const block& part) { walker::walk(here, part, slots, row.plan); });
   }
   static constexpr bool composes_walking = !recomputes<R> && requires { &walker::walk_and_reduce; };
   static void walk_and_reduce(const tile_row& row, std::byte* slots_of_row,
                               std::byte* reductions_of_row) {
     if constexpr (composes_walking) {
-      const R r = at_row(row);
       slot* const slots = as<slot>(slots_of_row);
       reduction* const reductions = as<reduction>(reductions_of_row);
       walker::clear(row.where, reductions);
-      for_parts(r, row.where, slots, [&](const block& part) {
-        walker::walk_and_reduce(r, part, slots, reductions, row.plan);
+      for_parts(row, slots, [&](const R& here, const block& part) {
+        walker::walk_and_reduce(here, part, slots, reductions, row.plan);
       });
-      walker::drain(r, row.where, slots);
     }
   }
-  // Calls f(part) for the parts of a block that lie between two drains, which come in between.
+  // Calls f(recurrence, part) for the parts of a tile whose states are there: between two of them
+  // sums are drained, of which a lane may add up so many only.
   template <class F>
-  static void for_parts(const R& r, const block& where, slot* slots, F f) {
-    const bool drains = may_sum<R> && sums_run(r);
+  static void for_parts(const tile_row& row, slot* slots, F f) {
+    const R r = at_row(row);
+    const block& where = row.where;
+    const bool drains = may_sum<R> && !walker::drains_itself && sums_run(r);
     const std::int64_t steps = drains ? walker::drain_steps : where.end - where.begin;
-    block part = where;
-    for (; part.begin < where.end; part.begin = part.end) {
-      if (part.begin > where.begin) walker::drain(r, where, slots);
-      part.end = std::min(part.begin + steps, where.end);
-      f(part);
-    }
+    std::int64_t drained = where.begin;
+    with_states(
+        r, where, row.plan.restored, row.restored,
+        [&](const auto& forward, const block& stretch, std::byte* memory) {
+          walk_alone<Lanes>(forward, stretch, row.plan.turned(), memory);
+        },
+        [&](const R& here, const block& whole) {
+          block part = whole;
+          for (; part.begin < whole.end; part.begin = part.end) {
+            if (part.begin - drained >= walker::drain_steps) {
+              walker::drain(r, where, slots);
+              drained = part.begin;
+            }
+            part.end = std::min(part.begin + steps, whole.end);
+            f(here, part);
+          }
+        });
+    walker::drain(r, where, slots);
   }
 
   static void first_carries(const slots_in_use& in_use, const std::byte* slots,

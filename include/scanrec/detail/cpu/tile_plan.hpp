@@ -132,9 +132,12 @@ inline region unit_box(const tile_plan& plan, std::int64_t unit) {
 
 /// Where the scratch of a call lies, in bytes from an aligned start.
 struct scratch_layout {
+  using places = std::array<std::int64_t, most_outputs>;  // of the accumulators of every output
   // Within a worker, the slots first; then of all of it.
-  std::int64_t reductions = 0, sums = 0, restored = 0, worker = 0;
-  std::int64_t carries = 0, ready = 0, totals = 0, bytes = 0;
+  std::int64_t reductions = 0, restored = 0, worker = 0;
+  places sums{};
+  std::int64_t carries = 0, ready = 0, bytes = 0;
+  places totals{};
 };
 inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   const auto lines = [&](std::int64_t count, std::int64_t bytes) {
@@ -144,23 +147,25 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
       plan.slots_per_row * (plan.rows_together ? plan.group_span * plan.batch_span : 1);
   scratch_layout s;
   s.reductions = lines(slots, plan.slot_bytes);
-  s.sums = s.reductions + (plan.time_split ? lines(slots, plan.reduction_bytes) : 0);
-  s.restored = s.sums;
-  for (const sum_plan& sum : plan.sums) s.restored += lines(sum.elements, sum.wide_bytes);
+  s.restored = s.reductions + (plan.time_split ? lines(slots, plan.reduction_bytes) : 0);
+  for (int i = 0; i < most_outputs; ++i) {
+    s.sums[i] = s.restored;
+    s.restored += lines(plan.sums[i].elements, plan.sums[i].wide_bytes);
+  }
   s.worker = s.restored + lines(1, plan.restored.bytes);
   // A page between two workers: hardware prefetches a page's lines ahead of those that one writes,
   // and so takes them from the other.
   if (plan.threads > 1) s.worker += lines(1, tile_policy::page_bytes);
   s.carries = clipped_product(s.worker, plan.threads, most_bytes);
-  s.ready = s.carries;
+  s.bytes = s.ready = s.carries;
   if (plan.time_split) {
     s.ready += lines(plan.units * slots, plan.carry_bytes);
-    s.totals = s.ready + lines(plan.units, 8);
-  } else {
-    s.totals = s.ready;
+    s.bytes = s.ready + lines(plan.units, 8);
   }
-  s.bytes = s.totals;
-  for (const sum_plan& sum : plan.sums) s.bytes += lines(sum.total_elements, sum.wide_bytes);
+  for (int i = 0; i < most_outputs; ++i) {
+    s.totals[i] = s.bytes;
+    s.bytes += lines(plan.sums[i].total_elements, plan.sums[i].wide_bytes);
+  }
   return s;
 }
 

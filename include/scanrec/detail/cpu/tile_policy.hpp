@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <scanrec/detail/config.hpp>
+#include <scanrec/detail/shared/steps.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
 
@@ -19,7 +20,7 @@ struct tile_policy {
   /// and fewer than this in strips of one pack.
   static constexpr std::int64_t enough_packs = 32;
   /// Steps between two drains of running sums: a lane adds this many terms in the compute type.
-  static constexpr std::int64_t sum_steps = 256;
+  static constexpr std::int64_t sum_steps = detail::sum_steps;
   /// Bytes of carried state per strip of channels: it lives in L1.
   static constexpr std::int64_t strip_bytes = 16 * 1024;
   /// Bytes of a stretch of steps whose states are recomputed: what that reads, the walk finds

@@ -8,13 +8,13 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/detail/cpu/channel_lanes.hpp>
+#include <scanrec/detail/cpu/element_lanes.hpp>
 #include <scanrec/detail/cpu/plan_tiles.hpp>
 #include <scanrec/detail/cpu/scratch.hpp>
 #include <scanrec/detail/cpu/tile_driver.hpp>
 #include <scanrec/detail/cpu/tile_kernels.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
 #include <scanrec/detail/cpu/time_lanes.hpp>
-#include <scanrec/detail/shared/element_lanes.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 

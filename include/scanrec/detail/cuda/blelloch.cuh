@@ -35,12 +35,7 @@ struct blelloch {
 
 namespace detail {
 
-/// The levels of a tree over the steps: level 0 holds the maps of the steps, node k of level l + 1
-/// the map of nodes 2k and 2k + 1 of level l. On the way down a node's map gives way to the state
-/// before it: a left child has its parent's, a right child what its sibling's map makes of that.
-///
-/// Where a level has an odd number of nodes the last has no sibling. Its map, and those above it,
-/// are asked for by nobody, so that any number of steps will do.
+/// The levels of a tree over the steps, as tree_scan in detail/cpu/blelloch.hpp has them.
 struct tree_levels {
   struct level {
     std::int64_t begin = 0, nodes = 0;  // in slots

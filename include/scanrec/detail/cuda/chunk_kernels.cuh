@@ -12,6 +12,7 @@
 #include <scanrec/detail/cuda/panel_steps.cuh>
 #include <scanrec/detail/cuda/triangle.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
+#include <scanrec/detail/shared/steps.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
@@ -269,9 +270,8 @@ struct apply_chunks : panel_steps<R> {
     const place p = base::site(at, r, column);
     const scalar before =
         r == 0 ? maps::template state_of<scalar>(state_in(column)) : matrix::load(r - 1, column);
-    const auto read = here.template load<scalar>(p);
-    const scalar after = here.next(p, read, before);
-    here.finish(p, read, before, after, running);
+    const scalar after =
+        scanrec::detail::take_step(here, p, here.template load<scalar>(p), before, running);
     if (p.time == cutting.steps - 1) here.end(place{tile.time, p.channel}, after);
   }
 };

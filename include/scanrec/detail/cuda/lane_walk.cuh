@@ -10,6 +10,7 @@
 #include <scanrec/detail/cuda/lane_sums.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/shared/steps.hpp>
 #include <scanrec/detail/shared/sums.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -77,9 +78,7 @@ struct lane_walk {
     using step = std::remove_cvref_t<decltype(row.template load<scalar>(place{}))>;
     constexpr int together = Together > 0 ? Together : steps_together<step>();
     const auto take_one = [&](const Walked& r, const auto& at, const step& read) SCANREC_LAMBDA {
-      const lane after = r.next(at, read, x);
-      r.finish(at, read, x, after, running);
-      x = after;
+      x = scanrec::detail::take_step(r, at, read, x, running);
       constexpr auto each = scanrec::detail::sum_steps;
       if (Assume != recurrence::assume::plain && at.time % each == each - 1) r.drain(at, running);
     };
@@ -124,6 +123,12 @@ struct lane_walk {
     }
     take_until(end);
     return x;
+  }
+  /// Takes a part's steps of the recurrence whose states are recomputed, from its own first state.
+  template <class Forward>
+  SCANREC_DEVICE void take_anew(const Forward& forward, const scanrec::detail::block& part) const {
+    typename Forward::template sums<scalar> none;
+    take(forward, part.begin, part.end, forward.template begin<scalar>(place{part.begin, c}), none);
   }
 
  private:

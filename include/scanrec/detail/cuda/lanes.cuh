@@ -89,25 +89,16 @@ struct walk_lanes {
     const walk own{steps, c};
     typename walk::lane x = own.begin(row);
     typename walk::running_sums running{};
-    if constexpr (scanrec::detail::recomputes<R>) {
-      using state = std::remove_const_t<std::remove_pointer_t<decltype(row.state.data)>>;
-      scanrec::detail::recompute_scratch room;
-      room.row = lanes.threads;
-      scanrec::detail::for_recomputed(
-          row, {0, steps, c, 1}, room, restored + thread * static_cast<std::int64_t>(sizeof(state)),
-          [&](const auto& forward, const scanrec::detail::block& part, std::byte*) {
-            using F = std::remove_cvref_t<decltype(forward)>;
-            using scalar = typename walk::scalar;
-            typename F::template sums<scalar> none;
-            own.take(forward, part.begin, part.end,
-                     forward.template begin<scalar>(typename walk::place{part.begin, c}), none);
-          },
-          [&](const R& with_states, const scanrec::detail::block& part) {
-            x = own.take(with_states, part.begin, part.end, x, running);
-          });
-    } else {
-      x = own.take(row, 0, steps, x, running);
-    }
+    scanrec::detail::recompute_scratch room;
+    room.row = lanes.threads;
+    scanrec::detail::with_states(
+        row, {0, steps, c, 1}, room, restored + thread * scanrec::detail::recomputed_bytes_of<R>(),
+        [&](const auto& forward, const scanrec::detail::block& part, std::byte*) {
+          own.take_anew(forward, part);
+        },
+        [&](const R& here, const scanrec::detail::block& part) {
+          x = own.take(here, part.begin, part.end, x, running);
+        });
     own.end(row, x, running);
   }
 };

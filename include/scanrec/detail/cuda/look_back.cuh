@@ -29,7 +29,8 @@
 #include <scanrec/detail/cuda/tile_states.cuh>
 #include <scanrec/detail/cuda/tile_sums.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
-#include <scanrec/detail/shared/element_lanes.hpp>
+#include <scanrec/detail/shared/element_maps.hpp>
+#include <scanrec/detail/shared/steps.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -304,7 +305,7 @@ struct walk_tiles {
       if (nonfinite) {
         for (std::int64_t t = at.first; t < last; ++t) {
           const place p = place_of(at, t);
-          x = take(here, p, here.template load<scalar>(p), x, running);
+          x = scanrec::detail::take_step(here, p, here.template load<scalar>(p), x, running);
           if ((t + 1) % scanrec::detail::sum_steps == 0) here.drain(p, running);
         }
         if (unsent) inclusive(at, at.tile).send(maps::carry_of(x), at.call);
@@ -314,7 +315,7 @@ struct walk_tiles {
         for (int k = 0; k < segment_steps; ++k)
           if (k < at.count) {
             const inner_place p{at.first + k, at.c, at.first + k};
-            x = take(here, p, now[k], x, running);
+            x = scanrec::detail::take_step(here, p, now[k], x, running);
           }
       }
       here.drain(place_of(at, last), running);
@@ -322,13 +323,6 @@ struct walk_tiles {
         here.end(place{cutting.steps, at.c}, x);
     }
     sums.gather(recurrence, cutting, at, sum_places);
-  }
-  template <class Place, class Sums>
-  SCANREC_DEVICE static lane take(const R& here, const Place& p, const step& read, const lane& x,
-                                  Sums& running) {
-    const lane after = here.next(p, read, x);
-    here.finish(p, read, x, after, running);
-    return after;
   }
 };
 

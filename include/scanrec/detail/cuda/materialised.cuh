@@ -16,6 +16,7 @@
 #include <scanrec/detail/cuda/workspace.cuh>
 #include <scanrec/detail/shared/lane_scans.hpp>
 #include <scanrec/detail/shared/map_planes.hpp>
+#include <scanrec/detail/shared/steps.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -254,8 +255,7 @@ struct finish_steps {
                               ? row.template begin<scalar>(place{0, c})
                               : device_algebra_of<R>::state_of(
                                     from.template at<step_map<R>>(grid.index(number, t + shift)));
-      after = here.next(step, read, before);
-      here.finish(step, read, before, after, running);
+      after = scanrec::detail::take_step(here, step, read, before, running);
     }
     here.drain(sums, running);
     if (steps == 0) after = row.template begin<scalar>(place{0, c});

@@ -10,7 +10,7 @@
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/triangle.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/element_lanes.hpp>
+#include <scanrec/detail/shared/element_maps.hpp>
 #include <scanrec/detail/shared/lane_scans.hpp>
 #include <scanrec/detail/shared/map_planes.hpp>
 

@@ -64,11 +64,7 @@ struct tile_states<R> {
           row, {begin, end < last ? end : last, at.c, 1}, room,
           reinterpret_cast<std::byte*>(rows + (begin - first) * cutting.width),
           [&](const auto& forward, const scanrec::detail::block& part, std::byte*) {
-            using F = std::remove_cvref_t<decltype(forward)>;
-            using scalar = typename walk::scalar;
-            typename F::template sums<scalar> none;
-            own.take(forward, part.begin, part.end,
-                     forward.template begin<scalar>(typename walk::place{part.begin, at.c}), none);
+            own.take_anew(forward, part);
           },
           [](const R&, const scanrec::detail::block&) {});
     }

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
-#include <scanrec/detail/cpu/stage.hpp>
 #include <scanrec/detail/recurrence/arrays.hpp>
+#include <scanrec/detail/shared/block.hpp>
 #include <scanrec/memory.hpp>
 #include <scanrec/problem.hpp>
 
@@ -19,6 +21,15 @@ template <class R>
 inline constexpr bool recomputes = requires {
   requires R::recomputes;
 };
+
+/// Bytes of one of these states; 0 where there are none.
+template <class R>
+constexpr std::int64_t recomputed_bytes_of() {
+  if constexpr (recomputes<R>)
+    return sizeof(*std::declval<R&>().state.data);
+  else
+    return 0;
+}
 
 /// Steps between checkpoints.
 inline constexpr std::int64_t stretch_steps = memory::recompute<float>::interval;
@@ -101,6 +112,18 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_s
     restored.state.strides = {0, room.row, room.column, 0};
     f(restored, block{begin, end, where.channel, where.channels});
   }
+}
+
+/// The same for any recurrence: one that reads its states from memory, or has no need of any, gets
+/// the whole block at once. What backends take steps by.
+template <class R, class Walk, class F>
+SCANREC_HD SCANREC_INLINE void with_states(const R& r, const block& where,
+                                           const recompute_scratch& room, std::byte* memory,
+                                           Walk walk, F f) {
+  if constexpr (recomputes<R>)
+    for_recomputed(r, where, room, memory, walk, f);
+  else
+    f(r, where);
 }
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

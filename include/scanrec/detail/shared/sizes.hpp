@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/element_lanes.hpp>
+#include <scanrec/detail/shared/element_maps.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
 #include <scanrec/problem.hpp>
 
@@ -44,7 +44,7 @@ constexpr recurrence_sizes sizes_of() {
   s.step_bytes = sizeof(step_of<R>);
   s.carry_bytes = sizeof(carry);
   s.carry_map_bytes = sizeof(carry_map);
-  if constexpr (recomputes<R>) s.recomputed_bytes = sizeof(*std::declval<R&>().state.data);
+  s.recomputed_bytes = recomputed_bytes_of<R>();
   for (const std::size_t alignment :
        {alignof(map), alignof(carry), alignof(carry_map), alignof(carried_by_one<R>)})
     s.alignment = std::max(s.alignment, static_cast<std::int64_t>(alignment));

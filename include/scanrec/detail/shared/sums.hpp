@@ -13,9 +13,6 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Steps after which running sums go to the accumulators, where a lane is walked serially.
-inline constexpr std::int64_t sum_steps = 256;
-
 /// Whether a recurrence may have running sums.
 template <class R>
 inline constexpr bool may_sum =
@@ -89,13 +86,16 @@ void add_to_totals(const recurrence::output_field<S>& out, const wide_t<S>* sums
 }
 
 /// Strides of dense accumulators over the axes of a box that an output keeps, and how many there
-/// are.
+/// are. Innermost is the axis of the lanes.
 inline std::int64_t dense_sums(const array_use& array, const extents& box,
-                               scanrec::strides& strides) {
+                               scanrec::strides& strides,
+                               recurrence::lane_axis lanes = recurrence::lane_axis::channel) {
   std::int64_t size = 1;
-  constexpr axis inner_to_outer[]{axis::channel, axis::time, axis::batch, axis::group};
-  for (const axis a : inner_to_outer) {
-    if (along(array.shape, a) <= 1 || broadcast_along(array, a)) continue;
+  const bool along_time = lanes == recurrence::lane_axis::time;
+  const axis inner = along_time ? axis::time : axis::channel;
+  const axis outer = along_time ? axis::channel : axis::time;
+  for (const axis a : {inner, outer, axis::batch, axis::group}) {
+    if (along(array.shape, a) <= 1 || along(box, a) <= 1 || broadcast_along(array, a)) continue;
     along(strides, a) = size;
     size *= along(box, a);
   }

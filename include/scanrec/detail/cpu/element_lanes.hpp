@@ -4,50 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include <scanrec/detail/cpu/stage.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
-#include <scanrec/detail/shared/affine_carries.hpp>
-#include <scanrec/detail/shared/lane_scans.hpp>
-#include <scanrec/detail/shared/map_planes.hpp>
+#include <scanrec/detail/shared/element_maps.hpp>
+#include <scanrec/detail/shared/steps.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
-
-/// The carries of an operator's elements: elements.
-template <class E>
-struct element_carries {
-  using carry = E;
-  SCANREC_HD static const E& carry_of(const E& x) { return x; }
-  template <class State>
-  SCANREC_HD static const E& state_of(const E& c) {
-    return c;
-  }
-  template <class State>
-  SCANREC_HD static bool finite_after(const E&, const E&) {
-    return true;
-  }
-  template <class R>
-  SCANREC_HD static E advance(const R& r, bool first, const E& tile, const E& c) {
-    return first && !starts(r) ? tile : algebra_of(r).act(tile, c);
-  }
-  static const E& advance_walked(const E&, const E&, const E& walked) { return walked; }
-};
-
-/// Maps in the wide type where there is one, and how they are carried from tile to tile.
-template <class R, bool Affine = element<typename R::value> && !R::any_operator>
-struct element_maps : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
-  using map = affine<typename element_maps::affine_carries::carry>;
-  template <class Map>
-  SCANREC_HD static map widened(const Map& m) {
-    return widen_map<typename element_maps::affine_carries::carry>(m);
-  }
-};
-template <class R>
-struct element_maps<R, false> : element_carries<typename R::value> {
-  using map = typename R::value;
-  SCANREC_HD static const map& widened(const map& m) { return m; }
-};
 
 template <class R>
 struct element_lanes : element_maps<R> {
@@ -113,10 +76,7 @@ struct element_lanes : element_maps<R> {
   /// Walks the block from the states in `slots`, writing every output once.
   static void walk(const R& r, const block& where, slot* slots, const tile_plan&) {
     const auto take = [](const R& here, place at, slot& s) SCANREC_LAMBDA {
-      const auto read = here.template load<lane>(at);
-      const auto after = here.next(at, read, s.state);
-      here.finish(at, read, s.state, after, s.sums);
-      s.state = after;
+      s.state = take_step(here, at, here.template load<lane>(at), s.state, s.sums);
     };
     if (where.channels == 1) {
       const R here = standing_at(r, where.begin, where.channel);

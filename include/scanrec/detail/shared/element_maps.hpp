@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The maps of single elements, and how they are carried from tile to tile: of real and complex
+// numbers, small vectors, and the elements of any operator.
+#pragma once
+
+#include <scanrec/detail/shared/affine_carries.hpp>
+#include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/shared/map_planes.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// The carries of an operator's elements: elements.
+template <class E>
+struct element_carries {
+  using carry = E;
+  SCANREC_HD static const E& carry_of(const E& x) { return x; }
+  template <class State>
+  SCANREC_HD static const E& state_of(const E& c) {
+    return c;
+  }
+  template <class State>
+  SCANREC_HD static bool finite_after(const E&, const E&) {
+    return true;
+  }
+  template <class R>
+  SCANREC_HD static E advance(const R& r, bool first, const E& tile, const E& c) {
+    return first && !starts(r) ? tile : algebra_of(r).act(tile, c);
+  }
+  static const E& advance_walked(const E&, const E&, const E& walked) { return walked; }
+};
+
+/// Maps in the wide type where there is one, and how they are carried from tile to tile.
+template <class R, bool Affine = element<typename R::value> && !R::any_operator>
+struct element_maps : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
+  using map = affine<typename element_maps::affine_carries::carry>;
+  template <class Map>
+  SCANREC_HD static map widened(const Map& m) {
+    return widen_map<typename element_maps::affine_carries::carry>(m);
+  }
+};
+template <class R>
+struct element_maps<R, false> : element_carries<typename R::value> {
+  using map = typename R::value;
+  SCANREC_HD static const map& widened(const map& m) { return m; }
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What every walk does at a step, whatever its lanes.
+#pragma once
+
+#include <cstdint>
+
+#include <scanrec/detail/config.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Steps after which running sums go to the accumulators: a lane adds this many terms in the
+/// compute type.
+inline constexpr std::int64_t sum_steps = 256;
+
+/// Takes a step that has been read from the state before it: writes its outputs, and returns the
+/// state after it.
+template <class R, class Place, class Step, class State, class Sums>
+SCANREC_HD SCANREC_INLINE State take_step(const R& r, const Place& at, const Step& read,
+                                          const State& before, Sums& running) {
+  const State after = r.next(at, read, before);
+  r.finish(at, read, before, after, running);
+  return after;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
