@@ -62,7 +62,7 @@ struct any_pooling {
 /// gate.
 template <class Arrays, class F>
 void with_cell(const char* name, const Arrays& a, F f) {
-  const bool output = a.output_gate.given, input = a.input_gate.given;
+  const bool output = is_given(a.output_gate), input = is_given(a.input_gate);
   if (input && !output)
     throw argument_error(name, "output_gate", "an array, where there is an input gate", "none");
   if constexpr (!kernel_per_kind)
@@ -77,7 +77,7 @@ void with_cell(const char* name, const Arrays& a, F f) {
 
 /// As many views as a cell takes, in its order.
 template <class T, class Cell>
-auto views_of(const call& c, const Cell&, const std::array<const array*, 4>& from) {
+auto views_of(const call& c, const Cell&, const std::array<const scanrec_array*, 4>& from) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
     return typename Cell::template arrays<sequence_view<T>>{sequence_of<T>(c, *from[I])...};
   }
@@ -87,19 +87,19 @@ auto views_of(const call& c, const Cell&, const std::array<const array*, 4>& fro
 /// The pre-activations of a call. A gate that is not there is the candidate, which is read anyway.
 template <class T, class Cell, class Arrays>
 auto pre_activations(const call& c, const Cell& cell, const Arrays& a) {
-  const auto gate = [&](const array& x) { return x.given ? &x : &a.candidate; };
+  const auto gate = [&](const scanrec_array& x) { return is_given(x) ? &x : &a.candidate; };
   return views_of<const T>(c, cell,
                            {&a.candidate, &a.forget_gate, gate(a.output_gate), gate(a.input_gate)});
 }
 
 template <class T>
-void run_qrnn_pool(const call& c, const pool_arrays& a) {
+void run_qrnn_pool(const call& c, const scanrec_pool_arrays& a) {
   const auto output = sequence_of<T>(c, a.output);
   const gated_options<compute_t<T>> options{.order = order_of(c),
                                             .initial_state = state_of<T>(c, a.initial_state),
                                             .final_state = state_of<T>(c, a.final_state),
-                                            .resets = marks_of(c, a.resets),
-                                            .zoneout = marks_of(c, a.zoneout)};
+                                            .resets = resets_of(c, a.resets),
+                                            .zoneout = sequence_of<const bool>(c, a.zoneout)};
   const auto with = [&](const auto& cell, const auto& kept) {
     const auto pre = pre_activations<T>(c, cell, a);
     on_backend(
@@ -107,7 +107,7 @@ void run_qrnn_pool(const call& c, const pool_arrays& a) {
         [&](const auto& on) { gated_scan(on, cell, pre, output, kept, options); });
   };
   with_cell("qrnn_pool", a, [&](const auto& cell) {
-    if (a.state.given)
+    if (is_given(a.state))
       with(cell, memory::store{sequence_of<T>(c, a.state)});
     else
       with(cell, none);
@@ -115,15 +115,15 @@ void run_qrnn_pool(const call& c, const pool_arrays& a) {
 }
 
 template <class T>
-void run_qrnn_pool_vjp(const call& c, const pool_vjp_arrays& a) {
-  if (!a.state.given) throw argument_error("qrnn_pool_vjp", "state", "an array", "none");
+void run_qrnn_pool_vjp(const call& c, const scanrec_pool_vjp_arrays& a) {
+  if (!is_given(a.state)) throw argument_error("qrnn_pool_vjp", "state", "an array", "none");
   const memory::store kept{sequence_of<const T>(c, a.state)};
   const auto output_grad = sequence_of<const T>(c, a.output_grad);
   const gated_vjp_options<compute_t<T>> options{.order = order_of(c),
                                                 .initial_state = state_of<T>(c, a.initial_state),
                                                 .final_grad = state_of<T>(c, a.final_grad),
-                                                .resets = marks_of(c, a.resets),
-                                                .zoneout = marks_of(c, a.zoneout)};
+                                                .resets = resets_of(c, a.resets),
+                                                .zoneout = sequence_of<const bool>(c, a.zoneout)};
   with_cell("qrnn_pool_vjp", a, [&](const auto& cell) {
     const auto pre = pre_activations<T>(c, cell, a);
     const gated_gradients<std::remove_cvref_t<decltype(cell)>, T> gradients{
