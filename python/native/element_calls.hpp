@@ -44,7 +44,7 @@ void run_linear_scan(const call& c, const scanrec_scan_arrays& a) {
                                            .initial_state = state_of<T>(c, a.initial_state),
                                            .final_state = state_of<T>(c, a.final_state),
                                            .resets = resets_of(c, a.resets)};
-  on_backend(
+  on_backend<T>(
       c, [&] { return linear_scan_problem(gate, input, state, options); },
       [&](const auto& on) { linear_scan(on, gate, input, state, options); });
 }
@@ -64,7 +64,7 @@ void run_linear_scan_vjp(const call& c, const scanrec_vjp_arrays& a) {
       .final_grad = state_of<T>(c, a.final_grad),
       .resets = resets_of(c, a.resets),
       .convention = c.plain ? conjugation::plain : conjugation::hermitian};
-  on_backend(
+  on_backend<T>(
       c, [&] { return linear_scan_vjp_problem(gate, state, state_grad, gradients, options); },
       [&](const auto& on) { linear_scan_vjp(on, gate, state, state_grad, gradients, options); });
 }
@@ -80,7 +80,7 @@ void run_linear_scan_jvp(const call& c, const scanrec_jvp_arrays& a) {
                                           .final_tangent = state_of<T>(c, a.final_tangent),
                                           .resets = resets_of(c, a.resets)};
   const auto with = [&](const auto& gate_tangent) {
-    on_backend(
+    on_backend<T>(
         c,
         [&] {
           return linear_scan_jvp_problem(gate, state, gate_tangent, input_tangent, state_tangent,

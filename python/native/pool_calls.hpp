@@ -15,6 +15,20 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
+/// What an activation makes of lanes. Of packs in compact kernels it is a call, so that its code is
+/// there once.
+template <class Activation, class Lane>
+__attribute__((noinline)) activated<Lane> activated_apart(Lane x) {
+  return Activation::of(x);
+}
+template <class Activation, class Lane>
+SCANREC_INLINE activated<Lane> activated_by(Lane x) {
+  if constexpr (compact && simd::lane_count<Lane> != 1)
+    return activated_apart<Activation>(x);
+  else
+    return Activation::of(x);
+}
+
 /// QRNN pooling of any kind, as one cell: the cells of qrnn.hpp, bit for bit, chosen by what gates
 /// there are when it runs. One kernel instead of three, where there are four types and three
 /// instruction sets to compile for.
@@ -35,11 +49,12 @@ struct any_pooling {
   template <class Lane>
   SCANREC_INLINE step<Lane> load(Lane candidate, Lane forget, Lane output, Lane input) const {
     const Lane zero = simd::constant<Lane>(0);
-    step<Lane> s{activation::tanh::of(candidate), activation::sigmoid::of(forget), {}, {}, zero};
-    s.o = has_output_gate ? activation::sigmoid::of(output)
+    using activation::sigmoid, activation::tanh;
+    step<Lane> s{activated_by<tanh>(candidate), activated_by<sigmoid>(forget), {}, {}, zero};
+    s.o = has_output_gate ? activated_by<sigmoid>(output)
                           : activated<Lane>{simd::constant<Lane>(1), zero, zero};
     if (has_input_gate) {
-      s.i = activation::sigmoid::of(input);
+      s.i = activated_by<sigmoid>(input);
     } else {
       s.i.value = s.f.complement;
       s.kept = s.z.value;
@@ -102,7 +117,7 @@ void run_qrnn_pool(const call& c, const scanrec_pool_arrays& a) {
                                             .zoneout = sequence_of<const bool>(c, a.zoneout)};
   const auto with = [&](const auto& cell, const auto& kept) {
     const auto pre = pre_activations<T>(c, cell, a);
-    on_backend(
+    on_backend<T>(
         c, [&] { return gated_scan_problem(cell, pre, output, kept, options); },
         [&](const auto& on) { gated_scan(on, cell, pre, output, kept, options); });
   };
@@ -132,7 +147,7 @@ void run_qrnn_pool_vjp(const call& c, const scanrec_pool_vjp_arrays& a) {
             {&a.candidate_grad, &a.forget_gate_grad, &a.output_gate_grad, &a.input_gate_grad}),
         .initial_grad = state_of<T>(c, a.initial_grad),
         .update = c.accumulate ? update::accumulate : update::overwrite};
-    on_backend(
+    on_backend<T>(
         c, [&] { return gated_scan_vjp_problem(cell, pre, kept, output_grad, gradients, options); },
         [&](const auto& on) {
           gated_scan_vjp(on, cell, pre, kept, output_grad, gradients, options);
