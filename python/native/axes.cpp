@@ -56,12 +56,14 @@ std::string text_of(const std::vector<std::int64_t>& numbers) {
 
 }  // namespace
 
-axes::axes(const char* call, const scanrec_problem& problem) : call_(call) {
+axes::axes(const char* call, const scanrec_problem& problem)
+    : call_(call), more_resets_(problem.more_resets != 0) {
   if (problem.rank < 1 || problem.shape == nullptr)
     throw argument_error(call, "shape", "one axis or more", std::to_string(problem.rank));
   if (problem.axis < 0 || problem.axis >= problem.rank)
     throw argument_error(call, "axis", "an axis below " + std::to_string(problem.rank),
                          std::to_string(problem.axis));
+  arrays_.reserve(most_arrays);
   shape_.assign(problem.shape, problem.shape + problem.rank);
   time_ = static_cast<std::size_t>(problem.axis);
   for (const std::int64_t extent : shape_)
@@ -77,13 +79,12 @@ axes::axes(const char* call, const scanrec_problem& problem) : call_(call) {
                          text_of(shape_));
 }
 
-void axes::add(const char* name, const scanrec_array& given, array& result,
-               std::int64_t element_bytes, role use, const char* in_place_of) {
-  result.given = given.strides != nullptr;
-  if (!result.given) return;
-  entry e{name, in_place_of, &result, static_cast<char*>(given.data), {}, element_bytes, use};
-  e.strides.assign(given.strides, given.strides + shape_.size());
-  if (e.edge()) e.strides[time_] = 0;
+void axes::add(const char* name, scanrec_array& array, std::int64_t element_bytes, role use,
+               const char* in_place_of) {
+  if (array.strides == nullptr) return;
+  entry e{name, in_place_of, &array, static_cast<char*>(array.data), {}, element_bytes, use};
+  e.strides.assign(array.strides, array.strides + shape_.size());
+  if (is_edge(e.use)) e.strides[time_] = 0;
   check_reach(e);
   arrays_.push_back(std::move(e));
 }
@@ -120,23 +121,26 @@ void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
   constexpr std::array fields{axis::channel, axis::batch, axis::group};
   std::size_t next = 0;
   c.shape = {.time = shape_[time_]};
-  for (entry& e : arrays_) e.result->strides = {0, e.strides[time_], 0, 0};
+  for (entry& e : arrays_) {
+    e.in_kernels = {e.strides[time_], 0, 0, 0};
+    e.array->strides = e.in_kernels.data();
+  }
   std::vector<std::int64_t> positions;
   for (std::size_t axis = shape_.size(); axis-- > 0;) {
     if (axis == time_ || std::find(walked.begin(), walked.end(), axis) != walked.end()) continue;
     detail::along(c.shape, fields[next]) = shape_[axis];
-    for (entry& e : arrays_) detail::along(e.result->strides, fields[next]) = e.strides[axis];
     ++next;
+    for (entry& e : arrays_) e.in_kernels[next] = e.strides[axis];
   }
 
   for (const entry& e : arrays_)
     for (const std::size_t axis : walked)
-      c.accumulate = c.accumulate || (e.gradient() && e.strides[axis] == 0);
+      c.accumulate = c.accumulate || (is_gradient(e.use) && e.strides[axis] == 0);
   // Nothing may be written by a call that is refused. What f finds wrong with one position it finds
   // wrong with the first; but what is written there may be read at another.
   if (!walked.empty()) check_memory(c.accumulate);
   if (c.accumulate) {
-    for (entry& e : arrays_) e.result->data = e.data;
+    for (entry& e : arrays_) e.array->data = e.data;
     c.check_only = true;
     f(c);
     c.check_only = false;
@@ -145,11 +149,11 @@ void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
   std::vector<std::int64_t> at(walked.size());
   while (true) {
     for (entry& e : arrays_) {
-      e.result->data = e.data;
+      e.array->data = e.data;
       if (e.data == nullptr) continue;
       std::int64_t offset = 0;
       for (std::size_t i = 0; i < walked.size(); ++i) offset += at[i] * e.strides[walked[i]];
-      e.result->data = e.data + offset * e.element_bytes;
+      e.array->data = e.data + offset * e.element_bytes;
     }
     f(c);
     std::size_t i = 0;
@@ -196,10 +200,10 @@ std::vector<std::size_t> axes::choose_walked() const {
 
 void axes::clear_gradients(const std::function<void(void*, std::int64_t)>& clear) const {
   for (const entry& e : arrays_)
-    if (e.gradient() && e.data == nullptr && bytes_of(e).second > 0)
+    if (is_gradient(e.use) && e.data == nullptr && bytes_of(e).second > 0)
       throw argument_error(call_, "gradients", "a pointer to the elements", "a null pointer");
   for (const entry& e : arrays_) {
-    if (!e.gradient()) continue;
+    if (!is_gradient(e.use)) continue;
     for_runs(extents_of(e), e.strides, [&](std::int64_t first, std::int64_t count) {
       clear(e.data + first * e.element_bytes, count * e.element_bytes);
     });
@@ -208,8 +212,8 @@ void axes::clear_gradients(const std::function<void(void*, std::int64_t)>& clear
 
 std::vector<std::int64_t> axes::extents_of(const entry& e) const {
   std::vector<std::int64_t> shape = shape_;
-  if (e.edge()) shape[time_] = 1;
-  if (e.use == role::read_longer) ++shape[time_];
+  if (is_edge(e.use)) shape[time_] = 1;
+  if (e.use == role::read_resets && more_resets_) ++shape[time_];
   return shape;
 }
 
@@ -263,12 +267,13 @@ bool axes::share(const entry& x, const entry& y) const {
 bool axes::summed(const entry& e) const {
   const std::vector<std::int64_t> shape = extents_of(e);
   for (std::size_t axis = 0; axis < shape.size(); ++axis)
-    if (e.gradient() && e.strides[axis] == 0 && shape[axis] != 1) return true;
+    if (is_gradient(e.use) && e.strides[axis] == 0 && shape[axis] != 1) return true;
   return false;
 }
 
 bool axes::same_elements(const entry& x, const entry& y) const {
-  if (x.data != y.data || x.element_bytes != y.element_bytes || x.edge() != y.edge()) return false;
+  if (x.data != y.data || x.element_bytes != y.element_bytes || is_edge(x.use) != is_edge(y.use))
+    return false;
   const std::vector<std::int64_t> shape = extents_of(x);
   for (std::size_t axis = 0; axis < shape.size(); ++axis)
     if (shape[axis] > 1 && x.strides[axis] != y.strides[axis]) return false;
@@ -277,7 +282,7 @@ bool axes::same_elements(const entry& x, const entry& y) const {
 
 // An output has a place of its own for every element, or is a sum.
 void axes::check_places(const entry& e) const {
-  if (!e.written()) return;
+  if (!is_written(e.use)) return;
   const std::vector<std::int64_t> shape = extents_of(e);
   const auto refuse = [&](const char* expected, const char* what) {
     throw argument_error(
@@ -291,7 +296,7 @@ void axes::check_places(const entry& e) const {
     if (shape[axis] <= 1) continue;
     if (e.strides[axis] != 0)
       terms.push_back({std::abs(e.strides[axis]), shape[axis]});
-    else if (!e.gradient())
+    else if (!is_gradient(e.use))
       refuse("strides that give every element its own place", "a zero stride: ");
   }
   detail::sort_by_step(terms.data(), static_cast<int>(terms.size()));
@@ -306,7 +311,7 @@ void axes::check_places(const entry& e) const {
 void axes::check_overlaps(const entry& written, bool cleared) const {
   for (const entry& other : arrays_) {
     if (&other == &written || other.data == nullptr) continue;
-    if (other.written() && &other < &written) continue;  // each pair of outputs once
+    if (is_written(other.use) && &other < &written) continue;  // each pair of outputs once
     if (!share(written, other)) continue;
     const bool may_be =
         written.in_place_of != nullptr && std::string_view(other.name) == written.in_place_of;
@@ -327,7 +332,7 @@ void axes::check_memory(bool cleared) const {
   for (const entry& e : arrays_)
     if (e.data != nullptr) check_places(e);
   for (const entry& e : arrays_)
-    if (e.data != nullptr && e.written()) check_overlaps(e, cleared);
+    if (e.data != nullptr && is_written(e.use)) check_overlaps(e, cleared);
 }
 
 }  // namespace scanrec::native

@@ -4,25 +4,16 @@
 // walked from outside.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <utility>
 #include <vector>
 
+#include "arrays.hpp"
 #include "kernels.hpp"
 
 namespace scanrec::native {
-
-/// What the library does with an array, as far as its axes are concerned.
-enum class role {
-  read,
-  read_longer,  ///< of one step more
-  read_edge,    ///< one element per sequence: no time axis
-  write,
-  write_edge,
-  gradient,  ///< written; a stride of 0 receives the sum over its axis
-  edge_gradient,
-};
 
 /// The axes of a problem and of its arrays.
 class axes {
@@ -30,10 +21,10 @@ class axes {
   /// Throws argument_error, with the name of the call, for a problem that is none.
   axes(const char* call, const scanrec_problem& problem);
 
-  /// An array of the problem; `result` is where run() puts it, `in_place_of` names the one whose
-  /// place it may have. Throws argument_error for strides that nothing can have.
-  void add(const char* name, const scanrec_array& given, array& result, std::int64_t element_bytes,
-           role use, const char* in_place_of = nullptr);
+  /// An array of the problem, which run() gives the strides that kernels take; `in_place_of` names
+  /// the one whose place it may have. Throws argument_error for strides that nothing can have.
+  void add(const char* name, scanrec_array& array, std::int64_t element_bytes, role use,
+           const char* in_place_of);
 
   /// Calls f(call) with the arrays in place: once, but where axes are walked from outside. Such
   /// arrays are checked here, whole, as f checks what it sees of them. clear(data, bytes) sets
@@ -45,20 +36,12 @@ class axes {
   struct entry {
     const char* name;
     const char* in_place_of;  // or null
-    array* result;
+    scanrec_array* array;
     char* data;
     std::vector<std::int64_t> strides;  // in elements
     std::int64_t element_bytes;
     role use;
-    [[nodiscard]] bool edge() const {
-      return use == role::read_edge || use == role::write_edge || use == role::edge_gradient;
-    }
-    [[nodiscard]] bool written() const {
-      return use != role::read && use != role::read_longer && use != role::read_edge;
-    }
-    [[nodiscard]] bool gradient() const {
-      return use == role::gradient || use == role::edge_gradient;
-    }
+    std::array<std::int64_t, 4> in_kernels{};  // the strides there
   };
 
   void check_reach(const entry& e) const;
@@ -82,6 +65,7 @@ class axes {
   const char* call_;
   std::vector<std::int64_t> shape_;
   std::size_t time_;
+  bool more_resets_;
   std::vector<entry> arrays_;
 };
 

@@ -8,16 +8,16 @@
 namespace scanrec::native::SCANREC_LEVEL {
 
 template <class T>
-void run_linear_scan(const call& c, const scan_arrays& a);
+void run_linear_scan(const call& c, const scanrec_scan_arrays& a);
 template <class T>
-void run_linear_scan_vjp(const call& c, const vjp_arrays& a);
+void run_linear_scan_vjp(const call& c, const scanrec_vjp_arrays& a);
 template <class T>
-void run_linear_scan_jvp(const call& c, const jvp_arrays& a);
+void run_linear_scan_jvp(const call& c, const scanrec_jvp_arrays& a);
 
 // Of real types alone.
 template <class T>
-void run_qrnn_pool(const call& c, const pool_arrays& a);
+void run_qrnn_pool(const call& c, const scanrec_pool_arrays& a);
 template <class T>
-void run_qrnn_pool_vjp(const call& c, const pool_vjp_arrays& a);
+void run_qrnn_pool_vjp(const call& c, const scanrec_pool_vjp_arrays& a);
 
 }  // namespace scanrec::native::SCANREC_LEVEL

@@ -2,6 +2,8 @@
 // The calls of an instruction set run on the backend `tiled`.
 #pragma once
 
+#include <cstdint>
+
 #include <scanrec/backends.hpp>
 
 #include "kernels.hpp"
@@ -14,13 +16,51 @@ inline constexpr bool kernel_per_kind = false;
 /// Whether one kernel of QRNN pooling serves calls that keep states and calls that do not.
 inline constexpr bool kernel_keeps_if_given = false;
 
-/// Runs run(backend), or checks the arguments alone; problem_of() does that.
-template <class ProblemOf, class Run>
-void on_backend(const call& c, ProblemOf problem_of, Run run) {
-  if (c.check_only)
-    static_cast<void>(problem_of());
-  else
-    run(tiled{.threads = c.threads, .executor = *c.workers});
+/// Whether kernels are to be small: those for CPUs of before 2013.
+#if defined(__x86_64__) && !defined(__AVX2__)
+inline constexpr bool compact = true;
+#else
+inline constexpr bool compact = false;
+#endif
+
+/// Whether lanes are packs. Compact kernels take 16-bit types one sequence at a time: these CPUs
+/// have no instruction that converts them, and to do that for packs is most of the code.
+template <class T>
+inline constexpr bool in_packs = !compact || sizeof(T) > 2;
+
+/// A recurrence whose lanes are single sequences.
+template <class R>
+struct alone : R {
+  static constexpr bool one_by_one = true;
+};
+
+/// `tiled`, or no more than the checks that come before it: what makes a problem of the arguments
+/// is compiled once for both.
+template <bool InPacks>
+struct tiled_or_checked {
+  tiled backend;
+  bool check_only;
+};
+template <bool InPacks>
+std::int64_t workspace_bytes(const tiled_or_checked<InPacks>& on, const problem& p) {
+  return workspace_bytes(on.backend, p);
+}
+template <bool InPacks, class R>
+void run_recurrence(const tiled_or_checked<InPacks>& on, const R& recurrence, const problem& p) {
+  if (on.check_only) return;
+  if constexpr (InPacks) {
+    run_recurrence(on.backend, recurrence, p);
+  } else {
+    problem one_by_one = p;
+    static_cast<recurrence_sizes&>(one_by_one) = detail::sizes_of<alone<R>>();
+    run_recurrence(on.backend, alone<R>{recurrence}, one_by_one);
+  }
+}
+
+/// Runs run(backend), or checks the arguments alone.
+template <class T, class ProblemOf, class Run>
+void on_backend(const call& c, ProblemOf, Run run) {
+  run(tiled_or_checked<in_packs<T>>{{.threads = c.threads, .executor = *c.workers}, c.check_only});
 }
 
 }  // namespace scanrec::native::SCANREC_LEVEL

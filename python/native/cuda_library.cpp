@@ -13,20 +13,19 @@ namespace scanrec::native {
 namespace {
 
 /// Queues the call `Calls` of the table on the arrays that an entry point was given.
-template <class Arrays, auto Calls, class Given>
-int run_on_gpu(const char* name, const scanrec_problem* problem, const Given* given,
+template <auto Calls, class Arrays>
+int run_on_gpu(const scanrec_problem* problem, const Arrays* arrays,
                const scanrec_cuda_queue* queue) {
   return guarded([&] {
-    request r(name, problem, given);
+    request r(problem, arrays);
+    const char* const name = call_of<Arrays>::name;
     if (queue == nullptr) throw argument_error(name, "queue", "a pointer", "null");
     if (queue->allocate == nullptr)
       throw argument_error(name, "allocate", "a function", "a null pointer");
-    Arrays arrays;
-    add_arrays(r, *given, arrays);
     gpu_queue in{*queue};
     call c;
     c.queue = &in;
-    r.run(c, scanrec_kernels_gpu.*Calls, arrays, [&](void* data, std::int64_t bytes) {
+    r.run(c, scanrec_kernels_gpu.*Calls, [&](void* data, std::int64_t bytes) {
       cuda::detail::clear(data, bytes, static_cast<cuda::stream_t>(queue->stream));
     });
   });
@@ -39,27 +38,24 @@ using namespace scanrec::native;
 
 int scanrec_cuda_linear_scan(const scanrec_problem* problem, const scanrec_scan_arrays* arrays,
                              const scanrec_cuda_queue* queue) {
-  return run_on_gpu<scan_arrays, &kernels::linear_scan>("linear_scan", problem, arrays, queue);
+  return run_on_gpu<&kernels::linear_scan>(problem, arrays, queue);
 }
 int scanrec_cuda_linear_scan_vjp(const scanrec_problem* problem, const scanrec_vjp_arrays* arrays,
                                  const scanrec_cuda_queue* queue) {
-  return run_on_gpu<vjp_arrays, &kernels::linear_scan_vjp>("linear_scan_vjp", problem, arrays,
-                                                           queue);
+  return run_on_gpu<&kernels::linear_scan_vjp>(problem, arrays, queue);
 }
 int scanrec_cuda_linear_scan_jvp(const scanrec_problem* problem, const scanrec_jvp_arrays* arrays,
                                  const scanrec_cuda_queue* queue) {
-  return run_on_gpu<jvp_arrays, &kernels::linear_scan_jvp>("linear_scan_jvp", problem, arrays,
-                                                           queue);
+  return run_on_gpu<&kernels::linear_scan_jvp>(problem, arrays, queue);
 }
 int scanrec_cuda_qrnn_pool(const scanrec_problem* problem, const scanrec_pool_arrays* arrays,
                            const scanrec_cuda_queue* queue) {
-  return run_on_gpu<pool_arrays, &kernels::qrnn_pool>("qrnn_pool", problem, arrays, queue);
+  return run_on_gpu<&kernels::qrnn_pool>(problem, arrays, queue);
 }
 int scanrec_cuda_qrnn_pool_vjp(const scanrec_problem* problem,
                                const scanrec_pool_vjp_arrays* arrays,
                                const scanrec_cuda_queue* queue) {
-  return run_on_gpu<pool_vjp_arrays, &kernels::qrnn_pool_vjp>("qrnn_pool_vjp", problem, arrays,
-                                                              queue);
+  return run_on_gpu<&kernels::qrnn_pool_vjp>(problem, arrays, queue);
 }
 
 const char* scanrec_cuda_last_error(void) { return last_error.c_str(); }

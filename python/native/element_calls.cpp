@@ -5,8 +5,8 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-template void run_linear_scan<SCANREC_ELEMENT>(const call&, const scan_arrays&);
-template void run_linear_scan_vjp<SCANREC_ELEMENT>(const call&, const vjp_arrays&);
-template void run_linear_scan_jvp<SCANREC_ELEMENT>(const call&, const jvp_arrays&);
+template void run_linear_scan<SCANREC_ELEMENT>(const call&, const scanrec_scan_arrays&);
+template void run_linear_scan_vjp<SCANREC_ELEMENT>(const call&, const scanrec_vjp_arrays&);
+template void run_linear_scan_jvp<SCANREC_ELEMENT>(const call&, const scanrec_jvp_arrays&);
 
 }  // namespace scanrec::native::SCANREC_LEVEL

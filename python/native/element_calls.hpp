@@ -12,19 +12,24 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-template <class T>
-sequence_view<T> sequence_of(const call& c, const array& a) {
-  if (!a.given) return {};
-  return {static_cast<T*>(a.data), c.shape, a.strides};
+inline bool is_given(const scanrec_array& a) { return a.strides != nullptr; }
+inline strides strides_of(const scanrec_array& a) {
+  return {
+      .batch = a.strides[2], .time = a.strides[0], .channel = a.strides[1], .group = a.strides[3]};
 }
 template <class T>
-state_view<compute_t<T>> state_of(const call& c, const array& a) {
-  if (!a.given) return {};
-  return {static_cast<compute_t<T>*>(a.data), c.shape, a.strides};
+sequence_view<T> sequence_of(const call& c, const scanrec_array& a) {
+  if (!is_given(a)) return {};
+  return {static_cast<T*>(a.data), c.shape, strides_of(a)};
 }
-inline sequence_view<const bool> marks_of(const call& c, const array& a) {
+template <class T>
+state_view<compute_t<T>> state_of(const call& c, const scanrec_array& a) {
+  if (!is_given(a)) return {};
+  return {static_cast<compute_t<T>*>(a.data), c.shape, strides_of(a)};
+}
+inline sequence_view<const bool> resets_of(const call& c, const scanrec_array& a) {
   auto marks = sequence_of<const bool>(c, a);
-  if (a.given && a.one_step_more) ++marks.shape.time;
+  if (is_given(a) && c.more_resets) ++marks.shape.time;
   return marks;
 }
 inline direction order_of(const call& c) {
@@ -32,20 +37,20 @@ inline direction order_of(const call& c) {
 }
 
 template <class T>
-void run_linear_scan(const call& c, const scan_arrays& a) {
+void run_linear_scan(const call& c, const scanrec_scan_arrays& a) {
   const auto gate = sequence_of<const T>(c, a.gate), input = sequence_of<const T>(c, a.input);
   const auto state = sequence_of<T>(c, a.state);
   const scan_options<compute_t<T>> options{.order = order_of(c),
                                            .initial_state = state_of<T>(c, a.initial_state),
                                            .final_state = state_of<T>(c, a.final_state),
-                                           .resets = marks_of(c, a.resets)};
-  on_backend(
+                                           .resets = resets_of(c, a.resets)};
+  on_backend<T>(
       c, [&] { return linear_scan_problem(gate, input, state, options); },
       [&](const auto& on) { linear_scan(on, gate, input, state, options); });
 }
 
 template <class T>
-void run_linear_scan_vjp(const call& c, const vjp_arrays& a) {
+void run_linear_scan_vjp(const call& c, const scanrec_vjp_arrays& a) {
   const auto gate = sequence_of<const T>(c, a.gate), state = sequence_of<const T>(c, a.state),
              state_grad = sequence_of<const T>(c, a.state_grad);
   const scan_gradients<T> gradients{
@@ -57,15 +62,15 @@ void run_linear_scan_vjp(const call& c, const vjp_arrays& a) {
       .order = order_of(c),
       .initial_state = state_of<T>(c, a.initial_state),
       .final_grad = state_of<T>(c, a.final_grad),
-      .resets = marks_of(c, a.resets),
+      .resets = resets_of(c, a.resets),
       .convention = c.plain ? conjugation::plain : conjugation::hermitian};
-  on_backend(
+  on_backend<T>(
       c, [&] { return linear_scan_vjp_problem(gate, state, state_grad, gradients, options); },
       [&](const auto& on) { linear_scan_vjp(on, gate, state, state_grad, gradients, options); });
 }
 
 template <class T>
-void run_linear_scan_jvp(const call& c, const jvp_arrays& a) {
+void run_linear_scan_jvp(const call& c, const scanrec_jvp_arrays& a) {
   const auto gate = sequence_of<const T>(c, a.gate), state = sequence_of<const T>(c, a.state),
              input_tangent = sequence_of<const T>(c, a.input_tangent);
   const auto state_tangent = sequence_of<T>(c, a.state_tangent);
@@ -73,9 +78,9 @@ void run_linear_scan_jvp(const call& c, const jvp_arrays& a) {
                                           .initial_state = state_of<T>(c, a.initial_state),
                                           .initial_tangent = state_of<T>(c, a.initial_tangent),
                                           .final_tangent = state_of<T>(c, a.final_tangent),
-                                          .resets = marks_of(c, a.resets)};
+                                          .resets = resets_of(c, a.resets)};
   const auto with = [&](const auto& gate_tangent) {
-    on_backend(
+    on_backend<T>(
         c,
         [&] {
           return linear_scan_jvp_problem(gate, state, gate_tangent, input_tangent, state_tangent,
@@ -85,7 +90,7 @@ void run_linear_scan_jvp(const call& c, const jvp_arrays& a) {
           linear_scan_jvp(on, gate, state, gate_tangent, input_tangent, state_tangent, options);
         });
   };
-  if (a.gate_tangent.given)
+  if (is_given(a.gate_tangent))
     with(sequence_of<const T>(c, a.gate_tangent));
   else
     with(none);

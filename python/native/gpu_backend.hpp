@@ -14,6 +14,8 @@ namespace scanrec::native::SCANREC_LEVEL {
 /// Whether QRNN pooling has a kernel for every kind, or one that chooses when it runs. Kernels for
 /// GPUs are slower where gradients are absent that a cell could have.
 inline constexpr bool kernel_per_kind = true;
+/// Whether kernels are to be small.
+inline constexpr bool compact = false;
 
 /// Whether one kernel of QRNN pooling serves calls that keep states and calls that do not: a test
 /// per step is little beside its activations, and half the kernels take half as long to compile.
@@ -30,7 +32,7 @@ inline cuda::workspace memory_of(gpu_queue& queue, std::int64_t bytes) {
 }
 
 /// Queues run(backend), or checks the arguments alone; problem_of() does that.
-template <class ProblemOf, class Run>
+template <class T, class ProblemOf, class Run>
 void on_backend(const call& c, ProblemOf problem_of, Run run) {
   const problem p = problem_of();
   if (c.check_only) return;

@@ -11,14 +11,6 @@
 
 namespace scanrec::native {
 
-/// An array of a call over (group, batch, time, channel). Without `given` there is none.
-struct array {
-  void* data = nullptr;
-  scanrec::strides strides{};
-  bool given = false;
-  bool one_step_more = false;  // than the problem, of marks
-};
-
 /// A stream of a GPU, and memory there that the calls of one request work in, one after the other.
 struct gpu_queue {
   scanrec_cuda_queue given;
@@ -26,9 +18,11 @@ struct gpu_queue {
   std::int64_t bytes = 0;
 };
 
-/// What all arrays of a call have in common.
+/// What all arrays of a call have in common. Kernels take them as the struct of the C interface,
+/// whose strides are then those of four axes: time, channel, batch, group.
 struct call {
   extents shape;
+  bool more_resets = false;  // resets have one step more
   bool reverse = false;
   bool plain = false;                 // adjoints do not conjugate
   bool accumulate = false;            // gradients are added to
@@ -38,38 +32,17 @@ struct call {
   gpu_queue* queue = nullptr;         // on a GPU
 };
 
-struct scan_arrays {
-  array gate, input, initial_state, resets, state, final_state;
-};
-struct vjp_arrays {
-  array gate, state, initial_state, resets, state_grad, final_grad;
-  array gate_grad, input_grad, initial_grad;
-};
-struct jvp_arrays {
-  array gate, state, initial_state, resets, gate_tangent, input_tangent, initial_tangent;
-  array state_tangent, final_tangent;
-};
-struct pool_arrays {
-  array candidate, forget_gate, output_gate, input_gate, initial_state, resets, zoneout;
-  array output, state, final_state;
-};
-struct pool_vjp_arrays {
-  array candidate, forget_gate, output_gate, input_gate, state, initial_state, resets, zoneout;
-  array output_grad, final_grad;
-  array candidate_grad, forget_gate_grad, output_gate_grad, input_gate_grad, initial_grad;
-};
-
 /// Number of element types, in the order of scanrec_dtype.
 inline constexpr int dtypes = 6;
 
 /// The calls of one instruction set, or of GPUs, by element type; null where there is none for a
 /// type. They throw as the C++ calls do.
 struct kernels {
-  void (*linear_scan[dtypes])(const call&, const scan_arrays&);
-  void (*linear_scan_vjp[dtypes])(const call&, const vjp_arrays&);
-  void (*linear_scan_jvp[dtypes])(const call&, const jvp_arrays&);
-  void (*qrnn_pool[dtypes])(const call&, const pool_arrays&);
-  void (*qrnn_pool_vjp[dtypes])(const call&, const pool_vjp_arrays&);
+  void (*linear_scan[dtypes])(const call&, const scanrec_scan_arrays&);
+  void (*linear_scan_vjp[dtypes])(const call&, const scanrec_vjp_arrays&);
+  void (*linear_scan_jvp[dtypes])(const call&, const scanrec_jvp_arrays&);
+  void (*qrnn_pool[dtypes])(const call&, const scanrec_pool_arrays&);
+  void (*qrnn_pool_vjp[dtypes])(const call&, const scanrec_pool_vjp_arrays&);
 };
 
 }  // namespace scanrec::native

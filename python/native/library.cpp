@@ -65,12 +65,10 @@ const level& chosen() {
 }
 
 /// Runs the call `Calls` of the table on the arrays that an entry point was given.
-template <class Arrays, auto Calls, class Given>
-int run_on_cpu(const char* name, const scanrec_problem* problem, const Given* given) {
+template <auto Calls, class Arrays>
+int run_on_cpu(const scanrec_problem* problem, const Arrays* arrays) {
   return guarded([&] {
-    request r(name, problem, given);
-    Arrays arrays;
-    add_arrays(r, *given, arrays);
+    request r(problem, arrays);
     const scanrec_problem& p = r.problem();
     executor workers;
     if (p.executor != nullptr)
@@ -88,7 +86,7 @@ int run_on_cpu(const char* name, const scanrec_problem* problem, const Given* gi
     // A number of workers would be taken as it is; without one, small problems have few.
     c.threads = p.threads == 1 ? 1 : 0;
     c.workers = &workers;
-    r.run(c, chosen().table->*Calls, arrays, [](void* data, std::int64_t bytes) {
+    r.run(c, chosen().table->*Calls, [](void* data, std::int64_t bytes) {
       std::memset(data, 0, static_cast<std::size_t>(bytes));
     });
   });
@@ -100,19 +98,19 @@ int run_on_cpu(const char* name, const scanrec_problem* problem, const Given* gi
 using namespace scanrec::native;
 
 int scanrec_linear_scan(const scanrec_problem* problem, const scanrec_scan_arrays* arrays) {
-  return run_on_cpu<scan_arrays, &kernels::linear_scan>("linear_scan", problem, arrays);
+  return run_on_cpu<&kernels::linear_scan>(problem, arrays);
 }
 int scanrec_linear_scan_vjp(const scanrec_problem* problem, const scanrec_vjp_arrays* arrays) {
-  return run_on_cpu<vjp_arrays, &kernels::linear_scan_vjp>("linear_scan_vjp", problem, arrays);
+  return run_on_cpu<&kernels::linear_scan_vjp>(problem, arrays);
 }
 int scanrec_linear_scan_jvp(const scanrec_problem* problem, const scanrec_jvp_arrays* arrays) {
-  return run_on_cpu<jvp_arrays, &kernels::linear_scan_jvp>("linear_scan_jvp", problem, arrays);
+  return run_on_cpu<&kernels::linear_scan_jvp>(problem, arrays);
 }
 int scanrec_qrnn_pool(const scanrec_problem* problem, const scanrec_pool_arrays* arrays) {
-  return run_on_cpu<pool_arrays, &kernels::qrnn_pool>("qrnn_pool", problem, arrays);
+  return run_on_cpu<&kernels::qrnn_pool>(problem, arrays);
 }
 int scanrec_qrnn_pool_vjp(const scanrec_problem* problem, const scanrec_pool_vjp_arrays* arrays) {
-  return run_on_cpu<pool_vjp_arrays, &kernels::qrnn_pool_vjp>("qrnn_pool_vjp", problem, arrays);
+  return run_on_cpu<&kernels::qrnn_pool_vjp>(problem, arrays);
 }
 
 const char* scanrec_last_error(void) { return last_error.c_str(); }

@@ -5,7 +5,7 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-template void run_qrnn_pool<SCANREC_ELEMENT>(const call&, const pool_arrays&);
-template void run_qrnn_pool_vjp<SCANREC_ELEMENT>(const call&, const pool_vjp_arrays&);
+template void run_qrnn_pool<SCANREC_ELEMENT>(const call&, const scanrec_pool_arrays&);
+template void run_qrnn_pool_vjp<SCANREC_ELEMENT>(const call&, const scanrec_pool_vjp_arrays&);
 
 }  // namespace scanrec::native::SCANREC_LEVEL

@@ -15,6 +15,20 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
+/// What an activation makes of lanes. Of packs in compact kernels it is a call, so that its code is
+/// there once.
+template <class Activation, class Lane>
+__attribute__((noinline)) activated<Lane> activated_apart(Lane x) {
+  return Activation::of(x);
+}
+template <class Activation, class Lane>
+SCANREC_INLINE activated<Lane> activated_by(Lane x) {
+  if constexpr (compact && simd::lane_count<Lane> != 1)
+    return activated_apart<Activation>(x);
+  else
+    return Activation::of(x);
+}
+
 /// QRNN pooling of any kind, as one cell: the cells of qrnn.hpp, bit for bit, chosen by what gates
 /// there are when it runs. One kernel instead of three, where there are four types and three
 /// instruction sets to compile for.
@@ -35,11 +49,12 @@ struct any_pooling {
   template <class Lane>
   SCANREC_INLINE step<Lane> load(Lane candidate, Lane forget, Lane output, Lane input) const {
     const Lane zero = simd::constant<Lane>(0);
-    step<Lane> s{activation::tanh::of(candidate), activation::sigmoid::of(forget), {}, {}, zero};
-    s.o = has_output_gate ? activation::sigmoid::of(output)
+    using activation::sigmoid, activation::tanh;
+    step<Lane> s{activated_by<tanh>(candidate), activated_by<sigmoid>(forget), {}, {}, zero};
+    s.o = has_output_gate ? activated_by<sigmoid>(output)
                           : activated<Lane>{simd::constant<Lane>(1), zero, zero};
     if (has_input_gate) {
-      s.i = activation::sigmoid::of(input);
+      s.i = activated_by<sigmoid>(input);
     } else {
       s.i.value = s.f.complement;
       s.kept = s.z.value;
@@ -62,7 +77,7 @@ struct any_pooling {
 /// gate.
 template <class Arrays, class F>
 void with_cell(const char* name, const Arrays& a, F f) {
-  const bool output = a.output_gate.given, input = a.input_gate.given;
+  const bool output = is_given(a.output_gate), input = is_given(a.input_gate);
   if (input && !output)
     throw argument_error(name, "output_gate", "an array, where there is an input gate", "none");
   if constexpr (!kernel_per_kind)
@@ -77,7 +92,7 @@ void with_cell(const char* name, const Arrays& a, F f) {
 
 /// As many views as a cell takes, in its order.
 template <class T, class Cell>
-auto views_of(const call& c, const Cell&, const std::array<const array*, 4>& from) {
+auto views_of(const call& c, const Cell&, const std::array<const scanrec_array*, 4>& from) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
     return typename Cell::template arrays<sequence_view<T>>{sequence_of<T>(c, *from[I])...};
   }
@@ -87,22 +102,22 @@ auto views_of(const call& c, const Cell&, const std::array<const array*, 4>& fro
 /// The pre-activations of a call. A gate that is not there is the candidate, which is read anyway.
 template <class T, class Cell, class Arrays>
 auto pre_activations(const call& c, const Cell& cell, const Arrays& a) {
-  const auto gate = [&](const array& x) { return x.given ? &x : &a.candidate; };
+  const auto gate = [&](const scanrec_array& x) { return is_given(x) ? &x : &a.candidate; };
   return views_of<const T>(c, cell,
                            {&a.candidate, &a.forget_gate, gate(a.output_gate), gate(a.input_gate)});
 }
 
 template <class T>
-void run_qrnn_pool(const call& c, const pool_arrays& a) {
+void run_qrnn_pool(const call& c, const scanrec_pool_arrays& a) {
   const auto output = sequence_of<T>(c, a.output);
   const gated_options<compute_t<T>> options{.order = order_of(c),
                                             .initial_state = state_of<T>(c, a.initial_state),
                                             .final_state = state_of<T>(c, a.final_state),
-                                            .resets = marks_of(c, a.resets),
-                                            .zoneout = marks_of(c, a.zoneout)};
+                                            .resets = resets_of(c, a.resets),
+                                            .zoneout = sequence_of<const bool>(c, a.zoneout)};
   const auto with = [&](const auto& cell, const auto& kept) {
     const auto pre = pre_activations<T>(c, cell, a);
-    on_backend(
+    on_backend<T>(
         c, [&] { return gated_scan_problem(cell, pre, output, kept, options); },
         [&](const auto& on) { gated_scan(on, cell, pre, output, kept, options); });
   };
@@ -110,7 +125,7 @@ void run_qrnn_pool(const call& c, const pool_arrays& a) {
     const auto state = sequence_of<T>(c, a.state);
     if constexpr (kernel_keeps_if_given)
       with(cell, scanrec::detail::store_if_given<T>{state});
-    else if (a.state.given)
+    else if (is_given(a.state))
       with(cell, memory::store{state});
     else
       with(cell, none);
@@ -118,15 +133,15 @@ void run_qrnn_pool(const call& c, const pool_arrays& a) {
 }
 
 template <class T>
-void run_qrnn_pool_vjp(const call& c, const pool_vjp_arrays& a) {
-  if (!a.state.given) throw argument_error("qrnn_pool_vjp", "state", "an array", "none");
+void run_qrnn_pool_vjp(const call& c, const scanrec_pool_vjp_arrays& a) {
+  if (!is_given(a.state)) throw argument_error("qrnn_pool_vjp", "state", "an array", "none");
   const memory::store kept{sequence_of<const T>(c, a.state)};
   const auto output_grad = sequence_of<const T>(c, a.output_grad);
   const gated_vjp_options<compute_t<T>> options{.order = order_of(c),
                                                 .initial_state = state_of<T>(c, a.initial_state),
                                                 .final_grad = state_of<T>(c, a.final_grad),
-                                                .resets = marks_of(c, a.resets),
-                                                .zoneout = marks_of(c, a.zoneout)};
+                                                .resets = resets_of(c, a.resets),
+                                                .zoneout = sequence_of<const bool>(c, a.zoneout)};
   with_cell("qrnn_pool_vjp", a, [&](const auto& cell) {
     const auto pre = pre_activations<T>(c, cell, a);
     const gated_gradients<std::remove_cvref_t<decltype(cell)>, T> gradients{
@@ -135,7 +150,7 @@ void run_qrnn_pool_vjp(const call& c, const pool_vjp_arrays& a) {
             {&a.candidate_grad, &a.forget_gate_grad, &a.output_gate_grad, &a.input_gate_grad}),
         .initial_grad = state_of<T>(c, a.initial_grad),
         .update = c.accumulate ? update::accumulate : update::overwrite};
-    on_backend(
+    on_backend<T>(
         c, [&] { return gated_scan_vjp_problem(cell, pre, kept, output_grad, gradients, options); },
         [&](const auto& on) {
           gated_scan_vjp(on, cell, pre, kept, output_grad, gradients, options);

@@ -52,26 +52,27 @@ void run_on_xla(void* pool, int count, scanrec_work work, void* context) {
 }
 
 /// The handler of a call.
-template <class Arrays, int Operands, int (*Function)(const scanrec_problem*, const Arrays*)>
+template <auto Function>
 ffi::Error run(ffi::ThreadPool pool, std::int64_t axis, bool reverse, span shape,
                std::int64_t stack, std::int64_t operands, std::int64_t results,
                ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  using Arrays = decltype(arrays_taken_by(Function));
   const auto call = [&](scanrec_problem& problem, const Arrays& arrays) {
     problem.threads = static_cast<std::int32_t>(pool.num_threads());
     problem.executor = run_on_xla;
     problem.pool = &pool;
     return Function(&problem, &arrays);
   };
-  return call_on_buffers<Arrays, Operands>({axis, reverse, shape, stack, operands, results}, args,
-                                           rets, call, scanrec_last_error);
+  return call_on_buffers<Arrays>({axis, reverse, shape, stack, operands, results}, args, rets, call,
+                                 scanrec_last_error);
 }
 
 auto binding() { return with_attributes_and_buffers(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>()); }
 
 }  // namespace
 
-SCANREC_HANDLER(scanrec_xla_linear_scan, scanrec_scan_arrays, 4, scanrec_linear_scan)
-SCANREC_HANDLER(scanrec_xla_linear_scan_vjp, scanrec_vjp_arrays, 6, scanrec_linear_scan_vjp)
-SCANREC_HANDLER(scanrec_xla_linear_scan_jvp, scanrec_jvp_arrays, 7, scanrec_linear_scan_jvp)
-SCANREC_HANDLER(scanrec_xla_qrnn_pool, scanrec_pool_arrays, 7, scanrec_qrnn_pool)
-SCANREC_HANDLER(scanrec_xla_qrnn_pool_vjp, scanrec_pool_vjp_arrays, 10, scanrec_qrnn_pool_vjp)
+SCANREC_HANDLER(scanrec_xla_linear_scan, scanrec_linear_scan)
+SCANREC_HANDLER(scanrec_xla_linear_scan_vjp, scanrec_linear_scan_vjp)
+SCANREC_HANDLER(scanrec_xla_linear_scan_jvp, scanrec_linear_scan_jvp)
+SCANREC_HANDLER(scanrec_xla_qrnn_pool, scanrec_qrnn_pool)
+SCANREC_HANDLER(scanrec_xla_qrnn_pool_vjp, scanrec_qrnn_pool_vjp)

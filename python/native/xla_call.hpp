@@ -14,6 +14,8 @@
 
 #include <scanrec/c/scanrec.h>
 
+#include "arrays.hpp"
+
 namespace scanrec::native {
 
 namespace ffi = xla::ffi;
@@ -41,14 +43,14 @@ inline int dtype_of(ffi::DataType type) {
 using span = ffi::Span<const std::int64_t>;
 
 /// Turns dense buffers into arrays of a call. A buffer with one more axis than the problem, the
-/// axis `stack`, is a stack of arrays that follow one another in the struct.
+/// axis `stack`, is a stack of arrays that follow one another in the call.
 class arrays_of_buffers {
  public:
   arrays_of_buffers(std::size_t rank, std::int64_t stack) : rank_(rank), stack_(stack) {}
 
-  /// Puts what is in a buffer at `to`; how many arrays, or 0 for a buffer of another rank.
-  template <class Buffer>
-  int put(scanrec_array* to, const Buffer& buffer) {
+  /// Puts what is in a buffer at to(0), to(1), ...; how many arrays, or 0 for one of another rank.
+  template <class Buffer, class To>
+  std::size_t put(const Buffer& buffer, To to) {
     const auto dimensions = buffer.dimensions();
     auto* const data = static_cast<char*>(buffer.untyped_data());
     const bool stacked = stack_ >= 0 && dimensions.size() == rank_ + 1;
@@ -64,9 +66,10 @@ class arrays_of_buffers {
         strides[--axis] = dimensions[d] == 1 ? 0 : stride;
       stride *= dimensions[d];
     }
-    const int count = stacked ? static_cast<int>(dimensions[static_cast<std::size_t>(stack_)]) : 1;
-    for (int i = 0; i < count; ++i) to[i] = {data + i * between, strides.get()};
-    return count;
+    const std::int64_t count = stacked ? dimensions[static_cast<std::size_t>(stack_)] : 1;
+    for (std::int64_t i = 0; i < count; ++i)
+      to(static_cast<std::size_t>(i)) = {data + i * between, strides.get()};
+    return static_cast<std::size_t>(count);
   }
 
  private:
@@ -84,41 +87,45 @@ struct attributes {
   std::int64_t operands, results;  // bit i says whether the i-th is there
 };
 
-/// Calls run(problem, arrays), which returns a status, with a struct that begins with `Operands`
-/// operands. error() has the words.
-template <class Arrays, int Operands, class Run>
+/// What a function of the C interfaces takes.
+template <class Arrays, class... More>
+Arrays arrays_taken_by(int (*)(const scanrec_problem*, const Arrays*, More...));
+
+/// Calls run(problem, arrays), which returns a status. error() has the words.
+template <class Arrays, class Run>
 ffi::Error call_on_buffers(const attributes& given, ffi::RemainingArgs args,
                            ffi::RemainingRets rets, Run run, const char* (*error)()) {
-  static_assert(sizeof(Arrays) % sizeof(scanrec_array) == 0);
-  constexpr int all = static_cast<int>(sizeof(Arrays) / sizeof(scanrec_array));
+  constexpr const auto& list = call_of<Arrays>::arrays;
+  constexpr std::size_t operands = count_read<Arrays>();
   const auto wrong_rank = ffi::Error::InvalidArgument("scanrec: rank");
   arrays_of_buffers made(given.shape.size(), given.stack);
   Arrays arrays{};
-  auto* array = reinterpret_cast<scanrec_array*>(&arrays);
+  const auto from = [&](std::size_t i) {
+    return [&arrays, i](std::size_t k) -> scanrec_array& { return arrays.*list[i + k].member; };
+  };
   int dtype = -1;
-  // Resets alone may have one step more. An axis that is none is refused by the call.
+  // An axis that is none is refused by the call.
   const auto axis = static_cast<std::size_t>(given.axis);
   const std::int64_t steps = axis < given.shape.size() ? given.shape[axis] : 0;
   bool more_resets = false;
   std::size_t next = 0;
-  for (int i = 0, count = 1; i < Operands; i += count) {
+  for (std::size_t i = 0, count = 1; i < operands; i += count) {
     count = 1;
     if ((given.operands >> i & 1) == 0) continue;
     const auto buffer = args.get<ffi::AnyBuffer>(next++);
     if (buffer.has_error()) return buffer.error();
     if (dtype < 0) dtype = dtype_of(buffer->element_type());
-    if ((count = made.put(array + i, *buffer)) == 0) return wrong_rank;
-    const auto dimensions = buffer->dimensions();
-    if (steps > 0 && dimensions.size() == given.shape.size())
-      more_resets |= dimensions[axis] == steps + 1;
+    if ((count = made.put(*buffer, from(i))) == 0) return wrong_rank;
+    if (list[i].use == role::read_resets && steps > 0)
+      more_resets = buffer->dimensions()[axis] == steps + 1;
   }
   next = 0;
-  for (int i = 0, count = 1; i < all - Operands; i += count) {
+  for (std::size_t i = operands, count = 1; i < list.size(); i += count) {
     count = 1;
-    if ((given.results >> i & 1) == 0) continue;
+    if ((given.results >> (i - operands) & 1) == 0) continue;
     auto buffer = rets.get<ffi::AnyBuffer>(next++);
     if (buffer.has_error()) return buffer.error();
-    if ((count = made.put(array + Operands + i, **buffer)) == 0) return wrong_rank;
+    if ((count = made.put(**buffer, from(i))) == 0) return wrong_rank;
   }
 
   scanrec_problem problem{};
@@ -157,11 +164,11 @@ auto with_attributes_and_buffers(Binding binding) {
 
 }  // namespace scanrec::native
 
-/// Defines the handler `name`, which does run<Arrays, operands, function>. `binding` makes what it
+/// Defines the handler `name`, which runs a function of the C interface. `binding` makes what it
 /// takes.
-#define SCANREC_HANDLER(name, Arrays, operands, function)                                 \
-  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(                  \
-      XLA_FFI_CallFrame* frame) {                                                         \
-    static const auto* handler = binding().To(run<Arrays, operands, function>).release(); \
-    return handler->Call(frame);                                                          \
+#define SCANREC_HANDLER(name, function)                                  \
+  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name( \
+      XLA_FFI_CallFrame* frame) {                                        \
+    static const auto* handler = binding().To(run<function>).release();  \
+    return handler->Call(frame);                                         \
   }

@@ -20,17 +20,17 @@ void* lend(void* context, std::int64_t bytes) {
 }
 
 /// The handler of a call.
-template <class Arrays, int Operands,
-          int (*Function)(const scanrec_problem*, const Arrays*, const scanrec_cuda_queue*)>
+template <auto Function>
 ffi::Error run(void* stream, ffi::ScratchAllocator scratch, std::int64_t axis, bool reverse,
                span shape, std::int64_t stack, std::int64_t operands, std::int64_t results,
                ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  using Arrays = decltype(arrays_taken_by(Function));
   const auto call = [&](const scanrec_problem& problem, const Arrays& arrays) {
     const scanrec_cuda_queue queue{stream, lend, &scratch};
     return Function(&problem, &arrays, &queue);
   };
-  return call_on_buffers<Arrays, Operands>({axis, reverse, shape, stack, operands, results}, args,
-                                           rets, call, scanrec_cuda_last_error);
+  return call_on_buffers<Arrays>({axis, reverse, shape, stack, operands, results}, args, rets, call,
+                                 scanrec_cuda_last_error);
 }
 
 auto binding() {
@@ -40,11 +40,8 @@ auto binding() {
 
 }  // namespace
 
-SCANREC_HANDLER(scanrec_xla_cuda_linear_scan, scanrec_scan_arrays, 4, scanrec_cuda_linear_scan)
-SCANREC_HANDLER(scanrec_xla_cuda_linear_scan_vjp, scanrec_vjp_arrays, 6,
-                scanrec_cuda_linear_scan_vjp)
-SCANREC_HANDLER(scanrec_xla_cuda_linear_scan_jvp, scanrec_jvp_arrays, 7,
-                scanrec_cuda_linear_scan_jvp)
-SCANREC_HANDLER(scanrec_xla_cuda_qrnn_pool, scanrec_pool_arrays, 7, scanrec_cuda_qrnn_pool)
-SCANREC_HANDLER(scanrec_xla_cuda_qrnn_pool_vjp, scanrec_pool_vjp_arrays, 10,
-                scanrec_cuda_qrnn_pool_vjp)
+SCANREC_HANDLER(scanrec_xla_cuda_linear_scan, scanrec_cuda_linear_scan)
+SCANREC_HANDLER(scanrec_xla_cuda_linear_scan_vjp, scanrec_cuda_linear_scan_vjp)
+SCANREC_HANDLER(scanrec_xla_cuda_linear_scan_jvp, scanrec_cuda_linear_scan_jvp)
+SCANREC_HANDLER(scanrec_xla_cuda_qrnn_pool, scanrec_cuda_qrnn_pool)
+SCANREC_HANDLER(scanrec_xla_cuda_qrnn_pool_vjp, scanrec_cuda_qrnn_pool_vjp)

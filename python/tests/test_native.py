@@ -34,6 +34,14 @@ def test_show_config(capsys):
     assert scanrec.__version__ in text and _native.instruction_set() in text
 
 
+@pytest.mark.parametrize("call", _native.OPERANDS)
+def test_arrays_have_the_names_that_the_library_knows_them_by(call):
+    for name in _native.OPERANDS[call] + _native.RESULTS[call]:
+        arrays = {name: _native.Array(0, (2**62, 1))}
+        with pytest.raises(ValueError, match=f"{call}: argument '{name}': expected strides"):
+            _native.call(call, arrays, dtype="float64", shape=(3, 2), axis=1, reverse=False)
+
+
 dispatched = pytest.mark.skipif(
     _native.instruction_set() == "native", reason="one instruction set, that of the compiler"
 )

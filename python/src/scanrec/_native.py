@@ -12,8 +12,8 @@ from struct import Struct
 from typing import NamedTuple
 
 __all__ = [
-    *("DTYPES", "GATES", "OPERANDS", "RESULTS", "Array", "Prepared", "call", "instruction_set"),
-    *("load", "raise_status", "threads", "version"),
+    *("DTYPES", "EDGES", "GATES", "OPERANDS", "POOLING", "RESULTS", "Array", "Prepared", "call"),
+    *("instruction_set", "load", "raise_status", "threads", "version"),
 ]
 
 _C_VERSION = 2
@@ -25,6 +25,9 @@ _PROBLEM = Struct("iiPiiiiiPP")
 #: The pre-activations of QRNN pooling: of f-pooling the first two, of fo-pooling three.
 GATES = ("candidate", "forget_gate", "output_gate", "input_gate")
 
+#: What pooling and its adjoint read of the forward call.
+POOLING = (*GATES, "state", "initial_state", "resets", "zoneout")
+
 #: The names of the arrays of every call, in the order of its struct: first those that are read,
 OPERANDS = {
     "linear_scan": ("gate", "input", "initial_state", "resets"),
@@ -34,10 +37,7 @@ OPERANDS = {
         *("gate_tangent", "input_tangent", "initial_tangent"),
     ),
     "qrnn_pool": (*GATES, "initial_state", "resets", "zoneout"),
-    "qrnn_pool_vjp": (
-        *(*GATES, "state", "initial_state", "resets", "zoneout"),
-        *("output_grad", "final_grad"),
-    ),
+    "qrnn_pool_vjp": (*POOLING, "output_grad", "final_grad"),
 }
 #: then those that are written.
 RESULTS = {
@@ -47,6 +47,12 @@ RESULTS = {
     "qrnn_pool": ("output", "state", "final_state"),
     "qrnn_pool_vjp": (*(f"{name}_grad" for name in GATES), "initial_grad"),
 }
+
+#: States at the edges, which have no axis of time and are in the compute type.
+EDGES = frozenset((
+    *("initial_state", "final_state", "final_grad"),
+    *("initial_grad", "initial_tangent", "final_tangent"),
+))  # fmt: skip
 
 # The arrays of a call: of each, where it begins and where its strides are; null for what is absent.
 _PLACES = {

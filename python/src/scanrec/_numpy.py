@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -80,13 +80,13 @@ def linear_scan(
     key = (call, type(axis), axis, bool(reverse), bool(return_final), *map(_layout, values))
     results = _run_again(key, values)
     if results is None:
-        p = _Problem(call, input, "input", axis, reverse, resets, (gate,), (initial_state,))
-        p.sequence("gate", gate)
-        p.sequence("input", input)
-        p.edge("initial_state", initial_state)
+        p = _Problem(call, "input", values, axis, reverse)
+        p.read("gate")
+        p.read("input")
+        p.read("initial_state")
         p.new("state")
         if return_final:
-            p.new("final_state", edge=True)
+            p.new("final_state")
         results = p.run(key, values)
     return tuple(results) if return_final else results[0]
 
@@ -127,7 +127,7 @@ def linear_scan_vjp(
     up in a fixed order in a wider type), that of the initial state the shape of the final state.
     """
     call, wrt = "linear_scan_vjp", tuple(wrt)
-    values = (gate, state, state_grad, final_grad, initial_state, resets)
+    values = (gate, state, initial_state, resets, state_grad, final_grad)
     key = (call, type(axis), axis, bool(reverse), not conjugate, wrt, *map(_layout, values))
     results = _run_again(key, values)
     if results is None:
@@ -135,20 +135,19 @@ def linear_scan_vjp(
             if name not in Gradients._fields:
                 names = "names among " + ", ".join(Gradients._fields)
                 arguments.refuse(call, "wrt", names, repr(name))
-        sequences, edges = (gate, state_grad), (initial_state, final_grad)
-        p = _Problem(call, state, "state", axis, reverse, resets, sequences, edges)
+        p = _Problem(call, "state", values, axis, reverse)
         p.plain = not conjugate
-        p.sequence("gate", gate)
-        p.sequence("state", state, equal=True, used="gate" in wrt)
-        p.edge("initial_state", initial_state, used="gate" in wrt)
-        p.sequence("state_grad", state_grad)
-        p.edge("final_grad", final_grad)
+        p.read("gate")
+        p.read("state", equal=True, used="gate" in wrt)
+        p.read("initial_state", used="gate" in wrt)
+        p.read("state_grad")
+        p.read("final_grad")
         if "gate" in wrt:
             p.new("gate_grad", like="gate")
         if "input" in wrt:
             p.new("input_grad")
         if "initial_state" in wrt:
-            p.new("initial_grad", edge=True)
+            p.new("initial_grad")
         results = p.run(key, values) if wrt else []
     rest = iter(results)
     return Gradients(*(next(rest) if name in wrt else None for name in Gradients._fields))
@@ -183,21 +182,20 @@ def linear_scan_jvp(
     The tangent of the states, or with ``return_final`` those of the states and of the final state.
     """
     call = "linear_scan_jvp"
-    values = (gate, state, gate_tangent, input_tangent, initial_tangent, initial_state, resets)
+    values = (gate, state, initial_state, resets, gate_tangent, input_tangent, initial_tangent)
     key = (call, type(axis), axis, bool(reverse), bool(return_final), *map(_layout, values))
     results = _run_again(key, values)
     if results is None:
-        sequences, edges = (gate, gate_tangent, input_tangent), (initial_state, initial_tangent)
-        p = _Problem(call, state, "state", axis, reverse, resets, sequences, edges)
-        p.sequence("gate", gate)
-        p.sequence("state", state, equal=True, used=gate_tangent is not None)
-        p.edge("initial_state", initial_state, used=gate_tangent is not None)
-        p.sequence("gate_tangent", gate_tangent)
-        p.sequence("input_tangent", input_tangent)
-        p.edge("initial_tangent", initial_tangent)
+        p = _Problem(call, "state", values, axis, reverse)
+        p.read("gate")
+        p.read("state", equal=True, used=gate_tangent is not None)
+        p.read("initial_state", used=gate_tangent is not None)
+        p.read("gate_tangent")
+        p.read("input_tangent")
+        p.read("initial_tangent")
         p.new("state_tangent")
         if return_final:
-            p.new("final_tangent", edge=True)
+            p.new("final_tangent")
         results = p.run(key, values)
     return tuple(results) if return_final else results[0]
 
@@ -244,16 +242,6 @@ _KINDS = frozenset((
     *(type(None), bool, int, float, complex, np.ndarray),
     *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
 ))  # fmt: skip
-
-# What keys and plans are made of, in this order.
-_VALUES = {
-    "linear_scan": ("gate", "input", "initial_state", "resets"),
-    "linear_scan_vjp": ("gate", "state", "state_grad", "final_grad", "initial_state", "resets"),
-    "linear_scan_jvp": (
-        *("gate", "state", "gate_tangent", "input_tangent", "initial_tangent"),
-        *("initial_state", "resets"),
-    ),
-}
 
 
 def _run_again(key: tuple, values: Sequence[Any]) -> list[np.ndarray] | None:
@@ -305,17 +293,19 @@ _address = _choose_address()
 
 
 class _Problem:
-    """The arrays of one call, checked one by one, and what they have in common."""
+    """The arrays of one call, checked one by one, and what they have in common. Values are those
+    that a call may read, in the order of its struct; `name` is the one that has the full shape."""
 
-    def __init__(self, call, full, name, axis, reverse, resets, sequences, edges):
+    def __init__(self, call, name, values, axis, reverse):
         self.call, self.reverse, self.plain, self.more_resets = call, bool(reverse), False, False
-        full = _asarray(call, name, full)
+        self.values = dict(zip(native.OPERANDS[call], values))
+        full, resets = _asarray(call, name, self.values[name]), self.values["resets"]
         self.shape = full.shape
         if full.ndim == 0:
             arguments.refuse(call, name, "an array with an axis of time", "a number")
         self.axis = arguments.time_axis(call, axis, full.shape)
         self.edges = arguments.edge_shape(self.shape, self.axis)
-        self.dtype = _promoted(call, name, full, sequences, edges)
+        self.dtype = _promoted(call, name, full, self.values)
         self.edge_dtype = np.dtype(arguments.EDGE_DTYPES[_name(self.dtype)])
         self.strides: dict[str, Sequence[int]] = {}  # of every array, in elements
         self.given: dict[str, np.ndarray] = {}  # those that are read
@@ -328,42 +318,44 @@ class _Problem:
             self.more_resets = shape != self.shape
             self._put("resets", marks)
 
-    def sequence(self, name, value, *, equal=False, used=True):
-        if value is None:
+    def read(self, name, *, equal=False, used=True):
+        """An array that is read, if there is one and it is used."""
+        if self.values[name] is None:
             return
-        array = _asarray(self.call, name, value)
-        arguments.check_shape(self.call, name, array.shape, self.shape, equal=equal)
+        shape, dtype = self._kind(name)
+        array = _asarray(self.call, name, self.values[name])
+        arguments.check_shape(self.call, name, array.shape, shape, equal=equal)
         if used:
-            self._put(name, _ready(array, self.dtype))
+            self._put(name, _ready(array, dtype))
 
-    def edge(self, name, value, *, used=True):
-        if value is None:
-            return
-        array = _asarray(self.call, name, value)
-        arguments.check_shape(self.call, name, array.shape, self.edges)
-        if used:
-            self._put(name, _ready(array, self.edge_dtype), edge=True)
-
-    def new(self, name, *, edge=False, like=None):
-        """An array to write, in the shape of the states, of edges, or of another array."""
-        shape = self.edges if edge else self.shape if like is None else self.given[like].shape
+    def new(self, name, *, like=None):
+        """An array to write, in the shape of all of its kind, or of another array."""
+        shape, dtype = self._kind(name)
+        if like is not None:
+            shape = self.given[like].shape
         strides, step = [], 1  # as NumPy's, but of empty arrays, too
         for n in reversed(shape):
             strides.append(0 if n == 1 else step)
             step *= max(n, 1)
-        self._spread(name, strides[::-1], edge)
-        self.results.append((shape, self.edge_dtype if edge else self.dtype))
+        self._spread(name, strides[::-1])
+        self.results.append((shape, dtype))
 
-    def _put(self, name, array, *, edge=False):
+    def _kind(self, name):
+        """The shape and the type of sequences, or of states at the edges."""
+        edge = name in native.EDGES
+        return (self.edges, self.edge_dtype) if edge else (self.shape, self.dtype)
+
+    def _put(self, name, array):
         # The length of a stride along an axis of one element says nothing.
         size = array.itemsize
         strides = [s // size if n != 1 else 0 for s, n in zip(array.strides, array.shape)]
-        self._spread(name, strides, edge)
+        self._spread(name, strides)
         self.given[name] = array
 
-    def _spread(self, name, strides, edge):
+    def _spread(self, name, strides):
         """Strides over all axes: 0 along those that are added in front, and time at an edge."""
-        strides = [0] * (len(self.edges if edge else self.shape) - len(strides)) + strides
+        edge = name in native.EDGES
+        strides = [0] * (len(self.shape) - edge - len(strides)) + strides
         if edge:
             strides.insert(self.axis, 0)
         self.strides[name] = strides
@@ -380,7 +372,7 @@ class _Problem:
             plain=self.plain,
             more_resets=self.more_resets,
         )
-        names, known = _VALUES[self.call], all(type(x) in _KINDS for x in values)
+        names, known = native.OPERANDS[self.call], all(type(x) in _KINDS for x in values)
         operands = []
         for name, array in self.given.items():
             value = values[names.index(name)]
@@ -411,14 +403,15 @@ def _asarray(call: str, name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _promoted(
-    call: str, name: str, full: np.ndarray, sequences: Sequence[Any], edges: Sequence[Any]
-) -> np.dtype:
+def _promoted(call: str, name: str, full: np.ndarray, values: Mapping[str, Any]) -> np.dtype:
     """The element type of a call, of all arrays. Python's real numbers do not count, nor do edges
     that are float32 because the rest is of 16 bits."""
     arguments.check_dtype(call, name, _name(full.dtype))
     dtype = full.dtype.newbyteorder("=")
-    for value, edge in [(s, False) for s in sequences] + [(e, True) for e in edges]:
+    # States at the edges last: by then it is known whether the rest is of 16 bits.
+    for of, value in sorted(values.items(), key=lambda item: item[0] in native.EDGES):
+        if of in (name, "resets"):
+            continue
         if value is None or _is_number(value):
             if isinstance(value, complex):
                 dtype = np.promote_types(dtype, np.complex64)
@@ -426,7 +419,7 @@ def _promoted(
         found = np.asarray(value).dtype.newbyteorder("=")
         if _name(found) not in arguments.EDGE_DTYPES:
             continue  # refused later, by its name
-        if edge and found == arguments.EDGE_DTYPES[_name(dtype)]:
+        if of in native.EDGES and found == arguments.EDGE_DTYPES[_name(dtype)]:
             continue
         dtype = np.promote_types(dtype, found)
     return dtype

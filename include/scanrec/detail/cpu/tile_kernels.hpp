@@ -135,7 +135,7 @@ struct tile_kernels_of {
     for_parts(row, slots,
               [&](const R& here, const block& part) { walker::walk(here, part, slots, row.plan); });
   }
-  static constexpr bool composes_walking = !recomputes<R> && requires { &walker::walk_and_reduce; };
+  static constexpr bool composes_walking = requires { &walker::walk_and_reduce; };
   static void walk_and_reduce(const tile_row& row, std::byte* slots_of_row,
                               std::byte* reductions_of_row) {
     if constexpr (composes_walking) {

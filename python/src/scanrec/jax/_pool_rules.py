@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, mlir
 
-from .._native import GATES
+from .._native import GATES, POOLING
 from ._primitives import PRIMITIVES, bind, edge_dtype
 from ._rules import jvp_of, nonzero, summed, transpose
 
@@ -32,7 +32,7 @@ __all__: list[str] = []
 _TANGENTS = {name: f"{name}_tangent" for name in ("pre", *GATES, "output")}
 _TANGENTS |= {"initial_state": "initial_tangent", "final_state": "final_tangent"}
 _GRADIENTS = {tangent: f"{tangent.removesuffix('_tangent')}_grad" for tangent in _TANGENTS.values()}
-_READ = ("pre", *GATES, "state", "initial_state", "resets", "zoneout")
+_READ = ("pre", *POOLING)
 
 
 # ---- composed of other primitives -----------------------------------------------------------------

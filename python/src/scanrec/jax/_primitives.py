@@ -26,7 +26,7 @@ from jax.interpreters import batching, mlir, partial_eval
 
 from .. import _cuda, _native
 from .._arguments import EDGE_DTYPES
-from .._native import GATES
+from .._native import EDGES, GATES, POOLING
 from ._sharding import allow_in_shard_map, over_devices, specs_of_results
 
 __all__ = ["OPERANDS", "PRIMITIVES", "RESULTS", "STATES", "Problem", "bind", "edge_dtype"]
@@ -38,12 +38,6 @@ _REBUILD = (
     "where jaxlib is installed, build the package again with pip install --no-build-isolation"
 )
 
-_EDGES = {
-    *("initial_state", "final_state", "final_grad"),
-    *("initial_grad", "initial_tangent", "final_tangent"),
-}
-
-
 #: What is read for the sake of the gate alone, but by the scan itself.
 STATES = ("state", "initial_state")
 
@@ -53,7 +47,7 @@ OPERANDS = {
     "qrnn_pool": ("pre", *_native.OPERANDS["qrnn_pool"]),
     "qrnn_pool_vjp": ("pre", *_native.OPERANDS["qrnn_pool_vjp"]),
     "qrnn_pool_jvp": (
-        *("pre", *GATES, "state", "initial_state", "resets", "zoneout"),
+        *("pre", *POOLING),
         *("pre_tangent", *(f"{name}_tangent" for name in GATES), "initial_tangent"),
     ),
 }
@@ -114,7 +108,7 @@ def _abstract(call, *avals, problem, results, **_):
     gate = avals[0]
     out = []
     for (name, shape), sharding in zip(results, specs_of_results(call, avals, problem, results)):
-        dtype = edge_dtype(gate.dtype) if name in _EDGES else gate.dtype
+        dtype = edge_dtype(gate.dtype) if name in EDGES else gate.dtype
         split = {} if sharding is None else {"sharding": sharding}
         out.append(gate.update(shape=shape, dtype=dtype, weak_type=False, **split))
     return out

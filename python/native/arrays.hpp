@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The arrays of every call, said once: which members of its struct they are, and what becomes of
+// each. What the entry points gather and check, and the operands and results of XLA's handlers,
+// follow from these lists.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include <scanrec/c/scanrec.h>
+
+namespace scanrec::native {
+
+/// What a call does with an array: first what is read, then what is written.
+enum class role {
+  read,
+  read_marks,   ///< bytes
+  read_resets,  ///< bytes, perhaps of one step more
+  read_edge,    ///< one element per sequence: no time axis
+  write,
+  write_edge,
+  gradient,  ///< written; a stride of 0 receives the sum over its axis
+  edge_gradient,
+};
+constexpr bool is_written(role use) { return use >= role::write; }
+constexpr bool is_gradient(role use) { return use >= role::gradient; }
+constexpr bool is_edge(role use) {
+  return use == role::read_edge || use == role::write_edge || use == role::edge_gradient;
+}
+
+/// An array of a call: its name, which member it is, and whose place it may have, if anyone's.
+template <class Arrays>
+struct array_entry {
+  const char* name;
+  scanrec_array Arrays::*member;
+  role use;
+  const char* in_place_of = nullptr;
+};
+template <class Arrays>
+using array_list = std::array<array_entry<Arrays>, sizeof(Arrays) / sizeof(scanrec_array)>;
+
+/// The call that takes a struct of arrays: its name, and these in the struct's order.
+template <class Arrays>
+struct call_of;
+
+template <>
+struct call_of<scanrec_scan_arrays> {
+  using a = scanrec_scan_arrays;
+  static constexpr const char* name = "linear_scan";
+  static constexpr array_list<a> arrays{
+      {{"gate", &a::gate, role::read},
+       {"input", &a::input, role::read},
+       {"initial_state", &a::initial_state, role::read_edge},
+       {"resets", &a::resets, role::read_resets},
+       {"state", &a::state, role::write, "input"},
+       {"final_state", &a::final_state, role::write_edge, "initial_state"}}};
+};
+
+template <>
+struct call_of<scanrec_vjp_arrays> {
+  using a = scanrec_vjp_arrays;
+  static constexpr const char* name = "linear_scan_vjp";
+  static constexpr array_list<a> arrays{
+      {{"gate", &a::gate, role::read},
+       {"state", &a::state, role::read},
+       {"initial_state", &a::initial_state, role::read_edge},
+       {"resets", &a::resets, role::read_resets},
+       {"state_grad", &a::state_grad, role::read},
+       {"final_grad", &a::final_grad, role::read_edge},
+       {"gate_grad", &a::gate_grad, role::gradient},
+       {"input_grad", &a::input_grad, role::gradient, "state_grad"},
+       {"initial_grad", &a::initial_grad, role::edge_gradient, "final_grad"}}};
+};
+
+template <>
+struct call_of<scanrec_jvp_arrays> {
+  using a = scanrec_jvp_arrays;
+  static constexpr const char* name = "linear_scan_jvp";
+  static constexpr array_list<a> arrays{
+      {{"gate", &a::gate, role::read},
+       {"state", &a::state, role::read},
+       {"initial_state", &a::initial_state, role::read_edge},
+       {"resets", &a::resets, role::read_resets},
+       {"gate_tangent", &a::gate_tangent, role::read},
+       {"input_tangent", &a::input_tangent, role::read},
+       {"initial_tangent", &a::initial_tangent, role::read_edge},
+       {"state_tangent", &a::state_tangent, role::write, "input_tangent"},
+       {"final_tangent", &a::final_tangent, role::write_edge, "initial_tangent"}}};
+};
+
+template <>
+struct call_of<scanrec_pool_arrays> {
+  using a = scanrec_pool_arrays;
+  static constexpr const char* name = "qrnn_pool";
+  static constexpr array_list<a> arrays{
+      {{"candidate", &a::candidate, role::read},
+       {"forget_gate", &a::forget_gate, role::read},
+       {"output_gate", &a::output_gate, role::read},
+       {"input_gate", &a::input_gate, role::read},
+       {"initial_state", &a::initial_state, role::read_edge},
+       {"resets", &a::resets, role::read_resets},
+       {"zoneout", &a::zoneout, role::read_marks},
+       {"output", &a::output, role::write},
+       {"state", &a::state, role::write},
+       {"final_state", &a::final_state, role::write_edge, "initial_state"}}};
+};
+
+template <>
+struct call_of<scanrec_pool_vjp_arrays> {
+  using a = scanrec_pool_vjp_arrays;
+  static constexpr const char* name = "qrnn_pool_vjp";
+  static constexpr array_list<a> arrays{
+      {{"candidate", &a::candidate, role::read},
+       {"forget_gate", &a::forget_gate, role::read},
+       {"output_gate", &a::output_gate, role::read},
+       {"input_gate", &a::input_gate, role::read},
+       {"state", &a::state, role::read},
+       {"initial_state", &a::initial_state, role::read_edge},
+       {"resets", &a::resets, role::read_resets},
+       {"zoneout", &a::zoneout, role::read_marks},
+       {"output_grad", &a::output_grad, role::read},
+       {"final_grad", &a::final_grad, role::read_edge},
+       {"candidate_grad", &a::candidate_grad, role::gradient, "candidate"},
+       {"forget_gate_grad", &a::forget_gate_grad, role::gradient, "forget_gate"},
+       {"output_gate_grad", &a::output_gate_grad, role::gradient, "output_gate"},
+       {"input_gate_grad", &a::input_gate_grad, role::gradient, "input_gate"},
+       {"initial_grad", &a::initial_grad, role::edge_gradient, "final_grad"}}};
+};
+
+/// As many arrays as any call has.
+inline constexpr std::size_t most_arrays = call_of<scanrec_pool_vjp_arrays>::arrays.size();
+
+/// How many arrays of a call are read: those come first.
+template <class Arrays>
+constexpr std::size_t count_read() {
+  std::size_t count = 0;
+  for (const auto& entry : call_of<Arrays>::arrays) count += is_written(entry.use) ? 0 : 1;
+  return count;
+}
+
+/// Whether a list has all members of its struct in their order, and first those that are read.
+template <class Arrays>
+constexpr bool is_in_order() {
+  const Arrays all{};
+  const auto& list = call_of<Arrays>::arrays;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (i > 0 && !(&(all.*list[i - 1].member) < &(all.*list[i].member))) return false;
+    if (is_written(list[i].use) != (i >= count_read<Arrays>())) return false;
+  }
+  return true;
+}
+static_assert(is_in_order<scanrec_scan_arrays>() && is_in_order<scanrec_vjp_arrays>() &&
+                  is_in_order<scanrec_jvp_arrays>() && is_in_order<scanrec_pool_arrays>() &&
+                  is_in_order<scanrec_pool_vjp_arrays>(),
+              "scanrec: a list of arrays is not in the order of its struct in scanrec.h");
+
+}  // namespace scanrec::native
