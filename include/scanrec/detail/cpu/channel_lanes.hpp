@@ -81,45 +81,34 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     });
   }
 
-  /// reduce and walk in one: what is read is read once. Same bits as one after the other.
-  static void walk_and_reduce(const R& r, const block& where, slot* slots, reduction* reductions,
-                              const tile_plan& plan) {
-    const assume known = where.channels % lanes == 0 ? assumption(r, plan.lanes) : assume::nothing;
-    for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t) {
-      const std::int64_t first = (b.channel - where.channel) / lanes;
-      const course way{1, plan.descending, plan.prefetch_steps};
-      R at = piece;
-      for (block few = b; few.begin < b.end; few.begin = few.end) {
-        few.end = std::min(few.begin + few_steps, b.end);
-        begin_recent(few, reductions + first);
-        for_edges(at, few, plan.shape.time, [&](const R& here, const block& part, bool inside) {
-          if (inside && known == assume::plain)
-            walk_and_compose<assume::plain>(here, part, slots + first, reductions + first, way);
-          else
-            walk_and_compose<assume::nothing>(here, part, slots + first, reductions + first, way);
-        });
-        add_recent(few, reductions + first);
-        at = standing_at(at, few.end - few.begin, 0);
-      }
+  /// Walks the block from the states in `slots`, writing every output once.
+  static void walk(const R& r, const block& where, slot* slots, const walk_plan& plan) {
+    const assume known = known_of(r, where, plan);
+    for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t steps) {
+      slot* const own = slots + (b.channel - where.channel) / lanes;
+      walk_piece(piece, b, own, known, plan.shape.time,
+                 {steps, plan.descending, plan.prefetch_steps});
     });
   }
 
-  /// Walks the block from the states in `slots`, writing every output once.
-  static void walk(const R& r, const block& where, slot* slots, const walk_plan& plan) {
-    const assume known = where.channels % lanes == 0 ? assumption(r, plan.lanes) : assume::nothing;
+  /// Both, a few steps at a time, so that memory is read once. Same bits as one after the other.
+  static void walk_and_reduce(const R& r, const block& where, slot* slots, reduction* reductions,
+                              const tile_plan& plan) {
+    const assume known = known_of(r, where, plan);
     for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t steps) {
-      slot* const own = slots + (b.channel - where.channel) / lanes;
+      const std::int64_t first = (b.channel - where.channel) / lanes;
       const course way{steps, plan.descending, plan.prefetch_steps};
-      if (known == assume::nothing) return walk_packs<assume::nothing>(piece, b, own, way);
-      // The step whose neighbour lies outside the sequence is walked on its own.
-      for_edges(piece, b, plan.shape.time, [&](const R& at, const block& part, bool inside) {
-        if (inside && known == assume::plain)
-          walk_inside<assume::plain>(at, part, own, way);
-        else if (R::walks_whole && inside)
-          walk_inside<R::walks_whole ? assume::whole : assume::nothing>(at, part, own, way);
-        else
-          walk_packs<assume::nothing>(at, part, own, way);
-      });
+      R at = piece;
+      for (block few = b; few.begin < b.end; few.begin = few.end) {
+        few.end = std::min(few.begin + few_steps, b.end);
+        const bool inside =
+            known == assume::plain && !reaches_over(few, halo_of<R>, plan.shape.time);
+        if (!walk_composing(at, few, slots + first, reductions + first, inside, way)) {
+          reduce_packs(at, few, reductions + first, way);
+          walk_piece(at, few, slots + first, known, plan.shape.time, way);
+        }
+        at = standing_at(at, few.end - few.begin, 0);
+      }
     });
   }
 
@@ -158,6 +147,23 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
                               });
   }
 
+  static assume known_of(const R& r, const block& where, const walk_plan& plan) {
+    return where.channels % lanes == 0 ? assumption(r, plan.lanes) : assume::nothing;
+  }
+  static void walk_piece(const R& piece, const block& b, slot* own, assume known,
+                         std::int64_t sequence_steps, course way) {
+    if (known == assume::nothing) return walk_packs<assume::nothing>(piece, b, own, way);
+    // The step whose neighbour lies outside the sequence is walked on its own.
+    for_edges(piece, b, sequence_steps, [&](const R& at, const block& part, bool inside) {
+      if (inside && known == assume::plain)
+        walk_inside<assume::plain>(at, part, own, way);
+      else if (R::walks_whole && inside)
+        walk_inside<R::walks_whole ? assume::whole : assume::nothing>(at, part, own, way);
+      else
+        walk_packs<assume::nothing>(at, part, own, way);
+    });
+  }
+
   // The kernels copy the recurrence: what no store can reach stays in registers. (A parameter
   // passed by value is not always enough: where GCC passes it by reference, it is read again and
   // again.)
@@ -173,7 +179,7 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
         r.template touch_rest<lane>(at);
         compose(r.map(at, r.template load<lane>(at)), recent);
       };
-      if (way.steps == 1)
+      if (by_rows(where))
         for_rows<assume::nothing>(few, way, [&](auto at, std::int64_t i) SCANREC_LAMBDA {
           recent_steps recent = reductions[i].recent;
           take(at, recent);
@@ -206,24 +212,38 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
     });
   }
 
-  // Row by row, as walk_rows.
-  template <assume Assume>
+  // Walks a few steps and composes their maps as it goes, row by row, where no more than a fused
+  // multiply-add is in a step and nothing is in the way; else returns false and does nothing.
+  static bool walk_composing(const R& r, const block& where, slot* slots, reduction* reductions,
+                             bool plain, course way) {
+    if constexpr (short_steps) {
+      if (!plain || !by_rows(where)) return false;
+      begin_recent(where, reductions);
+      walk_and_compose(r, where, slots, reductions, way);
+      add_recent(where, reductions);
+      return true;
+    } else {
+      return false;
+    }
+  }
+  // Whether a tile is reduced row by row, as memory has it: not where steps are long, nor where
+  // they would wait for what one or two packs carry through memory.
+  static constexpr bool short_steps = R::registers_abreast > 1;
+  static bool by_rows(const block& where) { return short_steps && where.channels > 2 * lanes; }
   [[gnu::noinline]] static void walk_and_compose(const R& given, block where, slot* slots,
                                                  reduction* reductions, course way) {
     const R r = given;
-    for_rows<Assume>(where, way, [&](auto at, std::int64_t i) SCANREC_LAMBDA {
+    for_rows<assume::plain>(where, way, [&](auto at, std::int64_t i) SCANREC_LAMBDA {
       if (way.prefetch > 0) prefetch<lane>(r, at, way.prefetch);
-      typename R::template sums<lane> sums{};
-      if constexpr (Assume != assume::plain && has_sums) r.copy_sums(slots[i].sums, sums);
+      typename R::template sums<lane> none{};
       recent_steps recent = reductions[i].recent;
       const lane before = slots[i].state;
       const auto read = r.template load<lane>(at);
       const lane after = r.next(at, read, before);
       compose(r.map(at, read), recent);
-      r.finish(at, read, before, after, sums);
+      r.finish(at, read, before, after, none);
       slots[i].state = after;
       reductions[i].recent = recent;
-      if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
     });
   }
   // Calls f(place, pack) for the packs of one row after the other.

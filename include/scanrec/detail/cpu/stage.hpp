@@ -162,6 +162,11 @@ SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lan
   }
 }
 
+/// Whether a step of a piece has its neighbour outside of the sequence: the one `halo` off.
+constexpr bool reaches_over(const block& piece, int halo, std::int64_t sequence_steps) {
+  return (halo < 0 && piece.begin == 0) || (halo > 0 && piece.end == sequence_steps);
+}
+
 /// Calls f(recurrence at the part, part, whether it is inside) for the steps of a piece: those
 /// whose neighbours are there, and on its own the one at the edge of the sequence whose neighbour
 /// is not.
