@@ -100,7 +100,7 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
       const course way{steps, plan.descending, plan.prefetch_steps};
       R at = piece;
       for (block few = b; few.begin < b.end; few.begin = few.end) {
-        few.end = std::min(few.begin + few_steps, b.end);
+        few.end = std::min(few.begin + (by_rows(b) ? few_steps : 8 * few_steps), b.end);
         const bool inside =
             known == assume::plain && !reaches_over(few, halo_of<R>, plan.shape.time);
         if (!walk_composing(at, few, slots + first, reductions + first, inside, way)) {
