@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kernels that are compiled once for a whole program: those of linear_scan, linear_scan_vjp and
-// linear_scan_jvp on the default backend, whose arrays all have one element type.
+// Calls that are compiled once for a whole program, their checks and their kernels: linear_scan,
+// linear_scan_vjp and linear_scan_jvp on the default backend, of arrays of one element type.
 //
 // Units that define SCANREC_COMPILED compile none of them where they call, or none of some types
 // with SCANREC_COMPILED_FLOAT, _DOUBLE, _COMPLEX_FLOAT, _COMPLEX_DOUBLE, _BFLOAT16. For each of
@@ -14,38 +14,39 @@
 // another type than the inputs, is compiled where it is called, as without it.
 #pragma once
 
+#include <array>
 #include <complex>
 
+#include <scanrec/detail/call/call.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/linear_scan.hpp>
 
-/// The kernels of one element type, as explicit instantiations, or `extern` as their declarations.
-#define SCANREC_KERNELS(external, T)                                                  \
-  external template void run_recurrence(const tiled&, recurrence::forward<T, T, T>,   \
-                                        const problem&);                              \
-  external template void run_recurrence(const tiled&, recurrence::vjp<T, T, T, T, T>, \
-                                        const problem&);                              \
-  external template void run_recurrence(const tiled&, recurrence::jvp<T, T, T, T, T>, \
-                                        const problem&);
-#define SCANREC_COMPILE(T)                \
-  namespace scanrec::inline SCANREC_ABI { \
-  SCANREC_KERNELS(, T)                    \
-  }
+/// What a call is made of, its checks and its kernels, as explicit instantiations, or `extern` as
+/// their declarations. `pairs`: of arrays that may be one and the same.
+#define SCANREC_CALL(external, pairs, ...)                                                 \
+  external template void scanrec::detail::call::prepare<scanrec::recurrence::__VA_ARGS__>( \
+      bool, const std::array<scanrec::detail::in_place_pair, pairs>&, bool);               \
+  external template void scanrec::run_recurrence(                                          \
+      const scanrec::tiled&, scanrec::recurrence::__VA_ARGS__, const scanrec::problem&);
+/// The calls of one element type.
+#define SCANREC_CALLS(external, T)              \
+  SCANREC_CALL(external, 2, forward<T, T, T>)   \
+  SCANREC_CALL(external, 2, vjp<T, T, T, T, T>) \
+  SCANREC_CALL(external, 2, jvp<T, T, T, T, T>)
+#define SCANREC_COMPILE(T) SCANREC_CALLS(, T)
 
-namespace scanrec::inline SCANREC_ABI {
 #if defined(SCANREC_COMPILED) || defined(SCANREC_COMPILED_FLOAT)
-SCANREC_KERNELS(extern, float)
+SCANREC_CALLS(extern, float)
 #endif
 #if defined(SCANREC_COMPILED) || defined(SCANREC_COMPILED_DOUBLE)
-SCANREC_KERNELS(extern, double)
+SCANREC_CALLS(extern, double)
 #endif
 #if defined(SCANREC_COMPILED) || defined(SCANREC_COMPILED_COMPLEX_FLOAT)
-SCANREC_KERNELS(extern, std::complex<float>)
+SCANREC_CALLS(extern, std::complex<float>)
 #endif
 #if defined(SCANREC_COMPILED) || defined(SCANREC_COMPILED_COMPLEX_DOUBLE)
-SCANREC_KERNELS(extern, std::complex<double>)
+SCANREC_CALLS(extern, std::complex<double>)
 #endif
 #if defined(SCANREC_COMPILED) || defined(SCANREC_COMPILED_BFLOAT16)
-SCANREC_KERNELS(extern, bfloat16)
+SCANREC_CALLS(extern, scanrec::bfloat16)
 #endif
-}  // namespace scanrec::inline SCANREC_ABI

@@ -72,37 +72,7 @@ class call {
 
   /// Checks everything, then brings the arrays to scan order.
   template <class R, std::size_t N>
-  void prepare(bool descending, const std::array<in_place_pair, N>& may_alias, bool update) {
-    check_recurrence<R>();
-    check_arguments(problem_, may_alias);
-    problem_.update = update;
-    for (array_use& array : problem_) {
-      if (array.one_channel_will_do && array.given && array.shape.channel == 1) {
-        array.shape.channel = problem_.shape.channel;
-        array.strides.channel = 0;
-      }
-      // The stride of an axis with one position says nothing; a plan should not read it.
-      for (const axis a : all_axes)
-        if (along(array.shape, a) == 1) along(array.strides, a) = 0;
-      if (array.one_step_more_will_do && array.given && array.shape.time == steps() + 1) {
-        array.shape.time = steps();
-        array.one_step_more = true;
-      }
-      // Nor do those of an array without a place, which have not been checked: whatever they are,
-      // products with extents stay representable. Those that are 0 stay so.
-      if (!placeless(array)) continue;
-      for (const axis a : all_axes) {
-        const std::int64_t most = most_array_bytes / array.element_bytes /
-                                  std::max<std::int64_t>(along(array.shape, a), 1);
-        along(array.strides, a) = std::clamp(along(array.strides, a), -most, most);
-      }
-    }
-    to_scan_order(problem_, descending);
-    merge_axes(problem_);
-    static_cast<recurrence_sizes&>(problem_) = sizes_of<R>();
-    for (const array_use& array : problem_)
-      if (array.one_channel_will_do && array.data) problem_.map_bytes += cut_bytes_of<R>();
-  }
+  void prepare(bool descending, const std::array<in_place_pair, N>& may_alias, bool update);
 
   [[nodiscard]] const problem& described() const { return problem_; }
   [[nodiscard]] std::int64_t steps() const { return problem_.shape.time; }
@@ -189,5 +159,39 @@ class call {
 
   problem problem_;
 };
+
+// Not inline, so that `extern template` can keep it out of a unit.
+template <class R, std::size_t N>
+void call::prepare(bool descending, const std::array<in_place_pair, N>& may_alias, bool update) {
+  check_recurrence<R>();
+  check_arguments(problem_, may_alias);
+  problem_.update = update;
+  for (array_use& array : problem_) {
+    if (array.one_channel_will_do && array.given && array.shape.channel == 1) {
+      array.shape.channel = problem_.shape.channel;
+      array.strides.channel = 0;
+    }
+    // The stride of an axis with one position says nothing; a plan should not read it.
+    for (const axis a : all_axes)
+      if (along(array.shape, a) == 1) along(array.strides, a) = 0;
+    if (array.one_step_more_will_do && array.given && array.shape.time == steps() + 1) {
+      array.shape.time = steps();
+      array.one_step_more = true;
+    }
+    // Nor do those of an array without a place, which have not been checked: whatever they are,
+    // products with extents stay representable. Those that are 0 stay so.
+    if (!placeless(array)) continue;
+    for (const axis a : all_axes) {
+      const std::int64_t most =
+          most_array_bytes / array.element_bytes / std::max<std::int64_t>(along(array.shape, a), 1);
+      along(array.strides, a) = std::clamp(along(array.strides, a), -most, most);
+    }
+  }
+  to_scan_order(problem_, descending);
+  merge_axes(problem_);
+  static_cast<recurrence_sizes&>(problem_) = sizes_of<R>();
+  for (const array_use& array : problem_)
+    if (array.one_channel_will_do && array.data) problem_.map_bytes += cut_bytes_of<R>();
+}
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

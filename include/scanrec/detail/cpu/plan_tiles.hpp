@@ -244,19 +244,24 @@ struct strip_costs {
 };
 inline std::int64_t balance_strips(const strip_costs& of, int threads) {
   std::int64_t best = of.widest, least = most_bytes;
-  if (of.rows == 0) return best;
-  for (std::int64_t strips = ceil_div(of.channels, of.widest);; ++strips) {
-    const std::int64_t strip =
-        std::min(of.widest, round_up(ceil_div(of.channels, strips), of.grain));
+  const auto consider = [&](std::int64_t strip) {
     const std::int64_t units = clipped_product(of.rows, ceil_div(of.channels, strip), most_bytes);
     const std::int64_t unit_cost =
         clipped_product(std::min(strip, of.channels), of.channel_bytes, most_bytes) +
         tile_policy::piece_bytes;
     const std::int64_t cost = clipped_product(ceil_div(units, threads), unit_cost, most_bytes);
     if (cost < least) best = strip, least = cost;
-    // More units would save a quarter of a round at most.
-    if (strip <= of.grain || units >= 4 * std::int64_t{threads}) return best;
+  };
+  consider(of.widest);
+  if (of.rows == 0) return best;
+  // As many strips as take no more than so many rounds. Of more rounds than these none is so much
+  // emptier than the others that it counts.
+  for (std::int64_t rounds = 1; rounds <= 8; ++rounds) {
+    const std::int64_t strips = rounds * threads / of.rows;
+    if (strips > 0)
+      consider(std::min(of.widest, round_up(ceil_div(of.channels, strips), of.grain)));
   }
+  return best;
 }
 
 // ---- how memory is walked -----------------------------------------------------------------------

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The bits of long calls for 1 to 128 threads, however many cores there are: strips that follow the
+// threads, and time that is split, in order (one worker walks and reduces a tile in one pass) and
+// out of it.
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/gated_scan.hpp>
+#include <scanrec/scan.hpp>
+
+#include "catch.hpp"
+#include "tested_backend.hpp"
+
+namespace {
+
+using namespace scanrec;
+
+constexpr int thread_counts[] = {1, 2, 3, 7, 32, 128};
+
+std::vector<float> random(std::size_t n, unsigned seed) {
+  std::mt19937 bits(seed);
+  std::uniform_real_distribution<float> values(-1, 1);
+  std::vector<float> x(n);
+  for (float& one : x) one = values(bits);
+  return x;
+}
+
+bool same_bits(const std::vector<float>& x, const std::vector<float>& y) {
+  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+}
+
+struct layout {
+  const char* name;
+  scanrec::strides (*of)(const extents&);
+};
+const layout layouts[] = {{"channels last", channels_last}, {"time contiguous", time_contiguous}};
+
+/// What a call has written, for one number of threads after the other.
+class outputs {
+ public:
+  void check(int threads, const std::vector<std::vector<float>>& got) {
+    if (threads == 1) first_ = got;
+    REQUIRE(got.size() == first_.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      INFO("output " << i << ", " << threads << " threads");
+      CHECK(same_bits(got[i], first_[i]));
+    }
+  }
+
+ private:
+  std::vector<std::vector<float>> first_;
+};
+
+}  // namespace
+
+TEST_CASE("linear scans have the same bits for 1 to 128 threads",
+          "[tiled][forward][vjp][threads]") {
+  int whole = 0, split = 0, in_order = 0, out_of_order = 0;
+  for (const extents& shape : {extents{1, 1 << 16, 1}, extents{1, 6000, 100}, extents{2, 2500, 72},
+                               extents{3, 4100, 16}, extents{1, 1000, 530}, extents{8, 300, 256}})
+    for (const auto& [name, strides_of] : layouts) {
+      INFO(to_string(shape) << ", " << name);
+      const auto n = static_cast<std::size_t>(detail::element_count(shape));
+      std::vector<float> gate = random(n, 1), input = random(n, 2),
+                         start = random(shape.batch * shape.channel, 3);
+      const scanrec::strides of = strides_of(shape);
+      const auto view = [&](std::vector<float>& array) {
+        return sequence_view<float>(array.data(), shape, of);
+      };
+      // A gate that is one per channel: its gradient is a sum over time and batch.
+      extents row = shape;
+      row.batch = row.time = 1;
+      const auto per_channel = [&](std::vector<float>& array) {
+        return broadcast_to(sequence_view<float>(array.data(), row), shape);
+      };
+      outputs forward, vjp, summed;
+      for (const int threads : thread_counts) {
+        const tested::backend<float> backend("tiled", tiled{.threads = threads});
+        std::vector<float> x(n), end(start.size()), da(n), du(n), d0(start.size());
+        const scan_options<float> options{.initial_state = {start.data(), shape},
+                                          .final_state = {end.data(), shape}};
+        tested::linear_scan(backend, view(gate), view(input), view(x), options);
+        forward.check(threads, {x, end});
+
+        const vjp_options<float> back{.initial_state = {start.data(), shape}};
+        tested::linear_scan_vjp<float>(
+            backend, view(gate), view(x), view(input),
+            {.gate_grad = view(da), .input_grad = view(du), .initial_grad = {d0.data(), shape}},
+            back);
+        vjp.check(threads, {da, du, d0});
+
+        std::vector<float> lambda(gate.begin(), gate.begin() + shape.channel);
+        std::vector<float> sum(lambda.size());
+        tested::linear_scan_vjp<float>(backend, per_channel(lambda), view(x), view(input),
+                                       {.gate_grad = per_channel(sum), .input_grad = view(du)},
+                                       back);
+        summed.check(threads, {sum, du});
+
+        const tile_plan plan =
+            describe(tiled{.threads = threads},
+                     linear_scan_problem(view(gate), view(input), view(x), options));
+        whole += !plan.time_split, split += plan.time_split;
+        in_order += plan.at_once, out_of_order += plan.time_split && !plan.at_once;
+      }
+    }
+  // All schedules were met.
+  CHECK(whole > 0);
+  CHECK(split > 0);
+  CHECK(in_order > 0);
+  CHECK(out_of_order > 0);
+}
+
+TEST_CASE("pooling has the same bits for 1 to 128 threads", "[tiled][gated][vjp][threads]") {
+  for (const extents& shape : {extents{1, 6000, 40}, extents{5, 400, 200}}) {
+    INFO(to_string(shape));
+    extents wide = shape;
+    wide.channel *= 3;
+    const auto n = static_cast<std::size_t>(detail::element_count(shape));
+    std::vector<float> pre = random(3 * n, 4), dh = random(n, 5);
+    const auto arrays = packed<fo_pooling<>>(sequence_view(pre.data(), wide));
+    const extents few = memory::checkpoint_extents(shape);
+    outputs all;
+    for (const int threads : thread_counts) {
+      const tiled backend{.threads = threads};
+      std::vector<float> h(n), grad(3 * n), kept(detail::element_count(few));
+      const memory::recompute checkpoints{sequence_view(kept.data(), few)};
+      gated_scan(backend, fo_pooling<>{}, arrays, sequence_view(h.data(), shape), checkpoints);
+      gated_scan_vjp(backend, fo_pooling<>{}, arrays, checkpoints, sequence_view(dh.data(), shape),
+                     {.arrays = packed<fo_pooling<>>(sequence_view(grad.data(), wide))});
+      all.check(threads, {h, kept, grad});
+    }
+  }
+}
