@@ -200,17 +200,15 @@ recurrence::assume assumption(const R& r, const lane_layout& layout) {
   using recurrence::write;
   assume known = layout.whole ? assume::plain : assume::nothing;
   for_reads(r, [&](const auto& field, auto entry) {
-    if (!entry.is_marks && !field.present() && entry.optional)
-      known = std::min(known, assume::whole);
-    else if (std::is_same_v<decltype(field), const recurrence::input_field<bool>&>
-                 ? field.present()
-                 : !field.present() || layout.stride_of(field.strides) == 0)
+    const bool marks = std::is_same_v<decltype(field), const recurrence::input_field<bool>&>;
+    if (marks ? field.present() : !field.present() && !entry.optional)
       known = assume::nothing;
+    else if (!entry.is_marks && (!field.present() || layout.stride_of(field.strides) == 0))
+      known = std::min(known, assume::whole);
   });
   for_writes(r, [&](const auto& field, auto entry) {
     if (field.action == write::store || (entry.optional && !field.present())) return;
-    const bool simple = field.action == write::sum_time || field.action == write::nothing;
-    known = simple ? std::min(known, assume::whole) : assume::nothing;
+    known = field.action == write::add ? assume::nothing : std::min(known, assume::whole);
   });
   return known;
 }

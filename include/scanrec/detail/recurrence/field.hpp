@@ -24,9 +24,9 @@ enum class lane_axis { channel, time };
 /// What a kernel may assume of a recurrence.
 enum class assume {
   nothing,
-  whole,  // lanes are contiguous in every array, no cuts, all neighbours within the sequence.
-          // Optional inputs may be absent; outputs are stored, absent, or summed over time
-  plain,  // as whole, and no input is absent and every output stored
+  whole,  // all lanes exist, no cuts, all neighbours within the sequence. Optional inputs may be
+          // absent, inputs may be the same for all lanes; outputs are stored, absent, or summed
+  plain,  // as whole, and the lanes of every input are contiguous, and every output is stored
 };
 
 /// Where a kernel stands: lane i is (time, channel + i), or (time + i, channel).
@@ -111,7 +111,7 @@ struct input_field {
       return simd::load_one<Lane>(from + at.index * strides.channel);
     } else {
       const std::int64_t lane_stride = Axis == lane_axis::time ? strides.time : strides.channel;
-      if (at.rarely(lane_stride == 0))
+      if (Assume != assume::plain && lane_stride == 0)
         return simd::splat<Lane>(simd::load_one<simd::scalar_of<Lane>>(from));
       return simd::load_unit<Lane>(from + at.index, Axis == lane_axis::time && at.reversed);
     }
@@ -137,7 +137,7 @@ struct accumulators {
 
   /// Adds the lanes at a place; lanes that share an accumulator are summed first.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_NOINLINE void add(place<Axis, Assume> at, Lane value) const {
+  SCANREC_HD SCANREC_INLINE void add(place<Axis, Assume> at, Lane value) const {
     simd::add_into(data + (offset + at.time * strides.time + at.channel * strides.channel),
                    Axis == lane_axis::time ? strides.time : strides.channel, at.count, value);
   }
@@ -171,8 +171,10 @@ struct output_field {
   SCANREC_HD SCANREC_INLINE void put(place<Axis, Assume> at, Lane value) const {
     if (Assume == assume::plain || action == write::store) [[likely]] {
       save(at, value);
+    } else if (action == write::sum_site) {
+      sums.add(at, value);
     } else if (at.rarely(action != write::nothing)) {
-      put_rarely(*this, at, value);
+      add_to_old(*this, at, value);
     }
   }
   /// Stores one value per lane, if the array is there: of an output that is no gradient.
@@ -213,9 +215,8 @@ struct output_field {
   }
   // By value, so that the caller's fields stay in registers.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_NOINLINE static void put_rarely(output_field out, place<Axis, Assume> at,
+  SCANREC_HD SCANREC_NOINLINE static void add_to_old(output_field out, place<Axis, Assume> at,
                                                      Lane value) {
-    if (out.action == write::sum_site) return out.sums.add(at, value);
     const input_field<S> old{out.data, out.strides};
     out.save(at, value + old.template load<Lane>(at));
   }

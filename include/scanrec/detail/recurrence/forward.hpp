@@ -25,7 +25,8 @@ struct forward : affine_steps<compute_t<State>> {
 
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
-    step<Lane> read{gate.template load<factor_t<Lane>>(at), input.template load<Lane>(at), {}};
+    step<Lane> read{gate.template load<factor_t<Lane>>(at), input.template load<Lane>(at),
+                    simd::constant<simd::real_lane_t<Lane>>(0)};
     if (at.rarely(cuts.present())) read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
     return read;
   }

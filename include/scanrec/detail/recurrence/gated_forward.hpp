@@ -128,7 +128,8 @@ struct gated_forward : gated<Cell, Pre> {
 
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
-    step<Lane> read{this->template load_cell<Lane>(at), {}, {}};
+    step<Lane> read{this->template load_cell<Lane>(at), simd::constant<Lane>(0),
+                    simd::constant<Lane>(0)};
     this->load_marks(at, read);
     return read;
   }

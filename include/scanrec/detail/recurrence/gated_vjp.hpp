@@ -62,16 +62,17 @@ struct gated_vjp : gated<Cell, Pre> {
 
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
-    step<Lane> read{{this->template load_cell<Lane>(at), {}, {}},
+    const Lane zero = simd::constant<Lane>(0);
+    step<Lane> read{{this->template load_cell<Lane>(at), zero, zero},
                     output_grad.template load_or_zero<Lane>(at),
-                    {}};
+                    zero};
     this->load_marks(at, read);
     // In scan order the step before in time is the step after; the last one has the initial state.
     const Lane before = at.rarely(at.time == steps - 1)
                             ? initial_state.template load_or_zero<Lane>(at)
                         : at.mostly(state.present()) ? state.template load_neighbour<Lane>(at, 1)
-                                                     : simd::constant<Lane>(0);
-    read.previous = this->unless_cut(at, read, before, simd::constant<Lane>(0));
+                                                     : zero;
+    read.previous = this->unless_cut(at, read, before, zero);
     return read;
   }
   template <int Lanes, assume Assume>

@@ -29,8 +29,9 @@ struct jvp : affine_steps<compute_t<State>> {
 
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
-    step<Lane> read{
-        gate.template load<factor_t<Lane>>(at), input_tangent.template load_or_zero<Lane>(at), {}};
+    step<Lane> read{gate.template load<factor_t<Lane>>(at),
+                    input_tangent.template load_or_zero<Lane>(at),
+                    simd::constant<simd::real_lane_t<Lane>>(0)};
     Lane linked = read.input;
     if (at.mostly(gate_tangent.present())) {
       const Lane before = at.rarely(at.time == 0) ? initial_state.template load_or_zero<Lane>(at)

@@ -33,7 +33,7 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
     const auto a = gate.template load<scalar>(at);
     step<Lane> read{{{{a, zero}, {simd::constant<scalar>(1), a}}},
                     {{input.template load<scalar>(at), zero}},
-                    {}};
+                    simd::constant<simd::real_lane_t<Lane>>(0)};
     if (at.rarely(cuts.present())) read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
     return read;
   }

@@ -50,9 +50,8 @@ struct vjp : affine_maps<compute_t<State>> {
   SCANREC_HD SCANREC_INLINE step<Lane> load(place<Axis, Assume> at) const {
     const auto sign = simd::splat<simd::real_lane_t<Lane>>(conjugation);
     step<Lane> read{simd::adjoint_if(sign, gate.template load<factor_t<Lane>>(at)),
-                    state_grad.template load_or_zero<Lane>(at),
-                    {},
-                    {}};
+                    state_grad.template load_or_zero<Lane>(at), simd::constant<Lane>(0),
+                    simd::constant<simd::real_lane_t<Lane>>(0)};
     if (at.mostly(gate_grad.present())) {
       // In scan order the step before in time is the step after; the last one has the initial
       // state.

@@ -176,15 +176,14 @@ SCANREC_HD SCANREC_NOINLINE void store(S* p, std::int64_t stride, int count, L x
   }
 }
 
-/// p[i * stride] += lane i, widened, for i < count; a zero stride adds the sum of the lanes.
+namespace detail {
+/// add_into() where lanes lie apart, or not all of them count.
 template <class W, class L>
-SCANREC_HD SCANREC_NOINLINE void add_into(W* p, std::int64_t stride, int count, L x) {
+SCANREC_HD SCANREC_NOINLINE void add_apart(W* p, std::int64_t stride, int count, L x) {
   using wide_lane = lane_t<W, lane_count<L>>;
   using scalar = lane_t<W, 1>;
   const auto added = to_wide<wide_lane>(x);
-  if constexpr (lane_count<L> == 1) {
-    store_one(p, load_one<scalar>(p) + added);
-  } else if (stride != 0) {
+  if (stride != 0) {
     store(p, stride, count, load<wide_lane>(p, stride, count) + added);
   } else {
     // Lanes past the count hold nothing that may be added.
@@ -192,6 +191,23 @@ SCANREC_HD SCANREC_NOINLINE void add_into(W* p, std::int64_t stride, int count, 
     store_unit(static_cast<W*>(lane), added);
     const auto total = sum(load<wide_lane>(static_cast<const W*>(lane), 1, count));
     store_one(p, load_one<scalar>(p) + scalar(total));
+  }
+}
+}  // namespace detail
+
+/// p[i * stride] += lane i, widened, for i < count; a zero stride adds the sum of the lanes.
+template <class W, class L>
+SCANREC_HD SCANREC_INLINE void add_into(W* p, std::int64_t stride, int count, L x) {
+  using wide_lane = lane_t<W, lane_count<L>>;
+  using scalar = lane_t<W, 1>;
+  if constexpr (lane_count<L> == 1) {
+    store_one(p, load_one<scalar>(p) + to_wide<wide_lane>(x));
+  } else if (stride == 0 && count == lane_count<L>) {
+    store_one(p, load_one<scalar>(p) + scalar(sum(to_wide<wide_lane>(x))));
+  } else if (stride == 1 && count == lane_count<L>) {
+    store_unit(p, load_unit<wide_lane>(static_cast<const W*>(p)) + to_wide<wide_lane>(x));
+  } else {
+    detail::add_apart(p, stride, count, x);
   }
 }
 
