@@ -3,6 +3,7 @@
 // and the elements of any operator.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <scanrec/detail/cpu/stage.hpp>
@@ -46,31 +47,16 @@ struct element_lanes : element_maps<R> {
       r.drain(place{where.begin, where.channel + c}, slots[c].sums);
   }
 
+  /// Steps that are composed before they are added to the map of all; also those that are walked
+  /// before they are reduced, where a tile is read once.
+  static constexpr std::int64_t few_steps = 32;
+
   static void clear(const block&, reduction*) {}  // the first step's map begins it
 
   /// Composes the maps of the block's steps, of which there is one at least.
   static void reduce(const R& r, const block& where, reduction* reductions, const tile_plan&) {
-    const auto algebra = algebra_of(r);
-    const auto map_at = [](const R& here, place at) SCANREC_LAMBDA {
-      here.template touch_rest<lane>(at);
-      return element_maps<R>::widened(here.map(at, here.template load<lane>(at)));
-    };
-    if (where.channels == 1) {
-      const R here = standing_at(r, where.begin, where.channel);
-      place at{where.begin, where.channel};
-      map all = map_at(here, at);  // stays in registers
-      for (++at.time, ++at.row; where.end > at.time; ++at.time, ++at.row)
-        all = algebra.compose(all, map_at(here, at));
-      reductions[0].all = all;
-      return;
-    }
-    sweep(
-        r, where,
-        [&](const R& here, place at, std::int64_t c)
-            SCANREC_LAMBDA { reductions[c].all = map_at(here, at); },
-        [&](const R& here, place at, std::int64_t c) SCANREC_LAMBDA {
-          reductions[c].all = algebra.compose(reductions[c].all, map_at(here, at));
-        });
+    for_few(where,
+            [&](const block& few) { add_few(r, few, few.begin == where.begin, reductions); });
   }
 
   /// Walks the block from the states in `slots`, writing every output once.
@@ -86,15 +72,50 @@ struct element_lanes : element_maps<R> {
       slots[0] = own;
       return;
     }
-    const auto step = [&](const R& here, place at, std::int64_t c)
-                          SCANREC_LAMBDA { take(here, at, slots[c]); };
-    sweep(r, where, step, step);
+    sweep(r, where, [&](const R& here, place at, std::int64_t c) SCANREC_LAMBDA {
+      take(here, at, slots[c]);
+    });
+  }
+
+  /// Both, a few steps at a time. Same bits as one after the other.
+  static void walk_and_reduce(const R& r, const block& where, slot* slots, reduction* reductions,
+                              const tile_plan& plan) {
+    for_few(where, [&](const block& few) {
+      add_few(r, few, few.begin == where.begin, reductions);
+      walk(r, few, slots, plan);
+    });
   }
 
  private:
+  template <class F>
+  static void for_few(const block& where, F f) {
+    for (block few = where; few.begin < where.end; few.begin = few.end) {
+      few.end = std::min(few.begin + few_steps, where.end);
+      f(few);
+    }
+  }
+  // Composes the maps of a few steps, and adds them to those before, if there are any. One by one
+  // they would linger where products of factors have all but vanished, among subnormal numbers, a
+  // step of which takes a hundred times as long.
+  static void add_few(const R& r, const block& few, bool first, reduction* reductions) {
+    const auto algebra = algebra_of(r);
+    const R here = standing_at(r, few.begin, few.channel);
+    const auto map_at = [&](place at) SCANREC_LAMBDA {
+      here.template touch_rest<lane>(at);
+      return element_maps<R>::widened(here.map(at, here.template load<lane>(at)));
+    };
+    for (std::int64_t c = 0; c < few.channels; ++c) {
+      place at{few.begin, few.channel + c, 0, c};
+      map recent = map_at(at);
+      for (++at.time, ++at.row; few.end > at.time; ++at.time, ++at.row)
+        recent = algebra.compose(recent, map_at(at));
+      map& all = reductions[c].all;
+      all = first ? recent : algebra.compose(all, recent);
+    }
+  }
   // Row by row, so that arrays go by in address order and channels hide each other's latency.
-  template <class First, class Rest>
-  static SCANREC_INLINE void sweep(const R& r, const block& where, First first, Rest rest) {
+  template <class Step>
+  static SCANREC_INLINE void sweep(const R& r, const block& where, Step step) {
     const R here = standing_at(r, where.begin, where.channel);
     place at{where.begin, where.channel};
     for (; where.end > at.time; ++at.time, ++at.row)
@@ -102,10 +123,7 @@ struct element_lanes : element_maps<R> {
         place one = at;
         one.channel += c;
         one.index = c;
-        if (at.row == 0)
-          first(here, one, c);
-        else
-          rest(here, one, c);
+        step(here, one, c);
       }
   }
 };

@@ -243,6 +243,7 @@ struct strip_costs {
   std::int64_t rows = 1;           // units there would be in one strip
 };
 inline std::int64_t balance_strips(const strip_costs& of, int threads) {
+  if (of.rows == 0 || threads == 1) return of.widest;
   std::int64_t best = of.widest, least = most_bytes;
   const auto consider = [&](std::int64_t strip) {
     const std::int64_t units = clipped_product(of.rows, ceil_div(of.channels, strip), most_bytes);
@@ -253,7 +254,6 @@ inline std::int64_t balance_strips(const strip_costs& of, int threads) {
     if (cost < least) best = strip, least = cost;
   };
   consider(of.widest);
-  if (of.rows == 0) return best;
   // As many strips as take no more than so many rounds. Of more rounds than these none is so much
   // emptier than the others that it counts.
   for (std::int64_t rounds = 1; rounds <= 8; ++rounds) {
