@@ -197,7 +197,7 @@ SCANREC_HD SCANREC_NOINLINE void add_apart(W* p, std::int64_t stride, int count,
 
 /// p[i * stride] += lane i, widened, for i < count; a zero stride adds the sum of the lanes.
 template <class W, class L>
-SCANREC_HD SCANREC_INLINE void add_into(W* p, std::int64_t stride, int count, L x) {
+SCANREC_HD SCANREC_NOINLINE void add_into(W* p, std::int64_t stride, int count, L x) {
   using wide_lane = lane_t<W, lane_count<L>>;
   using scalar = lane_t<W, 1>;
   if constexpr (lane_count<L> == 1) {
