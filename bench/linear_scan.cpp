@@ -17,7 +17,17 @@ using namespace bench;
 using scanrec::extents;
 
 enum class layout { channels_last, time_contiguous };
-enum class call { forward, vjp, final_state, lambda_forward, lambda_vjp, lambda_grad };
+// Of a lambda there is one gate per channel, of a shared gate one for all channels of a step.
+enum class call {
+  forward,
+  vjp,
+  final_state,
+  lambda_forward,
+  lambda_vjp,
+  lambda_grad,
+  shared_forward,
+  shared_vjp,
+};
 
 struct workload {
   std::string name;
@@ -36,8 +46,10 @@ traffic traffic_of(call what) {
     case call::final_state:
       return {2, 0};
     case call::lambda_forward:
+    case call::shared_forward:
       return {1, 1};
     case call::lambda_vjp:
+    case call::shared_vjp:
       return {2, 1};
     case call::lambda_grad:
       return {2, 0};
@@ -54,8 +66,9 @@ void run(runner& by, const workload& w) {
   using strides_type = decltype(channels_last(w.shape));
   const strides_type strides =
       w.order == layout::channels_last ? channels_last(w.shape) : time_contiguous(w.shape);
-  const strides_type once{.batch = 0, .time = 0, .channel = 1, .group = 0};
-  const bool broadcast = w.what >= call::lambda_forward;
+  const bool broadcast = w.what >= call::lambda_forward, shared = w.what >= call::shared_forward;
+  strides_type once{.batch = 0, .time = 0, .channel = 1, .group = 0};
+  if (shared) once = {.batch = w.shape.time, .time = 1, .channel = 0, .group = 0};
   const traffic moved = traffic_of(w.what);
 
   T* arrays[5];
@@ -63,12 +76,13 @@ void run(runner& by, const workload& w) {
     arrays[i] = static_cast<T*>(buffers.get(i, bytes));
     fill(arrays[i], n, i == 0);
   }
-  std::vector<T> few(w.shape.channel, element_of<T>(0.75f)), few_grad(w.shape.channel);
+  const std::int64_t gates = shared ? w.shape.batch * w.shape.time : w.shape.channel;
+  std::vector<T> few(gates, element_of<T>(0.75f)), few_grad(gates);
   std::vector<compute_t<T>> last(w.shape.batch * w.shape.channel);
 
   using view = sequence_view<T>;
   const view gate = broadcast ? view(few.data(), w.shape, once) : view(arrays[0], w.shape, strides);
-  const view lambda_grad(few_grad.data(), w.shape, once);
+  const view few_gate_grad(few_grad.data(), w.shape, once);
   const auto array = [&](int i) { return view(arrays[i], w.shape, strides); };
   const tiled backend{.threads = w.threads};
 
@@ -90,17 +104,19 @@ void run(runner& by, const workload& w) {
       };
       break;
     case call::lambda_forward:
+    case call::shared_forward:
       kernel = [=] { linear_scan(backend, gate, array(1), array(2)); };
       break;
     case call::lambda_vjp:
+    case call::shared_vjp:
       kernel = [=] {
         linear_scan_vjp(backend, gate, array(0), array(1),
-                        {.gate_grad = lambda_grad, .input_grad = array(2)});
+                        {.gate_grad = few_gate_grad, .input_grad = array(2)});
       };
       break;
     case call::lambda_grad:
       kernel = [=] {
-        linear_scan_vjp(backend, gate, array(0), array(1), {.gate_grad = lambda_grad});
+        linear_scan_vjp(backend, gate, array(0), array(1), {.gate_grad = few_gate_grad});
       };
       break;
   }
@@ -145,6 +161,9 @@ void add_table(table& rows, bool quick) {
   add<complex>(rows, {"complex_lambda/forward", call::lambda_forward, state_space}, 15);
   add<complex>(rows, {"complex_lambda/vjp", call::lambda_vjp, state_space}, 15);
   add<complex>(rows, {"complex_lambda/lambda_grad", call::lambda_grad, state_space}, 15);
+  add<float>(rows, {"shared_gate/forward", call::shared_forward, long_rows});
+  add<float>(rows, {"shared_gate/vjp", call::shared_vjp, long_rows});
+  add<float>(rows, {"time_contiguous/lambda", call::lambda_forward, long_rows, time_contiguous});
   add<float>(rows, {"final_state_only/forward", call::final_state, long_rows});
   add<scanrec::bfloat16>(rows, {"bfloat16/forward", call::forward, long_rows});
   add<scanrec::bfloat16>(rows, {"bfloat16/vjp", call::vjp, long_rows});
