@@ -273,6 +273,12 @@ void check_cover(const tile_plan& plan, problems& random) {
   CHECK((plan.units_whole || plan.time_split));
   CHECK(plan.tasks == (plan.units_whole ? plan.units : plan.units * plan.tiles));
   CHECK(plan.at_once == (plan.time_split && (plan.units_whole || plan.threads == 1)));
+  // Tasks in blocks wait for none, and no sum of theirs has a turn.
+  if (plan.in_blocks) {
+    CHECK(plan.threads > 1);
+    CHECK(plan.units_whole);
+    for (const sum_plan& sum : plan.sums) CHECK((!sum.active || sum.complete));
+  }
 }
 
 // ---- sums -------------------------------------------------------------------------------------
@@ -491,8 +497,8 @@ void check_workspace(const problem& p, const tile_plan& plan) {
   CHECK(plan.alignment == p.alignment);
   CHECK(plan.threads >= 1);
   CHECK(plan.threads <= detail::most_threads);
-  for (const std::int64_t place :
-       {s.reductions, s.sums[0], s.restored, s.worker, s.carries, s.ready, s.totals[0], s.bytes}) {
+  for (const std::int64_t place : {s.reductions, s.sums[0], s.restored, s.worker, s.carries,
+                                   s.ready, s.blocks, s.totals[0], s.bytes}) {
     CHECK(place >= 0);
     CHECK(place % plan.alignment == 0);
   }
@@ -506,8 +512,9 @@ void check_workspace(const problem& p, const tile_plan& plan) {
     CHECK(slots * plan.reduction_bytes <= s.sums[0] - s.reductions);
     CHECK(plan.units * plan.slots_per_row * plan.batch_span * plan.group_span * plan.carry_bytes <=
           s.ready - s.carries);
-    CHECK(plan.units * 8 <= s.totals[0] - s.ready);
+    CHECK(plan.units * 8 <= s.blocks - s.ready);
   }
+  if (plan.in_blocks) CHECK(plan.threads * 8 <= s.totals[0] - s.blocks);
   bool any = false;
   for (int i = 0; i < most_outputs; ++i) {
     const sum_plan& sum = plan.sums[i];

@@ -95,7 +95,7 @@ class materialised_call {
         run_unit(unit, totals_ + plan_.totals_bytes, 0, plan_.threads, {tasks, unit});
     } else {
       run_on(given_, plan_.threads, [&](int worker) {
-        tasks.work_off([&](std::int64_t task) {
+        tasks.work_off(worker, [&](std::int64_t task) {
           const std::int64_t first = task * plan_.units_per_task;
           const std::int64_t last = std::min(first + plan_.units_per_task, plan_.units);
           for (std::int64_t unit = first; unit < last; ++unit)
@@ -136,7 +136,7 @@ class materialised_call {
     } else {
       task_queue tasks(blocks);
       run_on(given_, workers, [&](int who) {
-        tasks.work_off([&](std::int64_t i) { finish(u, i, scan, who, who, {tasks, i}); });
+        tasks.work_off(who, [&](std::int64_t i) { finish(u, i, scan, who, who, {tasks, i}); });
       });
       tasks.rethrow();
     }

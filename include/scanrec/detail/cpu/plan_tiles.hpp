@@ -311,13 +311,18 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
   }
 }
 
+/// Whether sums of several units add up to one, in the order of units.
+inline bool sums_in_turns(const tile_plan& plan) {
+  return std::any_of(plan.sums.begin(), plan.sums.end(),
+                     [](const sum_plan& sum) { return sum.active && !sum.complete; });
+}
+
 /// Whether a worker takes all time of a unit. Where time is split it then knows every carry, and
 /// reads a tile once, which is worth a third more rounds of units; but sums of several tiles add up
 /// in the order of tiles.
 inline bool takes_units_whole(const tile_plan& plan, int threads) {
   if (!plan.time_split) return true;
-  for (const sum_plan& sum : plan.sums)
-    if (sum.active && !sum.complete) return false;
+  if (sums_in_turns(plan)) return false;
   const std::int64_t turns = ceil_div(plan.units, threads) * threads;
   return plan.units >= threads && 3 * turns <= 4 * plan.units;
 }
@@ -365,6 +370,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.tasks = plan.units_whole ? plan.units : plan.units * plan.tiles;
   plan.threads =
       threads > 0 ? useful : static_cast<int>(std::clamp<std::int64_t>(plan.tasks, 1, useful));
+  plan.in_blocks = plan.threads > 1 && plan.units_whole && !sums_in_turns(plan);
   plan.at_once = plan.time_split && (plan.units_whole || plan.threads == 1);
 
   const bool cached = moved.bytes <= policy::cache_bytes;

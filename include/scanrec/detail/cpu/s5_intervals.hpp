@@ -116,8 +116,8 @@ void for_row_chunks(const Backend& on, std::int64_t rows, F f) {
   const executor* given = &by_default;
   if constexpr (requires { on.executor; }) given = &on.executor;
   task_queue chunks(row_chunks);
-  run_on(*given, workers, [&](int) {
-    chunks.work_off([&](std::int64_t chunk) {
+  run_on(*given, workers, [&](int worker) {
+    chunks.work_off(worker, [&](std::int64_t chunk) {
       f(static_cast<int>(chunk), rows * chunk / row_chunks, rows * (chunk + 1) / row_chunks);
     });
   });

@@ -6,8 +6,9 @@
 // each walks its time in order. Where there are few, time is split: a tile is reduced to one map
 // when it is first read, the carry folds through the maps from left to right in tile order, and the
 // tile is walked while it is still in L2, so that memory sees every array once. A worker that knows
-// the carry does both in one pass, with the same bits. Tiles and units are claimed in order from
-// one counter; sums over broadcast axes are added up in the same order.
+// the carry does both in one pass, with the same bits. Units that wait for no other are shared out
+// in blocks; all else is claimed in order from one counter, and sums over broadcast axes are added
+// up in the same order.
 #pragma once
 
 #include <algorithm>
@@ -47,6 +48,7 @@ class tile_driver {
       clear(totals(i), sum.total_elements, sum);
       in_turns_ = true;
     }
+    if (plan.in_blocks) tasks_.share_out(memory + layout_.blocks, plan.threads);
   }
 
   void run(const executor& given) {
@@ -70,7 +72,7 @@ class tile_driver {
   };
 
   void run_worker(int worker) {
-    tasks_.work_off([&](std::int64_t task) {
+    tasks_.work_off(worker, [&](std::int64_t task) {
       job j{unit_box(plan_, unit_of(task)), worker * layout_.worker, task, unit_of(task)};
       if (plan_.time_split && !plan_.units_whole)
         walk_tile(j, task / plan_.units);

@@ -71,6 +71,7 @@ struct tile_plan : walk_plan {
 
   // Private to the backend.
   bool units_whole = false;    // a worker takes all tiles of a unit, one after the other
+  bool in_blocks = false;      // no task waits for another: each worker begins with its share
   bool rows_together = false;  // all rows of a unit walk a tile before the next tile
   std::int64_t slots_per_row = 0;
   std::array<sum_plan, most_outputs> sums{};
@@ -136,7 +137,7 @@ struct scratch_layout {
   // Within a worker, the slots first; then of all of it.
   std::int64_t reductions = 0, restored = 0, worker = 0;
   places sums{};
-  std::int64_t carries = 0, ready = 0, bytes = 0;
+  std::int64_t carries = 0, ready = 0, blocks = 0, bytes = 0;
   places totals{};
 };
 inline scratch_layout lay_out_scratch(const tile_plan& plan) {
@@ -162,6 +163,8 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
     s.ready += lines(plan.units * slots, plan.carry_bytes);
     s.bytes = s.ready + lines(plan.units, 8);
   }
+  s.blocks = s.bytes;
+  if (plan.in_blocks) s.bytes += lines(plan.threads, 8);
   for (int i = 0; i < most_outputs; ++i) {
     s.totals[i] = s.bytes;
     s.bytes += lines(plan.sums[i].total_elements, plan.sums[i].wide_bytes);

@@ -11,6 +11,7 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -156,16 +157,36 @@ void run_on(const executor& given, int workers, const Work& work) {
 /// A task waits for those before it only. So when one has thrown, those before it go on to their
 /// ends, and those after it give up; and the exception that is kept in the end is the same however
 /// many workers there are.
+///
+/// Tasks that wait for none may be claimed in blocks: each worker begins with its share, the same
+/// in every call, so that what it brought near in one call it finds near in the next; then it helps
+/// the others with theirs.
 class task_queue {
  public:
+  using counter = std::atomic<std::int64_t>;
   explicit task_queue(std::int64_t tasks) : tasks_(tasks) {}
+
+  /// In blocks, one for each worker; `claimed`: room for a counter of each.
+  void share_out(std::byte* claimed, int workers) {
+    claimed_ = reinterpret_cast<counter*>(claimed);
+    workers_ = workers;
+    for (int i = 0; i < workers; ++i) ::new (&claimed_[i]) counter(0);
+  }
 
   /// Calls f(task) for the tasks that this worker claims.
   template <class F>
-  void work_off(F f) {
+  void work_off(int worker, F f) {
     std::int64_t task = 0;
     try {
-      for (task = next_++; task < tasks_; task = next_++) f(task);
+      if (claimed_ == nullptr)
+        for (task = next_++; task < tasks_; task = next_++) f(task);
+      for (int i = 0; i < workers_; ++i) {
+        const int owner = (worker + i) % workers_;
+        const std::int64_t begin = begin_of(owner), end = begin_of(owner + 1);
+        for (task = begin + claimed_[owner]++; task < end && !failure_.before(task);
+             task = begin + claimed_[owner]++)
+          f(task);
+      }
     } catch (const given_up&) {
       // One before it has thrown, and says why.
     } catch (...) {
@@ -185,8 +206,15 @@ class task_queue {
 
  private:
   struct given_up {};
+  // Blocks differ by one task at most.
+  [[nodiscard]] std::int64_t begin_of(int block) const {
+    return tasks_ / workers_ * block + std::min<std::int64_t>(block, tasks_ % workers_);
+  }
+
   std::int64_t tasks_;
-  std::atomic<std::int64_t> next_{0};  // the next task to claim
+  counter next_{0};             // the next task to claim
+  counter* claimed_ = nullptr;  // or, of every block, how many tasks have been
+  int workers_ = 0;
   first_failure failure_;
 };
 
