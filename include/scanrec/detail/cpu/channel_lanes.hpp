@@ -11,6 +11,7 @@
 #include <scanrec/detail/cpu/tile_plan.hpp>
 #include <scanrec/detail/shared/affine_carries.hpp>
 #include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/shared/sums.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
@@ -264,10 +265,11 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, la
 
   // From memory a row is walked from end to end before the next: descending walks that rise within
   // groups of packs defeat hardware prefetchers (the adjoint took 1.7 times as long). In cache some
-  // steps of a pack are walked at a time, or of packs side by side.
+  // steps of a pack are walked at a time, or of packs side by side: as many as there are registers,
+  // so not where their lanes are added up, in an order that must not depend on that.
   template <assume Assume>
   static void walk_inside(const R& r, const block& where, slot* slots, course way) {
-    if (way.steps == 1 || way.prefetch > 0)
+    if (way.steps == 1 || way.prefetch > 0 || sums_at_once(r))
       walk_rows<Assume>(r, where, slots, way);
     else
       walk_packs<Assume, abreast>(r, where, slots, way);

@@ -172,7 +172,10 @@ struct output_field {
     if (Assume == assume::plain || action == write::store) [[likely]] {
       save(at, value);
     } else if (action == write::sum_site) {
-      sums.add(at, value);
+      // Packs side by side are never added up: see channel_lanes.
+      if constexpr (Axis == lane_axis::time ||
+                    simd::lane_count<Lane> <= simd::lanes_v<compute_t<S>>)
+        sums.add(at, value);
     } else if (at.rarely(action != write::nothing)) {
       add_to_old(*this, at, value);
     }

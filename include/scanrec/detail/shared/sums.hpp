@@ -26,6 +26,15 @@ bool sums_run(const R& r) {
   return any;
 }
 
+/// Whether it has any that lanes are added to at every step.
+template <class R>
+bool sums_at_once(const R& r) {
+  bool any = false;
+  if constexpr (may_sum<R>)
+    for_writes(r, [&](const auto& out) { any = any || out.action == recurrence::write::sum_site; });
+  return any;
+}
+
 /// A box of the problem: [begin, end) on every axis.
 struct region {
   extents begin{0, 0, 0, 0}, end{0, 0, 0, 0};
