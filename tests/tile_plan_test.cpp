@@ -492,7 +492,7 @@ void check_sums(const problem& p, const tile_plan& plan) {
 // ---- workspace --------------------------------------------------------------------------------
 
 void check_workspace(const problem& p, const tile_plan& plan) {
-  const detail::scratch_layout s = detail::lay_out_scratch(plan);
+  const detail::scratch_layout& s = plan.scratch;
   CHECK(plan.workspace_bytes == s.bytes);
   CHECK(plan.alignment == p.alignment);
   CHECK(plan.threads >= 1);

@@ -133,7 +133,7 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
   using policy = tile_policy;
   const std::int64_t rows = p.shape.group * p.shape.batch, T = p.shape.time, C = p.shape.channel;
   const auto packs_of = [&](std::int64_t bytes) {
-    return round_up(std::max<std::int64_t>(1, bytes / p.compute_bytes), lanes);
+    return align_up(std::max<std::int64_t>(1, bytes / p.compute_bytes), lanes);
   };
   std::int64_t widest = packs_of(policy::strip_bytes);
   if (p.recomputed_bytes > 0)
@@ -152,7 +152,7 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
     chosen.few = chosen.many = rows * C;
   } else {
     const std::int64_t wanted = ceil_div(policy::enough_units, std::max<std::int64_t>(rows, 1));
-    chosen.strip = std::clamp(round_up(ceil_div(C, wanted), lanes), narrowest, widest);
+    chosen.strip = std::clamp(align_up(ceil_div(C, wanted), lanes), narrowest, widest);
     chosen.widest = std::min(widest, C);
     chosen.few = rows * ceil_div(std::max<std::int64_t>(C, 1), narrowest);
     chosen.many =
@@ -160,7 +160,7 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
   }
   const std::int64_t together = std::max<std::int64_t>(sums.batch_together ? p.shape.batch : 1, 1) *
                                 std::max<std::int64_t>(sums.group_together ? p.shape.group : 1, 1);
-  chosen.few /= together, chosen.many /= together;
+  if (together > 1) chosen.few /= together, chosen.many /= together;
   return chosen;
 }
 
@@ -201,7 +201,7 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
     chosen.tile_steps = policy::sum_steps * lanes;  // a lane adds one term per pack
   else
     chosen.tile_steps = std::min(steps, asked > 0 ? asked : policy::sum_steps);
-  if (along_time) chosen.tile_steps = round_up(chosen.tile_steps, lanes);
+  if (along_time) chosen.tile_steps = align_up(chosen.tile_steps, lanes);
   return chosen;
 }
 
@@ -387,7 +387,8 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.carry_bytes = pack.carry;
   plan.alignment = p.alignment;
   plan.restored = recompute_scratch(p, plan.lanes, plan.strip);
-  plan.workspace_bytes = lay_out_scratch(plan).bytes;
+  plan.scratch = lay_out_scratch(plan);
+  plan.workspace_bytes = plan.scratch.bytes;
   return plan;
 }
 

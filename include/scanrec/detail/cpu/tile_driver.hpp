@@ -34,7 +34,7 @@ class tile_driver {
       : kernels_(kernels),
         recurrence_(recurrence),
         plan_(plan),
-        layout_(lay_out_scratch(plan)),
+        layout_(plan.scratch),
         memory_(memory),
         tasks_(plan.tasks) {
     if (plan.time_split) {
@@ -270,7 +270,7 @@ class tile_driver {
   const tile_kernels& kernels_;
   const void* recurrence_;
   const tile_plan& plan_;
-  scratch_layout layout_;
+  const scratch_layout& layout_;
   std::byte* memory_;
   std::atomic<std::int64_t>* ready_ = nullptr;  // per unit: tiles whose carry is known
   bool any_sums_ = false;

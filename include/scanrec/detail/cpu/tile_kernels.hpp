@@ -107,7 +107,7 @@ struct tile_kernels_of {
   }
 
   // The recurrence with its fields at a row, and its sums at their accumulators.
-  static R at_row(const tile_row& row) {
+  static SCANREC_INLINE R at_row(const tile_row& row) {
     R r = *static_cast<const R*>(row.recurrence);
     const sum_place* place = row.sums.data();
     for_outputs(r, [&](auto& out) {

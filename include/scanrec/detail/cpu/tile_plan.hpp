@@ -34,6 +34,24 @@ struct sum_plan {
   std::int64_t total_elements = 0;
 };
 
+}  // namespace scanrec::inline SCANREC_ABI
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Where the scratch of a call lies, in bytes from an aligned start.
+struct scratch_layout {
+  using places = std::array<std::int64_t, most_outputs>;  // of the accumulators of every output
+  // Within a worker, the slots first; then of all of it.
+  std::int64_t reductions = 0, restored = 0, worker = 0;
+  places sums{};
+  std::int64_t carries = 0, ready = 0, blocks = 0, bytes = 0;
+  places totals{};
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI {
+
 /// How steps are walked.
 struct walk_plan {
   detail::lane_layout lanes{};       ///< how lanes lie in the arrays
@@ -78,6 +96,7 @@ struct tile_plan : walk_plan {
   std::int64_t slot_bytes = 0, reduction_bytes = 0, carry_bytes = 0;
   std::int64_t alignment = 64;           // of the scratch and of all that lies in it
   detail::recompute_scratch restored{};  // per worker, for states that are recomputed
+  detail::scratch_layout scratch{};
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
@@ -131,15 +150,7 @@ inline region unit_box(const tile_plan& plan, std::int64_t unit) {
   return box;
 }
 
-/// Where the scratch of a call lies, in bytes from an aligned start.
-struct scratch_layout {
-  using places = std::array<std::int64_t, most_outputs>;  // of the accumulators of every output
-  // Within a worker, the slots first; then of all of it.
-  std::int64_t reductions = 0, restored = 0, worker = 0;
-  places sums{};
-  std::int64_t carries = 0, ready = 0, blocks = 0, bytes = 0;
-  places totals{};
-};
+/// Lays out the scratch of a plan that is made otherwise.
 inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   const auto lines = [&](std::int64_t count, std::int64_t bytes) {
     return align_up(clipped_product(count, bytes, most_bytes), plan.alignment);
