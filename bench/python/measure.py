@@ -26,6 +26,20 @@ def milliseconds(f, *arrays, rounds=7):
     return min(times) * 1e3
 
 
+def microseconds(f, *, batch=20, rounds=1000):
+    """What a small call takes, from the fastest of many batches: these are short, so that some of
+    them have the core to themselves on a machine that does other things, too."""
+    for _ in range(batch):
+        f()
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        for _ in range(batch):
+            f()
+        times.append(time.perf_counter() - begin)
+    return min(times) / batch * 1e6
+
+
 def associative(gate, input):
     """States along the axis before the last, by the composition of affine maps."""
 

@@ -282,6 +282,23 @@ def test_checks_are_made_once(random, monkeypatch):
     assert all(np.array_equal(x, y) for x, y in zip(got, all_of(gate, input, first), strict=True))
 
 
+def test_checks_are_made_once_of_what_is_copied(random, monkeypatch):
+    """Likewise where types are promoted, bytes swapped, or elements not where they can be read."""
+    x = random(9, 3)
+    bytes = np.empty(x.nbytes + 1, np.uint8)
+    unaligned = bytes[1:].view(np.float64).reshape(x.T.shape).T
+    unaligned[...] = x
+    records = np.zeros(x.shape, [("x", "f8"), ("mark", "i4")])
+    records["x"] = x
+    kinds = (x.astype("f4"), x.astype("f4").T.copy().T, x.astype(">f8"), unaligned, records["x"])
+    half = (x.astype("f2"), x.astype("f2"), x[0].astype("f2"))  # an initial state is float32
+    calls = [(kind, x, kind[0]) for kind in kinds] + [(x, kind, kind[0]) for kind in kinds] + [half]
+    want = [scanrec.linear_scan(*call) for call in calls]
+    monkeypatch.setattr(scanrec._numpy.arguments, "check_shape", None)
+    for call, state in zip(calls, want):
+        assert np.array_equal(scanrec.linear_scan(*call), state) and np.any(state)
+
+
 def test_checks_are_of_one_layout(random):
     """What an earlier call was like does not show."""
     x, g = random(9, 3), random(9, 3)

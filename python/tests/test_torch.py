@@ -7,6 +7,7 @@ Every test of derivatives compares values: PyTorch gives zeros, not errors, for 
 from __future__ import annotations
 
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -117,6 +118,148 @@ def test_threads_follow_pytorch():
         same(linear_scan(gate, input), want, rtol=0, atol=0)
     finally:
         torch.set_num_threads(threads)
+
+
+# ---- calls again and again -------------------------------------------------------------------------
+
+
+def calls_of(dtype):
+    """Operands and options of calls that read tensors where they are."""
+    of = getattr(torch, dtype)
+    wide = "complex128" if of.is_complex else "float64"
+    gate, input, first = tensors((2, 9, 3), (2, 9, 3), (2, 3), dtype=wide)
+    gate, input = gate.to(of), input.to(of)
+    first = first.to(torch.float32 if of.itemsize == 2 else of)
+    marks = torch.from_numpy(Random(3).marks(2, 10, 1))
+    flipped = input.transpose(0, 2).contiguous().transpose(0, 2)
+    return [
+        ((gate, input), {}),
+        ((gate[0, 0], input), {"reverse": True}),
+        ((gate[:, :, :1], flipped, first), {"resets": marks, "return_final": True}),
+        ((gate[:, ::2], input[:, ::2], first[:1]), {"resets": marks[:, :5]}),
+        ((gate, input), {"axis": 0, "return_final": True}),
+        ((gate[:, :0], input[:, :0], first), {"return_final": True}),
+    ]
+
+
+def is_planned(call, about):
+    """Whether a call needs no checks."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(scanrec.torch._linear_scan, "_aligned", None)
+        try:
+            linear_scan(*call, **about)
+        except TypeError as error:
+            assert "NoneType" in str(error)
+            return False
+    return True
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("inference", [False, True])
+def test_checks_are_made_once(dtype, inference):
+    """A call on tensors laid out as those of an earlier call gives the same, without the checks."""
+    with torch.inference_mode(inference):
+        for call, about in calls_of(dtype):
+            scanrec.torch._plans._plans.clear()
+            assert not is_planned(call, about)
+            want = tree_leaves(linear_scan(*call, **about))
+            assert is_planned(call, about)
+            for _ in range(2):
+                got = tree_leaves(linear_scan(*call, **about))
+                for x, y in zip(got, want, strict=True):
+                    assert torch.equal(x, y) and x.dtype == y.dtype and x.is_contiguous()
+                    assert x.is_inference() == inference and not x.requires_grad
+
+
+def test_checks_are_of_one_layout():
+    """What an earlier call was like does not show."""
+    x, g = tensors((9, 3), (9, 3))
+    for _ in range(2):
+        for gate in (g, g.T.contiguous().T, g[:, :1], g[0], g.to(torch.complex128), g.float(), 0.5):
+            for about in ({}, {"axis": 0}, {"axis": 1}, {"axis": -2, "reverse": True}):
+                got = linear_scan(gate, x, **about)
+                whole = gate if isinstance(gate, float) else gate.contiguous().clone()
+                scanrec.torch._plans._plans.clear()
+                same(got, linear_scan(whole, x, **about), rtol=1e-12, atol=1e-12)
+                linear_scan(gate, x, **about)
+        for wrong in (g[:4], g.int(), g.to("meta")):
+            with pytest.raises((ValueError, TypeError), match="linear_scan: argument 'gate'"):
+                linear_scan(wrong, x)
+        with pytest.raises(TypeError, match="'axis': expected an integer"):
+            linear_scan(g, x, axis=-2.0)
+    linear_scan(g, x)
+    assert is_planned((g, x), {})
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads + 1)
+        assert not is_planned((g, x), {})
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_whoever_watches_sees_the_operator():
+    """Plans are for calls that the dispatcher would add nothing to."""
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seen:
+        def __init__(self):
+            super().__init__()
+            self.names = []
+
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            self.names.append(str(function))
+            return function(*arguments, **(options or {}))
+
+        __torch_function__ = __torch_dispatch__
+
+    class Dispatched(Seen, TorchDispatchMode): ...
+
+    class Called(Seen, TorchFunctionMode): ...
+
+    class Tagged(torch.Tensor): ...
+
+    gate, input = tensors((2, 9, 3), (2, 9, 3))
+    want = linear_scan(gate, input)
+    assert is_planned((gate, input), {})
+    for mode in (Dispatched, Called):
+        with mode() as seen:
+            same(linear_scan(gate, input), want, rtol=0, atol=0)
+        assert any("_linear_scan" in name for name in seen.names), mode
+    with torch.profiler.profile() as profile:
+        linear_scan(gate, input)
+    assert any(event.name == "scanrec::_linear_scan" for event in profile.events())
+    assert "_linear_scan" in make_fx(lambda *x: linear_scan(*x))(gate, input).code
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert type(linear_scan(gate, input)) is not torch.Tensor
+    tagged = linear_scan(gate, input.as_subclass(Tagged))
+    assert type(tagged) is Tagged and torch.equal(tagged.as_subclass(torch.Tensor), want)
+    same(func.vmap(linear_scan)(gate, input), want, rtol=0, atol=0)
+    same(func.jvp(lambda x: linear_scan(gate, x), (input,), (input,)), (want, want))
+    with forward_ad.dual_level():
+        dual = linear_scan(gate, forward_ad.make_dual(input, input))
+        same(forward_ad.unpack_dual(dual).tangent, want)
+    of_leaf = linear_scan(gate, input.clone().requires_grad_())
+    assert of_leaf.grad_fn is not None
+    with torch.no_grad():
+        assert linear_scan(gate, input.clone().requires_grad_()).grad_fn is None
+    for call, _ in calls_of("complex128")[:1]:
+        linear_scan(*call)
+        lazily = linear_scan(call[0].conj(), call[1].conj())
+        same(lazily, linear_scan(call[0].conj().resolve_conj(), call[1].conj().resolve_conj()))
+
+
+def test_what_is_kept_of_calls_is_bounded():
+    x = torch.ones(2000)
+    gate = weakref.ref(last := x[:1999])
+    for n in range(1, 2000):
+        assert linear_scan(last[:n], x[:n], axis=0)[-1] == n
+    linear_scan(last, last, axis=0)
+    assert 0 < len(scanrec.torch._plans._plans) <= scanrec.torch._plans._MOST_PLANS
+    del last
+    assert gate() is None
 
 
 # ---- derivatives ------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ __all__ = [
     "check_resets",
     "check_shape",
     "check_state_space",
+    "contiguous",
     "edge_shape",
     "pool_size",
     "refuse",
@@ -52,6 +53,15 @@ def time_axis(call: str, axis: object, shape: Sequence[int]) -> int:
 def edge_shape(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     """The shape of a state: one element per sequence."""
     return tuple(shape[:axis]) + tuple(shape[axis + 1 :])
+
+
+def contiguous(shape: Sequence[int]) -> list[int]:
+    """Strides in C order, in elements, 0 along axes of one element; of empty arrays, too."""
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(0 if n == 1 else step)
+        step *= max(n, 1)
+    return strides[::-1]
 
 
 def check_shape(

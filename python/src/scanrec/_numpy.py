@@ -213,13 +213,13 @@ class _Plan(NamedTuple):
     """What is left of a call that has been checked."""
 
     prepared: native.Prepared
-    operands: list[tuple[int, np.dtype | None]]  #: places among the values; types of numbers
+    operands: list[tuple[int, np.dtype | None]]  #: places among the values; types of copies
     results: list[tuple[tuple[int, ...], np.dtype]]
 
     def run(self, values: Sequence[Any]) -> list[np.ndarray]:
         """The results of the call on these values, which are laid out as the plan says."""
         arrays = [
-            values[place] if dtype is None else np.array(values[place], dtype)
+            values[place] if dtype is None else _ready(values[place], dtype)
             for place, dtype in self.operands
         ]
         results = [np.empty(shape, dtype) for shape, dtype in self.results]
@@ -333,11 +333,7 @@ class _Problem:
         shape, dtype = self._kind(name)
         if like is not None:
             shape = self.given[like].shape
-        strides, step = [], 1  # as NumPy's, but of empty arrays, too
-        for n in reversed(shape):
-            strides.append(0 if n == 1 else step)
-            step *= max(n, 1)
-        self._spread(name, strides[::-1])
+        self._spread(name, arguments.contiguous(shape))
         self.results.append((shape, dtype))
 
     def _kind(self, name):
@@ -361,7 +357,7 @@ class _Problem:
         self.strides[name] = strides
 
     def run(self, key: tuple, values: Sequence[Any]) -> list[np.ndarray]:
-        """The results. Of calls whose arrays are read where they are the plan is kept."""
+        """The results. Of calls on arrays and numbers the plan is kept."""
         prepared = native.Prepared(
             self.call,
             self.strides,
@@ -372,15 +368,13 @@ class _Problem:
             plain=self.plain,
             more_resets=self.more_resets,
         )
-        names, known = native.OPERANDS[self.call], all(type(x) in _KINDS for x in values)
-        operands = []
-        for name, array in self.given.items():
-            value = values[names.index(name)]
-            known = known and (value is array or type(value) is not np.ndarray)
-            operands.append((names.index(name), None if value is array else array.dtype))
-        if known:
+        if all(type(x) in _KINDS for x in values):
+            operands = []
+            for name, array in self.given.items():
+                place = native.OPERANDS[self.call].index(name)
+                operands.append((place, None if values[place] is array else array.dtype))
             _keep(key, _Plan(prepared, operands, self.results))
-        as_they_are = [(i, None) for i in range(len(operands))]
+        as_they_are = [(i, None) for i in range(len(self.given))]
         return _Plan(prepared, as_they_are, self.results).run(list(self.given.values()))
 
 
@@ -425,9 +419,9 @@ def _promoted(call: str, name: str, full: np.ndarray, values: Mapping[str, Any])
     return dtype
 
 
-def _ready(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The array as the library can read it: copied only for its type, byte order, or places between
-    elements."""
-    array = array.astype(dtype, copy=False)
+def _ready(value: Any, dtype: np.dtype) -> np.ndarray:
+    """An array or a number as the library can read it: copied only for its type, byte order, or
+    places between elements. Strides of a copy follow from those of the array: plans rely on it."""
+    array = np.asarray(value, dtype)
     whole = all(s % array.itemsize == 0 for s, n in zip(array.strides, array.shape) if n > 1)
     return array if array.flags.aligned and whole else array.copy()

@@ -10,11 +10,13 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import _arguments as arguments
+from . import _plans as plans
 from ._functions import Problem, Scan, tangent_of
+from ._modes import is_recorded, levels
 from ._ops import scan_op
 from ._tensors import aligned, check_tensor, common_dtype, edge_tensor, marks
 
-__all__ = ["is_dual", "is_recorded", "levels", "linear_scan", "scan"]
+__all__ = ["linear_scan", "scan"]
 
 
 def linear_scan(
@@ -74,7 +76,13 @@ def linear_scan(
     Eager, backward, double backward, forward mode, ``torch.func``, ``torch.compile``, ``export``.
     Gradients of complex tensors are PyTorch's, conjugated. Threads are ``torch.get_num_threads()``.
     """
+    values = (gate, input, initial_state, resets)
+    key = plans.key_of(values, axis, reverse, return_final)
+    if key is not None and (plan := plans.find(key)) is not None:
+        return plan.run(values)
     tensors, axis = _aligned(gate, input, initial_state, axis, resets)
+    if key is not None:
+        return plans.make(key, values, tensors, axis, bool(reverse), return_final).run(tensors)
     state, final = scan(*tensors, axis, bool(reverse))
     return (state, final.squeeze(axis)) if return_final else state
 
@@ -129,24 +137,3 @@ def _forward_mode_innermost() -> bool:
             "mode; use reverse mode for one of them"
         )
     return bool(kinds) and kinds[-1] == forward
-
-
-def is_recorded(*tensors: torch.Tensor | None) -> bool:
-    """Whether any kind of differentiation or batching sees a call with these tensors: without, the
-    operator alone will do, in half the time."""
-    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
-        return True
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-
-
-def is_dual(x: torch.Tensor) -> bool:
-    """Whether a tensor has a tangent of a level of forward_ad."""
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
-
-
-def levels() -> list[str]:
-    """The transformations of torch.func that are at work, by name, the innermost last."""
-    functorch = torch._C._functorch
-    if functorch.peek_interpreter_stack() is None:
-        return []
-    return [level.key().name for level in functorch.get_interpreter_stack()]

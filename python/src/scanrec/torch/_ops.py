@@ -16,7 +16,10 @@ from .. import _cuda, _native
 from .._arguments import EDGE_DTYPES
 from .._native import GATES, OPERANDS, RESULTS
 
-__all__ = ["edge_dtype", "edge_of", "jvp_op", "pool_op", "pool_vjp_op", "scan_op", "vjp_op"]
+__all__ = [
+    *("array_of", "edge_dtype", "edge_of", "problem_of"),
+    *("jvp_op", "pool_op", "pool_vjp_op", "scan_op", "vjp_op"),
+]
 
 #: What the operators have kernels for, by PyTorch's dispatch keys.
 DEVICES = ("CPU", "CUDA")
@@ -77,7 +80,8 @@ def _fake(call, *arguments):
     return _results(call, gate, shape, axis, shapes)
 
 
-def _array(x):
+def array_of(x: torch.Tensor) -> _native.Array:
+    """Where a tensor begins, and its strides."""
     return _native.Array(x.data_ptr(), [0 if n == 1 else s for n, s in zip(x.shape, x.stride())])
 
 
@@ -98,13 +102,17 @@ def _run_on_gpu(call, arrays, like, problem):
         _cuda.call(call, arrays, stream=stream, allocate=allocate, **problem)
 
 
-def _call(call, arrays, like, resets, shape, axis, reverse):
-    run = _run_on_gpu if like.is_cuda else _run_on_cpu
+def problem_of(like, resets, shape, axis, reverse) -> dict:
+    """What all arrays of a call have in common."""
     more_resets = resets is not None and resets.shape[axis] > shape[axis]
-    problem = dict(
+    return dict(
         dtype=_NAMES[like.dtype], shape=shape, axis=axis, reverse=reverse, more_resets=more_resets
     )
-    run(call, arrays, like, problem)
+
+
+def _call(call, arrays, like, resets, shape, axis, reverse):
+    run = _run_on_gpu if like.is_cuda else _run_on_cpu
+    run(call, arrays, like, problem_of(like, resets, shape, axis, reverse))
 
 
 def _run(call, *arguments):
@@ -113,10 +121,10 @@ def _run(call, *arguments):
     wanted = [of is not None for of in shapes] or [True] * len(results)
     # Held until the call is over: what resolves a view may be a copy.
     kept = [None if x is None else x.resolve_conj().resolve_neg() for x in inputs]
-    arrays = {name: _array(x) for name, x in zip(OPERANDS[call], kept) if x is not None}
+    arrays = {name: array_of(x) for name, x in zip(OPERANDS[call], kept) if x is not None}
     for name, x, is_wanted in zip(RESULTS[call], results, wanted):
         if is_wanted:
-            arrays[name] = _array(x)
+            arrays[name] = array_of(x)
     resets = inputs[OPERANDS[call].index("resets")]
     _call(call, arrays, inputs[0], resets, shape, axis, reverse)
     return results
@@ -153,7 +161,7 @@ def _gates_of(tensors, stack, suffix=""):
     if stack < 0 or tensors[0] is None:
         return _named((f"{name}{suffix}" for name in GATES), tensors)
     x = tensors[0]
-    first, step = _array(x.select(stack, 0)), x.stride(stack) * x.element_size()
+    first, step = array_of(x.select(stack, 0)), x.stride(stack) * x.element_size()
     return {
         f"{name}{suffix}": first._replace(data=first.data + i * step)
         for i, name in zip(range(x.shape[stack]), GATES)
@@ -166,7 +174,7 @@ def _in_memory(*tensors):
 
 
 def _named(names, tensors):
-    return {name: _array(x) for name, x in zip(names, tensors) if x is not None}
+    return {name: array_of(x) for name, x in zip(names, tensors) if x is not None}
 
 
 def _pool_results(*arguments):

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch.autograd import Function
 
-from ._linear_scan import is_dual, levels, scan
+from ._linear_scan import scan
+from ._modes import is_dual, levels
 from ._ops import edge_dtype, pool_op, pool_vjp_op
 
 __all__ = ["Pool", "PoolProblem", "composed", "four"]

@@ -10,7 +10,7 @@ import torch
 
 from .. import _arguments as arguments
 from .._native import GATES
-from ._linear_scan import is_dual, is_recorded, levels
+from ._modes import is_dual, is_recorded, levels
 from ._ops import pool_op
 from ._pool_functions import Pool, PoolProblem, composed, four
 from ._tensors import aligned, check_tensor, common_dtype, edge_tensor, marks, zoneout_marks

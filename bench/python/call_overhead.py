@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Microseconds per small call, (1, 16, 64) of float32, where the kernel itself takes about one.
+
+In NumPy and PyTorch, eager, and in JAX, compiled: the scan and its gradient, beside `gate * input +
+input` of the framework. Calls are repeated on arrays laid out alike, but for the rows "new layout",
+whose arrays have shapes that the calls before did not have.
+
+    python bench/python/call_overhead.py --out build/bench
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from measure import microseconds, parser_of, record
+
+import scanrec
+import scanrec.jax
+
+SHAPE = (1, 16, 64)
+
+
+def problem():
+    rng = np.random.default_rng(0)
+    return tuple(rng.uniform(-1, 1, SHAPE).astype(np.float32) for _ in range(3))
+
+
+def over_new_layouts(scan, gate, input):
+    """A call on other shapes than in its last hundreds of calls: more than are kept."""
+    shapes = [(length, width) for length in range(1, 17) for width in range(1, 65)]
+    pairs = itertools.cycle([(gate[:, :n, :m], input[:, :n, :m]) for n, m in shapes])
+    return lambda: scan(*next(pairs))
+
+
+def measure_numpy(rows):
+    gate, input, cotangent = problem()
+    first, wide = np.zeros((1, 64), np.float32), gate.astype(np.float64)
+    scan, vjp = scanrec.linear_scan, scanrec.linear_scan_vjp
+    state = scan(gate, input)
+    add(rows, "NumPy", "gate * input + input", lambda: gate * input + input)
+    add(rows, "NumPy", "linear_scan", lambda: scan(gate, input))
+    add(rows, "NumPy", "between states", lambda: scan(gate, input, first, return_final=True))
+    add(rows, "NumPy", "float64 gate", lambda: scan(wide, input))
+    add(rows, "NumPy", "new layout", over_new_layouts(scan, gate, input))
+    add(rows, "NumPy", "linear_scan_vjp", lambda: vjp(gate, state, cotangent))
+
+
+def measure_torch(rows):
+    try:
+        import torch
+
+        import scanrec.torch
+    except ImportError:
+        return
+    gate, input, cotangent = (torch.from_numpy(x) for x in problem())
+    first, wide = torch.zeros(1, 64), gate.double()
+    leaves = [x.clone().requires_grad_() for x in (gate, input)]
+    scan = scanrec.torch.linear_scan
+
+    def gradient(f):
+        return lambda: torch.autograd.grad(f(*leaves), leaves, cotangent)
+
+    add(rows, "PyTorch", "gate * input + input", lambda: gate * input + input)
+    add(rows, "PyTorch", "linear_scan", lambda: scan(gate, input))
+    add(rows, "PyTorch", "between states", lambda: scan(gate, input, first, return_final=True))
+    add(rows, "PyTorch", "float64 gate", lambda: scan(wide, input))
+    add(rows, "PyTorch", "new layout", over_new_layouts(scan, gate, input))
+    add(rows, "PyTorch", "gradient", gradient(scan))
+    add(rows, "PyTorch", "gradient of the product", gradient(lambda a, b: a * b + b))
+
+
+def measure_jax(rows):
+    gate, input, _ = (jnp.asarray(x) for x in problem())
+    for name, f in (
+        ("gate * input + input", lambda a, b: a * b + b),
+        ("linear_scan", scanrec.jax.linear_scan),
+    ):
+        jitted = jax.jit(f)
+        add(rows, "JAX", name, lambda jitted=jitted: jitted(gate, input).block_until_ready())
+
+
+def add(rows, framework, call, f):
+    us = microseconds(f)
+    rows.append({"framework": framework, "call": call, "microseconds": us})
+    print(f"{framework:8} {call:24} {us:8.2f} us", flush=True)
+
+
+def main():
+    args = parser_of(__doc__).parse_args()
+    rows = []
+    measure_numpy(rows)
+    measure_torch(rows)
+    measure_jax(rows)
+    record(args.out, "call_overhead", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is at work around a call: differentiation, batching, tracing, and whatever else PyTorch's
+dispatcher would let see it. Much of this PyTorch says in private functions only; they are here."""
+
+from __future__ import annotations
+
+import torch
+from torch._C import DispatchKey, DispatchKeySet, _dispatch_keys, _dispatch_tls_local_include_set
+from torch.autograd import _profiler_enabled, forward_ad
+from torch.overrides import has_torch_function
+
+__all__ = ["is_dual", "is_plain", "is_recorded", "levels"]
+
+
+def is_recorded(*tensors: torch.Tensor | None) -> bool:
+    """Whether any kind of differentiation or batching sees a call with these tensors: without, the
+    operator alone will do, in half the time."""
+    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+        return True
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
+def is_dual(x: torch.Tensor) -> bool:
+    """Whether a tensor has a tangent of a level of forward_ad."""
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
+
+
+def levels() -> list[str]:
+    """The transformations of torch.func that are at work, by name, the innermost last."""
+    functorch = torch._C._functorch
+    if functorch.peek_interpreter_stack() is None:
+        return []
+    return [level.key().name for level in functorch.get_interpreter_stack()]
+
+
+def _number_of(*names: str) -> int:
+    """A set of dispatch keys, as a number."""
+    keys = DispatchKeySet(getattr(DispatchKey, names[0]))
+    for name in names[1:]:
+        keys = keys | DispatchKeySet(getattr(DispatchKey, name))
+    return keys.raw_repr()
+
+
+# Dispatch keys of dense tensors on a CPU, and those that a thread adds where nothing is at work.
+# Inference mode leaves out those of autograd. Views that are conjugated lazily, tensors that are
+# wrapped, sparse or on other devices have other keys, and so have modes that trace or watch.
+_TENSOR = frozenset((
+    _number_of("CPU", "AutocastCPU"),
+    _number_of("CPU", "AutocastCPU", "AutogradCPU", "ADInplaceOrView"),
+))  # fmt: skip
+_THREAD = frozenset((_number_of("BackendSelect"), _number_of("BackendSelect", "ADInplaceOrView")))
+
+
+def is_plain(*tensors: torch.Tensor | None) -> bool:
+    """Whether the dispatcher would run a kernel for CPUs on these tensors, and do nothing else."""
+    if is_recorded(*tensors) or has_torch_function(tensors) or _profiler_enabled():
+        return False
+    if _dispatch_tls_local_include_set().raw_repr() not in _THREAD:
+        return False
+    return all(x is None or _dispatch_keys(x).raw_repr() in _TENSOR for x in tensors)
