@@ -5,9 +5,19 @@ dispatcher would let see it. Much of this PyTorch says in private functions only
 from __future__ import annotations
 
 import torch
-from torch._C import DispatchKey, DispatchKeySet, _dispatch_keys, _dispatch_tls_local_include_set
-from torch.autograd import _profiler_enabled, forward_ad
+from torch.autograd import forward_ad
 from torch.overrides import has_torch_function
+
+try:
+    from torch._C import (
+        DispatchKey,
+        DispatchKeySet,
+        _dispatch_keys,
+        _dispatch_tls_local_include_set,
+    )
+    from torch.autograd import _profiler_enabled
+except ImportError:  # a version that has them elsewhere: no call is plain
+    DispatchKey = None
 
 __all__ = ["is_dual", "is_plain", "is_recorded", "levels"]
 
@@ -44,16 +54,24 @@ def _number_of(*names: str) -> int:
 # Dispatch keys of dense tensors on a CPU, and those that a thread adds where nothing is at work.
 # Inference mode leaves out those of autograd. Views that are conjugated lazily, tensors that are
 # wrapped, sparse or on other devices have other keys, and so have modes that trace or watch.
-_TENSOR = frozenset((
-    _number_of("CPU", "AutocastCPU"),
-    _number_of("CPU", "AutocastCPU", "AutogradCPU", "ADInplaceOrView"),
-))  # fmt: skip
-_THREAD = frozenset((_number_of("BackendSelect"), _number_of("BackendSelect", "ADInplaceOrView")))
+_TENSOR: frozenset[int] = frozenset()
+_THREAD: frozenset[int] = frozenset()
+if DispatchKey is not None:
+    _TENSOR = frozenset((
+        _number_of("CPU", "AutocastCPU"),
+        _number_of("CPU", "AutocastCPU", "AutogradCPU", "ADInplaceOrView"),
+    ))  # fmt: skip
+    _THREAD = frozenset((
+        _number_of("BackendSelect"),
+        _number_of("BackendSelect", "ADInplaceOrView"),
+    ))  # fmt: skip
 
 
 def is_plain(*tensors: torch.Tensor | None) -> bool:
     """Whether the dispatcher would run a kernel for CPUs on these tensors, and do nothing else."""
-    if is_recorded(*tensors) or has_torch_function(tensors) or _profiler_enabled():
+    if not _THREAD or is_recorded(*tensors) or has_torch_function(tensors):
+        return False
+    if _profiler_enabled():
         return False
     if _dispatch_tls_local_include_set().raw_repr() not in _THREAD:
         return False
