@@ -45,7 +45,7 @@ struct arrays {
   extents shape;
   scanrec::strides strides;
   std::vector<M> a, ta, da;
-  std::vector<V> u, x, w, tu, tx, du, x0, xT, tx0, txT, wT, dx0;
+  std::vector<V> u, x, w, tu, tx, du, du_reversed, x0, xT, tx0, txT, wT, dx0;
   std::vector<std::uint8_t> marks;
 
   arrays(const extents& s, bool time_last)
@@ -64,7 +64,7 @@ struct arrays {
       for (V& y : v)
         for (T& e : y.at) e = next();
     };
-    for (auto* v : {&u, &x, &w, &tu, &tx, &du}) fill(*v, n);
+    for (auto* v : {&u, &x, &w, &tu, &tx, &du, &du_reversed}) fill(*v, n);
     for (auto* v : {&x0, &xT, &tx0, &txT, &wT, &dx0}) fill(*v, m);
     marks.resize(static_cast<std::size_t>(s.group * s.batch * marked_steps()));
     for (std::size_t i = 0; i < marks.size(); ++i) marks[i] = i % 11 == 5;
@@ -312,6 +312,93 @@ TEST_CASE("a reset stops an infinity and a NaN of matrix recurrences", "[matrix_
         INFO(name << (time_last ? " time-contiguous" : " channels-last"));
         CHECK(right);
       });
+}
+
+namespace {
+
+/// Calls without options on a gate that lies as `gate` says, in packs of channels where there are
+/// enough of them, against the loop: the same bits, but of sums of what is not exact.
+template <class T, int N>
+void check_packs(const extents& shape, const scanrec::strides& gate_strides) {
+  using M = mat<T, N>;
+  using A = arrays<T, N>;
+  const auto gate = [&](A& p) { return sequence_view<const M>(p.a.data(), shape, gate_strides); };
+  const auto run = [&](A& p, const auto& backend) {
+    linear_scan(backend, gate(p), p.view(p.u), p.view(p.x));
+    linear_scan_jvp(backend, gate(p), p.view(p.x), p.view(p.ta), p.view(p.tu), p.view(p.tx));
+    linear_scan_vjp(backend, gate(p), p.view(p.x), p.view(p.w),
+                    {.gate_grad = {p.da.data(), shape, gate_strides}, .input_grad = p.view(p.du)});
+    // With what is rare: resets, states at the edges, no gradient of the gate.
+    linear_scan(backend, gate(p), p.view(p.u), p.view(p.tu), p.options(direction::reverse));
+    linear_scan_vjp(backend, gate(p), p.view(p.x), p.view(p.w),
+                    {.input_grad = p.view(p.du_reversed), .initial_grad = p.edge(p.dx0)},
+                    {.order = direction::reverse, .final_grad = p.edge(p.wT)});
+  };
+  const bool sums = gate_strides.batch == 0 || gate_strides.time == 0 || gate_strides.channel == 0;
+  A want(shape, false), alone(shape, false);
+  run(want, sequential{});
+  run(alone, tiled{.threads = 1});
+  for (const int threads : {1, 3})
+    for (const std::int64_t tile : {0, 7})
+      for (const std::int64_t stream : {0, 1}) {
+        if (tile > 0 && shape.channel < 16) continue;  // time would be split
+        A got(shape, false);
+        run(got, tiled{.threads = threads, .tile_steps = tile, .stream_bytes = stream});
+        INFO(to_string(shape) << " N " << N << " threads " << threads << " tile " << tile
+                              << " gate strides " << gate_strides.batch << " " << gate_strides.time
+                              << " " << gate_strides.channel);
+        CHECK(same_bits(got.x, want.x));
+        CHECK(same_bits(got.tx, want.tx));
+        CHECK(same_bits(got.du, want.du));
+        CHECK(same_bits(got.tu, want.tu));
+        CHECK(same_bits(got.xT, want.xT));
+        CHECK(same_bits(got.du_reversed, want.du_reversed));
+        CHECK(same_bits(got.dx0, want.dx0));
+        if (!sums || std::is_integral_v<T>) CHECK(same_bits(got.da, want.da));
+        if (tile == 0) CHECK(same_bits(got.da, alone.da));
+      }
+}
+template <class T, int N>
+void check_packs() {
+  for (const std::int64_t channels : {1, 5, 16, 33}) {
+    const extents shape{2, 41, channels};
+    check_packs<T, N>(shape, channels_last(shape));
+    for (const scanrec::strides& shared :
+         {strides{0, 0, 0}, strides{0, 0, 1}, strides{0, 1, 0}, strides{0, channels, 1}})
+      check_packs<T, N>(shape, shared);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("packs of vectors give the bits of the loop", "[matrix_scan][tiled]") {
+  check_packs<float, 2>();
+  check_packs<double, 3>();
+  check_packs<std::uint32_t, 3>();
+  check_packs<std::complex<float>, 2>();
+}
+
+TEST_CASE("vectors are walked in packs where channels lie side by side", "[matrix_scan][tiled]") {
+  using V = vec<float, 2>;
+  const auto problem_of = [](const extents& shape, const scanrec::strides& states) {
+    const auto at = [](int place) { return std::uintptr_t{1} << place; };  // never read
+    return linear_scan_problem(
+        sequence_view(reinterpret_cast<const mat<float, 2>*>(at(40)), shape, strides{0, 0, 0}),
+        sequence_view(reinterpret_cast<const V*>(at(45)), shape, states),
+        sequence_view(reinterpret_cast<V*>(at(50)), shape, states));
+  };
+  const auto slots = [&](const extents& shape, const scanrec::strides& states) {
+    return describe(tiled{}, problem_of(shape, states)).slots_per_row;
+  };
+  const extents wide{1, 100, 48}, narrow{1, 100, 15};
+  CHECK(slots(wide, channels_last(wide)) == 3);
+  CHECK(slots(wide, time_contiguous(wide)) == 48);
+  CHECK(slots(narrow, channels_last(narrow)) == 15);
+  // Time is left whole, whatever steps are asked for.
+  const extents lone{1, 1 << 20, 16};
+  CHECK(!describe(tiled{}, problem_of(lone, channels_last(lone))).time_split);
+  const extents few{1, 1 << 20, 2};
+  CHECK(describe(tiled{}, problem_of(few, channels_last(few))).time_split);
 }
 
 namespace {

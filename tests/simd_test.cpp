@@ -84,7 +84,74 @@ void check_moves() {
       }
 }
 
+/// E: a vector or matrix of numbers that are stored as C.
+template <class E, class C>
+void check_small_matrices() {
+  using compute = compute_t<E>;
+  constexpr int n = lanes_v<compute_t<C>>, numbers = sizeof(E) / sizeof(C);
+  using L = lane_t<compute, n>;
+  CHECK(lane_count<L> == n);
+  alignas(64) E from[n + 1], to[n + 1];
+  const auto number = [](E& x, int i) -> C& { return reinterpret_cast<C*>(&x)[i]; };
+  const auto value = [](int i, int k) { return static_cast<compute_t<C>>(numbers * i + k); };
+  for (int shift = 0; shift < 2; ++shift)
+    for (const bool stream : {false, true}) {
+      for (int i = 0; i <= n; ++i)
+        for (int k = 0; k < numbers; ++k)
+          number(from[i], k) = C(value(i, k)), number(to[i], k) = C(value(0, 0));
+      const L x = load_unit<L>(from + shift);
+      // Numbers of an element are packs, in the order in which it has them.
+      for (int k = 0; k < numbers; ++k) {
+        using P = lane_t<compute_t<C>, n>;
+        P part;
+        std::memcpy(&part, reinterpret_cast<const char*>(&x) + k * sizeof(P), sizeof(P));
+        const auto got = lanes_of<compute_t<C>>(part);
+        for (int i = 0; i < n; ++i) CHECK(got[i] == value(shift + i, k));
+        const auto sums = to_element<compute>(sum(x));
+        CHECK(same(sum(part), reinterpret_cast<const compute_t<C>*>(&sums)[k]));
+      }
+      stream ? stream_unit(to + shift, x) : store_unit(to + shift, x);
+      stream_fence();
+      for (int i = 0; i <= n; ++i)
+        for (int k = 0; k < numbers; ++k)
+          CHECK(same(number(to[i], k), C(i >= shift && i < shift + n ? value(i, k) : value(0, 0))));
+      const L all = splat<L>(load_one<scalar_of<L>>(from + 1));
+      store_unit(to, all);
+      for (int i = 0; i < n; ++i)
+        for (int k = 0; k < numbers; ++k) CHECK(same(number(to[i], k), number(from[1], k)));
+      // Fewer lanes.
+      const L some = load<L>(static_cast<const E*>(from), 1, 3);
+      store_unit(to, some);
+      for (int i = 0; i < n; ++i)
+        for (int k = 0; k < numbers; ++k)
+          CHECK(same(number(to[i], k), i < 3 ? number(from[i], k) : C(value(0, 0))));
+    }
+}
+
 }  // namespace
+
+TEST_CASE("packs of vectors and matrices load and store them as they lie", "[simd][matrix]") {
+  check_small_matrices<vec<float, 2>, float>();
+  check_small_matrices<vec<float, 3>, float>();
+  check_small_matrices<vec<bfloat16, 4>, bfloat16>();
+  check_small_matrices<mat<float, 2>, float>();
+  check_small_matrices<mat<double, 3>, double>();
+  check_small_matrices<mat<std::uint32_t, 4>, std::uint32_t>();
+  // Complex numbers: their parts are numbers of their own.
+  using C = std::complex<float>;
+  using L = lane_t<mat<C, 2>, 16>;
+  mat<C, 2> from[16], to[16];
+  for (int i = 0; i < 16; ++i)
+    for (int k = 0; k < 4; ++k)
+      from[i](k / 2, k % 2) = {static_cast<float>(8 * i + k), static_cast<float>(8 * i + k + 4)};
+  const L x = load_unit<L>(from);
+  for (int k = 0; k < 4; ++k) {
+    const auto got = lanes_of<C>(x(k / 2, k % 2));
+    for (int i = 0; i < 16; ++i) CHECK(got[i] == from[i](k / 2, k % 2));
+  }
+  store_unit(to, x);
+  CHECK(std::memcmp(to, from, sizeof to) == 0);
+}
 
 TEST_CASE("packs move lanes as documented", "[simd]") {
   check_moves<float>();

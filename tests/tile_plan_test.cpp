@@ -635,7 +635,7 @@ problem adjoint_of(const extents& shape, const scanrec::strides& gate) {
 struct decisions {
   explicit decisions(const problem& p, std::int64_t asked = 0)
       : layout(detail::choose_layout(p)),
-        lanes(detail::pack_bytes(p, layout.along).lanes),
+        lanes(detail::pack_bytes(p, layout).lanes),
         moved(detail::traffic_of(p)),
         sums(detail::demands_of(p)),
         strips(detail::choose_strips(p, layout, lanes, moved, sums)),

@@ -66,7 +66,7 @@ struct recurrence_sizes {
   std::int64_t recomputed_bytes = 0;  // of a state that is recomputed; 0: none is
   std::int64_t alignment = 64;        // of all that a backend keeps in scratch
   int pack_lanes = 1;                 // lanes of a SIMD pack of channels
-  bool one_by_one = false;            // lanes are scalars, whatever the layout
+  bool one_by_one = false;            // no lanes along time, no staging
 };
 
 /// What a call asks for. Made by linear_scan_problem and its siblings; see describe().

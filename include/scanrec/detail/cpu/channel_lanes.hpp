@@ -16,9 +16,9 @@
 namespace scanrec::detail::inline SCANREC_ABI {
 
 template <class R>
-struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, lanes_of<R>>> {
+struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, walked_lanes_of<R>>> {
   using value = typename R::value;
-  static constexpr int lanes = simd::lanes_v<value>;
+  static constexpr int lanes = walked_lanes_of<R>;
   using lane = simd::lane_t<value, lanes>;
   using carry = typename channel_lanes::affine_carries::carry;
   using map = affine<carry>;

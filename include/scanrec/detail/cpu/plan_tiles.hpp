@@ -38,11 +38,7 @@ inline recurrence::lane_axis choose_axis(const problem& p) {
 /// The axis of the lanes, the direction most of them run in, and whether all arrays follow it.
 inline lane_layout choose_layout(const problem& p) {
   lane_layout layout;
-  if (p.one_by_one) {
-    layout.whole = true;
-    return layout;
-  }
-  layout.along = choose_axis(p);
+  if (!p.one_by_one) layout.along = choose_axis(p);
   const auto read_or_stored = [](const array_use& array) {
     return array.data != nullptr && array.sequence && !summed(array);
   };
@@ -59,6 +55,11 @@ inline lane_layout choose_layout(const problem& p) {
     const std::int64_t stride = layout.stride_of(array.strides);
     layout.whole =
         layout.whole && (stride == layout.unit() || (stride == 0 && array.use == access::read));
+  }
+  // Vectors are packed where that takes no staging; single elements may lie anywhere.
+  if (p.one_by_one) {
+    layout.single = p.pack_lanes == 1 || p.shape.channel < p.pack_lanes || !layout.whole;
+    layout.whole = true;
   }
   return layout;
 }
@@ -193,8 +194,11 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
                                 : p.shape.time >= 2 * of_split &&
                                       element_count(p.shape) >= 4 * policy::thread_elements;
 
+  // Packs of vectors are walked only: composing matrices takes longer than all the channels do.
+  const bool composes = !p.one_by_one || layout.single;
+
   time_choice chosen;
-  chosen.split = scarce && enough;
+  chosen.split = scarce && enough && composes;
   if (chosen.split)
     chosen.tile_steps = of_split;
   else if (along_time && asked == 0 && !sums.time_kept)
@@ -334,7 +338,7 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   tile_plan plan;
   plan.shape = p.shape;
   plan.lanes = choose_layout(p);
-  const pack_bytes pack(p, plan.lanes.along);
+  const pack_bytes pack(p, plan.lanes);
   const traffic moved = traffic_of(p);
   const demands_of_sums sums = demands_of(p);
   plan.rows_together = sums.time_kept;

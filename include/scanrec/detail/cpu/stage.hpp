@@ -39,8 +39,10 @@ template <class S>
 template <class R>
 class staged_block {
  public:
+  /// The largest element that an array may have.
+  static constexpr std::int64_t largest = sizeof(factor_t<typename R::value>);
   /// Elements of a block at most, per array.
-  static constexpr std::int64_t elements = 256;
+  static constexpr std::int64_t elements = largest <= 16 ? 256 : 64;
 
   /// Most lanes of a pack: of neighbours, a row before and one after is staged.
   static constexpr std::int64_t most_lanes = 16;
@@ -134,8 +136,7 @@ class staged_block {
   std::int64_t lanes_;
   std::int64_t used_ = 0;
   home homes_[sequences_of<R>];
-  alignas(64)
-      std::byte memory_[sequences_of<R> * (elements + 2 * most_lanes) * sizeof(typename R::value)];
+  alignas(64) std::byte memory_[sequences_of<R> * (elements + 2 * most_lanes) * largest];
 };
 
 /// Calls f(recurrence at the piece, piece) for the pieces of a block with `Lanes` channels to a

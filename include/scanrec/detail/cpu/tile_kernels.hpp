@@ -91,7 +91,8 @@ struct tile_kernels_of {
   using carry = typename walker::carry;
   using state = decltype(slot::state);
 
-  static constexpr pack_bytes planned{sizes_of<R>(), walker::place::along};
+  static constexpr pack_bytes planned{
+      sizes_of<R>(), {.along = walker::place::along, .single = walker::lanes == 1}};
   static_assert(planned.lanes == walker::lanes);
   static_assert(planned.slot == std::int64_t{sizeof(slot)});
   static_assert(planned.reduction == std::int64_t{sizeof(reduction)});
@@ -126,16 +127,20 @@ struct tile_kernels_of {
   static void end(const tile_row& row, const std::byte* slots) {
     walker::end(at_row(row), row.where, as<slot>(slots));
   }
+  // Packs of vectors are walked only.
+  static constexpr bool composes = !R::one_by_one || walker::lanes == 1;
   static void reduce(const tile_row& row, std::byte* reductions) {
-    walker::clear(row.where, as<reduction>(reductions));
-    walker::reduce(at_row(row), row.where, as<reduction>(reductions), row.plan);
+    if constexpr (composes) {
+      walker::clear(row.where, as<reduction>(reductions));
+      walker::reduce(at_row(row), row.where, as<reduction>(reductions), row.plan);
+    }
   }
   static void walk(const tile_row& row, std::byte* slots_of_row) {
     slot* const slots = as<slot>(slots_of_row);
     for_parts(row, slots,
               [&](const R& here, const block& part) { walker::walk(here, part, slots, row.plan); });
   }
-  static constexpr bool composes_walking = requires { &walker::walk_and_reduce; };
+  static constexpr bool composes_walking = composes && requires { &walker::walk_and_reduce; };
   static void walk_and_reduce(const tile_row& row, std::byte* slots_of_row,
                               std::byte* reductions_of_row) {
     if constexpr (composes_walking) {
@@ -234,7 +239,7 @@ struct tile_kernels_of {
 
   static constexpr tile_kernels table{walker::lanes,
                                       begin,
-                                      reduce,
+                                      composes ? reduce : nullptr,
                                       walk,
                                       composes_walking ? walk_and_reduce : nullptr,
                                       end,

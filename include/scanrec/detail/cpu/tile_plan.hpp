@@ -117,14 +117,14 @@ struct pack_bytes {
   std::int64_t lanes, slot, reduction, carry;
 
   /// A pack of channels, a pack of steps (four times as many, of one channel), or one element.
-  constexpr pack_bytes(const recurrence_sizes& p, recurrence::lane_axis along)
-      : lanes(p.pack_lanes),
+  constexpr pack_bytes(const recurrence_sizes& p, const lane_layout& layout)
+      : lanes(layout.single ? 1 : p.pack_lanes),
         slot(p.carried_bytes * lanes),
         reduction((p.carry_map_bytes + p.carry_bytes + p.compute_bytes) * lanes),
         carry(p.carry_bytes * lanes) {
-    if (p.one_by_one) {
+    if (layout.single) {
       reduction = p.carry_map_bytes;
-    } else if (along == recurrence::lane_axis::time) {
+    } else if (layout.along == recurrence::lane_axis::time) {
       lanes = time_lanes_of(p);
       slot = p.sums_bytes > 0 ? 64 + p.sums_bytes * lanes : p.carried_bytes;
       reduction = p.carry_map_bytes;

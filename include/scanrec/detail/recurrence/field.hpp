@@ -307,9 +307,17 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 inline constexpr int lanes_of = R::one_by_one ? 1 : simd::lanes_v<typename R::value>;
 
+/// Lanes of a pack of channels where one is walked: small vectors have packs there, and there
+/// alone.
+template <class R>
+inline constexpr int walked_lanes_of =
+    simd::vectors_in_packs<typename R::value> && !R::any_operator ? simd::lanes_v<typename R::value>
+                                                                  : lanes_of<R>;
+
 /// How lanes lie in the arrays of a call: along which axis, and whether in descending addresses.
 struct lane_layout {
   recurrence::lane_axis along = recurrence::lane_axis::channel;
+  bool single = false;  // lanes are single elements
   bool reversed = false;
   bool whole = false;  // every array fits: nothing but tails is ever staged
 

@@ -48,7 +48,7 @@ constexpr recurrence_sizes sizes_of() {
   for (const std::size_t alignment :
        {alignof(map), alignof(carry), alignof(carry_map), alignof(carried_by_one<R>)})
     s.alignment = std::max(s.alignment, static_cast<std::int64_t>(alignment));
-  s.pack_lanes = lanes_of<R>;
+  s.pack_lanes = walked_lanes_of<R>;
   s.one_by_one = R::one_by_one;
   return s;
 }

@@ -12,6 +12,33 @@ template <class L, int N>
 struct real_lane<vec<L, N>> : real_lane<L> {};
 template <class L, int N>
 struct real_lane<mat<L, N>> : real_lane<L> {};
+template <class T, int N>
+inline constexpr int lanes_v<vec<T, N>> = lanes_v<T>;
+template <class L, int N>
+inline constexpr int lane_count<vec<L, N>> = lane_count<L>;
+template <class L, int N>
+inline constexpr int lane_count<mat<L, N>> = lane_count<L>;
+template <class L, int N>
+inline constexpr int leaf_count<vec<L, N>> = leaf_count<L>;
+template <class L, int N>
+inline constexpr int leaf_count<mat<L, N>> = leaf_count<L>;
+template <class L, int N>
+struct scalar_lane<vec<L, N>> {
+  using type = vec<scalar_of<L>, N>;
+};
+template <class L, int N>
+struct scalar_lane<mat<L, N>> {
+  using type = mat<scalar_of<L>, N>;
+};
+
+/// Whether vectors of a compute type have packs: not where a matrix of them takes twice as many
+/// registers as AVX2 has, which compilers take very long over. By type alone, so that sums over
+/// lanes are the same on every instruction set.
+template <class V>
+inline constexpr bool vectors_in_packs = false;
+template <class T, int N>
+inline constexpr bool vectors_in_packs<vec<T, N>> = has_packs&& N <=
+                                                    (scanrec::detail::is_complex<T> ? 2 : 3);
 
 namespace detail {
 template <class T, int N>
@@ -21,6 +48,26 @@ struct lane<vec<T, N>, 1> {
 template <class T, int N>
 struct lane<mat<T, N>, 1> {
   using type = mat<typename lane<T, 1>::type, N>;
+};
+template <class T, int N, int Lanes>
+struct lane<vec<T, N>, Lanes> {
+  using type = vec<typename lane<T, Lanes>::type, N>;
+};
+template <class T, int N, int Lanes>
+struct lane<mat<T, N>, Lanes> {
+  using type = mat<typename lane<T, Lanes>::type, N>;
+};
+
+// The vector or matrix with components of another type.
+template <class M, class L>
+struct with_components;
+template <class L, int N, class Other>
+struct with_components<vec<L, N>, Other> {
+  using type = vec<Other, N>;
+};
+template <class L, int N, class Other>
+struct with_components<mat<L, N>, Other> {
+  using type = mat<Other, N>;
 };
 
 // f of the components of its arguments, one after the other.
@@ -42,6 +89,16 @@ SCANREC_HD SCANREC_INLINE Result each(F f, const mat<L, N>& x, const More&... mo
 template <class M>
 concept small_matrix = scanrec::detail::is_vec<M> || scanrec::detail::is_mat<M>;
 
+namespace detail {
+// f of the components, whatever type that gives.
+template <class F, small_matrix M, class... More>
+SCANREC_HD SCANREC_INLINE auto each_of(F f, const M& x, const More&... more) {
+  using component = const typename M::component&;
+  using result = decltype(f(std::declval<component>(), (void(more), std::declval<component>())...));
+  return each<typename with_components<M, result>::type>(f, x, more...);
+}
+}  // namespace detail
+
 }  // namespace scanrec::inline SCANREC_ABI::simd
 
 namespace scanrec {
@@ -60,6 +117,23 @@ template <class R, small_matrix M>
 SCANREC_HD SCANREC_INLINE M select(R chosen, M yes, M no) {
   return detail::each<M>([=](auto a, auto b) SCANREC_LAMBDA { return select(chosen, a, b); }, yes,
                          no);
+}
+template <small_matrix L, class S>
+SCANREC_HD SCANREC_INLINE L splat(S x) {
+  using component = typename L::component;
+  return detail::each<L>([](auto a) SCANREC_LAMBDA { return splat<component>(a); }, x);
+}
+template <int Upper, small_matrix M>
+SCANREC_INLINE auto half_of(const M& x) {
+  return detail::each_of([](auto a) SCANREC_LAMBDA { return half_of<Upper>(a); }, x);
+}
+template <small_matrix M>
+SCANREC_INLINE auto join(const M& x, const M& y) {
+  return detail::each_of([](auto a, auto b) SCANREC_LAMBDA { return join(a, b); }, x, y);
+}
+template <small_matrix M>
+SCANREC_INLINE auto sum(const M& x) {
+  return detail::each_of([](auto a) SCANREC_LAMBDA { return sum(a); }, x);
 }
 template <class Wide, small_matrix M>
 SCANREC_HD SCANREC_INLINE Wide to_wide(M x) {

@@ -57,6 +57,43 @@ SCANREC_HD SCANREC_INLINE void store_one(S* p, L x) {
 
 // ---- a whole lane, elements side by side ------------------------------------------------------
 
+namespace detail {
+// The real number type that an element is stored as.
+template <class S>
+struct stored_numbers {
+  using type = S;
+};
+template <class S>
+struct stored_numbers<std::complex<S>> {
+  using type = S;
+};
+template <small_matrix S>
+struct stored_numbers<S> : stored_numbers<typename S::component> {};
+
+// A lane of vectors or matrices as packs of real numbers, in the order in which an element has
+// them; and back.
+template <class L>
+using numbers_of = real_lane_t<L>[sizeof(L) / sizeof(real_lane_t<L>)];
+template <class F, small_matrix L>
+SCANREC_INLINE void for_numbers(L& x, F f) {
+  constexpr int n = sizeof(x.at) / sizeof(x.at[0]);
+  constexpr bool vector = scanrec::detail::is_vec<L>;
+  unrolled<vector ? n : n * n>([&](auto i) SCANREC_LAMBDA {
+    const auto visit = [&](auto& a) SCANREC_LAMBDA {
+      if constexpr (is_complex_lanes<typename L::component>)
+        f(a.re, std::integral_constant<int, 2 * i>{}),
+            f(a.im, std::integral_constant<int, 2 * i + 1>{});
+      else
+        f(a, i);
+    };
+    if constexpr (vector)
+      visit(x.at[i]);
+    else
+      visit(x.at[i / n][i % n]);
+  });
+}
+}  // namespace detail
+
 /// Lane i is p[i]; `reversed`, p[count - 1 - i].
 template <class L, class S>
 SCANREC_INLINE L load_unit(const S* p, bool reversed = false) {
@@ -66,6 +103,18 @@ SCANREC_INLINE L load_unit(const S* p, bool reversed = false) {
     using half = decltype(half_of<0>(std::declval<L>()));
     return join(load_unit<half>(reversed ? p + n / 2 : p, reversed),
                 load_unit<half>(reversed ? p : p + n / 2, reversed));
+  } else if constexpr (small_matrix<L>) {
+    using R = real_lane_t<L>;
+    const auto* numbers = reinterpret_cast<const typename detail::stored_numbers<S>::type*>(p);
+    detail::numbers_of<L> parts;
+    detail::unrolled<std::extent_v<decltype(parts)>>([&](auto i) SCANREC_LAMBDA {
+      parts[i] = R(detail::load_register<typename R::value_type>(numbers + i * n));
+      detail::keep_loaded(parts[i].v);
+    });
+    deinterleave(parts);
+    L x;
+    detail::for_numbers(x, [&](auto& a, auto i) SCANREC_LAMBDA { a = parts[i]; });
+    return x;
   } else if constexpr (is_complex_lanes<L>) {
     using R = real_lane_t<L>;
     const auto* parts = reinterpret_cast<const typename R::value_type*>(p);
@@ -86,6 +135,16 @@ SCANREC_INLINE void store_registers(S* p, L x, bool reversed, Put put) {
   if constexpr (n != leaf_count<L>) {
     store_registers(reversed ? p + n / 2 : p, half_of<0>(x), reversed, put);
     store_registers(reversed ? p : p + n / 2, half_of<1>(x), reversed, put);
+  } else if constexpr (small_matrix<L>) {
+    using number = typename stored_numbers<S>::type;
+    auto* numbers = reinterpret_cast<number*>(p);
+    numbers_of<L> parts;
+    for_numbers(x, [&](auto& a, auto i) SCANREC_LAMBDA { parts[i] = a; });
+    interleave(parts);
+    unrolled<std::extent_v<decltype(parts)>>([&](auto i) SCANREC_LAMBDA {
+      using T = typename real_lane_t<L>::value_type;
+      put(numbers + i * n, to_storage<number, T>(parts[i].v));
+    });
   } else if constexpr (is_complex_lanes<L>) {
     using R = real_lane_t<L>;
     auto* parts = reinterpret_cast<typename R::value_type*>(p);
@@ -97,8 +156,8 @@ SCANREC_INLINE void store_registers(S* p, L x, bool reversed, Put put) {
   }
 }
 template <class S, class L>
-inline constexpr std::size_t register_bytes = sizeof(S) * static_cast<std::size_t>(leaf_count<L>) /
-                                              (is_complex_lanes<L> ? 2 : 1);
+inline constexpr std::size_t register_bytes = sizeof(typename stored_numbers<S>::type) *
+                                              static_cast<std::size_t>(leaf_count<L>);
 
 // Ordinary allocations are only 16-byte aligned: then in consecutive 16-byte pieces, which fill
 // whole lines just as well; what is aligned to less is stored the ordinary way.

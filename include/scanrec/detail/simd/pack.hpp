@@ -211,6 +211,20 @@ SCANREC_INLINE V zip_raw(V x, V y, std::integer_sequence<int, I...>) {
   constexpr int n = sizeof...(I);
   return shuffle_raw<(Upper * n / 2 + I / 2 + (I % 2) * n)...>(x, y);
 }
+// Lanes K, K + 3, ... of x, y and z one after the other; and lanes K n, K n + 1, ... of x[0], y[0],
+// z[0], x[1], ... Of two registers first, then of these and the third.
+template <int K, class V, int... I>
+SCANREC_INLINE V every_third_raw(V x, V y, V z, std::integer_sequence<int, I...>) {
+  constexpr int n = sizeof...(I);
+  const V of_two = shuffle_raw<(3 * I + K < 2 * n ? 3 * I + K : 0)...>(x, y);
+  return shuffle_raw<(3 * I + K < 2 * n ? I : 3 * I + K - n)...>(of_two, z);
+}
+template <int K, class V, int... I>
+SCANREC_INLINE V zip_raw(V x, V y, V z, std::integer_sequence<int, I...>) {
+  constexpr int n = sizeof...(I);
+  const V of_two = shuffle_raw<((K * n + I) / 3 + ((K * n + I) % 3 == 1 ? n : 0))...>(x, y);
+  return shuffle_raw<((K * n + I) % 3 == 2 ? n + (K * n + I) / 3 : I)...>(of_two, z);
+}
 template <class T>
 using leaf_indices = std::make_integer_sequence<int, leaf_lanes<T>>;
 }  // namespace detail
@@ -297,6 +311,69 @@ SCANREC_INLINE pack<T, 2 * N> join(pack<T, N> x, pack<T, N> y) {
 template <class T, int N>
 SCANREC_INLINE pack<T, 2 * N> interleave(pack<T, N> x, pack<T, N> y) {
   return {zip<0>(x, y), zip<1>(x, y)};
+}
+
+namespace detail {
+// f(0), f(1), ... f(N - 1), the numbers known at compile time: what arrays of packs are indexed by,
+// so that they stay in registers.
+template <int N, class F>
+SCANREC_INLINE void unrolled(F f) {
+  [&]<int... I>(std::integer_sequence<int, I...>) SCANREC_LAMBDA {
+    (f(std::integral_constant<int, I>{}), ...);
+  }
+  (std::make_integer_sequence<int, N>{});
+}
+}  // namespace detail
+
+/// Registers with elements of M numbers, one element after the other: register k becomes number k
+/// of every element. By factors 2 and 3 of M.
+template <int M, class T>
+SCANREC_INLINE void deinterleave(pack<T, leaf_lanes<T>> (&x)[M]) {
+  using P = pack<T, leaf_lanes<T>>;
+  if constexpr (M % 2 == 0) {
+    P even[M / 2], odd[M / 2];
+    detail::unrolled<M / 2>([&](auto i) SCANREC_LAMBDA {
+      even[i] = every_other<0>(x[2 * i], x[2 * i + 1]);
+      odd[i] = every_other<1>(x[2 * i], x[2 * i + 1]);
+    });
+    deinterleave<M / 2, T>(even), deinterleave<M / 2, T>(odd);
+    detail::unrolled<M / 2>([&](auto i)
+                                SCANREC_LAMBDA { x[2 * i] = even[i], x[2 * i + 1] = odd[i]; });
+  } else if constexpr (M > 1) {
+    static_assert(M % 3 == 0, "scanrec: elements of 2^i 3^j numbers");
+    P of_three[3][M / 3];
+    detail::unrolled<M>([&](auto i) SCANREC_LAMBDA {
+      constexpr int k = i % 3, j = i / 3;
+      of_three[k][j] = P(detail::every_third_raw<k>(x[3 * j].v, x[3 * j + 1].v, x[3 * j + 2].v,
+                                                    detail::leaf_indices<T>{}));
+    });
+    for (auto& of_one : of_three) deinterleave<M / 3, T>(of_one);
+    detail::unrolled<M>([&](auto i) SCANREC_LAMBDA { x[i] = of_three[i % 3][i / 3]; });
+  }
+}
+/// And back.
+template <int M, class T>
+SCANREC_INLINE void interleave(pack<T, leaf_lanes<T>> (&x)[M]) {
+  using P = pack<T, leaf_lanes<T>>;
+  if constexpr (M % 2 == 0) {
+    P even[M / 2], odd[M / 2];
+    detail::unrolled<M / 2>([&](auto i)
+                                SCANREC_LAMBDA { even[i] = x[2 * i], odd[i] = x[2 * i + 1]; });
+    interleave<M / 2, T>(even), interleave<M / 2, T>(odd);
+    detail::unrolled<M / 2>([&](auto i) SCANREC_LAMBDA {
+      x[2 * i] = zip<0>(even[i], odd[i]);
+      x[2 * i + 1] = zip<1>(even[i], odd[i]);
+    });
+  } else if constexpr (M > 1) {
+    P of_three[3][M / 3];
+    detail::unrolled<M>([&](auto i) SCANREC_LAMBDA { of_three[i % 3][i / 3] = x[i]; });
+    for (auto& of_one : of_three) interleave<M / 3, T>(of_one);
+    detail::unrolled<M>([&](auto i) SCANREC_LAMBDA {
+      constexpr int k = i % 3, j = i / 3;
+      x[i] = P(detail::zip_raw<k>(of_three[0][j].v, of_three[1][j].v, of_three[2][j].v,
+                                  detail::leaf_indices<T>{}));
+    });
+  }
 }
 
 /// Lane i of row k becomes lane k of row i.
