@@ -200,11 +200,13 @@ recurrence::assume assumption(const R& r, const lane_layout& layout) {
   using recurrence::write;
   assume known = layout.whole ? assume::plain : assume::nothing;
   for_reads(r, [&](const auto& field, auto entry) {
-    const bool marks = std::is_same_v<decltype(field), const recurrence::input_field<bool>&>;
-    if (marks ? field.present() : !field.present() && !entry.optional)
+    if (std::is_same_v<decltype(field), const recurrence::input_field<bool>&>) {
+      if (field.present()) known = assume::nothing;  // marks, which are rare
+    } else if (!field.present() && !entry.optional) {
       known = assume::nothing;
-    else if (!entry.is_marks && (!field.present() || layout.stride_of(field.strides) == 0))
+    } else if (!field.present() || layout.stride_of(field.strides) == 0) {
       known = std::min(known, assume::whole);
+    }
   });
   for_writes(r, [&](const auto& field, auto entry) {
     if (field.action == write::store || (entry.optional && !field.present())) return;
