@@ -49,7 +49,9 @@ struct element_lanes : element_maps<R> {
 
   /// Steps that are composed before they are added to the map of all; also those that are walked
   /// before they are reduced, where a tile is read once.
-  static constexpr std::int64_t few_steps = 32;
+  static constexpr std::int64_t few_steps = 256;
+  /// The same where rows have several channels, which are taken one after the other.
+  static constexpr std::int64_t few_rows = 32;
 
   static void clear(const block&, reduction*) {}  // the first step's map begins it
 
@@ -90,7 +92,7 @@ struct element_lanes : element_maps<R> {
   template <class F>
   static void for_few(const block& where, F f) {
     for (block few = where; few.begin < where.end; few.begin = few.end) {
-      few.end = std::min(few.begin + few_steps, where.end);
+      few.end = std::min(few.begin + (where.channels == 1 ? few_steps : few_rows), where.end);
       f(few);
     }
   }
