@@ -150,7 +150,7 @@ inline region unit_box(const tile_plan& plan, std::int64_t unit) {
   return box;
 }
 
-/// Lays out the scratch of a plan that is made otherwise.
+/// Lays out the scratch of a plan that is complete but for that.
 inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   const auto lines = [&](std::int64_t count, std::int64_t bytes) {
     return align_up(clipped_product(count, bytes, most_bytes), plan.alignment);

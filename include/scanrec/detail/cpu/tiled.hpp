@@ -22,7 +22,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 const tile_kernels& tile_kernels_for(const tile_plan& plan) {
   if constexpr (R::one_by_one) {
-    if constexpr (walked_lanes_of < R >> 1)
+    if constexpr ((walked_lanes_of<R>) > 1)
       if (!plan.lanes.single) return tile_kernels_of<R, channel_lanes>::table;
     return tile_kernels_of<R, element_lanes>::table;
   } else {
