@@ -141,8 +141,9 @@ void check(const extents& shape, direction order, bool resets, bool starts) {
              memory::recompute{kept}, options);
   using recurrence::lane_axis;
   const bool descending = order == direction::forward;
-  for (const detail::lane_layout& layout : {detail::lane_layout{lane_axis::channel, false, true},
-                                            detail::lane_layout{lane_axis::time, descending, true}})
+  for (const detail::lane_layout& layout :
+       {detail::lane_layout{.along = lane_axis::channel, .whole = true},
+        detail::lane_layout{.along = lane_axis::time, .reversed = descending, .whole = true}})
     for (const std::int64_t tile : {std::int64_t{1}, std::int64_t{7}, std::int64_t{100},
                                     std::int64_t{128}, std::int64_t{129}, std::int64_t{1000}})
       for (const std::int64_t channels : {1, 2, 5}) {

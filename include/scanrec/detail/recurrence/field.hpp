@@ -317,9 +317,9 @@ inline constexpr int walked_lanes_of =
 /// How lanes lie in the arrays of a call: along which axis, and whether in descending addresses.
 struct lane_layout {
   recurrence::lane_axis along = recurrence::lane_axis::channel;
-  bool single = false;  // lanes are single elements
   bool reversed = false;
-  bool whole = false;  // every array fits: nothing but tails is ever staged
+  bool whole = false;   // every array fits: nothing but tails is ever staged
+  bool single = false;  // lanes are single elements
 
   [[nodiscard]] std::int64_t unit() const { return reversed ? -1 : 1; }
   [[nodiscard]] std::int64_t stride_of(const scanrec::strides& strides) const {
