@@ -6,10 +6,15 @@
 #include <algorithm>
 #include <complex>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "measure.hpp"
+
+#if __has_include(<scanrec/planned.hpp>)  // not in the headers of earlier commits
+#include <scanrec/planned.hpp>
+#endif
 
 namespace {
 
@@ -20,6 +25,7 @@ enum class layout { channels_last, time_contiguous };
 // Of a lambda there is one gate per channel, of a shared gate one for all channels of a step.
 enum class call {
   forward,
+  planned,
   vjp,
   final_state,
   lambda_forward,
@@ -40,6 +46,7 @@ struct workload {
 traffic traffic_of(call what) {
   switch (what) {
     case call::forward:
+    case call::planned:
       return {2, 1};
     case call::vjp:
       return {3, 2};
@@ -91,6 +98,17 @@ void run(runner& by, const workload& w) {
     case call::forward:
       kernel = [=] { linear_scan(backend, gate, array(1), array(2)); };
       break;
+    case call::planned: {
+#if __has_include(<scanrec/planned.hpp>)
+      using planned = decltype(plan_linear_scan(backend, gate, array(1), array(2)));
+      const auto plan = std::make_shared<planned>(
+          plan_linear_scan(backend, gate, array(1), array(2)));
+      const T *const a = gate.data, *const u = arrays[1];
+      T* const x = arrays[2];
+      kernel = [=] { (*plan)({.gate = a, .input = u, .state = x}); };
+#endif
+      break;
+    }
     case call::vjp:
       kernel = [=] {
         linear_scan_vjp(backend, gate, array(1), array(2),
@@ -142,6 +160,7 @@ constexpr extents one_sequence{.batch = 1, .time = 1 << 24, .channel = 1};
 constexpr extents two_million{.batch = 1, .time = 1 << 21, .channel = 256};
 constexpr extents state_space{.batch = 16, .time = 4096, .channel = 64};
 constexpr extents small{.batch = 1, .time = 512, .channel = 64};
+constexpr extents one_step{.batch = 1, .time = 1, .channel = 64};
 
 void add_table(table& rows, bool quick) {
   using complex = std::complex<float>;
@@ -169,6 +188,10 @@ void add_table(table& rows, bool quick) {
   add<scanrec::bfloat16>(rows, {"bfloat16/vjp", call::vjp, long_rows});
   add<float>(rows, {"in_cache/forward", call::forward, small, layout::channels_last, 1}, 25);
   add<float>(rows, {"in_cache/vjp", call::vjp, small, layout::channels_last, 1}, 25);
+  add<float>(rows, {"one_step/forward", call::forward, one_step, layout::channels_last, 1}, 25);
+#if __has_include(<scanrec/planned.hpp>)
+  add<float>(rows, {"one_step/planned", call::planned, one_step, layout::channels_last, 1}, 25);
+#endif
 }
 
 void add_sweep(table& rows, int most) {

@@ -194,18 +194,35 @@ inline bool named(const array_use& array, const char* name) {
   return std::strcmp(array.name, name) == 0;
 }
 
+/// The addresses of an array; none if it has no place.
+struct address_range {
+  std::intptr_t low = 0, high = 0;  // [low, high)
+
+  static address_range of(const array_use& array) {
+    if (!array.data || placeless(array)) return {};
+    const byte_range bytes = range_of(array);
+    const auto start = reinterpret_cast<std::intptr_t>(array.data);
+    return {start + bytes.low, start + bytes.high};
+  }
+  [[nodiscard]] bool meets(const address_range& other) const {
+    return low < other.high && other.low < high;
+  }
+};
+
 /// Refuses memory that is written and belongs to two arrays, but for pairs that may be one and the
 /// same; marks what works in place.
 template <class Arrays, std::size_t N>
 void check_overlaps(const char* call, Arrays& arrays,
                     const std::array<in_place_pair, N>& may_alias) {
+  std::array<address_range, most_arrays> ranges;
+  int count = 0;
+  for (const array_use& array : arrays) ranges[count++] = address_range::of(array);
+  const auto index_of = [&](const array_use& array) { return &array - &*std::begin(arrays); };
   for (array_use& written : arrays) {
-    if (written.use == access::read || !written.data) continue;
+    if (written.use == access::read) continue;
     for (const array_use& other : arrays) {
-      if (&other == &written || !other.data) continue;
+      if (!ranges[index_of(written)].meets(ranges[index_of(other)]) || &other == &written) continue;
       if (other.use != access::read && &other < &written) continue;  // each pair of outputs once
-      if (placeless(written) || placeless(other)) continue;
-      if (!overlap(written, other)) continue;
       bool allowed = false;
       for (const in_place_pair& pair : may_alias)
         allowed = allowed || (named(written, pair[0]) && named(other, pair[1]));
@@ -213,6 +230,7 @@ void check_overlaps(const char* call, Arrays& arrays,
         written.in_place = true;
         continue;
       }
+      if (!overlap(written, other)) continue;
       throw argument_error(
           call, written.name,
           text("memory apart from '", other.name,

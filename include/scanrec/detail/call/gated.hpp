@@ -140,10 +140,15 @@ constexpr void check_cell(std::index_sequence<I...>) {
 #undef SCANREC_HAS
 }
 
+/// What of gated_scan may be one and the same.
+inline constexpr std::array<in_place_pair, 1> gated_scan_aliases{
+    {{"final_state", "initial_state"}}};
+
+/// Returns what then(recurrence, problem) returns. Arrays are in the order in which they are added.
 template <class Cell, class Arrays, class Output, class Memory, class Then>
-void make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays, const Output& output,
-                     const Memory& kept, const gated_options_for<Cell, Arrays>& options,
-                     Then then) {
+decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays,
+                               const Output& output, const Memory& kept,
+                               const gated_options_for<Cell, Arrays>& options, Then then) {
   using pre_t = stored_in<Cell, Arrays>;
   using value = compute_t<pre_t>;
   using policy = memory_traits<Memory>;
@@ -173,8 +178,7 @@ void make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays, c
   using out_t = std::conditional_t<std::same_as<Output, none_t>, none_t,
                                    typename sequence_traits<Output>::stored>;
   using R = recurrence::gated_forward<Cell, pre_t, out_t, kept_t>;
-  c.template prepare<R>(options.order == direction::reverse,
-                        std::array<in_place_pair, 1>{{{"final_state", "initial_state"}}}, false);
+  c.template prepare<R>(options.order == direction::reverse, gated_scan_aliases, false);
   R r;
   r.cell = cell;
   take_arrays(r, c, pre, zoned, cut, options.order, false);
@@ -188,7 +192,7 @@ void make_gated_scan(const char* name, const Cell& cell, const Arrays& arrays, c
     r.kept.steps = c.steps();
   }
   r.final_state = c.end<value>(xT);
-  then(r, c.described());
+  return then(r, c.described());
 }
 
 template <class Cell, class Arrays, class Memory, class OutputGrad, class Gradients, class Then>

@@ -47,9 +47,15 @@ constexpr void check_types(types<Gate, Gates...>, types<State, States...>) {
                 "and float16); a complex gate needs complex inputs, a matrix vectors");
 }
 
+/// What of linear_scan may be one and the same.
+inline constexpr std::array<in_place_pair, 2> linear_scan_aliases{
+    {{"state", "input"}, {"final_state", "initial_state"}}};
+
+/// Returns what then(recurrence, problem) returns. Arrays are in the order in which they are added.
 template <class Gate, class Input, class State, class Then>
-void make_linear_scan(const char* name, const Gate& gate, const Input& input, const State& state,
-                      const scan_options<value_of<Gate>>& options, Then then) {
+decltype(auto) make_linear_scan(const char* name, const Gate& gate, const Input& input,
+                                const State& state, const scan_options<value_of<Gate>>& options,
+                                Then then) {
   using gate_t = typename sequence_traits<Gate>::stored;
   using input_t = typename sequence_traits<Input>::stored;
   using state_t = stored_or<State, state_of_gate<Gate>>;
@@ -68,9 +74,7 @@ void make_linear_scan(const char* name, const Gate& gate, const Input& input, co
   if (options.final_state.absent()) c.require(x, "an array, or none together with a final_state");
 
   using R = recurrence::forward<gate_t, input_t, state_t>;
-  c.template prepare<R>(
-      options.order == direction::reverse,
-      std::array<in_place_pair, 2>{{{"state", "input"}, {"final_state", "initial_state"}}}, false);
+  c.template prepare<R>(options.order == direction::reverse, linear_scan_aliases, false);
   R r;
   r.gate = c.input<gate_t>(a);
   r.input = c.input<input_t>(u);
@@ -78,7 +82,7 @@ void make_linear_scan(const char* name, const Gate& gate, const Input& input, co
   r.initial_state = c.start<value>(x0);
   r.state = c.output<state_t>(x);
   r.final_state = c.end<value>(xT);
-  then(r, c.described());
+  return then(r, c.described());
 }
 
 template <class Gate, class State, class StateGrad, class Gradients, class Then>

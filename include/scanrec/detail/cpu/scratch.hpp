@@ -47,7 +47,7 @@ class scratch {
 
   [[nodiscard]] std::byte* data() { return place_; }
 
- private:
+  /// Throws unless what the caller gave will do.
   static void check(const problem& p, std::int64_t bytes, std::int64_t alignment,
                     const std::span<std::byte>& given) {
     const auto size = static_cast<std::int64_t>(given.size());
@@ -65,6 +65,7 @@ class scratch {
               .c_str());
   }
 
+ private:
   std::align_val_t alignment_;
   std::byte* place_ = nullptr;
   bool on_heap_ = false;

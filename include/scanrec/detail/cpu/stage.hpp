@@ -139,6 +139,13 @@ class staged_block {
   alignas(64) std::byte memory_[sequences_of<R> * (elements + 2 * most_lanes) * largest];
 };
 
+/// standing_at, but a mere copy where nothing moves: in a small call the next copy would wait for
+/// the addresses to be stored.
+template <class R>
+SCANREC_INLINE R moved_by(const R& r, std::int64_t time, std::int64_t channel) {
+  return time == 0 && channel == 0 ? r : standing_at(r, time, channel);
+}
+
 /// Calls f(recurrence at the piece, piece) for the pieces of a block with `Lanes` channels to a
 /// pack: the whole packs in place, then what has to be staged, a pack of a few rows at a time. With
 /// `writes` outputs are staged too. Single channels are never staged.
@@ -147,7 +154,7 @@ SCANREC_INLINE void for_channel_pieces(const R& r, const block& where, const lan
                                        std::int64_t sequence_steps, bool writes, F f) {
   block piece = where;
   piece.channels = layout.whole ? where.channels / Lanes * Lanes : 0;
-  if (piece.channels > 0) f(standing_at(r, where.begin, where.channel), piece);
+  if (piece.channels > 0) f(moved_by(r, where.begin, where.channel), piece);
   if constexpr (Lanes > 1) {
     static_assert(Lanes <= staged_block<R>::most_lanes);
     constexpr std::int64_t rows = staged_block<R>::elements / Lanes;
@@ -177,7 +184,7 @@ SCANREC_INLINE void for_edges(const R& r, const block& piece, std::int64_t seque
   const std::int64_t last = piece.end - (halo_of<R> > 0 && piece.end == sequence_steps ? 1 : 0);
   const auto part = [&](std::int64_t begin, std::int64_t end, bool inside) {
     if (begin >= end) return;
-    f(standing_at(r, begin - piece.begin, 0), block{begin, end, piece.channel, piece.channels},
+    f(moved_by(r, begin - piece.begin, 0), block{begin, end, piece.channel, piece.channels},
       inside);
   };
   part(piece.begin, std::min(first, piece.end), false);

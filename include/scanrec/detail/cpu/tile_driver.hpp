@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <optional>
 
 #include <scanrec/detail/cpu/tile_kernels.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
@@ -52,8 +53,14 @@ class tile_driver {
   }
 
   void run(const executor& given) {
-    run_on(given, plan_.threads, [this](int worker) { run_worker(worker); });
-    tasks_.rethrow();
+    if (plan_.threads == 1) {  // a small call is over before a queue is set up
+      for (std::int64_t task = 0; task < plan_.tasks; ++task) run_task(0, task);
+    } else {
+      run_on(given, plan_.threads, [this](int worker) {
+        tasks_.work_off(worker, [&](std::int64_t task) { run_task(worker, task); });
+      });
+      tasks_.rethrow();
+    }
     for_sums([&](const sum_plan& sum, int output) {
       if (!sum.complete)
         kernels_.write_sums(recurrence_, output, totals(output), sum.total_strides,
@@ -68,26 +75,28 @@ class tile_driver {
     std::int64_t worker;  // where this worker's scratch begins
     std::int64_t task;
     std::int64_t unit;
-    sum_places sums{};
+    sum_place* sums = nullptr;  // of each output, if any is a sum
   };
 
-  void run_worker(int worker) {
-    tasks_.work_off(worker, [&](std::int64_t task) {
-      job j{unit_box(plan_, unit_of(task)), worker * layout_.worker, task, unit_of(task)};
-      if (plan_.time_split && !plan_.units_whole)
-        walk_tile(j, task / plan_.units);
-      else if (plan_.time_split)
-        for (std::int64_t tile = 0; tile < plan_.tiles; ++tile) walk_tile(j, tile);
-      else if (plan_.rows_together)
-        walk_unit(j);
-      else
-        walk_rows(j);
-      if (plan_.streaming) simd::stream_fence();
-    });
+  void run_task(int worker, std::int64_t task) {
+    job j{unit_box(plan_, unit_of(task)), worker * layout_.worker, task, unit_of(task)};
+    std::optional<sum_places> sums;
+    if (any_sums_) j.sums = sums.emplace().data();
+    if (plan_.time_split && !plan_.units_whole)
+      walk_tile(j, task / plan_.units);
+    else if (plan_.time_split)
+      for (std::int64_t tile = 0; tile < plan_.tiles; ++tile) walk_tile(j, tile);
+    else if (plan_.rows_together)
+      walk_unit(j);
+    else
+      walk_rows(j);
+    if (plan_.streaming) simd::stream_fence();
   }
 
   // Tile-major order: the tile that a tile waits for was claimed `units` tasks before it.
-  std::int64_t unit_of(std::int64_t task) const { return task % plan_.units; }
+  std::int64_t unit_of(std::int64_t task) const {
+    return plan_.units_whole ? task : task % plan_.units;
+  }
 
   // The rows of a unit one after the other.
   void walk_rows(job& j) {

@@ -33,7 +33,7 @@ using sum_places = std::array<sum_place, most_outputs>;
 struct tile_row {
   const void* recurrence;  // in scan order, bound to no row
   const tile_plan& plan;
-  const sum_places& sums;
+  const sum_place* sums;  // of each output; null: none is a sum
   std::int64_t group, batch;
   block where;
   std::byte* restored;  // room for states that are recomputed
@@ -110,14 +110,15 @@ struct tile_kernels_of {
   // The recurrence with its fields at a row, and its sums at their accumulators.
   static SCANREC_INLINE R at_row(const tile_row& row) {
     R r = *static_cast<const R*>(row.recurrence);
-    const sum_place* place = row.sums.data();
-    for_outputs(r, [&](auto& out) {
-      if (place->data)
-        out.sums = {reinterpret_cast<decltype(out.sums.data)>(place->data), place->offset,
-                    place->strides};
-      ++place;
-    });
-    bind_row(r, row.group, row.batch);
+    if constexpr (may_sum<R>)
+      if (const sum_place* place = row.sums)
+        for_outputs(r, [&](auto& out) {
+          if (place->data)
+            out.sums = {reinterpret_cast<decltype(out.sums.data)>(place->data), place->offset,
+                        place->strides};
+          ++place;
+        });
+    if (row.group != 0 || row.batch != 0) bind_row(r, row.group, row.batch);
     return r;
   }
 

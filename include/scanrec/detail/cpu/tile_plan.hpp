@@ -103,7 +103,10 @@ struct tile_plan : walk_plan {
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+/// a / b, rounded up, of a >= 0 and b >= 1; without a division where it is 0 or 1.
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return a <= b ? std::int64_t{a > 0} : (a + b - 1) / b;
+}
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 /// The same to a power of two, without a division.
 constexpr std::int64_t align_up(std::int64_t a, std::int64_t power) {
@@ -138,6 +141,7 @@ struct pack_bytes {
 
 /// The part of the problem that a unit takes: groups, batch rows and channels, all of time.
 inline region unit_box(const tile_plan& plan, std::int64_t unit) {
+  if (plan.units == 1) return {{0, 0, 0, 0}, plan.shape};
   const std::int64_t strip = unit % plan.strips;
   const std::int64_t batches = ceil_div(plan.shape.batch, plan.batch_span);
   const std::int64_t batch = unit / plan.strips % batches;

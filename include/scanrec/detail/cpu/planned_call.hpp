@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A call of the tiled backend that is checked and planned once, and run often.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <span>
+#include <utility>
+
+#include <scanrec/backends.hpp>
+#include <scanrec/detail/call/check.hpp>
+#include <scanrec/detail/cpu/tiled.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Aligned bytes that a planned call keeps.
+class kept_memory {
+ public:
+  kept_memory() = default;
+  kept_memory(std::int64_t bytes, std::int64_t alignment)
+      : alignment_(static_cast<std::align_val_t>(alignment)) {
+    if (bytes >= most_bytes) throw std::bad_alloc();
+    place_ = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment_));
+  }
+  ~kept_memory() { ::operator delete(place_, alignment_); }
+  kept_memory(kept_memory&& other) noexcept
+      : place_(std::exchange(other.place_, nullptr)), alignment_(other.alignment_) {}
+  kept_memory& operator=(kept_memory&& other) noexcept {
+    std::swap(place_, other.place_), std::swap(alignment_, other.alignment_);
+    return *this;
+  }
+
+  [[nodiscard]] std::byte* data() const { return place_; }
+
+ private:
+  std::byte* place_ = nullptr;
+  std::align_val_t alignment_{64};
+};
+
+/// What a planned call is made of: its recurrence, its problem, its plan, and the scratch that it
+/// works in.
+///
+/// Arrays are known by their index in the problem. Their addresses here are those of the first step
+/// in scan order, which lies a fixed number of bytes from the pointer that the caller gives.
+template <class R, std::size_t Pairs>
+class planned_call {
+ public:
+  /// `may_alias`, `descending`: as of call::prepare.
+  planned_call(const tiled& backend, const R& r, const problem& p,
+               const std::array<in_place_pair, Pairs>& may_alias, bool descending)
+      : recurrence_(r),
+        problem_(p),
+        plan_(plan_for(backend, p)),
+        executor_(backend.executor),
+        may_alias_(may_alias) {
+    for_outputs(recurrence_, [&](auto& out) { out.stream = out.stream && plan_.streaming; });
+    take_scratch(backend.workspace);
+    whole_ = takes_no_driver(plan_) && problem_.recomputed_bytes == 0;
+    for (int i = 0; i < problem_.count; ++i) {
+      const array_use& array = problem_.arrays[i];
+      data_[i] = array.data;
+      if (descending && array.sequence && array.data && array.shape.time > 0)
+        first_step_[i] = -(array.shape.time - 1) * array.strides.time * array.element_bytes;
+      if (array.data && !placeless(array)) reach_[i] = reach_of(array);
+    }
+    find_pairs();
+  }
+
+  void run() {
+    if constexpr (!R::one_by_one)
+      if (whole_) return run_whole();
+    tile_driver(tile_kernels_for<R>(plan_), &recurrence_, plan_, scratch_).run(executor_);
+  }
+
+  /// Takes other memory for the arrays, of one pointer each in the order of the problem; null: what
+  /// it was. Throws argument_error and changes nothing where the call would.
+  template <std::size_t N>
+  void move_to(const std::array<const void*, N>& given) {
+    std::array<const std::byte*, most_arrays> next;
+    for (int i = 0; i < problem_.count; ++i) {
+      next[i] = data_[i];
+      if (given[i] == nullptr) continue;
+      const array_use& array = problem_.arrays[i];
+      if (!array.given) refuse(problem_, array, "nothing, as where it was planned", "a pointer");
+      if (array.data == nullptr) continue;  // without elements
+      if (reinterpret_cast<std::uintptr_t>(given[i]) % array.alignment != 0)
+        refuse(problem_, array, text("a pointer aligned to ", array.alignment, " bytes"),
+               "one that is not");
+      next[i] = static_cast<const std::byte*>(given[i]) + first_step_[i];
+    }
+    if (!lie_apart(next)) check_apart(next);
+    data_ = next;
+  }
+  /// The array of an index, at the first step in scan order.
+  template <class T>
+  T* at(int index) const {
+    return reinterpret_cast<T*>(const_cast<std::byte*>(data_[index]));
+  }
+
+  R& recurrence() { return recurrence_; }
+  [[nodiscard]] const tile_plan& plan() const { return plan_; }
+
+ private:
+  // One row that one worker walks from the first step to the last, without sums.
+  static bool takes_no_driver(const tile_plan& plan) {
+    return plan.units == 1 && plan.tiles == 1 && plan.threads == 1 && !plan.streaming &&
+           plan.shape.group * plan.shape.batch == 1 && !plan.rows_together &&
+           plan.lanes.along == recurrence::lane_axis::channel &&
+           std::none_of(plan.sums.begin(), plan.sums.end(),
+                        [](const sum_plan& sum) { return sum.active; });
+  }
+  void run_whole() {
+    using walker = channel_lanes<R>;
+    auto* const slots = reinterpret_cast<typename walker::slot*>(scratch_);
+    const block all{0, plan_.shape.time, 0, plan_.shape.channel};
+    walker::begin(recurrence_, all, slots);
+    walker::walk(recurrence_, all, slots, plan_);
+    walker::end(recurrence_, all, slots);
+  }
+
+  void take_scratch(const std::span<std::byte>& given) {
+    if (given.data() != nullptr) {
+      scratch::check(problem_, plan_.workspace_bytes, plan_.alignment, given);
+      scratch_ = given.data();
+      return;
+    }
+    own_ = kept_memory(plan_.workspace_bytes, plan_.alignment);
+    scratch_ = own_.data();
+  }
+
+  // ---- other memory -----------------------------------------------------------------------------
+
+  // The mark behind the last step counts, wherever it is.
+  static byte_range reach_of(const array_use& array) {
+    byte_range reach = range_of(array);
+    if (array.one_step_more) {
+      const std::int64_t step = std::abs(array.strides.time) * array.element_bytes;
+      reach.low -= step, reach.high += step;
+    }
+    return reach;
+  }
+  // Of two arrays, one of them written, what tells whether they may meet.
+  struct pair {
+    std::int8_t written, other;
+    bool may_be_one;  // if they begin at the same place
+  };
+  void find_pairs() {
+    for (int i = 0; i < problem_.count; ++i) {
+      const array_use& written = problem_.arrays[i];
+      if (written.use == access::read) continue;
+      for (int k = 0; k < problem_.count; ++k) {
+        array_use other = problem_.arrays[k];
+        if (k == i || (other.use != access::read && k < i)) continue;
+        if (reach_[i].high == reach_[i].low || reach_[k].high == reach_[k].low) continue;
+        other.data = written.data;
+        const bool allowed = std::any_of(
+            may_alias_.begin(), may_alias_.end(), [&](const in_place_pair& names) {
+              return named(written, names[0]) && named(other, names[1]);
+            });
+        pairs_[pair_count_++] = {static_cast<std::int8_t>(i), static_cast<std::int8_t>(k),
+                                 allowed && same_elements(written, other) && !summed(written)};
+      }
+    }
+  }
+  bool lie_apart(const std::array<const std::byte*, most_arrays>& next) const {
+    return std::all_of(pairs_.begin(), pairs_.begin() + pair_count_, [&](const pair& p) {
+      const auto x = reinterpret_cast<std::intptr_t>(next[p.written]),
+                 y = reinterpret_cast<std::intptr_t>(next[p.other]);
+      const byte_range& of_x = reach_[p.written];
+      const byte_range& of_y = reach_[p.other];
+      return x + of_x.high <= y + of_y.low || y + of_y.high <= x + of_x.low ||
+             (x == y && p.may_be_one);
+    });
+  }
+  // Interleaved arrays: the long way round.
+  void check_apart(const std::array<const std::byte*, most_arrays>& next) const {
+    problem moved = problem_;
+    for (int i = 0; i < moved.count; ++i) moved.arrays[i].data = next[i];
+    check_overlaps(moved.call, moved, may_alias_);
+  }
+
+  R recurrence_;
+  problem problem_;
+  tile_plan plan_;
+  executor executor_;
+  bool whole_ = false;
+  kept_memory own_;
+  std::byte* scratch_ = nullptr;
+  std::array<const std::byte*, most_arrays> data_{};
+  std::array<std::int64_t, most_arrays> first_step_{};  // bytes from the caller's pointer
+  std::array<byte_range, most_arrays> reach_{};         // of bytes, from data_
+  std::array<pair, most_outputs * most_arrays> pairs_{};
+  int pair_count_ = 0;
+  std::array<in_place_pair, Pairs> may_alias_;
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

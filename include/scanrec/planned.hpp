@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// plan_linear_scan, plan_gated_scan: calls that are checked and planned once and made often, such
+// as single steps of a stream, of which checks and plan would take most of the time.
+//
+//     auto step = plan_linear_scan(gate, input, state, options);
+//     step();                                // what linear_scan would do
+//     step({.input = later, .state = out});  // the same with other memory, laid out alike
+#pragma once
+
+#if defined(__CUDACC__)
+#error "scanrec: plans are for CPUs; include <scanrec/planned.hpp> in .cpp files"
+#endif
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+
+#include <scanrec/backends.hpp>
+#include <scanrec/cells/cell.hpp>
+#include <scanrec/detail/call/gated.hpp>
+#include <scanrec/detail/call/linear.hpp>
+#include <scanrec/detail/cpu/planned_call.hpp>
+#include <scanrec/options.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// A planned linear_scan of arrays with these stored types. Made by plan_linear_scan.
+///
+/// Bits     those of linear_scan.
+/// Memory   keeps its scratch, workspace_bytes() of the plan, or works in the backend's
+///          `workspace`: a call allocates nothing, but what an executor or OpenMP does.
+/// Threads  one call at a time.
+template <class Gate, class Input, class State>
+class planned_linear_scan {
+ public:
+  using value = compute_t<State>;
+
+  /// Where the arrays are now, of each its first element; null: where they were. Layouts, options
+  /// and what is absent stay as planned.
+  struct pointers {
+    const Gate* gate = nullptr;
+    const Input* input = nullptr;
+    State* state = nullptr;
+    const value* initial_state = nullptr;
+    value* final_state = nullptr;
+    const bool* resets = nullptr;
+  };
+
+  /// Runs on the arrays of the plan, or of the last call that named others.
+  void operator()() { call_.run(); }
+  /// Runs on other arrays. Throws argument_error, and has changed nothing, for a pointer to an
+  /// array that the plan has not, one that is not aligned, and memory that overlaps where that of
+  /// linear_scan must not.
+  void operator()(const pointers& now) {
+    call_.move_to(std::array<const void*, 6>{now.gate, now.input, now.initial_state, now.resets,
+                                             now.state, now.final_state});
+    recurrence& r = call_.recurrence();
+    r.gate.data = call_.template at<const Gate>(0);
+    r.input.data = call_.template at<const Input>(1);
+    r.initial_state.data = call_.template at<const value>(2);
+    r.cuts.marks.data = call_.template at<const bool>(3);
+    r.state.data = call_.template at<State>(4);
+    r.final_state.data = call_.template at<value>(5);
+    call_.run();
+  }
+  /// What the calls do: path, tiles, threads, workspace.
+  [[nodiscard]] const tile_plan& plan() const { return call_.plan(); }
+
+  /// Not for callers: what plan_linear_scan makes.
+  using recurrence = scanrec::recurrence::forward<Gate, Input, State>;
+  planned_linear_scan(const tiled& backend, const recurrence& r, const problem& p, direction order)
+      : call_(backend, r, p, detail::linear_scan_aliases, order == direction::reverse) {}
+
+ private:
+  detail::planned_call<recurrence, detail::linear_scan_aliases.size()> call_;
+};
+
+/// Checks and plans a linear_scan of these arrays, without making it; arguments, checks and errors
+/// are those of linear_scan.
+template <sequence Gate, sequence Input, writable_sequence_argument State>
+[[nodiscard]] auto plan_linear_scan(
+    const tiled& backend, const Gate& gate, const Input& input, const State& state,
+    const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
+  return detail::make_linear_scan(
+      "linear_scan", gate, input, state, options, [&](const auto& r, const problem& p) {
+        using gate_t = typename detail::sequence_traits<Gate>::stored;
+        return planned_linear_scan<gate_t, typename detail::sequence_traits<Input>::stored,
+                                   detail::stored_or<State, detail::state_of_gate<Gate>>>(
+            backend, r, p, options.order);
+      });
+}
+template <sequence Gate, sequence Input, writable_sequence_argument State>
+[[nodiscard]] auto plan_linear_scan(
+    const Gate& gate, const Input& input, const State& state,
+    const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
+  return plan_linear_scan(tiled{}, gate, input, state, options);
+}
+
+/// A planned gated_scan that keeps nothing for a backward pass. Made by plan_gated_scan.
+///
+/// Bits     those of gated_scan.
+/// Memory, threads  as planned_linear_scan.
+template <class Cell, class Pre, class Output>
+class planned_gated_scan {
+ public:
+  using value = compute_t<Pre>;
+  using output_t = std::conditional_t<std::same_as<Output, none_t>, value, Output>;
+
+  /// Where the arrays are now, of each its first element; null: where they were.
+  struct pointers {
+    typename Cell::template arrays<const Pre*> arrays{};
+    output_t* output = nullptr;
+    const value* initial_state = nullptr;
+    value* final_state = nullptr;
+    const bool* resets = nullptr;
+    const bool* zoneout = nullptr;
+  };
+
+  /// Runs on the arrays of the plan, or of the last call that named others.
+  void operator()() { call_.run(); }
+  /// Runs on other arrays. Throws as planned_linear_scan does.
+  void operator()(const pointers& now) {
+    const auto pre = detail::listed<pre_arrays>(now.arrays);
+    std::array<const void*, pre_arrays + 5> given{};
+    std::copy(pre.begin(), pre.end(), given.begin());
+    given[initial] = now.initial_state, given[initial + 1] = now.resets;
+    given[initial + 2] = now.zoneout;
+    given[output] = now.output;
+    given[final] = now.final_state;
+    call_.move_to(given);
+    recurrence& r = call_.recurrence();
+    for (int i = 0; i < initial; ++i) r.pre[i].data = call_.template at<const Pre>(i);
+    r.initial_state.data = call_.template at<const value>(initial);
+    r.cuts.marks.data = call_.template at<const bool>(initial + 1);
+    r.zoneout.data = call_.template at<const bool>(initial + 2);
+    if constexpr (recurrence::puts_out) r.output.data = call_.template at<Output>(output);
+    r.final_state.data = call_.template at<value>(final);
+    call_.run();
+  }
+  /// What the calls do: path, tiles, threads, workspace.
+  [[nodiscard]] const tile_plan& plan() const { return call_.plan(); }
+
+  /// Not for callers: what plan_gated_scan makes.
+  using recurrence = scanrec::recurrence::gated_forward<Cell, Pre, Output,
+                                                        scanrec::recurrence::kept_nowhere>;
+  planned_gated_scan(const tiled& backend, const recurrence& r, const problem& p, direction order)
+      : call_(backend, r, p, detail::gated_scan_aliases, order == direction::reverse) {}
+
+ private:
+  // Indices of arrays; one that puts nothing out lists no output.
+  static constexpr std::size_t pre_arrays = Cell::names.size();
+  static constexpr int initial = pre_arrays, final = initial + 3 + (recurrence::puts_out ? 1 : 0),
+                       output = recurrence::puts_out ? initial + 3 : initial + 4;
+
+  detail::planned_call<recurrence, detail::gated_scan_aliases.size()> call_;
+};
+
+/// Checks and plans a gated_scan of these arrays that keeps nothing for a backward pass, without
+/// making it; arguments, checks and errors are those of gated_scan.
+template <gated_cell Cell, class Arrays, writable_sequence_argument Output>
+[[nodiscard]] auto plan_gated_scan(const tiled& backend, const Cell& cell, const Arrays& arrays,
+                                   const Output& output,
+                                   const detail::gated_options_for<Cell, Arrays>& options = {}) {
+  return detail::make_gated_scan(
+      "gated_scan", cell, arrays, output, none, options, [&](const auto& r, const problem& p) {
+        return planned_gated_scan<Cell, detail::stored_in<Cell, Arrays>,
+                                  detail::stored_or<Output, none_t>>(backend, r, p, options.order);
+      });
+}
+template <gated_cell Cell, class Arrays, writable_sequence_argument Output>
+[[nodiscard]] auto plan_gated_scan(const Cell& cell, const Arrays& arrays, const Output& output,
+                                   const detail::gated_options_for<Cell, Arrays>& options = {}) {
+  return plan_gated_scan(tiled{}, cell, arrays, output, options);
+}
+
+}  // namespace scanrec::inline SCANREC_ABI
