@@ -101,8 +101,8 @@ void run(runner& by, const workload& w) {
     case call::planned: {
 #if __has_include(<scanrec/planned.hpp>)
       using planned = decltype(plan_linear_scan(backend, gate, array(1), array(2)));
-      const auto plan = std::make_shared<planned>(
-          plan_linear_scan(backend, gate, array(1), array(2)));
+      const auto plan =
+          std::make_shared<planned>(plan_linear_scan(backend, gate, array(1), array(2)));
       const T *const a = gate.data, *const u = arrays[1];
       T* const x = arrays[2];
       kernel = [=] { (*plan)({.gate = a, .input = u, .state = x}); };

@@ -83,6 +83,7 @@ void minimal() {
 }
 // [/minimal]
 
+#include <scanrec/planned.hpp>
 #include <scanrec/variants.hpp>
 
 namespace {
@@ -466,6 +467,21 @@ void describing() {
   assert(text.find("workspace") != std::string::npos);
 }
 
+void planning() {
+  const extents shape{.batch = 8, .time = 1, .channel = 4};
+  floats gate(32, 0.5f), token(32, 1), out(32), carry(32, 0);
+  const state_view<float> state(carry, shape);
+  // [planned]
+  auto step = plan_linear_scan(view(gate, shape), view(token, shape), view(out, shape),
+                               {.initial_state = state, .final_state = state});
+  step();  // the linear_scan of these arguments
+  floats next(32, 2), other(32);
+  step({.input = next.data(), .state = other.data()});  // the same on other memory, laid out alike
+  assert(carry[0] == 2.5f && other[0] == 2.5f);
+  // [/planned]
+  assert(out[0] == 1);
+}
+
 void own_executor() {
   const extents shape{.time = 64, .channel = 40};
   floats gate(64 * 40, 0.5f), input(64 * 40, 1), state(64 * 40);
@@ -760,6 +776,7 @@ int main() {
   halves_of_words();
   options();
   describing();
+  planning();
   own_executor();
   errors();
   own_backend();

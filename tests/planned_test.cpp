@@ -36,10 +36,9 @@ std::vector<T> as(const std::vector<float>& from) {
 }
 template <class T>
 bool same_bits(const std::vector<T>& x, const std::vector<T>& y) {
-  return x.size() == y.size() &&
-         std::equal(reinterpret_cast<const char*>(x.data()),
-                    reinterpret_cast<const char*>(x.data() + x.size()),
-                    reinterpret_cast<const char*>(y.data()));
+  return x.size() == y.size() && std::equal(reinterpret_cast<const char*>(x.data()),
+                                            reinterpret_cast<const char*>(x.data() + x.size()),
+                                            reinterpret_cast<const char*>(y.data()));
 }
 
 /// The arrays of a linear_scan, and views of them as an option asks.
@@ -104,9 +103,8 @@ TEMPLATE_TEST_CASE("a planned scan has the bits of the scan", "[planned]", float
             linear_scan(backend, w->view(w->gate), w->view(w->input), w->view(w->state),
                         w->options(order, resets));
 
-          auto call =
-              plan_linear_scan(backend, first.view(first.gate), first.view(first.input),
-                               first.view(first.state), first.options(order, resets));
+          auto call = plan_linear_scan(backend, first.view(first.gate), first.view(first.input),
+                                       first.view(first.state), first.options(order, resets));
           CHECK(same_bits(first.state, std::vector<T>(first.state.size())));  // nothing is made yet
           for (int again = 0; again < 2; ++again) {
             call();
@@ -147,9 +145,10 @@ TEST_CASE("steps of a stream are the whole sequence", "[planned]") {
   const state_view<float> carry(carried.data(), one);
   using view = sequence_view<float>;
   const extents step_shape{.batch = 2, .time = 1, .channel = 24};
-  auto step = plan_linear_scan(
-      view(all.gate.data(), step_shape, in_sequence), view(all.input.data(), step_shape, in_sequence),
-      view(states.data(), step_shape, in_sequence), {.initial_state = carry, .final_state = carry});
+  auto step = plan_linear_scan(view(all.gate.data(), step_shape, in_sequence),
+                               view(all.input.data(), step_shape, in_sequence),
+                               view(states.data(), step_shape, in_sequence),
+                               {.initial_state = carry, .final_state = carry});
   for (std::int64_t t = 0; t < whole.time; ++t)
     step({.gate = all.gate.data() + t * 24,
           .input = all.input.data() + t * 24,
@@ -200,7 +199,8 @@ TEST_CASE("a planned call refuses memory that the call would", "[planned][argume
   refuses("state", "apart from 'gate'", [&] { call({.gate = v.state.data() + 4}); });
   refuses("state", "or the same pointer", [&] { call({.state = v.input.data() + 1}); });
   refuses("input", "aligned to 4 bytes", [&] {
-    call({.input = reinterpret_cast<const float*>(reinterpret_cast<const char*>(v.gate.data()) + 1)});
+    call({.input =
+              reinterpret_cast<const float*>(reinterpret_cast<const char*>(v.gate.data()) + 1)});
   });
   refuses("initial_state", "as where it was planned",
           [&] { call({.initial_state = v.initial.data()}); });
@@ -242,7 +242,8 @@ TEST_CASE("a planned gated scan has the bits of the scan", "[planned][gated]") {
         options.zoneout = {reinterpret_cast<const bool*>(zoned.data()), shape, {.time = 1}};
         options.resets = {reinterpret_cast<const bool*>(marks.data()), extents{1, 3, 1}};
       }
-      gated_scan(cell, arrays{at(z), at(f), at(o)}, sequence_view(want.data(), shape), none, options);
+      gated_scan(cell, arrays{at(z), at(f), at(o)}, sequence_view(want.data(), shape), none,
+                 options);
 
       options.final_state = state_view(last.data(), shape);
       std::vector<float> elsewhere(60);
@@ -266,8 +267,7 @@ TEST_CASE("a planned gated scan has the bits of the scan", "[planned][gated]") {
         silent({.initial_state = reinterpret_cast<const float*>(
                     reinterpret_cast<const char*>(before.data()) + 2)});
       });
-      refuses("final_state", "apart from 'forget_gate'", [&] {
-        silent({.final_state = const_cast<float*>(f.data())});
-      });
+      refuses("final_state", "apart from 'forget_gate'",
+              [&] { silent({.final_state = const_cast<float*>(f.data())}); });
     }
 }

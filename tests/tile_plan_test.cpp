@@ -785,6 +785,28 @@ TEST_CASE("a thread with units enough takes the tiles of one in order", "[tile_p
   CHECK(!plan(3, 3, true).at_once);
 }
 
+TEST_CASE("rows wide enough are cut for threads that then need not wait", "[tile_plan]") {
+  const auto plan = [](std::int64_t channels, int threads, bool sums = false) {
+    const extents shape{.batch = 1, .time = 1 << 18, .channel = channels};
+    scanrec::strides gate = channels_last(shape);
+    if (sums) gate.batch = gate.time = 0;
+    return describe(tiled{.threads = threads},
+                    sums ? adjoint_of(shape, gate) : forward_of(shape, channels_last(shape)));
+  };
+  // A half and what a piece costs take no more than two thirds of a row, from 192 channels on.
+  for (const std::int64_t channels : {192, 256, 496}) {
+    const tile_plan two = plan(channels, 2), one = plan(channels, 1), many = plan(channels, 16);
+    CHECK((two.time_split && two.units == 2 && two.units_whole && two.at_once));
+    CHECK(two.strip == detail::round_up(channels / 2, 16));
+    CHECK((one.units == 1 && one.at_once));
+    CHECK((many.units == 1 && !many.at_once));
+    CHECK((one.tile_steps == two.tile_steps && many.tile_steps == two.tile_steps));
+  }
+  CHECK((plan(176, 2).units == 1 && !plan(176, 2).at_once));
+  CHECK((plan(256, 4).units == 1 && !plan(256, 4).at_once));
+  CHECK(plan(256, 2, true).units == 1);  // sums of tiles add up in turns
+}
+
 TEST_CASE("short rows share a unit, but not two that a sum keeps apart", "[tile_plan]") {
   const auto rows = [](const problem& p, std::int64_t strip, std::int64_t strips) {
     const decisions d(p);

@@ -144,8 +144,8 @@ class planned_gated_scan {
   [[nodiscard]] const tile_plan& plan() const { return call_.plan(); }
 
   /// Not for callers: what plan_gated_scan makes.
-  using recurrence = scanrec::recurrence::gated_forward<Cell, Pre, Output,
-                                                        scanrec::recurrence::kept_nowhere>;
+  using recurrence =
+      scanrec::recurrence::gated_forward<Cell, Pre, Output, scanrec::recurrence::kept_nowhere>;
   planned_gated_scan(const tiled& backend, const recurrence& r, const problem& p, direction order)
       : call_(backend, r, p, detail::gated_scan_aliases, order == direction::reverse) {}
 

@@ -268,6 +268,18 @@ inline std::int64_t balance_strips(const strip_costs& of, int threads) {
   return best;
 }
 
+/// Whether units of which each worker takes all time are sooner done than tiles that wait for one
+/// another: a tile that was reduced has been read before it is walked, which costs a third.
+inline bool whole_units_pay(const strip_costs& of, std::int64_t strip, int threads) {
+  const std::int64_t units = clipped_product(of.rows, ceil_div(of.channels, strip), most_bytes);
+  if (units < threads) return false;
+  const std::int64_t piece = strip < of.channels ? tile_policy::piece_bytes : 0;
+  const std::int64_t turns = clipped_product(ceil_div(units, threads), threads, most_bytes);
+  const std::int64_t all = clipped_product(clipped_product(of.rows, of.channels, most_bytes),
+                                           of.channel_bytes, most_bytes);
+  return clipped_product(turns, 3 * (strip * of.channel_bytes + piece), most_bytes) / 4 <= all;
+}
+
 // ---- how memory is walked -----------------------------------------------------------------------
 
 /// Steps between a prefetch and the walk; 0 where hardware does it: in cache, where rows follow
@@ -321,16 +333,6 @@ inline bool sums_in_turns(const tile_plan& plan) {
                      [](const sum_plan& sum) { return sum.active && !sum.complete; });
 }
 
-/// Whether a worker takes all time of a unit. Where time is split it then knows every carry, and
-/// reads a tile once, which is worth a third more rounds of units; but sums of several tiles add up
-/// in the order of tiles.
-inline bool takes_units_whole(const tile_plan& plan, int threads) {
-  if (!plan.time_split) return true;
-  if (sums_in_turns(plan)) return false;
-  const std::int64_t turns = ceil_div(plan.units, threads) * threads;
-  return plan.units >= threads && 3 * turns <= 4 * plan.units;
-}
-
 /// `threads`, `tile_steps`, `stream_bytes`: what the caller fixed; 0 leaves it to the policy.
 inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile_steps,
                                 std::int64_t stream_bytes) {
@@ -358,19 +360,23 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   const std::int64_t rows_of_units =
       ceil_div(p.shape.batch, plan.batch_span) * ceil_div(p.shape.group, plan.group_span);
   const int useful = threads_for(threads, element_count(p.shape) / policy::thread_elements);
-  // How channels are cut changes no bit where time is whole, but of sums over them.
-  if (!plan.time_split && !sums.crosses_channels && p.shape.channel > 1) {
-    const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
-    plan.strip = balance_strips(
-        {std::min(strips.widest, p.shape.channel), p.shape.channel, along_time ? 1 : pack.lanes,
-         along_time ? clipped_product(p.compute_bytes, p.shape.time, most_bytes) : p.compute_bytes,
-         rows_of_units},
-        useful);
-    plan.strips = ceil_div(p.shape.channel, plan.strip);
+  // How channels are cut changes no bit, but of sums over them.
+  const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
+  const strip_costs costs{
+      std::min(strips.widest, p.shape.channel), p.shape.channel, along_time ? 1 : pack.lanes,
+      along_time ? clipped_product(p.compute_bytes, p.shape.time, most_bytes) : p.compute_bytes,
+      rows_of_units};
+  const bool any_sums = std::any_of(p.begin(), p.end(), summed);
+  if (!sums.crosses_channels && p.shape.channel > 1) {
+    const std::int64_t strip = balance_strips(costs, useful);
+    if (!plan.time_split || (!any_sums && whole_units_pay(costs, strip, useful)))
+      plan.strip = strip, plan.strips = ceil_div(p.shape.channel, strip);
   }
   plan.units = plan.strips * rows_of_units;
   plan_sums(p, plan);
-  plan.units_whole = takes_units_whole(plan, useful);
+  // Sums of several tiles add up in the order of tiles.
+  plan.units_whole =
+      !plan.time_split || (!sums_in_turns(plan) && whole_units_pay(costs, plan.strip, useful));
   plan.tasks = plan.units_whole ? plan.units : plan.units * plan.tiles;
   plan.threads =
       threads > 0 ? useful : static_cast<int>(std::clamp<std::int64_t>(plan.tasks, 1, useful));

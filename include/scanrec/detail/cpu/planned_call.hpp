@@ -158,8 +158,8 @@ class planned_call {
         if (k == i || (other.use != access::read && k < i)) continue;
         if (reach_[i].high == reach_[i].low || reach_[k].high == reach_[k].low) continue;
         other.data = written.data;
-        const bool allowed = std::any_of(
-            may_alias_.begin(), may_alias_.end(), [&](const in_place_pair& names) {
+        const bool allowed =
+            std::any_of(may_alias_.begin(), may_alias_.end(), [&](const in_place_pair& names) {
               return named(written, names[0]) && named(other, names[1]);
             });
         pairs_[pair_count_++] = {static_cast<std::int8_t>(i), static_cast<std::int8_t>(k),
