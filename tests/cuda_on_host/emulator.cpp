@@ -556,7 +556,7 @@ const void* exchange(const void* mine, std::size_t bytes, int lane) {
 void pause() { working().pause(); }
 void store_word(word* p, const word& w) { working().store(p, w); }
 word load_word(const word* p) { return *p; }
-std::uint32_t fetch_add(std::uint32_t* p, std::uint32_t more) {
+std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t more) {
   return std::exchange(*p, *p + more);
 }
 void fence() { working().fence(); }

@@ -90,7 +90,7 @@ struct word {
 void store_word(word* p, const word& w);
 word load_word(const word* p);
 /// What was there before `more` was added. Other blocks see the sum at once.
-std::uint32_t fetch_add(std::uint32_t* p, std::uint32_t more);
+std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t more);
 /// Orders what the thread has stored before what it stores from here on.
 void fence();
 /// Marks a read or a write in shared memory. Faults if another thread wrote or read there and no

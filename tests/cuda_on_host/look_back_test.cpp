@@ -182,6 +182,51 @@ TEST_CASE("a workspace serves one call after the other, of any problem",
   }
 }
 
+TEST_CASE("the calls of a workspace are told apart, however many there were",
+          "[workspace][cuda_look_back]") {
+  constexpr std::uint64_t half = std::uint64_t{1} << 31, all = 2 * half;
+  const auto header = [](const memory& room) {
+    cuda::detail::workspace_header h;
+    std::memcpy(&h, room.data(), sizeof h);
+    return h;
+  };
+  const auto set = [](memory& room, std::uint64_t calls, std::uint64_t halves) {
+    const cuda::detail::workspace_header h{calls * all, halves};
+    std::memcpy(room.data(), &h, sizeof h);
+  };
+  const extents shape{.batch = 2, .time = 1500, .channel = 3};
+  stream s;
+  for (const std::uint64_t before : {half - 2, all - 2}) {
+    memory room(1 << 18);
+    set(room, before, before / half);
+    for (std::uint64_t made = 1; made <= 4; ++made) {
+      const scheduled as({.seed = made, .resident_blocks = 9, .first = favour::newest});
+      arrays<float> wanted(shape), got(shape);
+      for (float& u : got.input) u *= static_cast<float>(made);
+      wanted.input = got.input;
+      memory zeros(1 << 18);
+      wanted.forward(on(s, zeros, cuda::workspace_content::unknown));
+      got.forward(on(s, room, cuda::workspace_content::kept));
+      CHECK((got == wanted));
+      CHECK(header(room).drawn == (before + made) % all * all);
+      CHECK(header(room).halves == (before + made) / half);
+    }
+  }
+  // What a call has left is not taken for that of the one 2^32 calls on.
+  memory room(1 << 18);
+  set(room, 5, 0);
+  arrays<float> left(shape), wanted(shape);
+  left.forward(on(s, room, cuda::workspace_content::kept));
+  for (float& u : wanted.input) u = -u;
+  arrays<float> got = wanted;
+  memory zeros(1 << 18);
+  wanted.forward(on(s, zeros, cuda::workspace_content::unknown));
+  set(room, 5, 2);
+  const scheduled as({.seed = 1, .resident_blocks = 9, .first = favour::newest});
+  got.forward(on(s, room, cuda::workspace_content::kept));
+  CHECK((got == wanted));
+}
+
 TEST_CASE("one kernel and nothing else, where the workspace is kept",
           "[workspace][cuda_look_back]") {
   arrays<float> a({.batch = 1, .time = 1024, .channel = 64});

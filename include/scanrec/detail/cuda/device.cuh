@@ -30,6 +30,11 @@
 #if !defined(__CUDACC__)
 #error "scanrec: CUDA backends are compiled by a CUDA compiler: name the file .cu"
 #endif
+// Accesses of 16 bytes that are promised to be one: PTX has them since 8.3.
+#if defined(__NVCC__) && \
+    (__CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 3))
+#error "scanrec needs nvcc 12.3 or newer"
+#endif
 #if defined(__NVCC__) && !defined(__CUDACC_RELAXED_CONSTEXPR__)
 #error "scanrec needs nvcc --expt-relaxed-constexpr (the CMake target scanrec::cuda adds it)"
 #endif
@@ -54,10 +59,6 @@
                      SCANREC_ARCHS_5, SCANREC_ARCHS_4, SCANREC_ARCHS_3, SCANREC_ARCHS_2,          \
                      SCANREC_ARCHS_1, 0)                                                          \
   (__VA_ARGS__)
-// Accesses of 16 bytes at once: PTX has them since 8.3.
-#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 3)
-#define SCANREC_CUDA_B128 1
-#endif
 
 #if defined(__CUDA_ARCH_LIST__)
 #define SCANREC_CUDA_ABI SCANREC_ARCHS(__CUDA_ARCH_LIST__)
@@ -102,16 +103,21 @@ void allow_shared_bytes(std::int64_t bytes) {
         "cudaFuncSetAttribute");
 }
 
+/// Throws where a kernel would have more blocks than it may.
+inline void check_blocks(std::int64_t blocks) {
+  if (blocks > std::numeric_limits<std::int32_t>::max())
+    throw error("kernel launch", static_cast<int>(cudaErrorInvalidConfiguration),
+                std::to_string(blocks) + " blocks", __FILE__, __LINE__);
+}
+
 /// Queues a kernel. Nothing is done if there are no blocks.
 template <class Body>
 void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t shared_bytes = 0) {
   static_assert(std::is_trivially_copyable_v<Body>, "scanrec: kernels are copied to the device");
   if (blocks == 0) return;
+  check_blocks(blocks);
   constexpr std::int64_t always_there = 48 * 1024;
   if (shared_bytes > always_there) allow_shared_bytes<Body>(shared_bytes);
-  if (blocks > std::numeric_limits<std::int32_t>::max())
-    throw error("kernel launch", static_cast<int>(cudaErrorInvalidConfiguration),
-                std::to_string(blocks) + " blocks", __FILE__, __LINE__);
   run<Body><<<static_cast<unsigned>(blocks), Body::threads, static_cast<std::size_t>(shared_bytes),
               stream>>>(body);
   check(cudaGetLastError(), "kernel launch");
@@ -159,6 +165,15 @@ SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
   return mine;
 }
 
+/// (*) Which threads of the warp say so, all of which ask at once: a bit each. Orders no memory.
+SCANREC_DEVICE SCANREC_INLINE std::uint32_t ballot(bool mine) {
+  return __ballot_sync(0xffffffffu, mine);
+}
+/// The lowest bit that is set, of which there must be one.
+SCANREC_DEVICE SCANREC_INLINE int first_bit(std::uint32_t bits) {
+  return __ffs(static_cast<int>(bits)) - 1;
+}
+
 // ---- between blocks ---------------------------------------------------------------------------
 
 /// Sixteen bytes that other blocks see whole: a value, and a tag by which they know that it is
@@ -168,37 +183,24 @@ struct alignas(16) word {
 };
 /// (*) Stores a word for other blocks to see, some time later and in no particular order.
 SCANREC_DEVICE SCANREC_INLINE void store_word(word* p, const word& w) {
-#if defined(SCANREC_CUDA_B128)
   asm volatile("{ .reg .b128 w; mov.b128 w, {%1, %2}; st.relaxed.gpu.global.b128 [%0], w; }"
                :
                : "l"(__cvta_generic_to_global(p)), "l"(w.value), "l"(w.tag)
                : "memory");
-#else
-  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};"
-               :
-               : "l"(__cvta_generic_to_global(p)), "l"(w.value), "l"(w.tag)
-               : "memory");
-#endif
 }
 /// (*) The word as it is seen here and now.
 SCANREC_DEVICE SCANREC_INLINE word load_word(const word* p) {
   word w;
-#if defined(SCANREC_CUDA_B128)
   asm volatile("{ .reg .b128 w; ld.relaxed.gpu.global.b128 w, [%2]; mov.b128 {%0, %1}, w; }"
                : "=l"(w.value), "=l"(w.tag)
                : "l"(__cvta_generic_to_global(p))
                : "memory");
-#else
-  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
-               : "=l"(w.value), "=l"(w.tag)
-               : "l"(__cvta_generic_to_global(p))
-               : "memory");
-#endif
   return w;
 }
 /// (*) What was there before `more` was added; at once for all blocks.
-SCANREC_DEVICE SCANREC_INLINE std::uint32_t fetch_add(std::uint32_t* p, std::uint32_t more) {
-  return atomicAdd(p, more);
+SCANREC_DEVICE SCANREC_INLINE std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t more) {
+  static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
+  return atomicAdd(reinterpret_cast<unsigned long long*>(p), more);
 }
 /// (*) Orders what the thread has read and written before what it reads and writes from here on,
 /// as other blocks see it.

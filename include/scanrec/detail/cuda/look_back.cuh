@@ -157,8 +157,6 @@ struct walk_tiles {
     }
     turns.end(recurrence, cutting, at);
     columns.gather(recurrence, cutting, at);
-    device::synchronise_block();
-    leave(header, cutting, at);
   }
 
  private:
@@ -185,18 +183,36 @@ struct walk_tiles {
     R here = at_lane(at);
     stage.redirect_reads(here, cutting, at, staged);
     states::redirect(here, cutting, at, at.count, staged + stage.which.bytes);
+    // A whole segment within the sequence loads all its steps before it looks at any.
+    if (at.count == segment_steps && !at_edge(at.first) && !at_edge(at.first + segment_steps - 1)) {
+      SCANREC_UNROLL
+      for (int k = 0; k < segment_steps; ++k)
+        now[k] = here.template load<scalar>(inner_place_of(at, k));
+      SCANREC_UNROLL
+      for (int k = 0; k < segment_steps; ++k) {
+        const map m = maps::widened(here.map(inner_place_of(at, k), now[k]));
+        own = k == 0 ? m : algebra.compose(own, m);
+      }
+      return;
+    }
     SCANREC_UNROLL
     for (int k = 0; k < segment_steps; ++k)
       if (k < at.count) {
-        const inner_place p{at.first + k, at.c, at.first + k};
+        const inner_place p = inner_place_of(at, k);
         // Where a neighbour lies outside the sequence, nothing is assumed.
-        const bool edge = (scanrec::detail::halo_of<R> > 0 && p.time == cutting.steps - 1) ||
-                          (scanrec::detail::halo_of<R> < 0 && p.time == 0);
-        now[k] =
-            edge ? here.template load<scalar>(place_of(at, p.time)) : here.template load<scalar>(p);
+        now[k] = at_edge(p.time) ? here.template load<scalar>(place_of(at, p.time))
+                                 : here.template load<scalar>(p);
         const map m = maps::widened(here.map(p, now[k]));
         own = k == 0 ? m : algebra.compose(own, m);
       }
+  }
+  // Whether a step has its neighbour outside the sequence.
+  SCANREC_DEVICE bool at_edge(std::int64_t time) const {
+    return (scanrec::detail::halo_of<R> > 0 && time == cutting.steps - 1) ||
+           (scanrec::detail::halo_of<R> < 0 && time == 0);
+  }
+  SCANREC_DEVICE static inner_place inner_place_of(const tile_place& at, int k) {
+    return {at.first + k, at.c, at.first + k};
   }
   SCANREC_DEVICE static place place_of(const tile_place& at, std::int64_t time) {
     return {time, at.c, time};
@@ -226,10 +242,10 @@ struct walk_tiles {
   SCANREC_DEVICE carry look(const tile_place& at, bool leads) const {
     if (at.tile == 0)
       return leads ? maps::carry_of(at_lane(at).template begin<scalar>(place{0, at.c})) : carry{};
-    const device::shared_array<seen> kind(kinds);
+    const device::shared_array<std::uint32_t> states_seen(kinds);  // by each warp, a bit a thread
     const device::shared_array<map> map_of(seen_maps);
     const device::shared_array<carry> state_of(seen_states);
-    const int thread = device::thread_index();
+    const int thread = device::thread_index(), width = cutting.width;
 
     // Every segment looks at one tile before; the last of them waits for a state.
     const std::int64_t tile = at.tile - 1 - at.segment;
@@ -239,29 +255,56 @@ struct walk_tiles {
       carry x{};
       map m{};
       while (what == seen::nothing) {
-        if (inclusive(at, tile).receive(x, at.call))
-          what = seen::state;
-        else if (!farthest && partial(at, tile).receive(m, at.call))
-          what = seen::map;
-        else
-          device::pause();
+        // Asked for together: memory is far.
+        const bool state = inclusive(at, tile).receive(x, at.call);
+        const bool part = !farthest && partial(at, tile).receive(m, at.call);
+        what = state ? seen::state : part ? seen::map : seen::nothing;
+        if (what == seen::nothing) device::pause();
       }
       if (what == seen::state)
         state_of.store(thread, x);
       else
         map_of.store(thread, m);
     }
-    kind.store(thread, what);
+    const std::uint32_t states = device::ballot(what == seen::state);
+    if (thread % device::warp_size == 0) states_seen.store(thread / device::warp_size, states);
     device::synchronise_block();
     if (!leads) return carry{};
-    int back = 0;
-    while (kind.load(back * cutting.width + at.column) != seen::state) ++back;
-    carry x = state_of.load(back * cutting.width + at.column);
-    while (--back >= 0) {
-      // Where the state after that tile is not finite the tile knows it when it has been walked.
-      const map m = map_of.load(back * cutting.width + at.column);
-      x = finite_after(m, x) ? advance(false, m, x)
-                             : inclusive(at, at.tile - 1 - back).wait(at.call);
+
+    int nearest = 0;
+    for (std::uint32_t bits = 0; bits == 0; nearest += device::warp_size) {
+      bits = states_seen.load(nearest / device::warp_size) & cutting.first_column << at.column;
+      if (bits != 0) nearest += device::first_bit(bits) - device::warp_size;
+    }
+    const carry first = state_of.load(nearest);
+    carry x = first;
+    bool all_finite = true;
+    const auto fold = [&](const map& m) SCANREC_LAMBDA {
+      all_finite = all_finite & finite_after(m, x);
+      x = advance(false, m, x);
+    };
+    // Some maps are loaded ahead of the chain that takes them.
+    constexpr int ahead = sizeof(map) <= 32 ? 4 : 1;
+    int i = nearest - width;
+    for (; i >= (ahead - 1) * width; i -= ahead * width) {
+      map next[ahead];
+      SCANREC_UNROLL
+      for (int k = 0; k < ahead; ++k) next[k] = map_of.load(i - k * width);
+      SCANREC_UNROLL
+      for (int k = 0; k < ahead; ++k) fold(next[k]);
+    }
+    for (; i >= 0; i -= width) fold(map_of.load(i));
+    return all_finite ? x : fold_with_care(at, nearest, first);
+  }
+  // The same where the state after some tile is not finite: the tile knows it when it has been
+  // walked.
+  SCANREC_DEVICE carry fold_with_care(const tile_place& at, int nearest, carry x) const {
+    const device::shared_array<map> map_of(seen_maps);
+    for (int i = nearest - cutting.width; i >= 0; i -= cutting.width) {
+      const map m = map_of.load(i);
+      x = finite_after(m, x)
+              ? advance(false, m, x)
+              : inclusive(at, at.tile - 1 - (i >> cutting.width_shift)).wait(at.call);
     }
     return x;
   }
@@ -311,12 +354,17 @@ struct walk_tiles {
         if (unsent) inclusive(at, at.tile).send(maps::carry_of(x), at.call);
       } else {
         if (at.segment > 0) x = maps::template state_of<lane>(advance(at.tile == 0, before, x_in));
-        SCANREC_UNROLL
-        for (int k = 0; k < segment_steps; ++k)
-          if (k < at.count) {
-            const inner_place p{at.first + k, at.c, at.first + k};
-            x = scanrec::detail::take_step(here, p, now[k], x, running);
-          }
+        const auto take = [&](int k) SCANREC_LAMBDA {
+          x = scanrec::detail::take_step(here, inner_place_of(at, k), now[k], x, running);
+        };
+        if (at.count == segment_steps) {
+          SCANREC_UNROLL
+          for (int k = 0; k < segment_steps; ++k) take(k);
+        } else {
+          SCANREC_UNROLL
+          for (int k = 0; k < segment_steps; ++k)
+            if (k < at.count) take(k);
+        }
       }
       here.drain(place_of(at, last), running);
       if (last == cutting.steps && (at.count > 0 || at.tile + 1 == cutting.tiles))
@@ -338,6 +386,8 @@ template <class R>
 void run_recurrence(const look_back& on, R r, const problem& p) {
   const detail::look_back_plan plan(p, on.segment_steps);
   detail::check_workspace(p, on.workspace, plan.sums.bytes);
+  const std::int64_t blocks = plan.cutting.tiles * plan.cutting.groups;
+  detail::check_blocks(blocks);  // before anything is queued
   auto* const memory = static_cast<std::byte*>(on.workspace.data);
   if (on.workspace.content == workspace_content::unknown)
     detail::clear(memory, plan.first_sum(), on.stream);
@@ -358,7 +408,7 @@ void run_recurrence(const look_back& on, R r, const problem& p) {
                       stage,
                       {plan.sums_by_column, kernel::staged + stage.which.bytes + states},
                       terms};
-    detail::launch(body, plan.cutting.tiles * plan.cutting.groups, on.stream, body.shared_bytes());
+    detail::launch(body, blocks, on.stream, body.shared_bytes());
   });
   if constexpr (scanrec::detail::may_sum<R>)
     if (plan.sums_by_step && plan.cutting.groups == 0)

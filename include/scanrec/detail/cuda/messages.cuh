@@ -14,11 +14,11 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The first bytes of a workspace.
+/// The first bytes of a workspace. Who draws the last ticket of a call makes it ready for the next:
+/// no other block of this call will draw.
 struct workspace_header {
-  std::uint64_t calls;   // that have been finished
-  std::uint32_t ticket;  // tiles that have been begun; 0 between calls
-  std::uint32_t done;    // tiles that have been finished; 0 between calls
+  std::uint64_t drawn;   // tickets of this call, below 2^32; from there on, the calls before it
+  std::uint64_t halves;  // how often the calls, counted there, have come by a multiple of 2^31
 };
 static_assert(sizeof(workspace_header) == sizeof(device::word));
 

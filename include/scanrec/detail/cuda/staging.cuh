@@ -105,13 +105,16 @@ class tile_stage {
   template <class LeftOut>
   SCANREC_DEVICE void store(const R& row, const tile_cutting& cutting, const tile_place& at,
                             std::int64_t first_byte, LeftOut left_out) const {
-    for_staged<false>(row, which.writes, first_byte,
-                      [&](const auto& field, const auto& slots, std::uint32_t) {
-                        for_elements(field, cutting, at,
-                                     [&](int, int slot, int column, auto* element) SCANREC_LAMBDA {
-                                       if (!left_out(column)) *element = slots.load(slot);
-                                     });
-                      });
+    // Of one column all or nothing.
+    if (cutting.width == 1 && left_out(0)) return;
+    const auto store_all = [&](const auto& field, const auto& slots, std::uint32_t) {
+      for_elements(field, cutting, at,
+                   [&](int, int slot, auto column, auto* element) SCANREC_LAMBDA {
+                     if (is_only<decltype(column)> || !left_out(column))
+                       *element = slots.load(slot);
+                   });
+    };
+    for_staged<false>(row, which.writes, first_byte, store_all);
   }
 
  private:
@@ -161,19 +164,23 @@ class tile_stage {
   SCANREC_DEVICE static void copy_in(const Field& field, const device::shared_array<S>& slots,
                                      const tile_cutting& cutting, const tile_place& at) {
     if constexpr (device::copied_ahead<S>) {
-      for_elements(field, cutting, at, [&](int, int slot, int, auto* element) SCANREC_LAMBDA {
+      for_elements(field, cutting, at, [&](int, int slot, auto, auto* element) SCANREC_LAMBDA {
         device::copy_ahead(slots, slot, element);
       });
     } else {
       // All loads before the first store, none of which would wait for another.
       S values[SegmentSteps];
       for_elements(field, cutting, at,
-                   [&](int k, int, int, auto* element) SCANREC_LAMBDA { values[k] = *element; });
-      for_elements(field, cutting, at, [&](int k, int slot, int, auto*) SCANREC_LAMBDA {
+                   [&](int k, int, auto, auto* element) SCANREC_LAMBDA { values[k] = *element; });
+      for_elements(field, cutting, at, [&](int k, int slot, auto, auto*) SCANREC_LAMBDA {
         slots.store(slot, values[k]);
       });
     }
   }
+  // The column of a tile that has one.
+  using only_column = std::integral_constant<int, 0>;
+  template <class Column>
+  static constexpr bool is_only = std::is_same_v<Column, only_column>;
   // Calls f(number, slot, column, address) for a thread's share of a tile's elements.
   template <class Field, class F>
   SCANREC_DEVICE static void for_elements(const Field& field, const tile_cutting& cutting,
@@ -182,6 +189,23 @@ class tile_stage {
     const std::int64_t first = at.tile * cutting.tile_steps(), c0 = at.c - at.column;
     const std::int64_t left = cutting.steps - first, columns = cutting.lanes.channel - c0;
     auto* const corner = field.data + first * field.strides.time + c0 * field.strides.channel;
+    // A whole tile of one sequence: from element to element everything moves by a constant.
+    if (cutting.width == 1 && cutting.segment_steps == SegmentSteps &&
+        left >= threads * SegmentSteps) {
+      constexpr int rows_on = threads / SegmentSteps * row_of<S>;
+      const int thread = device::thread_index();
+      const int slot = thread / SegmentSteps * row_of<S> + lead + thread % SegmentSteps;
+      const auto along = [&](auto* element, std::int64_t stride) SCANREC_LAMBDA {
+        SCANREC_UNROLL
+        for (int k = 0; k < SegmentSteps; ++k)
+          f(k, slot + k * rows_on, only_column{}, element + k * stride);
+      };
+      if (field.strides.time == 1)
+        along(corner + thread, threads);
+      else
+        along(corner - thread, -threads);
+      return;
+    }
     const auto visit = [&](int k) SCANREC_LAMBDA {
       const int e = k * threads + device::thread_index();
       const int column = e >> cutting.tile_shift, t = e & ((1 << cutting.tile_shift) - 1);

@@ -26,7 +26,9 @@ struct tile_cutting {
   std::int64_t steps = 0;
   int width = 1;
   int segment_steps = 1;
-  int segment_shift = 0, tile_shift = 0;  // log2 of segment_steps and of tile_steps()
+  int width_shift = 0;                    // log2 of width,
+  int segment_shift = 0, tile_shift = 0;  // of segment_steps, and of tile_steps()
+  std::uint32_t first_column = 1;         // of a warp's threads, those with the first channel
   std::int64_t strips = 0;                // tiles side by side
   std::int64_t groups = 0;                // tiles of the same steps
   std::int64_t tiles = 0;                 // of the same lanes, one after the other; 1 at least
@@ -36,13 +38,15 @@ struct tile_cutting {
       : lanes(p.shape), steps(p.shape.time), segment_steps(steps_of_segment) {
     lanes.time = 1;
     if (!alone) width = width_of(p);
+    width_shift = std::countr_zero(static_cast<unsigned>(width));
     segment_shift = std::countr_zero(static_cast<std::uint64_t>(segment_steps));
     tile_shift = std::countr_zero(static_cast<std::uint64_t>(tile_steps()));
+    for (int i = width; i < device::warp_size; i += width) first_column |= std::uint32_t{1} << i;
     strips = (lanes.channel + width - 1) / width;
     groups = lanes.group * lanes.batch * strips;
     tiles = std::max<std::int64_t>(1, (steps + tile_steps() - 1) / tile_steps());
   }
-  SCANREC_HD int segments() const { return threads / width; }
+  SCANREC_HD int segments() const { return threads >> width_shift; }
   /// Terms of sums over its channels, a row per step: rows begin in different banks.
   SCANREC_HD int term_row() const { return width + 1; }
   SCANREC_HD std::int64_t tile_steps() const {

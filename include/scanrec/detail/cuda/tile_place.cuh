@@ -28,35 +28,39 @@ SCANREC_DEVICE inline tile_place take_ticket(workspace_header* header,
   const device::shared_array<std::uint64_t> head(0);
   const int thread = device::thread_index();
   if (thread == 0) {
-    head.store(0, device::fetch_add(&header->ticket, 1));
-    head.store(1, header->calls + 1);
+    constexpr std::uint64_t one_call = std::uint64_t{1} << 32, half = one_call / 2;
+    const auto all = static_cast<std::uint64_t>(cutting.tiles * cutting.groups);
+    std::uint64_t halves = header->halves;
+    const std::uint64_t drawn = device::fetch_add(&header->drawn, 1);
+    const std::uint64_t ticket = drawn % one_call, calls = drawn / one_call;
+    // What was read may be what the last ticket of this very call has left, one more.
+    halves -= (halves ^ calls / half) & 1;
+    if (ticket + 1 == all) {
+      device::fetch_add(&header->drawn, one_call - all);
+      if ((calls + 1) % half == 0) header->halves = halves + 1;
+    }
+    head.store(0, ticket);
+    head.store(1, halves / 2 * one_call + calls + 1);
   }
   device::synchronise_block();
   tile_place at;
-  const auto ticket = static_cast<std::int64_t>(head.load(0));
   at.call = head.load(1);
-  at.tile = ticket / cutting.groups, at.group = ticket % cutting.groups;
-  at.column = thread % cutting.width, at.segment = thread / cutting.width;
-  const std::int64_t strip = at.group % cutting.strips, line = at.group / cutting.strips;
-  at.b = line % cutting.lanes.batch, at.g = line / cutting.lanes.batch;
+  // There are no more blocks than 31 bits count, and 32 bits are divided sooner than 64.
+  const auto small = [](auto n) { return static_cast<std::uint32_t>(n); };
+  const std::uint32_t ticket = small(head.load(0)), groups = small(cutting.groups);
+  const std::uint32_t tile = ticket / groups, group = ticket - tile * groups;
+  const std::uint32_t line = group / small(cutting.strips);
+  const std::int64_t strip = group - line * small(cutting.strips);
+  at.tile = tile, at.group = group;
+  at.g = line / small(cutting.lanes.batch);
+  at.b = line - small(at.g) * small(cutting.lanes.batch);
+  at.column = thread & (cutting.width - 1), at.segment = thread >> cutting.width_shift;
   at.c = strip * cutting.width + at.column;
   at.there = at.c < cutting.lanes.channel;
   at.first = (at.tile * cutting.segments() + at.segment) * cutting.segment_steps;
   const std::int64_t left = at.there ? cutting.steps - at.first : 0;
   at.count = left < 0 ? 0 : left < cutting.segment_steps ? left : cutting.segment_steps;
   return at;
-}
-
-/// The last block to leave makes the workspace ready for the next call.
-SCANREC_DEVICE inline void leave(workspace_header* header, const tile_cutting& cutting,
-                                 const tile_place& at) {
-  if (device::thread_index() != 0) return;
-  const auto all = static_cast<std::uint32_t>(cutting.tiles * cutting.groups);
-  device::fence();
-  if (device::fetch_add(&header->done, 1) + 1 == all) {
-    header->ticket = header->done = 0;
-    header->calls = at.call;
-  }
 }
 
 }  // namespace detail

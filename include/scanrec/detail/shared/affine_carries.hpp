@@ -26,7 +26,7 @@ struct affine_carries {
   /// wide type may hold what the loop would not. Then so are the map and the carry before.
   template <class State, class Map>
   SCANREC_HD static bool finite_after(const Map& tile, const Carry& c) {
-    return simd::all_zero(zero_if_finite_state<State>(tile.act(c)));
+    return simd::all_zero(simd::zero_if_finite(state_of<State>(tile.act(c))));
   }
   /// The carry after a tile, the `first` or another.
   template <class R, class Map>

@@ -2,6 +2,7 @@
 // The twin of include/scanrec/detail/cuda/device.cuh: the same names, on the emulator.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -24,6 +25,8 @@ using stream_t = cuda_on_host::stream*;
 namespace detail {
 
 inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
+
+inline void check_blocks(std::int64_t) {}
 
 template <class Body>
 void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t shared_bytes = 0) {
@@ -67,6 +70,14 @@ T exchange(T mine, int lane) {
   std::memcpy(&mine, cuda_on_host::exchange(&mine, sizeof(T), lane), sizeof(T));
   return mine;
 }
+
+inline std::uint32_t ballot(bool mine) {
+  const int lane = thread_index() % warp_size;
+  std::uint32_t bits = mine ? std::uint32_t{1} << lane : 0;
+  for (int apart = 1; apart < warp_size; apart *= 2) bits |= exchange(bits, lane ^ apart);
+  return bits;
+}
+inline int first_bit(std::uint32_t bits) { return std::countr_zero(bits); }
 
 template <class T>
 class shared_array {
