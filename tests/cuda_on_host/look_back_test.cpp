@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Looking back under schedules that are out to break it, and what becomes of workspaces.
 #include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -320,6 +321,49 @@ TEST_CASE("at most 256 terms of a sum are added up in the compute type, on GPUs 
   for (const int ahead : {-1, 4})
     check(cuda::lanes{.stream = &s, .workspace = all, .steps_ahead = ahead});
   check(cuda::look_back{.stream = &s, .workspace = all});
+}
+
+TEST_CASE("whole tiles of sequences that lie along time pass through shared memory",
+          "[cuda_look_back][forward][vjp][layout]") {
+  // Gates of 0 and 1 and small inputs: every type holds every state, and no order matters.
+  const auto check = []<class T>(T) {
+    const extents shape{.batch = 1, .time = 9000, .channel = 2};
+    const std::size_t n = 18000;
+    std::vector<T> gate(n), input(n), grad(n);
+    std::uint32_t seed = 3;
+    const auto next = [&] { return (seed = seed * 1664525u + 1013904223u) >> 24; };
+    const auto number = [](std::uint32_t x) { return static_cast<T>(static_cast<float>(x)); };
+    for (std::size_t i = 0; i < n; ++i) {
+      gate[i] = number(next() % 8 == 0 ? 0 : 1);
+      input[i] = number(next() % 2), grad[i] = number(next() % 2);
+    }
+    const auto view = [&](std::vector<T>& v) {
+      return sequence_view<T>(v.data(), shape, time_contiguous(shape));
+    };
+    std::vector<double> room(1 << 18);
+    stream s;
+    const cuda::look_back on{
+        .stream = &s,
+        .workspace = {room.data(), static_cast<std::int64_t>(room.size() * sizeof(double))}};
+    for (const direction order : {direction::forward, direction::reverse}) {
+      std::vector<T> x(n), da(n), du(n), wanted_x(n), wanted_da(n), wanted_du(n);
+      linear_scan(sequential{}, view(gate), view(input), view(wanted_x), {.order = order});
+      linear_scan_vjp(sequential{}, view(gate), view(wanted_x), view(grad),
+                      {.gate_grad = view(wanted_da), .input_grad = view(wanted_du)},
+                      {.order = order});
+      linear_scan(on, view(gate), view(input), view(x), {.order = order});
+      CHECK(std::memcmp(x.data(), wanted_x.data(), n * sizeof(T)) == 0);
+      linear_scan_vjp(on, view(gate), view(wanted_x), view(grad),
+                      {.gate_grad = view(da), .input_grad = view(du)}, {.order = order});
+      CHECK(std::memcmp(da.data(), wanted_da.data(), n * sizeof(T)) == 0);
+      CHECK(std::memcmp(du.data(), wanted_du.data(), n * sizeof(T)) == 0);
+    }
+  };
+  check(float{});
+  check(double{});
+  check(bfloat16{});
+  check(std::complex<float>{});
+  check(std::uint32_t{});
 }
 
 TEST_CASE("a gate that channels share is summed by column, where a column is nonfinite, too",
