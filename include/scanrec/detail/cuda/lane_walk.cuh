@@ -76,7 +76,8 @@ struct lane_walk {
   SCANREC_DEVICE lane take(const Walked& row, std::int64_t begin, std::int64_t end, lane x,
                            Sums& running) const {
     using step = std::remove_cvref_t<decltype(row.template load<scalar>(place{}))>;
-    constexpr int together = Together > 0 ? Together : steps_together<step>();
+    using raw = decltype(load_ahead(row, inner_place{}));
+    constexpr int together = Together > 0 ? Together : steps_together<raw>();
     const auto take_one = [&](const Walked& r, const auto& at, const step& read) SCANREC_LAMBDA {
       x = scanrec::detail::take_step(r, at, read, x, running);
       constexpr auto each = scanrec::detail::sum_steps;
@@ -101,21 +102,21 @@ struct lane_walk {
       device::pin(field.data);
     };
     Walked loading = scanrec::detail::standing_at(row, time, c), taking = loading;
-    const auto load = [&](step* to, std::int64_t first) SCANREC_LAMBDA {
+    const auto load = [&](raw* to, std::int64_t first) SCANREC_LAMBDA {
       SCANREC_UNROLL
       for (int k = 0; k < together; ++k) {
-        to[k] = loading.template load<scalar>(inner_place{first + k, c});
+        to[k] = load_ahead(loading, inner_place{first + k, c});
         scanrec::detail::for_reads(loading, next_step);
       }
     };
     if (inner_end - time >= together) {
-      step now[together], ahead[together];
+      raw now[together], ahead[together];
       load(now, time);
       for (; time + together <= inner_end; time += together) {
         if (time + 2 * together <= inner_end) load(ahead, time + together);
         SCANREC_UNROLL
         for (int k = 0; k < together; ++k) {
-          take_one(taking, inner_place{time + k, c}, now[k]);
+          take_one(taking, inner_place{time + k, c}, made_of(taking, now[k]));
           scanrec::detail::for_writes(taking, next_step);
           now[k] = ahead[k];
         }
@@ -132,6 +133,25 @@ struct lane_walk {
   }
 
  private:
+  // What is kept of steps ahead: what they read, before anything is made of it.
+  template <class Walked>
+  static constexpr bool keeps_raw = requires(const Walked& r) {
+    r.template load_raw<scalar>(inner_place{});
+  };
+  template <class Walked>
+  SCANREC_DEVICE static auto load_ahead(const Walked& r, const inner_place& at) {
+    if constexpr (keeps_raw<Walked>)
+      return r.template load_raw<scalar>(at);
+    else
+      return r.template load<scalar>(at);
+  }
+  template <class Walked, class Raw>
+  SCANREC_DEVICE static auto made_of(const Walked& r, const Raw& read) {
+    if constexpr (keeps_raw<Walked>)
+      return r.template activated<scalar>(read);
+    else
+      return read;
+  }
   // Steps that are loaded at a time: as many as a thread has registers for, twice.
   template <class Step>
   static constexpr int steps_together() {

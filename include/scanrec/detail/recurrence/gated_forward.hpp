@@ -42,8 +42,30 @@ struct gated : affine_maps<compute_t<Pre>> {
     }
     (std::make_index_sequence<pre_arrays>{});
   }
+  /// What one step reads as it lies in memory: what GPUs keep of the steps ahead. Activations wait
+  /// until the step is taken, or every load would be waited for at once.
+  template <class Lane>
+  struct raw {
+    std::array<Lane, pre_arrays> pre;
+    Lane cut, zoned_out;
+  };
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE void load_marks(place<Axis, Assume> at, step<Lane>& read) const {
+  SCANREC_HD SCANREC_INLINE void load_raw_cell(place<Axis, Assume> at, raw<Lane>& to) const {
+    for (std::size_t i = 0; i < pre_arrays; ++i) to.pre[i] = pre[i].template load<Lane>(at);
+    to.cut = to.zoned_out = simd::constant<Lane>(0);
+    load_marks(at, to);
+  }
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE step<Lane> activated_cell(const raw<Lane>& read) const {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) SCANREC_LAMBDA {
+      return step<Lane>{cell.load(read.pre[I]...), read.cut, read.zoned_out};
+    }
+    (std::make_index_sequence<pre_arrays>{});
+  }
+  /// Into a step, or what is raw of one.
+  template <class Read, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void load_marks(place<Axis, Assume> at, Read& read) const {
+    using Lane = decltype(read.cut);
     if (at.rarely(cuts.present())) read.cut = cuts.template load<Lane>(at);
     if (at.rarely(zoneout.present())) read.zoned_out = zoneout.template load<Lane>(at);
   }
@@ -132,6 +154,18 @@ struct gated_forward : gated<Cell, Pre> {
                     simd::constant<Lane>(0)};
     this->load_marks(at, read);
     return read;
+  }
+  template <class Lane>
+  using raw = typename base::template raw<Lane>;
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(place<Axis, Assume> at) const {
+    raw<Lane> read;
+    this->load_raw_cell(at, read);
+    return read;
+  }
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE step<Lane> activated(const raw<Lane>& read) const {
+    return this->activated_cell(read);
   }
   /// Whether the lanes of a pack along time compose: no cut among them.
   template <int Lanes, assume Assume>

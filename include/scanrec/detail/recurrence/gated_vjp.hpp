@@ -47,6 +47,10 @@ struct gated_vjp : gated<Cell, Pre> {
     Lane previous;  // state[t-1]; 0 where the link to it is cut
   };
   template <class Lane>
+  struct raw : base::template raw<Lane> {
+    Lane output_grad, previous;
+  };
+  template <class Lane>
   struct sums {
     std::array<Lane, base::pre_arrays> pre;
   };
@@ -67,13 +71,30 @@ struct gated_vjp : gated<Cell, Pre> {
                     output_grad.template load_or_zero<Lane>(at),
                     zero};
     this->load_marks(at, read);
-    // In scan order the step before in time is the step after; the last one has the initial state.
-    const Lane before = at.rarely(at.time == steps - 1)
-                            ? initial_state.template load_or_zero<Lane>(at)
-                        : at.mostly(state.present()) ? state.template load_neighbour<Lane>(at, 1)
-                                                     : zero;
-    read.previous = this->unless_cut(at, read, before, zero);
+    read.previous = this->unless_cut(at, read, load_before<Lane>(at), zero);
     return read;
+  }
+  // In scan order the step before in time is the step after; the last one has the initial state.
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Lane load_before(place<Axis, Assume> at) const {
+    return at.rarely(at.time == steps - 1) ? initial_state.template load_or_zero<Lane>(at)
+           : at.mostly(state.present())    ? state.template load_neighbour<Lane>(at, 1)
+                                           : simd::constant<Lane>(0);
+  }
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(place<Axis, Assume> at) const {
+    raw<Lane> read;
+    this->load_raw_cell(at, static_cast<typename base::template raw<Lane>&>(read));
+    read.output_grad = output_grad.template load_or_zero<Lane>(at);
+    const Lane before = load_before<Lane>(at);
+    read.previous = at.rarely(this->cuts.present())
+                        ? simd::select(read.cut, simd::constant<Lane>(0), before)
+                        : before;
+    return read;
+  }
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE step<Lane> activated(const raw<Lane>& read) const {
+    return {this->activated_cell(read), read.output_grad, read.previous};
   }
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
