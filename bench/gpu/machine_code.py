@@ -130,16 +130,16 @@ def functions(listing):
 def blocks_of(code):
     """Basic blocks, by their first address: (instructions, addresses of those that follow)."""
     starts = {code[0].address}
-    for now, after in zip(code, code[1:]):
-        if now.name in ("BRA", "EXIT", "RET"):
+    for instruction, after in zip(code, code[1:]):
+        if instruction.name in ("BRA", "EXIT", "RET"):
             starts.add(after.address)
-        if now.target is not None:
-            starts.add(now.target)
+        if instruction.target is not None:
+            starts.add(instruction.target)
     blocks, current = {}, None
-    for now in code:
-        if now.address in starts:
-            current = blocks.setdefault(now.address, [])
-        current.append(now)
+    for instruction in code:
+        if instruction.address in starts:
+            current = blocks.setdefault(instruction.address, [])
+        current.append(instruction)
     order = sorted(blocks)
     follows = {}
     for at, after in zip(order, order[1:] + [None]):
@@ -218,10 +218,10 @@ def loops_of(follows, start):
         elif then in under_way:
             body, reached = loops.setdefault(then, {then}), [at]
             while reached:
-                now = reached.pop()
-                if now not in body:
-                    body.add(now)
-                    reached += comes_from[now]
+                block = reached.pop()
+                if block not in body:
+                    body.add(block)
+                    reached += comes_from[block]
         elif then not in seen:
             seen.add(then)
             under_way.append(then)
@@ -345,7 +345,7 @@ def table(kernels, gpu):
         rows.append((workload.name, workload.kernel.split("<")[0], registers, together,
                      f"{counted.instructions:.0f}", f"{flight:.0f}",
                      *(f"{min(bounds[b], 9.99):.2f}" for b in ("latency", "issue", "waves")),
-                     "memory" if bounds[limit] >= 1 else limit))
+                     "memory" if bounds[limit] > 0.99 else limit))
     return rows
 
 
