@@ -15,6 +15,13 @@ namespace detail {
 
 /// float -> bfloat16 bits: round to nearest, ties to even; a NaN stays a (quiet) NaN.
 SCANREC_HD SCANREC_INLINE constexpr std::uint16_t bfloat16_bits(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if (!std::is_constant_evaluated()) {  // one instruction; every NaN becomes the same
+    std::uint16_t rounded;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+    return rounded;
+  }
+#endif
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
@@ -27,6 +34,13 @@ SCANREC_HD SCANREC_INLINE constexpr float bfloat16_value(std::uint16_t bits) {
 /// float -> IEEE binary16 bits, as the hardware conversion rounds: nearest even, subnormals kept,
 /// overflow to infinity, NaN payloads truncated and made quiet.
 SCANREC_HD SCANREC_INLINE constexpr std::uint16_t float16_bits(float value) {
+#if defined(__CUDA_ARCH__)
+  if (!std::is_constant_evaluated()) {
+    std::uint16_t rounded;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+    return rounded;
+  }
+#endif
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -46,6 +60,13 @@ SCANREC_HD SCANREC_INLINE constexpr std::uint16_t float16_bits(float value) {
 }
 
 SCANREC_HD SCANREC_INLINE constexpr float float16_value(std::uint16_t half) {
+#if defined(__CUDA_ARCH__)
+  if (!std::is_constant_evaluated()) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+  }
+#endif
   const std::uint32_t sign = (half & 0x8000u) << 16;
   const std::uint32_t magnitude = half & 0x7fffu;
   std::uint32_t bits = 0;
