@@ -20,13 +20,17 @@ namespace reference {
 /// most `unit` of its result.
 struct bounded {
   long double value = 0, error = 0;
-  static inline long double unit = 0;  // unit roundoff of the type under test
+  static inline long double unit = 0;         // unit roundoff of the type under test
+  static inline long double activations = 0;  // how far off more they are, relatively
 
   bounded() = default;
   explicit bounded(long double v, long double e = 0) : value(v), error(e) {}
   /// The same, off by `roundings` times the unit roundoff more.
   [[nodiscard]] bounded rounded(long double roundings = 1) const {
     return bounded(value, error + roundings * unit * (std::abs(value) + error));
+  }
+  [[nodiscard]] bounded activated(long double roundings) const {
+    return bounded(value, error + activations * std::abs(value)).rounded(roundings);
   }
   friend bounded operator+(bounded x, bounded y) {
     return bounded(x.value + y.value, x.error + y.error).rounded();
@@ -63,13 +67,14 @@ acted<N> act(activation::identity, N x) {
 /// A ULP is at most two units of roundoff.
 inline acted<bounded> act(activation::tanh, bounded x) {
   const long double t = std::tanh(x.value), c = std::cosh(x.value), slope = 1 / (c * c);
-  return {bounded(t, x.error).rounded(6), bounded(1 - t, x.error).rounded(8),
-          bounded(slope, x.error).rounded(12)};
+  const long double of_complement = bounded::activations * std::abs(t);
+  return {bounded(t, x.error).activated(6), bounded(1 - t, x.error + of_complement).rounded(8),
+          bounded(slope, x.error).activated(12)};
 }
 inline acted<bounded> act(activation::sigmoid, bounded x) {
   const long double s = 1 / (1 + std::exp(-x.value)), c = 1 / (1 + std::exp(x.value));
-  return {bounded(s, x.error).rounded(9), bounded(c, x.error).rounded(9),
-          bounded(s * c, x.error).rounded(11)};
+  return {bounded(s, x.error).activated(9), bounded(c, x.error).activated(9),
+          bounded(s * c, x.error).activated(11)};
 }
 
 /// The cells again: what a step makes of its pre-activations, and the gradients of that.

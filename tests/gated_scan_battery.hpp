@@ -240,6 +240,10 @@ void compare(const backend& b, problem_case& p, results& r, bool stored) {
 
 TYPED_CASE("gated scans and their adjoints are their formulas", "[backends][gated]") {
   if constexpr (!exact<T>) bounded::unit = roundoff<T>();
+#if defined(__CUDACC__)
+  // A GPU's special functions activate what has 16 bits.
+  bounded::activations = sizeof(T) == 2 ? 0x1p-16L : 0;
+#endif
   for (const variation& v : variations()) {
     problem_case p(v);
     for (const backend& b : backends())

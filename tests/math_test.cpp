@@ -93,6 +93,72 @@ TEST_CASE("a reciprocal that is refined is that of a division", "[math]") {
   CHECK(std::isnan(simd::refined_reciprocal(std::numeric_limits<float>::quiet_NaN(), 1)));
 }
 
+/// 2^x and 1 / x, off by as much as those of a GPU may be, with its subnormals.
+template <int Ulps>
+struct special_functions {
+  static float off(double exact) {
+    auto y = static_cast<float>(exact);
+    if (std::abs(y) < std::numeric_limits<float>::min()) return 0;
+    if (!std::isfinite(y)) return y;
+    return std::bit_cast<float>(std::bit_cast<std::int32_t>(y) + Ulps);
+  }
+  static float power_of_two(float x) { return off(std::exp2(static_cast<double>(x))); }
+  static float reciprocal(float x) { return off(1 / static_cast<double>(x)); }
+};
+
+TEST_CASE("the errors of the activations of 16-bit elements on GPUs", "[math]") {
+  const auto check = []<class Unit>(Unit) {
+    double value = 0, complement = 0, slope = 0, tanh_value = 0, tanh_slope = 0;
+    const auto more = [](double& most, double got, double want, double least) {
+      // Below `least` anything from there to 0.
+      const double size = std::abs(want);
+      if (size < least && got >= 0 && got <= 1.01 * least) return;
+      most = std::max(most, size > 0 ? std::abs(got - want) / size : std::abs(got));
+    };
+    const auto take = [&](float x) {
+      const double d = static_cast<double>(x), least = std::exp(-86.0);
+      const double large = 1 / (1 + std::exp(-d)), small = 1 / (1 + std::exp(d));
+      const auto s = simd::rough_sigmoid<Unit>(x);
+      more(value, s.value, large, least);
+      more(complement, s.complement, small, least);
+      more(slope, s.slope, large * small, least);
+      const auto t = simd::rough_tanh<Unit>(x);
+      if (x != 0) more(tanh_value, t.value, std::tanh(d), 0);
+      more(tanh_slope, t.slope, 1 / (std::cosh(d) * std::cosh(d)), std::exp(-85.0));
+    };
+    for (int i = -400000; i <= 400000; ++i) take(static_cast<float>(i) * 2.5e-4f);
+    for (float x = 1; x > 1e-30f; x *= 0.999f) take(x), take(-x);
+    CHECK(value <= 0x1p-17);
+    CHECK(complement <= 0x1p-17);
+    CHECK(slope <= 0x1p-16);
+    CHECK(tanh_value <= 0x1p-16);
+    CHECK(tanh_slope <= 0x1p-16);
+    constexpr float infinity = std::numeric_limits<float>::infinity(),
+                    nan = std::numeric_limits<float>::quiet_NaN();
+    for (const float big : {200.0f, std::numeric_limits<float>::max(), infinity}) {
+      const auto s = simd::rough_sigmoid<Unit>(big), minus = simd::rough_sigmoid<Unit>(-big);
+      CHECK(s.value == Unit::reciprocal(1));
+      CHECK(s.complement == 0);
+      CHECK(s.slope == 0);
+      CHECK(minus.value <= 1e-37f);
+      CHECK(std::abs(minus.complement - 1) <= 0x1p-21f);
+      for (const float x : {big, -big}) {
+        CHECK(std::abs(simd::rough_tanh<Unit>(x).value - std::copysign(1.0f, x)) <= 0x1p-21f);
+        CHECK(simd::rough_tanh<Unit>(x).slope <= 1e-37f);
+      }
+    }
+    CHECK(std::signbit(simd::rough_tanh<Unit>(-0.0f).value));
+    CHECK(std::isnan(simd::rough_sigmoid<Unit>(nan).value));
+    CHECK(std::isnan(simd::rough_sigmoid<Unit>(nan).complement));
+    CHECK(std::isnan(simd::rough_sigmoid<Unit>(nan).slope));
+    CHECK(std::isnan(simd::rough_tanh<Unit>(nan).value));
+    CHECK(std::isnan(simd::rough_tanh<Unit>(nan).slope));
+  };
+  check(special_functions<0>{});
+  check(special_functions<2>{});
+  check(special_functions<-2>{});
+}
+
 TEST_CASE("the errors of float functions over all exponents", "[math]") {
   worst w;
   for (std::uint64_t bits = 0; bits < 0x7f800000u; bits += 9973) {

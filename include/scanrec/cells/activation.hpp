@@ -2,7 +2,10 @@
 // Activations of gates and candidates, as types: what a gated cell applies to pre-activations.
 #pragma once
 
+#include <type_traits>
+
 #include <scanrec/detail/simd/math.hpp>
+#include <scanrec/detail/simd/special_functions.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
 
@@ -86,6 +89,35 @@ struct positive {
     const auto s = simd::sigmoid(x);
     const Lane value = simd::select_less(x, zero, s.value, x + simd::splat<Lane>(R(0.5)));
     return {value, one - value, simd::select_less(x, zero, s.slope, one)};
+  }
+};
+
+/// What stands in for an activation where elements have 16 bits: on GPUs, tanh and sigmoid of the
+/// special-function unit, to 2^-16; all else, and everything on CPUs, is the activation itself.
+template <class Activation>
+struct rough : Activation {};
+template <>
+struct rough<tanh> {
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (std::is_same_v<Lane, float>)
+      return simd::rough_tanh<simd::special_functions>(x);
+    else
+#endif
+      return simd::tanh(x);
+  }
+};
+template <>
+struct rough<sigmoid> {
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (std::is_same_v<Lane, float>)
+      return simd::rough_sigmoid<simd::special_functions>(x);
+    else
+#endif
+      return simd::sigmoid(x);
   }
 };
 

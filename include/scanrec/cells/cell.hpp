@@ -10,6 +10,8 @@
 //     map(step)          -> affine: state = a * state + u
 //     outputs            what a step puts out: output_is_state, output_is_gated, or their like
 //     gradients(step, cell_cotangents)   -> std::array, one per pre-activation
+//     rough              the cell that takes its place where elements have 16 bits, if any;
+//                        converts to it
 //
 // docs/qrnn.md derives them for QRNN pooling and adds a cell.
 #pragma once
@@ -74,6 +76,18 @@ struct output_is_gated {
 template <class Cell>
 concept gated_cell = std::is_class_v<Cell> && requires {
   { Cell::names.size() } -> std::convertible_to<std::size_t>;
+};
+
+/// The cell that computes on pre-activations of type T.
+template <class Cell, class T>
+struct computed_cell {
+  using type = Cell;
+};
+template <class Cell, class T>
+requires((std::same_as<T, bfloat16> || std::same_as<T, float16>)&&requires {
+  typename Cell::rough;
+}) struct computed_cell<Cell, T> {
+  using type = typename Cell::rough;
 };
 
 /// A pre-activation and its bias.

@@ -12,7 +12,7 @@ namespace scanrec::inline SCANREC_ABI {
 /// state = (1 - z) * state + z * candidate, z = sigmoid(update_gate), and that is the output.
 ///
 /// Candidate is identity in the paper's plain form and positive in its log-space form.
-template <class Candidate = activation::identity>
+template <class Candidate = activation::identity, class Gate = activation::sigmoid>
 struct min_gru {
   using outputs = output_is_state;
   template <class View>
@@ -21,6 +21,9 @@ struct min_gru {
   };
   static constexpr std::array names{array_name{"candidate", "candidate_grad"},
                                     array_name{"update_gate", "update_gate_grad"}};
+  /// The same for elements of 16 bits.
+  using rough = min_gru<activation::rough<Candidate>, activation::rough<Gate>>;
+  operator rough() const { return {}; }
 
   template <class Lane>
   struct step {
@@ -28,7 +31,7 @@ struct min_gru {
   };
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE step<Lane> load(Lane candidate, Lane update) {
-    return {Candidate::of(candidate), activation::sigmoid::of(update)};
+    return {Candidate::of(candidate), Gate::of(update)};
   }
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE affine<Lane> map(const step<Lane>& s) {

@@ -22,6 +22,9 @@ struct f_pooling {
   static constexpr std::array names{array_name{"candidate", "candidate_grad"},
                                     array_name{"forget_gate", "forget_gate_grad"}};
   double forget_bias = 0;  ///< added to the pre-activation of the forget gate
+  /// The same for elements of 16 bits.
+  using rough = f_pooling<activation::rough<Candidate>, activation::rough<Gate>>;
+  operator rough() const { return rough{forget_bias}; }
 
   template <class Lane>
   struct step {
@@ -55,6 +58,9 @@ struct fo_pooling {
                                     array_name{"forget_gate", "forget_gate_grad"},
                                     array_name{"output_gate", "output_gate_grad"}};
   double forget_bias = 0;  ///< added to the pre-activation of the forget gate
+  /// The same for elements of 16 bits.
+  using rough = fo_pooling<activation::rough<Candidate>, activation::rough<Gate>>;
+  operator rough() const { return rough{forget_bias}; }
 
   template <class Lane>
   struct step {
@@ -89,6 +95,9 @@ struct ifo_pooling {
       array_name{"candidate", "candidate_grad"}, array_name{"forget_gate", "forget_gate_grad"},
       array_name{"output_gate", "output_gate_grad"}, array_name{"input_gate", "input_gate_grad"}};
   double forget_bias = 0;  ///< added to the pre-activation of the forget gate
+  /// The same for elements of 16 bits.
+  using rough = ifo_pooling<activation::rough<Candidate>, activation::rough<Gate>>;
+  operator rough() const { return rough{forget_bias}; }
 
   template <class Lane>
   struct step {
@@ -123,6 +132,9 @@ struct gated_accumulation {
   static constexpr std::array names{array_name{"candidate", "candidate_grad"},
                                     array_name{"forget_gate", "forget_gate_grad"}};
   double forget_bias = 0;  ///< added to the pre-activation of the forget gate
+  /// The same for elements of 16 bits.
+  using rough = gated_accumulation<activation::rough<Candidate>, activation::rough<Gate>>;
+  operator rough() const { return rough{forget_bias}; }
 
   template <class Lane>
   struct step {

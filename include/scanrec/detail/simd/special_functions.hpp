@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// tanh and the logistic sigmoid of a GPU's special-function unit, which has 2^x and 1 / x in one
+// instruction each: for what is stored in 16 bits, whose rounding is 16 times their error at least.
+// Everybody else has those of math.hpp.
+#pragma once
+
+#include <scanrec/detail/simd/math.hpp>
+
+namespace scanrec::inline SCANREC_ABI::simd {
+
+#if defined(__CUDA_ARCH__)
+/// The instructions: to 2 ULP; subnormal numbers are 0.
+struct special_functions {
+  SCANREC_HD static SCANREC_INLINE float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  SCANREC_HD static SCANREC_INLINE float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+};
+#endif
+
+namespace detail {
+inline constexpr float log2e = 1.44269504f;
+}  // namespace detail
+
+/// 1 / (1 + exp(-x)). Error: 2^-17 of the value and of its complement, which does not cancel; 2^-16
+/// of the slope. Below exp(-87) anything from there to 0.
+template <class Unit>
+SCANREC_HD SCANREC_INLINE activated<float> rough_sigmoid(float x) {
+  const float e = Unit::power_of_two(larger(-87.0f, x) * -detail::log2e);  // finite
+  const float value = Unit::reciprocal(1 + e), complement = e * value;
+  return {value, complement, value * complement};
+}
+
+/// tanh(x), and as its slope 1 - tanh(x)^2, which does not cancel. Error: 2^-16 of the value, 2^-16
+/// of the slope; below exp(-85) anything from there to 0.
+template <class Unit>
+SCANREC_HD SCANREC_INLINE activated<float> rough_tanh(float x) {
+  const float e = Unit::power_of_two(larger(-43.5f, x) * (-2 * detail::log2e));  // exp(-2 x)
+  const float part = Unit::reciprocal(1 + e);
+  // Near 0, where the difference would cancel, x - x^3 / 3.
+  const float near = x * __builtin_fmaf(x * x, -1.0f / 3, 1.0f);
+  const float value = __builtin_fabsf(x) < 0.0625f ? near : __builtin_fmaf(2.0f, part, -1.0f);
+  return {value, 1 - value, (4 * e * part) * part};
+}
+
+}  // namespace scanrec::inline SCANREC_ABI::simd
