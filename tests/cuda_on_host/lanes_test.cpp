@@ -239,8 +239,8 @@ TEST_CASE("few sequences walk through rings, many do not", "[cuda_lanes][workspa
   CHECK(few.steps_ahead == 3 * 28);  // of 32 lanes in 32 KiB, with a neighbour and in fours
   CHECK(to_string(few).find("84 steps ahead") != std::string::npos);
   // All rings together have 12 MiB.
-  CHECK(plan({.batch = 1, .time = 4096, .channel = 32000}).steps_ahead == 3 * 8);
-  CHECK(plan({.batch = 1, .time = 4096, .channel = 32768}).steps_ahead == 0);
+  CHECK(plan({.batch = 1, .time = 4096, .channel = 16352}).steps_ahead == 3 * 20);
+  CHECK(plan({.batch = 1, .time = 4096, .channel = 16384}).steps_ahead == 0);
   CHECK(plan({.batch = 1, .time = 20, .channel = 4096}).steps_ahead == 0);
   CHECK(plan({.batch = 0, .time = 4096, .channel = 4096}).steps_ahead == 0);
 }

@@ -89,7 +89,7 @@ struct ring_plan {
   // a GPU at once, or a few warps would walk after all others; unless there are many that must.
   template <class Fitting>
   [[nodiscard]] std::int64_t chosen_steps(const problem& p, Fitting fitting) const {
-    constexpr std::int64_t many_lanes = 32768, most_steps = 64, loaded_together = 4;
+    constexpr std::int64_t many_lanes = 16384, most_steps = 64, loaded_together = 4;
     constexpr std::int64_t least_bytes = 16 * 1024, most_bytes = 2 * least_bytes,
                            all_bytes = 12 * 1024 * 1024;
     const bool must = sum_row_bytes > 0;

@@ -35,6 +35,19 @@ requires R::any_operator struct operator_copy<R> {
   }
 };
 
+/// Steps that a thread of `lanes` has on their way: as many as 256 bytes hold, and the registers
+/// that are left for them.
+template <class R, recurrence::assume Assume>
+constexpr int steps_on_their_way() {
+  constexpr bool plain = Assume == recurrence::assume::plain;
+  constexpr int registers = R::computes_much ? (plain ? 40 : 20) : plain ? 128 : 48;
+  int steps = 64;
+  while (steps > 1 && (steps * scanrec::detail::bytes_of_step<R>() > 256 ||
+                       steps * scanrec::detail::bytes_of_step<R>(4) > 4 * registers))
+    steps /= 2;
+  return steps;
+}
+
 /// Calls f for what a kernel may assume of a call: everything, or nothing.
 template <class R, class F>
 void with_assumption(const R& r, F f) {
@@ -67,7 +80,7 @@ struct lane_walk {
   SCANREC_DEVICE void end(const R& row, const lane& x, running_sums& running) const {
     const place last{steps, c};
     const R at_end = scanrec::detail::standing_at(row, 0, c);
-    at_end.drain(last, running);
+    if constexpr (Assume != recurrence::assume::plain) at_end.drain(last, running);
     at_end.end(last, x);
   }
   /// Takes steps [begin, end) of a row from a state, `Together` loads at a time (0: as many as a
@@ -77,7 +90,8 @@ struct lane_walk {
                            Sums& running) const {
     using step = std::remove_cvref_t<decltype(row.template load<scalar>(place{}))>;
     using raw = decltype(load_ahead(row, inner_place{}));
-    constexpr int together = Together > 0 ? Together : steps_together<raw>();
+    constexpr int together = Together > 0 ? Together : steps_on_their_way<Walked, Assume>();
+    constexpr int group = together > 4 ? together / 4 : 1;
     const auto take_one = [&](const Walked& r, const auto& at, const step& read) SCANREC_LAMBDA {
       x = scanrec::detail::take_step(r, at, read, x, running);
       constexpr auto each = scanrec::detail::sum_steps;
@@ -95,33 +109,47 @@ struct lane_walk {
     if (scanrec::detail::halo_of<Walked> < 0 && begin == 0) take_until(end < 1 ? end : 1);
     const std::int64_t inner_end =
         scanrec::detail::halo_of<Walked> > 0 && end == steps ? end - 1 : end;
-    // Steps ahead are loaded before those at hand are taken, so that a thread waits for many loads
-    // at once. Fields move on with every step: offsets of many steps would fill the registers.
+    // The steps that follow are on their way, each in a place that is loaded anew once its step has
+    // been taken. Places are loaded in groups: what a GPU counts loads by is few, and who waits for
+    // one waits for all that were counted with it. Fields move on with every step: offsets of many
+    // steps would fill the registers.
     const auto next_step = [](auto& field) SCANREC_LAMBDA {
       field.seek(1, 0);
       device::pin(field.data);
     };
     Walked loading = scanrec::detail::standing_at(row, time, c), taking = loading;
-    const auto load = [&](raw* to, std::int64_t first) SCANREC_LAMBDA {
-      SCANREC_UNROLL
-      for (int k = 0; k < together; ++k) {
-        to[k] = load_ahead(loading, inner_place{first + k, c});
-        scanrec::detail::for_reads(loading, next_step);
-      }
+    const std::int64_t inner_begin = time;
+    raw places[together];
+    const auto load = [&](int k, std::int64_t t) SCANREC_LAMBDA {
+      places[k] = load_ahead(loading, inner_place{t, c});
+      scanrec::detail::for_reads(loading, next_step);
     };
-    if (inner_end - time >= together) {
-      raw now[together], ahead[together];
-      load(now, time);
-      for (; time + together <= inner_end; time += together) {
-        if (time + 2 * together <= inner_end) load(ahead, time + together);
+    const auto take_place = [&](int k) SCANREC_LAMBDA {
+      take_one(taking, inner_place{time + k, c}, made_of(taking, places[k]));
+      scanrec::detail::for_writes(taking, next_step);
+    };
+    SCANREC_UNROLL
+    for (int k = 0; k < together; ++k)
+      if (time + k < inner_end) load(k, time + k);
+    for (; time + 2 * together <= inner_end; time += together) {
+      SCANREC_UNROLL
+      for (int first = 0; first < together; first += group) {
         SCANREC_UNROLL
-        for (int k = 0; k < together; ++k) {
-          take_one(taking, inner_place{time + k, c}, made_of(taking, now[k]));
-          scanrec::detail::for_writes(taking, next_step);
-          now[k] = ahead[k];
-        }
+        for (int k = first; k < first + group; ++k) take_place(k);
+        SCANREC_UNROLL
+        for (int k = first; k < first + group; ++k) load(k, time + together + k);
       }
     }
+    // The last rounds, with steps that are left over.
+    for (; time < inner_end; time += together) {
+      SCANREC_UNROLL
+      for (int k = 0; k < together; ++k) {
+        if (time + k >= inner_end) continue;
+        take_place(k);
+        if (time + together + k < inner_end) load(k, time + together + k);
+      }
+    }
+    time = inner_end > inner_begin ? inner_end : inner_begin;
     take_until(end);
     return x;
   }
@@ -148,19 +176,9 @@ struct lane_walk {
   template <class Walked, class Raw>
   SCANREC_DEVICE static auto made_of(const Walked& r, const Raw& read) {
     if constexpr (keeps_raw<Walked>)
-      return r.template activated<scalar>(read);
+      return r.template made_of<scalar>(read);
     else
       return read;
-  }
-  // Steps that are loaded at a time: as many as a thread has registers for, twice.
-  template <class Step>
-  static constexpr int steps_together() {
-    std::size_t bytes = sizeof(Step);
-    if constexpr (Assume == recurrence::assume::plain && requires(Step s) { s.cut; })
-      bytes -= sizeof(std::declval<Step>().cut);  // which nobody reads
-    int steps = 16;
-    while (steps > 1 && static_cast<std::size_t>(steps) * bytes > 160) steps /= 2;
-    return steps;
   }
 };
 

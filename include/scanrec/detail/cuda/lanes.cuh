@@ -19,7 +19,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// A thread per sequence takes its steps one after the other; threads of a warp take neighbouring
-/// channels. Every array is read and written once. Below 32,768 sequences what is read passes
+/// channels. Every array is read and written once. Below 16,384 sequences what is read passes
 /// through shared memory, in which more of it can be on its way.
 ///
 /// Bits     those of `sequential`, on any GPU; sums over sequences are added in an order of their

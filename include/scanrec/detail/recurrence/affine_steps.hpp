@@ -18,6 +18,8 @@ struct affine_maps {
   static constexpr bool walks_whole = true;
   /// Registers of states that a kernel may walk side by side: one need not wait for another.
   static constexpr int registers_abreast = one_by_one ? 1 : 4;
+  /// Whether the arithmetic of a step takes most registers of a GPU's thread.
+  static constexpr bool computes_much = false;
   /// Whether maps and states are the elements of an operator, and nothing is a sum.
   static constexpr bool any_operator = false;
   template <class Lane>

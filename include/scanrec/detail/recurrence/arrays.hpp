@@ -138,6 +138,26 @@ constexpr int count_of_entry() {
   }
   return 0;
 }
+template <class R, class Entry>
+constexpr int bytes_of_entry(int least) {
+  if constexpr (Entry::use == recurrence::role::read) {
+    using member = std::remove_cvref_t<decltype(std::declval<R&>().*Entry::member)>;
+    const auto of_field = [&]<class S>(const recurrence::input_field<S>*) {
+      const int bytes = static_cast<int>(sizeof(S));
+      return std::is_same_v<S, bool> ? 0 : bytes > least ? bytes : least;
+    };
+    if constexpr (is_field_array<member>)
+      return static_cast<int>(std::tuple_size_v<member>) *
+             of_field(static_cast<const typename member::value_type*>(nullptr));
+    else if constexpr (!Entry::is_marks)
+      return of_field(static_cast<const member*>(nullptr));
+  }
+  return 0;
+}
+template <class R, class... Entries>
+constexpr int add_bytes(int least, recurrence::array_list<Entries...>) {
+  return (0 + ... + bytes_of_entry<R, Entries>(least));
+}
 template <class Entry>
 constexpr int neighbour_of_entry() {
   if constexpr (Entry::use == recurrence::role::read) return Entry::neighbour;
@@ -156,6 +176,11 @@ constexpr int find_neighbour(recurrence::array_list<Entries...>) {
 /// How many sequences a recurrence reads or writes.
 template <class R>
 inline constexpr int sequences_of = count_sequences<R>(typename R::arrays{});
+/// Bytes of the elements that a step of one sequence reads, each as many as `least`; marks apart.
+template <class R>
+constexpr int bytes_of_step(int least = 1) {
+  return add_bytes<R>(least, typename R::arrays{});
+}
 /// Where it reads neighbours, but for marks of cuts: 0 nowhere, 1 at the next step in scan order,
 /// -1 at the one before.
 template <class R>

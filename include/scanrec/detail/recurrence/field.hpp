@@ -74,6 +74,19 @@ struct input_field {
   SCANREC_HD SCANREC_INLINE Lane load_neighbour(place<Axis, Assume> at, std::int64_t shift) const {
     return load_from<Lane>(data + (at.row + shift) * strides.time, at);
   }
+  /// The same as they are stored, of a single lane: what is kept of a step that is taken later.
+  template <lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE S stored_at(place<Axis, Assume> at) const {
+    return data[at.row * strides.time + at.index * strides.channel];
+  }
+  template <lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE S stored_or_zero(place<Axis, Assume> at) const {
+    return at.mostly(present()) ? stored_at(at) : S{};
+  }
+  template <lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE S stored_neighbour(place<Axis, Assume> at, std::int64_t shift) const {
+    return data[(at.row + shift) * strides.time + at.index * strides.channel];
+  }
   /// Asks for the lines of the lanes `gap` steps later, which may lie past the end of the array.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {

@@ -30,6 +30,23 @@ struct forward : affine_steps<compute_t<State>> {
     if (at.rarely(cuts.present())) read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
     return read;
   }
+  /// The same as it lies in memory: what GPUs keep of the steps ahead. Who converts waits.
+  template <class Lane>
+  struct raw {
+    Gate gate;
+    Input input;
+    simd::real_lane_t<Lane> cut;
+  };
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(place<Axis, Assume> at) const {
+    using mask = simd::real_lane_t<Lane>;
+    return {gate.stored_at(at), input.stored_at(at),
+            at.rarely(cuts.present()) ? cuts.template load<mask>(at) : simd::constant<mask>(0)};
+  }
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
+    return {simd::from_element(read.gate), simd::from_element(read.input), read.cut};
+  }
   /// Whether the lanes of a pack along time compose: no cut among them.
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {

@@ -22,7 +22,10 @@ struct gated : affine_maps<compute_t<Pre>> {
   static constexpr std::size_t pre_arrays = Cell::names.size();
   static constexpr int registers_abreast = 1;  // a step is long: measured, company does not help
 
-  Cell cell;
+  using cell_type = typename computed_cell<Cell, Pre>::type;
+  static constexpr bool computes_much = std::is_same_v<cell_type, Cell>;
+
+  cell_type cell;
   std::array<input_field<Pre>, pre_arrays> pre;
   input_field<bool> zoneout;
   cut_field cuts;
@@ -30,35 +33,35 @@ struct gated : affine_maps<compute_t<Pre>> {
   /// What one step read.
   template <class Lane>
   struct step {
-    typename Cell::template step<Lane> of_cell;
+    typename cell_type::template step<Lane> of_cell;
     Lane cut, zoned_out;
   };
 
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE typename Cell::template step<Lane> load_cell(
+  SCANREC_HD SCANREC_INLINE typename cell_type::template step<Lane> load_cell(
       place<Axis, Assume> at) const {
     return [&]<std::size_t... I>(std::index_sequence<I...>) SCANREC_LAMBDA {
       return cell.load(pre[I].template load<Lane>(at)...);
     }
     (std::make_index_sequence<pre_arrays>{});
   }
-  /// What one step reads as it lies in memory: what GPUs keep of the steps ahead. Activations wait
-  /// until the step is taken, or every load would be waited for at once.
+  /// What one step reads as it lies in memory: what GPUs keep of the steps ahead. Conversions and
+  /// activations wait until the step is taken, or every load would be waited for at once.
   template <class Lane>
   struct raw {
-    std::array<Lane, pre_arrays> pre;
+    std::array<Pre, pre_arrays> pre;
     Lane cut, zoned_out;
   };
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void load_raw_cell(place<Axis, Assume> at, raw<Lane>& to) const {
-    for (std::size_t i = 0; i < pre_arrays; ++i) to.pre[i] = pre[i].template load<Lane>(at);
+    for (std::size_t i = 0; i < pre_arrays; ++i) to.pre[i] = pre[i].stored_at(at);
     to.cut = to.zoned_out = simd::constant<Lane>(0);
     load_marks(at, to);
   }
   template <class Lane>
-  SCANREC_HD SCANREC_INLINE step<Lane> activated_cell(const raw<Lane>& read) const {
+  SCANREC_HD SCANREC_INLINE step<Lane> cell_of(const raw<Lane>& read) const {
     return [&]<std::size_t... I>(std::index_sequence<I...>) SCANREC_LAMBDA {
-      return step<Lane>{cell.load(read.pre[I]...), read.cut, read.zoned_out};
+      return step<Lane>{cell.load(simd::from_element(read.pre[I])...), read.cut, read.zoned_out};
     }
     (std::make_index_sequence<pre_arrays>{});
   }
@@ -164,8 +167,8 @@ struct gated_forward : gated<Cell, Pre> {
     return read;
   }
   template <class Lane>
-  SCANREC_HD SCANREC_INLINE step<Lane> activated(const raw<Lane>& read) const {
-    return this->activated_cell(read);
+  SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
+    return this->cell_of(read);
   }
   /// Whether the lanes of a pack along time compose: no cut among them.
   template <int Lanes, assume Assume>

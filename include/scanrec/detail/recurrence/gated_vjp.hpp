@@ -48,7 +48,8 @@ struct gated_vjp : gated<Cell, Pre> {
   };
   template <class Lane>
   struct raw : base::template raw<Lane> {
-    Lane output_grad, previous;
+    OutputGrad output_grad;
+    State previous;
   };
   template <class Lane>
   struct sums {
@@ -85,16 +86,15 @@ struct gated_vjp : gated<Cell, Pre> {
   SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(place<Axis, Assume> at) const {
     raw<Lane> read;
     this->load_raw_cell(at, static_cast<typename base::template raw<Lane>&>(read));
-    read.output_grad = output_grad.template load_or_zero<Lane>(at);
-    const Lane before = load_before<Lane>(at);
-    read.previous = at.rarely(this->cuts.present())
-                        ? simd::select(read.cut, simd::constant<Lane>(0), before)
-                        : before;
+    read.output_grad = output_grad.stored_or_zero(at);
+    read.previous = at.mostly(state.present()) ? state.stored_neighbour(at, 1) : State{};
     return read;
   }
   template <class Lane>
-  SCANREC_HD SCANREC_INLINE step<Lane> activated(const raw<Lane>& read) const {
-    return {this->activated_cell(read), read.output_grad, read.previous};
+  SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
+    const Lane before = simd::from_element(read.previous);
+    return {this->cell_of(read), simd::from_element(read.output_grad),
+            simd::select(read.cut, simd::constant<Lane>(0), before)};
   }
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {

@@ -63,6 +63,30 @@ struct vjp : affine_maps<compute_t<State>> {
     if (at.rarely(cuts.present())) read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
     return read;
   }
+  /// The same as it lies in memory, of a step that is not the last: what GPUs keep of the steps
+  /// ahead. Who converts waits.
+  template <class Lane>
+  struct raw {
+    Gate gate;
+    StateGrad cotangent;
+    State previous;
+    simd::real_lane_t<Lane> cut;
+  };
+  template <class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(place<Axis, Assume> at) const {
+    using mask = simd::real_lane_t<Lane>;
+    return {gate.stored_at(at), state_grad.stored_or_zero(at),
+            at.mostly(gate_grad.present()) ? state.stored_neighbour(at, 1) : State{},
+            at.rarely(cuts.present()) ? cuts.load<mask>(at) : simd::constant<mask>(0)};
+  }
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
+    const auto sign = simd::splat<simd::real_lane_t<Lane>>(conjugation);
+    const factor_t<Lane> factor = simd::from_element(read.gate);
+    const Lane before = simd::from_element(read.previous);
+    return {simd::adjoint_if(sign, factor), simd::from_element(read.cotangent),
+            simd::conj_if(sign, before), read.cut};
+  }
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
     return at.time + Lanes < steps && (!at.rarely(cuts.present()) || !cuts.any<Lanes>(at));
