@@ -323,12 +323,12 @@ TEST_CASE("at most 256 terms of a sum are added up in the compute type, on GPUs 
   check(cuda::look_back{.stream = &s, .workspace = all});
 }
 
-TEST_CASE("whole tiles of sequences that lie along time pass through shared memory",
+TEST_CASE("tiles of sequences that lie along time pass through shared memory",
           "[cuda_look_back][forward][vjp][layout]") {
   // Gates of 0 and 1 and small inputs: every type holds every state, and no order matters.
-  const auto check = []<class T>(T) {
-    const extents shape{.batch = 1, .time = 9000, .channel = 2};
-    const std::size_t n = 18000;
+  const auto check_shape = []<class T>(T, const extents& shape) {
+    INFO("T " << shape.time << ", C " << shape.channel);
+    const auto n = static_cast<std::size_t>(shape.time * shape.channel);
     std::vector<T> gate(n), input(n), grad(n);
     std::uint32_t seed = 3;
     const auto next = [&] { return (seed = seed * 1664525u + 1013904223u) >> 24; };
@@ -358,6 +358,14 @@ TEST_CASE("whole tiles of sequences that lie along time pass through shared memo
       CHECK(std::memcmp(da.data(), wanted_da.data(), n * sizeof(T)) == 0);
       CHECK(std::memcmp(du.data(), wanted_du.data(), n * sizeof(T)) == 0);
     }
+  };
+  // Whole tiles of one sequence; tiles that sequences share, longer and shorter than a block.
+  const auto check = [&]<class T>(T x) {
+    check_shape(x, {.batch = 1, .time = 9000, .channel = 2});
+    check_shape(x, {.batch = 1, .time = 1000, .channel = 7});
+    check_shape(x, {.batch = 1, .time = 512, .channel = 9});
+    check_shape(x, {.batch = 1, .time = 300, .channel = 17});
+    check_shape(x, {.batch = 1, .time = 100, .channel = 50});
   };
   check(float{});
   check(double{});

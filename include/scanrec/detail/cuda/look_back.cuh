@@ -96,14 +96,15 @@ struct walk_tiles {
   column_sums<R, scanrec::detail::may_sum<R> && Assume != recurrence::assume::plain> columns{};
   std::int64_t terms_bytes = 0;
 
-  // Shared memory, by its first bytes: ticket and call; the maps of warps; the state in front of
-  // every channel; which channels are nonfinite; what was seen on looking back, which leaves its
-  // place to verdicts; sums; arrays that are staged; states that are recomputed; terms of sums.
+  // Shared memory, by its first bytes: the tile that was drawn; the maps of warps; the state in
+  // front of every channel; which channels are nonfinite; what was seen on looking back, which
+  // leaves its place to verdicts; sums; arrays that are staged; states that are recomputed; terms
+  // of sums.
   enum class seen : int { nothing, state, map };
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
   }
-  static constexpr std::int64_t warp_maps = 16,
+  static constexpr std::int64_t warp_maps = aligned(sizeof(drawn_tile)),
                                 incoming = warp_maps + aligned(threads * sizeof(map)),
                                 nonfinite_columns =
                                     incoming + aligned(device::warp_size * sizeof(carry)),
@@ -113,7 +114,8 @@ struct walk_tiles {
                                 seen_states = seen_maps + aligned(threads * sizeof(map)),
                                 sum_places = seen_states + aligned(threads * sizeof(carry));
   using thread_sums_of_carry =
-      thread_sums<R, typename widest_sum<carry, scanrec::detail::may_sum<R>>::type>;
+      thread_sums<R, typename widest_sum<carry, scanrec::detail::may_sum<R>>::type,
+                  Assume != recurrence::assume::plain>;
   static constexpr std::int64_t staged =
       sum_places + aligned(static_cast<std::size_t>(thread_sums_of_carry::shared_bytes));
   using states = tile_states<R>;
@@ -181,20 +183,16 @@ struct walk_tiles {
   SCANREC_DEVICE void load_segment(const tile_place& at, const Algebra& algebra, step* now,
                                    map& own) const {
     R here = at_lane(at);
+    const bool whole =
+        at.count == segment_steps && !at_edge(at.first) && !at_edge(at.first + segment_steps - 1);
+    if constexpr (Assume == recurrence::assume::plain)
+      if (whole && stage.which.all_reads) {
+        stage.template redirect_reads<true>(here, cutting, at, staged);
+        return load_whole(here, at, algebra, now, own);
+      }
     stage.redirect_reads(here, cutting, at, staged);
     states::redirect(here, cutting, at, at.count, staged + stage.which.bytes);
-    // A whole segment within the sequence loads all its steps before it looks at any.
-    if (at.count == segment_steps && !at_edge(at.first) && !at_edge(at.first + segment_steps - 1)) {
-      SCANREC_UNROLL
-      for (int k = 0; k < segment_steps; ++k)
-        now[k] = here.template load<scalar>(inner_place_of(at, k));
-      SCANREC_UNROLL
-      for (int k = 0; k < segment_steps; ++k) {
-        const map m = maps::widened(here.map(inner_place_of(at, k), now[k]));
-        own = k == 0 ? m : algebra.compose(own, m);
-      }
-      return;
-    }
+    if (whole) return load_whole(here, at, algebra, now, own);
     SCANREC_UNROLL
     for (int k = 0; k < segment_steps; ++k)
       if (k < at.count) {
@@ -205,6 +203,20 @@ struct walk_tiles {
         const map m = maps::widened(here.map(p, now[k]));
         own = k == 0 ? m : algebra.compose(own, m);
       }
+  }
+  // A whole segment within the sequence loads all its steps before it looks at any.
+  template <class Algebra>
+  SCANREC_DEVICE SCANREC_INLINE static void load_whole(const R& here, const tile_place& at,
+                                                       const Algebra& algebra, step* now,
+                                                       map& own) {
+    SCANREC_UNROLL
+    for (int k = 0; k < segment_steps; ++k)
+      now[k] = here.template load<scalar>(inner_place_of(at, k));
+    SCANREC_UNROLL
+    for (int k = 0; k < segment_steps; ++k) {
+      const map m = maps::widened(here.map(inner_place_of(at, k), now[k]));
+      own = k == 0 ? m : algebra.compose(own, m);
+    }
   }
   // Whether a step has its neighbour outside the sequence.
   SCANREC_DEVICE bool at_edge(std::int64_t time) const {
@@ -322,6 +334,11 @@ struct walk_tiles {
     return any;
   }
 
+  // Whether a thread has a whole segment, all results of which go through shared memory.
+  SCANREC_DEVICE bool takes_staged(const tile_place& at) const {
+    return Assume == recurrence::assume::plain && stage.which.all_writes &&
+           at.count == segment_steps;
+  }
   // Takes the steps of a thread; of a nonfinite channel the leading thread takes them all.
   SCANREC_DEVICE void walk_segment(const tile_place& at, const step* now, const map& before,
                                    bool nonfinite, bool unsent) const {
@@ -332,7 +349,7 @@ struct walk_tiles {
       const std::int64_t left = cutting.steps - at.first, all = cutting.tile_steps();
       count = at.segment > 0 || !at.there ? 0 : left < all ? left : all;
       states::redirect(here, cutting, at, count, staged + stage.which.bytes);
-    } else {
+    } else if (!takes_staged(at)) {
       stage.redirect_writes(here, at, staged);
     }
     columns.redirect(here, cutting, at, count);
@@ -354,19 +371,24 @@ struct walk_tiles {
         if (unsent) inclusive(at, at.tile).send(maps::carry_of(x), at.call);
       } else {
         if (at.segment > 0) x = maps::template state_of<lane>(advance(at.tile == 0, before, x_in));
-        const auto take = [&](int k) SCANREC_LAMBDA {
-          x = scanrec::detail::take_step(here, inner_place_of(at, k), now[k], x, running);
+        const auto take = [&](const R& r, int k) SCANREC_LAMBDA {
+          x = scanrec::detail::take_step(r, inner_place_of(at, k), now[k], x, running);
         };
-        if (at.count == segment_steps) {
+        if (takes_staged(at)) {
+          R there = here;
+          stage.template redirect_writes<true>(there, at, staged);
           SCANREC_UNROLL
-          for (int k = 0; k < segment_steps; ++k) take(k);
+          for (int k = 0; k < segment_steps; ++k) take(there, k);
+        } else if (at.count == segment_steps) {
+          SCANREC_UNROLL
+          for (int k = 0; k < segment_steps; ++k) take(here, k);
         } else {
           SCANREC_UNROLL
           for (int k = 0; k < segment_steps; ++k)
-            if (k < at.count) take(k);
+            if (k < at.count) take(here, k);
         }
       }
-      here.drain(place_of(at, last), running);
+      if constexpr (Assume != recurrence::assume::plain) here.drain(place_of(at, last), running);
       if (last == cutting.steps && (at.count > 0 || at.tile + 1 == cutting.tiles))
         here.end(place{cutting.steps, at.c}, x);
     }

@@ -21,9 +21,10 @@ namespace detail {
 
 /// Which arrays of a recurrence are staged, by the order in which it names them.
 struct staged_arrays {
-  std::uint32_t reads = 0, writes = 0;  // a bit each
-  std::uint32_t neighbours = 0;         // of reads: those of which neighbours are read, too
-  std::int64_t bytes = 0;               // of shared memory
+  std::uint32_t reads = 0, writes = 0;       // a bit each
+  std::uint32_t neighbours = 0;              // of reads: those of which neighbours are read, too
+  bool all_reads = true, all_writes = true;  // whether these are all; marks apart
+  std::int64_t bytes = 0;                    // of shared memory
 };
 
 template <class R, int SegmentSteps>
@@ -41,6 +42,8 @@ class tile_stage {
         read_bytes += bytes_of<stored<decltype(field)>>;
         if (scanrec::detail::halo_of<R> != 0 && (entry.is_marks || entry.neighbour != 0))
           which.neighbours |= bit;
+      } else if (field.data) {
+        which.all_reads = false;
       }
       bit <<= 1;
     });
@@ -50,6 +53,8 @@ class tile_stage {
           written_bytes + bytes_of<stored<decltype(field)>> <= room) {
         which.writes |= bit;
         written_bytes += bytes_of<stored<decltype(field)>>;
+      } else {
+        which.all_writes = false;
       }
       bit <<= 1;
     });
@@ -64,7 +69,8 @@ class tile_stage {
     for_staged<true>(row, which.reads, first_byte,
                      [&](const auto& field, const auto& slots, std::uint32_t bit) {
                        copy_in(field, slots, cutting, at);
-                       if (which.neighbours & bit) load_neighbours(field, slots, cutting, at);
+                       if (scanrec::detail::halo_of<R> != 0 && (which.neighbours & bit))
+                         load_neighbours(field, slots, cutting, at);
                      });
     device::wait_for_copies();
     device::synchronise_block();
@@ -74,10 +80,12 @@ class tile_stage {
                        if (which.neighbours & bit) pass_neighbours(field, slots, cutting, at);
                      });
   }
-  /// Points what is read at the thread's slots.
+  /// Points what is read at the thread's slots. With `All` the caller knows that everything is
+  /// staged: then slots are at addresses a constant apart.
+  template <bool All = false>
   SCANREC_DEVICE void redirect_reads(R& here, const tile_cutting& cutting, const tile_place& at,
                                      std::int64_t first_byte) const {
-    for_staged<true>(
+    for_staged<true, All>(
         here, which.reads, first_byte, [&](auto& field, const auto& slots, std::uint32_t bit) {
           using S = stored<decltype(field)>;
           const bool also = (which.neighbours & bit) && at.count > 0;
@@ -91,14 +99,15 @@ class tile_stage {
         });
   }
   /// Points what is written at the thread's slots.
+  template <bool All = false>
   SCANREC_DEVICE void redirect_writes(R& here, const tile_place& at,
                                       std::int64_t first_byte) const {
-    for_staged<false>(here, which.writes, first_byte,
-                      [&](auto& field, const auto& slots, std::uint32_t) {
-                        using S = stored<decltype(field)>;
-                        const int own = device::thread_index() * row_of<S> + lead;
-                        point(field, slots.address(own, static_cast<int>(at.count), true), at);
-                      });
+    for_staged<false, All>(here, which.writes, first_byte,
+                           [&](auto& field, const auto& slots, std::uint32_t) {
+                             using S = stored<decltype(field)>;
+                             const int own = device::thread_index() * row_of<S> + lead;
+                             point(field, slots.address(own, static_cast<int>(at.count), true), at);
+                           });
   }
   /// Copies what was written back, of columns that are not left out; for all threads of the block,
   /// after a barrier.
@@ -142,14 +151,14 @@ class tile_stage {
     else
       return true;
   }
-  // Calls f(field, its slots, its bit) for those that are staged.
-  template <bool Reads, class Self, class F>
+  // Calls f(field, its slots, its bit) for those that are staged: all, or those of `bits`.
+  template <bool Reads, bool All = false, class Self, class F>
   SCANREC_DEVICE static void for_staged(Self& r, std::uint32_t bits, std::int64_t byte, F f) {
     std::uint32_t bit = 1;
     const auto visit = [&](auto& field) SCANREC_LAMBDA {
       using S = stored<decltype(field)>;
       if constexpr (may_be_staged<S>)
-        if (bits & bit) {
+        if (All || (bits & bit)) {
           f(field, device::shared_array<S>(byte), bit);
           byte += bytes_of<S>;
         }
@@ -186,7 +195,7 @@ class tile_stage {
   SCANREC_DEVICE static void for_elements(const Field& field, const tile_cutting& cutting,
                                           const tile_place& at, F f) {
     using S = stored<Field>;
-    const std::int64_t first = at.tile * cutting.tile_steps(), c0 = at.c - at.column;
+    const std::int64_t first = at.tile << cutting.tile_shift, c0 = at.c - at.column;
     const std::int64_t left = cutting.steps - first, columns = cutting.lanes.channel - c0;
     auto* const corner = field.data + first * field.strides.time + c0 * field.strides.channel;
     // A whole tile of one sequence: from element to element everything moves by a constant.
@@ -206,21 +215,46 @@ class tile_stage {
         along(corner - thread, -threads);
       return;
     }
-    const auto visit = [&](int k) SCANREC_LAMBDA {
-      const int e = k * threads + device::thread_index();
-      const int column = e >> cutting.tile_shift, t = e & ((1 << cutting.tile_shift) - 1);
-      if (t < left && column < columns && column < cutting.width)
-        f(k,
-          ((t >> cutting.segment_shift) * cutting.width + column) * row_of<S> + lead +
-              (t & (cutting.segment_steps - 1)),
-          column, corner + (t * field.strides.time + column * field.strides.channel));
+    // Elsewhere the block goes over the columns, one after the other. Where one is as long as the
+    // block, all threads are in the same: what changes from element to element is the same for all.
+    const auto slot_of = [&](int t) SCANREC_LAMBDA {
+      return (t >> cutting.segment_shift) * cutting.width * row_of<S> + lead +
+             (t & (cutting.segment_steps - 1));
     };
-    if constexpr (device::copied_ahead<S>) {
-      SCANREC_UNROLL_BY_4
-      for (int k = 0; k < SegmentSteps; ++k) visit(k);
+    const auto for_each = [](auto visit) SCANREC_LAMBDA {
+      if constexpr (device::copied_ahead<S>) {
+        SCANREC_UNROLL_BY_4
+        for (int k = 0; k < SegmentSteps; ++k) visit(k);
+      } else {
+        SCANREC_UNROLL
+        for (int k = 0; k < SegmentSteps; ++k) visit(k);
+      }
+    };
+    const int thread = device::thread_index(), in_tile = (1 << cutting.tile_shift) - 1;
+    const int last_column = static_cast<int>(columns < cutting.width ? columns : cutting.width);
+    const int rows = static_cast<int>(left <= in_tile ? left : in_tile + 1);
+    if (in_tile + 1 >= threads) {
+      const int on = (threads >> cutting.segment_shift) * cutting.width * row_of<S>;
+      const int last = in_tile + 1 - threads, last_slot = slot_of(last) - lead;
+      const std::int64_t step = field.strides.time;
+      auto* element = corner + thread * step;
+      int column = 0, t = 0, slot = slot_of(thread);
+      for_each([&](int k) SCANREC_LAMBDA {
+        if (column >= last_column) return;
+        if (thread + t < rows) f(k, slot, column, element);
+        const bool over = t == last;
+        element += over ? field.strides.channel - last * step : threads * step;
+        slot += over ? row_of<S> - last_slot : on;
+        column += over ? 1 : 0;
+        t = over ? 0 : t + threads;
+      });
     } else {
-      SCANREC_UNROLL
-      for (int k = 0; k < SegmentSteps; ++k) visit(k);
+      for_each([&](int k) SCANREC_LAMBDA {
+        const int e = k * threads + thread, column = e >> cutting.tile_shift, t = e & in_tile;
+        if (column < last_column && t < rows)
+          f(k, slot_of(t) + column * row_of<S>, column,
+            corner + (t * field.strides.time + column * field.strides.channel));
+      });
     }
   }
   // The step before a thread's, or after them; and where it goes. It is in the row of another

@@ -22,42 +22,46 @@ struct tile_place {
   std::int64_t first = 0, count = 0;  // steps
 };
 
-/// Draws a ticket; for all threads of the block, which use the first 16 bytes of shared memory.
+/// What a block's first thread tells the others of the tile that they take.
+struct alignas(16) drawn_tile {
+  std::uint64_t call;
+  std::uint32_t tile, group, strip, g, b, unused;
+};
+
+/// Draws a ticket; for all threads of the block, which use the first bytes of shared memory.
 SCANREC_DEVICE inline tile_place take_ticket(workspace_header* header,
                                              const tile_cutting& cutting) {
-  const device::shared_array<std::uint64_t> head(0);
+  const device::shared_array<drawn_tile> head(0);
   const int thread = device::thread_index();
   if (thread == 0) {
     constexpr std::uint64_t one_call = std::uint64_t{1} << 32, half = one_call / 2;
     const auto all = static_cast<std::uint64_t>(cutting.tiles * cutting.groups);
     std::uint64_t halves = header->halves;
     const std::uint64_t drawn = device::fetch_add(&header->drawn, 1);
-    const std::uint64_t ticket = drawn % one_call, calls = drawn / one_call;
+    const std::uint64_t calls = drawn / one_call;
     // What was read may be what the last ticket of this very call has left, one more.
     halves -= (halves ^ calls / half) & 1;
-    if (ticket + 1 == all) {
+    if (drawn % one_call + 1 == all) {
       device::fetch_add(&header->drawn, one_call - all);
       if ((calls + 1) % half == 0) header->halves = halves + 1;
     }
-    head.store(0, ticket);
-    head.store(1, halves / 2 * one_call + calls + 1);
+    // There are no more blocks than 31 bits count, and 32 bits are divided sooner than 64.
+    const auto small = [](auto n) { return static_cast<std::uint32_t>(n); };
+    const std::uint32_t ticket = small(drawn), groups = small(cutting.groups);
+    const std::uint32_t strips = small(cutting.strips), batch = small(cutting.lanes.batch);
+    const std::uint32_t tile = ticket / groups, group = ticket - tile * groups;
+    const std::uint32_t row = group / strips, g = row / batch;
+    head.store(0, {halves / 2 * one_call + calls + 1, tile, group, group - row * strips, g,
+                   row - g * batch, 0});
   }
   device::synchronise_block();
+  const drawn_tile own = head.load(0);
   tile_place at;
-  at.call = head.load(1);
-  // There are no more blocks than 31 bits count, and 32 bits are divided sooner than 64.
-  const auto small = [](auto n) { return static_cast<std::uint32_t>(n); };
-  const std::uint32_t ticket = small(head.load(0)), groups = small(cutting.groups);
-  const std::uint32_t tile = ticket / groups, group = ticket - tile * groups;
-  const std::uint32_t line = group / small(cutting.strips);
-  const std::int64_t strip = group - line * small(cutting.strips);
-  at.tile = tile, at.group = group;
-  at.g = line / small(cutting.lanes.batch);
-  at.b = line - small(at.g) * small(cutting.lanes.batch);
+  at.call = own.call, at.tile = own.tile, at.group = own.group, at.g = own.g, at.b = own.b;
   at.column = thread & (cutting.width - 1), at.segment = thread >> cutting.width_shift;
-  at.c = strip * cutting.width + at.column;
+  at.c = (static_cast<std::int64_t>(own.strip) << cutting.width_shift) + at.column;
   at.there = at.c < cutting.lanes.channel;
-  at.first = (at.tile * cutting.segments() + at.segment) * cutting.segment_steps;
+  at.first = (at.tile << cutting.tile_shift) + (at.segment << cutting.segment_shift);
   const std::int64_t left = at.there ? cutting.steps - at.first : 0;
   at.count = left < 0 ? 0 : left < cutting.segment_steps ? left : cutting.segment_steps;
   return at;

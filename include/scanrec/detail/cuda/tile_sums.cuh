@@ -34,8 +34,8 @@ struct widest_sum<Carry, true> {
 };
 
 /// The places of a thread for its sums over time, in the wide type; `Widest` is the largest of
-/// them.
-template <class R, class Widest>
+/// them. Without `OfSequences` there are those alone of what is one value per sequence.
+template <class R, class Widest, bool OfSequences>
 class thread_sums {
  public:
   /// Bytes of shared memory in which a block adds up the places of its threads.
@@ -83,10 +83,11 @@ class thread_sums {
   SCANREC_DEVICE static void for_sums(Self& r, slot* own, F f) {
     using recurrence::write;
     if constexpr (scanrec::detail::may_sum<R>) {
-      scanrec::detail::for_writes(r, [&](auto& out) {
-        if (out.action == write::sum_time) f(out, *own);
-        ++own;
-      });
+      if constexpr (OfSequences)
+        scanrec::detail::for_writes(r, [&](auto& out) {
+          if (out.action == write::sum_time) f(out, *own);
+          ++own;
+        });
       scanrec::detail::for_ends(r, [&](auto& out) {
         if (out.action == write::sum_site) f(out, *own);
         ++own;
