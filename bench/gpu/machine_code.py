@@ -4,10 +4,12 @@
 
 Compiles kernels with nvcc, reads them with cuobjdump, and follows the path that a thread takes
 where everything is there: of a loop one iteration, of two ways the one that moves more elements.
-Counts instructions per element of the output and the bytes that a thread has asked for before it
-waits for any of them. From these, and from the limits of a GPU, follows a bound on the fraction of
-the streaming twin's speed. It is a count, not a measurement: caches, banks, clocks and waits of one
-block for another are left out, and so are kernels with a ring, whose loops are nested.
+Counts instructions per element of the output, and the clocks that a warp alone takes on that path:
+instructions say themselves how long they stall, and for which of six scoreboards they wait; whoever
+waits for a load waits for all that were counted on its scoreboard. From these, and from the limits
+of a GPU, follows a bound on the fraction of the streaming twin's speed. It is a count, not a
+measurement: caches, banks and waits of one block for another are left out, and so are kernels with
+a ring, whose loops are nested.
 
     pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm   # where the toolkit lacks them
     bench/gpu/machine_code.py --markdown
@@ -48,13 +50,18 @@ class Workload:
     kernel: str       # as resources.py prints it
     reads: int        # bytes per element
     writes: int
-    outputs: int      # arrays that are written
+    inputs: int       # arrays that are read
+    outputs: int      # and written
     sequences: int
     steps: int
     threads: int      # of a block
     shared: int = 0   # bytes of a block
     steps_of_thread: int = 0   # of look_back; 0: all of them
     staged: bool = False       # through shared memory, tile by tile
+
+    @property
+    def arrays(self):
+        return self.inputs + self.outputs
 
     @property
     def blocks(self):
@@ -65,30 +72,51 @@ class Workload:
 
 # Shared memory of tiles as docs/cuda.md says it: that are staged or not.
 MAPS, STAGED = 14 * 1024, 47 * 1024
+# Words of the messages that a thread of look_back asks for, of floats: a map and a state.
+MESSAGE = 3
 FLOATS, SMALL = "float, float, float", "bfloat16, bfloat16, bfloat16"
+FORWARD, SMALL_FORWARD = f"forward<{FLOATS}>, plain>", f"forward<{SMALL}>, plain>"
+VJP = "vjp<float, float, float, float, float>, plain>"
+SMALL_VJP = "vjp<bfloat16, bfloat16, bfloat16, bfloat16, bfloat16>, plain>"
+POOLING = "fo_pooling<tanh, sigmoid>"
+SMALL_POOLING = (f"gated_forward<{POOLING}, bfloat16, bfloat16, output_field<bfloat16> >, plain>")
+SMALL_POOLING_VJP = (f"gated_vjp<{POOLING}, bfloat16, bfloat16, bfloat16, bfloat16, false>, plain>")
+
+
+def in_lanes(name, kernel, bytes_each, inputs, outputs, sequences, steps):
+    return Workload(name, f"walk_lanes<{kernel}", bytes_each * inputs, bytes_each * outputs, inputs,
+                    outputs, sequences, steps, 128)
+
+
+def in_tiles(name, kernel, bytes_each, inputs, outputs, sequences, steps, each, staged=False):
+    return Workload(name, f"walk_tiles<{kernel}", bytes_each * inputs, bytes_each * outputs, inputs,
+                    outputs, sequences, steps, 256, STAGED if staged else MAPS, each, staged)
+
+
 WORKLOADS = (
-    Workload("f32 (32, 4096, 1024)", f"walk_lanes<forward<{FLOATS}>, plain>", 8, 4, 1,
-             32 * 1024, 4096, 128),
-    Workload("bf16 (32, 4096, 2048)", f"walk_lanes<forward<{SMALL}>, plain>", 4, 2, 1,
-             32 * 2048, 4096, 128),
-    Workload("f32 (1, 2^21, 256)", f"walk_tiles<forward<{FLOATS}>, plain>", 8, 4, 1,
-             256, 1 << 21, 256, MAPS, 16),
-    Workload("f32 (8, 4096, 64)", f"walk_tiles<forward<{FLOATS}>, plain>", 8, 4, 1,
-             512, 4096, 256, MAPS, 16),
-    Workload("f32 (8, 65536, 1536) along time", f"walk_tiles<forward<{FLOATS}>, plain>", 8, 4, 1,
-             8 * 1536, 65536, 256, STAGED, 16, True),
-    Workload("f32 2^28, one sequence", f"walk_tiles<forward<{FLOATS}>, plain>", 8, 4, 1,
-             1, 1 << 28, 256, STAGED, 16, True),
-    Workload("bf16 QRNN (32, 4096, 3 x 1024)",
-             "walk_lanes<gated_forward<fo_pooling<tanh, sigmoid>, bfloat16, bfloat16, "
-             "output_field<bfloat16> >, plain>", 6, 4, 2, 32 * 1024, 4096, 128),
+    in_lanes("f32 (32, 4096, 1024)", FORWARD, 4, 2, 1, 32 * 1024, 4096),
+    in_lanes("the same, vjp", VJP, 4, 3, 2, 32 * 1024, 4096),
+    in_lanes("bf16 (32, 4096, 2048)", SMALL_FORWARD, 2, 2, 1, 32 * 2048, 4096),
+    in_lanes("the same, vjp", SMALL_VJP, 2, 3, 2, 32 * 2048, 4096),
+    in_lanes("f32 (8, 8192, 2048)", FORWARD, 4, 2, 1, 8 * 2048, 8192),
+    in_lanes("the same, vjp", VJP, 4, 3, 2, 8 * 2048, 8192),
+    in_lanes("f32 (64, 2048, 256)", FORWARD, 4, 2, 1, 64 * 256, 2048),
+    in_lanes("bf16 (8, 8192, 2048)", SMALL_FORWARD, 2, 2, 1, 8 * 2048, 8192),
+    in_lanes("the same, vjp", SMALL_VJP, 2, 3, 2, 8 * 2048, 8192),
+    in_tiles("f32 (1, 2^21, 256)", FORWARD, 4, 2, 1, 256, 1 << 21, 16),
+    in_tiles("the same, vjp", VJP, 4, 3, 2, 256, 1 << 21, 8),
+    in_tiles("f32 (8, 4096, 64)", FORWARD, 4, 2, 1, 512, 4096, 16),
+    in_tiles("f32 (8, 65536, 1536) along time", FORWARD, 4, 2, 1, 8 * 1536, 65536, 16, True),
+    in_tiles("f32 2^28, one sequence", FORWARD, 4, 2, 1, 1, 1 << 28, 16, True),
+    in_lanes("bf16 QRNN (32, 4096, 3 x 1024)", SMALL_POOLING, 2, 3, 2, 32 * 1024, 4096),
+    in_lanes("the same, vjp", SMALL_POOLING_VJP, 2, 5, 3, 32 * 1024, 4096),
 )
 
 
 # ---- reading ------------------------------------------------------------------------------------
 
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,5})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z0-9_.]+)\s*(.*?)\s*;")
-REGISTER = re.compile(r"\bR(\d+)(?:\.64)?\b")
+ENCODED = re.compile(r"/\* 0x([0-9a-f]{16}) \*/\s*$")
 
 
 @dataclasses.dataclass
@@ -97,6 +125,7 @@ class Instruction:
     predicate: str
     opcode: str
     operands: str
+    control: int = 7 << 5   # of its encoding; no scoreboard
 
     @property
     def name(self):
@@ -106,6 +135,23 @@ class Instruction:
     def target(self):
         found = re.search(r"0x([0-9a-f]+)", self.operands)
         return int(found[1], 16) if self.name == "BRA" and found else None
+
+    # The control bits as those who have taken machine code apart describe them, since Volta: 4 of
+    # stall, a hint, 3 each for the scoreboard of results and of operands (7: none), 6 of those that
+    # it waits for. Source: Jia et al., Dissecting the NVIDIA Volta GPU Architecture via
+    # Microbenchmarking (2018), section 2.1.
+    @property
+    def stall(self):
+        return max(1, self.control & 15)
+
+    @property
+    def scoreboard(self):
+        board = self.control >> 5 & 7
+        return board if board < 6 else None
+
+    @property
+    def waits_for(self):
+        return [board for board in range(6) if self.control >> 11 >> board & 1]
 
     @property
     def width(self):
@@ -121,9 +167,13 @@ def functions(listing):
     found = {}
     for part in listing.split("Function : ")[1:]:
         lines = part.splitlines()
-        body = [INSTRUCTION.match(line) for line in lines]
-        found[lines[0].strip()] = [Instruction(int(m[1], 16), m[2] or "", m[3], m[4])
-                                   for m in body if m]
+        code = found[lines[0].strip()] = []
+        for line, after in zip(lines, lines[1:] + [""]):
+            if m := INSTRUCTION.match(line):
+                # The second half of the encoding has a line of its own.
+                high = ENCODED.search(after)
+                control = int(high[1], 16) >> 41 & 0x1fffff if high else 7 << 5
+                code.append(Instruction(int(m[1], 16), m[2] or "", m[3], m[4], control))
     return found
 
 
@@ -155,15 +205,19 @@ def conditional(branch):
     return bool(branch.predicate) or branch.operands.startswith(("P", "!P", "UP", "!UP"))
 
 
-#: What speaks for a way, and against it: messages apart, steps are loaded and stored by generic
-#: addresses where a kernel can stage them, by global ones where it copies, or cannot.
+#: What speaks for a way, and against it: steps are loaded and stored by generic addresses where a
+#: kernel can stage them, by global ones where it copies, or cannot.
 ANY = {"LDG": 1, "LDGSTS": 1, "STG": 1, "LD": 1, "ST": 1}
 STAGES = {"LDG": -1, "LDGSTS": 1, "STG": 1, "LD": 1, "ST": 1}
 DOES_NOT = {"LDG": -1, "LDGSTS": -1, "STG": -1, "LD": 1, "ST": 1}
+UNBOUNDED = 1 << 30
 
 
 def worth(instructions, weights):
-    return sum(weights.get(i.name, 0) for i in instructions if "STRONG" not in i.opcode)
+    """Words of messages that are asked for, and elements that are moved whatever happens."""
+    messages = sum(i.name == "LDG" and "STRONG" in i.opcode for i in instructions)
+    return messages, sum(weights.get(i.name, 0) for i in instructions
+                         if "STRONG" not in i.opcode and not i.predicate)
 
 
 def length(instructions):
@@ -171,32 +225,41 @@ def length(instructions):
     return len(instructions) + 100 * sum(i.name == "CALL" for i in instructions)
 
 
-def best_path(blocks, follows, start, stop=None, weights=ANY):
+def best_path(blocks, follows, start, stop=None, weights=ANY, enough=(0, UNBOUNDED)):
     """From a block on to an end, or back to `stop`, each block once: the instructions on the way
-    that moves most elements, and of such the shortest."""
-    best, under_way = {}, set()
+    that asks for most messages and moves most elements, though no more than enough, and of such the
+    shortest."""
+    # Of each block: for everything that a way from there on may be worth, the shortest, as
+    # (instructions, the block that follows, what it is worth from there on).
+    ways, under_way = {}, set()
 
     def search(at):
-        if at in best:
-            return best[at]
-        if at in under_way:
-            return None
+        if at in ways:
+            return ways[at]
         under_way.add(at)
-        rest = []
-        for after in follows[at]:
-            found = (0, 0, []) if after == stop else search(after)
-            if found is not None:
-                rest.append(found)
+        own, cost, found = worth(blocks[at], weights), length(blocks[at]), {}
+        for after in follows[at] or ([None] if stop is None else []):
+            if after in under_way and after != stop:
+                continue
+            rest = {(0, 0): (0, None, None)} if after in (stop, None) else search(after)
+            for moved, (instructions, *_) in rest.items():
+                key = tuple(map(min, map(sum, zip(own, moved)), enough))
+                way = (cost + instructions, after, moved)
+                if key not in found or way[0] < found[key][0]:
+                    found[key] = way
         under_way.discard(at)
-        if not rest and (follows[at] or stop is not None):
-            return None
-        ahead = max(rest, key=lambda r: (r[0], -r[1]), default=(0, 0, []))
-        own = blocks[at]
-        best[at] = (ahead[0] + worth(own, weights), ahead[1] + length(own), [at] + ahead[2])
-        return best[at]
+        ways[at] = found
+        return found
 
-    found = search(start)
-    return [i for at in found[2] for i in blocks[at]] if found else []
+    if not search(start):
+        return []
+    path, at, moved = [], start, max(ways[start])
+    while True:
+        path += blocks[at]
+        _, after, moved = ways[at][moved]
+        if after in (stop, None):
+            return path
+        at = after
 
 
 def loops_of(follows, start):
@@ -237,7 +300,11 @@ def hot_loop(blocks, follows):
     for head in inner:
         within = {at: [then for then in follows[at] if then in loops[head]] for at in loops[head]}
         bodies.append(best_path(blocks, within, head, head))
-    return max(bodies, key=lambda body: (stores(body), -length(body)), default=[])
+    return max(bodies, key=lambda body: (min(stores(body), loads(body)), -length(body)), default=[])
+
+
+def loads(path):
+    return sum(i.name in ("LDG", "LD") for i in path)
 
 
 def stores(path):
@@ -247,69 +314,92 @@ def stores(path):
 # ---- counting -----------------------------------------------------------------------------------
 
 
-def most_in_flight(path, staged=False):
-    """The most bytes of loads that a thread has asked for and has not waited for."""
-    waiting, groups, open_group, most = {}, [], 0, 0
-    for i in path:
-        registers = [int(r) for r in REGISTER.findall(i.operands)]
-        loads = i.name == "LDG" or (i.name == "LD" and not staged)
-        for register in registers[1:] if loads else registers:
-            waiting.pop(register, None)
-        if loads:
-            waiting[registers[0]] = i.width
-        elif i.name == "LDGSTS":
-            open_group += i.width
-        elif i.name == "LDGDEPBAR":
-            groups.append(open_group)
-            open_group = 0
-        elif i.name == "DEPBAR":
-            left = int(i.operands.split(",")[1], 16)
-            groups = groups[len(groups) - left:] if left < len(groups) else groups
-        most = max(most, sum(waiting.values()) + sum(groups) + open_group)
-    return most
+#: Clocks from an instruction to its result, where a scoreboard says when that is there; those of
+#: memory are the GPU's. They matter little beside it.
+LATENCY = {"LDS": 30, "LDC": 40, "MUFU": 25, "SHFL": 25, "ATOMS": 60}
+GLOBAL = ("LDG", "LD", "LDGSTS", "ATOMG", "ATOM")
+
+
+def clocks_alone(path, gpu, rounds=1, staged=False):
+    """Clocks that a warp alone takes on a path, in the last round of so many. Who stages reads its
+    steps from shared memory."""
+    memory = gpu.latency * gpu.clock
+    now, began = 0.0, 0.0
+    there = {board: 0.0 for board in range(6)}
+    copied, groups = 0.0, []   # to shared memory, which no scoreboard says
+    for _ in range(rounds):
+        began = now
+        for i in path:
+            for board in i.waits_for:
+                now = max(now, there[board])
+            if i.name == "DEPBAR":
+                left = int(i.operands.split(",")[1], 16)
+                now = max([now, *groups[:len(groups) - left]])
+                groups = groups[len(groups) - left:]
+            far = i.name in GLOBAL and not (staged and i.name == "LD")
+            latency = memory if far else LATENCY.get(i.name, 25)
+            if i.scoreboard is not None:
+                there[i.scoreboard] = max(there[i.scoreboard], now + latency)
+            if i.name == "LDGSTS":
+                copied = now + memory
+            elif i.name == "LDGDEPBAR":
+                groups.append(copied)
+            now += i.stall
+    return now - began
 
 
 @dataclasses.dataclass
 class Count:
     instructions: float   # per element of one output
-    in_flight: int        # bytes of a thread
+    clocks: float         # likewise, of a warp alone
     registers: int
 
 
-def count(workload, code, registers):
+def count(workload, code, registers, gpu):
     blocks, follows = blocks_of(code)
     if workload.steps_of_thread:
-        path = best_path(blocks, follows, code[0].address,
-                         weights=STAGES if workload.staged else DOES_NOT)
         steps = workload.steps_of_thread
+        path = best_path(blocks, follows, code[0].address,
+                         weights=STAGES if workload.staged else DOES_NOT,
+                         enough=(MESSAGE, steps * workload.arrays * (2 if workload.staged else 1)))
     else:
         path = hot_loop(blocks, follows)
         steps = stores(path) / workload.outputs
     if not steps:
         sys.exit(f"{workload.kernel}: no loop that stores")
-    # A loop asks in one iteration for what the next takes.
-    again = path if workload.steps_of_thread else path + path
-    return Count(len(path) / steps, most_in_flight(again, workload.staged), registers)
+    # A loop asks in one round for what later ones take.
+    clocks = clocks_alone(path, gpu, 1 if workload.steps_of_thread else 4, workload.staged)
+    return Count(len(path) / steps, clocks / steps, registers)
 
 
 def prediction(workload, counted, gpu):
-    """Blocks at a time, KiB in flight of a multiprocessor, and the bounds on the fraction."""
+    """Blocks at a time, KiB in flight of a multiprocessor, the bounds on the fraction, and what they
+    leave together."""
     warps = -(-workload.threads // 32)
     of_registers = gpu.registers // (-(-counted.registers // 8) * 8 * 32) // warps
     of_shared = gpu.shared // (workload.shared + 1024)
     together = max(1, min(of_registers, of_shared, gpu.warps // warps))
-    resident = min(together, workload.blocks / gpu.multiprocessors)
-    flight = resident * workload.threads * counted.in_flight
-    moved = workload.reads + workload.writes
-    wanted = gpu.latency * gpu.twin / gpu.multiprocessors * workload.reads / moved
-    elements = workload.sequences * workload.steps
-    memory = elements * moved / gpu.twin
-    issue = (elements / 32 * counted.instructions /
-             (gpu.multiprocessors * gpu.schedulers * gpu.clock * gpu.issue))
-    waves = workload.blocks / (together * gpu.multiprocessors)
-    by_waves = waves / -(-waves // 1) if waves > 1 else 1.0
-    bounds = {"latency": flight / wanted, "issue": memory / issue, "waves": by_waves}
-    return together, flight / 1024, bounds
+    slots = together * gpu.multiprocessors
+    # Elements that memory moves per second, and that so many blocks take at a time.
+    memory = gpu.twin / (workload.reads + workload.writes)
+
+    def bounds_of(blocks):
+        by_latency = blocks * workload.threads * gpu.clock / counted.clocks
+        working = min(blocks, gpu.multiprocessors)
+        by_issue = (working * gpu.schedulers * gpu.clock * gpu.issue * 32 /
+                    counted.instructions)
+        return {"latency": by_latency / memory, "issue": by_issue / memory}
+
+    bounds = bounds_of(min(slots, workload.blocks))
+    full, rest = divmod(workload.blocks, slots)
+    alone = min(1, *bounds.values())
+    time = full * slots / alone + (rest / min(1, *bounds_of(rest).values()) if rest else 0)
+    fraction = workload.blocks / time
+    bounds["waves"] = fraction / alone
+    resident = min(slots, workload.blocks) / gpu.multiprocessors
+    flight = (resident * workload.threads * workload.reads * gpu.latency * gpu.clock /
+              counted.clocks)
+    return together, flight / 1024, bounds, fraction
 
 
 # ---- the table ----------------------------------------------------------------------------------
@@ -339,18 +429,18 @@ def table(kernels, gpu):
     rows = []
     for workload in WORKLOADS:
         registers, code = kernels[workload.kernel]
-        counted = count(workload, code, registers)
-        together, flight, bounds = prediction(workload, counted, gpu)
+        counted = count(workload, code, registers, gpu)
+        together, flight, bounds, fraction = prediction(workload, counted, gpu)
         limit = min(bounds, key=bounds.get)
         rows.append((workload.name, workload.kernel.split("<")[0], registers, together,
                      f"{counted.instructions:.0f}", f"{flight:.0f}",
                      *(f"{min(bounds[b], 9.99):.2f}" for b in ("latency", "issue", "waves")),
-                     "memory" if bounds[limit] > 0.99 else limit))
+                     "memory" if bounds[limit] > 0.99 else limit, f"{fraction:.2f}"))
     return rows
 
 
 HEAD = ("workload", "kernel", "registers", "blocks of an SM", "instructions per element",
-        "KiB in flight of an SM", "by latency", "by issue", "by waves", "limit")
+        "KiB in flight of an SM", "by latency", "by issue", "by waves", "limit", "fraction")
 
 
 def main():
