@@ -11,6 +11,8 @@
 #include <random>
 #include <utility>
 
+#include "block_state.hpp"
+#include "stacks.hpp"
 #include "weak_memory.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -19,102 +21,6 @@
 
 namespace cuda_on_host {
 namespace {
-
-namespace context = boost::context;
-
-// ---- stacks -----------------------------------------------------------------------------------
-
-/// Stacks of fibers, kept for the next ones.
-class stack_pool {
- public:
-  static constexpr std::size_t bytes = 128 * 1024;
-  std::byte* take() {
-    if (free_.empty()) return last_ = new std::byte[bytes];
-    last_ = free_.back().release();
-    free_.pop_back();
-    return last_;
-  }
-  /// The stack taken last.
-  [[nodiscard]] std::byte* last() const { return last_; }
-  void give(std::byte* stack) { free_.emplace_back(stack); }
-
- private:
-  std::vector<std::unique_ptr<std::byte[]>> free_;
-  std::byte* last_ = nullptr;
-};
-stack_pool& stacks() {
-  thread_local stack_pool pool;
-  return pool;
-}
-struct pooled_stack {
-  context::stack_context allocate() {
-    context::stack_context stack;
-    stack.size = stack_pool::bytes;
-    stack.sp = stacks().take() + stack.size;
-    return stack;
-  }
-  void deallocate(context::stack_context& stack) {
-    stacks().give(static_cast<std::byte*>(stack.sp) - stack.size);
-  }
-};
-
-// ---- shared memory ----------------------------------------------------------------------------
-
-/// The last accesses to a few bytes: of two readers that know nothing of each other both count.
-struct accesses {
-  moment write, reads[2];
-  bool on_its_way = false;  // written by a copy that nobody has waited for
-};
-constexpr std::size_t accessed_together = 2;  // bytes; elements are 2 or more
-
-struct aligned_delete {
-  void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t(16)); }
-};
-
-// ---- threads, warps, blocks -------------------------------------------------------------------
-
-enum class waiting { no, block_barrier, warp_barrier, exchange };
-
-struct warp_state {
-  int alive = 0, arrived = 0;
-  std::vector<std::byte> slots[2];  // of every thread, of this exchange and of the one before
-  int turn = 0;
-};
-
-/// A copy to shared memory that a thread has begun.
-struct copy_on_its_way {
-  std::byte* to;
-  const std::byte* from;
-  std::vector<std::byte> seen;  // what was to be copied
-  std::uint64_t group;          // closed groups before it
-};
-
-struct block_state;
-struct thread_state {
-  context::fiber fiber;
-  context::fiber back;  // to the scheduler
-  block_state* block = nullptr;
-  std::byte* stack = nullptr;
-  int index = 0;
-  waiting wait = waiting::no;
-  std::uint32_t block_barriers = 0, warp_barriers = 0;
-  std::deque<copy_on_its_way> copies;
-  std::uint64_t closed_groups = 0;
-  bool done = false;
-};
-
-struct block_state {
-  std::int64_t index = 0;
-  std::unique_ptr<std::byte, aligned_delete> shared;
-  std::vector<accesses> touched;
-  std::vector<thread_state> threads;
-  std::vector<warp_state> warps;
-  int alive = 0, arrived = 0;
-  bool drawn = false;                    // whether it has added to a number of all blocks
-  weak_memory::copy* memory = nullptr;   // of watched bytes, if there are any
-  std::vector<int> ready;                // threads that can go on
-  bool any = false, any_before = false;  // of this barrier and of the one before
-};
 
 thread_local schedule chosen;
 thread_local std::uint64_t launches = 0;

