@@ -92,6 +92,8 @@ MUTATIONS = (
     mutation("messages.cuh", "w.tag == tag;", "w.tag != 0;", "words of earlier calls are taken"),
     mutation("messages.cuh", "w.tag == tag;", "true;", "words are taken that nobody sent"),
     mutation("messages.cuh", "{bits[i], tag}", "{bits[i], tag + 1}", "the tag is that of no call"),
+    mutation("messages.cuh", "while (!receive(value, tag)) device::pause();",
+             "receive(value, tag);", "does not wait for what a walk will find"),
     # Tickets.
     mutation("tile_place.cuh", "device::fetch_add(&header->drawn, 1)", "header->drawn++",
              "two blocks draw one ticket"),
@@ -104,6 +106,9 @@ MUTATIONS = (
     without("tile_place.cuh", BARRIER, BARRIER + "  tile_place at;",
             "a ticket is read before it is drawn"),
     # Sums.
+    mutation("look_back.cuh", "turns.begin(recurrence, cutting, at);", "", "takes no turns"),
+    mutation("look_back.cuh", "columns.clear(recurrence, cutting, at);", "",
+             "adds to terms that are not cleared"),
     Mutation("tile_sums.cuh", (ACQUIRE,), "reads sums as they were before the lane's turn"),
     Mutation("tile_sums.cuh", (RELEASE,), "gives the turn away before its sums are there"),
     Mutation("tile_sums.cuh", (ACQUIRE, RELEASE), "neither reads nor writes sums in its turn"),
@@ -126,7 +131,7 @@ MUTATIONS = (
             "adds terms of channels that are not there yet"),
     without("lane_sums.cuh", BARRIER, BARRIER + "      if (own < half)",
             "adds sums of threads that are not there yet"),
-    mutation("lane_sums.cuh", "int half = threads / 2;", "int half = threads / 4;",
+    mutation("lane_sums.cuh", "half = threads / 2; half > 0", "half = threads / 2; half > 1",
              "leaves out half of the sums"),
     mutation("lane_sums.cuh", "place = std::remove_reference_t<decltype(place)>{};", "",
              "leaves in the workspace what may be taken for messages"),
