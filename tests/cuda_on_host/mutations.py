@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Breaks the kernels for GPUs on purpose, one way after the other, and says which of it the tests on
-the emulator notice: by a fault, by wrong bits, or because they do not end.
+"""Breaks the kernels for GPUs on purpose, one way after the other, and says which of it the tests
+on the emulator notice: by a fault, by wrong bits, or because they do not end.
 
 It works on a copy of the sources in a temporary folder. It fails if a mutation goes unnoticed that
-says no reason why it must, or if one that does is noticed. With --check it only sees to it that every
-mutation still applies: that what it replaces is found in the headers, once.
+says no reason why it must, or if one that does is noticed. With --check it only sees to it that
+every mutation still applies: that what it replaces is found in the headers, once.
 """
 import argparse
 import pathlib
@@ -39,8 +39,8 @@ def without(file, what, context, why, **more):
     return mutation(file, context, context.replace(what, ""), why, **more)
 
 
-def lanes(*arguments, make=mutation):
-    return make("lane_ring.cuh", *arguments, test="lanes_test")
+def of_rings(old, new, why):
+    return mutation("lane_ring.cuh", old, new, why, test="lanes_test")
 
 
 ACQUIRE = ("device::fence();\n    }\n    device::synchronise_block();",
@@ -156,16 +156,17 @@ MUTATIONS = (
             "reads copies that others have not waited for"),
     mutation("staging.cuh", "!n.exists || !n.elsewhere", "true",
              "leaves out the neighbour beyond the tile"),
-    mutation("staging.cuh", "!n.exists || n.elsewhere", "true", "leaves out neighbours in the tile"),
+    mutation("staging.cuh", "!n.exists || n.elsewhere", "true",
+             "leaves out neighbours in the tile"),
     # Rings.
-    lanes("wait_for_copies_but<stages - 2>", "wait_for_copies_but<stages - 1>",
-          "waits for a group too few"),
-    lanes("begin + ahead, stage);", "begin + ahead, (stage + 1) % stages);",
-          "copies to the stage that is read"),
-    lanes("device::synchronise_warp();\n      }", "}",
-          "reads what other lanes have not waited for"),
-    lanes("device::synchronise_warp();\n    for_sums", "for_sums",
-          "adds terms of lanes that are not there yet"),
+    of_rings("wait_for_copies_but<stages - 2>", "wait_for_copies_but<stages - 1>",
+             "waits for a group too few"),
+    of_rings("begin + ahead, stage);", "begin + ahead, (stage + 1) % stages);",
+             "copies to the stage that is read"),
+    of_rings("device::synchronise_warp();\n      }", "}",
+             "reads what other lanes have not waited for"),
+    of_rings("device::synchronise_warp();\n    for_sums", "for_sums",
+             "adds terms of lanes that are not there yet"),
 )
 
 
