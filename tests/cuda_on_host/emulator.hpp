@@ -53,8 +53,9 @@ class scheduled {
 };
 
 /// Bytes whose ordinary stores reach other blocks late, and which blocks see as they once were,
-/// unless fences order them: from here to the end of the scope, in kernels that synchronise. They
-/// are copied whenever another block goes on, so they had better be few.
+/// unless fences order them: from here to the end of the scope, in kernels that synchronise. Words
+/// and sums of fetch_add among them are what they are elsewhere. The bytes are copied whenever
+/// another block goes on, so they had better be few.
 class weakly_ordered {
  public:
   weakly_ordered(void* first, std::size_t bytes);

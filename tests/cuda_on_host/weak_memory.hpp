@@ -40,6 +40,7 @@ inline bool ordered(const moment& before, const moment& now) {
           before.warp_barriers < now.warp_barriers);
 }
 
+/// The bytes of a launch that are weakly ordered, or none.
 class weak_memory {
  public:
   /// Of a block.
