@@ -481,6 +481,8 @@ void machine::wait_for_copies(int groups) {
 // ---- the interface ----------------------------------------------------------------------------
 
 scheduled::scheduled(const schedule& s) : before_(chosen) {
+  if (s.turns_per_word < 1 || s.turns_per_poll < 0 || s.turns_per_poll == 1)
+    throw fault("a schedule by which nothing goes on");
   chosen = s;
   launches = 0;
 }

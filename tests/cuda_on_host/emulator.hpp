@@ -37,7 +37,7 @@ struct schedule {
   favour first = favour::any;
   // A turn is what a thread does from one wait to the next. About every so many of them
   int turns_per_word = 4;  // a word on its way arrives;
-  int turns_per_poll = 0;  // a thread that paused goes on; 0: none, until all others wait.
+  int turns_per_poll = 0;  // a thread that paused goes on; not 1. 0: none, until all others wait.
 };
 
 /// The schedule of the launches of this thread, from here to the end of the scope.

@@ -173,6 +173,7 @@ TEST_CASE("threads that paused look again while others run, if they are to", "[e
     });
     CHECK((looks > 1) == (turns > 0));
   }
+  CHECK_THROWS_AS(scheduled({.turns_per_poll = 1}), fault);  // and nobody else would run
 }
 
 }  // namespace
