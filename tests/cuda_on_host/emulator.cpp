@@ -11,6 +11,10 @@
 #include <random>
 #include <utility>
 
+#include "block_state.hpp"
+#include "stacks.hpp"
+#include "weak_memory.hpp"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -18,120 +22,22 @@
 namespace cuda_on_host {
 namespace {
 
-namespace context = boost::context;
-
-// ---- stacks -----------------------------------------------------------------------------------
-
-/// Stacks of fibers, kept for the next ones.
-class stack_pool {
- public:
-  static constexpr std::size_t bytes = 128 * 1024;
-  std::byte* take() {
-    if (free_.empty()) return last_ = new std::byte[bytes];
-    last_ = free_.back().release();
-    free_.pop_back();
-    return last_;
-  }
-  /// The stack taken last.
-  [[nodiscard]] std::byte* last() const { return last_; }
-  void give(std::byte* stack) { free_.emplace_back(stack); }
-
- private:
-  std::vector<std::unique_ptr<std::byte[]>> free_;
-  std::byte* last_ = nullptr;
-};
-stack_pool& stacks() {
-  thread_local stack_pool pool;
-  return pool;
-}
-struct pooled_stack {
-  context::stack_context allocate() {
-    context::stack_context stack;
-    stack.size = stack_pool::bytes;
-    stack.sp = stacks().take() + stack.size;
-    return stack;
-  }
-  void deallocate(context::stack_context& stack) {
-    stacks().give(static_cast<std::byte*>(stack.sp) - stack.size);
-  }
-};
-
-// ---- shared memory ----------------------------------------------------------------------------
-
-/// When a thread was at a place: barriers it had passed, of the block and of its warp.
-struct moment {
-  int thread = -1;  // -1: nobody
-  std::uint32_t block_barriers = 0, warp_barriers = 0;
-};
-/// Whether whatever happened at `before` is known to the thread at `now`.
-bool ordered(const moment& before, const moment& now) {
-  return before.thread < 0 || before.thread == now.thread ||
-         before.block_barriers < now.block_barriers ||
-         (before.thread / warp_size == now.thread / warp_size &&
-          before.warp_barriers < now.warp_barriers);
-}
-/// The last accesses to a few bytes: of two readers that know nothing of each other both count.
-struct accesses {
-  moment write, reads[2];
-  bool on_its_way = false;  // written by a copy that nobody has waited for
-};
-constexpr std::size_t accessed_together = 2;  // bytes; elements are 2 or more
-
-struct aligned_delete {
-  void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t(16)); }
-};
-
-// ---- threads, warps, blocks -------------------------------------------------------------------
-
-enum class waiting { no, block_barrier, warp_barrier, exchange };
-
-struct warp_state {
-  int alive = 0, arrived = 0;
-  std::vector<std::byte> slots[2];  // of every thread, of this exchange and of the one before
-  int turn = 0;
-};
-
-/// A copy to shared memory that a thread has begun.
-struct copy_on_its_way {
-  std::byte* to;
-  const std::byte* from;
-  std::vector<std::byte> seen;  // what was to be copied
-  std::uint64_t group;          // closed groups before it
-};
-
-struct block_state;
-struct thread_state {
-  context::fiber fiber;
-  context::fiber back;  // to the scheduler
-  block_state* block = nullptr;
-  std::byte* stack = nullptr;
-  int index = 0;
-  waiting wait = waiting::no;
-  std::uint32_t block_barriers = 0, warp_barriers = 0;
-  std::deque<copy_on_its_way> copies;
-  std::uint64_t closed_groups = 0;
-  bool done = false;
-};
-
-struct block_state {
-  std::int64_t index = 0;
-  std::unique_ptr<std::byte, aligned_delete> shared;
-  std::vector<accesses> touched;
-  std::vector<thread_state> threads;
-  std::vector<warp_state> warps;
-  int alive = 0, arrived = 0;
-  std::vector<int> ready;                // threads that can go on
-  bool any = false, any_before = false;  // of this barrier and of the one before
-};
-
 thread_local schedule chosen;
 thread_local std::uint64_t launches = 0;
+struct byte_range {
+  std::byte* first = nullptr;
+  std::size_t bytes = 0;
+};
+thread_local byte_range weak_bytes;
+constexpr int turns_per_store = 64;  // after so many one arrives without a fence
 
 /// A launch at work.
 class machine {
  public:
   explicit machine(const launch& kernel)
-      : kernel_(kernel), random_(chosen.seed * 0x9e3779b97f4a7c15u + launches++) {}
+      : kernel_(kernel),
+        random_(chosen.seed * 0x9e3779b97f4a7c15u + launches++),
+        memory_(weak_bytes.first, kernel.synchronises ? weak_bytes.bytes : 0) {}
 
   void run();
 
@@ -144,6 +50,8 @@ class machine {
   void wait(waiting how);
   bool any_of_block(bool mine);
   void store(word* p, const word& w);
+  word load(const word* p) { return *memory_.arrived(p); }
+  std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t more);
   void fence();
   const void* exchange(const void* mine, std::size_t bytes, int lane);
   void pause();
@@ -158,10 +66,15 @@ class machine {
   void start_block();
   void resume(thread_state& t);
   void switch_back();
+  void take_stores();
+  [[nodiscard]] moment here() const {
+    return {now->index, now->block_barriers, now->warp_barriers};
+  }
   void arrive(thread_state& t);
   void release(block_state& b);
   void release(block_state& b, int warp);
   thread_state* choose();
+  thread_state* choose_paused();
   void deliver(std::size_t i);
   accesses* accesses_of(const void* p, std::size_t bytes, std::size_t& count);
   std::byte* new_shared();
@@ -171,13 +84,15 @@ class machine {
 
   const launch& kernel_;
   std::mt19937_64 random_;
+  weak_memory memory_;
   std::vector<std::int64_t> order_;  // of blocks still to start, last one first
   std::deque<std::unique_ptr<block_state>> blocks_;
   std::deque<thread_state*> paused_;  // in the order in which they paused
   struct message {
     word* to;
     word what;
-    const thread_state* from;
+    std::int64_t block;  // from where
+    moment sent;
   };
   std::vector<message> on_the_way_;
   std::exception_ptr thrown_;
@@ -215,8 +130,9 @@ void machine::run() {
 
   for (int i = 0; i < chosen.resident_blocks && !order_.empty(); ++i) start_block();
   while (thread_state* const t = choose()) {
-    if (!on_the_way_.empty() && below(4) == 0)
+    if (!on_the_way_.empty() && below(chosen.turns_per_word) == 0)
       deliver(static_cast<std::size_t>(below(static_cast<std::int64_t>(on_the_way_.size()))));
+    if (!memory_.empty() && below(turns_per_store) == 0) memory_.arrive_by_chance(random_);
     resume(*t);
     if (thrown_) std::rethrow_exception(thrown_);
     block_state& b = *t->block;
@@ -226,6 +142,7 @@ void machine::run() {
     if (!order_.empty()) start_block();
   }
   while (!on_the_way_.empty()) deliver(0);
+  memory_.arrive_all();
 }
 
 // Threads that never wait need no fibers.
@@ -247,6 +164,7 @@ void machine::start_block() {
   b.index = order_.back();
   order_.pop_back();
   b.shared.reset(new_shared());
+  if (!memory_.empty()) b.memory = memory_.add_block();
   b.touched.resize((static_cast<std::size_t>(kernel_.shared_bytes) + accessed_together - 1) /
                    accessed_together);
   b.threads.resize(static_cast<std::size_t>(kernel_.threads));
@@ -283,6 +201,8 @@ void machine::start_block() {
 // The thread that goes on, or none if all are done.
 thread_state* machine::choose() {
   if (blocks_.empty()) return nullptr;
+  if (chosen.turns_per_poll > 0 && !paused_.empty() && below(chosen.turns_per_poll) == 0)
+    return choose_paused();
   const std::size_t n = blocks_.size();
   const std::size_t start = chosen.first == favour::newest ? n - 1
                             : chosen.first == favour::any
@@ -307,8 +227,16 @@ thread_state* machine::choose() {
           who += " " + std::to_string(b->index) + "." + std::to_string(t.index);
     throw fault("threads wait for each other for ever (block.thread):" + who);
   }
-  // All others wait for those that paused, in turn.
-  if (++idle_turns_ > 200'000) throw fault("every thread waits for another block for ever");
+  // All others wait for those that paused, in turn. A word on its way may be what they wait for.
+  if (on_the_way_.empty() && ++idle_turns_ > 200'000)
+    throw fault("every thread waits for another block for ever");
+  thread_state* const t = paused_.front();
+  paused_.pop_front();
+  return t;
+}
+thread_state* machine::choose_paused() {
+  std::swap(paused_[static_cast<std::size_t>(below(static_cast<std::int64_t>(paused_.size())))],
+            paused_.front());
   thread_state* const t = paused_.front();
   paused_.pop_front();
   return t;
@@ -317,6 +245,7 @@ thread_state* machine::choose() {
 void machine::resume(thread_state& t) {
   now = &t;
   block_now = t.block->index, thread_now = t.index, shared_now = t.block->shared.get();
+  if (t.block->memory) memory_.show(*t.block->memory);
 #if defined(__SANITIZE_ADDRESS__)
   void* fake = nullptr;
   __sanitizer_start_switch_fiber(&fake, t.stack, stack_pool::bytes);
@@ -325,6 +254,7 @@ void machine::resume(thread_state& t) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
 #endif
+  if (t.done) take_stores();
   now = nullptr;
   if (!t.done) return;
   block_state& b = *t.block;
@@ -332,6 +262,11 @@ void machine::resume(thread_state& t) {
   --b.alive, --b.warps[static_cast<std::size_t>(warp)].alive;
   release(b, warp);
   release(b);
+}
+
+// Before the thread goes on to another moment, or gives way to another thread.
+void machine::take_stores() {
+  if (now->block->memory) memory_.take_stores(*now->block->memory, here());
 }
 
 void machine::switch_back() {
@@ -391,6 +326,7 @@ void machine::arrive(thread_state& t) {
 void machine::wait(waiting how) {
   if (!now) fail("waits, in a kernel that says it does not synchronise");
   thread_state& t = *now;
+  take_stores();
   t.wait = how;
   arrive(t);
   switch_back();
@@ -405,7 +341,7 @@ bool machine::any_of_block(bool mine) {
 }
 
 void machine::deliver(std::size_t i) {
-  *on_the_way_[i].to = on_the_way_[i].what;
+  *memory_.arrived(on_the_way_[i].to) = on_the_way_[i].what;
   on_the_way_.erase(on_the_way_.begin() + static_cast<std::ptrdiff_t>(i));
 }
 void machine::store(word* p, const word& w) {
@@ -416,14 +352,32 @@ void machine::store(word* p, const word& w) {
       deliver(i);
     else
       ++i;
-  on_the_way_.push_back({p, w, now});
+  on_the_way_.push_back({p, w, block_now, here()});
 }
 void machine::fence() {
+  if (!now) return;  // of threads that nobody waits for
   for (std::size_t i = 0; i < on_the_way_.size();)
-    if (on_the_way_[i].from == now)
+    if (on_the_way_[i].block == block_now && ordered(on_the_way_[i].sent, here()))
       deliver(i);
     else
       ++i;
+  if (now->block->memory) memory_.fence(*now->block->memory, here());
+}
+std::uint64_t machine::fetch_add(std::uint64_t* p, std::uint64_t more) {
+  if (now && !now->block->drawn) {
+    // Blocks that have drawn are in the order in which they did, before those that have not.
+    const auto has_not = [](const auto& b) { return !b->drawn; };
+    const auto to = std::find_if(blocks_.begin(), blocks_.end(), has_not);
+    const auto own =
+        std::find_if(to, blocks_.end(), [&](const auto& b) { return b.get() == now->block; });
+    now->block->drawn = true;
+    std::rotate(to, own, own + 1);
+  }
+  if (now && memory_.contains(p)) {
+    take_stores();
+    return memory_.fetch_add(*now->block->memory, p, more);
+  }
+  return std::exchange(*p, *p + more);
 }
 
 const void* machine::exchange(const void* mine, std::size_t bytes, int lane) {
@@ -444,6 +398,7 @@ const void* machine::exchange(const void* mine, std::size_t bytes, int lane) {
 
 void machine::pause() {
   if (!now) fail("pauses, in a kernel that says it does not synchronise");
+  take_stores();
   paused_.push_back(now);
   switch_back();
 }
@@ -465,7 +420,7 @@ void machine::touch(const void* p, std::size_t bytes, bool writes) {
   std::size_t count = 0;
   accesses* const all = accesses_of(p, bytes, count);
   const auto byte = [&] { return std::to_string(static_cast<const std::byte*>(p) - shared_now); };
-  const moment here{now->index, now->block_barriers, now->warp_barriers};
+  const moment at = here();
   for (std::size_t i = 0; i < count; ++i) {
     accesses& a = all[i];
     const auto race = [&](const moment& other, const char* did) {
@@ -476,15 +431,15 @@ void machine::touch(const void* p, std::size_t bytes, bool writes) {
     if (a.on_its_way) fail("uses shared memory at byte " + byte() + ", where a copy is on its way");
     if (!writes && a.write.thread < 0)
       fail("reads shared memory at byte " + byte() + ", where nobody has written");
-    if (!ordered(a.write, here)) race(a.write, "wrote");
+    if (!ordered(a.write, at)) race(a.write, "wrote");
     if (writes) {
       for (const moment& read : a.reads)
-        if (!ordered(read, here)) race(read, "read");
-      a = {here, {}};
-    } else if (ordered(a.reads[0], here)) {
-      a.reads[0] = here;
+        if (!ordered(read, at)) race(read, "read");
+      a = {at, {}};
+    } else if (ordered(a.reads[0], at)) {
+      a.reads[0] = at;
     } else {
-      a.reads[1] = here;
+      a.reads[1] = at;
     }
   }
 }
@@ -516,8 +471,7 @@ void machine::wait_for_copies(int groups) {
     std::memcpy(c.to, c.seen.data(), c.seen.size());
     std::size_t count = 0;
     accesses* const all = accesses_of(c.to, c.seen.size(), count);
-    for (std::size_t i = 0; i < count; ++i)
-      all[i] = {{now->index, now->block_barriers, now->warp_barriers}, {}, false};
+    for (std::size_t i = 0; i < count; ++i) all[i] = {here(), {}, false};
     copies.pop_front();
   }
 }
@@ -527,10 +481,18 @@ void machine::wait_for_copies(int groups) {
 // ---- the interface ----------------------------------------------------------------------------
 
 scheduled::scheduled(const schedule& s) : before_(chosen) {
+  if (s.turns_per_word < 1 || s.turns_per_poll < 0 || s.turns_per_poll == 1)
+    throw fault("a schedule by which nothing goes on");
   chosen = s;
   launches = 0;
 }
 scheduled::~scheduled() { chosen = before_; }
+
+weakly_ordered::weakly_ordered(void* first, std::size_t bytes) {
+  if (weak_bytes.bytes > 0) throw fault("bytes are watched already");
+  weak_bytes = {static_cast<std::byte*>(first), bytes};
+}
+weakly_ordered::~weakly_ordered() { weak_bytes = {}; }
 
 void run(const launch& kernel) {
   machine m(kernel);
@@ -555,9 +517,9 @@ const void* exchange(const void* mine, std::size_t bytes, int lane) {
 }
 void pause() { working().pause(); }
 void store_word(word* p, const word& w) { working().store(p, w); }
-word load_word(const word* p) { return *p; }
+word load_word(const word* p) { return working().load(p); }
 std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t more) {
-  return std::exchange(*p, *p + more);
+  return working().fetch_add(p, more);
 }
 void fence() { working().fence(); }
 void touch_shared(const void* p, std::size_t bytes, bool writes) {

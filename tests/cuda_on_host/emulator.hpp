@@ -25,8 +25,9 @@ class fault : public std::runtime_error {
 /// Which threads run first, of those that can.
 enum class favour {
   any,     // by chance
-  oldest,  // of the block that started first
-  newest,  // of the block that started last: every block waits for those before it
+  oldest,  // of the block that drew first, or started first
+  newest,  // of the block that drew last, after all that are resident: every block waits for those
+           // before it
 };
 
 /// How launches interleave.
@@ -34,6 +35,9 @@ struct schedule {
   std::uint64_t seed = 1;
   int resident_blocks = 3;  // blocks that run side by side; the next one starts when one is done
   favour first = favour::any;
+  // A turn is what a thread does from one wait to the next. About every so many of them
+  int turns_per_word = 4;  // a word on its way arrives;
+  int turns_per_poll = 0;  // a thread that paused goes on; not 1. 0: none, until all others wait.
 };
 
 /// The schedule of the launches of this thread, from here to the end of the scope.
@@ -46,6 +50,18 @@ class scheduled {
 
  private:
   schedule before_;
+};
+
+/// Bytes whose ordinary stores reach other blocks late, and which blocks see as they once were,
+/// unless fences order them: from here to the end of the scope, in kernels that synchronise. Words
+/// and sums of fetch_add among them are what they are elsewhere. The bytes are copied whenever
+/// another block goes on, so they had better be few.
+class weakly_ordered {
+ public:
+  weakly_ordered(void* first, std::size_t bytes);
+  ~weakly_ordered();
+  weakly_ordered(const weakly_ordered&) = delete;
+  weakly_ordered& operator=(const weakly_ordered&) = delete;
 };
 
 /// A stream, which keeps a record. Work is done at once.
@@ -91,7 +107,8 @@ void store_word(word* p, const word& w);
 word load_word(const word* p);
 /// What was there before `more` was added. Other blocks see the sum at once.
 std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t more);
-/// Orders what the thread has stored before what it stores from here on.
+/// Orders what the thread has stored, and what barriers have ordered before, before what it stores
+/// from here on; and what it has read of other blocks before what its block reads from here on.
 void fence();
 /// Marks a read or a write in shared memory. Faults if another thread wrote or read there and no
 /// barrier lies in between.

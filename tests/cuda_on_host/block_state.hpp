@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the emulator knows of a block, its warps and its threads.
+#pragma once
+
+#include <boost/context/fiber.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "emulator.hpp"
+#include "stacks.hpp"
+#include "weak_memory.hpp"
+
+namespace cuda_on_host {
+
+/// The last accesses to a few bytes: of two readers that know nothing of each other both count.
+struct accesses {
+  moment write, reads[2];
+  bool on_its_way = false;  // written by a copy that nobody has waited for
+};
+inline constexpr std::size_t accessed_together = 2;  // bytes; elements are 2 or more
+
+struct aligned_delete {
+  void operator()(std::byte* p) const { ::operator delete(p, std::align_val_t(16)); }
+};
+
+enum class waiting { no, block_barrier, warp_barrier, exchange };
+
+struct warp_state {
+  int alive = 0, arrived = 0;
+  std::vector<std::byte> slots[2];  // of every thread, of this exchange and of the one before
+  int turn = 0;
+};
+
+/// A copy to shared memory that a thread has begun.
+struct copy_on_its_way {
+  std::byte* to;
+  const std::byte* from;
+  std::vector<std::byte> seen;  // what was to be copied
+  std::uint64_t group;          // closed groups before it
+};
+
+struct block_state;
+struct thread_state {
+  context::fiber fiber;
+  context::fiber back;  // to the scheduler
+  block_state* block = nullptr;
+  std::byte* stack = nullptr;
+  int index = 0;
+  waiting wait = waiting::no;
+  std::uint32_t block_barriers = 0, warp_barriers = 0;
+  std::deque<copy_on_its_way> copies;
+  std::uint64_t closed_groups = 0;
+  bool done = false;
+};
+
+struct block_state {
+  std::int64_t index = 0;
+  std::unique_ptr<std::byte, aligned_delete> shared;
+  std::vector<accesses> touched;
+  std::vector<thread_state> threads;
+  std::vector<warp_state> warps;
+  int alive = 0, arrived = 0;
+  bool drawn = false;                    // whether it has added to a number of all blocks
+  weak_memory::copy* memory = nullptr;   // of watched bytes, if there are any
+  std::vector<int> ready;                // threads that can go on
+  bool any = false, any_before = false;  // of this barrier and of the one before
+};
+
+}  // namespace cuda_on_host

@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Breaks the kernels for GPUs on purpose, one way after the other, and says which of it the tests
+on the emulator notice: by a fault, by wrong bits, or because they do not end.
+
+It works on a copy of the sources in a temporary folder. It fails if a mutation goes unnoticed that
+says no reason why it must, or if one that does is noticed. With --check it only sees to it that
+every mutation still applies: that what it replaces is found in the headers, once.
+"""
+import argparse
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import typing
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HEADERS = "include/scanrec/detail/cuda"
+BARRIER = "device::synchronise_block();\n"
+
+
+class Mutation(typing.NamedTuple):
+    file: str
+    edits: tuple  # (old, new) ...
+    why: str  # it is wrong
+    test: str = "protocol_test"
+    unseen: str = ""  # why no test can notice it
+
+
+def mutation(file, old, new, why, **more):
+    return Mutation(file, ((old, new),), why, **more)
+
+
+def without(file, what, context, why, **more):
+    """Leaves `what` out of `context`."""
+    assert context.count(what) == 1, context
+    return mutation(file, context, context.replace(what, ""), why, **more)
+
+
+def of_rings(old, new, why):
+    return mutation("lane_ring.cuh", old, new, why, test="lanes_test")
+
+
+ACQUIRE = ("device::fence();\n    }\n    device::synchronise_block();",
+           "}\n    device::synchronise_block();")
+RELEASE = ("device::fence();\n    device::store_word", "device::store_word")
+
+MUTATIONS = (
+    # Looking back.
+    mutation("look_back.cuh", "!farthest && partial", "partial",
+             "the farthest segment takes a map: nothing to begin the fold with"),
+    mutation("look_back.cuh", "at.tile - 1 - at.segment;", "at.tile - 2 - at.segment;",
+             "the tile before is left out"),
+    mutation("look_back.cuh", "  if (at.tile == 0)\n", "  if (at.tile <= 1)\n",
+             "the second tile begins as the first does"),
+    mutation("look_back.cuh", "int i = nearest - width;", "int i = nearest;",
+             "takes a map where there is a state"),
+    mutation("look_back.cuh", "for (; i >= 0; i -= width) fold", "for (; i > 0; i -= width) fold",
+             "leaves out the nearest map of the first channel"),
+    mutation("look_back.cuh", "map_of.load(i - k * width)",
+             "map_of.load(i - (ahead - 1 - k) * width)", "folds maps from right to left"),
+    mutation("look_back.cuh", "all_finite = all_finite & finite_after(m, x);", "",
+             "folds on where the loop was not finite"),
+    mutation("look_back.cuh", "if (sends && good)", "if (sends)",
+             "sends a state before it is known to be the loop's"),
+    mutation("look_back.cuh", "if (unsent) inclusive", "if (unsent && false) inclusive",
+             "never sends what the walk has found"),
+    mutation("look_back.cuh", "at.tile - 1 - (i >> cutting.width_shift)",
+             "at.tile - (i >> cutting.width_shift)", "waits for the tile after"),
+    mutation("look_back.cuh", "words(at, tile) + words_of<map> * cutting.width", "words(at, tile)",
+             "a tile's messages lie upon each other"),
+    mutation("look_back.cuh", "(bits != 0) nearest += device::first_bit(bits)",
+             "(bits != 0) nearest += 31 - std::countl_zero(bits)",
+             "the farthest state of a warp, not the nearest: the same bits, by a longer fold of"
+             " maps that may not be there"),
+    without("look_back.cuh", BARRIER, BARRIER + "    if (!leads) return carry{};",
+            "the thread that leads reads what others have not seen yet"),
+    without("look_back.cuh", BARRIER, "seen::nothing);\n    " + BARRIER,
+            "verdicts are read before they are given"),
+    without("look_back.cuh", BARRIER, BARRIER + "      stage.store",
+            "results are copied back before they are there"),
+    mutation("look_back.cuh", "at.tile > 0 && good_map", "at.tile > 0",
+             "sends maps that are not finite",
+             unseen="whoever takes one finds that no finite state follows, and waits"),
+    # Messages.
+    mutation("messages.cuh", "there = there && w.tag == tag;", "if (i == 0) there = w.tag == tag;",
+             "the first word alone proves itself"),
+    mutation("messages.cuh", "there = there && w.tag == tag;", "there = w.tag == tag;",
+             "the last word alone proves itself"),
+    mutation("messages.cuh", "w.tag == tag;", "w.tag != 0;", "words of earlier calls are taken"),
+    mutation("messages.cuh", "w.tag == tag;", "true;", "words are taken that nobody sent"),
+    mutation("messages.cuh", "{bits[i], tag}", "{bits[i], tag + 1}", "the tag is that of no call"),
+    mutation("messages.cuh", "while (!receive(value, tag)) device::pause();",
+             "receive(value, tag);", "does not wait for what a walk will find"),
+    # Tickets.
+    mutation("tile_place.cuh", "device::fetch_add(&header->drawn, 1)", "header->drawn++",
+             "two blocks draw one ticket"),
+    mutation("tile_place.cuh", "device::fetch_add(&header->drawn, one_call - all);", "",
+             "no ticket is left for the next call"),
+    mutation("tile_place.cuh", "header->halves = halves + 1;", "{}", "calls are counted to 2^32"),
+    mutation("tile_place.cuh", "halves -= (halves ^ calls / half) & 1;", "",
+             "the last ticket's count of calls is taken for that of this one",
+             unseen="who reads it has not drawn yet, in the order in which the emulator loads"),
+    without("tile_place.cuh", BARRIER, BARRIER + "  tile_place at;",
+            "a ticket is read before it is drawn"),
+    # Sums.
+    mutation("look_back.cuh", "turns.begin(recurrence, cutting, at);", "", "takes no turns"),
+    mutation("look_back.cuh", "columns.clear(recurrence, cutting, at);", "",
+             "adds to terms that are not cleared"),
+    Mutation("tile_sums.cuh", (ACQUIRE,), "reads sums as they were before the lane's turn"),
+    Mutation("tile_sums.cuh", (RELEASE,), "gives the turn away before its sums are there"),
+    Mutation("tile_sums.cuh", (ACQUIRE, RELEASE), "neither reads nor writes sums in its turn"),
+    mutation("tile_sums.cuh", "w.value == static_cast<std::uint64_t>(at.group)", "w.value > 0",
+             "takes the turn of another lane"),
+    without("tile_sums.cuh", BARRIER,
+            "!words) return;\n    " + BARRIER, "sums are written before all is added to them"),
+    without("tile_sums.cuh", BARRIER, BARRIER + "    if (device::thread_index() != 0) return;",
+            "gives the turn away before others have written",
+            unseen="what is written and cleared is of places that no lane after this one has"),
+    without("tile_sums.cuh", BARRIER,
+            "device::fence();\n    }\n    " + BARRIER,
+            "clears sums before the lane's turn",
+            unseen="what is cleared is the lane's own; a barrier follows before sums are added to"),
+    without("tile_sums.cuh", BARRIER, BARRIER + "        if (at.segment < half)",
+            "adds sums of threads that are not there yet"),
+    without("tile_sums.cuh", BARRIER, BARRIER + "      places.store(thread, simd",
+            "puts sums where others are still read"),
+    without("tile_sums.cuh", BARRIER, BARRIER + "    const std::int64_t first = at.tile",
+            "adds terms of channels that are not there yet"),
+    without("lane_sums.cuh", BARRIER, BARRIER + "      if (own < half)",
+            "adds sums of threads that are not there yet"),
+    mutation("lane_sums.cuh", "half = threads / 2; half > 0", "half = threads / 2; half > 1",
+             "leaves out half of the sums"),
+    mutation("lane_sums.cuh", "place = std::remove_reference_t<decltype(place)>{};", "",
+             "leaves in the workspace what may be taken for messages"),
+    # Maps of tiles.
+    mutation("tile_maps.cuh", "algebra.compose(earlier, own)", "algebra.compose(own, earlier)",
+             "composes the later map first, within a warp"),
+    mutation("tile_maps.cuh", "algebra.compose(earlier_warps, in_warp)",
+             "algebra.compose(in_warp, earlier_warps)", "composes the later map first"),
+    mutation("tile_maps.cuh", "algebra.compose(earlier_warps, m)",
+             "algebra.compose(m, earlier_warps)", "composes the later map first, over warps"),
+    mutation("tile_maps.cuh", "compose(all.tile, of_warps.load(w * width + at.column))",
+             "compose(of_warps.load(w * width + at.column), all.tile)",
+             "composes the later map first, for the whole tile"),
+    mutation("tile_maps.cuh", "lane_of_warp - apart : lane_of_warp", "lane_of_warp : lane_of_warp",
+             "composes a map with itself"),
+    without("tile_maps.cuh", BARRIER, BARRIER + "\n  composed_maps<Map> all",
+            "reads maps of warps that are not there yet"),
+    # Staging.
+    without("staging.cuh", "device::wait_for_copies();\n    ",
+            "device::wait_for_copies();\n    " + BARRIER, "reads copies that are on their way"),
+    without("staging.cuh", BARRIER, "device::wait_for_copies();\n    " + BARRIER,
+            "reads copies that others have not waited for"),
+    mutation("staging.cuh", "!n.exists || !n.elsewhere", "true",
+             "leaves out the neighbour beyond the tile"),
+    mutation("staging.cuh", "!n.exists || n.elsewhere", "true",
+             "leaves out neighbours in the tile"),
+    # Rings.
+    of_rings("wait_for_copies_but<stages - 2>", "wait_for_copies_but<stages - 1>",
+             "waits for a group too few"),
+    of_rings("begin + ahead, stage);", "begin + ahead, (stage + 1) % stages);",
+             "copies to the stage that is read"),
+    of_rings("device::synchronise_warp();\n      }", "}",
+             "reads what other lanes have not waited for"),
+    of_rings("device::synchronise_warp();\n    for_sums", "for_sums",
+             "adds terms of lanes that are not there yet"),
+)
+
+
+def text_of(root, m):
+    return (root / HEADERS / m.file).read_text()
+
+
+def check():
+    """Whether every mutation applies; says which do not."""
+    wrong = [(m, old, text_of(ROOT, m).count(old)) for m in MUTATIONS for old, _ in m.edits
+             if text_of(ROOT, m).count(old) != 1]
+    for m, old, times in wrong:
+        print(f"{m.file}: found {times} times: {old!r} ({m.why})")
+    print(f"{len(MUTATIONS)} mutations, {len(wrong)} of which do not apply")
+    return not wrong
+
+
+def copy_sources(to):
+    """What CMake needs, without builds and history."""
+    shutil.copytree(ROOT, to, ignore=shutil.ignore_patterns("build*", ".git", "__pycache__"))
+
+
+def configure(source, build):
+    subprocess.run(
+        ["cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+         "-DSCANREC_BUILD_BENCH=OFF", "-DSCANREC_BUILD_EXAMPLES=OFF", "-DSCANREC_CUDA=OFF",
+         "-DSCANREC_INSTALL=OFF", "-DSCANREC_TEST_TYPES=float"],
+        check=True, stdout=subprocess.DEVNULL)
+
+
+def outcome(build, test, jobs, seconds):
+    """How a test ends: "" if it passes."""
+    made = subprocess.run(["ninja", "-C", build, f"-j{jobs}", test], capture_output=True, text=True)
+    if made.returncode != 0:
+        print(made.stdout)
+        sys.exit("a mutation, or nothing at all, does not compile")
+    try:
+        ran = subprocess.run([build / "tests" / test, "--abort"], capture_output=True, text=True,
+                             timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return "does not end"
+    if ran.returncode == 0:
+        return ""
+    said = re.search(r"exception with message:\s+(.*)|(SIG\w+)", ran.stdout)
+    return (said[1] or said[2])[:70] if said else "wrong bits"
+
+
+def run(chosen, jobs, seconds):
+    """Whether all mutations are noticed that should be; prints a line for each."""
+    right = True
+    with tempfile.TemporaryDirectory() as folder:
+        source, build = pathlib.Path(folder, "scanrec"), pathlib.Path(folder, "build")
+        copy_sources(source)
+        configure(source, build)
+        for test in sorted({m.test for m in chosen}):
+            if outcome(build, test, jobs, seconds):
+                sys.exit(f"{test} fails without mutations")
+        for m in chosen:
+            file, text = source / HEADERS / m.file, text_of(ROOT, m)
+            broken = text
+            for old, new in m.edits:
+                broken = broken.replace(old, new)
+            file.write_text(broken)
+            how = outcome(build, m.test, jobs, seconds)
+            file.write_text(text)
+            right = right and bool(how) != bool(m.unseen)
+            verdict = "noticed  " if how else "unseen   " if m.unseen else "UNNOTICED"
+            print(f"{verdict} {m.file:14} {m.why}: {how or m.unseen}", flush=True)
+    return right
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="only whether mutations apply")
+    parser.add_argument("--only", default="", metavar="TEXT",
+                        help="mutations whose file or reason contains this")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=int, default=120, help="a test may take")
+    chosen = parser.parse_args()
+    if not check():
+        return 1
+    if chosen.check:
+        return 0
+    some = [m for m in MUTATIONS if chosen.only in m.file or chosen.only in m.why]
+    return 0 if run(some, chosen.jobs, chosen.seconds) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

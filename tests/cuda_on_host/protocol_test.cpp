@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What blocks tell each other, under schedules that are out to break it: more tiles at once than
+// look back at each other, messages of which half has arrived, sums whose stores wait for a fence.
+//
+// Gates are units and zeros, inputs small integers: results are exact in any order of operations,
+// and every bit is that of the loop.
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include <scanrec/cuda/scan.cuh>
+
+#include "catch.hpp"
+#include "emulator.hpp"
+
+namespace {
+
+using namespace scanrec;
+using cuda_on_host::favour;
+using cuda_on_host::schedule;
+using cuda_on_host::scheduled;
+using cuda_on_host::stream;
+using cuda_on_host::weakly_ordered;
+
+/// All blocks at once and few; words that come late, one by one; threads that look again early.
+const std::vector<schedule>& schedules() {
+  static const std::vector<schedule> all{
+      {.seed = 1, .resident_blocks = 300, .first = favour::newest},
+      {.seed = 2,
+       .resident_blocks = 300,
+       .first = favour::newest,
+       .turns_per_word = 40,
+       .turns_per_poll = 8},
+      {.seed = 3, .resident_blocks = 300, .turns_per_word = 40, .turns_per_poll = 8},
+      {.seed = 4, .resident_blocks = 4, .turns_per_word = 40, .turns_per_poll = 8},
+      {.seed = 5,
+       .resident_blocks = 7,
+       .first = favour::newest,
+       .turns_per_word = 40,
+       .turns_per_poll = 3}};
+  return all;
+}
+
+/// Words that are aligned as device memory is; zeros, until calls have left something.
+using memory = std::vector<double>;
+cuda::workspace kept(memory& m) {
+  return {m.data(), static_cast<std::int64_t>(m.size() * sizeof(double)),
+          cuda::workspace_content::kept};
+}
+
+template <class T>
+struct arrays {
+  extents shape;
+  scanrec::strides strides;
+  std::vector<T> gate, input, state, grad, input_grad;
+  std::vector<char> cuts;
+  bool resets = false;
+
+  explicit arrays(const extents& s, const scanrec::strides& apart, std::uint32_t seed = 5)
+      : shape(s), strides(apart) {
+    const auto n = static_cast<std::size_t>(s.batch * s.time * s.channel);
+    const auto next = [&] { return (seed = seed * 1664525u + 1013904223u) >> 16; };
+    for (auto* all : {&gate, &input, &state, &grad, &input_grad}) all->resize(n);
+    for (T& a : gate) a = next() % 64 == 0 ? T(0) : unit(next() / 16);
+    for (auto* all : {&input, &grad})
+      for (T& u : *all) u = next() / 16 % 3 == 0 ? T(0) : unit(next() / 16);
+    cuts.resize(n);
+    for (std::size_t i = 0; i < n; ++i) cuts[i] = next() % 100 == 0;
+  }
+  static T unit(std::uint32_t i) {
+    if constexpr (std::is_same_v<T, std::complex<float>>)
+      return i % 4 == 0 ? T(1) : i % 4 == 1 ? T(-1) : i % 4 == 2 ? T(0, 1) : T(0, -1);
+    else
+      return T(i % 2 == 0 ? 1.0f : -1.0f);
+  }
+  sequence_view<T> view(std::vector<T>& v) { return {v.data(), shape, strides}; }
+
+  [[nodiscard]] scan_options<compute_t<T>> options() const {
+    scan_options<compute_t<T>> chosen;
+    if (resets) chosen.resets = {reinterpret_cast<const bool*>(cuts.data()), shape, strides};
+    return chosen;
+  }
+  template <class Backend>
+  void forward(const Backend& on) {
+    linear_scan(on, view(gate), view(input), view(state), options());
+  }
+  problem forward_problem() {
+    return linear_scan_problem(view(gate), view(input), view(state), options());
+  }
+};
+
+/// Whether all are the same, zeros of either sign and NaNs of any bits.
+template <class T>
+bool same(const std::vector<T>& x, const std::vector<T>& y) {
+  return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const T& a, const T& b) {
+    const auto p = static_cast<compute_t<T>>(a), q = static_cast<compute_t<T>>(b);
+    return p == q || (p != p && q != q);
+  });
+}
+
+/// Scans on all schedules, in a workspace that has served the one before.
+template <class T>
+void check_forward(const extents& shape, const strides& apart, int segment_steps,
+                   std::int64_t tiles, const std::vector<T>& extremes = {}) {
+  stream s;
+  memory room;
+  for (const schedule& with : schedules()) {
+    arrays<T> wanted(shape, apart, static_cast<std::uint32_t>(with.seed));
+    wanted.resets = !extremes.empty();
+    for (std::size_t i = 0; i < extremes.size(); ++i)
+      wanted.input[(2 * i + 1) * wanted.input.size() / (2 * extremes.size())] = extremes[i];
+    arrays<T> got = wanted;
+    wanted.forward(sequential{});
+    const cuda::detail::look_back_plan plan(got.forward_problem(), segment_steps);
+    CHECK(plan.cutting.tiles == tiles);
+    room.resize(static_cast<std::size_t>(plan.sums.bytes / 8));
+    const cuda::look_back on{.stream = &s, .workspace = kept(room), .segment_steps = segment_steps};
+    const weakly_ordered header(room.data(), sizeof(cuda::detail::workspace_header));
+    const scheduled as(with);
+    got.forward(on);
+    INFO("seed " << with.seed);
+    CHECK(same(got.state, wanted.state));
+  }
+}
+
+TEST_CASE("blocks may all run at once, and messages come word by word",
+          "[determinism][cuda_look_back][forward]") {
+  // Of bfloat16 and float more tiles than a tile has segments to look back with.
+  const auto check = []<class T>(T, std::int64_t channels, std::int64_t tile_steps,
+                                 std::int64_t tiles) {
+    const extents shape{.batch = 1, .time = tile_steps * tiles - 3, .channel = channels};
+    check_forward<T>(shape, channels_last(shape), 1, tiles);
+  };
+  check(bfloat16{}, 16, 16, 40);
+  check(float{}, 7, 32, 40);
+  check(std::complex<float>{}, 4, 64, 12);  // messages of two words, and of four
+}
+
+TEST_CASE("blocks may all run at once where states are not finite",
+          "[determinism][nan][cuda_look_back][forward]") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const extents shape{.batch = 1, .time = 32 * 20, .channel = 8};
+  check_forward<float>(shape, channels_last(shape), 1, 20,
+                       {infinity, -infinity, std::nanf(""), infinity, 3e38f});
+}
+
+TEST_CASE("blocks may all run at once where tiles are staged",
+          "[determinism][layouts][cuda_look_back][forward]") {
+  const auto check = []<class T>(T) {
+    const extents lone{.batch = 1, .time = 9000, .channel = 2},
+        cut{.batch = 2, .time = 700, .channel = 1}, brief{.batch = 2, .time = 20, .channel = 40};
+    check_forward<T>(lone, time_contiguous(lone), 0, 3);
+    check_forward<T>(cut, time_contiguous(cut), 1, 3);
+    check_forward<T>(brief, time_contiguous(brief), 4, 1);
+  };
+  check(bfloat16{});
+  check(float{});
+}
+
+/// What an adjoint is asked for: by strides, which say over what gradients are sums.
+struct wanted_gradients {
+  strides of_gates, of_inputs;
+  int segment_steps = 1;
+  float extreme = 0;   // a cotangent of the last sequence
+  bool turns = false;  // whether tiles take turns with sums
+};
+/// Adjoints on all of the schedules, in a workspace of which all is weakly ordered.
+void check_backward(const extents& shape, const strides& apart, const wanted_gradients& with,
+                    const std::vector<schedule>& all) {
+  stream s;
+  memory room;
+  for (const schedule& chosen : all) {
+    arrays<float> a(shape, apart, static_cast<std::uint32_t>(chosen.seed));
+    a.forward(sequential{});
+    if (with.extreme != 0) a.grad[a.grad.size() * 5 / 6 - 1] = with.extreme;
+    const auto run = [&](auto on, std::vector<float>& gates, std::vector<float>& inputs) {
+      gates.resize(a.grad.size()), inputs.resize(a.grad.size());
+      const scan_gradients<float> gradients{
+          .gate_grad = sequence_view<float>(gates.data(), shape, with.of_gates),
+          .input_grad = sequence_view<float>(inputs.data(), shape, with.of_inputs)};
+      const auto gate = a.view(a.gate), state = a.view(a.state), grad = a.view(a.grad);
+      if constexpr (std::is_same_v<decltype(on), cuda::look_back>) {
+        const cuda::detail::look_back_plan plan(
+            linear_scan_vjp_problem(gate, state, grad, gradients), with.segment_steps);
+        CHECK(plan.sums_by_step == with.turns);
+        room.resize(static_cast<std::size_t>(plan.sums.bytes / 8));
+        on.workspace = kept(room);
+        const weakly_ordered all_of_it(room.data(), room.size() * 8);
+        linear_scan_vjp(on, gate, state, grad, gradients);
+        // Behind its messages a call leaves zeros.
+        CHECK(std::all_of(room.begin() + plan.first_sum() / 8, room.end(),
+                          [](double x) { return x == 0; }));
+      } else {
+        linear_scan_vjp(on, gate, state, grad, gradients);
+      }
+    };
+    std::vector<float> wanted_gates, wanted_inputs, gates, inputs;
+    run(sequential{}, wanted_gates, wanted_inputs);
+    const scheduled as(chosen);
+    run(cuda::look_back{.stream = &s, .segment_steps = with.segment_steps}, gates, inputs);
+    INFO("seed " << chosen.seed);
+    CHECK(same(gates, wanted_gates));
+    CHECK(same(inputs, wanted_inputs));
+  }
+}
+
+TEST_CASE("tiles take turns with sums whose stores arrive late",
+          "[determinism][broadcast][nan][cuda_look_back][vjp]") {
+  // Tiles of a channel each, six of which add to the same places, one after the other.
+  const extents shape{.batch = 3, .time = 600, .channel = 2};
+  for (const float extreme : {0.0f, std::numeric_limits<float>::infinity()})
+    check_backward(shape, channels_last(shape),
+                   {{0, 1, 0, 0}, channels_last(shape), 1, extreme, true},
+                   {schedules()[1], schedules()[2], schedules()[3]});
+}
+
+TEST_CASE("tiles leave sums over time to a kernel that follows",
+          "[determinism][broadcast][cuda_look_back][vjp]") {
+  const extents shape{.batch = 2, .time = 32 * 24, .channel = 8};
+  check_backward(shape, channels_last(shape), {{0, 0, 1, 0}, {0, 0, 1, 0}},
+                 {schedules()[1], schedules()[3]});
+}
+
+TEST_CASE("tiles add up their channels at every step, late or not",
+          "[broadcast][cuda_look_back][vjp]") {
+  const extents shape{.batch = 2, .time = 300, .channel = 11};
+  check_backward(shape, channels_last(shape), {{300, 1, 0, 0}, {300, 1, 0, 0}}, {schedules()[1]});
+}
+
+TEST_CASE("tiles are staged with the neighbours of their steps", "[layouts][cuda_look_back][vjp]") {
+  for (const std::int64_t steps : {20, 9000}) {
+    const extents shape{.batch = 1, .time = steps, .channel = 2};
+    const strides apart = time_contiguous(shape);
+    check_backward(shape, apart, {apart, apart, 0}, {schedules()[3]});
+  }
+}
+
+TEST_CASE("calls count on, whenever the header of their workspace is seen",
+          "[workspace][cuda_look_back]") {
+  constexpr std::uint64_t half = std::uint64_t{1} << 31;
+  const extents shape{.batch = 1, .time = 32 * 9, .channel = 8};
+  stream s;
+  memory room(1 << 14);
+  const auto header = [&] {
+    cuda::detail::workspace_header h;
+    std::memcpy(&h, room.data(), sizeof h);
+    return h;
+  };
+  const cuda::detail::workspace_header before{(half - 2) << 32, 0};
+  for (const bool late : {false, true}) {
+    std::memcpy(room.data(), &before, sizeof before);
+    const weakly_ordered header_alone(room.data(), late ? sizeof before : 0);
+    for (std::uint64_t made = 1; made <= 4; ++made) {
+      arrays<float> wanted(shape, channels_last(shape), static_cast<std::uint32_t>(made));
+      arrays<float> got = wanted;
+      wanted.forward(sequential{});
+      const scheduled as(schedules()[2]);
+      got.forward(cuda::look_back{.stream = &s, .workspace = kept(room), .segment_steps = 1});
+      CHECK(same(got.state, wanted.state));
+      CHECK(header().drawn == (half - 2 + made) << 32);
+      CHECK(header().halves == (made < 2 ? 0u : 1u));
+    }
+  }
+}
+
+}  // namespace
