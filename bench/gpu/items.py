@@ -11,6 +11,15 @@ STAGES = {"first": "the GPU, uint32 and float on it, memcheck, racecheck",
 PARTS = ("facts", "tests", "sanitizers", "bench", "profiles", "peers", "python", "cpu")
 
 SEPARATELY = ("linear_scan_battery", "gated_scan_battery_gpu", "numerics_test", "device_test_gpu")
+# What the summary of a stage quotes of an item of that part.
+QUOTED = {"facts": r"Product Name|Driver Version|CUDA Version|release|[Vv]ersion|Model name|^CPU\(s\)|"
+                   r"ldd|^(Graphics|SM|Memory|Total) :|Current",
+          "tests": r"assertions? in|^[a-z_]+/\S+ ", "sanitizers": r"SUMMARY|^[a-z_]+/\S+ ",
+          "bench": r"^[a-z_]+/\S+ ", "peers": r"^[a-z_]+/\S+ ", "cpu": r"^[a-z_]+/\S+ ",
+          "python": r" (passed|failed|skipped)|on_a_gpu",
+          "profiles": r"gpu__time_duration\.sum|smsp__issue_active\.avg\.per_cycle_active|"
+                      r"stalled_(long_scoreboard|barrier|wait)_per_issue_active\.ratio|"
+                      r"dram_?_throughput\.avg\.pct|warps_active\.avg\.pct|registers_per_thread"}
 SOUND = r"SUMMARY: 0 (errors|hazards)"  # of compute-sanitizer
 WORKLOADS = ("small", "channels_last", "time_contiguous", "two_million_steps", "one_sequence",
              "bfloat16", "complex_lambda")
@@ -41,7 +50,9 @@ class Item:
     @property
     def alone(self):
         """Whether others at the same time would change what it finds."""
-        return self.part in ("facts", "bench", "profiles", "peers", "cpu")
+        if self.part == "tests":
+            return self.benchmark  # the smallest kernels: if they hang, nothing else will run
+        return self.part != "sanitizers"
 
     @property
     def separately(self):

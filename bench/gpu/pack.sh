@@ -49,13 +49,16 @@ need_build
 if [[ $with_tests == ON ]]; then
   need_for_tests
 fi
-flags="-static-libstdc++ -static-libgcc"
+small=
+if [[ $(nvcc --help) == *--compress-mode* ]]; then # 12.8 and newer: half the size
+  small=--compress-mode=size
+fi
 architectures=${architectures//;/-real;}-real
 say "configuring $built for $architectures"
 configure "${built#build/}" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES="$architectures" \
   -DSCANREC_TEST_ON_GPU=ON -DSCANREC_TEST_GPU_ARCHITECTURE="$architectures" \
   -DSCANREC_BUILD_TESTS="$with_tests" -DSCANREC_BUILD_EXAMPLES=OFF -DSCANREC_BUILD_GPU_BENCH=ON \
-  -DSCANREC_ARCH="$arch" -DCMAKE_EXE_LINKER_FLAGS="$flags" -DCMAKE_BUILD_RPATH="\$ORIGIN" \
+  -DSCANREC_ARCH="$arch" -DCMAKE_CUDA_FLAGS="$small" -DCMAKE_BUILD_RPATH="\$ORIGIN" \
   ${types:+-DSCANREC_TEST_TYPES="$types"}
 
 # cached NAME: a list that CMake has kept.
@@ -84,7 +87,7 @@ for name in "${targets[@]}"; do
   build "${built#build/}" "$name"
   program=$(find "$built" -name "$name" -type f -perm -u+x)
   strip -o "$pack/bin/$name" "$program"
-  # Libraries that another machine may lack lie beside the program.
+  # Libraries that another machine may lack, or have older ones of, lie beside the program.
   ldd "$program" | sed -n 's|.*=> \(/[^ ]*\) .*|\1|p' | while read -r library; do
     case ${library##*/} in
       libc.so* | libm.so* | libdl.so* | libpthread.so* | librt.so* | libcuda.so*) ;;
@@ -96,8 +99,7 @@ done
 if [[ $with_python == yes ]]; then
   say "building the Python package"
   python_package gpu_packed_python "$pack/python" -DSCANREC_LEVELS="${arch#x86-64-}" \
-    -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DCMAKE_SHARED_LINKER_FLAGS="$flags" \
-    -DCMAKE_MODULE_LINKER_FLAGS="$flags"
+    -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DCMAKE_CUDA_FLAGS="$small"
   strip "$pack"/python/scanrec/*.so
 fi
 for name in stages items sources report results draw peers frameworks; do

@@ -22,22 +22,21 @@ import tempfile
 import time
 
 import sources
-from items import ITEMS, PARTS, STAGES
+from items import ITEMS, PARTS, QUOTED, STAGES
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUDGET = 530           # seconds of all stages, where a command may take ten minutes
 LEAST = 10             # seconds that an item gets at least
 LONGEST_LOG = 1 << 20  # of a log, as many bytes of its begin and of its end are kept
+MOST_TOLD = 20         # of a stage's failures, whose first and last lines are in its summary
+MOST_FAILURES = 5      # of a test, which ends then
+IDLE = re.compile(r"^Filters:|Catch\d? v.* host application|^Run with -\? for options")
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 # Sections rather than metrics, whose names differ between GPUs; clocks are left as they are found.
 PROFILER = ("ncu", "--clock-control", "none", "--kernel-name-base", "demangled", "--page", "raw",
             *(word for section in ("SpeedOfLight", "SchedulerStats", "WarpStateStats", "Occupancy",
                                    "MemoryWorkloadAnalysis", "LaunchStats")
               for word in ("--section", section)))
-TOLD_BY_PROFILER = re.compile(r"gpu__time_duration\.sum|smsp__issue_active\.avg\.per_cycle_active|"
-                              r"stalled_(long_scoreboard|barrier|wait)_per_issue_active\.ratio|"
-                              r"dram_?_throughput\.avg\.pct|warps_active\.avg\.pct|"
-                              r"registers_per_thread")
 PASSED, FAILED, LATE, LEFT_OUT, ABSENT = "passed", "failed", "timed out", "left out", "absent"
 
 
@@ -141,7 +140,8 @@ class Task:
                                  f"--benchmark_out={out}/{folder}/{file_name(item.name)}.json"]
         else:
             chosen = item.chosen if test is None else escaped(test)
-            self.command += ([chosen] if chosen else []) + ["--warn", "NoTests"]
+            self.command += [*filter(None, [chosen]), "--warn", "NoTests", "--abortx",
+                             str(MOST_FAILURES)]
         if item.under:
             tool = "compute-sanitizer" if item.under in SANITIZERS else item.under
             self.missing = None if machine.tool(tool) else tool
@@ -190,7 +190,7 @@ class Stage:
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="stage_"))
         for folder in ("logs", "rows", "cpu"):
             (self.work / folder).mkdir()
-        self.results, self.packed_at = [], 0.0
+        self.results, self.told, self.packed_at = [], 0, 0.0
         self.summary = (out / f"{name}.txt").open("w")
 
     def left(self):
@@ -250,19 +250,26 @@ class Stage:
             return Result(task.name, FAILED, seconds, f"does not say {task.item.says}", log)
         return Result(task.name, PASSED, seconds, log=log)
 
+    def say(self, line):
+        print(line, flush=True)
+        print(line, file=self.summary, flush=True)
+
     def note(self, result, item):
         self.results.append(result)
         lines = [result.line()]
         if result.log:
-            text = result.log.read_text(errors="replace").splitlines()
+            text = [" ".join(line.split())[:200] for line in
+                    result.log.read_text(errors="replace").splitlines()[1:]  # behind the command
+                    if re.search(r"\w", line) and not IDLE.search(line)]
+            quoted = [line for line in text if re.search(QUOTED[item.part], line)]
             if result.bad:
-                lines += ["    | " + line[:200] for line in text[1:][-15:]]
-            elif item.part == "profiles":
-                lines += ["    | " + " ".join(line.split()) for line in text
-                          if TOLD_BY_PROFILER.search(line)]
+                self.told += 1
+                quoted = text if len(text) <= 14 else [*text[:8], "[...]", *text[-6:]]
+                if self.told > MOST_TOLD:
+                    quoted = []
+            lines += ["    | " + line for line in quoted[:60]]
         for line in lines:
-            print(line, flush=True)
-            print(line, file=self.summary, flush=True)
+            self.say(line)
         if time.monotonic() - self.packed_at > 20:
             self.pack()
 
@@ -299,9 +306,9 @@ class Stage:
             wait_for_all()
         counts = {what: sum(r.what == what for r in self.results)
                   for what in (PASSED, FAILED, LATE, LEFT_OUT, ABSENT)}
-        text = f"{self.name}: " + ", ".join(f"{n} {what}" for what, n in counts.items() if n)
-        print(text, flush=True)
-        print(text, file=self.summary, flush=True)
+        for line in [*(result.line() for result in self.results if result.bad),
+                     f"{self.name}: " + ", ".join(f"{n} {what}" for what, n in counts.items() if n)]:
+            self.say(line)
         self.pack()
         return not any(result.bad for result in self.results)
 
