@@ -6,7 +6,7 @@ from dataclasses import dataclass
 STAGES = {"first": "the GPU, uint32 and float on it, memcheck, racecheck",
           "more": "the other types, gated scans, graphs, synccheck, rows of lanes",
           "look_back": "rows of look_back and of the default; a profile of every kernel",
-          "others": "rows of gated scans, of backends for comparison and of peers; Python; the CPU"}
+          "others": "rows of backends for comparison and of peers; the Python package; the CPU"}
 # Parts, by which a run in the sources names the same items.
 PARTS = ("facts", "tests", "sanitizers", "bench", "profiles", "peers", "python", "cpu")
 
@@ -22,7 +22,7 @@ QUOTED = {"facts": r"Product Name|Driver Version|CUDA Version|release|[Vv]ersion
                       r"dram_?_throughput\.avg\.pct|warps_active\.avg\.pct|registers_per_thread"}
 SOUND = r"SUMMARY: 0 (errors|hazards)"  # of compute-sanitizer
 WORKLOADS = ("small", "channels_last", "time_contiguous", "two_million_steps", "one_sequence",
-             "bfloat16", "complex_lambda")
+             "bfloat16", "complex_lambda", "qrnn_packed")
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,11 @@ def sanitized(stage, tool):
                    says=SOUND)
 
 
-def rows(stage, name, variants, program="bench_gpu_linear_scan", workloads=WORKLOADS, likely=15):
+def rows(stage, name, variants, workloads=WORKLOADS):
     """The rows of some variants, a process per workload; the references are computed in each."""
     for workload in workloads:
-        yield Item(stage, "bench", f"{name} {workload}", 120, likely, program=program,
+        program = f"bench_gpu_{'gated' if workload == 'qrnn_packed' else 'linear'}_scan"
+        yield Item(stage, "bench", f"{name} {workload}", 120, 15, program=program,
                    chosen=f"^{workload}/({variants})/")
 
 
@@ -152,7 +153,6 @@ def look_back():
 
 
 def others():
-    yield from rows("others", "gated", "[a-z_]+", "bench_gpu_gated_scan", ("qrnn_packed",), 40)
     yield from rows("others", "comparison", "hillis_steele|blelloch|triangular_matmul|cub")
     yield from rows("others", "CUB", "cub_pairs|cub_pairs_packed|block_per_sequence",
                     workloads=("time_contiguous", "one_sequence"))
