@@ -98,7 +98,8 @@ for name in "${targets[@]}"; do
 done
 if [[ $with_python == yes ]]; then
   say "building the Python package"
-  python_package gpu_packed_python "$pack/python" -DSCANREC_LEVELS="${arch#x86-64-}" \
+  python_package gpu_packed_python "$pack/python" -DSCANREC_LEVELS=native \
+    -DCMAKE_CXX_FLAGS="-march=$arch" \
     -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DCMAKE_CUDA_FLAGS="$small"
   strip "$pack"/python/scanrec/*.so
 fi
