@@ -3,7 +3,6 @@
 // the same buffer. Calls are named as in bench/gated_scan.cpp.
 #include <cstdint>
 #include <functional>
-#include <stdexcept>
 #include <string>
 
 #include <scanrec/cells/qrnn.hpp>
@@ -101,7 +100,7 @@ std::int64_t workspace_of(const Backend& on, layer_call what, const layer& l) {
   return 0;
 }
 void run_plain(layer_call what, const layer& l) {
-  if (what == layer_call::vjp_store) throw std::runtime_error("forward only");
+  if (what == layer_call::vjp_store) throw left_out("forward only");
   const auto blocks = static_cast<unsigned>((l.shape.batch * l.shape.channel + 127) / 128);
   kernels::plain_fo_pooling<<<blocks, 128, 0, machine::here().stream>>>(
       l.pre, l.output, what == layer_call::forward_store ? l.states : nullptr, l.shape);

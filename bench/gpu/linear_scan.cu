@@ -97,8 +97,9 @@ void add_workload(const workload& w, const std::vector<variant<T>>& peers = {}) 
     add_roof(w.name + "/streaming_twin/" + call_names[static_cast<int>(what)], roof, false);
   }
   all.insert(all.end(), peers.begin(), peers.end());
-  for (const variant<T>& v : all)
-    for (const call what : {call::forward, call::vjp})
+  // Call by call: a reference lasts until the inputs or the call are others.
+  for (const call what : {call::forward, call::vjp})
+    for (const variant<T>& v : all)
       add_row(w.name + "/" + v.name + "/" + call_names[static_cast<int>(what)],
               [=] { return make_subject(w, v, what); });
 }

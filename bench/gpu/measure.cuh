@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -25,6 +26,14 @@
 #include "twin.cuh"
 
 namespace bench {
+
+/// The commit that was built; in commit.cpp, which alone is compiled anew with every commit.
+extern const char* const commit;
+
+/// Why a row is not measured, where that is as it should be.
+struct left_out : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 /// Buffers of `machine`, by who owns them.
 enum role { first_array = 0, first_reference = 10, copy_of_array = 20 };
@@ -68,13 +77,34 @@ struct patience {
   int samples = 20, few_samples = 3;  // few: of calls that take longer than `long_call`
   double long_call = 0.05;            // seconds
   double longest_call = 1;            // calls that take longer are left out
+  double warm = 0.02;                 // of the host's time, caches emptied between calls
+  double long_row = 3;                // of samples; after that a row has enough of them
+  bool timed = true;                  // or results are compared, and that is all
   static patience& of_this_run() {
     static patience one;
     return one;
   }
 };
 
+/// Rows whose results are wrong, or whose calls failed.
+inline int& failures() {
+  static int count = 0;
+  return count;
+}
+
 namespace detail {
+
+/// Seconds on the host's clock.
+class stopwatch {
+ public:
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(clock::now() - begun_).count();
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  clock::time_point begun_ = clock::now();
+};
 
 inline double quantile(std::vector<double> v, double part) {
   const auto at = static_cast<std::ptrdiff_t>(part * static_cast<double>(v.size() - 1) + 0.5);
@@ -120,8 +150,8 @@ inline double verified(const subject& s) {
 inline device_buffer workspace_of(const subject& s) {
   const std::int64_t free = machine::free_bytes();
   if (s.workspace_bytes > free)
-    throw std::runtime_error("left out: works in " + std::to_string(s.workspace_bytes >> 20) +
-                             " MiB, of which " + std::to_string(free >> 20) + " are free");
+    throw left_out("left out: works in " + std::to_string(s.workspace_bytes >> 20) +
+                   " MiB, of which " + std::to_string(free >> 20) + " are free");
   device_buffer memory(s.workspace_bytes);
   if (s.workspace_bytes > 0)
     check(cudaMemsetAsync(memory.data(), 0, static_cast<std::size_t>(s.workspace_bytes),
@@ -136,8 +166,8 @@ inline void refuse_what_takes_long(const subject& s, const scanrec::cuda::worksp
   machine::here().seconds_of(call);
   const double seconds = 256 * machine::here().seconds_of(call);
   if (seconds > patience::of_this_run().longest_call)
-    throw std::runtime_error("left out: about " + std::to_string(seconds).substr(0, 4) +
-                             " s a call, judged by a 256th of the steps");
+    throw left_out("left out: about " + std::to_string(seconds).substr(0, 4) +
+                   " s a call, judged by a 256th of the steps");
 }
 
 inline void measure(benchmark::State& state, const subject& s) {
@@ -153,7 +183,6 @@ inline void measure(benchmark::State& state, const subject& s) {
     if (extra) extra(w);
   };
 
-  double difference = 0;
   if (!s.results.empty()) {
     make_reference(s);
     poison(s);
@@ -162,7 +191,14 @@ inline void measure(benchmark::State& state, const subject& s) {
   run_once(s.before);
   double once = gpu.seconds_of(call);
   run_once(s.after);
-  difference = verified(s);
+  const double difference = verified(s);
+  if (!s.results.empty()) state.counters["largest_difference"] = difference;
+  if (!p.timed) {
+    for (auto _ : state) state.SetIterationTime(once);
+    return;
+  }
+  if (once > p.longest_call)
+    throw left_out("left out: " + std::to_string(once).substr(0, 4) + " s a call");
   run_once(s.before);
 
   const std::int64_t bytes = s.elements * s.element_bytes;
@@ -175,12 +211,13 @@ inline void measure(benchmark::State& state, const subject& s) {
           "cudaMemcpyAsync");
   };
   // Warm: the clocks of the GPU by the twin, the call by itself.
-  for (double spent = 0; spent < 0.02;) spent += gpu.seconds_of(run_twin);
+  for (const stopwatch spent; spent.seconds() < p.warm;) gpu.seconds_of(run_twin);
   for (int i = 0; i < 3 && once < p.long_call; ++i) once = gpu.seconds_of(call);
   const int samples = once < p.long_call ? p.samples : std::min(p.samples, p.few_samples);
 
   std::vector<double> own, twins, copies;
-  for (int i = 0; i < samples; ++i) {
+  const stopwatch spent;
+  for (int i = 0; i < samples && (i < p.few_samples || spent.seconds() < p.long_row); ++i) {
     own.push_back(gpu.seconds_of(call));
     twins.push_back(gpu.seconds_of(run_twin));
     copies.push_back(gpu.seconds_of(copy));
@@ -194,10 +231,9 @@ inline void measure(benchmark::State& state, const subject& s) {
   c["fraction_of_twin"] = twin_seconds / seconds;
   c["ns/element"] = 1e9 * seconds / static_cast<double>(s.elements);
   c["spread"] = (quantile(own, 0.75) - quantile(own, 0.25)) / seconds;
-  c["samples"] = samples;
+  c["samples"] = static_cast<double>(own.size());
   c["steps"] = static_cast<double>(s.steps);
   c["elements"] = static_cast<double>(s.elements);
-  if (!s.results.empty()) c["largest_difference"] = difference;
   c["nodes"] = static_cast<double>(captured_calls(call, 1).nodes());
   if (seconds < 1e-4) {
     constexpr int many = 64, replays = 16;
@@ -219,11 +255,17 @@ inline void add_row(const std::string& name, const std::function<subject()>& mak
   const auto body = [=](benchmark::State& state) {
     try {
       detail::measure(state, make());
-      std::printf("%-58s %10.3f ms %6.3f of the twin\n", name.c_str(),
-                  1e-6 * state.counters["ns/element"] * state.counters["elements"],
-                  static_cast<double>(state.counters["fraction_of_twin"]));
+      auto& c = state.counters;
+      if (patience::of_this_run().timed)
+        std::printf("%-58s %10.3f ms %6.3f of the twin\n", name.c_str(),
+                    1e-6 * c["ns/element"] * c["elements"],
+                    static_cast<double>(c["fraction_of_twin"]));
+      else
+        std::printf("%-58s differs by %.1e\n", name.c_str(),
+                    static_cast<double>(c["largest_difference"]));
     } catch (const std::exception& e) {
       cudaGetLastError();  // what can be forgotten is
+      if (!dynamic_cast<const left_out*>(&e)) ++failures();
       std::printf("%-58s %s\n", name.c_str(), e.what());
       state.SkipWithError(e.what());
     }
@@ -256,44 +298,57 @@ inline void add_roof(const std::string& name, const std::function<subject()>& ma
   });
 }
 
-/// The rest of a main: takes --quick from the arguments, lets `add` register the rows, runs them,
-/// and says in the results what made them.
+/// What made the results. Throws where there is no GPU.
+inline void add_context(bool quick) {
+  const cudaDeviceProp& gpu = machine::here().properties;
+  benchmark::AddCustomContext("gpu", gpu.name);
+  benchmark::AddCustomContext("multiprocessors", std::to_string(gpu.multiProcessorCount));
+  benchmark::AddCustomContext("l2_bytes", std::to_string(gpu.l2CacheSize));
+  benchmark::AddCustomContext("memory_bytes", std::to_string(gpu.totalGlobalMem));
+  int driver = 0;
+  check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  benchmark::AddCustomContext("driver_cuda", std::to_string(driver));
+  benchmark::AddCustomContext("commit", commit);
+  benchmark::AddCustomContext("compiler", "nvcc " + std::to_string(__CUDACC_VER_MAJOR__) + "." +
+                                              std::to_string(__CUDACC_VER_MINOR__));
+  benchmark::AddCustomContext("quick", quick ? "yes" : "no");
+}
+
+/// The rest of a main: takes --quick (shorter sequences, fewer samples) and --check (results are
+/// compared, nothing is timed) from the arguments, lets `add` register the rows, and runs them; or
+/// lists them, which needs no GPU. 1 where a row failed.
 inline int run_benchmarks(int argc, char** argv, const std::function<void(bool quick)>& add) {
   class silent : public benchmark::BenchmarkReporter {
     bool ReportContext(const Context&) override { return true; }
     void ReportRuns(const std::vector<Run>&) override {}
   };
-  const auto is_quick = [](const char* argument) {
-    return std::string_view(argument) == "--quick";
+  const auto take = [&](std::string_view option) {
+    char** const end = std::remove_if(argv + 1, argv + argc,
+                                      [=](const char* argument) { return argument == option; });
+    const bool found = end != argv + argc;
+    argc = static_cast<int>(end - argv);
+    return found;
   };
-  char** const end = std::remove_if(argv + 1, argv + argc, is_quick);
-  const bool quick = end != argv + argc;
-  argc = static_cast<int>(end - argv);
+  const bool quick = take("--quick"), check_only = take("--check");
+  const bool list = std::any_of(argv + 1, argv + argc, [](std::string_view argument) {
+    return argument == "--benchmark_list_tests" || argument == "--benchmark_list_tests=true";
+  });
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  try {
-    const cudaDeviceProp& gpu = machine::here().properties;
-    benchmark::AddCustomContext("gpu", gpu.name);
-    benchmark::AddCustomContext("multiprocessors", std::to_string(gpu.multiProcessorCount));
-    benchmark::AddCustomContext("l2_bytes", std::to_string(gpu.l2CacheSize));
-    benchmark::AddCustomContext("memory_bytes", std::to_string(gpu.totalGlobalMem));
-    int driver = 0;
-    check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
-    benchmark::AddCustomContext("driver_cuda", std::to_string(driver));
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "no GPU: %s\n", e.what());
-    return 1;
-  }
-  benchmark::AddCustomContext("commit", SCANREC_COMMIT);
-  benchmark::AddCustomContext("compiler", "nvcc " + std::to_string(__CUDACC_VER_MAJOR__) + "." +
-                                              std::to_string(__CUDACC_VER_MINOR__));
-  benchmark::AddCustomContext("quick", quick ? "yes" : "no");
-  if (quick) patience::of_this_run() = {.samples = 5, .few_samples = 1};
+  if (!list) try {
+      add_context(quick);
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "no GPU: %s\n", e.what());
+      return 1;
+    }
+  patience& p = patience::of_this_run();
+  if (quick) p.samples = 5, p.few_samples = 1;
+  p.timed = !check_only;
   add(quick);
   silent display;
   benchmark::RunSpecifiedBenchmarks(&display);
   benchmark::Shutdown();
-  return 0;
+  return failures() > 0 ? 1 : 0;
 }
 
 }  // namespace bench

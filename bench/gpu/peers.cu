@@ -3,7 +3,6 @@
 // pairs (gate, input), as its users write them, with and without packing the pairs; and a block per
 // sequence that scans chunk after chunk with CUB's block-wide scan, as Mamba's selective scan does.
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
 #include <thrust/iterator/counting_iterator.h>
@@ -114,7 +113,7 @@ using kernels::pair;
 void require_steps_side_by_side(const arrays<float>& a) {
   const bool one = a.shape.batch * a.shape.channel == 1;
   if (a.strides.time != 1 || (!one && a.strides.channel != a.shape.time))
-    throw std::runtime_error("takes sequences whose steps lie side by side");
+    throw left_out("takes sequences whose steps lie side by side");
 }
 
 /// Runs, or with memory == nullptr asks for the bytes of, the scan of pairs.
@@ -179,7 +178,7 @@ void unpack(call what, const arrays<float>& a, const cuda::workspace& w) {
 
 void scan_by_blocks(call what, const arrays<float>& a, const cuda::workspace&) {
   require_steps_side_by_side(a);
-  if (what != call::forward) throw std::runtime_error("forward only");
+  if (what != call::forward) throw left_out("forward only");
   kernels::scan_block_per_sequence<<<static_cast<unsigned>(a.elements() / a.shape.time),
                                      kernels::block_threads, 0, machine::here().stream>>>(
       a.data[0], a.data[1], a.data[2], a.shape.time);

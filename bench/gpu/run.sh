@@ -1,51 +1,65 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds, tests, measures and reports on this machine's GPU, in build/gpu.
+# Builds, tests, measures and reports on this machine's GPU, in build/gpu; or builds here what is run
+# elsewhere.
 # Use: bench/gpu/run.sh [-jN] [--quick] [--no-tests] [build] [tests] [python] [sanitizers] [bench]
-#                      [peers] [report]
+#                      [profiles] [peers] [report]
 #      bench/gpu/run.sh [-jN] --build-only
+#      bench/gpu/run.sh --dry-run
+#      bench/gpu/run.sh --pack [ARGUMENTS OF pack.sh]
+#      bench/gpu/run.sh --packed DIR [ARGUMENTS OF stages.py]
 # Stages that are named run alone; default: all. Each goes on from what is in build/gpu, and builds
 # what it needs. --quick: shorter sequences, fewer samples. --no-tests: without the tests, which take
 # longest to build. --build-only: compiles the benchmarks for every architecture that they are meant
-# for, and checks the report; needs no GPU.
+# for, and checks the report; needs no GPU. --dry-run: shows what would be run, and fails where
+# something selects nothing. --pack builds for a machine that has a GPU and nothing to build with;
+# --packed runs there what is in DIR.
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/lib.sh"
+source bench/gpu/build.sh
 
-all=(build tests python sanitizers bench peers report)
+usage() {
+  sed -n '5,10s/^# //p' bench/gpu/run.sh >&2
+  exit 2
+}
+
+all=(build tests python sanitizers bench profiles peers report)
 stages=()
 quick=()
 with_tests=ON
-build_only=no
-for argument in "$@"; do
-  case $argument in
-    -j[1-9]*) jobs=${argument#-j} ;;
+what=stages
+while (($#)); do
+  case $1 in
+    -j[1-9]*) jobs=${1#-j} ;;
     --quick) quick=(--quick) ;;
     --no-tests) with_tests=OFF ;;
-    --build-only) build_only=yes ;;
-    *)
-      if [[ " ${all[*]} " != *" $argument "* ]]; then
-        echo "use: bench/gpu/run.sh [-jN] [--quick] [--no-tests] [--build-only] [${all[*]}]" >&2
-        exit 2
+    --build-only) what=build_only ;;
+    --dry-run) what=dry_run ;;
+    --pack)
+      shift
+      exec bench/gpu/pack.sh "-j$jobs" "$@"
+      ;;
+    --packed)
+      if [[ ! -e ${2:-}/contents.json ]]; then
+        usage
       fi
-      stages+=("$argument")
+      exec python3 "$2/scripts/stages.py" --programs "${@:2}"
+      ;;
+    *)
+      if [[ " ${all[*]} " != *" $1 "* ]]; then
+        usage
+      fi
+      stages+=("$1")
       ;;
   esac
+  shift
 done
 if ((${#stages[@]} == 0)); then
   stages=("${all[@]}")
 fi
 results=build/gpu/results${quick:+_quick}
-benchmarks=(bench_gpu_linear_scan bench_gpu_gated_scan)
-# Those that run the kernels on the GPU; the others run them on the emulator or not at all.
-tests=(linear_scan_battery gated_scan_battery_gpu numerics_test device_test_gpu)
+failed=()
 
-need_nvcc() {
-  export PATH=$PATH:/usr/local/cuda/bin
-  if ! command -v nvcc >/dev/null; then
-    echo "no nvcc: neither in PATH nor in /usr/local/cuda/bin" >&2
-    exit 1
-  fi
-}
 need_gpu() {
   if ! nvidia-smi -L 2>/dev/null | grep '^GPU'; then
     echo "no GPU: nvidia-smi lists none; --build-only does what can be done without" >&2
@@ -53,26 +67,6 @@ need_gpu() {
   fi
 }
 
-# need_where_absent HEADER PACKAGES...: packages, where the compiler does not find the header. What
-# was unpacked by hand is known to no package manager.
-need_where_absent() {
-  local header=$1
-  shift
-  if ! echo "#include <$header>" | c++ -std=c++20 -E -x c++ - >/dev/null 2>&1; then
-    need "$@"
-  fi
-}
-need_build() {
-  need_nvcc
-  local command
-  for command in c++ cmake ninja; do
-    if ! command -v "$command" >/dev/null; then
-      need g++ cmake ninja-build
-    fi
-  done
-  need_where_absent xsimd/config/xsimd_config.hpp libxsimd-dev
-  need_where_absent benchmark/benchmark.h libbenchmark-dev
-}
 # make_report ARGUMENTS...: by a python that has matplotlib; without one there are no pictures.
 make_report() {
   local one
@@ -92,10 +86,7 @@ configure_gpu() {
   fi
   need_build
   if [[ $with_tests == ON ]]; then
-    if [[ ! -e /usr/include/catch2 && ! -e /usr/local/include/catch2 ]]; then
-      need catch2
-    fi
-    need_where_absent eigen3/Eigen/Core libeigen3-dev
+    need_for_tests
   fi
   say "configuring build/gpu"
   configure gpu -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES=native \
@@ -114,6 +105,21 @@ build_stage() {
   build gpu "${targets[@]}"
 }
 
+# items PART...: those of items.py, of every stage and with all the time that they need.
+items() {
+  local part
+  need_gpu
+  for part in "$@"; do
+    say "$part"
+    if ! "$(with_python)" bench/gpu/stages.py --programs build/gpu --out "build/gpu/out/$part" \
+      --rows "$results" --budget 0 --part "$part" "${quick[@]}"; then
+      failed+=("$part")
+    fi
+  done
+}
+# The python that has frameworks, if there are any.
+with_python() { command -v python3 || echo "$python"; }
+
 tests_stage() {
   if [[ $with_tests == OFF ]]; then
     say "tests: left out"
@@ -121,16 +127,12 @@ tests_stage() {
   fi
   need_gpu
   configure_gpu
-  build gpu "${tests[@]}"
-  local names
-  names=$(IFS='|' && echo "${tests[*]}")
-  say "testing on the GPU"
-  # One after the other: they share the GPU.
-  ctest --test-dir build/gpu --output-on-failure -R "^($names)"
+  build gpu "${benchmarks[0]}" "${tests[@]}"
+  items facts tests
 }
 
-# The Python package, for the frameworks that are installed here: JAX and PyTorch on the GPU give what
-# they give on the CPU.
+# For the frameworks that are installed here: JAX and PyTorch on the GPU give what they give on the
+# CPU.
 python_stage() {
   if [[ $with_tests == OFF ]]; then
     say "python: left out"
@@ -138,45 +140,12 @@ python_stage() {
   fi
   need_gpu
   need_build
-  local with package=build/gpu/python/package log=build/gpu/python/tests.log
-  with=$(command -v python3 || echo "$python")
-  if ! "$with" -c 'import numpy, pytest' 2>/dev/null; then
-    say "python: $with has no numpy or no pytest, left out"
-    return
-  fi
-  say "building the Python package for $with"
-  source=python configure gpu/python -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES=native \
-    -DSCANREC_LEVELS=native -DPython3_EXECUTABLE="$with"
-  build gpu/python
-  if [[ ! -e build/gpu/python/libscanrec_cuda.so ]]; then
-    echo "CMake found no CUDA compiler that works: build/gpu/python/configure.log" >&2
-    return 1
-  fi
-  rm -rf "$package"
-  mkdir "$package"
-  cp -r python/src/scanrec "$package"
-  cp build/gpu/python/libscanrec*.so "$package/scanrec"
-  say "testing the Python package on the GPU"
-  PYTHONPATH=$PWD/$package "$with" -m pytest -v -rs -p no:cacheprovider python/tests/test_cuda.py |
-    tee "$log"
-  if ! grep -qE 'test_(pytorch|jax)_on_a_gpu PASSED' "$log"; then
-    echo "$with has no framework that sees the GPU: nothing was tested" >&2
-    return 1
-  fi
+  say "building the Python package for $(with_python)"
+  python_package gpu_python build/gpu/python -DCMAKE_CUDA_ARCHITECTURES=native \
+    -DSCANREC_LEVELS=native -DPython3_EXECUTABLE="$(with_python)"
+  items python
 }
 
-# sanitize TOOL NAME COMMAND...: fails if the tool finds anything, or the command fails.
-sanitize() {
-  local tool=$1 log=build/gpu/$1_$2.log
-  say "compute-sanitizer $tool: $2"
-  shift 2
-  if ! timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" >"$log" 2>&1; then
-    tail -n 40 "$log"
-    echo "compute-sanitizer $tool failed; all it says is in $log" >&2
-    return 1
-  fi
-  grep 'SUMMARY' "$log" || true
-}
 sanitizers_stage() {
   need_gpu
   need_nvcc
@@ -186,51 +155,27 @@ sanitizers_stage() {
   fi
   configure_gpu
   build gpu "${benchmarks[0]}"
-  local tool
-  for tool in memcheck racecheck; do
-    sanitize "$tool" small build/gpu/bench/gpu/bench_gpu_linear_scan --quick \
-      --benchmark_filter='^small/'
-    if grep '^small/' "build/gpu/${tool}_small.log" | grep -v 'of the twin$'; then
-      echo "not every backend gave its results: build/gpu/${tool}_small.log" >&2
-      return 1
-    fi
-  done
-  if [[ $with_tests == OFF ]]; then
-    return
+  if [[ $with_tests == ON ]]; then
+    build gpu linear_scan_battery
   fi
-  build gpu linear_scan_battery
-  # Every backend, every layout, few shapes.
-  local some="float: in place,float: none stands for what is absent"
-  for tool in memcheck racecheck; do
-    sanitize "$tool" battery build/gpu/tests/linear_scan_battery "$some"
-    if ! grep 'All tests passed' "build/gpu/${tool}_battery.log"; then
-      echo "no test ran: build/gpu/${tool}_battery.log" >&2
-      return 1
-    fi
-  done
+  items sanitizers
 }
 
 bench_stage() {
   need_gpu
   configure_gpu
   build gpu "${benchmarks[@]}"
-  mkdir -p "$results"
-  local name
-  for name in "${benchmarks[@]}"; do
-    say "$name"
-    "build/gpu/bench/gpu/$name" "${quick[@]}" --benchmark_out_format=json \
-      --benchmark_out="$results/${name#bench_gpu_}.json"
-  done
+  items bench
 }
 
-peers_stage() {
+profiles_stage() {
   need_gpu
-  mkdir -p "$results"
-  local with
-  with=$(command -v python3 || echo "$python")
-  say "peers in Python, by $with"
-  "$with" bench/gpu/peers.py "${quick[@]}" --out "$results/peers.json"
+  configure_gpu
+  build gpu "${benchmarks[@]}"
+  items profiles
 }
+
+peers_stage() { items peers; }
 
 report_stage() {
   say "report: $results"
@@ -255,12 +200,20 @@ build_for_all() {
   make_report --self-check
 }
 
-if [[ $build_only == yes ]]; then
-  build_for_all
-  say "built; nothing was measured"
-  exit
-fi
-for stage in "${stages[@]}"; do
-  "${stage}_stage"
-done
-say "done: ${stages[*]}"
+case $what in
+  build_only)
+    build_for_all
+    say "built; nothing was measured"
+    ;;
+  dry_run) python3 bench/gpu/stages.py --programs build/gpu --dry-run "${quick[@]}" ;;
+  stages)
+    for stage in "${stages[@]}"; do
+      "${stage}_stage"
+    done
+    if ((${#failed[@]})); then
+      echo "failed: ${failed[*]}; all they say is in build/gpu/out" >&2
+      exit 1
+    fi
+    say "done: ${stages[*]}"
+    ;;
+esac

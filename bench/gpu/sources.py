@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The tests and rows that the sources have, where programs that could list them are not built."""
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TESTS = {"linear_scan_battery": ("linear_scan_battery.hpp", "SCANREC_TEST_TYPES"),
+         "gated_scan_battery_gpu": ("gated_scan_battery.hpp", "SCANREC_TEST_GATED"),
+         "numerics_test": ("numerics_test.cpp", None),
+         "device_test_gpu": ("cuda_on_gpu/graph_test.cu", None)}
+CASE = re.compile(r'(?:TYPED|TEST)_CASE\(\s*"((?:[^"\\]|\\.)*)",\s*((?:"[^"]*"\s*)+)\)')
+
+
+def tests_of(program):
+    """(name, tags) of every test, those of batteries for every type."""
+    file, types = TESTS[program]
+    cases = [(name, set(re.findall(r"\[(\w+)\]", tags)))
+             for name, tags in CASE.findall((ROOT / "tests" / file).read_text())]
+    if not types:
+        return cases
+    cmake = (ROOT / "tests/CMakeLists.txt").read_text()
+    kinds = re.search(rf'set\({types} "([^"]*)"', cmake)[1].split(";")
+    return [(f"{kind}: {name}", tags | {kind}) for kind in kinds for name, tags in cases]
+
+
+def selected(chosen, name, tags):
+    """Whether a filter selects a test: alternatives, each some tags or a name without a comma."""
+    return not chosen or any(set(re.findall(r"\[(\w+)\]", part)) <= tags if part.startswith("[")
+                             else part == name for part in chosen.split(","))
+
+
+def rows_of(program):
+    here = ROOT / "bench/gpu"
+    backends = re.findall(r'named<cuda::[\w<>]+>\{"(\w+)"', (here / "variants.cuh").read_text())
+    if program == "bench_gpu_gated_scan":
+        workloads, more = ["qrnn_packed"], []
+        calls = ["inference", "forward_store", "vjp_store"]
+    else:
+        workloads = re.findall(r'\bof\("(\w+)"', (here / "linear_scan.cu").read_text())
+        more = re.findall(r'\{"(\w+)", (?:pair_bytes|\[\])', (here / "peers.cu").read_text())
+        calls = ["forward", "vjp"]
+    variants = ["device_copy", "streaming_twin", *backends, "plain_loop", *more]
+    return [f"{w}/{v}/{call}/iterations:1/manual_time" for w in workloads for v in variants
+            for call in (["copy"] if v == "device_copy" else calls)]
+
+
+def names_of(item):
+    """What an item selects; None where the sources are not there, or say it elsewhere."""
+    if not (ROOT / "tests/CMakeLists.txt").exists():
+        return None
+    if item.program in TESTS:
+        return [name for name, tags in tests_of(item.program) if selected(item.chosen, name, tags)]
+    if item.program.startswith("bench_gpu_"):
+        return [row for row in rows_of(item.program) if re.search(item.chosen, row)]
+    return None
