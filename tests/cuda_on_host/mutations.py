@@ -103,7 +103,7 @@ MUTATIONS = (
     mutation("tile_place.cuh", "halves -= (halves ^ calls / half) & 1;", "",
              "the last ticket's count of calls is taken for that of this one",
              unseen="who reads it has not drawn yet, in the order in which the emulator loads"),
-    without("tile_place.cuh", BARRIER, BARRIER + "  tile_place at;",
+    without("tile_place.cuh", BARRIER, BARRIER + "  const drawn_tile own",
             "a ticket is read before it is drawn"),
     # Sums.
     mutation("look_back.cuh", "turns.begin(recurrence, cutting, at);", "", "takes no turns"),
