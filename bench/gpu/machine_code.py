@@ -16,6 +16,7 @@ a ring, whose loops are nested.
 """
 import argparse
 import dataclasses
+import math
 import os
 import pathlib
 import re
@@ -31,7 +32,10 @@ from resources import readable  # noqa: E402
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """An H200: figures of its data sheet, but for those that are marked."""
+    """An H200: figures of data sheets and of the CUDA programming guide, but for those that are
+    marked."""
+    name: str = "an H200"
+    architecture: str = "sm_90"
     multiprocessors: int = 132
     clock: float = 1.755e9
     schedulers: int = 4
@@ -41,6 +45,22 @@ class Gpu:
     registers: int = 65536
     warps: int = 64
     shared: int = 227 * 1024     # 1 KiB more is taken by every block
+    doubles: int = 64            # operations on doubles per clock and multiprocessor,
+    conversions: int = 16        # and conversions to and from them
+
+
+def without_doubles(name, architecture, multiprocessors, clock, bandwidth):
+    """A GPU that computes on doubles at 1/64 of its speed; its twin takes 0.9 of its bandwidth."""
+    return Gpu(name, architecture, multiprocessors, clock, twin=0.9 * bandwidth, warps=48,
+               shared=99 * 1024, doubles=2, conversions=2)
+
+
+GPUS = {
+    "h200": Gpu(),
+    "rtx3090": without_doubles("an RTX 3090", "sm_86", 82, 1.695e9, 936e9),
+    "rtx4090": without_doubles("an RTX 4090", "sm_89", 128, 2.52e9, 1008e9),
+    "rtx5090": without_doubles("an RTX 5090", "sm_120", 170, 2.407e9, 1792e9),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,7 +304,7 @@ def loops_of(follows, start):
                 block = reached.pop()
                 if block not in body:
                     body.add(block)
-                    reached += comes_from[block]
+                    reached += comes_from.get(block, [])
         elif then not in seen:
             seen.add(then)
             under_way.append(then)
@@ -353,6 +373,8 @@ class Count:
     instructions: float   # per element of one output
     clocks: float         # likewise, of a warp alone
     registers: int
+    doubles: float = 0.0      # of the instructions, those on doubles,
+    conversions: float = 0.0  # and those that convert to them or from them
 
 
 def count(workload, code, registers, gpu):
@@ -369,7 +391,10 @@ def count(workload, code, registers, gpu):
         sys.exit(f"{workload.kernel}: no loop that stores")
     # A loop asks in one round for what later ones take.
     clocks = clocks_alone(path, gpu, 1 if workload.steps_of_thread else 4, workload.staged)
-    return Count(len(path) / steps, clocks / steps, registers)
+    doubles = sum(i.name in ("DADD", "DMUL", "DFMA", "DSETP") for i in path)
+    conversions = sum(i.name == "F2F" and "F64" in i.opcode for i in path)
+    return Count(len(path) / steps, clocks / steps, registers, doubles / steps,
+                 conversions / steps)
 
 
 def prediction(workload, counted, gpu):
@@ -388,7 +413,10 @@ def prediction(workload, counted, gpu):
         working = min(blocks, gpu.multiprocessors)
         by_issue = (working * gpu.schedulers * gpu.clock * gpu.issue * 32 /
                     counted.instructions)
-        return {"latency": by_latency / memory, "issue": by_issue / memory}
+        clocks = counted.doubles / gpu.doubles + counted.conversions / gpu.conversions
+        by_doubles = working * gpu.clock / clocks if clocks else math.inf
+        return {"latency": by_latency / memory, "issue": by_issue / memory,
+                "doubles": by_doubles / memory}
 
     bounds = bounds_of(min(slots, workload.blocks))
     full, rest = divmod(workload.blocks, slots)
@@ -434,13 +462,13 @@ def table(kernels, gpu):
         limit = min(bounds, key=bounds.get)
         rows.append((workload.name, workload.kernel.split("<")[0], registers, together,
                      f"{counted.instructions:.0f}", f"{flight:.0f}",
-                     *(f"{min(bounds[b], 9.99):.2f}" for b in ("latency", "issue", "waves")),
+                     *(f"{min(bounds[b], 9.99):.2f}" for b in ("latency", "issue", "doubles", "waves")),
                      "memory" if bounds[limit] > 0.99 else limit, f"{fraction:.2f}"))
     return rows
 
 
 HEAD = ("workload", "kernel", "registers", "blocks of an SM", "instructions per element",
-        "KiB in flight of an SM", "by latency", "by issue", "by waves", "limit", "fraction")
+        "KiB in flight of an SM", "by latency", "by issue", "by doubles", "by waves", "limit", "fraction")
 
 
 def main():
@@ -449,7 +477,7 @@ def main():
     parser.add_argument("--compiler", default="nvcc")
     parser.add_argument("--disassembler", default="cuobjdump")
     parser.add_argument("--include", nargs="+", default=[str(ROOT / "include")])
-    parser.add_argument("--architecture", default="sm_90")
+    parser.add_argument("--gpu", choices=GPUS, default="h200")
     parser.add_argument("--source", type=pathlib.Path,
                         default=ROOT / "tests" / "cuda" / "default_kernels.cu")
     parser.add_argument("--markdown", action="store_true", help="a table for a document")
@@ -458,8 +486,9 @@ def main():
     if not disassembler:
         sys.exit(f"no {given.disassembler}; pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm, "
                  "and say --disassembler .../nvidia/cu13/bin/cuobjdump")
-    kernels = compiled(given.compiler, given.include, given.architecture, given.source, disassembler)
-    rows = [HEAD, *table(kernels, Gpu())]
+    gpu = GPUS[given.gpu]
+    kernels = compiled(given.compiler, given.include, gpu.architecture, given.source, disassembler)
+    rows = [HEAD, *table(kernels, gpu)]
     if given.markdown:
         rows.insert(1, ("---",) * len(HEAD))
         for row in rows:

@@ -22,8 +22,9 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// channels. Every array is read and written once. Below 16,384 sequences what is read passes
 /// through shared memory, in which more of it can be on its way.
 ///
-/// Bits     those of `sequential`, on any GPU; sums over sequences are added in an order of their
-///          own, which depends on the problem and the options alone.
+/// Bits     those of `sequential`, on any GPU, but for gated scans of 16-bit elements, which a GPU
+///          activates in its own way; sums over sequences are added in an order of their own, which
+///          depends on the problem and the options alone.
 /// Memory   nothing, but for gradients that are sums: a number in the wide type per sequence; where
 ///          the gradient has a time axis, per step and 32 channels if the sum runs over channels,
 ///          else per element of it; with memory::recompute 130 states per thread.
