@@ -28,6 +28,7 @@
 #include <scanrec/detail/cuda/tile_place.cuh>
 #include <scanrec/detail/cuda/tile_states.cuh>
 #include <scanrec/detail/cuda/tile_sums.cuh>
+#include <scanrec/detail/cuda/tiles_before.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
 #include <scanrec/detail/shared/element_maps.hpp>
 #include <scanrec/detail/shared/steps.hpp>
@@ -100,7 +101,6 @@ struct walk_tiles {
   // front of every channel; which channels are nonfinite; what was seen on looking back, which
   // leaves its place to verdicts; sums; arrays that are staged; states that are recomputed; terms
   // of sums.
-  enum class seen : int { nothing, state, map };
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
   }
@@ -132,9 +132,11 @@ struct walk_tiles {
     const composed_maps<map> all = compose_segments(cutting, at, algebra, own, warp_maps);
     const bool leads = at.segment == 0 && at.there;  // one thread per channel speaks for it
 
+    const tiles_before<R> others = before_it();
     const bool sends = at.tile + 1 < cutting.tiles, good_map = leads && finite(all.tile);
-    if (leads && sends && at.tile > 0 && good_map) partial(at, at.tile).send(all.tile, at.call);
-    const carry x_in = look(at, leads);
+    if (leads && sends && at.tile > 0 && good_map)
+      others.partial(at, at.tile).send(all.tile, at.call);
+    const carry x_in = at.tile > 0 ? others.look(at, leads) : leads ? first_state(at) : carry{};
     bool nonfinite = at.count > 0 && at.segment > 0 && !finite(all.before);
     bool unsent = false;  // the inclusive message, until the tile has been walked
     if (leads) {
@@ -143,7 +145,7 @@ struct walk_tiles {
       nonfinite = nonfinite || !good;
       unsent = sends && !good;
       if (sends && good)
-        inclusive(at, at.tile).send(advance(at.tile == 0, all.tile, x_in), at.call);
+        others.inclusive(at, at.tile).send(advance(at.tile == 0, all.tile, x_in), at.call);
     }
     turns.begin(recurrence, cutting, at);
     columns.clear(recurrence, cutting, at);
@@ -171,6 +173,12 @@ struct walk_tiles {
   SCANREC_DEVICE R at_row(tile_place at) const {
     device::pin(at.g), device::pin(at.b);
     return scanrec::detail::bound(copied_operator.in(recurrence), at.g, at.b);
+  }
+  SCANREC_DEVICE tiles_before<R> before_it() const {
+    return {recurrence, copied_operator, cutting, messages, {kinds, seen_maps, seen_states}};
+  }
+  SCANREC_DEVICE carry first_state(const tile_place& at) const {
+    return maps::carry_of(at_lane(at).template begin<scalar>(place{0, at.c}));
   }
   SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
     return maps::advance(copied_operator.in(recurrence), first, m, x);
@@ -236,91 +244,6 @@ struct walk_tiles {
       return simd::all_zero(scanrec::detail::zero_if_finite(m));
   }
 
-  // ---- messages ---------------------------------------------------------------------------------
-
-  static constexpr int words_per_channel = words_of<map> + words_of<carry>;
-  SCANREC_DEVICE device::word* words(const tile_place& at, std::int64_t tile) const {
-    return messages + (tile * cutting.groups + at.group) * cutting.width * words_per_channel +
-           at.column;
-  }
-  SCANREC_DEVICE message<map> partial(const tile_place& at, std::int64_t tile) const {
-    return {words(at, tile), cutting.width};
-  }
-  SCANREC_DEVICE message<carry> inclusive(const tile_place& at, std::int64_t tile) const {
-    return {words(at, tile) + words_of<map> * cutting.width, cutting.width};
-  }
-
-  // The state in front of the tile, for the thread that leads.
-  SCANREC_DEVICE carry look(const tile_place& at, bool leads) const {
-    if (at.tile == 0)
-      return leads ? maps::carry_of(at_lane(at).template begin<scalar>(place{0, at.c})) : carry{};
-    const device::shared_array<std::uint32_t> states_seen(kinds);  // by each warp, a bit a thread
-    const device::shared_array<map> map_of(seen_maps);
-    const device::shared_array<carry> state_of(seen_states);
-    const int thread = device::thread_index(), width = cutting.width;
-
-    // Every segment looks at one tile before; the last of them waits for a state.
-    const std::int64_t tile = at.tile - 1 - at.segment;
-    seen what = seen::nothing;
-    if (at.there && tile >= 0) {
-      const bool farthest = tile == 0 || at.segment == cutting.segments() - 1;
-      carry x{};
-      map m{};
-      while (what == seen::nothing) {
-        // Asked for together: memory is far.
-        const bool state = inclusive(at, tile).receive(x, at.call);
-        const bool part = !farthest && partial(at, tile).receive(m, at.call);
-        what = state ? seen::state : part ? seen::map : seen::nothing;
-        if (what == seen::nothing) device::pause();
-      }
-      if (what == seen::state)
-        state_of.store(thread, x);
-      else
-        map_of.store(thread, m);
-    }
-    const std::uint32_t states = device::ballot(what == seen::state);
-    if (thread % device::warp_size == 0) states_seen.store(thread / device::warp_size, states);
-    device::synchronise_block();
-    if (!leads) return carry{};
-
-    int nearest = 0;
-    for (std::uint32_t bits = 0; bits == 0; nearest += device::warp_size) {
-      bits = states_seen.load(nearest / device::warp_size) & cutting.first_column << at.column;
-      if (bits != 0) nearest += device::first_bit(bits) - device::warp_size;
-    }
-    const carry first = state_of.load(nearest);
-    carry x = first;
-    bool all_finite = true;
-    const auto fold = [&](const map& m) SCANREC_LAMBDA {
-      all_finite = all_finite & finite_after(m, x);
-      x = advance(false, m, x);
-    };
-    // Some maps are loaded ahead of the chain that takes them.
-    constexpr int ahead = sizeof(map) <= 32 ? 4 : 1;
-    int i = nearest - width;
-    for (; i >= (ahead - 1) * width; i -= ahead * width) {
-      map next[ahead];
-      SCANREC_UNROLL
-      for (int k = 0; k < ahead; ++k) next[k] = map_of.load(i - k * width);
-      SCANREC_UNROLL
-      for (int k = 0; k < ahead; ++k) fold(next[k]);
-    }
-    for (; i >= 0; i -= width) fold(map_of.load(i));
-    return all_finite ? x : fold_with_care(at, nearest, first);
-  }
-  // The same where the state after some tile is not finite: the tile knows it when it has been
-  // walked.
-  SCANREC_DEVICE carry fold_with_care(const tile_place& at, int nearest, carry x) const {
-    const device::shared_array<map> map_of(seen_maps);
-    for (int i = nearest - cutting.width; i >= 0; i -= cutting.width) {
-      const map m = map_of.load(i);
-      x = finite_after(m, x)
-              ? advance(false, m, x)
-              : inclusive(at, at.tile - 1 - (i >> cutting.width_shift)).wait(at.call);
-    }
-    return x;
-  }
-
   // ---- within a tile ----------------------------------------------------------------------------
 
   // Whether any thread of the channel has found something that is not finite. Rare.
@@ -368,7 +291,7 @@ struct walk_tiles {
           x = scanrec::detail::take_step(here, p, here.template load<scalar>(p), x, running);
           if ((t + 1) % scanrec::detail::sum_steps == 0) here.drain(p, running);
         }
-        if (unsent) inclusive(at, at.tile).send(maps::carry_of(x), at.call);
+        if (unsent) before_it().inclusive(at, at.tile).send(maps::carry_of(x), at.call);
       } else {
         if (at.segment > 0) x = maps::template state_of<lane>(advance(at.tile == 0, before, x_in));
         const auto take = [&](const R& r, int k) SCANREC_LAMBDA {

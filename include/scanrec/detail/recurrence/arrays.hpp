@@ -138,19 +138,21 @@ constexpr int count_of_entry() {
   }
   return 0;
 }
+template <class Field>
+constexpr int bytes_of_field(int least) {
+  using stored = std::remove_cvref_t<decltype(*std::declval<Field&>().data)>;
+  const int bytes = static_cast<int>(sizeof(stored));
+  return std::is_same_v<stored, bool> ? 0 : bytes > least ? bytes : least;
+}
 template <class R, class Entry>
 constexpr int bytes_of_entry(int least) {
   if constexpr (Entry::use == recurrence::role::read) {
     using member = std::remove_cvref_t<decltype(std::declval<R&>().*Entry::member)>;
-    const auto of_field = [&]<class S>(const recurrence::input_field<S>*) {
-      const int bytes = static_cast<int>(sizeof(S));
-      return std::is_same_v<S, bool> ? 0 : bytes > least ? bytes : least;
-    };
     if constexpr (is_field_array<member>)
       return static_cast<int>(std::tuple_size_v<member>) *
-             of_field(static_cast<const typename member::value_type*>(nullptr));
+             bytes_of_field<typename member::value_type>(least);
     else if constexpr (!Entry::is_marks)
-      return of_field(static_cast<const member*>(nullptr));
+      return bytes_of_field<member>(least);
   }
   return 0;
 }

@@ -34,6 +34,7 @@ struct operator_scan {
   using operator_type = Op;
   static constexpr bool one_by_one = true;
   static constexpr bool any_operator = true;
+  static constexpr bool computes_much = false;
   template <class Lane>
   using map_of = E;
   template <class Lane>
