@@ -35,6 +35,18 @@ requires R::any_operator struct operator_copy<R> {
   }
 };
 
+/// Elements that are written before they are read. Constructors, which complex numbers have, would
+/// be called through a pointer where nothing is optimised, and a GPU not know the size of its
+/// stack.
+template <class T, int Count>
+struct unconstructed {
+  static_assert(std::is_trivially_copyable_v<T>, "scanrec: elements come to be by assignment");
+  SCANREC_DEVICE unconstructed() {}
+  union {
+    T at[Count];
+  };
+};
+
 /// Steps that a thread of `lanes` has on their way: as many as 256 bytes hold, and the registers
 /// that are left for them.
 template <class R, recurrence::assume Assume>
@@ -119,13 +131,13 @@ struct lane_walk {
     };
     Walked loading = scanrec::detail::standing_at(row, time, c), taking = loading;
     const std::int64_t inner_begin = time;
-    raw places[together];
+    unconstructed<raw, together> places;
     const auto load = [&](int k, std::int64_t t) SCANREC_LAMBDA {
-      places[k] = load_ahead(loading, inner_place{t, c});
+      places.at[k] = load_ahead(loading, inner_place{t, c});
       scanrec::detail::for_reads(loading, next_step);
     };
     const auto take_place = [&](int k) SCANREC_LAMBDA {
-      take_one(taking, inner_place{time + k, c}, made_of(taking, places[k]));
+      take_one(taking, inner_place{time + k, c}, made_of(taking, places.at[k]));
       scanrec::detail::for_writes(taking, next_step);
     };
     SCANREC_UNROLL
