@@ -7,6 +7,9 @@
 #ifdef CONSUMER_EIGEN
 #include <scanrec/eigen.hpp>
 #endif
+#ifdef CONSUMER_MPI
+#include <scanrec/mpi.hpp>
+#endif
 
 int main() {
   // Halves and ones: state[t] = 2 - 2^-t, exact in float.

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One sequence in parts: what a part of time does to the state before it, and the states between
+// parts. Parts may be anywhere, in other processes or computed later; who carries the maps is not
+// the concern of this header (scanrec/mpi.hpp carries them by MPI).
+//
+//     part k takes a state x to a_k x + u_k:        x_{k+1} = a_k x_k + u_k
+//
+// a_k is the product of the part's gates, u_k the state that it ends in from 0. Folded from left to
+// right, one map per part and sequence, every process that holds the maps comes to the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <scanrec/affine.hpp>
+#include <scanrec/element.hpp>
+#include <scanrec/linear_scan.hpp>
+#include <scanrec/options.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// A state in the wide type, in which parts are folded: of a real number the number itself.
+template <class T>
+using part_state = simd::lane_t<wide_t<T>, 1>;
+/// What a part does to a state of compute type T: state -> a * state + u.
+template <class T>
+using part_map = affine<part_state<T>>;
+
+/// Options of linear_scan_summary and linear_scan_vjp_summary; those of the call on the part.
+struct part_options {
+  direction order = direction::forward;
+  sequence_view<const bool> resets{};
+};
+
+}  // namespace scanrec::inline SCANREC_ABI
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// A contiguous array over the sequences of a shape: group, batch, channel.
+template <class T>
+class lane_array {
+ public:
+  explicit lane_array(const extents& shape)
+      : shape_(shape),
+        values_(static_cast<std::size_t>(shape.group * shape.batch * shape.channel)) {}
+  [[nodiscard]] state_view<T> view() { return {values_.data(), shape_}; }
+  [[nodiscard]] const std::vector<T>& values() const { return values_; }
+
+ private:
+  extents shape_;
+  std::vector<T> values_;
+};
+inline std::int64_t lanes_in(const extents& shape) {
+  return shape.group * shape.batch * shape.channel;
+}
+
+template <class T>
+part_state<T> widened_state(const T& x) {
+  return simd::to_wide<part_state<T>>(simd::from_element(x));
+}
+template <class T>
+T narrowed_state(const part_state<T>& x) {
+  return simd::to_element<T>(simd::from_wide<simd::lane_t<T, 1>>(x));
+}
+
+/// The product of the gates of every sequence, 0 behind a cut: where they end from 1 without input.
+/// A gate that is the same at all steps is raised to their number.
+template <class Backend, class Gate>
+std::vector<part_state<value_of<Gate>>> products_of(const Backend& backend, const Gate& gate,
+                                                    const part_options& options) {
+  using value = value_of<Gate>;
+  const extents& shape = gate.shape;
+  lane_array<value> ends(shape);
+  const value zero{}, one(1);
+  const bool constant = gate.strides.time == 0 && options.resets.absent() && shape.time > 0;
+  extents walked = shape;
+  if (constant) walked.time = 1;
+  Gate taken = gate;
+  taken.shape = walked;
+  linear_scan(backend, taken, sequence_view<const value>(&zero, walked, strides{}), none,
+              {.order = options.order,
+               .initial_state = state_view<const value>(&one, shape, strides{}),
+               .final_state = ends.view(),
+               .resets = options.resets});
+  std::vector<part_state<value>> products;
+  products.reserve(ends.values().size());
+  for (const value& end : ends.values()) {
+    part_state<value> power = widened_state(end), product = power;
+    if (constant) {
+      product = simd::constant<part_state<value>>(1);
+      for (std::int64_t left = shape.time; left > 0; left /= 2) {
+        if (left % 2 == 1) product = simd::mul(product, power);
+        power = simd::mul(power, power);
+      }
+    }
+    products.push_back(product);
+  }
+  return products;
+}
+template <class T>
+std::vector<part_map<T>> part_maps(const std::vector<part_state<T>>& products,
+                                   const std::vector<T>& ends) {
+  std::vector<part_map<T>> maps;
+  maps.reserve(ends.size());
+  for (std::size_t i = 0; i < ends.size(); ++i)
+    maps.push_back({products[i], widened_state(ends[i])});
+  return maps;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// What linear_scan over a part of time does to the states before it: one map per sequence, by
+/// group, batch and channel.
+///
+/// Shapes   gate, input: (batch, time, channel), of the part, as linear_scan takes them; numbers,
+///          real or complex. A part without steps is the identity.
+/// Throws   argument_error; std::bad_alloc.
+/// Error    of a and of u that of linear_scan, relative to the magnitudes they are made of: a state
+///          that is folded through maps is within the bound of linear_scan over the whole sequence.
+/// Cost     reads the gate twice and the input once; a gate that is constant in time costs nothing.
+template <backend Backend, sequence Gate, sequence Input>
+[[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_summary(
+    const Backend& backend, const Gate& gate, const Input& input,
+    const part_options& options = {}) {
+  using value = detail::value_of<Gate>;
+  static_assert(!scanrec::detail::is_vec<value>,
+                "scanrec: parts of sequences of vectors have no summary: their gates are matrices");
+  detail::lane_array<value> ends(gate.shape);
+  linear_scan(backend, gate, input, none,
+              {.order = options.order, .final_state = ends.view(), .resets = options.resets});
+  return detail::part_maps(detail::products_of(backend, gate, options), ends.values());
+}
+
+/// What linear_scan_vjp over a part of time does to the gradient of the states after it, which
+/// becomes that of the states before it: c -> conj(a) c + u, a being the product of the gates.
+///
+/// Shapes   gate, state_grad: (batch, time, channel), of the part; state_grad may be `none`.
+/// Throws, error, cost   as linear_scan_summary.
+template <backend Backend, sequence Gate, sequence_argument StateGrad>
+[[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_vjp_summary(
+    const Backend& backend, const Gate& gate, const StateGrad& state_grad,
+    const part_options& options = {}, conjugation convention = conjugation::hermitian) {
+  using value = detail::value_of<Gate>;
+  static_assert(!scanrec::detail::is_vec<value>,
+                "scanrec: parts of sequences of vectors have no summary: their gates are matrices");
+  using input_t = detail::stored_or<StateGrad, value>;
+  auto products = detail::products_of(backend, gate, options);
+  if (convention == conjugation::hermitian)
+    for (auto& a : products) a = simd::conj_if(-1.0, a);
+  detail::lane_array<value> begins(gate.shape);
+  const value zero{};
+  const state_view<const value> no_grad(&zero, gate.shape, strides{});
+  using gate_t = std::remove_const_t<typename detail::sequence_traits<Gate>::stored>;
+  linear_scan_vjp(backend, gate, none, state_grad,
+                  scan_gradients<gate_t, input_t>{.initial_grad = begins.view()},
+                  {.order = options.order,
+                   .final_grad = no_grad,
+                   .resets = options.resets,
+                   .convention = convention});
+  return detail::part_maps(products, begins.values());
+}
+
+/// The states behind a part: every state by its map. From left to right over parts, whoever does it
+/// gets the same bits.
+template <class T>
+void fold_part(std::span<const affine<T>> maps, std::span<T> states) {
+  for (std::size_t i = 0; i < states.size(); ++i) states[i] = maps[i].act(states[i]);
+}
+
+}  // namespace scanrec::inline SCANREC_ABI

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Time split over the processes of MPI: every rank checks its part against the whole, which it
+// knows.
+#define CATCH_CONFIG_RUNNER
+#include <cmath>
+#include <complex>
+#include <string>
+#include <vector>
+
+#include <scanrec/mpi.hpp>
+
+#include "catch.hpp"
+#include "split_time.hpp"
+
+namespace {
+
+using namespace scanrec;
+
+struct place {
+  int rank = 0, size = 1;
+  place() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+  }
+};
+const tiled on{.threads = 1};
+
+/// A part's results.
+template <class T>
+struct results {
+  using V = compute_t<T>;
+  std::vector<T> x, da, du;
+  std::vector<V> entering, last, first_grad;
+
+  results(const split::whole<T>& w, std::int64_t begin, std::int64_t end) {
+    extents shape = w.shape;
+    shape.time = end - begin;
+    const auto lanes = static_cast<std::size_t>(shape.group * shape.batch * shape.channel);
+    const std::size_t n = lanes * static_cast<std::size_t>(shape.time);
+    for (auto* values : {&x, &da, &du}) values->resize(n);
+    for (auto* values : {&entering, &last, &first_grad}) values->resize(lanes);
+    const auto view = [&](std::vector<T>& v) { return sequence_view<T>(v.data(), shape); };
+    const auto states = [&](std::vector<V>& v) { return state_view<V>(v.data(), shape); };
+    const auto gate = w.gates().steps(begin, end);
+    mpi::linear_scan(MPI_COMM_WORLD, on, gate, w.inputs().steps(begin, end), view(x),
+                     {.order = w.order,
+                      .initial_state = w.first_states(),
+                      .entering_state = states(entering),
+                      .final_state = states(last),
+                      .resets = w.cuts(begin, end)});
+    mpi::linear_scan_vjp(
+        MPI_COMM_WORLD, on, gate, view(x), w.grads().steps(begin, end),
+        scan_gradients<T>{
+            .gate_grad = view(da), .input_grad = view(du), .initial_grad = states(first_grad)},
+        {.order = w.order,
+         .entering_state = state_view<const V>(entering.data(), shape),
+         .final_grad = w.last_grads(),
+         .resets = w.cuts(begin, end)});
+  }
+  bool operator==(const results& o) const {
+    using reference::same_bits;
+    return same_bits(x, o.x) && same_bits(da, o.da) && same_bits(du, o.du) &&
+           same_bits(entering, o.entering) && same_bits(last, o.last) &&
+           same_bits(first_grad, o.first_grad);
+  }
+};
+
+template <class T>
+void check_parts() {
+  using V = compute_t<T>;
+  const place here;
+  split::for_cases<T>([&](const split::whole<T>& w, const std::string& name) {
+    const auto cuts = split::cuts_of(w.shape.time, here.size, 3);
+    const auto part = static_cast<std::size_t>(here.rank);
+    const std::int64_t begin = cuts[part], end = cuts[part + 1];
+    const results<T> got(w, begin, end);
+    const std::string where = name + ", rank " + std::to_string(here.rank);
+    extents shape = w.shape;
+    shape.time = end - begin;
+    w.check_states({got.x.data(), shape}, begin, end, where + ": states");
+    w.check_input_grads({got.du.data(), shape}, begin, end, where + ": gradients");
+    CHECK((got == results<T>(w, begin, end)));  // once more: the same bits
+    // Of numbers without rounding everything has the bits of the whole.
+    if constexpr (reference::exact<V>) {
+      std::vector<T> x(w.input.size()), da(x), du(x);
+      std::vector<V> first_grad(w.first.size());
+      linear_scan(
+          sequential{}, w.gates(), w.inputs(), w.over(x),
+          {.order = w.order, .initial_state = w.first_states(), .resets = w.cuts(0, w.shape.time)});
+      linear_scan_vjp(sequential{}, w.gates(), w.over(x), w.grads(),
+                      scan_gradients<T>{.gate_grad = w.over(da),
+                                        .input_grad = w.over(du),
+                                        .initial_grad = state_view<V>(first_grad.data(), w.shape)},
+                      {.order = w.order,
+                       .initial_state = w.first_states(),
+                       .final_grad = w.last_grads(),
+                       .resets = w.cuts(0, w.shape.time)});
+      const sequence_view<const T> mine(got.da.data(), shape);
+      reference::for_each_sequence(w.shape, [&](auto g, auto b, auto c) {
+        for (std::int64_t t = begin; t < end; ++t)
+          CHECK(mine.at(b, t - begin, c, g) == w.over(da).at(b, t, c, g));
+      });
+      const bool first = here.rank == (w.order == direction::forward ? 0 : here.size - 1);
+      if (first) CHECK(got.first_grad == first_grad);
+    }
+  });
+}
+
+TEST_CASE("a sequence over processes has the states and gradients of the whole") {
+  check_parts<float>();
+  check_parts<std::complex<float>>();
+  check_parts<bfloat16>();
+  check_parts<std::uint32_t>();
+}
+
+TEST_CASE("states that are not finite pass from part to part as in the loop") {
+  // 2^256 and back, which the wide type would hold; channel 1 comes back by a zero, 2 never.
+  const place here;
+  const extents shape{.batch = 1, .time = 600, .channel = 3};
+  std::vector<float> gate(1800), input(1800, 0.0f), want(1800), got(1800);
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    const std::size_t t = i / 3;
+    const float back = i % 3 == 0 ? 0.5f : 0.0f;
+    gate[i] = i % 3 == 2 || t >= 512 ? 1.0f : t < 256 ? 2.0f : back;
+    input[i] = t == 0 ? 1.0f : 0.0f;
+  }
+  const sequence_view<float> a(gate.data(), shape), u(input.data(), shape);
+  linear_scan(sequential{}, a, u, sequence_view<float>(want.data(), shape));
+  const std::int64_t begin = 600 * here.rank / here.size, end = 600 * (here.rank + 1) / here.size;
+  const auto x = sequence_view<float>(got.data(), shape).steps(begin, end);
+  mpi::linear_scan(MPI_COMM_WORLD, on, a.steps(begin, end), u.steps(begin, end), x);
+  for (std::int64_t i = 3 * begin; i < 3 * end; ++i) {
+    const float g = got[static_cast<std::size_t>(i)], w = want[static_cast<std::size_t>(i)];
+    INFO("element " << i);
+    CHECK((g == w || (std::isnan(g) && std::isnan(w))));
+  }
+}
+
+TEST_CASE("where one process cannot take part, none waits and none writes") {
+  const place here;
+  const int bad = here.size / 2;
+  const extents shape{.batch = 1, .time = 4, .channel = 3};
+  std::vector<float> gate(12, 0.5f), input(12, 1.0f), state(12, 7.0f);
+  const sequence_view<float> a(gate.data(), shape), u(input.data(), shape), x(state.data(), shape);
+  const auto untouched = [&] { CHECK(state == std::vector<float>(12, 7.0f)); };
+  const auto refused = [&](bool mine, auto call) {
+    try {
+      call();
+      FAIL("nothing thrown");
+    } catch (const argument_error& e) {
+      CHECK(mine);
+    } catch (const mpi::error& e) {
+      CHECK_FALSE(mine);
+      CHECK(std::string(e.what()).find("rank " + std::to_string(bad)) != std::string::npos);
+    }
+    untouched();
+  };
+  refused(here.rank == bad, [&] {
+    const auto wrong = here.rank == bad ? u.steps(0, 3) : u;
+    mpi::linear_scan(MPI_COMM_WORLD, on, a, wrong, x);
+  });
+  refused(here.rank == bad, [&] {
+    std::vector<float> first(1);
+    mpi::linear_scan_vjp(
+        MPI_COMM_WORLD, on, a, none, u,
+        scan_gradients<float>{
+            .initial_grad = state_view<float>(first.data(), shape,
+                                              here.rank == bad ? strides{} : strides{3, 0, 1})});
+  });
+  // Shapes that do not belong together.
+  if (here.size > 1) {
+    const std::int64_t channels = here.rank == bad ? 2 : 3;
+    CHECK_THROWS_AS(mpi::linear_scan(MPI_COMM_WORLD, on, a.channels(0, channels),
+                                     u.channels(0, channels), x.channels(0, channels)),
+                    mpi::error);
+    untouched();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  int result = Catch::Session().run(argc, argv);
+  MPI_Allreduce(MPI_IN_PLACE, &result, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  MPI_Finalize();
+  return result;
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Sequences in parts, and what their states and gradients are to be: those of the whole.
+#pragma once
+
+#include <algorithm>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <scanrec/split_time.hpp>
+
+#include "reference.hpp"
+
+namespace split {
+
+using namespace scanrec;
+
+/// Arrays of a call over all of time, and the cuts between parts.
+template <class T>
+struct whole {
+  extents shape;
+  direction order;
+  bool resets, constant;
+  std::vector<T> gate, input, grad;
+  std::vector<std::uint8_t> marks;  // one more than steps
+  std::vector<compute_t<T>> first, last_grad;
+
+  whole(const extents& s, direction o, bool with_resets, bool constant_gate, unsigned seed)
+      : shape(s), order(o), resets(with_resets), constant(constant_gate) {
+    const auto n = static_cast<std::size_t>(s.group * s.batch * s.time * s.channel);
+    const auto lanes = static_cast<std::size_t>(s.group * s.batch * s.channel);
+    reference::generator bits{seed};
+    const auto fill = [&](auto& values, std::size_t count, bool as_gate) {
+      using S = typename std::remove_reference_t<decltype(values)>::value_type;
+      for (std::size_t i = 0; i < count; ++i)
+        values.push_back(reference::array<S>::random(bits, as_gate));
+    };
+    fill(gate, std::max<std::size_t>(n, lanes), true), fill(input, n, false), fill(grad, n, false);
+    fill(first, lanes, false), fill(last_grad, lanes, false);
+    for (std::int64_t i = 0; i < s.group * s.batch * (s.time + 1); ++i)
+      marks.push_back(bits() % 23 == 0 ? 1 : 0);
+  }
+  sequence_view<T> over(std::vector<T>& values) const { return {values.data(), shape}; }
+  sequence_view<const T> gates() const {
+    if (!constant) return {gate.data(), shape};
+    return {gate.data(), shape, strides{shape.channel, 0, 1, shape.batch * shape.channel}};
+  }
+  sequence_view<const T> inputs() const { return {input.data(), shape}; }
+  sequence_view<const T> grads() const { return {grad.data(), shape}; }
+  state_view<const compute_t<T>> first_states() const { return {first.data(), shape}; }
+  state_view<const compute_t<T>> last_grads() const { return {last_grad.data(), shape}; }
+  /// Of steps [begin, end), and the mark behind them.
+  sequence_view<const bool> cuts(std::int64_t begin, std::int64_t end) const {
+    if (!resets) return {};
+    const std::int64_t T1 = shape.time + 1;
+    return {reinterpret_cast<const bool*>(marks.data()) + begin,
+            {.batch = shape.batch, .time = end - begin + 1, .channel = 1, .group = shape.group},
+            strides{T1, 1, 0, shape.batch * T1}};
+  }
+  /// How far one part's states may be from the exact ones: roundings of the states between parts.
+  static constexpr int more = 4;
+
+  /// Checks steps [begin, end) of states.
+  void check_states(const sequence_view<const T>& got, std::int64_t begin, std::int64_t end,
+                    const std::string& where) const {
+    check(got, begin, end, where, false);
+  }
+  /// The same of the gradients of inputs.
+  void check_input_grads(const sequence_view<const T>& got, std::int64_t begin, std::int64_t end,
+                         const std::string& where) const {
+    check(got, begin, end, where, true);
+  }
+
+ private:
+  void check(const sequence_view<const T>& got, std::int64_t begin, std::int64_t end,
+             const std::string& where, bool adjoint) const {
+    using V = compute_t<T>;
+    using W = reference::wide<V>;
+    const bool ascending = (order == direction::forward) != adjoint;
+    const sequence_view<const T> a = gates(), u = adjoint ? grads() : inputs();
+    reference::for_each_sequence(shape, [&](auto g, auto b, auto c) {
+      std::vector<W> factors, terms;
+      std::vector<long double> sizes;
+      std::vector<bool> cut;
+      for (std::int64_t i = 0; i < shape.time; ++i) {
+        const std::int64_t t = ascending ? i : shape.time - 1 - i;
+        // The adjoint takes the gate of the step that it comes from.
+        const std::int64_t from = adjoint ? t + (ascending ? -1 : 1) : t;
+        const bool there = from >= 0 && from < shape.time;
+        W factor = there ? reference::widened(a.at(b, from, c, g)) : W(1);
+        if constexpr (reference::complex<V>)
+          if (adjoint) factor = std::conj(factor);
+        factors.push_back(factor);
+        terms.push_back(reference::widened(u.at(b, t, c, g)));
+        sizes.push_back(reference::magnitude(terms.back()));
+        // The mark of the later of the two steps that are linked here. The gradient of the final
+        // state is its own.
+        const std::int64_t later = ascending ? t : t + 1;
+        cut.push_back(
+            resets && !(adjoint && i == 0) &&
+            marks[static_cast<std::size_t>((g * shape.batch + b) * (shape.time + 1) + later)] != 0);
+      }
+      const auto lane = static_cast<std::size_t>((g * shape.batch + b) * shape.channel + c);
+      const auto want = reference::scan<V>(
+          factors, terms, reference::widened(adjoint ? last_grad[lane] : first[lane]), cut, sizes);
+      for (std::int64_t t = begin; t < end; ++t) {
+        const auto i = static_cast<std::size_t>(ascending ? t : shape.time - 1 - t);
+        reference::check_close<T>(got.at(b, t - begin, c, g), want.value[i], want.bound(i, more),
+                                  [&] { return where + ", step " + std::to_string(t); });
+      }
+    });
+  }
+};
+
+/// Where parts begin, and where the last one ends: any lengths, nothing among them.
+inline std::vector<std::int64_t> cuts_of(std::int64_t steps, int parts, unsigned seed) {
+  std::vector<std::int64_t> cuts{0, steps};
+  reference::generator bits{seed + 5};
+  while (static_cast<int>(cuts.size()) <= parts)
+    cuts.push_back(static_cast<std::int64_t>(bits() % static_cast<std::uint32_t>(steps + 1)));
+  std::sort(cuts.begin(), cuts.end());
+  return cuts;
+}
+
+/// Calls f(whole sequence, name) for shapes, orders, resets and gates that are the same at all
+/// steps.
+template <class T, class F>
+void for_cases(F f) {
+  unsigned seed = 1;
+  for (const std::int64_t steps : {0, 1, 5, 700})
+    for (const direction order : {direction::forward, direction::reverse})
+      for (const bool resets : {false, true})
+        for (const bool constant : {false, true}) {
+          const extents shape{.batch = 1, .time = steps, .channel = 3, .group = 2};
+          const whole<T> w(shape, order, resets, constant, seed++);
+          f(w, "T " + std::to_string(steps) + (order == direction::reverse ? " reverse" : "") +
+                   (resets ? ", resets" : "") + (constant ? ", constant gates" : ""));
+        }
+}
+
+}  // namespace split
