@@ -10,8 +10,6 @@
 //     map(step)          -> affine: state = a * state + u
 //     outputs            what a step puts out: output_is_state, output_is_gated, or their like
 //     gradients(step, cell_cotangents)   -> std::array, one per pre-activation
-//     rough              the cell that takes its place where elements have 16 bits, if any;
-//                        converts to it
 //
 // docs/qrnn.md derives them for QRNN pooling and adds a cell.
 #pragma once
@@ -25,6 +23,7 @@
 
 #include <scanrec/detail/shared/lane_scans.hpp>
 #include <scanrec/detail/simd/lanes.hpp>
+#include <scanrec/element.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/views.hpp>
 
@@ -78,17 +77,23 @@ concept gated_cell = std::is_class_v<Cell> && requires {
   { Cell::names.size() } -> std::convertible_to<std::size_t>;
 };
 
+/// What stands in for a cell where elements have 16 bits: itself, unless a specialisation names a
+/// cell whose activations are as good as such elements show.
+template <class Cell>
+struct rough_cell {
+  using type = Cell;
+  static const type& of(const Cell& cell) { return cell; }
+};
 /// The cell that computes on pre-activations of type T.
 template <class Cell, class T>
 struct computed_cell {
   using type = Cell;
+  static const type& of(const Cell& cell) { return cell; }
 };
-template <class Cell, class T>
-requires((std::same_as<T, bfloat16> || std::same_as<T, float16>)&&requires {
-  typename Cell::rough;
-}) struct computed_cell<Cell, T> {
-  using type = typename Cell::rough;
-};
+template <class Cell>
+struct computed_cell<Cell, bfloat16> : rough_cell<Cell> {};
+template <class Cell>
+struct computed_cell<Cell, float16> : rough_cell<Cell> {};
 
 /// A pre-activation and its bias.
 template <class Lane>

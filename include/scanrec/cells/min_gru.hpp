@@ -21,9 +21,6 @@ struct min_gru {
   };
   static constexpr std::array names{array_name{"candidate", "candidate_grad"},
                                     array_name{"update_gate", "update_gate_grad"}};
-  /// The same for elements of 16 bits.
-  using rough = min_gru<activation::rough<Candidate>, activation::rough<Gate>>;
-  operator rough() const { return {}; }
 
   template <class Lane>
   struct step {
@@ -43,6 +40,12 @@ struct min_gru {
     return {through(d.state, s.z.value, s.h.slope),
             through(d.state, s.h.value - d.before, s.z.slope)};
   }
+};
+
+template <class Candidate, class Gate>
+struct rough_cell<min_gru<Candidate, Gate>> {
+  using type = min_gru<activation::rough<Candidate>, activation::rough<Gate>>;
+  static type of(const min_gru<Candidate, Gate>&) { return {}; }
 };
 
 }  // namespace scanrec::inline SCANREC_ABI

@@ -22,9 +22,6 @@ struct f_pooling {
   static constexpr std::array names{array_name{"candidate", "candidate_grad"},
                                     array_name{"forget_gate", "forget_gate_grad"}};
   double forget_bias = 0;  ///< added to the pre-activation of the forget gate
-  /// The same for elements of 16 bits.
-  using rough = f_pooling<activation::rough<Candidate>, activation::rough<Gate>>;
-  operator rough() const { return rough{forget_bias}; }
 
   template <class Lane>
   struct step {
@@ -58,9 +55,6 @@ struct fo_pooling {
                                     array_name{"forget_gate", "forget_gate_grad"},
                                     array_name{"output_gate", "output_gate_grad"}};
   double forget_bias = 0;  ///< added to the pre-activation of the forget gate
-  /// The same for elements of 16 bits.
-  using rough = fo_pooling<activation::rough<Candidate>, activation::rough<Gate>>;
-  operator rough() const { return rough{forget_bias}; }
 
   template <class Lane>
   struct step {
@@ -95,9 +89,6 @@ struct ifo_pooling {
       array_name{"candidate", "candidate_grad"}, array_name{"forget_gate", "forget_gate_grad"},
       array_name{"output_gate", "output_gate_grad"}, array_name{"input_gate", "input_gate_grad"}};
   double forget_bias = 0;  ///< added to the pre-activation of the forget gate
-  /// The same for elements of 16 bits.
-  using rough = ifo_pooling<activation::rough<Candidate>, activation::rough<Gate>>;
-  operator rough() const { return rough{forget_bias}; }
 
   template <class Lane>
   struct step {
@@ -132,9 +123,6 @@ struct gated_accumulation {
   static constexpr std::array names{array_name{"candidate", "candidate_grad"},
                                     array_name{"forget_gate", "forget_gate_grad"}};
   double forget_bias = 0;  ///< added to the pre-activation of the forget gate
-  /// The same for elements of 16 bits.
-  using rough = gated_accumulation<activation::rough<Candidate>, activation::rough<Gate>>;
-  operator rough() const { return rough{forget_bias}; }
 
   template <class Lane>
   struct step {
@@ -153,6 +141,29 @@ struct gated_accumulation {
                                                                  const cell_cotangents<Lane>& d) {
     return {simd::mul(d.state, s.z.slope), through(d.state, d.before, s.f.slope)};
   }
+};
+
+// ---- for elements of 16 bits ------------------------------------------------------------------
+
+template <class Candidate, class Gate>
+struct rough_cell<f_pooling<Candidate, Gate>> {
+  using type = f_pooling<activation::rough<Candidate>, activation::rough<Gate>>;
+  static type of(const f_pooling<Candidate, Gate>& cell) { return {cell.forget_bias}; }
+};
+template <class Candidate, class Gate>
+struct rough_cell<fo_pooling<Candidate, Gate>> {
+  using type = fo_pooling<activation::rough<Candidate>, activation::rough<Gate>>;
+  static type of(const fo_pooling<Candidate, Gate>& cell) { return {cell.forget_bias}; }
+};
+template <class Candidate, class Gate>
+struct rough_cell<ifo_pooling<Candidate, Gate>> {
+  using type = ifo_pooling<activation::rough<Candidate>, activation::rough<Gate>>;
+  static type of(const ifo_pooling<Candidate, Gate>& cell) { return {cell.forget_bias}; }
+};
+template <class Candidate, class Gate>
+struct rough_cell<gated_accumulation<Candidate, Gate>> {
+  using type = gated_accumulation<activation::rough<Candidate>, activation::rough<Gate>>;
+  static type of(const gated_accumulation<Candidate, Gate>& cell) { return {cell.forget_bias}; }
 };
 
 }  // namespace scanrec::inline SCANREC_ABI

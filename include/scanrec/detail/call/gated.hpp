@@ -180,7 +180,7 @@ decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays&
   using R = recurrence::gated_forward<Cell, pre_t, out_t, kept_t>;
   c.template prepare<R>(options.order == direction::reverse, gated_scan_aliases, false);
   R r;
-  r.cell = cell;
+  r.cell = computed_cell<Cell, pre_t>::of(cell);
   take_arrays(r, c, pre, zoned, cut, options.order, false);
   r.initial_state = c.start<value>(x0);
   if constexpr (R::puts_out) r.output = c.output<stored_or<Output, value>>(h);
@@ -240,7 +240,7 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   c.template prepare<R>(options.order == direction::forward, may_alias,
                         gradients.update == update::accumulate);
   R r;
-  r.cell = cell;
+  r.cell = computed_cell<Cell, pre_t>::of(cell);
   take_arrays(r, c, pre, zoned, cut, options.order, true);
   r.output_grad = c.input<stored_or<OutputGrad, value>>(gh);
   if constexpr (policy::stores)
