@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One sequence over many processes: linear_scan and linear_scan_vjp, with time split over the ranks
+// One sequence over many processes: linear_scan and its derivatives, with time split over the ranks
 // of an MPI communicator.
 //
 // Every process calls with the views of its own part; parts follow each other as the ranks do, are
@@ -45,6 +45,17 @@ struct scan_options {
   state_view<T> final_state{};     ///< receives the state after this part
   /// Of this part, as those of linear_scan. A mark at its first step cuts it from the part before;
   /// a reverse scan finds that link behind its last step.
+  sequence_view<const bool> resets{};
+};
+
+/// Options of mpi::linear_scan_jvp; `order` and `resets` are those of the forward call.
+template <class T>
+struct jvp_options {
+  direction order = direction::forward;
+  state_view<const T> entering_state{};  ///< that of the forward call; absent: 0
+  /// Of the initial state of the whole sequence; read where that is, absent: 0.
+  state_view<const T> initial_tangent{};
+  state_view<T> final_tangent{};  ///< receives the tangent of the state after this part
   sequence_view<const bool> resets{};
 };
 
@@ -298,6 +309,54 @@ void linear_scan(
                                    {.order = options.order, .resets = options.resets});
       },
       walk);
+}
+
+/// The tangent of mpi::linear_scan.
+///
+/// Shapes   as linear_scan_jvp, of this part; options.entering_state is what the forward call has
+///          given there.
+/// Bits, traffic, cost, throws   as mpi::linear_scan.
+template <backend Backend, sequence Gate, sequence_argument State, sequence_argument GateTangent,
+          sequence_argument InputTangent, writable_sequence_argument StateTangent>
+void linear_scan_jvp(
+    MPI_Comm comm, const Backend& backend, const Gate& gate, const State& state,
+    const GateTangent& gate_tangent, const InputTangent& input_tangent,
+    const StateTangent& state_tangent,
+    const std::type_identity_t<jvp_options<scanrec::detail::value_of<Gate>>>& options = {}) {
+  using value = scanrec::detail::value_of<Gate>;
+  static_assert(!scanrec::detail::is_vec<value>, "scanrec: time of vectors is not split");
+  const extents shape = gate.shape;
+  const detail::parts all(comm, options.order == direction::reverse);
+  const auto with = [&](const state_view<const value>& initial, const state_view<value>& last) {
+    return scanrec::jvp_options<value>{.order = options.order,
+                                       .initial_state = options.entering_state,
+                                       .initial_tangent = initial,
+                                       .final_tangent = last,
+                                       .resets = options.resets};
+  };
+  const state_view<const value> initial =
+      all.first() ? options.initial_tangent : state_view<const value>{};
+  all.agree(detail::caught([&] {
+              static_cast<void>(linear_scan_jvp_problem(gate, state, gate_tangent, input_tangent,
+                                                        state_tangent,
+                                                        with(initial, options.final_tangent)));
+            }),
+            shape, detail::kind_of<value>(options.order));
+  scanrec::detail::lane_array<value> ends(shape);
+  detail::walk_parts<value>(
+      all, detail::states_in(initial, shape),
+      [&] {
+        return linear_scan_jvp_summary(backend, gate, state, gate_tangent, input_tangent,
+                                       {.order = options.order, .resets = options.resets},
+                                       options.entering_state);
+      },
+      [&](std::vector<value>& tangents) {
+        scanrec::linear_scan_jvp(
+            backend, gate, state, gate_tangent, input_tangent, state_tangent,
+            with(state_view<const value>(tangents.data(), shape), ends.view()));
+        tangents = ends.values();
+        detail::store_states(tangents, shape, options.final_tangent);
+      });
 }
 
 /// The adjoint of mpi::linear_scan: from right to left, in the order of the scan.

@@ -166,6 +166,30 @@ template <backend Backend, sequence Gate, sequence_argument StateGrad>
   return detail::part_maps(products, begins.values());
 }
 
+/// What linear_scan_jvp over a part of time does to the tangents of the states before it.
+///
+/// Shapes   as linear_scan_jvp, of the part; `initial_state` is the state before it, which stands
+///          beside the tangent of its first gate; absent: 0.
+/// Throws, error   as linear_scan_summary. Cost: what linear_scan_jvp reads, and the gate once
+/// more.
+template <backend Backend, sequence Gate, sequence_argument State, sequence_argument GateTangent,
+          sequence_argument InputTangent>
+[[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_jvp_summary(
+    const Backend& backend, const Gate& gate, const State& state, const GateTangent& gate_tangent,
+    const InputTangent& input_tangent, const part_options& options = {},
+    const state_view<const std::type_identity_t<detail::value_of<Gate>>>& initial_state = {}) {
+  using value = detail::value_of<Gate>;
+  static_assert(!scanrec::detail::is_vec<value>,
+                "scanrec: parts of sequences of vectors have no summary: their gates are matrices");
+  detail::lane_array<value> ends(gate.shape);
+  linear_scan_jvp(backend, gate, state, gate_tangent, input_tangent, none,
+                  {.order = options.order,
+                   .initial_state = initial_state,
+                   .final_tangent = ends.view(),
+                   .resets = options.resets});
+  return detail::part_maps(detail::products_of(backend, gate, options), ends.values());
+}
+
 /// The states behind a part: every state by its map. From left to right over parts, whoever does it
 /// gets the same bits.
 template <class T>

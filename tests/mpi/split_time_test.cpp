@@ -29,7 +29,7 @@ const tiled on{.threads = 1};
 template <class T>
 struct results {
   using V = compute_t<T>;
-  std::vector<T> x, da, du;
+  std::vector<T> x, dx, da, du;
   std::vector<V> entering, last, first_grad;
 
   results(const split::whole<T>& w, std::int64_t begin, std::int64_t end) {
@@ -37,7 +37,7 @@ struct results {
     shape.time = end - begin;
     const auto lanes = static_cast<std::size_t>(shape.group * shape.batch * shape.channel);
     const std::size_t n = lanes * static_cast<std::size_t>(shape.time);
-    for (auto* values : {&x, &da, &du}) values->resize(n);
+    for (auto* values : {&x, &dx, &da, &du}) values->resize(n);
     for (auto* values : {&entering, &last, &first_grad}) values->resize(lanes);
     const auto view = [&](std::vector<T>& v) { return sequence_view<T>(v.data(), shape); };
     const auto states = [&](std::vector<V>& v) { return state_view<V>(v.data(), shape); };
@@ -48,6 +48,13 @@ struct results {
                       .entering_state = states(entering),
                       .final_state = states(last),
                       .resets = w.cuts(begin, end)});
+    // Tangents: the gradients of the adjoint will do.
+    mpi::linear_scan_jvp(MPI_COMM_WORLD, on, gate, view(x), w.grads().steps(begin, end),
+                         w.inputs().steps(begin, end), view(dx),
+                         {.order = w.order,
+                          .entering_state = state_view<const V>(entering.data(), shape),
+                          .initial_tangent = w.last_grads(),
+                          .resets = w.cuts(begin, end)});
     mpi::linear_scan_vjp(
         MPI_COMM_WORLD, on, gate, view(x), w.grads().steps(begin, end),
         scan_gradients<T>{
@@ -59,7 +66,7 @@ struct results {
   }
   bool operator==(const results& o) const {
     using reference::same_bits;
-    return same_bits(x, o.x) && same_bits(da, o.da) && same_bits(du, o.du) &&
+    return same_bits(x, o.x) && same_bits(dx, o.dx) && same_bits(da, o.da) && same_bits(du, o.du) &&
            same_bits(entering, o.entering) && same_bits(last, o.last) &&
            same_bits(first_grad, o.first_grad);
   }
@@ -82,7 +89,7 @@ void check_parts() {
     CHECK((got == results<T>(w, begin, end)));  // once more: the same bits
     // Of numbers without rounding everything has the bits of the whole.
     if constexpr (reference::exact<V>) {
-      std::vector<T> x(w.input.size()), da(x), du(x);
+      std::vector<T> x(w.input.size()), dx(x), da(x), du(x);
       std::vector<V> first_grad(w.first.size());
       linear_scan(
           sequential{}, w.gates(), w.inputs(), w.over(x),
@@ -95,11 +102,19 @@ void check_parts() {
                        .initial_state = w.first_states(),
                        .final_grad = w.last_grads(),
                        .resets = w.cuts(0, w.shape.time)});
-      const sequence_view<const T> mine(got.da.data(), shape);
-      reference::for_each_sequence(w.shape, [&](auto g, auto b, auto c) {
-        for (std::int64_t t = begin; t < end; ++t)
-          CHECK(mine.at(b, t - begin, c, g) == w.over(da).at(b, t, c, g));
-      });
+      linear_scan_jvp(sequential{}, w.gates(), w.over(x), w.grads(), w.inputs(), w.over(dx),
+                      {.order = w.order,
+                       .initial_state = w.first_states(),
+                       .initial_tangent = w.last_grads(),
+                       .resets = w.cuts(0, w.shape.time)});
+      const auto same = [&](const std::vector<T>& mine, std::vector<T>& all) {
+        const sequence_view<const T> part(mine.data(), shape);
+        reference::for_each_sequence(w.shape, [&](auto g, auto b, auto c) {
+          for (std::int64_t t = begin; t < end; ++t)
+            CHECK(part.at(b, t - begin, c, g) == w.over(all).at(b, t, c, g));
+        });
+      };
+      same(got.da, da), same(got.dx, dx);
       const bool first = here.rank == (w.order == direction::forward ? 0 : here.size - 1);
       if (first) CHECK(got.first_grad == first_grad);
     }
