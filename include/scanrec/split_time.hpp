@@ -9,6 +9,7 @@
 // right, one map per part and sequence, every process that holds the maps comes to the same bits.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,7 +17,9 @@
 #include <vector>
 
 #include <scanrec/affine.hpp>
+#include <scanrec/cells/cell.hpp>
 #include <scanrec/element.hpp>
+#include <scanrec/gated_scan.hpp>
 #include <scanrec/linear_scan.hpp>
 #include <scanrec/options.hpp>
 #include <scanrec/views.hpp>
@@ -30,10 +33,11 @@ using part_state = simd::lane_t<wide_t<T>, 1>;
 template <class T>
 using part_map = affine<part_state<T>>;
 
-/// Options of linear_scan_summary and linear_scan_vjp_summary; those of the call on the part.
+/// Options of the summaries; those of the call on the part.
 struct part_options {
   direction order = direction::forward;
   sequence_view<const bool> resets{};
+  sequence_view<const bool> zoneout{};  ///< of gated scans
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
@@ -101,6 +105,52 @@ std::vector<part_state<value_of<Gate>>> products_of(const Backend& backend, cons
   }
   return products;
 }
+/// A cell that makes the gates of another, and no inputs: from 1 it ends in their product.
+template <class Cell>
+struct gates_of {
+  using outputs = output_is_state;
+  template <class View>
+  using arrays = typename Cell::template arrays<View>;
+  static constexpr auto names = Cell::names;
+  template <class Lane>
+  using step = typename Cell::template step<Lane>;
+  Cell cell;
+
+  template <class... Lanes>
+  SCANREC_HD SCANREC_INLINE auto load(Lanes... lanes) const {
+    return cell.load(lanes...);
+  }
+  template <class Step>
+  SCANREC_HD SCANREC_INLINE auto map(const Step& s) const {
+    auto m = cell.map(s);
+    m.u = simd::constant<std::remove_cvref_t<decltype(m.u)>>(0);
+    return m;
+  }
+  /// Nobody asks for them.
+  template <class Step, class Lane>
+  SCANREC_HD SCANREC_INLINE std::array<Lane, names.size()> gradients(
+      const Step&, const cell_cotangents<Lane>&) const {
+    return {};
+  }
+};
+template <class Cell, class Backend, class Arrays>
+auto gated_products(const Backend& backend, const Cell& cell, const Arrays& arrays,
+                    const part_options& options) {
+  using value = compute_t<stored_in<Cell, Arrays>>;
+  const extents shape = listed<Cell::names.size()>(arrays)[0].shape;
+  lane_array<value> ends(shape);
+  const value one(1);
+  gated_scan(backend, gates_of<Cell>{cell}, arrays, none, none,
+             {.order = options.order,
+              .initial_state = state_view<const value>(&one, shape, strides{}),
+              .final_state = ends.view(),
+              .resets = options.resets,
+              .zoneout = options.zoneout});
+  std::vector<part_state<value>> products;
+  products.reserve(ends.values().size());
+  for (const value& end : ends.values()) products.push_back(widened_state(end));
+  return products;
+}
 template <class T>
 std::vector<part_map<T>> part_maps(const std::vector<part_state<T>>& products,
                                    const std::vector<T>& ends) {
@@ -114,6 +164,12 @@ std::vector<part_map<T>> part_maps(const std::vector<part_state<T>>& products,
 }  // namespace scanrec::detail::inline SCANREC_ABI
 
 namespace scanrec::inline SCANREC_ABI {
+
+template <class Cell>
+struct rough_cell<detail::gates_of<Cell>> {
+  using type = detail::gates_of<typename rough_cell<Cell>::type>;
+  static type of(const detail::gates_of<Cell>& gates) { return {rough_cell<Cell>::of(gates.cell)}; }
+};
 
 /// What linear_scan over a part of time does to the states before it: one map per sequence, by
 /// group, batch and channel.
@@ -188,6 +244,49 @@ template <backend Backend, sequence Gate, sequence_argument State, sequence_argu
                    .final_tangent = ends.view(),
                    .resets = options.resets});
   return detail::part_maps(detail::products_of(backend, gate, options), ends.values());
+}
+
+/// What gated_scan over a part of time does to the states before it.
+///
+/// Shapes, throws   as gated_scan, of the part. Error: as linear_scan_summary.
+/// Cost     reads and activates every array twice.
+template <backend Backend, gated_cell Cell, class Arrays>
+[[nodiscard]] auto gated_scan_summary(const Backend& backend, const Cell& cell,
+                                      const Arrays& arrays, const part_options& options = {}) {
+  using value = compute_t<detail::stored_in<Cell, Arrays>>;
+  detail::lane_array<value> ends(detail::listed<Cell::names.size()>(arrays)[0].shape);
+  gated_scan(backend, cell, arrays, none, none,
+             {.order = options.order,
+              .final_state = ends.view(),
+              .resets = options.resets,
+              .zoneout = options.zoneout});
+  return detail::part_maps(detail::gated_products(backend, cell, arrays, options), ends.values());
+}
+
+/// What gated_scan_vjp over a part of time does to the gradient of the states after it, which
+/// becomes that of the states before it.
+///
+/// Shapes, memory, throws   as gated_scan_vjp, of the part. Error: as linear_scan_summary.
+/// Cost     what gated_scan_vjp reads, and every array once more.
+template <backend Backend, gated_cell Cell, class Arrays, class Memory,
+          sequence_argument OutputGrad>
+[[nodiscard]] auto gated_scan_vjp_summary(
+    const Backend& backend, const Cell& cell, const Arrays& arrays, const Memory& kept,
+    const OutputGrad& output_grad, const part_options& options = {},
+    const state_view<const compute_t<detail::stored_in<Cell, Arrays>>>& initial_state = {}) {
+  using stored = detail::stored_in<Cell, Arrays>;
+  using value = compute_t<stored>;
+  const extents shape = detail::listed<Cell::names.size()>(arrays)[0].shape;
+  detail::lane_array<value> begins(shape);
+  const value zero{};
+  gated_scan_vjp(backend, cell, arrays, kept, output_grad,
+                 gated_gradients<Cell, stored>{.initial_grad = begins.view()},
+                 {.order = options.order,
+                  .initial_state = initial_state,
+                  .final_grad = state_view<const value>(&zero, shape, strides{}),
+                  .resets = options.resets,
+                  .zoneout = options.zoneout});
+  return detail::part_maps(detail::gated_products(backend, cell, arrays, options), begins.values());
 }
 
 /// The states behind a part: every state by its map. From left to right over parts, whoever does it

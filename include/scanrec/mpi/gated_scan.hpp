@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpi::gated_scan, mpi::gated_scan_vjp: the calls and their contracts.
+#pragma once
+
+#include <type_traits>
+#include <vector>
+
+#include <scanrec/detail/mpi/parts.hpp>
+#include <scanrec/gated_scan.hpp>
+#include <scanrec/split_time.hpp>
+
+namespace scanrec::mpi::inline SCANREC_ABI {
+
+/// Options of mpi::gated_scan; T is the compute type.
+template <class T>
+struct gated_options {
+  direction order = direction::forward;  ///< the same in every process
+  /// Before the first step of the whole sequence; read where that step is, absent: 0.
+  state_view<const T> initial_state{};
+  state_view<T> entering_state{};  ///< receives the state before this part, for the adjoint
+  state_view<T> final_state{};     ///< receives the state after this part
+  /// Of this part, as those of gated_scan.
+  sequence_view<const bool> resets{};
+  sequence_view<const bool> zoneout{};
+};
+
+/// Options of mpi::gated_scan_vjp; `order`, `resets` and `zoneout` are those of the forward call.
+template <class T>
+struct gated_vjp_options {
+  direction order = direction::forward;
+  state_view<const T> entering_state{};  ///< that of the forward call; absent: 0
+  /// Of the last state of the whole sequence; read where that is, absent: 0.
+  state_view<const T> final_grad{};
+  sequence_view<const bool> resets{};
+  sequence_view<const bool> zoneout{};
+};
+
+/// gated_scan of a sequence whose time is split over the processes of a communicator; all of them
+/// call it, each for its part.
+///
+/// Shapes, memory   as gated_scan, of this part; batch, channel and group are the same in every
+///                  process, and so are the cell and the types.
+/// Bits, traffic, throws   as mpi::linear_scan.
+/// Cost     a part that is neither first nor last reads its gates twice, and activates them twice,
+///          before it is walked.
+template <backend Backend, gated_cell Cell, class Arrays, writable_sequence_argument Output,
+          class Memory = none_t>
+void gated_scan(
+    MPI_Comm comm, const Backend& backend, const Cell& cell, const Arrays& arrays,
+    const Output& output, const Memory& kept = {},
+    const std::type_identity_t<gated_options<compute_t<scanrec::detail::stored_in<Cell, Arrays>>>>&
+        options = {}) {
+  using value = compute_t<scanrec::detail::stored_in<Cell, Arrays>>;
+  const extents shape = scanrec::detail::listed<Cell::names.size()>(arrays)[0].shape;
+  const detail::parts all(comm, options.order == direction::reverse);
+  const auto with = [&](const state_view<const value>& initial, const state_view<value>& last) {
+    return scanrec::gated_options<value>{.order = options.order,
+                                         .initial_state = initial,
+                                         .final_state = last,
+                                         .resets = options.resets,
+                                         .zoneout = options.zoneout};
+  };
+  const state_view<const value> initial =
+      all.first() ? options.initial_state : state_view<const value>{};
+  const auto check = [&](const state_view<value>& final_state) {
+    static_cast<void>(gated_scan_problem(cell, arrays, output, kept, with(initial, final_state)));
+  };
+  const bool enters = !options.entering_state.absent();
+  all.agree(detail::caught([&] {
+              if (enters) check(options.entering_state);
+              if (!enters || !options.final_state.absent()) check(options.final_state);
+            }),
+            shape, detail::kind_of<value>(options.order));
+  scanrec::detail::lane_array<value> ends(shape);
+  detail::walk_parts<value>(
+      all, detail::states_in(initial, shape),
+      [&] {
+        return gated_scan_summary(
+            backend, cell, arrays,
+            {.order = options.order, .resets = options.resets, .zoneout = options.zoneout});
+      },
+      [&](std::vector<value>& states) {
+        detail::store_states(states, shape, options.entering_state);
+        scanrec::gated_scan(backend, cell, arrays, output, kept,
+                            with(state_view<const value>(states.data(), shape), ends.view()));
+        states = ends.values();
+        detail::store_states(states, shape, options.final_state);
+      });
+}
+
+/// The adjoint of mpi::gated_scan: from right to left, in the order of the scan.
+///
+/// Shapes   as gated_scan_vjp, of this part; options.entering_state is what the forward call has
+///          given there. initial_grad receives the gradient of the state before this part: that of
+///          the initial state where the sequence begins.
+/// Bits, traffic, cost, throws   as mpi::gated_scan.
+template <backend Backend, gated_cell Cell, class Arrays, class Memory,
+          sequence_argument OutputGrad,
+          class Gradients = gated_gradients<Cell, scanrec::detail::stored_in<Cell, Arrays>>>
+void gated_scan_vjp(
+    MPI_Comm comm, const Backend& backend, const Cell& cell, const Arrays& arrays,
+    const Memory& kept, const OutputGrad& output_grad, const Gradients& gradients,
+    const std::type_identity_t<
+        gated_vjp_options<compute_t<scanrec::detail::stored_in<Cell, Arrays>>>>& options = {}) {
+  using value = compute_t<scanrec::detail::stored_in<Cell, Arrays>>;
+  const extents shape = scanrec::detail::listed<Cell::names.size()>(arrays)[0].shape;
+  const detail::parts all(comm, options.order == direction::forward);
+  const auto with = [&](const state_view<const value>& final_grad) {
+    return scanrec::gated_vjp_options<value>{.order = options.order,
+                                             .initial_state = options.entering_state,
+                                             .final_grad = final_grad,
+                                             .resets = options.resets,
+                                             .zoneout = options.zoneout};
+  };
+  const state_view<value> wanted = gradients.initial_grad;
+  all.agree(
+      detail::caught([&] {
+        detail::check_initial_grad("mpi::gated_scan_vjp", wanted);
+        // Gradients may come from the parts behind alone.
+        scanrec::detail::lane_array<value> from(shape), to(shape);
+        Gradients asked = gradients;
+        if (wanted.absent()) asked.initial_grad = to.view();
+        static_cast<void>(gated_scan_vjp_problem(
+            cell, arrays, kept, output_grad, asked,
+            with(all.first() && !options.final_grad.absent() ? options.final_grad : from.view())));
+      }),
+      shape, detail::kind_of<value>(options.order));
+  // What goes on to the part before; the caller's gets it afterwards.
+  scanrec::detail::lane_array<value> begins(shape);
+  Gradients own = gradients;
+  own.initial_grad = begins.view();
+  detail::walk_parts<value>(
+      all, detail::states_in(all.first() ? options.final_grad : state_view<const value>{}, shape),
+      [&] {
+        return gated_scan_vjp_summary(
+            backend, cell, arrays, kept, output_grad,
+            {.order = options.order, .resets = options.resets, .zoneout = options.zoneout},
+            options.entering_state);
+      },
+      [&](std::vector<value>& grads) {
+        scanrec::gated_scan_vjp(backend, cell, arrays, kept, output_grad, own,
+                                with(state_view<const value>(grads.data(), shape)));
+        grads = begins.values();
+      });
+  detail::store_initial_grad(begins.values(), shape, wanted, gradients.update);
+}
+
+}  // namespace scanrec::mpi::inline SCANREC_ABI

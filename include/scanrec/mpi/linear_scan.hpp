@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpi::linear_scan, mpi::linear_scan_vjp, mpi::linear_scan_jvp: the calls and their contracts.
+#pragma once
+
+#include <type_traits>
+#include <vector>
+
+#include <scanrec/detail/mpi/parts.hpp>
+#include <scanrec/linear_scan.hpp>
+#include <scanrec/split_time.hpp>
+
+namespace scanrec::mpi::inline SCANREC_ABI {
+
+/// Options of mpi::linear_scan; T is the compute type.
+template <class T>
+struct scan_options {
+  direction order = direction::forward;  ///< the same in every process
+  /// Before the first step of the whole sequence; read where that step is, absent: 0.
+  state_view<const T> initial_state{};
+  state_view<T> entering_state{};  ///< receives the state before this part, for the adjoint
+  state_view<T> final_state{};     ///< receives the state after this part
+  /// Of this part, as those of linear_scan. A mark at its first step cuts it from the part before;
+  /// a reverse scan finds that link behind its last step.
+  sequence_view<const bool> resets{};
+};
+
+/// Options of mpi::linear_scan_jvp; `order` and `resets` are those of the forward call.
+template <class T>
+struct jvp_options {
+  direction order = direction::forward;
+  state_view<const T> entering_state{};  ///< that of the forward call; absent: 0
+  /// Of the initial state of the whole sequence; read where that is, absent: 0.
+  state_view<const T> initial_tangent{};
+  state_view<T> final_tangent{};  ///< receives the tangent of the state after this part
+  sequence_view<const bool> resets{};
+};
+
+/// Options of mpi::linear_scan_vjp; `order` and `resets` are those of the forward call.
+template <class T>
+struct vjp_options {
+  direction order = direction::forward;
+  state_view<const T> entering_state{};  ///< that of the forward call; absent: 0
+  /// Of the last state of the whole sequence; read where that is, absent: 0.
+  state_view<const T> final_grad{};
+  sequence_view<const bool> resets{};
+  conjugation convention = conjugation::hermitian;
+};
+
+/// linear_scan of a sequence whose time is split over the processes of a communicator; all of them
+/// call it, each for its part.
+///
+/// Shapes   as linear_scan, of this part; batch, channel and group are the same in every process,
+///          and so are the types.
+/// Bits     the same in every run with the same parts; within the bound of linear_scan over the
+///          whole sequence whatever the parts are. With one process those of linear_scan.
+/// Traffic  an all-gather of a map per sequence and process: two numbers in the wide type, 16 bytes
+///          of floats; 72 bytes for the check. Where states are not finite, a message per part
+///          more.
+/// Cost     a part that is neither first nor last reads its gate twice and its input once before it
+///          is walked.
+/// Throws   argument_error, in the process whose argument it is, and mpi::error in the others; no
+///          process has written anything then. Errors of MPI, where the communicator returns them.
+template <backend Backend, sequence Gate, sequence Input, writable_sequence_argument State>
+void linear_scan(
+    MPI_Comm comm, const Backend& backend, const Gate& gate, const Input& input, const State& state,
+    const std::type_identity_t<scan_options<scanrec::detail::value_of<Gate>>>& options = {}) {
+  using value = scanrec::detail::value_of<Gate>;
+  static_assert(!scanrec::detail::is_vec<value>, "scanrec: time of vectors is not split");
+  const extents shape = gate.shape;
+  const detail::parts all(comm, options.order == direction::reverse);
+  // As the call on this part checks its arguments; each of its outputs in turn as the final state.
+  const auto check = [&](const state_view<value>& final_state) {
+    static_cast<void>(linear_scan_problem(
+        gate, input, state,
+        {.order = options.order,
+         .initial_state = all.first() ? options.initial_state : state_view<const value>{},
+         .final_state = final_state,
+         .resets = options.resets}));
+  };
+  const bool enters = !options.entering_state.absent();
+  all.agree(detail::caught([&] {
+              if (enters) check(options.entering_state);
+              if (!enters || !options.final_state.absent()) check(options.final_state);
+            }),
+            shape, detail::kind_of<value>(options.order));
+  scanrec::detail::lane_array<value> ends(shape);
+  const auto walk = [&](std::vector<value>& states) {
+    detail::store_states(states, shape, options.entering_state);
+    scanrec::linear_scan(backend, gate, input, state,
+                         {.order = options.order,
+                          .initial_state = state_view<const value>(states.data(), shape),
+                          .final_state = ends.view(),
+                          .resets = options.resets});
+    states = ends.values();
+    detail::store_states(states, shape, options.final_state);
+  };
+  detail::walk_parts<value>(
+      all,
+      detail::states_in(all.first() ? options.initial_state : state_view<const value>{}, shape),
+      [&] {
+        return linear_scan_summary(backend, gate, input,
+                                   {.order = options.order, .resets = options.resets});
+      },
+      walk);
+}
+
+/// The tangent of mpi::linear_scan.
+///
+/// Shapes   as linear_scan_jvp, of this part; options.entering_state is what the forward call has
+///          given there.
+/// Bits, traffic, cost, throws   as mpi::linear_scan.
+template <backend Backend, sequence Gate, sequence_argument State, sequence_argument GateTangent,
+          sequence_argument InputTangent, writable_sequence_argument StateTangent>
+void linear_scan_jvp(
+    MPI_Comm comm, const Backend& backend, const Gate& gate, const State& state,
+    const GateTangent& gate_tangent, const InputTangent& input_tangent,
+    const StateTangent& state_tangent,
+    const std::type_identity_t<jvp_options<scanrec::detail::value_of<Gate>>>& options = {}) {
+  using value = scanrec::detail::value_of<Gate>;
+  static_assert(!scanrec::detail::is_vec<value>, "scanrec: time of vectors is not split");
+  const extents shape = gate.shape;
+  const detail::parts all(comm, options.order == direction::reverse);
+  const auto with = [&](const state_view<const value>& initial, const state_view<value>& last) {
+    return scanrec::jvp_options<value>{.order = options.order,
+                                       .initial_state = options.entering_state,
+                                       .initial_tangent = initial,
+                                       .final_tangent = last,
+                                       .resets = options.resets};
+  };
+  const state_view<const value> initial =
+      all.first() ? options.initial_tangent : state_view<const value>{};
+  all.agree(detail::caught([&] {
+              static_cast<void>(linear_scan_jvp_problem(gate, state, gate_tangent, input_tangent,
+                                                        state_tangent,
+                                                        with(initial, options.final_tangent)));
+            }),
+            shape, detail::kind_of<value>(options.order));
+  scanrec::detail::lane_array<value> ends(shape);
+  detail::walk_parts<value>(
+      all, detail::states_in(initial, shape),
+      [&] {
+        return linear_scan_jvp_summary(backend, gate, state, gate_tangent, input_tangent,
+                                       {.order = options.order, .resets = options.resets},
+                                       options.entering_state);
+      },
+      [&](std::vector<value>& tangents) {
+        scanrec::linear_scan_jvp(
+            backend, gate, state, gate_tangent, input_tangent, state_tangent,
+            with(state_view<const value>(tangents.data(), shape), ends.view()));
+        tangents = ends.values();
+        detail::store_states(tangents, shape, options.final_tangent);
+      });
+}
+
+/// The adjoint of mpi::linear_scan: from right to left, in the order of the scan.
+///
+/// Shapes   as linear_scan_vjp, of this part; options.entering_state is what the forward call has
+///          given there. initial_grad receives the gradient of the state before this part: that of
+///          the initial state where the sequence begins. Gradients that are sums over time are the
+///          terms of this part: who shares a gate over processes adds them up.
+/// Bits, traffic, cost, throws   as mpi::linear_scan.
+template <backend Backend, sequence Gate, sequence_argument State, sequence_argument StateGrad,
+          class Gradients = scanrec::detail::default_gradients<Gate, State, StateGrad>>
+void linear_scan_vjp(
+    MPI_Comm comm, const Backend& backend, const Gate& gate, const State& state,
+    const StateGrad& state_grad, const Gradients& gradients,
+    const std::type_identity_t<vjp_options<scanrec::detail::value_of<Gate>>>& options = {}) {
+  using value = scanrec::detail::value_of<Gate>;
+  static_assert(!scanrec::detail::is_vec<value>, "scanrec: time of vectors is not split");
+  const extents shape = gate.shape;
+  const detail::parts all(comm, options.order == direction::forward);
+  const auto with = [&](const state_view<const value>& final_grad) {
+    return scanrec::vjp_options<value>{.order = options.order,
+                                       .initial_state = options.entering_state,
+                                       .final_grad = final_grad,
+                                       .resets = options.resets,
+                                       .convention = options.convention};
+  };
+  const state_view<value> wanted = gradients.initial_grad;
+  all.agree(
+      detail::caught([&] {
+        detail::check_initial_grad("mpi::linear_scan_vjp", wanted);
+        // Gradients may come from the parts behind alone.
+        scanrec::detail::lane_array<value> from(shape), to(shape);
+        Gradients asked = gradients;
+        if (wanted.absent()) asked.initial_grad = to.view();
+        static_cast<void>(linear_scan_vjp_problem(
+            gate, state, state_grad, asked,
+            with(all.first() && !options.final_grad.absent() ? options.final_grad : from.view())));
+      }),
+      shape, detail::kind_of<value>(options.order));
+  // What goes on to the part before; the caller's gets it afterwards.
+  scanrec::detail::lane_array<value> begins(shape);
+  Gradients own = gradients;
+  own.initial_grad = begins.view();
+  detail::walk_parts<value>(
+      all, detail::states_in(all.first() ? options.final_grad : state_view<const value>{}, shape),
+      [&] {
+        return linear_scan_vjp_summary(backend, gate, state_grad,
+                                       {.order = options.order, .resets = options.resets},
+                                       options.convention);
+      },
+      [&](std::vector<value>& grads) {
+        scanrec::linear_scan_vjp(backend, gate, state, state_grad, own,
+                                 with(state_view<const value>(grads.data(), shape)));
+        grads = begins.values();
+      });
+  detail::store_initial_grad(begins.values(), shape, wanted, gradients.update);
+}
+
+}  // namespace scanrec::mpi::inline SCANREC_ABI
