@@ -68,6 +68,22 @@ TEST_CASE("a sequence in parts has the states and gradients of the whole",
   check_parts<std::uint32_t>();
 }
 
+TEST_CASE("products of gates do not vanish before the states they meet", "[split_time]") {
+  const extents shape{.batch = 1, .time = 220, .channel = 2};
+  const std::vector<float> gate(440, 0.5f), input(440, 0.0f);
+  const sequence_view<const float> a(gate.data(), shape), u(input.data(), shape);
+  const float first[] = {1e30f, 1e38f};
+  std::vector<float> last(2);
+  linear_scan(sequential{}, a, u, none,
+              {.initial_state = state_view<const float>(first, shape),
+               .final_state = state_view<float>(last.data(), shape)});
+  const auto maps = linear_scan_summary(tiled{}, a, u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(last[i] > 0);
+    CHECK(static_cast<float>(maps[i].act(static_cast<double>(first[i]))) == last[i]);
+  }
+}
+
 TEST_CASE("a part without steps does nothing, one with a cut forgets", "[split_time][resets]") {
   const extents shape{.batch = 1, .time = 3, .channel = 2};
   const float gate[] = {2, 3, 2, 3, 2, 3}, input[] = {1, 1, 1, 1, 1, 1};

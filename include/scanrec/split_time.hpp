@@ -9,6 +9,7 @@
 // right, one map per part and sequence, every process that holds the maps comes to the same bits.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -71,39 +72,68 @@ T narrowed_state(const part_state<T>& x) {
   return simd::to_element<T>(simd::from_wide<simd::lane_t<T, 1>>(x));
 }
 
-/// The product of the gates of every sequence, 0 behind a cut: where they end from 1 without input.
-/// A gate that is the same at all steps is raised to their number.
+/// Where every sequence ends from 1 without input: in the product of its gates, or in 0 behind a
+/// cut.
+template <class Backend, class Gate, class T>
+void end_in_product(const Backend& backend, const Gate& gate, const part_options& options,
+                    const state_view<T>& products) {
+  const T zero{};
+  linear_scan(
+      backend, gate, sequence_view<const T>(&zero, gate.shape, strides{}), none,
+      {.order = options.order,
+       .initial_state = state_view<const T>(products.data, products.shape, products.strides),
+       .final_state = products,
+       .resets = options.resets});
+}
+/// The product of the gates of every sequence, in the wide type: a product of floats would vanish
+/// below 2^-149, and with it a state of 2^100 that the loop keeps. Gates are widened some steps at
+/// a time; one that is the same at all steps is raised to their number.
 template <class Backend, class Gate>
 std::vector<part_state<value_of<Gate>>> products_of(const Backend& backend, const Gate& gate,
                                                     const part_options& options) {
-  using value = value_of<Gate>;
-  const extents& shape = gate.shape;
-  lane_array<value> ends(shape);
-  const value zero{}, one(1);
-  const bool constant = gate.strides.time == 0 && options.resets.absent() && shape.time > 0;
-  extents walked = shape;
-  if (constant) walked.time = 1;
-  Gate taken = gate;
-  taken.shape = walked;
-  linear_scan(backend, taken, sequence_view<const value>(&zero, walked, strides{}), none,
-              {.order = options.order,
-               .initial_state = state_view<const value>(&one, shape, strides{}),
-               .final_state = ends.view(),
-               .resets = options.resets});
-  std::vector<part_state<value>> products;
-  products.reserve(ends.values().size());
-  for (const value& end : ends.values()) {
-    part_state<value> power = widened_state(end), product = power;
+  using state = part_state<value_of<Gate>>;
+  using wide = wide_t<value_of<Gate>>;
+  const bool constant = gate.strides.time == 0 && options.resets.absent();
+  extents shape = gate.shape;
+  if (constant) shape.time = std::min<std::int64_t>(shape.time, 1);
+  std::vector<wide> ends(static_cast<std::size_t>(lanes_in(shape)), wide(1));
+  const state_view<wide> products(ends.data(), shape);
+  constexpr std::int64_t together = 1 << 15;  // numbers that are widened: they stay in the cache
+  const std::int64_t steps =
+      std::max<std::int64_t>(1, together / std::max<std::int64_t>(1, lanes_in(shape)));
+  std::vector<wide> gates;
+  for (std::int64_t done = 0; done < shape.time; done += steps) {
+    extents piece = shape;
+    piece.time = std::min(steps, shape.time - done);
+    const std::int64_t first =
+        options.order == direction::forward ? done : shape.time - done - piece.time;
+    gates.clear();
+    for (std::int64_t g = 0; g < piece.group; ++g)
+      for (std::int64_t b = 0; b < piece.batch; ++b)
+        for (std::int64_t t = first; t < first + piece.time; ++t)
+          for (std::int64_t c = 0; c < piece.channel; ++c)
+            gates.push_back(simd::to_element<wide>(
+                simd::to_wide<state>(simd::from_element(gate.at(b, t, c, g)))));
+    part_options here{.order = options.order};
+    if (!options.resets.absent())
+      here.resets =
+          options.resets.steps(first, std::min(first + piece.time + 1, options.resets.shape.time));
+    end_in_product(backend, sequence_view<const wide>(gates.data(), piece), here, products);
+  }
+  std::vector<state> all;
+  all.reserve(ends.size());
+  for (const wide& end : ends) {
+    state power = simd::from_element(end), product = power;
     if (constant) {
-      product = simd::constant<part_state<value>>(1);
-      for (std::int64_t left = shape.time; left > 0; left /= 2) {
+      product = simd::constant<state>(1);
+      for (std::int64_t left = gate.shape.time; left > 0; left /= 2) {
         if (left % 2 == 1) product = simd::mul(product, power);
         power = simd::mul(power, power);
       }
     }
-    products.push_back(product);
+    all.push_back(product);
   }
-  return products;
+  return all;
 }
 /// A cell that makes the gates of another, and no inputs: from 1 it ends in their product.
 template <class Cell>
@@ -180,6 +210,7 @@ struct rough_cell<detail::gates_of<Cell>> {
 /// Error    of a and of u that of linear_scan, relative to the magnitudes they are made of: a state
 ///          that is folded through maps is within the bound of linear_scan over the whole sequence.
 /// Cost     reads the gate twice and the input once; a gate that is constant in time costs nothing.
+///          Gates are widened in the calling thread.
 template <backend Backend, sequence Gate, sequence Input>
 [[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_summary(
     const Backend& backend, const Gate& gate, const Input& input,
@@ -249,7 +280,8 @@ template <backend Backend, sequence Gate, sequence_argument State, sequence_argu
 /// What gated_scan over a part of time does to the states before it.
 ///
 /// Shapes, throws   as gated_scan, of the part. Error: as linear_scan_summary.
-/// Cost     reads and activates every array twice.
+/// Cost     reads and activates every array twice. The product of a cell's gates is formed in the
+///          compute type: of floats it vanishes below 2^-149.
 template <backend Backend, gated_cell Cell, class Arrays>
 [[nodiscard]] auto gated_scan_summary(const Backend& backend, const Cell& cell,
                                       const Arrays& arrays, const part_options& options = {}) {
