@@ -44,3 +44,11 @@ def test_text_model(tmp_path, name, packages):
     few = ["--chunks", "4", "--batch", "2", "--steps", "32", "--channels", "16"]
     assert "characters per second" in run(name, *few, "--out", str(tmp_path))
     assert list(tmp_path.glob("*.png"))
+
+
+def test_split_lru():
+    """Whose losses do not depend on how many processes there are."""
+    for package in ("jax", "optax"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    few = ["--processes", "2", "--steps", "4096", "--states", "4", "--iterations", "3"]
+    assert "equal" in run("split_lru.py", *few).splitlines()[-1].split(": ")

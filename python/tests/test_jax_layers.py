@@ -11,7 +11,7 @@ from conftest import Random, pooled
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_num_cpu_devices", 8)
 
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec

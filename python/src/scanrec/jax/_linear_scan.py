@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from .. import _arguments as arguments
 from . import _rules  # noqa: F401 (registers how the primitives differentiate)
 from ._arrays import aligned, checked, edge_of, marks_of, promoted
-from ._primitives import Problem, bind
-from ._sharding import varying_alike
+from ._primitives import Problem
+from ._split_time import bind_parts
 
 __all__ = ["linear_scan"]
 
@@ -26,6 +26,7 @@ def linear_scan(
     reverse: bool = False,
     resets: Any = None,
     return_final: bool = False,
+    axis_name: Any = None,
 ) -> Any:
     """``state[t] = gate[t] * state[t-1] + input[t]`` along an axis, differentiable in ``gate``,
     ``input`` and ``initial_state``.
@@ -55,6 +56,14 @@ def linear_scan(
         Returns ``(state, final_state)``. The final state has the shape of ``input`` without the
         axis of time, and is float32 for 16-bit types. The gradient of a loss that uses one of the
         two never reads or writes a gradient of the other.
+    axis_name:
+        Within ``shard_map`` over a mesh whose devices have one part of time each: the axis, or axes,
+        of the mesh, as collectives of ``jax.lax`` take them. Arrays are the parts of this device,
+        and follow each other as devices do; ``initial_state`` is that of the whole sequence, read on
+        the device that has its first step; the final state is that of the whole sequence, on all.
+        A reverse scan finds marks behind a part on the next device. Two numbers per sequence and
+        device travel, in either direction. Arrays that are split along time by explicit sharding
+        need no name.
 
     Returns
     -------
@@ -92,7 +101,7 @@ def linear_scan(
     wanted = {"state": shape}
     if return_final:
         wanted["final_state"] = problem.edge
-    out = bind(call, problem, varying_alike(arrays), wanted)
+    out = bind_parts(call, problem, arrays, wanted, axis_name)
     if return_final:
         return out["state"], jax.lax.squeeze(out["final_state"], (axis,))
     return out["state"]

@@ -27,7 +27,7 @@ from .._native import GATES, POOLING
 from ._primitives import PRIMITIVES, bind, edge_dtype
 from ._rules import jvp_of, nonzero, summed, transpose
 
-__all__: list[str] = []
+__all__ = ["gates_of_pooling", "keeps_states"]
 
 _TANGENTS = {name: f"{name}_tangent" for name in ("pre", *GATES, "output")}
 _TANGENTS |= {"initial_state": "initial_tangent", "final_state": "final_tangent"}
@@ -47,6 +47,18 @@ def _pre_activations(arrays, problem):
         parts = [arrays[name] for name in GATES if name in arrays]
     dtype = edge_dtype(parts[0].dtype)
     return parts[0].dtype, [part.astype(dtype) for part in parts]
+
+
+def gates_of_pooling(arrays, problem):
+    """The gates of the scan, with extent 1 in time at the least where all of them broadcast."""
+    return _steps(arrays, problem)[0]
+
+
+def keeps_states(arrays, problem):
+    """Whether there are states that are not the outputs."""
+    return "output_gate" in arrays or (
+        "pre" in arrays and arrays["pre"].shape[problem.stack] > 2
+    )
 
 
 def _steps(arrays, problem):
@@ -156,7 +168,7 @@ def _value_jvp(primals, tangents, *, problem, operands, results):
     arrays = dict(zip(operands, primals))
     moved = nonzero(operands, tangents)
     wanted = dict(results)
-    if "output_gate" in arrays or ("pre" in arrays and arrays["pre"].shape[problem.stack] > 2):
+    if keeps_states(arrays, problem):
         wanted["state"] = problem.shape
     else:  # the outputs are the states
         wanted["output"] = problem.shape

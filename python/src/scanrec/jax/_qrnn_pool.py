@@ -13,8 +13,8 @@ from .. import _arguments as arguments
 from .._native import GATES
 from . import _pool_rules  # noqa: F401 (registers how the primitives differentiate)
 from ._arrays import aligned, checked, edge_of, marks_of, promoted, zoneout_of
-from ._primitives import Problem, bind
-from ._sharding import varying_alike
+from ._primitives import Problem
+from ._split_time import bind_parts
 
 __all__ = ["qrnn_pool"]
 
@@ -29,6 +29,7 @@ def qrnn_pool(
     resets: Any = None,
     zoneout: Any = None,
     return_final: bool = False,
+    axis_name: Any = None,
 ) -> Any:
     """Pooling of a quasi-recurrent network along an axis, from pre-activations::
 
@@ -68,6 +69,14 @@ def qrnn_pool(
     return_final:
         Returns ``(output, final_state)``. The final state has the shape of the output without the
         axis of time, and is float32 for 16-bit types.
+    axis_name:
+        Within ``shard_map`` over a mesh whose devices have one part of time each: the axis, or axes,
+        of the mesh, as collectives of ``jax.lax`` take them. Arrays are the parts of this device,
+        and follow each other as devices do; ``initial_state`` is that of the whole sequence, read on
+        the device that has its first step; the final state is that of the whole sequence, on all.
+        A reverse scan finds marks behind a part on the next device. Two numbers per sequence and
+        device travel, in either direction. Arrays that are split along time by explicit sharding
+        need no name.
 
     Returns
     -------
@@ -121,7 +130,7 @@ def qrnn_pool(
     wanted = {"output": shape}
     if return_final:
         wanted["final_state"] = problem.edge
-    out = bind(call, problem, varying_alike(arrays), wanted)
+    out = bind_parts(call, problem, arrays, wanted, axis_name)
     if return_final:
         return out["output"], jax.lax.squeeze(out["final_state"], (axis,))
     return out["output"]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arrays over several devices. Sequences do not know of one another, so every device scans its own:
-nothing is communicated but sums over what a gate was shared by.
+nothing is communicated but sums over what a gate was shared by. Time that is split is another matter:
+``_split_time.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from jax.sharding import PartitionSpec
 
 from .._arguments import refuse
 
-__all__ = ["allow_in_shard_map", "over_devices", "placed_as", "specs_of_results", "varying_alike"]
+__all__ = [
+    *("allow_in_shard_map", "is_replicated", "over_devices", "placed_as", "specs_of_results"),
+    *("split_over_time", "varying_alike"),
+]
 
 # ---- explicit sharding: what types of arrays say ----------------------------------------------------
 
@@ -27,8 +31,19 @@ def _spec(aval):
     return tuple(spec) + (None,) * (len(aval.shape) - len(spec))
 
 
+def _given(call):
+    return "pre" if call.startswith("qrnn_pool") else "input"
+
+
 def _problem_spec(call, avals, problem):
-    """How a problem is split: as any of its arrays is."""
+    """How a problem is split: as any of its arrays is, though not along time."""
+    spec = _whole_spec(call, avals, problem)
+    if spec is not None and _parts_of(_mesh(avals), spec[problem.axis]) > 1:
+        refuse(call, _given(call), "an array that is not split along time", f"{spec}")
+    return spec
+
+
+def _whole_spec(call, avals, problem):
     specs = []
     for aval in avals:
         spec = _spec(aval)
@@ -42,15 +57,10 @@ def _problem_spec(call, avals, problem):
             specs.append(spec)
     if not specs:
         return None
-    given = "pre" if call.startswith("qrnn_pool") else "input"
     spec = tuple(next((n for n in names if n is not None), None) for names in zip(*specs))
-    mesh = _mesh(avals)
-    flat = [_names(names) for names in spec]
-    if prod(mesh.shape[name] for name in flat[problem.axis]) > 1:
-        refuse(call, given, "an array that is not split along time", f"{spec}")
-    every = [name for names in flat for name in names]
+    every = [name for names in spec for name in _names(names)]
     if len(set(every)) != len(every):
-        refuse(call, given, "arrays split alike", f"one mesh axis for two of {spec}")
+        refuse(call, _given(call), "arrays split alike", f"one mesh axis for two of {spec}")
     return spec
 
 
@@ -61,6 +71,10 @@ def _mesh(avals):
 def _names(names):
     """The axes of a mesh that an axis of an array is split over."""
     return names if isinstance(names, tuple) else (names,) if names is not None else ()
+
+
+def _parts_of(mesh, names):
+    return prod(mesh.shape[name] for name in _names(names))
 
 
 def specs_of_results(call, avals, problem, results) -> list[Any]:
@@ -97,19 +111,11 @@ def over_devices(call, bind, avals, problem, results):
         return None
     mesh = _mesh(avals)
 
-    def parts(names):
-        return prod(mesh.shape[name] for name in _names(names))
-
-    def local(shape):
-        return tuple(
-            n // parts(names) if n == m else n for n, m, names in _along(spec, shape, problem)
-        )
-
     def on_one(*arrays):
         out = bind(
             *arrays,
-            problem=problem._replace(shape=local(problem.shape)),
-            results=tuple((name, local(shape)) for name, shape in results),
+            problem=_local(problem, mesh, spec),
+            results=tuple((name, _part(shape, mesh, spec, problem)) for name, shape in results),
         )
         return [_sum_over(x, spec, shape, problem) for x, (_, shape) in zip(out, results)]
 
@@ -122,6 +128,51 @@ def over_devices(call, bind, avals, problem, results):
         check_vma=False,
     )
     return lambda *arrays: on_each(*(_reshard(x, of) for x, of in zip(arrays, split)))
+
+
+def _part(shape, mesh, spec, problem):
+    """The shape of a device's part of an array."""
+    return tuple(
+        n // _parts_of(mesh, names) if n == m else n for n, m, names in _along(spec, shape, problem)
+    )
+
+
+def _local(problem, mesh, spec):
+    """The problem of one device."""
+    return problem._replace(shape=_part(problem.shape, mesh, spec, problem))
+
+
+def split_over_time(call, on_each, arrays, problem, results):
+    """The call over arrays whose types say that time is split, or None if they do not:
+    ``on_each(problem, arrays, results, axes of the mesh, mark behind the last step)`` on every
+    device."""
+    if not hasattr(jax, "shard_map") or not hasattr(jax, "typeof"):
+        return None
+    avals = [jax.typeof(x) for x in arrays.values()]
+    spec = _whole_spec(call, avals, problem)
+    if spec is None or _parts_of(_mesh(avals), spec[problem.axis]) == 1:
+        return None
+    mesh, names = _mesh(avals), _names(spec[problem.axis])
+    given = dict(arrays)
+    if "resets" in given and given["resets"].shape[problem.axis] > problem.steps:
+        marks = given["resets"]
+        given["resets"] = jax.lax.slice_in_dim(marks, 0, problem.steps, axis=problem.axis)
+        given["behind"] = jax.lax.slice_in_dim(marks, problem.steps, None, axis=problem.axis)
+
+    def on_one(parts):
+        behind = parts.pop("behind", None)
+        wanted = {name: _part(shape, mesh, spec, problem) for name, shape in results.items()}
+        return on_each(_local(problem, mesh, spec), parts, wanted, names, behind)
+
+    split = {name: PartitionSpec(*_where(spec, x.shape, problem)) for name, x in given.items()}
+    return jax.shard_map(
+        on_one,
+        mesh=mesh,
+        in_specs=(split,),
+        out_specs={
+            name: PartitionSpec(*_where(spec, shape, problem)) for name, shape in results.items()
+        },
+    )({name: _reshard(x, split[name]) for name, x in given.items()})
 
 
 def placed_as(x, like):
@@ -153,23 +204,36 @@ def _sum_over(x, spec, shape, problem):
 # ---- shard_map ------------------------------------------------------------------------------------
 
 
-def varying_alike(arrays: dict[str, Any]) -> dict[str, Any]:
+def _varying_axes(x):
+    """The axes of the mesh over which an array's type says that it varies, within shard_map."""
+    kind = jax.typeof(x)
+    varying = getattr(kind, "manual_axis_type", kind)
+    return set(getattr(varying, "varying", getattr(varying, "vma", ())))
+
+
+def _checks_varying(names):
+    """Whether types say over which of the axes arrays vary."""
+    return hasattr(jax, "typeof") and bool(_varying_axes(jax.lax.axis_index(names)))
+
+
+def is_replicated(x: Any, names: tuple[Any, ...]) -> bool:
+    """Whether an array is known to be the same along axes of the mesh."""
+    return _checks_varying(names) and not _varying_axes(x) & set(names)
+
+
+def varying_alike(arrays: dict[str, Any], names: tuple[Any, ...] = ()) -> dict[str, Any]:
     """Within shard_map: arrays that are replicated over an axis of the mesh become varying over it
-    if any other is, so that their gradients are summed over it."""
+    if any other is, or if it is one of `names`, so that their gradients are summed over it."""
     if not hasattr(jax, "typeof"):
         return arrays
-
-    def axes(x):
-        kind = jax.typeof(x)
-        varying = getattr(kind, "manual_axis_type", kind)
-        return set(getattr(varying, "varying", getattr(varying, "vma", ())))
-
-    every = set().union(*(axes(x) for x in arrays.values()))
+    every = set().union(*(_varying_axes(x) for x in arrays.values()))
+    if names and _checks_varying(names):
+        every |= set(names)
     if not every:
         return arrays
 
     def varying(x):
-        missing = tuple(sorted(every - axes(x)))
+        missing = tuple(sorted(every - _varying_axes(x)))
         if not missing:
             return x
         if hasattr(jax.lax, "pcast"):

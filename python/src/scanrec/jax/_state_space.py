@@ -30,6 +30,7 @@ def s5(
     intervals: Any = None,
     resets: Any = None,
     return_final: bool = False,
+    axis_name: Any = None,
 ) -> Any:
     """A diagonal state space over sequences, as S5 has it::
 
@@ -66,6 +67,8 @@ def s5(
         may be one step more of them, whose mark says nothing here.
     return_final:
         Returns ``(y, final_state)``, the latter ``(..., P)``: of the states that run forward.
+    axis_name:
+        Where time is split over devices: as of :func:`linear_scan`.
 
     Returns
     -------
@@ -97,7 +100,7 @@ def s5(
         x = scale * _times(u, b)
     edges = {"initial_state": arrays.get("initial_state"), "resets": _over_states("s5", resets, u)}
     twice = 2 if conjugate_symmetry else 1
-    return _outputs(gate, x, u, twice * c, arrays.get("d"), edges, both_ways, return_final)
+    return _outputs(gate, x, u, twice * c, arrays.get("d"), edges, both_ways, return_final, axis_name)
 
 
 def lru(
@@ -111,6 +114,7 @@ def lru(
     *,
     resets: Any = None,
     return_final: bool = False,
+    axis_name: Any = None,
 ) -> Any:
     """A linear recurrent unit over sequences: :func:`s5` without conjugate symmetry, with gates on a
     ring of the complex plane::
@@ -123,7 +127,7 @@ def lru(
         ``(..., T, H)``, float32 or float64.
     nu, theta:
         ``(P,)``, real.
-    b, c, d, initial_state, resets, return_final:
+    b, c, d, initial_state, resets, return_final, axis_name:
         As of :func:`s5`.
 
     Returns
@@ -152,9 +156,8 @@ def lru(
         "initial_state": arrays.get("initial_state"),
         "resets": _over_states("lru", resets, arrays["u"]),
     }
-    return _outputs(
-        gate, x, arrays["u"], arrays["c"], arrays.get("d"), edges, both_ways, return_final
-    )
+    u, c, d = arrays["u"], arrays["c"], arrays.get("d")
+    return _outputs(gate, x, u, c, d, edges, both_ways, return_final, axis_name)
 
 
 _COMPLEX = ("lambda_", "b", "c", "initial_state")
@@ -180,13 +183,14 @@ def _times(u, matrix):
     return jax.lax.complex(u @ matrix.real.T, u @ matrix.imag.T)
 
 
-def _outputs(gate, x, u, c, d, edges, both_ways, return_final):
-    resets = edges["resets"]
-    state, final = linear_scan(gate, x, edges["initial_state"], resets=resets, return_final=True)
+def _outputs(gate, x, u, c, d, edges, both_ways, return_final, axis_name):
+    given = {"resets": edges["resets"], "axis_name": axis_name}
+    state = linear_scan(gate, x, edges["initial_state"], return_final=return_final, **given)
+    state, final = state if return_final else (state, None)
     states = c.shape[1] // 2 if both_ways else c.shape[1]
     y = _real_of_product(state, c[:, :states])
     if both_ways:
-        state = linear_scan(gate, x, reverse=True, resets=resets)
+        state = linear_scan(gate, x, reverse=True, **given)
         y = y + _real_of_product(state, c[:, states:])
     if d is not None:
         y = y + d * u

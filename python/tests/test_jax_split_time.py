@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Time split over devices in JAX: values and derivatives are those of the whole sequence."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_num_cpu_devices", 8)
+
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import scanrec.jax
+from scanrec.jax import _split_time
+
+linear_scan = scanrec.jax.linear_scan
+BATCH, STEPS, CHANNELS = 2, 32, 3
+OVER_TIME = P(None, "t")
+
+shard_map = getattr(jax, "shard_map", None)
+if shard_map is None:  # whose checks know no functions with derivatives of their own
+    from jax.experimental.shard_map import shard_map
+
+    shard_map = partial(shard_map, check_rep=False)
+
+
+def mesh_of(shape, names, kind="Auto"):
+    types = getattr(jax.sharding, "AxisType", None)
+    devices = jax.devices()[: int(np.prod(shape))]
+    more = {"axis_types": (getattr(types, kind),) * len(shape)} if types else {}
+    return jax.make_mesh(shape, names, devices=devices, **more)
+
+
+def close(got, want, **tolerance):
+    got, want = jax.tree.leaves(got), jax.tree.leaves(want)
+    assert len(got) == len(want)
+    for x, y in zip(got, want):
+        assert x.shape == y.shape and x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, **{"rtol": 1e-11, "atol": 1e-11, **tolerance})
+
+
+def split(call, specs, out=None, mesh=None):
+    mesh = mesh or mesh_of((4,), ("t",))
+    out = (OVER_TIME, P()) if out is None else out
+    return jax.jit(shard_map(call, mesh=mesh, in_specs=specs, out_specs=out))
+
+
+def loss_of(call):
+    """A number to which all results contribute."""
+
+    def loss(*arguments):
+        return sum(
+            jnp.sum(jnp.abs(x) ** 2 * np.linspace(1, 2, x.size).reshape(x.shape))
+            for x in jax.tree.leaves(call(*arguments))
+        )
+
+    return loss
+
+
+def check_all_modes(random, one, other, arguments):
+    """Values, first gradients, tangents, and tangents of gradients of two functions."""
+    every = tuple(range(len(arguments)))
+    moves = jax.tree.map(lambda x: jnp.asarray(random(*x.shape, dtype=x.dtype)), arguments)
+    close(one(*arguments), other(*arguments))
+    close(jax.jvp(one, arguments, moves)[1], jax.jvp(other, arguments, moves)[1])
+    gradients = [jax.jit(jax.grad(loss_of(f), every)) for f in (one, other)]
+    close(*(g(*arguments) for g in gradients))
+    close(*(jax.jvp(g, arguments, moves)[1] for g in gradients))
+
+
+# (type, shape of the gate, how it is split, reverse, resets)
+CASES = [
+    ("float64", (BATCH, STEPS, CHANNELS), OVER_TIME, False, False),
+    ("float64", (BATCH, STEPS, CHANNELS), OVER_TIME, True, True),
+    ("complex128", (CHANNELS,), P(), False, False),
+    ("complex128", (CHANNELS,), P(), True, True),
+    ("float64", (BATCH, 1, CHANNELS), P(), True, False),
+    ("float64", (STEPS, 1), P("t"), False, True),
+]
+
+
+def problem(random, dtype, gate_shape):
+    gate = jnp.asarray(random(*gate_shape, dtype=dtype, scale=0.7))
+    input = jnp.asarray(random(BATCH, STEPS, CHANNELS, dtype=dtype))
+    return gate, input, jnp.asarray(random(BATCH, CHANNELS, dtype=dtype))
+
+
+@pytest.mark.parametrize("doubling", [False, True])
+@pytest.mark.parametrize("dtype, gate_shape, of_gate, reverse, resets", CASES)
+def test_all_modes(random, monkeypatch, doubling, dtype, gate_shape, of_gate, reverse, resets):
+    if doubling:
+        monkeypatch.setattr(_split_time, "_MORE_BYTES", -(1 << 40))
+    arguments = problem(random, dtype, gate_shape)
+    marks = jnp.asarray(random.marks(BATCH, STEPS, 1).copy()).at[:, 8].set(True)  # where a part begins
+    kept = {"reverse": reverse, "return_final": True}
+    specs = (of_gate, OVER_TIME, P(), OVER_TIME)
+
+    def on_each(gate, input, first, marks):
+        return linear_scan(
+            gate, input, first, resets=marks if resets else None, axis_name="t", **kept
+        )
+
+    def parted(*arguments):
+        return split(on_each, specs)(*arguments, marks)
+
+    def whole(*arguments):
+        return linear_scan(*arguments, resets=marks if resets else None, **kept)
+
+    check_all_modes(random, parted, whole, arguments)
+
+
+@pytest.mark.parametrize("shape, names, axis_name", [
+    ((8,), ("t",), "t"), ((1,), ("t",), "t"),
+    ((2, 4), ("a", "b"), ("a", "b")), ((4, 2), ("a", "b"), ("b", "a")), ((2, 4), ("a", "b"), "b"),
+])  # fmt: skip
+@pytest.mark.parametrize("reverse", [False, True])
+def test_meshes(random, shape, names, axis_name, reverse):
+    arguments = problem(random, "float64", (BATCH, STEPS, CHANNELS))
+    marks = jnp.asarray(random.marks(BATCH, STEPS, 1))
+    of = P(None, axis_name)
+
+    def on_each(gate, input, first, marks):
+        return linear_scan(
+            gate, input, first, resets=marks, reverse=reverse, return_final=True,
+            axis_name=axis_name,
+        )  # fmt: skip
+
+    parted = split(on_each, (of, of, P(), of), (of, P()), mesh_of(shape, names))
+    whole = linear_scan(*arguments, resets=marks, reverse=reverse, return_final=True)
+    got = parted(*arguments, marks)
+    close(got, whole)
+    for x, y in zip(got, parted(*arguments, marks)):
+        assert np.array_equal(x, y)
+
+
+def test_batching(random):
+    """vmap over sequences, within and around; and over parts, whose axis then has a name."""
+    gate, input, _ = problem(random, "float64", (BATCH, STEPS, CHANNELS))
+    whole = linear_scan(gate, input)
+    one = lambda gate, input: linear_scan(gate, input, axis_name="t")
+    close(split(jax.vmap(one), (OVER_TIME, OVER_TIME), OVER_TIME)(gate, input), whole)
+    around = jax.vmap(split(one, (P("t"), P("t")), P("t")))
+    close(around(gate, input), whole)
+    apart = lambda x: jnp.moveaxis(x.reshape(BATCH, 4, 8, CHANNELS), 1, 0)
+    close(jax.vmap(one, axis_name="t")(apart(gate), apart(input)), apart(whole))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_bound_of_the_whole_sequence(random, dtype):
+    """|computed - exact| <= (1 + eps)^L S - s: docs/numerics.md."""
+    steps, parts = 1024, 8
+    eps, rounded = 2.0**-24, 2.0**-8 if dtype == "bfloat16" else 0.0
+    gate = jnp.asarray(random(steps, 4, scale=1.0) * 1.02, dtype)
+    input = jnp.asarray(random(steps, 4), dtype)
+    on_each = lambda gate, input: linear_scan(gate, input, axis_name="t")
+    got = split(on_each, (P("t"), P("t")), P("t"), mesh_of((parts,), ("t",)))(gate, input)
+    exact, s, most = (np.zeros(4, np.longdouble) for _ in range(3))
+    wide = lambda x: np.asarray(x, np.float64).astype(np.longdouble)
+    for a, u, x in zip(wide(gate), wide(input), wide(got)):
+        exact = a * exact + u
+        s = abs(a) * s + abs(u)
+        most = abs(a) * (1 + eps) ** 2 * most + abs(u)
+        allowed = (1 + eps) ** 16 * most - s
+        assert np.all(abs(x - exact) <= allowed + rounded * (abs(exact) + allowed))
+
+
+def test_not_finite(random):
+    """A cut ends a state that is not finite; a product that overflows says nothing about 0."""
+    on_each = lambda gate, input, marks: linear_scan(gate, input, resets=marks, axis_name="t")
+    call = split(on_each, (P("t"),) * 3, P("t"))
+    input = jnp.asarray(random(STEPS, 3)).at[2].set(jnp.array([jnp.inf, jnp.nan, 1.0]))
+    marks = jnp.zeros((STEPS, 1), bool).at[jnp.array([11, 24])].set(True)
+    gate = jnp.asarray(random(STEPS, 3))
+    got, want = call(gate, input, marks), linear_scan(gate, input, resets=marks)
+    assert np.array_equal(np.isfinite(got), np.isfinite(want)) and np.all(np.isfinite(got[11:]))
+    np.testing.assert_allclose(got[11:], want[11:], rtol=1e-12, atol=1e-12)
+    gate = jnp.full((STEPS, 3), 1e100)
+    input = jnp.zeros((STEPS, 3)).at[STEPS - 1].set(1.0)
+    none = jnp.zeros((STEPS, 1), bool)
+    assert np.array_equal(call(gate, input, none), input)
+    gradient = jax.grad(lambda x: jnp.sum(call(gate, x, none)[-2:]))(input)
+    assert np.all(np.isfinite(gradient[-1]))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("pool, count, packed", [("f", 2, True), ("fo", 3, True), ("ifo", 4, False)])
+def test_qrnn_pool(random, pool, count, packed, reverse):
+    pre = [jnp.asarray(random(BATCH, STEPS, CHANNELS)) for _ in range(count)]
+    pre = jnp.concatenate(pre, -1) if packed else tuple(pre)
+    first = jnp.asarray(random(BATCH, CHANNELS))
+    marks, zoneout = (jnp.asarray(random.marks(BATCH, STEPS, 1)) for _ in range(2))
+    kept = {"pool": pool, "reverse": reverse, "return_final": True}
+
+    def on_each(pre, first, marks, zoneout):
+        return scanrec.jax.qrnn_pool(
+            pre, first, resets=marks, zoneout=zoneout, axis_name="t", **kept
+        )
+
+    of_pre = jax.tree.map(lambda _: OVER_TIME, pre)
+    parted = lambda pre, first: split(on_each, (of_pre, P(), OVER_TIME, OVER_TIME))(
+        pre, first, marks, zoneout
+    )
+    whole = lambda pre, first: scanrec.jax.qrnn_pool(
+        pre, first, resets=marks, zoneout=zoneout, **kept
+    )
+    check_all_modes(random, parted, whole, (pre, first))
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_state_spaces(random, both_ways):
+    u = jnp.asarray(random(BATCH, STEPS, 3))
+    diagonal = random(4, dtype="complex128")
+    diagonal = jnp.asarray(diagonal - 1 - np.abs(diagonal.real))
+    b, c = (jnp.asarray(random(*s, dtype="complex128")) for s in ((4, 3), (3, 8 if both_ways else 4)))
+    nu, theta = jnp.asarray(random(4)), jnp.asarray(random(4))
+    for call, parameters in ((scanrec.jax.s5, (diagonal, b, c)), (scanrec.jax.lru, (nu, theta, b, c))):
+        specs = (OVER_TIME, *(P() for _ in parameters))
+        parted = split(partial(call, axis_name="t"), specs, OVER_TIME)
+        every = tuple(range(len(specs)))
+        arguments = (u, *parameters)
+        close(parted(*arguments), call(*arguments))
+        close(*(jax.grad(loss_of(f), every)(*arguments) for f in (parted, call)))
+
+
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("more", [0, 1])
+def test_explicit_sharding(random, reverse, more):
+    """Types of arrays say that time is split; batch may be, too."""
+    arguments = gate, input, first = problem(random, "float64", (BATCH, STEPS, CHANNELS))
+    marks = jnp.asarray(random.marks(BATCH, STEPS + more, 1))
+    kept = {"reverse": reverse, "return_final": True}
+    whole = lambda *x: linear_scan(*x, resets=marks, **kept)
+    want, want_grad = whole(*arguments), jax.grad(loss_of(whole), (0, 1, 2))(*arguments)
+    mesh = mesh_of((2, 4), ("b", "t"), "Explicit")
+    with jax.set_mesh(mesh):
+        put = lambda x, *spec: jax.device_put(x, NamedSharding(mesh, P(*spec)))
+        placed = put(gate, "b", "t"), put(input, "b", "t"), put(first, "b")
+        cut = put(marks, "b") if more else put(marks, "b", "t")
+        parted = lambda *x: linear_scan(*x, resets=cut, **kept)
+        got = parted(*placed)
+        assert jax.typeof(got[0]).sharding.spec == P("b", "t", None)
+        assert jax.typeof(got[1]).sharding.spec == P("b", None)
+        got_grad = jax.jit(jax.grad(loss_of(parted), (0, 1, 2)))(*placed)
+    close(jax.tree.map(np.asarray, got), jax.tree.map(np.asarray, want))
+    close(jax.tree.map(np.asarray, got_grad), jax.tree.map(np.asarray, want_grad))
+
+
+def test_what_travels():
+    """A value takes one all-gather, and its gradient one message back: of maps, not of arrays."""
+    gate = input = jnp.ones((BATCH, STEPS, CHANNELS))
+    on_each = lambda gate, input: linear_scan(gate, input, axis_name="t")
+    call = split(on_each, (OVER_TIME, OVER_TIME), OVER_TIME)
+    value = call.lower(gate, input).compile().as_text()
+    assert value.count(" all-gather(") == 1
+    gradient = jax.jit(jax.grad(loss_of(call), (0, 1))).lower(gate, input).compile().as_text()
+    assert gradient.count(" all-gather(") == 1
+    # What a part tells those before it, what these make of it, and all gradients in one pass.
+    assert len(re.findall('custom_call_target="scanrec_linear_scan_vjp', gradient)) == 3
+
+
+def test_bad_names(random):
+    _, input, _ = problem(random, "float64", (1,))
+    for name in ("t", ("t", "u"), 3.5):
+        with pytest.raises(ValueError, match="linear_scan: argument 'axis_name': expected axes of"):
+            linear_scan(0.5, input, axis_name=name)
+
+
+# ---- processes ------------------------------------------------------------------------------------
+
+PROCESSES = 2
+
+
+def process(place, port):
+    """One of two processes with two devices each: the loss and gradient of a whole sequence."""
+    jax.distributed.initialize(f"localhost:{port}", PROCESSES, place)
+    mesh = mesh_of((2 * PROCESSES,), ("t",))
+    of_time = NamedSharding(mesh, P("t"))
+    steps = np.arange(64.0)
+    input = jax.make_array_from_callback((64,), of_time, lambda at: np.sin(steps[at]))
+    on_each = lambda gate, x: linear_scan(gate, x, axis=0, axis_name="t")
+    parted = split(on_each, (P(), P("t")), P("t"), mesh)
+    loss = lambda gate, x: jnp.sum(parted(gate, x) ** 2)
+    got = jax.jit(jax.value_and_grad(loss))(0.9, input)
+    whole = jax.value_and_grad(lambda gate: jnp.sum(linear_scan(gate, np.sin(steps), axis=0) ** 2))
+    np.testing.assert_allclose([float(x) for x in got], [float(x) for x in whole(0.9)], rtol=1e-12)
+    print("equal")
+
+
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="needs JAX 0.7")
+def test_two_processes():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    setting = "jax_cpu_collectives_implementation"
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c",
+             f"import jax; jax.config.update({setting!r}, 'gloo'); import test_jax_split_time as t; "
+             f"jax.config.update('jax_num_cpu_devices', 2); t.process({place}, {port})"],
+            cwd=__file__.rpartition("/")[0], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for place in range(PROCESSES)
+    ]  # fmt: skip
+    for one in started:
+        out, errors = one.communicate(timeout=120)
+        assert one.returncode == 0 and "equal" in out, errors
