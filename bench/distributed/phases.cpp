@@ -11,9 +11,11 @@
 // fold       the states between parts, by every process for all of them
 // walk       all parts but the first
 //
-// Figures are those of the slowest process, the fastest of several runs. Every process has one
-// thread; where there are fewer cores than processes, they share them, and what is gained by more
-// processes is not to be seen.
+// Beside them: the call as a whole; everything by the first process, with one thread and with all
+// cores, while the others sleep; and what maps of everything would take it. Figures are those of
+// the slowest process, the fastest of several runs. Every process has one thread; where there are
+// fewer cores than processes they share them, and what is gained by more processes is not to be
+// seen.
 #include <mpi.h>
 
 #include <algorithm>
@@ -109,6 +111,7 @@ struct pieces {
   std::function<void(std::vector<float>&)> walk;  // leaves the states behind it in their place
   std::function<void()> whole;                    // the call of scanrec::mpi
   std::function<void(int)> alone;                 // everything, with so many threads
+  std::function<void()> alone_summary;            // the maps of everything
   std::function<std::vector<float>()> last;       // of the results here, those that come last
   std::function<std::vector<float>()> last_alone;
 };
@@ -125,17 +128,22 @@ pieces forward(const arrays& part, const arrays& all) {
     return std::vector<float>(end - of.shape.channel, end);
   };
   return {
-      [=] { static_cast<void>(linear_scan_problem(part.gate, part.input, part.state)); },
-      [=] { return linear_scan_summary(one, part.gate, part.input); },
-      [=](std::vector<float>& states) {
-        linear_scan(one, part.gate, part.input, part.state,
-                    {.initial_state = state_view<const float>(states.data(), part.state.shape),
-                     .final_state = state_view<float>(states.data(), part.state.shape)});
-      },
-      [=] { mpi::linear_scan(MPI_COMM_WORLD, one, part.gate, part.input, part.state); },
-      [=](int threads) { linear_scan(tiled{.threads = threads}, all.gate, all.input, all.state); },
-      [=] { return row(part.state); },
-      [=] { return row(all.state); }};
+      .check = [=] { static_cast<void>(linear_scan_problem(part.gate, part.input, part.state)); },
+      .summary = [=] { return linear_scan_summary(one, part.gate, part.input); },
+      .walk =
+          [=](std::vector<float>& states) {
+            linear_scan(one, part.gate, part.input, part.state,
+                        {.initial_state = state_view<const float>(states.data(), part.state.shape),
+                         .final_state = state_view<float>(states.data(), part.state.shape)});
+          },
+      .whole = [=] { mpi::linear_scan(MPI_COMM_WORLD, one, part.gate, part.input, part.state); },
+      .alone =
+          [=](int threads) {
+            linear_scan(tiled{.threads = threads}, all.gate, all.input, all.state);
+          },
+      .alone_summary = [=] { static_cast<void>(linear_scan_summary(one, all.gate, all.input)); },
+      .last = [=] { return row(part.state); },
+      .last_alone = [=] { return row(all.state); }};
 }
 // The gradient of the states is the array of inputs.
 pieces vjp(const arrays& part, const arrays& all, const std::vector<float>& entering) {
@@ -149,11 +157,14 @@ pieces vjp(const arrays& part, const arrays& all, const std::vector<float>& ente
   const auto wanted = [](const arrays& of) {
     return scan_gradients<float, float>{.gate_grad = of.gate_grad, .input_grad = of.input_grad};
   };
-  return {[=] {
+  return {
+      .check =
+          [=] {
             static_cast<void>(linear_scan_vjp_problem(part.gate, part.state, part.input,
                                                       wanted(part), {.initial_state = before()}));
           },
-          [=] { return linear_scan_vjp_summary(one, part.gate, part.input); },
+      .summary = [=] { return linear_scan_vjp_summary(one, part.gate, part.input); },
+      .walk =
           [=](std::vector<float>& grads) {
             auto gradients = wanted(part);
             std::vector<float> begins(grads.size());
@@ -163,15 +174,19 @@ pieces vjp(const arrays& part, const arrays& all, const std::vector<float>& ente
                              .final_grad = state_view<const float>(grads.data(), part.gate.shape)});
             grads = begins;
           },
+      .whole =
           [=] {
             mpi::linear_scan_vjp(MPI_COMM_WORLD, one, part.gate, part.state, part.input,
                                  wanted(part), {.entering_state = before()});
           },
+      .alone =
           [=](int threads) {
             linear_scan_vjp(tiled{.threads = threads}, all.gate, all.state, all.input, wanted(all));
           },
-          [=] { return row(part.input_grad); },
-          [=] { return row(all.input_grad); }};
+      .alone_summary =
+          [=] { static_cast<void>(linear_scan_vjp_summary(one, all.gate, all.input)); },
+      .last = [=] { return row(part.input_grad); },
+      .last_alone = [=] { return row(all.input_grad); }};
 }
 
 /// One run of all phases, as the call has them where all states are finite.
@@ -283,17 +298,19 @@ record measure_call(processes all, const workload& load, bool is_vjp, int runs) 
   constexpr double never = std::numeric_limits<double>::infinity();
   times fastest;
   fastest.fill(never);
-  std::array<double, 3> calls{never, never, never};  // whole; alone, one thread; as many as cores
+  // The call as a whole; alone with one thread, with as many as cores; the maps alone.
+  std::array<double, 4> calls{never, never, never, never};
   double off = 0;
   for (int run = 0; run < runs; ++run) {
     keep_fastest(fastest, run_phases(all, of, lanes));
-    std::array<double, 3> now{};
+    std::array<double, 4> now{};
     now[0] = seconds_here(of.whole);
     const std::vector<float> found = of.last();
     MPI_Barrier(MPI_COMM_WORLD);
     if (all.rank == 0) {
       now[1] = seconds_of([&] { of.alone(1); });
       now[2] = seconds_of([&] { of.alone(default_threads()); });
+      now[3] = seconds_of(of.alone_summary);
     }
     wait_asleep();
     keep_fastest(calls, now);
@@ -306,11 +323,12 @@ record measure_call(processes all, const workload& load, bool is_vjp, int runs) 
   record seconds;
   for (std::size_t i = 0; i < phases; ++i) seconds.set(names[i], fastest[i]);
   seconds.set("whole", calls[0]).set("alone", calls[1]).set("alone_all_cores", calls[2]);
+  seconds.set("alone_summary", calls[3]);
   if (all.rank == 0) {
     std::printf("%-34s %-8s", load.name.c_str(), call);
     for (const double t : fastest) std::printf(" %9.3f", t * 1e3);
-    std::printf(" %9.3f %9.3f %9.3f %6.2f %9.0f\n", calls[0] * 1e3, calls[1] * 1e3, calls[2] * 1e3,
-                calls[0] / calls[1], 72 + maps);
+    for (const double t : calls) std::printf(" %9.3f", t * 1e3);
+    std::printf(" %6.2f %7.0f\n", calls[0] / calls[1], 72 + maps);
     std::fflush(stdout);
   }
   return record()
@@ -366,7 +384,7 @@ int main(int argc, char** argv) {
   CLI::App app("Measures the phases of a scan whose time is split over processes.");
   std::string json;
   bool quick = false;
-  int runs = 7;
+  int runs = 11;
   app.add_option("--json", json, "File that receives the figures");
   app.add_option("--runs", runs, "Of which the fastest counts")->check(CLI::PositiveNumber);
   app.add_flag("--quick", quick, "2^18 elements instead of 2^26, two runs");
@@ -396,7 +414,9 @@ int main(int argc, char** argv) {
                   all.size, default_threads(),
                   all.size > default_threads() ? ", which they share" : "", "", "");
       for (const char* name : names) std::printf(" %9s", name);
-      std::printf(" %9s %9s %9s %6s %9s\n", "whole", "alone", "all cores", "ratio", "bytes");
+      for (const char* name : {"whole", "alone", "all cores", "its maps"})
+        std::printf(" %9s", name);
+      std::printf(" %6s %7s\n", "ratio", "bytes");
     }
     std::vector<record> rows;
     for (const workload& load : workloads(quick))
