@@ -8,15 +8,15 @@ the states between parts, and from where on one way is faster than another.
 A message takes latency + bytes / bandwidth, and a process receives one at a time. Ways:
 
     ring        all-gather, P - 1 rounds of one part's maps
-    gather      all-gather in ceil(log2 P) rounds (recursive doubling, Bruck): what the library counts on
-    two_levels  all-gather in groups of G, one map composed per group, all-gather between groups; G as is
-                best, a power of two
+    gather      all-gather in ceil(log2 P) rounds (recursive doubling, Bruck)
+    two_levels  all-gather in groups of G, one map composed per group, all-gather between groups;
+                G as is best, a power of two
     doubling    maps one part on, then Hillis and Steele: a collective-permute per round
     exscan      recursive doubling with a total and a result, as a good MPI_Exscan
     chain       from one part to the next, as a plain MPI_Exscan
 
-Behind an all-gather every process finds by itself where states cease to be finite. Behind the others
-that takes an all-reduce of a number, which is counted with them.
+Behind an all-gather every process finds by itself where states cease to be finite. Behind the
+others that takes an all-reduce of a number, which is counted with them.
 """
 import argparse
 import dataclasses
@@ -154,8 +154,8 @@ def with_lanes(call, lanes):
 
 
 def processes_from(machine, call, way, other):
-    """The number of processes, a power of two, from which on `way` is faster than `other`; None if it
-    is not at LIMIT."""
+    """The number of processes, a power of two, from which on `way` is faster than `other`; None if
+    it is not at LIMIT."""
     found = None
     P = LIMIT
     while P >= 2 and exchange(machine, call, P, way) < exchange(machine, call, P, other):
@@ -191,8 +191,8 @@ def measured(path, machine, call):
     machine = dataclasses.replace(
         machine, act=act, combine=fold[-1]["doubling"]["ns_per_map"] * 1e-9,
         map=max(0.0, fold[0]["one_level"]["ns_per_map"] * 1e-9 - act))
-    rows = [row for row in report["phases"] if row["name"] == "64 lanes" and row["call"] == "forward"]
-    alone = next(row for row in rows if row["processes"] == 1)
+    alone = next(row for row in report["phases"] if row["processes"] == 1
+                 and row["name"] == "64 lanes" and row["call"] == "forward")
     elements = alone["lanes"] * alone["steps"]
     seconds = alone["seconds"]
     memory = call.walk_arrays * call.element * elements / seconds["alone"]
@@ -289,29 +289,32 @@ def draw_times(plt, machine, call, path):
 
 def draw_crossovers(plt, machine, path):
     """Who is fastest for so many processes and so many bytes, and what the all-gather loses."""
-    many = [1 << k for k in range(1, 13)]
+    many = [1 << k for k in range(2, 13)]
     sizes = [2.0 ** (4 + k / 8) for k in range(8 * 20 + 1)]
-    figure, axes = plt.subplots(figsize=(9, 5.6))
-    figure.subplots_adjust(left=0.1, right=0.76, top=0.92, bottom=0.14)
+    figure, axes = plt.subplots(figsize=(8.4, 5.6))
+    figure.subplots_adjust(left=0.1, right=0.97, top=0.92, bottom=0.14)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
     loses = [[(exchange(machine, call, P, "gather")
                - min(exchange(machine, call, P, way) for way in WAYS)) * 1e3 for P in many]
              for call in (Call(lanes=size / 16) for size in sizes)]
     wanted = [1e-2, 1e-1, 1.0, 10.0, 100.0]
     lines = axes.contour(many, sizes, loses, levels=wanted, colors=GREY, linewidths=0.9,
                          linestyles="dotted")
-    axes.clabel(lines, fmt=lambda ms: f"{ms:g} ms lost", fontsize=8, colors=GREY)
+    at = 8  # of `many`, where the labels are
+    places = [(many[at], next((size for size, row in zip(sizes, loses) if row[at] >= ms),
+                              sizes[-1]))
+              for ms in wanted]
+    axes.clabel(lines, fmt=lambda ms: f"{ms:g} ms", fontsize=8, colors=GREY, manual=places)
     for way, other in PAIRS:
-        if (way, other) == ("doubling", "two_levels"):
-            style, colour, name = "--", COLOURS["doubling"], "doubling faster than two levels"
-        else:
-            style, colour = "-", COLOURS[way]
-            name = f"{LABELS[way]} faster than all-gather"
+        levels_too = other == "two_levels"
         points = [(P, bytes_from(machine, P, way, other)) for P in many]
         points = [(P, max(size, sizes[0])) for P, size in points if size is not None]
         if points:
-            axes.plot(*zip(*points), style, color=colour, lw=1.8, label=name + ":\nabove")
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
+            axes.plot(*zip(*points), "--" if levels_too else "-", color=COLOURS[way], lw=1.8,
+                      label=LABELS[way] + (", than two levels" if levels_too else ""))
+    axes.plot([], [], ":", color=GREY, lw=0.9, label="what the all-gather loses")
+    axes.set_xlim(many[0], many[-1])
     axes.set_ylim(sizes[0], sizes[-1])
     axes.set_yticks([16 << k for k in range(0, 21, 4)],
                     ["16 B", "256 B", "4 KiB", "64 KiB", "1 MiB", "16 MiB"])
@@ -319,8 +322,8 @@ def draw_crossovers(plt, machine, path):
     axes.set_ylabel("bytes of one part's maps (16 a lane)")
     axes.grid(color=GREY, alpha=0.25, lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9,
-                labelspacing=1.0)
+    axes.legend(frameon=True, edgecolor="white", framealpha=1, loc="lower left", fontsize=9,
+                title="above: faster than the all-gather", title_fontsize=9, alignment="left")
     axes.set_title("From where on another exchange is faster", loc="left", fontweight="bold")
     finish(plt, figure, machine, path)
 
@@ -355,7 +358,7 @@ def main():
     parser.add_argument("--walk-arrays", type=float, default=Call.walk_arrays)
     parser.add_argument("--summary-arrays", type=float, help="as many as its time amounts to")
     parser.add_argument("--measured", type=pathlib.Path,
-                        help="a file by run.sh: memory, summary-arrays, act, combine and map as found")
+                        help="a file by run.sh: all that is not of the network as found there")
     parser.add_argument("--draw", type=pathlib.Path, help="directory that receives the pictures")
     arguments = parser.parse_args()
     machine = Machine()

@@ -9,7 +9,7 @@ import model
 
 
 class Process:
-    """Counts what it receives and does. A map is the run of parts that it stands for, (from, to)."""
+    """Counts what it receives and does. A map is the run of parts it stands for: (from, to)."""
 
     def __init__(self, place):
         self.own, self.received, self.combines, self.acts = (place, place + 1), 0, 0, 0
@@ -118,7 +118,8 @@ def play_exscan(processes):
                 continue
             process.received += 1
             if other < p:
-                result[p] = process.combine(before[other], result[p]) if result[p] else before[other]
+                found = result[p]
+                result[p] = process.combine(before[other], found) if found else before[other]
             if 2 * distance < P:  # nobody asks for the total of all
                 total[p] = process.combine(before[min(p, other)], before[max(p, other)])
         rounds, distance = rounds + 1, 2 * distance
@@ -155,7 +156,8 @@ def check_counts():
             if P % group:
                 continue  # of incomplete groups the model counts the complete ones
             processes = [Process(p) for p in range(P)]
-            counted, rounds = model.counts("two_levels", P, group), play_two_levels(processes, group)
+            counted = model.counts("two_levels", P, group)
+            rounds = play_two_levels(processes, group)
             assert counted.rounds == rounds, (P, group)
             assert counted.maps == max(p.received for p in processes), (P, group)
             assert counted.acts == max(p.acts for p in processes), (P, group)

@@ -112,7 +112,7 @@ struct pieces {
   std::function<void()> whole;                    // the call of scanrec::mpi
   std::function<void(int)> alone;                 // everything, with so many threads
   std::function<void()> alone_summary;            // the maps of everything
-  std::function<std::vector<float>()> last;       // of the results here, those that come last
+  std::function<std::vector<float>()> last;  // the results at the step where the last part begins
   std::function<std::vector<float>()> last_alone;
 };
 
@@ -121,12 +121,12 @@ struct arrays {
   sequence_view<float> gate{}, input{}, state{}, gate_grad{}, input_grad{};
 };
 
-pieces forward(const arrays& part, const arrays& all) {
+std::vector<float> row(const sequence_view<float>& of, std::int64_t step) {
+  const float* const begin = of.data + step * of.shape.channel;
+  return {begin, begin + of.shape.channel};
+}
+pieces forward(const arrays& part, const arrays& all, std::int64_t last_begin) {
   const tiled one{.threads = 1};
-  const auto row = [](const sequence_view<float>& of) {
-    const float* const end = of.data + of.shape.time * of.shape.channel;
-    return std::vector<float>(end - of.shape.channel, end);
-  };
   return {
       .check = [=] { static_cast<void>(linear_scan_problem(part.gate, part.input, part.state)); },
       .summary = [=] { return linear_scan_summary(one, part.gate, part.input); },
@@ -142,15 +142,12 @@ pieces forward(const arrays& part, const arrays& all) {
             linear_scan(tiled{.threads = threads}, all.gate, all.input, all.state);
           },
       .alone_summary = [=] { static_cast<void>(linear_scan_summary(one, all.gate, all.input)); },
-      .last = [=] { return row(part.state); },
-      .last_alone = [=] { return row(all.state); }};
+      .last = [=] { return row(part.state, 0); },
+      .last_alone = [=] { return row(all.state, last_begin); }};
 }
 // The gradient of the states is the array of inputs.
 pieces vjp(const arrays& part, const arrays& all, const std::vector<float>& entering) {
   const tiled one{.threads = 1};
-  const auto row = [](const sequence_view<float>& of) {
-    return std::vector<float>(of.data, of.data + of.shape.channel);
-  };
   const auto before = [entering, shape = part.gate.shape] {
     return state_view<const float>(entering.data(), shape);
   };
@@ -185,8 +182,8 @@ pieces vjp(const arrays& part, const arrays& all, const std::vector<float>& ente
           },
       .alone_summary =
           [=] { static_cast<void>(linear_scan_vjp_summary(one, all.gate, all.input)); },
-      .last = [=] { return row(part.input_grad); },
-      .last_alone = [=] { return row(all.input_grad); }};
+      .last = [=] { return row(part.input_grad, part.input_grad.shape.time - 1); },
+      .last_alone = [=] { return row(all.input_grad, part.input_grad.shape.time - 1); }};
 }
 
 /// One run of all phases, as the call has them where all states are finite.
@@ -236,7 +233,8 @@ times run_phases(const processes& all, const pieces& of, std::size_t lanes) {
   return t;
 }
 
-/// How far what the last process found is from what one finds alone; where the call ends.
+/// How far what the last process found is from what one finds alone, where a state of the parts
+/// before matters most: at its first step.
 double difference(const processes& all, const pieces& of, const std::vector<float>& found) {
   std::vector<float> last = found;
   const int from = all.rank_of(all.size - 1), count = static_cast<int>(last.size());
@@ -286,7 +284,7 @@ record measure_call(processes all, const workload& load, bool is_vjp, int runs) 
     view->shape.time = end - begin;
 
   const auto lanes = static_cast<std::size_t>(load.lanes);
-  pieces of = forward(part, here);
+  pieces of = forward(part, here, load.steps * (all.size - 1) / all.size);
   if (is_vjp) {
     std::vector<float> entering(lanes);
     if (all.rank == 0) of.alone(1);
