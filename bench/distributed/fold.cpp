@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The states between the parts of a sequence that is split over thousands of processes: what one
+// process does for them by each way of telling the others its maps, how long that takes, and what
+// becomes of the bits. All processes are in this one; nothing is sent.
+//
+// one level    all maps are gathered; a state goes through them from left to right
+// two levels   gathered within groups, composed there to one map; gathered between groups; the
+// state
+//              goes through the groups before, then through the parts before in its own
+// doubling     in round r a process composes what it has with what the one 2^r before it has
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <scanrec/split_time.hpp>
+
+#include "../measure.hpp"
+#include "record.hpp"
+
+namespace {
+
+using namespace bench;
+using namespace scanrec;
+
+using map = part_map<float>;
+using maps = std::vector<map>;  // of some lanes: of one part, or of several, one after the other
+using states = std::vector<part_state<float>>;
+/// long double has 11 bits more than the type that is folded in: its own errors do not count.
+using exact = long double;
+
+constexpr std::int64_t part_steps = 8;
+
+/// A number in [0, 1) that depends on where it is alone.
+double noise(std::int64_t step, std::int64_t lane, int role) {
+  auto bits = static_cast<std::uint64_t>((step * 65537 + lane) * 2 + role) * 0x9e3779b97f4a7c15u;
+  bits = (bits ^ (bits >> 29)) * 0xbf58476d1ce4e5b9u;
+  return static_cast<double>((bits ^ (bits >> 32)) >> 11) * 0x1p-53;
+}
+float gate_at(std::int64_t step, std::int64_t lane) {
+  return static_cast<float>(1 - 0.002 * noise(step, lane, 0));
+}
+float input_at(std::int64_t step, std::int64_t lane) {
+  return static_cast<float>(2 * noise(step, lane, 1) - 1);
+}
+
+/// The maps of all parts as the library forms them; that of the first forgets what was before it.
+maps summaries(std::int64_t parts, std::int64_t lanes) {
+  const extents shape{.time = part_steps, .channel = lanes};
+  std::vector<float> gate(static_cast<std::size_t>(part_steps * lanes)), input(gate.size());
+  maps all;
+  all.reserve(static_cast<std::size_t>(parts * lanes));
+  for (std::int64_t part = 0; part < parts; ++part) {
+    for (std::int64_t t = 0; t < part_steps; ++t)
+      for (std::int64_t lane = 0; lane < lanes; ++lane) {
+        const auto i = static_cast<std::size_t>(t * lanes + lane);
+        gate[i] = gate_at(part * part_steps + t, lane);
+        input[i] = input_at(part * part_steps + t, lane);
+      }
+    const maps own = linear_scan_summary(tiled{.threads = 1}, sequence_view(gate.data(), shape),
+                                         sequence_view(input.data(), shape));
+    for (const map& m : own) all.push_back(part == 0 ? map::constant(m.u) : m);
+  }
+  return all;
+}
+std::span<const map> of_part(const maps& all, std::int64_t part, std::int64_t lanes) {
+  return std::span(all).subspan(static_cast<std::size_t>(part * lanes),
+                                static_cast<std::size_t>(lanes));
+}
+void compose(std::span<map> earlier, std::span<const map> later) {
+  for (std::size_t i = 0; i < earlier.size(); ++i) earlier[i] = combine(earlier[i], later[i]);
+}
+
+/// What one process does and receives, per lane.
+struct work {
+  double acts, combines, received;
+};
+/// Additions in which a term may be on the side of the later map, where a part counts as a step:
+/// the L of the bound.
+struct scheme {
+  const char* name;
+  int roundings;
+  work does;
+  double seconds;
+  states behind;  // the states behind every part, of some lanes
+};
+
+// ---- the states behind all parts ------------------------------------------------------------
+
+states one_level(const maps& all, std::int64_t parts, std::int64_t lanes) {
+  states now(static_cast<std::size_t>(lanes)), behind;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    fold_part<part_state<float>>(of_part(all, part, lanes), now);
+    behind.insert(behind.end(), now.begin(), now.end());
+  }
+  return behind;
+}
+states two_levels(const maps& all, std::int64_t parts, std::int64_t lanes, std::int64_t group) {
+  states entering(static_cast<std::size_t>(lanes)), behind;
+  for (std::int64_t from = 0; from < parts; from += group) {
+    const std::int64_t to = std::min(from + group, parts);
+    states now = entering;
+    maps together(static_cast<std::size_t>(lanes), map::identity());
+    for (std::int64_t part = from; part < to; ++part) {
+      fold_part<part_state<float>>(of_part(all, part, lanes), now);
+      behind.insert(behind.end(), now.begin(), now.end());
+      if (part == from)
+        std::ranges::copy(of_part(all, part, lanes), together.begin());
+      else
+        compose(together, of_part(all, part, lanes));
+    }
+    fold_part<part_state<float>>(together, entering);
+  }
+  return behind;
+}
+states doubling(const maps& all, std::int64_t parts, std::int64_t lanes) {
+  maps now = all;
+  for (std::int64_t distance = 1; distance < parts; distance *= 2) {
+    const maps before = now;
+    for (std::int64_t i = distance * lanes; i < parts * lanes; ++i)
+      now[static_cast<std::size_t>(i)] =
+          combine(before[static_cast<std::size_t>(i - distance * lanes)],
+                  before[static_cast<std::size_t>(i)]);
+  }
+  states behind;
+  behind.reserve(now.size());
+  for (const map& m : now) behind.push_back(m.u);
+  return behind;
+}
+
+// ---- errors and bits ------------------------------------------------------------------------
+
+/// The largest error as a part of the bound |y - x| <= (1 + eps)^L S - s of docs/numerics.md, with
+/// P = 2. Steps are those of a sequence: its gates, its inputs, and what was computed.
+class bound {
+ public:
+  bound(double eps, int roundings) : eps_(eps), factor_(std::pow(1 + eps_, roundings)) {}
+  void step(exact gate, exact input) {
+    x_ = gate * x_ + input;
+    s_ = std::fabs(gate) * s_ + std::fabs(input);
+    large_ = std::fabs(gate) * (1 + eps_) * (1 + eps_) * large_ + std::fabs(input);
+  }
+  void compare(exact computed) {
+    largest_ = std::max(largest_, std::fabs(computed - x_) / (factor_ * large_ - s_));
+  }
+  [[nodiscard]] double largest() const { return static_cast<double>(largest_); }
+
+ private:
+  exact eps_, factor_, x_ = 0, s_ = 0, large_ = 0, largest_ = 0;
+};
+
+/// Of given maps, in the type that they are folded in.
+double error_of_fold(const maps& all, const scheme& by, std::int64_t parts, std::int64_t lanes) {
+  double largest = 0;
+  for (std::int64_t lane = 0; lane < lanes; ++lane) {
+    bound of(0x1p-53, by.roundings);
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const auto i = static_cast<std::size_t>(part * lanes + lane);
+      of.step(all[i].a, all[i].u);
+      of.compare(by.behind[i]);
+    }
+    largest = std::max(largest, of.largest());
+  }
+  return largest;
+}
+/// Of the whole sequence, in its compute type: the parts' own loops and two conversions count, too.
+double error_of_states(const scheme& by, std::int64_t parts, std::int64_t lanes) {
+  double largest = 0;
+  for (std::int64_t lane = 0; lane < lanes; ++lane) {
+    bound of(0x1p-24, by.roundings + 2);
+    for (std::int64_t t = 0; t < parts * part_steps; ++t) {
+      of.step(gate_at(t, lane), input_at(t, lane));
+      if (t % part_steps == part_steps - 1)
+        of.compare(
+            static_cast<float>(by.behind[static_cast<std::size_t>(t / part_steps * lanes + lane)]));
+    }
+    largest = std::max(largest, of.largest());
+  }
+  return largest;
+}
+
+/// What became of the bits and how large errors are, beside those of one level.
+struct outcome {
+  double differ, floats_differ;  // the share of states, as folded and in the compute type
+  std::int64_t begins;           // the first part behind which one differs
+  double fold_error, error;      // parts of the bound
+};
+outcome compare(const maps& all, const scheme& by, const states& left, std::int64_t parts,
+                std::int64_t lanes) {
+  std::int64_t wide = 0, narrow = 0, begins = parts;
+  for (std::int64_t i = 0; i < parts * lanes; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    if (std::bit_cast<std::uint64_t>(by.behind[at]) == std::bit_cast<std::uint64_t>(left[at]))
+      continue;
+    ++wide;
+    begins = std::min(begins, i / lanes);
+    narrow += std::bit_cast<std::uint32_t>(static_cast<float>(by.behind[at])) !=
+              std::bit_cast<std::uint32_t>(static_cast<float>(left[at]));
+  }
+  const auto states_seen = static_cast<double>(parts * lanes);
+  return {static_cast<double>(wide) / states_seen, static_cast<double>(narrow) / states_seen,
+          begins, error_of_fold(all, by, parts, lanes), error_of_states(by, parts, lanes)};
+}
+
+// ---- time -----------------------------------------------------------------------------------
+
+template <class F>
+double fastest(int runs, F f) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int run = 0; run < runs; ++run) best = std::min(best, seconds_of(f));
+  return best;
+}
+part_state<float> kept;  // so that nothing is left out
+void keep(const states& of) { kept = of.back(); }
+
+/// What the last process does, which has most parts before it. Nobody's maps are of interest here:
+/// those in `some` stand for all.
+void time_schemes(std::vector<scheme>& schemes, const maps& some, std::int64_t parts,
+                  std::int64_t lanes, std::int64_t group, int runs) {
+  const auto n = static_cast<std::size_t>(lanes);
+  const auto go_through = [&](states& now, std::int64_t from, std::int64_t to) {
+    for (std::int64_t part = from; part < to; ++part)
+      fold_part<part_state<float>>(of_part(some, part, lanes), now);
+  };
+  schemes[0].seconds = fastest(runs, [&] {
+    states now(n);
+    go_through(now, 0, parts - 1);
+    keep(now);
+  });
+  schemes[1].seconds = fastest(runs, [&] {
+    const auto mine = of_part(some, 0, lanes);
+    maps together(mine.begin(), mine.end());
+    for (std::int64_t part = 1; part < group; ++part) compose(together, of_part(some, part, lanes));
+    states now(n);
+    go_through(now, 0, parts / group - 1);
+    fold_part<part_state<float>>(together, now);  // so that they are used
+    go_through(now, 0, group - 1);
+    keep(now);
+  });
+  schemes[2].seconds = fastest(runs, [&] {
+    const auto mine = of_part(some, 0, lanes);
+    maps later(mine.begin(), mine.end());
+    for (std::int64_t round = 0; std::int64_t{1} << round < parts; ++round) {
+      const auto earlier = of_part(some, round + 1, lanes);
+      for (std::size_t i = 0; i < n; ++i) later[i] = combine(earlier[i], later[i]);
+    }
+    kept = later.back().u;
+  });
+}
+
+record measure_lanes(std::int64_t parts, std::int64_t lanes, std::int64_t group, int runs) {
+  const double levels = std::ceil(std::log2(static_cast<double>(parts)));
+  const auto one = static_cast<double>(parts - 1), within = static_cast<double>(group - 1);
+  const auto between = static_cast<double>(parts / group - 1);
+  std::vector<scheme> schemes{
+      {"one_level", 1, {one, 0, one}, 0, {}},
+      {"two_levels", 2, {between + within, within, between + within}, 0, {}},
+      {"doubling", 1 + static_cast<int>(levels), {0, levels, levels}, 0, {}}};
+  const std::int64_t looked_at = std::min<std::int64_t>(lanes, 64);
+  const maps few = summaries(parts, looked_at);
+  schemes[0].behind = one_level(few, parts, looked_at);
+  schemes[1].behind = two_levels(few, parts, looked_at, group);
+  schemes[2].behind = doubling(few, parts, looked_at);
+  maps all;
+  all.reserve(static_cast<std::size_t>(parts * lanes));
+  for (std::int64_t i = 0; i < parts * lanes; ++i)
+    all.push_back(few[static_cast<std::size_t>(i) % few.size()]);
+  time_schemes(schemes, all, parts, lanes, group, runs);
+
+  record of_lanes;
+  of_lanes.set("parts", static_cast<double>(parts)).set("lanes", static_cast<double>(lanes));
+  of_lanes.set("group", static_cast<double>(group));
+  for (const scheme& by : schemes) {
+    const outcome found = compare(few, by, schemes[0].behind, parts, looked_at);
+    const auto width = static_cast<double>(lanes);
+    const double acts = by.does.acts * width, combines = by.does.combines * width;
+    const double bytes = by.does.received * width * sizeof(map);
+    const double ns = by.seconds * 1e9 / (acts + combines);
+    std::printf("%6lld %-10s %10.0f %10.0f %11.0f %10.2f %6.2f %8.5f %9.2g %6lld %6.3f %6.3f\n",
+                static_cast<long long>(lanes), by.name, acts, combines, bytes, by.seconds * 1e6, ns,
+                found.differ, found.floats_differ, static_cast<long long>(found.begins),
+                found.fold_error, found.error);
+    std::fflush(stdout);
+    if (!(found.fold_error <= 1 && found.error <= 1))
+      throw std::runtime_error(std::string(by.name) + ": not within the bound");
+    of_lanes.set(by.name, record()
+                              .set("acts", acts)
+                              .set("combines", combines)
+                              .set("bytes", bytes)
+                              .set("seconds", by.seconds)
+                              .set("ns_per_map", ns)
+                              .set("states_that_differ", found.differ)
+                              .set("floats_that_differ", found.floats_differ)
+                              .set("first_part_that_differs", static_cast<double>(found.begins))
+                              .set("roundings", by.roundings)
+                              .set("error_of_fold_by_bound", found.fold_error)
+                              .set("error_of_states_by_bound", found.error));
+  }
+  return of_lanes;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Folds the maps of many parts in one level, in two, and by doubling.");
+  std::string json;
+  std::int64_t parts = 4096, group = 64;
+  std::vector<std::int64_t> lanes{1, 64, 4096, 65536};
+  int runs = 7;
+  app.add_option("--parts", parts, "Of the sequence, one per process")
+      ->check(CLI::Range(2, 1 << 20));
+  app.add_option("--group", group, "Parts to a group; divides the parts")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--lanes", lanes, "Sequences side by side")->check(CLI::PositiveNumber);
+  app.add_option("--runs", runs, "Of which the fastest counts")->check(CLI::PositiveNumber);
+  app.add_option("--json", json, "File that receives the figures");
+  CLI11_PARSE(app, argc, argv);
+  if (parts % group != 0) {
+    std::fputs("--group does not divide --parts\n", stderr);
+    return 2;
+  }
+  std::printf(
+      "%lld parts, groups of %lld; what one process does, and the states behind all parts\n",
+      static_cast<long long>(parts), static_cast<long long>(group));
+  std::printf("%6s %-10s %10s %10s %11s %10s %6s %8s %9s %6s %6s %6s\n", "lanes", "", "acts",
+              "combines", "bytes", "us", "ns/map", "differ", "as floats", "from", "error",
+              "floats");
+  try {
+    std::vector<record> rows;
+    for (const std::int64_t n : lanes) rows.push_back(measure_lanes(parts, n, group, runs));
+    if (!json.empty()) write_records(json, made_here(), rows);
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "%s\n", problem.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A record of figures, written as JSON: what made them, and a list of rows.
+#pragma once
+
+#include <cstdio>
+#include <ctime>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace bench {
+
+/// An object of JSON, of names and values in the order in which they came.
+class record {
+ public:
+  record& set(const char* name, double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.7g", value);
+    return put(name, text);
+  }
+  record& set(const char* name, const char* value) { return put(name, quoted(value)); }
+  record& set(const char* name, const std::string& value) { return put(name, quoted(value)); }
+  record& set(const char* name, const record& value) { return put(name, value.text()); }
+  [[nodiscard]] std::string text() const {
+    std::string all = "{";
+    for (const auto& [name, value] : fields_) {
+      if (all.size() > 1) all += ", ";
+      all += name;
+      all += ": ";
+      all += value;
+    }
+    return all + "}";
+  }
+
+ private:
+  static std::string quoted(const std::string& value) {
+    std::string text = "\"";
+    for (const char c : value) {
+      if (c == '"' || c == '\\') text += '\\';
+      text += c == '\n' ? ' ' : c;
+    }
+    return text + '"';
+  }
+  record& put(const char* name, std::string value) {
+    fields_.emplace_back(quoted(name), std::move(value));
+    return *this;
+  }
+
+  std::vector<std::pair<std::string, std::string>> fields_;
+};
+
+/// What every record says of itself.
+inline record made_here() {
+  const std::time_t now = std::time(nullptr);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S+00:00", std::gmtime(&now));
+  return record().set("date", date).set("commit", SCANREC_COMMIT).set("compiler", __VERSION__);
+}
+
+/// Writes {"context": ..., "rows": [...]}, a row a line.
+inline void write_records(const std::string& path, const record& context,
+                          const std::vector<record>& rows) {
+  std::FILE* const file = std::fopen(path.c_str(), "w");
+  if (!file) throw std::runtime_error("cannot write " + path);
+  std::fprintf(file, "{\"context\": %s,\n \"rows\": [", context.text().c_str());
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    std::fprintf(file, "%s\n  %s", i > 0 ? "," : "", rows[i].text().c_str());
+  if (std::fputs("\n ]}\n", file) < 0 || std::fclose(file) != 0)
+    throw std::runtime_error("cannot write " + path);
+}
+
+}  // namespace bench
