@@ -248,8 +248,8 @@ def caption(machine, call=None):
     if call:
         walks = f"a summary as long as {call.summary_arrays / call.walk_arrays:.2g} walks, "
     return (f"model: {walks}{machine.latency * 1e6:g} us and "
-            f"{machine.bandwidth * 1e-9:g} GB/s a message, {machine.start * 1e6:g} us a collective, {machine.memory * 1e-9:.3g} GB/s of memory, "
-            f"{machine.act * 1e9:.2g} ns a map and lane")
+            f"{machine.bandwidth * 1e-9:g} GB/s a message, {machine.start * 1e6:g} us a collective, "
+            f"{machine.memory * 1e-9:.3g} GB/s of memory, {machine.act * 1e9:.2g} ns a map and lane")
 
 
 def finish(plt, figure, says, path):
