@@ -247,9 +247,10 @@ def caption(machine, call=None):
     walks = ""
     if call:
         walks = f"a summary as long as {call.summary_arrays / call.walk_arrays:.2g} walks, "
-    return (f"model: {walks}{machine.latency * 1e6:g} us and "
-            f"{machine.bandwidth * 1e-9:g} GB/s a message, {machine.start * 1e6:g} us a collective, "
-            f"{machine.memory * 1e-9:.3g} GB/s of memory, {machine.act * 1e9:.2g} ns a map and lane")
+    network = (f"{machine.latency * 1e6:g} us and {machine.bandwidth * 1e-9:g} GB/s a message, "
+               f"{machine.start * 1e6:g} us a collective")
+    return (f"model: {walks}{network}, {machine.memory * 1e-9:.3g} GB/s of memory, "
+            f"{machine.act * 1e9:.2g} ns a map and lane")
 
 
 def finish(plt, figure, says, path):
