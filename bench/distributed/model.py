@@ -243,14 +243,18 @@ LABELS = {"gather": "all-gather, log2 P rounds", "ring": "all-gather, ring",
           "chain": "chain"}
 
 
-def caption(machine):
-    return (f"model: {machine.latency * 1e6:g} us and {machine.bandwidth * 1e-9:g} GB/s a message, "
-            f"{machine.start * 1e6:g} us a collective, {machine.memory * 1e-9:.3g} GB/s of memory, "
+def caption(machine, call=None):
+    walks = ""
+    if call:
+        walks = f"a summary as long as {call.summary_arrays / call.walk_arrays:.2g} walks, "
+    network = (f"{machine.latency * 1e6:g} us and {machine.bandwidth * 1e-9:g} GB/s a message, "
+               f"{machine.start * 1e6:g} us a collective")
+    return (f"model: {walks}{network}, {machine.memory * 1e-9:.3g} GB/s of memory, "
             f"{machine.act * 1e9:.2g} ns a map and lane")
 
 
-def finish(plt, figure, machine, path):
-    figure.text(0.995, 0.004, caption(machine), ha="right", va="bottom", fontsize=8, color=GREY)
+def finish(plt, figure, says, path):
+    figure.text(0.99, 0.004, says, ha="right", va="bottom", fontsize=8, color=GREY)
     figure.savefig(path, dpi=130)
     plt.close(figure)
     print(path)
@@ -284,7 +288,7 @@ def draw_times(plt, machine, call, path):
     figure.suptitle("Time split over processes, by how the states between parts are told", x=0.07,
                     ha="left", fontweight="bold")
     figure.subplots_adjust(left=0.07, right=0.98, top=0.905, bottom=0.135, hspace=0.16, wspace=0.06)
-    finish(plt, figure, machine, path)
+    finish(plt, figure, caption(machine, call), path)
 
 
 def draw_crossovers(plt, machine, path):
@@ -325,7 +329,7 @@ def draw_crossovers(plt, machine, path):
     axes.legend(frameon=True, edgecolor="white", framealpha=1, loc="lower left", fontsize=9,
                 title="above: faster than the all-gather", title_fontsize=9, alignment="left")
     axes.set_title("From where on another exchange is faster", loc="left", fontweight="bold")
-    finish(plt, figure, machine, path)
+    finish(plt, figure, caption(machine), path)
 
 
 def draw(machine, call, directory):
@@ -369,7 +373,7 @@ def main():
         call = dataclasses.replace(call, summary_arrays=arguments.summary_arrays)
     given = {name: value for name in units if (value := getattr(arguments, name)) is not None}
     machine = dataclasses.replace(machine, **given)
-    print(caption(machine) + "\n")
+    print(caption(machine, call) + "\n")
     for lanes in arguments.lanes:
         of = with_lanes(call, lanes)
         if arguments.steps:
