@@ -85,9 +85,26 @@ void end_in_product(const Backend& backend, const Gate& gate, const part_options
        .final_state = products,
        .resets = options.resets});
 }
+/// Copies numbers in the wide type, contiguously.
+template <class View, class Wide>
+void widen(const View& from, Wide* to) {
+  using state = simd::lane_t<Wide, 1>;
+  // One sequence is a row along time.
+  const bool along_time = from.shape.channel == 1;
+  const std::int64_t rows = along_time ? 1 : from.shape.time;
+  const std::int64_t row = along_time ? from.shape.time : from.shape.channel;
+  const std::int64_t stride = along_time ? from.strides.time : from.strides.channel;
+  for (std::int64_t g = 0; g < from.shape.group; ++g)
+    for (std::int64_t b = 0; b < from.shape.batch; ++b)
+      for (std::int64_t t = 0; t < rows; ++t) {
+        const auto* x = &from.at(b, t, 0, g);
+        for (std::int64_t i = 0; i < row; ++i)
+          *to++ = simd::to_element<Wide>(simd::to_wide<state>(simd::from_element(x[i * stride])));
+      }
+}
 /// The product of the gates of every sequence, in the wide type: a product of floats would vanish
 /// below 2^-149, and with it a state of 2^100 that the loop keeps. Gates are widened some steps at
-/// a time; one that is the same at all steps is raised to their number.
+/// a time, until all products are 0; one that is the same at all steps is raised to their number.
 template <class Backend, class Gate>
 std::vector<part_state<value_of<Gate>>> products_of(const Backend& backend, const Gate& gate,
                                                     const part_options& options) {
@@ -101,24 +118,21 @@ std::vector<part_state<value_of<Gate>>> products_of(const Backend& backend, cons
   constexpr std::int64_t together = 1 << 15;  // numbers that are widened: they stay in the cache
   const std::int64_t steps =
       std::max<std::int64_t>(1, together / std::max<std::int64_t>(1, lanes_in(shape)));
-  std::vector<wide> gates;
+  std::vector<wide> gates(static_cast<std::size_t>(std::min(steps, shape.time) * lanes_in(shape)));
   for (std::int64_t done = 0; done < shape.time; done += steps) {
     extents piece = shape;
     piece.time = std::min(steps, shape.time - done);
     const std::int64_t first =
         options.order == direction::forward ? done : shape.time - done - piece.time;
-    gates.clear();
-    for (std::int64_t g = 0; g < piece.group; ++g)
-      for (std::int64_t b = 0; b < piece.batch; ++b)
-        for (std::int64_t t = first; t < first + piece.time; ++t)
-          for (std::int64_t c = 0; c < piece.channel; ++c)
-            gates.push_back(simd::to_element<wide>(
-                simd::to_wide<state>(simd::from_element(gate.at(b, t, c, g)))));
+    widen(gate.steps(first, first + piece.time), gates.data());
     part_options here{.order = options.order};
     if (!options.resets.absent())
       here.resets =
           options.resets.steps(first, std::min(first + piece.time + 1, options.resets.shape.time));
     end_in_product(backend, sequence_view<const wide>(gates.data(), piece), here, products);
+    // What is 0 stays so. A gate further on that is not finite is met by the walk from 0 as well,
+    // which then ends in a state that is not finite either, whatever the product is.
+    if (std::ranges::all_of(ends, [](const wide& end) { return end == wide(0); })) break;
   }
   std::vector<state> all;
   all.reserve(ends.size());
@@ -209,8 +223,8 @@ struct rough_cell<detail::gates_of<Cell>> {
 /// Throws   argument_error; std::bad_alloc.
 /// Error    of a and of u that of linear_scan, relative to the magnitudes they are made of: a state
 ///          that is folded through maps is within the bound of linear_scan over the whole sequence.
-/// Cost     reads the gate twice and the input once; a gate that is constant in time costs nothing.
-///          Gates are widened in the calling thread.
+/// Cost     reads gate and input once, and the gate again, in the calling thread, up to where all
+///          products are 0 (of 0.99, after 75,000 steps); one that is constant in time not at all.
 template <backend Backend, sequence Gate, sequence Input>
 [[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_summary(
     const Backend& backend, const Gate& gate, const Input& input,

@@ -4,6 +4,7 @@ hand gets right."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ def linear_scan(
     reverse: bool = False,
     resets: torch.Tensor | None = None,
     return_final: bool = False,
+    group: Any = None,
 ) -> Any:
     """``state[t] = gate[t] * state[t-1] + input[t]`` along an axis, differentiable in ``gate``,
     ``input`` and ``initial_state``.
@@ -58,6 +60,15 @@ def linear_scan(
     return_final:
         Returns ``(state, final_state)``. The final state has the shape of ``input`` without the
         axis of time, and is float32 for 16-bit types.
+    group:
+        The processes that time is split over, a ``ProcessGroup`` or a mesh of one dimension of
+        ``torch.distributed``: each calls with its part, of any length, in the order of ranks.
+        ``initial_state`` is that of the whole sequence, and counts where that begins; one that
+        requires a gradient is given everywhere. The final state is that of the whole sequence,
+        everywhere. ``resets`` are those of the part; a reverse scan finds the mark behind it on the
+        next rank. A map of two float64 or complex128 numbers per sequence and process travels, and
+        half of that for a gradient, in which, as in the call, all processes take part. A gradient
+        that is a sum over time is the sum over the part. Under ``torch.compile`` a graph break.
 
     Returns
     -------
@@ -69,13 +80,21 @@ def linear_scan(
         Names the argument, what was expected and what came.
     NotImplementedError:
         For what PyTorch would get silently wrong: three levels of forward mode, or two over reverse
-        mode.
+        mode; over a group for ``torch.func`` and forward mode.
+    RuntimeError:
+        Another process of the group cannot take part in the call, or calls with other shapes, types
+        or options; it says which.
 
     Notes
     -----
     Eager, backward, double backward, forward mode, ``torch.func``, ``torch.compile``, ``export``.
     Gradients of complex tensors are PyTorch's, conjugated. Threads are ``torch.get_num_threads()``.
     """
+    if group is not None:
+        from ._split_time import scan_parts
+
+        checked = partial(_aligned, gate, input, initial_state, axis, resets)
+        return scan_parts(checked, group, bool(return_final), bool(reverse))
     values = (gate, input, initial_state, resets)
     key = plans.key_of(values, axis, reverse, return_final)
     if key is not None and (plan := plans.find(key)) is not None:

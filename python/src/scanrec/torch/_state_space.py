@@ -29,6 +29,7 @@ def s5(
     intervals: Any = None,
     resets: Any = None,
     return_final: bool = False,
+    group: Any = None,
 ) -> Any:
     """A diagonal state space over sequences, as S5 has it::
 
@@ -65,6 +66,8 @@ def s5(
         may be one step more of them, whose mark says nothing here.
     return_final:
         Returns ``(y, final_state)``, the latter ``(..., P)``: of the states that run forward.
+    group:
+        The processes that time is split over: as of :func:`linear_scan`.
 
     Returns
     -------
@@ -96,7 +99,7 @@ def s5(
         x = scale * _times(u, b)
     edges = {"initial_state": tensors.get("initial_state"), "resets": _over_states("s5", resets, u)}
     twice = 2 if conjugate_symmetry else 1
-    return _outputs(gate, x, u, twice * c, tensors.get("d"), edges, both_ways, return_final)
+    return _outputs(gate, x, u, twice * c, tensors.get("d"), edges, both_ways, return_final, group)
 
 
 def lru(
@@ -110,6 +113,7 @@ def lru(
     *,
     resets: Any = None,
     return_final: bool = False,
+    group: Any = None,
 ) -> Any:
     """A linear recurrent unit over sequences: :func:`s5` without conjugate symmetry, with gates on a
     ring of the complex plane::
@@ -122,7 +126,7 @@ def lru(
         ``(..., T, H)``, float32 or float64.
     nu, theta:
         ``(P,)``, real.
-    b, c, d, initial_state, resets, return_final:
+    b, c, d, initial_state, resets, return_final, group:
         As of :func:`s5`.
 
     Returns
@@ -151,9 +155,8 @@ def lru(
         "initial_state": tensors.get("initial_state"),
         "resets": _over_states("lru", resets, tensors["u"]),
     }
-    return _outputs(
-        gate, x, tensors["u"], tensors["c"], tensors.get("d"), edges, both_ways, return_final
-    )
+    u, c, d = tensors["u"], tensors["c"], tensors.get("d")
+    return _outputs(gate, x, u, c, d, edges, both_ways, return_final, group)
 
 
 _COMPLEX = ("lambda_", "b", "c", "initial_state")
@@ -190,13 +193,14 @@ def _times(u, matrix):
     return torch.view_as_complex((u @ _pairs(matrix.T)).unflatten(-1, (-1, 2)))
 
 
-def _outputs(gate, x, u, c, d, edges, both_ways, return_final):
-    resets = edges["resets"]
-    state, final = linear_scan(gate, x, edges["initial_state"], resets=resets, return_final=True)
+def _outputs(gate, x, u, c, d, edges, both_ways, return_final, group):
+    given = {"resets": edges["resets"], "group": group}
+    state = linear_scan(gate, x, edges["initial_state"], return_final=return_final, **given)
+    state, final = state if return_final else (state, None)
     states = c.shape[1] // 2 if both_ways else c.shape[1]
     y = _real_of_product(state, c[:, :states])
     if both_ways:
-        state = linear_scan(gate, x, reverse=True, resets=resets)
+        state = linear_scan(gate, x, reverse=True, **given)
         y = y + _real_of_product(state, c[:, states:])
     if d is not None:
         y = y + d * u

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Time split over processes in PyTorch: values and gradients are those of the whole sequence.
+
+Every test is a function of the whole problem that all processes of a group run, each on its part.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Random
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+dist = pytest.importorskip("torch.distributed", reason="PyTorch without torch.distributed")
+if not (dist.is_available() and dist.is_gloo_available()):
+    pytest.skip("PyTorch without gloo", allow_module_level=True)
+
+import scanrec.torch
+
+linear_scan = scanrec.torch.linear_scan
+BATCH, CHANNELS = 2, 3
+#: The steps of every rank.
+PARTS = {2: (9, 7), 3: (6, 0, 10)}
+
+
+class Here:
+    """This process: its group, and its part of whole tensors."""
+
+    def __init__(self):
+        self.rank, count = dist.get_rank(), dist.get_world_size()
+        ends = np.cumsum(PARTS[count])
+        self.steps = int(ends[-1])
+        self.begin, self.end = int(ends[self.rank]) - PARTS[count][self.rank], int(ends[self.rank])
+        self.group = dist.group.WORLD
+
+    def part(self, x, axis=-2, more=0):
+        """The steps of this process, if x has an axis of time."""
+        if x is None or x.shape[axis] < self.steps:
+            return x
+        return x.narrow(axis, self.begin, self.end - self.begin + more)
+
+
+def close(got, want, **tolerance):
+    assert got.shape == want.shape and got.dtype == want.dtype
+    torch.testing.assert_close(got, want, **{"rtol": 1e-11, "atol": 1e-11, **tolerance})
+
+
+def loss_of(*results):
+    """A number to which every element contributes in its own way."""
+    return sum((x.abs() ** 2 * torch.cos(torch.arange(x.numel()).reshape(x.shape))).sum() for x in results)
+
+
+def check(here, gate, input, first, marks, reverse):
+    """Values, gradients, and gradients of a function of gradients."""
+    whole = [None if x is None else x.clone().requires_grad_() for x in (gate, input, first)]
+    mine = [None if x is None else x.clone().requires_grad_() for x in (gate, input, first)]
+    options = {"reverse": reverse, "return_final": True}
+    state, final = linear_scan(*whole, resets=marks, **options)
+    weights = torch.cos(torch.arange(state.numel())).reshape(state.shape)
+    own = linear_scan(
+        here.part(mine[0]), here.part(mine[1]), mine[2],
+        resets=here.part(marks), group=here.group, **options,
+    )  # fmt: skip
+    close(own[0], here.part(state))
+    close(own[1], final)
+    # The final state is everybody's: one of them uses it, and all say so.
+    share = 1.0 if here.rank == 0 else 0.0
+    loss = (state.abs() ** 2 * weights).sum() + (final.abs() ** 4).sum()
+    part = (own[0].abs() ** 2 * here.part(weights)).sum() + share * (own[1].abs() ** 4).sum()
+    given = [i for i, x in enumerate(whole) if x is not None]
+    want = torch.autograd.grad(loss, [whole[i] for i in given], create_graph=True)
+    got = torch.autograd.grad(part, [mine[i] for i in given], create_graph=True)
+    is_split = lambda x: x.shape[-2] == here.steps
+    for x, y in zip(got, want):
+        close(here.part(x) if is_split(y) else summed(x), here.part(y))
+    # The same of a function of gradients. Of what is shared one process takes the sum into account.
+    second = torch.autograd.grad(loss_of(*want), [whole[i] for i in given])
+    terms = []
+    for x, y in zip(got, want):
+        wave = torch.cos(torch.arange(y.numel())).reshape(y.shape)
+        if is_split(y):
+            terms.append((here.part(x).abs() ** 2 * here.part(wave)).sum())
+        else:
+            terms.append(share * (_Sum.apply(x).abs() ** 2 * wave).sum())
+    again = torch.autograd.grad(sum(terms), [mine[i] for i in given])
+    for x, y in zip(again, second):
+        close(here.part(x) if is_split(y) else summed(x), here.part(y))
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over processes, and of its gradients."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return summed(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return summed(grad)
+
+
+def summed(x):
+    x = x.detach().clone()
+    real = torch.view_as_real(x) if x.is_complex() else x
+    dist.all_reduce(real)
+    return x
+
+
+def problem(here, dtype, constant=False, seed=0):
+    random = Random(seed)
+    of = lambda *shape, scale=1.0: torch.from_numpy(random(*shape, dtype=dtype, scale=scale))
+    gate = of(BATCH, 1 if constant else here.steps, CHANNELS, scale=0.8)
+    marks = torch.from_numpy(random.marks(BATCH, here.steps, 1))
+    marks[:, PARTS[dist.get_world_size()][0]] = True  # where a part begins
+    return gate, of(BATCH, here.steps, CHANNELS), of(BATCH, CHANNELS), marks
+
+
+# ---- what groups run ------------------------------------------------------------------------------
+
+
+def all_modes(here):
+    for dtype in ("float64", "complex128"):
+        for reverse in (False, True):
+            for constant in (False, True):
+                gate, input, first, marks = problem(here, dtype, constant)
+                check(here, gate, input, first, marks, reverse)
+                check(here, gate, input, None, None, reverse)
+
+
+def bits_and_types(here):
+    for dtype in (torch.float32, torch.bfloat16, torch.complex64):
+        gate, input, first, marks = problem(here, "complex128" if dtype.is_complex else "float64")
+        gate, input = gate.to(dtype), input.to(dtype)
+        run = lambda gate=gate, input=input, marks=marks: linear_scan(
+            here.part(gate), here.part(input), resets=here.part(marks), group=here.group,
+            return_final=True,
+        )  # fmt: skip
+        got, want = run(), linear_scan(gate, input, resets=marks, return_final=True)
+        close(got[0], here.part(want[0]), rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-6)
+        assert got[1].dtype == want[1].dtype
+        assert all(torch.equal(x, y) for x, y in zip(got, run()))
+
+
+def not_finite(here):
+    """A cut ends a state that is not finite; a product that overflows says nothing about 0."""
+    gate, input, _, _ = problem(here, "float64")
+    marks = torch.zeros(BATCH, here.steps, 1, dtype=torch.bool)
+    input[:, 2], marks[:, here.steps - 2] = torch.inf, True
+    got = linear_scan(here.part(gate), here.part(input), resets=here.part(marks), group=here.group)
+    want = here.part(linear_scan(gate, input, resets=marks))
+    assert torch.equal(got.isfinite(), want.isfinite())
+    gate, input = torch.full_like(gate, 1e100), torch.zeros_like(input)
+    input[:, -1] = 1
+    assert torch.equal(linear_scan(here.part(gate), here.part(input), group=here.group), here.part(input))
+
+
+def wide_products(here):
+    """Of floats they would vanish, and with them a state that the loop keeps."""
+    gate, input = torch.full((here.steps, 1), 2.0**-10), torch.zeros(here.steps, 1)
+    input[0] = 2.0**120
+    got = linear_scan(here.part(gate), here.part(input), group=here.group)
+    assert torch.equal(got, here.part(linear_scan(gate, input)))
+
+
+def edges_and_meshes(here):
+    """A mark behind the last step; a mesh in place of a group."""
+    gate, input, first, marks = problem(here, "float64")
+    marks = torch.cat([marks, torch.ones(BATCH, 1, 1, dtype=torch.bool)], 1)
+    want = linear_scan(gate, input, first, resets=marks, reverse=True)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+    got = linear_scan(
+        here.part(gate), here.part(input), first, resets=here.part(marks, more=1), reverse=True, group=mesh
+    )
+    close(got, here.part(want))
+
+
+def state_spaces(here):
+    random = Random(3)
+    of = lambda *shape, dtype="float64": torch.from_numpy(random(*shape, dtype=dtype))
+    u = of(BATCH, here.steps, 3)
+    for twice in (1, 2):
+        b, c = of(4, 3, dtype="complex128"), of(3, 4 * twice, dtype="complex128")
+        nu, theta = of(4), of(4)
+        got = scanrec.torch.lru(here.part(u), nu, theta, b, c, group=here.group)
+        close(got, here.part(scanrec.torch.lru(u, nu, theta, b, c)))
+        diagonal = torch.complex(-nu.exp(), theta)
+        got = scanrec.torch.s5(here.part(u), diagonal, b, c, group=here.group)
+        close(got, here.part(scanrec.torch.s5(u, diagonal, b, c)))
+
+
+def compiled(here):
+    gate, input, first, _ = problem(here, "float64")
+    call = torch.compile(lambda *x: 2 * linear_scan(*x, group=here.group), backend="eager")
+    got = call(here.part(gate), here.part(input), first)
+    close(got, here.part(2 * linear_scan(gate, input, first)))
+
+
+def refusals(here):
+    """Nobody waits for a process that cannot take part."""
+    gate, input, first, _ = problem(here, "float64")
+    gate, input = here.part(gate), here.part(input)
+    last = here.rank == dist.get_world_size() - 1
+    with pytest.raises(ValueError if last else RuntimeError, match="'gate'" if last else "cannot take part"):
+        linear_scan(gate[..., :2] if last else gate, input, group=here.group)
+    with pytest.raises(RuntimeError, match="differ between ranks"):
+        linear_scan(gate.float() if last else gate, input.float() if last else input, group=here.group)
+    with pytest.raises(RuntimeError, match="differ between ranks"):
+        linear_scan(gate, input.requires_grad_(last), group=here.group)
+    input.requires_grad_(False)
+    with pytest.raises(NotImplementedError, match="forward mode"):
+        torch.func.jvp(lambda x: linear_scan(gate, x, group=here.group), (input,), (input,))
+    with pytest.raises(TypeError, match="'group': expected a ProcessGroup"):
+        linear_scan(gate, input, group="time")
+    close(linear_scan(gate, input, group=here.group), linear_scan(gate, input, group=here.group))
+
+
+CASES = (
+    *(all_modes, bits_and_types, not_finite, wide_products),
+    *(edges_and_meshes, state_spaces, compiled, refusals),
+)
+
+
+def run(rank, count, store):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count)
+    for case in CASES:
+        case(Here())
+        print(case.__name__, flush=True)
+    dist.destroy_process_group()
+    os._exit(0)  # what is left of threads does not always survive the end of the interpreter
+
+
+@pytest.mark.parametrize("count", PARTS)
+def test_split_time(tmp_path, count):
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), *filter(None, sys.path)])}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c",
+             f"import test_torch_split_time as t; t.run({rank}, {count}, {str(tmp_path / 'store')!r})"],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(count)
+    ]  # fmt: skip
+    try:
+        outputs = [one.communicate(timeout=240)[0] for one in started]
+    finally:
+        for one in started:
+            one.kill()
+    for one, output in zip(started, outputs):
+        assert one.returncode == 0, output
+        for case in CASES:
+            assert case.__name__ in output
