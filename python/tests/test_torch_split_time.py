@@ -214,6 +214,10 @@ def refusals(here):
     input.requires_grad_(False)
     with pytest.raises(NotImplementedError, match="forward mode"):
         torch.func.jvp(lambda x: linear_scan(gate, x, group=here.group), (input,), (input,))
+    u, nu = input, torch.zeros(4)
+    b, c = torch.zeros(4, 3 - last, dtype=torch.complex64), torch.zeros(3, 4, dtype=torch.complex64)
+    with pytest.raises(ValueError if last else RuntimeError, match="'b'" if last else "cannot take part"):
+        scanrec.torch.lru(u, nu, nu, b, c, group=here.group)
     with pytest.raises(TypeError, match="'group': expected a ProcessGroup"):
         linear_scan(gate, input, group="time")
     close(linear_scan(gate, input, group=here.group), linear_scan(gate, input, group=here.group))

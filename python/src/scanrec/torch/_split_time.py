@@ -11,6 +11,7 @@ first. The adjoint comes from the other side: conj(a_k), and the gradient before
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -24,7 +25,7 @@ from ._functions import Problem, Scan, adjoint, tangent_of
 from ._modes import levels
 from ._ops import edge_dtype, edge_of, scan_op
 
-__all__ = ["group_of", "scan_parts"]
+__all__ = ["scan_parts", "telling"]
 
 #: Numbers of a gate that are widened at a time.
 _TOGETHER = 1 << 18
@@ -63,10 +64,6 @@ class _Parts(NamedTuple):
     @property
     def is_first(self):
         return self.place == 0
-
-    @property
-    def is_last(self):
-        return self.place == self.count - 1
 
     def turned(self):
         """In the order of the adjoint."""
@@ -134,6 +131,16 @@ def agree(group, failed, device, steps, *alike):
     return tuple(steps for _, steps, _ in every)
 
 
+@contextmanager
+def telling(group):
+    """The others learn that this process cannot take part in the call that follows."""
+    try:
+        yield
+    except Exception as error:
+        group = group_of("linear_scan", group)
+        agree(group, error, _device(group), 0)
+
+
 # ---- maps of parts --------------------------------------------------------------------------------
 
 
@@ -152,7 +159,9 @@ def _product(gate, resets, problem):
                 product = power if product is None else product * power
             power, left = power * power, left // 2
         return _finite(torch.ones_like(power) if product is None else product)
-    shape = [n if resets is None else max(n, m) for n, m in zip(gate.shape, _lanes(resets, gate))]
+    shape = list(gate.shape)
+    if resets is not None:
+        shape = [max(n, m) for n, m in zip(shape, resets.shape)]
     shape[axis] = 1
     product = torch.ones(shape, dtype=wide, device=gate.device)
     length = max(1, _TOGETHER // max(1, product.numel()))
@@ -166,11 +175,10 @@ def _product(gate, resets, problem):
         shape[axis] = steps
         small = Problem(tuple(shape), axis, problem.reverse)
         _, product = tangent_of(piece.to(wide), None, None, marks, None, None, product, small)
+        # What is 0 stays so; gates that are not finite are met by the walk from 0 as well.
+        if not torch.is_grad_enabled() and product.device.type == "cpu" and not product.any():
+            break
     return _finite(product)
-
-
-def _lanes(resets, gate):
-    return gate.shape if resets is None else resets.shape
 
 
 def _finite(product):

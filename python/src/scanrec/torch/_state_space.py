@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from math import factorial
 from typing import Any
 
@@ -87,7 +88,9 @@ def s5(
         "u": u, "lambda_": lambda_, "b": b, "c": c, "d": d, "log_step": log_step,
         "initial_state": initial_state, "intervals": intervals,
     }  # fmt: skip
-    tensors, both_ways = _checked("s5", given)
+    with _telling(group):
+        tensors, both_ways = _checked("s5", given)
+        cuts = _over_states("s5", resets, tensors["u"])
     u, lambda_, b, c = (tensors[name] for name in ("u", "lambda_", "b", "c"))
     step = torch.exp(tensors["log_step"]) if log_step is not None else u.new_ones(())
     if intervals is None:
@@ -97,7 +100,7 @@ def s5(
         times = tensors["intervals"].unsqueeze(-1)
         gate, scale = _discretised(discretisation, lambda_, step * times)
         x = scale * _times(u, b)
-    edges = {"initial_state": tensors.get("initial_state"), "resets": _over_states("s5", resets, u)}
+    edges = {"initial_state": tensors.get("initial_state"), "resets": cuts}
     twice = 2 if conjugate_symmetry else 1
     return _outputs(gate, x, u, twice * c, tensors.get("d"), edges, both_ways, return_final, group)
 
@@ -146,15 +149,14 @@ def lru(
     given = {
         "u": u, "nu": nu, "theta": theta, "b": b, "c": c, "d": d, "initial_state": initial_state,
     }  # fmt: skip
-    tensors, both_ways = _checked("lru", given)
+    with _telling(group):
+        tensors, both_ways = _checked("lru", given)
+        cuts = _over_states("lru", resets, tensors["u"])
     decay = torch.exp(tensors["nu"])
     gate = torch.exp(torch.complex(-decay, torch.exp(tensors["theta"])))
     scale = torch.sqrt(-torch.expm1(-2 * decay))
     x = _times(tensors["u"], scale[:, None] * tensors["b"])
-    edges = {
-        "initial_state": tensors.get("initial_state"),
-        "resets": _over_states("lru", resets, tensors["u"]),
-    }
+    edges = {"initial_state": tensors.get("initial_state"), "resets": cuts}
     u, c, d = tensors["u"], tensors["c"], tensors.get("d")
     return _outputs(gate, x, u, c, d, edges, both_ways, return_final, group)
 
@@ -181,6 +183,15 @@ def _checked(call, given):
     double = any(x.dtype in wide for n, x in tensors.items() if n != "initial_state")
     real, pair = wide if double else (torch.float32, torch.complex64)
     return {n: x.to(pair if n in _COMPLEX else real) for n, x in tensors.items()}, both_ways
+
+
+def _telling(group):
+    """Where time is split, the other processes learn of wrong arguments."""
+    if group is None:
+        return nullcontext()
+    from ._split_time import telling
+
+    return telling(group)
 
 
 def _pairs(x):
