@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Parts of a sequence, one after the other in one process: their maps, and what follows from these.
+#include <cmath>
+#include <limits>
+
 #include <scanrec/backends.hpp>
+#include <scanrec/cells/qrnn.hpp>
 
 #include "catch.hpp"
 #include "split_time.hpp"
@@ -81,6 +85,54 @@ TEST_CASE("products of gates do not vanish before the states they meet", "[split
   for (std::size_t i = 0; i < 2; ++i) {
     CHECK(last[i] > 0);
     CHECK(static_cast<float>(maps[i].act(static_cast<double>(first[i]))) == last[i]);
+  }
+  // The same of gates that a cell makes; of zoned out steps they are 1.
+  using cell = f_pooling<activation::identity, activation::identity>;
+  const cell::arrays<sequence_view<const float>> arrays{u, a};
+  std::vector<std::uint8_t> zoned(440, 0);
+  for (std::size_t i = 0; i < 30; ++i) zoned[14 * i] = 1;
+  const sequence_view<const bool> zoneout(reinterpret_cast<const bool*>(zoned.data()), shape);
+  gated_scan(sequential{}, cell{}, arrays, none, none,
+             {.initial_state = state_view<const float>(first, shape),
+              .final_state = state_view<float>(last.data(), shape),
+              .zoneout = zoneout});
+  const auto made = gated_scan_summary(tiled{}, cell{}, arrays, {.zoneout = zoneout});
+  CHECK(made[0].a == std::ldexp(1.0, 30 - 220));
+  CHECK(made[1].a == std::ldexp(1.0, -220));
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(static_cast<float>(made[i].act(static_cast<double>(first[i]))) == last[i]);
+}
+
+TEST_CASE("products are formed until all of them vanish", "[split_time][resets]") {
+  // Gates above a half leave the smallest numbers as they are: they are to vanish all the same.
+  const std::int64_t steps = 100000;
+  std::vector<double> gate(200000, 0.99), input(200000, 1.0);
+  gate[1] = 1e300, gate[3] = 1e-300;
+  const extents shape{.batch = 1, .time = steps, .channel = 2};
+  const sequence_view<double> a(gate.data(), shape), u(input.data(), shape);
+  const auto products = detail::products_of(tiled{}, a, direction::forward, {});
+  CHECK(products.vanish_after > 70000);
+  CHECK(products.vanish_after < 80000);
+  CHECK((products.values[0] == 0 && products.values[1] == 0));
+  // Of a float nothing is left earlier; a gate that is the same everywhere tells a power of two.
+  const float same = 0.99f;
+  const std::vector<float> floats(200000, same);
+  const sequence_view<const float> copies(floats.data(), shape);
+  CHECK(detail::products_of(tiled{}, copies, direction::reverse, {}).vanish_after < 30000);
+  const sequence_view<const float> constant(&same, shape, strides{});
+  CHECK(detail::products_of(tiled{}, constant, direction::forward, {}).vanish_after == 32768);
+  // What is not finite behind shows where the part ends from 0, and not behind a cut.
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+    gate[2 * 90000] = bad;
+    std::vector<std::uint8_t> marks(static_cast<std::size_t>(steps), 0);
+    const sequence_view<const bool> resets(reinterpret_cast<const bool*>(marks.data()),
+                                           {.batch = 1, .time = steps, .channel = 1});
+    const auto maps = linear_scan_summary(tiled{}, a, u, {.resets = resets});
+    CHECK_FALSE(std::isfinite(maps[0].act(1.0)));
+    CHECK(std::isfinite(maps[1].act(1.0)));
+    marks[95000] = 1;
+    const auto cut = linear_scan_summary(tiled{}, a, u, {.resets = resets});
+    CHECK((cut[0].a == 0 && std::isfinite(cut[0].u)));
   }
 }
 
