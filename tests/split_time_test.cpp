@@ -5,6 +5,7 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/cells/qrnn.hpp>
+#include <scanrec/detail/split_time/entering.hpp>
 
 #include "catch.hpp"
 #include "split_time.hpp"
@@ -134,6 +135,80 @@ TEST_CASE("products are formed until all of them vanish", "[split_time][resets]"
     const auto cut = linear_scan_summary(tiled{}, a, u, {.resets = resets});
     CHECK((cut[0].a == 0 && std::isfinite(cut[0].u)));
   }
+}
+
+/// Parts one after the other, each walked from 0 and corrected by what enters.
+template <class T>
+void check_entering() {
+  using V = compute_t<T>;
+  split::for_cases<T>([](const split::whole<T>& w, const std::string& name) {
+    for (const int parts : {1, 3}) {
+      const auto cuts = split::cuts_of(w.shape.time, parts, static_cast<unsigned>(parts));
+      std::vector<V> states = w.first;
+      std::vector<T> x(w.input.size());
+      for (int k = 0; k < parts; ++k) {
+        const auto part =
+            static_cast<std::size_t>(w.order == direction::forward ? k : parts - 1 - k);
+        const std::int64_t begin = cuts[part], end = cuts[part + 1];
+        const auto gate = w.gates().steps(begin, end);
+        const auto state = w.over(x).steps(begin, end);
+        const auto resets = w.cuts(begin, end);
+        detail::lane_array<V> ends(w.shape);
+        linear_scan(tiled{.threads = 1}, gate, w.inputs().steps(begin, end), state,
+                    {.order = w.order, .final_state = ends.view(), .resets = resets});
+        REQUIRE(detail::add_entering<V>(tiled{.threads = 1}, gate, state, w.order, resets,
+                                        ends.values(), states));
+      }
+      w.check_states({x.data(), w.shape}, 0, w.shape.time,
+                     name + ", " + std::to_string(parts) + " parts");
+    }
+  });
+}
+
+TEST_CASE("states walked from 0 become those of the whole by what enters", "[split_time]") {
+  check_entering<float>();
+  check_entering<double>();
+  check_entering<std::complex<float>>();
+  check_entering<std::uint32_t>();
+}
+
+TEST_CASE("what enters is dropped where a state cannot show it, and no earlier", "[split_time]") {
+  // 2^100 halved at each of 300 steps; with inputs of 0, and such that states are small and normal.
+  const extents shape{.batch = 1, .time = 100000, .channel = 2};
+  std::vector<float> gate(200000, 0.5f), input(200000, 0.0f), want(200000), got(200000);
+  for (std::size_t i = 1; i < 200000; i += 2) gate[i] = 0.999f, input[i] = 0x1p-120f;
+  const sequence_view<const float> a(gate.data(), shape), u(input.data(), shape);
+  const sequence_view<float> x(got.data(), shape);
+  const std::vector<float> first{0x1p100f, 1.0f};
+  linear_scan(sequential{}, a, u, sequence_view<float>(want.data(), shape),
+              {.initial_state = state_view<const float>(first.data(), shape)});
+  detail::lane_array<float> ends(shape);
+  linear_scan(sequential{}, a, u, x, {.final_state = ends.view()});
+  std::vector<float> states = first;
+  REQUIRE(
+      detail::add_entering<float>(tiled{}, a, x, direction::forward, {}, ends.values(), states));
+  for (std::size_t i = 0; i < 200000; i += 2) CHECK(got[i] == want[i]);
+  for (std::size_t i = 1; i < 200000;
+       i += 2)  // the loop has 2^-24 / 0.001 at the most, and so here
+    CHECK(std::fabs(got[i] - want[i]) <= 1e-4f * want[i]);
+  CHECK((states[0] == got[199998] && states[1] == got[199999]));
+}
+
+TEST_CASE("where states walked from 0 overflow a part is to be walked from what enters",
+          "[split_time]") {
+  const extents shape{.batch = 1, .time = 4};
+  const std::vector<float> gate(4, 1.0f), input{3e38f, 3e38f, -3e38f, -3e38f};
+  const bool marks[] = {false, false, false, true};
+  const sequence_view<const bool> resets(marks, shape);
+  const sequence_view<const float> a(gate.data(), shape), u(input.data(), shape);
+  std::vector<float> got(4), states{-3e38f};
+  const sequence_view<float> x(got.data(), shape);
+  detail::lane_array<float> ends(shape);
+  linear_scan(sequential{}, a, u, x, {.final_state = ends.view(), .resets = resets});
+  CHECK(std::isfinite(ends.values()[0]));
+  CHECK_FALSE(detail::add_entering<float>(tiled{}, a, x, direction::forward, resets, ends.values(),
+                                          states));
+  CHECK(states[0] == -3e38f);
 }
 
 TEST_CASE("a part without steps does nothing, one with a cut forgets", "[split_time][resets]") {

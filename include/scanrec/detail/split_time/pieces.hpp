@@ -12,6 +12,7 @@
 
 #include <scanrec/concepts.hpp>
 #include <scanrec/detail/simd/lanes.hpp>
+#include <scanrec/detail/simd/memory.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/views.hpp>
