@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Parts of a sequence, one after the other in one process: their maps, and what follows from these.
+#include <cmath>
+#include <limits>
+
 #include <scanrec/backends.hpp>
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/detail/split_time/entering.hpp>
 
 #include "catch.hpp"
 #include "split_time.hpp"
@@ -82,6 +87,128 @@ TEST_CASE("products of gates do not vanish before the states they meet", "[split
     CHECK(last[i] > 0);
     CHECK(static_cast<float>(maps[i].act(static_cast<double>(first[i]))) == last[i]);
   }
+  // The same of gates that a cell makes; of zoned out steps they are 1.
+  using cell = f_pooling<activation::identity, activation::identity>;
+  const cell::arrays<sequence_view<const float>> arrays{u, a};
+  std::vector<std::uint8_t> zoned(440, 0);
+  for (std::size_t i = 0; i < 30; ++i) zoned[14 * i] = 1;
+  const sequence_view<const bool> zoneout(reinterpret_cast<const bool*>(zoned.data()), shape);
+  gated_scan(sequential{}, cell{}, arrays, none, none,
+             {.initial_state = state_view<const float>(first, shape),
+              .final_state = state_view<float>(last.data(), shape),
+              .zoneout = zoneout});
+  const auto made = gated_scan_summary(tiled{}, cell{}, arrays, {.zoneout = zoneout});
+  CHECK(made[0].a == std::ldexp(1.0, 30 - 220));
+  CHECK(made[1].a == std::ldexp(1.0, -220));
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(static_cast<float>(made[i].act(static_cast<double>(first[i]))) == last[i]);
+}
+
+TEST_CASE("products are formed until all of them vanish", "[split_time][resets]") {
+  // Gates above a half leave the smallest numbers as they are: they are to vanish all the same.
+  const std::int64_t steps = 100000;
+  std::vector<double> gate(200000, 0.99), input(200000, 1.0);
+  gate[1] = 1e300, gate[3] = 1e-300;
+  const extents shape{.batch = 1, .time = steps, .channel = 2};
+  const sequence_view<double> a(gate.data(), shape), u(input.data(), shape);
+  const auto products = detail::products_of(tiled{}, a, direction::forward, {});
+  CHECK(products.vanish_after > 70000);
+  CHECK(products.vanish_after < 80000);
+  CHECK((products.values[0] == 0 && products.values[1] == 0));
+  // Of a float nothing is left earlier; a gate that is the same everywhere tells a power of two.
+  const float same = 0.99f;
+  const std::vector<float> floats(200000, same);
+  const sequence_view<const float> copies(floats.data(), shape);
+  CHECK(detail::products_of(tiled{}, copies, direction::reverse, {}).vanish_after < 30000);
+  const sequence_view<const float> constant(&same, shape, strides{});
+  CHECK(detail::products_of(tiled{}, constant, direction::forward, {}).vanish_after == 32768);
+  // What is not finite behind shows where the part ends from 0, and not behind a cut.
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+    gate[2 * 90000] = bad;
+    std::vector<std::uint8_t> marks(static_cast<std::size_t>(steps), 0);
+    const sequence_view<const bool> resets(reinterpret_cast<const bool*>(marks.data()),
+                                           {.batch = 1, .time = steps, .channel = 1});
+    const auto maps = linear_scan_summary(tiled{}, a, u, {.resets = resets});
+    CHECK_FALSE(std::isfinite(maps[0].act(1.0)));
+    CHECK(std::isfinite(maps[1].act(1.0)));
+    marks[95000] = 1;
+    const auto cut = linear_scan_summary(tiled{}, a, u, {.resets = resets});
+    CHECK((cut[0].a == 0 && std::isfinite(cut[0].u)));
+  }
+}
+
+/// Parts one after the other, each walked from 0 and corrected by what enters.
+template <class T>
+void check_entering() {
+  using V = compute_t<T>;
+  split::for_cases<T>([](const split::whole<T>& w, const std::string& name) {
+    for (const int parts : {1, 3}) {
+      const auto cuts = split::cuts_of(w.shape.time, parts, static_cast<unsigned>(parts));
+      std::vector<V> states = w.first;
+      std::vector<T> x(w.input.size());
+      for (int k = 0; k < parts; ++k) {
+        const auto part =
+            static_cast<std::size_t>(w.order == direction::forward ? k : parts - 1 - k);
+        const std::int64_t begin = cuts[part], end = cuts[part + 1];
+        const auto gate = w.gates().steps(begin, end);
+        const auto state = w.over(x).steps(begin, end);
+        const auto resets = w.cuts(begin, end);
+        detail::lane_array<V> ends(w.shape);
+        linear_scan(tiled{.threads = 1}, gate, w.inputs().steps(begin, end), state,
+                    {.order = w.order, .final_state = ends.view(), .resets = resets});
+        REQUIRE(detail::add_entering<V>(tiled{.threads = 1}, gate, state, w.order, resets,
+                                        ends.values(), states));
+      }
+      w.check_states({x.data(), w.shape}, 0, w.shape.time,
+                     name + ", " + std::to_string(parts) + " parts");
+    }
+  });
+}
+
+TEST_CASE("states walked from 0 become those of the whole by what enters", "[split_time]") {
+  check_entering<float>();
+  check_entering<double>();
+  check_entering<std::complex<float>>();
+  check_entering<std::uint32_t>();
+}
+
+TEST_CASE("what enters is dropped where a state cannot show it, and no earlier", "[split_time]") {
+  // 2^100 halved at each of 300 steps; with inputs of 0, and such that states are small and normal.
+  const extents shape{.batch = 1, .time = 100000, .channel = 2};
+  std::vector<float> gate(200000, 0.5f), input(200000, 0.0f), want(200000), got(200000);
+  for (std::size_t i = 1; i < 200000; i += 2) gate[i] = 0.999f, input[i] = 0x1p-120f;
+  const sequence_view<const float> a(gate.data(), shape), u(input.data(), shape);
+  const sequence_view<float> x(got.data(), shape);
+  const std::vector<float> first{0x1p100f, 1.0f};
+  linear_scan(sequential{}, a, u, sequence_view<float>(want.data(), shape),
+              {.initial_state = state_view<const float>(first.data(), shape)});
+  detail::lane_array<float> ends(shape);
+  linear_scan(sequential{}, a, u, x, {.final_state = ends.view()});
+  std::vector<float> states = first;
+  REQUIRE(
+      detail::add_entering<float>(tiled{}, a, x, direction::forward, {}, ends.values(), states));
+  for (std::size_t i = 0; i < 200000; i += 2) CHECK(got[i] == want[i]);
+  for (std::size_t i = 1; i < 200000;
+       i += 2)  // the loop has 2^-24 / 0.001 at the most, and so here
+    CHECK(std::fabs(got[i] - want[i]) <= 1e-4f * want[i]);
+  CHECK((states[0] == got[199998] && states[1] == got[199999]));
+}
+
+TEST_CASE("where states walked from 0 overflow a part is to be walked from what enters",
+          "[split_time]") {
+  const extents shape{.batch = 1, .time = 4};
+  const std::vector<float> gate(4, 1.0f), input{3e38f, 3e38f, -3e38f, -3e38f};
+  const bool marks[] = {false, false, false, true};
+  const sequence_view<const bool> resets(marks, shape);
+  const sequence_view<const float> a(gate.data(), shape), u(input.data(), shape);
+  std::vector<float> got(4), states{-3e38f};
+  const sequence_view<float> x(got.data(), shape);
+  detail::lane_array<float> ends(shape);
+  linear_scan(sequential{}, a, u, x, {.final_state = ends.view(), .resets = resets});
+  CHECK(std::isfinite(ends.values()[0]));
+  CHECK_FALSE(detail::add_entering<float>(tiled{}, a, x, direction::forward, resets, ends.values(),
+                                          states));
+  CHECK(states[0] == -3e38f);
 }
 
 TEST_CASE("a part without steps does nothing, one with a cut forgets", "[split_time][resets]") {

@@ -9,8 +9,6 @@
 // right, one map per part and sequence, every process that holds the maps comes to the same bits.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,6 +17,8 @@
 
 #include <scanrec/affine.hpp>
 #include <scanrec/cells/cell.hpp>
+#include <scanrec/detail/split_time/pieces.hpp>
+#include <scanrec/detail/split_time/products.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/gated_scan.hpp>
 #include <scanrec/linear_scan.hpp>
@@ -29,7 +29,7 @@ namespace scanrec::inline SCANREC_ABI {
 
 /// A state in the wide type, in which parts are folded: of a real number the number itself.
 template <class T>
-using part_state = simd::lane_t<wide_t<T>, 1>;
+using part_state = detail::wide_lane<T>;
 /// What a part does to a state of compute type T: state -> a * state + u.
 template <class T>
 using part_map = affine<part_state<T>>;
@@ -45,156 +45,6 @@ struct part_options {
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// A contiguous array over the sequences of a shape: group, batch, channel.
-template <class T>
-class lane_array {
- public:
-  explicit lane_array(const extents& shape)
-      : shape_(shape),
-        values_(static_cast<std::size_t>(shape.group * shape.batch * shape.channel)) {}
-  [[nodiscard]] state_view<T> view() { return {values_.data(), shape_}; }
-  [[nodiscard]] const std::vector<T>& values() const { return values_; }
-
- private:
-  extents shape_;
-  std::vector<T> values_;
-};
-inline std::int64_t lanes_in(const extents& shape) {
-  return shape.group * shape.batch * shape.channel;
-}
-
-template <class T>
-part_state<T> widened_state(const T& x) {
-  return simd::to_wide<part_state<T>>(simd::from_element(x));
-}
-template <class T>
-T narrowed_state(const part_state<T>& x) {
-  return simd::to_element<T>(simd::from_wide<simd::lane_t<T, 1>>(x));
-}
-
-/// Where every sequence ends from 1 without input: in the product of its gates, or in 0 behind a
-/// cut.
-template <class Backend, class Gate, class T>
-void end_in_product(const Backend& backend, const Gate& gate, const part_options& options,
-                    const state_view<T>& products) {
-  const T zero{};
-  linear_scan(
-      backend, gate, sequence_view<const T>(&zero, gate.shape, strides{}), none,
-      {.order = options.order,
-       .initial_state = state_view<const T>(products.data, products.shape, products.strides),
-       .final_state = products,
-       .resets = options.resets});
-}
-/// Copies numbers in the wide type, contiguously.
-template <class View, class Wide>
-void widen(const View& from, Wide* to) {
-  using state = simd::lane_t<Wide, 1>;
-  // One sequence is a row along time.
-  const bool along_time = from.shape.channel == 1;
-  const std::int64_t rows = along_time ? 1 : from.shape.time;
-  const std::int64_t row = along_time ? from.shape.time : from.shape.channel;
-  const std::int64_t stride = along_time ? from.strides.time : from.strides.channel;
-  for (std::int64_t g = 0; g < from.shape.group; ++g)
-    for (std::int64_t b = 0; b < from.shape.batch; ++b)
-      for (std::int64_t t = 0; t < rows; ++t) {
-        const auto* x = &from.at(b, t, 0, g);
-        for (std::int64_t i = 0; i < row; ++i)
-          *to++ = simd::to_element<Wide>(simd::to_wide<state>(simd::from_element(x[i * stride])));
-      }
-}
-/// The product of the gates of every sequence, in the wide type: a product of floats would vanish
-/// below 2^-149, and with it a state of 2^100 that the loop keeps. Gates are widened some steps at
-/// a time, until all products are 0; one that is the same at all steps is raised to their number.
-template <class Backend, class Gate>
-std::vector<part_state<value_of<Gate>>> products_of(const Backend& backend, const Gate& gate,
-                                                    const part_options& options) {
-  using state = part_state<value_of<Gate>>;
-  using wide = wide_t<value_of<Gate>>;
-  const bool constant = gate.strides.time == 0 && options.resets.absent();
-  extents shape = gate.shape;
-  if (constant) shape.time = std::min<std::int64_t>(shape.time, 1);
-  std::vector<wide> ends(static_cast<std::size_t>(lanes_in(shape)), wide(1));
-  const state_view<wide> products(ends.data(), shape);
-  constexpr std::int64_t together = 1 << 15;  // numbers that are widened: they stay in the cache
-  const std::int64_t steps =
-      std::max<std::int64_t>(1, together / std::max<std::int64_t>(1, lanes_in(shape)));
-  std::vector<wide> gates(static_cast<std::size_t>(std::min(steps, shape.time) * lanes_in(shape)));
-  for (std::int64_t done = 0; done < shape.time; done += steps) {
-    extents piece = shape;
-    piece.time = std::min(steps, shape.time - done);
-    const std::int64_t first =
-        options.order == direction::forward ? done : shape.time - done - piece.time;
-    widen(gate.steps(first, first + piece.time), gates.data());
-    part_options here{.order = options.order};
-    if (!options.resets.absent())
-      here.resets =
-          options.resets.steps(first, std::min(first + piece.time + 1, options.resets.shape.time));
-    end_in_product(backend, sequence_view<const wide>(gates.data(), piece), here, products);
-    // What is 0 stays so. A gate further on that is not finite is met by the walk from 0 as well,
-    // which then ends in a state that is not finite either, whatever the product is.
-    if (std::ranges::all_of(ends, [](const wide& end) { return end == wide(0); })) break;
-  }
-  std::vector<state> all;
-  all.reserve(ends.size());
-  for (const wide& end : ends) {
-    state power = simd::from_element(end), product = power;
-    if (constant) {
-      product = simd::constant<state>(1);
-      for (std::int64_t left = gate.shape.time; left > 0; left /= 2) {
-        if (left % 2 == 1) product = simd::mul(product, power);
-        power = simd::mul(power, power);
-      }
-    }
-    all.push_back(product);
-  }
-  return all;
-}
-/// A cell that makes the gates of another, and no inputs: from 1 it ends in their product.
-template <class Cell>
-struct gates_of {
-  using outputs = output_is_state;
-  template <class View>
-  using arrays = typename Cell::template arrays<View>;
-  static constexpr auto names = Cell::names;
-  template <class Lane>
-  using step = typename Cell::template step<Lane>;
-  Cell cell;
-
-  template <class... Lanes>
-  SCANREC_HD SCANREC_INLINE auto load(Lanes... lanes) const {
-    return cell.load(lanes...);
-  }
-  template <class Step>
-  SCANREC_HD SCANREC_INLINE auto map(const Step& s) const {
-    auto m = cell.map(s);
-    m.u = simd::constant<std::remove_cvref_t<decltype(m.u)>>(0);
-    return m;
-  }
-  /// Nobody asks for them.
-  template <class Step, class Lane>
-  SCANREC_HD SCANREC_INLINE std::array<Lane, names.size()> gradients(
-      const Step&, const cell_cotangents<Lane>&) const {
-    return {};
-  }
-};
-template <class Cell, class Backend, class Arrays>
-auto gated_products(const Backend& backend, const Cell& cell, const Arrays& arrays,
-                    const part_options& options) {
-  using value = compute_t<stored_in<Cell, Arrays>>;
-  const extents shape = listed<Cell::names.size()>(arrays)[0].shape;
-  lane_array<value> ends(shape);
-  const value one(1);
-  gated_scan(backend, gates_of<Cell>{cell}, arrays, none, none,
-             {.order = options.order,
-              .initial_state = state_view<const value>(&one, shape, strides{}),
-              .final_state = ends.view(),
-              .resets = options.resets,
-              .zoneout = options.zoneout});
-  std::vector<part_state<value>> products;
-  products.reserve(ends.values().size());
-  for (const value& end : ends.values()) products.push_back(widened_state(end));
-  return products;
-}
 template <class T>
 std::vector<part_map<T>> part_maps(const std::vector<part_state<T>>& products,
                                    const std::vector<T>& ends) {
@@ -209,12 +59,6 @@ std::vector<part_map<T>> part_maps(const std::vector<part_state<T>>& products,
 
 namespace scanrec::inline SCANREC_ABI {
 
-template <class Cell>
-struct rough_cell<detail::gates_of<Cell>> {
-  using type = detail::gates_of<typename rough_cell<Cell>::type>;
-  static type of(const detail::gates_of<Cell>& gates) { return {rough_cell<Cell>::of(gates.cell)}; }
-};
-
 /// What linear_scan over a part of time does to the states before it: one map per sequence, by
 /// group, batch and channel.
 ///
@@ -223,8 +67,10 @@ struct rough_cell<detail::gates_of<Cell>> {
 /// Throws   argument_error; std::bad_alloc.
 /// Error    of a and of u that of linear_scan, relative to the magnitudes they are made of: a state
 ///          that is folded through maps is within the bound of linear_scan over the whole sequence.
-/// Cost     reads gate and input once, and the gate again, in the calling thread, up to where all
-///          products are 0 (of 0.99, after 75,000 steps); one that is constant in time not at all.
+/// Cost     reads the input once, and the gate twice, the second time only until all products are
+///          0: below 2^-1022, of floats below 2^-278, with which no state leaves anything that its
+///          type could show. A gate that is constant in time costs nothing. Products are formed
+///          some steps at a time, and gates widened by the calling thread.
 template <backend Backend, sequence Gate, sequence Input>
 [[nodiscard]] std::vector<part_map<detail::value_of<Gate>>> linear_scan_summary(
     const Backend& backend, const Gate& gate, const Input& input,
@@ -235,7 +81,8 @@ template <backend Backend, sequence Gate, sequence Input>
   detail::lane_array<value> ends(gate.shape);
   linear_scan(backend, gate, input, none,
               {.order = options.order, .final_state = ends.view(), .resets = options.resets});
-  return detail::part_maps(detail::products_of(backend, gate, options), ends.values());
+  return detail::part_maps(detail::products_of(backend, gate, options.order, options.resets).values,
+                           ends.values());
 }
 
 /// What linear_scan_vjp over a part of time does to the gradient of the states after it, which
@@ -251,7 +98,7 @@ template <backend Backend, sequence Gate, sequence_argument StateGrad>
   static_assert(!scanrec::detail::is_vec<value>,
                 "scanrec: parts of sequences of vectors have no summary: their gates are matrices");
   using input_t = detail::stored_or<StateGrad, value>;
-  auto products = detail::products_of(backend, gate, options);
+  auto products = detail::products_of(backend, gate, options.order, options.resets).values;
   if (convention == conjugation::hermitian)
     for (auto& a : products) a = simd::conj_if(-1.0, a);
   detail::lane_array<value> begins(gate.shape);
@@ -288,14 +135,14 @@ template <backend Backend, sequence Gate, sequence_argument State, sequence_argu
                    .initial_state = initial_state,
                    .final_tangent = ends.view(),
                    .resets = options.resets});
-  return detail::part_maps(detail::products_of(backend, gate, options), ends.values());
+  return detail::part_maps(detail::products_of(backend, gate, options.order, options.resets).values,
+                           ends.values());
 }
 
 /// What gated_scan over a part of time does to the states before it.
 ///
 /// Shapes, throws   as gated_scan, of the part. Error: as linear_scan_summary.
-/// Cost     reads and activates every array twice. The product of a cell's gates is formed in the
-///          compute type: of floats it vanishes below 2^-149.
+/// Cost     reads and activates every array twice, the second time only until all products are 0.
 template <backend Backend, gated_cell Cell, class Arrays>
 [[nodiscard]] auto gated_scan_summary(const Backend& backend, const Cell& cell,
                                       const Arrays& arrays, const part_options& options = {}) {
@@ -306,7 +153,10 @@ template <backend Backend, gated_cell Cell, class Arrays>
               .final_state = ends.view(),
               .resets = options.resets,
               .zoneout = options.zoneout});
-  return detail::part_maps(detail::gated_products(backend, cell, arrays, options), ends.values());
+  return detail::part_maps(
+      detail::gated_products(backend, cell, arrays, options.order, options.resets, options.zoneout)
+          .values,
+      ends.values());
 }
 
 /// What gated_scan_vjp over a part of time does to the gradient of the states after it, which
@@ -332,7 +182,10 @@ template <backend Backend, gated_cell Cell, class Arrays, class Memory,
                   .final_grad = state_view<const value>(&zero, shape, strides{}),
                   .resets = options.resets,
                   .zoneout = options.zoneout});
-  return detail::part_maps(detail::gated_products(backend, cell, arrays, options), begins.values());
+  return detail::part_maps(
+      detail::gated_products(backend, cell, arrays, options.order, options.resets, options.zoneout)
+          .values,
+      begins.values());
 }
 
 /// The states behind a part: every state by its map. From left to right over parts, whoever does it

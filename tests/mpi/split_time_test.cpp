@@ -129,6 +129,35 @@ TEST_CASE("a sequence over processes has the states and gradients of the whole")
   check_parts<std::uint32_t>();
 }
 
+TEST_CASE("a part whose gates forget early is walked once, with the states of the whole") {
+  const place here;
+  for (const direction order : {direction::forward, direction::reverse})
+    for (const bool resets : {false, true}) {
+      const extents shape{.batch = 2, .time = 40000 * here.size, .channel = 2};
+      split::whole<float> w(shape, order, resets, false, 77);
+      for (float& a : w.gate) a = 0.9f + 0.05f * a;
+      const std::int64_t begin = 40000 * here.rank, end = begin + 40000;
+      const results<float> got(w, begin, end);
+      extents own = shape;
+      own.time = 40000;
+      const std::string where = "rank " + std::to_string(here.rank);
+      w.check_states({got.x.data(), own}, begin, end, where);
+      CHECK((got == results<float>(w, begin, end)));
+      // In place the inputs are overwritten: the part is walked as before.
+      std::vector<float> x(got.x.size());
+      const sequence_view<float> in_place(x.data(), own);
+      reference::for_each_sequence(own, [&](auto g, auto b, auto c) {
+        for (std::int64_t t = 0; t < own.time; ++t)
+          in_place.at(b, t, c, g) = w.inputs().at(b, begin + t, c, g);
+      });
+      mpi::linear_scan(
+          MPI_COMM_WORLD, on, w.gates().steps(begin, end), sequence_view<const float>(in_place),
+          in_place,
+          {.order = order, .initial_state = w.first_states(), .resets = w.cuts(begin, end)});
+      w.check_states({x.data(), own}, begin, end, where + ", in place");
+    }
+}
+
 /// What gated scans give, of all of time or of a part.
 template <class T>
 struct gated_results {

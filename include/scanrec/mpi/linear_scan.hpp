@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <scanrec/detail/mpi/forward.hpp>
 #include <scanrec/detail/mpi/parts.hpp>
 #include <scanrec/linear_scan.hpp>
 #include <scanrec/split_time.hpp>
@@ -56,8 +57,11 @@ struct vjp_options {
 /// Traffic  an all-gather of a map per sequence and process: two numbers in the wide type, 16 bytes
 ///          of floats; 72 bytes for the check. Where states are not finite, a message per part
 ///          more.
-/// Cost     a part that is neither first nor last reads its gate twice and its input once before it
-///          is walked.
+/// Cost     a part that is neither first nor last reads its gate first, until nothing is left of
+///          products; then it is walked. Where that was within an eighth of the part, the steps up
+///          to there are corrected afterwards by what enters, in the calling thread. Else, and
+///          where `state` is `none`, the memory of the input, or not stored in the compute type,
+///          the part reads gate and input once more before it is walked.
 /// Throws   argument_error, in the process whose argument it is, and mpi::error in the others; no
 ///          process has written anything then. Errors of MPI, where the communicator returns them.
 template <backend Backend, sequence Gate, sequence Input, writable_sequence_argument State>
@@ -83,25 +87,19 @@ void linear_scan(
               if (!enters || !options.final_state.absent()) check(options.final_state);
             }),
             shape, detail::kind_of<value>(options.order));
-  scanrec::detail::lane_array<value> ends(shape);
-  const auto walk = [&](std::vector<value>& states) {
-    detail::store_states(states, shape, options.entering_state);
-    scanrec::linear_scan(backend, gate, input, state,
-                         {.order = options.order,
-                          .initial_state = state_view<const value>(states.data(), shape),
-                          .final_state = ends.view(),
-                          .resets = options.resets});
-    states = ends.values();
-    detail::store_states(states, shape, options.final_state);
-  };
-  detail::walk_parts<value>(
-      all,
-      detail::states_in(all.first() ? options.initial_state : state_view<const value>{}, shape),
-      [&] {
-        return linear_scan_summary(backend, gate, input,
-                                   {.order = options.order, .resets = options.resets});
-      },
-      walk);
+  detail::walk_scan<value>(
+      all, backend, gate, input, state, {.order = options.order, .resets = options.resets},
+      {.initial = all.first() ? options.initial_state : state_view<const value>{},
+       .entering = options.entering_state,
+       .behind = options.final_state},
+      [&](const state_view<const value>& before, const State& states,
+          const state_view<value>& behind) {
+        scanrec::linear_scan(backend, gate, input, states,
+                             {.order = options.order,
+                              .initial_state = before,
+                              .final_state = behind,
+                              .resets = options.resets});
+      });
 }
 
 /// The tangent of mpi::linear_scan.
@@ -135,21 +133,15 @@ void linear_scan_jvp(
                                                         with(initial, options.final_tangent)));
             }),
             shape, detail::kind_of<value>(options.order));
-  scanrec::detail::lane_array<value> ends(shape);
-  detail::walk_parts<value>(
-      all, detail::states_in(initial, shape),
-      [&] {
-        return linear_scan_jvp_summary(backend, gate, state, gate_tangent, input_tangent,
-                                       {.order = options.order, .resets = options.resets},
-                                       options.entering_state);
-      },
-      [&](std::vector<value>& tangents) {
-        scanrec::linear_scan_jvp(
-            backend, gate, state, gate_tangent, input_tangent, state_tangent,
-            with(state_view<const value>(tangents.data(), shape), ends.view()));
-        tangents = ends.values();
-        detail::store_states(tangents, shape, options.final_tangent);
-      });
+  detail::walk_scan<value>(all, backend, gate, input_tangent, state_tangent,
+                           {.order = options.order, .resets = options.resets},
+                           {.initial = initial, .behind = options.final_tangent},
+                           [&](const state_view<const value>& before, const StateTangent& tangents,
+                               const state_view<value>& behind) {
+                             scanrec::linear_scan_jvp(backend, gate, state, gate_tangent,
+                                                      input_tangent, tangents,
+                                                      with(before, behind));
+                           });
 }
 
 /// The adjoint of mpi::linear_scan: from right to left, in the order of the scan.

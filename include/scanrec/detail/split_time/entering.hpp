@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the state before a part leaves in a part that was walked from 0.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include <scanrec/detail/split_time/pieces.hpp>
+#include <scanrec/linear_scan.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Whether states may be walked from 0 and added to: as stored they are not rounded once more, and
+/// what they are made of is still there should they have to be walked again.
+template <class T, class Input, class State>
+bool may_be_walked_once(const Input& input, const State& state) {
+  if constexpr (std::is_same_v<stored_or<State, none_t>, T>) {
+    if constexpr (std::is_same_v<Input, none_t>)
+      return !state.absent();
+    else
+      return !state.absent() &&
+             static_cast<const void*>(state.data) != static_cast<const void*>(input.data);
+  } else {
+    return false;
+  }
+}
+
+/// Adds to states that were walked from 0 and ended in `ends` what the states before them leave:
+///
+///     x[t] += h[t],    h[t] = gate[t] h[t-1]
+///
+/// h is formed in the wide type, and dropped once it is below half of the smallest number of T (of
+/// doubles, below the smallest that has all its digits). A term of x[t] takes two roundings more,
+/// of the sum and of its conversion, and one for what is dropped, which is at most a rounding of
+/// any x[t] that has not underflowed, as which gates behind multiply it: L grows by three.
+///
+/// `before` becomes the states behind the part. Returns false, and leaves `before`, if a state that
+/// it has come to is not finite: then only a walk from `before` tells what the loop would do.
+template <class T, class Backend, class Gate, class State>
+bool add_entering(const Backend& backend, const Gate& gate, const State& state, direction order,
+                  const sequence_view<const bool>& resets, const std::vector<T>& ends,
+                  std::vector<T>& before) {
+  using wide = wide_t<T>;
+  const extents shape = gate.shape;
+  const auto finite = [](const T& x) { return is_finite(x); };
+  if (!std::all_of(ends.begin(), ends.end(), finite) ||
+      !std::all_of(before.begin(), before.end(), finite))
+    return false;
+  std::vector<wide> h, buffer, left;
+  for (const T& x : before) h.push_back(simd::to_element<wide>(widened_state(x)));
+  const wide zero{};
+  bool sound = true;
+  const auto add_piece = [&](std::int64_t first, std::int64_t last) {
+    extents piece = shape;
+    piece.time = last - first;
+    left.resize(static_cast<std::size_t>(lanes_in(piece) * piece.time));
+    linear_scan(backend, widened(gate, first, last, buffer),
+                sequence_view<const wide>(&zero, piece, strides{}),
+                sequence_view<wide>(left.data(), piece),
+                {.order = order,
+                 .initial_state = state_view<const wide>(h.data(), shape),
+                 .final_state = state_view<wide>(h.data(), shape),
+                 .resets = marks_of(resets, first, last)});
+    const wide* from = left.data();
+    for (std::int64_t g = 0; g < piece.group; ++g)
+      for (std::int64_t b = 0; b < piece.batch; ++b)
+        for (std::int64_t t = first; t < last; ++t)
+          for (std::int64_t c = 0; c < piece.channel; ++c) {
+            T& x = state.at(b, t, c, g);
+            x = narrowed_state<T>(widened_state(x) + simd::from_element(*from++));
+            sound = sound && is_finite(x);
+          }
+    return !sound || all_vanish<T>(h, least_state<T>());
+  };
+  if (!all_vanish<T>(h, least_state<T>())) until(shape, order, add_piece);
+  if (!sound) return false;
+  for (std::size_t i = 0; i < ends.size(); ++i)
+    before[i] = narrowed_state<T>(widened_state(ends[i]) + simd::from_element(h[i]));
+  return true;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The product of a part's gates, in the wide type: a product of floats would vanish below 2^-149,
+// and with it a state of 2^100 that the loop keeps.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <scanrec/cells/cell.hpp>
+#include <scanrec/detail/split_time/pieces.hpp>
+#include <scanrec/gated_scan.hpp>
+#include <scanrec/linear_scan.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Of every sequence; T is the compute type.
+template <class T>
+struct gate_products {
+  std::vector<wide_lane<T>> values;
+  std::int64_t vanish_after;  ///< steps after which all are 0; more than there are: not all are
+};
+
+/// Walks `gates(first, last)`, in the wide type, a piece at a time, and stops where all products
+/// are 0. Gates behind need not be read: should one be NaN or infinite, which would make the
+/// product NaN, then so is (0 times it) where the part ends from 0, unless a cut follows, which
+/// makes the product 0 in any case.
+template <class T, class Backend, class Gates>
+gate_products<T> products_by_pieces(const Backend& backend, const extents& shape, direction order,
+                                    const sequence_view<const bool>& resets, Gates gates) {
+  using wide = wide_t<T>;
+  const wide zero{};
+  std::vector<wide> ends(static_cast<std::size_t>(lanes_in(shape)), wide(1));
+  const state_view<wide> running(ends.data(), shape);
+  const std::int64_t done = until(shape, order, [&](std::int64_t first, std::int64_t last) {
+    const sequence_view<const wide> piece = gates(first, last);
+    linear_scan(backend, piece, sequence_view<const wide>(&zero, piece.shape, strides{}), none,
+                {.order = order,
+                 .initial_state = state_view<const wide>(ends.data(), shape),
+                 .final_state = running,
+                 .resets = marks_of(resets, first, last)});
+    return all_vanish<T>(ends, least_product<T>());
+  });
+  gate_products<T> products{{}, done};
+  products.values.reserve(ends.size());
+  for (const wide& end : ends) products.values.push_back(simd::from_element(end));
+  return products;
+}
+
+/// The products of gates that are given. One that is the same at all steps is raised to their
+/// number; it vanishes after the first power of two steps that does it.
+template <class Backend, class Gate>
+gate_products<value_of<Gate>> products_of(const Backend& backend, const Gate& gate, direction order,
+                                          const sequence_view<const bool>& resets) {
+  using value = value_of<Gate>;
+  const bool constant = gate.strides.time == 0 && resets.absent();
+  extents shape = gate.shape;
+  if (constant) shape.time = std::min<std::int64_t>(shape.time, 1);
+  std::vector<wide_t<value>> buffer;
+  gate_products<value> products = products_by_pieces<value>(
+      backend, shape, order, resets,
+      [&](std::int64_t first, std::int64_t last) { return widened(gate, first, last, buffer); });
+  if (constant) {
+    const std::int64_t time = gate.shape.time;
+    products.vanish_after = 0;
+    for (wide_lane<value>& x : products.values) {
+      wide_lane<value> power = x;  // of so many steps
+      std::int64_t steps = 1, gone = time + 1;
+      x = simd::constant<wide_lane<value>>(1);
+      for (std::int64_t left = time; left > 0; left /= 2, steps *= 2) {
+        if (left % 2 == 1) x = simd::mul(x, power);
+        if (gone > time && simd::size_of(power) < least_product<value>()) gone = steps;
+        power = simd::mul(power, power);
+      }
+      products.vanish_after = std::max(products.vanish_after, gone);
+    }
+  }
+  return products;
+}
+
+/// A cell that puts out the gates of another.
+template <class Cell>
+struct gates_of {
+  struct outputs {
+    static constexpr int array = -1;
+    template <class Step, class Lane>
+    SCANREC_HD static SCANREC_INLINE Lane of(const Step& s, Lane) {
+      return s.gate;
+    }
+  };
+  template <class View>
+  using arrays = typename Cell::template arrays<View>;
+  static constexpr auto names = Cell::names;
+  template <class Lane>
+  struct step {
+    Lane gate;
+  };
+  Cell cell;
+
+  template <class Lane, class... Lanes>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(Lane first, Lanes... lanes) const {
+    return {cell.map(cell.load(first, lanes...)).a};
+  }
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE affine<Lane> map(const step<Lane>&) const {
+    return affine<Lane>::constant(simd::constant<Lane>(0));
+  }
+  /// Nobody asks for them.
+  template <class Step, class Lane>
+  SCANREC_HD SCANREC_INLINE std::array<Lane, names.size()> gradients(
+      const Step&, const cell_cotangents<Lane>&) const {
+    return {};
+  }
+};
+
+/// Steps [first, last) of the arrays of a cell.
+template <class Cell, class Arrays>
+auto steps_of_arrays(const Arrays& arrays, std::int64_t first, std::int64_t last) {
+  const auto views = listed<Cell::names.size()>(arrays);
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    using view = typename decltype(views)::value_type;
+    return typename Cell::template arrays<view>{views[I].steps(first, last)...};
+  }
+  (std::make_index_sequence<Cell::names.size()>{});
+}
+
+/// The products of the gates that a cell makes. What is zoned out has a gate of 1.
+template <class Backend, class Cell, class Arrays>
+auto gated_products(const Backend& backend, const Cell& cell, const Arrays& arrays, direction order,
+                    const sequence_view<const bool>& resets,
+                    const sequence_view<const bool>& zoneout) {
+  using value = compute_t<stored_in<Cell, Arrays>>;
+  const extents shape = listed<Cell::names.size()>(arrays)[0].shape;
+  std::vector<value> made;
+  std::vector<wide_t<value>> buffer;
+  return products_by_pieces<value>(
+      backend, shape, order, resets, [&](std::int64_t first, std::int64_t last) {
+        extents piece = shape;
+        piece.time = last - first;
+        made.resize(static_cast<std::size_t>(lanes_in(piece) * piece.time));
+        const sequence_view<value> gates(made.data(), piece);
+        gated_scan(backend, gates_of<Cell>{cell}, steps_of_arrays<Cell>(arrays, first, last), gates,
+                   none, {});
+        if (!zoneout.absent())
+          for (std::int64_t g = 0; g < piece.group; ++g)
+            for (std::int64_t b = 0; b < piece.batch; ++b)
+              for (std::int64_t t = 0; t < piece.time; ++t)
+                for (std::int64_t c = 0; c < piece.channel; ++c)
+                  if (zoneout.at(b, first + t, c, g)) gates.at(b, t, c, g) = value(1);
+        return widened(gates, 0, piece.time, buffer);
+      });
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI {
+
+template <class Cell>
+struct rough_cell<detail::gates_of<Cell>> {
+  using type = detail::gates_of<typename rough_cell<Cell>::type>;
+  static type of(const detail::gates_of<Cell>& gates) { return {rough_cell<Cell>::of(gates.cell)}; }
+};
+
+}  // namespace scanrec::inline SCANREC_ABI
