@@ -2,6 +2,8 @@
 // Time split over the processes of MPI: every rank checks its part against the whole, which it
 // knows.
 #define CATCH_CONFIG_RUNNER
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <complex>
 #include <string>
@@ -25,6 +27,7 @@ struct place {
   }
 };
 const tiled on{.threads = 1};
+const std::array both{mpi::exchange::gather, mpi::exchange::scan};
 
 /// A part's results.
 template <class T>
@@ -33,7 +36,8 @@ struct results {
   std::vector<T> x, dx, da, du;
   std::vector<V> entering, last, first_grad;
 
-  results(const split::whole<T>& w, std::int64_t begin, std::int64_t end) {
+  results(const split::whole<T>& w, std::int64_t begin, std::int64_t end,
+          mpi::exchange how = mpi::exchange::gather) {
     extents shape = w.shape;
     shape.time = end - begin;
     const auto lanes = static_cast<std::size_t>(shape.group * shape.batch * shape.channel);
@@ -48,14 +52,16 @@ struct results {
                       .initial_state = w.first_states(),
                       .entering_state = states(entering),
                       .final_state = states(last),
-                      .resets = w.cuts(begin, end)});
+                      .resets = w.cuts(begin, end),
+                      .exchange = how});
     // Tangents: the gradients of the adjoint will do.
     mpi::linear_scan_jvp(MPI_COMM_WORLD, on, gate, view(x), w.grads().steps(begin, end),
                          w.inputs().steps(begin, end), view(dx),
                          {.order = w.order,
                           .entering_state = state_view<const V>(entering.data(), shape),
                           .initial_tangent = w.last_grads(),
-                          .resets = w.cuts(begin, end)});
+                          .resets = w.cuts(begin, end),
+                          .exchange = how});
     mpi::linear_scan_vjp(
         MPI_COMM_WORLD, on, gate, view(x), w.grads().steps(begin, end),
         scan_gradients<T>{
@@ -63,7 +69,8 @@ struct results {
         {.order = w.order,
          .entering_state = state_view<const V>(entering.data(), shape),
          .final_grad = w.last_grads(),
-         .resets = w.cuts(begin, end)});
+         .resets = w.cuts(begin, end),
+         .exchange = how});
   }
   bool operator==(const results& o) const {
     using reference::same_bits;
@@ -73,88 +80,108 @@ struct results {
   }
 };
 
+/// Of numbers without rounding everything has the bits of the whole.
 template <class T>
-void check_parts() {
+void check_bits(const split::whole<T>& w, const results<T>& got, std::int64_t begin,
+                std::int64_t end) {
+  using V = compute_t<T>;
+  const place here;
+  extents shape = w.shape;
+  shape.time = end - begin;
+  std::vector<T> x(w.input.size()), dx(x), da(x), du(x);
+  std::vector<V> first_grad(w.first.size());
+  linear_scan(
+      sequential{}, w.gates(), w.inputs(), w.over(x),
+      {.order = w.order, .initial_state = w.first_states(), .resets = w.cuts(0, w.shape.time)});
+  linear_scan_vjp(sequential{}, w.gates(), w.over(x), w.grads(),
+                  scan_gradients<T>{.gate_grad = w.over(da),
+                                    .input_grad = w.over(du),
+                                    .initial_grad = state_view<V>(first_grad.data(), w.shape)},
+                  {.order = w.order,
+                   .initial_state = w.first_states(),
+                   .final_grad = w.last_grads(),
+                   .resets = w.cuts(0, w.shape.time)});
+  linear_scan_jvp(sequential{}, w.gates(), w.over(x), w.grads(), w.inputs(), w.over(dx),
+                  {.order = w.order,
+                   .initial_state = w.first_states(),
+                   .initial_tangent = w.last_grads(),
+                   .resets = w.cuts(0, w.shape.time)});
+  const auto same = [&](const std::vector<T>& mine, std::vector<T>& all) {
+    const sequence_view<const T> part(mine.data(), shape);
+    reference::for_each_sequence(w.shape, [&](auto g, auto b, auto c) {
+      for (std::int64_t t = begin; t < end; ++t)
+        CHECK(part.at(b, t - begin, c, g) == w.over(all).at(b, t, c, g));
+    });
+  };
+  same(got.x, x), same(got.dx, dx), same(got.da, da), same(got.du, du);
+  const bool first = here.rank == (w.order == direction::forward ? 0 : here.size - 1);
+  if (first) CHECK(got.first_grad == first_grad);
+}
+
+template <class T>
+void check_parts(mpi::exchange how) {
   using V = compute_t<T>;
   const place here;
   split::for_cases<T>([&](const split::whole<T>& w, const std::string& name) {
     const auto cuts = split::cuts_of(w.shape.time, here.size, 3);
     const auto part = static_cast<std::size_t>(here.rank);
     const std::int64_t begin = cuts[part], end = cuts[part + 1];
-    const results<T> got(w, begin, end);
+    const results<T> got(w, begin, end, how);
     const std::string where = name + ", rank " + std::to_string(here.rank);
     extents shape = w.shape;
     shape.time = end - begin;
     w.check_states({got.x.data(), shape}, begin, end, where + ": states");
     w.check_input_grads({got.du.data(), shape}, begin, end, where + ": gradients");
-    CHECK((got == results<T>(w, begin, end)));  // once more: the same bits
-    // Of numbers without rounding everything has the bits of the whole.
-    if constexpr (reference::exact<V>) {
-      std::vector<T> x(w.input.size()), dx(x), da(x), du(x);
-      std::vector<V> first_grad(w.first.size());
-      linear_scan(
-          sequential{}, w.gates(), w.inputs(), w.over(x),
-          {.order = w.order, .initial_state = w.first_states(), .resets = w.cuts(0, w.shape.time)});
-      linear_scan_vjp(sequential{}, w.gates(), w.over(x), w.grads(),
-                      scan_gradients<T>{.gate_grad = w.over(da),
-                                        .input_grad = w.over(du),
-                                        .initial_grad = state_view<V>(first_grad.data(), w.shape)},
-                      {.order = w.order,
-                       .initial_state = w.first_states(),
-                       .final_grad = w.last_grads(),
-                       .resets = w.cuts(0, w.shape.time)});
-      linear_scan_jvp(sequential{}, w.gates(), w.over(x), w.grads(), w.inputs(), w.over(dx),
-                      {.order = w.order,
-                       .initial_state = w.first_states(),
-                       .initial_tangent = w.last_grads(),
-                       .resets = w.cuts(0, w.shape.time)});
-      const auto same = [&](const std::vector<T>& mine, std::vector<T>& all) {
-        const sequence_view<const T> part(mine.data(), shape);
-        reference::for_each_sequence(w.shape, [&](auto g, auto b, auto c) {
-          for (std::int64_t t = begin; t < end; ++t)
-            CHECK(part.at(b, t - begin, c, g) == w.over(all).at(b, t, c, g));
-        });
-      };
-      same(got.da, da), same(got.dx, dx);
-      const bool first = here.rank == (w.order == direction::forward ? 0 : here.size - 1);
-      if (first) CHECK(got.first_grad == first_grad);
-    }
+    CHECK((got == results<T>(w, begin, end, how)));  // once more: the same bits
+    if constexpr (reference::exact<V>) check_bits(w, got, begin, end);
   });
 }
 
 TEST_CASE("a sequence over processes has the states and gradients of the whole") {
-  check_parts<float>();
-  check_parts<std::complex<float>>();
-  check_parts<bfloat16>();
-  check_parts<std::uint32_t>();
+  for (const mpi::exchange how : both) {
+    check_parts<float>(how);
+    check_parts<double>(how);
+    check_parts<std::complex<float>>(how);
+    check_parts<bfloat16>(how);
+    check_parts<std::uint32_t>(how);
+  }
 }
 
 TEST_CASE("a part whose gates forget early is walked once, with the states of the whole") {
   const place here;
+  for (const direction order : {direction::forward, direction::reverse}) {
+    const extents shape{.batch = 2, .time = 40000 * here.size, .channel = 2};
+    split::whole<float> w(shape, order, false, false, 77);
+    for (float& a : w.gate) a = 0.9f + 0.05f * a;
+    const std::int64_t begin = 40000 * here.rank, end = begin + 40000;
+    const results<float> got(w, begin, end);
+    extents own = shape;
+    own.time = 40000;
+    const std::string where = "rank " + std::to_string(here.rank);
+    w.check_states({got.x.data(), own}, begin, end, where);
+    CHECK((got == results<float>(w, begin, end)));
+    if (order == direction::reverse) continue;
+    // In place the inputs are overwritten: the part is walked as before.
+    std::vector<float> x(got.x.size());
+    const sequence_view<float> in_place(x.data(), own);
+    reference::for_each_sequence(own, [&](auto g, auto b, auto c) {
+      for (std::int64_t t = 0; t < own.time; ++t)
+        in_place.at(b, t, c, g) = w.inputs().at(b, begin + t, c, g);
+    });
+    mpi::linear_scan(
+        MPI_COMM_WORLD, on, w.gates().steps(begin, end), sequence_view<const float>(in_place),
+        in_place,
+        {.order = order, .initial_state = w.first_states(), .resets = w.cuts(begin, end)});
+    w.check_states({x.data(), own}, begin, end, where + ", in place");
+  }
+  // Even gates: soon nothing is left modulo 2^32.
   for (const direction order : {direction::forward, direction::reverse})
     for (const bool resets : {false, true}) {
-      const extents shape{.batch = 2, .time = 40000 * here.size, .channel = 2};
-      split::whole<float> w(shape, order, resets, false, 77);
-      for (float& a : w.gate) a = 0.9f + 0.05f * a;
-      const std::int64_t begin = 40000 * here.rank, end = begin + 40000;
-      const results<float> got(w, begin, end);
-      extents own = shape;
-      own.time = 40000;
-      const std::string where = "rank " + std::to_string(here.rank);
-      w.check_states({got.x.data(), own}, begin, end, where);
-      CHECK((got == results<float>(w, begin, end)));
-      // In place the inputs are overwritten: the part is walked as before.
-      std::vector<float> x(got.x.size());
-      const sequence_view<float> in_place(x.data(), own);
-      reference::for_each_sequence(own, [&](auto g, auto b, auto c) {
-        for (std::int64_t t = 0; t < own.time; ++t)
-          in_place.at(b, t, c, g) = w.inputs().at(b, begin + t, c, g);
-      });
-      mpi::linear_scan(
-          MPI_COMM_WORLD, on, w.gates().steps(begin, end), sequence_view<const float>(in_place),
-          in_place,
-          {.order = order, .initial_state = w.first_states(), .resets = w.cuts(begin, end)});
-      w.check_states({x.data(), own}, begin, end, where + ", in place");
+      const extents shape{.batch = 1, .time = 20000 * here.size, .channel = 8};
+      split::whole<std::uint32_t> w(shape, order, resets, false, 78);
+      for (std::uint32_t& a : w.gate) a &= ~1u;
+      const std::int64_t begin = 20000 * here.rank, end = begin + 20000;
+      check_bits(w, results<std::uint32_t>(w, begin, end), begin, end);
     }
 }
 
@@ -174,7 +201,7 @@ struct gated_results {
 };
 
 template <class Cell, class T>
-void check_gated_parts(const Cell& cell) {
+void check_gated_parts(const Cell& cell, mpi::exchange how) {
   using V = compute_t<T>;
   const place here;
   split::for_cases<T>([&](const split::whole<T>& w, const std::string& name) {
@@ -217,13 +244,15 @@ void check_gated_parts(const Cell& cell) {
                              .entering_state = state_view<V>(r.entering.data(), own),
                              .final_state = state_view<V>(r.last.data(), own),
                              .resets = w.cuts(begin, end),
-                             .zoneout = zones});
+                             .zoneout = zones,
+                             .exchange = how});
             mpi::gated_scan_vjp(MPI_COMM_WORLD, on, cell, arrays, kept, grad, gradients,
                                 {.order = w.order,
                                  .entering_state = state_view<const V>(r.entering.data(), own),
                                  .final_grad = w.last_grads(),
                                  .resets = w.cuts(begin, end),
-                                 .zoneout = zones});
+                                 .zoneout = zones,
+                                 .exchange = how});
           });
       return r;
     };
@@ -265,8 +294,11 @@ void check_gated_parts(const Cell& cell) {
 }
 
 TEST_CASE("a gated scan over processes has the states and gradients of the whole") {
-  check_gated_parts<fo_pooling<activation::identity, activation::identity>, std::uint32_t>({});
-  check_gated_parts<fo_pooling<>, float>({.forget_bias = 1});
+  for (const mpi::exchange how : both) {
+    check_gated_parts<fo_pooling<activation::identity, activation::identity>, std::uint32_t>({},
+                                                                                             how);
+    check_gated_parts<fo_pooling<>, float>({.forget_bias = 1}, how);
+  }
 }
 
 TEST_CASE("states that are not finite pass from part to part as in the loop") {
@@ -284,11 +316,15 @@ TEST_CASE("states that are not finite pass from part to part as in the loop") {
   linear_scan(sequential{}, a, u, sequence_view<float>(want.data(), shape));
   const std::int64_t begin = 600 * here.rank / here.size, end = 600 * (here.rank + 1) / here.size;
   const auto x = sequence_view<float>(got.data(), shape).steps(begin, end);
-  mpi::linear_scan(MPI_COMM_WORLD, on, a.steps(begin, end), u.steps(begin, end), x);
-  for (std::int64_t i = 3 * begin; i < 3 * end; ++i) {
-    const float g = got[static_cast<std::size_t>(i)], w = want[static_cast<std::size_t>(i)];
-    INFO("element " << i);
-    CHECK((g == w || (std::isnan(g) && std::isnan(w))));
+  for (const mpi::exchange how : both) {
+    std::fill(got.begin(), got.end(), 0.0f);
+    mpi::linear_scan(MPI_COMM_WORLD, on, a.steps(begin, end), u.steps(begin, end), x,
+                     {.exchange = how});
+    for (std::int64_t i = 3 * begin; i < 3 * end; ++i) {
+      const float g = got[static_cast<std::size_t>(i)], w = want[static_cast<std::size_t>(i)];
+      INFO("element " << i);
+      CHECK((g == w || (std::isnan(g) && std::isnan(w))));
+    }
   }
 }
 
@@ -330,7 +366,26 @@ TEST_CASE("where one process cannot take part, none waits and none writes") {
                                      u.channels(0, channels), x.channels(0, channels)),
                     mpi::error);
     untouched();
+    CHECK_THROWS_AS(mpi::linear_scan(MPI_COMM_WORLD, on, a, u, x,
+                                     {.exchange = here.rank == bad ? both[1] : both[0]}),
+                    mpi::error);
+    untouched();
   }
+}
+
+TEST_CASE("maps that are composed before they meet a state need not be finite") {
+  // Parts 1 and 2 blow up by 2^600 each, which no double holds together, from a state of 0.
+  const place here;
+  const extents shape{.batch = 1, .time = 600};
+  const std::vector<double> gate(600, here.rank == 1 || here.rank == 2 ? 2.0 : 0.5);
+  const std::vector<double> input(600, here.rank > 2 ? 1.0 : 0.0);
+  std::vector<double> got(600, 7), want(600);
+  const sequence_view<const double> a(gate.data(), shape), u(input.data(), shape);
+  linear_scan(sequential{}, a, u, sequence_view<double>(want.data(), shape));
+  mpi::linear_scan(MPI_COMM_WORLD, on, a, u, sequence_view<double>(got.data(), shape),
+                   {.exchange = mpi::exchange::scan});
+  if (here.rank <= 3) CHECK(got == want);
+  for (const double x : got) CHECK(std::isfinite(x));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <scanrec/detail/mpi/adjoint.hpp>
 #include <scanrec/detail/mpi/parts.hpp>
 #include <scanrec/gated_scan.hpp>
 #include <scanrec/split_time.hpp>
@@ -22,6 +23,7 @@ struct gated_options {
   /// Of this part, as those of gated_scan.
   sequence_view<const bool> resets{};
   sequence_view<const bool> zoneout{};
+  mpi::exchange exchange = mpi::exchange::gather;
 };
 
 /// Options of mpi::gated_scan_vjp; `order`, `resets` and `zoneout` are those of the forward call.
@@ -33,6 +35,7 @@ struct gated_vjp_options {
   state_view<const T> final_grad{};
   sequence_view<const bool> resets{};
   sequence_view<const bool> zoneout{};
+  mpi::exchange exchange = mpi::exchange::gather;
 };
 
 /// gated_scan of a sequence whose time is split over the processes of a communicator; all of them
@@ -41,8 +44,8 @@ struct gated_vjp_options {
 /// Shapes, memory   as gated_scan, of this part; batch, channel and group are the same in every
 ///                  process, and so are the cell and the types.
 /// Bits, traffic, throws   as mpi::linear_scan.
-/// Cost     a part that is neither first nor last reads its gates twice, and activates them twice,
-///          before it is walked.
+/// Cost     a part that is neither first nor last reads and activates its arrays before it is
+///          walked, and once more before that until nothing is left of the products of gates.
 template <backend Backend, gated_cell Cell, class Arrays, writable_sequence_argument Output,
           class Memory = none_t>
 void gated_scan(
@@ -52,7 +55,7 @@ void gated_scan(
         options = {}) {
   using value = compute_t<scanrec::detail::stored_in<Cell, Arrays>>;
   const extents shape = scanrec::detail::listed<Cell::names.size()>(arrays)[0].shape;
-  const detail::parts all(comm, options.order == direction::reverse);
+  const detail::parts all(comm, options.order == direction::reverse, options.exchange);
   const auto with = [&](const state_view<const value>& initial, const state_view<value>& last) {
     return scanrec::gated_options<value>{.order = options.order,
                                          .initial_state = initial,
@@ -104,7 +107,6 @@ void gated_scan_vjp(
         gated_vjp_options<compute_t<scanrec::detail::stored_in<Cell, Arrays>>>>& options = {}) {
   using value = compute_t<scanrec::detail::stored_in<Cell, Arrays>>;
   const extents shape = scanrec::detail::listed<Cell::names.size()>(arrays)[0].shape;
-  const detail::parts all(comm, options.order == direction::forward);
   const auto with = [&](const state_view<const value>& final_grad) {
     return scanrec::gated_vjp_options<value>{.order = options.order,
                                              .initial_state = options.entering_state,
@@ -112,37 +114,21 @@ void gated_scan_vjp(
                                              .resets = options.resets,
                                              .zoneout = options.zoneout};
   };
-  const state_view<value> wanted = gradients.initial_grad;
-  all.agree(
-      detail::caught([&] {
-        detail::check_initial_grad("mpi::gated_scan_vjp", wanted);
-        // Gradients may come from the parts behind alone.
-        scanrec::detail::lane_array<value> from(shape), to(shape);
-        Gradients asked = gradients;
-        if (wanted.absent()) asked.initial_grad = to.view();
-        static_cast<void>(gated_scan_vjp_problem(
-            cell, arrays, kept, output_grad, asked,
-            with(all.first() && !options.final_grad.absent() ? options.final_grad : from.view())));
-      }),
-      shape, detail::kind_of<value>(options.order));
-  // What goes on to the part before; the caller's gets it afterwards.
-  scanrec::detail::lane_array<value> begins(shape);
-  Gradients own = gradients;
-  own.initial_grad = begins.view();
-  detail::walk_parts<value>(
-      all, detail::states_in(all.first() ? options.final_grad : state_view<const value>{}, shape),
+  detail::walk_adjoint<value>(
+      "mpi::gated_scan_vjp", comm, shape, options, gradients,
+      [&](const Gradients& asked, const state_view<const value>& final_grad) {
+        static_cast<void>(
+            gated_scan_vjp_problem(cell, arrays, kept, output_grad, asked, with(final_grad)));
+      },
       [&] {
         return gated_scan_vjp_summary(
             backend, cell, arrays, kept, output_grad,
             {.order = options.order, .resets = options.resets, .zoneout = options.zoneout},
             options.entering_state);
       },
-      [&](std::vector<value>& grads) {
-        scanrec::gated_scan_vjp(backend, cell, arrays, kept, output_grad, own,
-                                with(state_view<const value>(grads.data(), shape)));
-        grads = begins.values();
+      [&](const Gradients& own, const state_view<const value>& final_grad) {
+        scanrec::gated_scan_vjp(backend, cell, arrays, kept, output_grad, own, with(final_grad));
       });
-  detail::store_initial_grad(begins.values(), shape, wanted, gradients.update);
 }
 
 }  // namespace scanrec::mpi::inline SCANREC_ABI

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <scanrec/detail/mpi/adjoint.hpp>
 #include <scanrec/detail/mpi/forward.hpp>
 #include <scanrec/detail/mpi/parts.hpp>
 #include <scanrec/linear_scan.hpp>
@@ -23,6 +24,7 @@ struct scan_options {
   /// Of this part, as those of linear_scan. A mark at its first step cuts it from the part before;
   /// a reverse scan finds that link behind its last step.
   sequence_view<const bool> resets{};
+  mpi::exchange exchange = mpi::exchange::gather;
 };
 
 /// Options of mpi::linear_scan_jvp; `order` and `resets` are those of the forward call.
@@ -34,6 +36,7 @@ struct jvp_options {
   state_view<const T> initial_tangent{};
   state_view<T> final_tangent{};  ///< receives the tangent of the state after this part
   sequence_view<const bool> resets{};
+  mpi::exchange exchange = mpi::exchange::gather;
 };
 
 /// Options of mpi::linear_scan_vjp; `order` and `resets` are those of the forward call.
@@ -45,6 +48,7 @@ struct vjp_options {
   state_view<const T> final_grad{};
   sequence_view<const bool> resets{};
   conjugation convention = conjugation::hermitian;
+  mpi::exchange exchange = mpi::exchange::gather;
 };
 
 /// linear_scan of a sequence whose time is split over the processes of a communicator; all of them
@@ -54,8 +58,11 @@ struct vjp_options {
 ///          and so are the types.
 /// Bits     the same in every run with the same parts; within the bound of linear_scan over the
 ///          whole sequence whatever the parts are. With one process those of linear_scan.
+///          With exchange::scan the library of MPI groups maps as it likes: another one may give
+///          other bits.
 /// Traffic  an all-gather of a map per sequence and process: two numbers in the wide type, 16 bytes
-///          of floats; 72 bytes for the check. Where states are not finite, a message per part
+///          of floats; 72 bytes for the check. With exchange::scan a map per sequence to about
+///          log2(processes) others, and 4 bytes. Where states are not finite, a message per part
 ///          more.
 /// Cost     a part that is neither first nor last reads its gate first, until nothing is left of
 ///          products; then it is walked. Where that was within an eighth of the part, the steps up
@@ -71,7 +78,7 @@ void linear_scan(
   using value = scanrec::detail::value_of<Gate>;
   static_assert(!scanrec::detail::is_vec<value>, "scanrec: time of vectors is not split");
   const extents shape = gate.shape;
-  const detail::parts all(comm, options.order == direction::reverse);
+  const detail::parts all(comm, options.order == direction::reverse, options.exchange);
   // As the call on this part checks its arguments; each of its outputs in turn as the final state.
   const auto check = [&](const state_view<value>& final_state) {
     static_cast<void>(linear_scan_problem(
@@ -117,7 +124,7 @@ void linear_scan_jvp(
   using value = scanrec::detail::value_of<Gate>;
   static_assert(!scanrec::detail::is_vec<value>, "scanrec: time of vectors is not split");
   const extents shape = gate.shape;
-  const detail::parts all(comm, options.order == direction::reverse);
+  const detail::parts all(comm, options.order == direction::reverse, options.exchange);
   const auto with = [&](const state_view<const value>& initial, const state_view<value>& last) {
     return scanrec::jvp_options<value>{.order = options.order,
                                        .initial_state = options.entering_state,
@@ -150,7 +157,9 @@ void linear_scan_jvp(
 ///          given there. initial_grad receives the gradient of the state before this part: that of
 ///          the initial state where the sequence begins. Gradients that are sums over time are the
 ///          terms of this part: who shares a gate over processes adds them up.
-/// Bits, traffic, cost, throws   as mpi::linear_scan.
+/// Cost     a part that is neither first nor last reads its gate until nothing is left of products,
+///          and gate and state_grad once more, before it is walked.
+/// Bits, traffic, throws   as mpi::linear_scan.
 template <backend Backend, sequence Gate, sequence_argument State, sequence_argument StateGrad,
           class Gradients = scanrec::detail::default_gradients<Gate, State, StateGrad>>
 void linear_scan_vjp(
@@ -160,7 +169,6 @@ void linear_scan_vjp(
   using value = scanrec::detail::value_of<Gate>;
   static_assert(!scanrec::detail::is_vec<value>, "scanrec: time of vectors is not split");
   const extents shape = gate.shape;
-  const detail::parts all(comm, options.order == direction::forward);
   const auto with = [&](const state_view<const value>& final_grad) {
     return scanrec::vjp_options<value>{.order = options.order,
                                        .initial_state = options.entering_state,
@@ -168,36 +176,20 @@ void linear_scan_vjp(
                                        .resets = options.resets,
                                        .convention = options.convention};
   };
-  const state_view<value> wanted = gradients.initial_grad;
-  all.agree(
-      detail::caught([&] {
-        detail::check_initial_grad("mpi::linear_scan_vjp", wanted);
-        // Gradients may come from the parts behind alone.
-        scanrec::detail::lane_array<value> from(shape), to(shape);
-        Gradients asked = gradients;
-        if (wanted.absent()) asked.initial_grad = to.view();
-        static_cast<void>(linear_scan_vjp_problem(
-            gate, state, state_grad, asked,
-            with(all.first() && !options.final_grad.absent() ? options.final_grad : from.view())));
-      }),
-      shape, detail::kind_of<value>(options.order));
-  // What goes on to the part before; the caller's gets it afterwards.
-  scanrec::detail::lane_array<value> begins(shape);
-  Gradients own = gradients;
-  own.initial_grad = begins.view();
-  detail::walk_parts<value>(
-      all, detail::states_in(all.first() ? options.final_grad : state_view<const value>{}, shape),
+  detail::walk_adjoint<value>(
+      "mpi::linear_scan_vjp", comm, shape, options, gradients,
+      [&](const Gradients& asked, const state_view<const value>& final_grad) {
+        static_cast<void>(
+            linear_scan_vjp_problem(gate, state, state_grad, asked, with(final_grad)));
+      },
       [&] {
         return linear_scan_vjp_summary(backend, gate, state_grad,
                                        {.order = options.order, .resets = options.resets},
                                        options.convention);
       },
-      [&](std::vector<value>& grads) {
-        scanrec::linear_scan_vjp(backend, gate, state, state_grad, own,
-                                 with(state_view<const value>(grads.data(), shape)));
-        grads = begins.values();
+      [&](const Gradients& own, const state_view<const value>& final_grad) {
+        scanrec::linear_scan_vjp(backend, gate, state, state_grad, own, with(final_grad));
       });
-  detail::store_initial_grad(begins.values(), shape, wanted, gradients.update);
 }
 
 }  // namespace scanrec::mpi::inline SCANREC_ABI

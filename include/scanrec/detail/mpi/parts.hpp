@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <span>
 #include <stdexcept>
@@ -26,6 +27,12 @@ class error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// How the maps of parts come to those behind them; the same in every process.
+enum class exchange {
+  gather,  ///< everyone gets them all and folds them from left to right: MPI_Allgather
+  scan,    ///< everyone gets what those before it compose to: MPI_Exscan
+};
+
 }  // namespace scanrec::mpi
 
 namespace scanrec::mpi::inline SCANREC_ABI {
@@ -42,21 +49,69 @@ inline void check(int status, const char* call) {
   throw error(std::string(call) + ": " + std::string(text, static_cast<std::size_t>(length)));
 }
 
+/// A map as one element, so that counts stay small.
+template <class Map>
+struct element_type {
+  MPI_Datatype type = MPI_DATATYPE_NULL;
+  element_type() {
+    check(MPI_Type_contiguous(static_cast<int>(sizeof(Map)), MPI_BYTE, &type),
+          "MPI_Type_contiguous");
+    check(MPI_Type_commit(&type), "MPI_Type_commit");
+  }
+  element_type(const element_type&) = delete;
+  element_type& operator=(const element_type&) = delete;
+  ~element_type() { MPI_Type_free(&type); }
+};
+/// combine(earlier, later), which does not commute.
+template <class Map>
+struct composition {
+  MPI_Op op = MPI_OP_NULL;
+  composition() { check(MPI_Op_create(&compose, 0, &op), "MPI_Op_create"); }
+  composition(const composition&) = delete;
+  composition& operator=(const composition&) = delete;
+  ~composition() { MPI_Op_free(&op); }
+
+ private:
+  static void compose(void* earlier, void* later, int* count, MPI_Datatype*) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(*count); ++i) {
+      // Copies: nobody says how buffers of the library are aligned.
+      Map before, after;
+      std::memcpy(&before, static_cast<std::byte*>(earlier) + i * sizeof(Map), sizeof(Map));
+      std::memcpy(&after, static_cast<std::byte*>(later) + i * sizeof(Map), sizeof(Map));
+      after = combine(before, after);
+      std::memcpy(static_cast<std::byte*>(later) + i * sizeof(Map), &after, sizeof(Map));
+    }
+  }
+};
+/// The same processes in another order: MPI_Exscan knows that of ranks alone.
+struct turned_ranks {
+  MPI_Comm comm = MPI_COMM_NULL;
+  turned_ranks(MPI_Comm of, int place) {
+    check(MPI_Comm_split(of, 0, place, &comm), "MPI_Comm_split");
+  }
+  turned_ranks(const turned_ranks&) = delete;
+  turned_ranks& operator=(const turned_ranks&) = delete;
+  ~turned_ranks() { MPI_Comm_free(&comm); }
+};
+
 /// The processes of a call, in the order in which the scan comes to them.
 class parts {
  public:
-  parts(MPI_Comm comm, bool backwards) : comm_(comm), backwards_(backwards) {
+  parts(MPI_Comm comm, bool backwards, exchange how)
+      : comm_(comm), backwards_(backwards), how_(how) {
     check(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
   }
   [[nodiscard]] int place() const { return rank_of(rank_); }
   [[nodiscard]] int count() const { return size_; }
+  [[nodiscard]] exchange how() const { return how_; }
   [[nodiscard]] bool first() const { return place() == 0; }
   [[nodiscard]] bool last() const { return place() == size_ - 1; }
 
   /// Tells all processes whether one of them cannot go on, and throws in each if so: its own
   /// exception, or one that says who it was. `shape` must be the same everywhere, time apart.
   void agree(const std::exception_ptr& failed, const extents& shape, std::int64_t kind) const {
+    kind = 2 * kind + (how_ == exchange::scan ? 1 : 0);
     // The least of every number and of its negative, and the first who has failed.
     std::array<std::int64_t, 9> mine{shape.group,  -shape.group,  shape.batch,
                                      -shape.batch, shape.channel, -shape.channel,
@@ -73,22 +128,18 @@ class parts {
     for (std::size_t i = 0; i < 8; i += 2)
       if (least[i] != -least[i + 1])
         throw error(
-            "scanrec: shapes, types or orders differ between the ranks of the communicator");
+            "scanrec: shapes, types, orders or exchanges differ between the ranks of the "
+            "communicator");
   }
   /// The maps of all parts, one after the other in the order of the scan.
   template <class Map>
   [[nodiscard]] std::vector<Map> gather(const std::vector<Map>& own) const {
     const std::size_t lanes = own.size();
     std::vector<Map> by_rank(lanes * static_cast<std::size_t>(size_));
-    // One element per map, so that counts stay small.
-    MPI_Datatype element = MPI_DATATYPE_NULL;
-    check(MPI_Type_contiguous(static_cast<int>(sizeof(Map)), MPI_BYTE, &element),
-          "MPI_Type_contiguous");
-    check(MPI_Type_commit(&element), "MPI_Type_commit");
-    const int status = MPI_Allgather(own.data(), static_cast<int>(lanes), element, by_rank.data(),
-                                     static_cast<int>(lanes), element, comm_);
-    MPI_Type_free(&element);
-    check(status, "MPI_Allgather");
+    const element_type<Map> element;
+    check(MPI_Allgather(own.data(), static_cast<int>(lanes), element.type, by_rank.data(),
+                        static_cast<int>(lanes), element.type, comm_),
+          "MPI_Allgather");
     if (!backwards_) return by_rank;
     std::vector<Map> in_order;
     in_order.reserve(by_rank.size());
@@ -97,6 +148,33 @@ class parts {
       in_order.insert(in_order.end(), begin, begin + static_cast<std::ptrdiff_t>(lanes));
     }
     return in_order;
+  }
+  /// What the parts before this one compose to, in the grouping of the library of MPI; the identity
+  /// where there are none.
+  template <class Map>
+  [[nodiscard]] std::vector<Map> compose_before(const std::vector<Map>& own) const {
+    std::vector<Map> before(own.size(), Map::identity());
+    const element_type<Map> element;
+    const composition<Map> compose;
+    const auto in_order = [&](MPI_Comm comm) {
+      check(MPI_Exscan(own.data(), before.data(), static_cast<int>(own.size()), element.type,
+                       compose.op, comm),
+            "MPI_Exscan");
+    };
+    if (backwards_) {
+      const turned_ranks turned(comm_, place());
+      in_order(turned.comm);
+    } else {
+      in_order(comm_);
+    }
+    if (first()) before.assign(own.size(), Map::identity());  // nobody has said what it is
+    return before;
+  }
+  /// The least of a number of every process.
+  [[nodiscard]] int least(int mine) const {
+    int all = mine;
+    check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
+    return all;
   }
   template <class T>
   void send_on(const std::vector<T>& states) const {
@@ -121,6 +199,7 @@ class parts {
 
   MPI_Comm comm_;
   bool backwards_;
+  exchange how_;
   int rank_ = 0, size_ = 1;
 };
 
@@ -129,6 +208,38 @@ bool all_finite(const std::vector<part_state<T>>& states) {
   for (const auto& x : states)
     if (!simd::all_zero(simd::zero_if_finite(simd::from_wide<simd::lane_t<T, 1>>(x)))) return false;
   return true;
+}
+
+/// What is known before a part is walked.
+template <class T>
+struct foreseen {
+  std::vector<part_state<T>> before;  ///< the states before this part, unless it lies behind
+  int known;  ///< the first part behind which states are not finite, or the last
+};
+/// From the maps of all parts; the last one tells nobody where it ends.
+template <class T>
+foreseen<T> fold_all(const parts& all, const std::vector<part_map<T>>& own) {
+  const std::vector<part_map<T>> maps = all.gather(own);
+  std::vector<part_state<T>> behind(own.size(), simd::constant<part_state<T>>(0));
+  foreseen<T> result{behind, 0};
+  for (int& known = result.known; known + 1 < all.count(); ++known) {
+    fold_part<part_state<T>>(
+        std::span(maps).subspan(own.size() * static_cast<std::size_t>(known), own.size()), behind);
+    if (known + 1 == all.place()) result.before = behind;
+    if (!all_finite<T>(behind)) break;
+  }
+  return result;
+}
+/// From what the parts before compose to, the first of which is a constant. No grouping makes
+/// anything finite of a map that is not: everyone looks at the states before its part.
+template <class T>
+foreseen<T> compose_all(const parts& all, const std::vector<part_map<T>>& own) {
+  foreseen<T> result;
+  for (const part_map<T>& map : all.compose_before(own))
+    result.before.push_back(map.act(simd::constant<part_state<T>>(0)));
+  const bool sound = all.first() || all_finite<T>(result.before);
+  result.known = all.least(sound ? all.count() - 1 : all.place() - 1);
+  return result;
 }
 
 /// Walks every part once its first states are known: those behind the parts before it.
@@ -140,28 +251,19 @@ bool all_finite(const std::vector<part_state<T>>& states) {
 /// parts behind it wait for each other.
 template <class T, class Summarise, class Walk>
 void walk_parts(const parts& all, std::vector<T> states, Summarise map, Walk walk) {
-  const std::size_t lanes = states.size();
-  std::vector<part_map<T>> own(lanes, part_map<T>::identity());
+  std::vector<part_map<T>> own(states.size(), part_map<T>::identity());
   if (all.first()) {
     walk(states);
-    for (std::size_t i = 0; i < lanes; ++i)
+    for (std::size_t i = 0; i < states.size(); ++i)
       own[i] = part_map<T>::constant(widened_state(states[i]));
   } else if (!all.last()) {
     own = map();
   }
-  const std::vector<part_map<T>> maps = all.gather(own);
-  // The first part behind which states are not finite; the last one tells nobody.
-  std::vector<part_state<T>> behind(lanes, simd::constant<part_state<T>>(0)), before = behind;
-  int known = 0;
-  for (; known + 1 < all.count(); ++known) {
-    fold_part<part_state<T>>(
-        std::span(maps).subspan(lanes * static_cast<std::size_t>(known), lanes), behind);
-    if (known + 1 == all.place()) before = behind;
-    if (!all_finite<T>(behind)) break;
-  }
+  const auto [before, known] =
+      all.how() == exchange::gather ? fold_all<T>(all, own) : compose_all<T>(all, own);
   if (!all.first()) {
     if (all.place() <= known)
-      for (std::size_t i = 0; i < lanes; ++i) states[i] = narrowed_state<T>(before[i]);
+      for (std::size_t i = 0; i < states.size(); ++i) states[i] = narrowed_state<T>(before[i]);
     else
       all.receive(states);
     walk(states);
@@ -187,31 +289,6 @@ void store_states(const std::vector<T>& from, const extents& shape, const state_
   for (std::int64_t g = 0; g < shape.group; ++g)
     for (std::int64_t b = 0; b < shape.batch; ++b)
       for (std::int64_t c = 0; c < shape.channel; ++c) to.at(b, c, g) = *next++;
-}
-template <class T>
-bool is_sum(const state_view<T>& view) {
-  return (view.shape.group > 1 && view.strides.group == 0) ||
-         (view.shape.batch > 1 && view.strides.batch == 0) ||
-         (view.shape.channel > 1 && view.strides.channel == 0);
-}
-/// Refuses a gradient of the initial state that is a sum: it passes from part to part.
-template <class T>
-void check_initial_grad(const char* call, const state_view<T>& wanted) {
-  if (!wanted.absent() && is_sum(wanted))
-    throw argument_error(call, "initial_grad", "one per sequence",
-                         "strides of 0, which ask for a sum");
-}
-/// Puts it where the caller wants it.
-template <class T>
-void store_initial_grad(std::vector<T> grads, const extents& shape, const state_view<T>& wanted,
-                        update how) {
-  if (wanted.absent()) return;
-  if (how == update::accumulate) {
-    const std::vector<T> there =
-        states_in(state_view<const T>(wanted.data, shape, wanted.strides), shape);
-    for (std::size_t i = 0; i < grads.size(); ++i) grads[i] = there[i] + grads[i];
-  }
-  store_states(grads, shape, wanted);
 }
 /// A number that tells types and orders apart.
 template <class T>

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A part of an adjoint, which comes from the other side and hands a gradient on.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <scanrec/detail/mpi/parts.hpp>
+#include <scanrec/options.hpp>
+
+namespace scanrec::mpi::inline SCANREC_ABI::detail {
+
+template <class T>
+bool is_sum(const state_view<T>& view) {
+  return (view.shape.group > 1 && view.strides.group == 0) ||
+         (view.shape.batch > 1 && view.strides.batch == 0) ||
+         (view.shape.channel > 1 && view.strides.channel == 0);
+}
+/// Refuses a gradient of the initial state that is a sum: it passes from part to part.
+template <class T>
+void check_initial_grad(const char* call, const state_view<T>& wanted) {
+  if (!wanted.absent() && is_sum(wanted))
+    throw argument_error(call, "initial_grad", "one per sequence",
+                         "strides of 0, which ask for a sum");
+}
+/// Puts it where the caller wants it.
+template <class T>
+void store_initial_grad(std::vector<T> grads, const extents& shape, const state_view<T>& wanted,
+                        update how) {
+  if (wanted.absent()) return;
+  if (how == update::accumulate) {
+    const std::vector<T> there =
+        states_in(state_view<const T>(wanted.data, shape, wanted.strides), shape);
+    for (std::size_t i = 0; i < grads.size(); ++i) grads[i] = there[i] + grads[i];
+  }
+  store_states(grads, shape, wanted);
+}
+/// An adjoint of a sequence in parts of this shape:
+///
+///     check(gradients, final_grad)    throws as the call on this part does
+///     map()                           of this part
+///     walk(gradients, final_grad)     calls the adjoint of this part
+///
+/// initial_grad goes on to the part before; the caller's gets it afterwards.
+template <class T, class Options, class Gradients, class Check, class Map, class Walk>
+void walk_adjoint(const char* call, MPI_Comm comm, const extents& shape, const Options& options,
+                  const Gradients& gradients, Check check, Map map, Walk walk) {
+  const parts all(comm, options.order == direction::forward, options.exchange);
+  const state_view<const T> final_grad = all.first() ? options.final_grad : state_view<const T>{};
+  const state_view<T> wanted = gradients.initial_grad;
+  Gradients own = gradients;
+  all.agree(caught([&] {
+              check_initial_grad(call, wanted);
+              // Gradients may come from the parts behind alone.
+              lane_array<T> from(shape), to(shape);
+              if (wanted.absent()) own.initial_grad = to.view();
+              check(own, final_grad.absent() ? state_view<const T>(from.view()) : final_grad);
+            }),
+            shape, kind_of<T>(options.order));
+  lane_array<T> begins(shape);
+  own.initial_grad = begins.view();
+  walk_parts<T>(all, states_in(final_grad, shape), map, [&](std::vector<T>& grads) {
+    walk(own, state_view<const T>(grads.data(), shape));
+    grads = begins.values();
+  });
+  store_initial_grad(begins.values(), shape, wanted, gradients.update);
+}
+
+}  // namespace scanrec::mpi::inline SCANREC_ABI::detail
