@@ -29,20 +29,32 @@ PARTS = {2: (9, 7), 3: (6, 0, 10)}
 
 
 class Here:
-    """This process: its group, and its part of whole tensors."""
+    """This process: its group, and its part of whole tensors, of one piece or several."""
 
-    def __init__(self):
+    def __init__(self, ranges=None):
         self.rank, count = dist.get_rank(), dist.get_world_size()
-        ends = np.cumsum(PARTS[count])
-        self.steps = int(ends[-1])
-        self.begin, self.end = int(ends[self.rank]) - PARTS[count][self.rank], int(ends[self.rank])
-        self.group = dist.group.WORLD
+        ends = [int(end) for end in np.cumsum(PARTS[count])]
+        self.steps, self.ranges, self.group = ends[-1], ranges, dist.group.WORLD
+        in_order = [[(end - n, end)] for end, n in zip(ends, PARTS[count])]
+        self.own = (ranges or in_order)[self.rank]
 
     def part(self, x, axis=-2, more=0):
         """The steps of this process, if x has an axis of time."""
         if x is None or x.shape[axis] < self.steps:
             return x
-        return x.narrow(axis, self.begin, self.end - self.begin + more)
+        pieces = [x.narrow(axis, begin, end - begin + more) for begin, end in self.own]
+        return torch.cat(pieces, axis)
+
+    @property
+    def split(self):
+        return {"group": self.group, "ranges": self.ranges}
+
+
+#: Pieces in zig-zag order, as many for every rank or not.
+ZIG_ZAG = {
+    2: [[(0, 4), (11, 16)], [(4, 8), (8, 11)]],
+    3: [[(14, 16), (0, 2)], [(2, 5), (9, 14)], [(5, 9)]],
+}
 
 
 def close(got, want, **tolerance):
@@ -64,7 +76,7 @@ def check(here, gate, input, first, marks, reverse):
     weights = torch.cos(torch.arange(state.numel())).reshape(state.shape)
     own = linear_scan(
         here.part(mine[0]), here.part(mine[1]), mine[2],
-        resets=here.part(marks), group=here.group, **options,
+        resets=here.part(marks), **here.split, **options,
     )  # fmt: skip
     close(own[0], here.part(state))
     close(own[1], final)
@@ -132,6 +144,71 @@ def all_modes(here):
                 check(here, gate, input, None, None, reverse)
 
 
+def zig_zag(here):
+    all_modes(Here(ZIG_ZAG[dist.get_world_size()]))
+
+
+def dtensors(here):
+    """Values and gradients of DTensors are those of whole tensors, however axes are split."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for reverse in (False, True):
+        for placement in (Shard(1), Shard(0), Shard(2), Replicate()):
+            gate, input, first, marks = problem(here, "float64")
+            for shared in (gate, gate[:1, :1], gate[0, 0]):
+                whole = [x.clone().requires_grad_() for x in (shared, input, first)]
+                want = linear_scan(*whole, resets=marks, reverse=reverse, return_final=True)
+                spread = [Replicate(), placement, Replicate()]
+                mine = [
+                    distribute_tensor(x.detach(), mesh, [p]).requires_grad_()
+                    for x, p in zip(whole, spread)
+                ]
+                cuts = distribute_tensor(marks, mesh, [Replicate()])
+                got = linear_scan(*mine, resets=cuts, reverse=reverse, return_final=True)
+                assert got[0].placements == (placement,)
+                for x, y in zip(got, want):
+                    close(x.full_tensor(), y)
+                loss = lambda state, final: (state**2).sum() + (final**4).sum()
+                want = torch.autograd.grad(loss(*want), whole)
+                got = torch.autograd.grad(loss(*got), mine)
+                for x, y in zip(got, want):
+                    close(x.full_tensor(), y)
+    partial = DTensor.from_local(input, mesh, [Partial()])
+    close(linear_scan(0.5, partial).full_tensor(), linear_scan(0.5, dist.get_world_size() * input))
+    split = distribute_tensor(input, mesh, [Shard(1)])
+    close(linear_scan(0.5, split, axis=-1).full_tensor(), linear_scan(0.5, input, axis=-1))
+    with pytest.raises(TypeError, match="'gate': expected a DTensor"):
+        linear_scan(input, split)
+    with pytest.raises(TypeError, match="'input': expected a DTensor"):
+        linear_scan(split, input)
+    more = distribute_tensor(torch.zeros(here.steps + 1, 1, dtype=torch.bool), mesh, [Replicate()])
+    with pytest.raises(ValueError, match="'resets'"):
+        linear_scan(0.5, split, resets=more)
+    close(
+        linear_scan(0.5, distribute_tensor(input, mesh, [Shard(0)]), resets=more).full_tensor(),
+        linear_scan(0.5, input),
+    )
+    with pytest.raises(ValueError, match="'gate'"):
+        linear_scan(distribute_tensor(gate[..., :2].contiguous(), mesh, [Shard(1)]), split)
+
+
+def meshes_of_two_axes(here):
+    """Batches over one axis of a mesh, time over the other."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (1, dist.get_world_size()))
+    gate, input, first, _ = problem(here, "float64")
+    spread = [distribute_tensor(x, mesh, [Shard(0), Shard(1)]) for x in (gate, input)]
+    got = linear_scan(*spread, distribute_tensor(first, mesh, [Shard(0), Shard(1)]))
+    close(got.full_tensor(), linear_scan(gate, input, first))
+    twice = distribute_tensor(input, mesh, [Shard(1), Shard(1)])
+    with pytest.raises(ValueError, match="over one dimension of the mesh"):
+        linear_scan(0.5, twice)
+
+
 def bits_and_types(here):
     for dtype in (torch.float32, torch.bfloat16, torch.complex64):
         gate, input, first, marks = problem(here, "complex128" if dtype.is_complex else "float64")
@@ -189,8 +266,9 @@ def state_spaces(here):
         got = scanrec.torch.lru(here.part(u), nu, theta, b, c, group=here.group)
         close(got, here.part(scanrec.torch.lru(u, nu, theta, b, c)))
         diagonal = torch.complex(-nu.exp(), theta)
-        got = scanrec.torch.s5(here.part(u), diagonal, b, c, group=here.group)
-        close(got, here.part(scanrec.torch.s5(u, diagonal, b, c)))
+        for at in (here, Here(ZIG_ZAG[dist.get_world_size()])):
+            got = scanrec.torch.s5(at.part(u), diagonal, b, c, **at.split)
+            close(got, at.part(scanrec.torch.s5(u, diagonal, b, c)))
 
 
 def compiled(here):
@@ -204,7 +282,8 @@ def refusals(here):
     """Nobody waits for a process that cannot take part."""
     gate, input, first, _ = problem(here, "float64")
     gate, input = here.part(gate), here.part(input)
-    last = here.rank == dist.get_world_size() - 1
+    count = dist.get_world_size()
+    last = here.rank == count - 1
     with pytest.raises(ValueError if last else RuntimeError, match="'gate'" if last else "cannot take part"):
         linear_scan(gate[..., :2] if last else gate, input, group=here.group)
     with pytest.raises(RuntimeError, match="differ between ranks"):
@@ -218,13 +297,27 @@ def refusals(here):
     b, c = torch.zeros(4, 3 - last, dtype=torch.complex64), torch.zeros(3, 4, dtype=torch.complex64)
     with pytest.raises(ValueError if last else RuntimeError, match="'b'" if last else "cannot take part"):
         scanrec.torch.lru(u, nu, nu, b, c, group=here.group)
+    for ranges, message in (
+        ([[(0, 4)]], "those of"),
+        ([[(0, 4)]] * count, "one from step 4"),
+        ([[(0, 4)], *[[(4, 4)]] * (count - 1)], "of a step or more"),
+        ([[(0, 4)], *[[]] * (count - 1)], "none for rank 1"),
+        ([[(4 * r, 4 * r + 4)] for r in range(count)], "the 4 steps of this rank's 'ranges'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            linear_scan(0.5, input, group=here.group, ranges=ranges)
+    with pytest.raises(TypeError, match="'ranges': expected for every rank"):
+        linear_scan(0.5, input, group=here.group, ranges=[3, 4])
+    with pytest.raises(ValueError, match="'ranges': expected None without a 'group'"):
+        linear_scan(0.5, input, ranges=[[(0, 4)]])
     with pytest.raises(TypeError, match="'group': expected a ProcessGroup"):
         linear_scan(gate, input, group="time")
     close(linear_scan(gate, input, group=here.group), linear_scan(gate, input, group=here.group))
 
 
 CASES = (
-    *(all_modes, bits_and_types, not_finite, wide_products),
+    *(all_modes, zig_zag, dtensors, meshes_of_two_axes),
+    *(bits_and_types, not_finite, wide_products),
     *(edges_and_meshes, state_spaces, compiled, refusals),
 )
 

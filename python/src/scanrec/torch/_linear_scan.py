@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from .. import _arguments as arguments
 from . import _plans as plans
 from ._functions import Problem, Scan, tangent_of
-from ._modes import is_recorded, levels
+from ._modes import is_distributed, is_recorded, levels
 from ._ops import scan_op
 from ._tensors import aligned, check_tensor, common_dtype, edge_tensor, marks
 
@@ -30,6 +30,7 @@ def linear_scan(
     resets: torch.Tensor | None = None,
     return_final: bool = False,
     group: Any = None,
+    ranges: Any = None,
 ) -> Any:
     """``state[t] = gate[t] * state[t-1] + input[t]`` along an axis, differentiable in ``gate``,
     ``input`` and ``initial_state``.
@@ -69,6 +70,13 @@ def linear_scan(
         next rank. A map of two float64 or complex128 numbers per sequence and process travels, and
         half of that for a gradient, in which, as in the call, all processes take part. A gradient
         that is a sum over time is the sum over the part. Under ``torch.compile`` a graph break.
+        Of DTensors the placements say how time is split: see below.
+    ranges:
+        The steps that every process of ``group`` has, where these are not one part each in the
+        order of ranks: for every rank the ranges (begin, end) of the whole sequence that lie side
+        by side in its tensors. Chunks of n steps in the zig-zag order of ring attention are
+        ``[[(r * n, (r + 1) * n), ((2 * P - 1 - r) * n, (2 * P - r) * n)] for r in range(P)]``. Every
+        range has a map of its own, and ``resets`` have the steps of ``input``.
 
     Returns
     -------
@@ -89,16 +97,26 @@ def linear_scan(
     -----
     Eager, backward, double backward, forward mode, ``torch.func``, ``torch.compile``, ``export``.
     Gradients of complex tensors are PyTorch's, conjugated. Threads are ``torch.get_num_threads()``.
+
+    Of DTensors the input's placements are the result's, and those of the others follow from them:
+    any axis may be split, that of time over one dimension of the mesh, without a ``group``. A
+    number may be among them, no other tensor. Gradients are DTensors, too.
     """
     if group is not None:
         from ._split_time import scan_parts
 
         checked = partial(_aligned, gate, input, initial_state, axis, resets)
-        return scan_parts(checked, group, bool(return_final), bool(reverse))
+        return scan_parts(checked, group, ranges, bool(return_final), bool(reverse))
+    if ranges is not None:
+        arguments.refuse("linear_scan", "ranges", "None without a 'group'", type(ranges).__name__)
     values = (gate, input, initial_state, resets)
     key = plans.key_of(values, axis, reverse, return_final)
     if key is not None and (plan := plans.find(key)) is not None:
         return plan.run(values)
+    if key is None and any(is_distributed(x) for x in values):
+        from ._dtensors import scan_dtensors
+
+        return scan_dtensors(linear_scan, values, axis, bool(reverse), bool(return_final))
     tensors, axis = _aligned(gate, input, initial_state, axis, resets)
     if key is not None:
         return plans.make(key, values, tensors, axis, bool(reverse), return_final).run(tensors)

@@ -4,6 +4,8 @@ dispatcher would let see it. Much of this PyTorch says in private functions only
 
 from __future__ import annotations
 
+import sys
+
 import torch
 from torch.autograd import forward_ad
 from torch.overrides import has_torch_function
@@ -19,7 +21,13 @@ try:
 except ImportError:  # a version that has them elsewhere: no call is plain
     DispatchKey = None
 
-__all__ = ["is_dual", "is_plain", "is_recorded", "levels"]
+__all__ = ["is_distributed", "is_dual", "is_plain", "is_recorded", "levels"]
+
+
+def is_distributed(x: object) -> bool:
+    """Whether a tensor is one of several devices, a DTensor: without those being imported."""
+    tensors = sys.modules.get("torch.distributed.tensor")
+    return tensors is not None and isinstance(x, tensors.DTensor)
 
 
 def is_recorded(*tensors: torch.Tensor | None) -> bool:

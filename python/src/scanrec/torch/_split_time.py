@@ -7,11 +7,16 @@ state before it from what the parts before do to a state::
 Maps are made, sent and walked in the wide type: float64, complex128. They are a linear recurrence
 again, which the scan itself walks, the first part to the last, so bits do not depend on who comes
 first. The adjoint comes from the other side: conj(a_k), and the gradient before the part from 0.
+
+A process may have several pieces of the sequence, side by side in its tensors: each has its map, and
+all maps of a process travel together.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import accumulate
+from operator import index
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -43,31 +48,76 @@ def group_of(call: str, group: Any) -> dist.ProcessGroup:
 
 
 class _Parts(NamedTuple):
-    """The processes of a call, in the order in which the scan comes to them."""
+    """The pieces of a sequence that processes have."""
 
     group: dist.ProcessGroup
     backwards: bool
-    steps: tuple[int, ...]  #: of every rank
-
-    @property
-    def count(self):
-        return len(self.steps)
+    ranges: tuple[tuple[tuple[int, int], ...], ...]  #: of every rank, as they lie in its tensors
 
     @property
     def rank(self):
         return dist.get_rank(self.group)
 
     @property
-    def place(self):
-        return self.count - 1 - self.rank if self.backwards else self.rank
+    def lengths(self):
+        """Steps of this process's pieces."""
+        return [end - begin for begin, end in self.ranges[self.rank]]
 
     @property
-    def is_first(self):
-        return self.place == 0
+    def most(self):
+        """Pieces of the process that has most of them."""
+        return max(len(own) for own in self.ranges)
+
+    @property
+    def order(self):
+        """(rank, piece) of all, as they follow each other in time."""
+        pieces = [(*r, rank, i) for rank, own in enumerate(self.ranges) for i, r in enumerate(own)]
+        return [(rank, i) for _, _, rank, i in sorted(pieces)]
+
+    @property
+    def first(self):
+        """The piece that the scan comes to first, None if another process has it."""
+        rank, piece = self.order[-1 if self.backwards else 0]
+        return piece if rank == self.rank else None
 
     def turned(self):
         """In the order of the adjoint."""
         return self._replace(backwards=not self.backwards)
+
+    def problems(self, problem):
+        """The scans of this process's pieces."""
+        shape, axis, reverse = problem
+        return [Problem((*shape[:axis], n, *shape[axis + 1 :]), axis, reverse) for n in self.lengths]
+
+    def pieces_of(self, x, axis):
+        """What a tensor has for this process's pieces."""
+        if x is None or x.shape[axis] == 1 != sum(self.lengths):
+            return [x] * len(self.lengths)
+        return x.split(self.lengths, axis)
+
+
+def _ranges(call, ranges, count):
+    """A table of ranges, checked: together they are a sequence."""
+    try:
+        table = tuple(tuple((index(begin), index(end)) for begin, end in own) for own in ranges)
+    except (TypeError, ValueError):
+        refuse(call, "ranges", "for every rank a list of pairs (begin, end)", repr(ranges), TypeError)
+    if len(table) != count:
+        refuse(call, "ranges", f"those of {count} ranks", f"those of {len(table)}")
+    at = 0
+    for begin, end in sorted(r for own in table for r in own):
+        if begin != at or end <= begin:
+            refuse(call, "ranges", f"one from step {at}, of a step or more", (begin, end))
+        at = end
+    if not all(table):
+        refuse(call, "ranges", "steps for every rank", f"none for rank {table.index(())}")
+    return table
+
+
+def _in_order(steps):
+    """The ranges of ranks that have one part each."""
+    ends = tuple(accumulate(steps))
+    return tuple(((end - n, end),) for end, n in zip(ends, steps))
 
 
 # ---- what processes tell each other ---------------------------------------------------------------
@@ -198,17 +248,35 @@ def _cut(resets, problem):
     return marks.any(problem.axis, keepdim=True)
 
 
-def _with_mark_behind(resets, problem, parts):
-    """The marks of a part of a reverse scan, and the first of the next part that has steps."""
+def _marks_of_pieces(resets, problem, parts):
+    """The marks of this process's pieces; in a reverse scan, and the first of what follows each."""
     axis = problem.axis
     if resets is None or not problem.reverse:
-        return resets
-    every = _all_gather(_first_mark(resets, axis), parts.group)
-    if resets.shape[axis] > problem.steps:
-        return resets
-    behind = next((r for r in range(parts.rank + 1, parts.count) if parts.steps[r]), None)
-    mark = torch.zeros_like(every[0]) if behind is None else every[behind]
-    return torch.cat([resets, mark.bool()], axis)
+        more = 0 if resets is None else resets.shape[axis] - sum(parts.lengths)
+        if more == 0:
+            return parts.pieces_of(resets, axis)
+        return [resets]  # of the one piece, a mark behind it
+    own = resets.narrow(axis, 0, sum(parts.lengths)).split(parts.lengths, axis)
+    every = _all_gather(_padded([_first_mark(x, axis) for x in own], axis, parts.most), parts.group)
+    if resets.shape[axis] > sum(parts.lengths):
+        return [resets]
+    out, order = [], parts.order
+    for i, x in enumerate(own):
+        behind = order[order.index((parts.rank, i)) + 1 :]
+        with_steps = [(r, j) for r, j in behind if parts.ranges[r][j][0] < parts.ranges[r][j][1]]
+        mark = torch.zeros_like(every[0].narrow(axis, 0, 1))
+        if with_steps:
+            rank, piece = with_steps[0]
+            mark = every[rank].narrow(axis, piece, 1)
+        out.append(torch.cat([x, mark.bool()], axis))
+    return out
+
+
+def _padded(tensors, axis, count):
+    """Side by side along an axis, with zeros for those that are less than a number of them."""
+    left = count - len(tensors)
+    tensors = [*tensors, *[torch.zeros_like(tensors[0])] * left]
+    return tensors[0] if count == 1 else torch.cat(tensors, axis)
 
 
 def _first_mark(resets, axis):
@@ -219,34 +287,42 @@ def _first_mark(resets, axis):
 
 
 class _Maps(NamedTuple):
-    """What all parts do to the state before them, side by side along the axis of time: without where
+    """What all pieces do to the state before them, side by side in the order of time: without where
     they end."""
 
     products: torch.Tensor
     cuts: torch.Tensor | None
 
 
-def _message(parts, axis, *tensors):
-    """One all-gather: the tensors of every rank, side by side in time."""
+def _message(parts, axis, *values):
+    """One all-gather: what every piece of this process has of each value becomes that of all pieces,
+    side by side in the order of time."""
+    tensors = [_padded(pieces, axis, parts.most) for pieces in values]
     every = _Gather.apply(torch.cat([x.reshape(-1) for x in tensors]), parts.group)
-    pieces = every.split([x.numel() for x in tensors], 1)
-    return [
-        p.reshape(parts.count, *x.shape).movedim(0, axis).flatten(axis, axis + 1)
-        for p, x in zip(pieces, tensors)
-    ]
+    places = [rank * parts.most + piece for rank, piece in parts.order]
+    out = []
+    for x, like in zip(every.split([x.numel() for x in tensors], 1), tensors):
+        x = x.reshape(len(parts.ranges), *like.shape).movedim(0, axis).flatten(axis, axis + 1)
+        if places != list(range(x.shape[axis])):
+            x = x.index_select(axis, torch.tensor(places, device=x.device))
+        out.append(x)
+    return out
 
 
-def _state_before(parts, axis, maps, ends):
-    """The state before this part in the order of the scan, 0 before the first."""
+def _states_before(parts, axis, maps, ends):
+    """The states before this process's pieces in the order of the scan, 0 before the first of all."""
     marks = maps.cuts
     if marks is not None and parts.backwards:  # which finds the link behind a step
         marks = torch.cat([torch.zeros_like(marks.narrow(axis, 0, 1)), marks], axis)
     problem = Problem(tuple(ends.shape), axis, parts.backwards)
     states, _ = Scan.apply(maps.products, ends, None, marks, problem)
-    neighbour = parts.rank + (1 if parts.backwards else -1)
-    before = states.narrow(axis, min(max(neighbour, 0), parts.count - 1), 1)
-    # The first one takes part in what becomes of gradients, too.
-    return torch.where(_all(parts.is_first, before), torch.zeros_like(before), before)
+    order, out = parts.order, []
+    for i in range(len(parts.lengths)):
+        neighbour = order.index((parts.rank, i)) + (1 if parts.backwards else -1)
+        before = states.narrow(axis, min(max(neighbour, 0), len(order) - 1), 1)
+        # The first one takes part in what becomes of gradients, too.
+        out.append(torch.where(_all(i == parts.first, before), torch.zeros_like(before), before))
+    return out
 
 
 def _all(value, like):
@@ -256,70 +332,106 @@ def _all(value, like):
 # ---- the call -------------------------------------------------------------------------------------
 
 
-def _maps_and_ends(gate, resets, ends, problem, parts):
-    """One message: the maps of all parts, and where they end."""
-    axis, wide = problem.axis, _wide(gate.dtype)
-    cut = _cut(resets, problem)
-    sent = [_product(gate, resets, problem), *([] if cut is None else [cut.to(wide)]), ends.to(wide)]
-    products, *cuts, ends = _message(parts, axis, *sent)
+def _maps_and_ends(gates, marks, ends, problems, parts):
+    """One message: the maps of all pieces, and where they end."""
+    axis, wide = problems[0].axis, _wide(gates[0].dtype)
+    cuts = [_cut(m, p) for m, p in zip(marks, problems)]
+    sent = [[_product(g, m, p) for g, m, p in zip(gates, marks, problems)]]
+    if cuts[0] is not None:
+        sent.append([x.to(wide) for x in cuts])
+    products, *cuts, ends = _message(parts, axis, *sent, [x.to(wide) for x in ends])
     return _Maps(products, cuts[0].real != 0 if cuts else None), ends
 
 
 class _SplitScan(Function):
-    """(gate, input, initial_state, resets, problem, parts) -> (state, final state of the part, state
-    before the part)"""
+    """(gate, input, initial_state, problem, parts, marks of pieces) -> (state, final states of the
+    pieces, states before them)"""
 
     @staticmethod
-    def forward(ctx, gate, input, initial, resets, problem, parts):
-        edge = problem.edge
-        first = None if initial is None or not parts.is_first else initial.expand(edge)
-        _, ends = scan_op(gate, input, first, resets, *problem)
-        maps, ends = _maps_and_ends(gate, resets, ends, problem, parts)
-        before = _state_before(parts, problem.axis, maps, ends).to(edge_dtype(gate.dtype))
-        entering = before if first is None else first.clone()
-        state, final = scan_op(gate, input, entering, resets, *problem)
-        ctx.problem, ctx.parts = problem, parts
-        ctx.save_for_backward(gate, state, resets, entering, *maps)
+    def forward(ctx, gate, input, initial, problem, parts, *marks):
+        axis, problems = problem.axis, parts.problems(problem)
+        gates, inputs = parts.pieces_of(gate, axis), input.split(parts.lengths, axis)
+        walk = lambda entering: [
+            scan_op(*piece, *p) for *piece, p in zip(gates, inputs, entering, marks, problems)
+        ]
+        entering = [None] * len(problems)
+        if initial is not None and parts.first is not None:
+            entering[parts.first] = initial.expand(problem.edge).clone()
+        ends = [end for _, end in walk(entering)]
+        maps, ends = _maps_and_ends(gates, marks, ends, problems, parts)
+        dtype = edge_dtype(gate.dtype)
+        for i, before in enumerate(_states_before(parts, axis, maps, ends)):
+            if entering[i] is None:
+                entering[i] = before.to(dtype)
+        results = *zip(*walk(entering)), entering
+        state, final, before = (_padded(list(x), axis, len(problems)) for x in results)
+        ctx.problem, ctx.parts, ctx.pieces = problem, parts, len(marks)
+        ctx.save_for_backward(gate, state, before, *maps, *marks)
         ctx.shapes = gate.shape, input.shape, None if initial is None else initial.shape
         ctx.set_materialize_grads(False)
-        return state, final, entering
+        return state, final, before
 
     @staticmethod
-    def backward(ctx, state_grad, final_grad, entering_grad):
-        gate, state, resets, entering, *maps = ctx.saved_tensors
+    def backward(ctx, state_grad, final_grad, before_grad):
+        gate, state, before, products, cuts, *marks = ctx.saved_tensors
         problem, parts = ctx.problem, ctx.parts.turned()
-        maps, wide = _Maps(*maps), _wide(gate.dtype)
-        begins, last = entering.new_zeros(problem.edge), final_grad if parts.is_first else None
-        if state_grad is not None or last is not None:
-            begins = adjoint(
-                gate, None, None, resets, state_grad, last, problem, (None, None, problem.edge)
-            )[2]
-        if entering_grad is not None:
-            begins = begins + entering_grad
+        axis, problems, wide = problem.axis, parts.problems(problem), _wide(gate.dtype)
+        maps, gates = _Maps(products, cuts), parts.pieces_of(gate, axis)
+        edges = lambda x: [None] * len(problems) if x is None else x.split(1, axis)
+        states, befores = parts.pieces_of(state, axis), edges(before)
+        state_grads, final_grads = parts.pieces_of(state_grad, axis), edges(final_grad)
+        begins = []
+        for i, (g, m, s, last, more, p) in enumerate(
+            zip(gates, marks, state_grads, final_grads, edges(before_grad), problems)
+        ):
+            wanted = (None, None, p.edge)
+            last = last if i == parts.first else None
+            begin = adjoint(g, None, None, m, s, last, p, wanted)[2]
+            begin = before.new_zeros(p.edge) if begin is None else begin
+            begins.append(begin if more is None else begin + more)
         if torch.is_grad_enabled():  # gradients of gradients: products move, too
-            maps, begins = _maps_and_ends(gate, resets, begins, problem, parts)
+            maps, begins = _maps_and_ends(gates, marks, begins, problems, parts)
         else:
-            (begins,) = _message(parts, problem.axis, begins.to(wide))
+            (begins,) = _message(parts, axis, [x.to(wide) for x in begins])
         maps = maps._replace(products=maps.products.conj().resolve_conj())
-        after = _state_before(parts, problem.axis, maps, begins).to(entering.dtype)
-        if final_grad is not None:  # of the last part; nobody sees that of others
-            after = after + final_grad
-        shapes = [s if n else None for n, s in zip(ctx.needs_input_grad[:3], ctx.shapes)]
-        wanted = (*shapes[:2], None if shapes[2] is None else problem.edge)
-        out = adjoint(gate, state, entering, resets, state_grad, after, problem, wanted)
-        initial_grad = out[2]
-        if initial_grad is not None:  # the first one's is that of the whole sequence
-            if entering_grad is not None:
-                initial_grad = initial_grad + entering_grad
-            is_first = _all(ctx.parts.is_first, initial_grad)
-            initial_grad = torch.where(is_first, initial_grad, torch.zeros_like(initial_grad))
-            axes = [i for i, (n, m) in enumerate(zip(problem.edge, shapes[2])) if n != m]
-            initial_grad = initial_grad.sum(axes, keepdim=True) if axes else initial_grad
-        return *out[:2], initial_grad, None, None, None
+        needs, out = ctx.needs_input_grad, []
+        for g, s, b, m, s_grad, last, after, p in zip(
+            *(gates, states, befores, marks, state_grads, final_grads),
+            *(_states_before(parts, axis, maps, begins), problems),
+        ):
+            after = after.to(before.dtype)
+            if last is not None:  # of the last piece; nobody sees that of others
+                after = after + last
+            wanted = [x if n else None for n, x in zip(needs, (g.shape, p.shape, p.edge))]
+            out.append(adjoint(g, s, b, m, s_grad, after, p, wanted))
+        of_gate, of_input, of_initial = zip(*out)
+        return (
+            _joined(of_gate, gates, axis) if needs[0] else None,
+            _padded(of_input, axis, len(problems)) if needs[1] else None,
+            _of_first(of_initial, edges(before_grad), ctx) if needs[2] else None,
+            *[None] * (2 + len(marks)),
+        )
+
+
+def _joined(grads, pieces, axis):
+    """The gradient of what pieces have each of, or all the same."""
+    if len(pieces) > 1 and pieces[0] is pieces[1]:
+        return sum(grads[1:], start=grads[0])
+    return _padded(grads, axis, len(pieces))
+
+
+def _of_first(initial_grads, more, ctx):
+    """The gradient of the initial state: that of the state before the first piece, elsewhere 0."""
+    first = ctx.parts.first
+    at = first or 0
+    grad = initial_grads[at] if more[at] is None else initial_grads[at] + more[at]
+    grad = torch.where(_all(first is not None, grad), grad, torch.zeros_like(grad))
+    axes = [i for i, (n, m) in enumerate(zip(grad.shape, ctx.shapes[2])) if n != m]
+    return grad.sum(axes, keepdim=True) if axes else grad
 
 
 @torch.compiler.disable
-def scan_parts(checked: Any, group: Any, return_final: bool, reverse: bool) -> Any:
+def scan_parts(checked: Any, group: Any, ranges: Any, return_final: bool, reverse: bool) -> Any:
     """The scan of this process's part. ``checked()`` gives its tensors, aligned, and the axis of
     time, or raises."""
     call = "linear_scan"
@@ -332,20 +444,33 @@ def scan_parts(checked: Any, group: Any, return_final: bool, reverse: bool) -> A
             )
         (gate, input, initial, resets), axis = checked()
         shape, steps, device = tuple(input.shape), input.shape[axis], input.device
+        if ranges is not None:
+            ranges = _ranges(call, ranges, dist.get_world_size(group))
+            _check_against_ranges(call, ranges[dist.get_rank(group)], steps, resets, axis)
         lanes = [None if x is None else edge_of(x.shape, axis) for x in (gate, input, resets)]
         moved = [x is not None and x.requires_grad for x in (gate, input, initial)]
-        alike = (lanes, axis, input.dtype, reverse, return_final, torch.is_grad_enabled(), moved)
+        options = reverse, return_final, torch.is_grad_enabled()
+        alike = (lanes, axis, input.dtype, moved, options, ranges)
     except Exception as error:
         failed = error
     every = agree(group, failed, device, steps, *alike)
-    parts = _Parts(group, reverse, every)
+    parts = _Parts(group, reverse, _in_order(every) if ranges is None else ranges)
     problem = Problem(shape, axis, reverse)
-    resets = _with_mark_behind(resets, problem, parts)
-    state, final, _ = _SplitScan.apply(gate, input, initial, resets, problem, parts)
+    marks = _marks_of_pieces(resets, problem, parts)
+    state, finals, _ = _SplitScan.apply(gate, input, initial, problem, parts, *marks)
     if not return_final:
         return state
-    last = 0 if reverse else parts.count - 1
-    return state, _Gather.apply(final, group)[last].squeeze(axis)
+    rank, piece = parts.order[0 if reverse else -1]
+    final = finals.narrow(axis, piece if rank == parts.rank else 0, 1)
+    return state, _Gather.apply(final, group)[rank].squeeze(axis)
+
+
+def _check_against_ranges(call, own, steps, resets, axis):
+    of_ranges = sum(end - begin for begin, end in own)
+    if steps != of_ranges:
+        refuse(call, "input", f"the {of_ranges} steps of this rank's 'ranges'", steps)
+    if resets is not None and resets.shape[axis] > steps:
+        refuse(call, "resets", f"{steps} steps, none behind them with 'ranges'", resets.shape[axis])
 
 
 def _device(group):

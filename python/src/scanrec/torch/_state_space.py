@@ -31,6 +31,7 @@ def s5(
     resets: Any = None,
     return_final: bool = False,
     group: Any = None,
+    ranges: Any = None,
 ) -> Any:
     """A diagonal state space over sequences, as S5 has it::
 
@@ -67,8 +68,8 @@ def s5(
         may be one step more of them, whose mark says nothing here.
     return_final:
         Returns ``(y, final_state)``, the latter ``(..., P)``: of the states that run forward.
-    group:
-        The processes that time is split over: as of :func:`linear_scan`.
+    group, ranges:
+        The processes that time is split over, and who has which steps: as of :func:`linear_scan`.
 
     Returns
     -------
@@ -88,6 +89,7 @@ def s5(
         "u": u, "lambda_": lambda_, "b": b, "c": c, "d": d, "log_step": log_step,
         "initial_state": initial_state, "intervals": intervals,
     }  # fmt: skip
+    split = {"group": group, "ranges": ranges}
     with _telling(group):
         tensors, both_ways = _checked("s5", given)
         cuts = _over_states("s5", resets, tensors["u"])
@@ -102,7 +104,7 @@ def s5(
         x = scale * _times(u, b)
     edges = {"initial_state": tensors.get("initial_state"), "resets": cuts}
     twice = 2 if conjugate_symmetry else 1
-    return _outputs(gate, x, u, twice * c, tensors.get("d"), edges, both_ways, return_final, group)
+    return _outputs(gate, x, u, twice * c, tensors.get("d"), edges, both_ways, return_final, split)
 
 
 def lru(
@@ -117,6 +119,7 @@ def lru(
     resets: Any = None,
     return_final: bool = False,
     group: Any = None,
+    ranges: Any = None,
 ) -> Any:
     """A linear recurrent unit over sequences: :func:`s5` without conjugate symmetry, with gates on a
     ring of the complex plane::
@@ -129,7 +132,7 @@ def lru(
         ``(..., T, H)``, float32 or float64.
     nu, theta:
         ``(P,)``, real.
-    b, c, d, initial_state, resets, return_final, group:
+    b, c, d, initial_state, resets, return_final, group, ranges:
         As of :func:`s5`.
 
     Returns
@@ -149,6 +152,7 @@ def lru(
     given = {
         "u": u, "nu": nu, "theta": theta, "b": b, "c": c, "d": d, "initial_state": initial_state,
     }  # fmt: skip
+    split = {"group": group, "ranges": ranges}
     with _telling(group):
         tensors, both_ways = _checked("lru", given)
         cuts = _over_states("lru", resets, tensors["u"])
@@ -158,7 +162,7 @@ def lru(
     x = _times(tensors["u"], scale[:, None] * tensors["b"])
     edges = {"initial_state": tensors.get("initial_state"), "resets": cuts}
     u, c, d = tensors["u"], tensors["c"], tensors.get("d")
-    return _outputs(gate, x, u, c, d, edges, both_ways, return_final, group)
+    return _outputs(gate, x, u, c, d, edges, both_ways, return_final, split)
 
 
 _COMPLEX = ("lambda_", "b", "c", "initial_state")
@@ -204,8 +208,8 @@ def _times(u, matrix):
     return torch.view_as_complex((u @ _pairs(matrix.T)).unflatten(-1, (-1, 2)))
 
 
-def _outputs(gate, x, u, c, d, edges, both_ways, return_final, group):
-    given = {"resets": edges["resets"], "group": group}
+def _outputs(gate, x, u, c, d, edges, both_ways, return_final, split):
+    given = {"resets": edges["resets"], **split}
     state = linear_scan(gate, x, edges["initial_state"], return_final=return_final, **given)
     state, final = state if return_final else (state, None)
     states = c.shape[1] // 2 if both_ways else c.shape[1]
