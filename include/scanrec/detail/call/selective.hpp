@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From the arguments of selective_scan and its adjoint to a problem of its kernels.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/call/check.hpp>
+#include <scanrec/detail/selective/problem.hpp>
+#include <scanrec/error.hpp>
+#include <scanrec/memory.hpp>
+#include <scanrec/selective_arrays.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Collects the arrays of a call, checks them, and brings them to scan order.
+template <class V>
+class selective_call {
+ public:
+  selective_call(const char* name, const selective_arrays<V>& arrays, direction order)
+      : reverse_(order == direction::reverse) {
+    called_.call = name;
+    const extents& shape = arrays.u.shape();
+    shape_ = shape;
+    require("u", !arrays.u.absent());
+    if (shape.batch < 0 || shape.time < 0 || shape.channel < 0)
+      refuse("u", "extents of 0 or more", text(shape));
+    if (shape.group != 1) refuse("u", "one group", text(shape));
+    require("delta", !arrays.delta.absent());
+    require("a", !arrays.a.absent());
+    require("b", !arrays.b.absent());
+    require("c", !arrays.c.absent());
+    states_ = arrays.a.shape.group;
+    if (states_ < 1) refuse("a", "1 state or more, as its group axis", text(arrays.a.shape));
+    for (const auto& [mixing, of] : {named_mixing{"b", &arrays.b}, named_mixing{"c", &arrays.c}})
+      if (!of->steps.absent()) take_groups(mixing, of->steps.shape().channel);
+    std::int64_t bytes = 8;
+    for (const std::int64_t n : {shape.batch, shape.time, shape.channel, states_})
+      bytes = clipped_product(bytes, std::max<std::int64_t>(n, 1));
+    if (bytes >= most_array_bytes)
+      refuse("u", "fewer than 2^52 bytes of states of all steps",
+             text(shape, " with ", states_, " states"));
+  }
+
+  // Arrays: each is checked, and what kernels read of it returned.
+  row_array<V> rows(const char* name, const stored_sequence<const V>& of) {
+    return rows_of_use(name, of.use(), of.access(), access::read);
+  }
+  row_array<V> rows(const char* name, const stored_sequence<V>& of) {
+    return rows_of_use(name, of.use(), of.access(), access::write);
+  }
+  template <class E>
+  value_array<V> per_channel(const char* name, const state_view<E>& of, std::int64_t states = 1) {
+    return values(name, of, {.channel = shape_.channel, .group = states});
+  }
+  template <class E>
+  value_array<V> state(const char* name, const state_view<E>& of) {
+    return values(name, of,
+                  {.batch = shape_.batch, .channel = shape_.channel, .group = states_});
+  }
+  template <class E>
+  value_array<V> checkpoints(const sequence_view<E>& of) {
+    extents wanted = memory::checkpoint_extents(shape_);
+    wanted.group = states_;
+    const array_use use = use_of("checkpoints", of, std::is_const_v<E> ? access::read : access::write);
+    check(use, wanted);
+    return {const_cast<V*>(of.data), of.strides};
+  }
+  template <class E>
+  mixing_array<V> mixing(const char* name, const mixing_view<E>& of) {
+    mixing_array<V> m;
+    if (!of.steps.absent() && !of.channels.absent())
+      refuse(name, "an array of every step, or one of every channel", "both");
+    m.channels = per_channel(name, of.channels, states_);
+    array_use use = of.steps.use();
+    use.name = name, use.use = std::is_const_v<E> ? access::read : access::write;
+    check(use, {.batch = shape_.batch, .time = shape_.time, .channel = groups_, .group = states_});
+    m.steps = in_scan_order(use, of.steps.access());
+    // Kernels read states as if they were channels.
+    std::swap(m.steps.strides.channel, m.steps.strides.group);
+    return m;
+  }
+  /// A gradient of B or C.
+  mixing_array<V> mixing_grad(const char* name, const mixing_view<V>& of,
+                              const mixing_view<const V>& value) {
+    if (!of.steps.absent() && value.steps.absent())
+      refuse(name, "an array of every channel, as that which it is the gradient of",
+             "one of every step");
+    if (!of.channels.absent() && value.channels.absent())
+      refuse(name, "an array of every step, as that which it is the gradient of",
+             "one of every channel");
+    return mixing(name, of);
+  }
+  cut_array cuts(const sequence_view<const bool>& resets) {
+    if (resets.absent()) return {};
+    array_use use = use_of("resets", resets, access::read);
+    extents wanted = shape_;
+    if (resets.shape.channel == 1) wanted.channel = 1;
+    const bool one_more = resets.shape.time == shape_.time + 1;
+    if (one_more) wanted.time = resets.shape.time;
+    check(use, wanted, ", or 1 channel, or one step more");
+    if (element_count(shape_) == 0) return {};
+    cut_array cuts{.data = resets.data, .strides = resets.strides};
+    if (wanted.channel == 1) cuts.strides.channel = 0;
+    if (!reverse_) return cuts;
+    // Step s of the scan is step time - 1 - s; a mark there cuts it from the step before.
+    cuts.data += (shape_.time - 1) * resets.strides.time;
+    cuts.strides.time = -cuts.strides.time;
+    cuts.shift = -1;
+    if (!one_more) cuts.unmarked = 0;
+    return cuts;
+  }
+
+  /// Fills in the sizes; checks what can be wrong of two arrays.
+  template <std::size_t N>
+  void finish(selective_problem<V>& p, const std::array<in_place_pair, N>& may_alias) {
+    p.call = called_.call;
+    p.batch = shape_.batch, p.time = shape_.time, p.channels = shape_.channel;
+    p.states = states_, p.groups = groups_;
+    check_overlaps(called_.call, used_, may_alias);
+  }
+
+ private:
+  struct named_mixing {
+    const char* name;
+    const mixing_view<const V>* of;
+  };
+  // The arrays of a call: more than a recurrence may have.
+  struct used_arrays {
+    std::array<array_use, 24> all{};
+    int count = 0;
+    array_use* begin() { return all.data(); }
+    array_use* end() { return all.data() + count; }
+  };
+
+  [[noreturn]] void refuse(const char* argument, const text& expected, const text& got) const {
+    throw argument_error(called_.call, argument, expected.c_str(), got.c_str());
+  }
+  void require(const char* argument, bool given) const {
+    if (!given) refuse(argument, "an array", "none");
+  }
+  void take_groups(const char* name, std::int64_t groups) {
+    if (groups < 1 || shape_.channel % groups != 0)
+      refuse(name, text("groups, as its channel axis, of which ", shape_.channel,
+                        " channels are a multiple"),
+             text(groups));
+    if (grouped_ && groups != groups_)
+      refuse(name, text("as many groups as 'b' has, ", groups_), text(groups));
+    groups_ = groups, grouped_ = true;
+  }
+  template <class View>
+  static array_use use_of(const char* name, const View& view, access use) {
+    using element = std::remove_const_t<std::remove_pointer_t<decltype(view.data)>>;
+    array_use array;
+    array.name = name, array.use = use, array.given = !view.absent();
+    array.data = reinterpret_cast<const std::byte*>(view.data);
+    array.shape = view.shape, array.strides = view.strides;
+    array.element_bytes = sizeof(element), array.alignment = alignof(element);
+    array.type = &type_mark<element>;
+    return array;
+  }
+  // Shape, place and strides of one array.
+  void check(const array_use& array, const extents& wanted, const char* more = "") {
+    if (!array.given) return;
+    if (array.shape != wanted) refuse(array.name, text("shape ", wanted, more), text(array.shape));
+    called_.shape = array.shape;
+    check_array(called_, array, array);
+    used_.all[used_.count++] = array;
+  }
+  row_array<V> rows_of_use(const char* name, array_use array, const row_access<V>* stored,
+                           access use) {
+    array.name = name, array.use = use;
+    check(array, shape_);
+    return in_scan_order(array, stored);
+  }
+  row_array<V> in_scan_order(const array_use& array, const row_access<V>* stored) const {
+    row_array<V> rows{const_cast<std::byte*>(array.data), array.strides, stored};
+    if (!reverse_ || array.data == nullptr || array.shape.time == 0) return rows;
+    rows.data += (array.shape.time - 1) * array.strides.time * array.element_bytes;
+    rows.strides.time = -rows.strides.time;
+    return rows;
+  }
+  template <class E>
+  value_array<V> values(const char* name, const state_view<E>& of, const extents& wanted) {
+    check(use_of(name, of, std::is_const_v<E> ? access::read : access::write), wanted);
+    return {const_cast<V*>(of.data), of.strides};
+  }
+
+  problem called_;  // whose name errors have
+  used_arrays used_;
+  extents shape_;
+  std::int64_t states_ = 0, groups_ = 1;
+  bool grouped_ = false, reverse_;
+};
+
+template <class V>
+void take_selective_arrays(selective_call<V>& c, const selective_arrays<V>& arrays,
+                           selective_problem<V>& p) {
+  p.softplus = arrays.softplus;
+  p.u = c.rows("u", arrays.u), p.delta = c.rows("delta", arrays.delta);
+  p.a = c.per_channel("a", arrays.a, arrays.a.shape.group);
+  p.b = c.mixing("b", arrays.b), p.c = c.mixing("c", arrays.c);
+  p.skip = c.per_channel("skip", arrays.skip), p.z = c.rows("z", arrays.z);
+  p.bias = c.per_channel("delta_bias", arrays.delta_bias);
+}
+
+template <class V>
+selective_problem<V> make_selective_scan(const selective_arrays<V>& arrays,
+                                         const stored_sequence<V>& out,
+                                         const selective_options<V>& options) {
+  selective_call<V> c("selective_scan", arrays, options.order);
+  selective_problem<V> p;
+  take_selective_arrays(c, arrays, p);
+  p.initial = c.state("initial_state", options.initial_state);
+  p.cuts = c.cuts(options.resets);
+  p.out = c.rows("out", out);
+  p.final_state = c.state("final_state", options.final_state);
+  p.checkpoints = c.checkpoints(options.checkpoints);
+  c.finish(p, std::array<in_place_pair, 4>{{{"out", "u"},
+                                            {"out", "delta"},
+                                            {"out", "z"},
+                                            {"final_state", "initial_state"}}});
+  return p;
+}
+
+template <class V>
+selective_vjp_problem<V> make_selective_scan_vjp(const selective_arrays<V>& arrays,
+                                                 const stored_sequence<const V>& out_grad,
+                                                 const selective_gradients<V>& gradients,
+                                                 const selective_vjp_options<V>& options) {
+  selective_call<V> c("selective_scan_vjp", arrays, options.order);
+  selective_vjp_problem<V> p;
+  take_selective_arrays(c, arrays, p);
+  p.out_grad = c.rows("out_grad", out_grad);
+  p.initial = c.state("initial_state", options.initial_state);
+  p.final_grad = c.state("final_grad", options.final_grad);
+  p.cuts = c.cuts(options.resets);
+  p.checkpoints = c.checkpoints(options.checkpoints);
+  p.u_grad = c.rows("u_grad", gradients.u), p.delta_grad = c.rows("delta_grad", gradients.delta);
+  p.a_grad = c.per_channel("a_grad", gradients.a, arrays.a.shape.group);
+  p.b_grad = c.mixing_grad("b_grad", gradients.b, arrays.b);
+  p.c_grad = c.mixing_grad("c_grad", gradients.c, arrays.c);
+  p.skip_grad = c.per_channel("skip_grad", gradients.skip);
+  p.z_grad = c.rows("z_grad", gradients.z);
+  if (p.z_grad.present() && !p.z.present())
+    throw argument_error("selective_scan_vjp", "z_grad", "no array where there is no z", "one");
+  p.bias_grad = c.per_channel("delta_bias_grad", gradients.delta_bias);
+  p.initial_grad = c.state("initial_grad", gradients.initial_state);
+  p.update = gradients.update == update::accumulate;
+  c.finish(p, std::array<in_place_pair, 5>{{{"u_grad", "u"},
+                                            {"u_grad", "out_grad"},
+                                            {"delta_grad", "delta"},
+                                            {"z_grad", "z"},
+                                            {"initial_grad", "final_grad"}}});
+  return p;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

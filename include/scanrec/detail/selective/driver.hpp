@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a selective scan is cut into tasks, and what becomes of sums over channels and sequences.
+//
+// A strip is a few packs of channels of one sequence and group. Tasks are stretches of strips, all
+// strips of a stretch before those of the next: strips wait for their own last stretch only, so few
+// of them still keep many workers busy. The gradients of a B and C of every step are sums over
+// strips: each adds its own when those before it have, so the same sums are the same bits for any
+// number of workers.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <optional>
+#include <span>
+
+#include <scanrec/detail/cpu/scratch.hpp>
+#include <scanrec/detail/cpu/workers.hpp>
+#include <scanrec/detail/selective/adjoint.hpp>
+#include <scanrec/detail/selective/tile.hpp>
+#include <scanrec/executor.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Who works on a call, and where.
+struct selective_workers {
+  int threads = 1;  // that were asked for; 0: policy
+  const executor* on = nullptr;
+  std::span<std::byte> workspace{};
+};
+
+/// The numbers behind the cuts.
+struct selective_policy {
+  /// Strips below which they are of one pack; of two and four below twice and four times as many.
+  static constexpr std::int64_t enough_strips = 96;
+  /// Steps by channels by states per thread below which another costs more than it brings.
+  static constexpr std::int64_t thread_elements = 256 * 1024;
+};
+
+/// How a call is cut.
+struct selective_plan {
+  std::int64_t channels = 0, groups = 1;  // of a group; of a sequence
+  std::int64_t group_packs = 0;           // of one group of one sequence
+  std::int64_t strip_packs = 1;
+  std::int64_t group_strips = 0;
+  std::int64_t group_count = 0;  // of all sequences
+  std::int64_t stretches = 1, time = 0;
+  int lanes = 1, workers = 1;
+
+  template <class V>
+  selective_plan(const selective_problem<V>& p, int lanes_of, int threads)
+      : channels(p.group_channels()),
+        groups(p.groups),
+        group_packs((channels + lanes_of - 1) / lanes_of),
+        group_count(p.batch * p.groups),
+        stretches(std::max<std::int64_t>(1, (p.time + selective_stretch - 1) / selective_stretch)),
+        time(p.time),
+        lanes(lanes_of) {
+    while (strip_packs < 4 && strip_packs < group_packs &&
+           packs() >= 2 * strip_packs * selective_policy::enough_strips)
+      strip_packs *= 2;
+    group_strips = (group_packs + strip_packs - 1) / strip_packs;
+    const std::int64_t elements =
+        clipped_product(clipped_product(p.batch * p.channels, p.time), p.states);
+    const int useful = threads_for(threads, elements / selective_policy::thread_elements);
+    workers = static_cast<int>(std::clamp<std::int64_t>(strips(), 1, useful));
+  }
+  [[nodiscard]] std::int64_t packs() const { return group_count * group_packs; }
+  [[nodiscard]] std::int64_t strips() const { return group_count * group_strips; }
+
+  /// Where stretch k of a pack of a group lies.
+  [[nodiscard]] selective_place place(std::int64_t group, std::int64_t pack,
+                                      std::int64_t k) const {
+    const std::int64_t first = pack * lanes;
+    return {.batch = group / groups,
+            .group = group % groups,
+            .channel = group % groups * channels + first,
+            .count = static_cast<int>(std::min<std::int64_t>(lanes, channels - first)),
+            .begin = k == 0 ? 0 : time - (stretches - k) * selective_stretch,
+            .end = time - (stretches - 1 - k) * selective_stretch};
+  }
+  /// Calls f(place, index among all packs) for stretch k of the packs of a strip.
+  template <class F>
+  void for_packs(std::int64_t strip, std::int64_t k, F f) const {
+    const std::int64_t group = strip / group_strips;
+    const std::int64_t first = strip % group_strips * strip_packs;
+    for (std::int64_t i = first; i < std::min(first + strip_packs, group_packs); ++i)
+      f(place(group, i, k), group * group_packs + i);
+  }
+};
+
+using selective_counter = std::atomic<std::int64_t>;
+inline void start_counters(selective_counter* counters, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) ::new (&counters[i]) selective_counter(0);
+}
+
+/// Does all tasks: f(worker, task, strip, n), n counting the stretches of a strip as they come.
+template <class F>
+void run_stretches(const selective_plan& plan, const executor& on, selective_counter* done,
+                   task_queue& tasks, F f) {
+  start_counters(done, plan.strips());
+  run_on(on, plan.workers, [&](int worker) {
+    tasks.work_off(worker, [&](std::int64_t task) {
+      const std::int64_t strip = task % plan.strips(), n = task / plan.strips();
+      tasks.await(done[strip], n, task);
+      f(worker, task, strip, n);
+      done[strip].store(n + 1, std::memory_order_release);
+    });
+  });
+  tasks.rethrow();
+}
+
+/// Memory of workers, each a number of pages.
+class worker_rooms {
+ public:
+  template <class Tile, class Problem>
+  static worker_rooms of(const Problem& p, int workers, arena& memory) {
+    arena one;
+    const Tile counted(p, one);
+    worker_rooms rooms;
+    rooms.bytes_ = (one.bytes() + 4095) / 4096 * 4096;
+    rooms.first_ = memory.take<std::byte>(clipped_product(workers, rooms.bytes_, most_bytes));
+    return rooms;
+  }
+  [[nodiscard]] arena room(int worker) const { return arena(first_ + worker * bytes_); }
+
+ private:
+  std::byte* first_ = nullptr;
+  std::int64_t bytes_ = 0;
+};
+
+/// A forward call: first what memory it takes, then itself.
+template <class V, int W>
+class selective_forward_run {
+ public:
+  using tile = selective_forward<V, W>;
+  using lane = typename tile::lane;
+
+  selective_forward_run(const selective_problem<V>& p, const selective_plan& plan, arena& memory)
+      : p_(p),
+        plan_(plan),
+        states_(memory.take<lane>(clipped_product(plan.packs(), p.states))),
+        done_(memory.take<selective_counter>(plan.strips())),
+        rooms_(worker_rooms::of<tile>(p, plan.workers, memory)) {}
+
+  void operator()(const executor& on) const {
+    task_queue tasks(plan_.stretches * plan_.strips());
+    run_stretches(plan_, on, done_, tasks,
+                  [&](int worker, std::int64_t, std::int64_t strip, std::int64_t n) {
+                    arena room = rooms_.room(worker);
+                    tile work(p_, room);
+                    plan_.for_packs(strip, n, [&](const selective_place& at, std::int64_t pack) {
+                      work.run(at, states_ + pack * p_.states);
+                    });
+                  });
+  }
+
+ private:
+  const selective_problem<V>& p_;
+  const selective_plan& plan_;
+  lane* states_;  // (pack, state)
+  selective_counter* done_;
+  worker_rooms rooms_;
+};
+
+/// The gradient of a B or C of every step: a sum over strips, in the wide type, of two stretches at
+/// a time.
+template <class V, int W>
+class mixing_totals {
+ public:
+  static constexpr std::int64_t width = simd::lanes_v<V>;
+
+  mixing_totals(const selective_problem<V>& p, const selective_plan& plan,
+                const mixing_array<V>& grad, bool update, arena& memory)
+      : grad_(grad.steps),
+        states_(p.states),
+        padded_((p.states + width - 1) / width * width),
+        groups_(p.groups),
+        update_(update),
+        totals_(memory.take<double>(
+            grad_.present() ? clipped_product(2 * plan.group_count, selective_stretch * padded_)
+                            : 0)) {}
+
+  [[nodiscard]] bool wanted() const { return grad_.present(); }
+  /// Adds the sums of a strip; `first`: it is the first one of its group.
+  void add(std::int64_t group, const selective_place& at, bool first, const V* sums) const {
+    double* const total = total_of(group, at);
+    const std::int64_t count = (at.end - at.begin) * padded_;
+    for (std::int64_t i = 0; i < count; ++i) total[i] = (first ? 0.0 : total[i]) + sums[i];
+  }
+  /// Puts the sum of all strips of a group where it belongs; without any strip 0.
+  void put(std::int64_t group, const selective_place& at, bool none = false) const {
+    const double* const total = total_of(group, at);
+    V rows[width * row_steps];
+    for (std::int64_t t = at.begin; t < at.end; t += row_steps)
+      for (std::int64_t n = 0; n < states_; n += width) {
+        const std::int64_t steps = std::min(row_steps, at.end - t);
+        for (std::int64_t i = 0; i < steps; ++i)
+          for (std::int64_t k = 0; k < width; ++k)
+            rows[i * width + k] =
+                none ? V(0) : static_cast<V>(total[(t - at.begin + i) * padded_ + n + k]);
+        grad_.template store<width>(grad_.at(group / groups_, t, n, group % groups_), steps,
+                                    static_cast<int>(std::min(width, states_ - n)), rows, update_);
+      }
+  }
+
+ private:
+  static constexpr std::int64_t row_steps = 32;
+  double* total_of(std::int64_t group, const selective_place& at) const {
+    const std::int64_t odd = (at.end + selective_stretch - 1) / selective_stretch % 2;
+    return totals_ + (2 * group + odd) * selective_stretch * padded_;
+  }
+
+  row_array<V> grad_;
+  std::int64_t states_, padded_, groups_;
+  bool update_;
+  double* totals_;  // (group, one of two, step, state)
+};
+
+/// An adjoint: first what memory it takes, then itself.
+template <class V, int W>
+class selective_vjp_run {
+ public:
+  using tile = selective_adjoint<V, W>;
+  using lane = typename tile::lane;
+
+  selective_vjp_run(const selective_vjp_problem<V>& p, const selective_plan& plan, arena& memory)
+      : p_(p),
+        plan_(plan),
+        grads_(memory.take<lane>(clipped_product(plan.packs(), p.states))),
+        done_(memory.take<selective_counter>(plan.strips())),
+        rooms_(worker_rooms::of<tile>(p, plan.workers, memory)),
+        of_b_(p, plan, p.b_grad, p.update, memory),
+        of_c_(p, plan, p.c_grad, p.update, memory),
+        turns_(memory.take<selective_counter>(plan.group_count * plan.stretches)),
+        rates_(take_totals(p.a_grad, p.states, memory)),
+        b_(take_totals(p.b_grad.channels, p.states, memory)),
+        c_(take_totals(p.c_grad.channels, p.states, memory)),
+        skip_(take_totals(p.skip_grad, 1, memory)),
+        bias_(take_totals(p.bias_grad, 1, memory)) {
+    if (plan.stretches > 1 && !p.checkpoints.present()) {
+      before_ = p;
+      before_.out = {}, before_.final_state = {};
+      const extents kept = memory::checkpoint_extents({.time = p.time});
+      before_.checkpoints.strides = {.batch = kept.time * p.channels * p.states,
+                                     .time = p.channels * p.states,
+                                     .channel = 1,
+                                     .group = p.channels};
+      before_.checkpoints.data =
+          memory.take<V>(clipped_product(p.batch, before_.checkpoints.strides.batch));
+      walk_.emplace(before_, plan_, memory);
+    }
+  }
+
+  void operator()(const executor& on) {
+    if (walk_.has_value()) {
+      (*walk_)(on);
+      p_.checkpoints = before_.checkpoints;
+    }
+    for (double* const totals : {rates_, b_, c_})
+      if (totals != nullptr) std::fill_n(totals, plan_.packs() * p_.states * W, 0.0);
+    for (double* const totals : {skip_, bias_})
+      if (totals != nullptr) std::fill_n(totals, plan_.packs() * W, 0.0);
+    start_counters(turns_, plan_.group_count * plan_.stretches);
+    task_queue tasks(plan_.stretches * plan_.strips());
+    run_stretches(plan_, on, done_, tasks,
+                  [&](int worker, std::int64_t task, std::int64_t strip, std::int64_t n) {
+                    arena room = rooms_.room(worker);
+                    tile work(p_, room);
+                    pull(work, strip, plan_.stretches - 1 - n);
+                    add_sums(work, tasks, task, strip, plan_.stretches - 1 - n);
+                  });
+    put_sums(p_.a_grad, rates_, p_.states), put_sums(p_.b_grad.channels, b_, p_.states);
+    put_sums(p_.c_grad.channels, c_, p_.states);
+    put_sums(p_.skip_grad, skip_, 1), put_sums(p_.bias_grad, bias_, 1);
+    if (plan_.group_strips == 0)
+      for (std::int64_t g = 0; g < plan_.group_count; ++g)
+        for (std::int64_t k = 0; k < plan_.stretches; ++k)
+          for (const auto* const of : {&of_b_, &of_c_})
+            if (of->wanted()) of->put(g, plan_.place(g, 0, k), true);
+  }
+
+ private:
+  double* take_totals(const value_array<V>& grad, std::int64_t states, arena& memory) const {
+    const std::int64_t count = clipped_product(plan_.packs() * W, states);
+    return memory.take<double>(grad.present() ? count : 0);
+  }
+  void pull(tile& work, std::int64_t strip, std::int64_t k) const {
+    work.clear_sums();
+    plan_.for_packs(strip, k, [&](const selective_place& at, std::int64_t pack) {
+      const auto of = [&](const value_array<V>& grad, double* totals, std::int64_t states) {
+        return grad.present() ? totals + pack * states * W : nullptr;
+      };
+      work.run(at, grads_ + pack * p_.states,
+               {.rates = of(p_.a_grad, rates_, p_.states),
+                .b = of(p_.b_grad.channels, b_, p_.states),
+                .c = of(p_.c_grad.channels, c_, p_.states),
+                .skip = of(p_.skip_grad, skip_, 1),
+                .bias = of(p_.bias_grad, bias_, 1)});
+    });
+  }
+  // Waits for the strips before this one, adds, and as the last one puts the sums out.
+  void add_sums(const tile& work, const task_queue& tasks, std::int64_t task, std::int64_t strip,
+                std::int64_t k) const {
+    if (!of_b_.wanted() && !of_c_.wanted()) return;
+    const std::int64_t group = strip / plan_.group_strips, number = strip % plan_.group_strips;
+    selective_counter* const turns = turns_ + group * plan_.stretches;
+    // The place of the totals was that of the stretch two behind.
+    if (number == 0 && k + 2 < plan_.stretches)
+      tasks.await(turns[k + 2], plan_.group_strips, task);
+    tasks.await(turns[k], number, task);
+    const selective_place at = plan_.place(group, 0, k);
+    const bool last = number + 1 == plan_.group_strips;
+    const auto take = [&](const mixing_totals<V, W>& of, const V* sums) {
+      if (!of.wanted()) return;
+      of.add(group, at, number == 0, sums);
+      if (last) of.put(group, at);
+    };
+    take(of_b_, work.b_sums()), take(of_c_, work.c_sums());
+    turns[k].store(number + 1, std::memory_order_release);
+  }
+  // Sums over sequences, one after the other, to the gradients.
+  void put_sums(const value_array<V>& grad, const double* totals, std::int64_t states) const {
+    if (!grad.present()) return;
+    for (std::int64_t group = 0; group < plan_.groups; ++group)
+      for (std::int64_t pack = 0; pack < plan_.group_packs; ++pack) {
+        const selective_place at = plan_.place(group, pack, 0);
+        for (std::int64_t n = 0; n < states; ++n)
+          for (int i = 0; i < at.count; ++i) {
+            double total = 0;
+            for (std::int64_t b = 0; b < p_.batch; ++b) {
+              const std::int64_t of = (b * plan_.groups + group) * plan_.group_packs + pack;
+              total += totals[(of * states + n) * W + i];
+            }
+            V& to = *grad.at(0, at.channel + i, n);
+            to = (p_.update ? to : V(0)) + static_cast<V>(total);
+          }
+      }
+  }
+
+  selective_vjp_problem<V> p_;
+  const selective_plan& plan_;
+  lane* grads_;  // (pack, state)
+  selective_counter* done_;
+  worker_rooms rooms_;
+  mixing_totals<V, W> of_b_, of_c_;
+  selective_counter* turns_;  // (group, stretch)
+  double *rates_, *b_, *c_, *skip_, *bias_;
+  selective_problem<V> before_;  // the walk that finds the checkpoints
+  std::optional<selective_forward_run<V, W>> walk_;
+};
+
+/// Runs a call, or says what memory it takes.
+template <template <class, int> class Run, int W, class Problem>
+void run_selective(const Problem& p, const selective_workers& workers) {
+  using V = typename Problem::value;
+  const selective_plan plan(p, W, workers.threads);
+  arena counting;
+  { const Run<V, W> counted(p, plan, counting); }
+  problem named;
+  named.call = p.call;
+  scratch memory(named, counting.bytes(), least_alignment, workers.workspace);
+  arena room(memory.data());
+  Run<V, W> run(p, plan, room);
+  const executor by_default{};
+  run(workers.on != nullptr ? *workers.on : by_default);
+}
+template <template <class, int> class Run, int W, class Problem>
+std::int64_t selective_bytes(const Problem& p, int threads) {
+  using V = typename Problem::value;
+  const selective_plan plan(p, W, threads);
+  arena counting;
+  const Run<V, W> counted(p, plan, counting);
+  return counting.bytes();
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A selective scan as its kernels see it: arrays of unknown types in scan order, read and written
+// some steps of some channels at a time as lanes of the compute type.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <scanrec/detail/simd/memory.hpp>
+#include <scanrec/element.hpp>
+#include <scanrec/memory.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+// ---- rows: steps of a few channels, as packs --------------------------------------------------
+
+/// Elements `time` apart from step to step and `channel` apart from lane to lane.
+struct row_strides {
+  std::int64_t time = 0, channel = 0;
+};
+
+/// to[t * W + i] = element (t, i), and 0 for lanes from `count` on.
+template <class S, class V, int W>
+void load_rows(const void* data, row_strides strides, std::int64_t steps, int count, V* to) {
+  using lane = simd::lane_t<V, W>;
+  const S* from = static_cast<const S*>(data);
+  std::int64_t t = 0;
+  if constexpr (W > 1) {
+    if (count == W && strides.channel == 1)
+      for (; t < steps; ++t)
+        simd::store_unit(to + t * W, simd::load_unit<lane>(from + t * strides.time));
+    if (count == W && (strides.time == 1 || strides.time == -1)) {
+      const bool reversed = strides.time < 0;
+      for (; t + W <= steps; t += W) {
+        const S* const first = from + (reversed ? -(t + W - 1) : t);
+        lane rows[W];
+        for (int i = 0; i < W; ++i)
+          rows[i] = simd::load_unit<lane>(first + i * strides.channel, reversed);
+        simd::transpose(rows);
+        for (int i = 0; i < W; ++i) simd::store_unit(to + (t + i) * W, rows[i]);
+      }
+    }
+  }
+  for (; t < steps; ++t)
+    for (int i = 0; i < W; ++i)
+      to[t * W + i] = i < count ? static_cast<V>(simd::load_one<simd::lane_t<V, 1>>(
+                                      from + t * strides.time + i * strides.channel))
+                                : V(0);
+}
+
+/// element (t, i) = from[t * W + i], or that much more with `add`.
+template <class S, class V, int W>
+void store_rows(void* data, row_strides strides, std::int64_t steps, int count, const V* from,
+                bool add) {
+  using lane = simd::lane_t<V, W>;
+  S* const to = static_cast<S*>(data);
+  std::int64_t t = 0;
+  if constexpr (W > 1) {
+    const auto put = [&](S* place, lane x, bool reversed) {
+      if (add) x = x + simd::load_unit<lane>(static_cast<const S*>(place), reversed);
+      simd::store_unit(place, x, reversed);
+    };
+    if (count == W && strides.channel == 1)
+      for (; t < steps; ++t) put(to + t * strides.time, simd::load_unit<lane>(from + t * W), false);
+    if (count == W && (strides.time == 1 || strides.time == -1)) {
+      const bool reversed = strides.time < 0;
+      for (; t + W <= steps; t += W) {
+        S* const first = to + (reversed ? -(t + W - 1) : t);
+        lane rows[W];
+        for (int i = 0; i < W; ++i) rows[i] = simd::load_unit<lane>(from + (t + i) * W);
+        simd::transpose(rows);
+        for (int i = 0; i < W; ++i) put(first + i * strides.channel, rows[i], reversed);
+      }
+    }
+  }
+  for (; t < steps; ++t)
+    for (int i = 0; i < count; ++i) {
+      S* const place = to + t * strides.time + i * strides.channel;
+      simd::lane_t<V, 1> x = from[t * W + i];
+      if (add) x = x + simd::load_one<simd::lane_t<V, 1>>(static_cast<const S*>(place));
+      simd::store_one(place, x);
+    }
+}
+
+/// What is known of an array's element type: how to read and write its rows, W lanes or one.
+template <class V>
+struct row_access {
+  std::int64_t bytes = 0;
+  void (*load)(const void*, row_strides, std::int64_t, int, V*) = nullptr;
+  void (*load_one)(const void*, row_strides, std::int64_t, int, V*) = nullptr;
+  void (*store)(void*, row_strides, std::int64_t, int, const V*, bool) = nullptr;
+  void (*store_one)(void*, row_strides, std::int64_t, int, const V*, bool) = nullptr;
+};
+template <class S, class V>
+inline constexpr row_access<V> rows_of{sizeof(S), load_rows<S, V, simd::lanes_v<V>>,
+                                       load_rows<S, V, 1>, store_rows<S, V, simd::lanes_v<V>>,
+                                       store_rows<S, V, 1>};
+
+// ---- the arrays -------------------------------------------------------------------------------
+
+/// A (batch, time, channel) array in scan order, or a (batch, time, group, state) one, whose states
+/// are its `channel` axis and whose groups are its `group` axis.
+template <class V>
+struct row_array {
+  std::byte* data = nullptr;
+  scanrec::strides strides{};  // elements; that of time in scan order
+  const row_access<V>* access = nullptr;
+
+  [[nodiscard]] bool present() const { return data != nullptr; }
+  [[nodiscard]] std::byte* at(std::int64_t batch, std::int64_t time, std::int64_t channel,
+                              std::int64_t group = 0) const {
+    return data + (batch * strides.batch + time * strides.time + channel * strides.channel +
+                   group * strides.group) *
+                      access->bytes;
+  }
+  /// W lanes, or one.
+  template <int W>
+  void load(std::byte* from, std::int64_t steps, int count, V* to) const {
+    const auto run = W == 1 ? access->load_one : access->load;
+    run(from, {strides.time, strides.channel}, steps, count, to);
+  }
+  template <int W>
+  void store(std::byte* to, std::int64_t steps, int count, const V* from, bool add) const {
+    const auto run = W == 1 ? access->store_one : access->store;
+    run(to, {strides.time, strides.channel}, steps, count, from, add);
+  }
+};
+
+/// Values of the compute type, one per (batch, time, channel, state) or fewer.
+template <class V>
+struct value_array {
+  V* data = nullptr;
+  scanrec::strides strides{};  // elements; those of states are `group`
+
+  [[nodiscard]] bool present() const { return data != nullptr; }
+  [[nodiscard]] V* at(std::int64_t batch, std::int64_t channel, std::int64_t state = 0,
+                      std::int64_t time = 0) const {
+    return data + batch * strides.batch + time * strides.time + channel * strides.channel +
+           state * strides.group;
+  }
+};
+
+/// B or C, or its gradient: of every step and shared by a group of channels, or of every channel and
+/// the same at all steps.
+template <class V>
+struct mixing_array {
+  row_array<V> steps;
+  value_array<V> channels;
+
+  [[nodiscard]] bool present() const { return steps.present() || channels.present(); }
+};
+
+/// Where a sequence starts, in scan order.
+struct cut_array {
+  const bool* data = nullptr;
+  scanrec::strides strides{};
+  int shift = 0;                // the mark of this step, or of a neighbour in scan order
+  std::int64_t unmarked = -1;   // the step whose mark would lie outside of the array; -1: none
+
+  /// Whether channel i is cut from the step before.
+  [[nodiscard]] bool at(std::int64_t batch, std::int64_t time, std::int64_t channel) const {
+    return time != unmarked && data[batch * strides.batch + (time + shift) * strides.time +
+                                    channel * strides.channel];
+  }
+};
+
+/// A call of selective_scan, in scan order.
+template <class V>
+struct selective_problem {
+  using value = V;
+  const char* call = "";
+  std::int64_t batch = 0, time = 0, channels = 0, states = 0, groups = 1;
+  bool softplus = false;
+  row_array<V> u, delta, z, out;
+  value_array<V> a, skip, bias, initial, final_state, checkpoints;
+  mixing_array<V> b, c;
+  cut_array cuts;
+
+  [[nodiscard]] std::int64_t group_channels() const { return channels / groups; }
+};
+
+/// A call of its adjoint. Sums go to arrays of the wide type, and from there to the gradients.
+template <class V>
+struct selective_vjp_problem : selective_problem<V> {
+  row_array<V> out_grad, u_grad, delta_grad, z_grad;
+  value_array<V> a_grad, skip_grad, bias_grad, initial_grad, final_grad;
+  mixing_array<V> b_grad, c_grad;
+  bool update = false;  // add to the gradients
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

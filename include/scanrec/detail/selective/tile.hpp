@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A stretch of steps of one pack of channels, forward: rows are brought to cache as packs, taken
+// through the states a few at a time, and written.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/selective/problem.hpp>
+#include <scanrec/detail/selective/walk.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Gives out memory piece by piece, none for nothing; without any, counts what it would give.
+class arena {
+ public:
+  explicit arena(std::byte* memory = nullptr) : memory_(memory) {}
+
+  template <class T>
+  T* take(std::int64_t count) {
+    std::byte* const place = memory_ == nullptr || count == 0 ? nullptr : memory_ + bytes_;
+    const std::int64_t bytes = clipped_product(count, sizeof(T), most_bytes);
+    bytes_ = std::min(bytes_ + (bytes + 63) / 64 * 64, most_bytes);
+    return reinterpret_cast<T*>(place);
+  }
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* memory_;
+  std::int64_t bytes_ = 0;
+};
+
+/// Steps between two checkpoints, and of a task.
+inline constexpr std::int64_t selective_stretch = memory::recompute<float>::interval;
+/// Steps whose rows a forward call has near at a time.
+inline constexpr std::int64_t selective_chunk = 32;
+/// States that are walked at a time.
+inline constexpr int selective_block = 4;
+
+/// A stretch of a pack of channels.
+struct selective_place {
+  std::int64_t batch = 0, group = 0, channel = 0;
+  int count = 1;                    // channels, of the W lanes
+  std::int64_t begin = 0, end = 0;  // steps
+};
+
+/// What forward calls and adjoints do alike.
+template <class V, int W>
+class selective_tile {
+ public:
+  using lane = simd::lane_t<V, W>;
+
+ protected:
+  /// Room for so many steps at a time.
+  selective_tile(const selective_problem<V>& p, std::int64_t steps, arena& memory)
+      : p_(p),
+        u_(memory.take<lane>(steps)),
+        delta_(memory.take<lane>(steps)),
+        slope_(memory.take<lane>(steps)),
+        fed_(memory.take<lane>(steps)),
+        y_(memory.take<lane>(steps)),
+        z_(memory.take<lane>(steps)),
+        cuts_(memory.take<lane>(p.cuts.data ? steps : 0)),
+        any_cut_(memory.take<bool>(p.cuts.data ? steps : 0)),
+        b_rows_(memory.take<V>(p.b.steps.present() ? steps * padded(p.states) : 0)),
+        c_rows_(memory.take<V>(p.c.steps.present() ? steps * padded(p.states) : 0)),
+        rates_(memory.take<lane>(p.states)),
+        b_own_(memory.take<lane>(p.b.channels.present() ? p.states : 0)),
+        c_own_(memory.take<lane>(p.c.channels.present() ? p.states : 0)) {}
+
+  /// What all steps share.
+  void stand_at(const selective_place& place) {
+    at_ = place;
+    load_states(p_.a, rates_);
+    if (p_.b.channels.present()) load_states(p_.b.channels, b_own_);
+    if (p_.c.channels.present()) load_states(p_.c.channels, c_own_);
+    skip_ = load_channels(p_.skip), bias_ = load_channels(p_.bias);
+    grows_ = false;
+    for (std::int64_t n = 0; n < p_.states; ++n)
+      grows_ = grows_ || !simd::all_zero(simd::select_less(zero(), rates_[n], one(), zero()));
+  }
+  lane load_channels(const value_array<V>& from) const {
+    if (!from.present()) return zero();
+    return simd::load<lane>(static_cast<const V*>(from.at(0, at_.channel)), from.strides.channel,
+                            at_.count);
+  }
+  void load_states(const value_array<V>& from, lane* to, std::int64_t time = 0) const {
+    for (std::int64_t n = 0; n < p_.states; ++n)
+      to[n] = simd::load<lane>(static_cast<const V*>(from.at(at_.batch, at_.channel, n, time)),
+                               from.strides.channel, at_.count);
+  }
+  void store_states(const value_array<V>& to, const lane* from, bool add = false,
+                    std::int64_t time = 0) const {
+    for (std::int64_t n = 0; n < p_.states; ++n) {
+      V* const place = to.at(at_.batch, at_.channel, n, time);
+      lane x = from[n];
+      if (add)
+        x = x + simd::load<lane>(static_cast<const V*>(place), to.strides.channel, at_.count);
+      simd::store(place, to.strides.channel, at_.count, x);
+    }
+  }
+  void load_states_or_zero(const value_array<V>& from, lane* to) const {
+    if (from.present())
+      load_states(from, to);
+    else
+      std::fill_n(to, p_.states, zero());
+  }
+
+  /// Brings the rows of some steps near; those from `steps` up to `padded` are idle.
+  template <bool Slopes>
+  selective_rows<lane> prepare(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
+    load(p_.u, begin, steps, u_), load(p_.delta, begin, steps, delta_);
+    lane least = zero();
+    for (std::int64_t t = 0; t < steps; ++t) {
+      lane delta = delta_[t] + bias_;
+      if (p_.softplus) {
+        const auto soft = simd::softplus(delta);
+        delta = soft.value;
+        if constexpr (Slopes) slope_[t] = soft.slope;
+      } else {
+        least = simd::select_less(delta, least, delta, least);
+        if constexpr (Slopes) slope_[t] = one();
+      }
+      delta_[t] = delta, fed_[t] = simd::mul(delta, u_[t]), y_[t] = zero();
+    }
+    for (std::int64_t t = steps; t < padded; ++t) delta_[t] = fed_[t] = y_[t] = zero();
+    decays_ = !grows_ && simd::all_zero(least);
+    return {.steps = padded,
+            .delta = delta_,
+            .fed = fed_,
+            .y = y_,
+            .cuts = mark_cuts(begin, steps, padded) ? cuts_ : nullptr,
+            .any_cut = any_cut_,
+            .b = mixing(p_.b, begin, steps, padded, b_rows_, b_own_),
+            .c = mixing(p_.c, begin, steps, padded, c_rows_, c_own_)};
+  }
+  void load(const row_array<V>& from, std::int64_t begin, std::int64_t steps, lane* to) const {
+    from.template load<W>(from.at(at_.batch, begin, at_.channel), steps, at_.count,
+                          reinterpret_cast<V*>(to));
+  }
+  void store(const row_array<V>& to, std::int64_t begin, std::int64_t steps, const lane* from,
+             bool add) const {
+    to.template store<W>(to.at(at_.batch, begin, at_.channel), steps, at_.count,
+                         reinterpret_cast<const V*>(from), add);
+  }
+  /// Calls f(how many states together, which kernel, first state) for all states.
+  template <class F>
+  void for_states(const selective_rows<lane>& rows, F f) const {
+    using enum selective_case;
+    const auto each = [&](auto which) {
+      std::int64_t n = 0;
+      for (; n + selective_block <= p_.states; n += selective_block)
+        f(std::integral_constant<int, selective_block>{}, which, n);
+      for (; n < p_.states; ++n) f(std::integral_constant<int, 1>{}, which, n);
+    };
+    if (decays_ && rows.b.own == nullptr && rows.c.own == nullptr)
+      each(std::integral_constant<selective_case, decaying>{});
+    else
+      each(std::integral_constant<selective_case, any>{});
+  }
+  static lane zero() { return simd::constant<lane>(0); }
+  static lane one() { return simd::constant<lane>(1); }
+  /// States in whole packs of the type, whatever W is.
+  static constexpr std::int64_t width = mixing_rows<lane>::width;
+  static std::int64_t padded(std::int64_t states) { return (states + width - 1) / width * width; }
+
+ private:
+  // Marks of these steps; whether there is any. Lanes without a channel are cut wherever one is:
+  // what a B or C that is not finite leaves in them ends where it ends for all.
+  bool mark_cuts(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
+    if (p_.cuts.data == nullptr) return false;
+    bool any = false;
+    for (std::int64_t t = 0; t < padded; ++t) {
+      V marks[W];
+      std::fill_n(marks, W, V(1));
+      bool of_step = false;
+      for (int i = 0; i < at_.count; ++i) {
+        const bool cut = t < steps && p_.cuts.at(at_.batch, begin + t, at_.channel + i);
+        marks[i] = cut ? V(1) : V(0);
+        of_step = of_step || cut;
+      }
+      cuts_[t] = simd::load<lane>(static_cast<const V*>(marks), 1, W);
+      any_cut_[t] = of_step;
+      any = any || of_step;
+    }
+    return any;
+  }
+  // Rows of B or C, `width` states at a time as if they were channels.
+  mixing_rows<lane> mixing(const mixing_array<V>& m, std::int64_t begin, std::int64_t steps,
+                           std::int64_t padded, V* rows, const lane* own) const {
+    if (!m.steps.present()) return {.own = own};
+    const std::int64_t block = padded * width;
+    for (std::int64_t n = 0; n < p_.states; n += width) {
+      V* const to = rows + n / width * block;
+      m.steps.template load<width>(m.steps.at(at_.batch, begin, n, at_.group), steps,
+                                   static_cast<int>(std::min(width, p_.states - n)), to);
+      std::fill(to + steps * width, to + block, V(0));
+    }
+    return {.shared = rows, .block = block};
+  }
+
+ protected:
+  const selective_problem<V>& p_;
+  selective_place at_;
+  lane *u_, *delta_, *slope_, *fed_, *y_, *z_, *cuts_;
+  bool* any_cut_;
+  V *b_rows_, *c_rows_;
+  lane *rates_, *b_own_, *c_own_;
+  lane skip_, bias_;
+  bool grows_ = false;   // some rate is above 0
+  bool decays_ = false;  // no gate of these steps is above 1
+};
+
+/// Stretches of a forward call.
+template <class V, int W>
+class selective_forward : selective_tile<V, W> {
+  using base = selective_tile<V, W>;
+
+ public:
+  using typename base::lane;
+  selective_forward(const selective_problem<V>& p, arena& memory)
+      : base(p, selective_chunk, memory) {}
+
+  /// Takes the states before a stretch to those behind it; at the first one they are set.
+  void run(const selective_place& place, lane* states) {
+    const selective_problem<V>& p = this->p_;
+    this->stand_at(place);
+    if (place.begin == 0) this->load_states_or_zero(p.initial, states);
+    for (std::int64_t t = place.begin; t < place.end; t += selective_chunk) {
+      const std::int64_t steps = std::min(selective_chunk, place.end - t);
+      const selective_rows<lane> rows = this->template prepare<false>(t, steps, steps);
+      const bool out = p.out.present();
+      this->for_states(rows, [&](auto together, auto which, std::int64_t n) {
+        if (out)
+          walk_states<together.value, which.value, true>(rows, this->rates_, n, states);
+        else
+          walk_states<together.value, which.value, false>(rows, this->rates_, n, states);
+      });
+      if (out) put_out(t, steps);
+    }
+    // Checkpoint i has the states before step time - 128 (i + 1).
+    const std::int64_t checkpoint = (p.time - place.end) / selective_stretch - 1;
+    if (p.checkpoints.present() && checkpoint >= 0)
+      this->store_states(p.checkpoints, states, false, checkpoint);
+    if (p.final_state.present() && place.end == p.time) this->store_states(p.final_state, states);
+  }
+
+ private:
+  void put_out(std::int64_t begin, std::int64_t steps) {
+    const selective_problem<V>& p = this->p_;
+    lane* const y = this->y_;
+    if (p.skip.present())
+      for (std::int64_t t = 0; t < steps; ++t) y[t] = simd::fma(this->skip_, this->u_[t], y[t]);
+    if (p.z.present()) {
+      this->load(p.z, begin, steps, this->z_);
+      for (std::int64_t t = 0; t < steps; ++t) {
+        const lane z = this->z_[t];
+        y[t] = simd::mul(y[t], simd::mul(z, simd::sigmoid(z).value));
+      }
+    }
+    this->store(p.out, begin, steps, y, false);
+  }
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

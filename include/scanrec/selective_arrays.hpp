@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What selective_scan and its adjoint take: sequences of any stored type, states, options.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/selective/problem.hpp>
+#include <scanrec/element.hpp>
+#include <scanrec/options.hpp>
+#include <scanrec/problem.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Strides of a contiguous array (batch, time, channel, group), group fastest: those of a B or C of
+/// every step, whose groups of channels are its `channel` axis and whose states are its `group` axis.
+SCANREC_INLINE constexpr strides states_last(const extents& shape) {
+  const std::int64_t row = detail::clipped_product(shape.channel, shape.group);
+  return {.batch = detail::clipped_product(shape.time, row),
+          .time = row,
+          .channel = shape.group,
+          .group = 1};
+}
+
+/// A sequence_view of any type that computes in V, as float, bfloat16 and float16 do in float: one
+/// call takes several. `const V`: to read.
+template <class V>
+class stored_sequence {
+  using value = std::remove_const_t<V>;
+  template <class S>
+  static constexpr bool fits = std::is_same_v<compute_t<std::remove_const_t<S>>, value> &&
+                               (std::is_const_v<V> || !std::is_const_v<S>);
+
+ public:
+  SCANREC_INLINE constexpr stored_sequence() = default;
+  template <class S>
+  requires(fits<S>) SCANREC_INLINE
+      stored_sequence(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
+      : access_(&detail::rows_of<std::remove_const_t<S>, value>) {
+    use_.data = reinterpret_cast<const std::byte*>(view.data);
+    use_.shape = view.shape, use_.strides = view.strides;
+    use_.element_bytes = sizeof(S), use_.alignment = alignof(S);
+    use_.type = &detail::type_mark<std::remove_const_t<S>>;
+    use_.given = !view.absent();
+  }
+
+  [[nodiscard]] SCANREC_INLINE bool absent() const { return !use_.given; }
+  [[nodiscard]] SCANREC_INLINE const extents& shape() const { return use_.shape; }
+
+  /// For the checks and kernels of calls.
+  [[nodiscard]] SCANREC_INLINE const array_use& use() const { return use_; }
+  [[nodiscard]] SCANREC_INLINE const detail::row_access<value>* access() const { return access_; }
+
+ private:
+  array_use use_;
+  const detail::row_access<value>* access_ = nullptr;
+};
+
+/// B or C: of every step (batch, time, channel groups, group states), shared by as many channels as
+/// fall to one of the groups, or of every channel (channel, group states), the same at all steps.
+template <class V>
+struct mixing_view {
+  stored_sequence<V> steps;
+  state_view<V> channels;
+
+  SCANREC_INLINE constexpr mixing_view() = default;
+  template <class S>
+  requires std::is_constructible_v<stored_sequence<V>, sequence_view<S>> SCANREC_INLINE
+      mixing_view(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
+      : steps(view) {}
+  SCANREC_INLINE
+  mixing_view(const state_view<V>& view)  // NOLINT(google-explicit-constructor)
+      : channels(view) {}
+  template <class U>
+  requires(std::is_same_v<const U, V>) SCANREC_INLINE
+      mixing_view(const state_view<U>& view)  // NOLINT(google-explicit-constructor)
+      : channels(view) {}
+
+  [[nodiscard]] SCANREC_INLINE bool absent() const { return steps.absent() && channels.absent(); }
+};
+
+/// What a selective scan is made of; V is the compute type, float or double.
+///
+/// Shapes  u, delta, z: (batch, time, channel), in any types that compute in V. a: (channel, group
+///         states). skip, delta_bias: (channel). The states of a channel are the `group` axis.
+template <class V>
+struct selective_arrays {
+  stored_sequence<const V> u, delta;
+  state_view<const V> a;
+  mixing_view<const V> b, c;
+  state_view<const V> skip{};         ///< D; absent: 0
+  stored_sequence<const V> z{};       ///< absent: outputs are not gated
+  state_view<const V> delta_bias{};   ///< absent: 0
+  bool softplus = false;              ///< whether steps are softplus(delta + delta_bias)
+};
+
+/// Options of selective_scan.
+template <class V>
+struct selective_options {
+  direction order = direction::forward;
+  state_view<const V> initial_state{};  ///< (batch, channel, group states); absent: 0
+  state_view<V> final_state{};          ///< the same; receives the last state
+  sequence_view<const bool> resets{};   ///< as those of scan_options: a sequence starts here
+  /// checkpoint_extents() of (batch, time, channel, group states): receives the states before every
+  /// 128 steps, counted from the end of the scan, for selective_scan_vjp.
+  sequence_view<V> checkpoints{};
+};
+
+/// Options of selective_scan_vjp; `order`, `initial_state` and `resets` are those of the forward
+/// call.
+template <class V>
+struct selective_vjp_options {
+  direction order = direction::forward;
+  state_view<const V> initial_state{};
+  state_view<const V> final_grad{};  ///< gradient of the final state; absent: 0
+  sequence_view<const bool> resets{};
+  sequence_view<const V> checkpoints{};  ///< what the forward call wrote; absent: made anew
+};
+
+/// Gradients wanted of selective_scan_vjp, of the shapes of what they are of; those left absent are
+/// not computed. That of a B or C is of its kind.
+template <class V>
+struct selective_gradients {
+  stored_sequence<V> u{}, delta{};
+  state_view<V> a{};
+  mixing_view<V> b{}, c{};
+  state_view<V> skip{};
+  stored_sequence<V> z{};
+  state_view<V> delta_bias{};
+  state_view<V> initial_state{};
+  scanrec::update update = update::overwrite;
+};
+
+}  // namespace scanrec::inline SCANREC_ABI

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Selective scans, the recurrence of Mamba: steps whose sizes, inputs and outputs depend on the
+// sequence, in one pass from arrays of channels to arrays of channels. The N states of a channel
+// stay in registers.
+//
+//     step[t] = softplus(delta[t] + bias)                               (or delta[t] + bias)
+//     x[t]    = exp(step[t] A) x[t-1] + step[t] B[t] u[t]               N states per channel
+//     out[t]  = (sum_n C[t] x[t] + D u[t]) silu(z[t])
+#pragma once
+
+#if defined(__CUDACC__)
+#error "scanrec: selective scans are for CPUs; include <scanrec/selective_scan.hpp> in .cpp files"
+#endif
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/backends.hpp>
+#include <scanrec/detail/call/selective.hpp>
+#include <scanrec/detail/selective/driver.hpp>
+#include <scanrec/selective_arrays.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+inline selective_workers workers_of(const tiled& on) {
+  return {on.threads, &on.executor, on.workspace};
+}
+inline selective_workers workers_of(const sequential& on) { return {1, nullptr, on.workspace}; }
+template <class Backend, class V>
+inline constexpr int selective_lanes = std::same_as<Backend, sequential> ? 1 : simd::lanes_v<V>;
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// A backend that runs selective scans: `tiled`, of which threads, executor and workspace count, or
+/// `sequential`, a channel at a time without lanes and threads.
+template <class Backend>
+concept runs_selective_scans = std::same_as<Backend, tiled> || std::same_as<Backend, sequential>;
+
+/// A selective scan; V is the compute type, float or double.
+///
+/// Shapes    u, delta, z, out: (batch, time, channel), of any strides, time-contiguous ones too, in
+///           any types that compute in V. a: (channel, group states); b, c: mixing_view. out may be
+///           absent where the final state or checkpoints are wanted alone.
+/// Bits      for given shapes the same for any number of threads; those of `sequential`.
+/// Aliasing  out may be u, delta or z, final_state may be initial_state: same pointer, strides,
+///           type.
+/// Throws    argument_error before anything is written; std::bad_alloc from the workspace.
+/// Error     docs/selective_scan.md.
+/// Cost      per element and state an exponential and four operations; u, delta and z read, out
+///           written once; b and c once per 16 (double: 8) channels, mostly from cache.
+/// Source    Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
+template <runs_selective_scans Backend, class V>
+void selective_scan(const Backend& on, const selective_arrays<V>& arrays,
+                    const std::type_identity_t<stored_sequence<V>>& out,
+                    const std::type_identity_t<selective_options<V>>& options = {}) {
+  const auto p = detail::make_selective_scan<V>(arrays, out, options);
+  detail::run_selective<detail::selective_forward_run, detail::selective_lanes<Backend, V>>(
+      p, detail::workers_of(on));
+}
+template <class V>
+void selective_scan(const selective_arrays<V>& arrays,
+                    const std::type_identity_t<stored_sequence<V>>& out,
+                    const std::type_identity_t<selective_options<V>>& options = {}) {
+  selective_scan(tiled{}, arrays, out, options);
+}
+
+/// The adjoint of selective_scan: from out_grad and options.final_grad, the gradients of all arrays
+/// and of the initial state.
+///
+/// Shapes    as selective_scan; out_grad may be absent if a gradient arrives by final_grad alone.
+/// Bits      the same for any number of threads, with checkpoints that were kept or are made anew;
+///           sums over channels, time and sequences are taken in a fixed order, partly in the wide
+///           type.
+/// Memory    the states of 128 steps of 16 channels at a time, in cache; without options.checkpoints
+///           those of the call, 1/128 of (batch, time, channel, states).
+/// Aliasing  u_grad may be u or out_grad, delta_grad may be delta, z_grad may be z, initial_grad may
+///           be final_grad: same pointer, strides, type.
+/// Throws    argument_error before anything is written; std::bad_alloc from the workspace.
+/// Cost      per element and state an exponential and about twelve operations; without checkpoints
+///           a forward pass more.
+/// Source    docs/selective_scan.md.
+template <runs_selective_scans Backend, class V>
+void selective_scan_vjp(const Backend& on, const selective_arrays<V>& arrays,
+                        const std::type_identity_t<stored_sequence<const V>>& out_grad,
+                        const std::type_identity_t<selective_gradients<V>>& gradients,
+                        const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
+  const auto p = detail::make_selective_scan_vjp<V>(arrays, out_grad, gradients, options);
+  detail::run_selective<detail::selective_vjp_run, detail::selective_lanes<Backend, V>>(
+      p, detail::workers_of(on));
+}
+template <class V>
+void selective_scan_vjp(const selective_arrays<V>& arrays,
+                        const std::type_identity_t<stored_sequence<const V>>& out_grad,
+                        const std::type_identity_t<selective_gradients<V>>& gradients,
+                        const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
+  selective_scan_vjp(tiled{}, arrays, out_grad, gradients, options);
+}
+
+/// Bytes that the same call of selective_scan works in, for the `workspace` of its backend.
+template <runs_selective_scans Backend, class V>
+[[nodiscard]] std::int64_t selective_scan_workspace_bytes(
+    const Backend& on, const selective_arrays<V>& arrays,
+    const std::type_identity_t<stored_sequence<V>>& out,
+    const std::type_identity_t<selective_options<V>>& options = {}) {
+  const auto p = detail::make_selective_scan<V>(arrays, out, options);
+  return detail::selective_bytes<detail::selective_forward_run,
+                                 detail::selective_lanes<Backend, V>>(
+      p, detail::workers_of(on).threads);
+}
+/// Bytes that the same call of selective_scan_vjp works in.
+template <runs_selective_scans Backend, class V>
+[[nodiscard]] std::int64_t selective_scan_vjp_workspace_bytes(
+    const Backend& on, const selective_arrays<V>& arrays,
+    const std::type_identity_t<stored_sequence<const V>>& out_grad,
+    const std::type_identity_t<selective_gradients<V>>& gradients,
+    const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
+  const auto p = detail::make_selective_scan_vjp<V>(arrays, out_grad, gradients, options);
+  return detail::selective_bytes<detail::selective_vjp_run, detail::selective_lanes<Backend, V>>(
+      p, detail::workers_of(on).threads);
+}
+
+}  // namespace scanrec::inline SCANREC_ABI
