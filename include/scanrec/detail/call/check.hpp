@@ -210,11 +210,11 @@ struct address_range {
 };
 
 /// Refuses memory that is written and belongs to two arrays, but for pairs that may be one and the
-/// same; marks what works in place.
-template <class Arrays, std::size_t N>
+/// same; marks what works in place. There are at most `Most` arrays.
+template <int Most = most_arrays, class Arrays, std::size_t N>
 void check_overlaps(const char* call, Arrays& arrays,
                     const std::array<in_place_pair, N>& may_alias) {
-  std::array<address_range, most_arrays> ranges;
+  std::array<address_range, Most> ranges;
   int count = 0;
   for (const array_use& array : arrays) ranges[count++] = address_range::of(array);
   const auto index_of = [&](const array_use& array) { return &array - &*std::begin(arrays); };

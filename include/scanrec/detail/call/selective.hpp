@@ -53,7 +53,9 @@ class selective_call {
   }
   template <class E>
   value_array<V> per_channel(const char* name, const state_view<E>& of, std::int64_t states = 1) {
-    return values(name, of, {.channel = shape_.channel, .group = states});
+    value_array<V> v = values(name, of, {.channel = shape_.channel, .group = states});
+    v.strides.batch = 0;  // whatever that of one position is
+    return v;
   }
   template <class E>
   value_array<V> state(const char* name, const state_view<E>& of) {
@@ -119,7 +121,7 @@ class selective_call {
     p.call = called_.call;
     p.batch = shape_.batch, p.time = shape_.time, p.channels = shape_.channel;
     p.states = states_, p.groups = groups_;
-    check_overlaps(called_.call, used_, may_alias);
+    check_overlaps<most>(called_.call, used_, may_alias);
   }
 
  private:
@@ -128,8 +130,9 @@ class selective_call {
     const mixing_view<const V>* of;
   };
   // The arrays of a call: more than a recurrence may have.
+  static constexpr int most = 24;
   struct used_arrays {
-    std::array<array_use, 24> all{};
+    std::array<array_use, most> all{};
     int count = 0;
     array_use* begin() { return all.data(); }
     array_use* end() { return all.data() + count; }

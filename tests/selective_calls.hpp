@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Selective scans with their memory: arrays of any type in any layout, filled at random, and the
+// comparison of what comes out with the reference.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <scanrec/selective_scan.hpp>
+
+#include "catch.hpp"
+#include "reference.hpp"
+#include "selective_reference.hpp"
+
+namespace selective_calls {
+
+using namespace scanrec;
+using selective_reference::bounded;
+using selective_reference::problem;
+
+/// How the axes of an array lie in memory.
+enum class order { channels_last, time_contiguous, time_major, backwards };
+inline constexpr std::array all_orders{order::channels_last, order::time_contiguous,
+                                       order::time_major, order::backwards};
+
+/// An array (batch, time, channel, group) that owns its elements.
+template <class S>
+struct array {
+  std::vector<S> elements;
+  extents shape{0, 0, 0, 0};
+  scanrec::strides strides{};
+  std::int64_t first = 0;
+
+  array() = default;
+  array(const extents& of, order lies) : shape(of) {
+    const std::int64_t B = of.batch, T = of.time, C = of.channel, G = of.group;
+    switch (lies) {
+      case order::channels_last: strides = states_last(of); break;
+      case order::time_contiguous:
+        strides = {.batch = C * G * T, .time = 1, .channel = G * T, .group = T};
+        break;
+      case order::time_major:  // and with room between rows
+        strides = {.batch = C * G + 3, .time = B * (C * G + 3), .channel = G, .group = 1};
+        break;
+      case order::backwards:
+        strides = {.batch = T * C * G, .time = -C * G, .channel = -G, .group = 1};
+        first = (T - 1) * C * G + (C - 1) * G;
+        break;
+    }
+    elements.assign(static_cast<std::size_t>(B * T * (C * G + 3) + 1), S(0.25f));
+    if (first < 0) first = 0;
+  }
+  [[nodiscard]] bool absent() const { return elements.empty(); }
+  S& at(std::int64_t b, std::int64_t t, std::int64_t c, std::int64_t g) {
+    return elements[first + b * strides.batch + t * strides.time + c * strides.channel +
+                    g * strides.group];
+  }
+  /// Calls f(element, its number in (batch, time, channel, group)); time runs as the scan does.
+  template <class F>
+  void each(bool reversed, F f) {
+    std::int64_t k = 0;
+    for (std::int64_t b = 0; b < shape.batch; ++b)
+      for (std::int64_t t = 0; t < shape.time; ++t)
+        for (std::int64_t c = 0; c < shape.channel; ++c)
+          for (std::int64_t g = 0; g < shape.group; ++g)
+            f(at(b, reversed ? shape.time - 1 - t : t, c, g), k++);
+  }
+  [[nodiscard]] sequence_view<S> sequence() {
+    return absent() ? sequence_view<S>() : sequence_view<S>(elements.data() + first, shape, strides);
+  }
+  [[nodiscard]] sequence_view<const S> sequence() const {
+    return const_cast<array*>(this)->sequence();
+  }
+  [[nodiscard]] state_view<S> state() {
+    return absent() ? state_view<S>() : state_view<S>(elements.data() + first, shape, strides);
+  }
+  [[nodiscard]] state_view<const S> state() const { return const_cast<array*>(this)->state(); }
+  bool operator==(const array& other) const {
+    if (elements.size() != other.elements.size()) return false;
+    return std::memcmp(elements.data(), other.elements.data(), elements.size() * sizeof(S)) == 0;
+  }
+};
+
+/// B or C.
+template <class V, class S>
+struct mixing {
+  array<S> steps;
+  array<V> channels;
+
+  template <class E>
+  [[nodiscard]] mixing_view<E> view() {
+    mixing_view<E> v;
+    if (!steps.absent()) v.steps = stored_sequence<E>(steps.sequence());
+    v.channels = channels.state();
+    return v;
+  }
+  bool operator==(const mixing&) const = default;
+};
+
+/// What is read of a call.
+template <class V, class S>
+struct given {
+  array<S> u, delta, z, out_grad;
+  array<V> a, skip, bias, initial, final_grad;
+  mixing<V, S> b, c;
+  std::unique_ptr<bool[]> marks;
+  sequence_view<const bool> resets;
+};
+/// What is written.
+template <class V, class S>
+struct written {
+  array<S> out, u, delta, z;
+  array<V> final_state, checkpoints, a, skip, bias, initial;
+  mixing<V, S> b, c;
+
+  bool operator==(const written&) const = default;
+};
+
+template <class V, class S>
+class call {
+ public:
+  problem p;
+  given<V, S> in;
+  written<V, S> got;
+  selective_reference::arrays numbers;
+
+  call(const problem& of, order lies, unsigned seed) : p(of), bits_{seed} {
+    const bool back = p.order == direction::reverse;
+    const extents& shape = p.shape;
+    const extents steps{.batch = shape.batch, .time = shape.time, .channel = p.groups,
+                        .group = p.states};
+    const extents one{.channel = shape.channel}, own{.channel = shape.channel, .group = p.states};
+    const extents state{.batch = shape.batch, .channel = shape.channel, .group = p.states};
+    const auto fill = [&](auto& made, const extents& e, auto& to, auto number) {
+      made = {e, e.time == 1 && &e != &shape && &e != &steps ? order::channels_last : lies};
+      to.resize(static_cast<std::size_t>(e.batch * e.time * e.channel * e.group));
+      made.each(back, [&](auto& element, std::int64_t k) {
+        using E = std::remove_reference_t<decltype(element)>;
+        element = static_cast<E>(static_cast<V>(number()));
+        to[k] = reference::widened(element);
+      });
+    };
+    const auto unit = [&] { return 2 * fraction() - 1; };
+    fill(in.u, shape, numbers.u, unit);
+    // Steps from nothing to some; with softplus a few that are far above its threshold.
+    fill(in.delta, shape, numbers.delta, [&] {
+      if (!p.softplus) return 0.02 + 0.5 * fraction() - (p.grows ? 0.1 : 0.0);
+      return fraction() < 0.02 ? 30.0 : 3 * unit() - 2;
+    });
+    fill(in.a, own, numbers.a, [&] { return p.grows ? 0.4 * unit() : -4 * fraction(); });
+    const auto mix = [&](mixing<V, S>& m, bool every_step, auto& to) {
+      if (every_step)
+        fill(m.steps, steps, to, unit);
+      else
+        fill(m.channels, own, to, unit);
+    };
+    mix(in.b, p.b_steps, numbers.b), mix(in.c, p.c_steps, numbers.c);
+    if (p.skip) fill(in.skip, one, numbers.skip, unit);
+    if (p.z) fill(in.z, shape, numbers.z, [&] { return 4 * unit(); });
+    if (p.bias) fill(in.bias, one, numbers.bias, [&] { return p.softplus ? unit() : 0.1; });
+    if (p.initial) fill(in.initial, state, numbers.initial, unit);
+    fill(in.out_grad, shape, numbers.out_grad, unit);
+    fill(in.final_grad, state, numbers.final_grad, unit);
+    make_resets();
+
+    got.out = {shape, lies}, got.u = got.delta = got.out;
+    if (p.z) got.z = got.out;
+    got.final_state = {state, order::channels_last}, got.initial = got.final_state;
+    got.a = {own, order::channels_last};
+    if (p.skip) got.skip = {one, order::channels_last};
+    if (p.bias) got.bias = {one, order::channels_last};
+    const auto like = [&](mixing<V, S>& m, bool every_step) {
+      if (every_step)
+        m.steps = {steps, lies};
+      else
+        m.channels = {own, order::channels_last};
+    };
+    like(got.b, p.b_steps), like(got.c, p.c_steps);
+    extents kept = memory::checkpoint_extents(shape);
+    kept.group = p.states;
+    got.checkpoints = {kept, order::channels_last};
+  }
+
+  [[nodiscard]] selective_arrays<V> arrays() {
+    return {.u = in.u.sequence(),
+            .delta = in.delta.sequence(),
+            .a = in.a.state(),
+            .b = in.b.template view<const V>(),
+            .c = in.c.template view<const V>(),
+            .skip = in.skip.state(),
+            .z = in.z.sequence(),
+            .delta_bias = in.bias.state(),
+            .softplus = p.softplus};
+  }
+  [[nodiscard]] selective_options<V> options() {
+    return {.order = p.order,
+            .initial_state = in.initial.state(),
+            .final_state = got.final_state.state(),
+            .resets = in.resets,
+            .checkpoints = got.checkpoints.sequence()};
+  }
+  [[nodiscard]] selective_gradients<V> gradients() {
+    return {.u = got.u.sequence(),
+            .delta = got.delta.sequence(),
+            .a = got.a.state(),
+            .b = got.b.template view<V>(),
+            .c = got.c.template view<V>(),
+            .skip = got.skip.state(),
+            .z = got.z.sequence(),
+            .delta_bias = got.bias.state(),
+            .initial_state = got.initial.state()};
+  }
+  [[nodiscard]] selective_vjp_options<V> vjp_options(bool kept = true) {
+    return {.order = p.order,
+            .initial_state = in.initial.state(),
+            .final_grad = in.final_grad.state(),
+            .resets = in.resets,
+            .checkpoints =
+                kept ? sequence_view<const V>(got.checkpoints.sequence()) : sequence_view<const V>()};
+  }
+  template <class Backend>
+  void run(const Backend& on, bool kept = true) {
+    selective_scan(on, arrays(), got.out.sequence(), options());
+    selective_scan_vjp(on, arrays(), in.out_grad.sequence(), gradients(), vjp_options(kept));
+  }
+
+  /// Every result lies within its bound.
+  void check() {
+    const auto m = selective_reference::arithmetic::of<V>();
+    auto want = evaluate(p, numbers, m);
+    compare("out", got.out, want.out), compare("final_state", got.final_state, want.final_state);
+    compare("u_grad", got.u, want.u), compare("delta_grad", got.delta, want.delta);
+    compare("z_grad", got.z, want.z), compare("a_grad", got.a, want.a);
+    compare("b_grad", got.b.steps, want.b), compare("b_grad", got.b.channels, want.b);
+    compare("c_grad", got.c.steps, want.c), compare("c_grad", got.c.channels, want.c);
+    compare("skip_grad", got.skip, want.skip), compare("delta_bias_grad", got.bias, want.bias);
+    compare("initial_grad", got.initial, want.initial);
+  }
+
+ private:
+  double fraction() { return bits_() * 0x1p-32; }
+  void make_resets() {
+    const std::int64_t B = p.shape.batch, T = p.shape.time, D = p.shape.channel;
+    numbers.cut.assign(static_cast<std::size_t>(B * T * D), 0);
+    if (p.resets == 0) return;
+    const std::int64_t rows = T + (p.resets > 2 ? 1 : 0), columns = p.resets % 2 == 1 ? 1 : D;
+    in.marks = std::make_unique<bool[]>(static_cast<std::size_t>(B * rows * columns + 1));
+    for (std::int64_t i = 0; i < B * rows * columns; ++i) in.marks[i] = fraction() < 0.1;
+    in.resets = {in.marks.get(), {.batch = B, .time = rows, .channel = columns}};
+    for (std::int64_t b = 0; b < B; ++b)
+      for (std::int64_t t = 0; t < T; ++t)
+        for (std::int64_t d = 0; d < D; ++d) {
+          const std::int64_t mark = p.order == direction::reverse ? T - t : t;
+          if (mark < rows)
+            numbers.cut[(b * T + t) * D + d] = in.resets.at(b, mark, columns == 1 ? 0 : d);
+        }
+  }
+  template <class E>
+  void compare(const char* name, array<E>& is, const std::vector<bounded>& want) {
+    if (is.absent()) return;
+    const auto m = selective_reference::arithmetic::of<V>();
+    const long double u = std::is_same_v<E, bfloat16>  ? 0x1p-8L
+                          : std::is_same_v<E, float16> ? 0x1p-11L
+                                                       : m.u;
+    const long double tiny = std::is_same_v<E, float16> ? 0x1p-24L : m.tiny;
+    is.each(p.order == direction::reverse, [&](E& element, std::int64_t k) {
+      const bounded& w = want.at(k);
+      const long double bound = w.error + u * (std::abs(w.value) + w.error) + tiny;
+      const long double off = std::abs(reference::widened(element) - w.value);
+      const bool overflows = std::is_same_v<E, float16> && std::abs(w.value) + bound > 65504;
+      if (off <= bound || overflows) return;
+      INFO(name << ", element " << k << ": " << static_cast<double>(w.value) << " wanted, "
+                << static_cast<double>(reference::widened(element)) << " got, bound "
+                << static_cast<double>(bound));
+      CHECK(off <= bound);
+    });
+  }
+
+  reference::generator bits_;
+};
+
+inline std::string to_string(const problem& p) {
+  std::string text = scanrec::to_string(p.shape) + ", " + std::to_string(p.states) + " states, " +
+                     std::to_string(p.groups) + " groups, resets " + std::to_string(p.resets);
+  for (const auto& [on, name] :
+       {std::pair{p.b_steps, "B of steps"}, {p.c_steps, "C of steps"}, {p.softplus, "softplus"},
+        {p.skip, "D"}, {p.z, "z"}, {p.bias, "bias"}, {p.initial, "initial"}, {p.grows, "grows"},
+        {p.order == direction::reverse, "reverse"}})
+    if (on) text += std::string(", ") + name;
+  return text;
+}
+
+/// A problem of any kind.
+inline problem random_problem(reference::generator& bits) {
+  const auto one_of = [&](const auto&... values) {
+    const std::int64_t all[]{values...};
+    return all[bits() % sizeof...(values)];
+  };
+  const auto often = [&] { return bits() % 4 != 0; };
+  problem p;
+  p.groups = one_of(1, 1, 1, 2, 3);
+  p.shape = {.batch = one_of(1, 2, 3),
+             .time = one_of(1, 2, 15, 16, 31, 33, 64, 127, 128, 129, 200, 260),
+             .channel = p.groups * one_of(1, 2, 5, 8, 9, 16, 17)};
+  p.states = one_of(1, 2, 3, 4, 5, 8, 16, 17);
+  p.b_steps = often(), p.c_steps = often(), p.softplus = often();
+  if (!p.b_steps && !p.c_steps) p.groups = 1;
+  p.skip = often(), p.z = often(), p.bias = often(), p.initial = often();
+  p.resets = static_cast<int>(one_of(0, 0, 1, 2, 3, 4));
+  p.grows = bits() % 6 == 0;
+  p.order = bits() % 3 == 0 ? direction::reverse : direction::forward;
+  return p;
+}
+
+}  // namespace selective_calls

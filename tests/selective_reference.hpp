@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A selective scan and its gradients in long double, by the formulas, each number with a bound of
+// what rounding may do to it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <scanrec/selective_scan.hpp>
+
+#include "reference.hpp"
+
+namespace selective_reference {
+
+using namespace scanrec;
+using reference::widened;
+
+/// A number, and how far from it what is computed in a type with this unit roundoff may lie.
+struct bounded {
+  long double value = 0, error = 0;
+};
+/// Arithmetic of one type: every operation hands errors on and adds its own rounding. Bounds of
+/// functions are those of their headers, in units in the last place.
+struct arithmetic {
+  long double u = 0, tiny = 0;
+
+  template <class V>
+  static arithmetic of() {
+    return {std::numeric_limits<V>::epsilon() / 2, 2 * std::numeric_limits<V>::min()};
+  }
+  [[nodiscard]] bounded rounded(long double value, long double error, long double ulps) const {
+    const long double own = 2 * ulps * u * (std::abs(value) + error);
+    return {value, error + own + (error + std::abs(value) > 0 ? tiny : 0)};
+  }
+  [[nodiscard]] bounded product(bounded a, bounded b) const {
+    return rounded(a.value * b.value,
+                   std::abs(a.value) * b.error + std::abs(b.value) * a.error + a.error * b.error,
+                   0.5L);
+  }
+  [[nodiscard]] bounded sum(bounded a, bounded b) const {
+    return rounded(a.value + b.value, a.error + b.error, 0.5L);
+  }
+  /// Where the slope is at most `slope`.
+  [[nodiscard]] bounded function(long double value, long double slope, bounded of,
+                                 long double ulps) const {
+    return rounded(value, slope * of.error, ulps);
+  }
+  [[nodiscard]] bounded exp(bounded y) const {
+    const long double e = std::exp(y.value);
+    return rounded(e, e * std::expm1(y.error), 6);
+  }
+  [[nodiscard]] bounded sigmoid(bounded x) const {
+    return function(1 / (1 + std::exp(-x.value)), 0.25L, x, 6);
+  }
+  [[nodiscard]] bounded softplus(bounded x) const {
+    return x.value > 20 ? x : function(std::log1p(std::exp(x.value)), 1, x, 6);
+  }
+  [[nodiscard]] bounded softplus_slope(bounded x) const {
+    return x.value > 20 ? bounded{1, 0} : sigmoid(x);
+  }
+};
+/// A sum in any order, of which an element passes through `most` additions.
+struct running_sum {
+  long double value = 0, error = 0, size = 0, count = 0;
+
+  void add(bounded x) {
+    value += x.value, error += x.error, size += std::abs(x.value) + x.error, ++count;
+  }
+  [[nodiscard]] bounded total(const arithmetic& in, long double most = 1e9L) const {
+    return {value, error + 1.01L * (std::min(count, most) + 2) * in.u * size};
+  }
+};
+
+/// The sizes of a problem, and what it has.
+struct problem {
+  extents shape{};
+  std::int64_t groups = 1, states = 1;
+  bool b_steps = true, c_steps = true;
+  bool softplus = true, skip = true, z = true, bias = true, initial = true;
+  int resets = 0;  // 0: none; 1: a column for all channels, 2: of every channel; 3, 4: one step more
+  bool grows = false;
+  direction order = direction::forward;
+};
+
+/// All arrays of a call as long doubles, contiguous and channels-last, states last.
+struct arrays {
+  using numbers = std::vector<long double>;
+  numbers u, delta, a, b, c, skip, z, bias, initial, out_grad, final_grad;
+  std::vector<std::uint8_t> cut;  // (batch, time, channel), in scan order
+};
+/// The same of results.
+struct results {
+  using numbers = std::vector<bounded>;
+  numbers out, final_state, u, delta, a, b, c, skip, z, bias, initial;
+};
+
+/// Everything, with time as `in` has it: in scan order.
+inline results evaluate(const problem& p, const arrays& in, const arithmetic& m) {
+  const std::int64_t B = p.shape.batch, T = p.shape.time, D = p.shape.channel, N = p.states;
+  const std::int64_t G = p.groups, per_group = D / G;
+  const auto exact = [](long double x) { return bounded{x, 0}; };
+  results r;
+  r.out.resize(in.u.size()), r.u = r.delta = r.z = r.out;
+  r.final_state.resize(static_cast<std::size_t>(B * D * N)), r.initial = r.final_state;
+  std::vector<running_sum> of_a(static_cast<std::size_t>(D * N)), of_skip(D), of_bias(D),
+      of_b(in.b.size()), of_c(in.c.size());
+  std::vector<bounded> x(static_cast<std::size_t>(T * N)), gate = x;
+  for (std::int64_t b = 0; b < B; ++b)
+    for (std::int64_t d = 0; d < D; ++d) {
+      const auto at = [&](std::int64_t t) { return (b * T + t) * D + d; };
+      const auto mixing = [&](bool steps, std::int64_t t, std::int64_t n) {
+        return steps ? ((b * T + t) * G + d / per_group) * N + n : d * N + n;
+      };
+      const auto argument = [&](std::int64_t t) {
+        const bounded delta = exact(in.delta[at(t)]);
+        return p.bias ? m.sum(delta, exact(in.bias[d])) : delta;
+      };
+      const auto step_of = [&](std::int64_t t) {
+        return p.softplus ? m.softplus(argument(t)) : argument(t);
+      };
+      const auto start = [&](std::int64_t n) {
+        return p.initial ? exact(in.initial[(b * D + d) * N + n]) : bounded{};
+      };
+      std::vector<bounded> y(static_cast<std::size_t>(T));
+      for (std::int64_t t = 0; t < T; ++t) {
+        const bounded step = step_of(t), fed = m.product(step, exact(in.u[at(t)]));
+        running_sum mixed;
+        for (std::int64_t n = 0; n < N; ++n) {
+          const bool cut = in.cut[at(t)] != 0;
+          gate[t * N + n] = cut ? bounded{} : m.exp(m.product(step, exact(in.a[d * N + n])));
+          const bounded before = cut ? bounded{} : t > 0 ? x[(t - 1) * N + n] : start(n);
+          x[t * N + n] = m.sum(m.product(gate[t * N + n], before),
+                               m.product(exact(in.b[mixing(p.b_steps, t, n)]), fed));
+          mixed.add(m.product(exact(in.c[mixing(p.c_steps, t, n)]), x[t * N + n]));
+        }
+        if (p.skip) mixed.add(m.product(exact(in.skip[d]), exact(in.u[at(t)])));
+        y[t] = mixed.total(m);
+        r.out[at(t)] = y[t];
+        if (p.z) {
+          const bounded z = exact(in.z[at(t)]);
+          r.out[at(t)] = m.product(y[t], m.product(z, m.sigmoid(z)));
+        }
+      }
+      for (std::int64_t n = 0; n < N; ++n)
+        r.final_state[(b * D + d) * N + n] = T > 0 ? x[(T - 1) * N + n] : start(n);
+
+      std::vector<bounded> carry(static_cast<std::size_t>(N));
+      for (std::int64_t n = 0; n < N; ++n) carry[n] = exact(in.final_grad[(b * D + d) * N + n]);
+      for (std::int64_t t = T - 1; t >= 0; --t) {
+        const bounded step = step_of(t), u = exact(in.u[at(t)]), fed = m.product(step, u);
+        const bounded g = exact(in.out_grad[at(t)]), z = exact(p.z ? in.z[at(t)] : 0);
+        const bounded s = m.sigmoid(z);
+        const bounded y_grad = p.z ? m.product(g, m.product(z, s)) : g;
+        if (p.z) {
+          const bounded rest = m.sigmoid(bounded{-z.value, z.error});
+          const bounded slope = m.product(s, m.sum(bounded{1, 0}, m.product(z, rest)));
+          r.z[at(t)] = m.product(m.product(g, y[t]), slope);
+        }
+        running_sum fed_sum, gate_sum;
+        for (std::int64_t n = 0; n < N; ++n) {
+          const bounded B_n = exact(in.b[mixing(p.b_steps, t, n)]);
+          const bounded C_n = exact(in.c[mixing(p.c_steps, t, n)]);
+          const bounded before = t > 0 ? x[(t - 1) * N + n] : start(n);
+          const bounded l = m.sum(m.product(y_grad, C_n), carry[n]);
+          const bounded met = m.product(l, m.product(gate[t * N + n], before));
+          fed_sum.add(m.product(l, B_n));
+          gate_sum.add(m.product(exact(in.a[d * N + n]), met));
+          of_a[d * N + n].add(m.product(step, met));
+          of_b[mixing(p.b_steps, t, n)].add(m.product(l, fed));
+          of_c[mixing(p.c_steps, t, n)].add(m.product(y_grad, x[t * N + n]));
+          carry[n] = m.product(gate[t * N + n], l);
+        }
+        running_sum of_u, of_step;
+        of_u.add(m.product(step, fed_sum.total(m)));
+        if (p.skip) of_u.add(m.product(exact(in.skip[d]), y_grad));
+        r.u[at(t)] = of_u.total(m);
+        of_step.add(m.product(u, fed_sum.total(m))), of_step.add(gate_sum.total(m));
+        r.delta[at(t)] = p.softplus
+                             ? m.product(of_step.total(m), m.softplus_slope(argument(t)))
+                             : of_step.total(m);
+        of_skip[d].add(m.product(y_grad, u)), of_bias[d].add(r.delta[at(t)]);
+      }
+      for (std::int64_t n = 0; n < N; ++n) r.initial[(b * D + d) * N + n] = carry[n];
+    }
+  // An element of a sum over time passes through 128 additions at most, then through wide ones.
+  const auto put = [&](std::vector<bounded>& to, const std::vector<running_sum>& sums) {
+    for (const running_sum& sum : sums) to.push_back(sum.total(m, 130));
+  };
+  put(r.a, of_a), put(r.b, of_b), put(r.c, of_c), put(r.skip, of_skip), put(r.bias, of_bias);
+  return r;
+}
+
+}  // namespace selective_reference
