@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <scanrec/selective_scan.hpp>
@@ -39,7 +42,9 @@ struct array {
   array(const extents& of, order lies) : shape(of) {
     const std::int64_t B = of.batch, T = of.time, C = of.channel, G = of.group;
     switch (lies) {
-      case order::channels_last: strides = states_last(of); break;
+      case order::channels_last:
+        strides = states_last(of);
+        break;
       case order::time_contiguous:
         strides = {.batch = C * G * T, .time = 1, .channel = G * T, .group = T};
         break;
@@ -70,7 +75,8 @@ struct array {
             f(at(b, reversed ? shape.time - 1 - t : t, c, g), k++);
   }
   [[nodiscard]] sequence_view<S> sequence() {
-    return absent() ? sequence_view<S>() : sequence_view<S>(elements.data() + first, shape, strides);
+    return absent() ? sequence_view<S>()
+                    : sequence_view<S>(elements.data() + first, shape, strides);
   }
   [[nodiscard]] sequence_view<const S> sequence() const {
     return const_cast<array*>(this)->sequence();
@@ -80,7 +86,7 @@ struct array {
   }
   [[nodiscard]] state_view<const S> state() const { return const_cast<array*>(this)->state(); }
   bool operator==(const array& other) const {
-    if (elements.size() != other.elements.size()) return false;
+    if (elements.size() != other.elements.size() || absent()) return absent() && other.absent();
     return std::memcmp(elements.data(), other.elements.data(), elements.size() * sizeof(S)) == 0;
   }
 };
@@ -131,8 +137,8 @@ class call {
   call(const problem& of, order lies, unsigned seed) : p(of), bits_{seed} {
     const bool back = p.order == direction::reverse;
     const extents& shape = p.shape;
-    const extents steps{.batch = shape.batch, .time = shape.time, .channel = p.groups,
-                        .group = p.states};
+    const extents steps{
+        .batch = shape.batch, .time = shape.time, .channel = p.groups, .group = p.states};
     const extents one{.channel = shape.channel}, own{.channel = shape.channel, .group = p.states};
     const extents state{.batch = shape.batch, .channel = shape.channel, .group = p.states};
     const auto fill = [&](auto& made, const extents& e, auto& to, auto number) {
@@ -219,8 +225,8 @@ class call {
             .initial_state = in.initial.state(),
             .final_grad = in.final_grad.state(),
             .resets = in.resets,
-            .checkpoints =
-                kept ? sequence_view<const V>(got.checkpoints.sequence()) : sequence_view<const V>()};
+            .checkpoints = kept ? sequence_view<const V>(got.checkpoints.sequence())
+                                : sequence_view<const V>()};
   }
   template <class Backend>
   void run(const Backend& on, bool kept = true) {
@@ -286,10 +292,15 @@ class call {
 inline std::string to_string(const problem& p) {
   std::string text = scanrec::to_string(p.shape) + ", " + std::to_string(p.states) + " states, " +
                      std::to_string(p.groups) + " groups, resets " + std::to_string(p.resets);
-  for (const auto& [on, name] :
-       {std::pair{p.b_steps, "B of steps"}, {p.c_steps, "C of steps"}, {p.softplus, "softplus"},
-        {p.skip, "D"}, {p.z, "z"}, {p.bias, "bias"}, {p.initial, "initial"}, {p.grows, "grows"},
-        {p.order == direction::reverse, "reverse"}})
+  for (const auto& [on, name] : {std::pair{p.b_steps, "B of steps"},
+                                 {p.c_steps, "C of steps"},
+                                 {p.softplus, "softplus"},
+                                 {p.skip, "D"},
+                                 {p.z, "z"},
+                                 {p.bias, "bias"},
+                                 {p.initial, "initial"},
+                                 {p.grows, "grows"},
+                                 {p.order == direction::reverse, "reverse"}})
     if (on) text += std::string(", ") + name;
   return text;
 }

@@ -80,7 +80,8 @@ struct problem {
   std::int64_t groups = 1, states = 1;
   bool b_steps = true, c_steps = true;
   bool softplus = true, skip = true, z = true, bias = true, initial = true;
-  int resets = 0;  // 0: none; 1: a column for all channels, 2: of every channel; 3, 4: one step more
+  int resets =
+      0;  // 0: none; 1: a column for all channels, 2: of every channel; 3, 4: one step more
   bool grows = false;
   direction order = direction::forward;
 };
@@ -178,9 +179,8 @@ inline results evaluate(const problem& p, const arrays& in, const arithmetic& m)
         if (p.skip) of_u.add(m.product(exact(in.skip[d]), y_grad));
         r.u[at(t)] = of_u.total(m);
         of_step.add(m.product(u, fed_sum.total(m))), of_step.add(gate_sum.total(m));
-        r.delta[at(t)] = p.softplus
-                             ? m.product(of_step.total(m), m.softplus_slope(argument(t)))
-                             : of_step.total(m);
+        r.delta[at(t)] = p.softplus ? m.product(of_step.total(m), m.softplus_slope(argument(t)))
+                                    : of_step.total(m);
         of_skip[d].add(m.product(y_grad, u)), of_bias[d].add(r.delta[at(t)]);
       }
       for (std::int64_t n = 0; n < N; ++n) r.initial[(b * D + d) * N + n] = carry[n];

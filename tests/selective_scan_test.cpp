@@ -2,7 +2,9 @@
 // Selective scans and their adjoint: within proven bounds of long doubles in every layout and with
 // everything that a call may have or lack; the same bits for any number of threads; resets, streams
 // and single steps bit for bit; gradients against central differences.
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
@@ -29,7 +31,8 @@ void check_random_problems(int count, std::uint64_t seed) {
   for (int i = 0; i < count; ++i) {
     const problem p = selective_calls::random_problem(bits);
     const order lies = all_orders[bits() % all_orders.size()];
-    INFO("problem " << i << ": " << selective_calls::to_string(p) << ", order " << static_cast<int>(lies));
+    INFO("problem " << i << ": " << selective_calls::to_string(p) << ", order "
+                    << static_cast<int>(lies));
     call<V, S> of(p, lies, bits());
     of.run(tiled{.threads = 2}, i % 2 == 0);
     of.check();
@@ -45,6 +48,332 @@ TEST_CASE("selective scans within the bound, double", "[selective]") {
 TEST_CASE("selective scans within the bound, 16 bits", "[selective]") {
   check_random_problems<float, bfloat16>(30, 3);
   check_random_problems<float, float16>(30, 4);
+}
+
+/// Something of everything, with tails of packs, of blocks of states and of stretches.
+problem usual() {
+  problem p;
+  p.shape = {.batch = 2, .time = 300, .channel = 42};
+  p.groups = 2, p.states = 6, p.resets = 2;
+  return p;
+}
+
+TEST_CASE("the same bits for any number of threads, kept or not", "[selective]") {
+  for (const bool reverse : {false, true}) {
+    problem p = usual();
+    if (reverse) p.order = direction::reverse;
+    call<float, float> one(p, order::channels_last, 7);
+    one.run(tiled{.threads = 1});
+    for (const int threads : {2, 3, 8}) {
+      call<float, float> many(p, order::channels_last, 7);
+      many.run(tiled{.threads = threads}, threads != 3);
+      CHECK(many.got == one.got);
+    }
+    // Sums over channels are of other parts there.
+    call<float, float> plain(p, order::channels_last, 7);
+    plain.run(sequential{});
+    CHECK(plain.got.out == one.got.out);
+    CHECK(plain.got.final_state == one.got.final_state);
+    CHECK(plain.got.checkpoints == one.got.checkpoints);
+    CHECK(plain.got.u == one.got.u);
+    CHECK(plain.got.delta == one.got.delta);
+    CHECK(plain.got.z == one.got.z);
+    CHECK(plain.got.initial == one.got.initial);
+    plain.check();
+  }
+}
+
+TEST_CASE("layouts change no bit", "[selective]") {
+  call<float, bfloat16> first(usual(), order::channels_last, 8);
+  first.run(tiled{});
+  for (const order lies : all_orders) {
+    call<float, bfloat16> other(usual(), lies, 8);
+    other.run(tiled{});
+    std::vector<std::uint16_t> a, b;
+    for (auto* const of : {&first.got.out, &first.got.u, &first.got.b.steps})
+      of->each(false, [&](bfloat16 x, std::int64_t) { a.push_back(x.bits); });
+    for (auto* const of : {&other.got.out, &other.got.u, &other.got.b.steps})
+      of->each(false, [&](bfloat16 x, std::int64_t) { b.push_back(x.bits); });
+    CHECK(a == b);
+    CHECK(first.got.a == other.got.a);
+  }
+}
+
+/// Arrays whose sequences are steps [first, last) of a call.
+template <class V, class S>
+selective_arrays<V> steps_of(call<V, S>& of, std::int64_t first, std::int64_t last) {
+  selective_arrays<V> part = of.arrays();
+  part.u = of.in.u.sequence().steps(first, last);
+  part.delta = of.in.delta.sequence().steps(first, last);
+  part.z = of.in.z.sequence().steps(first, last);
+  part.b.steps = of.in.b.steps.sequence().steps(first, last);
+  part.c.steps = of.in.c.steps.sequence().steps(first, last);
+  return part;
+}
+
+TEST_CASE("pieces of a stream, and single steps, have the bits of the whole", "[selective]") {
+  problem p = usual();
+  p.resets = 0;
+  call<float, float> whole(p, order::channels_last, 9);
+  whole.run(tiled{});
+  for (const std::int64_t piece : {1, 7, 130}) {
+    call<float, float> parts(p, order::channels_last, 9);
+    auto& state = parts.in.initial;
+    for (std::int64_t t = 0; t < p.shape.time; t += piece) {
+      const std::int64_t end = std::min(t + piece, p.shape.time);
+      selective_scan(steps_of(parts, t, end), parts.got.out.sequence().steps(t, end),
+                     {.initial_state = state.state(), .final_state = state.state()});
+    }
+    CHECK(parts.got.out == whole.got.out);
+    CHECK(state.elements == whole.got.final_state.elements);
+  }
+}
+
+TEST_CASE("a reset is the beginning of a sequence", "[selective]") {
+  for (const bool reverse : {false, true}) {
+    problem p = usual();
+    p.resets = 1, p.initial = false;
+    p.order = reverse ? direction::reverse : direction::forward;
+    call<float, float> packed(p, order::channels_last, 10), apart(p, order::channels_last, 10);
+    constexpr std::int64_t ends[]{0, 1, 77, 205, 300};
+    for (std::int64_t i = 0; i < 600; ++i) packed.in.marks[i] = false;
+    for (const std::int64_t b : {0, 1})
+      for (const std::int64_t t : {0, 1, 77, 205}) packed.in.marks[b * 300 + t] = true;
+    // What lies behind a cut cannot be seen, whatever it is.
+    packed.in.final_grad = {}, apart.in.final_grad = {};
+    packed.run(tiled{});
+    for (int i = 0; i + 1 < 5; ++i) {
+      const std::int64_t t = ends[i], end = ends[i + 1];
+      auto gradients = apart.gradients();
+      gradients.u = apart.got.u.sequence().steps(t, end);
+      gradients.delta = apart.got.delta.sequence().steps(t, end);
+      gradients.z = apart.got.z.sequence().steps(t, end);
+      gradients.b.steps = apart.got.b.steps.sequence().steps(t, end);
+      gradients.c.steps = apart.got.c.steps.sequence().steps(t, end);
+      selective_scan(steps_of(apart, t, end), apart.got.out.sequence().steps(t, end),
+                     {.order = p.order});
+      selective_scan_vjp(steps_of(apart, t, end), apart.in.out_grad.sequence().steps(t, end),
+                         gradients, {.order = p.order});
+    }
+    CHECK(packed.got.out == apart.got.out);
+    CHECK(packed.got.u == apart.got.u);
+    CHECK(packed.got.delta == apart.got.delta);
+    CHECK(packed.got.z == apart.got.z);
+    CHECK(packed.got.b == apart.got.b);
+    CHECK(packed.got.c == apart.got.c);
+  }
+}
+
+TEST_CASE("what is not a number stays in its channel, and ends at a reset", "[selective]") {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  problem p = usual();
+  p.resets = 1;
+  const auto make = [&] {
+    call<float, float> c(p, order::channels_last, 11);
+    for (std::int64_t i = 0; i < 600; ++i) c.in.marks[i] = i % 300 == 250;
+    return c;
+  };
+  auto good = make(), bad = make();
+  bad.in.u.at(1, 200, 17, 0) = nan;
+  // A B that is not a number is one of all channels of its group.
+  bad.in.b.steps.at(0, 100, 1, 2) = nan;
+  good.run(tiled{}), bad.run(tiled{});
+  const auto touched = [&](std::int64_t b, std::int64_t t, std::int64_t d) {
+    return b == 1 ? d == 17 && t >= 200 && t < 250 : d >= 21 && t >= 100 && t < 250;
+  };
+  for (std::int64_t b = 0; b < 2; ++b)
+    for (std::int64_t t = 0; t < 300; ++t)
+      for (std::int64_t d = 0; d < 42; ++d) {
+        const float is = bad.got.out.at(b, t, d, 0), was = good.got.out.at(b, t, d, 0);
+        if (touched(b, t, d) ? !std::isnan(is) : is != was) {
+          INFO(b << " " << t << " " << d);
+          CHECK(is == was);
+        }
+        // Gradients of u go back from the reset at most, through B, C and gates alone.
+        if (b == 1 && d != 17 && bad.got.u.at(b, t, d, 0) != good.got.u.at(b, t, d, 0))
+          CHECK(t < 0);
+      }
+  // Behind the reset C's gradient has nothing of it: lanes beyond the channels have forgotten too.
+  for (std::int64_t t = 250; t < 300; ++t)
+    for (std::int64_t n = 0; n < 6; ++n)
+      CHECK(bad.got.c.steps.at(0, t, 1, n) == good.got.c.steps.at(0, t, 1, n));
+}
+
+TEST_CASE("gradients are central differences", "[selective]") {
+  reference::generator bits{12};
+  for (int i = 0; i < 12; ++i) {
+    problem p = selective_calls::random_problem(bits);
+    p.shape.time = 1 + p.shape.time % 40, p.shape.batch = 2;
+    p.shape.channel = 2 * p.groups, p.states = 1 + p.states % 5;
+    INFO("problem " << i << ": " << selective_calls::to_string(p));
+    call<double, double> c(p, order::channels_last, bits());
+    c.run(tiled{}, false);
+    const auto loss = [&] {
+      selective_scan(c.arrays(), c.got.out.sequence(), c.options());
+      double sum = 0;
+      for (std::size_t k = 0; k < c.got.out.elements.size(); ++k)
+        sum += c.got.out.elements[k] * c.in.out_grad.elements[k];
+      for (std::size_t k = 0; k < c.got.final_state.elements.size(); ++k)
+        sum += c.got.final_state.elements[k] * c.in.final_grad.elements[k];
+      return sum;
+    };
+    const auto compare = [&](const char* name, auto& of, const auto& gradient) {
+      for (std::size_t n = 0; n < 6 && !of.absent(); ++n) {
+        const std::size_t k = bits() % (of.elements.size() - 1);
+        const std::int64_t count =
+            of.shape.batch * of.shape.time * of.shape.channel * of.shape.group;
+        if (static_cast<std::int64_t>(k) >= count) continue;
+        const double was = loss(), want = central_difference(of.elements[k], loss);
+        INFO(name << ", element " << k);
+        CHECK(std::abs(gradient.elements[k] - want) <= 1e-7 * (1 + std::abs(want) + std::abs(was)));
+      }
+    };
+    compare("u", c.in.u, c.got.u), compare("delta", c.in.delta, c.got.delta);
+    compare("a", c.in.a, c.got.a), compare("skip", c.in.skip, c.got.skip);
+    compare("z", c.in.z, c.got.z), compare("bias", c.in.bias, c.got.bias);
+    compare("b", c.in.b.steps, c.got.b.steps), compare("b", c.in.b.channels, c.got.b.channels);
+    compare("c", c.in.c.steps, c.got.c.steps), compare("c", c.in.c.channels, c.got.c.channels);
+    compare("initial", c.in.initial, c.got.initial);
+  }
+}
+
+TEST_CASE("gradients that are added, in place, and of nothing", "[selective]") {
+  problem p = usual();
+  p.shape.channel = 10;
+  call<double, double> once(p, order::time_contiguous, 13), twice(p, order::time_contiguous, 13);
+  once.run(tiled{}), twice.run(tiled{});
+  auto gradients = twice.gradients();
+  gradients.update = update::accumulate;
+  selective_scan_vjp(twice.arrays(), twice.in.out_grad.sequence(), gradients, twice.vjp_options());
+  const auto doubled = [](auto& x, auto& y) {
+    bool same = true;
+    std::vector<double> a;
+    x.each(false, [&](double v, std::int64_t) { a.push_back(2 * v); });
+    y.each(false, [&](double v, std::int64_t k) { same = same && v == a[k]; });
+    return same;
+  };
+  CHECK(doubled(once.got.u, twice.got.u));
+  CHECK(doubled(once.got.a, twice.got.a));
+  CHECK(doubled(once.got.b.steps, twice.got.b.steps));
+  CHECK(doubled(once.got.initial, twice.got.initial));
+  CHECK(doubled(once.got.bias, twice.got.bias));
+
+  // Outputs over u, the gradient of delta over delta.
+  call<double, double> place(p, order::time_contiguous, 13);
+  gradients = place.gradients();
+  gradients.delta = place.in.delta.sequence();
+  selective_scan_vjp(place.arrays(), place.in.out_grad.sequence(), gradients,
+                     place.vjp_options(false));
+  CHECK(place.in.delta.elements == once.got.delta.elements);
+  call<double, double> over(p, order::time_contiguous, 13);
+  selective_scan(over.arrays(), over.in.u.sequence(), over.options());
+  CHECK(over.in.u.elements == once.got.out.elements);
+
+  for (const extents shape : {extents{2, 0, 5}, extents{0, 9, 5}, extents{2, 9, 0}}) {
+    problem empty;
+    empty.shape = shape, empty.states = 3;
+    call<float, float> c(empty, order::channels_last, 14);
+    c.run(tiled{});
+    c.check();
+  }
+}
+
+TEST_CASE("a workspace of the caller", "[selective]") {
+  const problem p = usual();
+  call<float, float> own(p, order::channels_last, 15), given(p, order::channels_last, 15);
+  own.run(tiled{.threads = 2});
+  const tiled two{.threads = 2};
+  const std::int64_t forward = selective_scan_workspace_bytes(
+                         two, given.arrays(), given.got.out.sequence(), given.options()),
+                     back = selective_scan_vjp_workspace_bytes(
+                         two, given.arrays(), given.in.out_grad.sequence(), given.gradients(),
+                         given.vjp_options());
+  std::vector<std::byte> memory(static_cast<std::size_t>(std::max(forward, back)) + 64);
+  const std::size_t gap = -reinterpret_cast<std::uintptr_t>(memory.data()) % 64;
+  const std::span<std::byte> all(memory.data() + gap, memory.size() - 64);
+  given.run(tiled{.threads = 2, .workspace = all});
+  CHECK(given.got == own.got);
+  CHECK_THROWS_AS(given.run(tiled{.threads = 2, .workspace = all.first(64)}), argument_error);
+}
+
+/// The argument that a call refuses; "" if none.
+template <class F>
+std::string refused(F f) {
+  try {
+    f();
+  } catch (const argument_error& e) {
+    return e.argument();
+  }
+  return "";
+}
+
+TEST_CASE("wrong arguments of selective scans", "[selective][errors]") {
+  call<float, float> c(usual(), order::channels_last, 16);
+  const auto forward = [&](auto change) {
+    return refused([&] {
+      auto arrays = c.arrays();
+      auto options = c.options();
+      stored_sequence<float> out = c.got.out.sequence();
+      change(arrays, options, out);
+      selective_scan(arrays, out, options);
+    });
+  };
+  const auto back = [&](auto change) {
+    return refused([&] {
+      auto gradients = c.gradients();
+      auto options = c.vjp_options();
+      change(gradients, options);
+      selective_scan_vjp(c.arrays(), c.in.out_grad.sequence(), gradients, options);
+    });
+  };
+  std::vector<float> some(1 << 16);
+  const auto sequence = [&](extents e) { return sequence_view<float>(some.data(), e); };
+  const auto state = [&](extents e) { return state_view<float>(some.data(), e); };
+  CHECK(forward([](auto&, auto&, auto&) {}).empty());
+  CHECK(forward([](auto& a, auto&, auto&) { a.u = {}; }) == "u");
+  CHECK(forward([](auto& a, auto&, auto&) { a.delta = {}; }) == "delta");
+  CHECK(forward([&](auto& a, auto&, auto&) { a.delta = sequence({2, 300, 41}); }) == "delta");
+  CHECK(forward([&](auto& a, auto&, auto&) { a.a = state({.channel = 41, .group = 6}); }) == "a");
+  CHECK(forward([&](auto& a, auto&, auto&) { a.a = {}; }) == "a");
+  CHECK(forward([&](auto& a, auto&, auto&) {
+          a.b = sequence({.batch = 2, .time = 300, .channel = 5, .group = 6});
+        }) == "b");
+  CHECK(forward([&](auto& a, auto&, auto&) {
+          a.c = sequence({.batch = 2, .time = 300, .channel = 1, .group = 6});
+        }) == "c");
+  CHECK(forward([&](auto& a, auto&, auto&) {
+          a.c = sequence({.batch = 2, .time = 300, .channel = 2, .group = 5});
+        }) == "c");
+  CHECK(forward([&](auto& a, auto&, auto&) { a.b = state({.channel = 42, .group = 5}); }) == "b");
+  CHECK(forward([&](auto& a, auto&, auto&) { a.b.channels = a.a; }) == "b");
+  CHECK(forward([&](auto& a, auto&, auto&) { a.skip = state({.channel = 1}); }) == "skip");
+  CHECK(forward([&](auto& a, auto&, auto&) { a.delta_bias = state({.channel = 2}); }) ==
+        "delta_bias");
+  CHECK(forward([&](auto& a, auto&, auto&) { a.z = sequence({2, 300, 1}); }) == "z");
+  CHECK(forward([&](auto&, auto&, auto& out) { out = sequence({2, 299, 42}); }) == "out");
+  CHECK(forward([&](auto&, auto&, auto& out) {
+          out = sequence_view<float>(some.data(), {2, 300, 42}, {.time = 42, .channel = 1});
+        }) == "out");
+  CHECK(forward([&](auto&, auto&, auto& out) { out = c.in.b.steps.sequence(); }) == "out");
+  CHECK(forward([&](auto& a, auto&, auto& out) {
+          out = sequence_view<float>(some.data(), {2, 300, 42});
+          a.u = sequence_view<float>(some.data() + 1, {2, 300, 42});
+        }) == "out");
+  CHECK(forward([&](auto&, auto& o, auto&) {
+          o.initial_state = state({.batch = 2, .channel = 42, .group = 5});
+        }) == "initial_state");
+  CHECK(forward([&](auto&, auto& o, auto&) {
+          o.checkpoints = sequence({.batch = 2, .time = 3, .channel = 42, .group = 6});
+        }) == "checkpoints");
+  const bool mark = false;
+  CHECK(forward([&](auto&, auto& o, auto&) { o.resets = {&mark, {2, 298, 42}, {}}; }) == "resets");
+  CHECK(back([](auto&, auto&) {}).empty());
+  CHECK(back([&](auto& g, auto&) { g.b = state({.channel = 42, .group = 6}); }) == "b_grad");
+  CHECK(back([&](auto& g, auto&) { g.u = g.delta; }) != "");
+  CHECK(back([&](auto& g, auto&) { g.a = state({.channel = 42, .group = 7}); }) == "a_grad");
+  CHECK(back([&](auto&, auto& o) {
+          o.final_grad = state({.batch = 1, .channel = 42, .group = 6});
+        }) == "final_grad");
 }
 
 }  // namespace

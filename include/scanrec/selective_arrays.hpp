@@ -14,7 +14,8 @@
 namespace scanrec::inline SCANREC_ABI {
 
 /// Strides of a contiguous array (batch, time, channel, group), group fastest: those of a B or C of
-/// every step, whose groups of channels are its `channel` axis and whose states are its `group` axis.
+/// every step, whose groups of channels are its `channel` axis and whose states are its `group`
+/// axis.
 SCANREC_INLINE constexpr strides states_last(const extents& shape) {
   const std::int64_t row = detail::clipped_product(shape.channel, shape.group);
   return {.batch = detail::clipped_product(shape.time, row),
@@ -67,7 +68,7 @@ struct mixing_view {
   SCANREC_INLINE constexpr mixing_view() = default;
   template <class S>
   requires std::is_constructible_v<stored_sequence<V>, sequence_view<S>> SCANREC_INLINE
-      mixing_view(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
+  mixing_view(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
       : steps(view) {}
   SCANREC_INLINE
   mixing_view(const state_view<V>& view)  // NOLINT(google-explicit-constructor)
@@ -89,10 +90,10 @@ struct selective_arrays {
   stored_sequence<const V> u, delta;
   state_view<const V> a;
   mixing_view<const V> b, c;
-  state_view<const V> skip{};         ///< D; absent: 0
-  stored_sequence<const V> z{};       ///< absent: outputs are not gated
-  state_view<const V> delta_bias{};   ///< absent: 0
-  bool softplus = false;              ///< whether steps are softplus(delta + delta_bias)
+  state_view<const V> skip{};        ///< D; absent: 0
+  stored_sequence<const V> z{};      ///< absent: outputs are not gated
+  state_view<const V> delta_bias{};  ///< absent: 0
+  bool softplus = false;             ///< whether steps are softplus(delta + delta_bias)
 };
 
 /// Options of selective_scan.

@@ -59,14 +59,14 @@ class selective_call {
   }
   template <class E>
   value_array<V> state(const char* name, const state_view<E>& of) {
-    return values(name, of,
-                  {.batch = shape_.batch, .channel = shape_.channel, .group = states_});
+    return values(name, of, {.batch = shape_.batch, .channel = shape_.channel, .group = states_});
   }
   template <class E>
   value_array<V> checkpoints(const sequence_view<E>& of) {
     extents wanted = memory::checkpoint_extents(shape_);
     wanted.group = states_;
-    const array_use use = use_of("checkpoints", of, std::is_const_v<E> ? access::read : access::write);
+    const array_use use =
+        use_of("checkpoints", of, std::is_const_v<E> ? access::read : access::write);
     check(use, wanted);
     return {const_cast<V*>(of.data), of.strides};
   }
@@ -146,8 +146,9 @@ class selective_call {
   }
   void take_groups(const char* name, std::int64_t groups) {
     if (groups < 1 || shape_.channel % groups != 0)
-      refuse(name, text("groups, as its channel axis, of which ", shape_.channel,
-                        " channels are a multiple"),
+      refuse(name,
+             text("groups, as its channel axis, of which ", shape_.channel,
+                  " channels are a multiple"),
              text(groups));
     if (grouped_ && groups != groups_)
       refuse(name, text("as many groups as 'b' has, ", groups_), text(groups));
@@ -221,10 +222,9 @@ selective_problem<V> make_selective_scan(const selective_arrays<V>& arrays,
   p.out = c.rows("out", out);
   p.final_state = c.state("final_state", options.final_state);
   p.checkpoints = c.checkpoints(options.checkpoints);
-  c.finish(p, std::array<in_place_pair, 4>{{{"out", "u"},
-                                            {"out", "delta"},
-                                            {"out", "z"},
-                                            {"final_state", "initial_state"}}});
+  c.finish(p,
+           std::array<in_place_pair, 4>{
+               {{"out", "u"}, {"out", "delta"}, {"out", "z"}, {"final_state", "initial_state"}}});
   return p;
 }
 

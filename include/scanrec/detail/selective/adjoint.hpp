@@ -25,8 +25,8 @@ class selective_adjoint : selective_tile<V, W> {
   using base = selective_tile<V, W>;
 
  public:
-  using typename base::lane;
   using base::padded;
+  using typename base::lane;
 
   selective_adjoint(const selective_vjp_problem<V>& p, arena& memory)
       : base(p, selective_stretch, memory),
@@ -40,9 +40,10 @@ class selective_adjoint : selective_tile<V, W> {
         of_rates_(memory.take<lane>(p.states)),
         of_b_(memory.take<lane>(p.b.channels.present() ? p.states : 0)),
         of_c_(memory.take<lane>(p.c.channels.present() ? p.states : 0)),
-        b_sums_(memory.take<V>(p.b_grad.steps.present() ? selective_stretch * padded(p.states) : 0)),
-        c_sums_(memory.take<V>(p.c_grad.steps.present() ? selective_stretch * padded(p.states) : 0)) {
-  }
+        b_sums_(
+            memory.take<V>(p.b_grad.steps.present() ? selective_stretch * padded(p.states) : 0)),
+        c_sums_(
+            memory.take<V>(p.c_grad.steps.present() ? selective_stretch * padded(p.states) : 0)) {}
 
   /// Forgets the sums over channels of a stretch.
   void clear_sums() {
@@ -67,15 +68,14 @@ class selective_adjoint : selective_tile<V, W> {
     const std::int64_t steps = place.end - place.begin, padded = (steps + 15) / 16 * 16;
     const selective_rows<lane> rows = this->template prepare<true>(place.begin, steps, padded);
     prepare_grads(steps, padded);
-    const selective_grad_rows<lane> back{
-        .y_grad = y_grad_,
-        .fed_sum = fed_sum_,
-        .gate_sum = gate_sum_,
-        .b_sums = p_.b_grad.steps.present() ? b_sums_ : nullptr,
-        .c_sums = p_.c_grad.steps.present() ? c_sums_ : nullptr,
-        .sums_stride = base::padded(p_.states),
-        .kept = kept_,
-        .end = steps};
+    const selective_grad_rows<lane> back{.y_grad = y_grad_,
+                                         .fed_sum = fed_sum_,
+                                         .gate_sum = gate_sum_,
+                                         .b_sums = p_.b_grad.steps.present() ? b_sums_ : nullptr,
+                                         .c_sums = p_.c_grad.steps.present() ? c_sums_ : nullptr,
+                                         .sums_stride = base::padded(p_.states),
+                                         .kept = kept_,
+                                         .end = steps};
     const selective_grad_sums<lane> sums{.rates = of_rates_,
                                          .b = p_.b.channels.present() ? of_b_ : nullptr,
                                          .c = p_.c.channels.present() ? of_c_ : nullptr};

@@ -72,8 +72,7 @@ struct selective_plan {
   [[nodiscard]] std::int64_t strips() const { return group_count * group_strips; }
 
   /// Where stretch k of a pack of a group lies.
-  [[nodiscard]] selective_place place(std::int64_t group, std::int64_t pack,
-                                      std::int64_t k) const {
+  [[nodiscard]] selective_place place(std::int64_t group, std::int64_t pack, std::int64_t k) const {
     const std::int64_t first = pack * lanes;
     return {.batch = group / groups,
             .group = group % groups,
@@ -309,8 +308,7 @@ class selective_vjp_run {
     const std::int64_t group = strip / plan_.group_strips, number = strip % plan_.group_strips;
     selective_counter* const turns = turns_ + group * plan_.stretches;
     // The place of the totals was that of the stretch two behind.
-    if (number == 0 && k + 2 < plan_.stretches)
-      tasks.await(turns[k + 2], plan_.group_strips, task);
+    if (number == 0 && k + 2 < plan_.stretches) tasks.await(turns[k + 2], plan_.group_strips, task);
     tasks.await(turns[k], number, task);
     const selective_place at = plan_.place(group, 0, k);
     const bool last = number + 1 == plan_.group_strips;

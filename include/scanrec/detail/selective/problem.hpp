@@ -143,8 +143,8 @@ struct value_array {
   }
 };
 
-/// B or C, or its gradient: of every step and shared by a group of channels, or of every channel and
-/// the same at all steps.
+/// B or C, or its gradient: of every step and shared by a group of channels, or of every channel
+/// and the same at all steps.
 template <class V>
 struct mixing_array {
   row_array<V> steps;
@@ -157,13 +157,13 @@ struct mixing_array {
 struct cut_array {
   const bool* data = nullptr;
   scanrec::strides strides{};
-  int shift = 0;                // the mark of this step, or of a neighbour in scan order
-  std::int64_t unmarked = -1;   // the step whose mark would lie outside of the array; -1: none
+  int shift = 0;               // the mark of this step, or of a neighbour in scan order
+  std::int64_t unmarked = -1;  // the step whose mark would lie outside of the array; -1: none
 
   /// Whether channel i is cut from the step before.
   [[nodiscard]] bool at(std::int64_t batch, std::int64_t time, std::int64_t channel) const {
-    return time != unmarked && data[batch * strides.batch + (time + shift) * strides.time +
-                                    channel * strides.channel];
+    return time != unmarked &&
+           data[batch * strides.batch + (time + shift) * strides.time + channel * strides.channel];
   }
 };
 

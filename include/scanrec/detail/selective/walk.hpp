@@ -181,8 +181,8 @@ struct selective_grad_sums {
 };
 
 /// Takes NB states from `first` on through the steps, then their gradients back: `states` are those
-/// before the steps, `grads` the gradients that come from behind them, and go to those before. Steps
-/// are a multiple of 16, the last of which may be idle: delta, fed and y_grad are 0 there.
+/// before the steps, `grads` the gradients that come from behind them, and go to those before.
+/// Steps are a multiple of 16, the last of which may be idle: delta, fed and y_grad are 0 there.
 template <int NB, selective_case Case, class Lane>
 [[gnu::noinline]] void pull_states(const selective_rows<Lane>& given,
                                    const selective_grad_rows<Lane>& given_grads,
@@ -216,8 +216,7 @@ template <int NB, selective_case Case, class Lane>
         kept[2 * i + 1] = simd::mul(a, x[i]);
         x[i] = simd::fma(a, x[i], simd::mul(b.template at<plain>(t, i), fed));
         y = simd::fma(c.template at<plain>(t, i), x[i], y);
-        if (plain || back.c_sums != nullptr)
-          product.rows[j * NB + i] = simd::mul(y_grad, x[i]);
+        if (plain || back.c_sums != nullptr) product.rows[j * NB + i] = simd::mul(y_grad, x[i]);
         if (!plain) of_c[i] = simd::fma(y_grad, x[i], of_c[i]);
       });
       rows.y[t] = y;
@@ -226,9 +225,8 @@ template <int NB, selective_case Case, class Lane>
       product.add_to(back.c_sums + t0 * back.sums_stride + first, back.sums_stride);
   }
   Lane carry[NB], of_rate[NB], of_b[NB];
-  simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
-    carry[i] = grads[first + i], of_rate[i] = of_b[i] = zero;
-  });
+  simd::detail::unrolled<NB>(
+      [&](auto i) SCANREC_LAMBDA { carry[i] = grads[first + i], of_rate[i] = of_b[i] = zero; });
   for (std::int64_t t0 = rows.steps - together; t0 >= 0; t0 -= together) {
     simd::detail::unrolled<together>([&](auto from_end) SCANREC_LAMBDA {
       constexpr int j = together - 1 - from_end;
@@ -248,9 +246,8 @@ template <int NB, selective_case Case, class Lane>
         carry[i] = simd::mul(a, l);
       });
       if (cuts && rows.any_cut[t])
-        simd::detail::unrolled<NB>([&](auto i) SCANREC_LAMBDA {
-          carry[i] = simd::select(rows.cuts[t], zero, carry[i]);
-        });
+        simd::detail::unrolled<NB>(
+            [&](auto i) SCANREC_LAMBDA { carry[i] = simd::select(rows.cuts[t], zero, carry[i]); });
       back.fed_sum[t] = fed_sum, back.gate_sum[t] = gate_sum;
     });
     if (back.b_sums != nullptr)
