@@ -104,6 +104,33 @@ def test_selective_scan_of_the_c_interface(random):
     assert np.allclose(of_skip, (out * x["u"]).sum((0, 1)), rtol=1e-12)
 
 
+def test_selective_lanes_are_one_by_one(random):
+    """Many channels at once give the bits of each alone, in every stored type."""
+    sizes = dict(batch=1, time=40, channel=37, states=9)
+    batch, time, channel, states = sizes.values()
+    x = dict(
+        u=random(batch, time, channel), delta=abs(random(batch, time, channel)),
+        a=-abs(random(channel, states)), b=random(batch, time, 1, states), c=random(channel, states),
+    )  # fmt: skip
+    for dtype, stored in (("float64", "float64"), ("float32", "float32"), ("float32", "float16")):
+        typed = {name: v.astype(stored if name in "ub" else dtype) for name, v in x.items()}
+        out = np.zeros((batch, time, channel), dtype)
+        of = dict.fromkeys("ub", stored)
+        shape = (batch, time, channel, states, 1)
+        run_selective("selective_scan", typed | {"out": out}, of, dtype=dtype, shape=shape)
+        assert out.any()
+        for i in (0, 20, 36):
+            one = np.zeros((batch, time, 1), dtype)
+            of_channel = {"u": np.s_[:, :, i : i + 1], "delta": np.s_[:, :, i : i + 1]}
+            alone = {
+                name: v if name == "b" else v[of_channel.get(name, np.s_[i : i + 1])]
+                for name, v in typed.items()
+            }
+            shape = (batch, time, 1, states, 1)
+            run_selective("selective_scan", alone | {"out": one}, of, dtype=dtype, shape=shape)
+            assert np.array_equal(one[..., 0], out[..., i])
+
+
 def test_selective_errors_of_the_c_interface(random):
     x = selective_arrays(random)
     out = np.full((2, 3, 4), 7.0)
@@ -143,6 +170,8 @@ def test_every_instruction_set(level):
         pytest.skip(f"this CPU has no {level}")
     assert level in shown.stdout
     files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in ("numpy", "pool_kernels")]
+    files.append(f"{__file__}::test_selective_scan_of_the_c_interface")
+    files.append(f"{__file__}::test_selective_lanes_are_one_by_one")
     subprocess.run([sys.executable, "-m", "pytest", "-q", *files], env=environment, check=True)
 
 
