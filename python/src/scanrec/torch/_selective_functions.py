@@ -30,10 +30,9 @@ class SelectiveProblem(NamedTuple):
 
 def is_composed(*tensors) -> bool:
     """Whether forward mode or batching is at work."""
-    kinds = levels()
-    return (
-        "Jvp" in kinds or "Vmap" in kinds or any(is_dual(x) for x in tensors if x is not None)
-    )  # fmt: skip
+    if not {"Jvp", "Vmap"}.isdisjoint(levels()):
+        return True
+    return any(is_dual(x) for x in tensors if x is not None)
 
 
 def _of_all_channels(mixing, channels, dtype):

@@ -101,13 +101,14 @@ def selective_scan(
     checked = _Checked(call, "u", u, A, 3)
     batch, channels, steps = u.shape
     states = A.shape[1]
-    checked.same("delta", delta, u.shape)
+    checked.same("delta", delta)
     b = checked.mixing("B", B, (batch, states, steps))
     c = checked.mixing("C", C, (batch, states, steps))
     if b.dim() == c.dim() == 4 and b.shape[1] != c.shape[1]:
         arguments.refuse(call, "C", f"as many groups as 'B' has, {b.shape[1]}", c.shape[1])
     skip = checked.weight("D", D)
-    checked.same("z", z, u.shape)
+    if z is not None:
+        checked.same("z", z)
     bias = checked.weight("delta_bias", delta_bias)
     edge = (batch, channels, states)
     if initial_state is not None:
@@ -177,11 +178,10 @@ class _Checked:
             own = str(self.a.dtype).removeprefix("torch.")
             arguments.refuse(self.call, name, f"{names}, as 'A' is {own}", x.dtype, TypeError)
 
-    def same(self, name, x, shape):
-        """Refuses another shape; None is absent."""
-        if x is not None or name in ("delta", "dt"):
-            self.type(name, x)
-            arguments.check_shape(self.call, name, x.shape, shape, equal=True)
+    def same(self, name, x):
+        """Refuses another shape than the first has."""
+        self.type(name, x)
+        arguments.check_shape(self.call, name, x.shape, self.first.shape, equal=True)
 
     def weight(self, name, x):
         """One number per channel in the type of A, or None."""
@@ -192,23 +192,22 @@ class _Checked:
         return x.to(self.a.dtype)
 
     def mixing(self, name, x, shape, *, of_channels=True):
-        """B or C: of every channel (D, N), or with groups, given the shape without."""
+        """B or C with an axis of groups, given the shape without; or of every channel (D, N)."""
         self.type(name, x)
-        got, groups = tuple(x.shape), (shape[0], "G", *shape[1:])
-        if of_channels and got == tuple(self.a.shape):
-            if len(got) == 2:
-                return x.to(self.a.dtype)
-        if got == tuple(shape):
+        got, own = tuple(x.shape), tuple(self.a.shape)
+        if of_channels and got == own:
+            return x.to(self.a.dtype)
+        if got == shape:
             return x.unsqueeze(1)
-        fits = len(got) == len(groups) and (got[0], *got[2:]) == tuple(shape)
-        if not fits or got[1] < 1 or self.channels % got[1] != 0:
-            known = [str(tuple(shape)), str(groups).replace("'", "")]
-            if of_channels:
-                known.insert(0, str(tuple(self.a.shape)))
-            expected = f"shape {', '.join(known[:-1])} or {known[-1]}"
-            expected += f" of G groups of which {self.channels} channels are a multiple"
-            arguments.refuse(self.call, name, expected, got)
-        return x
+        batch, *rest = shape
+        if len(got) == len(shape) + 1 and (got[0], *got[2:]) == shape:
+            if got[1] >= 1 and self.channels % got[1] == 0:
+                return x
+        known = [str(own)] if of_channels else []
+        grouped = f"({batch}, G, {', '.join(map(str, rest))})"
+        expected = f"shape {', '.join([*known, str(shape)])} or {grouped} of G groups of which "
+        expected += f"{self.channels} channels are a multiple"
+        arguments.refuse(self.call, name, expected, got)
 
 
 def selective_state_update(
@@ -258,13 +257,14 @@ def selective_state_update(
     rows = state_batch_indices
     held = batch if rows is None or state.dim() != 3 else state.shape[0]
     arguments.check_shape(call, "state", state.shape, (held, channels, A.shape[1]), equal=True)
-    checked.same("dt", dt, x.shape)
+    checked.same("dt", dt)
     b = checked.mixing("B", B, (batch, A.shape[1]), of_channels=False)
     c = checked.mixing("C", C, (batch, A.shape[1]), of_channels=False)
     if b.shape[1] != c.shape[1]:
         arguments.refuse(call, "C", f"as many groups as 'B' has, {b.shape[1]}", c.shape[1])
     skip, bias = checked.weight("D", D), checked.weight("dt_bias", dt_bias)
-    checked.same("z", z, x.shape)
+    if z is not None:
+        checked.same("z", z)
     given = dict(state=state, x=x, dt=dt, A=A, B=B, C=C, D=D, z=z, dt_bias=dt_bias)
     for name, value in given.items():
         if value is not None and _is_watched(value):
