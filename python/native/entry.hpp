@@ -47,8 +47,8 @@ int guarded(F f) noexcept {
 }
 
 /// Refuses what is no problem, and arrays that are null.
-inline const scanrec_problem& checked(const char* name, const scanrec_problem* problem,
-                                      const void* arrays) {
+template <class Problem>
+const Problem& checked(const char* name, const Problem* problem, const void* arrays) {
   const auto refuse = [&](const char* what, const char* expected, const std::string& got) {
     throw argument_error(name, what, expected, got);
   };
@@ -59,6 +59,10 @@ inline const scanrec_problem& checked(const char* name, const scanrec_problem* p
   if (problem->threads < 0) refuse("threads", "0 or more", std::to_string(problem->threads));
   return *problem;
 }
+
+/// Names of element types, by scanrec_dtype.
+inline constexpr std::array<const char*, dtypes> dtype_names{"float32",    "float64",  "complex64",
+                                                             "complex128", "bfloat16", "float16"};
 
 /// One call of the C interface: its problem, and its arrays with the axes that they have.
 template <class Arrays>
@@ -80,7 +84,7 @@ class request {
   template <class Clear>
   void run(call c, void (*const (&calls)[dtypes])(const call&, const Arrays&), Clear clear) {
     if (calls[dtype_] == nullptr)
-      throw argument_error(name, "dtype", "a type that there are kernels for", names[dtype_]);
+      throw argument_error(name, "dtype", "a type that there are kernels for", dtype_names[dtype_]);
     c.reverse = problem_.reverse != 0;
     c.plain = problem_.plain != 0;
     c.more_resets = problem_.more_resets != 0;
@@ -89,9 +93,7 @@ class request {
 
  private:
   static constexpr const char* name = call_of<Arrays>::name;
-  // Names, bytes of an element, and of a state at an edge, by scanrec_dtype.
-  static constexpr std::array<const char*, dtypes> names{"float32",    "float64",  "complex64",
-                                                         "complex128", "bfloat16", "float16"};
+  // Bytes of an element, and of a state at an edge, by scanrec_dtype.
   static constexpr std::array<std::int64_t, dtypes> element_bytes{4, 8, 8, 16, 2, 2};
   static constexpr std::array<std::int64_t, dtypes> edge_bytes{4, 8, 8, 16, 4, 4};
 

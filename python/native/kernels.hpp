@@ -32,6 +32,13 @@ struct call {
   gpu_queue* queue = nullptr;         // on a GPU
 };
 
+/// A selective scan, and who works on it.
+struct selective_call {
+  scanrec_selective_problem problem;
+  int threads = 0;
+  const executor* workers = nullptr;
+};
+
 /// Number of element types, in the order of scanrec_dtype.
 inline constexpr int dtypes = 6;
 
@@ -43,6 +50,9 @@ struct kernels {
   void (*linear_scan_jvp[dtypes])(const call&, const scanrec_jvp_arrays&);
   void (*qrnn_pool[dtypes])(const call&, const scanrec_pool_arrays&);
   void (*qrnn_pool_vjp[dtypes])(const call&, const scanrec_pool_vjp_arrays&);
+  // By the type that is computed in, on CPUs.
+  void (*selective_scan[dtypes])(const selective_call&, const scanrec_selective_arrays&);
+  void (*selective_scan_vjp[dtypes])(const selective_call&, const scanrec_selective_vjp_arrays&);
 };
 
 }  // namespace scanrec::native

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The table of calls of one instruction set, or of GPUs: the one symbol that its objects export, by
-// the name scanrec_kernels_LEVEL. The build names the element types that there are kernels for.
+// the name scanrec_kernels_LEVEL. The build names the element types that there are kernels for, and
+// those of selective scans, if any.
 #include <complex>
 #include <type_traits>
 
@@ -10,12 +11,17 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-template <class T, class... Types>
-constexpr bool is_one_of = (std::is_same_v<T, Types> || ...);
+template <class... Types>
+struct types {
+  template <class T>
+  static constexpr bool have = (std::is_same_v<T, Types> || ...);
+};
 template <class T>
-constexpr bool known = is_one_of<T, SCANREC_ELEMENTS>;
+constexpr bool known = types<SCANREC_ELEMENTS>::have<T>;
 template <class T>
-constexpr bool known_real = known<T> && !is_one_of<T, std::complex<float>, std::complex<double>>;
+constexpr bool known_real = known<T> && !types<std::complex<float>, std::complex<double>>::have<T>;
+template <class T>
+constexpr bool selective = types<SCANREC_SELECTIVE_ELEMENTS>::have<T>;
 
 /// What call() returns, or null.
 template <bool There, class F>
@@ -33,7 +39,9 @@ constexpr kernels table_of() {
           {where<known<T>>([] { return &run_linear_scan_vjp<T>; })...},
           {where<known<T>>([] { return &run_linear_scan_jvp<T>; })...},
           {where<known_real<T>>([] { return &run_qrnn_pool<T>; })...},
-          {where<known_real<T>>([] { return &run_qrnn_pool_vjp<T>; })...}};
+          {where<known_real<T>>([] { return &run_qrnn_pool_vjp<T>; })...},
+          {where<selective<T>>([] { return &run_selective_scan<T>; })...},
+          {where<selective<T>>([] { return &run_selective_scan_vjp<T>; })...}};
 }
 
 }  // namespace scanrec::native::SCANREC_LEVEL

@@ -64,31 +64,53 @@ const level& chosen() {
   return l;
 }
 
+/// Who runs the workers of a call: those of the problem, or the library's pool.
+template <class Problem>
+executor workers_of(const Problem& p) {
+  if (p.executor != nullptr)
+    return [&p](int count, const std::function<void(int)>& work) {
+      p.executor(
+          p.pool, count,
+          [](int worker, void* f) { (*static_cast<const std::function<void(int)>*>(f))(worker); },
+          const_cast<std::function<void(int)>*>(&work));
+    };
+  return [most = p.threads](int count, const std::function<void(int)>& work) {
+    run_on_pool(most, count, work);
+  };
+}
+/// A number of workers would be taken as it is; without one, small problems have few.
+template <class Problem>
+int workers_asked_for(const Problem& p) {
+  return p.threads == 1 ? 1 : 0;
+}
+
 /// Runs the call `Calls` of the table on the arrays that an entry point was given.
 template <auto Calls, class Arrays>
 int run_on_cpu(const scanrec_problem* problem, const Arrays* arrays) {
   return guarded([&] {
     request r(problem, arrays);
     const scanrec_problem& p = r.problem();
-    executor workers;
-    if (p.executor != nullptr)
-      workers = [&p](int count, const std::function<void(int)>& work) {
-        p.executor(
-            p.pool, count,
-            [](int worker, void* f) { (*static_cast<const std::function<void(int)>*>(f))(worker); },
-            const_cast<std::function<void(int)>*>(&work));
-      };
-    else
-      workers = [most = p.threads](int count, const std::function<void(int)>& work) {
-        run_on_pool(most, count, work);
-      };
+    const executor workers = workers_of(p);
     call c;
-    // A number of workers would be taken as it is; without one, small problems have few.
-    c.threads = p.threads == 1 ? 1 : 0;
+    c.threads = workers_asked_for(p);
     c.workers = &workers;
     r.run(c, chosen().table->*Calls, [](void* data, std::int64_t bytes) {
       std::memset(data, 0, static_cast<std::size_t>(bytes));
     });
+  });
+}
+
+/// The same for selective scans, whose arrays have the axes of the C++ interface.
+template <auto Calls, class Arrays>
+int run_selective(const char* name, const scanrec_selective_problem* problem,
+                  const Arrays* arrays) {
+  return guarded([&] {
+    const scanrec_selective_problem& p = checked(name, problem, arrays);
+    const auto run = (chosen().table->*Calls)[p.dtype];
+    if (run == nullptr)
+      throw argument_error(name, "dtype", "float32 or float64", dtype_names[p.dtype]);
+    const executor workers = workers_of(p);
+    run({.problem = p, .threads = workers_asked_for(p), .workers = &workers}, *arrays);
   });
 }
 
@@ -111,6 +133,14 @@ int scanrec_qrnn_pool(const scanrec_problem* problem, const scanrec_pool_arrays*
 }
 int scanrec_qrnn_pool_vjp(const scanrec_problem* problem, const scanrec_pool_vjp_arrays* arrays) {
   return run_on_cpu<&kernels::qrnn_pool_vjp>(problem, arrays);
+}
+int scanrec_selective_scan(const scanrec_selective_problem* problem,
+                           const scanrec_selective_arrays* arrays) {
+  return run_selective<&kernels::selective_scan>("selective_scan", problem, arrays);
+}
+int scanrec_selective_scan_vjp(const scanrec_selective_problem* problem,
+                               const scanrec_selective_vjp_arrays* arrays) {
+  return run_selective<&kernels::selective_scan_vjp>("selective_scan_vjp", problem, arrays);
 }
 
 const char* scanrec_last_error(void) { return last_error.c_str(); }

@@ -42,6 +42,117 @@ def test_arrays_have_the_names_that_the_library_knows_them_by(call):
             _native.call(call, arrays, dtype="float64", shape=(3, 2), axis=1, reverse=False)
 
 
+SELECTIVE = dict(
+    dtype="float64", shape=(2, 3, 4, 5, 2), b_of_steps=True, c_of_steps=False, softplus=True,
+    reverse=False,
+)  # fmt: skip
+
+
+def selective_arrays(random):
+    """What a selective scan with these sizes reads."""
+    shapes = dict(u=(2, 3, 4), delta=(2, 3, 4), a=(4, 5), b=(2, 3, 2, 5), c=(4, 5), skip=(4,))
+    return {name: random(*shape) for name, shape in shapes.items()}
+
+
+def run_selective(call, arrays, dtypes=(), **problem):
+    given = {
+        name: _native.Array(x.ctypes.data, [s // x.itemsize for s in x.strides])
+        for name, x in arrays.items()
+    }
+    _native.call_selective(call, given, dict(dtypes), **SELECTIVE | problem)
+
+
+@pytest.mark.parametrize("call", _native.SELECTIVE)
+def test_selective_arrays_have_the_names_that_the_library_knows_them_by(random, call):
+    read = selective_arrays(random)
+    for name in _native.SELECTIVE[call]:
+        far = _native.Array(64, (2**62, 2**62, 2**62, 2**62))
+        given = {k: _native.Array(x.ctypes.data, [1] * x.ndim) for k, x in read.items()}
+        if call.endswith("vjp"):
+            given["z"] = given["out_grad"] = given["u"]
+        if name == "checkpoints":
+            problem = SELECTIVE | {"shape": (2, 300, 4, 5, 2)}
+        else:
+            problem = SELECTIVE
+        with pytest.raises(ValueError, match=f"^{call}: argument '{name}': expected strides"):
+            _native.call_selective(call, given | {name: far}, {}, **problem)
+
+
+def test_selective_scan_of_the_c_interface(random):
+    x = selective_arrays(random)
+    x["a"] = -abs(x["a"])
+    out, final = np.zeros((2, 3, 4)), np.zeros((2, 4, 5))
+    run_selective("selective_scan", x | {"out": out, "final_state": final})
+    state, want = np.zeros((2, 4, 5)), np.zeros((2, 3, 4))
+    step = np.log1p(np.exp(x["delta"]))
+    b = x["b"].repeat(2, 2)
+    for t in range(3):
+        state = np.exp(step[:, t, :, None] * x["a"]) * state
+        state += (step * x["u"])[:, t, :, None] * b[:, t]
+        want[:, t] = (state * x["c"]).sum(-1) + x["skip"] * x["u"][:, t]
+    assert np.allclose(out, want, rtol=1e-12) and np.allclose(final, state, rtol=1e-12)
+    # Arrays in types of their own.
+    narrow = {name: x[name].astype(np.float16) for name in ("u", "b")}
+    narrow |= {name: v.astype(np.float32) for name, v in x.items() if name not in narrow}
+    short = np.zeros((2, 3, 4), np.float16)
+    of = dict.fromkeys((*("u", "b"), "out"), "float16")
+    run_selective("selective_scan", narrow | {"out": short}, of, dtype="float32")
+    assert np.allclose(short, want, rtol=5e-3, atol=5e-3)
+    # The gradient of D is a sum over all else.
+    of_skip = np.zeros(4)
+    run_selective("selective_scan_vjp", x | {"out_grad": out, "skip_grad": of_skip})
+    assert np.allclose(of_skip, (out * x["u"]).sum((0, 1)), rtol=1e-12)
+
+
+def test_selective_lanes_are_one_by_one(random):
+    """Many channels at once give the bits of each alone, in every stored type."""
+    sizes = dict(batch=1, time=40, channel=37, states=9)
+    batch, time, channel, states = sizes.values()
+    x = dict(
+        u=random(batch, time, channel), delta=abs(random(batch, time, channel)),
+        a=-abs(random(channel, states)), b=random(batch, time, 1, states), c=random(channel, states),
+    )  # fmt: skip
+    for dtype, stored in (("float64", "float64"), ("float32", "float32"), ("float32", "float16")):
+        typed = {name: v.astype(stored if name in "ub" else dtype) for name, v in x.items()}
+        out = np.zeros((batch, time, channel), dtype)
+        of = dict.fromkeys("ub", stored)
+        shape = (batch, time, channel, states, 1)
+        run_selective("selective_scan", typed | {"out": out}, of, dtype=dtype, shape=shape)
+        assert out.any()
+        for i in (0, 20, 36):
+            one = np.zeros((batch, time, 1), dtype)
+            of_channel = {"u": np.s_[:, :, i : i + 1], "delta": np.s_[:, :, i : i + 1]}
+            alone = {
+                name: v if name == "b" else v[of_channel.get(name, np.s_[i : i + 1])]
+                for name, v in typed.items()
+            }
+            shape = (batch, time, 1, states, 1)
+            run_selective("selective_scan", alone | {"out": one}, of, dtype=dtype, shape=shape)
+            assert np.array_equal(one[..., 0], out[..., i])
+
+
+def test_selective_errors_of_the_c_interface(random):
+    x = selective_arrays(random)
+    out = np.full((2, 3, 4), 7.0)
+    for words, more, dtypes, problem in (
+        ("'groups': expected 1 or more, .* got 3 of 4", {}, {}, {"shape": (2, 3, 4, 5, 3)}),
+        ("'states': expected 1 or more, got 0", {}, {}, {"shape": (2, 3, 4, 0, 2)}),
+        ("'u': expected extents of 0 or more", {}, {}, {"shape": (-2, 3, 4, 5, 2)}),
+        ("'dtype': expected float32 or float64, got complex64", {}, {}, {"dtype": "complex64"}),
+        ("'threads': expected 0 or more, got -1", {}, {}, {"threads": -1}),
+        ("'u': expected float64, got scanrec_dtype 5", {}, {"u": "float16"}, {}),
+        ("'c': expected float64, got scanrec_dtype 0", {}, {"c": "float32"}, {}),
+        ("'out': expected memory apart from 'u'", {"out": x["u"][::-1]}, {}, {}),
+    ):
+        with pytest.raises(ValueError, match=f"selective_scan: argument {words}"):
+            run_selective("selective_scan", x | {"out": out} | more, dtypes, **problem)
+    for name in ("u", "delta", "a", "b", "c"):
+        left = {k: v for k, v in x.items() if k != name}
+        with pytest.raises(ValueError, match=f"argument '{name}': expected an array, got none"):
+            run_selective("selective_scan", left | {"out": out})
+    assert np.all(out == 7)
+
+
 dispatched = pytest.mark.skipif(
     _native.instruction_set() == "native", reason="one instruction set, that of the compiler"
 )
@@ -59,6 +170,8 @@ def test_every_instruction_set(level):
         pytest.skip(f"this CPU has no {level}")
     assert level in shown.stdout
     files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in ("numpy", "pool_kernels")]
+    files.append(f"{__file__}::test_selective_scan_of_the_c_interface")
+    files.append(f"{__file__}::test_selective_lanes_are_one_by_one")
     subprocess.run([sys.executable, "-m", "pytest", "-q", *files], env=environment, check=True)
 
 

@@ -14,7 +14,7 @@ extern "C" {
 #define SCANREC_C_API __attribute__((visibility("default")))
 
 /// Grows whenever a struct or a function below changes; scanrec_c_version() says the library's.
-#define SCANREC_C_VERSION 2
+#define SCANREC_C_VERSION 3
 
 /// What a call returns; scanrec_last_error() has the words.
 enum scanrec_status {
@@ -110,6 +110,66 @@ typedef struct scanrec_pool_vjp_arrays {
   scanrec_array initial_grad;
 } scanrec_pool_vjp_arrays;
 
+/// What all arrays of a selective scan have in common.
+typedef struct scanrec_selective_problem {
+  int32_t dtype;                   ///< what is computed in: SCANREC_FLOAT32 or SCANREC_FLOAT64
+  int64_t batch, time, channel;    ///< of u
+  int64_t states;                  ///< of every channel
+  int64_t groups;                  ///< of channels that share a B and C of every step
+  int32_t b_of_steps, c_of_steps;  ///< 1: of every step; 0: of every channel
+  int32_t softplus;                ///< 1: steps are softplus(delta + delta_bias); 0: the sum
+  int32_t reverse, threads, more_resets;  ///< as in scanrec_problem
+  scanrec_executor executor;
+  void* pool;
+} scanrec_selective_problem;
+
+/// An array with an element type of its own: that of the problem, and where that is float32, one of
+/// 16 bits, too.
+typedef struct scanrec_typed_array {
+  void* data;
+  const int64_t* strides;
+  int32_t dtype;
+} scanrec_typed_array;
+
+/// Arrays of scanrec_selective_scan, with a stride for every axis that is named here. Those without
+/// a type have the problem's.
+typedef struct scanrec_selective_arrays {
+  scanrec_typed_array u, delta;  ///< batch, time, channel
+  scanrec_array a;               ///< channel, state
+  /// Of every step: batch, time, group, state; of every channel: channel, state, in the type of the
+  /// problem.
+  scanrec_typed_array b, c;
+  scanrec_array skip;           ///< D: channel; absent: 0
+  scanrec_typed_array z;        ///< batch, time, channel; absent: outputs are not gated
+  scanrec_array delta_bias;     ///< channel; absent: 0
+  scanrec_array initial_state;  ///< batch, channel, state; absent: 0
+  scanrec_array resets;         ///< bytes, as in scanrec_scan_arrays: batch, time, channel
+  scanrec_typed_array out;      ///< batch, time, channel
+  scanrec_array final_state;    ///< batch, channel, state
+  /// Batch, checkpoint, channel, state: (time - 1) / 128 of them are kept for the adjoint.
+  scanrec_array checkpoints;
+} scanrec_selective_arrays;
+
+/// Arrays of scanrec_selective_scan_vjp. Absent gradients are zero, or not computed. Those that are
+/// written have the axes of what they are gradients of, and those of b and c their kind.
+typedef struct scanrec_selective_vjp_arrays {
+  scanrec_typed_array u, delta;
+  scanrec_array a;
+  scanrec_typed_array b, c;
+  scanrec_array skip;
+  scanrec_typed_array z;
+  scanrec_array delta_bias, initial_state, resets;
+  scanrec_array checkpoints;  ///< what the forward call kept; absent: made anew
+  scanrec_typed_array out_grad;
+  scanrec_array final_grad;
+  scanrec_typed_array u_grad, delta_grad;
+  scanrec_array a_grad;
+  scanrec_typed_array b_grad, c_grad;
+  scanrec_array skip_grad;
+  scanrec_typed_array z_grad;
+  scanrec_array delta_bias_grad, initial_grad;
+} scanrec_selective_vjp_arrays;
+
 /// state[t] = gate[t] * state[t-1] + input[t]; contracts as scanrec::linear_scan.
 SCANREC_C_API int scanrec_linear_scan(const scanrec_problem* problem,
                                       const scanrec_scan_arrays* arrays);
@@ -127,6 +187,13 @@ SCANREC_C_API int scanrec_qrnn_pool(const scanrec_problem* problem,
 /// Its adjoint, as scanrec::gated_scan_vjp.
 SCANREC_C_API int scanrec_qrnn_pool_vjp(const scanrec_problem* problem,
                                         const scanrec_pool_vjp_arrays* arrays);
+
+/// Mamba's recurrence, as scanrec::selective_scan.
+SCANREC_C_API int scanrec_selective_scan(const scanrec_selective_problem* problem,
+                                         const scanrec_selective_arrays* arrays);
+/// Its adjoint, as scanrec::selective_scan_vjp.
+SCANREC_C_API int scanrec_selective_scan_vjp(const scanrec_selective_problem* problem,
+                                             const scanrec_selective_vjp_arrays* arrays);
 
 /// What was wrong with the last call of this thread that did not return SCANREC_OK.
 SCANREC_C_API const char* scanrec_last_error(void);

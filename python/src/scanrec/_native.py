@@ -12,11 +12,12 @@ from struct import Struct
 from typing import NamedTuple
 
 __all__ = [
-    *("DTYPES", "EDGES", "GATES", "OPERANDS", "POOLING", "RESULTS", "Array", "Prepared", "call"),
-    *("instruction_set", "load", "raise_status", "threads", "version"),
+    *("DTYPES", "EDGES", "GATES", "OPERANDS", "POOLING", "RESULTS", "SELECTIVE", "Array"),
+    *("Prepared", "call", "call_selective", "instruction_set", "load", "raise_status", "threads"),
+    "version",
 ]
 
-_C_VERSION = 2
+_C_VERSION = 3
 
 # struct scanrec_problem: dtype, rank, shape, axis, reverse, plain, threads, more_resets, executor,
 # pool.
@@ -59,6 +60,28 @@ _PLACES = {
     name: {of: 2 * i for i, of in enumerate(OPERANDS[name] + RESULTS[name])} for name in OPERANDS
 }
 _ARRAYS = {name: Struct(f"{2 * len(places)}P") for name, places in _PLACES.items()}
+
+# What selective scans and their adjoints read alike.
+_SELECTIVE = ("u", "delta", "a", "b", "c", "skip", "z", "delta_bias", "initial_state", "resets")
+#: The arrays of selective scans, in the order of their structs.
+SELECTIVE = {
+    "selective_scan": (*_SELECTIVE, "out", "final_state", "checkpoints"),
+    "selective_scan_vjp": (
+        *(*_SELECTIVE, "checkpoints", "out_grad", "final_grad"),
+        *(f"{name}_grad" for name in _SELECTIVE[:-2]),
+        "initial_grad",
+    ),
+}
+# Those that have a type of their own, and its place in the struct.
+_TYPED = frozenset(("u", "delta", "b", "c", "z", "out"))
+_TYPED |= {f"{name}_grad" for name in _TYPED}
+_SELECTIVE_ARRAYS = {
+    name: Struct("".join("PPi0P" if of in _TYPED else "PP" for of in arrays))
+    for name, arrays in SELECTIVE.items()
+}
+# struct scanrec_selective_problem: dtype; batch, time, channel, states, groups; b_of_steps,
+# c_of_steps, softplus, reverse, threads, more_resets; executor, pool.
+_SELECTIVE_PROBLEM = Struct("i5q6iPP")
 
 #: enum scanrec_dtype, by NumPy's names.
 DTYPES = {
@@ -183,3 +206,43 @@ def call(name: str, arrays: Mapping[str, Array], **problem) -> None:
     takes."""
     prepared = Prepared(name, {of: x.strides for of, x in arrays.items()}, **problem)
     prepared.run([x.data for x in arrays.values()])
+
+
+def call_selective(
+    name: str,
+    arrays: Mapping[str, Array],
+    dtypes: Mapping[str, str],
+    *,
+    dtype: str,
+    shape: Sequence[int],
+    b_of_steps: bool,
+    c_of_steps: bool,
+    softplus: bool,
+    reverse: bool,
+    threads: int = 0,
+    more_resets: bool = False,
+) -> None:
+    """Runs a selective scan, or its adjoint, on arrays by their names, with strides for the axes that
+    the C interface says. `dtypes` are those of arrays in other types than `dtype`, which is computed
+    in; `shape` is (batch, time, channel, states, groups)."""
+    numbers = array("q")
+    for x in arrays.values():
+        numbers.extend(x.strides)
+    at, _ = numbers.buffer_info()
+    places = {}
+    for of, x in arrays.items():
+        places[of] = (x.data, at)
+        at += 8 * len(x.strides)
+    fields = []
+    for of in SELECTIVE[name]:
+        fields.extend(places.get(of, (0, 0)))
+        if of in _TYPED:
+            fields.append(DTYPES[dtypes.get(of, dtype)])
+    problem = _SELECTIVE_PROBLEM.pack(
+        *(DTYPES[dtype], *shape, b_of_steps, c_of_steps, softplus, reverse),
+        *(threads, more_resets, 0, 0),
+    )
+    packed = _SELECTIVE_ARRAYS[name].pack(*fields)
+    status = getattr(_lib, f"scanrec_{name}")(problem, packed)
+    if status != 0:
+        raise_status(status, _text("last_error"))

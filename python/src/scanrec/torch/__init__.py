@@ -15,8 +15,19 @@ if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < _OLDEST:
         f"{_torch.__version__}: pip install --upgrade 'scanrec[torch]'"
     )
 
+from . import integrations
 from ._linear_scan import linear_scan
 from ._qrnn_pool import qrnn_pool
+from ._selective_scan import resets_from_cu_seqlens, selective_scan, selective_state_update
 from ._state_space import lru, s5
 
-__all__ = ["linear_scan", "lru", "qrnn_pool", "s5"]
+__all__ = [
+    "integrations",
+    "linear_scan",
+    "lru",
+    "qrnn_pool",
+    "resets_from_cu_seqlens",
+    "s5",
+    "selective_scan",
+    "selective_state_update",
+]

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Selective scans that compute in one type: the views of a call, whose arrays are stored in types
+// of their own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include <scanrec/c/scanrec.h>
+#include <scanrec/element.hpp>
+#include <scanrec/error.hpp>
+#include <scanrec/memory.hpp>
+#include <scanrec/selective_scan.hpp>
+
+#include "calls.hpp"
+
+namespace scanrec::native::SCANREC_LEVEL {
+
+/// The arrays of a call as the C++ interface takes them.
+template <class V>
+class selective_views {
+ public:
+  selective_views(const char* name, const scanrec_selective_problem& problem)
+      : name_(name), p_(problem) {
+    if (p_.groups < 1 || p_.channel % p_.groups != 0)
+      refuse("groups", "1 or more, of which the channels are a multiple",
+             std::to_string(p_.groups) + " of " + std::to_string(p_.channel));
+    if (p_.states < 1) refuse("states", "1 or more", std::to_string(p_.states));
+  }
+
+  [[nodiscard]] direction order() const {
+    return p_.reverse != 0 ? direction::reverse : direction::forward;
+  }
+  /// A `const V` one is read. So are those below.
+  template <class E>
+  stored_sequence<E> sequence(const char* argument, const scanrec_typed_array& a) const {
+    return stored<E>(argument, a, {.batch = p_.batch, .time = p_.time, .channel = p_.channel},
+                     [](const std::int64_t* s) {
+                       return strides{.batch = s[0], .time = s[1], .channel = s[2]};
+                     });
+  }
+  template <class E>
+  mixing_view<E> mixing(const char* argument, const scanrec_typed_array& a,
+                        std::int32_t of_steps) const {
+    if (of_steps == 0) {
+      if (a.strides != nullptr && a.dtype != own) refuse(argument, own_name, a.dtype);
+      return states_of_channels<E>({a.data, a.strides});
+    }
+    mixing_view<E> view;
+    view.steps = stored<E>(
+        argument, a, {.batch = p_.batch, .time = p_.time, .channel = p_.groups, .group = p_.states},
+        [](const std::int64_t* s) {
+          return strides{.batch = s[0], .time = s[1], .channel = s[2], .group = s[3]};
+        });
+    return view;
+  }
+  template <class E>
+  state_view<E> states_of_channels(const scanrec_array& a) const {
+    if (a.strides == nullptr) return {};
+    return {static_cast<E*>(a.data),
+            {.channel = p_.channel, .group = p_.states},
+            {.channel = a.strides[0], .group = a.strides[1]}};
+  }
+  template <class E>
+  state_view<E> channels(const scanrec_array& a) const {
+    if (a.strides == nullptr) return {};
+    return {static_cast<E*>(a.data), {.channel = p_.channel}, {.channel = a.strides[0]}};
+  }
+  template <class E>
+  state_view<E> states(const scanrec_array& a) const {
+    if (a.strides == nullptr) return {};
+    return {static_cast<E*>(a.data),
+            {.batch = p_.batch, .channel = p_.channel, .group = p_.states},
+            {.batch = a.strides[0], .channel = a.strides[1], .group = a.strides[2]}};
+  }
+  template <class E>
+  sequence_view<E> checkpoints(const scanrec_array& a) const {
+    if (a.strides == nullptr) return {};
+    return {static_cast<E*>(a.data),
+            memory::checkpoint_extents(
+                {.batch = p_.batch, .time = p_.time, .channel = p_.channel, .group = p_.states}),
+            {.batch = a.strides[0],
+             .time = a.strides[1],
+             .channel = a.strides[2],
+             .group = a.strides[3]}};
+  }
+  [[nodiscard]] sequence_view<const bool> resets(const scanrec_array& a) const {
+    if (a.strides == nullptr) return {};
+    return {
+        static_cast<const bool*>(a.data),
+        {.batch = p_.batch, .time = p_.time + (p_.more_resets != 0 ? 1 : 0), .channel = p_.channel},
+        {.batch = a.strides[0], .time = a.strides[1], .channel = a.strides[2]}};
+  }
+  /// What a call and its adjoint read alike.
+  template <class Arrays>
+  selective_arrays<V> arrays(const Arrays& a) const {
+    return {.u = sequence<const V>("u", a.u),
+            .delta = sequence<const V>("delta", a.delta),
+            .a = states_of_channels<const V>(a.a),
+            .b = mixing<const V>("b", a.b, p_.b_of_steps),
+            .c = mixing<const V>("c", a.c, p_.c_of_steps),
+            .skip = channels<const V>(a.skip),
+            .z = sequence<const V>("z", a.z),
+            .delta_bias = channels<const V>(a.delta_bias),
+            .softplus = p_.softplus != 0};
+  }
+
+ private:
+  static constexpr std::int32_t own = std::is_same_v<V, float> ? SCANREC_FLOAT32 : SCANREC_FLOAT64;
+  static constexpr const char* own_name = std::is_same_v<V, float> ? "float32" : "float64";
+
+  [[noreturn]] void refuse(const char* argument, const char* expected,
+                           const std::string& got) const {
+    throw argument_error(name_, argument, expected, got);
+  }
+  [[noreturn]] void refuse(const char* argument, const char* expected, std::int32_t dtype) const {
+    refuse(argument, expected, "scanrec_dtype " + std::to_string(dtype));
+  }
+  template <class E, class StridesOf>
+  stored_sequence<E> stored(const char* argument, const scanrec_typed_array& a,
+                            const extents& shape, StridesOf strides_of) const {
+    if (a.strides == nullptr) return {};
+    const auto of = [&](auto element) -> stored_sequence<E> {
+      using S = decltype(element);
+      using stored_type = std::conditional_t<std::is_const_v<E>, const S, S>;
+      return sequence_view<stored_type>{static_cast<stored_type*>(a.data), shape,
+                                        strides_of(a.strides)};
+    };
+    if (a.dtype == own) return of(V{});
+    if constexpr (std::is_same_v<V, float>) {
+      if (a.dtype == SCANREC_BFLOAT16) return of(bfloat16{});
+      if (a.dtype == SCANREC_FLOAT16) return of(float16{});
+      refuse(argument, "float32, bfloat16 or float16", a.dtype);
+    }
+    refuse(argument, own_name, a.dtype);
+  }
+
+  const char* name_;
+  const scanrec_selective_problem& p_;
+};
+
+template <class V>
+void run_selective_scan(const selective_call& c, const scanrec_selective_arrays& a) {
+  const selective_views<V> of("selective_scan", c.problem);
+  selective_scan(tiled{.threads = c.threads, .executor = *c.workers}, of.arrays(a),
+                 of.template sequence<V>("out", a.out),
+                 {.order = of.order(),
+                  .initial_state = of.template states<const V>(a.initial_state),
+                  .final_state = of.template states<V>(a.final_state),
+                  .resets = of.resets(a.resets),
+                  .checkpoints = of.template checkpoints<V>(a.checkpoints)});
+}
+
+template <class V>
+void run_selective_scan_vjp(const selective_call& c, const scanrec_selective_vjp_arrays& a) {
+  const selective_views<V> of("selective_scan_vjp", c.problem);
+  const selective_gradients<V> gradients{
+      .u = of.template sequence<V>("u_grad", a.u_grad),
+      .delta = of.template sequence<V>("delta_grad", a.delta_grad),
+      .a = of.template states_of_channels<V>(a.a_grad),
+      .b = of.template mixing<V>("b_grad", a.b_grad, c.problem.b_of_steps),
+      .c = of.template mixing<V>("c_grad", a.c_grad, c.problem.c_of_steps),
+      .skip = of.template channels<V>(a.skip_grad),
+      .z = of.template sequence<V>("z_grad", a.z_grad),
+      .delta_bias = of.template channels<V>(a.delta_bias_grad),
+      .initial_state = of.template states<V>(a.initial_grad)};
+  selective_scan_vjp(tiled{.threads = c.threads, .executor = *c.workers}, of.arrays(a),
+                     of.template sequence<const V>("out_grad", a.out_grad), gradients,
+                     {.order = of.order(),
+                      .initial_state = of.template states<const V>(a.initial_state),
+                      .final_grad = of.template states<const V>(a.final_grad),
+                      .resets = of.resets(a.resets),
+                      .checkpoints = of.template checkpoints<const V>(a.checkpoints)});
+}
+
+}  // namespace scanrec::native::SCANREC_LEVEL

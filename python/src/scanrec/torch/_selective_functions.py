@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The selective scan and its adjoint as functions with fused kernels; what differentiates them
+further, or batches them, is composed of elementwise operations and scans.
+
+Tensors are those of ``_selective_ops.py``. The states before every 128 steps are kept for the
+adjoint; composed functions have no use for them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch.autograd import Function
+from torch.nn.functional import silu, softplus
+
+from ._linear_scan import scan
+from ._modes import is_dual, levels
+from ._selective_ops import selective_op, selective_vjp_op
+
+__all__ = ["Selective", "SelectiveProblem", "composed", "is_composed"]
+
+
+class SelectiveProblem(NamedTuple):
+    """Options of a call."""
+
+    softplus: bool
+    reverse: bool
+
+
+def is_composed(*tensors) -> bool:
+    """Whether forward mode or batching is at work."""
+    if not {"Jvp", "Vmap"}.isdisjoint(levels()):
+        return True
+    return any(is_dual(x) for x in tensors if x is not None)
+
+
+def _of_all_channels(mixing, channels, dtype):
+    """B or C as (B or 1, D or 1, N, L or 1)."""
+    mixing = mixing.to(dtype)
+    if mixing.dim() == 2:
+        return mixing.unsqueeze(-1)
+    groups = mixing.shape[1]
+    return mixing if groups == 1 else mixing.repeat_interleave(channels // groups, 1)
+
+
+def composed(u, delta, a, b, c, skip, z, bias, initial, resets, problem):
+    """(out, final state), with an array of the states of all steps."""
+    dtype, (batch, channels, steps) = a.dtype, u.shape
+    x, step = u.to(dtype), delta.to(dtype)
+    if bias is not None:
+        step = step + bias.unsqueeze(-1)
+    if problem.softplus:
+        step = softplus(step, threshold=40.0)
+    gate = torch.exp(step.unsqueeze(2) * a.unsqueeze(-1))
+    input = (step * x).unsqueeze(2) * _of_all_channels(b, channels, dtype)
+    state, final = scan(
+        gate,
+        input.expand(batch, channels, a.shape[1], steps),
+        None if initial is None else initial.unsqueeze(-1),
+        None if resets is None else resets.unsqueeze(2),
+        3,
+        problem.reverse,
+    )
+    out = (state * _of_all_channels(c, channels, dtype)).sum(2)
+    if skip is not None:
+        out = out + skip.unsqueeze(-1) * x
+    if z is not None:
+        out = out * silu(z.to(dtype))
+    return out.to(u.dtype), final.squeeze(-1)
+
+
+class Selective(Function):
+    """(u, delta, a, b, c, skip, z, delta_bias, initial_state, resets, problem) ->
+    (out, final_state, checkpoints), the last for the adjoint."""
+
+    @staticmethod
+    def forward(*args):
+        *tensors, problem = args
+        return selective_op(*tensors, *problem, True)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        *tensors, ctx.problem = inputs
+        ctx.mark_non_differentiable(output[2])
+        ctx.save_for_backward(output[2], *tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, out_grad, final_grad, _):
+        checkpoints, *tensors = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:9]
+        if (out_grad is None and final_grad is None) or not any(needs):
+            return (None,) * 11
+        if is_composed(out_grad, final_grad, *tensors):  # that began after the call
+            gradients = _composed_adjoint(tensors, out_grad, final_grad, ctx.problem, needs)
+        else:
+            gradients = SelectiveAdjoint.apply(
+                checkpoints, out_grad, final_grad, ctx.problem, needs, *tensors
+            )
+        rest = iter(gradients)
+        return *(next(rest) if need else None for need in needs), None, None
+
+
+class SelectiveAdjoint(Function):
+    """(checkpoints, out_grad, final_grad, problem, needs, *tensors) -> the gradients that are
+    needed"""
+
+    @staticmethod
+    def forward(checkpoints, out_grad, final_grad, problem, needs, *tensors):
+        gradients = selective_vjp_op(
+            *tensors, checkpoints, out_grad, final_grad, *problem, list(needs)
+        )
+        return tuple(g for g, need in zip(gradients, needs) if need)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, out_grad, final_grad, ctx.problem, ctx.needs, *tensors = inputs
+        ctx.save_for_backward(out_grad, final_grad, *tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        out_grad, final_grad, *tensors = ctx.saved_tensors
+        problem, needs = ctx.problem, ctx.needs
+        asked = ctx.needs_input_grad
+        given = [*tensors[:9], out_grad, final_grad]
+        moves = [*asked[5:14], asked[1], asked[2]]
+        at = [x for x, m in zip(given, moves) if m]
+        if not at or all(g is None for g in grads):
+            return (None,) * len(asked)
+
+        def adjoint(*moved):
+            rest = iter(moved)
+            *now, out_g, final_g = (next(rest) if m else x for x, m in zip(given, moves))
+            return _composed_adjoint((*now, tensors[9]), out_g, final_g, problem, needs)
+
+        out, pull = torch.func.vjp(adjoint, *at)
+        rest = iter(
+            pull(tuple(torch.zeros_like(x) if g is None else g for x, g in zip(out, grads)))
+        )
+        *of_tensors, of_out, of_final = (next(rest) if m else None for m in moves)
+        return None, of_out, of_final, None, None, *of_tensors, None
+
+
+def _composed_adjoint(tensors, out_grad, final_grad, problem, needs):
+    *given, resets = tensors
+
+    def value(*moved):
+        rest = iter(moved)
+        now = (next(rest) if need else x for x, need in zip(given, needs))
+        return composed(*now, resets, problem)
+
+    out, pull = torch.func.vjp(value, *(x for x, need in zip(given, needs) if need))
+    cotangents = tuple(
+        torch.zeros_like(x) if g is None else g.expand(x.shape)
+        for x, g in zip(out, (out_grad, final_grad))
+    )
+    return pull(cotangents)

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Selective scans as operators of PyTorch: functional but for a state that moves a step on, without
+derivatives, private.
+
+Tensors have the axes of the calls: (B, D, L), b and c (D, N) or (B, G, N, L), states (B, D, N),
+resets (1 or B, 1 or D, L or L + 1). What is absent is None; a gradient that is not wanted is empty.
+The type of `a` is what is computed in. Checkpoints are (B, K, N, D), where the kernels leave them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _native
+from .._arguments import EDGE_DTYPES, contiguous
+from ._ops import array_of
+
+__all__ = ["selective_op", "selective_vjp_op", "update_op"]
+
+_READ = ("u", "delta", "a", "b", "c", "skip", "z", "delta_bias", "initial_state", "resets")
+_library = torch.library.Library("scanrec", "FRAGMENT")
+_ARRAYS = (
+    "Tensor u, Tensor delta, Tensor a, Tensor b, Tensor c, Tensor? skip, Tensor? z, "
+    "Tensor? delta_bias, Tensor? initial_state, Tensor? resets"
+)
+_library.define(
+    f"_selective_scan({_ARRAYS}, bool softplus, bool reverse, bool keep)"
+    " -> (Tensor, Tensor, Tensor)"
+)
+_library.define(
+    f"_selective_scan_vjp({_ARRAYS}, Tensor? checkpoints, Tensor? out_grad, Tensor? final_grad, "
+    "bool softplus, bool reverse, bool[] wanted) -> "
+    f"({', '.join(['Tensor'] * 9)})"
+)
+_library.define(
+    "_selective_state_update(Tensor(a!) state, Tensor x, Tensor dt, Tensor a, Tensor b, Tensor c, "
+    "Tensor? skip, Tensor? z, Tensor? dt_bias, Tensor? rows, bool softplus) -> Tensor"
+)
+
+_NAMES = {getattr(torch, name): name for name in EDGE_DTYPES}
+# The axes of the C interface, in its order, among those of tensors here.
+_SEQUENCE, _STEPS = (0, 2, 1), (0, 3, 1, 2)
+_AXES = {name: _SEQUENCE for name in ("u", "delta", "z", "out", "resets")}
+_INTERVAL = 128  # of checkpoints
+
+
+def _array(name, x):
+    array, of = array_of(x), name.removesuffix("_grad")
+    if x.numel() == 0:  # with any strides, those of one place for all among them
+        array = array._replace(strides=contiguous(x.shape))
+    axes = _STEPS if of in ("b", "c") and x.dim() == 4 else _AXES.get(of)
+    if of == "checkpoints":
+        axes = (0, 1, 3, 2)
+    return array if axes is None else array._replace(strides=[array.strides[i] for i in axes])
+
+
+def _run(call, tensors, softplus, reverse):
+    """Runs a call on tensors by their names."""
+    # Held until it is over: what resolves a view may be a copy.
+    held = {name: x.resolve_neg() for name, x in tensors.items() if x is not None}
+    (batch, channels, steps), a, resets = held["u"].shape, held["a"], held.get("resets")
+    b, c = held["b"], held["c"]
+    groups = next((x.shape[1] for x in (b, c) if x.dim() == 4), 1)
+    _native.call_selective(
+        call,
+        {name: _array(name, x) for name, x in held.items()},
+        {name: _NAMES[x.dtype] for name, x in held.items() if name != "resets"},
+        dtype=_NAMES[a.dtype],
+        shape=(batch, steps, channels, a.shape[1], groups),
+        b_of_steps=b.dim() == 4,
+        c_of_steps=c.dim() == 4,
+        softplus=softplus,
+        reverse=reverse,
+        threads=torch.get_num_threads(),
+        more_resets=resets is not None and resets.shape[2] > steps,
+    )
+
+
+def _scan_results(*arguments):
+    """Outputs, laid out as u, final states, and checkpoints if they are kept, uninitialised."""
+    (u, _, a, *_), keep = arguments[:10], arguments[-1]
+    batch, channels, steps = u.shape
+    checkpoints = max(steps - 1, 0) // _INTERVAL
+    return (
+        torch.empty_like(u),
+        a.new_empty((batch, channels, a.shape[1])),
+        a.new_empty((batch, checkpoints, a.shape[1], channels) if keep else (0,)),
+    )
+
+
+def _scan(*arguments):
+    results = _scan_results(*arguments)
+    softplus, reverse, keep = arguments[10:]
+    out, final, checkpoints = results
+    tensors = dict(zip(_READ, arguments[:10]), out=out, final_state=final)
+    if keep and checkpoints.numel():
+        tensors["checkpoints"] = checkpoints
+    _run("selective_scan", tensors, softplus, reverse)
+    return results
+
+
+def _gradients(*arguments):
+    """Gradients of all that is read but the marks, uninitialised, laid out as what they are of."""
+    return tuple(
+        torch.empty_like(x) if w else arguments[0].new_empty((0,))
+        for x, w in zip(arguments[:9], arguments[-1])
+    )
+
+
+def _vjp(*arguments):
+    results = _gradients(*arguments)
+    checkpoints, out_grad, final_grad, softplus, reverse, wanted = arguments[10:]
+    tensors = dict(zip(_READ, arguments[:10]), out_grad=out_grad, final_grad=final_grad)
+    if checkpoints is not None and checkpoints.numel():
+        tensors["checkpoints"] = checkpoints
+    for name, x, is_wanted in zip(_READ, results, wanted):
+        if is_wanted:
+            tensors["initial_grad" if name == "initial_state" else f"{name}_grad"] = x
+    _run("selective_scan_vjp", tensors, softplus, reverse)
+    return results
+
+
+def _update(state, x, dt, a, b, c, skip, z, dt_bias, rows, softplus):
+    held = state if rows is None else state.index_select(0, rows)
+    now = held.to(a.dtype)
+    out = torch.empty_like(x)
+    step = lambda x: None if x is None else x.unsqueeze(-1)
+    read = (step(x), step(dt), a, step(b), step(c), skip, step(z), dt_bias, now)
+    tensors = dict(zip(_READ, read), out=step(out), final_state=now)
+    _run("selective_scan", tensors, softplus, False)
+    if rows is not None:
+        state.index_copy_(0, rows.long(), now.to(state.dtype))
+    elif now is not state:
+        state.copy_(now)
+    torch.autograd.graph.increment_version(state)
+    return out
+
+
+_library.impl("_selective_scan", _scan, "CPU")
+_library.impl("_selective_scan_vjp", _vjp, "CPU")
+_library.impl("_selective_state_update", _update, "CPU")
+torch.library.register_fake("scanrec::_selective_scan", _scan_results, lib=_library)
+torch.library.register_fake("scanrec::_selective_scan_vjp", _gradients, lib=_library)
+torch.library.register_fake(
+    "scanrec::_selective_state_update", lambda state, x, *_: torch.empty_like(x), lib=_library
+)
+
+#: The operators: a scan, its adjoint, and a step that a state moves on.
+selective_op = torch.ops.scanrec._selective_scan.default
+selective_vjp_op = torch.ops.scanrec._selective_scan_vjp.default
+update_op = torch.ops.scanrec._selective_state_update.default

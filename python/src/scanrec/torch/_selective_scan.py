@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The selective scan and a step of it: arguments checked, then the function, or what it is composed
+of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import _arguments as arguments
+from ._modes import is_recorded
+from ._selective_functions import Selective, SelectiveProblem, composed, is_composed
+from ._selective_ops import selective_op, update_op
+from ._tensors import marks
+
+__all__ = ["resets_from_cu_seqlens", "selective_scan", "selective_state_update"]
+
+_STORED = {
+    torch.float32: (torch.float32, torch.bfloat16, torch.float16),
+    torch.float64: (torch.float64,),
+}
+
+
+def selective_scan(
+    u: torch.Tensor,
+    delta: torch.Tensor,
+    A: torch.Tensor,
+    B: torch.Tensor,
+    C: torch.Tensor,
+    D: torch.Tensor | None = None,
+    z: torch.Tensor | None = None,
+    delta_bias: torch.Tensor | None = None,
+    delta_softplus: bool = False,
+    return_last_state: bool = False,
+    *,
+    initial_state: torch.Tensor | None = None,
+    resets: torch.Tensor | None = None,
+    reverse: bool = False,
+) -> Any:
+    """The recurrence of Mamba, with the arguments of mamba_ssm's ``selective_scan_fn``::
+
+        step[t] = softplus(delta[t] + delta_bias)             or delta[t] + delta_bias
+        x[t] = exp(step[t] A) x[t-1] + step[t] B[t] u[t]      N states per channel
+        out[t] = (sum(C[t] x[t]) + D u[t]) silu(z[t])
+
+    Value and gradient are one pass over memory each, with all tensors read where they are; the N
+    states stay in registers. Differentiable in all that is not a mark or an option.
+
+    Parameters
+    ----------
+    u, delta:
+        ``(B, D, L)``, of any strides.
+    A:
+        ``(D, N)``, float32 or float64: the type that is computed in. The others are of that type,
+        each of its own: with float32 they may be bfloat16 and float16, too.
+    B, C:
+        ``(B, N, L)``, ``(B, G, N, L)`` for G groups of channels, or ``(D, N)``, the same at all
+        steps.
+    D:
+        ``(D,)``; None is 0.
+    z:
+        ``(B, D, L)``; without, outputs are not gated.
+    delta_bias:
+        ``(D,)``; None is 0.
+    delta_softplus:
+        Whether steps are ``softplus(delta + delta_bias)``.
+    return_last_state:
+        Returns ``(out, last_state)``, the latter ``(B, D, N)`` in the type of ``A``.
+    initial_state:
+        The state before the first step: any shape that broadcasts to ``(B, D, N)``. None is 0.
+    resets:
+        Booleans ``(B, L)``, or of three axes that broadcast to ``(B, D, L)``, though not along
+        time. Where one is set a sequence starts, as in :func:`linear_scan`; there may be one step
+        more of them. :func:`resets_from_cu_seqlens` makes them.
+    reverse:
+        Time runs from the end; ``initial_state`` is then the one after the last step, and the last
+        state that of the first.
+
+    Returns
+    -------
+    The outputs, in the type of ``u``, and laid out as it is if it has no gaps.
+
+    Raises
+    ------
+    ValueError, TypeError:
+        Names the argument, what was expected and what came.
+    NotImplementedError:
+        For complex ``A``, ``B`` or ``C``, and for tensors on a GPU; otherwise as of
+        ``linear_scan``.
+
+    Notes
+    -----
+    Autograd keeps the states before every 128 steps, and computes those in between anew. Forward
+    mode, batching by ``torch.func`` and higher orders are composed of elementwise operations and
+    scans, with arrays of ``(B, D, N, L)``. Results do not depend on the number of threads.
+
+    Source: Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
+    """
+    call = "selective_scan"
+    checked = _Checked(call, "u", u, A, 3)
+    batch, channels, steps = u.shape
+    states = A.shape[1]
+    checked.same("delta", delta)
+    b = checked.mixing("B", B, (batch, states, steps))
+    c = checked.mixing("C", C, (batch, states, steps))
+    if b.dim() == c.dim() == 4 and b.shape[1] != c.shape[1]:
+        arguments.refuse(call, "C", f"as many groups as 'B' has, {b.shape[1]}", c.shape[1])
+    skip = checked.weight("D", D)
+    if z is not None:
+        checked.same("z", z)
+    bias = checked.weight("delta_bias", delta_bias)
+    edge = (batch, channels, states)
+    if initial_state is not None:
+        checked.type("initial_state", initial_state)
+        arguments.check_shape(call, "initial_state", initial_state.shape, edge)
+        initial_state = initial_state.to(A.dtype).expand(edge)
+    if isinstance(resets, torch.Tensor) and resets.dim() == 2:
+        resets = resets.unsqueeze(1)
+    cuts = marks(call, resets, u.shape, 2, u.device)
+    out, last = _scan(
+        *(u, delta, A, b, c, skip, z, bias, initial_state, cuts),
+        *(bool(delta_softplus), bool(reverse)),
+    )
+    return (out, last) if return_last_state else out
+
+
+@torch.compiler.allow_in_graph
+def _scan(u, delta, a, b, c, skip, z, bias, initial, cuts, softplus, reverse):
+    """The scan under any transformation. Wherever forward mode or batching is at work it is
+    composed: the linear scan knows what PyTorch gets right."""
+    problem = SelectiveProblem(softplus, reverse)
+    tensors = (u, delta, a, b, c, skip, z, bias, initial)
+    if not is_recorded(*tensors):
+        return selective_op(*tensors, cuts, *problem, False)[:2]
+    if is_composed(*tensors):
+        return composed(*tensors, cuts, problem)
+    return Selective.apply(*tensors, cuts, problem)[:2]
+
+
+class _Checked:
+    """The first arguments of a call, and what follows from them for the others."""
+
+    def __init__(self, call, name, first, a, rank):
+        self.call, self.first, self.name = call, first, name
+        self.tensor(name, first)
+        if first.dim() != rank:
+            axes = "(B, D, L)" if rank == 3 else "(B, D)"
+            arguments.refuse(call, name, f"a tensor {axes}", f"shape {tuple(first.shape)}")
+        if first.device.type not in ("cpu", "meta"):
+            arguments.refuse(call, name, "a tensor on a CPU", first.device, NotImplementedError)
+        self.tensor("A", a)
+        if a.dtype not in _STORED:
+            arguments.refuse(call, "A", "float32 or float64", a.dtype, TypeError)
+        self.a, self.channels = a, first.shape[1]
+        if a.dim() != 2 or a.shape[0] != self.channels or a.shape[1] < 1:
+            arguments.refuse(
+                call, "A", f"shape ({self.channels}, N), N of 1 or more", tuple(a.shape)
+            )
+        self.type(name, first)
+
+    def tensor(self, name, x):
+        """Refuses what is no tensor of real numbers beside the first."""
+        if not isinstance(x, torch.Tensor):
+            arguments.refuse(self.call, name, "a tensor", type(x).__name__, TypeError)
+        if x.is_complex():
+            arguments.refuse(self.call, name, "a real type", x.dtype, NotImplementedError)
+        if x.device != self.first.device:
+            expected = f"a tensor on {self.first.device} as '{self.name}' is"
+            arguments.refuse(self.call, name, expected, x.device)
+
+    def type(self, name, x):
+        """Refuses types that do not compute in that of A."""
+        self.tensor(name, x)
+        stored = _STORED[self.a.dtype]
+        if x.dtype not in stored:
+            names = " or ".join(str(of).removeprefix("torch.") for of in stored)
+            own = str(self.a.dtype).removeprefix("torch.")
+            arguments.refuse(self.call, name, f"{names}, as 'A' is {own}", x.dtype, TypeError)
+
+    def same(self, name, x):
+        """Refuses another shape than the first has."""
+        self.type(name, x)
+        arguments.check_shape(self.call, name, x.shape, self.first.shape, equal=True)
+
+    def weight(self, name, x):
+        """One number per channel in the type of A, or None."""
+        if x is None:
+            return None
+        self.type(name, x)
+        arguments.check_shape(self.call, name, x.shape, (self.channels,), equal=True)
+        return x.to(self.a.dtype)
+
+    def mixing(self, name, x, shape, *, of_channels=True):
+        """B or C with an axis of groups, given the shape without; or of every channel (D, N)."""
+        self.type(name, x)
+        got, own = tuple(x.shape), tuple(self.a.shape)
+        if of_channels and got == own:
+            return x.to(self.a.dtype)
+        if got == shape:
+            return x.unsqueeze(1)
+        batch, *rest = shape
+        if len(got) == len(shape) + 1 and (got[0], *got[2:]) == shape:
+            if got[1] >= 1 and self.channels % got[1] == 0:
+                return x
+        known = [str(own)] if of_channels else []
+        grouped = f"({batch}, G, {', '.join(map(str, rest))})"
+        expected = f"shape {', '.join([*known, str(shape)])} or {grouped} of G groups of which "
+        expected += f"{self.channels} channels are a multiple"
+        arguments.refuse(self.call, name, expected, got)
+
+
+def selective_state_update(
+    state: torch.Tensor,
+    x: torch.Tensor,
+    dt: torch.Tensor,
+    A: torch.Tensor,
+    B: torch.Tensor,
+    C: torch.Tensor,
+    D: torch.Tensor | None = None,
+    z: torch.Tensor | None = None,
+    dt_bias: torch.Tensor | None = None,
+    dt_softplus: bool = False,
+    state_batch_indices: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """One step of :func:`selective_scan`, with the arguments of mamba_ssm's: moves `state` on in
+    place, and returns the outputs ``(B, D)`` in the type of ``x``. Without derivatives.
+
+    Parameters
+    ----------
+    state:
+        ``(B, D, N)``; in a type of 16 bits it is rounded at every step.
+    x, dt, z:
+        ``(B, D)``.
+    A:
+        ``(D, N)``, float32 or float64, as in :func:`selective_scan`.
+    B, C:
+        ``(B, N)``, or ``(B, G, N)`` for G groups of channels.
+    D, dt_bias:
+        ``(D,)``.
+    state_batch_indices:
+        Integers ``(B,)``, each another: the rows of `state`, which may have any number of them,
+        that these are the steps of. The other rows stay as they are.
+
+    Raises
+    ------
+    ValueError, TypeError:
+        Names the argument, what was expected and what came; nothing has been written then.
+    NotImplementedError:
+        For tensors that require gradients, where these are recorded, and as of
+        :func:`selective_scan`.
+    """
+    call = "selective_state_update"
+    checked = _Checked(call, "x", x, A, 2)
+    batch, channels = x.shape
+    checked.type("state", state)
+    rows = state_batch_indices
+    held = batch if rows is None or state.dim() != 3 else state.shape[0]
+    arguments.check_shape(call, "state", state.shape, (held, channels, A.shape[1]), equal=True)
+    checked.same("dt", dt)
+    b = checked.mixing("B", B, (batch, A.shape[1]), of_channels=False)
+    c = checked.mixing("C", C, (batch, A.shape[1]), of_channels=False)
+    if b.shape[1] != c.shape[1]:
+        arguments.refuse(call, "C", f"as many groups as 'B' has, {b.shape[1]}", c.shape[1])
+    skip, bias = checked.weight("D", D), checked.weight("dt_bias", dt_bias)
+    if z is not None:
+        checked.same("z", z)
+    given = dict(state=state, x=x, dt=dt, A=A, B=B, C=C, D=D, z=z, dt_bias=dt_bias)
+    for name, value in given.items():
+        if value is not None and _is_watched(value):
+            expected = "a tensor without gradients, batching and tangents"
+            arguments.refuse(call, name, expected, "one that has them", NotImplementedError)
+    return update_op(
+        *(state, x, dt, A, b, c, skip, z, bias),
+        *(_rows(call, rows, batch, held, x.device), bool(dt_softplus)),
+    )
+
+
+def _is_watched(x):
+    """Whether a derivative or a batch of a tensor would be lost. Programs are traced without
+    levels of torch.func of their own."""
+    if torch.compiler.is_compiling():
+        return torch.is_grad_enabled() and x.requires_grad
+    return is_recorded(x)
+
+
+def _rows(call, rows, batch, held, device):
+    """The rows of a state that is held for more sequences than these."""
+    name = "state_batch_indices"
+    if rows is None:
+        return None
+    if not isinstance(rows, torch.Tensor) or rows.dtype not in (torch.int32, torch.int64):
+        got = rows.dtype if isinstance(rows, torch.Tensor) else type(rows).__name__
+        arguments.refuse(call, name, "a tensor of int32 or int64", got, TypeError)
+    if rows.device != device:
+        arguments.refuse(call, name, f"a tensor on {device} as 'x' is", rows.device)
+    arguments.check_shape(call, name, rows.shape, (batch,), equal=True)
+    # Values are known when a call runs, not when it is traced.
+    if batch and not torch.compiler.is_compiling() and device.type == "cpu":
+        found = rows.tolist()
+        if min(found) < 0 or max(found) >= held or len(set(found)) < batch:
+            arguments.refuse(call, name, f"rows of 'state', 0 to {held - 1}, each once", found)
+    return rows
+
+
+def resets_from_cu_seqlens(cu_seqlens: torch.Tensor, length: int) -> torch.Tensor:
+    """Marks ``(1, length)`` for :func:`selective_scan` of sequences that lie one behind the other
+    in one of so many steps, from the numbers of steps before each: ``[0, n0, n0 + n1, ...]``, up to
+    the number of all. What is left behind that is a sequence of its own.
+
+    Raises
+    ------
+    ValueError, TypeError:
+        Names the argument, what was expected and what came.
+    """
+    call, name = "resets_from_cu_seqlens", "cu_seqlens"
+    if not isinstance(cu_seqlens, torch.Tensor):
+        arguments.refuse(call, name, "a tensor", type(cu_seqlens).__name__, TypeError)
+    if cu_seqlens.dtype not in (torch.int32, torch.int64):
+        arguments.refuse(call, name, "int32 or int64", cu_seqlens.dtype, TypeError)
+    if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 1:
+        arguments.refuse(call, name, "one axis, of 1 number or more", tuple(cu_seqlens.shape))
+    if not torch.compiler.is_compiling():
+        found = cu_seqlens.tolist()
+        if found[0] != 0 or found[-1] > length or found != sorted(found):
+            expected = f"numbers that rise from 0 to {length} at most"
+            arguments.refuse(call, name, expected, found if len(found) < 10 else "others")
+    marked = torch.zeros(length + 1, dtype=torch.bool, device=cu_seqlens.device)
+    marked[cu_seqlens.long()] = True
+    return marked[:length].unsqueeze(0)

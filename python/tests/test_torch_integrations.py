@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec.torch.integrations: the models of transformers compute what they did."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+from scanrec.torch import integrations
+
+KINDS = {
+    "mamba": ("MambaConfig", "MambaForCausalLM"),
+    "falcon_mamba": ("FalconMambaConfig", "FalconMambaForCausalLM"),
+}
+
+
+@pytest.fixture(params=KINDS)
+def model(request):
+    config, kind = (getattr(transformers, name) for name in KINDS[request.param])
+    torch.manual_seed(1)
+    sizes = dict(vocab_size=96, hidden_size=32, state_size=8, num_hidden_layers=2, conv_kernel=4)
+    tokens = dict(bos_token_id=1, eos_token_id=None, pad_token_id=0)
+    return kind(config(**sizes, **tokens)).eval()
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often our functions are called."""
+    counts = {"_scan": 0, "_update": 0}
+    functions = integrations._transformers._FUNCTIONS
+    for name, function in list(functions.items()):
+        if function.__name__ in counts:
+
+            def counted(*x, function=function, **more):
+                counts[function.__name__] += 1
+                return function(*x, **more)
+
+            monkeypatch.setitem(functions, name, counted)
+    return counts
+
+
+TEXT = torch.arange(2 * 150).reshape(2, 150) * 7 % 95 + 1
+
+
+def results(model, text=TEXT):
+    model.zero_grad()
+    out = model(text, labels=text)
+    out.loss.backward()
+    return out.logits.detach(), {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_logits_and_gradients(model, calls, train):
+    model.train(train)
+    logits, grads = results(model)
+    assert integrations.apply_to(model) is model
+    ours, found = results(model)
+    assert calls == {"_scan": 2, "_update": 0}
+    torch.testing.assert_close(ours, logits, rtol=1e-4, atol=1e-4)
+    for name, g in found.items():
+        torch.testing.assert_close(
+            g, grads[name], rtol=1e-3, atol=1e-3 * float(grads[name].abs().max())
+        )
+
+
+def test_generation(model, calls):
+    options = dict(
+        max_new_tokens=12, do_sample=False, output_logits=True, return_dict_in_generate=True
+    )
+    attend = torch.ones_like(TEXT[:, :20])
+    attend[0, :5] = 0  # padding on the left
+    want = model.generate(TEXT[:, :20], attention_mask=attend, **options)
+    integrations.apply_to(model)
+    got = model.generate(TEXT[:, :20], attention_mask=attend, **options)
+    assert calls == {"_scan": 2, "_update": 2 * 11}
+    assert torch.equal(got.sequences, want.sequences)
+    torch.testing.assert_close(got.logits, want.logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("bfloat16", 5e-2), ("float64", 1e-4)])
+def test_types(model, dtype, tolerance):
+    model.to(getattr(torch, dtype))
+    with torch.no_grad():
+        want = model(TEXT).logits
+        got = integrations.apply_to(model)(TEXT).logits
+    assert got.dtype == want.dtype
+    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+
+
+def test_restore(model, calls):
+    other = copy.deepcopy(model)
+    integrations.apply_to(integrations.apply_to(model))
+    with torch.no_grad():
+        other(TEXT)
+        assert calls["_scan"] == 0
+        copy.deepcopy(model)(TEXT)
+        assert calls["_scan"] == 2
+        integrations.restore(model)
+        assert torch.equal(model(TEXT).logits, other(TEXT).logits)
+        assert calls["_scan"] == 2
+    assert not any("forward" in vars(x) for x in model.modules())
+    integrations.restore(model)
+
+
+def test_compile(model):
+    integrations.apply_to(model)
+    with torch.no_grad():
+        want = model(TEXT, use_cache=False).logits
+        got = torch.compile(model, backend="aot_eager")(TEXT, use_cache=False).logits
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_unknown_models(model):
+    for call in (integrations.apply_to, integrations.restore):
+        with pytest.raises(ValueError, match="FalconMambaMixer or MambaMixer, got Linear"):
+            call(torch.nn.Linear(2, 2))
+        with pytest.raises(TypeError, match="'model': expected a torch.nn.Module, got int"):
+            call(3)
+    mixer = next(x for x in model.modules() if type(x).__name__.endswith("Mixer"))
+    mixer.forward = lambda *x: x
+    with pytest.raises(ValueError, match="mixers whose forward nobody has replaced"):
+        integrations.apply_to(model)

@@ -1,0 +1,576 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec.torch.selective_scan: mamba_ssm's grid of cases against a loop, every kind of derivative,
+compiled programs, and the step that a state moves on."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import pytest
+from conftest import Random
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch import func
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+
+import scanrec.torch
+
+selective_scan = scanrec.torch.selective_scan
+state_update = scanrec.torch.selective_state_update
+warnings.filterwarnings("ignore", category=FutureWarning)
+
+NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "initial_state")
+
+
+def of_channels(mixing, channels):
+    """B or C as (B or 1, D, N, L or 1)."""
+    if mixing.dim() == 2:
+        return mixing[None, :, :, None]
+    if mixing.dim() == 3:
+        mixing = mixing.unsqueeze(1)
+    return mixing.repeat_interleave(channels // mixing.shape[1], 1)
+
+
+def by_loop(
+    u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_softplus=False,
+    *, initial_state=None, resets=None, reverse=False,
+):  # fmt: skip
+    """Outputs and last state, step by step, in float64."""
+    wide = lambda x: None if x is None else x.double()
+    u, delta, A, B, C, D, z, bias = map(wide, (u, delta, A, B, C, D, z, delta_bias))
+    batch, channels, steps = u.shape
+    B, C = of_channels(B, channels), of_channels(C, channels)
+    if bias is not None:
+        delta = delta + bias[:, None]
+    if delta_softplus:
+        delta = torch.logaddexp(delta, torch.zeros_like(delta))
+    state = u.new_zeros(batch, channels, A.shape[1])
+    if initial_state is not None:
+        state = state + initial_state.double()
+    # Taken apart at once: a gradient of each slice would be as long as the whole.
+    fed, delta, B, C = ((delta * u).unbind(-1), delta.unbind(-1), B.unbind(-1), C.unbind(-1))
+    out = {}
+    for t in reversed(range(steps)) if reverse else range(steps):
+        mark = t + 1 if reverse else t
+        if resets is not None and mark < resets.shape[-1]:
+            cut = resets[:, None, mark] if resets.dim() == 2 else resets[:, :, mark]
+            state = torch.where(cut[..., None], torch.zeros_like(state), state)
+        b, c = (m[t] if len(m) == steps else m[0] for m in (B, C))
+        state = torch.exp(delta[t].unsqueeze(-1) * A) * state + fed[t].unsqueeze(-1) * b
+        out[t] = (state * c).sum(-1)
+    y = torch.stack([out[t] for t in range(steps)], -1) if steps else torch.zeros_like(u)
+    if D is not None:
+        y = y + D[:, None] * u
+    if z is not None:
+        y = y * z * torch.sigmoid(z)
+    return y, state
+
+
+def problem(
+    *, batch=2, channels=4, states=8, steps=20, groups=0, constant=(), leave=(), itype="float64",
+    wtype="float64", seed=0,
+):  # fmt: skip
+    """Arguments by name: B and C of every step, with so many groups or none, or constant."""
+    random = Random(seed)
+    make = lambda *shape, of=wtype, **more: torch.from_numpy(random(*shape, **more)).to(
+        getattr(torch, of)
+    )
+    mixing = lambda name: (
+        make(channels, states)
+        if name in constant
+        else make(*((batch, groups) if groups else (batch,)), states, steps, of=itype)
+    )
+    x = dict(
+        u=make(batch, channels, steps, of=itype, scale=2.0),
+        delta=make(batch, channels, steps, of=itype, scale=0.5),
+        A=-0.5 * (1.01 + make(channels, states)),
+        B=mixing("B"),
+        C=mixing("C"),
+        D=make(channels),
+        z=make(batch, channels, steps, of=itype, scale=2.0),
+        delta_bias=make(channels, scale=0.5),
+        initial_state=make(batch, channels, states),
+    )
+    return {name: v for name, v in x.items() if name not in leave}
+
+
+def close(got, want, rtol, atol):
+    torch.testing.assert_close(got.double(), want.double(), rtol=rtol, atol=atol)
+
+
+def gradients(call, x, cotangents):
+    """Results of a call on clones that require gradients, and these."""
+    x = {name: v.detach().clone().requires_grad_() for name, v in x.items()}
+    out = call(**x)
+    loss = sum((a.double() * b).sum() for a, b in zip(out, cotangents))
+    return out, dict(zip(x, torch.autograd.grad(loss, list(x.values()))))
+
+
+# ---- values and gradients --------------------------------------------------------------------------
+
+LENGTHS = (1, 64, 128, 256, 372, 512, 1024, 1134, 2048, 4096)
+TOLERANCES = {"float32": (6e-4, 2e-3), "float16": (3e-3, 5e-3), "bfloat16": (3e-2, 5e-2)}
+
+
+def grid():
+    """mamba_ssm's cases: every set of options at 128 steps in float32, every kind of B and C at 372,
+    and all lengths and types with everything there is."""
+    whole = dict(D=True, z=True, bias=True, softplus=True, last=True)
+    for variable_B, variable_C, groups in itertools.product((True, False), (True, False), (1, 2)):
+        if groups == 2 and not (variable_B or variable_C):
+            continue
+        yield dict(B=variable_B, C=variable_C, groups=groups, **whole, steps=372, itype="float32")
+    for flags in itertools.product((True, False), repeat=5):
+        yield dict(B=True, C=True, groups=1, **dict(zip(whole, flags)), steps=128, itype="float32")
+    for steps, itype in itertools.product(LENGTHS, TOLERANCES):
+        groups = 1 + (steps in (128, 1134))
+        flags = {**whole, "last": steps % 256 == 0}
+        yield dict(B=True, C=True, groups=groups, **flags, steps=steps, itype=itype)
+
+
+def name_of(case):
+    return "-".join(f"{name}{int(v) if isinstance(v, bool) else v}" for name, v in case.items())
+
+
+@pytest.mark.parametrize("case", list(grid()), ids=name_of)
+def test_values_and_gradients(case):
+    constant = [name for name in ("B", "C") if not case[name]]
+    leave = [
+        name for name, flag in (("D", "D"), ("z", "z"), ("delta_bias", "bias")) if not case[flag]
+    ] + ["initial_state"]
+    itype, steps = case["itype"], case["steps"]
+    x = problem(
+        steps=steps, groups=case["groups"], constant=constant, leave=leave, itype=itype,
+        wtype="float32",
+    )  # fmt: skip
+    rtol, atol = TOLERANCES[itype]
+    softplus = case["softplus"]
+    if not softplus:  # steps of either sign would grow
+        x["delta"] = x["delta"].abs()
+        if case["bias"]:
+            x["delta_bias"] = x["delta_bias"].abs()
+    random = Random(5)
+    # Gradients arrive in the type of the outputs.
+    w = [torch.from_numpy(random(2, 4, *n)) for n in ((steps,), (8,))]
+    w[0] = w[0].to(getattr(torch, itype)).double()
+
+    def ours(**x):
+        out = selective_scan(**x, delta_softplus=softplus, return_last_state=case["last"])
+        return out if case["last"] else (out,)
+
+    def theirs(**x):
+        return by_loop(**x, delta_softplus=softplus)[: 1 + case["last"]]
+
+    got, grads = gradients(ours, x, w)
+    want, wanted = gradients(theirs, x, w)
+    assert got[0].dtype == x["u"].dtype and got[0].shape == x["u"].shape
+    close(got[0], want[0], rtol, atol)
+    if case["last"]:
+        assert got[1].dtype == torch.float32 and got[1].shape == (2, 4, 8)
+        close(got[1], want[1], rtol, atol)
+    for name, g in grads.items():
+        assert g.dtype == x[name].dtype and g.shape == x[name].shape
+        weight = name in ("A", "D", "delta_bias") or name in constant
+        close(g, wanted[name], max(rtol * 2, 1e-3), 1e-3 if weight else atol * 2)
+
+
+KINDS = {
+    "of steps": {},
+    "groups": {"groups": 2},
+    "of channels": {"constant": ("B", "C")},
+    "bare": {"leave": ("D", "z", "delta_bias", "initial_state")},
+    "two stretches": {"steps": 131, "batch": 1, "channels": 2, "states": 2, "groups": 1},
+}
+
+
+def small(**more):
+    return problem(**{"steps": 5, "channels": 4, "states": 3, **more})
+
+
+def both(**options):
+    """The call on arguments in the order of some names."""
+    return lambda names: (
+        lambda *x: selective_scan(**dict(zip(names, x)), return_last_state=True, **options)
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradcheck(kind, reverse):
+    x = small(**KINDS[kind])
+    marked = Random(3).marks(x["u"].shape[0], 1, x["u"].shape[2] + 1)
+    of = both(delta_softplus=True, reverse=reverse, resets=torch.from_numpy(marked))(x)
+    moved = [v.requires_grad_() for v in x.values()]
+    assert gradcheck(of, moved, fast_mode=kind == "two stretches")
+    # Each alone, and from either result alone.
+    for i, name in enumerate(x):
+        fixed = [v.detach() for v in moved]
+        for k in (0, 1):
+            one = lambda v, i=i, k=k, fixed=fixed: of(*fixed[:i], v, *fixed[i + 1 :])[k]
+            assert gradcheck(one, moved[i], fast_mode=True), name
+
+
+@pytest.mark.parametrize("kind", ["of steps", "of channels", "bare"])
+def test_higher_orders(kind):
+    x = small(**KINDS[kind], batch=1, channels=2) | {}
+    of = both(delta_softplus=True)(x)
+    moved = [v.requires_grad_() for v in x.values()]
+    assert gradgradcheck(of, moved, fast_mode=True)
+    assert gradcheck(of, moved, fast_mode=True, check_forward_ad=True, check_batched_grad=True)
+
+
+def test_transformations():
+    x = small(steps=6)
+    values = list(x.values())
+    ours = lambda *v: both(delta_softplus=True)(x)(*v)[0]
+    loop = lambda *v: by_loop(**dict(zip(x, v)), delta_softplus=True)[0]
+    every = tuple(range(len(values)))
+    square = lambda f: lambda *v: f(*v).square().sum()
+    pairs = [
+        (func.grad(square(f), every), func.jacrev(f, (1, 2)), func.jacfwd(f, (1, 2, 3)))
+        for f in (ours, loop)
+    ]
+    for f, g in zip(*pairs):
+        for a, b in zip(f(*values), g(*values)):
+            close(a, b, 1e-9, 1e-9)
+    close(
+        func.hessian(square(ours), 2)(*values), func.hessian(square(loop), 2)(*values), 1e-9, 1e-9
+    )
+    # Batches of everything, and of some.
+    for dims in (
+        (0,) * 9,
+        (0, None, None, 0, None, None, 0, None, None),
+        (*(None,) * 2, 0, *(None,) * 6),
+    ):
+        many = [
+            v if d is None else torch.stack([v, 0.7 * v, -v.abs()]) for v, d in zip(values, dims)
+        ]
+        got = func.vmap(ours, dims)(*many)
+        for i in range(3):
+            close(
+                got[i], ours(*(v if d is None else v[i] for v, d in zip(many, dims))), 1e-12, 1e-12
+            )
+    with forward_ad.dual_level():
+        dual = [forward_ad.make_dual(v, torch.ones_like(v)) for v in values]
+        tangent = forward_ad.unpack_dual(ours(*dual)).tangent
+    ones = tuple(torch.ones_like(v) for v in values)
+    close(tangent, func.jvp(loop, tuple(values), ones)[1], 1e-9, 1e-9)
+
+
+# ---- properties ------------------------------------------------------------------------------------
+
+
+def cut(x, steps, names=("u", "delta", "B", "C", "z")):
+    return {k: v[..., steps] if k in names else v for k, v in x.items()}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_halves_are_the_whole(reverse):
+    x = problem(steps=300, itype="float32", wtype="float32")
+    run = lambda x: selective_scan(
+        **x, delta_softplus=True, return_last_state=True, reverse=reverse
+    )
+    whole, last = run(x)
+    parts = slice(0, 137), slice(137, None)
+    first, second = reversed(parts) if reverse else parts
+    a, state = run(cut(x, first))
+    b, end = run(cut(x, second) | {"initial_state": state})
+    close(torch.cat([b, a] if reverse else [a, b], -1), whole, 1e-6, 1e-6)
+    close(end, last, 1e-6, 1e-6)
+
+
+def test_resets_are_separate_sequences():
+    """Bit for bit."""
+    lengths = [0, 5, 130, 131, 300]
+    x = problem(batch=1, channels=20, steps=300, itype="float32", wtype="float32")
+    marks = scanrec.torch.resets_from_cu_seqlens(torch.tensor(lengths), 300)
+    assert marks.nonzero()[:, 1].tolist() == [0, 5, 130, 131]
+    whole, last = selective_scan(**x, resets=marks, delta_softplus=True, return_last_state=True)
+    x.pop("initial_state")
+    for begin, end in zip(lengths, lengths[1:]):
+        part = cut(x, slice(begin, end))
+        out, state = selective_scan(**part, delta_softplus=True, return_last_state=True)
+        assert torch.equal(out, whole[..., begin:end])
+    assert torch.equal(state, last)
+    # Nothing is looked at beyond a mark, in any of the shapes that marks have.
+    x["u"][..., :5] = float("nan")
+    for resets in (marks, marks[:, None], marks[:, None].expand(1, 20, 300), marks[0]):
+        out = selective_scan(**x, resets=resets, delta_softplus=True)
+        assert torch.equal(out[..., 5:], whole[..., 5:])
+
+
+def test_marks_of_channels_and_behind_the_end():
+    x = problem(steps=140)
+    for reverse, more in itertools.product((False, True), (0, 1)):
+        marks = torch.from_numpy(Random(4).marks(2, 4, 140 + more))
+        got = selective_scan(**x, resets=marks, reverse=reverse, return_last_state=True)
+        for a, b in zip(got, by_loop(**x, resets=marks, reverse=reverse)):
+            close(a, b, 1e-9, 1e-9)
+
+
+def test_reverse_is_flipping():
+    x = problem(steps=150, groups=2, itype="float32", wtype="float32")
+    flipped = {k: v.flip(-1) if k in ("u", "delta", "B", "C", "z") else v for k, v in x.items()}
+    got, last = selective_scan(**x, delta_softplus=True, reverse=True, return_last_state=True)
+    want, end = selective_scan(**flipped, delta_softplus=True, return_last_state=True)
+    assert torch.equal(got, want.flip(-1)) and torch.equal(last, end)
+
+
+def test_strides():
+    """Views are read where they are, and results laid out as u."""
+    x = problem(steps=70, channels=6, groups=2, itype="bfloat16", wtype="float32")
+    views = {
+        "time first": lambda v: v.movedim(-1, 0).contiguous().movedim(0, -1),
+        "transposed": lambda v: v.transpose(-1, -2).contiguous().transpose(-1, -2),
+        "gaps": lambda v: torch.stack([v, -v], -1).flatten(-2)[..., ::2],
+        "of another": lambda v: torch.cat([v, v], 0).flip(-1).contiguous().flip(-1)[: v.shape[0]],
+    }
+    w = [torch.ones(2, 6, 70, dtype=torch.float64), torch.ones(2, 6, 8, dtype=torch.float64)]
+    run = lambda **x: selective_scan(**x, delta_softplus=True, return_last_state=True)
+    want, grads = gradients(run, x, w)
+    for name, view in views.items():
+        seen = {k: view(v) if v.dim() > 1 else v for k, v in x.items()}
+        moved = {k: v.detach().requires_grad_() for k, v in seen.items()}
+        got = run(**moved)
+        assert all(torch.equal(a, b) for a, b in zip(got, want)), name
+        if name == "transposed":
+            assert got[0].stride() == seen["u"].stride()
+        loss = sum((a.double() * b).sum() for a, b in zip(got, w))
+        found = torch.autograd.grad(loss, list(moved.values()))
+        assert all(torch.equal(g, grads[k]) for k, g in zip(moved, found)), name
+    shared = x | {
+        "delta": x["delta"][:, :1].expand(2, 6, 70),
+        "z": x["z"][:1, :, :1].expand(2, 6, 70),
+    }
+    alone = {k: v.contiguous() for k, v in shared.items()}
+    assert torch.equal(run(**shared)[0], run(**alone)[0])
+
+
+def test_bits_do_not_depend_on_threads():
+    x = problem(batch=2, channels=70, states=16, steps=700, itype="float32", wtype="float32")
+    w = [torch.ones(2, 70, 700), torch.ones(2, 70, 16)]
+    run = lambda **x: selective_scan(**x, delta_softplus=True, return_last_state=True)
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 2):
+            torch.set_num_threads(count)
+            out, grads = gradients(run, x, w)
+            found.append([*out, *grads.values()])
+    finally:
+        torch.set_num_threads(threads)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other))
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 5), (2, 4, 0), (2, 4, 1)])
+def test_small_problems(shape):
+    batch, channels, steps = shape
+    x = small(batch=batch, channels=channels, steps=steps)
+    w = [torch.ones(shape), torch.ones(batch, channels, 3)]
+    run = lambda **x: selective_scan(**x, return_last_state=True)
+    got, grads = gradients(run, x, w)
+    want, wanted = (
+        gradients(lambda **x: by_loop(**x), x, w) if steps else ((x["u"], x["initial_state"]), {})
+    )
+    for a, b in [*zip(got, want), *((grads[k], g) for k, g in wanted.items())]:
+        close(a, b, 1e-9, 1e-9)
+    if not steps:
+        assert torch.equal(grads["initial_state"], torch.ones(batch, channels, 3).double())
+        assert not grads["A"].any()
+
+
+def test_keeps_checkpoints_instead_of_states():
+    x = problem(batch=1, channels=16, states=16, steps=1024, itype="float32", wtype="float32")
+    kept = []
+    pack = lambda t: kept.append(t) or t
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        selective_scan(**{k: v.requires_grad_() for k, v in x.items()})
+    given = {v.data_ptr() for v in x.values()}
+    more = [t for t in kept if t is not None and t.data_ptr() not in given]
+    assert sum(t.numel() for t in more) == 7 * 16 * 16
+
+
+def test_autocast():
+    x = problem(steps=30, itype="bfloat16", wtype="float32")
+    want = selective_scan(**x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(selective_scan(**x), want)
+
+
+# ---- programs --------------------------------------------------------------------------------------
+
+
+def test_operators():
+    x = small(steps=131, groups=2)
+    order = (*(x[name] for name in NAMES), torch.from_numpy(Random(1).marks(2, 1, 131)))
+    ops = torch.ops.scanrec
+    torch.library.opcheck(ops._selective_scan.default, (*order, True, False, True))
+    checkpoints = ops._selective_scan(*order, True, False, True)[2]
+    torch.library.opcheck(
+        ops._selective_scan_vjp.default,
+        (*order, checkpoints, x["u"], None, True, False, [True, False, *[True] * 7]),
+    )
+    step = [x["u"][..., 0], x["delta"][..., 0], x["A"], x["B"][..., 0], x["C"][..., 0], x["D"]]
+    for rows in (None, torch.tensor([1, 0])):
+        more = (x["z"][..., 0], x["delta_bias"], rows, True)
+        torch.library.opcheck(
+            ops._selective_state_update.default, (x["initial_state"].clone(), *step, *more)
+        )
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compile(backend):
+    x = problem(steps=150, itype="float32", wtype="float32")
+    w = [torch.ones(2, 4, 150), torch.ones(2, 4, 8)]
+    run = lambda **x: [
+        2 * y for y in selective_scan(**x, delta_softplus=True, return_last_state=True)
+    ]
+    want, grads = gradients(run, x, w)
+    got, found = gradients(torch.compile(run, fullgraph=True, backend=backend), x, w)
+    for a, b in [*zip(got, want), *((found[k], grads[k]) for k in grads)]:
+        close(a, b, 1e-5, 1e-5)
+    with torch.no_grad():
+        dynamic = torch.compile(run, fullgraph=True, backend=backend, dynamic=True)
+        for steps in (150, 77):
+            part = cut(x, slice(0, steps))
+            assert torch.equal(dynamic(**part)[0], run(**part)[0])
+
+
+def test_export():
+    class Scan(torch.nn.Module):
+        def forward(self, **x):
+            return selective_scan(**x, delta_softplus=True)
+
+    x = problem(steps=9)
+    program = torch.export.export(Scan(), (), x)
+    assert torch.equal(program.module()(**x), Scan()(**x))
+
+
+# ---- one step --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("groups", [0, 2])
+@pytest.mark.parametrize("itype", ["float32", "bfloat16"])
+def test_steps_are_the_scan(groups, itype):
+    x = problem(steps=20, groups=groups, itype=itype, wtype="float32")
+    want, last = selective_scan(**x, delta_softplus=True, return_last_state=True)
+    alone, pool = x["initial_state"].clone(), torch.full((5, 4, 8), 7.0)
+    rows = torch.tensor([3, 1], dtype=torch.int32)
+    pool[rows.long()] = alone
+    for t in range(20):
+        now = {k: v[..., t] for k, v in x.items() if k in ("u", "delta", "B", "C", "z")}
+        step = (
+            now["u"],
+            now["delta"],
+            x["A"],
+            now["B"],
+            now["C"],
+            x["D"],
+            now["z"],
+            x["delta_bias"],
+        )
+        version = alone._version
+        out = state_update(alone, *step, dt_softplus=True)
+        assert alone._version > version
+        again = state_update(pool, *step, dt_softplus=True, state_batch_indices=rows)
+        assert out.dtype == x["u"].dtype and torch.equal(out, again)
+        close(out, want[..., t], *((1e-6, 1e-6) if itype == "float32" else (1e-2, 1e-2)))
+    close(alone, last, 1e-6, 1e-6)
+    assert torch.equal(pool[rows.long()], alone) and bool((pool[[0, 2, 4]] == 7).all())
+    # A state of 16 bits, and one whose rows lie apart.
+    narrow = x["initial_state"].to(torch.bfloat16)
+    wide = torch.stack([narrow.float(), narrow.float()], 1)[:, 0]
+    a, b = state_update(narrow, *step), state_update(wide, *step)
+    assert torch.equal(a, b) and torch.equal(narrow, wide.to(torch.bfloat16))
+
+
+def test_compiled_steps():
+    x = problem(steps=1, itype="float32", wtype="float32")
+    step = (x["u"][..., 0], x["delta"][..., 0], x["A"], x["B"][..., 0], x["C"][..., 0])
+    state, again = x["initial_state"].clone(), x["initial_state"].clone()
+    run = lambda state, *step: state_update(state, *step) + state.sum()
+    want = run(state, *step)
+    close(torch.compile(run, fullgraph=True, backend="aot_eager")(again, *step), want, 1e-6, 1e-6)
+    assert torch.equal(state, again)
+
+
+# ---- bad input -------------------------------------------------------------------------------------
+
+
+def test_bad_input():
+    x = problem(steps=9, itype="float32", wtype="float32")
+
+    def refused(error, words, **other):
+        with pytest.raises(error, match=f"selective_scan: argument {words}"):
+            selective_scan(**{**x, **other})
+
+    z = torch.zeros
+    refused(TypeError, "'u': expected a tensor, got float", u=0.5)
+    refused(ValueError, r"'u': expected a tensor \(B, D, L\), got shape \(4, 9\)", u=z(4, 9))
+    refused(ValueError, r"'delta': expected shape \(2, 4, 9\), got \(2, 4, 8\)", delta=z(2, 4, 8))
+    refused(TypeError, "'delta': expected a tensor, got NoneType", delta=None)
+    refused(NotImplementedError, "'A': expected a real type", A=z(4, 8, dtype=torch.complex64))
+    refused(TypeError, "'A': expected float32 or float64", A=z(4, 8, dtype=torch.bfloat16))
+    refused(ValueError, r"'A': expected shape \(4, N\)", A=z(5, 8))
+    refused(ValueError, r"'A': expected shape \(4, N\)", A=z(4, 0))
+    refused(TypeError, "'u': expected float64, as 'A' is float64", A=z(4, 8).double())
+    refused(NotImplementedError, "'B': expected a real type", B=z(4, 8, dtype=torch.complex64))
+    refused(
+        ValueError, r"'B': expected shape \(4, 8\), \(2, 8, 9\) or \(2, G, 8, 9\)", B=z(2, 9, 8)
+    )
+    refused(ValueError, "'C': .* of G groups of which 4 channels are", C=z(2, 3, 8, 9))
+    refused(ValueError, "'C': expected as many groups as 'B' has, 1, got 2", C=z(2, 2, 8, 9))
+    refused(ValueError, r"'D': expected shape \(4,\)", D=z(4, 1))
+    refused(TypeError, "'D': expected float32 or bfloat16", D=z(4, dtype=torch.int32))
+    refused(ValueError, r"'z': expected shape \(2, 4, 9\)", z=z(2, 4, 1))
+    refused(ValueError, r"'delta_bias': expected shape \(4,\)", delta_bias=z(9))
+    refused(ValueError, r"'initial_state': .* broadcasts to \(2, 4, 8\)", initial_state=z(3, 4, 8))
+    refused(TypeError, "'resets': expected a tensor of booleans", resets=z(2, 9))
+    refused(ValueError, "'resets': .* with all of its 9 steps", resets=z(2, 4, dtype=torch.bool))
+    if torch.cuda.is_available():
+        refused(NotImplementedError, "'u': expected a tensor on a CPU", u=x["u"].cuda())
+
+
+def test_bad_steps():
+    state, rows = torch.ones(3, 4, 8), torch.tensor([0, 2])
+    good = dict(
+        state=state, x=torch.ones(2, 4), dt=torch.ones(2, 4), A=-torch.ones(4, 8),
+        B=torch.ones(2, 8), C=torch.ones(2, 8), state_batch_indices=rows,
+    )  # fmt: skip
+
+    def refused(error, words, **other):
+        with pytest.raises(error, match=f"selective_state_update: argument {words}"):
+            state_update(**{**good, **other})
+
+    refused(ValueError, r"'state': expected shape \(2, 4, 8\)", state_batch_indices=None)
+    refused(ValueError, r"'state': expected shape \(3, 4, 8\)", state=torch.ones(3, 4, 7))
+    refused(ValueError, r"'x': expected a tensor \(B, D\)", x=torch.ones(2, 4, 1))
+    refused(ValueError, r"'B': expected shape \(2, 8\) or \(2, G, 8\)", B=torch.ones(4, 8))
+    refused(
+        TypeError, "'state_batch_indices': expected a tensor of int32", state_batch_indices=[0, 1]
+    )
+    for bad in ([0, 3], [-1, 0], [1, 1]):
+        refused(
+            ValueError,
+            "'state_batch_indices': expected rows of 'state', 0 to 2, each once",
+            state_batch_indices=torch.tensor(bad),
+        )
+    refused(NotImplementedError, "'x': .* without gradients", x=torch.ones(2, 4).requires_grad_())
+    assert torch.equal(state, torch.ones(3, 4, 8))
+    with torch.no_grad():
+        state_update(**{**good, "x": torch.ones(2, 4).requires_grad_()})
+    assert not torch.equal(state, torch.ones(3, 4, 8))
+
+
+def test_bad_lengths():
+    marks = scanrec.torch.resets_from_cu_seqlens
+    for bad in ([1, 5], [0, 6], [0, 4, 3]):
+        with pytest.raises(
+            ValueError, match="'cu_seqlens': expected numbers that rise from 0 to 5"
+        ):
+            marks(torch.tensor(bad), 5)
+    with pytest.raises(TypeError, match="'cu_seqlens': expected int32 or int64"):
+        marks(torch.tensor([0.0]), 5)
+    assert marks(torch.tensor([0, 3, 3]), 5).tolist() == [[True, False, False, True, False]]
