@@ -18,6 +18,7 @@
 #include <scanrec/inclusive_scan.hpp>
 #include <scanrec/linear_scan.hpp>
 #include <scanrec/scan.hpp>
+#include <scanrec/selective_scan.hpp>
 #include <scanrec/sensitivity.hpp>
 #include <scanrec/variants.hpp>
 
@@ -158,6 +159,49 @@ void gated(const Backend& on, Cell cell, const char* name) {
   }
 }
 
+template <class V, class S, class Backend>
+void selective(const Backend& on, const char* name) {
+  constexpr extents per_step{.batch = 2, .time = 203, .group = 6}, own{.channel = 19, .group = 6};
+  for (const layout& l : layouts) {
+    numbers from;
+    array<S> u(from, -1, 1), delta(from, -3, 1), z(from, -2, 2), grad(from, -1, 1), out;
+    array<S> b(from, -1, 1), c(from, -1, 1), of_u, of_delta, of_z, of_b, of_c;
+    array<V> a(from, -4, 0), bias(from, -1, 1), of_a, of_bias;
+    marks cuts;
+    const auto mixing = [&](array<S>& x) {
+      return sequence_view<S>(x.values.data(), per_step, states_last(per_step));
+    };
+    const auto channels = [](array<V>& x, const extents& e) {
+      return state_view<V>(x.values.data(), e);
+    };
+    const selective_arrays<V> arrays{.u = u.in(l),
+                                     .delta = delta.in(l),
+                                     .a = channels(a, own),
+                                     .b = mixing(b),
+                                     .c = mixing(c),
+                                     .skip = channels(bias, {.channel = 19}),
+                                     .z = z.in(l),
+                                     .delta_bias = channels(bias, {.channel = 19}),
+                                     .softplus = true};
+    hash forward, backward;
+    selective_scan(on, arrays, out.in(l), {.resets = cuts.in(l)});
+    out.add_to(forward);
+    print("selective_scan", name, l.name, forward);
+    selective_scan_vjp(on, arrays, grad.in(l),
+                       {.u = of_u.in(l),
+                        .delta = of_delta.in(l),
+                        .a = channels(of_a, own),
+                        .b = mixing(of_b),
+                        .c = mixing(of_c),
+                        .z = of_z.in(l),
+                        .delta_bias = channels(of_bias, {.channel = 19})},
+                       {.resets = cuts.in(l)});
+    for (const auto* const of : {&of_u, &of_delta, &of_z, &of_b, &of_c}) of->add_to(backward);
+    of_a.add_to(backward), of_bias.add_to(backward);
+    print("selective_scan_vjp", name, l.name, backward);
+  }
+}
+
 template <class R>
 void discretised_systems(const char* name) {
   numbers from;
@@ -216,9 +260,13 @@ int main() {
   gated(loop, ifo_pooling<relu, sigmoid>{}, "ifo_pooling<relu, sigmoid>, loop");
   gated(loop, gated_accumulation<>{}, "gated_accumulation, loop");
   others(loop);
+  selective<float, float>(tiles, "float");
+  selective<double, double>(loop, "double, loop");
   discretised_systems<float>("float");
   discretised_systems<double>("double");
 #if CONTRACTION_ALL
+  selective<double, double>(tiles, "double");
+  selective<float, bfloat16>(tiles, "bfloat16");
   linear<double>(tiles, "double");
   linear<std::complex<float>>(tiles, "complex<float>");
   linear<std::complex<double>>(tiles, "complex<double>");

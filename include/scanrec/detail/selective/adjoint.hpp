@@ -118,7 +118,8 @@ class selective_adjoint : selective_tile<V, W> {
     for (std::int64_t t = 0; t < steps; ++t) {
       const lane delta_sum = simd::fma(u[t], fed_sum_[t], gate_sum_[t]);
       const lane delta_grad = simd::mul(delta_sum, this->slope_[t]);
-      of_skip = simd::fma(y_grad_[t], u[t], of_skip), of_bias = of_bias + delta_grad;
+      of_skip = simd::fma(y_grad_[t], u[t], of_skip);
+      of_bias = simd::fma(delta_sum, this->slope_[t], of_bias);
       if (p_.z.present()) {
         // z silu'(z) / z = s (1 + z (1 - s))
         const auto s = simd::sigmoid(z[t]);

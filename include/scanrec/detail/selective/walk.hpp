@@ -145,7 +145,8 @@ struct summed_products {
 
   Lane rows[together * NB];
 
-  SCANREC_INLINE void add_to(scalar* to, std::int64_t stride) const {
+  /// A call, so that no compiler makes a product and the sum that it goes into one operation.
+  [[gnu::noinline]] void add_to(scalar* to, std::int64_t stride) const {
     if constexpr (lanes == 1) {
       for (int i = 0; i < NB; ++i) to[i] += rows[i];
     } else {
