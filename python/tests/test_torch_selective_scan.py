@@ -546,6 +546,7 @@ def test_bad_steps():
 
     refused(ValueError, r"'state': expected shape \(2, 4, 8\)", state_batch_indices=None)
     refused(ValueError, r"'state': expected shape \(3, 4, 8\)", state=torch.ones(3, 4, 7))
+    refused(ValueError, "'state': expected memory of its own", state=state[:1].expand(3, 4, 8))
     refused(ValueError, r"'x': expected a tensor \(B, D\)", x=torch.ones(2, 4, 1))
     refused(ValueError, r"'B': expected shape \(2, 8\) or \(2, G, 8\)", B=torch.ones(4, 8))
     refused(
