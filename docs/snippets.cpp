@@ -655,6 +655,32 @@ void eigen_matrices() {}
 void state_space() {}
 #endif
 
+#include <scanrec/selective_scan.hpp>
+
+void selective() {
+  // [selective_scan]
+  using namespace scanrec;
+  const extents shape{.batch = 2, .time = 300, .channel = 24};
+  const extents mixing{.batch = 2, .time = 300, .group = 4};  // four states, shared by all channels
+  const extents own{.channel = 24, .group = 4};
+  floats u(14400, 1.0f), delta(14400, 0.5f), a(96, -1.0f), b(2400, 0.1f), c(2400, 0.1f), out(14400);
+  const selective_arrays<float> arrays{.u = view(u, shape),
+                                       .delta = view(delta, shape),
+                                       .a = state_view(a, own),
+                                       .b = sequence_view(b, mixing, states_last(mixing)),
+                                       .c = sequence_view(c, mixing, states_last(mixing)),
+                                       .softplus = true};
+  selective_scan(arrays, view(out, shape));
+
+  floats u_grad(14400), a_grad(96), b_grad(2400);
+  selective_scan_vjp(arrays, view(out, shape),  // of half the sum of squares
+                     {.u = view(u_grad, shape),
+                      .a = state_view(a_grad, own),
+                      .b = sequence_view(b_grad, mixing, states_last(mixing))});
+  // [/selective_scan]
+  assert(out[0] > 0 && u_grad[0] > 0 && b_grad[0] > 0 && a_grad[0] > 0);
+}
+
 #include <scanrec/cells/qrnn.hpp>
 #include <scanrec/gated_scan.hpp>
 #include <scanrec/sensitivity.hpp>
@@ -785,5 +811,6 @@ int main() {
   gated_cells();
   sensitivities();
   state_space();
+  selective();
   std::puts("ok");
 }
