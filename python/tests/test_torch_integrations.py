@@ -116,11 +116,47 @@ def test_compile(model):
 
 def test_unknown_models(model):
     for call in (integrations.apply_to, integrations.restore):
-        with pytest.raises(ValueError, match="FalconMambaMixer or MambaMixer, got Linear"):
+        with pytest.raises(
+            ValueError, match="FalconMambaMixer or MambaMixer or RecurrentGemmaRglru, got"
+        ):
             call(torch.nn.Linear(2, 2))
         with pytest.raises(TypeError, match="'model': expected a torch.nn.Module, got int"):
             call(3)
     mixer = next(x for x in model.modules() if type(x).__name__.endswith("Mixer"))
     mixer.forward = lambda *x: x
-    with pytest.raises(ValueError, match="mixers whose forward nobody has replaced"):
+    with pytest.raises(ValueError, match="layers whose forward nobody has replaced"):
         integrations.apply_to(model)
+
+
+@pytest.fixture
+def gemma():
+    torch.manual_seed(2)
+    config = transformers.RecurrentGemmaConfig(
+        vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=3, lru_width=32,
+        num_attention_heads=4, head_dim=8, attention_window_size=64, conv1d_width=4,
+        bos_token_id=1, eos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
+    return transformers.RecurrentGemmaForCausalLM(config).eval()
+
+
+def test_recurrent_gemma(gemma):
+    logits, grads = results(gemma)
+    want = gemma.generate(TEXT[:, :20], max_new_tokens=8, do_sample=False)
+    layers = [x for x in gemma.modules() if type(x).__name__ == "RecurrentGemmaRglru"]
+    integrations.apply_to(gemma)
+    assert all("_rnn_scan" in vars(x) for x in layers) and layers
+    ours, found = results(gemma)
+    torch.testing.assert_close(ours, logits, rtol=1e-4, atol=1e-4)
+    for name, g in found.items():
+        torch.testing.assert_close(
+            g, grads[name], rtol=1e-3, atol=1e-3 * float(grads[name].abs().max())
+        )
+    assert torch.equal(gemma.generate(TEXT[:, :20], max_new_tokens=8, do_sample=False), want)
+    integrations.restore(gemma)
+    assert torch.equal(gemma(TEXT).logits, logits)
+    gemma.to(torch.bfloat16)
+    with torch.no_grad():
+        want = gemma(TEXT).logits
+        got = integrations.apply_to(gemma)(TEXT).logits
+    assert got.dtype == want.dtype
+    torch.testing.assert_close(got, want, rtol=5e-2, atol=5e-2)
