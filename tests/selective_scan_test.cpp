@@ -50,6 +50,17 @@ TEST_CASE("selective scans within the bound, 16 bits", "[selective]") {
   check_random_problems<float, float16>(30, 4);
 }
 
+TEST_CASE("selective scans of many states", "[selective]") {
+  problem p;
+  p.shape = {.batch = 1, .time = 140, .channel = 18};
+  for (const std::int64_t states : {40, 63, 256}) {
+    p.states = states;
+    call<float, float> many(p, order::channels_last, 17);
+    many.run(tiled{});
+    many.check();
+  }
+}
+
 /// Something of everything, with tails of packs, of blocks of states and of stretches.
 problem usual() {
   problem p;
