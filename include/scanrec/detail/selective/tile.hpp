@@ -86,20 +86,18 @@ class selective_tile {
     return simd::load<lane>(static_cast<const V*>(from.at(0, at_.channel)), from.strides.channel,
                             at_.count);
   }
+  // States of channels, as if they were steps.
   void load_states(const value_array<V>& from, lane* to, std::int64_t time = 0) const {
-    for (std::int64_t n = 0; n < p_.states; ++n)
-      to[n] = simd::load<lane>(static_cast<const V*>(from.at(at_.batch, at_.channel, n, time)),
-                               from.strides.channel, at_.count);
+    load_rows<V, V, W>(from.at(at_.batch, at_.channel, 0, time), strides_of(from), p_.states,
+                       at_.count, reinterpret_cast<V*>(to));
   }
   void store_states(const value_array<V>& to, const lane* from, bool add = false,
                     std::int64_t time = 0) const {
-    for (std::int64_t n = 0; n < p_.states; ++n) {
-      V* const place = to.at(at_.batch, at_.channel, n, time);
-      lane x = from[n];
-      if (add)
-        x = x + simd::load<lane>(static_cast<const V*>(place), to.strides.channel, at_.count);
-      simd::store(place, to.strides.channel, at_.count, x);
-    }
+    store_rows<V, V, W>(to.at(at_.batch, at_.channel, 0, time), strides_of(to), p_.states,
+                        at_.count, reinterpret_cast<const V*>(from), add);
+  }
+  static row_strides strides_of(const value_array<V>& states) {
+    return {states.strides.group, states.strides.channel};
   }
   void load_states_or_zero(const value_array<V>& from, lane* to) const {
     if (from.present())
