@@ -9,7 +9,7 @@
 #pragma once
 
 #if defined(__CUDACC__)
-#error "scanrec: selective scans are for CPUs; include <scanrec/selective_scan.hpp> in .cpp files"
+#error "scanrec: <scanrec/selective_scan.hpp> is for CPUs and .cpp files, as <scanrec/selective_arrays.hpp> is not"
 #endif
 
 #include <concepts>

@@ -22,6 +22,7 @@ struct row_strides {
   std::int64_t time = 0, channel = 0;
 };
 
+#if !defined(__CUDACC__)  // which has no packs
 /// to[t * W + i] = element (t, i), and 0 for lanes from `count` on.
 template <class S, class V, int W>
 void load_rows(const void* data, row_strides strides, std::int64_t steps, int count, V* to) {
@@ -84,6 +85,7 @@ void store_rows(void* data, row_strides strides, std::int64_t steps, int count, 
       simd::store_one(place, x);
     }
 }
+#endif
 
 /// What is known of an array's element type: how to read and write its rows, W lanes or one.
 template <class V>
@@ -94,10 +96,15 @@ struct row_access {
   void (*store)(void*, row_strides, std::int64_t, int, const V*, bool) = nullptr;
   void (*store_one)(void*, row_strides, std::int64_t, int, const V*, bool) = nullptr;
 };
+#if defined(__CUDACC__)
+template <class S, class V>
+inline constexpr row_access<V> rows_of{sizeof(S)};
+#else
 template <class S, class V>
 inline constexpr row_access<V> rows_of{sizeof(S), load_rows<S, V, simd::lanes_v<V>>,
                                        load_rows<S, V, 1>, store_rows<S, V, simd::lanes_v<V>>,
                                        store_rows<S, V, 1>};
+#endif
 
 // ---- the arrays -------------------------------------------------------------------------------
 
