@@ -46,8 +46,7 @@ class selective_views {
   mixing_view<E> mixing(const char* argument, const scanrec_typed_array& a,
                         std::int32_t of_steps) const {
     if (of_steps == 0) {
-      if (a.strides != nullptr && a.dtype != p_.dtype)
-        refuse(argument, "the type of the problem", a.dtype);
+      if (a.strides != nullptr && a.dtype != p_.dtype) refuse(argument, state_name, a.dtype);
       return states_of_channels<E>({a.data, a.strides});
     }
     const auto part = [&](int which) {
@@ -128,6 +127,9 @@ class selective_views {
   static constexpr bool single = std::is_same_v<real, float>;
   static constexpr std::int32_t own = single ? SCANREC_FLOAT32 : SCANREC_FLOAT64;
   static constexpr const char* own_name = single ? "float32" : "float64";
+  static constexpr const char* state_name = !detail::is_complex<V> ? own_name
+                                            : single               ? "complex64"
+                                                                   : "complex128";
 
   [[noreturn]] void refuse(const char* argument, const char* expected,
                            const std::string& got) const {
