@@ -6,9 +6,11 @@
 // Counters: ns/element and ns/state, GB/s, fraction_of_twin and fraction_of_arithmetic (their times
 // divided by that of the call), times_fused of the composition.
 #include <algorithm>
+#include <complex>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <scanrec/linear_scan.hpp>
@@ -24,16 +26,17 @@ using namespace scanrec;
 enum class call { forward, forward_kept, vjp };
 constexpr const char* call_names[]{"forward", "forward_kept", "vjp"};
 
-/// The arrays of a layer; T: of its sequences.
-template <class T>
+/// The arrays of a layer; T: of its sequences, V: of its states.
+template <class T, class V = float>
 struct layer {
+  using mixed = std::conditional_t<detail::is_complex<V>, V, T>;
   extents shape, mixing, own, kept;
   std::int64_t states, n = shape.batch * shape.time * shape.channel;
   scanrec::strides lie;
   T *u = role(0), *delta = role(1), *z = role(2), *grad = role(3), *out = role(4);
   T *u_grad = role(5), *delta_grad = role(6), *z_grad = role(7);
-  std::vector<T> b, c, b_grad, c_grad;
-  std::vector<float> a, a_grad, checkpoints;
+  std::vector<mixed> b, c, b_grad, c_grad;
+  std::vector<V> a, a_grad, checkpoints;
 
   layer(const extents& of, std::int64_t states_of, bool along_time)
       : shape(of),
@@ -48,30 +51,36 @@ struct layer {
     a.resize(static_cast<std::size_t>(of.channel * states)), a_grad.resize(a.size());
     checkpoints.resize(static_cast<std::size_t>(kept.batch * kept.time * kept.channel * states));
     for (T* const x : {u, delta, z, grad}) fill(x, n, false);
-    fill(b.data(), static_cast<std::int64_t>(rows), false);
-    fill(c.data(), static_cast<std::int64_t>(rows), false);
-    for (std::size_t i = 0; i < a.size(); ++i)  // Mamba's initial values
-      a[i] = -1.0f - static_cast<float>(i % static_cast<std::size_t>(states));
+    for (std::vector<mixed>* const x : {&b, &c})
+      fill(reinterpret_cast<T*>(x->data()),
+           static_cast<std::int64_t>(rows * (sizeof(mixed) / sizeof(T))), false);
+    for (std::size_t i = 0; i < a.size(); ++i) {  // Mamba's initial values; those of S4D-Lin
+      const auto n = static_cast<float>(i % static_cast<std::size_t>(states));
+      if constexpr (detail::is_complex<V>)
+        a[i] = {-0.5f, 3.14159274f * n};
+      else
+        a[i] = -1.0f - n;
+    }
   }
   T* role(int i) {
     return static_cast<T*>(buffers.get(i, n * static_cast<std::int64_t>(sizeof(T))));
   }
   sequence_view<T> sequence(T* x) const { return {x, shape, lie}; }
-  sequence_view<T> every_step(std::vector<T>& x) const {
+  sequence_view<mixed> every_step(std::vector<mixed>& x) const {
     return {x.data(), mixing, states_last(mixing)};
   }
-  state_view<float> rates(std::vector<float>& x) const {
+  state_view<V> rates(std::vector<V>& x) const {
     return {x.data(), own, {.channel = states, .group = 1}};
   }
   void run(call what, const tiled& on) {
-    const selective_arrays<float> arrays{.u = sequence(u),
-                                         .delta = sequence(delta),
-                                         .a = rates(a),
-                                         .b = every_step(b),
-                                         .c = every_step(c),
-                                         .z = sequence(z),
-                                         .softplus = true};
-    const sequence_view<float> before(checkpoints.data(), kept);
+    const selective_arrays<V> arrays{.u = sequence(u),
+                                     .delta = sequence(delta),
+                                     .a = rates(a),
+                                     .b = every_step(b),
+                                     .c = every_step(c),
+                                     .z = sequence(z),
+                                     .softplus = true};
+    const sequence_view<V> before(checkpoints.data(), kept);
     if (what == call::forward) return selective_scan(on, arrays, sequence(out));
     if (what == call::forward_kept)
       return selective_scan(on, arrays, sequence(out), {.checkpoints = before});
@@ -91,42 +100,58 @@ struct layer {
 using lane = simd::lane_t<float, simd::lanes_v<float>>;
 constexpr int width = simd::lanes_v<float>;
 
-/// What every state of an element takes, four at a time; no step waits for another.
-template <bool Back>
+template <class State>
+constexpr int block = detail::selective_block<State>;
+template <class State>
+lane whole(State x) {
+  if constexpr (simd::is_complex_lanes<State>)
+    return x.re + x.im;
+  else
+    return x;
+}
+
+/// What every state of an element takes, a block at a time; no step waits for another.
+template <bool Back, class State, class Number>
 [[gnu::noinline]] void products_of(std::int64_t steps, const lane* delta, const lane* fed,
-                                   const lane* grad, const float* b, const float* c,
-                                   const lane* rates, lane* y, lane* sums) {
-  lane rate[4], x[4];
-  for (int i = 0; i < 4; ++i) rate[i] = rates[i], x[i] = simd::constant<lane>(0.5f);
+                                   const lane* grad, const Number* b, const Number* c,
+                                   const State* rates, lane* y, lane* sums) {
+  constexpr int n = block<State>;
+  using detail::add_scaled, detail::add_scaled_conj, detail::times_conj;
+  State rate[n], x[n];
+  for (int i = 0; i < n; ++i) rate[i] = rates[i], x[i] = simd::constant<State>(1);
   for (std::int64_t t = 0; t < steps; ++t) {
-    lane out = y[t], met = sums[t], more = met;
-    simd::detail::unrolled<4>([&](auto i) SCANREC_LAMBDA {
-      const lane b_t = simd::splat<lane>(b[t * width + i]),
-                 c_t = simd::splat<lane>(c[t * width + i]);
-      const lane a = simd::exp_of_negative(simd::mul(delta[t], rate[i]));
-      const lane now = simd::fma(a, x[i], simd::mul(b_t, fed[t]));
-      out = simd::fma(c_t, now, out);
+    lane out = y[t], met = sums[t];
+    State more = simd::constant<State>(0);
+    simd::detail::unrolled<n>([&](auto i) SCANREC_LAMBDA {
+      const State b_t = simd::splat<State>(b[t * width + i]),
+                  c_t = simd::splat<State>(c[t * width + i]);
+      const State a = detail::selective_gate<true>(delta[t], rate[i]);
+      const State now = simd::fma(a, x[i], detail::scaled(fed[t], b_t));
+      out = detail::add_real_product(c_t, now, out);
       if constexpr (Back) {
-        const lane l = simd::fma(grad[t], c_t, x[i]);
-        const lane product = simd::mul(l, simd::mul(a, now));
-        met = simd::fma(l, b_t, simd::fma(rate[i], product, met));
-        more = simd::fma(delta[t], product, simd::fma(l, fed[t], more));
-        more = simd::fma(grad[t], now, simd::fma(a, l, more));
+        const State l = add_scaled_conj(grad[t], c_t, x[i]);
+        const State product = times_conj(l, simd::mul(a, now));
+        met = detail::add_real_dot(l, b_t, detail::add_real_dot(rate[i], product, met));
+        more = add_scaled(delta[t], product, add_scaled(fed[t], l, more));
+        more = add_scaled_conj(grad[t], now, more + times_conj(l, a));
       }
     });
     y[t] = out;
-    if constexpr (Back) sums[t] = met + more;
+    if constexpr (Back) sums[t] = met + whole(more);
   }
 }
 
 /// Rows of channels, 32 steps at a time: reads u, delta, z (and a gradient), writes 1 (or 3).
-template <bool Back, class T>
-void arithmetic(layer<T>& l, int threads) {
+template <bool Back, class T, class V>
+void arithmetic(layer<T, V>& l, int threads) {
+  using state = simd::lane_t<V, width>;
+  using number = simd::lane_t<V, 1>;
   constexpr std::int64_t chunk = 32;
   const std::int64_t D = l.shape.channel, T_all = l.shape.batch * l.shape.time;
   in_parallel(threads, [&](int worker) {
-    lane u[chunk], delta[chunk], z[chunk], g[chunk], fed[chunk], y[chunk], sums[chunk], rates[256];
-    alignas(64) float b[chunk * width] = {}, c[chunk * width] = {};
+    lane u[chunk], delta[chunk], z[chunk], g[chunk], fed[chunk], y[chunk], sums[chunk];
+    state rates[256];
+    alignas(64) number b[chunk * width] = {}, c[chunk * width] = {};
     const std::int64_t first = T_all * worker / threads / chunk * chunk;
     const std::int64_t last =
         worker + 1 == threads ? T_all : T_all * (worker + 1) / threads / chunk * chunk;
@@ -146,14 +171,14 @@ void arithmetic(layer<T>& l, int threads) {
           z[t] = simd::mul(z[t], s.value);
           if (Back) g[t] = simd::mul(g[t], z[t]), u[t] = simd::mul(u[t], s.slope);
           for (int k = 0; k < width; ++k) {
-            b[t * width + k] = static_cast<float>(l.b[(t0 + t) * l.states + k % l.states]);
-            c[t * width + k] = static_cast<float>(l.c[(t0 + t) * l.states + k % l.states]);
+            b[t * width + k] = simd::from_element(l.b[(t0 + t) * l.states + k % l.states]);
+            c[t * width + k] = simd::from_element(l.c[(t0 + t) * l.states + k % l.states]);
           }
         }
         for (std::int64_t n = 0; n < l.states; ++n)
           rates[n] =
-              simd::load<lane>(static_cast<const float*>(&l.a[d * l.states + n]), l.states, width);
-        for (std::int64_t n = 0; n + 4 <= l.states; n += 4)
+              simd::load<state>(static_cast<const V*>(&l.a[d * l.states + n]), l.states, width);
+        for (std::int64_t n = 0; n + block<state> <= l.states; n += block<state>)
           products_of<Back>(steps, delta, fed, g, b + n % width, c + n % width, rates + n, y, sums);
         for (std::int64_t t = 0; t < steps; ++t) {
           const std::int64_t to = at + t * D;
@@ -208,10 +233,10 @@ struct composition {
 
 // ---- rows -------------------------------------------------------------------------------------
 
-template <class T>
+template <class T, class V>
 void measure_layer(runner& by, const extents& shape, std::int64_t states, call what,
                    bool along_time, int threads) {
-  layer<T> l(shape, states, along_time);
+  layer<T, V> l(shape, states, along_time);
   const tiled on{.threads = threads};
   const int workers = threads > 0 ? threads : default_threads();
   const bool back = what == call::vjp;
@@ -233,11 +258,11 @@ void measure_layer(runner& by, const extents& shape, std::int64_t states, call w
   by.counter("fraction_of_twin", std::min(seconds[2], seconds[3]) / own);
   by.counter("fraction_of_arithmetic", seconds[1] / own);
 }
-template <class T>
+template <class T, class V = float>
 row make_row(const std::string& workload, const extents& shape, std::int64_t states, call what,
              bool along_time = false, int threads = 0) {
   return {workload + "/" + call_names[static_cast<int>(what)], 9,
-          [=](runner& by) { measure_layer<T>(by, shape, states, what, along_time, threads); }};
+          [=](runner& by) { measure_layer<T, V>(by, shape, states, what, along_time, threads); }};
 }
 row composed_row(const extents& shape) {
   return {"composed/forward", 5, [=](runner& by) {
@@ -263,6 +288,7 @@ std::vector<row> bench::rows(bool quick) {
     all.push_back(make_row<float>("channels_last", shape, 16, what));
     all.push_back(make_row<float>("time_contiguous", shape, 16, what, true));
     all.push_back(make_row<bfloat16>("bfloat16", shape, 16, what));
+    all.push_back(make_row<float, std::complex<float>>("complex", shape, 8, what));
     if (quick) continue;
     all.push_back(make_row<float>("one_thread", shape, 16, what, false, 1));
     all.push_back(make_row<float>("64_states", {.time = 2048, .channel = 1536}, 64, what));
