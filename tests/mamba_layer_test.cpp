@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Mamba layers: their values by the formulas, gradients against central differences, streams of
-// chunks and of single steps, resets.
+// chunks and of single steps, resets; the language model of the examples made of them.
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,6 +13,8 @@
 
 #include <scanrec/layers/mamba.hpp>
 
+#include "../examples/model_file.hpp"
+#include "../examples/text_model.hpp"
 #include "catch.hpp"
 #include "central_difference.hpp"
 #include "random_matrix.hpp"
@@ -249,6 +251,58 @@ TEST_CASE("bad arguments of Mamba layers", "[selective]") {
   CHECK_THROWS_AS(layer.backward(matrix::Zero(6, 3), 2, memory, matrix::Zero(6, 3), g, nullptr),
                   argument_error);
   CHECK_THROWS_AS(layer.backward(matrix::Zero(4, 3), 2, memory, matrix::Zero(4, 2), g, nullptr),
+                  argument_error);
+}
+
+// ---- the language model ------------------------------------------------------------------------
+
+TEST_CASE("gradients of a model of Mamba blocks are central differences", "[tiled][selective]") {
+  text_model<double, mamba_block<double>> model(
+      {.characters = 4, .embedding = 3, .channels = 3, .layers = 2, .window = 3}, keep::states);
+  std::mt19937 random(1);
+  model.randomise(random);
+  std::vector<int> now(14), next(now.size());
+  for (std::size_t i = 0; i < now.size(); ++i)
+    now[i] = static_cast<int>(random() % 4), next[i] = static_cast<int>(random() % 4);
+  const auto loss = [&] {
+    auto streams = model.fresh_streams();
+    model.forward(now, 2, streams);
+    return model.loss(next);
+  };
+  loss();
+  auto g = model.zeros();
+  model.backward(now, next, 2, g);
+  check_all_gradients(model, g, loss);
+}
+
+TEST_CASE("a file has models of one kind of layers", "[selective]") {
+  namespace fs = std::filesystem;
+  const fs::path path = fs::temp_directory_path() / "scanrec_mamba_model_test.bin";
+  using mamba_model = text_model<float, mamba_block<float>>;
+  const text_sizes sizes{.characters = 3, .embedding = 4, .channels = 4, .layers = 2, .window = 3};
+  mamba_model model(sizes, keep::states);
+  std::mt19937 random(1);
+  model.randomise(random);
+  save_model(path, "abc", model);
+  auto [alphabet, again] = load_model<mamba_block<float>>(path, keep::states);
+  std::vector<float> x, y;
+  model.for_each([&](std::span<float> v) { x.insert(x.end(), v.begin(), v.end()); });
+  again.for_each([&](std::span<float> v) { y.insert(y.end(), v.begin(), v.end()); });
+  CHECK((x == y));
+  const auto refused = [&](auto load, const std::string& why) {
+    try {
+      load();
+      FAIL("not refused: " << why);
+    } catch (const std::runtime_error& e) {
+      CHECK(std::string(e.what()).find(why) != std::string::npos);
+    }
+  };
+  refused([&] { load_model(path, keep::states); }, "of Mamba blocks");
+  text_model<float> other(sizes, keep::states);
+  save_model(path, "abc", other);
+  refused([&] { load_model<mamba_block<float>>(path, keep::states); }, "of QRNN layers");
+  fs::remove(path);
+  CHECK_THROWS_AS(mamba_model({.characters = 3, .embedding = 2, .channels = 4}, keep::states),
                   argument_error);
 }
 
