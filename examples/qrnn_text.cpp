@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A character language model of QRNN layers, trained on any text.
+// A character language model of QRNN layers, or of Mamba blocks, trained on any text.
 //
 // Sequences of the text run side by side in chunks; states carry over from chunk to chunk,
 // gradients do not (truncated backpropagation). The last part of the text is held out: bits per
@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -29,12 +30,33 @@ constexpr double bits_per_nat = 1.4426950408889634;
 
 struct settings {
   fs::path text, out = ".", load;
-  double minutes = 4, rate = 4e-3;
-  text_sizes sizes{.embedding = 48, .channels = 256, .layers = 2, .window = 2};
+  double minutes = 4, rate = 0;
+  std::string layer = "qrnn";
+  std::int64_t channels = 0, layers = 2, window = 0;  // 0, and a rate of 0: what suits the layers
   std::int64_t batch = 16, steps = 128, held_out = 200000, sample = 600;
   unsigned seed = 1;
   scanrec::keep keep = scanrec::keep::states;
 };
+
+using qrnn = scanrec::qrnn_layer<float>;
+using mamba = mamba_block<float>;
+template <class Layer>
+constexpr const char* name_of = is_mamba<Layer> ? "Mamba" : "QRNN";
+/// Files of Mamba blocks have names of their own.
+template <class Layer>
+constexpr const char* suffix_of = is_mamba<Layer> ? "_mamba" : "";
+
+/// Sizes of models that have half a million parameters each, but for those that were asked for.
+template <class Layer>
+text_sizes sizes_of(const settings& s, const std::string& alphabet) {
+  constexpr bool blocks = is_mamba<Layer>;
+  const std::int64_t channels = s.channels > 0 ? s.channels : (blocks ? 192 : 256);
+  return {.characters = static_cast<std::int64_t>(alphabet.size()),
+          .embedding = blocks ? channels : 48,
+          .channels = channels,
+          .layers = s.layers,
+          .window = s.window > 0 ? s.window : (blocks ? 4 : 2)};
+}
 
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -57,7 +79,8 @@ std::vector<int> numbers_of(const std::string& text, const std::string& alphabet
 }
 
 /// Bits per character of a text that a stream reads from its beginning.
-double bits_of(text_model<float>& model, const std::vector<int>& text) {
+template <class Layer>
+double bits_of(text_model<float, Layer>& model, const std::vector<int>& text) {
   auto stream = model.fresh_streams();
   double nats = 0;
   constexpr std::size_t chunk = 1000;
@@ -80,8 +103,9 @@ double bits_of(const std::string& compressor, const fs::path& path) {
 }
 
 /// Characters drawn one by one from what the model expects next.
-std::string sample(text_model<float>& model, const std::string& alphabet, std::int64_t length,
-                   unsigned seed) {
+template <class Layer>
+std::string sample(text_model<float, Layer>& model, const std::string& alphabet,
+                   std::int64_t length, unsigned seed) {
   std::mt19937 random(seed);
   auto stream = model.fresh_streams();
   std::string text;
@@ -98,17 +122,19 @@ std::string sample(text_model<float>& model, const std::string& alphabet, std::i
 }
 
 /// Trains for the time given; writes the learning curve. (Debian has no progress bar for C++.)
-void train(const settings& s, text_model<float>& model, const std::vector<int>& text) {
+template <class Layer>
+void train(const settings& s, text_model<float, Layer>& model, const std::vector<int>& text) {
   const auto B = static_cast<std::size_t>(s.batch), T = static_cast<std::size_t>(s.steps);
   const std::size_t row = text.size() / B;  // sequences run side by side
   if (row < T + 1) throw std::runtime_error("the text is too short for the batch");
-  std::ofstream curve(s.out / "curve.csv");
+  std::ofstream curve(s.out / (std::string("curve") + suffix_of<Layer> + ".csv"));
   curve << "seconds,characters,bits\n";
   std::size_t parameters = 0;
   model.for_each([&](std::span<float> x) { parameters += x.size(); });
   std::printf("%zu characters to learn from, %zu parameters\n", text.size(), parameters);
 
-  basic_adam<float> optimiser(parameters, s.rate);
+  const double rate = s.rate > 0 ? s.rate : is_mamba<Layer> ? 2e-3 : 4e-3;
+  basic_adam<float> optimiser(parameters, rate);
   auto gradients = model.zeros();
   auto streams = model.fresh_streams();
   std::vector<int> now(B * T), next(B * T);
@@ -128,8 +154,7 @@ void train(const settings& s, text_model<float>& model, const std::vector<int>& 
 
     // Steps grow for a while, then shrink along a cosine; gradients longer than 1 are shortened.
     const double done = elapsed / seconds;
-    optimiser.rate =
-        s.rate * std::min(1.0, 1e-3 + done / 0.03) * 0.5 * (1 + std::cos(3.1416 * done));
+    optimiser.rate = rate * std::min(1.0, 1e-3 + done / 0.03) * 0.5 * (1 + std::cos(3.1416 * done));
     double square = 0;
     gradients.for_each([&](std::span<float> x) {
       for (const float g : x) square += static_cast<double>(g) * g;
@@ -166,6 +191,33 @@ void train(const settings& s, text_model<float>& model, const std::vector<int>& 
   std::printf("\n");
 }
 
+/// A model and what it knows of the text: learned, or loaded.
+template <class Layer>
+struct trained {
+  std::string alphabet;
+  text_model<float, Layer> model;
+  std::vector<int> held_out;
+
+  /// All but the last `held` characters are learned from.
+  trained(const settings& s, const std::string& text, std::string letters, std::size_t held)
+      : alphabet(std::move(letters)), model(sizes_of<Layer>(s, alphabet), s.keep) {
+    if (s.load.empty()) {
+      std::mt19937 random(s.seed);
+      model.randomise(random);
+    } else {
+      auto [of_file, loaded] = load_model<Layer>(s.load, s.keep);
+      alphabet = of_file, model = std::move(loaded);
+    }
+    std::vector<int> numbers = numbers_of(text, alphabet);
+    const auto rest = numbers.end() - static_cast<std::ptrdiff_t>(held);
+    held_out.assign(rest, numbers.end());
+    numbers.erase(rest, numbers.end());
+    if (s.minutes <= 0) return;
+    train(s, model, numbers);
+    save_model(s.out / (std::string("model") + suffix_of<Layer> + ".bin"), alphabet, model);
+  }
+};
+
 void run(const settings& s) {
   std::string text = read_file(s.text);
   const auto held = static_cast<std::size_t>(
@@ -178,58 +230,67 @@ void run(const settings& s) {
   std::string alphabet = text;
   std::sort(alphabet.begin(), alphabet.end());
   alphabet.erase(std::unique(alphabet.begin(), alphabet.end()), alphabet.end());
-  text_sizes sizes = s.sizes;
-  sizes.characters = static_cast<std::int64_t>(alphabet.size());
-  text_model<float> model(sizes, s.keep);
-  if (s.load.empty()) {
-    std::mt19937 random(s.seed);
-    model.randomise(random);
-  } else {
-    auto [letters, loaded] = load_model(s.load, s.keep);
-    alphabet = letters, model = std::move(loaded);
-  }
-  std::vector<int> numbers = numbers_of(text, alphabet);
-  const std::vector<int> held_out(numbers.end() - static_cast<std::ptrdiff_t>(held), numbers.end());
-  numbers.resize(numbers.size() - held);
-
-  if (s.minutes > 0) {
-    train(s, model, numbers);
-    save_model(s.out / "model.bin", alphabet, model);
-  }
+  std::optional<trained<qrnn>> of_qrnn;
+  std::optional<trained<mamba>> of_mamba;
+  if (s.layer != "mamba") of_qrnn.emplace(s, text, alphabet, held);
+  if (s.layer != "qrnn") of_mamba.emplace(s, text, alphabet, held);
   std::printf("held out, %zu characters, bits per character:\n", held);
   const double gzip = bits_of("gzip -9", held_path), xz = bits_of("xz -9", held_path);
   std::printf("  gzip -9  %.3f\n  xz -9    %.3f\n", gzip, xz);
-  const double bits = bits_of(model, held_out);
-  std::printf("  QRNN     %.3f\n", bits);
-  std::ofstream(s.out / "held_out.csv") << "gzip,xz,qrnn\n"
-                                        << gzip << ',' << xz << ',' << bits << '\n';
-  std::printf("a sample:\n\n%s\n", sample(model, alphabet, s.sample, s.seed).c_str());
+  std::ofstream file(s.out / "held_out.csv");
+  std::string names = "gzip,xz";
+  std::vector<double> all{gzip, xz};
+  const auto measure = [&](auto& of, const char* name, const char* column) {
+    if (!of) return;
+    all.push_back(bits_of(of->model, of->held_out));
+    names += column;
+    std::printf("  %-8s %.3f\n", name, all.back());
+  };
+  measure(of_qrnn, name_of<qrnn>, ",qrnn"), measure(of_mamba, name_of<mamba>, ",mamba");
+  file << names << '\n';
+  for (std::size_t i = 0; i < all.size(); ++i) file << (i > 0 ? "," : "") << all[i];
+  file << '\n';
+  const auto draw = [&](auto& of, const char* by) {
+    if (of)
+      std::printf("a sample%s:\n\n%s\n", by,
+                  sample(of->model, of->alphabet, s.sample, s.seed).c_str());
+  };
+  const bool both = of_qrnn && of_mamba;
+  draw(of_qrnn, both ? " by QRNN" : ""), draw(of_mamba, both ? " by Mamba" : "");
 }
 
 int main(int argc, char** argv) {
   settings s;
-  CLI::App app("Trains a character language model of QRNN layers on a text.");
+  CLI::App app("Trains a character language model of QRNN layers or Mamba blocks on a text.");
   app.add_option("text", s.text, "any text file")->required()->check(CLI::ExistingFile);
   app.add_option("out", s.out, "folder for the model, the learning curve, the held-out text");
   app.add_option("--minutes", s.minutes, "time to train; 0: only measure and sample")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--load", s.load, "a model.bin to go on from")->check(CLI::ExistingFile);
-  app.add_option("--channels", s.sizes.channels, "per layer")->check(CLI::PositiveNumber);
-  app.add_option("--layers", s.sizes.layers)->check(CLI::PositiveNumber);
-  app.add_option("--window", s.sizes.window, "steps of its input that a layer sees")
+  app.add_option("--layer", s.layer,
+                 "qrnn; mamba; both, one after the other, each for the time given")
+      ->check(CLI::IsMember({"qrnn", "mamba", "both"}));
+  app.add_option("--channels", s.channels, "per layer; default 256, of Mamba 192")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--layers", s.layers)->check(CLI::PositiveNumber);
+  app.add_option("--window", s.window,
+                 "steps of its input that a layer sees; default 2, of Mamba 4")
       ->check(CLI::PositiveNumber);
   app.add_option("--batch", s.batch, "sequences side by side")->check(CLI::PositiveNumber);
   app.add_option("--steps", s.steps, "per chunk")->check(CLI::PositiveNumber);
-  app.add_option("--rate", s.rate, "of Adam")->check(CLI::PositiveNumber);
+  app.add_option("--rate", s.rate, "of Adam; default 4e-3, of Mamba 2e-3")
+      ->check(CLI::PositiveNumber);
   app.add_option("--held-out", s.held_out, "characters at the end of the text, at most a tenth")
       ->check(CLI::PositiveNumber);
   app.add_option("--sample", s.sample, "characters to draw")->check(CLI::NonNegativeNumber);
   app.add_option("--seed", s.seed);
   app.add_flag_callback(
       "--recompute", [&] { s.keep = scanrec::keep::checkpoints; },
-      "keep one state per 128 steps for the backward pass");
+      "keep one state per 128 steps for the backward pass, as Mamba does always");
   CLI11_PARSE(app, argc, argv);
   try {
+    if (s.layer == "both" && !s.load.empty())
+      throw std::runtime_error("--load takes a model of one kind of layers, not of both");
     run(s);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "qrnn_text: %s\n", e.what());
