@@ -15,6 +15,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -121,86 +122,13 @@ std::string sample(text_model<float, Layer>& model, const std::string& alphabet,
   return text;
 }
 
-/// Trains for the time given; writes the learning curve. (Debian has no progress bar for C++.)
+/// A model, what it knows of the text, and how far it has come in a time of its own.
 template <class Layer>
-void train(const settings& s, text_model<float, Layer>& model, const std::vector<int>& text) {
-  const auto B = static_cast<std::size_t>(s.batch), T = static_cast<std::size_t>(s.steps);
-  const std::size_t row = text.size() / B;  // sequences run side by side
-  if (row < T + 1) throw std::runtime_error("the text is too short for the batch");
-  std::ofstream curve(s.out / (std::string("curve") + suffix_of<Layer> + ".csv"));
-  curve << "seconds,characters,bits\n";
-  std::size_t parameters = 0;
-  model.for_each([&](std::span<float> x) { parameters += x.size(); });
-  std::printf("%zu characters to learn from, %zu parameters\n", text.size(), parameters);
-
-  const double rate = s.rate > 0 ? s.rate : is_mamba<Layer> ? 2e-3 : 4e-3;
-  basic_adam<float> optimiser(parameters, rate);
-  auto gradients = model.zeros();
-  auto streams = model.fresh_streams();
-  std::vector<int> now(B * T), next(B * T);
-  const auto start = clock_type::now();
-  const double seconds = 60 * s.minutes;
-  double elapsed = 0, shown = -1, bits = 0, written = 0;
-  for (std::size_t at = 0, chunks = 0; elapsed < seconds; at += T, ++chunks) {
-    if (at + T + 1 > row) at = 0, streams = model.fresh_streams();
-    for (std::size_t t = 0; t < T; ++t)
-      for (std::size_t b = 0; b < B; ++b) {
-        now[t * B + b] = text[b * row + at + t];
-        next[t * B + b] = text[b * row + at + t + 1];
-      }
-    model.forward(now, s.batch, streams);
-    const double loss = model.loss(next) * bits_per_nat;
-    model.backward(now, next, s.batch, gradients);
-
-    // Steps grow for a while, then shrink along a cosine; gradients longer than 1 are shortened.
-    const double done = elapsed / seconds;
-    optimiser.rate = rate * std::min(1.0, 1e-3 + done / 0.03) * 0.5 * (1 + std::cos(3.1416 * done));
-    double square = 0;
-    gradients.for_each([&](std::span<float> x) {
-      for (const float g : x) square += static_cast<double>(g) * g;
-    });
-    const auto shorter = static_cast<float>(1 / std::max(1.0, std::sqrt(square)));
-    std::vector<std::span<float>> pieces;
-    gradients.for_each([&](std::span<float> x) {
-      for (float& g : x) g *= shorter;
-      pieces.push_back(x);
-    });
-    std::size_t first = 0, piece = 0;
-    optimiser.begin_step();
-    model.for_each([&](std::span<float> x) {
-      optimiser.move(first, x, pieces[piece++]);
-      first += x.size();
-    });
-
-    elapsed = std::chrono::duration<double>(clock_type::now() - start).count();
-    bits = chunks == 0 ? loss : std::lerp(bits, loss, chunks < 50 ? 0.2 : 0.03);
-    const auto learned = static_cast<double>((chunks + 1) * B * T);
-    if (elapsed - written > seconds / 200 || chunks == 0) {
-      curve << elapsed << ',' << learned << ',' << bits << '\n';
-      written = elapsed;
-    }
-    if (elapsed - shown > 1 || elapsed >= seconds) {
-      const int width = 30, filled = std::min(width, static_cast<int>(width * elapsed / seconds));
-      std::printf("\r[%-*s] %3.0f s  %.3f bits per character  %.0f characters/s ", width,
-                  std::string(static_cast<std::size_t>(filled), '#').c_str(), elapsed, bits,
-                  learned / elapsed);
-      std::fflush(stdout);
-      shown = elapsed;
-    }
-  }
-  std::printf("\n");
-}
-
-/// A model and what it knows of the text: learned, or loaded.
-template <class Layer>
-struct trained {
-  std::string alphabet;
-  text_model<float, Layer> model;
-  std::vector<int> held_out;
-
-  /// All but the last `held` characters are learned from.
-  trained(const settings& s, const std::string& text, std::string letters, std::size_t held)
-      : alphabet(std::move(letters)), model(sizes_of<Layer>(s, alphabet), s.keep) {
+class learner {
+ public:
+  /// All but the last `held` characters are to learn from.
+  learner(const settings& s, const std::string& text, std::string letters, std::size_t held)
+      : alphabet(std::move(letters)), model(sizes_of<Layer>(s, alphabet), s.keep), s_(s) {
     if (s.load.empty()) {
       std::mt19937 random(s.seed);
       model.randomise(random);
@@ -208,15 +136,124 @@ struct trained {
       auto [of_file, loaded] = load_model<Layer>(s.load, s.keep);
       alphabet = of_file, model = std::move(loaded);
     }
-    std::vector<int> numbers = numbers_of(text, alphabet);
-    const auto rest = numbers.end() - static_cast<std::ptrdiff_t>(held);
-    held_out.assign(rest, numbers.end());
-    numbers.erase(rest, numbers.end());
-    if (s.minutes <= 0) return;
-    train(s, model, numbers);
-    save_model(s.out / (std::string("model") + suffix_of<Layer> + ".bin"), alphabet, model);
+    text_ = numbers_of(text, alphabet);
+    const auto rest = text_.end() - static_cast<std::ptrdiff_t>(held);
+    held_out.assign(rest, text_.end());
+    text_.erase(rest, text_.end());
+    if (done()) return;
+    row_ = text_.size() / static_cast<std::size_t>(s.batch);  // sequences run side by side
+    if (row_ < static_cast<std::size_t>(s.steps) + 1)
+      throw std::runtime_error("the text is too short for the batch");
+    curve_.open(s.out / (std::string("curve") + suffix_of<Layer> + ".csv"));
+    curve_ << "seconds,characters,bits\n";
+    std::size_t parameters = 0;
+    model.for_each([&](std::span<float> x) { parameters += x.size(); });
+    std::printf("%zu characters to learn from, %zu parameters\n", text_.size(), parameters);
+    optimiser_.emplace(parameters, 0);
+    gradients_ = model.zeros(), streams_ = model.fresh_streams();
   }
+
+  std::string alphabet;
+  text_model<float, Layer> model;
+  std::vector<int> held_out;
+  double elapsed = 0, bits = 0, learned = 0;
+
+  [[nodiscard]] bool done() const { return elapsed >= 60 * s_.minutes; }
+
+  /// A chunk more.
+  void learn() {
+    const auto start = clock_type::now();
+    const auto B = static_cast<std::size_t>(s_.batch), T = static_cast<std::size_t>(s_.steps);
+    if (at_ + T + 1 > row_) at_ = 0, streams_ = model.fresh_streams();
+    std::vector<int> now(B * T), next(B * T);
+    for (std::size_t t = 0; t < T; ++t)
+      for (std::size_t b = 0; b < B; ++b) {
+        now[t * B + b] = text_[b * row_ + at_ + t];
+        next[t * B + b] = text_[b * row_ + at_ + t + 1];
+      }
+    at_ += T;
+    model.forward(now, s_.batch, streams_);
+    const double loss = model.loss(next) * bits_per_nat;
+    model.backward(now, next, s_.batch, gradients_);
+    move();
+
+    const std::size_t chunks = chunks_++;
+    elapsed += std::chrono::duration<double>(clock_type::now() - start).count();
+    bits = chunks == 0 ? loss : std::lerp(bits, loss, chunks < 50 ? 0.2 : 0.03);
+    learned = static_cast<double>(chunks_ * B * T);
+    if (elapsed - written_ > 60 * s_.minutes / 200 || chunks == 0) {
+      curve_ << elapsed << ',' << learned << ',' << bits << '\n';
+      written_ = elapsed;
+    }
+  }
+  void save() {
+    save_model(s_.out / (std::string("model") + suffix_of<Layer> + ".bin"), alphabet, model);
+  }
+
+ private:
+  // Steps grow for a while, then shrink along a cosine; gradients longer than 1 are shortened.
+  void move() {
+    const double done = elapsed / (60 * s_.minutes);
+    const double rate = s_.rate > 0 ? s_.rate : is_mamba<Layer> ? 2e-3 : 4e-3;
+    optimiser_->rate =
+        rate * std::min(1.0, 1e-3 + done / 0.03) * 0.5 * (1 + std::cos(3.1416 * done));
+    double square = 0;
+    gradients_.for_each([&](std::span<float> x) {
+      for (const float g : x) square += static_cast<double>(g) * g;
+    });
+    const auto shorter = static_cast<float>(1 / std::max(1.0, std::sqrt(square)));
+    std::vector<std::span<float>> pieces;
+    gradients_.for_each([&](std::span<float> x) {
+      for (float& g : x) g *= shorter;
+      pieces.push_back(x);
+    });
+    std::size_t first = 0, piece = 0;
+    optimiser_->begin_step();
+    model.for_each([&](std::span<float> x) {
+      optimiser_->move(first, x, pieces[piece++]);
+      first += x.size();
+    });
+  }
+
+  const settings& s_;
+  std::vector<int> text_;
+  std::size_t row_ = 0, at_ = 0, chunks_ = 0;
+  std::ofstream curve_;
+  double written_ = 0;
+  std::optional<basic_adam<float>> optimiser_;
+  typename text_model<float, Layer>::parameters gradients_;
+  typename text_model<float, Layer>::streams streams_;
 };
+
+/// Trains each for the time given, chunk by chunk in turn, so that what else the machine does
+/// slows both alike. (Debian has no progress bar for C++.)
+template <class... Learners>
+void train(const settings& s, std::optional<Learners>&... all) {
+  const auto for_all = [&](auto f) { ((all ? f(*all) : void()), ...); };
+  const bool several = ((all ? 1 : 0) + ...) > 1;
+  double shown = -1, elapsed = 0;
+  for (bool more = s.minutes > 0; more;) {
+    more = false, elapsed = 1e300;
+    for_all([&](auto& one) {
+      if (!one.done()) one.learn();
+      more = more || !one.done(), elapsed = std::min(elapsed, one.elapsed);
+    });
+    if (elapsed - shown <= 1 && more) continue;
+    const int width = 30,
+              filled = std::min(width, static_cast<int>(width * elapsed / (60 * s.minutes)));
+    std::printf("\r[%-*s] %3.0f s ", width,
+                std::string(static_cast<std::size_t>(filled), '#').c_str(), elapsed);
+    for_all([&]<class Layer>(learner<Layer>& one) {
+      std::printf(" %s%s%.3f bits per character  %.0f characters/s ", several ? name_of<Layer> : "",
+                  several ? " " : "", one.bits, one.learned / one.elapsed);
+    });
+    std::fflush(stdout);
+    shown = elapsed;
+  }
+  if (s.minutes <= 0) return;
+  std::printf("\n");
+  for_all([](auto& one) { one.save(); });
+}
 
 void run(const settings& s) {
   std::string text = read_file(s.text);
@@ -230,10 +267,11 @@ void run(const settings& s) {
   std::string alphabet = text;
   std::sort(alphabet.begin(), alphabet.end());
   alphabet.erase(std::unique(alphabet.begin(), alphabet.end()), alphabet.end());
-  std::optional<trained<qrnn>> of_qrnn;
-  std::optional<trained<mamba>> of_mamba;
+  std::optional<learner<qrnn>> of_qrnn;
+  std::optional<learner<mamba>> of_mamba;
   if (s.layer != "mamba") of_qrnn.emplace(s, text, alphabet, held);
   if (s.layer != "qrnn") of_mamba.emplace(s, text, alphabet, held);
+  train(s, of_qrnn, of_mamba);
   std::printf("held out, %zu characters, bits per character:\n", held);
   const double gzip = bits_of("gzip -9", held_path), xz = bits_of("xz -9", held_path);
   std::printf("  gzip -9  %.3f\n  xz -9    %.3f\n", gzip, xz);
@@ -250,13 +288,13 @@ void run(const settings& s) {
   file << names << '\n';
   for (std::size_t i = 0; i < all.size(); ++i) file << (i > 0 ? "," : "") << all[i];
   file << '\n';
+  const bool both = of_qrnn && of_mamba;
   const auto draw = [&](auto& of, const char* by) {
     if (of)
-      std::printf("a sample%s:\n\n%s\n", by,
+      std::printf("a sample%s:\n\n%s\n", both ? by : "",
                   sample(of->model, of->alphabet, s.sample, s.seed).c_str());
   };
-  const bool both = of_qrnn && of_mamba;
-  draw(of_qrnn, both ? " by QRNN" : ""), draw(of_mamba, both ? " by Mamba" : "");
+  draw(of_qrnn, " by QRNN"), draw(of_mamba, " by Mamba");
 }
 
 int main(int argc, char** argv) {
@@ -267,8 +305,7 @@ int main(int argc, char** argv) {
   app.add_option("--minutes", s.minutes, "time to train; 0: only measure and sample")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--load", s.load, "a model.bin to go on from")->check(CLI::ExistingFile);
-  app.add_option("--layer", s.layer,
-                 "qrnn; mamba; both, one after the other, each for the time given")
+  app.add_option("--layer", s.layer, "qrnn; mamba; both, in turn, each for the time given")
       ->check(CLI::IsMember({"qrnn", "mamba", "both"}));
   app.add_option("--channels", s.channels, "per layer; default 256, of Mamba 192")
       ->check(CLI::PositiveNumber);
