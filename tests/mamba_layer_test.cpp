@@ -103,7 +103,7 @@ matrix outputs_of(const example& e) {
   return y;
 }
 
-TEST_CASE("a Mamba layer computes its formulas", "[tiled][selective]") {
+TEST_CASE("a Mamba layer computes its formulas", "[selective]") {
   for (const bool marked : {false, true})
     for (const std::int64_t window : {1, 4})
       for (const std::int64_t steps : {1, 2, 40}) {
@@ -150,7 +150,7 @@ void check_gradients(example e) {
   }
 }
 
-TEST_CASE("gradients of Mamba layers are central differences", "[tiled][selective]") {
+TEST_CASE("gradients of Mamba layers are central differences", "[selective]") {
   check_gradients(example(9));
   check_gradients(example(9, 4, true));
   check_gradients(example(2));  // shorter than its window
@@ -175,7 +175,7 @@ TEST_CASE("gradients of Mamba layers are central differences", "[tiled][selectiv
 
 // ---- streams -----------------------------------------------------------------------------------
 
-TEST_CASE("a Mamba layer goes on where the chunk before ended", "[tiled][selective]") {
+TEST_CASE("a Mamba layer goes on where the chunk before ended", "[selective]") {
   for (const bool marked : {false, true}) {
     example e(300, 4, marked);
     e.value();
@@ -207,7 +207,7 @@ TEST_CASE("a Mamba layer goes on where the chunk before ended", "[tiled][selecti
   CHECK((y.array() == e.y.array()).all());
 }
 
-TEST_CASE("behind a reset a Mamba layer has seen nothing", "[tiled][selective]") {
+TEST_CASE("behind a reset a Mamba layer has seen nothing", "[selective]") {
   example e(20, 4, true);
   std::fill_n(e.marks.get(), 40, false);
   e.marks[10] = e.marks[20 + 10] = true;
@@ -256,7 +256,7 @@ TEST_CASE("bad arguments of Mamba layers", "[selective]") {
 
 // ---- the language model ------------------------------------------------------------------------
 
-TEST_CASE("gradients of a model of Mamba blocks are central differences", "[tiled][selective]") {
+TEST_CASE("gradients of a model of Mamba blocks are central differences", "[selective]") {
   text_model<double, mamba_block<double>> model(
       {.characters = 4, .embedding = 3, .channels = 3, .layers = 2, .window = 3}, keep::states);
   std::mt19937 random(1);
