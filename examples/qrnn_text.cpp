@@ -31,9 +31,9 @@ constexpr double bits_per_nat = 1.4426950408889634;
 
 struct settings {
   fs::path text, out = ".", load;
-  double minutes = 4, rate = 0;
+  double minutes = 4, rate = 4e-3;
   std::string layer = "qrnn";
-  std::int64_t channels = 0, layers = 2, window = 0;  // 0, and a rate of 0: what suits the layers
+  std::int64_t channels = 0, layers = 2, window = 0;  // 0: what suits the layers
   std::int64_t batch = 16, steps = 128, held_out = 200000, sample = 600;
   unsigned seed = 1;
   scanrec::keep keep = scanrec::keep::states;
@@ -47,11 +47,11 @@ constexpr const char* name_of = is_mamba<Layer> ? "Mamba" : "QRNN";
 template <class Layer>
 constexpr const char* suffix_of = is_mamba<Layer> ? "_mamba" : "";
 
-/// Sizes of models that have half a million parameters each, but for those that were asked for.
+/// Sizes of models that take about as long for a character, but for those that were asked for.
 template <class Layer>
 text_sizes sizes_of(const settings& s, const std::string& alphabet) {
   constexpr bool blocks = is_mamba<Layer>;
-  const std::int64_t channels = s.channels > 0 ? s.channels : (blocks ? 192 : 256);
+  const std::int64_t channels = s.channels > 0 ? s.channels : (blocks ? 128 : 256);
   return {.characters = static_cast<std::int64_t>(alphabet.size()),
           .embedding = blocks ? channels : 48,
           .channels = channels,
@@ -194,9 +194,8 @@ class learner {
   // Steps grow for a while, then shrink along a cosine; gradients longer than 1 are shortened.
   void move() {
     const double done = elapsed / (60 * s_.minutes);
-    const double rate = s_.rate > 0 ? s_.rate : is_mamba<Layer> ? 2e-3 : 4e-3;
     optimiser_->rate =
-        rate * std::min(1.0, 1e-3 + done / 0.03) * 0.5 * (1 + std::cos(3.1416 * done));
+        s_.rate * std::min(1.0, 1e-3 + done / 0.03) * 0.5 * (1 + std::cos(3.1416 * done));
     double square = 0;
     gradients_.for_each([&](std::span<float> x) {
       for (const float g : x) square += static_cast<double>(g) * g;
@@ -307,7 +306,7 @@ int main(int argc, char** argv) {
   app.add_option("--load", s.load, "a model.bin to go on from")->check(CLI::ExistingFile);
   app.add_option("--layer", s.layer, "qrnn; mamba; both, in turn, each for the time given")
       ->check(CLI::IsMember({"qrnn", "mamba", "both"}));
-  app.add_option("--channels", s.channels, "per layer; default 256, of Mamba 192")
+  app.add_option("--channels", s.channels, "per layer; default 256, of Mamba 128")
       ->check(CLI::PositiveNumber);
   app.add_option("--layers", s.layers)->check(CLI::PositiveNumber);
   app.add_option("--window", s.window,
@@ -315,8 +314,7 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--batch", s.batch, "sequences side by side")->check(CLI::PositiveNumber);
   app.add_option("--steps", s.steps, "per chunk")->check(CLI::PositiveNumber);
-  app.add_option("--rate", s.rate, "of Adam; default 4e-3, of Mamba 2e-3")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--rate", s.rate, "of Adam")->check(CLI::PositiveNumber);
   app.add_option("--held-out", s.held_out, "characters at the end of the text, at most a tenth")
       ->check(CLI::PositiveNumber);
   app.add_option("--sample", s.sample, "characters to draw")->check(CLI::NonNegativeNumber);

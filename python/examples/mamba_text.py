@@ -107,10 +107,10 @@ class MambaModel(nn.Module):
 class Learner:
     """A model and how far it has come in a time of its own."""
 
-    def __init__(self, name, model, text, learned, args, rate):
+    def __init__(self, name, model, text, learned, args):
         self.name, self.model, self.text, self.learned, self.args = name, model, text, learned, args
-        self.rate, self.seconds, self.curve = rate, 0.0, []
-        self.optimiser = torch.optim.Adam(model.parameters(), rate)
+        self.rate, self.seconds, self.curve = 4e-3, 0.0, []
+        self.optimiser = torch.optim.Adam(model.parameters(), self.rate)
         self.carried = None
 
     @property
@@ -192,21 +192,14 @@ def main():
     if held == text.per_pass:
         raise SystemExit("the text is too short to hold anything out")
     torch.manual_seed(args.seed)
-    # Blocks of three quarters of the channels: about as many parameters.
+    # Blocks of half the channels, of which a scan has as many as a QRNN layer then.
+    characters, narrow = len(text.alphabet), max(1, args.channels // 2)
     models = {
-        "QRNN": (
-            TextModel(len(text.alphabet), args.channels, args.layers, scanrec.torch.qrnn_pool),
-            4e-3,
-        ),
-        "Mamba": (
-            MambaModel(len(text.alphabet), max(1, args.channels * 3 // 4), args.layers),
-            2e-3,
-        ),
+        "QRNN": TextModel(characters, args.channels, args.layers, scanrec.torch.qrnn_pool),
+        "Mamba": MambaModel(characters, narrow, args.layers),
     }
-    learners = [
-        Learner(name, model, text, text.per_pass - held, args, rate)
-        for name, (model, rate) in models.items()
-    ]
+    learned = text.per_pass - held
+    learners = [Learner(name, model, text, learned, args) for name, model in models.items()]
     with tqdm(total=2 * args.seconds, unit="s", bar_format="{l_bar}{bar}{postfix}") as bar:
         while any(learner.done < 1 for learner in learners):
             for learner in learners:
