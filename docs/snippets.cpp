@@ -650,9 +650,33 @@ void state_space() {
   // [/s5]
   assert(u_grad[0] != 0);
 }
+
+#include <scanrec/layers/mamba.hpp>
+
+void mamba() {
+  // [mamba_layer]
+  using namespace scanrec;
+  using rows = mamba_layer<float>::matrix;  // row t * batch + b: step t of sequence b
+  std::mt19937 random(1);
+  mamba_layer<float> layer({.channels = 24});  // 48 channels of 16 states, a window of 4
+  layer.randomise(random);
+  const rows x = rows::Random(300 * 2, 24);
+  rows y, x_grad;
+  mamba_stream<float> stream;  // begins with zeros
+  mamba_memory<float> memory;
+  layer.forward(x, 2, stream, memory, y);
+
+  auto gradients = layer.zeros();                       // added to
+  layer.backward(x, 2, memory, y, gradients, &x_grad);  // of half the sum of squares
+  layer.own.input -= 1e-3f * gradients.input;
+  layer.step(rows::Random(2, 24), stream, memory, y);  // the stream goes on
+  // [/mamba_layer]
+  assert(y.rows() == 2 && x_grad.cols() == 24);
+}
 #else
 void eigen_matrices() {}
 void state_space() {}
+void mamba() {}
 #endif
 
 #include <scanrec/selective_scan.hpp>
@@ -811,6 +835,7 @@ int main() {
   gated_cells();
   sensitivities();
   state_space();
+  mamba();
   selective();
   std::puts("ok");
 }

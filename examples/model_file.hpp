@@ -14,16 +14,21 @@
 
 /// What stands before the parameters, as it lies in memory (little-endian machines share it).
 struct model_header {
-  static constexpr std::array<char, 16> expected{'s', 'c', 'a', 'n', 'r', 'e', 'c',  ' ',
-                                                 't', 'e', 'x', 't', ' ', '1', '\n', '\0'};
-  std::array<char, 16> magic = expected;
+  /// Of QRNN layers `1`, of Mamba blocks `m`.
+  static constexpr std::array<char, 16> expected(bool mamba) {
+    return {'s',  'c', 'a', 'n', 'r', 'e', 'c', ' ', 't', 'e', 'x', 't', ' ', mamba ? 'm' : '1',
+            '\n', '\0'};
+  }
+  std::array<char, 16> magic;
   std::int64_t characters = 0, embedding = 0, channels = 0, layers = 0, window = 0, numbers = 0;
 };
 
-inline void save_model(const std::filesystem::path& path, const std::string& alphabet,
-                       text_model<float>& model) {
+template <class Layer>
+void save_model(const std::filesystem::path& path, const std::string& alphabet,
+                text_model<float, Layer>& model) {
   const text_sizes& s = model.sizes();
-  model_header h{.characters = s.characters,
+  model_header h{.magic = model_header::expected(is_mamba<Layer>),
+                 .characters = s.characters,
                  .embedding = s.embedding,
                  .channels = s.channels,
                  .layers = s.layers,
@@ -45,26 +50,31 @@ inline void save_model(const std::filesystem::path& path, const std::string& alp
 
 /// The alphabet and the model of a file; throws std::runtime_error with the reason if it is another
 /// kind of file, or not whole.
-inline std::pair<std::string, text_model<float>> load_model(const std::filesystem::path& path,
+template <class Layer = scanrec::qrnn_layer<float>>
+std::pair<std::string, text_model<float, Layer>> load_model(const std::filesystem::path& path,
                                                             scanrec::keep what) {
   const auto fail = [&](const std::string& why) {
     throw std::runtime_error(path.string() + ": " + why);
   };
   std::ifstream file(path, std::ios::binary);
   if (!file) fail("cannot be read");
-  model_header h;
+  model_header h{};
   file.read(reinterpret_cast<char*>(&h), sizeof h);
-  if (!file || h.magic != model_header::expected) fail("is not a text model of this program");
+  if (file && h.magic == model_header::expected(!is_mamba<Layer>))
+    fail(std::string("is a text model of ") + (is_mamba<Layer> ? "QRNN layers" : "Mamba blocks"));
+  if (!file || h.magic != model_header::expected(is_mamba<Layer>))
+    fail("is not a text model of this program");
   const auto sensible = [](std::int64_t x, std::int64_t most) { return x >= 1 && x <= most; };
   if (!sensible(h.characters, 256) || !sensible(h.embedding, 1 << 16) ||
-      !sensible(h.channels, 1 << 16) || !sensible(h.layers, 64) || !sensible(h.window, 64))
+      !sensible(h.channels, 1 << 16) || !sensible(h.layers, 64) || !sensible(h.window, 64) ||
+      (is_mamba<Layer> && h.embedding != h.channels))
     fail("has a damaged header");
-  text_model<float> model({.characters = h.characters,
-                           .embedding = h.embedding,
-                           .channels = h.channels,
-                           .layers = h.layers,
-                           .window = h.window},
-                          what);
+  text_model<float, Layer> model({.characters = h.characters,
+                                  .embedding = h.embedding,
+                                  .channels = h.channels,
+                                  .layers = h.layers,
+                                  .window = h.window},
+                                 what);
   std::int64_t numbers = 0;
   model.for_each([&](std::span<float> x) { numbers += static_cast<std::int64_t>(x.size()); });
   const auto whole = static_cast<std::uintmax_t>(sizeof h) +

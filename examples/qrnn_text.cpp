@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A character language model of QRNN layers, trained on any text.
+// A character language model of QRNN layers, or of Mamba blocks, trained on any text.
 //
 // Sequences of the text run side by side in chunks; states carry over from chunk to chunk,
 // gradients do not (truncated backpropagation). The last part of the text is held out: bits per
@@ -12,8 +12,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -30,11 +32,32 @@ constexpr double bits_per_nat = 1.4426950408889634;
 struct settings {
   fs::path text, out = ".", load;
   double minutes = 4, rate = 4e-3;
-  text_sizes sizes{.embedding = 48, .channels = 256, .layers = 2, .window = 2};
+  std::string layer = "qrnn";
+  std::int64_t channels = 0, layers = 2, window = 0;  // 0: what suits the layers
   std::int64_t batch = 16, steps = 128, held_out = 200000, sample = 600;
   unsigned seed = 1;
   scanrec::keep keep = scanrec::keep::states;
 };
+
+using qrnn = scanrec::qrnn_layer<float>;
+using mamba = mamba_block<float>;
+template <class Layer>
+constexpr const char* name_of = is_mamba<Layer> ? "Mamba" : "QRNN";
+/// Files of Mamba blocks have names of their own.
+template <class Layer>
+constexpr const char* suffix_of = is_mamba<Layer> ? "_mamba" : "";
+
+/// Sizes of models that take about as long for a character, but for those that were asked for.
+template <class Layer>
+text_sizes sizes_of(const settings& s, const std::string& alphabet) {
+  constexpr bool blocks = is_mamba<Layer>;
+  const std::int64_t channels = s.channels > 0 ? s.channels : (blocks ? 128 : 256);
+  return {.characters = static_cast<std::int64_t>(alphabet.size()),
+          .embedding = blocks ? channels : 48,
+          .channels = channels,
+          .layers = s.layers,
+          .window = s.window > 0 ? s.window : (blocks ? 4 : 2)};
+}
 
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -57,7 +80,8 @@ std::vector<int> numbers_of(const std::string& text, const std::string& alphabet
 }
 
 /// Bits per character of a text that a stream reads from its beginning.
-double bits_of(text_model<float>& model, const std::vector<int>& text) {
+template <class Layer>
+double bits_of(text_model<float, Layer>& model, const std::vector<int>& text) {
   auto stream = model.fresh_streams();
   double nats = 0;
   constexpr std::size_t chunk = 1000;
@@ -80,8 +104,9 @@ double bits_of(const std::string& compressor, const fs::path& path) {
 }
 
 /// Characters drawn one by one from what the model expects next.
-std::string sample(text_model<float>& model, const std::string& alphabet, std::int64_t length,
-                   unsigned seed) {
+template <class Layer>
+std::string sample(text_model<float, Layer>& model, const std::string& alphabet,
+                   std::int64_t length, unsigned seed) {
   std::mt19937 random(seed);
   auto stream = model.fresh_streams();
   std::string text;
@@ -97,73 +122,136 @@ std::string sample(text_model<float>& model, const std::string& alphabet, std::i
   return text;
 }
 
-/// Trains for the time given; writes the learning curve. (Debian has no progress bar for C++.)
-void train(const settings& s, text_model<float>& model, const std::vector<int>& text) {
-  const auto B = static_cast<std::size_t>(s.batch), T = static_cast<std::size_t>(s.steps);
-  const std::size_t row = text.size() / B;  // sequences run side by side
-  if (row < T + 1) throw std::runtime_error("the text is too short for the batch");
-  std::ofstream curve(s.out / "curve.csv");
-  curve << "seconds,characters,bits\n";
-  std::size_t parameters = 0;
-  model.for_each([&](std::span<float> x) { parameters += x.size(); });
-  std::printf("%zu characters to learn from, %zu parameters\n", text.size(), parameters);
+/// A model, what it knows of the text, and how far it has come in a time of its own.
+template <class Layer>
+class learner {
+ public:
+  /// All but the last `held` characters are to learn from.
+  learner(const settings& s, const std::string& text, std::string letters, std::size_t held)
+      : alphabet(std::move(letters)), model(sizes_of<Layer>(s, alphabet), s.keep), s_(s) {
+    if (s.load.empty()) {
+      std::mt19937 random(s.seed);
+      model.randomise(random);
+    } else {
+      auto [of_file, loaded] = load_model<Layer>(s.load, s.keep);
+      alphabet = of_file, model = std::move(loaded);
+    }
+    text_ = numbers_of(text, alphabet);
+    const auto rest = text_.end() - static_cast<std::ptrdiff_t>(held);
+    held_out.assign(rest, text_.end());
+    text_.erase(rest, text_.end());
+    if (done()) return;
+    row_ = text_.size() / static_cast<std::size_t>(s.batch);  // sequences run side by side
+    if (row_ < static_cast<std::size_t>(s.steps) + 1)
+      throw std::runtime_error("the text is too short for the batch");
+    curve_.open(s.out / (std::string("curve") + suffix_of<Layer> + ".csv"));
+    curve_ << "seconds,characters,bits\n";
+    std::size_t parameters = 0;
+    model.for_each([&](std::span<float> x) { parameters += x.size(); });
+    std::printf("%zu characters to learn from, %zu parameters\n", text_.size(), parameters);
+    optimiser_.emplace(parameters, 0);
+    gradients_ = model.zeros(), streams_ = model.fresh_streams();
+  }
 
-  basic_adam<float> optimiser(parameters, s.rate);
-  auto gradients = model.zeros();
-  auto streams = model.fresh_streams();
-  std::vector<int> now(B * T), next(B * T);
-  const auto start = clock_type::now();
-  const double seconds = 60 * s.minutes;
-  double elapsed = 0, shown = -1, bits = 0, written = 0;
-  for (std::size_t at = 0, chunks = 0; elapsed < seconds; at += T, ++chunks) {
-    if (at + T + 1 > row) at = 0, streams = model.fresh_streams();
+  std::string alphabet;
+  text_model<float, Layer> model;
+  std::vector<int> held_out;
+  double elapsed = 0, bits = 0, learned = 0;
+
+  [[nodiscard]] bool done() const { return elapsed >= 60 * s_.minutes; }
+
+  /// A chunk more.
+  void learn() {
+    const auto start = clock_type::now();
+    const auto B = static_cast<std::size_t>(s_.batch), T = static_cast<std::size_t>(s_.steps);
+    if (at_ + T + 1 > row_) at_ = 0, streams_ = model.fresh_streams();
+    std::vector<int> now(B * T), next(B * T);
     for (std::size_t t = 0; t < T; ++t)
       for (std::size_t b = 0; b < B; ++b) {
-        now[t * B + b] = text[b * row + at + t];
-        next[t * B + b] = text[b * row + at + t + 1];
+        now[t * B + b] = text_[b * row_ + at_ + t];
+        next[t * B + b] = text_[b * row_ + at_ + t + 1];
       }
-    model.forward(now, s.batch, streams);
+    at_ += T;
+    model.forward(now, s_.batch, streams_);
     const double loss = model.loss(next) * bits_per_nat;
-    model.backward(now, next, s.batch, gradients);
+    model.backward(now, next, s_.batch, gradients_);
+    move();
 
-    // Steps grow for a while, then shrink along a cosine; gradients longer than 1 are shortened.
-    const double done = elapsed / seconds;
-    optimiser.rate =
-        s.rate * std::min(1.0, 1e-3 + done / 0.03) * 0.5 * (1 + std::cos(3.1416 * done));
+    const std::size_t chunks = chunks_++;
+    elapsed += std::chrono::duration<double>(clock_type::now() - start).count();
+    bits = chunks == 0 ? loss : std::lerp(bits, loss, chunks < 50 ? 0.2 : 0.03);
+    learned = static_cast<double>(chunks_ * B * T);
+    if (elapsed - written_ > 60 * s_.minutes / 200 || chunks == 0) {
+      curve_ << elapsed << ',' << learned << ',' << bits << '\n';
+      written_ = elapsed;
+    }
+  }
+  void save() {
+    save_model(s_.out / (std::string("model") + suffix_of<Layer> + ".bin"), alphabet, model);
+  }
+
+ private:
+  // Steps grow for a while, then shrink along a cosine; gradients longer than 1 are shortened.
+  void move() {
+    const double done = elapsed / (60 * s_.minutes);
+    optimiser_->rate =
+        s_.rate * std::min(1.0, 1e-3 + done / 0.03) * 0.5 * (1 + std::cos(3.1416 * done));
     double square = 0;
-    gradients.for_each([&](std::span<float> x) {
+    gradients_.for_each([&](std::span<float> x) {
       for (const float g : x) square += static_cast<double>(g) * g;
     });
     const auto shorter = static_cast<float>(1 / std::max(1.0, std::sqrt(square)));
     std::vector<std::span<float>> pieces;
-    gradients.for_each([&](std::span<float> x) {
+    gradients_.for_each([&](std::span<float> x) {
       for (float& g : x) g *= shorter;
       pieces.push_back(x);
     });
     std::size_t first = 0, piece = 0;
-    optimiser.begin_step();
+    optimiser_->begin_step();
     model.for_each([&](std::span<float> x) {
-      optimiser.move(first, x, pieces[piece++]);
+      optimiser_->move(first, x, pieces[piece++]);
       first += x.size();
     });
-
-    elapsed = std::chrono::duration<double>(clock_type::now() - start).count();
-    bits = chunks == 0 ? loss : std::lerp(bits, loss, chunks < 50 ? 0.2 : 0.03);
-    const auto learned = static_cast<double>((chunks + 1) * B * T);
-    if (elapsed - written > seconds / 200 || chunks == 0) {
-      curve << elapsed << ',' << learned << ',' << bits << '\n';
-      written = elapsed;
-    }
-    if (elapsed - shown > 1 || elapsed >= seconds) {
-      const int width = 30, filled = std::min(width, static_cast<int>(width * elapsed / seconds));
-      std::printf("\r[%-*s] %3.0f s  %.3f bits per character  %.0f characters/s ", width,
-                  std::string(static_cast<std::size_t>(filled), '#').c_str(), elapsed, bits,
-                  learned / elapsed);
-      std::fflush(stdout);
-      shown = elapsed;
-    }
   }
+
+  const settings& s_;
+  std::vector<int> text_;
+  std::size_t row_ = 0, at_ = 0, chunks_ = 0;
+  std::ofstream curve_;
+  double written_ = 0;
+  std::optional<basic_adam<float>> optimiser_;
+  typename text_model<float, Layer>::parameters gradients_;
+  typename text_model<float, Layer>::streams streams_;
+};
+
+/// Trains each for the time given, chunk by chunk in turn, so that what else the machine does
+/// slows both alike. (Debian has no progress bar for C++.)
+template <class... Learners>
+void train(const settings& s, std::optional<Learners>&... all) {
+  const auto for_all = [&](auto f) { ((all ? f(*all) : void()), ...); };
+  const bool several = ((all ? 1 : 0) + ...) > 1;
+  double shown = -1, elapsed = 0;
+  for (bool more = s.minutes > 0; more;) {
+    more = false, elapsed = 1e300;
+    for_all([&](auto& one) {
+      if (!one.done()) one.learn();
+      more = more || !one.done(), elapsed = std::min(elapsed, one.elapsed);
+    });
+    if (elapsed - shown <= 1 && more) continue;
+    const int width = 30,
+              filled = std::min(width, static_cast<int>(width * elapsed / (60 * s.minutes)));
+    std::printf("\r[%-*s] %3.0f s ", width,
+                std::string(static_cast<std::size_t>(filled), '#').c_str(), elapsed);
+    for_all([&]<class Layer>(learner<Layer>& one) {
+      std::printf(" %s%s%.3f bits per character  %.0f characters/s ", several ? name_of<Layer> : "",
+                  several ? " " : "", one.bits, one.learned / one.elapsed);
+    });
+    std::fflush(stdout);
+    shown = elapsed;
+  }
+  if (s.minutes <= 0) return;
   std::printf("\n");
+  for_all([](auto& one) { one.save(); });
 }
 
 void run(const settings& s) {
@@ -178,45 +266,51 @@ void run(const settings& s) {
   std::string alphabet = text;
   std::sort(alphabet.begin(), alphabet.end());
   alphabet.erase(std::unique(alphabet.begin(), alphabet.end()), alphabet.end());
-  text_sizes sizes = s.sizes;
-  sizes.characters = static_cast<std::int64_t>(alphabet.size());
-  text_model<float> model(sizes, s.keep);
-  if (s.load.empty()) {
-    std::mt19937 random(s.seed);
-    model.randomise(random);
-  } else {
-    auto [letters, loaded] = load_model(s.load, s.keep);
-    alphabet = letters, model = std::move(loaded);
-  }
-  std::vector<int> numbers = numbers_of(text, alphabet);
-  const std::vector<int> held_out(numbers.end() - static_cast<std::ptrdiff_t>(held), numbers.end());
-  numbers.resize(numbers.size() - held);
-
-  if (s.minutes > 0) {
-    train(s, model, numbers);
-    save_model(s.out / "model.bin", alphabet, model);
-  }
+  std::optional<learner<qrnn>> of_qrnn;
+  std::optional<learner<mamba>> of_mamba;
+  if (s.layer != "mamba") of_qrnn.emplace(s, text, alphabet, held);
+  if (s.layer != "qrnn") of_mamba.emplace(s, text, alphabet, held);
+  train(s, of_qrnn, of_mamba);
   std::printf("held out, %zu characters, bits per character:\n", held);
   const double gzip = bits_of("gzip -9", held_path), xz = bits_of("xz -9", held_path);
   std::printf("  gzip -9  %.3f\n  xz -9    %.3f\n", gzip, xz);
-  const double bits = bits_of(model, held_out);
-  std::printf("  QRNN     %.3f\n", bits);
-  std::ofstream(s.out / "held_out.csv") << "gzip,xz,qrnn\n"
-                                        << gzip << ',' << xz << ',' << bits << '\n';
-  std::printf("a sample:\n\n%s\n", sample(model, alphabet, s.sample, s.seed).c_str());
+  std::ofstream file(s.out / "held_out.csv");
+  std::string names = "gzip,xz";
+  std::vector<double> all{gzip, xz};
+  const auto measure = [&](auto& of, const char* name, const char* column) {
+    if (!of) return;
+    all.push_back(bits_of(of->model, of->held_out));
+    names += column;
+    std::printf("  %-8s %.3f\n", name, all.back());
+  };
+  measure(of_qrnn, name_of<qrnn>, ",qrnn"), measure(of_mamba, name_of<mamba>, ",mamba");
+  file << names << '\n';
+  for (std::size_t i = 0; i < all.size(); ++i) file << (i > 0 ? "," : "") << all[i];
+  file << '\n';
+  const bool both = of_qrnn && of_mamba;
+  const auto draw = [&](auto& of, const char* by) {
+    if (of)
+      std::printf("a sample%s:\n\n%s\n", both ? by : "",
+                  sample(of->model, of->alphabet, s.sample, s.seed).c_str());
+  };
+  draw(of_qrnn, " by QRNN"), draw(of_mamba, " by Mamba");
 }
 
 int main(int argc, char** argv) {
   settings s;
-  CLI::App app("Trains a character language model of QRNN layers on a text.");
+  CLI::App app("Trains a character language model of QRNN layers or Mamba blocks on a text.");
   app.add_option("text", s.text, "any text file")->required()->check(CLI::ExistingFile);
   app.add_option("out", s.out, "folder for the model, the learning curve, the held-out text");
   app.add_option("--minutes", s.minutes, "time to train; 0: only measure and sample")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--load", s.load, "a model.bin to go on from")->check(CLI::ExistingFile);
-  app.add_option("--channels", s.sizes.channels, "per layer")->check(CLI::PositiveNumber);
-  app.add_option("--layers", s.sizes.layers)->check(CLI::PositiveNumber);
-  app.add_option("--window", s.sizes.window, "steps of its input that a layer sees")
+  app.add_option("--layer", s.layer, "qrnn; mamba; both, in turn, each for the time given")
+      ->check(CLI::IsMember({"qrnn", "mamba", "both"}));
+  app.add_option("--channels", s.channels, "per layer; default 256, of Mamba 128")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--layers", s.layers)->check(CLI::PositiveNumber);
+  app.add_option("--window", s.window,
+                 "steps of its input that a layer sees; default 2, of Mamba 4")
       ->check(CLI::PositiveNumber);
   app.add_option("--batch", s.batch, "sequences side by side")->check(CLI::PositiveNumber);
   app.add_option("--steps", s.steps, "per chunk")->check(CLI::PositiveNumber);
@@ -227,9 +321,11 @@ int main(int argc, char** argv) {
   app.add_option("--seed", s.seed);
   app.add_flag_callback(
       "--recompute", [&] { s.keep = scanrec::keep::checkpoints; },
-      "keep one state per 128 steps for the backward pass");
+      "keep one state per 128 steps for the backward pass, as Mamba does always");
   CLI11_PARSE(app, argc, argv);
   try {
+    if (s.layer == "both" && !s.load.empty())
+      throw std::runtime_error("--load takes a model of one kind of layers, not of both");
     run(s);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "qrnn_text: %s\n", e.what());

@@ -1,27 +1,65 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A character language model: an embedding, QRNN layers, a softmax over the next character.
+// A character language model: an embedding, layers of QRNN or Mamba blocks, a softmax over the next
+// character.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <random>
 #include <span>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include <Eigen/Core>
 #include <scanrec/layers/qrnn.hpp>
+
+#include "mamba_block.hpp"
 
 struct text_sizes {
   std::int64_t characters = 0;  // different ones
   std::int64_t embedding = 48, channels = 256, layers = 2, window = 2;
 };
 
-/// The parameters of a model, or their gradients.
+// What a model is made of: layer number i, how it begins, its name, and that of its files.
 template <class R>
+scanrec::qrnn_layer<R> make_layer(std::type_identity<scanrec::qrnn_layer<R>>, const text_sizes& s,
+                                  std::int64_t i, scanrec::keep what) {
+  return scanrec::qrnn_layer<R>(
+      {.inputs = i == 0 ? s.embedding : s.channels, .channels = s.channels, .window = s.window},
+      what);
+}
+/// The embedding must be as wide as the channels, to which blocks add; checkpoints are all that
+/// they keep of the states.
+template <class R>
+mamba_block<R> make_layer(std::type_identity<mamba_block<R>>, const text_sizes& s, std::int64_t,
+                          scanrec::keep) {
+  if (s.embedding != s.channels)
+    throw scanrec::argument_error("mamba_block", "embedding", std::to_string(s.channels),
+                                  std::to_string(s.embedding));
+  return mamba_block<R>({.channels = s.channels, .window = s.window});
+}
+template <class R, class Generator>
+void begin_layer(scanrec::qrnn_layer<R>& layer, Generator& generator) {
+  layer.randomise(generator);
+  const std::int64_t C = layer.sizes().channels;
+  layer.own.bias.segment(C, C).setConstant(R(1));  // remember at first
+}
+template <class R, class Generator>
+void begin_layer(mamba_block<R>& block, Generator& generator) {
+  block.randomise(generator);
+}
+template <class Layer>
+inline constexpr bool is_mamba = false;
+template <class R>
+inline constexpr bool is_mamba<mamba_block<R>> = true;
+
+/// The parameters of a model, or their gradients.
+template <class R, class Layer = scanrec::qrnn_layer<R>>
 struct text_parameters {
   using matrix = typename scanrec::qrnn_parameters<R>::matrix;
   matrix embedding;  // characters x embedding
-  std::vector<scanrec::qrnn_parameters<R>> layers;
+  std::vector<typename Layer::parameters> layers;
   matrix output;  // channels x characters
   Eigen::Matrix<R, 1, Eigen::Dynamic> output_bias;
 
@@ -37,20 +75,17 @@ struct text_parameters {
   }
 };
 
-template <class R>
+template <class R, class Layer = scanrec::qrnn_layer<R>>
 class text_model {
  public:
-  using parameters = text_parameters<R>;
+  using parameters = text_parameters<R, Layer>;
   using matrix = typename parameters::matrix;
-  using layer = scanrec::qrnn_layer<R>;
-  using streams = std::vector<scanrec::qrnn_stream<R>>;
+  using layer = Layer;
+  using streams = std::vector<typename Layer::stream>;
 
   text_model(const text_sizes& sizes, scanrec::keep what) : sizes_(sizes) {
     for (std::int64_t i = 0; i < sizes.layers; ++i)
-      layers_.emplace_back(scanrec::qrnn_sizes{.inputs = i == 0 ? sizes.embedding : sizes.channels,
-                                               .channels = sizes.channels,
-                                               .window = sizes.window},
-                           what);
+      layers_.push_back(make_layer(std::type_identity<Layer>{}, sizes, i, what));
     kept_.resize(layers_.size()), outputs_.resize(layers_.size());
     embedding_ = matrix::Zero(sizes.characters, sizes.embedding);
     output_ = matrix::Zero(sizes.channels, sizes.characters);
@@ -69,10 +104,7 @@ class text_model {
     };
     draw(embedding_, 1);
     draw(output_, 1 / std::sqrt(static_cast<double>(sizes_.channels)));
-    for (layer& l : layers_) {
-      l.randomise(generator);
-      l.own.bias.segment(sizes_.channels, sizes_.channels).setConstant(R(1));  // remember at first
-    }
+    for (layer& l : layers_) begin_layer(l, generator);
   }
   /// Calls f(span of numbers) for every array of parameters, in the order of text_parameters.
   template <class F>
@@ -145,7 +177,7 @@ class text_model {
   matrix embedding_, output_;
   Eigen::Matrix<R, 1, Eigen::Dynamic> output_bias_;
   // Of the last forward().
-  std::vector<scanrec::qrnn_memory<R>> kept_;
+  std::vector<typename Layer::memory_type> kept_;
   std::vector<matrix> outputs_;
   matrix inputs_, logits_, output_grad_, input_grad_;
 };

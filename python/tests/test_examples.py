@@ -46,6 +46,36 @@ def test_text_model(tmp_path, name, packages):
     assert list(tmp_path.glob("*.png"))
 
 
+def test_mamba_text(tmp_path):
+    """Two models learn in turn, and one writes."""
+    for package in ("torch", "tqdm", "matplotlib"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    few = ["--chunks", "4", "--batch", "16", "--steps", "64", "--channels", "16", "--write", "20"]
+    said = run("mamba_text.py", *few, "--out", str(tmp_path))
+    assert said.count("chunks held out") == 2 and "us each" in said
+    assert (tmp_path / "mamba_text.png").exists()
+
+
+def test_mamba_text_steps(monkeypatch):
+    """Single steps from a state give what whole chunks do."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("tqdm", reason="tqdm is not installed")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from mamba_text import MambaModel
+
+    torch.manual_seed(1)
+    model = MambaModel(7, 12, 2).double()
+    text = torch.randint(7, (3, 20))
+    with torch.no_grad():
+        whole, _ = model(text, [None] * 2)
+        first, carried = model(text[:, :9], [None] * 2)
+        rest, _ = model(text[:, 9:], carried)
+        torch.testing.assert_close(torch.cat([first, rest], 1), whole, rtol=1e-11, atol=1e-12)
+        for t in range(9, 20):
+            step, carried = model.step(text[:, t], carried)
+            torch.testing.assert_close(step, whole[:, t], rtol=1e-11, atol=1e-12)
+
+
 def test_split_lru():
     """Whose losses do not depend on how many processes there are."""
     for package in ("jax", "optax"):

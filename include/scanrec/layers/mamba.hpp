@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A Mamba layer: a product into channels and their gates, a causal convolution, and a selective
+// scan whose steps, inputs and outputs are products of what went through it.
+//
+//     u, z = x W              v = silu(u * taps + bias)         of the last steps of u
+//     low, B, C = v M         delta = low R
+//     y = out W'              out = selective_scan(v, delta, A, B, C, D, z)
+//
+// Rows of matrices are time-major: step t of sequence b is row t * batch + b, as in a QRNN layer.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <Eigen/Core>
+
+#include <scanrec/detail/cpu/causal_convolution.hpp>
+#include <scanrec/detail/simd/math.hpp>
+#include <scanrec/error.hpp>
+#include <scanrec/memory.hpp>
+#include <scanrec/selective_scan.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// Sizes of a Mamba layer, which has as many outputs as inputs.
+struct mamba_sizes {
+  std::int64_t channels = 1;
+  std::int64_t expand = 2;   ///< channels of the scan, by channels of the layer
+  std::int64_t states = 16;  ///< of each channel of the scan
+  std::int64_t window = 4;   ///< steps that the convolution sees, the present one included
+  std::int64_t rank = 0;     ///< of the product that makes delta; 0: channels / 16, rounded up
+
+  [[nodiscard]] std::int64_t inner() const { return expand * channels; }
+  [[nodiscard]] std::int64_t delta_rank() const { return rank > 0 ? rank : (channels + 15) / 16; }
+};
+
+/// Weights of a Mamba layer, or their gradients.
+template <class R>
+struct mamba_parameters {
+  using matrix = Eigen::Matrix<R, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using row = Eigen::Matrix<R, 1, Eigen::Dynamic>;
+  matrix input;      ///< W, channels x 2 inner: u, then z
+  matrix taps;       ///< window x inner, the present step first
+  row taps_bias;     ///< inner
+  matrix mixing;     ///< M, inner x (rank + 2 states): low, B, C
+  matrix delta;      ///< R, rank x inner
+  row delta_bias;    ///< inner
+  matrix log_decay;  ///< inner x states: A = -exp(log_decay)
+  row skip;          ///< D, inner
+  matrix output;     ///< W', inner x channels
+
+  /// Calls f(span of numbers) for every array, always in the same order: for optimisers and files.
+  template <class F>
+  void for_each(F f) {
+    const auto all = [&](auto& m) {
+      f(std::span<R>(m.data(), static_cast<std::size_t>(m.size())));
+    };
+    all(input), all(taps), all(taps_bias), all(mixing), all(delta), all(delta_bias);
+    all(log_decay), all(skip), all(output);
+  }
+};
+
+/// What a stream carries from one call to the next: the states, and what the convolution still
+/// sees, zero where a reset lies behind it. Empty: a stream that begins with zeros.
+template <class R>
+struct mamba_stream {
+  using matrix = typename mamba_parameters<R>::matrix;
+  matrix state;  ///< batch x (inner * states), the states of a channel side by side
+  matrix past;   ///< (window - 1) * batch x inner
+};
+
+/// What forward() leaves for backward(): per step u and z, the scan's outputs, low, B and C; the
+/// states before every 128 steps. The convolution, delta and the states are computed anew.
+template <class R>
+struct mamba_memory {
+  using matrix = typename mamba_parameters<R>::matrix;
+  matrix wide, low, out;
+  std::vector<R> checkpoints;
+  mamba_stream<R> start;
+};
+
+/// A layer of the recurrence of Mamba.
+///
+/// Source  Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces
+/// (2023), 3.4.
+template <class R>
+class mamba_layer {
+ public:
+  using parameters = mamba_parameters<R>;
+  using stream = mamba_stream<R>;
+  using memory_type = mamba_memory<R>;
+  using matrix = typename parameters::matrix;
+  using row = typename parameters::row;
+  using rows = Eigen::Ref<const matrix, 0, Eigen::OuterStride<>>;
+  using marks = sequence_view<const bool>;
+
+  /// Throws argument_error unless all sizes are positive; a rank may be 0.
+  explicit mamba_layer(const mamba_sizes& sizes) : sizes_(sizes) {
+    if (sizes.channels < 1 || sizes.expand < 1 || sizes.states < 1 || sizes.window < 1 ||
+        sizes.rank < 0)
+      throw argument_error(
+          "mamba_layer", "sizes",
+          "channels, expand, states and a window of 1 or more, a rank of 0 or more",
+          std::to_string(sizes.channels) + ", " + std::to_string(sizes.expand) + ", " +
+              std::to_string(sizes.states) + ", " + std::to_string(sizes.window) + ", " +
+              std::to_string(sizes.rank));
+    own = zeros();
+  }
+
+  parameters own;  ///< the weights
+
+  [[nodiscard]] const mamba_sizes& sizes() const { return sizes_; }
+  /// Parameters of this layer's sizes, all zero: gradients to add to.
+  [[nodiscard]] parameters zeros() const {
+    const std::int64_t C = sizes_.channels, D = sizes_.inner(), N = sizes_.states;
+    const std::int64_t K = sizes_.delta_rank();
+    return {.input = matrix::Zero(C, 2 * D),
+            .taps = matrix::Zero(sizes_.window, D),
+            .taps_bias = row::Zero(D),
+            .mixing = matrix::Zero(D, K + 2 * N),
+            .delta = matrix::Zero(K, D),
+            .delta_bias = row::Zero(D),
+            .log_decay = matrix::Zero(D, N),
+            .skip = row::Zero(D),
+            .output = matrix::Zero(D, C)};
+  }
+  /// Draws weights: those of products keep the variance of their inputs; A = -1, -2, ... -states in
+  /// every channel, D = 1, and steps of delta = 0 are log-uniform between 1e-3 and 1e-1.
+  template <class Generator>
+  void randomise(Generator& generator) {
+    const auto draw = [&](auto& m, auto distribution) {
+      for (Eigen::Index i = 0; i < m.size(); ++i)
+        m.data()[i] = static_cast<R>(distribution(generator));
+    };
+    const auto by_rows = [](const matrix& m) {
+      return std::normal_distribution<double>(0, 1 / std::sqrt(static_cast<double>(m.rows())));
+    };
+    const auto within = [](std::int64_t n) {
+      const double most = 1 / std::sqrt(static_cast<double>(n));
+      return std::uniform_real_distribution<double>(-most, most);
+    };
+    draw(own.input, by_rows(own.input)), draw(own.mixing, by_rows(own.mixing));
+    draw(own.output, by_rows(own.output));
+    draw(own.taps, within(sizes_.window)), draw(own.taps_bias, within(sizes_.window));
+    draw(own.delta, within(own.delta.rows()));
+    std::uniform_real_distribution<double> log_step(std::log(1e-3), std::log(1e-1));
+    draw(own.delta_bias, [&](Generator& g) {
+      const double step = std::exp(log_step(g));
+      return step + std::log(-std::expm1(-step));  // whose softplus is the step
+    });
+    for (Eigen::Index n = 0; n < own.log_decay.cols(); ++n)
+      own.log_decay.col(n).setConstant(static_cast<R>(std::log(static_cast<double>(n + 1))));
+    own.skip.setOnes();
+  }
+
+  /// y = the layer's outputs for inputs x of (steps * batch) rows; goes on from `carried` and
+  /// leaves there what the next chunk goes on from. Where `resets`, (batch, steps, 1), are set, a
+  /// sequence starts: neither states nor convolution see what came before.
+  ///
+  /// Streams  scan and convolution of pieces have the bits of the whole; products have those of
+  ///          Eigen, which may round differently by how many rows there are.
+  /// Throws   argument_error before anything is written; std::bad_alloc.
+  void forward(const rows& x, std::int64_t batch, stream& carried, memory_type& memory, matrix& y,
+               const marks& resets = {}) const {
+    const std::int64_t steps = check("forward", x, batch, carried, resets);
+    const std::int64_t D = sizes_.inner(), w = sizes_.window;
+    if (carried.state.size() == 0) carried.state = matrix::Zero(batch, D * sizes_.states);
+    if (carried.past.size() == 0) carried.past = matrix::Zero((w - 1) * batch, D);
+    memory.start = carried;
+
+    memory.wide.resize(x.rows(), 2 * D), memory.out.resize(x.rows(), D);
+    memory.low.resize(x.rows(), own.mixing.cols());
+    memory.wide.noalias() = x * own.input;
+    const auto convolution = convolution_of(memory, batch, steps, resets);
+    matrix active(x.rows(), D);
+    convolution.run(own.taps_bias.data(), active.data());
+    change(active, active, silu());
+    memory.low.noalias() = active * own.mixing;
+    matrix delta = memory.low.leftCols(sizes_.delta_rank()) * own.delta;
+    const matrix decay = -own.log_decay.array().exp();
+    memory.checkpoints.resize(static_cast<std::size_t>(
+        memory::checkpoint_extents(extents_of(batch, steps)).time * batch * D * sizes_.states));
+    selective_scan(arrays_of(memory, batch, active, delta, decay), view(memory.out, batch),
+                   {.initial_state = state_of(memory.start.state),
+                    .final_state = state_of(carried.state),
+                    .resets = resets,
+                    .checkpoints = checkpoints_of(memory, batch, steps)});
+    y.resize(x.rows(), sizes_.channels);
+    y.noalias() = memory.out * own.output;
+    convolution.carry(carried.past.data());
+  }
+
+  /// One step of a stream: x and y have a row per sequence.
+  void step(const rows& x, stream& carried, memory_type& scratch, matrix& y) const {
+    forward(x, x.rows(), carried, scratch, y);
+  }
+
+  /// Adds the gradients of the weights to `gradients` and writes those of x, from the gradient of
+  /// y; `resets` are those of the forward call. The chunk's start counts as given: no gradient goes
+  /// back into the chunk before. Uses `memory` up: the gradients of u and z take their place.
+  ///
+  /// Throws argument_error before anything is written; std::bad_alloc.
+  void backward(const rows& x, std::int64_t batch, memory_type& memory, const rows& y_grad,
+                parameters& gradients, matrix* x_grad, const marks& resets = {}) const {
+    const std::int64_t steps = check("backward", x, batch, memory.start, resets);
+    const std::int64_t D = sizes_.inner(), K = sizes_.delta_rank();
+    const auto refuse = [](const char* argument, const char* expected, std::int64_t got) {
+      throw argument_error("mamba_layer::backward", argument, expected,
+                           std::to_string(got) + " rows");
+    };
+    if (memory.wide.rows() != x.rows())
+      refuse("memory", "that of the same chunk", memory.wide.rows());
+    if (y_grad.rows() != x.rows() || y_grad.cols() != sizes_.channels)
+      refuse("y_grad", "a row per step and sequence, of the layer's channels", y_grad.rows());
+
+    gradients.output.noalias() += memory.out.transpose() * y_grad;
+    memory.out.noalias() = y_grad * own.output.transpose();
+    const auto convolution = convolution_of(memory, batch, steps, resets);
+    matrix convolved(x.rows(), D), active(x.rows(), D);
+    convolution.run(own.taps_bias.data(), convolved.data());
+    change(active, convolved, silu());
+    matrix delta = memory.low.leftCols(K) * own.delta;
+
+    // The scan's gradients: of delta, z and the outputs in their places.
+    const matrix decay = -own.log_decay.array().exp();
+    matrix decay_grad(D, sizes_.states), low_grad(x.rows(), memory.low.cols());
+    row skip_grad(D), bias_grad(D);
+    matrix& active_grad = memory.out;
+    const auto arrays = arrays_of(memory, batch, active, delta, decay);
+    selective_scan_vjp(arrays, view(std::as_const(memory.out), batch),
+                       {.u = view(active_grad, batch),
+                        .delta = view(delta, batch),
+                        .a = state_view<R>(decay_grad.data(), own_extents(), own_strides()),
+                        .b = mixing_of(low_grad, batch, K),
+                        .c = mixing_of(low_grad, batch, K + sizes_.states),
+                        .skip = state_view<R>(skip_grad.data(), {.channel = D}),
+                        .z = view(memory.wide, batch, D),
+                        .delta_bias = state_view<R>(bias_grad.data(), {.channel = D})},
+                       {.initial_state = state_of(memory.start.state),
+                        .resets = resets,
+                        .checkpoints = checkpoints_of(memory, batch, steps)});
+    gradients.log_decay.array() += decay_grad.array() * decay.array();
+    gradients.skip += skip_grad, gradients.delta_bias += bias_grad;
+
+    gradients.delta.noalias() += memory.low.leftCols(K).transpose() * delta;
+    low_grad.leftCols(K).noalias() = delta * own.delta.transpose();
+    gradients.mixing.noalias() += active.transpose() * low_grad;
+    active_grad.noalias() += low_grad * own.mixing.transpose();
+    change(active_grad, convolved, [](auto g, auto p) SCANREC_LAMBDA {
+      const auto s = simd::sigmoid(p);
+      return simd::mul(g, simd::fma(p, s.slope, s.value));
+    });
+    matrix taps_grad = matrix::Zero(sizes_.window, D);
+    convolution.taps_vjp(active_grad.data(), taps_grad.data());
+    gradients.taps += taps_grad, gradients.taps_bias += active_grad.colwise().sum();
+    convolution.u_vjp(active_grad.data(), memory.wide.data(), memory.wide.cols());
+    gradients.input.noalias() += x.transpose() * memory.wide;
+    if (x_grad) x_grad->noalias() = memory.wide * own.input.transpose();
+  }
+
+ private:
+  static SCANREC_INLINE auto silu() {
+    return [](auto, auto p) SCANREC_LAMBDA { return simd::mul(p, simd::sigmoid(p).value); };
+  }
+  // to = f(to, from), number by number, as lanes.
+  template <class F>
+  static void change(matrix& to, const matrix& from, F f) {
+    detail::for_lanes<R>(
+        to.size(), [f, x = to.data(), y = from.data()](auto lane, std::int64_t i) SCANREC_LAMBDA {
+          using L = decltype(lane);
+          detail::put_lane(x + i, L(f(detail::lane_at<L>(x + i), detail::lane_at<L>(y + i))));
+        });
+  }
+  detail::causal_convolution<R> convolution_of(const memory_type& memory, std::int64_t batch,
+                                               std::int64_t steps, const marks& resets) const {
+    detail::causal_convolution<R> c{.batch = batch,
+                                    .steps = steps,
+                                    .channels = sizes_.inner(),
+                                    .window = sizes_.window,
+                                    .taps = own.taps.data(),
+                                    .u = memory.wide.data(),
+                                    .u_stride = memory.wide.cols(),
+                                    .past = memory.start.past.data(),
+                                    .seen = {}};
+    if (!resets.absent()) c.cut(resets);
+    return c;
+  }
+  std::int64_t check(const char* call, const rows& x, std::int64_t batch, const stream& s,
+                     const marks& resets) const {
+    const std::string full = std::string("mamba_layer::") + call;
+    const auto refuse = [&](const char* argument, const std::string& expected,
+                            const std::string& got) {
+      throw argument_error(full.c_str(), argument, expected, got);
+    };
+    const auto sizes_of = [](const auto& m) {
+      return std::to_string(m.rows()) + " x " + std::to_string(m.cols());
+    };
+    if (batch < 1 || x.rows() % std::max<std::int64_t>(batch, 1) != 0 ||
+        x.cols() != sizes_.channels)
+      refuse("x",
+             "a multiple of " + std::to_string(batch) + " rows of " +
+                 std::to_string(sizes_.channels) + " channels",
+             sizes_of(x));
+    if (s.state.size() != 0 &&
+        (s.state.rows() != batch || s.state.cols() != sizes_.inner() * sizes_.states))
+      refuse("stream", "the states of every sequence", sizes_of(s.state));
+    if (s.past.size() != 0 &&
+        (s.past.rows() != (sizes_.window - 1) * batch || s.past.cols() != sizes_.inner()))
+      refuse("stream", "the steps that the convolution still sees", sizes_of(s.past));
+    const extents wanted{.batch = batch, .time = x.rows() / batch};
+    if (!resets.absent() && !(resets.shape == wanted))
+      refuse("resets", to_string(wanted), to_string(resets.shape));
+    return x.rows() / batch;
+  }
+  extents extents_of(std::int64_t batch, std::int64_t steps) const {
+    return {.batch = batch, .time = steps, .channel = sizes_.inner(), .group = sizes_.states};
+  }
+  extents own_extents() const { return {.channel = sizes_.inner(), .group = sizes_.states}; }
+  strides own_strides() const { return {.channel = sizes_.states, .group = 1}; }
+  template <class Matrix>
+  static auto first_of(Matrix& m, std::int64_t column) {
+    return m.data() == nullptr ? m.data() : m.data() + column;
+  }
+  // As many columns of a matrix as the scan has channels.
+  template <class Matrix>
+  auto view(Matrix& m, std::int64_t batch, std::int64_t column = 0) const {
+    using number = std::remove_pointer_t<decltype(m.data())>;
+    return sequence_view<number>(
+        first_of(m, column), {.batch = batch, .time = m.rows() / batch, .channel = sizes_.inner()},
+        {.batch = m.cols(), .time = m.cols() * batch, .channel = 1});
+  }
+  template <class Matrix>
+  auto mixing_of(Matrix& m, std::int64_t batch, std::int64_t column) const {
+    using number = std::remove_pointer_t<decltype(m.data())>;
+    return sequence_view<number>(first_of(m, column),
+                                 {.batch = batch, .time = m.rows() / batch, .group = sizes_.states},
+                                 {.batch = m.cols(), .time = m.cols() * batch, .group = 1});
+  }
+  template <class Matrix>
+  auto state_of(Matrix& m) const {
+    using number = std::remove_pointer_t<decltype(m.data())>;
+    return state_view<number>(
+        m.data(), {.batch = m.rows(), .channel = sizes_.inner(), .group = sizes_.states},
+        {.batch = m.cols(), .channel = sizes_.states, .group = 1});
+  }
+  sequence_view<R> checkpoints_of(memory_type& memory, std::int64_t batch,
+                                  std::int64_t steps) const {
+    const extents shape = memory::checkpoint_extents(extents_of(batch, steps));
+    return {memory.checkpoints.data(), shape, states_last(shape)};
+  }
+  selective_arrays<R> arrays_of(const memory_type& memory, std::int64_t batch, const matrix& active,
+                                const matrix& delta, const matrix& decay) const {
+    const std::int64_t D = sizes_.inner(), K = sizes_.delta_rank();
+    return {.u = view(active, batch),
+            .delta = view(delta, batch),
+            .a = state_view<const R>(decay.data(), own_extents(), own_strides()),
+            .b = mixing_of(memory.low, batch, K),
+            .c = mixing_of(memory.low, batch, K + sizes_.states),
+            .skip = state_view<const R>(own.skip.data(), {.channel = D}),
+            .z = view(memory.wide, batch, D),
+            .delta_bias = state_view<const R>(own.delta_bias.data(), {.channel = D}),
+            .softplus = true};
+  }
+
+  mamba_sizes sizes_;
+};
+
+}  // namespace scanrec::inline SCANREC_ABI
