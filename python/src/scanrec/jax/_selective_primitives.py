@@ -184,6 +184,8 @@ def _batch(call, args, dims, *, problem, operands, results):
     axes |= {name: axes.get(_OF.get(name)) or axes_of(_OF.get(name, name), 0) for name in results}
     with_weights = any("batch" not in axes[name] for name in (*batched, *results))
     places = {name: _place(of, with_weights) for name, of in axes.items()}
+    if "resets" in batched:  # where they broadcast, each to its own
+        arrays["resets"] = _spread(arrays, places["resets"] + 1, "u" in batched)
     folded = {
         name: _folded(name, x, name in batched, places[name], size) for name, x in arrays.items()
     }
@@ -196,6 +198,12 @@ def _place(axes, with_weights):
     there is none."""
     names = ("channel", "group") if with_weights else ("batch",)
     return next((i for i, name in enumerate(axes) if name in names), None)
+
+
+def _spread(arrays, axis, u_batched):
+    """Batched marks with the extent of a batched `u` along an axis."""
+    marks, extent = arrays["resets"], arrays["u"].shape[axis if u_batched else axis - 1]
+    return jnp.broadcast_to(marks, (*marks.shape[:axis], extent, *marks.shape[axis + 1 :]))
 
 
 def _folded(name, x, is_batched, place, size):
