@@ -111,7 +111,7 @@ def loss_of(f, weights):
 
 
 ours = partial(selective_scan, delta_softplus=True, return_final=True)
-theirs = partial(loop, delta_softplus=True)
+theirs = jax.jit(partial(loop, delta_softplus=True), static_argnames="reverse")
 
 
 def as_function(call, names, **options):
@@ -167,7 +167,7 @@ def test_values_and_gradients(problem):
         same(got, want, **near)
 
 
-SECOND = ("groups, reverse", "of channels", "nothing else")
+SECOND = ("groups, reverse", "of channels")
 
 
 @pytest.mark.parametrize("problem", [CASES[n] for n in SECOND], ids=SECOND, indirect=True)
@@ -196,14 +196,13 @@ def test_derivatives_of_second_order(problem):
         same(got[name], want[name], rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_numerical_derivatives(random, reverse):
+def test_numerical_derivatives(random):
     given = arrays_of(random, 1, 4, 2, 2)
     resets = np.zeros((1, 4, 1), bool)
     resets[0, 2] = True
     f = as_function(
         selective_scan, tuple(given), delta_softplus=True, return_final=True,
-        resets=resets, reverse=reverse,
+        resets=resets, reverse=True,
     )  # fmt: skip
     arrays = tuple(map(jnp.asarray, given.values()))
     check_grads(jax.jit(f), arrays, order=2, modes=("fwd", "rev"), atol=1e-5, rtol=1e-5)
@@ -223,8 +222,8 @@ def test_types(random, dtype):
     np.testing.assert_allclose(np.asarray(out, float), want, rtol=unit, atol=3e-6)
     np.testing.assert_allclose(final, last, rtol=1e-5, atol=3e-6)
     weights = random(*out.shape), random(*final.shape)
-    gradient = lambda f, x: jax.grad(
-        lambda x: sum(jnp.sum(w * y.astype(float)) for w, y in zip(weights, f(**x)))
+    gradient = lambda f, x: jax.jit(
+        jax.grad(lambda x: sum(jnp.sum(w * y.astype(float)) for w, y in zip(weights, f(**x))))
     )(x)
     got, want = gradient(ours, given), gradient(theirs, wide)
     for name in given:
@@ -252,7 +251,7 @@ def test_leading_axes_and_small_problems(random):
     bits(ours(**{**one, "initial_state": jnp.ones(3)}), ours(**{**one, "initial_state": jnp.ones((4, 3))}))
     for batch, steps in ((0, 5), (2, 0), (2, 1)):
         small = {n: jnp.asarray(x) for n, x in arrays_of(random, batch, steps).items()}
-        gradient = lambda f: jax.grad(lambda x: sum(jnp.sum(y**2) for y in f(**x)))(small)
+        gradient = lambda f: jax.jit(jax.grad(lambda x: sum(jnp.sum(y**2) for y in f(**x))))(small)
         same(ours(**small), theirs(**small))
         same(gradient(ours), gradient(theirs))
 
@@ -262,10 +261,11 @@ def test_far_steps(random):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random).items()}
     given["delta"] = given["delta"] * 30
     loss = lambda f: lambda delta: jnp.sum(f(**{**given, "delta": delta})[0] ** 2)
-    same(jax.grad(loss(ours))(given["delta"]), jax.grad(loss(theirs))(given["delta"]))
-    push = lambda f: jax.jvp(loss(f), (given["delta"],), (given["u"],))
+    slope = jax.jit(jax.grad(loss(ours)))
+    same(slope(given["delta"]), jax.jit(jax.grad(loss(theirs)))(given["delta"]))
+    push = lambda f: jax.jit(lambda *x: jax.jvp(loss(f), x[:1], x[1:]))(given["delta"], given["u"])
     same(push(ours), push(theirs))
-    assert np.all(np.isfinite(jax.grad(loss(ours))(given["delta"] * 1e3)))
+    assert np.all(np.isfinite(slope(given["delta"] * 1e3)))
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -286,8 +286,8 @@ def test_packed_sequences_are_separate_ones(random, reverse):
     packed = lambda x: ours(**x, resets=resets, reverse=reverse)
     outs, finals = zip(*parts(given))
     bits(packed(given), (jnp.concatenate(outs, 1), finals[0 if reverse else -1]))
-    got = jax.grad(lambda x: jnp.sum(packed(x)[0] ** 2))(given)
-    want = jax.grad(lambda x: sum(jnp.sum(y**2) for y, _ in parts(x)))(given)
+    got = jax.jit(jax.grad(lambda x: jnp.sum(packed(x)[0] ** 2)))(given)
+    want = jax.jit(jax.grad(lambda x: sum(jnp.sum(y**2) for y, _ in parts(x))))(given)
     same(got, want, rtol=1e-9, atol=1e-10)  # those of weights are sums over parts
     # What is on the other side of a mark is not looked at.
     hidden = {n: v.at[:, :3].set(np.nan) if n == "u" else v for n, v in given.items()}
@@ -395,9 +395,9 @@ def test_batches_of_marks_and_jacobians(random):
                 want = f(marks[i], {n: x[i] for n, x in extra.items()})
                 same(jax.tree.map(lambda x: x[i], got), want)
     final = lambda f: lambda A: f(**{**given, "A": A})[1]
-    want = jax.jacrev(final(theirs))(given["A"])
-    same(jax.jacrev(final(ours))(given["A"]), want)
-    same(jax.jacfwd(final(ours))(given["A"]), want)
+    want = jax.jit(jax.jacrev(final(theirs)))(given["A"])
+    same(jax.jit(jax.jacrev(final(ours)))(given["A"]), want)
+    same(jax.jit(jax.jacfwd(final(ours)))(given["A"]), want)
     twice = jax.vmap(jax.vmap(final(ours)))
     A = -jnp.abs(jnp.asarray(random(2, 3, 4, 2)))
     same(twice(A)[1, 2], final(ours)(A[1, 2]))
@@ -535,7 +535,7 @@ def test_shard_map(random, split, groups, expected):
     )
     f = lambda **x: parted(x)
     bits(jax.jit(parted)(given), ours(**given))
-    same(jax.jit(jax.grad(loss(f)))(given), jax.grad(loss(ours))(given))
+    same(jax.jit(jax.grad(loss(f)))(given), jax.jit(jax.grad(loss(ours)))(given))
     assert collectives(parted, given) == set()
     assert collectives(jax.grad(loss(f)), given) == expected
 
@@ -549,8 +549,8 @@ def test_explicit_sharding(random, split, groups, expected):
     second = lambda x: jax.jvp(gradient, (x,), (x,))[1]
     again = lambda x: jax.grad(lambda x: sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient(x))))(x)
     many = lambda x: jax.vmap(lambda s: ours(**{**x, "A": s * x["A"]}), 0)(jnp.arange(1.0, 3.0))
-    every = gradient, second, again, many
-    want = [f(plain) for f in every]
+    every = (gradient, second, again, many) if split == ("d", "e") else (gradient,)
+    want = [jax.jit(f)(plain) for f in every]
     with jax.set_mesh(mesh):
         specs = split_over(*split)
         given = {n: jax.device_put(x, NamedSharding(mesh, specs[n])) for n, x in plain.items()}
