@@ -98,7 +98,7 @@ def selective_scan(
     Source: Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
     """
     call = "selective_scan"
-    given = _Given(call, "u", "(..., T, D)", u, A)
+    given = _Given(call, "u", ("T", "D"), u, A)
     shape, lead = given.shape, given.shape[:-2]
     steps, channels = shape[-2:]
     arrays = {
@@ -161,7 +161,7 @@ def selective_state_update(
         As of :func:`selective_scan`.
     """
     call = "selective_state_update"
-    given = _Given(call, "x", "(..., D)", x, A)
+    given = _Given(call, "x", ("D",), x, A)
     lead, channels = given.shape[:-1], given.shape[-1]
     state = given.typed("state", state)
     arguments.check_shape(call, "state", state.shape, (*lead, channels, given.states), equal=True)
@@ -209,8 +209,9 @@ class _Given:
             arguments.refuse(call, "A", "float32 or float64", self.a.dtype, TypeError)
         self.first = self.typed(name, first)
         self.shape = self.first.shape
-        if len(self.shape) < axes.count(","):
-            arguments.refuse(call, name, f"an array {axes}", f"shape {self.shape}")
+        if len(self.shape) < len(axes):
+            expected = f"an array (..., {', '.join(axes)})"
+            arguments.refuse(call, name, expected, f"shape {self.shape}")
         channels = self.shape[-1]
         if self.a.ndim != 2 or self.a.shape[0] != channels or self.a.shape[1] < 1:
             arguments.refuse(call, "A", f"shape ({channels}, N), N of 1 or more", self.a.shape)
