@@ -20,7 +20,6 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.test_util import check_grads
 
-import scanrec.jax
 from scanrec.jax import selective_scan, selective_state_update
 
 NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "initial_state")
@@ -237,9 +236,7 @@ def test_types(random, dtype):
 def test_leading_axes_and_small_problems(random):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, batch=6).items()}
     whole = ours(**given, resets=jnp.asarray(random.marks(1, 9, 1)))
-    many = {
-        n: x.reshape(2, 3, *x.shape[1:]) if x.shape[0] == 6 else x for n, x in given.items()
-    }
+    many = {n: x.reshape(2, 3, *x.shape[1:]) if x.shape[0] == 6 else x for n, x in given.items()}
     random = Random()
     arrays_of(random, batch=6)
     for x, y in zip(ours(**many, resets=jnp.asarray(random.marks(1, 9, 1))), whole):
@@ -248,12 +245,16 @@ def test_leading_axes_and_small_problems(random):
     one = {n: x[0] if x.shape[0] == 6 else x for n, x in given.items()}
     for x, y in zip(ours(**one), ours(**given)):
         bits(x, y[0])
-    bits(ours(**{**one, "initial_state": jnp.ones(3)}), ours(**{**one, "initial_state": jnp.ones((4, 3))}))
+    bits(
+        ours(**{**one, "initial_state": jnp.ones(3)}),
+        ours(**{**one, "initial_state": jnp.ones((4, 3))}),
+    )
+    squares_gradient = lambda f: jax.jit(jax.grad(lambda x: sum(jnp.sum(y**2) for y in f(**x))))
     for batch, steps in ((0, 5), (2, 0), (2, 1)):
         small = {n: jnp.asarray(x) for n, x in arrays_of(random, batch, steps).items()}
-        gradient = lambda f: jax.jit(jax.grad(lambda x: sum(jnp.sum(y**2) for y in f(**x))))(small)
         same(ours(**small), theirs(**small))
-        same(gradient(ours), gradient(theirs))
+        got, want = (squares_gradient(f)(small) for f in (ours, theirs))
+        same(got, want)
 
 
 def test_far_steps(random):
@@ -281,7 +282,9 @@ def test_packed_sequences_are_separate_ones(random, reverse):
     def parts(x):
         for start, length in zip(starts, lengths):
             at = slice(start, start + length)
-            yield ours(**{n: v[:, at] if n in sequences else v for n, v in x.items()}, reverse=reverse)
+            yield ours(
+                **{n: v[:, at] if n in sequences else v for n, v in x.items()}, reverse=reverse
+            )
 
     packed = lambda x: ours(**x, resets=resets, reverse=reverse)
     outs, finals = zip(*parts(given))
@@ -303,7 +306,9 @@ def test_streams(random, reverse):
     outs, state = [], given["initial_state"]
     edges = [(0, 1), (1, 130), (130, 140)][:: -1 if reverse else 1]
     for a, b in edges:
-        chunk = {n: x[:, a:b] if n in ("u", "delta", "B", "C", "z") else x for n, x in given.items()}
+        chunk = {
+            n: x[:, a:b] if n in ("u", "delta", "B", "C", "z") else x for n, x in given.items()
+        }
         chunk["initial_state"] = state
         out, state = ours(**chunk, resets=resets[:, a : b + 1], reverse=reverse)
         outs.append(out)
@@ -325,7 +330,9 @@ def test_single_steps(random, groups):
         out, state = step(state, **now)
         outs.append(out)
     bits((jnp.stack(outs, 1), state), (want, last))
-    out, half = step(state.astype(jnp.bfloat16), **{n: x.astype(jnp.float32) for n, x in now.items()})
+    out, half = step(
+        state.astype(jnp.bfloat16), **{n: x.astype(jnp.float32) for n, x in now.items()}
+    )
     assert out.dtype == jnp.float32 and half.dtype == jnp.bfloat16
     one = {n: x[0] if x.ndim > 1 and n != "A" else x for n, x in now.items()}
     bits(step(state[0], **one)[0], step(state, **now)[0][0])
@@ -389,11 +396,13 @@ def test_batches_of_marks_and_jacobians(random):
         marks = jnp.asarray(random.marks(*shape))
         for extra in ({}, {"A": -jnp.abs(jnp.asarray(random(3, 4, 2)))}):
             rest = {n: x for n, x in given.items() if n not in extra}
-            f = lambda marks, extra: ours(**rest, **extra, resets=marks)
-            got = jax.vmap(f)(marks, extra)
+            got = jax.vmap(
+                lambda x, marks: ours(**x, resets=marks),
+                ({**dict.fromkeys(rest), **dict.fromkeys(extra, 0)}, 0),
+            )({**rest, **extra}, marks)
             for i in range(3):
-                want = f(marks[i], {n: x[i] for n, x in extra.items()})
-                same(jax.tree.map(lambda x: x[i], got), want)
+                one = {**rest, **{n: x[i] for n, x in extra.items()}}
+                same([x[i] for x in got], list(ours(**one, resets=marks[i])))
     final = lambda f: lambda A: f(**{**given, "A": A})[1]
     want = jax.jit(jax.jacrev(final(theirs)))(given["A"])
     same(jax.jit(jax.jacrev(final(ours)))(given["A"]), want)
@@ -547,7 +556,9 @@ def test_explicit_sharding(random, split, groups, expected):
     plain, loss = of_devices(random, groups)
     gradient = lambda x: jax.grad(loss(ours))(x)
     second = lambda x: jax.jvp(gradient, (x,), (x,))[1]
-    again = lambda x: jax.grad(lambda x: sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient(x))))(x)
+    again = lambda x: jax.grad(lambda x: sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient(x))))(
+        x
+    )
     many = lambda x: jax.vmap(lambda s: ours(**{**x, "A": s * x["A"]}), 0)(jnp.arange(1.0, 3.0))
     every = (gradient, second, again, many) if split == ("d", "e") else (gradient,)
     want = [jax.jit(f)(plain) for f in every]
@@ -572,15 +583,15 @@ def test_explicit_sharding(random, split, groups, expected):
 
 # ---- errors ---------------------------------------------------------------------------------------
 
-U, W, M = np.ones((2, 9, 4)), np.ones((4, 3)), np.ones((2, 9, 3))
+U, W, M, S = (np.ones(s) for s in ((2, 9, 4), (4, 3), (2, 9, 3), (2, 4, 3)))
 
 
 def scan(u=U, delta=U, A=W, B=M, C=M, **more):
     return selective_scan(u, delta, A, B, C, **more)
 
 
-def update(state=np.ones((2, 4, 3)), x=U[:, 0], dt=U[:, 0], A=W, B=M[:, 0], C=M[:, 0], **more):
-    return selective_state_update(state, x, dt, A, B, C, **more)
+def update(state=S, dt=U[:, 0], B=M[:, 0], **more):
+    return selective_state_update(state, U[:, 0], dt, W, B, M[:, 0], **more)
 
 
 @pytest.mark.parametrize(
@@ -621,7 +632,9 @@ def test_bad_input_is_refused_when_traced(error, words, call):
 
 
 def test_errors_of_handlers_leave_the_process_alive():
-    call = jax.ffi.ffi_call("scanrec_selective_scan_v1", jax.ShapeDtypeStruct((2, 9, 4), np.float64))
+    call = jax.ffi.ffi_call(
+        "scanrec_selective_scan_v1", jax.ShapeDtypeStruct((2, 9, 4), np.float64)
+    )
     with pytest.raises(Exception, match="selective_scan: argument 'delta'"):
         options = {"softplus": False, "reverse": False, "results": np.int64(1)}
         call(U, W, M, M, **options, operands=np.int64(0b11101)).block_until_ready()

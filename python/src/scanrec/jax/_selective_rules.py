@@ -167,8 +167,7 @@ def _transpose(into, names, cts, *args, problem, operands, results):
     known = {name: arrays[name] for name in _KEPT if name in arrays}
     out = bind_selective(into, problem, {**known, **given}, [names[name] for name in unknown])
     return [
-        placed_as(out[names[name]], unknown[name]) if name in unknown else None
-        for name in operands
+        placed_as(out[names[name]], unknown[name]) if name in unknown else None for name in operands
     ]
 
 

@@ -59,7 +59,11 @@ def _whole_spec(avals):
             if names is None or extent == 1:
                 continue
             if axis not in ("batch", "channel") and parts_of(mesh_of([aval]), names) > 1:
-                refuse(_CALL, _ARGUMENTS.get(base, base), f"an array that is not split along {axis}", spec)
+                of, expected = (
+                    _ARGUMENTS.get(base, base),
+                    f"an array that is not split along {axis}",
+                )
+                refuse(_CALL, of, expected, spec)
             found.setdefault(axis, names)
     if not found:
         return None
