@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +16,22 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
+/// The real type of a number, with the const of the number.
+template <class V>
+struct real_part {
+  using type = V;
+};
+template <class R>
+struct real_part<std::complex<R>> {
+  using type = R;
+};
+template <class R>
+struct real_part<const std::complex<R>> {
+  using type = const R;
+};
+template <class V>
+using real_part_of = typename real_part<V>::type;
+
 // ---- rows: steps of a few channels, as packs --------------------------------------------------
 
 /// Elements `time` apart from step to step and `channel` apart from lane to lane.
@@ -22,6 +39,7 @@ struct row_strides {
   std::int64_t time = 0, channel = 0;
 };
 
+#if !defined(__CUDACC__)  // which has no packs
 /// to[t * W + i] = element (t, i), and 0 for lanes from `count` on.
 template <class S, class V, int W>
 void load_rows(const void* data, row_strides strides, std::int64_t steps, int count, V* to) {
@@ -84,6 +102,7 @@ void store_rows(void* data, row_strides strides, std::int64_t steps, int count, 
       simd::store_one(place, x);
     }
 }
+#endif
 
 /// What is known of an array's element type: how to read and write its rows, W lanes or one.
 template <class V>
@@ -94,10 +113,15 @@ struct row_access {
   void (*store)(void*, row_strides, std::int64_t, int, const V*, bool) = nullptr;
   void (*store_one)(void*, row_strides, std::int64_t, int, const V*, bool) = nullptr;
 };
+#if defined(__CUDACC__)
+template <class S, class V>
+inline constexpr row_access<V> rows_of{sizeof(S)};
+#else
 template <class S, class V>
 inline constexpr row_access<V> rows_of{sizeof(S), load_rows<S, V, simd::lanes_v<V>>,
                                        load_rows<S, V, 1>, store_rows<S, V, simd::lanes_v<V>>,
                                        store_rows<S, V, 1>};
+#endif
 
 // ---- the arrays -------------------------------------------------------------------------------
 
@@ -144,10 +168,10 @@ struct value_array {
 };
 
 /// B or C, or its gradient: of every step and shared by a group of channels, or of every channel
-/// and the same at all steps.
+/// and the same at all steps. Complex ones of every step are two arrays.
 template <class V>
 struct mixing_array {
-  row_array<V> steps;
+  row_array<real_part_of<V>> steps, imaginary;
   value_array<V> channels;
 
   [[nodiscard]] bool present() const { return steps.present() || channels.present(); }
@@ -171,11 +195,13 @@ struct cut_array {
 template <class V>
 struct selective_problem {
   using value = V;
+  using real = real_part_of<V>;
   const char* call = "";
   std::int64_t batch = 0, time = 0, channels = 0, states = 0, groups = 1;
   bool softplus = false;
-  row_array<V> u, delta, z, out;
-  value_array<V> a, skip, bias, initial, final_state, checkpoints;
+  row_array<real> u, delta, z, out;
+  value_array<V> a, initial, final_state, checkpoints;
+  value_array<real> skip, bias, intervals;  // those of intervals: batch and time
   mixing_array<V> b, c;
   cut_array cuts;
 
@@ -185,8 +211,10 @@ struct selective_problem {
 /// A call of its adjoint. Sums go to arrays of the wide type, and from there to the gradients.
 template <class V>
 struct selective_vjp_problem : selective_problem<V> {
-  row_array<V> out_grad, u_grad, delta_grad, z_grad;
-  value_array<V> a_grad, skip_grad, bias_grad, initial_grad, final_grad;
+  using typename selective_problem<V>::real;
+  row_array<real> out_grad, u_grad, delta_grad, z_grad;
+  value_array<V> a_grad, initial_grad, final_grad;
+  value_array<real> skip_grad, bias_grad, intervals_grad;
   mixing_array<V> b_grad, c_grad;
   bool update = false;  // add to the gradients
 };
