@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "xla_call.hpp"
+#include "xla_selective.hpp"
 
 namespace {
 
@@ -51,6 +52,14 @@ void run_on_xla(void* pool, int count, scanrec_work work, void* context) {
   shared->wait();
 }
 
+/// Has XLA's threads work on a problem.
+template <class Problem>
+void run_by(ffi::ThreadPool& pool, Problem& problem) {
+  problem.threads = static_cast<std::int32_t>(pool.num_threads());
+  problem.executor = run_on_xla;
+  problem.pool = &pool;
+}
+
 /// The handler of a call.
 template <auto Function>
 ffi::Error run(ffi::ThreadPool pool, std::int64_t axis, bool reverse, span shape,
@@ -58,16 +67,30 @@ ffi::Error run(ffi::ThreadPool pool, std::int64_t axis, bool reverse, span shape
                ffi::RemainingArgs args, ffi::RemainingRets rets) {
   using Arrays = decltype(arrays_taken_by(Function));
   const auto call = [&](scanrec_problem& problem, const Arrays& arrays) {
-    problem.threads = static_cast<std::int32_t>(pool.num_threads());
-    problem.executor = run_on_xla;
-    problem.pool = &pool;
+    run_by(pool, problem);
     return Function(&problem, &arrays);
   };
   return call_on_buffers<Arrays>({axis, reverse, shape, stack, operands, results}, args, rets, call,
                                  scanrec_last_error);
 }
 
+/// The handler of a selective scan.
+template <auto Function>
+ffi::Error run_selective(ffi::ThreadPool pool, bool softplus, bool reverse, std::int64_t operands,
+                         std::int64_t results, ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  using Arrays = decltype(arrays_taken_by(Function));
+  const auto call = [&](scanrec_selective_problem& problem, const Arrays& arrays) {
+    run_by(pool, problem);
+    return Function(&problem, &arrays);
+  };
+  return call_on_selective_buffers<Arrays>({softplus, reverse, operands, results}, args, rets, call,
+                                           scanrec_last_error);
+}
+
 auto binding() { return with_attributes_and_buffers(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>()); }
+auto selective_binding() {
+  return with_selective_attributes_and_buffers(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>());
+}
 
 }  // namespace
 
@@ -76,3 +99,7 @@ SCANREC_HANDLER(scanrec_xla_linear_scan_vjp, scanrec_linear_scan_vjp)
 SCANREC_HANDLER(scanrec_xla_linear_scan_jvp, scanrec_linear_scan_jvp)
 SCANREC_HANDLER(scanrec_xla_qrnn_pool, scanrec_qrnn_pool)
 SCANREC_HANDLER(scanrec_xla_qrnn_pool_vjp, scanrec_qrnn_pool_vjp)
+SCANREC_HANDLER_OF(scanrec_xla_selective_scan, selective_binding, run_selective,
+                   scanrec_selective_scan)
+SCANREC_HANDLER_OF(scanrec_xla_selective_scan_vjp, selective_binding, run_selective,
+                   scanrec_selective_scan_vjp)

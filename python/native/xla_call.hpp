@@ -91,6 +91,20 @@ struct attributes {
 template <class Arrays, class... More>
 Arrays arrays_taken_by(int (*)(const scanrec_problem*, const Arrays*, More...));
 
+/// What a call returned, as XLA says it. error() has the words.
+inline ffi::Error error_of(int status, const char* (*error)()) {
+  switch (status) {
+    case SCANREC_OK:
+      return ffi::Error::Success();
+    case SCANREC_BAD_ARGUMENT:
+      return ffi::Error::InvalidArgument(error());
+    case SCANREC_OUT_OF_MEMORY:
+      return ffi::Error(ffi::ErrorCode::kResourceExhausted, error());
+    default:
+      return ffi::Error::Internal(error());
+  }
+}
+
 /// Calls run(problem, arrays), which returns a status. error() has the words.
 template <class Arrays, class Run>
 ffi::Error call_on_buffers(const attributes& given, ffi::RemainingArgs args,
@@ -136,16 +150,7 @@ ffi::Error call_on_buffers(const attributes& given, ffi::RemainingArgs args,
   problem.reverse = given.reverse;
   problem.plain = 1;
   problem.more_resets = more_resets;
-  switch (run(problem, arrays)) {
-    case SCANREC_OK:
-      return ffi::Error::Success();
-    case SCANREC_BAD_ARGUMENT:
-      return ffi::Error::InvalidArgument(error());
-    case SCANREC_OUT_OF_MEMORY:
-      return ffi::Error(ffi::ErrorCode::kResourceExhausted, error());
-    default:
-      return ffi::Error::Internal(error());
-  }
+  return error_of(run(problem, arrays), error);
 }
 
 /// What every handler takes after its contexts.
@@ -164,11 +169,12 @@ auto with_attributes_and_buffers(Binding binding) {
 
 }  // namespace scanrec::native
 
-/// Defines the handler `name`, which runs a function of the C interface. `binding` makes what it
-/// takes.
-#define SCANREC_HANDLER(name, function)                                  \
+/// Defines the handler `name`, which is `run` of a function of the C interface. `binding` makes
+/// what it takes.
+#define SCANREC_HANDLER_OF(name, binding, run, function)                 \
   extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name( \
       XLA_FFI_CallFrame* frame) {                                        \
     static const auto* handler = binding().To(run<function>).release();  \
     return handler->Call(frame);                                         \
   }
+#define SCANREC_HANDLER(name, function) SCANREC_HANDLER_OF(name, binding, run, function)

@@ -17,6 +17,7 @@ if _jax.__version_info__ < _OLDEST:
 
 from ._linear_scan import linear_scan
 from ._qrnn_pool import qrnn_pool
+from ._selective_scan import selective_scan, selective_state_update
 from ._state_space import lru, s5
 
-__all__ = ["linear_scan", "lru", "qrnn_pool", "s5"]
+__all__ = ["linear_scan", "lru", "qrnn_pool", "s5", "selective_scan", "selective_state_update"]

@@ -13,7 +13,7 @@ they differentiate is in ``_rules.py`` and ``_pool_rules.py``.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,10 +29,13 @@ from .._arguments import EDGE_DTYPES
 from .._native import EDGES, GATES, POOLING
 from ._sharding import allow_in_shard_map, over_devices, specs_of_results
 
-__all__ = ["OPERANDS", "PRIMITIVES", "RESULTS", "STATES", "Problem", "bind", "edge_dtype"]
+__all__ = [
+    *("OPERANDS", "PRIMITIVES", "RESULTS", "STATES", "TARGET_VERSION", "Problem"),
+    *("bind", "edge_dtype", "make_primitive", "register_targets"),
+]
 
 #: Names of the targets end in it: it grows when what a handler of a release takes changes.
-_TARGET_VERSION = 1
+TARGET_VERSION = 1
 
 _REBUILD = (
     "where jaxlib is installed, build the package again with pip install --no-build-isolation"
@@ -125,7 +128,7 @@ def _lower(call, ctx, *args, problem, operands, results):
     parted = over_devices(call, bind_parts, ctx.avals_in, problem, results)
     if parted is not None:
         return mlir.lower_fun(parted, multiple_results=True)(ctx, *args)
-    rule = jax.ffi.ffi_lowering(f"scanrec_{call}_v{_TARGET_VERSION}")
+    rule = jax.ffi.ffi_lowering(f"scanrec_{call}_v{TARGET_VERSION}")
     stacked = ctx.avals_in[0].shape[problem.stack] if problem.stack >= 0 else 0
     return rule(
         ctx,
@@ -207,22 +210,21 @@ def _needs_states(call, operands, results):
     return "input" in operands or "gate_tangent" in operands or "gate_grad" in dict(results)
 
 
-PRIMITIVES: dict[str, Primitive] = {}
-
-
-def _register(call):
-    primitive = PRIMITIVES[call] = Primitive(f"scanrec_{call}")
+def make_primitive(call: str, abstract: Any, batch: Any, eliminate: Any) -> Primitive:
+    """A primitive, given its types, and how it is batched and what of it nobody uses left out."""
+    primitive = Primitive(f"scanrec_{call}")
     primitive.multiple_results = True
-    primitive.def_abstract_eval(partial(_abstract, call))
+    primitive.def_abstract_eval(abstract)
     primitive.def_impl(partial(_run_eagerly, primitive))
-    batching.primitive_batchers[primitive] = partial(_batch, call)
-    partial_eval.dce_rules[primitive] = partial(_eliminate, call)
+    batching.primitive_batchers[primitive] = batch
+    partial_eval.dce_rules[primitive] = eliminate
     allow_in_shard_map(primitive)
+    return primitive
 
 
 def _register_target(library, prefix, call, platform):
     handler = jax.ffi.pycapsule(getattr(library, f"{prefix}{call}"))
-    jax.ffi.register_ffi_target(f"scanrec_{call}_v{_TARGET_VERSION}", handler, platform=platform)
+    jax.ffi.register_ffi_target(f"scanrec_{call}_v{TARGET_VERSION}", handler, platform=platform)
 
 
 @cache
@@ -248,10 +250,20 @@ def _load():
 
 
 _library = _load()
-for _call in OPERANDS:
-    _register(_call)
+
+
+def register_targets(calls: Iterable[str]) -> None:
+    """Has XLA know the handlers of calls, for CPUs."""
+    for call in calls:
+        _register_target(_library, "scanrec_xla_", call, "cpu")
+
+
+PRIMITIVES: dict[str, Primitive] = {
+    _call: make_primitive(_call, *(partial(f, _call) for f in (_abstract, _batch, _eliminate)))
+    for _call in OPERANDS
+}
+register_targets(_native.OPERANDS)
 for _call in _native.OPERANDS:
-    _register_target(_library, "scanrec_xla_", _call, "cpu")
     mlir.register_lowering(PRIMITIVES[_call], partial(_lower, _call), platform="cpu")
     mlir.register_lowering(PRIMITIVES[_call], partial(_lower_on_gpu, _call), platform="cuda")
 if _cuda.is_built() and _cuda.has_driver():  # before a program comes that another process lowered

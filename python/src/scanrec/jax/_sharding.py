@@ -15,14 +15,14 @@ from jax.sharding import PartitionSpec
 from .._arguments import refuse
 
 __all__ = [
-    *("allow_in_shard_map", "is_replicated", "over_devices", "placed_as", "specs_of_results"),
-    *("split_over_time", "varying_alike"),
+    *("allow_in_shard_map", "is_replicated", "mesh_of", "names_of", "over_devices", "parts_of"),
+    *("placed_as", "reshard", "spec_of", "specs_of_results", "split_over_time", "varying_alike"),
 ]
 
 # ---- explicit sharding: what types of arrays say ----------------------------------------------------
 
 
-def _spec(aval):
+def spec_of(aval: Any) -> tuple[Any, ...] | None:
     """How an array is split, by axis, if its type says so."""
     sharding = getattr(aval, "sharding", None)
     spec = getattr(sharding, "spec", None)
@@ -38,7 +38,7 @@ def _given(call):
 def _problem_spec(call, avals, problem):
     """How a problem is split: as any of its arrays is, though not along time."""
     spec = _whole_spec(call, avals, problem)
-    if spec is not None and _parts_of(_mesh(avals), spec[problem.axis]) > 1:
+    if spec is not None and parts_of(mesh_of(avals), spec[problem.axis]) > 1:
         refuse(call, _given(call), "an array that is not split along time", f"{spec}")
     return spec
 
@@ -46,7 +46,7 @@ def _problem_spec(call, avals, problem):
 def _whole_spec(call, avals, problem):
     specs = []
     for aval in avals:
-        spec = _spec(aval)
+        spec = spec_of(aval)
         if spec is not None and len(spec) > len(problem.shape):
             if spec[problem.stack] is not None:
                 refuse(
@@ -58,23 +58,25 @@ def _whole_spec(call, avals, problem):
     if not specs:
         return None
     spec = tuple(next((n for n in names if n is not None), None) for names in zip(*specs))
-    every = [name for names in spec for name in _names(names)]
+    every = [name for names in spec for name in names_of(names)]
     if len(set(every)) != len(every):
         refuse(call, _given(call), "arrays split alike", f"one mesh axis for two of {spec}")
     return spec
 
 
-def _mesh(avals):
-    return next(a.sharding.mesh for a in avals if _spec(a) is not None)
+def mesh_of(avals: Any) -> Any:
+    """The mesh that arrays are split over, of which types of some say so."""
+    return next(a.sharding.mesh for a in avals if spec_of(a) is not None)
 
 
-def _names(names):
+def names_of(names: Any) -> tuple[Any, ...]:
     """The axes of a mesh that an axis of an array is split over."""
     return names if isinstance(names, tuple) else (names,) if names is not None else ()
 
 
-def _parts_of(mesh, names):
-    return prod(mesh.shape[name] for name in _names(names))
+def parts_of(mesh: Any, names: Any) -> int:
+    """How many parts an axis of an array is split into."""
+    return prod(mesh.shape[name] for name in names_of(names))
 
 
 def specs_of_results(call, avals, problem, results) -> list[Any]:
@@ -82,7 +84,7 @@ def specs_of_results(call, avals, problem, results) -> list[Any]:
     spec = _problem_spec(call, avals, problem)
     if spec is None:
         return [None] * len(results)
-    mesh = _mesh(avals)
+    mesh = mesh_of(avals)
     return [
         jax.sharding.NamedSharding(mesh, PartitionSpec(*_where(spec, shape, problem)))
         for _, shape in results
@@ -109,7 +111,7 @@ def over_devices(call, bind, avals, problem, results):
     spec = _problem_spec(call, avals, problem)
     if spec is None or not hasattr(jax, "shard_map"):  # before JAX 0.7 XLA gathers the arrays
         return None
-    mesh = _mesh(avals)
+    mesh = mesh_of(avals)
 
     def on_one(*arrays):
         out = bind(
@@ -127,13 +129,13 @@ def over_devices(call, bind, avals, problem, results):
         out_specs=[PartitionSpec(*_where(spec, shape, problem)) for _, shape in results],
         check_vma=False,
     )
-    return lambda *arrays: on_each(*(_reshard(x, of) for x, of in zip(arrays, split)))
+    return lambda *arrays: on_each(*(reshard(x, of) for x, of in zip(arrays, split)))
 
 
 def _part(shape, mesh, spec, problem):
     """The shape of a device's part of an array."""
     return tuple(
-        n // _parts_of(mesh, names) if n == m else n for n, m, names in _along(spec, shape, problem)
+        n // parts_of(mesh, names) if n == m else n for n, m, names in _along(spec, shape, problem)
     )
 
 
@@ -150,9 +152,9 @@ def split_over_time(call, on_each, arrays, problem, results):
         return None
     avals = [jax.typeof(x) for x in arrays.values()]
     spec = _whole_spec(call, avals, problem)
-    if spec is None or _parts_of(_mesh(avals), spec[problem.axis]) == 1:
+    if spec is None or parts_of(mesh_of(avals), spec[problem.axis]) == 1:
         return None
-    mesh, names = _mesh(avals), _names(spec[problem.axis])
+    mesh, names = mesh_of(avals), names_of(spec[problem.axis])
     given = dict(arrays)
     if "resets" in given and given["resets"].shape[problem.axis] > problem.steps:
         marks = given["resets"]
@@ -172,7 +174,7 @@ def split_over_time(call, on_each, arrays, problem, results):
         out_specs={
             name: PartitionSpec(*_where(spec, shape, problem)) for name, shape in results.items()
         },
-    )({name: _reshard(x, split[name]) for name, x in given.items()})
+    )({name: reshard(x, split[name]) for name, x in given.items()})
 
 
 def placed_as(x, like):
@@ -187,17 +189,18 @@ def placed_as(x, like):
     now = getattr(jax.typeof(x), "sharding", None)
     if now is None or now.spec == of.spec or not hasattr(jax, "shard_map"):
         return x
-    return _reshard(x, of)
+    return reshard(x, of)
 
 
-def _reshard(x, to):
+def reshard(x: Any, to: Any) -> Any:
+    """x, split over devices anew."""
     return (getattr(jax, "reshard", None) or jax.sharding.reshard)(x, to)
 
 
 def _sum_over(x, spec, shape, problem):
     """The sum over the devices that had a part of what x is the sum over."""
     split = [names for n, m, names in _along(spec, shape, problem) if n != m]
-    flat = tuple(name for names in split for name in _names(names))
+    flat = tuple(name for names in split for name in names_of(names))
     return jax.lax.psum(x, flat) if flat else x
 
 

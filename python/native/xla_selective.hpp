@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From the buffers of a handler of XLA's foreign function interface to the arrays of a selective
+// scan: what handlers for CPUs and for GPUs share. Sizes are those of the buffers. Checks are made
+// before, in Python; errors here are bugs.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/c/scanrec.h>
+
+#include "xla_call.hpp"
+
+namespace scanrec::native {
+
+/// An array of a selective scan: which member of its struct it is, and what becomes of it.
+template <class Arrays>
+struct selective_entry {
+  constexpr selective_entry(scanrec_array Arrays::*member, role use) : plain(member), use(use) {}
+  constexpr selective_entry(scanrec_typed_array Arrays::*member, role use)
+      : typed(member), use(use) {}
+
+  [[nodiscard]] constexpr std::size_t bytes() const {
+    return typed != nullptr ? sizeof(scanrec_typed_array) : sizeof(scanrec_array);
+  }
+
+  scanrec_array Arrays::*plain = nullptr;
+  scanrec_typed_array Arrays::*typed = nullptr;
+  role use;
+};
+
+/// The arrays of a call, in the order of its struct: first those that are read.
+template <class Arrays>
+struct selective_call_of;
+
+template <>
+struct selective_call_of<scanrec_selective_arrays> {
+  using a = scanrec_selective_arrays;
+  static constexpr std::array<selective_entry<a>, 13> arrays{{{&a::u, role::read},
+                                                              {&a::delta, role::read},
+                                                              {&a::a, role::read},
+                                                              {&a::b, role::read},
+                                                              {&a::c, role::read},
+                                                              {&a::skip, role::read},
+                                                              {&a::z, role::read},
+                                                              {&a::delta_bias, role::read},
+                                                              {&a::initial_state, role::read},
+                                                              {&a::resets, role::read_resets},
+                                                              {&a::out, role::write},
+                                                              {&a::final_state, role::write},
+                                                              {&a::checkpoints, role::write}}};
+};
+
+template <>
+struct selective_call_of<scanrec_selective_vjp_arrays> {
+  using a = scanrec_selective_vjp_arrays;
+  static constexpr std::array<selective_entry<a>, 22> arrays{{{&a::u, role::read},
+                                                              {&a::delta, role::read},
+                                                              {&a::a, role::read},
+                                                              {&a::b, role::read},
+                                                              {&a::c, role::read},
+                                                              {&a::skip, role::read},
+                                                              {&a::z, role::read},
+                                                              {&a::delta_bias, role::read},
+                                                              {&a::initial_state, role::read},
+                                                              {&a::resets, role::read_resets},
+                                                              {&a::checkpoints, role::read},
+                                                              {&a::out_grad, role::read},
+                                                              {&a::final_grad, role::read},
+                                                              {&a::u_grad, role::gradient},
+                                                              {&a::delta_grad, role::gradient},
+                                                              {&a::a_grad, role::gradient},
+                                                              {&a::b_grad, role::gradient},
+                                                              {&a::c_grad, role::gradient},
+                                                              {&a::skip_grad, role::gradient},
+                                                              {&a::z_grad, role::gradient},
+                                                              {&a::delta_bias_grad, role::gradient},
+                                                              {&a::initial_grad, role::gradient}}};
+};
+
+/// Whether a list has all members of its struct.
+template <class Arrays>
+constexpr bool has_all_members() {
+  std::size_t bytes = 0;
+  for (const auto& entry : selective_call_of<Arrays>::arrays) bytes += entry.bytes();
+  return bytes == sizeof(Arrays);
+}
+static_assert(has_all_members<scanrec_selective_arrays>() &&
+                  has_all_members<scanrec_selective_vjp_arrays>(),
+              "scanrec: a list of arrays lacks a member of its struct in scanrec.h");
+
+/// The attributes of every selective scan.
+struct selective_attributes {
+  bool softplus, reverse;
+  std::int64_t operands, results;  // bit i says whether the i-th is there
+};
+
+/// What a function of the C interfaces takes.
+template <class Arrays, class... More>
+Arrays arrays_taken_by(int (*)(const scanrec_selective_problem*, const Arrays*, More...));
+
+/// Calls run(problem, arrays), which returns a status. error() has the words.
+template <class Arrays, class Run>
+ffi::Error call_on_selective_buffers(const selective_attributes& given, ffi::RemainingArgs args,
+                                     ffi::RemainingRets rets, Run run, const char* (*error)()) {
+  constexpr const auto& list = selective_call_of<Arrays>::arrays;
+  constexpr std::size_t most_axes = 4;
+  const auto wrong_rank = ffi::Error::InvalidArgument("scanrec: rank");
+  std::array<std::array<std::int64_t, most_axes>, list.size()> strides{};
+  Arrays arrays{};
+  scanrec_selective_problem problem{};
+  problem.groups = 1;
+  problem.softplus = given.softplus;
+  problem.reverse = given.reverse;
+
+  // Puts a buffer where the i-th array belongs, and what it tells of the problem there.
+  const auto put = [&](std::size_t i, const ffi::AnyBuffer& buffer) {
+    const auto dimensions = buffer.dimensions();
+    if (dimensions.size() > most_axes) return false;
+    std::int64_t stride = 1;
+    for (std::size_t d = dimensions.size(); d-- > 0;) {
+      strides[i][d] = dimensions[d] == 1 ? 0 : stride;
+      stride *= dimensions[d] > 0 ? dimensions[d] : 1;
+    }
+    const auto is = [&](auto member) {
+      if constexpr (std::is_same_v<decltype(member), scanrec_array Arrays::*>)
+        return list[i].plain == member;
+      else
+        return list[i].typed == member;
+    };
+    if (is(&Arrays::u)) {
+      if (dimensions.size() != 3) return false;
+      problem.batch = dimensions[0], problem.time = dimensions[1], problem.channel = dimensions[2];
+    } else if (is(&Arrays::a)) {
+      if (dimensions.size() != 2) return false;
+      problem.dtype = dtype_of(buffer.element_type());
+      problem.states = dimensions[1];
+    } else if (is(&Arrays::b) || is(&Arrays::c)) {
+      const bool of_steps = dimensions.size() == 4;
+      (is(&Arrays::b) ? problem.b_of_steps : problem.c_of_steps) = of_steps;
+      if (of_steps) problem.groups = dimensions[2];
+    } else if (is(&Arrays::resets)) {
+      if (dimensions.size() != 3) return false;
+      problem.more_resets = dimensions[1] > problem.time;
+    } else if (is(&Arrays::checkpoints)) {
+      // Side by side are channels, as kernels have them, and not states.
+      if (dimensions.size() != 4) return false;
+      std::swap(strides[i][2], strides[i][3]);
+    }
+    void* const data = buffer.untyped_data();
+    if (list[i].typed != nullptr)
+      arrays.*list[i].typed = {data, strides[i].data(), dtype_of(buffer.element_type())};
+    else
+      arrays.*list[i].plain = {data, strides[i].data()};
+    return true;
+  };
+
+  std::size_t read = 0, next = 0;
+  for (std::size_t i = 0; i < list.size() && !is_written(list[i].use); ++i) {
+    ++read;
+    if ((given.operands >> i & 1) == 0) continue;
+    const auto buffer = args.get<ffi::AnyBuffer>(next++);
+    if (buffer.has_error()) return buffer.error();
+    if (!put(i, *buffer)) return wrong_rank;
+  }
+  next = 0;
+  for (std::size_t i = read; i < list.size(); ++i) {
+    if ((given.results >> (i - read) & 1) == 0) continue;
+    auto buffer = rets.get<ffi::AnyBuffer>(next++);
+    if (buffer.has_error()) return buffer.error();
+    if (!put(i, **buffer)) return wrong_rank;
+  }
+  return error_of(run(problem, arrays), error);
+}
+
+/// What every handler of a selective scan takes after its contexts.
+template <class Binding>
+auto with_selective_attributes_and_buffers(Binding binding) {
+  return std::move(binding)
+      .template Attr<bool>("softplus")
+      .template Attr<bool>("reverse")
+      .template Attr<std::int64_t>("operands")
+      .template Attr<std::int64_t>("results")
+      .RemainingArgs()
+      .RemainingRets();
+}
+
+}  // namespace scanrec::native

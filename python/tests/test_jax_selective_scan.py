@@ -1,0 +1,641 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec.jax.selective_scan: values and derivatives against a plain loop that JAX differentiates,
+batching, programs, devices."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+from conftest import Random
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_num_cpu_devices", 8)
+
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from jax.test_util import check_grads
+
+from scanrec.jax import selective_scan, selective_state_update
+
+NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "initial_state")
+
+
+def loop(u, delta, A, B, C, D=None, z=None, delta_bias=None, initial_state=None, *,
+         delta_softplus=False, resets=None, reverse=False):  # fmt: skip
+    """(out, final state) of (batch, time, channel), step by step, in the type of A."""
+    dtype, (batch, steps, channels) = A.dtype, u.shape
+    x, step = u.astype(dtype), delta.astype(dtype)
+    if delta_bias is not None:
+        step = step + delta_bias
+    if delta_softplus:
+        step = jnp.where(step > 20, step, jnp.log1p(jnp.exp(jnp.minimum(step, 20))))
+
+    def of_channels(mixing):
+        if mixing.ndim == 2:
+            return jnp.broadcast_to(mixing, (batch, steps, *mixing.shape))
+        mixing = mixing.astype(dtype)[..., None, :] if mixing.ndim == 3 else mixing.astype(dtype)
+        return jnp.repeat(mixing, channels // mixing.shape[2], 2)
+
+    cut = jnp.zeros((batch, steps + 1, channels), bool)
+    if resets is not None:
+        cut = cut.at[:, : resets.shape[1]].set(resets)
+    cut = cut[:, 1:] if reverse else cut[:, :-1]
+
+    def one(state, now):
+        x, step, b, c, cut = now
+        carried = jnp.where(cut[..., None], 0, jnp.exp(step[..., None] * A) * state)
+        state = carried + (step * x)[..., None] * b
+        return state, (c * state).sum(-1)
+
+    first = jnp.zeros((), dtype) if initial_state is None else initial_state
+    now = (x, step, of_channels(B), of_channels(C), cut)
+    final, y = jax.lax.scan(
+        one,
+        jnp.broadcast_to(first, (batch, channels, A.shape[1])),
+        jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), now),
+        reverse=reverse,
+    )
+    y = jnp.moveaxis(y, 0, 1)
+    if D is not None:
+        y = y + D * x
+    if z is not None:
+        y = y * jax.nn.silu(z.astype(dtype))
+    return y.astype(u.dtype), final
+
+
+def arrays_of(random, batch=2, steps=9, channels=4, states=3, groups=None, of="steps steps"):
+    """Arguments by name: steps of 0.1 to 2.6 by softplus, gates of exp(-5) to exp(-0.02)."""
+    mixing = (batch, steps, *(() if groups is None else (groups,)), states)
+    b, c = (mixing if kind == "steps" else (channels, states) for kind in of.split())
+    shape = (batch, steps, channels)
+    return dict(
+        u=random(*shape),
+        delta=random(*shape) * 2,
+        A=-np.abs(random(channels, states)) - 0.2,
+        B=random(*b),
+        C=random(*c),
+        D=random(channels),
+        z=random(*shape) * 2,
+        delta_bias=random(channels) * 0.5,
+        initial_state=random(batch, channels, states),
+    )
+
+
+def same(got, want, **tolerance):
+    """Sums of some tens of terms of order 1, in another order: a few hundred roundings of 1e-16,
+    and those of exp and the sigmoid, of 5 units each."""
+    got, want = jax.tree.leaves(got), jax.tree.leaves(want)
+    assert len(got) == len(want)
+    for x, y in zip(got, want):
+        assert x.shape == y.shape and x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, **{"rtol": 1e-11, "atol": 1e-12, **tolerance})
+
+
+def bits(got, want):
+    same(got, want, rtol=0, atol=0)
+
+
+def loss_of(f, weights):
+    """Of both results, each with a gradient of its own everywhere."""
+
+    def loss(*x):
+        return sum(jnp.sum(w * jnp.sin(y)) for w, y in zip(weights, f(*x)))
+
+    return loss
+
+
+ours = partial(selective_scan, delta_softplus=True, return_final=True)
+theirs = jax.jit(partial(loop, delta_softplus=True), static_argnames="reverse")
+
+
+def as_function(call, names, **options):
+    """A call as a function of arrays in this order."""
+    return lambda *x: call(**dict(zip(names, x)), **options)
+
+
+# ---- values and gradients -------------------------------------------------------------------------
+
+# (of B and C, groups, reverse, steps with resets, what is left out)
+CASES = {
+    "plain": dict(),
+    "groups": dict(groups=2, marked=9),
+    "groups, reverse": dict(groups=2, reverse=True, marked=10),
+    "of channels": dict(of="channel channel", reverse=True, marked=9),
+    "B of channels": dict(of="channel steps", marked=10),
+    "C of channels": dict(of="steps channel", groups=4),
+    "long": dict(steps=300, marked=300),
+    "long, reverse": dict(steps=300, reverse=True, channels=19),
+    "nothing else": dict(without=("D", "z", "delta_bias", "initial_state")),
+}
+
+
+@pytest.fixture
+def problem(request):
+    """Our function and the plain one, arrays to call them with, and weights of a loss."""
+    case, random = dict(request.param), Random(1)
+    reverse, marked = case.pop("reverse", False), case.pop("marked", 0)
+    without = case.pop("without", ())
+    given = {n: jnp.asarray(x) for n, x in arrays_of(random, **case).items() if n not in without}
+    options = {"reverse": reverse, "delta_softplus": "D" not in without}
+    if marked:
+        options["resets"] = jnp.asarray(random.marks(2, marked, 1))
+    weights = random(*given["u"].shape), random(2, *given["A"].shape)
+    names = tuple(given)
+    return (
+        as_function(selective_scan, names, return_final=True, **options),
+        as_function(loop, names, **options),
+        tuple(given.values()),
+        weights,
+    )
+
+
+@pytest.mark.parametrize("problem", CASES.values(), ids=CASES, indirect=True)
+def test_values_and_gradients(problem):
+    """300 steps of a state that forgets slowly add as many roundings."""
+    ours, theirs, arrays, weights = problem
+    every = tuple(range(len(arrays)))
+    near = {"rtol": 1e-10, "atol": 1e-10 if arrays[0].shape[1] > 100 else 1e-12}
+    same(ours(*arrays), theirs(*arrays), **near)
+    for of in (weights, (weights[0], 0.0), (0.0, weights[1])):
+        got, want = (jax.jit(jax.grad(loss_of(f, of), every))(*arrays) for f in (ours, theirs))
+        same(got, want, **near)
+
+
+SECOND = ("groups, reverse", "of channels")
+
+
+@pytest.mark.parametrize("problem", [CASES[n] for n in SECOND], ids=SECOND, indirect=True)
+def test_derivatives_of_second_order(problem):
+    ours, theirs, arrays, weights = problem
+    random, every = Random(5), tuple(range(len(arrays)))
+    moves = tuple(jnp.asarray(random(*x.shape)) for x in arrays)
+    dot = lambda x, y: sum(jnp.vdot(*pair) for pair in zip(x, y))
+
+    def all_of(f):
+        loss = loss_of(f, weights)
+        gradient = jax.grad(loss, every)
+        push = lambda *x: jax.jvp(f, x, moves)[1]
+        return {
+            "forward": push(*arrays),
+            "forward of reverse": jax.jvp(gradient, arrays, moves)[1],
+            "reverse of reverse": jax.grad(lambda *x: dot(gradient(*x), moves), every)(*arrays),
+            "reverse of forward": jax.grad(lambda *x: jax.jvp(loss, x, moves)[1], every)(*arrays),
+            "forward of forward": jax.jvp(push, arrays, moves)[1],
+            "linear": jax.linearize(f, *arrays)[1](*moves),
+        }
+
+    got, want = jax.jit(lambda: all_of(ours))(), jax.jit(lambda: all_of(theirs))()
+    for name in want:
+        assert all(np.any(x) for x in jax.tree.leaves(want[name])), name
+        same(got[name], want[name], rtol=1e-9, atol=1e-10)
+
+
+def test_numerical_derivatives(random):
+    given = arrays_of(random, 1, 4, 2, 2)
+    resets = np.zeros((1, 4, 1), bool)
+    resets[0, 2] = True
+    f = as_function(
+        selective_scan, tuple(given), delta_softplus=True, return_final=True,
+        resets=resets, reverse=True,
+    )  # fmt: skip
+    arrays = tuple(map(jnp.asarray, given.values()))
+    check_grads(jax.jit(f), arrays, order=2, modes=("fwd", "rev"), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_types(random, dtype):
+    """Sequences are rounded, the rest is float32: outputs are within a unit of what is computed in
+    float64 from the same numbers."""
+    given = {n: jnp.asarray(x, jnp.float32) for n, x in arrays_of(random, steps=200).items()}
+    given |= {n: given[n].astype(dtype) for n in ("u", "delta", "z", "B")}
+    wide = {n: x.astype(jnp.float64) for n, x in given.items()}
+    out, final = ours(**given)
+    assert out.dtype == dtype and final.dtype == jnp.float32
+    want, last = theirs(**wide)
+    unit = float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(np.asarray(out, float), want, rtol=unit, atol=3e-6)
+    np.testing.assert_allclose(final, last, rtol=1e-5, atol=3e-6)
+    weights = random(*out.shape), random(*final.shape)
+    gradient = lambda f, x: jax.jit(
+        jax.grad(lambda x: sum(jnp.sum(w * y.astype(float)) for w, y in zip(weights, f(**x))))
+    )(x)
+    got, want = gradient(ours, given), gradient(theirs, wide)
+    for name in given:
+        assert got[name].dtype == given[name].dtype
+        # Cotangents of outputs are rounded to their type.
+        scale = np.max(np.abs(want[name]))
+        error = np.max(np.abs(np.asarray(got[name], float) - want[name]))
+        assert error < (3 * unit + 1e-5) * scale, name
+
+
+def test_leading_axes_and_small_problems(random):
+    given = {n: jnp.asarray(x) for n, x in arrays_of(random, batch=6).items()}
+    whole = ours(**given, resets=jnp.asarray(random.marks(1, 9, 1)))
+    many = {n: x.reshape(2, 3, *x.shape[1:]) if x.shape[0] == 6 else x for n, x in given.items()}
+    random = Random()
+    arrays_of(random, batch=6)
+    for x, y in zip(ours(**many, resets=jnp.asarray(random.marks(1, 9, 1))), whole):
+        bits(x.reshape(y.shape), y)
+    # One sequence; states that broadcast.
+    one = {n: x[0] if x.shape[0] == 6 else x for n, x in given.items()}
+    for x, y in zip(ours(**one), ours(**given)):
+        bits(x, y[0])
+    bits(
+        ours(**{**one, "initial_state": jnp.ones(3)}),
+        ours(**{**one, "initial_state": jnp.ones((4, 3))}),
+    )
+    squares_gradient = lambda f: jax.jit(jax.grad(lambda x: sum(jnp.sum(y**2) for y in f(**x))))
+    for batch, steps in ((0, 5), (2, 0), (2, 1)):
+        small = {n: jnp.asarray(x) for n, x in arrays_of(random, batch, steps).items()}
+        same(ours(**small), theirs(**small))
+        got, want = (squares_gradient(f)(small) for f in (ours, theirs))
+        same(got, want)
+
+
+def test_far_steps(random):
+    """Above 20 softplus is its argument and its slope 1, composed or not."""
+    given = {n: jnp.asarray(x) for n, x in arrays_of(random).items()}
+    given["delta"] = given["delta"] * 30
+    loss = lambda f: lambda delta: jnp.sum(f(**{**given, "delta": delta})[0] ** 2)
+    slope = jax.jit(jax.grad(loss(ours)))
+    same(slope(given["delta"]), jax.jit(jax.grad(loss(theirs)))(given["delta"]))
+    push = lambda f: jax.jit(lambda *x: jax.jvp(loss(f), x[:1], x[1:]))(given["delta"], given["u"])
+    same(push(ours), push(theirs))
+    assert np.all(np.isfinite(slope(given["delta"] * 1e3)))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_packed_sequences_are_separate_ones(random, reverse):
+    lengths = (3, 1, 150, 10)
+    total, starts = sum(lengths), np.cumsum((0, *lengths))[:-1]
+    given = {n: jnp.asarray(x) for n, x in arrays_of(random, 1, total).items()}
+    given.pop("initial_state")
+    resets = np.zeros((1, total, 1), bool)
+    resets[0, starts] = True
+    sequences = ("u", "delta", "B", "C", "z")
+
+    def parts(x):
+        for start, length in zip(starts, lengths):
+            at = slice(start, start + length)
+            yield ours(
+                **{n: v[:, at] if n in sequences else v for n, v in x.items()}, reverse=reverse
+            )
+
+    packed = lambda x: ours(**x, resets=resets, reverse=reverse)
+    outs, finals = zip(*parts(given))
+    bits(packed(given), (jnp.concatenate(outs, 1), finals[0 if reverse else -1]))
+    got = jax.jit(jax.grad(lambda x: jnp.sum(packed(x)[0] ** 2)))(given)
+    want = jax.jit(jax.grad(lambda x: sum(jnp.sum(y**2) for y, _ in parts(x))))(given)
+    same(got, want, rtol=1e-9, atol=1e-10)  # those of weights are sums over parts
+    # What is on the other side of a mark is not looked at.
+    hidden = {n: v.at[:, :3].set(np.nan) if n == "u" else v for n, v in given.items()}
+    bits(packed(hidden)[0][:, 3:], packed(given)[0][:, 3:])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_streams(random, reverse):
+    """Chunks go on with the bits of the whole; so do single steps."""
+    given = {n: jnp.asarray(x) for n, x in arrays_of(random, steps=140).items()}
+    resets = random.marks(2, 140, 1)
+    want, last = ours(**given, resets=resets, reverse=reverse)
+    outs, state = [], given["initial_state"]
+    edges = [(0, 1), (1, 130), (130, 140)][:: -1 if reverse else 1]
+    for a, b in edges:
+        chunk = {
+            n: x[:, a:b] if n in ("u", "delta", "B", "C", "z") else x for n, x in given.items()
+        }
+        chunk["initial_state"] = state
+        out, state = ours(**chunk, resets=resets[:, a : b + 1], reverse=reverse)
+        outs.append(out)
+    bits((jnp.concatenate(outs[:: -1 if reverse else 1], 1), state), (want, last))
+
+
+@pytest.mark.parametrize("groups", [None, 2])
+def test_single_steps(random, groups):
+    given = {n: jnp.asarray(x) for n, x in arrays_of(random, groups=groups).items()}
+    want, last = ours(**given)
+    state, outs = given.pop("initial_state"), []
+    names = {"u": "x", "delta": "dt", "delta_bias": "dt_bias"}
+    step = jax.jit(partial(selective_state_update, dt_softplus=True), donate_argnums=0)
+    for t in range(9):
+        now = {
+            names.get(n, n): x[:, t] if n in ("u", "delta", "B", "C", "z") else x
+            for n, x in given.items()
+        }
+        out, state = step(state, **now)
+        outs.append(out)
+    bits((jnp.stack(outs, 1), state), (want, last))
+    out, half = step(
+        state.astype(jnp.bfloat16), **{n: x.astype(jnp.float32) for n, x in now.items()}
+    )
+    assert out.dtype == jnp.float32 and half.dtype == jnp.bfloat16
+    one = {n: x[0] if x.ndim > 1 and n != "A" else x for n, x in now.items()}
+    bits(step(state[0], **one)[0], step(state, **now)[0][0])
+
+
+# ---- batching -------------------------------------------------------------------------------------
+
+
+def batched_axes(**axes):
+    return tuple(axes.get(name) for name in NAMES)
+
+
+BATCHES = {
+    "sequences": (dict(u=0, delta=0, B=0, C=0, z=0, initial_state=0), 2, "steps steps"),
+    "u, along another axis": (dict(u=2), None, "channel steps"),
+    "A": (dict(A=0), 2, "steps steps"),
+    "all": (dict.fromkeys(NAMES, 0), None, "channel steps"),
+    "a bias, and B": (dict(delta_bias=1, B=1), 2, "steps steps"),
+}
+
+
+@pytest.mark.parametrize("of", BATCHES)
+def test_vmap(random, of):
+    """Of any arrays, under and over derivatives: what a loop over the batch gives."""
+    axes, groups, of = BATCHES[of]
+    given = arrays_of(random, 2, 5, 4, 2, groups, of)
+    axes = batched_axes(**axes)
+    arrays = []
+    for x, axis in zip(given.values(), axes):
+        shape = x.shape if axis is None else np.insert(x.shape, axis, 3)
+        arrays.append(jnp.asarray(random(*shape) if axis is not None else x))
+    arrays[2] = -jnp.abs(arrays[2])
+    resets = jnp.asarray(random.marks(1, 5, 1))
+    f = as_function(ours, NAMES, resets=resets)
+    weights = random(2, 5, 4), random(2, 4, 2)
+    gradient = jax.grad(loss_of(f, weights), tuple(range(9)))
+    each = [
+        tuple(x if a is None else jnp.moveaxis(x, a, 0)[i] for x, a in zip(arrays, axes))
+        for i in range(3)
+    ]
+    loop_over = lambda f: jax.tree.map(lambda *x: jnp.stack(x), *(f(*x) for x in each))
+    out = jax.vmap(f, axes)(*arrays)
+    same(out, loop_over(f))
+    if axes[2] is None and axes[7] is None:  # more sequences of a batch
+        bits(out, loop_over(f))
+    same(jax.jit(jax.vmap(gradient, axes))(*arrays), loop_over(jax.jit(gradient)))
+    push = lambda *x: jax.jvp(f, x, x)[1]
+    same(jax.jit(jax.vmap(push, axes))(*arrays), loop_over(jax.jit(push)))
+
+    def total(f):  # over the batch, under the derivative
+        return lambda *x: jnp.sum(jax.vmap(lambda *y: loss_of(f, weights)(*y) ** 2, axes)(*x))
+
+    plain = as_function(theirs, NAMES, resets=resets)
+    got, want = (jax.jit(jax.grad(total(g), tuple(range(9))))(*arrays) for g in (f, plain))
+    same(got, want, rtol=1e-9, atol=1e-10)
+
+
+def test_batches_of_marks_and_jacobians(random):
+    given = {n: jnp.asarray(x) for n, x in arrays_of(random, 2, 5, 4, 2).items()}
+    for shape in ((3, 1, 6, 1), (3, 2, 5, 4)):
+        marks = jnp.asarray(random.marks(*shape))
+        for extra in ({}, {"A": -jnp.abs(jnp.asarray(random(3, 4, 2)))}):
+            rest = {n: x for n, x in given.items() if n not in extra}
+            got = jax.vmap(
+                lambda x, marks: ours(**x, resets=marks),
+                ({**dict.fromkeys(rest), **dict.fromkeys(extra, 0)}, 0),
+            )({**rest, **extra}, marks)
+            for i in range(3):
+                one = {**rest, **{n: x[i] for n, x in extra.items()}}
+                same([x[i] for x in got], list(ours(**one, resets=marks[i])))
+    final = lambda f: lambda A: f(**{**given, "A": A})[1]
+    want = jax.jit(jax.jacrev(final(theirs)))(given["A"])
+    same(jax.jit(jax.jacrev(final(ours)))(given["A"]), want)
+    same(jax.jit(jax.jacfwd(final(ours)))(given["A"]), want)
+    twice = jax.vmap(jax.vmap(final(ours)))
+    A = -jnp.abs(jnp.asarray(random(2, 3, 4, 2)))
+    same(twice(A)[1, 2], final(ours)(A[1, 2]))
+
+
+# ---- programs -------------------------------------------------------------------------------------
+
+
+def calls_in(f, *arrays):
+    """The custom calls of a program, in order, with their masks."""
+    text = jax.jit(f).lower(*arrays).as_text()
+    found = re.findall(
+        r"custom_call @scanrec_(\w+)_v1\(.*?operands = (\d+).*?results = (\d+)", text
+    )
+    return [(name, int(operands), int(results)) for name, operands, results in found]
+
+
+def test_one_call_forward_and_one_back(random):
+    given = {n: jnp.asarray(x) for n, x in arrays_of(random, steps=300).items()}
+    everything = 0b01_1111_1111
+    assert calls_in(lambda x: ours(**x), given) == [("selective_scan", everything, 0b011)]
+    loss = lambda x: jnp.sum(ours(**x)[0] ** 2)
+    calls = calls_in(jax.grad(loss), given)
+    # Checkpoints are kept, of the three that there are the final state is not; no gradient of it comes.
+    assert calls[0] == ("selective_scan", everything, 0b101)
+    assert calls[1] == ("selective_scan_vjp", everything | 0b011 << 10, everything)
+    # With the final state alone there are no outputs, nor what is for them; only what is asked for.
+    final = lambda x: jnp.sum(ours(**x)[1])
+    assert calls_in(final, given) == [("selective_scan", everything & ~0b1100000, 0b010)]
+    of_a = jax.grad(lambda a: final({**given, "A": a}))
+    assert calls_in(of_a, given["A"])[1] == ("selective_scan_vjp", everything | 0b101 << 10, 0b100)
+    # Of short sequences nothing need be kept.
+    short = {n: x[:, :9] if x.ndim == 3 and x.shape[1] == 300 else x for n, x in given.items()}
+    assert calls_in(jax.grad(loss), short)[0] == ("selective_scan", everything, 0b001)
+    # What the adjoint keeps is 1 / 128 of all states.
+    text = jax.jit(jax.grad(loss)).lower(given).as_text()
+    assert "tensor<2x2x3x4xf64>" in text and "300x4x3x" not in text
+
+
+def test_jit_eager_checkpoint_and_scan(random):
+    given = {n: jnp.asarray(x) for n, x in arrays_of(random, steps=150).items()}
+    loss = lambda x: sum(jnp.sum(y**2) for y in ours(**x))
+    value, gradient = ours(**given), jax.grad(loss)(given)
+    bits(jax.jit(lambda x: ours(**x))(given), value)
+    bits(jax.jit(jax.grad(loss))(given), gradient)
+    bits(jax.grad(jax.checkpoint(loss))(given), gradient)
+    with jax.disable_jit():
+        same(jax.grad(loss)(given), gradient)
+
+    def layers(A):
+        return jnp.sum(jax.lax.scan(lambda u, A: (ours(**{**given, "u": u, "A": A})[0], None),
+                                    given["u"], A)[0] ** 2)  # fmt: skip
+
+    def unrolled(A):
+        u = given["u"]
+        for a in A:
+            u = theirs(**{**given, "u": u, "A": a})[0]
+        return jnp.sum(u**2)
+
+    A = -jnp.abs(jnp.asarray(random(3, 4, 3)))
+    same(jax.jit(jax.grad(layers))(A), jax.jit(jax.grad(unrolled))(A), rtol=1e-9, atol=1e-10)
+
+
+def test_export(random):
+    """A program made once, and through bytes where JAX has what that needs."""
+    export = pytest.importorskip("jax.export", reason="jax.export needs absl here")
+    given = {n: jnp.asarray(x) for n, x in arrays_of(random).items()}
+    loss = jax.jit(jax.grad(lambda x: jnp.sum(ours(**x)[0] ** 2)))
+    allowed = [
+        export.DisabledSafetyCheck.custom_call(f"scanrec_selective_scan{kind}_v1")
+        for kind in ("", "_vjp")
+    ]
+    exported = export.export(loss, disabled_checks=allowed)(given)
+    bits(exported.call(given), loss(given))
+    if importlib.util.find_spec("flatbuffers") is not None:
+        bits(export.deserialize(exported.serialize()).call(given), loss(given))
+    with pytest.raises(NotImplementedError, match="'u': expected an array on a CPU"):
+        export.export(loss, disabled_checks=allowed, platforms=["cuda"])(given)
+
+
+# ---- several devices ------------------------------------------------------------------------------
+
+shard_map = getattr(jax, "shard_map", None)
+if shard_map is None:
+    from jax.experimental.shard_map import shard_map
+
+P = PartitionSpec
+SEQUENCES = ("u", "delta", "z")
+
+
+def collectives(f, *arrays):
+    text = jax.jit(f).lower(*arrays).compile().as_text()
+    return {name for name in ("all-gather", "all-reduce", "all-to-all", "permute") if name in text}
+
+
+def split_over(batch, channel, mixing=False):
+    """How every argument is split, by the names of axes of a mesh."""
+    return dict(
+        **{name: P(batch, None, channel) for name in SEQUENCES},
+        **{name: P(batch, None, channel if mixing else None) for name in ("B", "C")},
+        **{name: P(channel) for name in ("A", "D", "delta_bias")},
+        initial_state=P(batch, channel),
+    )
+
+
+def of_devices(random, groups):
+    given = arrays_of(random, 4, 5, 8, 2, groups)
+    weights = random(4, 5, 8), random(4, 8, 2)
+    loss = lambda f: lambda x: loss_of(lambda: f(**x), weights)()
+    return {n: jnp.asarray(x) for n, x in given.items()}, loss
+
+
+SPLITS = {
+    "sequences": (("d", None), None, {"all-reduce"}),  # of gradients of weights
+    "channels": ((None, "d"), None, {"all-reduce"}),  # of those of B and C
+    "groups": ((None, "d", True), 2, set()),
+    "both": (("d", "e"), None, {"all-reduce"}),
+}
+
+
+@pytest.mark.parametrize("split, groups, expected", SPLITS.values(), ids=SPLITS)
+def test_shard_map(random, split, groups, expected):
+    types = getattr(jax.sharding, "AxisType", None)
+    auto = {"axis_types": (types.Auto,) * 2} if types else {}
+    mesh = jax.make_mesh((2, 4 if split[1] == "e" else 1), ("d", "e"), **auto)
+    given, loss = of_devices(random, groups)
+    specs = split_over(*split)
+    if split[1] is None:  # one device's are as good as the others'
+        mesh = jax.make_mesh((4,), ("d",), **({"axis_types": (types.Auto,)} if types else {}))
+    parted = shard_map(
+        lambda x: ours(**x),
+        mesh=mesh,
+        in_specs=({n: specs[n] for n in given},),
+        out_specs=(specs["u"], specs["initial_state"]),
+    )
+    f = lambda **x: parted(x)
+    bits(jax.jit(parted)(given), ours(**given))
+    same(jax.jit(jax.grad(loss(f)))(given), jax.jit(jax.grad(loss(ours)))(given))
+    assert collectives(parted, given) == set()
+    assert collectives(jax.grad(loss(f)), given) == expected
+
+
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
+@pytest.mark.parametrize("split, groups, expected", SPLITS.values(), ids=SPLITS)
+def test_explicit_sharding(random, split, groups, expected):
+    mesh = jax.make_mesh((2, 4), ("d", "e"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    plain, loss = of_devices(random, groups)
+    gradient = lambda x: jax.grad(loss(ours))(x)
+    second = lambda x: jax.jvp(gradient, (x,), (x,))[1]
+    again = lambda x: jax.grad(lambda x: sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient(x))))(
+        x
+    )
+    many = lambda x: jax.vmap(lambda s: ours(**{**x, "A": s * x["A"]}), 0)(jnp.arange(1.0, 3.0))
+    every = (gradient, second, again, many) if split == ("d", "e") else (gradient,)
+    want = [jax.jit(f)(plain) for f in every]
+    with jax.set_mesh(mesh):
+        specs = split_over(*split)
+        given = {n: jax.device_put(x, NamedSharding(mesh, specs[n])) for n, x in plain.items()}
+        out = jax.jit(lambda x: ours(**x))(given)
+        for x, name in zip(out, ("u", "initial_state")):
+            assert jax.typeof(x).sharding.spec == jax.typeof(given[name]).sharding.spec
+        bits(out, ours(**plain))
+        assert collectives(lambda x: ours(**x), given) == set()
+        assert collectives(gradient, given) == expected
+        got = [jax.jit(f)(given) for f in every]
+        for name, g in got[0].items():
+            assert jax.typeof(g).sharding.spec == jax.typeof(given[name]).sharding.spec
+        with pytest.raises(ValueError, match="'u': expected an array that is not split along time"):
+            u = jax.device_put(jnp.ones((4, 8, 8)), NamedSharding(mesh, P(None, "d")))
+            selective_scan(u, u, given["A"], given["A"], given["A"])
+    for x, y in zip(got, want):
+        same(x, y, rtol=1e-9, atol=1e-10)
+
+
+# ---- errors ---------------------------------------------------------------------------------------
+
+U, W, M, S = (np.ones(s) for s in ((2, 9, 4), (4, 3), (2, 9, 3), (2, 4, 3)))
+
+
+def scan(u=U, delta=U, A=W, B=M, C=M, **more):
+    return selective_scan(u, delta, A, B, C, **more)
+
+
+def update(state=S, dt=U[:, 0], B=M[:, 0], **more):
+    return selective_state_update(state, U[:, 0], dt, W, B, M[:, 0], **more)
+
+
+@pytest.mark.parametrize(
+    "error, words, call",
+    [
+        (ValueError, "'u': expected an array (..., T, D), got shape (4,)", lambda: scan(u=U[0, 0])),
+        (TypeError, "'u': expected float64, as 'A' is float64, got float32", lambda: scan(u=U.astype("f"))),
+        (TypeError, "'u': expected an array, got NoneType", lambda: scan(u=None)),
+        (TypeError, "'A': expected float32 or float64, got int", lambda: scan(A=W.astype(int))),
+        (ValueError, "'A': expected shape (4, N), N of 1 or more, got (3, 4)", lambda: scan(A=W.T)),
+        (NotImplementedError, "'A': expected a real type, got complex128", lambda: scan(A=W * 1j)),
+        (ValueError, "'delta': expected shape (2, 9, 4), got (9, 4)", lambda: scan(delta=U[0])),
+        (ValueError, "'B': expected shape (4, 3), (2, 9, 3) or (2, 9, G, 3) of G groups of which 4 "
+         "channels are a multiple, got (9, 3)", lambda: scan(B=M[0])),
+        (ValueError, "'B': expected shape (9, 3) or (9, G, 3)", lambda: scan(U[0], U[0], B=W, C=M[0])),
+        (ValueError, "'C': expected shape", lambda: scan(C=np.ones((2, 9, 3, 3)))),
+        (ValueError, "'C': expected as many groups as 'B' has, 2, got 1",
+         lambda: scan(B=np.ones((2, 9, 2, 3)))),
+        (ValueError, "'D': expected shape (4,), got (3,)", lambda: scan(D=np.ones(3))),
+        (ValueError, "'z': expected shape (2, 9, 4)", lambda: scan(z=U[:1])),
+        (ValueError, "'delta_bias': expected shape (4,)", lambda: scan(delta_bias=np.ones(1))),
+        (ValueError, "'initial_state': expected a shape that broadcasts to (2, 4, 3), got (3, 3)",
+         lambda: scan(initial_state=np.ones((3, 3)))),
+        (TypeError, "'resets': expected booleans", lambda: scan(resets=U)),
+        (ValueError, "'resets': expected a shape that broadcasts to (2, 9, 4)",
+         lambda: scan(resets=U[:, :5] > 0)),
+        (ValueError, "'state': expected shape (2, 4, 3), got (4, 3)", lambda: update(W)),
+        (ValueError, "'dt': expected shape (2, 4)", lambda: update(dt=U)),
+        (ValueError, "'B': expected shape (2, 3) or (2, G, 3)", lambda: update(B=W)),
+        (ValueError, "'dt_bias': expected shape (4,)", lambda: update(dt_bias=U)),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_when_traced(error, words, call):
+    for run in (call, jax.jit(call)):
+        with pytest.raises(error) as raised:
+            run()
+        assert words in str(raised.value)
+
+
+def test_errors_of_handlers_leave_the_process_alive():
+    call = jax.ffi.ffi_call(
+        "scanrec_selective_scan_v1", jax.ShapeDtypeStruct((2, 9, 4), np.float64)
+    )
+    with pytest.raises(Exception, match="selective_scan: argument 'delta'"):
+        options = {"softplus": False, "reverse": False, "results": np.int64(1)}
+        call(U, W, M, M, **options, operands=np.int64(0b11101)).block_until_ready()
+    assert scan().shape == (2, 9, 4)
