@@ -153,15 +153,20 @@ struct summed_products {
   }
   /// A call, so that no compiler makes a product and the sum that it goes into one operation.
   [[gnu::noinline]] void add_to(scalar* to, std::int64_t stride) const {
-    for (int part = 0; part < parts; ++part, to += stride / parts) {
-      if constexpr (lanes == 1) {
-        for (int i = 0; i < NB; ++i) to[i] += rows[part][i];
-      } else {
-        alignas(64) scalar sums[lanes];
-        simd::store_unit(static_cast<scalar*>(sums), sums_of_lanes(rows[part]));
-        for (int t = 0; t < together; ++t)
-          for (int i = 0; i < NB; ++i) to[t * stride + i] += sums[t * NB + i];
-      }
+    add_part(to, stride, rows[0]);
+    if constexpr (parts == 2) add_part(to + stride / 2, stride, rows[1]);
+  }
+
+ private:
+  SCANREC_INLINE static void add_part(scalar* to, std::int64_t stride,
+                                      const lane (&of)[together * NB]) {
+    if constexpr (lanes == 1) {
+      for (int i = 0; i < NB; ++i) to[i] += of[i];
+    } else {
+      alignas(64) scalar sums[lanes];
+      simd::store_unit(static_cast<scalar*>(sums), sums_of_lanes(of));
+      for (int t = 0; t < together; ++t)
+        for (int i = 0; i < NB; ++i) to[t * stride + i] += sums[t * NB + i];
     }
   }
 };
