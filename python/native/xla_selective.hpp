@@ -39,7 +39,7 @@ struct selective_call_of;
 template <>
 struct selective_call_of<scanrec_selective_arrays> {
   using a = scanrec_selective_arrays;
-  static constexpr std::array<selective_entry<a>, 13> arrays{{{&a::u, role::read},
+  static constexpr std::array<selective_entry<a>, 14> arrays{{{&a::u, role::read},
                                                               {&a::delta, role::read},
                                                               {&a::a, role::read},
                                                               {&a::b, role::read},
@@ -47,6 +47,7 @@ struct selective_call_of<scanrec_selective_arrays> {
                                                               {&a::skip, role::read},
                                                               {&a::z, role::read},
                                                               {&a::delta_bias, role::read},
+                                                              {&a::intervals, role::read},
                                                               {&a::initial_state, role::read},
                                                               {&a::resets, role::read_resets},
                                                               {&a::out, role::write},
@@ -57,7 +58,7 @@ struct selective_call_of<scanrec_selective_arrays> {
 template <>
 struct selective_call_of<scanrec_selective_vjp_arrays> {
   using a = scanrec_selective_vjp_arrays;
-  static constexpr std::array<selective_entry<a>, 22> arrays{{{&a::u, role::read},
+  static constexpr std::array<selective_entry<a>, 24> arrays{{{&a::u, role::read},
                                                               {&a::delta, role::read},
                                                               {&a::a, role::read},
                                                               {&a::b, role::read},
@@ -65,6 +66,7 @@ struct selective_call_of<scanrec_selective_vjp_arrays> {
                                                               {&a::skip, role::read},
                                                               {&a::z, role::read},
                                                               {&a::delta_bias, role::read},
+                                                              {&a::intervals, role::read},
                                                               {&a::initial_state, role::read},
                                                               {&a::resets, role::read_resets},
                                                               {&a::checkpoints, role::read},
@@ -78,6 +80,7 @@ struct selective_call_of<scanrec_selective_vjp_arrays> {
                                                               {&a::skip_grad, role::gradient},
                                                               {&a::z_grad, role::gradient},
                                                               {&a::delta_bias_grad, role::gradient},
+                                                              {&a::intervals_grad, role::gradient},
                                                               {&a::initial_grad, role::gradient}}};
 };
 
