@@ -146,6 +146,18 @@ SCANREC_DEVICE SCANREC_INLINE void pin(T& x) {
   asm volatile("" : "+l"(x));
 }
 
+/// 2^x by the special-function unit: off by 2 ULP at most, exact at 0; what would be below the
+/// smallest normal number is 0.
+SCANREC_DEVICE SCANREC_INLINE float exp2_nearby(float x) {
+  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
+  return x;
+}
+/// 1 / x by the same unit, off by 1 ULP at most where it is a normal number.
+SCANREC_DEVICE SCANREC_INLINE float reciprocal_nearby(float x) {
+  asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(x));
+  return x;
+}
+
 /// (*) Waits for all threads of the block; orders their memory.
 SCANREC_DEVICE SCANREC_INLINE void synchronise_block() { __syncthreads(); }
 /// (*) The same; whether any thread of the block says so.
