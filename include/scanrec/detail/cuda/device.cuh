@@ -42,6 +42,7 @@
 #define SCANREC_DEVICE __device__
 #define SCANREC_UNROLL _Pragma("unroll")
 #define SCANREC_UNROLL_BY_4 _Pragma("unroll 4")
+#define SCANREC_KEEP_LOOP _Pragma("unroll 1")
 
 // Objects built for different architectures share no function: one of them could win the linker's
 // choice and leave the other's GPU without code.

@@ -8,6 +8,7 @@
 //     step:   u sum_n l B + sum_n A l a x[t-1]  B:  sum_d l step u       C:  sum_d g x
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <scanrec/detail/cuda/device.cuh>
@@ -59,7 +60,8 @@ struct pull_selective {
     static constexpr int S = tile::S, L = tile::L, E = tile::E, row = Shape::row;
     static constexpr bool plain = tile::plain;
     static constexpr int own_sums = plain ? 1 : S;
-    enum kept { u_value, slope, z_slope, grad };  // of an element
+    static constexpr int together = std::min(E, 4);  // elements
+    enum kept { u_value, slope, z_slope, grad };     // of an element
 
     const selective_device_vjp<V>& p;
     const selective_vjp_room<V>& room;
@@ -68,9 +70,9 @@ struct pull_selective {
     device::shared_array<value_pair<V>> sums;  // over states: l B, and A l a x
     V* chunk_states;
     V x[S], gate[S], carry[S];
-    // Running sums of a stretch, and of those before.
+    // Running sums of a stretch; those before are in the workspace, but for two.
     V of_rate[S], of_b[own_sums], of_c[own_sums], of_skip, of_bias;
-    double all_rate[S], all_b[own_sums], all_c[own_sums], all_skip = 0, all_bias = 0;
+    double all_skip = 0, all_bias = 0;
 
     SCANREC_DEVICE pull(const selective_device_vjp<V>& problem,
                         const selective_vjp_room<V>& given_room, const selective_tiles& tiles,
@@ -87,11 +89,7 @@ struct pull_selective {
           sums(Shape::sums),
           chunk_states(given_room.states + block * kept_states + this->thread_) {
       SCANREC_UNROLL
-      for (int i = 0; i < S; ++i) {
-        gate[i] = gate_rate(this->rate_[i]);
-        all_rate[i] = 0;
-        if constexpr (!plain) all_b[i] = all_c[i] = 0;
-      }
+      for (int i = 0; i < S; ++i) gate[i] = gate_rate(this->rate_[i]);
     }
 
     SCANREC_DEVICE SCANREC_INLINE V& chunk_state(int chunk, int i) const {
@@ -103,12 +101,16 @@ struct pull_selective {
 
     /// What walking a chunk forward takes.
     SCANREC_DEVICE SCANREC_INLINE void place_steps(std::int64_t begin) const {
-      raw u[E], delta[E];
-      this->load(p.u, begin, u), this->load(p.delta, begin, delta);
       this->take_mixing(p.b.steps, begin, this->b_);
+      SCANREC_KEEP_LOOP
+      for (int first = 0; first < E; first += together) place_steps(begin, first);
+    }
+    SCANREC_DEVICE SCANREC_INLINE void place_steps(std::int64_t begin, int first) const {
+      raw u[together], delta[together];
+      this->load(p.u, begin, u, first), this->load(p.delta, begin, delta, first);
       SCANREC_UNROLL
-      for (int e = 0; e < E; ++e) {
-        const auto at = this->at(e, begin);
+      for (int e = 0; e < together; ++e) {
+        const auto at = this->at(first + e, begin);
         if (!tile::placed(at)) continue;
         const V step = at.there ? this->step_of(number_of<V>(delta[e], p.delta.as), at).value : 0;
         this->fed_.store(this->slot(at), {step, step * number_of<V>(u[e], p.u.as)});
@@ -117,14 +119,18 @@ struct pull_selective {
     }
     /// What walking it back takes, too.
     SCANREC_DEVICE SCANREC_INLINE void place_all(std::int64_t begin) const {
-      raw u[E], delta[E], z[E], g[E];
-      this->load(p.u, begin, u), this->load(p.delta, begin, delta);
-      this->load(p.z, begin, z), this->load(p.out_grad, begin, g);
       this->take_mixing(p.b.steps, begin, this->b_);
       this->take_mixing(p.c.steps, begin, this->c_);
+      SCANREC_KEEP_LOOP
+      for (int first = 0; first < E; first += together) place_all(begin, first);
+    }
+    SCANREC_DEVICE SCANREC_INLINE void place_all(std::int64_t begin, int first) const {
+      raw u[together], delta[together], z[together], g[together];
+      this->load(p.u, begin, u, first), this->load(p.delta, begin, delta, first);
+      this->load(p.z, begin, z, first), this->load(p.out_grad, begin, g, first);
       SCANREC_UNROLL
-      for (int e = 0; e < E; ++e) {
-        const auto at = this->at(e, begin);
+      for (int e = 0; e < together; ++e) {
+        const auto at = this->at(first + e, begin);
         if (!tile::placed(at)) continue;
         const V of_u = number_of<V>(u[e], p.u.as);
         simd::value_and_slope<V> step{0, 0};
@@ -135,14 +141,14 @@ struct pull_selective {
           const V of_z = number_of<V>(z[e], p.z.as);
           const auto s = selective_sigmoid(of_z);
           of_y = of_out * (of_z * s.value);
-          keep.store(kept_at(z_slope, e) + this->thread_,
+          keep.store(kept_at(z_slope, first + e) + this->thread_,
                      s.value * simd::fma(of_z, s.complement, V(1)));
         }
         this->fed_.store(this->slot(at), {step.value, step.value * of_u});
         y_grad.store(this->slot(at), of_y);
-        keep.store(kept_at(u_value, e) + this->thread_, of_u);
-        keep.store(kept_at(slope, e) + this->thread_, step.slope);
-        keep.store(kept_at(grad, e) + this->thread_, of_out);
+        keep.store(kept_at(u_value, first + e) + this->thread_, of_u);
+        keep.store(kept_at(slope, first + e) + this->thread_, step.slope);
+        keep.store(kept_at(grad, first + e) + this->thread_, of_out);
         this->mark_cut(at, begin);
       }
     }
@@ -257,12 +263,14 @@ struct pull_selective {
       const auto saved = [&](int t, int i) SCANREC_LAMBDA {
         return (t / 4 * S + i) * selective_threads + this->thread_;
       };
+      SCANREC_KEEP_LOOP
       for (int t = 0; t < last; t += 4) {
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) before.store(saved(t, i), x[i]);
         walk_four_steps(*this, gate, t, x, [](int, int, V, V, V) SCANREC_LAMBDA {});
       }
       const bool sums_over_channels = room.b != nullptr || room.c != nullptr;
+      SCANREC_KEEP_LOOP
       for (int t = last; t >= 0; t -= 4) {
         if (t < last) {
           SCANREC_UNROLL
@@ -275,7 +283,7 @@ struct pull_selective {
 
     // What is left of the gradients of u, delta and z; leaves what D and the bias get of them.
     SCANREC_DEVICE SCANREC_INLINE void put(std::int64_t begin) const {
-      SCANREC_UNROLL
+      SCANREC_UNROLL_BY_4
       for (int e = 0; e < E; ++e) {
         const auto at = this->at(e, begin);
         if (!tile::placed(at)) continue;
@@ -299,12 +307,28 @@ struct pull_selective {
     }
     // The lanes of a channel share its steps.
     SCANREC_DEVICE SCANREC_INLINE void add_elements() {
+      SCANREC_KEEP_LOOP
       for (int t = this->lane_; t < Shape::steps; t += L) {
         const auto x = sums.load(t * row + this->channel_);
         of_bias = of_bias + x.first, of_skip = of_skip + x.second;
       }
     }
 
+    template <int Count>
+    SCANREC_DEVICE SCANREC_INLINE static void clear(V (&x)[Count]) {
+      SCANREC_UNROLL
+      for (V& of : x) of = 0;
+    }
+    // Adds to sums of this thread in the workspace, in the wide type.
+    SCANREC_DEVICE SCANREC_INLINE void add_states(double* sums_of, const V (&x)[S],
+                                                  bool first) const {
+      if (sums_of == nullptr) return;
+      double* const to =
+          sums_of + (this->at_.batch * p.channels + this->own_channel()) * p.states + this->lane_;
+      SCANREC_UNROLL
+      for (int i = 0; i < S; ++i)
+        if (this->own_state(i)) to[i * L] = (first ? 0.0 : to[i * L]) + static_cast<double>(x[i]);
+    }
     // Takes the gradients of the states behind a stretch to those of the states before it.
     SCANREC_DEVICE SCANREC_INLINE void pull_stretch(std::int64_t number) {
       const std::int64_t begin = p.time - (number + 1) * selective_stretch;
@@ -317,16 +341,12 @@ struct pull_selective {
         for (int i = 0; i < S; ++i) chunk_state(chunk, i) = x[i];
         place_steps(at(chunk));
         device::synchronise_block();
+        SCANREC_KEEP_LOOP
         for (int t = 0; t < Shape::steps; t += 4)
           walk_four_steps(*this, gate, t, x, [](int, int, V, V, V) SCANREC_LAMBDA {});
         device::synchronise_block();
       }
-      SCANREC_UNROLL
-      for (int i = 0; i < S; ++i) of_rate[i] = 0;
-      if constexpr (!plain) {
-        SCANREC_UNROLL
-        for (int i = 0; i < S; ++i) of_b[i] = of_c[i] = 0;
-      }
+      clear(of_rate), clear(of_b), clear(of_c);
       of_skip = of_bias = 0;
       const bool elements = room.skip != nullptr || room.bias != nullptr;
       for (int chunk = chunks - 1; chunk >= first; --chunk) {
@@ -343,13 +363,9 @@ struct pull_selective {
         device::synchronise_block();
         add_elements();
       }
-      SCANREC_UNROLL
-      for (int i = 0; i < S; ++i) all_rate[i] += static_cast<double>(of_rate[i]);
-      if constexpr (!plain) {
-        SCANREC_UNROLL
-        for (int i = 0; i < S; ++i)
-          all_b[i] += static_cast<double>(of_b[i]), all_c[i] += static_cast<double>(of_c[i]);
-      }
+      add_states(room.a, of_rate, number == 0);
+      if constexpr (!plain)
+        add_states(room.b_own, of_b, number == 0), add_states(room.c_own, of_c, number == 0);
       all_skip += static_cast<double>(of_skip), all_bias += static_cast<double>(of_bias);
     }
 
@@ -360,15 +376,11 @@ struct pull_selective {
       for (std::int64_t number = 0; number < stretches; ++number) pull_stretch(number);
       this->store_states(p.initial_grad, carry, 0, p.update);
 
-      const std::int64_t place = this->at_.batch * p.channels + this->own_channel();
-      const auto put_states = [&](double* to, const auto& from) SCANREC_LAMBDA {
-        if (to == nullptr) return;
-        SCANREC_UNROLL
-        for (int i = 0; i < S; ++i)
-          if (this->own_state(i)) to[place * p.states + this->state(i)] = from[i];
-      };
-      put_states(room.a, all_rate);
-      if constexpr (!plain) put_states(room.b_own, all_b), put_states(room.c_own, all_c);
+      if (stretches == 0) {
+        clear(of_rate), add_states(room.a, of_rate, true);
+        if constexpr (!plain)
+          add_states(room.b_own, of_rate, true), add_states(room.c_own, of_rate, true);
+      }
       if (room.skip == nullptr && room.bias == nullptr) return;
       value_pair<double> of_channel{all_bias, all_skip};
       SCANREC_UNROLL
@@ -376,6 +388,7 @@ struct pull_selective {
         of_channel =
             of_channel + device::exchange(of_channel, (this->thread_ ^ apart) % device::warp_size);
       if (this->lane_ != 0 || !this->own()) return;
+      const std::int64_t place = this->at_.batch * p.channels + this->own_channel();
       if (room.bias != nullptr) room.bias[place] = of_channel.first;
       if (room.skip != nullptr) room.skip[place] = of_channel.second;
     }

@@ -62,12 +62,12 @@ struct walk_selective {
     using raw = typename tile::raw;
     static constexpr int S = tile::S, E = tile::E, row = Shape::row;
 
-    device::shared_array<V> y;
+    device::shared_array<V> y, keep;
     raw u[E], delta[E], z[E], b[tile::M], c[tile::M];  // on their way
     V x[S], gate[S];
 
     SCANREC_DEVICE walk(const selective_device_problem<V>& problem, const selective_place& at)
-        : tile(problem, at, Shape::forward_marks), y(Shape::y) {}
+        : tile(problem, at, Shape::forward_marks), y(Shape::y), keep(Shape::forward_keep) {}
 
     SCANREC_DEVICE SCANREC_INLINE void fetch(std::int64_t begin) {
       this->load(this->p_.u, begin, u), this->load(this->p_.delta, begin, delta);
@@ -84,7 +84,11 @@ struct walk_selective {
         const auto at = this->at(e, begin);
         if (!tile::placed(at)) continue;
         const V step = at.there ? this->step_of(number_of<V>(delta[e], p.delta.as), at).value : 0;
-        this->fed_.store(this->slot(at), {step, step * number_of<V>(u[e], p.u.as)});
+        const V of_u = number_of<V>(u[e], p.u.as);
+        this->fed_.store(this->slot(at), {step, step * of_u});
+        keep.store(e * selective_threads + this->thread_, of_u);
+        if (p.z.present() && p.out.present())
+          keep.store((E + e) * selective_threads + this->thread_, number_of<V>(z[e], p.z.as));
         this->mark_cut(at, begin);
       }
       if constexpr (tile::mixed_early) {
@@ -97,6 +101,7 @@ struct walk_selective {
     }
     SCANREC_DEVICE SCANREC_INLINE void take_steps() {
       const bool out = this->p_.out.present();
+      SCANREC_KEEP_LOOP
       for (int t = 0; t < Shape::steps; t += 4) {
         if (!out) {
           walk_four_steps(*this, gate, t, x, [](int, int, V, V, V) SCANREC_LAMBDA {});
@@ -114,16 +119,20 @@ struct walk_selective {
         if (this->lane_ < 4) y.store((t + this->lane_) * row + this->channel_, total);
       }
     }
-    SCANREC_DEVICE SCANREC_INLINE void put(std::int64_t begin, const V (&of_u)[E],
-                                           const V (&of_z)[E]) const {
+    SCANREC_DEVICE SCANREC_INLINE void put(std::int64_t begin) const {
       const auto& p = this->p_;
       SCANREC_UNROLL
       for (int e = 0; e < E; ++e) {
         const auto at = this->at(e, begin);
         if (!at.there) continue;
         V sum = y.load(this->slot(at));
-        if (p.skip.present()) sum = simd::fma(this->skip_.load(at.channel), of_u[e], sum);
-        if (p.z.present()) sum = sum * (of_z[e] * selective_sigmoid(of_z[e]).value);
+        if (p.skip.present())
+          sum = simd::fma(this->skip_.load(at.channel),
+                          keep.load(e * selective_threads + this->thread_), sum);
+        if (p.z.present()) {
+          const V of_z = keep.load((E + e) * selective_threads + this->thread_);
+          sum = sum * (of_z * selective_sigmoid(of_z).value);
+        }
         this->store(p.out, begin, at, sum);
       }
     }
@@ -137,19 +146,13 @@ struct walk_selective {
       if (chunks > 0) fetch(begin);
       device::synchronise_block();  // D and bias are there
       for (; begin < p.time; begin += Shape::steps) {
-        V of_u[E], of_z[E];
-        SCANREC_UNROLL
-        for (int e = 0; e < E; ++e) {
-          of_u[e] = number_of<V>(u[e], p.u.as);
-          of_z[e] = p.z.present() ? number_of<V>(z[e], p.z.as) : V(0);
-        }
         place(begin);
         device::synchronise_block();
         const std::int64_t end = begin + Shape::steps;
         if (end < p.time) fetch(end);
         take_steps();
         device::synchronise_block();
-        if (p.out.present()) put(begin, of_u, of_z);
+        if (p.out.present()) put(begin);
         // Checkpoint k has the states before step time - 128 (k + 1).
         if (end < p.time && (p.time - end) % selective_stretch == 0)
           this->store_states(p.checkpoints, x, (p.time - end) / selective_stretch - 1);

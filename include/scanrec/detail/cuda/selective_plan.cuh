@@ -52,10 +52,13 @@ struct selective_shape {
   static constexpr std::int64_t channel_bytes = rounded(channels * sizeof(V));
   static_assert(L >= 4 && L <= device::warp_size && mixed % 4 == 0);
 
-  // Of both kernels: (step, fed) and marks of steps and channels, B and C, D and bias.
+  // Of both kernels: (step, fed) and marks of steps and channels, B and C, D and bias. Of the
+  // first: what a thread keeps of its elements, u and z.
   static constexpr std::int64_t fed = 0, b = fed + 2 * row_bytes, c = b + mixing_bytes,
                                 skip = c + mixing_bytes, bias = skip + channel_bytes,
-                                y = bias + channel_bytes, forward_marks = y + row_bytes,
+                                y = bias + channel_bytes, forward_keep = y + row_bytes,
+                                forward_marks =
+                                    forward_keep + 2 * elements * selective_threads * sizeof(V),
                                 forward_bytes = forward_marks;
   static constexpr std::int64_t mark_bytes = steps * row * sizeof(std::uint32_t);
 

@@ -68,6 +68,20 @@ struct device_rows {
       }
     }
   }
+  /// Elements `apart` apart, all of them.
+  template <int Count>
+  SCANREC_DEVICE SCANREC_INLINE void load(raw_element<V> (&to)[Count], std::int64_t first,
+                                          std::int64_t apart) const {
+    if (sizeof(V) > 4 || as == stored_as::computed) {
+      const auto* from = reinterpret_cast<const raw_element<V>*>(data) + first;
+      SCANREC_UNROLL
+      for (int i = 0; i < Count; ++i, from += apart) to[i] = *from;
+    } else {
+      const auto* from = reinterpret_cast<const std::uint16_t*>(data) + first;
+      SCANREC_UNROLL
+      for (int i = 0; i < Count; ++i, from += apart) to[i] = *from;
+    }
+  }
   SCANREC_DEVICE SCANREC_INLINE V load(std::int64_t offset) const {
     raw_element<V> one[1];
     load(one, [=](int) SCANREC_LAMBDA { return offset; });

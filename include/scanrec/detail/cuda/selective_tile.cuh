@@ -142,20 +142,27 @@ class selective_tile {
   SCANREC_DEVICE SCANREC_INLINE static bool placed(const element& x) {
     return x.step < Shape::steps && x.channel < Shape::channels;
   }
+  /// The elements from the first one on. Where they are is worked out anew: kept addresses would
+  /// take the registers of states.
+  template <int Count>
   SCANREC_DEVICE SCANREC_INLINE void load(const device_rows<V>& from, std::int64_t begin,
-                                          raw (&to)[E]) const {
+                                          raw (&to)[Count], int first = 0) const {
     if (!from.present()) return;
-    const std::int64_t first = from.offset(at_.batch, begin + step_, at_.channel + of_channel_);
-    const std::int64_t more =
-        more_steps_ * from.strides.time + more_channels_ * from.strides.channel;
+    const element x = at(first, begin);
+    std::int64_t place = from.offset(at_.batch, begin + x.step, at_.channel + x.channel);
+    std::int64_t more = more_steps_ * from.strides.time + more_channels_ * from.strides.channel;
+    device::pin(place), device::pin(more);
+    constexpr bool even = Shape::steps * Shape::channels % selective_threads == 0;
+    if (even && begin >= 0 && at_.count == Shape::channels) return from.load(to, place, more);
     from.load(to, [&](int e) SCANREC_LAMBDA {
-      return at(e, begin).there ? first + e * more : device_rows<V>::none;
+      return at(first + e, begin).there ? place + e * more : device_rows<V>::none;
     });
   }
   SCANREC_DEVICE SCANREC_INLINE void store(const device_rows<V>& to, std::int64_t begin,
                                            const element& x, V value, bool add = false) const {
     if (!x.there || !to.present()) return;
-    const std::int64_t place = to.offset(at_.batch, begin + x.step, at_.channel + x.channel);
+    std::int64_t place = to.offset(at_.batch, begin + x.step, at_.channel + x.channel);
+    device::pin(place);
     to.store(place, add ? to.load(place) + value : value);
   }
 
@@ -193,6 +200,7 @@ class selective_tile {
   /// B or C, all at once.
   SCANREC_DEVICE SCANREC_INLINE void take_mixing(const device_rows<V>& from, std::int64_t begin,
                                                  const device::shared_array<V>& to) const {
+    SCANREC_KEEP_LOOP
     for (int first = 0; first < Shape::mixed; first += M) {
       raw x[M];
       load_mixing(from, begin, first, x), place_mixing(from, first, x, to);

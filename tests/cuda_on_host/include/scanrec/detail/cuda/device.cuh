@@ -18,6 +18,7 @@
 #define SCANREC_DEVICE
 #define SCANREC_UNROLL
 #define SCANREC_UNROLL_BY_4
+#define SCANREC_KEEP_LOOP
 #define SCANREC_CUDA_ABI on_host
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
