@@ -26,10 +26,11 @@ struct bounded {
 /// functions are those of their headers, in units in the last place.
 struct arithmetic {
   long double u = 0, tiny = 0;
+  long double rate = 0;  // by which fraction of itself a rate may be off, besides
 
   template <class V>
   static arithmetic of() {
-    return {std::numeric_limits<V>::epsilon() / 2, 2 * std::numeric_limits<V>::min()};
+    return {std::numeric_limits<V>::epsilon() / 2, 2 * std::numeric_limits<V>::min(), 0};
   }
   [[nodiscard]] bounded rounded(long double value, long double error, long double ulps) const {
     const long double own = 2 * ulps * u * (std::abs(value) + error);
@@ -50,7 +51,7 @@ struct arithmetic {
   }
   [[nodiscard]] bounded exp(bounded y) const {
     const long double e = std::exp(y.value);
-    return rounded(e, e * std::expm1(y.error), 6);
+    return rounded(e, e * std::expm1(y.error + rate * std::abs(y.value)), 6);
   }
   [[nodiscard]] bounded sigmoid(bounded x) const {
     return function(1 / (1 + std::exp(-x.value)), 0.25L, x, 6);

@@ -39,7 +39,7 @@ struct selective_shape {
   static constexpr int own = S, lanes = L, states = S * L;
   static constexpr int channels = selective_threads / L;
   static constexpr int warps = selective_threads / device::warp_size;
-  static constexpr int steps = states > 64 ? 16 : 32;  // of a chunk
+  static constexpr int steps = states * sizeof(V) > 256 ? 16 : 32;  // of a chunk
   /// Elements per thread and array in a chunk, and those of B and C.
   static constexpr int elements = std::max(1, steps* channels / selective_threads);
   static constexpr int mixed = states * steps / selective_threads;
