@@ -83,7 +83,7 @@ void check_random_problems(int count, std::uint64_t seed) {
 }
 
 TEST_CASE("selective scans on GPUs within the bound, float", "[selective]") {
-  check_random_problems<float, float>(60, 1);
+  check_random_problems<float, float>(40, 1);
 }
 TEST_CASE("selective scans on GPUs within the bound, double", "[selective]") {
   check_random_problems<double, double>(24, 2);
