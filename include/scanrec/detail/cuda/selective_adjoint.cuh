@@ -100,56 +100,67 @@ struct pull_selective {
     }
 
     /// What walking a chunk forward takes.
-    SCANREC_DEVICE SCANREC_INLINE void place_steps(std::int64_t begin) const {
-      this->take_mixing(p.b.steps, begin, this->b_);
+    SCANREC_DEVICE SCANREC_INLINE void place_steps() const {
+      this->take_mixing(p.b.steps, this->b_);
       SCANREC_KEEP_LOOP
-      for (int first = 0; first < E; first += together) place_steps(begin, first);
-    }
-    SCANREC_DEVICE SCANREC_INLINE void place_steps(std::int64_t begin, int first) const {
-      raw u[together], delta[together];
-      this->load(p.u, begin, u, first), this->load(p.delta, begin, delta, first);
-      SCANREC_UNROLL
-      for (int e = 0; e < together; ++e) {
-        const auto at = this->at(first + e, begin);
-        if (!tile::placed(at)) continue;
-        const V step = at.there ? this->step_of(number_of<V>(delta[e], p.delta.as), at).value : 0;
-        this->fed_.store(this->slot(at), {step, step * number_of<V>(u[e], p.u.as)});
-        this->mark_cut(at, begin);
+      for (int first = 0; first < E; first += together) {
+        raw u[together], delta[together];
+        this->load(p.u, u, first), this->load(p.delta, delta, first);
+        V step[together], of_u[together], of_slope[together];
+        to_numbers(delta, p.delta.as, step), to_numbers(u, p.u.as, of_u);
+        this->to_steps(step, of_slope, first);
+        SCANREC_UNROLL
+        for (int e = 0; e < together; ++e) {
+          const auto at = this->at(first + e);
+          if (!tile::placed(at)) continue;
+          this->fed_.store(this->slot(at), {step[e], step[e] * of_u[e]});
+          this->mark_cut(at);
+        }
       }
     }
     /// What walking it back takes, too.
-    SCANREC_DEVICE SCANREC_INLINE void place_all(std::int64_t begin) const {
-      this->take_mixing(p.b.steps, begin, this->b_);
-      this->take_mixing(p.c.steps, begin, this->c_);
+    SCANREC_DEVICE SCANREC_INLINE void place_all() const {
+      this->take_mixing(p.b.steps, this->b_);
+      this->take_mixing(p.c.steps, this->c_);
       SCANREC_KEEP_LOOP
-      for (int first = 0; first < E; first += together) place_all(begin, first);
+      for (int first = 0; first < E; first += together) place_all(first);
     }
-    SCANREC_DEVICE SCANREC_INLINE void place_all(std::int64_t begin, int first) const {
+    SCANREC_DEVICE SCANREC_INLINE void place_all(int first) const {
       raw u[together], delta[together], z[together], g[together];
-      this->load(p.u, begin, u, first), this->load(p.delta, begin, delta, first);
-      this->load(p.z, begin, z, first), this->load(p.out_grad, begin, g, first);
+      this->load(p.u, u, first), this->load(p.delta, delta, first);
+      this->load(p.z, z, first), this->load(p.out_grad, g, first);
+      V step[together], of_u[together], of_slope[together], of_out[together], of_y[together];
+      to_numbers(delta, p.delta.as, step), to_numbers(u, p.u.as, of_u);
+      this->to_steps(step, of_slope, first);
+      if (p.out_grad.present()) {
+        to_numbers(g, p.out_grad.as, of_out);
+      } else {
+        SCANREC_UNROLL
+        for (int e = 0; e < together; ++e) of_out[e] = 0;
+      }
+      SCANREC_UNROLL
+      for (int e = 0; e < together; ++e) of_y[e] = of_out[e];
+      if (p.z.present()) {
+        V of_z[together];
+        to_numbers(z, p.z.as, of_z);
+        SCANREC_UNROLL
+        for (int e = 0; e < together; ++e) {
+          const auto s = selective_sigmoid(of_z[e]);
+          of_y[e] = of_out[e] * (of_z[e] * s.value);
+          keep.store(kept_at(z_slope, first + e) + this->thread_,
+                     s.value * simd::fma(of_z[e], s.complement, V(1)));
+        }
+      }
       SCANREC_UNROLL
       for (int e = 0; e < together; ++e) {
-        const auto at = this->at(first + e, begin);
+        const auto at = this->at(first + e);
+        keep.store(kept_at(u_value, first + e) + this->thread_, of_u[e]);
+        keep.store(kept_at(slope, first + e) + this->thread_, of_slope[e]);
+        keep.store(kept_at(grad, first + e) + this->thread_, of_out[e]);
         if (!tile::placed(at)) continue;
-        const V of_u = number_of<V>(u[e], p.u.as);
-        simd::value_and_slope<V> step{0, 0};
-        if (at.there) step = this->step_of(number_of<V>(delta[e], p.delta.as), at);
-        const V of_out = p.out_grad.present() ? number_of<V>(g[e], p.out_grad.as) : V(0);
-        V of_y = of_out;
-        if (p.z.present()) {
-          const V of_z = number_of<V>(z[e], p.z.as);
-          const auto s = selective_sigmoid(of_z);
-          of_y = of_out * (of_z * s.value);
-          keep.store(kept_at(z_slope, first + e) + this->thread_,
-                     s.value * simd::fma(of_z, s.complement, V(1)));
-        }
-        this->fed_.store(this->slot(at), {step.value, step.value * of_u});
-        y_grad.store(this->slot(at), of_y);
-        keep.store(kept_at(u_value, first + e) + this->thread_, of_u);
-        keep.store(kept_at(slope, first + e) + this->thread_, step.slope);
-        keep.store(kept_at(grad, first + e) + this->thread_, of_out);
-        this->mark_cut(at, begin);
+        this->fed_.store(this->slot(at), {step[e], step[e] * of_u[e]});
+        y_grad.store(this->slot(at), of_y[e]);
+        this->mark_cut(at);
       }
     }
 
@@ -282,28 +293,31 @@ struct pull_selective {
     }
 
     // What is left of the gradients of u, delta and z; leaves what D and the bias get of them.
-    SCANREC_DEVICE SCANREC_INLINE void put(std::int64_t begin) const {
-      SCANREC_UNROLL_BY_4
-      for (int e = 0; e < E; ++e) {
-        const auto at = this->at(e, begin);
+    SCANREC_DEVICE SCANREC_INLINE void put() const {
+      SCANREC_KEEP_LOOP
+      for (int first = 0; first < E; first += together) put(first);
+    }
+    SCANREC_DEVICE SCANREC_INLINE void put(int first) const {
+      V of_u[together], of_delta[together], of_z[together];
+      SCANREC_UNROLL
+      for (int e = 0; e < together; ++e) {
+        const auto at = this->at(first + e);
         if (!tile::placed(at)) continue;
         const int slot = this->slot(at);
         const auto kept = [&](int which) SCANREC_LAMBDA {
-          return keep.load(kept_at(which, e) + this->thread_);
+          return keep.load(kept_at(which, first + e) + this->thread_);
         };
         const auto sum = sums.load(slot);
         const V of_y = y_grad.load(slot), u = kept(u_value), skip = this->skip_.load(at.channel);
-        const V of_delta = simd::fma(u, sum.first, sum.second) * kept(slope);
-        this->store(p.delta_grad, begin, at, of_delta, p.update);
-        if (p.u_grad.present()) {
-          const V step = this->fed_.load(slot).first;
-          this->store(p.u_grad, begin, at, simd::fma(skip, of_y, step * sum.first), p.update);
-        }
+        of_delta[e] = simd::fma(u, sum.first, sum.second) * kept(slope);
+        of_u[e] = simd::fma(skip, of_y, this->fed_.load(slot).first * sum.first);
         if (p.z_grad.present())
-          this->store(p.z_grad, begin, at,
-                      kept(grad) * simd::fma(skip, u, y.load(slot)) * kept(z_slope), p.update);
-        sums.store(slot, at.there ? value_pair<V>{of_delta, of_y * u} : value_pair<V>{0, 0});
+          of_z[e] = kept(grad) * simd::fma(skip, u, y.load(slot)) * kept(z_slope);
+        sums.store(slot, at.there ? value_pair<V>{of_delta[e], of_y * u} : value_pair<V>{0, 0});
       }
+      this->store(p.delta_grad, of_delta, first, p.update);
+      this->store(p.u_grad, of_u, first, p.update);
+      this->store(p.z_grad, of_z, first, p.update);
     }
     // The lanes of a channel share its steps.
     SCANREC_DEVICE SCANREC_INLINE void add_elements() {
@@ -339,7 +353,8 @@ struct pull_selective {
       for (int chunk = first; chunk < chunks - 1; ++chunk) {
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) chunk_state(chunk, i) = x[i];
-        place_steps(at(chunk));
+        this->stand_at(at(chunk));
+        place_steps();
         device::synchronise_block();
         SCANREC_KEEP_LOOP
         for (int t = 0; t < Shape::steps; t += 4)
@@ -354,11 +369,12 @@ struct pull_selective {
           SCANREC_UNROLL
           for (int i = 0; i < S; ++i) x[i] = chunk_state(chunk, i);
         }
-        place_all(at(chunk));
+        this->stand_at(at(chunk));
+        place_all();
         device::synchronise_block();
         pull_chunk(at(chunk));
         device::synchronise_block();
-        put(at(chunk));
+        put();
         if (!elements) continue;
         device::synchronise_block();
         add_elements();
@@ -418,8 +434,8 @@ struct add_selective_tiles {
       sum += static_cast<double>(partial[(row * tiles + tile) * time * states + in_tile]);
     const std::int64_t place =
         to.offset(row / groups, in_tile / states, in_tile % states, row % groups);
-    const V total = static_cast<V>(sum);
-    to.store(place, update ? to.load(place) + total : total);
+    const V total[1] = {static_cast<V>(sum)};
+    to.store(total, place, 0, update, true, [](int) SCANREC_LAMBDA { return true; });
   }
 };
 

@@ -69,34 +69,41 @@ struct walk_selective {
     SCANREC_DEVICE walk(const selective_device_problem<V>& problem, const selective_place& at)
         : tile(problem, at, Shape::forward_marks), y(Shape::y), keep(Shape::forward_keep) {}
 
-    SCANREC_DEVICE SCANREC_INLINE void fetch(std::int64_t begin) {
-      this->load(this->p_.u, begin, u), this->load(this->p_.delta, begin, delta);
-      if (this->p_.out.present()) this->load(this->p_.z, begin, z);
+    SCANREC_DEVICE SCANREC_INLINE void fetch() {
+      const auto& p = this->p_;
+      this->load(p.u, u), this->load(p.delta, delta);
+      if (p.out.present()) this->load(p.z, z);
       if constexpr (tile::mixed_early) {
-        this->load_mixing(this->p_.b.steps, begin, 0, b);
-        if (this->p_.out.present()) this->load_mixing(this->p_.c.steps, begin, 0, c);
+        this->load_mixing(p.b.steps, 0, b);
+        if (p.out.present()) this->load_mixing(p.c.steps, 0, c);
       }
     }
-    SCANREC_DEVICE SCANREC_INLINE void place(std::int64_t begin) {
+    SCANREC_DEVICE SCANREC_INLINE void place() const {
       const auto& p = this->p_;
+      V step[E], slope[E], of_u[E];
+      to_numbers(delta, p.delta.as, step), to_numbers(u, p.u.as, of_u);
+      this->to_steps(step, slope);
       SCANREC_UNROLL
       for (int e = 0; e < E; ++e) {
-        const auto at = this->at(e, begin);
+        const auto at = this->at(e);
         if (!tile::placed(at)) continue;
-        const V step = at.there ? this->step_of(number_of<V>(delta[e], p.delta.as), at).value : 0;
-        const V of_u = number_of<V>(u[e], p.u.as);
-        this->fed_.store(this->slot(at), {step, step * of_u});
-        keep.store(e * selective_threads + this->thread_, of_u);
-        if (p.z.present() && p.out.present())
-          keep.store((E + e) * selective_threads + this->thread_, number_of<V>(z[e], p.z.as));
-        this->mark_cut(at, begin);
+        this->fed_.store(this->slot(at), {step[e], step[e] * of_u[e]});
+        keep.store(e * selective_threads + this->thread_, of_u[e]);
+        this->mark_cut(at);
+      }
+      if (p.z.present() && p.out.present()) {
+        V of_z[E];
+        to_numbers(z, p.z.as, of_z);
+        SCANREC_UNROLL
+        for (int e = 0; e < E; ++e)
+          keep.store((E + e) * selective_threads + this->thread_, of_z[e]);
       }
       if constexpr (tile::mixed_early) {
         this->place_mixing(p.b.steps, 0, b, this->b_);
         if (p.out.present()) this->place_mixing(p.c.steps, 0, c, this->c_);
       } else {
-        this->take_mixing(p.b.steps, begin, this->b_);
-        if (p.out.present()) this->take_mixing(p.c.steps, begin, this->c_);
+        this->take_mixing(p.b.steps, this->b_);
+        if (p.out.present()) this->take_mixing(p.c.steps, this->c_);
       }
     }
     SCANREC_DEVICE SCANREC_INLINE void take_steps() {
@@ -119,22 +126,25 @@ struct walk_selective {
         if (this->lane_ < 4) y.store((t + this->lane_) * row + this->channel_, total);
       }
     }
-    SCANREC_DEVICE SCANREC_INLINE void put(std::int64_t begin) const {
+    SCANREC_DEVICE SCANREC_INLINE void put() const {
       const auto& p = this->p_;
+      V sum[E];
       SCANREC_UNROLL
       for (int e = 0; e < E; ++e) {
-        const auto at = this->at(e, begin);
-        if (!at.there) continue;
-        V sum = y.load(this->slot(at));
-        if (p.skip.present())
-          sum = simd::fma(this->skip_.load(at.channel),
-                          keep.load(e * selective_threads + this->thread_), sum);
-        if (p.z.present()) {
-          const V of_z = keep.load((E + e) * selective_threads + this->thread_);
-          sum = sum * (of_z * selective_sigmoid(of_z).value);
-        }
-        this->store(p.out, begin, at, sum);
+        const auto at = this->at(e);
+        if (!tile::placed(at)) continue;
+        sum[e] =
+            simd::fma(this->skip_.load(at.channel),
+                      keep.load(e * selective_threads + this->thread_), y.load(this->slot(at)));
       }
+      if (p.z.present()) {
+        SCANREC_UNROLL
+        for (int e = 0; e < E; ++e) {
+          const V of_z = keep.load((E + e) * selective_threads + this->thread_);
+          sum[e] = sum[e] * (of_z * selective_sigmoid(of_z).value);
+        }
+      }
+      this->store(p.out, sum);
     }
     SCANREC_DEVICE SCANREC_INLINE void run() {
       const auto& p = this->p_;
@@ -143,16 +153,20 @@ struct walk_selective {
       this->load_states(p.initial, x);
       const std::int64_t chunks = (p.time + Shape::steps - 1) / Shape::steps;
       std::int64_t begin = p.time - chunks * Shape::steps;
-      if (chunks > 0) fetch(begin);
+      this->stand_at(begin);
+      if (chunks > 0) fetch();
       device::synchronise_block();  // D and bias are there
       for (; begin < p.time; begin += Shape::steps) {
-        place(begin);
+        this->stand_at(begin);
+        place();
         device::synchronise_block();
         const std::int64_t end = begin + Shape::steps;
-        if (end < p.time) fetch(end);
+        this->stand_at(end);
+        if (end < p.time) fetch();
         take_steps();
+        this->stand_at(begin);
         device::synchronise_block();
-        if (p.out.present()) put(begin);
+        if (p.out.present()) put();
         // Checkpoint k has the states before step time - 128 (k + 1).
         if (end < p.time && (p.time - end) % selective_stretch == 0)
           this->store_states(p.checkpoints, x, (p.time - end) / selective_stretch - 1);

@@ -24,14 +24,24 @@ enum class stored_as { computed, bfloat16, float16 };
 template <class V>
 using raw_element = std::conditional_t<std::is_same_v<V, float>, std::uint32_t, V>;
 
-template <class V>
-SCANREC_DEVICE SCANREC_INLINE V number_of(raw_element<V> raw, stored_as as) {
-  if constexpr (std::is_same_v<V, float>) {
-    if (as == stored_as::computed) return std::bit_cast<float>(raw);
-    if (as == stored_as::bfloat16) return std::bit_cast<float>(raw << 16);
-    return scanrec::detail::float16_value(static_cast<std::uint16_t>(raw));
+/// What is asked of all elements of an array is asked once for several: in between there is no
+/// branch, so that they wait for each other's results, not for their own.
+template <class V, int Count>
+SCANREC_DEVICE SCANREC_INLINE void to_numbers(const raw_element<V> (&raw)[Count], stored_as as,
+                                              V (&to)[Count]) {
+  if constexpr (!std::is_same_v<V, float>) {
+    SCANREC_UNROLL
+    for (int i = 0; i < Count; ++i) to[i] = raw[i];
+  } else if (as == stored_as::computed) {
+    SCANREC_UNROLL
+    for (int i = 0; i < Count; ++i) to[i] = std::bit_cast<float>(raw[i]);
+  } else if (as == stored_as::bfloat16) {
+    SCANREC_UNROLL
+    for (int i = 0; i < Count; ++i) to[i] = std::bit_cast<float>(raw[i] << 16);
   } else {
-    return raw;
+    SCANREC_UNROLL
+    for (int i = 0; i < Count; ++i)
+      to[i] = scanrec::detail::float16_value(static_cast<std::uint16_t>(raw[i]));
   }
 }
 
@@ -82,24 +92,34 @@ struct device_rows {
       for (int i = 0; i < Count; ++i, from += apart) to[i] = *from;
     }
   }
-  SCANREC_DEVICE SCANREC_INLINE V load(std::int64_t offset) const {
-    raw_element<V> one[1];
-    load(one, [=](int) SCANREC_LAMBDA { return offset; });
-    return number_of<V>(one[0], as);
-  }
-  SCANREC_DEVICE SCANREC_INLINE void store(std::int64_t offset, V x) const {
+  /// Elements `apart` apart, all of them or those that are there; adds to what is there already.
+  template <int Count, class There>
+  SCANREC_DEVICE SCANREC_INLINE void store(const V (&x)[Count], std::int64_t first,
+                                           std::int64_t apart, bool add, bool all,
+                                           const There& there) const {
     if constexpr (std::is_same_v<V, float>) {
-      if (as == stored_as::bfloat16)
-        reinterpret_cast<bfloat16*>(data)[offset] = bfloat16(x);
-      else if (as == stored_as::float16)
-        reinterpret_cast<float16*>(data)[offset] = float16(x);
-      else
-        reinterpret_cast<float*>(data)[offset] = x;
-    } else {
-      reinterpret_cast<V*>(data)[offset] = x;
+      if (as == stored_as::bfloat16) return store_as<bfloat16>(x, first, apart, add, all, there);
+      if (as == stored_as::float16) return store_as<float16>(x, first, apart, add, all, there);
     }
+    store_as<V>(x, first, apart, add, all, there);
   }
   static constexpr std::int64_t none = INT64_MIN;  // an offset
+
+ private:
+  template <class Stored, int Count, class There>
+  SCANREC_DEVICE SCANREC_INLINE void store_as(const V (&x)[Count], std::int64_t first,
+                                              std::int64_t apart, bool add, bool all,
+                                              const There& there) const {
+    Stored* to = reinterpret_cast<Stored*>(data) + first;
+    if (all && !add) {
+      SCANREC_UNROLL
+      for (int i = 0; i < Count; ++i, to += apart) *to = static_cast<Stored>(x[i]);
+    } else {
+      SCANREC_UNROLL
+      for (int i = 0; i < Count; ++i, to += apart)
+        if (there(i)) *to = static_cast<Stored>(add ? static_cast<V>(*to) + x[i] : x[i]);
+    }
+  }
 };
 
 /// Numbers of (batch, time, channel, group), of which states are the groups.

@@ -51,6 +51,7 @@ class selective_tile {
   using raw = raw_element<V>;
   static constexpr int S = Shape::own, L = Shape::lanes, E = Shape::elements;
   static constexpr bool plain = Kind == selective_kind::plain;
+  static constexpr bool even = Shape::steps * Shape::channels % selective_threads == 0;
   static constexpr int row = Shape::row;
 
   /// An element of a chunk that this thread takes, of E.
@@ -130,9 +131,14 @@ class selective_tile {
 
   // ---- elements of a chunk ----------------------------------------------------------------------
 
-  SCANREC_DEVICE SCANREC_INLINE element at(int e, std::int64_t begin) const {
+  /// Goes to the chunk that begins at a step, or before the first one.
+  SCANREC_DEVICE SCANREC_INLINE void stand_at(std::int64_t begin) {
+    begin_ = begin;
+    idle_ = begin < 0 ? static_cast<int>(-begin) : 0;
+  }
+  SCANREC_DEVICE SCANREC_INLINE element at(int e) const {
     element x{step_ + e * more_steps_, of_channel_ + e * more_channels_, false};
-    x.there = x.step < Shape::steps && x.channel < at_.count && begin + x.step >= 0;
+    x.there = (even || x.step < Shape::steps) && x.channel < at_.count && x.step >= idle_;
     return x;
   }
   SCANREC_DEVICE SCANREC_INLINE static int slot(const element& x) {
@@ -140,30 +146,33 @@ class selective_tile {
   }
   /// Whether an element has a place in shared memory.
   SCANREC_DEVICE SCANREC_INLINE static bool placed(const element& x) {
-    return x.step < Shape::steps && x.channel < Shape::channels;
+    return even || (x.step < Shape::steps && x.channel < Shape::channels);
+  }
+  /// Whether all elements of all threads are there.
+  SCANREC_DEVICE SCANREC_INLINE bool whole() const {
+    return even && idle_ == 0 && at_.count == Shape::channels;
   }
   /// The elements from the first one on. Where they are is worked out anew: kept addresses would
   /// take the registers of states.
   template <int Count>
-  SCANREC_DEVICE SCANREC_INLINE void load(const device_rows<V>& from, std::int64_t begin,
-                                          raw (&to)[Count], int first = 0) const {
+  SCANREC_DEVICE SCANREC_INLINE void load(const device_rows<V>& from, raw (&to)[Count],
+                                          int first = 0) const {
     if (!from.present()) return;
-    const element x = at(first, begin);
-    std::int64_t place = from.offset(at_.batch, begin + x.step, at_.channel + x.channel);
-    std::int64_t more = more_steps_ * from.strides.time + more_channels_ * from.strides.channel;
-    device::pin(place), device::pin(more);
-    constexpr bool even = Shape::steps * Shape::channels % selective_threads == 0;
-    if (even && begin >= 0 && at_.count == Shape::channels) return from.load(to, place, more);
+    std::int64_t place, more;
+    find(from, first, place, more);
+    if (whole()) return from.load(to, place, more);
     from.load(to, [&](int e) SCANREC_LAMBDA {
-      return at(first + e, begin).there ? place + e * more : device_rows<V>::none;
+      return at(first + e).there ? place + e * more : device_rows<V>::none;
     });
   }
-  SCANREC_DEVICE SCANREC_INLINE void store(const device_rows<V>& to, std::int64_t begin,
-                                           const element& x, V value, bool add = false) const {
-    if (!x.there || !to.present()) return;
-    std::int64_t place = to.offset(at_.batch, begin + x.step, at_.channel + x.channel);
-    device::pin(place);
-    to.store(place, add ? to.load(place) + value : value);
+  template <int Count>
+  SCANREC_DEVICE SCANREC_INLINE void store(const device_rows<V>& to, const V (&x)[Count],
+                                           int first = 0, bool add = false) const {
+    if (!to.present()) return;
+    std::int64_t place, more;
+    find(to, first, place, more);
+    to.store(x, place, more, add, whole(),
+             [&](int e) SCANREC_LAMBDA { return at(first + e).there; });
   }
 
   // ---- B and C of a chunk -----------------------------------------------------------------------
@@ -172,17 +181,16 @@ class selective_tile {
   /// As many of B or C at once as registers are lent.
   static constexpr int M = mixed_early ? Shape::mixed : 4;
 
-  SCANREC_DEVICE SCANREC_INLINE void load_mixing(const device_rows<V>& from, std::int64_t begin,
-                                                 int first, raw (&to)[M]) const {
+  SCANREC_DEVICE SCANREC_INLINE void load_mixing(const device_rows<V>& from, int first,
+                                                 raw (&to)[M]) const {
     if (!from.present()) return;
-    const std::int64_t origin = from.offset(at_.batch, begin, 0, at_.group);
+    const std::int64_t origin = from.offset(at_.batch, begin_, 0, at_.group);
     const bool states_first = from.strides.channel == 1;
     from.load(to, [&](int e) SCANREC_LAMBDA {
       int t, n;
       place_mixing(states_first, first + e, t, n);
-      return begin + t >= 0 && n < p_.states
-                 ? origin + t * from.strides.time + n * from.strides.channel
-                 : device_rows<V>::none;
+      return t >= idle_ && n < p_.states ? origin + t * from.strides.time + n * from.strides.channel
+                                         : device_rows<V>::none;
     });
   }
   SCANREC_DEVICE SCANREC_INLINE void place_mixing(const device_rows<V>& from, int first,
@@ -190,20 +198,22 @@ class selective_tile {
                                                   const device::shared_array<V>& to) const {
     if (!from.present()) return;
     const bool states_first = from.strides.channel == 1;
+    V numbers[M];
+    to_numbers(x, from.as, numbers);
     SCANREC_UNROLL
     for (int e = 0; e < M; ++e) {
       int t, n;
       place_mixing(states_first, first + e, t, n);
-      to.store(n * Shape::state_row + t, number_of<V>(x[e], from.as));
+      to.store(n * Shape::state_row + t, numbers[e]);
     }
   }
   /// B or C, all at once.
-  SCANREC_DEVICE SCANREC_INLINE void take_mixing(const device_rows<V>& from, std::int64_t begin,
+  SCANREC_DEVICE SCANREC_INLINE void take_mixing(const device_rows<V>& from,
                                                  const device::shared_array<V>& to) const {
     SCANREC_KEEP_LOOP
     for (int first = 0; first < Shape::mixed; first += M) {
       raw x[M];
-      load_mixing(from, begin, first, x), place_mixing(from, first, x, to);
+      load_mixing(from, first, x), place_mixing(from, first, x, to);
     }
   }
   SCANREC_DEVICE SCANREC_INLINE four_steps<V> b_of(int t, int i) const {
@@ -215,18 +225,32 @@ class selective_tile {
 
   // ---- steps ------------------------------------------------------------------------------------
 
-  /// The size of a step, from its delta.
-  SCANREC_DEVICE SCANREC_INLINE simd::value_and_slope<V> step_of(V delta, const element& x) const {
-    delta = delta + bias_.load(x.channel);
-    if (p_.softplus) return selective_softplus(delta);
-    return {delta, V(1)};
+  /// The sizes of steps, 0 where there is none, and their slopes, from deltas.
+  template <int Count>
+  SCANREC_DEVICE SCANREC_INLINE void to_steps(V (&step)[Count], V (&slope)[Count],
+                                              int first = 0) const {
+    SCANREC_UNROLL
+    for (int e = 0; e < Count; ++e) {
+      const element x = at(first + e);
+      if (placed(x)) step[e] = step[e] + bias_.load(x.channel);
+      slope[e] = 1;
+    }
+    if (p_.softplus) {
+      SCANREC_UNROLL
+      for (int e = 0; e < Count; ++e) {
+        const auto soft = selective_softplus(step[e]);
+        step[e] = soft.value, slope[e] = soft.slope;
+      }
+    }
+    SCANREC_UNROLL
+    for (int e = 0; e < Count; ++e) step[e] = at(first + e).there ? step[e] : V(0);
   }
-  SCANREC_DEVICE SCANREC_INLINE void mark_cut(const element& x, std::int64_t begin) const {
+  SCANREC_DEVICE SCANREC_INLINE void mark_cut(const element& x) const {
     if constexpr (!plain)
       if (p_.cuts.data)
         marks_.store(
             slot(x),
-            x.there && p_.cuts.at(at_.batch, begin + x.step, at_.channel + x.channel) ? 1u : 0u);
+            x.there && p_.cuts.at(at_.batch, begin_ + x.step, at_.channel + x.channel) ? 1u : 0u);
   }
   /// Whether step t of this thread's channel is cut from the one before.
   SCANREC_DEVICE SCANREC_INLINE bool cut(int t) const {
@@ -265,7 +289,17 @@ class selective_tile {
     return rows.load((state(i) * Shape::state_row + t) / 4);
   }
 
+  SCANREC_DEVICE SCANREC_INLINE void find(const device_rows<V>& rows, int first,
+                                          std::int64_t& place, std::int64_t& more) const {
+    const element x = at(first);
+    place = rows.offset(at_.batch, begin_ + x.step, at_.channel + x.channel);
+    more = more_steps_ * rows.strides.time + more_channels_ * rows.strides.channel;
+    device::pin(place), device::pin(more);
+  }
+
   int step_, of_channel_, more_steps_, more_channels_;
+  std::int64_t begin_ = 0;
+  int idle_ = 0;  // steps of the chunk that are before the first one
 };
 
 }  // namespace detail
