@@ -125,7 +125,9 @@ struct selective_vjp_layout {
       take(checkpoints, clipped_product(kept(p), states));
   }
   static std::int64_t kept(const selective_device_vjp<V>& p) {
-    return scanrec::memory::checkpoint_extents({.time = p.time}).time;
+    extents of;
+    of.time = p.time;
+    return scanrec::memory::checkpoint_extents(of).time;
   }
 
  private:
