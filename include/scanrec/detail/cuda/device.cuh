@@ -143,8 +143,11 @@ SCANREC_DEVICE SCANREC_INLINE std::int64_t block_index() { return blockIdx.x; }
 /// that is computed from it is kept from before.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE void pin(T& x) {
-  static_assert(sizeof(T) == 8, "scanrec: addresses and numbers of 64 bits");
-  asm volatile("" : "+l"(x));
+  static_assert(sizeof(T) == 8 || sizeof(T) == 4, "scanrec: addresses and numbers");
+  if constexpr (sizeof(T) == 8)
+    asm volatile("" : "+l"(x));
+  else
+    asm volatile("" : "+r"(x));
 }
 
 /// 2^x by the special-function unit: off by 2 ULP at most, exact at 0; what would be below the

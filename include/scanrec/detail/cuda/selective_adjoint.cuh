@@ -109,13 +109,10 @@ struct pull_selective {
         V step[together], of_u[together], of_slope[together];
         to_numbers(delta, p.delta.as, step), to_numbers(u, p.u.as, of_u);
         this->to_steps(step, of_slope, first);
-        SCANREC_UNROLL
-        for (int e = 0; e < together; ++e) {
-          const auto at = this->at(first + e);
-          if (!tile::placed(at)) continue;
-          this->fed_.store(this->slot(at), {step[e], step[e] * of_u[e]});
-          this->mark_cut(at);
-        }
+        this->template for_slots<together>(first, [&](int e, int slot, int) SCANREC_LAMBDA {
+          this->fed_.store(slot, {step[e], step[e] * of_u[e]});
+          this->mark_cut(first + e);
+        });
       }
     }
     /// What walking it back takes, too.
@@ -153,15 +150,15 @@ struct pull_selective {
       }
       SCANREC_UNROLL
       for (int e = 0; e < together; ++e) {
-        const auto at = this->at(first + e);
         keep.store(kept_at(u_value, first + e) + this->thread_, of_u[e]);
         keep.store(kept_at(slope, first + e) + this->thread_, of_slope[e]);
         keep.store(kept_at(grad, first + e) + this->thread_, of_out[e]);
-        if (!tile::placed(at)) continue;
-        this->fed_.store(this->slot(at), {step[e], step[e] * of_u[e]});
-        y_grad.store(this->slot(at), of_y[e]);
-        this->mark_cut(at);
       }
+      this->template for_slots<together>(first, [&](int e, int slot, int) SCANREC_LAMBDA {
+        this->fed_.store(slot, {step[e], step[e] * of_u[e]});
+        y_grad.store(slot, of_y[e]);
+        this->mark_cut(first + e);
+      });
     }
 
     // Sums over the channels of a warp go to `products`, (B or C, warp, step, state).
@@ -299,22 +296,19 @@ struct pull_selective {
     }
     SCANREC_DEVICE SCANREC_INLINE void put(int first) const {
       V of_u[together], of_delta[together], of_z[together];
-      SCANREC_UNROLL
-      for (int e = 0; e < together; ++e) {
-        const auto at = this->at(first + e);
-        if (!tile::placed(at)) continue;
-        const int slot = this->slot(at);
+      this->template for_slots<together>(first, [&](int e, int slot, int channel) SCANREC_LAMBDA {
         const auto kept = [&](int which) SCANREC_LAMBDA {
           return keep.load(kept_at(which, first + e) + this->thread_);
         };
         const auto sum = sums.load(slot);
-        const V of_y = y_grad.load(slot), u = kept(u_value), skip = this->skip_.load(at.channel);
+        const V of_y = y_grad.load(slot), u = kept(u_value), skip = this->skip_.load(channel);
         of_delta[e] = simd::fma(u, sum.first, sum.second) * kept(slope);
         of_u[e] = simd::fma(skip, of_y, this->fed_.load(slot).first * sum.first);
         if (p.z_grad.present())
           of_z[e] = kept(grad) * simd::fma(skip, u, y.load(slot)) * kept(z_slope);
-        sums.store(slot, at.there ? value_pair<V>{of_delta[e], of_y * u} : value_pair<V>{0, 0});
-      }
+        const bool there = this->whole() || this->at(first + e).there;
+        sums.store(slot, there ? value_pair<V>{of_delta[e], of_y * u} : value_pair<V>{0, 0});
+      });
       this->store(p.delta_grad, of_delta, first, p.update);
       this->store(p.u_grad, of_u, first, p.update);
       this->store(p.z_grad, of_z, first, p.update);

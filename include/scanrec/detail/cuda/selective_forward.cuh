@@ -83,14 +83,11 @@ struct walk_selective {
       V step[E], slope[E], of_u[E];
       to_numbers(delta, p.delta.as, step), to_numbers(u, p.u.as, of_u);
       this->to_steps(step, slope);
-      SCANREC_UNROLL
-      for (int e = 0; e < E; ++e) {
-        const auto at = this->at(e);
-        if (!tile::placed(at)) continue;
-        this->fed_.store(this->slot(at), {step[e], step[e] * of_u[e]});
+      this->template for_slots<E>(0, [&](int e, int slot, int) SCANREC_LAMBDA {
+        this->fed_.store(slot, {step[e], step[e] * of_u[e]});
         keep.store(e * selective_threads + this->thread_, of_u[e]);
-        this->mark_cut(at);
-      }
+        this->mark_cut(e);
+      });
       if (p.z.present() && p.out.present()) {
         V of_z[E];
         to_numbers(z, p.z.as, of_z);
@@ -129,14 +126,10 @@ struct walk_selective {
     SCANREC_DEVICE SCANREC_INLINE void put() const {
       const auto& p = this->p_;
       V sum[E];
-      SCANREC_UNROLL
-      for (int e = 0; e < E; ++e) {
-        const auto at = this->at(e);
-        if (!tile::placed(at)) continue;
-        sum[e] =
-            simd::fma(this->skip_.load(at.channel),
-                      keep.load(e * selective_threads + this->thread_), y.load(this->slot(at)));
-      }
+      this->template for_slots<E>(0, [&](int e, int slot, int channel) SCANREC_LAMBDA {
+        sum[e] = simd::fma(this->skip_.load(channel),
+                           keep.load(e * selective_threads + this->thread_), y.load(slot));
+      });
       if (p.z.present()) {
         SCANREC_UNROLL
         for (int e = 0; e < E; ++e) {

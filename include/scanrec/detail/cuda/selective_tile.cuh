@@ -144,6 +144,17 @@ class selective_tile {
   SCANREC_DEVICE SCANREC_INLINE static int slot(const element& x) {
     return x.step * Shape::row + x.channel;
   }
+  /// Calls f(e, its place in shared memory, its channel) for elements that have one.
+  template <int Count, class F>
+  SCANREC_DEVICE SCANREC_INLINE void for_slots(int first, const F& f) const {
+    const element x = at(first);
+    int place = slot(x), channel = x.channel;
+    const int more = more_steps_ * Shape::row + more_channels_;
+    device::pin(place), device::pin(channel);
+    SCANREC_UNROLL
+    for (int e = 0; e < Count; ++e, place += more, channel += more_channels_)
+      if (placed(at(first + e))) f(e, place, channel);
+  }
   /// Whether an element has a place in shared memory.
   SCANREC_DEVICE SCANREC_INLINE static bool placed(const element& x) {
     return even || (x.step < Shape::steps && x.channel < Shape::channels);
@@ -229,10 +240,11 @@ class selective_tile {
   template <int Count>
   SCANREC_DEVICE SCANREC_INLINE void to_steps(V (&step)[Count], V (&slope)[Count],
                                               int first = 0) const {
+    int channel = at(first).channel;
+    device::pin(channel);
     SCANREC_UNROLL
-    for (int e = 0; e < Count; ++e) {
-      const element x = at(first + e);
-      if (placed(x)) step[e] = step[e] + bias_.load(x.channel);
+    for (int e = 0; e < Count; ++e, channel += more_channels_) {
+      if (even || channel < Shape::channels) step[e] = step[e] + bias_.load(channel);
       slope[e] = 1;
     }
     if (p_.softplus) {
@@ -242,15 +254,17 @@ class selective_tile {
         step[e] = soft.value, slope[e] = soft.slope;
       }
     }
+    if (whole()) return;
     SCANREC_UNROLL
     for (int e = 0; e < Count; ++e) step[e] = at(first + e).there ? step[e] : V(0);
   }
-  SCANREC_DEVICE SCANREC_INLINE void mark_cut(const element& x) const {
-    if constexpr (!plain)
-      if (p_.cuts.data)
-        marks_.store(
-            slot(x),
-            x.there && p_.cuts.at(at_.batch, begin_ + x.step, at_.channel + x.channel) ? 1u : 0u);
+  SCANREC_DEVICE SCANREC_INLINE void mark_cut(int e) const {
+    if constexpr (!plain) {
+      if (p_.cuts.data == nullptr) return;
+      const element x = at(e);
+      const bool cut = x.there && p_.cuts.at(at_.batch, begin_ + x.step, at_.channel + x.channel);
+      marks_.store(slot(x), cut ? 1u : 0u);
+    }
   }
   /// Whether step t of this thread's channel is cut from the one before.
   SCANREC_DEVICE SCANREC_INLINE bool cut(int t) const {
@@ -286,7 +300,8 @@ class selective_tile {
         const V x = of_channel[i];
         return {{x, x, x, x}};
       }
-    return rows.load((state(i) * Shape::state_row + t) / 4);
+    constexpr int row = Shape::state_row / 4;
+    return rows.load(lane_ * row + (t >> 2) + i * L * row);
   }
 
   SCANREC_DEVICE SCANREC_INLINE void find(const device_rows<V>& rows, int first,
