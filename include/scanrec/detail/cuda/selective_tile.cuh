@@ -195,28 +195,29 @@ class selective_tile {
   SCANREC_DEVICE SCANREC_INLINE void load_mixing(const device_rows<V>& from, int first,
                                                  raw (&to)[M]) const {
     if (!from.present()) return;
-    const std::int64_t origin = from.offset(at_.batch, begin_, 0, at_.group);
-    const bool states_first = from.strides.channel == 1;
+    const mixed_place at = mixed_places(from, first);
+    std::int64_t place = from.offset(at_.batch, begin_ + at.step, at.state, at_.group);
+    std::int64_t more = at.more_steps * from.strides.time + at.more_states * from.strides.channel;
+    device::pin(place), device::pin(more);
+    if (idle_ == 0 && p_.states == Shape::states) return from.load(to, place, more);
     from.load(to, [&](int e) SCANREC_LAMBDA {
-      int t, n;
-      place_mixing(states_first, first + e, t, n);
-      return t >= idle_ && n < p_.states ? origin + t * from.strides.time + n * from.strides.channel
-                                         : device_rows<V>::none;
+      return at.step + e * at.more_steps >= idle_ && at.state + e * at.more_states < p_.states
+                 ? place + e * more
+                 : device_rows<V>::none;
     });
   }
   SCANREC_DEVICE SCANREC_INLINE void place_mixing(const device_rows<V>& from, int first,
                                                   const raw (&x)[M],
                                                   const device::shared_array<V>& to) const {
     if (!from.present()) return;
-    const bool states_first = from.strides.channel == 1;
+    const mixed_place at = mixed_places(from, first);
+    int place = at.state * Shape::state_row + at.step;
+    const int more = at.more_states * Shape::state_row + at.more_steps;
+    device::pin(place);
     V numbers[M];
     to_numbers(x, from.as, numbers);
     SCANREC_UNROLL
-    for (int e = 0; e < M; ++e) {
-      int t, n;
-      place_mixing(states_first, first + e, t, n);
-      to.store(n * Shape::state_row + t, numbers[e]);
-    }
+    for (int e = 0; e < M; ++e, place += more) to.store(place, numbers[e]);
   }
   /// B or C, all at once.
   SCANREC_DEVICE SCANREC_INLINE void take_mixing(const device_rows<V>& from,
@@ -285,11 +286,24 @@ class selective_tile {
   V rate_[S], b_own_[plain ? 1 : S], c_own_[plain ? 1 : S];
 
  private:
-  SCANREC_DEVICE SCANREC_INLINE void place_mixing(bool states_first, int e, int& t, int& n) const {
-    const auto i = static_cast<unsigned>(thread_ + e * selective_threads);
-    constexpr unsigned states = Shape::states, steps = Shape::steps;
-    t = static_cast<int>(states_first ? i / states : i % steps);
-    n = static_cast<int>(states_first ? i % states : i / steps);
+  /// Where a thread finds M of B or C, from the first one on.
+  struct mixed_place {
+    int step, state, more_steps, more_states;
+  };
+  SCANREC_DEVICE SCANREC_INLINE mixed_place mixed_places(const device_rows<V>& from,
+                                                         int first) const {
+    constexpr int threads = selective_threads, steps = Shape::steps;
+    if (from.strides.channel != 1)
+      return {thread_ % steps, thread_ / steps + first * (threads / steps), 0, threads / steps};
+    if constexpr (Shape::states <= threads) {
+      constexpr int apart = threads / Shape::states;
+      return {thread_ / Shape::states + first * apart, thread_ % Shape::states, apart, 0};
+    } else {
+      // The states of a step take all threads several times: half of the steps each time.
+      constexpr int rounds = Shape::states / threads, each = Shape::mixed / rounds;
+      static_assert(each % M == 0);
+      return {first % each, thread_ + first / each * threads, 1, 0};
+    }
   }
   SCANREC_DEVICE SCANREC_INLINE four_steps<V> mixed(const device_mixing<V>& of,
                                                     const device::shared_array<four_steps<V>>& rows,
