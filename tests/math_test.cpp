@@ -9,6 +9,7 @@
 
 #include <scanrec/cells/activation.hpp>
 #include <scanrec/detail/simd/memory.hpp>
+#include <scanrec/detail/simd/sin_cos.hpp>
 
 #include "catch.hpp"
 #include "reference.hpp"
@@ -291,6 +292,55 @@ TEST_CASE("activations give the same bits in every lane type", "[math]") {
   all(activation::relu{}, "relu");
   all(activation::positive{}, "positive");
   all(activation::gelu{}, "gelu");
+}
+
+/// In units of 2 u + 2 u |x|.
+template <class R>
+double circle_error(R x) {
+  const auto p = simd::cos_sin(x);
+  const long double d = x, u = std::numeric_limits<R>::epsilon() / 2;
+  const long double off = std::max(std::abs(p.re - std::cos(d)), std::abs(p.im - std::sin(d)));
+  return static_cast<double>(off / (2 * u + 2 * u * std::abs(d)));
+}
+template <class R>
+void check_circle(R most) {
+  constexpr int n = simd::lanes_v<R>;
+  using lane = simd::lane_t<R, n>;
+  double worst = 0;
+  bool same = true;
+  reference::generator bits{21};
+  for (int i = 0; i < 20000; ++i) {
+    alignas(64) R x[n], re[n], im[n];
+    for (R& one : x) {
+      const double size = std::exp2(40 * (bits() * 0x1p-32) - 20);
+      one = static_cast<R>(size * (bits() % 2 == 0 ? 1 : -1));
+      if (std::abs(one) < most) worst = std::max(worst, circle_error(one));
+    }
+    const auto p = simd::cos_sin(simd::load_unit<lane>(static_cast<const R*>(x)));
+    simd::store_unit(static_cast<R*>(re), p.re), simd::store_unit(static_cast<R*>(im), p.im);
+    for (int k = 0; k < n; ++k) {
+      const auto alone = simd::cos_sin(x[k]);
+      same = same && alone.re == re[k] && alone.im == im[k];
+    }
+  }
+  CHECK(worst <= 1);
+  CHECK(same);
+  // Multiples of a quarter turn, where one of the two all but vanishes.
+  for (int k = -1000; k <= 1000; ++k) CHECK(circle_error(static_cast<R>(k * std::acos(0.0L))) <= 1);
+  constexpr R infinity = std::numeric_limits<R>::infinity();
+  for (const R x :
+       {most, std::numeric_limits<R>::max(), -std::numeric_limits<R>::max(), infinity}) {
+    const auto p = simd::cos_sin(x);
+    CHECK(std::abs(std::hypot(p.re, p.im) - 1) <= 4 * std::numeric_limits<R>::epsilon());
+  }
+  CHECK(std::isnan(simd::cos_sin(std::numeric_limits<R>::quiet_NaN()).re));
+  CHECK(std::isnan(simd::cos_sin(std::numeric_limits<R>::quiet_NaN()).im));
+  CHECK(simd::cos_sin(R(0)).re == 1);
+  CHECK(simd::cos_sin(R(0)).im == 0);
+}
+TEST_CASE("points of the unit circle", "[math]") {
+  check_circle<float>(0x1p22f);
+  check_circle<double>(0x1p51);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@
 namespace selective_calls {
 
 using namespace scanrec;
-using selective_reference::bounded;
+using selective_reference::bounded_number;
 using selective_reference::problem;
 
 /// How the axes of an array lie in memory.
@@ -91,36 +91,40 @@ struct array {
   }
 };
 
-/// B or C.
+/// B or C. Complex ones of every step are two arrays.
 template <class V, class S>
 struct mixing {
-  array<S> steps;
+  array<S> steps, imaginary;
   array<V> channels;
 
   template <class E>
   [[nodiscard]] mixing_view<E> view() {
+    using part = typename mixing_view<E>::part;
     mixing_view<E> v;
-    if (!steps.absent()) v.steps = stored_sequence<E>(steps.sequence());
+    if (!steps.absent()) v.steps = stored_sequence<part>(steps.sequence());
+    if (!imaginary.absent()) v.imaginary = stored_sequence<part>(imaginary.sequence());
     v.channels = channels.state();
     return v;
   }
   bool operator==(const mixing&) const = default;
 };
 
-/// What is read of a call.
-template <class V, class S>
+/// What is read of a call; R is the real type of V.
+template <class V, class S, class R = detail::real_part_of<V>>
 struct given {
   array<S> u, delta, z, out_grad;
-  array<V> a, skip, bias, initial, final_grad;
+  array<R> skip, bias, intervals;
+  array<V> a, initial, final_grad;
   mixing<V, S> b, c;
   std::unique_ptr<bool[]> marks;
   sequence_view<const bool> resets;
 };
 /// What is written.
-template <class V, class S>
+template <class V, class S, class R = detail::real_part_of<V>>
 struct written {
   array<S> out, u, delta, z;
-  array<V> final_state, checkpoints, a, skip, bias, initial;
+  array<R> skip, bias, intervals;
+  array<V> final_state, checkpoints, a, initial;
   mixing<V, S> b, c;
 
   bool operator==(const written&) const = default;
@@ -128,11 +132,15 @@ struct written {
 
 template <class V, class S>
 class call {
+  static constexpr bool complexes = detail::is_complex<V>;
+  using real = detail::real_part_of<V>;
+  using number = std::conditional_t<complexes, selective_reference::complex, long double>;
+
  public:
   problem p;
   given<V, S> in;
   written<V, S> got;
-  selective_reference::arrays numbers;
+  selective_reference::arrays<number> numbers;
 
   call(const problem& of, order lies, unsigned seed) : p(of), bits_{seed} {
     const bool back = p.order == direction::reverse;
@@ -141,36 +149,59 @@ class call {
         .batch = shape.batch, .time = shape.time, .channel = p.groups, .group = p.states};
     const extents one{.channel = shape.channel}, own{.channel = shape.channel, .group = p.states};
     const extents state{.batch = shape.batch, .channel = shape.channel, .group = p.states};
+    const extents rows{.batch = shape.batch, .time = shape.time};
     const auto fill = [&](auto& made, const extents& e, auto& to, auto number) {
-      made = {e, e.time == 1 && &e != &shape && &e != &steps ? order::channels_last : lies};
+      const bool sequences = &e == &shape || &e == &steps || &e == &rows;
+      made = {e, sequences ? lies : order::channels_last};
       to.resize(static_cast<std::size_t>(e.batch * e.time * e.channel * e.group));
       made.each(back, [&](auto& element, std::int64_t k) {
         using E = std::remove_reference_t<decltype(element)>;
-        element = static_cast<E>(static_cast<V>(number()));
+        if constexpr (detail::is_complex<E>)
+          element = number();
+        else
+          element = static_cast<E>(static_cast<real>(number()));
         to[k] = reference::widened(element);
       });
     };
     const auto unit = [&] { return 2 * fraction() - 1; };
+    // A state, or a number that goes with one.
+    const auto any = [&] {
+      if constexpr (complexes)
+        return V(static_cast<real>(unit()), static_cast<real>(unit()));
+      else
+        return unit();
+    };
     fill(in.u, shape, numbers.u, unit);
     // Steps from nothing to some; with softplus a few that are far above its threshold.
     fill(in.delta, shape, numbers.delta, [&] {
       if (!p.softplus) return 0.02 + 0.5 * fraction() - (p.grows ? 0.1 : 0.0);
       return fraction() < 0.02 ? 30.0 : 3 * unit() - 2;
     });
-    fill(in.a, own, numbers.a, [&] { return p.grows ? 0.4 * unit() : -4 * fraction(); });
-    const auto mix = [&](mixing<V, S>& m, bool every_step, auto& to) {
-      if (every_step)
-        fill(m.steps, steps, to, unit);
+    fill(in.a, own, numbers.a, [&] {
+      const double rate = p.grows ? 0.4 * unit() : -4 * fraction();
+      if constexpr (complexes)
+        return V(static_cast<real>(rate), static_cast<real>(6 * unit()));
       else
-        fill(m.channels, own, to, unit);
+        return rate;
+    });
+    if (p.intervals) fill(in.intervals, rows, numbers.intervals, [&] { return 0.2 + fraction(); });
+    const auto mix = [&](mixing<V, S>& m, bool every_step, auto& to) {
+      if (!every_step) return fill(m.channels, own, to, any);
+      if constexpr (!complexes) {
+        fill(m.steps, steps, to, unit);
+      } else {
+        std::vector<long double> re, im;
+        fill(m.steps, steps, re, unit), fill(m.imaginary, steps, im, unit);
+        for (std::size_t i = 0; i < re.size(); ++i) to.emplace_back(re[i], im[i]);
+      }
     };
     mix(in.b, p.b_steps, numbers.b), mix(in.c, p.c_steps, numbers.c);
     if (p.skip) fill(in.skip, one, numbers.skip, unit);
     if (p.z) fill(in.z, shape, numbers.z, [&] { return 4 * unit(); });
     if (p.bias) fill(in.bias, one, numbers.bias, [&] { return p.softplus ? unit() : 0.1; });
-    if (p.initial) fill(in.initial, state, numbers.initial, unit);
+    if (p.initial) fill(in.initial, state, numbers.initial, any);
     fill(in.out_grad, shape, numbers.out_grad, unit);
-    fill(in.final_grad, state, numbers.final_grad, unit);
+    fill(in.final_grad, state, numbers.final_grad, any);
     make_resets();
 
     got.out = {shape, lies}, got.u = got.delta = got.out;
@@ -179,11 +210,13 @@ class call {
     got.a = {own, order::channels_last};
     if (p.skip) got.skip = {one, order::channels_last};
     if (p.bias) got.bias = {one, order::channels_last};
+    if (p.intervals) got.intervals = {rows, lies};
     const auto like = [&](mixing<V, S>& m, bool every_step) {
       if (every_step)
         m.steps = {steps, lies};
       else
         m.channels = {own, order::channels_last};
+      if (complexes) m.imaginary = m.steps;
     };
     like(got.b, p.b_steps), like(got.c, p.c_steps);
     extents kept = memory::checkpoint_extents(shape);
@@ -200,7 +233,8 @@ class call {
             .skip = in.skip.state(),
             .z = in.z.sequence(),
             .delta_bias = in.bias.state(),
-            .softplus = p.softplus};
+            .softplus = p.softplus,
+            .intervals = in.intervals.sequence()};
   }
   [[nodiscard]] selective_options<V> options() {
     return {.order = p.order,
@@ -218,7 +252,8 @@ class call {
             .skip = got.skip.state(),
             .z = got.z.sequence(),
             .delta_bias = got.bias.state(),
-            .initial_state = got.initial.state()};
+            .initial_state = got.initial.state(),
+            .intervals = got.intervals.sequence()};
   }
   [[nodiscard]] selective_vjp_options<V> vjp_options(bool kept = true) {
     return {.order = p.order,
@@ -236,14 +271,14 @@ class call {
 
   /// Every result lies within its bound; rates may be off by a fraction of themselves besides.
   void check(long double rate = 0) {
-    auto m = selective_reference::arithmetic::of<V>();
+    auto m = selective_reference::arithmetic::of<real>();
     m.rate = rate;
     auto want = evaluate(p, numbers, m);
     compare("out", got.out, want.out), compare("final_state", got.final_state, want.final_state);
     compare("u_grad", got.u, want.u), compare("delta_grad", got.delta, want.delta);
     compare("z_grad", got.z, want.z), compare("a_grad", got.a, want.a);
-    compare("b_grad", got.b.steps, want.b), compare("b_grad", got.b.channels, want.b);
-    compare("c_grad", got.c.steps, want.c), compare("c_grad", got.c.channels, want.c);
+    compare("b_grad", got.b, want.b), compare("c_grad", got.c, want.c);
+    compare("intervals_grad", got.intervals, want.intervals);
     compare("skip_grad", got.skip, want.skip), compare("delta_bias_grad", got.bias, want.bias);
     compare("initial_grad", got.initial, want.initial);
   }
@@ -266,23 +301,36 @@ class call {
             numbers.cut[(b * T + t) * D + d] = in.resets.at(b, mark, columns == 1 ? 0 : d);
         }
   }
-  template <class E>
-  void compare(const char* name, array<E>& is, const std::vector<bounded>& want) {
+  template <class Number>
+  void compare(const char* name, mixing<V, S>& is,
+               const std::vector<bounded_number<Number>>& want) {
+    compare(name, is.channels, want);
+    if constexpr (!complexes) {
+      compare(name, is.steps, want);
+    } else if (!is.steps.absent()) {
+      std::vector<selective_reference::bounded> re, im;
+      for (const auto& w : want)
+        re.push_back({w.value.real(), w.error}), im.push_back({w.value.imag(), w.error});
+      compare(name, is.steps, re), compare(name, is.imaginary, im);
+    }
+  }
+  template <class E, class Number>
+  void compare(const char* name, array<E>& is, const std::vector<bounded_number<Number>>& want) {
     if (is.absent()) return;
-    const auto m = selective_reference::arithmetic::of<V>();
+    const auto m = selective_reference::arithmetic::of<real>();
     const long double u = std::is_same_v<E, bfloat16>  ? 0x1p-8L
                           : std::is_same_v<E, float16> ? 0x1p-11L
                                                        : m.u;
     const long double tiny = std::is_same_v<E, float16> ? 0x1p-24L : m.tiny;
     is.each(p.order == direction::reverse, [&](E& element, std::int64_t k) {
-      const bounded& w = want.at(k);
-      const long double bound = w.error + u * (std::abs(w.value) + w.error) + tiny;
+      const bounded_number<Number>& w = want.at(static_cast<std::size_t>(k));
+      const long double size = std::abs(w.value);
+      const long double bound = w.error + u * (size + w.error) + tiny;
       const long double off = std::abs(reference::widened(element) - w.value);
-      const bool overflows = std::is_same_v<E, float16> && std::abs(w.value) + bound > 65504;
+      const bool overflows = std::is_same_v<E, float16> && size + bound > 65504;
       if (off <= bound || overflows) return;
-      INFO(name << ", element " << k << ": " << static_cast<double>(w.value) << " wanted, "
-                << static_cast<double>(reference::widened(element)) << " got, bound "
-                << static_cast<double>(bound));
+      INFO(name << ", element " << k << ": size " << static_cast<double>(size) << ", off "
+                << static_cast<double>(off) << ", bound " << static_cast<double>(bound));
       CHECK(off <= bound);
     });
   }
@@ -300,6 +348,7 @@ inline std::string to_string(const problem& p) {
                                  {p.z, "z"},
                                  {p.bias, "bias"},
                                  {p.initial, "initial"},
+                                 {p.intervals, "intervals"},
                                  {p.grows, "grows"},
                                  {p.order == direction::reverse, "reverse"}})
     if (on) text += std::string(", ") + name;
@@ -323,6 +372,7 @@ inline problem random_problem(reference::generator& bits) {
   if (!p.b_steps && !p.c_steps) p.groups = 1;
   p.skip = often(), p.z = often(), p.bias = often(), p.initial = often();
   p.resets = static_cast<int>(one_of(0, 0, 1, 2, 3, 4));
+  p.intervals = !often();
   p.grows = bits() % 6 == 0;
   p.order = bits() % 3 == 0 ? direction::reverse : direction::forward;
   return p;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -19,9 +20,27 @@ using namespace scanrec;
 using reference::widened;
 
 /// A number, and how far from it what is computed in a type with this unit roundoff may lie.
-struct bounded {
-  long double value = 0, error = 0;
+template <class Number>
+struct bounded_number {
+  Number value{};
+  long double error = 0;
 };
+using bounded = bounded_number<long double>;
+using complex = std::complex<long double>;
+using bounded_complex = bounded_number<complex>;
+
+inline long double real_of(long double x) { return x; }
+inline long double real_of(complex x) { return x.real(); }
+inline long double conj_of(long double x) { return x; }
+inline complex conj_of(complex x) { return std::conj(x); }
+template <class Number>
+bounded_number<Number> conj_of(bounded_number<Number> x) {
+  return {conj_of(x.value), x.error};
+}
+template <class Number>
+bounded real_of(bounded_number<Number> x) {
+  return {real_of(x.value), x.error};
+}
 /// Arithmetic of one type: every operation hands errors on and adds its own rounding. Bounds of
 /// functions are those of their headers, in units in the last place.
 struct arithmetic {
@@ -32,16 +51,23 @@ struct arithmetic {
   static arithmetic of() {
     return {std::numeric_limits<V>::epsilon() / 2, 2 * std::numeric_limits<V>::min(), 0};
   }
-  [[nodiscard]] bounded rounded(long double value, long double error, long double ulps) const {
+  template <class Number>
+  [[nodiscard]] bounded_number<Number> rounded(Number value, long double error,
+                                               long double ulps) const {
     const long double own = 2 * ulps * u * (std::abs(value) + error);
     return {value, error + own + (error + std::abs(value) > 0 ? tiny : 0)};
   }
-  [[nodiscard]] bounded product(bounded a, bounded b) const {
+  /// Of two complex numbers each part is two products, the second of which adds the first.
+  template <class X, class Y>
+  [[nodiscard]] auto product(bounded_number<X> a, bounded_number<Y> b) const {
+    constexpr bool complexes = std::is_same_v<X, complex> && std::is_same_v<Y, complex>;
     return rounded(a.value * b.value,
                    std::abs(a.value) * b.error + std::abs(b.value) * a.error + a.error * b.error,
-                   0.5L);
+                   complexes ? 1.5L : 0.5L);
   }
-  [[nodiscard]] bounded sum(bounded a, bounded b) const {
+  template <class Number>
+  [[nodiscard]] bounded_number<Number> sum(bounded_number<Number> a,
+                                           bounded_number<Number> b) const {
     return rounded(a.value + b.value, a.error + b.error, 0.5L);
   }
   /// Where the slope is at most `slope`.
@@ -52,6 +78,13 @@ struct arithmetic {
   [[nodiscard]] bounded exp(bounded y) const {
     const long double e = std::exp(y.value);
     return rounded(e, e * std::expm1(y.error + rate * std::abs(y.value)), 6);
+  }
+  /// A point of the circle is right to 2 u + 2 u |angle| in each of its parts.
+  [[nodiscard]] bounded_complex exp(bounded_complex y) const {
+    const bounded size = exp(bounded{y.value.real(), y.error});
+    const long double angle = std::abs(y.value.imag()) + y.error;
+    const bounded_complex point{std::polar(1.0L, y.value.imag()), y.error + 3 * u * (1 + angle)};
+    return product(size, point);
   }
   [[nodiscard]] bounded sigmoid(bounded x) const {
     return function(1 / (1 + std::exp(-x.value)), 0.25L, x, 6);
@@ -64,13 +97,16 @@ struct arithmetic {
   }
 };
 /// A sum in any order, of which an element passes through `most` additions.
+template <class Number>
 struct running_sum {
-  long double value = 0, error = 0, size = 0, count = 0;
+  Number value{};
+  long double error = 0, size = 0, count = 0;
 
-  void add(bounded x) {
-    value += x.value, error += x.error, size += std::abs(x.value) + x.error, ++count;
+  /// In `terms` additions.
+  void add(bounded_number<Number> x, int terms = 1) {
+    value += x.value, error += x.error, size += std::abs(x.value) + x.error, count += terms;
   }
-  [[nodiscard]] bounded total(const arithmetic& in, long double most = 1e9L) const {
+  [[nodiscard]] bounded_number<Number> total(const arithmetic& in, long double most = 1e9L) const {
     return {value, error + 1.01L * (std::min(count, most) + 2) * in.u * size};
   }
 };
@@ -81,35 +117,46 @@ struct problem {
   std::int64_t groups = 1, states = 1;
   bool b_steps = true, c_steps = true;
   bool softplus = true, skip = true, z = true, bias = true, initial = true;
+  bool intervals = false;
   int resets =
       0;  // 0: none; 1: a column for all channels, 2: of every channel; 3, 4: one step more
   bool grows = false;
   direction order = direction::forward;
 };
 
-/// All arrays of a call as long doubles, contiguous and channels-last, states last.
+/// All arrays of a call as long doubles, contiguous and channels-last, states last; Number: of
+/// states.
+template <class Number>
 struct arrays {
   using numbers = std::vector<long double>;
-  numbers u, delta, a, b, c, skip, z, bias, initial, out_grad, final_grad;
+  numbers u, delta, skip, z, bias, intervals, out_grad;
+  std::vector<Number> a, b, c, initial, final_grad;
   std::vector<std::uint8_t> cut;  // (batch, time, channel), in scan order
 };
 /// The same of results.
+template <class Number>
 struct results {
-  using numbers = std::vector<bounded>;
-  numbers out, final_state, u, delta, a, b, c, skip, z, bias, initial;
+  std::vector<bounded> out, u, delta, skip, z, bias, intervals;
+  std::vector<bounded_number<Number>> final_state, a, b, c, initial;
 };
 
 /// Everything, with time as `in` has it: in scan order.
-inline results evaluate(const problem& p, const arrays& in, const arithmetic& m) {
+template <class Number>
+results<Number> evaluate(const problem& p, const arrays<Number>& in, const arithmetic& m) {
+  using state = bounded_number<Number>;
+  constexpr bool doubled = std::is_same_v<Number, complex>;
   const std::int64_t B = p.shape.batch, T = p.shape.time, D = p.shape.channel, N = p.states;
   const std::int64_t G = p.groups, per_group = D / G;
-  const auto exact = [](long double x) { return bounded{x, 0}; };
-  results r;
+  const auto exact = [](auto x) { return bounded_number<decltype(x)>{x, 0}; };
+  const auto twice = [](bounded x) { return doubled ? bounded{2 * x.value, 2 * x.error} : x; };
+  results<Number> r;
   r.out.resize(in.u.size()), r.u = r.delta = r.z = r.out;
   r.final_state.resize(static_cast<std::size_t>(B * D * N)), r.initial = r.final_state;
-  std::vector<running_sum> of_a(static_cast<std::size_t>(D * N)), of_skip(D), of_bias(D),
-      of_b(in.b.size()), of_c(in.c.size());
-  std::vector<bounded> x(static_cast<std::size_t>(T * N)), gate = x;
+  std::vector<running_sum<Number>> of_a(static_cast<std::size_t>(D * N)), of_b(in.b.size()),
+      of_c(in.c.size());
+  std::vector<running_sum<long double>> of_skip(static_cast<std::size_t>(D)),
+      of_bias = of_skip, of_intervals(in.intervals.size());
+  std::vector<state> x(static_cast<std::size_t>(T * N)), gate = x;
   for (std::int64_t b = 0; b < B; ++b)
     for (std::int64_t d = 0; d < D; ++d) {
       const auto at = [&](std::int64_t t) { return (b * T + t) * D + d; };
@@ -120,26 +167,31 @@ inline results evaluate(const problem& p, const arrays& in, const arithmetic& m)
         const bounded delta = exact(in.delta[at(t)]);
         return p.bias ? m.sum(delta, exact(in.bias[d])) : delta;
       };
-      const auto step_of = [&](std::int64_t t) {
+      const auto soft_of = [&](std::int64_t t) {
         return p.softplus ? m.softplus(argument(t)) : argument(t);
       };
+      const auto step_of = [&](std::int64_t t) {
+        return p.intervals ? m.product(soft_of(t), exact(in.intervals[b * T + t])) : soft_of(t);
+      };
       const auto start = [&](std::int64_t n) {
-        return p.initial ? exact(in.initial[(b * D + d) * N + n]) : bounded{};
+        return p.initial ? exact(in.initial[(b * D + d) * N + n]) : state{};
       };
       std::vector<bounded> y(static_cast<std::size_t>(T));
       for (std::int64_t t = 0; t < T; ++t) {
         const bounded step = step_of(t), fed = m.product(step, exact(in.u[at(t)]));
-        running_sum mixed;
+        running_sum<long double> mixed;
         for (std::int64_t n = 0; n < N; ++n) {
           const bool cut = in.cut[at(t)] != 0;
-          gate[t * N + n] = cut ? bounded{} : m.exp(m.product(step, exact(in.a[d * N + n])));
-          const bounded before = cut ? bounded{} : t > 0 ? x[(t - 1) * N + n] : start(n);
+          gate[t * N + n] = cut ? state{} : m.exp(m.product(step, exact(in.a[d * N + n])));
+          const state before = cut ? state{} : t > 0 ? x[(t - 1) * N + n] : start(n);
           x[t * N + n] = m.sum(m.product(gate[t * N + n], before),
                                m.product(exact(in.b[mixing(p.b_steps, t, n)]), fed));
-          mixed.add(m.product(exact(in.c[mixing(p.c_steps, t, n)]), x[t * N + n]));
+          mixed.add(real_of(m.product(exact(in.c[mixing(p.c_steps, t, n)]), x[t * N + n])), 2);
         }
-        if (p.skip) mixed.add(m.product(exact(in.skip[d]), exact(in.u[at(t)])));
-        y[t] = mixed.total(m);
+        running_sum<long double> all;
+        all.add(twice(mixed.total(m)));
+        if (p.skip) all.add(m.product(exact(in.skip[d]), exact(in.u[at(t)])));
+        y[t] = all.total(m);
         r.out[at(t)] = y[t];
         if (p.z) {
           const bounded z = exact(in.z[at(t)]);
@@ -149,11 +201,11 @@ inline results evaluate(const problem& p, const arrays& in, const arithmetic& m)
       for (std::int64_t n = 0; n < N; ++n)
         r.final_state[(b * D + d) * N + n] = T > 0 ? x[(T - 1) * N + n] : start(n);
 
-      std::vector<bounded> carry(static_cast<std::size_t>(N));
+      std::vector<state> carry(static_cast<std::size_t>(N));
       for (std::int64_t n = 0; n < N; ++n) carry[n] = exact(in.final_grad[(b * D + d) * N + n]);
       for (std::int64_t t = T - 1; t >= 0; --t) {
         const bounded step = step_of(t), u = exact(in.u[at(t)]), fed = m.product(step, u);
-        const bounded g = exact(in.out_grad[at(t)]), z = exact(p.z ? in.z[at(t)] : 0);
+        const bounded g = exact(in.out_grad[at(t)]), z = exact(p.z ? in.z[at(t)] : 0.0L);
         const bounded s = m.sigmoid(z);
         const bounded y_grad = p.z ? m.product(g, m.product(z, s)) : g;
         if (p.z) {
@@ -161,36 +213,41 @@ inline results evaluate(const problem& p, const arrays& in, const arithmetic& m)
           const bounded slope = m.product(s, m.sum(bounded{1, 0}, m.product(z, rest)));
           r.z[at(t)] = m.product(m.product(g, y[t]), slope);
         }
-        running_sum fed_sum, gate_sum;
+        running_sum<long double> fed_sum, gate_sum;
         for (std::int64_t n = 0; n < N; ++n) {
-          const bounded B_n = exact(in.b[mixing(p.b_steps, t, n)]);
-          const bounded C_n = exact(in.c[mixing(p.c_steps, t, n)]);
-          const bounded before = t > 0 ? x[(t - 1) * N + n] : start(n);
-          const bounded l = m.sum(m.product(y_grad, C_n), carry[n]);
-          const bounded met = m.product(l, m.product(gate[t * N + n], before));
-          fed_sum.add(m.product(l, B_n));
-          gate_sum.add(m.product(exact(in.a[d * N + n]), met));
+          const state B_n = exact(in.b[mixing(p.b_steps, t, n)]);
+          const state C_n = exact(in.c[mixing(p.c_steps, t, n)]);
+          const state before = t > 0 ? x[(t - 1) * N + n] : start(n);
+          const state l = m.sum(m.product(twice(y_grad), conj_of(C_n)), carry[n]);
+          const state met = m.product(l, conj_of(m.product(gate[t * N + n], before)));
+          fed_sum.add(real_of(m.product(conj_of(l), B_n)), 2);
+          gate_sum.add(real_of(m.product(exact(in.a[d * N + n]), conj_of(met))), 2);
           of_a[d * N + n].add(m.product(step, met));
           of_b[mixing(p.b_steps, t, n)].add(m.product(l, fed));
-          of_c[mixing(p.c_steps, t, n)].add(m.product(y_grad, x[t * N + n]));
-          carry[n] = m.product(gate[t * N + n], l);
+          of_c[mixing(p.c_steps, t, n)].add(m.product(twice(y_grad), conj_of(x[t * N + n])));
+          carry[n] = m.product(conj_of(gate[t * N + n]), l);
         }
-        running_sum of_u, of_step;
+        running_sum<long double> of_u, of_step;
         of_u.add(m.product(step, fed_sum.total(m)));
         if (p.skip) of_u.add(m.product(exact(in.skip[d]), y_grad));
         r.u[at(t)] = of_u.total(m);
         of_step.add(m.product(u, fed_sum.total(m))), of_step.add(gate_sum.total(m));
-        r.delta[at(t)] = p.softplus ? m.product(of_step.total(m), m.softplus_slope(argument(t)))
-                                    : of_step.total(m);
+        bounded slope = p.softplus ? m.softplus_slope(argument(t)) : bounded{1, 0};
+        if (p.intervals) {
+          slope = m.product(slope, exact(in.intervals[b * T + t]));
+          of_intervals[b * T + t].add(m.product(of_step.total(m), soft_of(t)));
+        }
+        r.delta[at(t)] = m.product(of_step.total(m), slope);
         of_skip[d].add(m.product(y_grad, u)), of_bias[d].add(r.delta[at(t)]);
       }
       for (std::int64_t n = 0; n < N; ++n) r.initial[(b * D + d) * N + n] = carry[n];
     }
   // An element of a sum over time passes through 128 additions at most, then through wide ones.
-  const auto put = [&](std::vector<bounded>& to, const std::vector<running_sum>& sums) {
-    for (const running_sum& sum : sums) to.push_back(sum.total(m, 130));
+  const auto put = [&](auto& to, const auto& sums) {
+    for (const auto& sum : sums) to.push_back(sum.total(m, 130));
   };
   put(r.a, of_a), put(r.b, of_b), put(r.c, of_c), put(r.skip, of_skip), put(r.bias, of_bias);
+  put(r.intervals, of_intervals);
   return r;
 }
 

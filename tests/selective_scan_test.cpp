@@ -50,6 +50,12 @@ TEST_CASE("selective scans within the bound, 16 bits", "[selective]") {
   check_random_problems<float, float16>(30, 4);
 }
 
+TEST_CASE("selective scans within the bound, complex", "[selective]") {
+  check_random_problems<std::complex<float>, float>(30, 5);
+  check_random_problems<std::complex<float>, bfloat16>(15, 6);
+  check_random_problems<std::complex<double>, double>(20, 7);
+}
+
 TEST_CASE("selective scans of many states", "[selective]") {
   problem p;
   p.shape = {.batch = 1, .time = 140, .channel = 18};
@@ -65,23 +71,24 @@ TEST_CASE("selective scans of many states", "[selective]") {
 problem usual() {
   problem p;
   p.shape = {.batch = 2, .time = 300, .channel = 42};
-  p.groups = 2, p.states = 6, p.resets = 2;
+  p.groups = 2, p.states = 6, p.resets = 2, p.intervals = true;
   return p;
 }
 
-TEST_CASE("the same bits for any number of threads, kept or not", "[selective]") {
+template <class V>
+void check_bits() {
   for (const bool reverse : {false, true}) {
     problem p = usual();
     if (reverse) p.order = direction::reverse;
-    call<float, float> one(p, order::channels_last, 7);
+    call<V, float> one(p, order::channels_last, 7);
     one.run(tiled{.threads = 1});
     for (const int threads : {2, 3, 8}) {
-      call<float, float> many(p, order::channels_last, 7);
+      call<V, float> many(p, order::channels_last, 7);
       many.run(tiled{.threads = threads}, threads != 3);
       CHECK(many.got == one.got);
     }
     // Sums over channels are of other parts there.
-    call<float, float> plain(p, order::channels_last, 7);
+    call<V, float> plain(p, order::channels_last, 7);
     plain.run(sequential{});
     CHECK(plain.got.out == one.got.out);
     CHECK(plain.got.final_state == one.got.final_state);
@@ -92,6 +99,11 @@ TEST_CASE("the same bits for any number of threads, kept or not", "[selective]")
     CHECK(plain.got.initial == one.got.initial);
     plain.check();
   }
+}
+
+TEST_CASE("the same bits for any number of threads, kept or not", "[selective]") {
+  check_bits<float>();
+  check_bits<std::complex<float>>();
 }
 
 TEST_CASE("layouts change no bit", "[selective]") {
@@ -119,6 +131,7 @@ selective_arrays<V> steps_of(call<V, S>& of, std::int64_t first, std::int64_t la
   part.z = of.in.z.sequence().steps(first, last);
   part.b.steps = of.in.b.steps.sequence().steps(first, last);
   part.c.steps = of.in.c.steps.sequence().steps(first, last);
+  part.intervals = of.in.intervals.sequence().steps(first, last);
   return part;
 }
 
@@ -161,6 +174,7 @@ TEST_CASE("a reset is the beginning of a sequence", "[selective]") {
       gradients.z = apart.got.z.sequence().steps(t, end);
       gradients.b.steps = apart.got.b.steps.sequence().steps(t, end);
       gradients.c.steps = apart.got.c.steps.sequence().steps(t, end);
+      gradients.intervals = apart.got.intervals.sequence().steps(t, end);
       selective_scan(steps_of(apart, t, end), apart.got.out.sequence().steps(t, end),
                      {.order = p.order});
       selective_scan_vjp(steps_of(apart, t, end), apart.in.out_grad.sequence().steps(t, end),
@@ -172,6 +186,7 @@ TEST_CASE("a reset is the beginning of a sequence", "[selective]") {
     CHECK(packed.got.z == apart.got.z);
     CHECK(packed.got.b == apart.got.b);
     CHECK(packed.got.c == apart.got.c);
+    CHECK(packed.got.intervals == apart.got.intervals);
   }
 }
 
@@ -210,41 +225,81 @@ TEST_CASE("what is not a number stays in its channel, and ends at a reset", "[se
       CHECK(bad.got.c.steps.at(0, t, 1, n) == good.got.c.steps.at(0, t, 1, n));
 }
 
-TEST_CASE("gradients are central differences", "[selective]") {
-  reference::generator bits{12};
-  for (int i = 0; i < 12; ++i) {
+/// Of real and of complex states, whose parts are numbers of their own.
+template <class V>
+void check_central_differences(int count, std::uint64_t seed) {
+  reference::generator bits{seed};
+  for (int i = 0; i < count; ++i) {
     problem p = selective_calls::random_problem(bits);
     p.shape.time = 1 + p.shape.time % 40, p.shape.batch = 2;
     p.shape.channel = 2 * p.groups, p.states = 1 + p.states % 5;
     INFO("problem " << i << ": " << selective_calls::to_string(p));
-    call<double, double> c(p, order::channels_last, bits());
+    call<V, double> c(p, order::channels_last, bits());
     c.run(tiled{}, false);
     const auto loss = [&] {
       selective_scan(c.arrays(), c.got.out.sequence(), c.options());
       double sum = 0;
       for (std::size_t k = 0; k < c.got.out.elements.size(); ++k)
         sum += c.got.out.elements[k] * c.in.out_grad.elements[k];
-      for (std::size_t k = 0; k < c.got.final_state.elements.size(); ++k)
-        sum += c.got.final_state.elements[k] * c.in.final_grad.elements[k];
+      for (std::size_t k = 0; k < c.got.final_state.elements.size(); ++k) {
+        const std::complex<double> x = c.got.final_state.elements[k];
+        sum += (std::conj(x) * c.in.final_grad.elements[k]).real();
+      }
       return sum;
     };
     const auto compare = [&](const char* name, auto& of, const auto& gradient) {
+      constexpr std::size_t parts = sizeof(of.elements[0]) / sizeof(double);
+      auto* const numbers = reinterpret_cast<double*>(of.elements.data());
+      const auto* const got = reinterpret_cast<const double*>(gradient.elements.data());
       for (std::size_t n = 0; n < 6 && !of.absent(); ++n) {
-        const std::size_t k = bits() % (of.elements.size() - 1);
-        const std::int64_t count =
+        const std::size_t k = bits() % (parts * (of.elements.size() - 1));
+        const std::int64_t size =
             of.shape.batch * of.shape.time * of.shape.channel * of.shape.group;
-        if (static_cast<std::int64_t>(k) >= count) continue;
-        const double was = loss(), want = central_difference(of.elements[k], loss);
-        INFO(name << ", element " << k);
-        CHECK(std::abs(gradient.elements[k] - want) <= 1e-7 * (1 + std::abs(want) + std::abs(was)));
+        if (static_cast<std::int64_t>(k / parts) >= size) continue;
+        const double was = loss(), want = central_difference(numbers[k], loss);
+        INFO(name << ", number " << k);
+        CHECK(std::abs(got[k] - want) <= 1e-7 * (1 + std::abs(want) + std::abs(was)));
       }
     };
     compare("u", c.in.u, c.got.u), compare("delta", c.in.delta, c.got.delta);
     compare("a", c.in.a, c.got.a), compare("skip", c.in.skip, c.got.skip);
     compare("z", c.in.z, c.got.z), compare("bias", c.in.bias, c.got.bias);
+    compare("intervals", c.in.intervals, c.got.intervals);
     compare("b", c.in.b.steps, c.got.b.steps), compare("b", c.in.b.channels, c.got.b.channels);
     compare("c", c.in.c.steps, c.got.c.steps), compare("c", c.in.c.channels, c.got.c.channels);
+    compare("b", c.in.b.imaginary, c.got.b.imaginary);
+    compare("c", c.in.c.imaginary, c.got.c.imaginary);
     compare("initial", c.in.initial, c.got.initial);
+  }
+}
+
+TEST_CASE("gradients are central differences", "[selective]") {
+  check_central_differences<double>(12, 12);
+  check_central_differences<std::complex<double>>(8, 18);
+}
+
+TEST_CASE("complex B and C are one array or their parts", "[selective]") {
+  problem p = usual();
+  p.skip = p.z = p.intervals = false;
+  call<std::complex<float>, float> of(p, order::channels_last, 19);
+  of.run(tiled{});
+  const extents shape = of.in.b.steps.shape;
+  std::vector<std::complex<float>> b, b_grad(of.in.b.steps.elements.size());
+  for (std::size_t i = 0; i < b_grad.size(); ++i)
+    b.emplace_back(of.in.b.steps.elements[i], of.in.b.imaginary.elements[i]);
+  const auto whole = [&](auto& x) {
+    return sequence_view<std::complex<float>>(x.data(), shape, of.in.b.steps.strides);
+  };
+  const auto out = of.got.out;
+  auto arrays = of.arrays();
+  arrays.b = whole(b);
+  selective_scan(arrays, of.got.out.sequence(), of.options());
+  CHECK(of.got.out == out);
+  selective_scan_vjp(arrays, of.in.out_grad.sequence(), {.b = whole(b_grad)}, of.vjp_options());
+  for (std::size_t i = 0; i + 1 < b_grad.size(); ++i) {
+    const bool own = of.got.b.steps.elements[i] != 0.25f;  // no gap
+    if (own) CHECK(b_grad[i].real() == of.got.b.steps.elements[i]);
+    if (own) CHECK(b_grad[i].imag() == of.got.b.imaginary.elements[i]);
   }
 }
 
@@ -268,6 +323,7 @@ TEST_CASE("gradients that are added, in place, and of nothing", "[selective]") {
   CHECK(doubled(once.got.b.steps, twice.got.b.steps));
   CHECK(doubled(once.got.initial, twice.got.initial));
   CHECK(doubled(once.got.bias, twice.got.bias));
+  CHECK(doubled(once.got.intervals, twice.got.intervals));
 
   // Outputs over u, the gradient of delta over delta.
   call<double, double> place(p, order::time_contiguous, 13);
@@ -378,7 +434,11 @@ TEST_CASE("wrong arguments of selective scans", "[selective][errors]") {
         }) == "checkpoints");
   const bool mark = false;
   CHECK(forward([&](auto&, auto& o, auto&) { o.resets = {&mark, {2, 298, 42}, {}}; }) == "resets");
+  CHECK(forward([&](auto& a, auto&, auto&) {
+          a.intervals = sequence({2, 300, 42});
+        }) == "intervals");
   CHECK(back([](auto&, auto&) {}).empty());
+  CHECK(back([&](auto& g, auto&) { g.intervals = sequence({1, 300, 1}); }) == "intervals_grad");
   CHECK(back([&](auto& g, auto&) { g.b = state({.channel = 42, .group = 6}); }) == "b_grad");
   CHECK(back([&](auto& g, auto&) { g.u = g.delta; }) != "");
   CHECK(back([&](auto& g, auto&) { g.a = state({.channel = 42, .group = 7}); }) == "a_grad");

@@ -60,16 +60,29 @@ class stored_sequence {
 
 /// B or C: of every step (batch, time, channel groups, group states), shared by as many channels as
 /// fall to one of the groups, or of every channel (channel, group states), the same at all steps.
+/// Complex ones of every step are a view of std::complex, or two of their parts, in any type.
 template <class V>
 struct mixing_view {
-  stored_sequence<V> steps;
+  using part = detail::real_part_of<V>;
+  stored_sequence<part> steps;
+  stored_sequence<part> imaginary;  ///< where V is complex: of the same shape as `steps`
   state_view<V> channels;
 
   SCANREC_INLINE constexpr mixing_view() = default;
   template <class S>
-  requires std::is_constructible_v<stored_sequence<V>, sequence_view<S>> SCANREC_INLINE
-  mixing_view(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
+  requires(!detail::is_complex<std::remove_const_t<V>> &&
+           std::is_constructible_v<stored_sequence<V>, sequence_view<S>>) SCANREC_INLINE
+      mixing_view(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
       : steps(view) {}
+  template <class S>
+  requires(detail::is_complex<std::remove_const_t<V>>&& std::is_convertible_v<S*, V*>)
+      SCANREC_INLINE
+      mixing_view(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
+      : steps(part_of(view, 0)), imaginary(part_of(view, 1)) {}
+  template <class Re, class Im>
+  requires(detail::is_complex<std::remove_const_t<V>>) SCANREC_INLINE
+      mixing_view(const sequence_view<Re>& real, const sequence_view<Im>& imaginary_part)
+      : steps(real), imaginary(imaginary_part) {}
   SCANREC_INLINE
   mixing_view(const state_view<V>& view)  // NOLINT(google-explicit-constructor)
       : channels(view) {}
@@ -78,22 +91,45 @@ struct mixing_view {
       mixing_view(const state_view<U>& view)  // NOLINT(google-explicit-constructor)
       : channels(view) {}
 
-  [[nodiscard]] SCANREC_INLINE bool absent() const { return steps.absent() && channels.absent(); }
+  [[nodiscard]] SCANREC_INLINE bool absent() const {
+    return steps.absent() && imaginary.absent() && channels.absent();
+  }
+
+ private:
+  template <class S>
+  SCANREC_INLINE static sequence_view<part> part_of(const sequence_view<S>& view, int which) {
+    if (view.absent()) return {};
+    // Clipped, so that strides which do not fit are refused for what they are.
+    const auto twice = [](std::int64_t stride) { return detail::clipped_product(2, stride); };
+    const strides& s = view.strides;
+    return {reinterpret_cast<part*>(view.data) + which,
+            view.shape,
+            {.batch = twice(s.batch),
+             .time = twice(s.time),
+             .channel = twice(s.channel),
+             .group = twice(s.group)}};
+  }
 };
 
-/// What a selective scan is made of; V is the compute type, float or double.
+/// What a selective scan is made of; V is the type of its states: float, double, or std::complex of
+/// one of them. Steps, inputs and outputs are real.
 ///
-/// Shapes  u, delta, z: (batch, time, channel), in any types that compute in V. a: (channel, group
-///         states). skip, delta_bias: (channel). The states of a channel are the `group` axis.
+/// Shapes  u, delta, z: (batch, time, channel), in any types that compute in V's real type. a:
+///         (channel, group states). skip, delta_bias: (channel). The states of a channel are the
+///         `group` axis. intervals: (batch, time, 1).
+/// Units   interval times step times a is dimensionless.
 template <class V>
 struct selective_arrays {
-  stored_sequence<const V> u, delta;
+  using real = detail::real_part_of<V>;
+  stored_sequence<const real> u, delta;
   state_view<const V> a;
   mixing_view<const V> b, c;
-  state_view<const V> skip{};        ///< D; absent: 0
-  stored_sequence<const V> z{};      ///< absent: outputs are not gated
-  state_view<const V> delta_bias{};  ///< absent: 0
-  bool softplus = false;             ///< whether steps are softplus(delta + delta_bias)
+  state_view<const real> skip{};        ///< D; absent: 0
+  stored_sequence<const real> z{};      ///< absent: outputs are not gated
+  state_view<const real> delta_bias{};  ///< absent: 0
+  bool softplus = false;                ///< whether steps are softplus(delta + delta_bias)
+  /// For samples at irregular times: the factor of all steps at each; absent: 1.
+  sequence_view<const real> intervals{};
 };
 
 /// Options of selective_scan.
@@ -120,16 +156,18 @@ struct selective_vjp_options {
 };
 
 /// Gradients wanted of selective_scan_vjp, of the shapes of what they are of; those left absent are
-/// not computed. That of a B or C is of its kind.
+/// not computed. That of a B or C is of its kind. Those of complex numbers are dL/dRe + i dL/dIm.
 template <class V>
 struct selective_gradients {
-  stored_sequence<V> u{}, delta{};
+  using real = detail::real_part_of<V>;
+  stored_sequence<real> u{}, delta{};
   state_view<V> a{};
   mixing_view<V> b{}, c{};
-  state_view<V> skip{};
-  stored_sequence<V> z{};
-  state_view<V> delta_bias{};
+  state_view<real> skip{};
+  stored_sequence<real> z{};
+  state_view<real> delta_bias{};
   state_view<V> initial_state{};
+  sequence_view<real> intervals{};
   scanrec::update update = update::overwrite;
 };
 

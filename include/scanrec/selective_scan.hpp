@@ -5,11 +5,12 @@
 //
 //     step[t] = softplus(delta[t] + bias)                               (or delta[t] + bias)
 //     x[t]    = exp(step[t] A) x[t-1] + step[t] B[t] u[t]               N states per channel
-//     out[t]  = (sum_n C[t] x[t] + D u[t]) silu(z[t])
+//     out[t]  = (sum_n C[t] x[t] + D u[t]) silu(z[t])                   complex A: 2 Re of the sum
 #pragma once
 
 #if defined(__CUDACC__)
-#error "scanrec: <scanrec/selective_scan.hpp> is for CPUs and .cpp files, as <scanrec/selective_arrays.hpp> is not"
+#error \
+    "scanrec: <scanrec/selective_scan.hpp> is for CPUs and .cpp files, as <scanrec/selective_arrays.hpp> is not"
 #endif
 
 #include <concepts>
@@ -39,7 +40,7 @@ namespace scanrec::inline SCANREC_ABI {
 template <class Backend>
 concept runs_selective_scans = std::same_as<Backend, tiled> || std::same_as<Backend, sequential>;
 
-/// A selective scan; V is the compute type, float or double.
+/// A selective scan; V is the type of states: float, double, or std::complex of one of them.
 ///
 /// Shapes    u, delta, z, out: (batch, time, channel), of any strides, time-contiguous ones too, in
 ///           any types that compute in V. a: (channel, group states); b, c: mixing_view. out may be
@@ -54,7 +55,7 @@ concept runs_selective_scans = std::same_as<Backend, tiled> || std::same_as<Back
 /// Source    Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
 template <runs_selective_scans Backend, class V>
 void selective_scan(const Backend& on, const selective_arrays<V>& arrays,
-                    const std::type_identity_t<stored_sequence<V>>& out,
+                    const std::type_identity_t<stored_sequence<detail::real_part_of<V>>>& out,
                     const std::type_identity_t<selective_options<V>>& options = {}) {
   const auto p = detail::make_selective_scan<V>(arrays, out, options);
   detail::run_selective<detail::selective_forward_run, detail::selective_lanes<Backend, V>>(
@@ -62,7 +63,7 @@ void selective_scan(const Backend& on, const selective_arrays<V>& arrays,
 }
 template <class V>
 void selective_scan(const selective_arrays<V>& arrays,
-                    const std::type_identity_t<stored_sequence<V>>& out,
+                    const std::type_identity_t<stored_sequence<detail::real_part_of<V>>>& out,
                     const std::type_identity_t<selective_options<V>>& options = {}) {
   selective_scan(tiled{}, arrays, out, options);
 }
@@ -85,19 +86,21 @@ void selective_scan(const selective_arrays<V>& arrays,
 ///           a forward pass more.
 /// Source    docs/selective_scan.md.
 template <runs_selective_scans Backend, class V>
-void selective_scan_vjp(const Backend& on, const selective_arrays<V>& arrays,
-                        const std::type_identity_t<stored_sequence<const V>>& out_grad,
-                        const std::type_identity_t<selective_gradients<V>>& gradients,
-                        const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
+void selective_scan_vjp(
+    const Backend& on, const selective_arrays<V>& arrays,
+    const std::type_identity_t<stored_sequence<const detail::real_part_of<V>>>& out_grad,
+    const std::type_identity_t<selective_gradients<V>>& gradients,
+    const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
   const auto p = detail::make_selective_scan_vjp<V>(arrays, out_grad, gradients, options);
   detail::run_selective<detail::selective_vjp_run, detail::selective_lanes<Backend, V>>(
       p, detail::workers_of(on));
 }
 template <class V>
-void selective_scan_vjp(const selective_arrays<V>& arrays,
-                        const std::type_identity_t<stored_sequence<const V>>& out_grad,
-                        const std::type_identity_t<selective_gradients<V>>& gradients,
-                        const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
+void selective_scan_vjp(
+    const selective_arrays<V>& arrays,
+    const std::type_identity_t<stored_sequence<const detail::real_part_of<V>>>& out_grad,
+    const std::type_identity_t<selective_gradients<V>>& gradients,
+    const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
   selective_scan_vjp(tiled{}, arrays, out_grad, gradients, options);
 }
 
@@ -105,7 +108,7 @@ void selective_scan_vjp(const selective_arrays<V>& arrays,
 template <runs_selective_scans Backend, class V>
 [[nodiscard]] std::int64_t selective_scan_workspace_bytes(
     const Backend& on, const selective_arrays<V>& arrays,
-    const std::type_identity_t<stored_sequence<V>>& out,
+    const std::type_identity_t<stored_sequence<detail::real_part_of<V>>>& out,
     const std::type_identity_t<selective_options<V>>& options = {}) {
   const auto p = detail::make_selective_scan<V>(arrays, out, options);
   return detail::selective_bytes<detail::selective_forward_run,
@@ -116,7 +119,7 @@ template <runs_selective_scans Backend, class V>
 template <runs_selective_scans Backend, class V>
 [[nodiscard]] std::int64_t selective_scan_vjp_workspace_bytes(
     const Backend& on, const selective_arrays<V>& arrays,
-    const std::type_identity_t<stored_sequence<const V>>& out_grad,
+    const std::type_identity_t<stored_sequence<const detail::real_part_of<V>>>& out_grad,
     const std::type_identity_t<selective_gradients<V>>& gradients,
     const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
   const auto p = detail::make_selective_scan_vjp<V>(arrays, out_grad, gradients, options);

@@ -108,7 +108,7 @@ int run_selective(const char* name, const scanrec_selective_problem* problem,
     const scanrec_selective_problem& p = checked(name, problem, arrays);
     const auto run = (chosen().table->*Calls)[p.dtype];
     if (run == nullptr)
-      throw argument_error(name, "dtype", "float32 or float64", dtype_names[p.dtype]);
+      throw argument_error(name, "dtype", "a type of 32 bits or more", dtype_names[p.dtype]);
     const executor workers = workers_of(p);
     run({.problem = p, .threads = workers_asked_for(p), .workers = &workers}, *arrays);
   });

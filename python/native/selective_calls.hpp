@@ -17,10 +17,12 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-/// The arrays of a call as the C++ interface takes them.
+/// The arrays of a call as the C++ interface takes them; V: of states.
 template <class V>
 class selective_views {
  public:
+  using real = detail::real_part_of<V>;
+
   selective_views(const char* name, const scanrec_selective_problem& problem)
       : name_(name), p_(problem) {
     if (p_.groups < 1 || p_.channel % p_.groups != 0)
@@ -44,15 +46,21 @@ class selective_views {
   mixing_view<E> mixing(const char* argument, const scanrec_typed_array& a,
                         std::int32_t of_steps) const {
     if (of_steps == 0) {
-      if (a.strides != nullptr && a.dtype != own) refuse(argument, own_name, a.dtype);
+      if (a.strides != nullptr && a.dtype != p_.dtype) refuse(argument, state_name, a.dtype);
       return states_of_channels<E>({a.data, a.strides});
     }
+    const auto part = [&](int which) {
+      return stored<typename mixing_view<E>::part>(
+          argument, a,
+          {.batch = p_.batch, .time = p_.time, .channel = p_.groups, .group = p_.states},
+          [](const std::int64_t* s) {
+            return strides{.batch = s[0], .time = s[1], .channel = s[2], .group = s[3]};
+          },
+          which);
+    };
     mixing_view<E> view;
-    view.steps = stored<E>(
-        argument, a, {.batch = p_.batch, .time = p_.time, .channel = p_.groups, .group = p_.states},
-        [](const std::int64_t* s) {
-          return strides{.batch = s[0], .time = s[1], .channel = s[2], .group = s[3]};
-        });
+    view.steps = part(0);
+    if constexpr (detail::is_complex<V>) view.imaginary = part(1);
     return view;
   }
   template <class E>
@@ -66,6 +74,14 @@ class selective_views {
   state_view<E> channels(const scanrec_array& a) const {
     if (a.strides == nullptr) return {};
     return {static_cast<E*>(a.data), {.channel = p_.channel}, {.channel = a.strides[0]}};
+  }
+  /// One number for all channels of a step.
+  template <class E>
+  sequence_view<E> steps(const scanrec_array& a) const {
+    if (a.strides == nullptr) return {};
+    return {static_cast<E*>(a.data),
+            {.batch = p_.batch, .time = p_.time},
+            {.batch = a.strides[0], .time = a.strides[1]}};
   }
   template <class E>
   state_view<E> states(const scanrec_array& a) const {
@@ -95,20 +111,25 @@ class selective_views {
   /// What a call and its adjoint read alike.
   template <class Arrays>
   selective_arrays<V> arrays(const Arrays& a) const {
-    return {.u = sequence<const V>("u", a.u),
-            .delta = sequence<const V>("delta", a.delta),
+    return {.u = sequence<const real>("u", a.u),
+            .delta = sequence<const real>("delta", a.delta),
             .a = states_of_channels<const V>(a.a),
             .b = mixing<const V>("b", a.b, p_.b_of_steps),
             .c = mixing<const V>("c", a.c, p_.c_of_steps),
-            .skip = channels<const V>(a.skip),
-            .z = sequence<const V>("z", a.z),
-            .delta_bias = channels<const V>(a.delta_bias),
-            .softplus = p_.softplus != 0};
+            .skip = channels<const real>(a.skip),
+            .z = sequence<const real>("z", a.z),
+            .delta_bias = channels<const real>(a.delta_bias),
+            .softplus = p_.softplus != 0,
+            .intervals = steps<const real>(a.intervals)};
   }
 
  private:
-  static constexpr std::int32_t own = std::is_same_v<V, float> ? SCANREC_FLOAT32 : SCANREC_FLOAT64;
-  static constexpr const char* own_name = std::is_same_v<V, float> ? "float32" : "float64";
+  static constexpr bool single = std::is_same_v<real, float>;
+  static constexpr std::int32_t own = single ? SCANREC_FLOAT32 : SCANREC_FLOAT64;
+  static constexpr const char* own_name = single ? "float32" : "float64";
+  static constexpr const char* state_name = !detail::is_complex<V> ? own_name
+                                            : single               ? "complex64"
+                                                                   : "complex128";
 
   [[noreturn]] void refuse(const char* argument, const char* expected,
                            const std::string& got) const {
@@ -119,16 +140,17 @@ class selective_views {
   }
   template <class E, class StridesOf>
   stored_sequence<E> stored(const char* argument, const scanrec_typed_array& a,
-                            const extents& shape, StridesOf strides_of) const {
+                            const extents& shape, StridesOf strides_of, int first = 0) const {
     if (a.strides == nullptr) return {};
     const auto of = [&](auto element) -> stored_sequence<E> {
       using S = decltype(element);
       using stored_type = std::conditional_t<std::is_const_v<E>, const S, S>;
-      return sequence_view<stored_type>{static_cast<stored_type*>(a.data), shape,
+      auto* const data = static_cast<stored_type*>(a.data);
+      return sequence_view<stored_type>{data == nullptr ? data : data + first, shape,
                                         strides_of(a.strides)};
     };
-    if (a.dtype == own) return of(V{});
-    if constexpr (std::is_same_v<V, float>) {
+    if (a.dtype == own) return of(real{});
+    if constexpr (single) {
       if (a.dtype == SCANREC_BFLOAT16) return of(bfloat16{});
       if (a.dtype == SCANREC_FLOAT16) return of(float16{});
       refuse(argument, "float32, bfloat16 or float16", a.dtype);
@@ -144,7 +166,7 @@ template <class V>
 void run_selective_scan(const selective_call& c, const scanrec_selective_arrays& a) {
   const selective_views<V> of("selective_scan", c.problem);
   selective_scan(tiled{.threads = c.threads, .executor = *c.workers}, of.arrays(a),
-                 of.template sequence<V>("out", a.out),
+                 of.template sequence<typename selective_views<V>::real>("out", a.out),
                  {.order = of.order(),
                   .initial_state = of.template states<const V>(a.initial_state),
                   .final_state = of.template states<V>(a.final_state),
@@ -155,18 +177,20 @@ void run_selective_scan(const selective_call& c, const scanrec_selective_arrays&
 template <class V>
 void run_selective_scan_vjp(const selective_call& c, const scanrec_selective_vjp_arrays& a) {
   const selective_views<V> of("selective_scan_vjp", c.problem);
+  using real = typename selective_views<V>::real;
   const selective_gradients<V> gradients{
-      .u = of.template sequence<V>("u_grad", a.u_grad),
-      .delta = of.template sequence<V>("delta_grad", a.delta_grad),
+      .u = of.template sequence<real>("u_grad", a.u_grad),
+      .delta = of.template sequence<real>("delta_grad", a.delta_grad),
       .a = of.template states_of_channels<V>(a.a_grad),
       .b = of.template mixing<V>("b_grad", a.b_grad, c.problem.b_of_steps),
       .c = of.template mixing<V>("c_grad", a.c_grad, c.problem.c_of_steps),
-      .skip = of.template channels<V>(a.skip_grad),
-      .z = of.template sequence<V>("z_grad", a.z_grad),
-      .delta_bias = of.template channels<V>(a.delta_bias_grad),
-      .initial_state = of.template states<V>(a.initial_grad)};
+      .skip = of.template channels<real>(a.skip_grad),
+      .z = of.template sequence<real>("z_grad", a.z_grad),
+      .delta_bias = of.template channels<real>(a.delta_bias_grad),
+      .initial_state = of.template states<V>(a.initial_grad),
+      .intervals = of.template steps<real>(a.intervals_grad)};
   selective_scan_vjp(tiled{.threads = c.threads, .executor = *c.workers}, of.arrays(a),
-                     of.template sequence<const V>("out_grad", a.out_grad), gradients,
+                     of.template sequence<const real>("out_grad", a.out_grad), gradients,
                      {.order = of.order(),
                       .initial_state = of.template states<const V>(a.initial_state),
                       .final_grad = of.template states<const V>(a.final_grad),

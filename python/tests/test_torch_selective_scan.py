@@ -21,7 +21,7 @@ selective_scan = scanrec.torch.selective_scan
 state_update = scanrec.torch.selective_state_update
 warnings.filterwarnings("ignore", category=FutureWarning)
 
-NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "initial_state")
+NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "intervals", "initial_state")
 
 
 def of_channels(mixing, channels):
@@ -35,10 +35,16 @@ def of_channels(mixing, channels):
 
 def by_loop(
     u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_softplus=False,
-    *, initial_state=None, resets=None, reverse=False,
+    *, initial_state=None, resets=None, intervals=None, reverse=False,
 ):  # fmt: skip
-    """Outputs and last state, step by step, in float64."""
-    wide = lambda x: None if x is None else x.double()
+    """Outputs and last state, step by step, in float64. Complex B and C of every step may be there
+    by their parts, side by side."""
+    wide = lambda x: None if x is None else x.cdouble() if x.is_complex() else x.double()
+    if A.is_complex():
+        B, C = (
+            m if m.is_complex() else torch.view_as_complex(m.double().unflatten(-1, (-1, 2)))
+            for m in (B, C)
+        )
     u, delta, A, B, C, D, z, bias = map(wide, (u, delta, A, B, C, D, z, delta_bias))
     batch, channels, steps = u.shape
     B, C = of_channels(B, channels), of_channels(C, channels)
@@ -46,9 +52,11 @@ def by_loop(
         delta = delta + bias[:, None]
     if delta_softplus:
         delta = torch.logaddexp(delta, torch.zeros_like(delta))
-    state = u.new_zeros(batch, channels, A.shape[1])
+    if intervals is not None:
+        delta = delta * intervals.double()[:, None]
+    state = A.new_zeros(batch, channels, A.shape[1])
     if initial_state is not None:
-        state = state + initial_state.double()
+        state = state + wide(initial_state)
     # Taken apart at once: a gradient of each slice would be as long as the whole.
     fed, delta, B, C = ((delta * u).unbind(-1), delta.unbind(-1), B.unbind(-1), C.unbind(-1))
     out = {}
@@ -59,7 +67,7 @@ def by_loop(
             state = torch.where(cut[..., None], torch.zeros_like(state), state)
         b, c = (m[t] if len(m) == steps else m[0] for m in (B, C))
         state = torch.exp(delta[t].unsqueeze(-1) * A) * state + fed[t].unsqueeze(-1) * b
-        out[t] = (state * c).sum(-1)
+        out[t] = 2 * (state * c).sum(-1).real if A.is_complex() else (state * c).sum(-1)
     y = torch.stack([out[t] for t in range(steps)], -1) if steps else torch.zeros_like(u)
     if D is not None:
         y = y + D[:, None] * u
@@ -69,42 +77,52 @@ def by_loop(
 
 
 def problem(
-    *, batch=2, channels=4, states=8, steps=20, groups=0, constant=(), leave=(), itype="float64",
-    wtype="float64", seed=0,
+    *, batch=2, channels=4, states=8, steps=20, groups=0, constant=(), leave=("intervals",),
+    itype="float64", wtype="float64", seed=0,
 ):  # fmt: skip
-    """Arguments by name: B and C of every step, with so many groups or none, or constant."""
+    """Arguments by name: B and C of every step, with so many groups or none, or constant. Complex
+    ones of every step by their parts."""
     random = Random(seed)
-    make = lambda *shape, of=wtype, **more: torch.from_numpy(random(*shape, **more)).to(
+    parts = 2 if wtype.startswith("complex") else 1
+    real = {"complex64": "float32", "complex128": "float64"}.get(wtype, wtype)
+    make = lambda *shape, of=real, **more: torch.from_numpy(random(*shape, **more)).to(
         getattr(torch, of)
     )
-    mixing = lambda name: (
-        make(channels, states)
-        if name in constant
-        else make(*((batch, groups) if groups else (batch,)), states, steps, of=itype)
+    weight = lambda *shape: (
+        torch.complex(make(*shape), make(*shape)) if parts == 2 else make(*shape)
     )
+    mixing = lambda name: (
+        weight(channels, states)
+        if name in constant
+        else make(*((batch, groups) if groups else (batch,)), states, parts * steps, of=itype)
+    )
+    rates = -0.5 * (1.01 + make(channels, states))
     x = dict(
         u=make(batch, channels, steps, of=itype, scale=2.0),
         delta=make(batch, channels, steps, of=itype, scale=0.5),
-        A=-0.5 * (1.01 + make(channels, states)),
+        A=torch.complex(rates, 2 * make(channels, states)) if parts == 2 else rates,
         B=mixing("B"),
         C=mixing("C"),
         D=make(channels),
         z=make(batch, channels, steps, of=itype, scale=2.0),
         delta_bias=make(channels, scale=0.5),
-        initial_state=make(batch, channels, states),
+        intervals=make(batch, steps).abs() + 0.2,
+        initial_state=weight(batch, channels, states),
     )
     return {name: v for name, v in x.items() if name not in leave}
 
 
 def close(got, want, rtol, atol):
-    torch.testing.assert_close(got.double(), want.double(), rtol=rtol, atol=atol)
+    wide = lambda x: x.cdouble() if x.is_complex() else x.double()
+    torch.testing.assert_close(wide(got), wide(want), rtol=rtol, atol=atol)
 
 
 def gradients(call, x, cotangents):
     """Results of a call on clones that require gradients, and these."""
     x = {name: v.detach().clone().requires_grad_() for name, v in x.items()}
     out = call(**x)
-    loss = sum((a.double() * b).sum() for a, b in zip(out, cotangents))
+    loss = sum((torch.view_as_real(a) if a.is_complex() else a.double()).mul(b).sum()
+               for a, b in zip(out, cotangents))  # fmt: skip
     return out, dict(zip(x, torch.autograd.grad(loss, list(x.values()))))
 
 
@@ -128,6 +146,12 @@ def grid():
         groups = 1 + (steps in (128, 1134))
         flags = {**whole, "last": steps % 256 == 0}
         yield dict(B=True, C=True, groups=groups, **flags, steps=steps, itype=itype)
+    for variable_B, variable_C in itertools.product((True, False), repeat=2):
+        for steps, itype in ((372, "float32"), (1134, "bfloat16")):
+            yield dict(
+                B=variable_B, C=variable_C, groups=1, **whole, steps=steps, itype=itype,
+                wtype="complex64",
+            )  # fmt: skip
 
 
 def name_of(case):
@@ -139,11 +163,11 @@ def test_values_and_gradients(case):
     constant = [name for name in ("B", "C") if not case[name]]
     leave = [
         name for name, flag in (("D", "D"), ("z", "z"), ("delta_bias", "bias")) if not case[flag]
-    ] + ["initial_state"]
-    itype, steps = case["itype"], case["steps"]
+    ] + ["initial_state", "intervals"]
+    itype, wtype, steps = case["itype"], case.get("wtype", "float32"), case["steps"]
     x = problem(
         steps=steps, groups=case["groups"], constant=constant, leave=leave, itype=itype,
-        wtype="float32",
+        wtype=wtype,
     )  # fmt: skip
     rtol, atol = TOLERANCES[itype]
     softplus = case["softplus"]
@@ -153,7 +177,8 @@ def test_values_and_gradients(case):
             x["delta_bias"] = x["delta_bias"].abs()
     random = Random(5)
     # Gradients arrive in the type of the outputs.
-    w = [torch.from_numpy(random(2, 4, *n)) for n in ((steps,), (8,))]
+    of_state = (8, 2) if wtype == "complex64" else (8,)
+    w = [torch.from_numpy(random(2, 4, *n)) for n in ((steps,), of_state)]
     w[0] = w[0].to(getattr(torch, itype)).double()
 
     def ours(**x):
@@ -168,7 +193,7 @@ def test_values_and_gradients(case):
     assert got[0].dtype == x["u"].dtype and got[0].shape == x["u"].shape
     close(got[0], want[0], rtol, atol)
     if case["last"]:
-        assert got[1].dtype == torch.float32 and got[1].shape == (2, 4, 8)
+        assert got[1].dtype == x["A"].dtype and got[1].shape == (2, 4, 8)
         close(got[1], want[1], rtol, atol)
     for name, g in grads.items():
         assert g.dtype == x[name].dtype and g.shape == x[name].shape
@@ -180,7 +205,10 @@ KINDS = {
     "of steps": {},
     "groups": {"groups": 2},
     "of channels": {"constant": ("B", "C")},
-    "bare": {"leave": ("D", "z", "delta_bias", "initial_state")},
+    "bare": {"leave": ("D", "z", "delta_bias", "intervals", "initial_state")},
+    "intervals": {"leave": ()},
+    "complex": {"wtype": "complex128", "leave": ()},
+    "complex, of channels": {"wtype": "complex128", "constant": ("B", "C")},
     "two stretches": {"steps": 131, "batch": 1, "channels": 2, "states": 2, "groups": 1},
 }
 
@@ -212,7 +240,7 @@ def test_gradcheck(kind, reverse):
             assert gradcheck(one, moved[i], fast_mode=True), name
 
 
-@pytest.mark.parametrize("kind", ["of steps", "of channels", "bare"])
+@pytest.mark.parametrize("kind", ["of steps", "of channels", "bare", "complex"])
 def test_higher_orders(kind):
     x = small(**KINDS[kind], batch=1, channels=2) | {}
     of = both(delta_softplus=True)(x)
@@ -404,13 +432,13 @@ def test_autocast():
 
 def test_operators():
     x = small(steps=131, groups=2)
-    order = (*(x[name] for name in NAMES), torch.from_numpy(Random(1).marks(2, 1, 131)))
+    order = (*(x.get(name) for name in NAMES), torch.from_numpy(Random(1).marks(2, 1, 131)))
     ops = torch.ops.scanrec
     torch.library.opcheck(ops._selective_scan.default, (*order, True, False, True))
     checkpoints = ops._selective_scan(*order, True, False, True)[2]
     torch.library.opcheck(
         ops._selective_scan_vjp.default,
-        (*order, checkpoints, x["u"], None, True, False, [True, False, *[True] * 7]),
+        (*order, checkpoints, x["u"], None, True, False, [True, False, *[True] * 6, False, True]),
     )
     step = [x["u"][..., 0], x["delta"][..., 0], x["A"], x["B"][..., 0], x["C"][..., 0], x["D"]]
     for rows in (None, torch.tensor([1, 0])):
@@ -486,6 +514,33 @@ def test_steps_are_the_scan(groups, itype):
     assert torch.equal(a, b) and torch.equal(narrow, wide.to(torch.bfloat16))
 
 
+def test_complex_numbers_and_their_parts():
+    """B and C may be either, in any layout; a step has complex ones."""
+    x = problem(steps=150, wtype="complex64", itype="float32", leave=())
+    whole = {name: torch.view_as_complex(x[name].unflatten(-1, (-1, 2))) for name in ("B", "C")}
+    run = lambda **more: selective_scan(**(x | more), delta_softplus=True, return_last_state=True)
+    want = run()
+    for other in (
+        whole,
+        {name: v.mT.contiguous().mT for name, v in whole.items()},
+        {name: v.conj().resolve_conj().conj() for name, v in whole.items()},
+        {name: x[name].mT.contiguous().mT for name in whole},
+    ):
+        assert all(torch.equal(a, b) for a, b in zip(run(**other), want))
+    state = x["initial_state"].clone()
+    for t in range(4):
+        now = [v[..., t] for v in (x["u"], x["delta"], whole["B"], whole["C"], x["z"])]
+        u, delta, b, c, z = now
+        out = state_update(state, u, delta, x["A"], b, c, x["D"], z, x["delta_bias"], True)
+    want = selective_scan(
+        **cut({k: v for k, v in (x | whole).items() if k != "intervals"}, slice(0, 4)),
+        delta_softplus=True,
+        return_last_state=True,
+    )
+    close(out, want[0][..., 3], 1e-6, 1e-6)
+    close(state, want[1], 1e-6, 1e-6)
+
+
 def test_compiled_steps():
     x = problem(steps=1, itype="float32", wtype="float32")
     step = (x["u"][..., 0], x["delta"][..., 0], x["A"], x["B"][..., 0], x["C"][..., 0])
@@ -511,12 +566,19 @@ def test_bad_input():
     refused(ValueError, r"'u': expected a tensor \(B, D, L\), got shape \(4, 9\)", u=z(4, 9))
     refused(ValueError, r"'delta': expected shape \(2, 4, 9\), got \(2, 4, 8\)", delta=z(2, 4, 8))
     refused(TypeError, "'delta': expected a tensor, got NoneType", delta=None)
-    refused(NotImplementedError, "'A': expected a real type", A=z(4, 8, dtype=torch.complex64))
+    refused(TypeError, "'initial_state': .* got torch.complex64", initial_state=z(2, 4, 8) * 1j)
+    refused(ValueError, r"'intervals': expected shape \(2, 9\)", intervals=z(2, 4, 9))
+    complexes = {"A": z(4, 8) + 1j}
+    refused(TypeError, "'u': .* as 'A' is complex64", u=z(2, 4, 9) * 1j, **complexes)
+    refused(ValueError, r"'B': expected shape \(4, 8\), \(2, 8, 18\)", **complexes)
+    refused(
+        ValueError, r"'B': expected shape \(4, 8\), \(2, 8, 9\)", B=z(2, 8, 3) * 1j, **complexes
+    )
     refused(TypeError, "'A': expected float32 or float64", A=z(4, 8, dtype=torch.bfloat16))
     refused(ValueError, r"'A': expected shape \(4, N\)", A=z(5, 8))
     refused(ValueError, r"'A': expected shape \(4, N\)", A=z(4, 0))
     refused(TypeError, "'u': expected float64, as 'A' is float64", A=z(4, 8).double())
-    refused(NotImplementedError, "'B': expected a real type", B=z(4, 8, dtype=torch.complex64))
+    refused(TypeError, "'B': expected float32 or bfloat16", B=z(4, 8, dtype=torch.complex64))
     refused(
         ValueError, r"'B': expected shape \(4, 8\), \(2, 8, 9\) or \(2, G, 8, 9\)", B=z(2, 9, 8)
     )

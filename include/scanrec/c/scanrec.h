@@ -112,19 +112,21 @@ typedef struct scanrec_pool_vjp_arrays {
 
 /// What all arrays of a selective scan have in common.
 typedef struct scanrec_selective_problem {
-  int32_t dtype;                   ///< what is computed in: SCANREC_FLOAT32 or SCANREC_FLOAT64
-  int64_t batch, time, channel;    ///< of u
-  int64_t states;                  ///< of every channel
-  int64_t groups;                  ///< of channels that share a B and C of every step
-  int32_t b_of_steps, c_of_steps;  ///< 1: of every step; 0: of every channel
-  int32_t softplus;                ///< 1: steps are softplus(delta + delta_bias); 0: the sum
+  /// That of states: SCANREC_FLOAT32, SCANREC_FLOAT64, SCANREC_COMPLEX64 or SCANREC_COMPLEX128.
+  /// What has no states is computed in its real type.
+  int32_t dtype;
+  int64_t batch, time, channel;           ///< of u
+  int64_t states;                         ///< of every channel
+  int64_t groups;                         ///< of channels that share a B and C of every step
+  int32_t b_of_steps, c_of_steps;         ///< 1: of every step; 0: of every channel
+  int32_t softplus;                       ///< 1: steps are softplus(delta + delta_bias); 0: the sum
   int32_t reverse, threads, more_resets;  ///< as in scanrec_problem
   scanrec_executor executor;
   void* pool;
 } scanrec_selective_problem;
 
-/// An array with an element type of its own: that of the problem, and where that is float32, one of
-/// 16 bits, too.
+/// An array with an element type of its own: the real type of the problem, and where that is
+/// float32, one of 16 bits, too.
 typedef struct scanrec_typed_array {
   void* data;
   const int64_t* strides;
@@ -132,16 +134,18 @@ typedef struct scanrec_typed_array {
 } scanrec_typed_array;
 
 /// Arrays of scanrec_selective_scan, with a stride for every axis that is named here. Those without
-/// a type have the problem's.
+/// a type have the problem's, or its real one: skip, delta_bias and intervals.
 typedef struct scanrec_selective_arrays {
   scanrec_typed_array u, delta;  ///< batch, time, channel
   scanrec_array a;               ///< channel, state
   /// Of every step: batch, time, group, state; of every channel: channel, state, in the type of the
-  /// problem.
+  /// problem. Complex ones of every step are typed and have strides as their real parts, each of
+  /// which the imaginary part follows.
   scanrec_typed_array b, c;
   scanrec_array skip;           ///< D: channel; absent: 0
   scanrec_typed_array z;        ///< batch, time, channel; absent: outputs are not gated
   scanrec_array delta_bias;     ///< channel; absent: 0
+  scanrec_array intervals;      ///< factors of steps: batch, time; absent: 1
   scanrec_array initial_state;  ///< batch, channel, state; absent: 0
   scanrec_array resets;         ///< bytes, as in scanrec_scan_arrays: batch, time, channel
   scanrec_typed_array out;      ///< batch, time, channel
@@ -158,7 +162,7 @@ typedef struct scanrec_selective_vjp_arrays {
   scanrec_typed_array b, c;
   scanrec_array skip;
   scanrec_typed_array z;
-  scanrec_array delta_bias, initial_state, resets;
+  scanrec_array delta_bias, intervals, initial_state, resets;
   scanrec_array checkpoints;  ///< what the forward call kept; absent: made anew
   scanrec_typed_array out_grad;
   scanrec_array final_grad;
@@ -167,7 +171,7 @@ typedef struct scanrec_selective_vjp_arrays {
   scanrec_typed_array b_grad, c_grad;
   scanrec_array skip_grad;
   scanrec_typed_array z_grad;
-  scanrec_array delta_bias_grad, initial_grad;
+  scanrec_array delta_bias_grad, intervals_grad, initial_grad;
 } scanrec_selective_vjp_arrays;
 
 /// state[t] = gate[t] * state[t-1] + input[t]; contracts as scanrec::linear_scan.

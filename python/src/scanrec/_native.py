@@ -62,7 +62,10 @@ _PLACES = {
 _ARRAYS = {name: Struct(f"{2 * len(places)}P") for name, places in _PLACES.items()}
 
 # What selective scans and their adjoints read alike.
-_SELECTIVE = ("u", "delta", "a", "b", "c", "skip", "z", "delta_bias", "initial_state", "resets")
+_SELECTIVE = (
+    *("u", "delta", "a", "b", "c", "skip", "z", "delta_bias", "intervals"),
+    *("initial_state", "resets"),
+)
 #: The arrays of selective scans, in the order of their structs.
 SELECTIVE = {
     "selective_scan": (*_SELECTIVE, "out", "final_state", "checkpoints"),

@@ -19,6 +19,8 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class V>
 class selective_call {
  public:
+  using real = real_part_of<V>;
+
   selective_call(const char* name, const selective_arrays<V>& arrays, direction order)
       : reverse_(order == direction::reverse) {
     called_.call = name;
@@ -36,7 +38,7 @@ class selective_call {
     if (states_ < 1) refuse("a", "1 state or more, as its group axis", text(arrays.a.shape));
     for (const auto& [mixing, of] : {named_mixing{"b", &arrays.b}, named_mixing{"c", &arrays.c}})
       if (!of->steps.absent()) take_groups(mixing, of->steps.shape().channel);
-    std::int64_t bytes = 8;
+    std::int64_t bytes = sizeof(std::complex<double>);
     for (const std::int64_t n : {shape.batch, shape.time, shape.channel, states_})
       bytes = clipped_product(bytes, std::max<std::int64_t>(n, 1));
     if (bytes >= most_array_bytes)
@@ -45,16 +47,27 @@ class selective_call {
   }
 
   // Arrays: each is checked, and what kernels read of it returned.
-  row_array<V> rows(const char* name, const stored_sequence<const V>& of) {
+  row_array<real> rows(const char* name, const stored_sequence<const real>& of) {
     return rows_of_use(name, of.use(), of.access(), access::read);
   }
-  row_array<V> rows(const char* name, const stored_sequence<V>& of) {
+  row_array<real> rows(const char* name, const stored_sequence<real>& of) {
     return rows_of_use(name, of.use(), of.access(), access::write);
   }
   template <class E>
-  value_array<V> per_channel(const char* name, const state_view<E>& of, std::int64_t states = 1) {
-    value_array<V> v = values(name, of, {.channel = shape_.channel, .group = states});
+  auto per_channel(const char* name, const state_view<E>& of, std::int64_t states = 1) {
+    auto v = values(name, of, {.channel = shape_.channel, .group = states});
     v.strides.batch = 0;  // whatever that of one position is
+    return v;
+  }
+  /// One number for all channels of a step.
+  template <class E>
+  value_array<real> per_step(const char* name, const sequence_view<E>& of) {
+    const array_use use = use_of(name, of, std::is_const_v<E> ? access::read : access::write);
+    check(use, {.batch = shape_.batch, .time = shape_.time});
+    value_array<real> v{const_cast<real*>(of.data), of.strides};
+    if (!reverse_ || of.absent() || of.shape.time == 0) return v;
+    v.data += (of.shape.time - 1) * of.strides.time;
+    v.strides.time = -v.strides.time;
     return v;
   }
   template <class E>
@@ -73,15 +86,14 @@ class selective_call {
   template <class E>
   mixing_array<V> mixing(const char* name, const mixing_view<E>& of) {
     mixing_array<V> m;
-    if (!of.steps.absent() && !of.channels.absent())
+    if ((!of.steps.absent() || !of.imaginary.absent()) && !of.channels.absent())
       refuse(name, "an array of every step, or one of every channel", "both");
+    if (is_complex<V> && of.steps.absent() != of.imaginary.absent())
+      refuse(name, "a real and an imaginary part",
+             of.steps.absent() ? "the imaginary one alone" : "the real one alone");
     m.channels = per_channel(name, of.channels, states_);
-    array_use use = of.steps.use();
-    use.name = name, use.use = std::is_const_v<E> ? access::read : access::write;
-    check(use, {.batch = shape_.batch, .time = shape_.time, .channel = groups_, .group = states_});
-    m.steps = in_scan_order(use, of.steps.access());
-    // Kernels read states as if they were channels.
-    std::swap(m.steps.strides.channel, m.steps.strides.group);
+    m.steps = mixing_rows_of(name, of.steps, std::is_const_v<E>);
+    m.imaginary = mixing_rows_of(name, of.imaginary, std::is_const_v<E>);
     return m;
   }
   /// A gradient of B or C.
@@ -130,7 +142,7 @@ class selective_call {
     const mixing_view<const V>* of;
   };
   // The arrays of a call: more than a recurrence may have.
-  static constexpr int most = 24;
+  static constexpr int most = 32;
   struct used_arrays {
     std::array<array_use, most> all{};
     int count = 0;
@@ -173,23 +185,34 @@ class selective_call {
     check_array(called_, array, array);
     used_.all[used_.count++] = array;
   }
-  row_array<V> rows_of_use(const char* name, array_use array, const row_access<V>* stored,
-                           access use) {
+  row_array<real> rows_of_use(const char* name, array_use array, const row_access<real>* stored,
+                              access use) {
     array.name = name, array.use = use;
     check(array, shape_);
     return in_scan_order(array, stored);
   }
-  row_array<V> in_scan_order(const array_use& array, const row_access<V>* stored) const {
-    row_array<V> rows{const_cast<std::byte*>(array.data), array.strides, stored};
+  row_array<real> in_scan_order(const array_use& array, const row_access<real>* stored) const {
+    row_array<real> rows{const_cast<std::byte*>(array.data), array.strides, stored};
     if (!reverse_ || array.data == nullptr || array.shape.time == 0) return rows;
     rows.data += (array.shape.time - 1) * array.strides.time * array.element_bytes;
     rows.strides.time = -rows.strides.time;
     return rows;
   }
   template <class E>
-  value_array<V> values(const char* name, const state_view<E>& of, const extents& wanted) {
+  auto values(const char* name, const state_view<E>& of, const extents& wanted) {
+    using value = std::remove_const_t<E>;
     check(use_of(name, of, std::is_const_v<E> ? access::read : access::write), wanted);
-    return {const_cast<V*>(of.data), of.strides};
+    return value_array<value>{const_cast<value*>(of.data), of.strides};
+  }
+  template <class Sequence>
+  row_array<real> mixing_rows_of(const char* name, const Sequence& of, bool read) {
+    array_use use = of.use();
+    use.name = name, use.use = read ? access::read : access::write;
+    check(use, {.batch = shape_.batch, .time = shape_.time, .channel = groups_, .group = states_});
+    row_array<real> rows = in_scan_order(use, of.access());
+    // Kernels read states as if they were channels.
+    std::swap(rows.strides.channel, rows.strides.group);
+    return rows;
   }
 
   problem called_;  // whose name errors have
@@ -208,11 +231,12 @@ void take_selective_arrays(selective_call<V>& c, const selective_arrays<V>& arra
   p.b = c.mixing("b", arrays.b), p.c = c.mixing("c", arrays.c);
   p.skip = c.per_channel("skip", arrays.skip), p.z = c.rows("z", arrays.z);
   p.bias = c.per_channel("delta_bias", arrays.delta_bias);
+  p.intervals = c.per_step("intervals", arrays.intervals);
 }
 
 template <class V>
 selective_problem<V> make_selective_scan(const selective_arrays<V>& arrays,
-                                         const stored_sequence<V>& out,
+                                         const stored_sequence<real_part_of<V>>& out,
                                          const selective_options<V>& options) {
   selective_call<V> c("selective_scan", arrays, options.order);
   selective_problem<V> p;
@@ -229,10 +253,9 @@ selective_problem<V> make_selective_scan(const selective_arrays<V>& arrays,
 }
 
 template <class V>
-selective_vjp_problem<V> make_selective_scan_vjp(const selective_arrays<V>& arrays,
-                                                 const stored_sequence<const V>& out_grad,
-                                                 const selective_gradients<V>& gradients,
-                                                 const selective_vjp_options<V>& options) {
+selective_vjp_problem<V> make_selective_scan_vjp(
+    const selective_arrays<V>& arrays, const stored_sequence<const real_part_of<V>>& out_grad,
+    const selective_gradients<V>& gradients, const selective_vjp_options<V>& options) {
   selective_call<V> c("selective_scan_vjp", arrays, options.order);
   selective_vjp_problem<V> p;
   take_selective_arrays(c, arrays, p);
@@ -251,6 +274,10 @@ selective_vjp_problem<V> make_selective_scan_vjp(const selective_arrays<V>& arra
     throw argument_error("selective_scan_vjp", "z_grad", "no array where there is no z", "one");
   p.bias_grad = c.per_channel("delta_bias_grad", gradients.delta_bias);
   p.initial_grad = c.state("initial_grad", gradients.initial_state);
+  p.intervals_grad = c.per_step("intervals_grad", gradients.intervals);
+  if (p.intervals_grad.present() && !p.intervals.present())
+    throw argument_error("selective_scan_vjp", "intervals_grad",
+                         "no array where there are no intervals", "one");
   p.update = gradients.update == update::accumulate;
   c.finish(p, std::array<in_place_pair, 5>{{{"u_grad", "u"},
                                             {"u_grad", "out_grad"},

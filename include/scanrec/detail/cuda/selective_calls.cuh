@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <scanrec/detail/call/selective.hpp>
 #include <scanrec/detail/cuda/selective_adjoint.cuh>
@@ -17,9 +18,11 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Throws where a channel has more states than a block takes.
+/// Throws at what a CPU takes and kernels do not: more states than fit a block, intervals.
 template <class V>
-void check_states(const scanrec::detail::selective_problem<V>& p) {
+void check_taken(const scanrec::detail::selective_problem<V>& p) {
+  static_assert(std::is_floating_point_v<V>, "scanrec: A is real on GPUs");
+  if (p.intervals.present()) throw argument_error(p.call, "intervals", "no array, on a GPU", "one");
   if (p.states > selective_most_states<V>)
     throw argument_error(
         p.call, "a",
@@ -50,7 +53,7 @@ selective_device_problem<V> selective_forward_of(const selective_arrays<V>& arra
                                                  const stored_sequence<V>& out,
                                                  const selective_options<V>& options) {
   const auto p = scanrec::detail::make_selective_scan<V>(arrays, out, options);
-  check_states(p);
+  check_taken(p);
   selective_device_problem<V> on_device;
   take_device_problem(on_device, p, arrays);
   on_device.out = device_form(p.out, out.use());
@@ -77,7 +80,7 @@ selective_device_vjp<V> selective_vjp_of(const selective_arrays<V>& arrays,
                                          const selective_gradients<V>& gradients,
                                          const selective_vjp_options<V>& options) {
   const auto p = scanrec::detail::make_selective_scan_vjp<V>(arrays, out_grad, gradients, options);
-  check_states(p);
+  check_taken(p);
   selective_device_vjp<V> on_device;
   take_device_problem(on_device, p, arrays);
   on_device.checkpoints = device_form(p.checkpoints);

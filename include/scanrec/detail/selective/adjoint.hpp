@@ -5,6 +5,8 @@
 //     l[t] = g[t] C[t] + a[t+1] l[t+1]          gradient of x[t]; g: of the sum of C x
 //     u:      delta sum_n l B + D g             A:  sum_t delta l a x[t-1]
 //     delta:  u sum_n l B + sum_n A l a x[t-1]  B:  sum_d l delta u       C:  sum_d g x
+//
+// Complex: with the conjugates of a, A, B, C and x, twice g, and real parts in u and delta.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +18,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Running sums over time of one pack of channels of one sequence, in the wide type, W of each.
 struct selective_totals {
-  double *rates = nullptr, *b = nullptr, *c = nullptr;  // (state); B, C: where constant
+  double *rates = nullptr, *b = nullptr, *c = nullptr;  // (state, part); B, C: where constant
   double *skip = nullptr, *bias = nullptr;
 };
 
@@ -26,38 +28,42 @@ class selective_adjoint : selective_tile<V, W> {
 
  public:
   using base::padded;
+  using base::parts;
   using typename base::lane;
+  using typename base::real;
+  using typename base::state;
 
   selective_adjoint(const selective_vjp_problem<V>& p, arena& memory)
-      : base(p, selective_stretch, memory),
+      : base(p, selective_stretch, true, memory),
         p_(p),
         grad_(memory.take<lane>(selective_stretch)),
         y_grad_(memory.take<lane>(selective_stretch)),
         fed_sum_(memory.take<lane>(selective_stretch)),
         gate_sum_(memory.take<lane>(selective_stretch)),
-        kept_(memory.take<lane>(selective_stretch * 2 * selective_block)),
-        states_(memory.take<lane>(p.states)),
-        of_rates_(memory.take<lane>(p.states)),
-        of_b_(memory.take<lane>(p.b.channels.present() ? p.states : 0)),
-        of_c_(memory.take<lane>(p.c.channels.present() ? p.states : 0)),
-        b_sums_(
-            memory.take<V>(p.b_grad.steps.present() ? selective_stretch * padded(p.states) : 0)),
-        c_sums_(
-            memory.take<V>(p.c_grad.steps.present() ? selective_stretch * padded(p.states) : 0)) {}
+        kept_(memory.take<state>(selective_stretch * 2 * selective_block<state>)),
+        states_(memory.take<state>(p.states)),
+        of_rates_(memory.take<state>(p.states)),
+        of_b_(memory.take<state>(p.b.channels.present() ? p.states : 0)),
+        of_c_(memory.take<state>(p.c.channels.present() ? p.states : 0)),
+        b_sums_(memory.take<real>(p.b_grad.steps.present() ? sums_count(p) : 0)),
+        c_sums_(memory.take<real>(p.c_grad.steps.present() ? sums_count(p) : 0)),
+        interval_sums_(memory.take<real>(p.intervals_grad.present() ? selective_stretch : 0)) {}
 
   /// Forgets the sums over channels of a stretch.
   void clear_sums() {
-    const std::int64_t count = selective_stretch * padded(p_.states);
-    if (p_.b_grad.steps.present()) std::fill_n(b_sums_, count, V(0));
-    if (p_.c_grad.steps.present()) std::fill_n(c_sums_, count, V(0));
+    if (p_.b_grad.steps.present()) std::fill_n(b_sums_, sums_count(p_), real(0));
+    if (p_.c_grad.steps.present()) std::fill_n(c_sums_, sums_count(p_), real(0));
+    if (p_.intervals_grad.present()) std::fill_n(interval_sums_, selective_stretch, real(0));
   }
-  /// Sums over the channels since then, (step, padded(states)).
-  [[nodiscard]] const V* b_sums() const { return b_sums_; }
-  [[nodiscard]] const V* c_sums() const { return c_sums_; }
+  /// Sums over the channels since then, (step, part, padded(states)).
+  [[nodiscard]] const real* b_sums() const { return b_sums_; }
+  [[nodiscard]] const real* c_sums() const { return c_sums_; }
+  /// The gradients of the intervals of each step.
+  [[nodiscard]] const real* interval_sums() const { return interval_sums_; }
 
   /// Takes the gradients of the states behind a stretch to those of the states before it; at the
   /// last one they are set.
-  void run(const selective_place& place, lane* grads, const selective_totals& totals) {
+  void run(const selective_place& place, state* grads, const selective_totals& totals) {
     this->stand_at(place);
     if (place.end == p_.time) this->load_states_or_zero(p_.final_grad, grads);
     if (place.begin > 0)
@@ -66,28 +72,30 @@ class selective_adjoint : selective_tile<V, W> {
       this->load_states_or_zero(p_.initial, states_);
 
     const std::int64_t steps = place.end - place.begin, padded = (steps + 15) / 16 * 16;
-    const selective_rows<lane> rows = this->template prepare<true>(place.begin, steps, padded);
+    const selective_rows<state> rows = this->template prepare<true>(place.begin, steps, padded);
     prepare_grads(steps, padded);
-    const selective_grad_rows<lane> back{.y_grad = y_grad_,
-                                         .fed_sum = fed_sum_,
-                                         .gate_sum = gate_sum_,
-                                         .b_sums = p_.b_grad.steps.present() ? b_sums_ : nullptr,
-                                         .c_sums = p_.c_grad.steps.present() ? c_sums_ : nullptr,
-                                         .sums_stride = base::padded(p_.states),
-                                         .kept = kept_,
-                                         .end = steps};
-    const selective_grad_sums<lane> sums{.rates = of_rates_,
-                                         .b = p_.b.channels.present() ? of_b_ : nullptr,
-                                         .c = p_.c.channels.present() ? of_c_ : nullptr};
-    for (lane* const sum : {sums.rates, sums.b, sums.c})
-      if (sum != nullptr) std::fill_n(sum, p_.states, this->zero());
+    const selective_grad_rows<state> back{.y_grad = y_grad_,
+                                          .fed_sum = fed_sum_,
+                                          .gate_sum = gate_sum_,
+                                          .b_sums = p_.b_grad.steps.present() ? b_sums_ : nullptr,
+                                          .c_sums = p_.c_grad.steps.present() ? c_sums_ : nullptr,
+                                          .sums_stride = parts * base::padded(p_.states),
+                                          .kept = kept_,
+                                          .end = steps};
+    const selective_grad_sums<state> sums{.rates = of_rates_,
+                                          .b = p_.b.channels.present() ? of_b_ : nullptr,
+                                          .c = p_.c.channels.present() ? of_c_ : nullptr};
+    for (state* const sum : {sums.rates, sums.b, sums.c})
+      if (sum != nullptr) std::fill_n(sum, p_.states, simd::constant<state>(0));
     this->for_states(rows, [&](auto together, auto which, std::int64_t n) {
       pull_states<together.value, which.value>(rows, back, sums, this->rates_, n, states_, grads);
     });
     put_grads(steps, totals);
-    const auto drain = [&](double* total, const lane* from) {
-      for (std::int64_t n = 0; total != nullptr && n < p_.states; ++n)
-        simd::add_into(total + n * W, 1, W, from[n]);
+    const auto drain = [&](double* total, const state* from) {
+      for (std::int64_t n = 0; total != nullptr && n < p_.states; ++n) {
+        simd::add_into(total + parts * n * W, 1, W, part_of<0>(from[n]));
+        if constexpr (parts == 2) simd::add_into(total + (2 * n + 1) * W, 1, W, from[n].im);
+      }
     };
     drain(totals.rates, of_rates_), drain(totals.b, sums.b), drain(totals.c, sums.c);
     if (p_.initial_grad.present() && place.begin == 0)
@@ -108,6 +116,8 @@ class selective_adjoint : selective_tile<V, W> {
       const lane z = this->z_[t];
       y_grad_[t] = simd::mul(grad_[t], simd::mul(z, simd::sigmoid(z).value));
     }
+    if constexpr (parts == 2)  // of the sum of Re(C x), which is taken twice
+      for (std::int64_t t = 0; t < steps; ++t) y_grad_[t] = y_grad_[t] + y_grad_[t];
     std::fill(y_grad_ + steps, y_grad_ + padded, this->zero());
     std::fill_n(fed_sum_, padded, this->zero()), std::fill_n(gate_sum_, padded, this->zero());
   }
@@ -116,17 +126,21 @@ class selective_adjoint : selective_tile<V, W> {
     lane of_skip = this->zero(), of_bias = this->zero();
     lane *const u = this->u_, *const z = this->z_;
     for (std::int64_t t = 0; t < steps; ++t) {
+      lane y = this->y_[t], y_grad = y_grad_[t];
+      if constexpr (parts == 2) y = y + y, y_grad = simd::mul(y_grad, simd::splat<lane>(real(0.5)));
       const lane delta_sum = simd::fma(u[t], fed_sum_[t], gate_sum_[t]);
       const lane delta_grad = simd::mul(delta_sum, this->slope_[t]);
-      of_skip = simd::fma(y_grad_[t], u[t], of_skip);
+      if (p_.intervals_grad.present())
+        interval_sums_[t] += sum_of(simd::mul(delta_sum, this->soft_[t]));
+      of_skip = simd::fma(y_grad, u[t], of_skip);
       of_bias = simd::fma(delta_sum, this->slope_[t], of_bias);
       if (p_.z.present()) {
         // z silu'(z) / z = s (1 + z (1 - s))
         const auto s = simd::sigmoid(z[t]);
         const lane slope = simd::mul(s.value, simd::fma(z[t], s.complement, this->one()));
-        z[t] = simd::mul(simd::mul(grad_[t], simd::fma(this->skip_, u[t], this->y_[t])), slope);
+        z[t] = simd::mul(simd::mul(grad_[t], simd::fma(this->skip_, u[t], y)), slope);
       }
-      u[t] = simd::fma(this->skip_, y_grad_[t], simd::mul(this->delta_[t], fed_sum_[t]));
+      u[t] = simd::fma(this->skip_, y_grad, simd::mul(this->delta_[t], fed_sum_[t]));
       gate_sum_[t] = delta_grad;
     }
     const std::int64_t begin = this->at_.begin;
@@ -137,10 +151,21 @@ class selective_adjoint : selective_tile<V, W> {
     if (totals.bias != nullptr) simd::add_into(totals.bias, 1, W, of_bias);
   }
 
+  static std::int64_t sums_count(const selective_problem<V>& p) {
+    return selective_stretch * parts * padded(p.states);
+  }
+  // Over lanes; a call, as that of products.
+  [[gnu::noinline]] static real sum_of(lane x) {
+    if constexpr (W == 1)
+      return x;
+    else
+      return simd::sum(x);
+  }
+
   const selective_vjp_problem<V>& p_;
-  lane *grad_, *y_grad_, *fed_sum_, *gate_sum_, *kept_;
-  lane *states_, *of_rates_, *of_b_, *of_c_;
-  V *b_sums_, *c_sums_;
+  lane *grad_, *y_grad_, *fed_sum_, *gate_sum_;
+  state *kept_, *states_, *of_rates_, *of_b_, *of_c_;
+  real *b_sums_, *c_sums_, *interval_sums_;
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

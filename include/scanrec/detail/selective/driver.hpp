@@ -136,12 +136,12 @@ template <class V, int W>
 class selective_forward_run {
  public:
   using tile = selective_forward<V, W>;
-  using lane = typename tile::lane;
+  using state = typename tile::state;
 
   selective_forward_run(const selective_problem<V>& p, const selective_plan& plan, arena& memory)
       : p_(p),
         plan_(plan),
-        states_(memory.take<lane>(clipped_product(plan.packs(), p.states))),
+        states_(memory.take<state>(clipped_product(plan.packs(), p.states))),
         done_(memory.take<selective_counter>(plan.strips())),
         rooms_(worker_rooms::of<tile>(p, plan.workers, memory)) {}
 
@@ -160,63 +160,69 @@ class selective_forward_run {
  private:
   const selective_problem<V>& p_;
   const selective_plan& plan_;
-  lane* states_;  // (pack, state)
+  state* states_;  // (pack, state)
   selective_counter* done_;
   worker_rooms rooms_;
 };
 
 /// The gradient of a B or C of every step: a sum over strips, in the wide type, of two stretches at
 /// a time.
-template <class V, int W>
+template <class V>
 class mixing_totals {
  public:
-  static constexpr std::int64_t width = simd::lanes_v<V>;
+  using real = real_part_of<V>;
+  static constexpr std::int64_t width = simd::lanes_v<real>;
+  static constexpr int parts = is_complex<V> ? 2 : 1;
 
   mixing_totals(const selective_problem<V>& p, const selective_plan& plan,
                 const mixing_array<V>& grad, bool update, arena& memory)
-      : grad_(grad.steps),
+      : grad_{grad.steps, grad.imaginary},
         states_(p.states),
         padded_((p.states + width - 1) / width * width),
         groups_(p.groups),
         update_(update),
         totals_(memory.take<double>(
-            grad_.present() ? clipped_product(2 * plan.group_count, selective_stretch * padded_)
-                            : 0)) {}
+            wanted() ? clipped_product(2 * plan.group_count, selective_stretch * row()) : 0)) {}
 
-  [[nodiscard]] bool wanted() const { return grad_.present(); }
+  [[nodiscard]] bool wanted() const { return grad_[0].present(); }
   /// Adds the sums of a strip; `first`: it is the first one of its group.
-  void add(std::int64_t group, const selective_place& at, bool first, const V* sums) const {
+  void add(std::int64_t group, const selective_place& at, bool first, const real* sums) const {
     double* const total = total_of(group, at);
-    const std::int64_t count = (at.end - at.begin) * padded_;
+    const std::int64_t count = (at.end - at.begin) * row();
     for (std::int64_t i = 0; i < count; ++i) total[i] = (first ? 0.0 : total[i]) + sums[i];
   }
   /// Puts the sum of all strips of a group where it belongs; without any strip 0.
   void put(std::int64_t group, const selective_place& at, bool none = false) const {
-    const double* const total = total_of(group, at);
-    V rows[width * row_steps];
+    for (int part = 0; part < parts; ++part) put_part(part, group, at, none);
+  }
+
+ private:
+  static constexpr std::int64_t row_steps = 32;
+  [[nodiscard]] std::int64_t row() const { return parts * padded_; }
+  double* total_of(std::int64_t group, const selective_place& at) const {
+    const std::int64_t odd = (at.end + selective_stretch - 1) / selective_stretch % 2;
+    return totals_ + (2 * group + odd) * selective_stretch * row();
+  }
+  void put_part(int part, std::int64_t group, const selective_place& at, bool none) const {
+    const double* const total = total_of(group, at) + part * padded_;
+    const row_array<real>& grad = grad_[part];
+    real rows[width * row_steps];
     for (std::int64_t t = at.begin; t < at.end; t += row_steps)
       for (std::int64_t n = 0; n < states_; n += width) {
         const std::int64_t steps = std::min(row_steps, at.end - t);
         for (std::int64_t i = 0; i < steps; ++i)
           for (std::int64_t k = 0; k < width; ++k)
             rows[i * width + k] =
-                none ? V(0) : static_cast<V>(total[(t - at.begin + i) * padded_ + n + k]);
-        grad_.template store<width>(grad_.at(group / groups_, t, n, group % groups_), steps,
-                                    static_cast<int>(std::min(width, states_ - n)), rows, update_);
+                none ? real(0) : static_cast<real>(total[(t - at.begin + i) * row() + n + k]);
+        grad.template store<width>(grad.at(group / groups_, t, n, group % groups_), steps,
+                                   static_cast<int>(std::min(width, states_ - n)), rows, update_);
       }
   }
 
- private:
-  static constexpr std::int64_t row_steps = 32;
-  double* total_of(std::int64_t group, const selective_place& at) const {
-    const std::int64_t odd = (at.end + selective_stretch - 1) / selective_stretch % 2;
-    return totals_ + (2 * group + odd) * selective_stretch * padded_;
-  }
-
-  row_array<V> grad_;
+  row_array<real> grad_[2];
   std::int64_t states_, padded_, groups_;
   bool update_;
-  double* totals_;  // (group, one of two, step, state)
+  double* totals_;  // (group, one of two, step, part, state)
 };
 
 /// An adjoint: first what memory it takes, then itself.
@@ -224,20 +230,23 @@ template <class V, int W>
 class selective_vjp_run {
  public:
   using tile = selective_adjoint<V, W>;
-  using lane = typename tile::lane;
+  using real = typename tile::real;
+  using state = typename tile::state;
 
   selective_vjp_run(const selective_vjp_problem<V>& p, const selective_plan& plan, arena& memory)
       : p_(p),
         plan_(plan),
-        grads_(memory.take<lane>(clipped_product(plan.packs(), p.states))),
+        grads_(memory.take<state>(clipped_product(plan.packs(), p.states))),
         done_(memory.take<selective_counter>(plan.strips())),
         rooms_(worker_rooms::of<tile>(p, plan.workers, memory)),
         of_b_(p, plan, p.b_grad, p.update, memory),
         of_c_(p, plan, p.c_grad, p.update, memory),
         turns_(memory.take<selective_counter>(plan.group_count * plan.stretches)),
-        rates_(take_totals(p.a_grad, p.states, memory)),
-        b_(take_totals(p.b_grad.channels, p.states, memory)),
-        c_(take_totals(p.c_grad.channels, p.states, memory)),
+        intervals_(memory.take<double>(
+            p.intervals_grad.present() ? clipped_product(plan.group_count, p.time) : 0)),
+        rates_(take_totals(p.a_grad, numbers(), memory)),
+        b_(take_totals(p.b_grad.channels, numbers(), memory)),
+        c_(take_totals(p.c_grad.channels, numbers(), memory)),
         skip_(take_totals(p.skip_grad, 1, memory)),
         bias_(take_totals(p.bias_grad, 1, memory)) {
     if (plan.stretches > 1 && !p.checkpoints.present()) {
@@ -260,7 +269,7 @@ class selective_vjp_run {
       p_.checkpoints = before_.checkpoints;
     }
     for (double* const totals : {rates_, b_, c_})
-      if (totals != nullptr) std::fill_n(totals, plan_.packs() * p_.states * W, 0.0);
+      if (totals != nullptr) std::fill_n(totals, plan_.packs() * numbers() * W, 0.0);
     for (double* const totals : {skip_, bias_})
       if (totals != nullptr) std::fill_n(totals, plan_.packs() * W, 0.0);
     start_counters(turns_, plan_.group_count * plan_.stretches);
@@ -280,23 +289,26 @@ class selective_vjp_run {
         for (std::int64_t k = 0; k < plan_.stretches; ++k)
           for (const auto* const of : {&of_b_, &of_c_})
             if (of->wanted()) of->put(g, plan_.place(g, 0, k), true);
+    put_intervals();
   }
 
  private:
-  double* take_totals(const value_array<V>& grad, std::int64_t states, arena& memory) const {
-    const std::int64_t count = clipped_product(plan_.packs() * W, states);
+  [[nodiscard]] std::int64_t numbers() const { return tile::parts * p_.states; }  // of a channel
+  template <class E>
+  double* take_totals(const value_array<E>& grad, std::int64_t of, arena& memory) const {
+    const std::int64_t count = clipped_product(plan_.packs() * W, of);
     return memory.take<double>(grad.present() ? count : 0);
   }
   void pull(tile& work, std::int64_t strip, std::int64_t k) const {
     work.clear_sums();
     plan_.for_packs(strip, k, [&](const selective_place& at, std::int64_t pack) {
-      const auto of = [&](const value_array<V>& grad, double* totals, std::int64_t states) {
-        return grad.present() ? totals + pack * states * W : nullptr;
+      const auto of = [&](const auto& grad, double* totals, std::int64_t count) {
+        return grad.present() ? totals + pack * count * W : nullptr;
       };
       work.run(at, grads_ + pack * p_.states,
-               {.rates = of(p_.a_grad, rates_, p_.states),
-                .b = of(p_.b_grad.channels, b_, p_.states),
-                .c = of(p_.c_grad.channels, c_, p_.states),
+               {.rates = of(p_.a_grad, rates_, numbers()),
+                .b = of(p_.b_grad.channels, b_, numbers()),
+                .c = of(p_.c_grad.channels, c_, numbers()),
                 .skip = of(p_.skip_grad, skip_, 1),
                 .bias = of(p_.bias_grad, bias_, 1)});
     });
@@ -304,7 +316,7 @@ class selective_vjp_run {
   // Waits for the strips before this one, adds, and as the last one puts the sums out.
   void add_sums(const tile& work, const task_queue& tasks, std::int64_t task, std::int64_t strip,
                 std::int64_t k) const {
-    if (!of_b_.wanted() && !of_c_.wanted()) return;
+    if (!of_b_.wanted() && !of_c_.wanted() && intervals_ == nullptr) return;
     const std::int64_t group = strip / plan_.group_strips, number = strip % plan_.group_strips;
     selective_counter* const turns = turns_ + group * plan_.stretches;
     // The place of the totals was that of the stretch two behind.
@@ -312,40 +324,64 @@ class selective_vjp_run {
     tasks.await(turns[k], number, task);
     const selective_place at = plan_.place(group, 0, k);
     const bool last = number + 1 == plan_.group_strips;
-    const auto take = [&](const mixing_totals<V, W>& of, const V* sums) {
+    const auto take = [&](const mixing_totals<V>& of, const real* sums) {
       if (!of.wanted()) return;
       of.add(group, at, number == 0, sums);
       if (last) of.put(group, at);
     };
     take(of_b_, work.b_sums()), take(of_c_, work.c_sums());
+    for (std::int64_t t = at.begin; intervals_ != nullptr && t < at.end; ++t) {
+      double& total = intervals_[group * p_.time + t];
+      total = (number == 0 ? 0.0 : total) + work.interval_sums()[t - at.begin];
+    }
     turns[k].store(number + 1, std::memory_order_release);
   }
   // Sums over sequences, one after the other, to the gradients.
-  void put_sums(const value_array<V>& grad, const double* totals, std::int64_t states) const {
+  template <class E>
+  void put_sums(const value_array<E>& grad, const double* totals, std::int64_t states) const {
+    constexpr int parts = is_complex<E> ? 2 : 1;
     if (!grad.present()) return;
     for (std::int64_t group = 0; group < plan_.groups; ++group)
       for (std::int64_t pack = 0; pack < plan_.group_packs; ++pack) {
         const selective_place at = plan_.place(group, pack, 0);
         for (std::int64_t n = 0; n < states; ++n)
           for (int i = 0; i < at.count; ++i) {
-            double total = 0;
+            double total[parts] = {};
             for (std::int64_t b = 0; b < p_.batch; ++b) {
               const std::int64_t of = (b * plan_.groups + group) * plan_.group_packs + pack;
-              total += totals[(of * states + n) * W + i];
+              for (int part = 0; part < parts; ++part)
+                total[part] += totals[((of * states + n) * parts + part) * W + i];
             }
-            V& to = *grad.at(0, at.channel + i, n);
-            to = (p_.update ? to : V(0)) + static_cast<V>(total);
+            E sum;
+            if constexpr (parts == 2)
+              sum = E(static_cast<real>(total[0]), static_cast<real>(total[1]));
+            else
+              sum = static_cast<E>(total[0]);
+            E& to = *grad.at(0, at.channel + i, n);
+            to = (p_.update ? to : E(0)) + sum;
           }
+      }
+  }
+  // Sums over groups of channels.
+  void put_intervals() const {
+    for (std::int64_t b = 0; intervals_ != nullptr && b < p_.batch; ++b)
+      for (std::int64_t t = 0; t < p_.time; ++t) {
+        double total = 0;
+        for (std::int64_t g = 0; plan_.group_strips > 0 && g < plan_.groups; ++g)
+          total += intervals_[(b * plan_.groups + g) * p_.time + t];
+        real& to = *p_.intervals_grad.at(b, 0, 0, t);
+        to = (p_.update ? to : real(0)) + static_cast<real>(total);
       }
   }
 
   selective_vjp_problem<V> p_;
   const selective_plan& plan_;
-  lane* grads_;  // (pack, state)
+  state* grads_;  // (pack, state)
   selective_counter* done_;
   worker_rooms rooms_;
-  mixing_totals<V, W> of_b_, of_c_;
+  mixing_totals<V> of_b_, of_c_;
   selective_counter* turns_;  // (group, stretch)
+  double* intervals_;         // (group, step)
   double *rates_, *b_, *c_, *skip_, *bias_;
   selective_problem<V> before_;  // the walk that finds the checkpoints
   std::optional<selective_forward_run<V, W>> walk_;

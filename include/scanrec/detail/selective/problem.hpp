@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,22 @@
 #include <scanrec/views.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
+
+/// The real type of a number, with the const of the number.
+template <class V>
+struct real_part {
+  using type = V;
+};
+template <class R>
+struct real_part<std::complex<R>> {
+  using type = R;
+};
+template <class R>
+struct real_part<const std::complex<R>> {
+  using type = const R;
+};
+template <class V>
+using real_part_of = typename real_part<V>::type;
 
 // ---- rows: steps of a few channels, as packs --------------------------------------------------
 
@@ -151,10 +168,10 @@ struct value_array {
 };
 
 /// B or C, or its gradient: of every step and shared by a group of channels, or of every channel
-/// and the same at all steps.
+/// and the same at all steps. Complex ones of every step are two arrays.
 template <class V>
 struct mixing_array {
-  row_array<V> steps;
+  row_array<real_part_of<V>> steps, imaginary;
   value_array<V> channels;
 
   [[nodiscard]] bool present() const { return steps.present() || channels.present(); }
@@ -178,11 +195,13 @@ struct cut_array {
 template <class V>
 struct selective_problem {
   using value = V;
+  using real = real_part_of<V>;
   const char* call = "";
   std::int64_t batch = 0, time = 0, channels = 0, states = 0, groups = 1;
   bool softplus = false;
-  row_array<V> u, delta, z, out;
-  value_array<V> a, skip, bias, initial, final_state, checkpoints;
+  row_array<real> u, delta, z, out;
+  value_array<V> a, initial, final_state, checkpoints;
+  value_array<real> skip, bias, intervals;  // those of intervals: batch and time
   mixing_array<V> b, c;
   cut_array cuts;
 
@@ -192,8 +211,10 @@ struct selective_problem {
 /// A call of its adjoint. Sums go to arrays of the wide type, and from there to the gradients.
 template <class V>
 struct selective_vjp_problem : selective_problem<V> {
-  row_array<V> out_grad, u_grad, delta_grad, z_grad;
-  value_array<V> a_grad, skip_grad, bias_grad, initial_grad, final_grad;
+  using typename selective_problem<V>::real;
+  row_array<real> out_grad, u_grad, delta_grad, z_grad;
+  value_array<V> a_grad, initial_grad, final_grad;
+  value_array<real> skip_grad, bias_grad, intervals_grad;
   mixing_array<V> b_grad, c_grad;
   bool update = false;  // add to the gradients
 };

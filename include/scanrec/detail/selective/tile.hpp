@@ -37,7 +37,8 @@ inline constexpr std::int64_t selective_stretch = memory::recompute<float>::inte
 /// Steps whose rows a forward call has near at a time.
 inline constexpr std::int64_t selective_chunk = 32;
 /// States that are walked at a time.
-inline constexpr int selective_block = 4;
+template <class State>
+inline constexpr int selective_block = 4 / parts_of<State>;
 
 /// A stretch of a pack of channels.
 struct selective_place {
@@ -50,25 +51,30 @@ struct selective_place {
 template <class V, int W>
 class selective_tile {
  public:
-  using lane = simd::lane_t<V, W>;
+  using real = real_part_of<V>;
+  using lane = simd::lane_t<real, W>;
+  using state = simd::lane_t<V, W>;
 
  protected:
-  /// Room for so many steps at a time.
-  selective_tile(const selective_problem<V>& p, std::int64_t steps, arena& memory)
+  static constexpr int parts = parts_of<state>;
+
+  /// Room for so many steps at a time; `grads`: for what an adjoint keeps of them.
+  selective_tile(const selective_problem<V>& p, std::int64_t steps, bool grads, arena& memory)
       : p_(p),
         u_(memory.take<lane>(steps)),
         delta_(memory.take<lane>(steps)),
-        slope_(memory.take<lane>(steps)),
+        slope_(memory.take<lane>(grads ? steps : 0)),
+        soft_(memory.take<lane>(grads && p.intervals.present() ? steps : 0)),
         fed_(memory.take<lane>(steps)),
         y_(memory.take<lane>(steps)),
         z_(memory.take<lane>(steps)),
         cuts_(memory.take<lane>(p.cuts.data ? steps : 0)),
         any_cut_(memory.take<bool>(p.cuts.data ? steps : 0)),
-        b_rows_(memory.take<V>(p.b.steps.present() ? steps * padded(p.states) : 0)),
-        c_rows_(memory.take<V>(p.c.steps.present() ? steps * padded(p.states) : 0)),
-        rates_(memory.take<lane>(p.states)),
-        b_own_(memory.take<lane>(p.b.channels.present() ? p.states : 0)),
-        c_own_(memory.take<lane>(p.c.channels.present() ? p.states : 0)) {}
+        b_rows_(memory.take<real>(p.b.steps.present() ? steps * parts * padded(p.states) : 0)),
+        c_rows_(memory.take<real>(p.c.steps.present() ? steps * parts * padded(p.states) : 0)),
+        rates_(memory.take<state>(p.states)),
+        b_own_(memory.take<state>(p.b.channels.present() ? p.states : 0)),
+        c_own_(memory.take<state>(p.c.channels.present() ? p.states : 0)) {}
 
   /// What all steps share.
   void stand_at(const selective_place& place) {
@@ -79,36 +85,53 @@ class selective_tile {
     skip_ = load_channels(p_.skip), bias_ = load_channels(p_.bias);
     grows_ = false;
     for (std::int64_t n = 0; n < p_.states; ++n)
-      grows_ = grows_ || !simd::all_zero(simd::select_less(zero(), rates_[n], one(), zero()));
+      grows_ = grows_ ||
+               !simd::all_zero(simd::select_less(zero(), part_of<0>(rates_[n]), one(), zero()));
   }
-  lane load_channels(const value_array<V>& from) const {
+  lane load_channels(const value_array<real>& from) const {
     if (!from.present()) return zero();
-    return simd::load<lane>(static_cast<const V*>(from.at(0, at_.channel)), from.strides.channel,
+    return simd::load<lane>(static_cast<const real*>(from.at(0, at_.channel)), from.strides.channel,
                             at_.count);
   }
-  // States of channels, as if they were steps.
-  void load_states(const value_array<V>& from, lane* to, std::int64_t time = 0) const {
-    load_rows<V, V, W>(from.at(at_.batch, at_.channel, 0, time), strides_of(from), p_.states,
-                       at_.count, reinterpret_cast<V*>(to));
+  // States of channels: real ones as if they were steps.
+  void load_states(const value_array<V>& from, state* to, std::int64_t time = 0) const {
+    V* const first = from.at(at_.batch, at_.channel, 0, time);
+    if constexpr (parts == 1)
+      load_rows<V, V, W>(first, strides_of(from), p_.states, at_.count, reinterpret_cast<V*>(to));
+    else
+      for (std::int64_t n = 0; n < p_.states; ++n)
+        to[n] = simd::load<state>(static_cast<const V*>(first + n * from.strides.group),
+                                  from.strides.channel, at_.count);
   }
-  void store_states(const value_array<V>& to, const lane* from, bool add = false,
+  void store_states(const value_array<V>& to, const state* from, bool add = false,
                     std::int64_t time = 0) const {
-    store_rows<V, V, W>(to.at(at_.batch, at_.channel, 0, time), strides_of(to), p_.states,
-                        at_.count, reinterpret_cast<const V*>(from), add);
+    V* const first = to.at(at_.batch, at_.channel, 0, time);
+    if constexpr (parts == 1) {
+      store_rows<V, V, W>(first, strides_of(to), p_.states, at_.count,
+                          reinterpret_cast<const V*>(from), add);
+    } else {
+      for (std::int64_t n = 0; n < p_.states; ++n) {
+        V* const place = first + n * to.strides.group;
+        state x = from[n];
+        if (add)
+          x = x + simd::load<state>(static_cast<const V*>(place), to.strides.channel, at_.count);
+        simd::store(place, to.strides.channel, at_.count, x);
+      }
+    }
   }
   static row_strides strides_of(const value_array<V>& states) {
     return {states.strides.group, states.strides.channel};
   }
-  void load_states_or_zero(const value_array<V>& from, lane* to) const {
+  void load_states_or_zero(const value_array<V>& from, state* to) const {
     if (from.present())
       load_states(from, to);
     else
-      std::fill_n(to, p_.states, zero());
+      std::fill_n(to, p_.states, simd::constant<state>(0));
   }
 
   /// Brings the rows of some steps near; those from `steps` up to `padded` are idle.
   template <bool Slopes>
-  selective_rows<lane> prepare(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
+  selective_rows<state> prepare(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
     load(p_.u, begin, steps, u_), load(p_.delta, begin, steps, delta_);
     lane least = zero();
     for (std::int64_t t = 0; t < steps; ++t) {
@@ -117,10 +140,15 @@ class selective_tile {
         const auto soft = simd::softplus(delta);
         delta = soft.value;
         if constexpr (Slopes) slope_[t] = soft.slope;
-      } else {
-        least = simd::select_less(delta, least, delta, least);
-        if constexpr (Slopes) slope_[t] = one();
+      } else if constexpr (Slopes) {
+        slope_[t] = one();
       }
+      if (p_.intervals.present()) {
+        const lane interval = simd::splat<lane>(*p_.intervals.at(at_.batch, 0, 0, begin + t));
+        if constexpr (Slopes) soft_[t] = delta, slope_[t] = simd::mul(slope_[t], interval);
+        delta = simd::mul(delta, interval);
+      }
+      least = simd::select_less(delta, least, delta, least);
       delta_[t] = delta, fed_[t] = simd::mul(delta, u_[t]), y_[t] = zero();
     }
     for (std::int64_t t = steps; t < padded; ++t) delta_[t] = fed_[t] = y_[t] = zero();
@@ -134,23 +162,23 @@ class selective_tile {
             .b = mixing(p_.b, begin, steps, padded, b_rows_, b_own_),
             .c = mixing(p_.c, begin, steps, padded, c_rows_, c_own_)};
   }
-  void load(const row_array<V>& from, std::int64_t begin, std::int64_t steps, lane* to) const {
+  void load(const row_array<real>& from, std::int64_t begin, std::int64_t steps, lane* to) const {
     from.template load<W>(from.at(at_.batch, begin, at_.channel), steps, at_.count,
-                          reinterpret_cast<V*>(to));
+                          reinterpret_cast<real*>(to));
   }
-  void store(const row_array<V>& to, std::int64_t begin, std::int64_t steps, const lane* from,
+  void store(const row_array<real>& to, std::int64_t begin, std::int64_t steps, const lane* from,
              bool add) const {
     to.template store<W>(to.at(at_.batch, begin, at_.channel), steps, at_.count,
-                         reinterpret_cast<const V*>(from), add);
+                         reinterpret_cast<const real*>(from), add);
   }
   /// Calls f(how many states together, which kernel, first state) for all states.
   template <class F>
-  void for_states(const selective_rows<lane>& rows, F f) const {
+  void for_states(const selective_rows<state>& rows, F f) const {
     using enum selective_case;
     const auto each = [&](auto which) {
       std::int64_t n = 0;
-      for (; n + selective_block <= p_.states; n += selective_block)
-        f(std::integral_constant<int, selective_block>{}, which, n);
+      constexpr int block = selective_block<state>;
+      for (; n + block <= p_.states; n += block) f(std::integral_constant<int, block>{}, which, n);
       for (; n < p_.states; ++n) f(std::integral_constant<int, 1>{}, which, n);
     };
     if (decays_ && rows.b.own == nullptr && rows.c.own == nullptr)
@@ -161,7 +189,7 @@ class selective_tile {
   static lane zero() { return simd::constant<lane>(0); }
   static lane one() { return simd::constant<lane>(1); }
   /// States in whole packs of the type, whatever W is.
-  static constexpr std::int64_t width = mixing_rows<lane>::width;
+  static constexpr std::int64_t width = mixing_rows<state>::width;
   static std::int64_t padded(std::int64_t states) { return (states + width - 1) / width * width; }
 
  private:
@@ -171,41 +199,44 @@ class selective_tile {
     if (p_.cuts.data == nullptr) return false;
     bool any = false;
     for (std::int64_t t = 0; t < padded; ++t) {
-      V marks[W];
-      std::fill_n(marks, W, V(1));
+      real marks[W];
+      std::fill_n(marks, W, real(1));
       bool of_step = false;
       for (int i = 0; i < at_.count; ++i) {
         const bool cut = t < steps && p_.cuts.at(at_.batch, begin + t, at_.channel + i);
-        marks[i] = cut ? V(1) : V(0);
+        marks[i] = cut ? real(1) : real(0);
         of_step = of_step || cut;
       }
-      cuts_[t] = simd::load<lane>(static_cast<const V*>(marks), 1, W);
+      cuts_[t] = simd::load<lane>(static_cast<const real*>(marks), 1, W);
       any_cut_[t] = of_step;
       any = any || of_step;
     }
     return any;
   }
   // Rows of B or C, `width` states at a time as if they were channels.
-  mixing_rows<lane> mixing(const mixing_array<V>& m, std::int64_t begin, std::int64_t steps,
-                           std::int64_t padded, V* rows, const lane* own) const {
+  mixing_rows<state> mixing(const mixing_array<V>& m, std::int64_t begin, std::int64_t steps,
+                            std::int64_t padded, real* rows, const state* own) const {
     if (!m.steps.present()) return {.own = own};
-    const std::int64_t block = padded * width;
-    for (std::int64_t n = 0; n < p_.states; n += width) {
-      V* const to = rows + n / width * block;
-      m.steps.template load<width>(m.steps.at(at_.batch, begin, n, at_.group), steps,
-                                   static_cast<int>(std::min(width, p_.states - n)), to);
-      std::fill(to + steps * width, to + block, V(0));
-    }
-    return {.shared = rows, .block = block};
+    const std::int64_t block = padded * width, all = (p_.states + width - 1) / width * block;
+    const auto bring = [&](const row_array<real>& from, real* to) {
+      for (std::int64_t n = 0; n < p_.states; n += width, to += block) {
+        from.template load<width>(from.at(at_.batch, begin, n, at_.group), steps,
+                                  static_cast<int>(std::min(width, p_.states - n)), to);
+        std::fill(to + steps * width, to + block, real(0));
+      }
+    };
+    bring(m.steps, rows);
+    if constexpr (parts == 2) bring(m.imaginary, rows + all);
+    return {.shared = rows, .imaginary = parts == 2 ? rows + all : nullptr, .block = block};
   }
 
  protected:
   const selective_problem<V>& p_;
   selective_place at_;
-  lane *u_, *delta_, *slope_, *fed_, *y_, *z_, *cuts_;
+  lane *u_, *delta_, *slope_, *soft_, *fed_, *y_, *z_, *cuts_;
   bool* any_cut_;
-  V *b_rows_, *c_rows_;
-  lane *rates_, *b_own_, *c_own_;
+  real *b_rows_, *c_rows_;
+  state *rates_, *b_own_, *c_own_;
   lane skip_, bias_;
   bool grows_ = false;   // some rate is above 0
   bool decays_ = false;  // no gate of these steps is above 1
@@ -218,17 +249,18 @@ class selective_forward : selective_tile<V, W> {
 
  public:
   using typename base::lane;
+  using typename base::state;
   selective_forward(const selective_problem<V>& p, arena& memory)
-      : base(p, selective_chunk, memory) {}
+      : base(p, selective_chunk, false, memory) {}
 
   /// Takes the states before a stretch to those behind it; at the first one they are set.
-  void run(const selective_place& place, lane* states) {
+  void run(const selective_place& place, state* states) {
     const selective_problem<V>& p = this->p_;
     this->stand_at(place);
     if (place.begin == 0) this->load_states_or_zero(p.initial, states);
     for (std::int64_t t = place.begin; t < place.end; t += selective_chunk) {
       const std::int64_t steps = std::min(selective_chunk, place.end - t);
-      const selective_rows<lane> rows = this->template prepare<false>(t, steps, steps);
+      const selective_rows<state> rows = this->template prepare<false>(t, steps, steps);
       const bool out = p.out.present();
       this->for_states(rows, [&](auto together, auto which, std::int64_t n) {
         if (out)
@@ -249,6 +281,8 @@ class selective_forward : selective_tile<V, W> {
   void put_out(std::int64_t begin, std::int64_t steps) {
     const selective_problem<V>& p = this->p_;
     lane* const y = this->y_;
+    if constexpr (base::parts == 2)
+      for (std::int64_t t = 0; t < steps; ++t) y[t] = y[t] + y[t];
     if (p.skip.present())
       for (std::int64_t t = 0; t < steps; ++t) y[t] = simd::fma(this->skip_, this->u_[t], y[t]);
     if (p.z.present()) {

@@ -18,7 +18,15 @@ from ._linear_scan import scan
 from ._modes import is_dual, levels
 from ._selective_ops import selective_op, selective_vjp_op
 
-__all__ = ["Selective", "SelectiveProblem", "composed", "is_composed"]
+__all__ = ["Selective", "SelectiveProblem", "composed", "is_composed", "real_type"]
+
+
+_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+
+
+def real_type(dtype):
+    """That of the parts of complex numbers; others are their own."""
+    return _REAL.get(dtype, dtype)
 
 
 class SelectiveProblem(NamedTuple):
@@ -37,23 +45,27 @@ def is_composed(*tensors) -> bool:
 
 def _of_all_channels(mixing, channels, dtype):
     """B or C as (B or 1, D or 1, N, L or 1)."""
-    mixing = mixing.to(dtype)
     if mixing.dim() == 2:
-        return mixing.unsqueeze(-1)
-    groups = mixing.shape[1]
+        return mixing.to(dtype).unsqueeze(-1)
+    if dtype.is_complex:
+        mixing = mixing.to(real_type(dtype)).unflatten(-1, (-1, 2))
+        mixing = torch.complex(mixing[..., 0], mixing[..., 1])
+    mixing, groups = mixing.to(dtype), mixing.shape[1]
     return mixing if groups == 1 else mixing.repeat_interleave(channels // groups, 1)
 
 
-def composed(u, delta, a, b, c, skip, z, bias, initial, resets, problem):
+def composed(u, delta, a, b, c, skip, z, bias, intervals, initial, resets, problem):
     """(out, final state), with an array of the states of all steps."""
-    dtype, (batch, channels, steps) = a.dtype, u.shape
+    dtype, (batch, channels, steps) = real_type(a.dtype), u.shape
     x, step = u.to(dtype), delta.to(dtype)
     if bias is not None:
         step = step + bias.unsqueeze(-1)
     if problem.softplus:
         step = softplus(step)  # itself above 20, as that of the kernels
+    if intervals is not None:
+        step = step * intervals.unsqueeze(1)
     gate = torch.exp(step.unsqueeze(2) * a.unsqueeze(-1))
-    input = (step * x).unsqueeze(2) * _of_all_channels(b, channels, dtype)
+    input = (step * x).unsqueeze(2) * _of_all_channels(b, channels, a.dtype)
     state, final = scan(
         gate,
         input.expand(batch, channels, a.shape[1], steps),
@@ -62,7 +74,9 @@ def composed(u, delta, a, b, c, skip, z, bias, initial, resets, problem):
         3,
         problem.reverse,
     )
-    out = (state * _of_all_channels(c, channels, dtype)).sum(2)
+    out = (state * _of_all_channels(c, channels, a.dtype)).sum(2)
+    if a.is_complex():
+        out = 2 * out.real
     if skip is not None:
         out = out + skip.unsqueeze(-1) * x
     if z is not None:
@@ -71,7 +85,7 @@ def composed(u, delta, a, b, c, skip, z, bias, initial, resets, problem):
 
 
 class Selective(Function):
-    """(u, delta, a, b, c, skip, z, delta_bias, initial_state, resets, problem) ->
+    """(u, delta, a, b, c, skip, z, delta_bias, intervals, initial_state, resets, problem) ->
     (out, final_state, checkpoints), the last for the adjoint."""
 
     @staticmethod
@@ -89,9 +103,9 @@ class Selective(Function):
     @staticmethod
     def backward(ctx, out_grad, final_grad, _):
         checkpoints, *tensors = ctx.saved_tensors
-        needs = ctx.needs_input_grad[:9]
+        needs = ctx.needs_input_grad[:10]
         if (out_grad is None and final_grad is None) or not any(needs):
-            return (None,) * 11
+            return (None,) * 12
         if is_composed(out_grad, final_grad, *tensors):  # that began after the call
             gradients = _composed_adjoint(tensors, out_grad, final_grad, ctx.problem, needs)
         else:
@@ -124,8 +138,8 @@ class SelectiveAdjoint(Function):
         out_grad, final_grad, *tensors = ctx.saved_tensors
         problem, needs = ctx.problem, ctx.needs
         asked = ctx.needs_input_grad
-        given = [*tensors[:9], out_grad, final_grad]
-        moves = [*asked[5:14], asked[1], asked[2]]
+        given = [*tensors[:10], out_grad, final_grad]
+        moves = [*asked[5:15], asked[1], asked[2]]
         at = [x for x, m in zip(given, moves) if m]
         if not at or all(g is None for g in grads):
             return (None,) * len(asked)
@@ -133,7 +147,7 @@ class SelectiveAdjoint(Function):
         def adjoint(*moved):
             rest = iter(moved)
             *now, out_g, final_g = (next(rest) if m else x for x, m in zip(given, moves))
-            return _composed_adjoint((*now, tensors[9]), out_g, final_g, problem, needs)
+            return _composed_adjoint((*now, tensors[10]), out_g, final_g, problem, needs)
 
         out, pull = torch.func.vjp(adjoint, *at)
         rest = iter(

@@ -2,9 +2,11 @@
 """Selective scans as operators of PyTorch: functional but for a state that moves a step on, without
 derivatives, private.
 
-Tensors have the axes of the calls: (B, D, L), b and c (D, N) or (B, G, N, L), states (B, D, N),
-resets (1 or B, 1 or D, L or L + 1). What is absent is None; a gradient that is not wanted is empty.
-The type of `a` is what is computed in. Checkpoints are (B, K, N, D), where the kernels leave them.
+Tensors have the axes of the calls: (B, D, L), b and c (D, N) or (B, G, N, L), intervals (B, L),
+states (B, D, N), resets (1 or B, 1 or D, L or L + 1). What is absent is None; a gradient that is not
+wanted is empty. The type of `a` is what is computed in; where it is complex, b and c of every step
+are the parts of complex numbers, side by side: (B, G, N, 2 L). Checkpoints are (B, K, N, D), where
+the kernels leave them.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ from ._ops import array_of
 
 __all__ = ["selective_op", "selective_vjp_op", "update_op"]
 
-_READ = ("u", "delta", "a", "b", "c", "skip", "z", "delta_bias", "initial_state", "resets")
+_READ = (
+    *("u", "delta", "a", "b", "c", "skip", "z", "delta_bias", "intervals"),
+    *("initial_state", "resets"),
+)
 _library = torch.library.Library("scanrec", "FRAGMENT")
 _ARRAYS = (
     "Tensor u, Tensor delta, Tensor a, Tensor b, Tensor c, Tensor? skip, Tensor? z, "
-    "Tensor? delta_bias, Tensor? initial_state, Tensor? resets"
+    "Tensor? delta_bias, Tensor? intervals, Tensor? initial_state, Tensor? resets"
 )
 _library.define(
     f"_selective_scan({_ARRAYS}, bool softplus, bool reverse, bool keep)"
@@ -30,7 +35,7 @@ _library.define(
 _library.define(
     f"_selective_scan_vjp({_ARRAYS}, Tensor? checkpoints, Tensor? out_grad, Tensor? final_grad, "
     "bool softplus, bool reverse, bool[] wanted) -> "
-    f"({', '.join(['Tensor'] * 9)})"
+    f"({', '.join(['Tensor'] * 10)})"
 )
 _library.define(
     "_selective_state_update(Tensor(a!) state, Tensor x, Tensor dt, Tensor a, Tensor b, Tensor c, "
@@ -44,11 +49,14 @@ _AXES = {name: _SEQUENCE for name in ("u", "delta", "z", "out", "resets")}
 _INTERVAL = 128  # of checkpoints
 
 
-def _array(name, x):
+def _array(name, x, parts):
     array, of = array_of(x), name.removesuffix("_grad")
     if x.numel() == 0:  # with any strides, those of one place for all among them
         array = array._replace(strides=contiguous(x.shape))
-    axes = _STEPS if of in ("b", "c") and x.dim() == 4 else _AXES.get(of)
+    axes = _AXES.get(of)
+    if of in ("b", "c") and x.dim() == 4:
+        axes = _STEPS
+        array = array._replace(strides=[*array.strides[:3], parts * array.strides[3]])
     if of == "checkpoints":
         axes = (0, 1, 3, 2)
     return array if axes is None else array._replace(strides=[array.strides[i] for i in axes])
@@ -57,13 +65,17 @@ def _array(name, x):
 def _run(call, tensors, softplus, reverse):
     """Runs a call on tensors by their names."""
     # Held until it is over: what resolves a view may be a copy.
-    held = {name: x.resolve_neg() for name, x in tensors.items() if x is not None}
+    held = {name: _resolved(x) for name, x in tensors.items() if x is not None}
+    parts = 2 if held["a"].is_complex() else 1
+    for name in ("b", "c") if parts == 2 else ():
+        if held[name].dim() == 4 and held[name].stride(3) != 1:
+            held[name] = held[name].contiguous()
     (batch, channels, steps), a, resets = held["u"].shape, held["a"], held.get("resets")
     b, c = held["b"], held["c"]
     groups = next((x.shape[1] for x in (b, c) if x.dim() == 4), 1)
     _native.call_selective(
         call,
-        {name: _array(name, x) for name, x in held.items()},
+        {name: _array(name, x, parts) for name, x in held.items()},
         {name: _NAMES[x.dtype] for name, x in held.items() if name != "resets"},
         dtype=_NAMES[a.dtype],
         shape=(batch, steps, channels, a.shape[1], groups),
@@ -76,9 +88,13 @@ def _run(call, tensors, softplus, reverse):
     )
 
 
+def _resolved(x):
+    return x.resolve_conj().resolve_neg() if x.is_complex() else x.resolve_neg()
+
+
 def _scan_results(*arguments):
     """Outputs, laid out as u, final states, and checkpoints if they are kept, uninitialised."""
-    (u, _, a, *_), keep = arguments[:10], arguments[-1]
+    (u, _, a, *_), keep = arguments[:11], arguments[-1]
     batch, channels, steps = u.shape
     checkpoints = max(steps - 1, 0) // _INTERVAL
     return (
@@ -90,9 +106,9 @@ def _scan_results(*arguments):
 
 def _scan(*arguments):
     results = _scan_results(*arguments)
-    softplus, reverse, keep = arguments[10:]
+    softplus, reverse, keep = arguments[11:]
     out, final, checkpoints = results
-    tensors = dict(zip(_READ, arguments[:10]), out=out, final_state=final)
+    tensors = dict(zip(_READ, arguments[:11]), out=out, final_state=final)
     if keep and checkpoints.numel():
         tensors["checkpoints"] = checkpoints
     _run("selective_scan", tensors, softplus, reverse)
@@ -101,16 +117,23 @@ def _scan(*arguments):
 
 def _gradients(*arguments):
     """Gradients of all that is read but the marks, uninitialised, laid out as what they are of."""
+    a = arguments[2]
+
+    def like(name, x):
+        if a.is_complex() and name in ("b", "c") and x.dim() == 4:  # whose parts are side by side
+            return torch.empty_like(x, memory_format=torch.contiguous_format)
+        return torch.empty_like(x)
+
     return tuple(
-        torch.empty_like(x) if w else arguments[0].new_empty((0,))
-        for x, w in zip(arguments[:9], arguments[-1])
+        like(name, x) if w else arguments[0].new_empty((0,))
+        for name, x, w in zip(_READ, arguments[:10], arguments[-1])
     )
 
 
 def _vjp(*arguments):
     results = _gradients(*arguments)
-    checkpoints, out_grad, final_grad, softplus, reverse, wanted = arguments[10:]
-    tensors = dict(zip(_READ, arguments[:10]), out_grad=out_grad, final_grad=final_grad)
+    checkpoints, out_grad, final_grad, softplus, reverse, wanted = arguments[11:]
+    tensors = dict(zip(_READ, arguments[:11]), out_grad=out_grad, final_grad=final_grad)
     if checkpoints is not None and checkpoints.numel():
         tensors["checkpoints"] = checkpoints
     for name, x, is_wanted in zip(_READ, results, wanted):
@@ -125,7 +148,9 @@ def _update(state, x, dt, a, b, c, skip, z, dt_bias, rows, softplus):
     now = held.to(a.dtype)
     out = torch.empty_like(x)
     step = lambda x: None if x is None else x.unsqueeze(-1)
-    read = (step(x), step(dt), a, step(b), step(c), skip, step(z), dt_bias, now)
+    # Of complex numbers the parts are the last axis already.
+    mixing = (lambda x: x) if a.is_complex() else step
+    read = (step(x), step(dt), a, mixing(b), mixing(c), skip, step(z), dt_bias, None, now)
     tensors = dict(zip(_READ, read), out=step(out), final_state=now)
     _run("selective_scan", tensors, softplus, False)
     if rows is not None:

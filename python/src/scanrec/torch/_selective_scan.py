@@ -10,7 +10,7 @@ import torch
 
 from .. import _arguments as arguments
 from ._modes import is_recorded
-from ._selective_functions import Selective, SelectiveProblem, composed, is_composed
+from ._selective_functions import Selective, SelectiveProblem, composed, is_composed, real_type
 from ._selective_ops import selective_op, update_op
 from ._tensors import marks
 
@@ -36,13 +36,14 @@ def selective_scan(
     *,
     initial_state: torch.Tensor | None = None,
     resets: torch.Tensor | None = None,
+    intervals: torch.Tensor | None = None,
     reverse: bool = False,
 ) -> Any:
     """The recurrence of Mamba, with the arguments of mamba_ssm's ``selective_scan_fn``::
 
         step[t] = softplus(delta[t] + delta_bias)             or delta[t] + delta_bias
         x[t] = exp(step[t] A) x[t-1] + step[t] B[t] u[t]      N states per channel
-        out[t] = (sum(C[t] x[t]) + D u[t]) silu(z[t])
+        out[t] = (sum(C[t] x[t]) + D u[t]) silu(z[t])       2 Re(sum) where A is complex
 
     Value and gradient are one pass over memory each, with all tensors read where they are; the N
     states stay in registers. Differentiable in all that is not a mark or an option.
@@ -52,11 +53,12 @@ def selective_scan(
     u, delta:
         ``(B, D, L)``, of any strides.
     A:
-        ``(D, N)``, float32 or float64: the type that is computed in. The others are of that type,
-        each of its own: with float32 they may be bfloat16 and float16, too.
+        ``(D, N)``, float32 or float64, or complex of them: the type of states. The others are of
+        its real type, each of its own: with 32 bits they may be bfloat16 and float16, too.
     B, C:
         ``(B, N, L)``, ``(B, G, N, L)`` for G groups of channels, or ``(D, N)``, the same at all
-        steps.
+        steps. Complex, where ``A`` is; those of every step may also be real, with ``2 L`` numbers
+        that are the parts of complex ones, side by side.
     D:
         ``(D,)``; None is 0.
     z:
@@ -73,6 +75,8 @@ def selective_scan(
         Booleans ``(B, L)``, or of three axes that broadcast to ``(B, D, L)``, though not along
         time. Where one is set a sequence starts, as in :func:`linear_scan`; there may be one step
         more of them. :func:`resets_from_cu_seqlens` makes them.
+    intervals:
+        For samples at irregular times, ``(B, L)``: the factor of all steps at each.
     reverse:
         Time runs from the end; ``initial_state`` is then the one after the last step, and the last
         state that of the first.
@@ -86,8 +90,7 @@ def selective_scan(
     ValueError, TypeError:
         Names the argument, what was expected and what came.
     NotImplementedError:
-        For complex ``A``, ``B`` or ``C``, and for tensors on a GPU; otherwise as of
-        ``linear_scan``.
+        For tensors on a GPU; otherwise as of ``linear_scan``.
 
     Notes
     -----
@@ -110,27 +113,31 @@ def selective_scan(
     if z is not None:
         checked.same("z", z)
     bias = checked.weight("delta_bias", delta_bias)
+    if intervals is not None:
+        checked.type("intervals", intervals)
+        arguments.check_shape(call, "intervals", intervals.shape, (batch, steps), equal=True)
+        intervals = intervals.to(real_type(A.dtype))
     edge = (batch, channels, states)
     if initial_state is not None:
-        checked.type("initial_state", initial_state)
+        checked.state_type("initial_state", initial_state)
         arguments.check_shape(call, "initial_state", initial_state.shape, edge)
         initial_state = initial_state.to(A.dtype).expand(edge)
     if isinstance(resets, torch.Tensor) and resets.dim() == 2:
         resets = resets.unsqueeze(1)
     cuts = marks(call, resets, u.shape, 2, u.device)
     out, last = _scan(
-        *(u, delta, A, b, c, skip, z, bias, initial_state, cuts),
+        *(u, delta, A, b, c, skip, z, bias, intervals, initial_state, cuts),
         *(bool(delta_softplus), bool(reverse)),
     )
     return (out, last) if return_last_state else out
 
 
 @torch.compiler.allow_in_graph
-def _scan(u, delta, a, b, c, skip, z, bias, initial, cuts, softplus, reverse):
+def _scan(u, delta, a, b, c, skip, z, bias, intervals, initial, cuts, softplus, reverse):
     """The scan under any transformation. Wherever forward mode or batching is at work it is
     composed: the linear scan knows what PyTorch gets right."""
     problem = SelectiveProblem(softplus, reverse)
-    tensors = (u, delta, a, b, c, skip, z, bias, initial)
+    tensors = (u, delta, a, b, c, skip, z, bias, intervals, initial)
     if not is_recorded(*tensors):
         return selective_op(*tensors, cuts, *problem, False)[:2]
     if is_composed(*tensors):
@@ -150,8 +157,9 @@ class _Checked:
         if first.device.type not in ("cpu", "meta"):
             arguments.refuse(call, name, "a tensor on a CPU", first.device, NotImplementedError)
         self.tensor("A", a)
-        if a.dtype not in _STORED:
-            arguments.refuse(call, "A", "float32 or float64", a.dtype, TypeError)
+        if a.dtype not in (*_STORED, torch.complex64, torch.complex128):
+            expected = "float32 or float64, or complex of them"
+            arguments.refuse(call, "A", expected, a.dtype, TypeError)
         self.a, self.channels = a, first.shape[1]
         if a.dim() != 2 or a.shape[0] != self.channels or a.shape[1] < 1:
             arguments.refuse(
@@ -160,23 +168,25 @@ class _Checked:
         self.type(name, first)
 
     def tensor(self, name, x):
-        """Refuses what is no tensor of real numbers beside the first."""
+        """Refuses what is no tensor beside the first."""
         if not isinstance(x, torch.Tensor):
             arguments.refuse(self.call, name, "a tensor", type(x).__name__, TypeError)
-        if x.is_complex():
-            arguments.refuse(self.call, name, "a real type", x.dtype, NotImplementedError)
         if x.device != self.first.device:
             expected = f"a tensor on {self.first.device} as '{self.name}' is"
             arguments.refuse(self.call, name, expected, x.device)
 
-    def type(self, name, x):
-        """Refuses types that do not compute in that of A."""
+    def type(self, name, x, also=()):
+        """Refuses types that do not compute in the real one of A."""
         self.tensor(name, x)
-        stored = _STORED[self.a.dtype]
+        stored = (*_STORED[real_type(self.a.dtype)], *also)
         if x.dtype not in stored:
             names = " or ".join(str(of).removeprefix("torch.") for of in stored)
             own = str(self.a.dtype).removeprefix("torch.")
             arguments.refuse(self.call, name, f"{names}, as 'A' is {own}", x.dtype, TypeError)
+
+    def state_type(self, name, x):
+        """Refuses types that do not compute in that of A."""
+        self.type(name, x, (self.a.dtype,) if self.a.is_complex() else ())
 
     def same(self, name, x):
         """Refuses another shape than the first has."""
@@ -189,23 +199,37 @@ class _Checked:
             return None
         self.type(name, x)
         arguments.check_shape(self.call, name, x.shape, (self.channels,), equal=True)
-        return x.to(self.a.dtype)
+        return x.to(real_type(self.a.dtype))
 
     def mixing(self, name, x, shape, *, of_channels=True):
-        """B or C with an axis of groups, given the shape without; or of every channel (D, N)."""
-        self.type(name, x)
+        """B or C with an axis of groups, given the shape without; or of every channel (D, N).
+        Complex ones of every step by their parts, twice as many."""
+        self.state_type(name, x)
         got, own = tuple(x.shape), tuple(self.a.shape)
         if of_channels and got == own:
             return x.to(self.a.dtype)
-        if got == shape:
+        others = [own] if of_channels else []
+        if x.is_complex():
+            whole = (x if of_channels else x.unsqueeze(-1)).resolve_conj()
+            parts = torch.view_as_real(whole).flatten(-2)
+            steps = (*shape[:-1], 2 * shape[-1]) if of_channels else (*shape, 2)
+            return self.grouped(name, parts, steps, got, shape, others)
+        if self.a.is_complex():
+            shape = (*shape[:-1], 2 * shape[-1]) if of_channels else (*shape, 2)
+        return self.grouped(name, x, shape, got, shape, others)
+
+    def grouped(self, name, x, shape, got, said, others):
+        """A tensor of every step with an axis of groups; errors speak of its shape as the call has
+        it."""
+        if tuple(x.shape) == shape:
             return x.unsqueeze(1)
-        batch, *rest = shape
-        if len(got) == len(shape) + 1 and (got[0], *got[2:]) == shape:
-            if got[1] >= 1 and self.channels % got[1] == 0:
+        if x.dim() == len(shape) + 1 and (x.shape[0], *x.shape[2:]) == shape:
+            if x.shape[1] >= 1 and self.channels % x.shape[1] == 0:
                 return x
-        known = [str(own)] if of_channels else []
+        batch, *rest = said
         grouped = f"({batch}, G, {', '.join(map(str, rest))})"
-        expected = f"shape {', '.join([*known, str(shape)])} or {grouped} of G groups of which "
+        known = ", ".join(map(str, (*others, said)))
+        expected = f"shape {known} or {grouped} of G groups of which "
         expected += f"{self.channels} channels are a multiple"
         arguments.refuse(self.call, name, expected, got)
 
@@ -233,9 +257,9 @@ def selective_state_update(
     x, dt, z:
         ``(B, D)``.
     A:
-        ``(D, N)``, float32 or float64, as in :func:`selective_scan`.
+        ``(D, N)``, as in :func:`selective_scan`.
     B, C:
-        ``(B, N)``, or ``(B, G, N)`` for G groups of channels.
+        ``(B, N)``, or ``(B, G, N)`` for G groups of channels; complex, where ``A`` is.
     D, dt_bias:
         ``(D,)``.
     state_batch_indices:
@@ -253,7 +277,9 @@ def selective_state_update(
     call = "selective_state_update"
     checked = _Checked(call, "x", x, A, 2)
     batch, channels = x.shape
-    checked.type("state", state)
+    checked.state_type("state", state)
+    if state.is_complex() != A.is_complex():
+        arguments.refuse(call, "state", f"{A.dtype}, as 'A' is", state.dtype, TypeError)
     rows = state_batch_indices
     held = batch if rows is None or state.dim() != 3 else state.shape[0]
     arguments.check_shape(call, "state", state.shape, (held, channels, A.shape[1]), equal=True)
