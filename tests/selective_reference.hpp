@@ -45,10 +45,11 @@ bounded real_of(bounded_number<Number> x) {
 /// functions are those of their headers, in units in the last place.
 struct arithmetic {
   long double u = 0, tiny = 0;
+  long double rate = 0;  // by which fraction of itself a rate may be off, besides
 
   template <class V>
   static arithmetic of() {
-    return {std::numeric_limits<V>::epsilon() / 2, 2 * std::numeric_limits<V>::min()};
+    return {std::numeric_limits<V>::epsilon() / 2, 2 * std::numeric_limits<V>::min(), 0};
   }
   template <class Number>
   [[nodiscard]] bounded_number<Number> rounded(Number value, long double error,
@@ -76,7 +77,7 @@ struct arithmetic {
   }
   [[nodiscard]] bounded exp(bounded y) const {
     const long double e = std::exp(y.value);
-    return rounded(e, e * std::expm1(y.error), 6);
+    return rounded(e, e * std::expm1(y.error + rate * std::abs(y.value)), 6);
   }
   /// A point of the circle is right to 2 u + 2 u |angle| in each of its parts.
   [[nodiscard]] bounded_complex exp(bounded_complex y) const {

@@ -4,7 +4,7 @@
 
 # Read by those that source this.
 # shellcheck disable=SC2034
-benchmarks=(bench_gpu_linear_scan bench_gpu_gated_scan)
+benchmarks=(bench_gpu_linear_scan bench_gpu_gated_scan bench_gpu_selective_scan)
 # Those that run the kernels on the GPU; the others run them on the emulator or not at all.
 tests=(linear_scan_battery gated_scan_battery_gpu numerics_test device_test_gpu)
 

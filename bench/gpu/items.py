@@ -136,7 +136,14 @@ def more():
                     "device_copy|streaming_twin|lanes|lanes_registers|lanes_ring|plain_loop")
 
 
+def selective():
+    for name in ("few", "few_bfloat16", "many", "many_bfloat16"):
+        yield Item("look_back", "bench", f"selective scans, {name}", 120, 15,
+                   program="bench_gpu_selective_scan", chosen=f"^selective_{name}/")
+
+
 def look_back():
+    yield from selective()
     yield from rows("look_back", "default", "automatic|look_back")
     for workload in ("channels_last", "time_contiguous"):
         for kernel, variant in (("walk_lanes", "lanes_registers"), ("walk_ring", "lanes_ring"),

@@ -31,6 +31,11 @@ def selected(chosen, name, tags):
 
 def rows_of(program):
     here = ROOT / "bench/gpu"
+    if program == "bench_gpu_selective_scan":
+        workloads = re.findall(r'"(selective_\w+)"', (here / "selective_scan.cu").read_text())
+        return [f"{w}/{v}/{call}/iterations:1/manual_time" for w in workloads
+                for v in ("device_copy", "streaming_twin", "automatic")
+                for call in (["copy"] if v == "device_copy" else ["forward", "checkpoints", "vjp"])]
     backends = re.findall(r'named<cuda::[\w<>]+>\{"(\w+)"', (here / "variants.cuh").read_text())
     if program == "bench_gpu_gated_scan":
         workloads, more = ["qrnn_packed"], []

@@ -127,7 +127,8 @@ class streaming_twin {
 
   void run(const twin_shape& shape) const {
     const bool found = run_if<1, 1>(shape) || run_if<2, 0>(shape) || run_if<2, 1>(shape) ||
-                       run_if<3, 1>(shape) || run_if<3, 2>(shape) || run_if<5, 3>(shape);
+                       run_if<3, 1>(shape) || run_if<3, 2>(shape) || run_if<4, 3>(shape) ||
+                       run_if<5, 3>(shape);
     if (!found) throw std::logic_error("no twin of that traffic");
     check(cudaGetLastError(), "twin");
   }

@@ -43,6 +43,10 @@ def of_rings(old, new, why):
     return mutation("lane_ring.cuh", old, new, why, test="lanes_test")
 
 
+def of_selective(file, old, new, why, **more):
+    return mutation(f"selective_{file}.cuh", old, new, why, test="selective_test", **more)
+
+
 ACQUIRE = ("device::fence();\n    }\n    device::synchronise_block();",
            "}\n    device::synchronise_block();")
 RELEASE = ("device::fence();\n    device::store_word", "device::store_word")
@@ -167,6 +171,32 @@ MUTATIONS = (
              "reads what other lanes have not waited for"),
     of_rings("device::synchronise_warp();\n    for_sums", "for_sums",
              "adds terms of lanes that are not there yet"),
+    # Selective scans.
+    of_selective("forward", "device::synchronise_block();\n        if (p.out.present()) put();",
+                 "if (p.out.present()) put();", "outputs before all states have been added"),
+    of_selective("forward", "place();\n        device::synchronise_block();",
+                 "place();", "steps are taken before their rows are there"),
+    of_selective("forward", "(p.time - end) % selective_stretch == 0",
+                 "end % selective_stretch == 0", "checkpoints counted from the first step"),
+    of_selective("forward", "++i) x[i] = 0;", "++i) x[i] += 0;", "states pass a cut"),
+    of_selective("tile", "lane ^ 2", "lane ^ 1", "a sum of the wrong lanes"),
+    of_selective("tile", "x.channel < at_.count && x.step >= idle_;", "x.channel < at_.count;", "idle steps before the first one are taken"),
+    of_selective("adjoint", "carry[i] = cut ? V(0) : a[j][i] * l;", "carry[i] = a[j][i] * l;",
+                 "gradients pass a cut"),
+    of_selective("adjoint", "own ? g[j] * state : V(0)", "g[j] * state",
+                 "lanes without a channel have a share in the gradient of C", unseen=
+                 "what they hold is finite, and met by gradients of 0"),
+    of_selective("adjoint", "first += upper ? half : 0;", "first += upper ? 0 : half;",
+                 "sums over channels change places"),
+    of_selective("adjoint", "void put_products(std::int64_t begin) const {\n"
+                 "      device::synchronise_block();", "void put_products(std::int64_t begin) const {",
+                 "warps are added before they are there"),
+    of_selective("adjoint", "begin > 0 ? number : 0", "begin > 0 ? number + 1 : 0",
+                 "states of the checkpoint before"),
+    of_selective("adjoint", "place_steps();\n        device::synchronise_block();",
+                 "place_steps();", "states walk before their rows are there"),
+    of_selective("plan", "at.row / groups, at.group = at.row % groups",
+                 "at.row % groups, at.group = at.row / groups", "sequences for groups"),
 )
 
 

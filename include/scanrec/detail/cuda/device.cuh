@@ -42,6 +42,7 @@
 #define SCANREC_DEVICE __device__
 #define SCANREC_UNROLL _Pragma("unroll")
 #define SCANREC_UNROLL_BY_4 _Pragma("unroll 4")
+#define SCANREC_KEEP_LOOP _Pragma("unroll 1")
 
 // Objects built for different architectures share no function: one of them could win the linker's
 // choice and leave the other's GPU without code.
@@ -142,8 +143,23 @@ SCANREC_DEVICE SCANREC_INLINE std::int64_t block_index() { return blockIdx.x; }
 /// that is computed from it is kept from before.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE void pin(T& x) {
-  static_assert(sizeof(T) == 8, "scanrec: addresses and numbers of 64 bits");
-  asm volatile("" : "+l"(x));
+  static_assert(sizeof(T) == 8 || sizeof(T) == 4, "scanrec: addresses and numbers");
+  if constexpr (sizeof(T) == 8)
+    asm volatile("" : "+l"(x));
+  else
+    asm volatile("" : "+r"(x));
+}
+
+/// 2^x by the special-function unit: off by 2 ULP at most, exact at 0; what would be below the
+/// smallest normal number is 0.
+SCANREC_DEVICE SCANREC_INLINE float exp2_nearby(float x) {
+  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
+  return x;
+}
+/// 1 / x by the same unit, off by 1 ULP at most where it is a normal number.
+SCANREC_DEVICE SCANREC_INLINE float reciprocal_nearby(float x) {
+  asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(x));
+  return x;
 }
 
 /// (*) Waits for all threads of the block; orders their memory.

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include <scanrec/cuda/error.cuh>
@@ -16,6 +18,7 @@
 #define SCANREC_DEVICE
 #define SCANREC_UNROLL
 #define SCANREC_UNROLL_BY_4
+#define SCANREC_KEEP_LOOP
 #define SCANREC_CUDA_ABI on_host
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -63,6 +66,19 @@ using cuda_on_host::word;
 
 template <class T>
 void pin(T&) {}
+
+// As far off as a GPU may be, but where it is exact.
+inline float exp2_nearby(float x) {
+  const float e = std::exp2(x);
+  if (!(e >= std::numeric_limits<float>::min())) return std::isnan(e) ? e : 0;
+  if (x == 0 || std::isinf(e)) return e;
+  const auto bits = std::bit_cast<std::uint32_t>(e);
+  return std::bit_cast<float>(bits + bits * 2654435769u % 4 - 1);
+}
+inline float reciprocal_nearby(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(1 / x);
+  return std::bit_cast<float>(bits ^ (std::bit_cast<std::uint32_t>(x) * 2654435769u >> 31));
+}
 
 template <class T>
 T exchange(T mine, int lane) {

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the machine code of the kernels of selective scans says about their speed, without a GPU.
+
+Follows the path of a thread through a chunk of steps, or a stretch of the adjoint, where everything
+is there: u, delta, z and B and C of every step. A loop within another counts as often as it runs.
+Counts, per element, the instructions of all lanes that share it and what goes to the
+special-function unit, and compares the clocks of a multiprocessor with those that memory takes, and
+with those of the exponentials and divisions that the formulas ask for. It is a count, not a
+measurement: caches, banks, barriers and the latency of memory are left out. It is a bound from
+above: of two ways of loading or storing, both of which move the same, the path may be the longer
+one, and that of the adjoint adds to gradients that are there.
+
+    bench/gpu/selective_code.py --markdown
+"""
+import argparse
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import machine_code as code  # noqa: E402
+
+STATES = 16
+#: Lanes that share a channel, by the shape of a block; elements of a thread in a chunk of 32 steps.
+SHAPES = {"4, 4": 4, "1, 16": 16}
+CHUNK, STRETCH = 32, 128
+#: Everything that is there is moved, activated, and added up; no more, where gradients are not added.
+DONE = {"LDG": 1, "STG": 1, "SHFL": 1, "MUFU": 1}
+#: Per element: arrays that are read and written; what the special-function unit must do at least:
+#: a power of two per state and pass, and two operations each for the step and the gate of z.
+ARRAYS = {"walk": (3, 1), "pull": (4, 3)}
+LEAST_SPECIAL = {"walk": STATES + 4, "pull": 2 * STATES + 4}
+
+
+def kind_of(members, blocks):
+    """What a loop does, by all its instructions."""
+    has = {i.name for at in members for i in blocks[at]}
+    stored = sum(i.name == "STS" for at in members for i in blocks[at])
+    if "SHFL" in has:
+        return "chunks back" if "BAR" in has and stored > 20 else "steps"
+    if "BAR" in has:
+        return "chunks forward"
+    if "MUFU" in has and "LDG" in has:
+        return "all elements" if stored > 10 else "elements"
+    if "MUFU" in has:
+        return "saved steps" if "STS" in has else "bare steps"
+    if "STG" in has:
+        return "gradients" if "FFMA" in has else "sums of B or C"
+    if "LDS" in has:
+        return "sums of D"
+    return "other"
+
+
+class Walk:
+    """How often the loops of a kernel run, and what a round of them does."""
+
+    def __init__(self, shape, adjoint):
+        states, lanes = map(int, shape.split(","))
+        elements = CHUNK // lanes
+        batch = min(elements, 4)
+        sums = 3 + max(0, (lanes // 4).bit_length() - 1)  # exchanges of a sum over lanes
+        self.rounds = {"chunks back": STRETCH // CHUNK, "chunks forward": STRETCH // CHUNK - 1,
+                       "steps": CHUNK // 4, "bare steps": CHUNK // 4, "saved steps": CHUNK // 4 - 1,
+                       "all elements": elements // batch, "elements": elements // batch,
+                       "gradients": elements // batch, "sums of D": CHUNK // lanes,
+                       "sums of B or C": 16 * STATES / 128 / 4, "other": 1}
+        self.most = {"elements": (2 + 2) * batch, "all elements": (4 + 5) * batch,
+                     "gradients": 3 * batch}
+        self.outer = (3 + 1 + 4) * elements + sums + 4 * states
+        if adjoint:
+            self.outer = code.UNBOUNDED
+
+    def path(self, blocks, follows, loops, head, most):
+        """Instructions of one round of a loop, each with how often it runs in it."""
+        body = loops[head]
+        within = {at: [then for then in follows[at] if then in body] for at in body}
+        path = code.best_path(blocks, within, head, head, DONE, (0, most))
+        weights = {i.address: (i, 1) for i in path}
+        for inner, members in loops.items():
+            around = [h for h in loops if h != inner and inner in loops[h]]
+            if not around or min(around, key=lambda h: len(loops[h])) != head:
+                continue
+            places = {i.address for at in members for i in blocks[at]}
+            if not places & weights.keys():
+                continue
+            kind = kind_of(members, blocks)
+            below = self.path(blocks, follows, loops, inner, self.most.get(kind, code.UNBOUNDED))
+            for address in places & weights.keys():
+                del weights[address]
+            for address, (i, times) in below.items():
+                weights[address] = i, times * self.rounds[kind]
+        return weights
+
+
+def count(name, shape, instructions):
+    adjoint = name == "pull"
+    blocks, follows = code.blocks_of(instructions)
+    loops = code.loops_of(follows, min(blocks))
+    walk = Walk(shape, adjoint)
+    head = max(loops, key=lambda h: len(loops[h]))
+    per_element = {}
+    each = SHAPES[shape] / (STRETCH if adjoint else CHUNK)
+    for i, times in walk.path(blocks, follows, loops, head, walk.outer).values():
+        per_element[i.name] = per_element.get(i.name, 0) + times * each
+    return per_element
+
+
+def kernels_of(given):
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = f"{folder}/kernels.cubin"
+        done = subprocess.run(
+            [given.compiler, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "--resource-usage",
+             "-DSCANREC_FLOATS_ALONE", "-cubin", "-arch=sm_90", "-o", cubin,
+             *(f"-I{i}" for i in given.include),
+             str(code.ROOT / "tests/cuda/selective_kernels.cu")],
+            capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stdout + done.stderr)
+        path = f"{pathlib.Path(given.disassembler).parent}:/usr/bin:/bin"
+        listing = subprocess.run([given.disassembler, "-sass", cubin], env={"PATH": path},
+                                 capture_output=True, text=True, check=True).stdout
+    said = done.stdout + done.stderr
+    used = re.findall(r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes "
+                      r"spill loads.*?Used (\d+) registers", said, re.S)
+    functions = code.functions(listing)
+    found = {}
+    for symbol, stores, loads, registers in used:
+        readable = code.readable(symbol)
+        kernel = re.match(r"(walk|pull)_selective<selective_shape<float, (\d+, \d+)>, "
+                          r"\(selective_kind\)(\d)>", readable)
+        if kernel and kernel[3] == "0" and kernel[2] in SHAPES:
+            found[kernel[1], kernel[2]] = (int(registers), int(stores) + int(loads),
+                                           functions[symbol])
+    return found
+
+
+HEAD = ("kernel", "S, L", "registers", "spilled bytes", "instructions", "special", "clocks: issue",
+        "special", "memory f32", "memory bf16", "asked for", "fraction f32", "fraction bf16")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compiler", default="nvcc")
+    parser.add_argument("--disassembler", default="cuobjdump")
+    parser.add_argument("--include", nargs="+", default=[str(code.ROOT / "include")])
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--mix", action="store_true", help="every kind of instruction")
+    given = parser.parse_args()
+    given.disassembler = shutil.which(given.disassembler) or sys.exit("no cuobjdump")
+    gpu = code.GPUS["h200"]
+    rows = [HEAD] + ([("---",) * len(HEAD)] if given.markdown else [])
+    for (name, shape), (registers, spilled, instructions) in sorted(kernels_of(given).items(),
+                                                                    reverse=True):
+        mix = count(name, shape, instructions)
+        total, special = sum(mix.values()), mix.get("MUFU", 0)
+        issue = total / (32 * gpu.schedulers * gpu.issue)
+        unit = special / 16
+        asked = LEAST_SPECIAL[name] / 16
+        memory = [bytes_each * sum(ARRAYS[name]) * gpu.multiprocessors * gpu.clock / gpu.twin
+                  for bytes_each in (4, 2)]
+        best = [max(m, asked) for m in memory]
+        taken = [max(m, issue, unit) for m in memory]
+        rows.append((name, shape, registers, spilled, f"{total:.0f}", f"{special:.1f}",
+                     f"{issue:.2f}", f"{unit:.2f}", *(f"{m:.2f}" for m in memory), f"{asked:.2f}",
+                     *(f"{b / t:.2f}" for b, t in zip(best, taken))))
+        if given.mix:
+            print(name, shape, {k: round(v, 1) for k, v in sorted(mix.items(), key=lambda x: -x[1])})
+    for row in rows:
+        print("| " + " | ".join(map(str, row)) + " |" if given.markdown else "  ".join(map(str, row)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// From the arguments of selective scans on GPUs to their kernels: checks, workspace, launches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/call/selective.hpp>
+#include <scanrec/detail/cuda/selective_adjoint.cuh>
+#include <scanrec/detail/cuda/selective_forward.cuh>
+#include <scanrec/detail/cuda/selective_plan.cuh>
+#include <scanrec/detail/cuda/selective_problem.cuh>
+#include <scanrec/detail/cuda/workspace.cuh>
+#include <scanrec/error.hpp>
+#include <scanrec/selective_arrays.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// Throws at what a CPU takes and kernels do not: more states than fit a block, intervals.
+template <class V>
+void check_taken(const scanrec::detail::selective_problem<V>& p) {
+  static_assert(std::is_floating_point_v<V>, "scanrec: A is real on GPUs");
+  if (p.intervals.present()) throw argument_error(p.call, "intervals", "no array, on a GPU", "one");
+  if (p.states > selective_most_states<V>)
+    throw argument_error(
+        p.call, "a",
+        scanrec::detail::text(selective_most_states<V>, " states or fewer, on a GPU").c_str(),
+        scanrec::detail::text(p.states).c_str());
+}
+
+/// Calls f(shape, kind) of the blocks for a problem.
+template <class V, class F>
+auto with_selective_kernel(const selective_device_problem<V>& p, F f) {
+  using enum selective_kind;
+  return with_selective_shape<V>(p.batch, p.channels, p.groups, p.states, [&](auto shape) {
+    // Of doubles there is one kernel for everything.
+    if constexpr (sizeof(V) <= 4)
+      if (p.plain()) return f(shape, std::integral_constant<selective_kind, plain>());
+    return f(shape, std::integral_constant<selective_kind, any>());
+  });
+}
+template <class V>
+selective_tiles tiles_of(const selective_device_problem<V>& p, int channels) {
+  return {p.batch, p.channels, p.groups, channels};
+}
+
+// ---- forward ----------------------------------------------------------------------------------
+
+template <class V>
+selective_device_problem<V> selective_forward_of(const selective_arrays<V>& arrays,
+                                                 const stored_sequence<V>& out,
+                                                 const selective_options<V>& options) {
+  const auto p = scanrec::detail::make_selective_scan<V>(arrays, out, options);
+  check_taken(p);
+  selective_device_problem<V> on_device;
+  take_device_problem(on_device, p, arrays);
+  on_device.out = device_form(p.out, out.use());
+  on_device.final_state = device_form(p.final_state);
+  on_device.checkpoints = device_form(p.checkpoints);
+  return on_device;
+}
+
+template <class V>
+void run_selective_forward(const selective_device_problem<V>& p, stream_t stream) {
+  with_selective_kernel(p, [&]<class Shape, selective_kind Kind>(
+                               Shape, std::integral_constant<selective_kind, Kind>) {
+    using kernel = walk_selective<Shape, Kind>;
+    const selective_tiles tiles = tiles_of(p, Shape::channels);
+    launch(kernel{p, tiles}, tiles.blocks(), stream, kernel::shared_bytes(p));
+  });
+}
+
+// ---- the adjoint ------------------------------------------------------------------------------
+
+template <class V>
+selective_device_vjp<V> selective_vjp_of(const selective_arrays<V>& arrays,
+                                         const stored_sequence<const V>& out_grad,
+                                         const selective_gradients<V>& gradients,
+                                         const selective_vjp_options<V>& options) {
+  const auto p = scanrec::detail::make_selective_scan_vjp<V>(arrays, out_grad, gradients, options);
+  check_taken(p);
+  selective_device_vjp<V> on_device;
+  take_device_problem(on_device, p, arrays);
+  on_device.checkpoints = device_form(p.checkpoints);
+  on_device.out_grad = device_form(p.out_grad, out_grad.use());
+  on_device.u_grad = device_form(p.u_grad, gradients.u.use());
+  on_device.delta_grad = device_form(p.delta_grad, gradients.delta.use());
+  on_device.z_grad = device_form(p.z_grad, gradients.z.use());
+  on_device.b_grad = device_form(p.b_grad.steps, gradients.b.steps.use());
+  on_device.c_grad = device_form(p.c_grad.steps, gradients.c.steps.use());
+  on_device.a_grad = device_form(p.a_grad), on_device.skip_grad = device_form(p.skip_grad);
+  on_device.bias_grad = device_form(p.bias_grad);
+  on_device.b_own_grad = device_form(p.b_grad.channels);
+  on_device.c_own_grad = device_form(p.c_grad.channels);
+  on_device.initial_grad = device_form(p.initial_grad);
+  on_device.final_grad = device_form(p.final_grad);
+  on_device.update = p.update;
+  return on_device;
+}
+
+/// What an adjoint has in its workspace.
+template <class V>
+struct selective_vjp_layout {
+  selective_vjp_room<V> room;
+  V* checkpoints = nullptr;  // (batch, stretch, channel, state); null: the call brings its own
+  std::int64_t bytes = 0;
+
+  selective_vjp_layout(const selective_device_vjp<V>& p, void* memory) : memory_(memory) {
+    using scanrec::detail::clipped_product;
+    with_selective_kernel(p, [&]<class Shape, selective_kind Kind>(
+                                 Shape, std::integral_constant<selective_kind, Kind>) {
+      const std::int64_t blocks = tiles_of(p, Shape::channels).blocks();
+      if (p.time > Shape::steps)
+        take(room.states, clipped_product(blocks, pull_selective<Shape, Kind>::kept_states));
+      const std::int64_t mixed = clipped_product(clipped_product(blocks, p.time), p.states);
+      if (p.b_grad.present()) take(room.b, mixed);
+      if (p.c_grad.present()) take(room.c, mixed);
+    });
+    const std::int64_t channels = p.batch * p.channels, states = channels * p.states;
+    if (p.a_grad.present()) take(room.a, states);
+    if (p.b_own_grad.present()) take(room.b_own, states);
+    if (p.c_own_grad.present()) take(room.c_own, states);
+    if (p.skip_grad.present()) take(room.skip, channels);
+    if (p.bias_grad.present()) take(room.bias, channels);
+    if (p.time > selective_stretch && !p.checkpoints.present())
+      take(checkpoints, clipped_product(kept(p), states));
+  }
+  static std::int64_t kept(const selective_device_vjp<V>& p) {
+    extents of;
+    of.time = p.time;
+    return scanrec::memory::checkpoint_extents(of).time;
+  }
+
+ private:
+  template <class T>
+  void take(T*& place, std::int64_t count) {
+    // Something, so that it is told apart from what is not wanted.
+    place = reinterpret_cast<T*>(static_cast<std::byte*>(memory_) + bytes);
+    constexpr std::int64_t most = std::int64_t{1} << 56;
+    bytes += std::min(count, most / 16) * static_cast<std::int64_t>(sizeof(T));
+    bytes = (bytes + 15) / 16 * 16;
+  }
+  void* memory_;
+};
+
+template <class V>
+std::int64_t selective_vjp_bytes(const selective_device_vjp<V>& p) {
+  return selective_vjp_layout<V>(p, nullptr).bytes;
+}
+
+template <class V>
+void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspace& memory) {
+  problem named;
+  named.call = "selective_scan_vjp";
+  const std::int64_t bytes = selective_vjp_bytes(p);
+  check_workspace(named, memory, bytes);
+  const selective_vjp_layout<V> layout(p, memory.data);
+  if (layout.checkpoints != nullptr) {
+    selective_device_problem<V> before = p;
+    before.checkpoints = {layout.checkpoints,
+                          {.batch = layout.kept(p) * p.channels * p.states,
+                           .time = p.channels * p.states,
+                           .channel = p.states,
+                           .group = 1}};
+    run_selective_forward(before, stream);
+    p.checkpoints = before.checkpoints;
+  }
+  const selective_vjp_room<V>& room = layout.room;
+  std::int64_t in_group = 0;
+  with_selective_kernel(p, [&]<class Shape, selective_kind Kind>(
+                               Shape, std::integral_constant<selective_kind, Kind>) {
+    using kernel = pull_selective<Shape, Kind>;
+    const selective_tiles tiles = tiles_of(p, Shape::channels);
+    in_group = tiles.in_group;
+    launch(kernel{p, tiles, room}, tiles.blocks(), stream, kernel::shared_bytes(p));
+  });
+  const auto per_number = [&](const auto& kernel, std::int64_t count) {
+    constexpr int threads = std::remove_reference_t<decltype(kernel)>::threads;
+    launch(kernel, (count + threads - 1) / threads, stream);
+  };
+  const auto add_tiles = [&](const V* partial, const device_rows<V>& to) {
+    if (!to.present()) return;
+    const std::int64_t numbers = p.batch * p.groups * p.time * p.states;
+    per_number(add_selective_tiles<V>{partial, p.groups, in_group, p.time, p.states, numbers, to,
+                                      p.update},
+               numbers);
+  };
+  add_tiles(room.b, p.b_grad), add_tiles(room.c, p.c_grad);
+  const add_selective_sequences<V> sequences{{{room.a, p.a_grad, p.states},
+                                              {room.b_own, p.b_own_grad, p.states},
+                                              {room.c_own, p.c_own_grad, p.states},
+                                              {room.skip, p.skip_grad, 1},
+                                              {room.bias, p.bias_grad, 1}},
+                                             p.batch,
+                                             p.channels,
+                                             p.update};
+  per_number(sequences, sequences.count());
+  // What blocks keep of states is not zeros.
+  zero_used(memory, 0, bytes, stream);
+}
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The functions of selective scans as a GPU evaluates them. Of floats by the special-function unit,
+// as far as it is exact enough: a kernel's time is its instructions, and a gate is two of them.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/simd/softplus.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+namespace simd = scanrec::simd;
+
+/// exp(step rate), of a rate that gate_rate() has prepared. Of a float: 2 ULP, and what two
+/// roundings of the argument make of it, 2^-23 |step rate|; below the smallest normal number 0.
+template <class V>
+SCANREC_DEVICE SCANREC_INLINE V selective_gate(V step, V rate) {
+  if constexpr (std::is_same_v<V, float>)
+    return device::exp2_nearby(step * rate);
+  else
+    return simd::exp_of_any(step * rate);
+}
+template <class V>
+SCANREC_DEVICE SCANREC_INLINE V gate_rate(V rate) {
+  if constexpr (std::is_same_v<V, float>)
+    return static_cast<float>(static_cast<double>(rate) * 1.4426950408889634);
+  else
+    return rate;
+}
+
+/// exp(-|x|), 3 ULP: the argument of the power is taken in two parts.
+SCANREC_DEVICE SCANREC_INLINE float exp_of_minus_size(float x) {
+  constexpr float log2e = 1.44269502f, rest = 1.92596299e-8f, ln2 = 0.693147182f;
+  // Further down the power is 0, and the parts of an infinity would be none.
+  const float y = simd::larger(-128.0f, simd::negative_size(x));
+  const float high = y * log2e;
+  const float low = simd::fma(y, rest, simd::fma(y, log2e, -high));
+  const float e = device::exp2_nearby(high);
+  return simd::fma(e, low * ln2, e);
+}
+/// 1 / d of a float in [1, 4], within 1 ULP.
+SCANREC_DEVICE SCANREC_INLINE float refined_reciprocal(float d) {
+  const float near = device::reciprocal_nearby(d);
+  return simd::fma(simd::fma(-d, near, 1.0f), near, near);
+}
+
+/// log(1 + exp(x)) and its slope; above 20 they are x and 1. 6 ULP.
+template <class V>
+SCANREC_DEVICE SCANREC_INLINE simd::value_and_slope<V> selective_softplus(V x) {
+  if constexpr (!std::is_same_v<V, float>) {
+    return simd::softplus(x);
+  } else {
+    const float e = exp_of_minus_size(x);
+    const float d = 2.0f + e, near = device::reciprocal_nearby(d);
+    float s = e * near;  // e / (2 + e)
+    s = simd::fma(simd::fma(-d, s, e), near, s);
+    const float w = s * s, twice = s + s;
+    constexpr auto terms = simd::detail::log1p_polynomial<float>::q;
+    float q = terms.of[4];
+    SCANREC_UNROLL
+    for (int i = 3; i >= 0; --i) q = simd::fma(q, w, terms.of[i]);
+    const float log1p = simd::fma(twice * w, q, twice);
+    const float large = refined_reciprocal(1.0f + e), small = e * large;
+    return {x > 20.0f ? x : (x > 0.0f ? x : 0.0f) + log1p, x > 20.0f  ? 1.0f
+                                                           : x < 0.0f ? small
+                                                                      : large};
+  }
+}
+
+/// 1 / (1 + exp(-x)), and 1 less that, without cancellation. 6 ULP.
+template <class V>
+struct value_and_complement {
+  V value, complement;
+};
+template <class V>
+SCANREC_DEVICE SCANREC_INLINE value_and_complement<V> selective_sigmoid(V x) {
+  if constexpr (!std::is_same_v<V, float>) {
+    const auto s = simd::sigmoid(x);
+    return {s.value, s.complement};
+  } else {
+    const float e = exp_of_minus_size(x);
+    const float large = refined_reciprocal(1.0f + e), small = e * large;
+    return x < 0.0f ? value_and_complement<V>{small, large} : value_and_complement<V>{large, small};
+  }
+}
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a selective scan is dealt to blocks and threads, and where things are in shared memory.
+//
+// A block has 128 threads and some channels of one sequence; L lanes of a warp share a channel, S
+// states each: state i L + l is the i-th one of lane l. Time goes by in chunks, which end a whole
+// number of chunks before the last step, so that checkpoints lie between them; the steps of the
+// first one that are before the first step are idle. S and L depend on the sizes of a problem, not
+// on its time, nor on the GPU: bits do not either.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/memory.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+inline constexpr int selective_threads = 128;
+/// Steps between two checkpoints.
+inline constexpr int selective_stretch = scanrec::memory::recompute<float>::interval;
+
+/// Four steps of one state, read at once.
+template <class V>
+struct alignas(16) four_steps {
+  V of[4];
+};
+template <class V>
+struct alignas(2 * sizeof(V)) value_pair {
+  V first, second;
+};
+
+/// The shape of a block: V computes, S states per lane, L lanes per channel.
+template <class V, int S, int L>
+struct selective_shape {
+  using value = V;
+  static constexpr int own = S, lanes = L, states = S * L;
+  static constexpr int channels = selective_threads / L;
+  static constexpr int warps = selective_threads / device::warp_size;
+  static constexpr int steps = states * sizeof(V) > 256 ? 16 : 32;  // of a chunk
+  /// Elements per thread and array in a chunk, and those of B and C.
+  static constexpr int elements = std::max(1, steps* channels / selective_threads);
+  static constexpr int mixed = states * steps / selective_threads;
+  /// Rows of a step, in which a step of two channels is never in one bank, and of a state.
+  static constexpr int row = channels + 1, state_row = steps + 4;
+
+  static constexpr std::int64_t rounded(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
+  static constexpr std::int64_t row_bytes = rounded(steps * row * sizeof(V));
+  static constexpr std::int64_t mixing_bytes = states * state_row * sizeof(V);
+  static constexpr std::int64_t channel_bytes = rounded(channels * sizeof(V));
+  static_assert(L >= 4 && L <= device::warp_size && mixed % 4 == 0);
+
+  // Of both kernels: (step, fed) and marks of steps and channels, B and C, D and bias. Of the
+  // first: what a thread keeps of its elements, u and z.
+  static constexpr std::int64_t fed = 0, b = fed + 2 * row_bytes, c = b + mixing_bytes,
+                                skip = c + mixing_bytes, bias = skip + channel_bytes,
+                                y = bias + channel_bytes, forward_keep = y + row_bytes,
+                                forward_marks =
+                                    forward_keep + 2 * elements * selective_threads * sizeof(V),
+                                forward_bytes = forward_marks;
+  static constexpr std::int64_t mark_bytes = steps * row * sizeof(std::uint32_t);
+
+  // Of the adjoint besides: gradients of y, sums over states, what a thread keeps of its elements,
+  // states every four steps, products on their way to sums over channels.
+  static constexpr int sum_steps =
+      std::clamp<int>(8192 / (warps * states * 2 * static_cast<int>(sizeof(V))) / 4 * 4, 4, steps);
+  static constexpr int kept = 4;
+  static constexpr std::int64_t y_grad = y + row_bytes, sums = y_grad + row_bytes,
+                                keep = sums + 2 * row_bytes,
+                                before = keep + kept * elements * selective_threads * sizeof(V),
+                                products = before + steps / 4 * S * selective_threads * sizeof(V),
+                                vjp_marks = products + 2 * warps * sum_steps * states * sizeof(V),
+                                vjp_bytes = vjp_marks;
+};
+
+/// The channels of a block.
+struct selective_place {
+  std::int64_t row = 0, batch = 0, group = 0, tile = 0;  // row: of all groups of all sequences
+  std::int64_t channel = 0;                              // the first
+  int count = 0;
+};
+
+/// How many blocks, and which.
+struct selective_tiles {
+  std::int64_t groups = 1, group_channels = 0, in_group = 0, rows = 0;
+  int channels = 1;
+
+  selective_tiles() = default;
+  selective_tiles(std::int64_t batch, std::int64_t all_channels, std::int64_t of_groups, int tile)
+      : groups(of_groups),
+        group_channels(all_channels / of_groups),
+        in_group((group_channels + tile - 1) / tile),
+        rows(batch * of_groups),
+        channels(tile) {}
+  [[nodiscard]] std::int64_t blocks() const { return rows * in_group; }
+  SCANREC_HD SCANREC_INLINE selective_place of(std::int64_t block) const {
+    selective_place at;
+    at.tile = block % in_group, at.row = block / in_group;
+    at.batch = at.row / groups, at.group = at.row % groups;
+    const std::int64_t first = at.tile * channels, left = group_channels - first;
+    at.channel = at.group * group_channels + first;
+    at.count = static_cast<int>(left < channels ? left : channels);
+    return at;
+  }
+};
+
+/// Blocks of 32 channels from which on they fill a GPU: two for each of 132 multiprocessors, twice
+/// the warps that it takes to have one ready while another waits.
+inline constexpr std::int64_t selective_enough_blocks = 264;
+
+/// Most states of a channel.
+template <class V>
+inline constexpr std::int64_t selective_most_states = sizeof(V) > 4 ? 128 : 256;
+
+/// Calls f with the shape of the blocks for so many sequences, channels, groups and states.
+template <class V, class F>
+auto with_selective_shape(std::int64_t batch, std::int64_t channels, std::int64_t groups,
+                          std::int64_t states, F f) {
+  if constexpr (std::is_same_v<V, float>) {
+    if (states <= 16 &&
+        selective_tiles(batch, channels, groups, 32).blocks() >= selective_enough_blocks)
+      return f(selective_shape<V, 4, 4>());
+    if (states <= 16) return f(selective_shape<V, 1, 16>());
+    if (states <= 64) return f(selective_shape<V, 4, 16>());
+    return f(selective_shape<V, 8, 32>());
+  } else {
+    if (states <= 16) return f(selective_shape<V, 1, 16>());
+    if (states <= 64) return f(selective_shape<V, 4, 16>());
+    return f(selective_shape<V, 4, 32>());
+  }
+}
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

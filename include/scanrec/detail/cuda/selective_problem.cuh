@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A selective scan as its kernels see it: what the checks of a call have found, as numbers that are
+// copied to the device. Elements of any stored type are loaded as they lie in memory, and made
+// numbers where they are used.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/selective/problem.hpp>
+#include <scanrec/element.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// How elements that compute in V are stored.
+enum class stored_as { computed, bfloat16, float16 };
+
+/// An element as it was loaded.
+template <class V>
+using raw_element = std::conditional_t<std::is_same_v<V, float>, std::uint32_t, V>;
+
+/// What is asked of all elements of an array is asked once for several: in between there is no
+/// branch, so that they wait for each other's results, not for their own.
+template <class V, int Count>
+SCANREC_DEVICE SCANREC_INLINE void to_numbers(const raw_element<V> (&raw)[Count], stored_as as,
+                                              V (&to)[Count]) {
+  if constexpr (!std::is_same_v<V, float>) {
+    SCANREC_UNROLL
+    for (int i = 0; i < Count; ++i) to[i] = raw[i];
+  } else if (as == stored_as::computed) {
+    SCANREC_UNROLL
+    for (int i = 0; i < Count; ++i) to[i] = std::bit_cast<float>(raw[i]);
+  } else if (as == stored_as::bfloat16) {
+    SCANREC_UNROLL
+    for (int i = 0; i < Count; ++i) to[i] = std::bit_cast<float>(raw[i] << 16);
+  } else {
+    SCANREC_UNROLL
+    for (int i = 0; i < Count; ++i)
+      to[i] = scanrec::detail::float16_value(static_cast<std::uint16_t>(raw[i]));
+  }
+}
+
+/// (batch, time, channel, group) elements in scan order; of a B or C, states are the channels.
+template <class V>
+struct device_rows {
+  std::byte* data = nullptr;
+  scanrec::strides strides{};
+  stored_as as = stored_as::computed;
+
+  SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
+  SCANREC_DEVICE SCANREC_INLINE std::int64_t offset(std::int64_t batch, std::int64_t time,
+                                                    std::int64_t channel,
+                                                    std::int64_t group = 0) const {
+    return batch * strides.batch + time * strides.time + channel * strides.channel +
+           group * strides.group;
+  }
+  /// Elements at(i) for i below Count, or zeros where the offset is none.
+  template <int Count, class Offset>
+  SCANREC_DEVICE SCANREC_INLINE void load(raw_element<V> (&to)[Count], const Offset& at) const {
+    if (sizeof(V) > 4 || as == stored_as::computed) {
+      const auto* const from = reinterpret_cast<const raw_element<V>*>(data);
+      SCANREC_UNROLL
+      for (int i = 0; i < Count; ++i) {
+        const std::int64_t offset = at(i);
+        to[i] = offset == none ? raw_element<V>(0) : from[offset];
+      }
+    } else {
+      const auto* const from = reinterpret_cast<const std::uint16_t*>(data);
+      SCANREC_UNROLL
+      for (int i = 0; i < Count; ++i) {
+        const std::int64_t offset = at(i);
+        to[i] = offset == none ? raw_element<V>(0) : from[offset];
+      }
+    }
+  }
+  /// Elements `apart` apart, all of them.
+  template <int Count>
+  SCANREC_DEVICE SCANREC_INLINE void load(raw_element<V> (&to)[Count], std::int64_t first,
+                                          std::int64_t apart) const {
+    if (sizeof(V) > 4 || as == stored_as::computed) {
+      const auto* from = reinterpret_cast<const raw_element<V>*>(data) + first;
+      SCANREC_UNROLL
+      for (int i = 0; i < Count; ++i, from += apart) to[i] = *from;
+    } else {
+      const auto* from = reinterpret_cast<const std::uint16_t*>(data) + first;
+      SCANREC_UNROLL
+      for (int i = 0; i < Count; ++i, from += apart) to[i] = *from;
+    }
+  }
+  /// Elements `apart` apart, all of them or those that are there; adds to what is there already.
+  template <int Count, class There>
+  SCANREC_DEVICE SCANREC_INLINE void store(const V (&x)[Count], std::int64_t first,
+                                           std::int64_t apart, bool add, bool all,
+                                           const There& there) const {
+    if constexpr (std::is_same_v<V, float>) {
+      if (as == stored_as::bfloat16) return store_as<bfloat16>(x, first, apart, add, all, there);
+      if (as == stored_as::float16) return store_as<float16>(x, first, apart, add, all, there);
+    }
+    store_as<V>(x, first, apart, add, all, there);
+  }
+  static constexpr std::int64_t none = INT64_MIN;  // an offset
+
+ private:
+  template <class Stored, int Count, class There>
+  SCANREC_DEVICE SCANREC_INLINE void store_as(const V (&x)[Count], std::int64_t first,
+                                              std::int64_t apart, bool add, bool all,
+                                              const There& there) const {
+    Stored* to = reinterpret_cast<Stored*>(data) + first;
+    if (all && !add) {
+      SCANREC_UNROLL
+      for (int i = 0; i < Count; ++i, to += apart) *to = static_cast<Stored>(x[i]);
+    } else {
+      SCANREC_UNROLL
+      for (int i = 0; i < Count; ++i, to += apart)
+        if (there(i)) *to = static_cast<Stored>(add ? static_cast<V>(*to) + x[i] : x[i]);
+    }
+  }
+};
+
+/// Numbers of (batch, time, channel, group), of which states are the groups.
+template <class V>
+struct device_values {
+  V* data = nullptr;
+  scanrec::strides strides{};
+
+  SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
+  SCANREC_DEVICE SCANREC_INLINE V* at(std::int64_t batch, std::int64_t channel,
+                                      std::int64_t state = 0, std::int64_t time = 0) const {
+    return data + batch * strides.batch + time * strides.time + channel * strides.channel +
+           state * strides.group;
+  }
+};
+
+/// B or C: of every step, or of every channel.
+template <class V>
+struct device_mixing {
+  device_rows<V> steps;
+  device_values<V> channels;
+};
+
+/// Where sequences start, in scan order.
+struct device_cuts {
+  const bool* data = nullptr;
+  scanrec::strides strides{};
+  int shift = 0;
+  std::int64_t unmarked = -1;
+
+  SCANREC_DEVICE SCANREC_INLINE bool at(std::int64_t batch, std::int64_t time,
+                                        std::int64_t channel) const {
+    return time != unmarked &&
+           data[batch * strides.batch + (time + shift) * strides.time + channel * strides.channel];
+  }
+};
+
+/// A call of selective_scan.
+template <class V>
+struct selective_device_problem {
+  std::int64_t batch = 0, time = 0, channels = 0, groups = 1;
+  int states = 0;
+  bool softplus = false;
+  device_rows<V> u, delta, z, out;
+  device_values<V> a, skip, bias, initial, final_state, checkpoints;
+  device_mixing<V> b, c;
+  device_cuts cuts;
+
+  SCANREC_HD SCANREC_INLINE std::int64_t group_channels() const { return channels / groups; }
+  /// Whether B and C are of every step, and nothing is cut.
+  [[nodiscard]] bool plain() const {
+    return b.steps.present() && c.steps.present() && cuts.data == nullptr;
+  }
+};
+/// A call of its adjoint.
+template <class V>
+struct selective_device_vjp : selective_device_problem<V> {
+  device_rows<V> out_grad, u_grad, delta_grad, z_grad, b_grad, c_grad;  // B, C: of every step
+  device_values<V> a_grad, skip_grad, bias_grad, b_own_grad, c_own_grad, initial_grad, final_grad;
+  bool update = false;
+};
+
+// ---- from the checked arguments ---------------------------------------------------------------
+
+template <class V>
+device_values<V> device_form(const scanrec::detail::value_array<V>& of) {
+  return {of.data, of.strides};
+}
+/// `use` says what the elements are.
+template <class V>
+device_rows<V> device_form(const scanrec::detail::row_array<V>& of, const array_use& use) {
+  stored_as as = stored_as::computed;
+  if (use.type == &scanrec::detail::type_mark<bfloat16>) as = stored_as::bfloat16;
+  if (use.type == &scanrec::detail::type_mark<float16>) as = stored_as::float16;
+  return {of.data, of.strides, as};
+}
+template <class V, class View>
+device_mixing<V> device_form(const scanrec::detail::mixing_array<V>& of, const View& view) {
+  return {device_form(of.steps, view.steps.use()), device_form(of.channels)};
+}
+template <class V, class Arrays>
+void take_device_problem(selective_device_problem<V>& to,
+                         const scanrec::detail::selective_problem<V>& p, const Arrays& arrays) {
+  to.batch = p.batch, to.time = p.time, to.channels = p.channels, to.groups = p.groups;
+  to.states = static_cast<int>(p.states);
+  to.softplus = p.softplus;
+  to.u = device_form(p.u, arrays.u.use()), to.delta = device_form(p.delta, arrays.delta.use());
+  to.z = device_form(p.z, arrays.z.use());
+  to.a = device_form(p.a), to.skip = device_form(p.skip), to.bias = device_form(p.bias);
+  to.initial = device_form(p.initial);
+  to.b = device_form(p.b, arrays.b), to.c = device_form(p.c, arrays.c);
+  to.cuts = {p.cuts.data, p.cuts.strides, p.cuts.shift, p.cuts.unmarked};
+}
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Selective scans for GPUs on the emulator: within proven bounds of long doubles in every layout
+// and with everything that a call may have or lack; the same bits whatever runs first, in pieces
+// and at resets; what is refused; how calls are dealt to blocks.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <scanrec/cuda/selective_scan.cuh>
+
+#include "catch.hpp"
+#include "emulator.hpp"
+#include "reference.hpp"
+#include "selective_calls.hpp"
+#include "selective_reference.hpp"
+
+namespace {
+
+using namespace scanrec;
+using selective_calls::all_orders;
+using selective_calls::call;
+using selective_calls::order;
+using selective_reference::problem;
+
+/// A GPU with a stream, and a workspace exactly as large as a call says, of any content.
+struct on_emulator {
+  cuda_on_host::stream* stream;
+};
+struct lent {
+  std::unique_ptr<std::byte[]> memory;
+  cuda::automatic on;
+
+  lent(const on_emulator& gpu, std::int64_t bytes)
+      : memory(new std::byte[static_cast<std::size_t>(bytes) + 1]), on{.stream = gpu.stream} {
+    std::memset(memory.get(), 0xff, static_cast<std::size_t>(bytes));
+    on.workspace = {memory.get(), bytes};
+  }
+};
+template <class V>
+void selective_scan(const on_emulator& gpu, const selective_arrays<V>& arrays,
+                    const std::type_identity_t<stored_sequence<V>>& out,
+                    const std::type_identity_t<selective_options<V>>& options) {
+  const cuda::automatic on{.stream = gpu.stream};
+  const std::int64_t bytes = selective_scan_workspace_bytes(on, arrays, out, options);
+  CHECK(bytes == 0);
+  selective_scan(on, arrays, out, options);
+}
+template <class V>
+void selective_scan_vjp(const on_emulator& gpu, const selective_arrays<V>& arrays,
+                        const std::type_identity_t<stored_sequence<const V>>& out_grad,
+                        const std::type_identity_t<selective_gradients<V>>& gradients,
+                        const std::type_identity_t<selective_vjp_options<V>>& options) {
+  const lent room(gpu, selective_scan_vjp_workspace_bytes(cuda::automatic{.stream = gpu.stream},
+                                                          arrays, out_grad, gradients, options));
+  selective_scan_vjp(room.on, arrays, out_grad, gradients, options);
+}
+
+// Rates of floats are rounded once more on a GPU, which takes powers of 2.
+constexpr long double rate_error = 0x1p-24L;
+
+template <class V, class S>
+void check_random_problems(int count, std::uint64_t seed) {
+  reference::generator bits{seed};
+  cuda_on_host::stream stream;
+  for (int i = 0; i < count; ++i) {
+    problem p = selective_calls::random_problem(bits);
+    p.shape.batch = 1 + p.shape.batch % 2, p.intervals = false;
+    p.grows = p.grows && !p.softplus;  // steps of 30 would take floats to infinity
+    const order lies = all_orders[bits() % all_orders.size()];
+    INFO("problem " << i << ": " << selective_calls::to_string(p) << ", order "
+                    << static_cast<int>(lies));
+    call<V, S> of(p, lies, bits());
+    of.run(on_emulator{&stream}, i % 2 == 0);
+    of.check(std::is_same_v<V, float> ? rate_error : 0);
+  }
+}
+
+TEST_CASE("selective scans on GPUs within the bound, float", "[selective]") {
+  check_random_problems<float, float>(40, 1);
+}
+TEST_CASE("selective scans on GPUs within the bound, double", "[selective]") {
+  check_random_problems<double, double>(24, 2);
+}
+TEST_CASE("selective scans on GPUs within the bound, 16 bits", "[selective]") {
+  check_random_problems<float, bfloat16>(20, 3);
+  check_random_problems<float, float16>(10, 4);
+}
+
+TEST_CASE("selective scans on GPUs in blocks of every shape", "[selective]") {
+  cuda_on_host::stream stream;
+  const auto check = [&]<class V, class S>(const problem& p, V, S) {
+    INFO(selective_calls::to_string(p));
+    call<V, S> of(p, order::channels_last, 5);
+    of.run(on_emulator{&stream});
+    of.check(std::is_same_v<V, float> ? rate_error : 0);
+  };
+  // As many blocks as it takes for four states per lane; chunks with a tail.
+  problem many;
+  many.shape = {.batch = 44, .time = 35, .channel = 150}, many.groups = 6, many.states = 5;
+  many.resets = 2;
+  check(many, 0.0f, bfloat16());
+  many.resets = 0, many.states = 16, many.shape.time = 67;
+  check(many, 0.0f, 0.0f);
+  problem wide;
+  wide.shape = {.batch = 1, .time = 145, .channel = 9};
+  for (const std::int64_t states : {16, 37, 64, 65, 256}) {
+    wide.states = states;
+    check(wide, 0.0f, 0.0f);
+    wide.resets = wide.resets == 0 ? 2 : 0;
+  }
+  for (const std::int64_t states : {64, 128}) wide.states = states, check(wide, 0.0, 0.0);
+}
+
+TEST_CASE("empty selective scans on GPUs", "[selective]") {
+  cuda_on_host::stream stream;
+  for (const extents shape : {extents{2, 0, 5}, extents{0, 9, 5}, extents{2, 9, 0}}) {
+    problem empty;
+    empty.shape = shape, empty.states = 3;
+    call<float, float> c(empty, order::channels_last, 14);
+    c.run(on_emulator{&stream});
+    c.check(rate_error);
+  }
+}
+
+/// Something of everything, with tails of blocks, chunks and stretches.
+problem usual() {
+  problem p;
+  p.shape = {.batch = 2, .time = 300, .channel = 42};
+  p.groups = 2, p.states = 6, p.resets = 2;
+  return p;
+}
+
+TEST_CASE("the same bits whichever thread goes first, kept or not, reversed", "[selective]") {
+  for (const bool reverse : {false, true}) {
+    problem p = usual();
+    if (reverse) p.order = direction::reverse;
+    const auto run = [&](std::uint64_t seed, int resident, bool kept) {
+      const cuda_on_host::scheduled in{{.seed = seed, .resident_blocks = resident}};
+      cuda_on_host::stream stream;
+      call<float, float> c(p, order::channels_last, 7);
+      c.run(on_emulator{&stream}, kept);
+      // Forward, back, sums of B and C, of the rest; and forward once more.
+      CHECK(stream.launches == (kept ? 5 : 6));
+      CHECK(stream.clears == 0);
+      return std::move(c.got);
+    };
+    const auto one = run(1, 3, true), other = run(2, 1, false), third = run(3, 9, true);
+    CHECK(one == other);
+    CHECK(one == third);
+  }
+}
+
+TEST_CASE("layouts change no bit on GPUs", "[selective]") {
+  cuda_on_host::stream stream;
+  problem p = usual();
+  p.shape.time = 140;
+  call<float, bfloat16> first(p, order::channels_last, 8);
+  first.run(on_emulator{&stream});
+  for (const order lies : all_orders) {
+    call<float, bfloat16> other(p, lies, 8);
+    other.run(on_emulator{&stream});
+    std::vector<std::uint16_t> a, b;
+    for (auto* const of : {&first.got.out, &first.got.u, &first.got.b.steps})
+      of->each(false, [&](bfloat16 x, std::int64_t) { a.push_back(x.bits); });
+    for (auto* const of : {&other.got.out, &other.got.u, &other.got.b.steps})
+      of->each(false, [&](bfloat16 x, std::int64_t) { b.push_back(x.bits); });
+    CHECK(a == b);
+    CHECK(first.got.a == other.got.a);
+  }
+}
+
+/// Arrays whose sequences are steps [first, last) of a call.
+selective_arrays<float> steps_of(call<float, float>& of, std::int64_t first, std::int64_t last) {
+  selective_arrays<float> part = of.arrays();
+  part.u = of.in.u.sequence().steps(first, last);
+  part.delta = of.in.delta.sequence().steps(first, last);
+  part.z = of.in.z.sequence().steps(first, last);
+  part.b.steps = of.in.b.steps.sequence().steps(first, last);
+  part.c.steps = of.in.c.steps.sequence().steps(first, last);
+  return part;
+}
+
+TEST_CASE("pieces of a stream have the bits of the whole on GPUs", "[selective]") {
+  cuda_on_host::stream stream;
+  const on_emulator gpu{&stream};
+  problem p = usual();
+  p.resets = 0;
+  call<float, float> whole(p, order::channels_last, 9);
+  whole.run(gpu);
+  for (const std::int64_t piece : {7, 130}) {
+    call<float, float> parts(p, order::channels_last, 9);
+    auto& state = parts.in.initial;
+    for (std::int64_t t = 0; t < p.shape.time; t += piece) {
+      const std::int64_t end = std::min(t + piece, p.shape.time);
+      selective_scan(gpu, steps_of(parts, t, end), parts.got.out.sequence().steps(t, end),
+                     {.initial_state = state.state(), .final_state = state.state()});
+    }
+    CHECK(parts.got.out == whole.got.out);
+    CHECK(state.elements == whole.got.final_state.elements);
+  }
+}
+
+TEST_CASE("what is not a number stays in its channel on GPUs, and ends at a reset", "[selective]") {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  cuda_on_host::stream stream;
+  problem p = usual();
+  p.resets = 1;
+  const auto make = [&] {
+    call<float, float> c(p, order::channels_last, 11);
+    for (std::int64_t i = 0; i < 600; ++i) c.in.marks[i] = i % 300 == 250;
+    return c;
+  };
+  auto good = make(), bad = make();
+  bad.in.u.at(1, 200, 17, 0) = nan;
+  bad.in.b.steps.at(0, 100, 1, 2) = nan;  // of all channels of its group
+  bad.in.initial.at(1, 0, 3, 0) = nan;
+  good.run(on_emulator{&stream}), bad.run(on_emulator{&stream});
+  const auto touched = [&](std::int64_t b, std::int64_t t, std::int64_t d) {
+    if (t >= 250) return false;
+    return b == 1 ? d == 3 || (d == 17 && t >= 200) : d >= 21 && t >= 100;
+  };
+  int wrong = 0;
+  for (std::int64_t b = 0; b < 2; ++b)
+    for (std::int64_t t = 0; t < 300; ++t)
+      for (std::int64_t d = 0; d < 42; ++d) {
+        const float is = bad.got.out.at(b, t, d, 0), was = good.got.out.at(b, t, d, 0);
+        wrong += touched(b, t, d) ? !std::isnan(is) : is != was;
+        const float of_u = bad.got.u.at(b, t, d, 0), of_u_was = good.got.u.at(b, t, d, 0);
+        wrong += b == 1 && d != 17 && d != 3 && of_u != of_u_was;
+      }
+  CHECK(wrong == 0);
+  // Behind the reset the gradient of C has nothing of it, nor has that of another group.
+  for (std::int64_t t = 0; t < 300; ++t)
+    for (std::int64_t n = 0; n < 6; ++n) {
+      if (t >= 250) wrong += bad.got.c.steps.at(0, t, 1, n) != good.got.c.steps.at(0, t, 1, n);
+      wrong += bad.got.c.steps.at(0, t, 0, n) != good.got.c.steps.at(0, t, 0, n);
+    }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("gradients that are added on GPUs, in place, and of few arrays", "[selective]") {
+  cuda_on_host::stream stream;
+  const on_emulator gpu{&stream};
+  problem p = usual();
+  p.shape.channel = 10, p.shape.time = 150;
+  call<double, double> once(p, order::time_contiguous, 13), twice(p, order::time_contiguous, 13);
+  once.run(gpu), twice.run(gpu);
+  auto gradients = twice.gradients();
+  gradients.update = update::accumulate;
+  selective_scan_vjp(gpu, twice.arrays(), twice.in.out_grad.sequence(), gradients,
+                     twice.vjp_options());
+  const auto doubled = [](auto& x, auto& y) {
+    bool same = true;
+    std::vector<double> a;
+    x.each(false, [&](double v, std::int64_t) { a.push_back(2 * v); });
+    y.each(false, [&](double v, std::int64_t k) { same = same && v == a[k]; });
+    return same;
+  };
+  CHECK(doubled(once.got.u, twice.got.u));
+  CHECK(doubled(once.got.z, twice.got.z));
+  CHECK(doubled(once.got.a, twice.got.a));
+  CHECK(doubled(once.got.b.steps, twice.got.b.steps));
+  CHECK(doubled(once.got.initial, twice.got.initial));
+  CHECK(doubled(once.got.skip, twice.got.skip));
+  CHECK(doubled(once.got.bias, twice.got.bias));
+
+  // The gradient of delta over delta, that of u over that of the output; outputs over u.
+  call<double, double> place(p, order::time_contiguous, 13);
+  gradients = place.gradients();
+  gradients.delta = place.in.delta.sequence(), gradients.u = place.in.out_grad.sequence();
+  gradients.b = {}, gradients.skip = {}, gradients.a = {};
+  selective_scan_vjp(gpu, place.arrays(), place.in.out_grad.sequence(), gradients,
+                     place.vjp_options(false));
+  CHECK(place.in.delta.elements == once.got.delta.elements);
+  CHECK(place.in.out_grad.elements == once.got.u.elements);
+  CHECK(place.got.c == once.got.c);
+  CHECK(place.got.bias == once.got.bias);
+  call<double, double> over(p, order::time_contiguous, 13);
+  selective_scan(gpu, over.arrays(), over.in.u.sequence(), over.options());
+  CHECK(over.in.u.elements == once.got.out.elements);
+  CHECK(over.got.final_state == once.got.final_state);
+
+  // The final state alone.
+  call<double, double> last(p, order::time_contiguous, 13);
+  auto arrays = last.arrays();
+  selective_scan(gpu, arrays, {}, last.options());
+  CHECK(last.got.final_state == once.got.final_state);
+}
+
+/// The argument that a call refuses; "" if none.
+template <class F>
+std::string refused(F f) {
+  try {
+    f();
+  } catch (const argument_error& e) {
+    return e.argument();
+  }
+  return "";
+}
+
+TEST_CASE("wrong arguments of selective scans on GPUs", "[selective][errors]") {
+  cuda_on_host::stream stream;
+  const on_emulator gpu{&stream};
+  problem p = usual();
+  p.shape.time = 4;
+  call<float, float> c(p, order::channels_last, 16);
+  auto arrays = c.arrays();
+  arrays.delta = {};
+  CHECK(refused([&] { selective_scan(gpu, arrays, c.got.out.sequence(), c.options()); }) ==
+        "delta");
+  CHECK(refused([&] {
+          selective_scan_vjp(gpu, c.arrays(), c.got.checkpoints.sequence(), c.gradients(),
+                             c.vjp_options());
+        }) == "out_grad");
+  CHECK(refused([&] {
+          const cuda::automatic without{.stream = &stream};
+          selective_scan_vjp(without, c.arrays(), c.in.out_grad.sequence(), c.gradients(),
+                             c.vjp_options());
+        }) == "workspace");
+  p.resets = 0, p.shape.channel = 2;
+  p.states = 257;
+  call<float, float> many(p, order::channels_last, 16);
+  CHECK(refused([&] { selective_scan(gpu, many.arrays(), {}, many.options()); }) == "a");
+  p.states = 6, p.intervals = true;
+  call<float, float> uneven(p, order::channels_last, 16);
+  CHECK(refused([&] { selective_scan(gpu, uneven.arrays(), {}, uneven.options()); }) ==
+        "intervals");
+  p.states = 129, p.intervals = false;
+  call<double, double> wide(p, order::channels_last, 16);
+  CHECK(refused([&] { selective_scan(gpu, wide.arrays(), {}, wide.options()); }) == "a");
+  CHECK(stream.launches == 0);
+}
+
+TEST_CASE("how selective scans are dealt to blocks", "[selective]") {
+  using cuda::detail::selective_tiles;
+  for (const std::int64_t batch : {0, 1, 3})
+    for (const std::int64_t groups : {1, 2, 5})
+      for (const std::int64_t of_group : {0, 1, 31, 32, 33, 64})
+        for (const int tile : {4, 8, 32}) {
+          const selective_tiles tiles(batch, groups * of_group, groups, tile);
+          std::vector<int> taken(static_cast<std::size_t>(batch * groups * of_group));
+          for (std::int64_t k = 0; k < tiles.blocks(); ++k) {
+            const auto at = tiles.of(k);
+            CHECK(at.count >= 1);
+            CHECK(at.count <= tile);
+            CHECK(at.channel / of_group == at.group);
+            CHECK((at.channel + at.count - 1) / of_group == at.group);
+            for (int i = 0; i < at.count; ++i)
+              ++taken[at.batch * groups * of_group + at.channel + i];
+          }
+          CHECK(taken == std::vector<int>(taken.size(), 1));
+        }
+  const auto each = [](auto value) {
+    using V = decltype(value);
+    for (const std::int64_t channels : {1, 32, 1536, 16384})
+      for (const std::int64_t states : {1, 4, 16, 17, 64, 65, 128, 256}) {
+        if (states > cuda::detail::selective_most_states<V>) continue;
+        cuda::detail::with_selective_shape<V>(1, channels, 1, states, [&](auto shape) {
+          using of = decltype(shape);
+          CHECK(of::states >= states);
+          CHECK(of::forward_bytes + of::mark_bytes <= cuda::detail::most_shared_bytes);
+          CHECK(of::vjp_bytes + of::mark_bytes <= cuda::detail::most_shared_bytes);
+          CHECK(of::steps % of::sum_steps == 0);
+        });
+      }
+  };
+  each(0.0f), each(0.0);
+  // More elements than 32 bits count.
+  const selective_tiles large(1 << 20, 4096, 1, 32);
+  CHECK(large.of(large.blocks() - 1).batch == (1 << 20) - 1);
+}
+
+}  // namespace
