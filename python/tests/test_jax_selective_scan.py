@@ -22,11 +22,14 @@ from jax.test_util import check_grads
 
 from scanrec.jax import selective_scan, selective_state_update
 
-NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "initial_state")
+NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "initial_state", "intervals")
 
 
-def loop(u, delta, A, B, C, D=None, z=None, delta_bias=None, initial_state=None, *,
-         delta_softplus=False, resets=None, reverse=False):  # fmt: skip
+OF_STEPS = ("u", "delta", "B", "C", "z", "intervals")
+
+
+def loop(u, delta, A, B, C, D=None, z=None, delta_bias=None, initial_state=None,
+         intervals=None, *, delta_softplus=False, resets=None, reverse=False):  # fmt: skip
     """(out, final state) of (batch, time, channel), step by step, in the type of A."""
     dtype, (batch, steps, channels) = A.dtype, u.shape
     x, step = u.astype(dtype), delta.astype(dtype)
@@ -34,6 +37,8 @@ def loop(u, delta, A, B, C, D=None, z=None, delta_bias=None, initial_state=None,
         step = step + delta_bias
     if delta_softplus:
         step = jnp.where(step > 20, step, jnp.log1p(jnp.exp(jnp.minimum(step, 20))))
+    if intervals is not None:
+        step = step * intervals[..., None]
 
     def of_channels(mixing):
         if mixing.ndim == 2:
@@ -83,6 +88,7 @@ def arrays_of(random, batch=2, steps=9, channels=4, states=3, groups=None, of="s
         z=random(*shape) * 2,
         delta_bias=random(channels) * 0.5,
         initial_state=random(batch, channels, states),
+        intervals=np.abs(random(batch, steps)) + 0.3,
     )
 
 
@@ -125,12 +131,12 @@ CASES = {
     "plain": dict(),
     "groups": dict(groups=2, marked=9),
     "groups, reverse": dict(groups=2, reverse=True, marked=10),
-    "of channels": dict(of="channel channel", reverse=True, marked=9),
     "B of channels": dict(of="channel steps", marked=10),
     "C of channels": dict(of="steps channel", groups=4),
     "long": dict(steps=300, marked=300),
+    "of channels, kept states": dict(of="channel channel", steps=130, states=2, marked=131),
     "long, reverse": dict(steps=300, reverse=True, channels=19),
-    "nothing else": dict(without=("D", "z", "delta_bias", "initial_state")),
+    "nothing else": dict(without=("D", "z", "delta_bias", "initial_state", "intervals")),
 }
 
 
@@ -166,7 +172,7 @@ def test_values_and_gradients(problem):
         same(got, want, **near)
 
 
-SECOND = ("groups, reverse", "of channels")
+SECOND = ("groups, reverse", "of channels, kept states")
 
 
 @pytest.mark.parametrize("problem", [CASES[n] for n in SECOND], ids=SECOND, indirect=True)
@@ -260,7 +266,7 @@ def test_leading_axes_and_small_problems(random):
 def test_far_steps(random):
     """Above 20 softplus is its argument and its slope 1, composed or not."""
     given = {n: jnp.asarray(x) for n, x in arrays_of(random).items()}
-    given["delta"] = given["delta"] * 30
+    given["delta"] = jnp.stack([given["delta"][0] * 30, given["delta"][1] + 22])
     loss = lambda f: lambda delta: jnp.sum(f(**{**given, "delta": delta})[0] ** 2)
     slope = jax.jit(jax.grad(loss(ours)))
     same(slope(given["delta"]), jax.jit(jax.grad(loss(theirs)))(given["delta"]))
@@ -277,13 +283,12 @@ def test_packed_sequences_are_separate_ones(random, reverse):
     given.pop("initial_state")
     resets = np.zeros((1, total, 1), bool)
     resets[0, starts] = True
-    sequences = ("u", "delta", "B", "C", "z")
 
     def parts(x):
         for start, length in zip(starts, lengths):
             at = slice(start, start + length)
             yield ours(
-                **{n: v[:, at] if n in sequences else v for n, v in x.items()}, reverse=reverse
+                **{n: v[:, at] if n in OF_STEPS else v for n, v in x.items()}, reverse=reverse
             )
 
     packed = lambda x: ours(**x, resets=resets, reverse=reverse)
@@ -306,9 +311,7 @@ def test_streams(random, reverse):
     outs, state = [], given["initial_state"]
     edges = [(0, 1), (1, 130), (130, 140)][:: -1 if reverse else 1]
     for a, b in edges:
-        chunk = {
-            n: x[:, a:b] if n in ("u", "delta", "B", "C", "z") else x for n, x in given.items()
-        }
+        chunk = {n: x[:, a:b] if n in OF_STEPS else x for n, x in given.items()}
         chunk["initial_state"] = state
         out, state = ours(**chunk, resets=resets[:, a : b + 1], reverse=reverse)
         outs.append(out)
@@ -318,15 +321,13 @@ def test_streams(random, reverse):
 @pytest.mark.parametrize("groups", [None, 2])
 def test_single_steps(random, groups):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, groups=groups).items()}
+    given.pop("intervals")
     want, last = ours(**given)
     state, outs = given.pop("initial_state"), []
     names = {"u": "x", "delta": "dt", "delta_bias": "dt_bias"}
     step = jax.jit(partial(selective_state_update, dt_softplus=True), donate_argnums=0)
     for t in range(9):
-        now = {
-            names.get(n, n): x[:, t] if n in ("u", "delta", "B", "C", "z") else x
-            for n, x in given.items()
-        }
+        now = {names.get(n, n): x[:, t] if n in OF_STEPS else x for n, x in given.items()}
         out, state = step(state, **now)
         outs.append(out)
     bits((jnp.stack(outs, 1), state), (want, last))
@@ -341,12 +342,12 @@ def test_single_steps(random, groups):
 # ---- batching -------------------------------------------------------------------------------------
 
 
-def batched_axes(**axes):
-    return tuple(axes.get(name) for name in NAMES)
-
-
 BATCHES = {
-    "sequences": (dict(u=0, delta=0, B=0, C=0, z=0, initial_state=0), 2, "steps steps"),
+    "sequences": (
+        dict(u=0, delta=0, B=0, C=0, z=0, initial_state=0, intervals=0),
+        2,
+        "steps steps",
+    ),
     "u, along another axis": (dict(u=2), None, "channel steps"),
     "A": (dict(A=0), 2, "steps steps"),
     "all": (dict.fromkeys(NAMES, 0), None, "channel steps"),
@@ -359,16 +360,19 @@ def test_vmap(random, of):
     """Of any arrays, under and over derivatives: what a loop over the batch gives."""
     axes, groups, of = BATCHES[of]
     given = arrays_of(random, 2, 5, 4, 2, groups, of)
-    axes = batched_axes(**axes)
+    if "intervals" not in axes:  # which keep weights apart in another way
+        given.pop("intervals")
+    names, every = tuple(given), tuple(range(len(given)))
+    axes = tuple(axes.get(name) for name in names)
     arrays = []
     for x, axis in zip(given.values(), axes):
         shape = x.shape if axis is None else np.insert(x.shape, axis, 3)
         arrays.append(jnp.asarray(random(*shape) if axis is not None else x))
     arrays[2] = -jnp.abs(arrays[2])
     resets = jnp.asarray(random.marks(1, 5, 1))
-    f = as_function(ours, NAMES, resets=resets)
+    f = as_function(ours, names, resets=resets)
     weights = random(2, 5, 4), random(2, 4, 2)
-    gradient = jax.grad(loss_of(f, weights), tuple(range(9)))
+    gradient = jax.grad(loss_of(f, weights), every)
     each = [
         tuple(x if a is None else jnp.moveaxis(x, a, 0)[i] for x, a in zip(arrays, axes))
         for i in range(3)
@@ -385,8 +389,8 @@ def test_vmap(random, of):
     def total(f):  # over the batch, under the derivative
         return lambda *x: jnp.sum(jax.vmap(lambda *y: loss_of(f, weights)(*y) ** 2, axes)(*x))
 
-    plain = as_function(theirs, NAMES, resets=resets)
-    got, want = (jax.jit(jax.grad(total(g), tuple(range(9))))(*arrays) for g in (f, plain))
+    plain = as_function(theirs, names, resets=resets)
+    got, want = (jax.jit(jax.grad(total(g), every))(*arrays) for g in (f, plain))
     same(got, want, rtol=1e-9, atol=1e-10)
 
 
@@ -426,20 +430,20 @@ def calls_in(f, *arrays):
 
 def test_one_call_forward_and_one_back(random):
     given = {n: jnp.asarray(x) for n, x in arrays_of(random, steps=300).items()}
-    everything = 0b01_1111_1111
+    everything = 0b11_1111_1111  # but resets
     assert calls_in(lambda x: ours(**x), given) == [("selective_scan", everything, 0b011)]
     loss = lambda x: jnp.sum(ours(**x)[0] ** 2)
     calls = calls_in(jax.grad(loss), given)
     # Checkpoints are kept, of the three that there are the final state is not; no gradient of it comes.
     assert calls[0] == ("selective_scan", everything, 0b101)
-    assert calls[1] == ("selective_scan_vjp", everything | 0b011 << 10, everything)
+    assert calls[1] == ("selective_scan_vjp", everything | 0b011 << 11, everything)
     # With the final state alone there are no outputs, nor what is for them; only what is asked for.
     final = lambda x: jnp.sum(ours(**x)[1])
     assert calls_in(final, given) == [("selective_scan", everything & ~0b1100000, 0b010)]
     of_a = jax.grad(lambda a: final({**given, "A": a}))
-    assert calls_in(of_a, given["A"])[1] == ("selective_scan_vjp", everything | 0b101 << 10, 0b100)
+    assert calls_in(of_a, given["A"])[1] == ("selective_scan_vjp", everything | 0b101 << 11, 0b100)
     # Of short sequences nothing need be kept.
-    short = {n: x[:, :9] if x.ndim == 3 and x.shape[1] == 300 else x for n, x in given.items()}
+    short = {n: x[:, :9] if n in OF_STEPS else x for n, x in given.items()}
     assert calls_in(jax.grad(loss), short)[0] == ("selective_scan", everything, 0b001)
     # What the adjoint keeps is 1 / 128 of all states.
     text = jax.jit(jax.grad(loss)).lower(given).as_text()
@@ -509,11 +513,14 @@ def split_over(batch, channel, mixing=False):
         **{name: P(batch, None, channel if mixing else None) for name in ("B", "C")},
         **{name: P(channel) for name in ("A", "D", "delta_bias")},
         initial_state=P(batch, channel),
+        intervals=P(batch),
     )
 
 
 def of_devices(random, groups):
     given = arrays_of(random, 4, 5, 8, 2, groups)
+    if groups:  # all but intervals, which channels share
+        given.pop("intervals")
     weights = random(4, 5, 8), random(4, 8, 2)
     loss = lambda f: lambda x: loss_of(lambda: f(**x), weights)()
     return {n: jnp.asarray(x) for n, x in given.items()}, loss
@@ -618,6 +625,8 @@ def update(state=S, dt=U[:, 0], B=M[:, 0], **more):
         (TypeError, "'resets': expected booleans", lambda: scan(resets=U)),
         (ValueError, "'resets': expected a shape that broadcasts to (2, 9, 4)",
          lambda: scan(resets=U[:, :5] > 0)),
+        (ValueError, "'intervals': expected a shape that broadcasts to (2, 9), got (4,)",
+         lambda: scan(intervals=W[:, 0])),
         (ValueError, "'state': expected shape (2, 4, 3), got (4, 3)", lambda: update(W)),
         (ValueError, "'dt': expected shape (2, 4)", lambda: update(dt=U)),
         (ValueError, "'B': expected shape (2, 3) or (2, G, 3)", lambda: update(B=W)),

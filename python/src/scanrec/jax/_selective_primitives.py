@@ -3,7 +3,7 @@
 tangent, which is composed.
 
 Operands have the axes of the C interface: sequences (batch, time, channel); b and c (batch, time,
-group, state), or (channel, state) the same at all steps; states (batch, channel, state); resets with
+group, state), or (channel, state) the same at all steps; intervals (batch, time); states (batch, channel, state); resets with
 extent 1 wherever they broadcast, perhaps with one step more. Which there are is said by
 ``operands`` and ``results``, tuples of names: what is absent is neither read nor written. The type
 of ``a`` is what is computed in. Batching is done by axes that there are. How they differentiate is
@@ -184,6 +184,8 @@ def _batch(call, args, dims, *, problem, operands, results):
     axes |= {name: axes.get(_OF.get(name)) or axes_of(_OF.get(name, name), 0) for name in results}
     with_weights = any("batch" not in axes[name] for name in (*batched, *results))
     places = {name: _place(of, with_weights) for name, of in axes.items()}
+    if any(places[name] is None for name in (*batched, *results)):  # intervals beside weights
+        return _one_by_one(call, arrays, batched, problem, results)
     if "resets" in batched:  # where they broadcast, each to its own
         arrays["resets"] = _spread(arrays, places["resets"] + 1, "u" in batched)
     folded = {
@@ -221,7 +223,8 @@ def _unfolded(x, place, size):
 
 
 def _one_by_one(call, arrays, batched, problem, results):
-    """Where types say how arrays are split over devices: their axes stay what they are."""
+    """Without axes that change: for arrays whose types say how they are split over devices, and for
+    intervals beside weights, of which channels have none of their own."""
 
     def one(moved):
         return tuple(bind_selective(call, problem, {**arrays, **moved}, results).values())

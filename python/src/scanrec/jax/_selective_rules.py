@@ -71,6 +71,8 @@ def _value(arrays, problem, results):
         step = step + arrays["delta_bias"]
     if problem.softplus:
         step = _softplus(step)
+    if "intervals" in arrays:
+        step = step * arrays["intervals"][..., None]
     into = (step * x)[..., None] * _of_all_channels(arrays["b"], channels, dtype)
     scan = Problem((batch, steps, channels, a.shape[1]), 1, problem.reverse)
     edges = {"initial_state": ("initial_state", 1), "resets": ("resets", -1)}

@@ -36,6 +36,7 @@ def selective_scan(
     delta_softplus: bool = False,
     initial_state: Any = None,
     resets: Any = None,
+    intervals: Any = None,
     reverse: bool = False,
     return_final: bool = False,
 ) -> Any:
@@ -70,6 +71,9 @@ def selective_scan(
         Booleans that broadcast to ``u``, though not along time: ``(B, T, 1)``, say. Where one is set
         a sequence starts: the link between steps t-1 and t is cut, in either direction. There may
         be one step more of them, as in :func:`linear_scan`.
+    intervals:
+        For samples at irregular times, any shape that broadcasts to ``(..., T)``: the factor of all
+        steps at each.
     reverse:
         Time runs from the end; ``initial_state`` is then the one after the last step, and the final
         state that of the first.
@@ -119,6 +123,10 @@ def selective_scan(
         if any(n != 1 for n in marks.shape[:-2]):
             marks = jnp.broadcast_to(marks, (*lead, *marks.shape[-2:]))
         arrays["resets"] = marks
+    if intervals is not None:
+        times = given.typed("intervals", intervals)
+        times = aligned(call, "intervals", times, shape[:-1], given.a.dtype)
+        arrays["intervals"] = jnp.broadcast_to(times, shape[:-1])
     out, final = _scan(arrays, lead, delta_softplus, reverse, return_final)
     return (out, final) if return_final else out
 

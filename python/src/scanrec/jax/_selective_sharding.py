@@ -22,6 +22,7 @@ _AXES = {
     **dict.fromkeys(("u", "delta", "z", "out", "resets"), _SEQUENCE),
     **dict.fromkeys(("initial_state", "final_state"), _STATES),
     **dict.fromkeys(("skip", "delta_bias"), ("channel",)),
+    "intervals": ("batch", "time"),
     "a": ("channel", "state"),
     "checkpoints": ("batch", "checkpoint", "state", "channel"),
 }
