@@ -352,13 +352,9 @@ class selective_vjp_run {
               for (int part = 0; part < parts; ++part)
                 total[part] += totals[((of * states + n) * parts + part) * W + i];
             }
-            E sum;
-            if constexpr (parts == 2)
-              sum = E(static_cast<real>(total[0]), static_cast<real>(total[1]));
-            else
-              sum = static_cast<E>(total[0]);
-            E& to = *grad.at(0, at.channel + i, n);
-            to = (p_.update ? to : E(0)) + sum;
+            auto* const to = reinterpret_cast<real*>(grad.at(0, at.channel + i, n));
+            for (int part = 0; part < parts; ++part)
+              to[part] = (p_.update ? to[part] : real(0)) + static_cast<real>(total[part]);
           }
       }
   }
