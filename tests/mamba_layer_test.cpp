@@ -18,6 +18,7 @@
 #include "catch.hpp"
 #include "central_difference.hpp"
 #include "random_matrix.hpp"
+#include "text_model_gradients.hpp"
 
 namespace {
 
@@ -259,20 +260,7 @@ TEST_CASE("bad arguments of Mamba layers", "[selective]") {
 TEST_CASE("gradients of a model of Mamba blocks are central differences", "[selective]") {
   text_model<double, mamba_block<double>> model(
       {.characters = 4, .embedding = 3, .channels = 3, .layers = 2, .window = 3}, keep::states);
-  std::mt19937 random(1);
-  model.randomise(random);
-  std::vector<int> now(14), next(now.size());
-  for (std::size_t i = 0; i < now.size(); ++i)
-    now[i] = static_cast<int>(random() % 4), next[i] = static_cast<int>(random() % 4);
-  const auto loss = [&] {
-    auto streams = model.fresh_streams();
-    model.forward(now, 2, streams);
-    return model.loss(next);
-  };
-  loss();
-  auto g = model.zeros();
-  model.backward(now, next, 2, g);
-  check_all_gradients(model, g, loss);
+  check_text_gradients(model, 7);
 }
 
 TEST_CASE("a file has models of one kind of layers", "[selective]") {

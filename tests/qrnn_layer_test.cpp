@@ -18,6 +18,7 @@
 #include "catch.hpp"
 #include "central_difference.hpp"
 #include "random_matrix.hpp"
+#include "text_model_gradients.hpp"
 
 namespace {
 
@@ -172,20 +173,7 @@ template <keep Keep>
 void check_model(std::int64_t steps) {
   text_model<double> model(
       {.characters = 4, .embedding = 3, .channels = 3, .layers = 2, .window = 2}, Keep);
-  std::mt19937 random(1);
-  model.randomise(random);
-  std::vector<int> now(static_cast<std::size_t>(2 * steps)), next(now.size());
-  for (std::size_t i = 0; i < now.size(); ++i)
-    now[i] = static_cast<int>(random() % 4), next[i] = static_cast<int>(random() % 4);
-  const auto loss = [&] {
-    auto streams = model.fresh_streams();
-    model.forward(now, 2, streams);
-    return model.loss(next);
-  };
-  loss();
-  auto g = model.zeros();
-  model.backward(now, next, 2, g);
-  check_all_gradients(model, g, loss);
+  check_text_gradients(model, steps);
 }
 
 TEST_CASE("gradients of a language model are central differences", "[tiled][gated]") {

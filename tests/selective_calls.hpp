@@ -355,6 +355,57 @@ inline std::string to_string(const problem& p) {
   return text;
 }
 
+/// Something of everything, with tails of packs, of blocks of states and of stretches.
+inline problem usual() {
+  problem p;
+  p.shape = {.batch = 2, .time = 300, .channel = 42};
+  p.groups = 2, p.states = 6, p.resets = 2;
+  return p;
+}
+
+/// Arrays whose sequences are steps [first, last) of a call.
+template <class V, class S>
+selective_arrays<V> steps_of(call<V, S>& of, std::int64_t first, std::int64_t last) {
+  selective_arrays<V> part = of.arrays();
+  part.u = of.in.u.sequence().steps(first, last);
+  part.delta = of.in.delta.sequence().steps(first, last);
+  part.z = of.in.z.sequence().steps(first, last);
+  part.b.steps = of.in.b.steps.sequence().steps(first, last);
+  part.c.steps = of.in.c.steps.sequence().steps(first, last);
+  if (of.p.intervals) part.intervals = of.in.intervals.sequence().steps(first, last);
+  return part;
+}
+
+/// Whether all of y is twice x.
+template <class V>
+bool doubled(array<V>& x, array<V>& y) {
+  bool same = true;
+  std::vector<V> twice;
+  x.each(false, [&](V v, std::int64_t) { twice.push_back(2 * v); });
+  y.each(false, [&](V v, std::int64_t k) { same = same && v == twice[k]; });
+  return same;
+}
+
+/// The bits of results of 16 bits, in the order of their axes.
+template <class V>
+std::vector<std::uint16_t> bits_of(call<V, bfloat16>& of) {
+  std::vector<std::uint16_t> bits;
+  for (auto* const x : {&of.got.out, &of.got.u, &of.got.b.steps})
+    x->each(false, [&](bfloat16 v, std::int64_t) { bits.push_back(v.bits); });
+  return bits;
+}
+
+/// The argument that a call refuses; "" if none.
+template <class F>
+std::string refused(F f) {
+  try {
+    f();
+  } catch (const argument_error& e) {
+    return e.argument();
+  }
+  return "";
+}
+
 /// A problem of any kind.
 inline problem random_problem(reference::generator& bits) {
   const auto one_of = [&](const auto&... values) {

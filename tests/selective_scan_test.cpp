@@ -22,7 +22,10 @@ namespace {
 using namespace scanrec;
 using selective_calls::all_orders;
 using selective_calls::call;
+using selective_calls::doubled;
 using selective_calls::order;
+using selective_calls::refused;
+using selective_calls::steps_of;
 using selective_reference::problem;
 
 template <class V, class S>
@@ -67,11 +70,10 @@ TEST_CASE("selective scans of many states", "[selective]") {
   }
 }
 
-/// Something of everything, with tails of packs, of blocks of states and of stretches.
+/// And intervals.
 problem usual() {
-  problem p;
-  p.shape = {.batch = 2, .time = 300, .channel = 42};
-  p.groups = 2, p.states = 6, p.resets = 2, p.intervals = true;
+  problem p = selective_calls::usual();
+  p.intervals = true;
   return p;
 }
 
@@ -112,27 +114,9 @@ TEST_CASE("layouts change no bit", "[selective]") {
   for (const order lies : all_orders) {
     call<float, bfloat16> other(usual(), lies, 8);
     other.run(tiled{});
-    std::vector<std::uint16_t> a, b;
-    for (auto* const of : {&first.got.out, &first.got.u, &first.got.b.steps})
-      of->each(false, [&](bfloat16 x, std::int64_t) { a.push_back(x.bits); });
-    for (auto* const of : {&other.got.out, &other.got.u, &other.got.b.steps})
-      of->each(false, [&](bfloat16 x, std::int64_t) { b.push_back(x.bits); });
-    CHECK(a == b);
+    CHECK(selective_calls::bits_of(first) == selective_calls::bits_of(other));
     CHECK(first.got.a == other.got.a);
   }
-}
-
-/// Arrays whose sequences are steps [first, last) of a call.
-template <class V, class S>
-selective_arrays<V> steps_of(call<V, S>& of, std::int64_t first, std::int64_t last) {
-  selective_arrays<V> part = of.arrays();
-  part.u = of.in.u.sequence().steps(first, last);
-  part.delta = of.in.delta.sequence().steps(first, last);
-  part.z = of.in.z.sequence().steps(first, last);
-  part.b.steps = of.in.b.steps.sequence().steps(first, last);
-  part.c.steps = of.in.c.steps.sequence().steps(first, last);
-  part.intervals = of.in.intervals.sequence().steps(first, last);
-  return part;
 }
 
 TEST_CASE("pieces of a stream, and single steps, have the bits of the whole", "[selective]") {
@@ -295,6 +279,9 @@ TEST_CASE("complex B and C are one array or their parts", "[selective]") {
   arrays.b = whole(b);
   selective_scan(arrays, of.got.out.sequence(), of.options());
   CHECK(of.got.out == out);
+  arrays.b.imaginary = {};
+  CHECK(refused([&] { selective_scan(arrays, of.got.out.sequence(), of.options()); }) == "b");
+  arrays.b = whole(b);
   selective_scan_vjp(arrays, of.in.out_grad.sequence(), {.b = whole(b_grad)}, of.vjp_options());
   for (std::size_t i = 0; i + 1 < b_grad.size(); ++i) {
     const bool own = of.got.b.steps.elements[i] != 0.25f;  // no gap
@@ -311,13 +298,6 @@ TEST_CASE("gradients that are added, in place, and of nothing", "[selective]") {
   auto gradients = twice.gradients();
   gradients.update = update::accumulate;
   selective_scan_vjp(twice.arrays(), twice.in.out_grad.sequence(), gradients, twice.vjp_options());
-  const auto doubled = [](auto& x, auto& y) {
-    bool same = true;
-    std::vector<double> a;
-    x.each(false, [&](double v, std::int64_t) { a.push_back(2 * v); });
-    y.each(false, [&](double v, std::int64_t k) { same = same && v == a[k]; });
-    return same;
-  };
   CHECK(doubled(once.got.u, twice.got.u));
   CHECK(doubled(once.got.a, twice.got.a));
   CHECK(doubled(once.got.b.steps, twice.got.b.steps));
@@ -363,17 +343,6 @@ TEST_CASE("a workspace of the caller", "[selective]") {
   CHECK_THROWS_AS(given.run(tiled{.threads = 2, .workspace = all.first(64)}), argument_error);
 }
 
-/// The argument that a call refuses; "" if none.
-template <class F>
-std::string refused(F f) {
-  try {
-    f();
-  } catch (const argument_error& e) {
-    return e.argument();
-  }
-  return "";
-}
-
 TEST_CASE("wrong arguments of selective scans", "[selective][errors]") {
   call<float, float> c(usual(), order::channels_last, 16);
   const auto forward = [&](auto change) {
@@ -413,6 +382,7 @@ TEST_CASE("wrong arguments of selective scans", "[selective][errors]") {
         }) == "c");
   CHECK(forward([&](auto& a, auto&, auto&) { a.b = state({.channel = 42, .group = 5}); }) == "b");
   CHECK(forward([&](auto& a, auto&, auto&) { a.b.channels = a.a; }) == "b");
+  CHECK(forward([&](auto& a, auto&, auto&) { a.b.imaginary = a.b.steps; }) == "b");
   CHECK(forward([&](auto& a, auto&, auto&) { a.skip = state({.channel = 1}); }) == "skip");
   CHECK(forward([&](auto& a, auto&, auto&) { a.delta_bias = state({.channel = 2}); }) ==
         "delta_bias");

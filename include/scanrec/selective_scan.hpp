@@ -75,12 +75,10 @@ void selective_scan(const selective_arrays<V>& arrays,
 /// Bits      the same for any number of threads, with checkpoints that were kept or are made anew;
 ///           sums over channels, time and sequences are taken in a fixed order, partly in the wide
 ///           type.
-/// Memory    the states of 128 steps of 16 channels at a time, in cache; without
-/// options.checkpoints
-///           those of the call, 1/128 of (batch, time, channel, states).
+/// Memory    the states of 128 steps of 16 channels at a time, in cache; and if there are no
+///           options.checkpoints, those of the call: 1/128 of (batch, time, channel, states).
 /// Aliasing  u_grad may be u or out_grad, delta_grad may be delta, z_grad may be z, initial_grad
-/// may
-///           be final_grad: same pointer, strides, type.
+///           may be final_grad: same pointer, strides, type.
 /// Throws    argument_error before anything is written; std::bad_alloc from the workspace.
 /// Cost      per element and state an exponential and about twelve operations; without checkpoints
 ///           a forward pass more.

@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 import torch
-from text_data import Chunks, parser_of
+from text_data import Chunks, draw_curves, parser_of, smoothed
 from text_model_torch import TextModel
 from torch import nn
 from tqdm import tqdm
@@ -160,25 +160,10 @@ def write(model, alphabet, count):
     return "".join(text)
 
 
-def draw(path, learners):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(6, 4))
-    for learner in learners:
-        seconds, bits = np.array(learner.curve).T
-        width = min(25, len(bits))
-        smooth = np.convolve(bits, np.full(width, 1 / width), "valid")
-        axis.plot(seconds[width - 1 :], smooth, label=f"{learner.name}, mean of {width} chunks")
-    axis.set(xlabel="seconds of training", ylabel="bits per character")
-    axis.legend()
-    axis.grid(alpha=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    print(f"drew {path}")
+def curve_of(learner):
+    seconds, bits = np.array(learner.curve).T
+    smooth, width = smoothed(bits)
+    return seconds[width - 1 :], smooth, {"label": f"{learner.name}, mean of {width} chunks"}
 
 
 def main():
@@ -220,7 +205,8 @@ def main():
     begin = time.perf_counter()
     written = write(mamba, text.alphabet, args.write)
     print(f"\n{written}\n\n{1e6 * (time.perf_counter() - begin) / max(args.write, 1):.0f} us each")
-    draw(pathlib.Path(args.out) / "mamba_text.png", learners)
+    picture = pathlib.Path(args.out) / "mamba_text.png"
+    draw_curves(picture, "seconds of training", [curve_of(learner) for learner in learners])
 
 
 if __name__ == "__main__":

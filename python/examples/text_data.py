@@ -46,22 +46,34 @@ def parser_of(doc):
     return parser
 
 
-def draw_curve(path, bits, size):
+def smoothed(bits):
+    """(the mean of some chunks from the first to the last, how many these are)"""
+    width = min(25, len(bits))
+    return np.convolve(bits, np.full(width, 1 / width), "valid"), width
+
+
+def draw_curves(path, xlabel, curves):
+    """Draws what models learn: `curves` are (x, bits, style), one a line."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(6, 4))
-    characters = size * np.arange(1, len(bits) + 1)
-    axis.plot(characters, bits, color="lightgray", label="each chunk")
-    width = min(25, len(bits))
-    smooth = np.convolve(bits, np.full(width, 1 / width), "valid")
-    axis.plot(characters[width - 1 :], smooth, label=f"mean of {width}")
-    axis.set(xlabel="characters read", ylabel="bits per character")
+    for x, bits, style in curves:
+        axis.plot(x, bits, **style)
+    axis.set(xlabel=xlabel, ylabel="bits per character")
     axis.legend()
     axis.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     print(f"drew {path}")
+
+
+def draw_curve(path, bits, size):
+    characters = size * np.arange(1, len(bits) + 1)
+    smooth, width = smoothed(bits)
+    chunks = (characters, bits, {"color": "lightgray", "label": "each chunk"})
+    mean = (characters[width - 1 :], smooth, {"label": f"mean of {width}"})
+    draw_curves(path, "characters read", [chunks, mean])

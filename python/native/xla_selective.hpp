@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 
@@ -32,6 +33,28 @@ struct selective_entry {
   role use;
 };
 
+/// What every call reads first, and then what is its own.
+template <class Arrays, std::size_t N>
+constexpr auto after_what_all_read(const std::array<selective_entry<Arrays>, N>& own) {
+  using a = Arrays;
+  const selective_entry<a> alike[]{{&a::u, role::read},
+                                   {&a::delta, role::read},
+                                   {&a::a, role::read},
+                                   {&a::b, role::read},
+                                   {&a::c, role::read},
+                                   {&a::skip, role::read},
+                                   {&a::z, role::read},
+                                   {&a::delta_bias, role::read},
+                                   {&a::intervals, role::read},
+                                   {&a::initial_state, role::read},
+                                   {&a::resets, role::read_resets}};
+  constexpr std::size_t first = std::size(alike);
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return std::array<selective_entry<a>, first + N>{{(I < first ? alike[I] : own[I - first])...}};
+  }
+  (std::make_index_sequence<first + N>());
+}
+
 /// The arrays of a call, in the order of its struct: first those that are read.
 template <class Arrays>
 struct selective_call_of;
@@ -39,37 +62,14 @@ struct selective_call_of;
 template <>
 struct selective_call_of<scanrec_selective_arrays> {
   using a = scanrec_selective_arrays;
-  static constexpr std::array<selective_entry<a>, 14> arrays{{{&a::u, role::read},
-                                                              {&a::delta, role::read},
-                                                              {&a::a, role::read},
-                                                              {&a::b, role::read},
-                                                              {&a::c, role::read},
-                                                              {&a::skip, role::read},
-                                                              {&a::z, role::read},
-                                                              {&a::delta_bias, role::read},
-                                                              {&a::intervals, role::read},
-                                                              {&a::initial_state, role::read},
-                                                              {&a::resets, role::read_resets},
-                                                              {&a::out, role::write},
-                                                              {&a::final_state, role::write},
-                                                              {&a::checkpoints, role::write}}};
+  static constexpr auto arrays = after_what_all_read<a, 3>(
+      {{{&a::out, role::write}, {&a::final_state, role::write}, {&a::checkpoints, role::write}}});
 };
 
 template <>
 struct selective_call_of<scanrec_selective_vjp_arrays> {
   using a = scanrec_selective_vjp_arrays;
-  static constexpr std::array<selective_entry<a>, 24> arrays{{{&a::u, role::read},
-                                                              {&a::delta, role::read},
-                                                              {&a::a, role::read},
-                                                              {&a::b, role::read},
-                                                              {&a::c, role::read},
-                                                              {&a::skip, role::read},
-                                                              {&a::z, role::read},
-                                                              {&a::delta_bias, role::read},
-                                                              {&a::intervals, role::read},
-                                                              {&a::initial_state, role::read},
-                                                              {&a::resets, role::read_resets},
-                                                              {&a::checkpoints, role::read},
+  static constexpr auto arrays = after_what_all_read<a, 13>({{{&a::checkpoints, role::read},
                                                               {&a::out_grad, role::read},
                                                               {&a::final_grad, role::read},
                                                               {&a::u_grad, role::gradient},
@@ -81,7 +81,7 @@ struct selective_call_of<scanrec_selective_vjp_arrays> {
                                                               {&a::z_grad, role::gradient},
                                                               {&a::delta_bias_grad, role::gradient},
                                                               {&a::intervals_grad, role::gradient},
-                                                              {&a::initial_grad, role::gradient}}};
+                                                              {&a::initial_grad, role::gradient}}});
 };
 
 /// Whether a list has all members of its struct.

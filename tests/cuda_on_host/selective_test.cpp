@@ -27,7 +27,11 @@ namespace {
 using namespace scanrec;
 using selective_calls::all_orders;
 using selective_calls::call;
+using selective_calls::doubled;
 using selective_calls::order;
+using selective_calls::refused;
+using selective_calls::steps_of;
+using selective_calls::usual;
 using selective_reference::problem;
 
 /// A GPU with a stream, and a workspace exactly as large as a call says, of any content.
@@ -130,14 +134,6 @@ TEST_CASE("empty selective scans on GPUs", "[selective]") {
   }
 }
 
-/// Something of everything, with tails of blocks, chunks and stretches.
-problem usual() {
-  problem p;
-  p.shape = {.batch = 2, .time = 300, .channel = 42};
-  p.groups = 2, p.states = 6, p.resets = 2;
-  return p;
-}
-
 TEST_CASE("the same bits whichever thread goes first, kept or not, reversed", "[selective]") {
   for (const bool reverse : {false, true}) {
     problem p = usual();
@@ -167,25 +163,9 @@ TEST_CASE("layouts change no bit on GPUs", "[selective]") {
   for (const order lies : all_orders) {
     call<float, bfloat16> other(p, lies, 8);
     other.run(on_emulator{&stream});
-    std::vector<std::uint16_t> a, b;
-    for (auto* const of : {&first.got.out, &first.got.u, &first.got.b.steps})
-      of->each(false, [&](bfloat16 x, std::int64_t) { a.push_back(x.bits); });
-    for (auto* const of : {&other.got.out, &other.got.u, &other.got.b.steps})
-      of->each(false, [&](bfloat16 x, std::int64_t) { b.push_back(x.bits); });
-    CHECK(a == b);
+    CHECK(selective_calls::bits_of(first) == selective_calls::bits_of(other));
     CHECK(first.got.a == other.got.a);
   }
-}
-
-/// Arrays whose sequences are steps [first, last) of a call.
-selective_arrays<float> steps_of(call<float, float>& of, std::int64_t first, std::int64_t last) {
-  selective_arrays<float> part = of.arrays();
-  part.u = of.in.u.sequence().steps(first, last);
-  part.delta = of.in.delta.sequence().steps(first, last);
-  part.z = of.in.z.sequence().steps(first, last);
-  part.b.steps = of.in.b.steps.sequence().steps(first, last);
-  part.c.steps = of.in.c.steps.sequence().steps(first, last);
-  return part;
 }
 
 TEST_CASE("pieces of a stream have the bits of the whole on GPUs", "[selective]") {
@@ -257,13 +237,6 @@ TEST_CASE("gradients that are added on GPUs, in place, and of few arrays", "[sel
   gradients.update = update::accumulate;
   selective_scan_vjp(gpu, twice.arrays(), twice.in.out_grad.sequence(), gradients,
                      twice.vjp_options());
-  const auto doubled = [](auto& x, auto& y) {
-    bool same = true;
-    std::vector<double> a;
-    x.each(false, [&](double v, std::int64_t) { a.push_back(2 * v); });
-    y.each(false, [&](double v, std::int64_t k) { same = same && v == a[k]; });
-    return same;
-  };
   CHECK(doubled(once.got.u, twice.got.u));
   CHECK(doubled(once.got.z, twice.got.z));
   CHECK(doubled(once.got.a, twice.got.a));
@@ -293,17 +266,6 @@ TEST_CASE("gradients that are added on GPUs, in place, and of few arrays", "[sel
   auto arrays = last.arrays();
   selective_scan(gpu, arrays, {}, last.options());
   CHECK(last.got.final_state == once.got.final_state);
-}
-
-/// The argument that a call refuses; "" if none.
-template <class F>
-std::string refused(F f) {
-  try {
-    f();
-  } catch (const argument_error& e) {
-    return e.argument();
-  }
-  return "";
 }
 
 TEST_CASE("wrong arguments of selective scans on GPUs", "[selective][errors]") {

@@ -88,6 +88,8 @@ class selective_call {
     mixing_array<V> m;
     if ((!of.steps.absent() || !of.imaginary.absent()) && !of.channels.absent())
       refuse(name, "an array of every step, or one of every channel", "both");
+    if (!is_complex<V> && !of.imaginary.absent())
+      refuse(name, "no imaginary part where 'a' is real", "one");
     if (is_complex<V> && of.steps.absent() != of.imaginary.absent())
       refuse(name, "a real and an imaginary part",
              of.steps.absent() ? "the imaginary one alone" : "the real one alone");

@@ -24,8 +24,8 @@ struct selective_vjp_room {
   V *b = nullptr, *c = nullptr;  // (row of groups, tile, time, state): sums over its channels
   double *a = nullptr, *b_own = nullptr, *c_own = nullptr;  // (batch, channel, state)
   double *skip = nullptr, *bias = nullptr;                  // (batch, channel)
-  V* states =
-      nullptr;  // before every chunk of a stretch but the last, (block, chunk, state, thread)
+  // Before every chunk of a stretch but the last, (block, chunk, state, thread).
+  V* states = nullptr;
 };
 
 template <class Shape, selective_kind Kind>
@@ -403,74 +403,6 @@ struct pull_selective {
       if (room.skip != nullptr) room.skip[place] = of_channel.second;
     }
   };
-};
-
-// ---- sums of what blocks have left ------------------------------------------------------------
-
-/// The gradient of a B or C of every step: a thread per number adds the tiles of a group.
-template <class V>
-struct add_selective_tiles {
-  static constexpr int threads = 128, blocks_together = 8;
-  static constexpr bool synchronises = false;
-
-  const V* partial;  // (row of groups, tile, time, state)
-  std::int64_t groups, tiles, time, states, numbers;
-  device_rows<V> to;
-  bool update;
-
-  SCANREC_DEVICE void operator()() const {
-    const std::int64_t i = device::block_index() * threads + device::thread_index();
-    if (i >= numbers) return;
-    const std::int64_t in_tile = i % (time * states), row = i / (time * states);
-    double sum = 0;
-    SCANREC_UNROLL_BY_4
-    for (std::int64_t tile = 0; tile < tiles; ++tile)
-      sum += static_cast<double>(partial[(row * tiles + tile) * time * states + in_tile]);
-    const std::int64_t place =
-        to.offset(row / groups, in_tile / states, in_tile % states, row % groups);
-    const V total[1] = {static_cast<V>(sum)};
-    to.store(total, place, 0, update, true, [](int) SCANREC_LAMBDA { return true; });
-  }
-};
-
-/// The gradients of what all sequences share: a thread per number adds them up.
-template <class V>
-struct add_selective_sequences {
-  static constexpr int threads = 128, blocks_together = 8;
-  static constexpr bool synchronises = false;
-  struct sum {
-    const double* partial = nullptr;  // (batch, channel, state)
-    device_values<V> to{};
-    std::int64_t states = 1;
-  };
-  static constexpr int most = 5;
-
-  sum sums[most];
-  std::int64_t batch, channels;
-  bool update;
-
-  /// As many as all have together.
-  [[nodiscard]] std::int64_t count() const {
-    std::int64_t all = 0;
-    for (const sum& s : sums) all += s.partial ? channels * s.states : 0;
-    return all;
-  }
-  SCANREC_DEVICE void operator()() const {
-    std::int64_t i = device::block_index() * threads + device::thread_index();
-    SCANREC_UNROLL
-    for (int k = 0; k < most; ++k) {
-      const sum& s = sums[k];
-      if (s.partial == nullptr) continue;
-      const std::int64_t numbers = channels * s.states;
-      if (i >= 0 && i < numbers) {
-        double total = 0;
-        for (std::int64_t b = 0; b < batch; ++b) total += s.partial[b * numbers + i];
-        V* const to = s.to.at(0, i / s.states, i % s.states);
-        *to = (update ? *to : V(0)) + static_cast<V>(total);
-      }
-      i -= numbers;
-    }
-  }
 };
 
 }  // namespace detail

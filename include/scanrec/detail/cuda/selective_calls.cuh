@@ -11,6 +11,7 @@
 #include <scanrec/detail/cuda/selective_forward.cuh>
 #include <scanrec/detail/cuda/selective_plan.cuh>
 #include <scanrec/detail/cuda/selective_problem.cuh>
+#include <scanrec/detail/cuda/selective_sums.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
 #include <scanrec/error.hpp>
 #include <scanrec/selective_arrays.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a selective scan is cut into tasks, and what becomes of sums over channels and sequences.
+// The tasks of a selective scan, and what becomes of sums over channels and sequences.
 //
-// A strip is a few packs of channels of one sequence and group. Tasks are stretches of strips, all
+// Tasks are stretches of strips, all
 // strips of a stretch before those of the next: strips wait for their own last stretch only, so few
 // of them still keep many workers busy. The gradients of a B and C of every step are sums over
 // strips: each adds its own when those before it have, so the same sums are the same bits for any
@@ -19,6 +19,8 @@
 #include <scanrec/detail/cpu/scratch.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
 #include <scanrec/detail/selective/adjoint.hpp>
+#include <scanrec/detail/selective/mixing_totals.hpp>
+#include <scanrec/detail/selective/plan.hpp>
 #include <scanrec/detail/selective/tile.hpp>
 #include <scanrec/executor.hpp>
 #include <scanrec/problem.hpp>
@@ -30,65 +32,6 @@ struct selective_workers {
   int threads = 1;  // that were asked for; 0: policy
   const executor* on = nullptr;
   std::span<std::byte> workspace{};
-};
-
-/// The numbers behind the cuts.
-struct selective_policy {
-  /// Strips below which they are of one pack; of two and four below twice and four times as many.
-  static constexpr std::int64_t enough_strips = 96;
-  /// Steps by channels by states per thread below which another costs more than it brings.
-  static constexpr std::int64_t thread_elements = 256 * 1024;
-};
-
-/// How a call is cut.
-struct selective_plan {
-  std::int64_t channels = 0, groups = 1;  // of a group; of a sequence
-  std::int64_t group_packs = 0;           // of one group of one sequence
-  std::int64_t strip_packs = 1;
-  std::int64_t group_strips = 0;
-  std::int64_t group_count = 0;  // of all sequences
-  std::int64_t stretches = 1, time = 0;
-  int lanes = 1, workers = 1;
-
-  template <class V>
-  selective_plan(const selective_problem<V>& p, int lanes_of, int threads)
-      : channels(p.group_channels()),
-        groups(p.groups),
-        group_packs((channels + lanes_of - 1) / lanes_of),
-        group_count(p.batch * p.groups),
-        stretches(std::max<std::int64_t>(1, (p.time + selective_stretch - 1) / selective_stretch)),
-        time(p.time),
-        lanes(lanes_of) {
-    while (strip_packs < 4 && strip_packs < group_packs &&
-           packs() >= 2 * strip_packs * selective_policy::enough_strips)
-      strip_packs *= 2;
-    group_strips = (group_packs + strip_packs - 1) / strip_packs;
-    const std::int64_t elements =
-        clipped_product(clipped_product(p.batch * p.channels, p.time), p.states);
-    const int useful = threads_for(threads, elements / selective_policy::thread_elements);
-    workers = static_cast<int>(std::clamp<std::int64_t>(strips(), 1, useful));
-  }
-  [[nodiscard]] std::int64_t packs() const { return group_count * group_packs; }
-  [[nodiscard]] std::int64_t strips() const { return group_count * group_strips; }
-
-  /// Where stretch k of a pack of a group lies.
-  [[nodiscard]] selective_place place(std::int64_t group, std::int64_t pack, std::int64_t k) const {
-    const std::int64_t first = pack * lanes;
-    return {.batch = group / groups,
-            .group = group % groups,
-            .channel = group % groups * channels + first,
-            .count = static_cast<int>(std::min<std::int64_t>(lanes, channels - first)),
-            .begin = k == 0 ? 0 : time - (stretches - k) * selective_stretch,
-            .end = time - (stretches - 1 - k) * selective_stretch};
-  }
-  /// Calls f(place, index among all packs) for stretch k of the packs of a strip.
-  template <class F>
-  void for_packs(std::int64_t strip, std::int64_t k, F f) const {
-    const std::int64_t group = strip / group_strips;
-    const std::int64_t first = strip % group_strips * strip_packs;
-    for (std::int64_t i = first; i < std::min(first + strip_packs, group_packs); ++i)
-      f(place(group, i, k), group * group_packs + i);
-  }
 };
 
 using selective_counter = std::atomic<std::int64_t>;
@@ -163,66 +106,6 @@ class selective_forward_run {
   state* states_;  // (pack, state)
   selective_counter* done_;
   worker_rooms rooms_;
-};
-
-/// The gradient of a B or C of every step: a sum over strips, in the wide type, of two stretches at
-/// a time.
-template <class V>
-class mixing_totals {
- public:
-  using real = real_part_of<V>;
-  static constexpr std::int64_t width = simd::lanes_v<real>;
-  static constexpr int parts = is_complex<V> ? 2 : 1;
-
-  mixing_totals(const selective_problem<V>& p, const selective_plan& plan,
-                const mixing_array<V>& grad, bool update, arena& memory)
-      : grad_{grad.steps, grad.imaginary},
-        states_(p.states),
-        padded_((p.states + width - 1) / width * width),
-        groups_(p.groups),
-        update_(update),
-        totals_(memory.take<double>(
-            wanted() ? clipped_product(2 * plan.group_count, selective_stretch * row()) : 0)) {}
-
-  [[nodiscard]] bool wanted() const { return grad_[0].present(); }
-  /// Adds the sums of a strip; `first`: it is the first one of its group.
-  void add(std::int64_t group, const selective_place& at, bool first, const real* sums) const {
-    double* const total = total_of(group, at);
-    const std::int64_t count = (at.end - at.begin) * row();
-    for (std::int64_t i = 0; i < count; ++i) total[i] = (first ? 0.0 : total[i]) + sums[i];
-  }
-  /// Puts the sum of all strips of a group where it belongs; without any strip 0.
-  void put(std::int64_t group, const selective_place& at, bool none = false) const {
-    for (int part = 0; part < parts; ++part) put_part(part, group, at, none);
-  }
-
- private:
-  static constexpr std::int64_t row_steps = 32;
-  [[nodiscard]] std::int64_t row() const { return parts * padded_; }
-  double* total_of(std::int64_t group, const selective_place& at) const {
-    const std::int64_t odd = (at.end + selective_stretch - 1) / selective_stretch % 2;
-    return totals_ + (2 * group + odd) * selective_stretch * row();
-  }
-  void put_part(int part, std::int64_t group, const selective_place& at, bool none) const {
-    const double* const total = total_of(group, at) + part * padded_;
-    const row_array<real>& grad = grad_[part];
-    real rows[width * row_steps];
-    for (std::int64_t t = at.begin; t < at.end; t += row_steps)
-      for (std::int64_t n = 0; n < states_; n += width) {
-        const std::int64_t steps = std::min(row_steps, at.end - t);
-        for (std::int64_t i = 0; i < steps; ++i)
-          for (std::int64_t k = 0; k < width; ++k)
-            rows[i * width + k] =
-                none ? real(0) : static_cast<real>(total[(t - at.begin + i) * row() + n + k]);
-        grad.template store<width>(grad.at(group / groups_, t, n, group % groups_), steps,
-                                   static_cast<int>(std::min(width, states_ - n)), rows, update_);
-      }
-  }
-
-  row_array<real> grad_[2];
-  std::int64_t states_, padded_, groups_;
-  bool update_;
-  double* totals_;  // (group, one of two, step, part, state)
 };
 
 /// An adjoint: first what memory it takes, then itself.

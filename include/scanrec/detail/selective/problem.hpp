@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <scanrec/detail/simd/memory.hpp>
 #include <scanrec/element.hpp>
@@ -18,19 +19,10 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// The real type of a number, with the const of the number.
 template <class V>
-struct real_part {
-  using type = V;
-};
-template <class R>
-struct real_part<std::complex<R>> {
-  using type = R;
-};
-template <class R>
-struct real_part<const std::complex<R>> {
-  using type = const R;
-};
-template <class V>
-using real_part_of = typename real_part<V>::type;
+using real_part_of =
+    std::conditional_t<std::is_const_v<V>,
+                       const typename simd::detail::stored_numbers<std::remove_const_t<V>>::type,
+                       typename simd::detail::stored_numbers<V>::type>;
 
 // ---- rows: steps of a few channels, as packs --------------------------------------------------
 

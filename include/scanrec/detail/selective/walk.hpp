@@ -24,7 +24,7 @@ struct mixing_rows {
   std::int64_t block = 0;             // elements between two blocks
   const State* own = nullptr;         // (state)
 
-  /// The same from a state on, `count` of which share a block: place 0 is that state.
+  /// The same from a state on, which is place 0; those that are asked for lie in one block.
   [[nodiscard]] SCANREC_INLINE mixing_rows from(std::int64_t state) const {
     if (own != nullptr) return {nullptr, nullptr, 0, own + state};
     const std::int64_t at = state / width * block + state % width;

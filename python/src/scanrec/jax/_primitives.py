@@ -31,7 +31,7 @@ from ._sharding import allow_in_shard_map, over_devices, specs_of_results
 
 __all__ = [
     *("OPERANDS", "PRIMITIVES", "RESULTS", "STATES", "TARGET_VERSION", "Problem"),
-    *("bind", "edge_dtype", "make_primitive", "register_targets"),
+    *("bind", "edge_dtype", "make_primitive", "register_targets", "used_results", "with_fewer"),
 ]
 
 #: Names of the targets end in it: it grows when what a handler of a release takes changes.
@@ -188,16 +188,28 @@ def _eliminate(call, used, equation):
     if call == "qrnn_pool":  # whose kernels have an output always
         names = (name for name, _ in equation.params["results"])
         used = [u or name == "output" for u, name in zip(used, names)]
-    results = tuple(r for r, u in zip(equation.params["results"], used) if u)
+    results = used_results(equation, used)
     operands = equation.params["operands"]
     kept = [n not in STATES or _needs_states(call, operands, results) for n in operands]
+    return with_fewer(equation, kept, used)
+
+
+def used_results(equation: Any, used: Sequence[bool]) -> tuple:
+    """Those results of an equation that somebody uses."""
+    return tuple(r for r, u in zip(equation.params["results"], used) if u)
+
+
+def with_fewer(equation: Any, kept: Sequence[bool], used: Sequence[bool]) -> Any:
+    """What the rule of dead code returns: which operands are read, and the equation of these and of
+    the results that are used."""
+    operands = equation.params["operands"]
     return kept, equation.replace(
         invars=[v for v, k in zip(equation.invars, kept) if k],
         outvars=[v for v, u in zip(equation.outvars, used) if u],
         params={
             **equation.params,
             "operands": tuple(n for n, k in zip(operands, kept) if k),
-            "results": results,
+            "results": used_results(equation, used),
         },
     )
 

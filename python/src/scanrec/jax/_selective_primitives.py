@@ -3,11 +3,11 @@
 tangent, which is composed.
 
 Operands have the axes of the C interface: sequences (batch, time, channel); b and c (batch, time,
-group, state), or (channel, state) the same at all steps; intervals (batch, time); states (batch, channel, state); resets with
-extent 1 wherever they broadcast, perhaps with one step more. Which there are is said by
-``operands`` and ``results``, tuples of names: what is absent is neither read nor written. The type
-of ``a`` is what is computed in. Batching is done by axes that there are. How they differentiate is
-in ``_selective_rules.py``.
+group, state), or (channel, state) the same at all steps; intervals (batch, time); states (batch,
+channel, state); resets with extent 1 wherever they broadcast, perhaps with one step more. Which
+there are is said by ``operands`` and ``results``, tuples of names: what is absent is neither read nor
+written. The type of ``a`` is what is computed in. Batching is done by axes that there are. How they
+differentiate is in ``_selective_rules.py``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from jax.interpreters import mlir
 
 from .._arguments import refuse
 from .._native import SELECTIVE
-from ._primitives import TARGET_VERSION, make_primitive, register_targets
+from ._primitives import (
+    TARGET_VERSION,
+    make_primitive,
+    register_targets,
+    used_results,
+    with_fewer,
+)
 from ._selective_sharding import axes_of, is_split, over_devices, specs_of_results
 
 __all__ = [
@@ -150,19 +156,10 @@ def _eliminate(call, used, equation):
     """Results that nobody uses are not computed, and what only they need is not read."""
     if not any(used):
         return [False] * len(equation.invars), None
-    results = tuple(r for r, u in zip(equation.params["results"], used) if u)
-    operands = equation.params["operands"]
-    without = {"skip", "z"} if call == "selective_scan" and "out" not in results else set()
-    kept = [name not in without for name in operands]
-    return kept, equation.replace(
-        invars=[v for v, k in zip(equation.invars, kept) if k],
-        outvars=[v for v, u in zip(equation.outvars, used) if u],
-        params={
-            **equation.params,
-            "operands": tuple(n for n, k in zip(operands, kept) if k),
-            "results": results,
-        },
-    )
+    only_out = {"skip", "z"} if call == "selective_scan" else set()
+    without = set() if "out" in used_results(equation, used) else only_out
+    kept = [name not in without for name in equation.params["operands"]]
+    return with_fewer(equation, kept, used)
 
 
 # ---- batching -------------------------------------------------------------------------------------

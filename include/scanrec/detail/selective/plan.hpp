@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How a selective scan is cut: strips of a few packs of channels of one sequence and group, in
+// stretches of 128 steps.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <scanrec/detail/cpu/workers.hpp>
+#include <scanrec/detail/selective/tile.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// The numbers behind the cuts.
+struct selective_policy {
+  /// Strips below which they are of one pack; of two and four below twice and four times as many.
+  static constexpr std::int64_t enough_strips = 96;
+  /// Steps by channels by states per thread below which another costs more than it brings.
+  static constexpr std::int64_t thread_elements = 256 * 1024;
+};
+
+/// How a call is cut.
+struct selective_plan {
+  std::int64_t channels = 0, groups = 1;  // of a group; of a sequence
+  std::int64_t group_packs = 0;           // of one group of one sequence
+  std::int64_t strip_packs = 1;
+  std::int64_t group_strips = 0;
+  std::int64_t group_count = 0;  // of all sequences
+  std::int64_t stretches = 1, time = 0;
+  int lanes = 1, workers = 1;
+
+  template <class V>
+  selective_plan(const selective_problem<V>& p, int lanes_of, int threads)
+      : channels(p.group_channels()),
+        groups(p.groups),
+        group_packs((channels + lanes_of - 1) / lanes_of),
+        group_count(p.batch * p.groups),
+        stretches(std::max<std::int64_t>(1, (p.time + selective_stretch - 1) / selective_stretch)),
+        time(p.time),
+        lanes(lanes_of) {
+    while (strip_packs < 4 && strip_packs < group_packs &&
+           packs() >= 2 * strip_packs * selective_policy::enough_strips)
+      strip_packs *= 2;
+    group_strips = (group_packs + strip_packs - 1) / strip_packs;
+    const std::int64_t elements =
+        clipped_product(clipped_product(p.batch * p.channels, p.time), p.states);
+    const int useful = threads_for(threads, elements / selective_policy::thread_elements);
+    workers = static_cast<int>(std::clamp<std::int64_t>(strips(), 1, useful));
+  }
+  [[nodiscard]] std::int64_t packs() const { return group_count * group_packs; }
+  [[nodiscard]] std::int64_t strips() const { return group_count * group_strips; }
+
+  /// Where stretch k of a pack of a group lies.
+  [[nodiscard]] selective_place place(std::int64_t group, std::int64_t pack, std::int64_t k) const {
+    const std::int64_t first = pack * lanes;
+    return {.batch = group / groups,
+            .group = group % groups,
+            .channel = group % groups * channels + first,
+            .count = static_cast<int>(std::min<std::int64_t>(lanes, channels - first)),
+            .begin = k == 0 ? 0 : time - (stretches - k) * selective_stretch,
+            .end = time - (stretches - 1 - k) * selective_stretch};
+  }
+  /// Calls f(place, index among all packs) for stretch k of the packs of a strip.
+  template <class F>
+  void for_packs(std::int64_t strip, std::int64_t k, F f) const {
+    const std::int64_t group = strip / group_strips;
+    const std::int64_t first = strip % group_strips * strip_packs;
+    for (std::int64_t i = first; i < std::min(first + strip_packs, group_packs); ++i)
+      f(place(group, i, k), group * group_packs + i);
+  }
+};
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
