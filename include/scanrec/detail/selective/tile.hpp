@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <scanrec/problem.hpp>
 #include <scanrec/detail/selective/problem.hpp>
 #include <scanrec/detail/selective/walk.hpp>
 
