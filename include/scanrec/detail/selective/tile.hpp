@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/problem.hpp>
 #include <scanrec/detail/selective/problem.hpp>
 #include <scanrec/detail/selective/walk.hpp>
+#include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <scanrec/detail/selective/state_lanes.hpp>
+#include <scanrec/detail/simd/memory.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
