@@ -63,4 +63,10 @@ void on_backend(const call& c, ProblemOf, Run run) {
   run(tiled_or_checked<in_packs<T>>{{.threads = c.threads, .executor = *c.workers}, c.check_only});
 }
 
+/// The backend of a selective scan, which needs no memory to be lent.
+template <class BytesOf>
+tiled selective_backend(const selective_call& c, const BytesOf&) {
+  return {.threads = c.threads, .executor = *c.workers};
+}
+
 }  // namespace scanrec::native::SCANREC_LEVEL

@@ -106,9 +106,7 @@ int run_selective(const char* name, const scanrec_selective_problem* problem,
                   const Arrays* arrays) {
   return guarded([&] {
     const scanrec_selective_problem& p = checked(name, problem, arrays);
-    const auto run = (chosen().table->*Calls)[p.dtype];
-    if (run == nullptr)
-      throw argument_error(name, "dtype", "a type of 32 bits or more", dtype_names[p.dtype]);
+    const auto run = selective_call_for(name, chosen().table->*Calls, p.dtype);
     const executor workers = workers_of(p);
     run({.problem = p, .threads = workers_asked_for(p), .workers = &workers}, *arrays);
   });

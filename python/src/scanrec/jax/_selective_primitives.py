@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import mlir
 
-from .._arguments import refuse
 from .._native import SELECTIVE
 from ._primitives import (
     TARGET_VERSION,
     make_primitive,
+    on_gpu,
     register_targets,
     used_results,
     with_fewer,
@@ -148,10 +148,6 @@ def _lower(call, ctx, *args, problem, operands, results):
     )
 
 
-def _refuse_to_lower(call, *_, **__):
-    refuse(call, "u", "an array on a CPU", "one on a GPU", NotImplementedError)
-
-
 def _eliminate(call, used, equation):
     """Results that nobody uses are not computed, and what only they need is not read."""
     if not any(used):
@@ -230,16 +226,12 @@ def _one_by_one(call, arrays, batched, problem, results):
     return list(out), [0] * len(results)
 
 
-#: How the calls that have kernels are lowered, by platform.
-_PLATFORMS = {"cpu": _lower, "cuda": _refuse_to_lower}
-
 SELECTIVE_PRIMITIVES = {
     _call: make_primitive(_call, *(partial(f, _call) for f in (_abstract, _batch, _eliminate)))
     for _call in OPERANDS
 }
 register_targets(SELECTIVE)
 for _call in SELECTIVE:
-    for _platform, _rule in _PLATFORMS.items():
-        mlir.register_lowering(
-            SELECTIVE_PRIMITIVES[_call], partial(_rule, _call), platform=_platform
-        )
+    _primitive, _rule = SELECTIVE_PRIMITIVES[_call], partial(_lower, _call)
+    mlir.register_lowering(_primitive, _rule, platform="cpu")
+    mlir.register_lowering(_primitive, on_gpu(_rule), platform="cuda")

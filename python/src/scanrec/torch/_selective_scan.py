@@ -90,7 +90,7 @@ def selective_scan(
     ValueError, TypeError:
         Names the argument, what was expected and what came.
     NotImplementedError:
-        For tensors on a GPU; otherwise as of ``linear_scan``.
+        As of ``linear_scan``.
 
     Notes
     -----
@@ -154,8 +154,9 @@ class _Checked:
         if first.dim() != rank:
             axes = "(B, D, L)" if rank == 3 else "(B, D)"
             arguments.refuse(call, name, f"a tensor {axes}", f"shape {tuple(first.shape)}")
-        if first.device.type not in ("cpu", "meta"):
-            arguments.refuse(call, name, "a tensor on a CPU", first.device, NotImplementedError)
+        if first.device.type not in ("cpu", "cuda", "meta"):
+            expected = "a tensor on a CPU or a GPU"
+            arguments.refuse(call, name, expected, first.device, NotImplementedError)
         self.tensor("A", a)
         if a.dtype not in (*_STORED, torch.complex64, torch.complex128):
             expected = "float32 or float64, or complex of them"
