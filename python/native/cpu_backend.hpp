@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <scanrec/backends.hpp>
+#include <scanrec/selective_scan.hpp>
 
 #include "kernels.hpp"
 

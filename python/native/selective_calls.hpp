@@ -11,7 +11,7 @@
 #include <scanrec/element.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/memory.hpp>
-#include <scanrec/selective_scan.hpp>
+#include <scanrec/selective_arrays.hpp>
 
 #include SCANREC_BACKEND
 #include "calls.hpp"
