@@ -364,6 +364,51 @@ def test_single_steps(random, groups):
     bits(step(state[0], **one)[0], step(state, **now)[0][0])
 
 
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_steps_of_rows(random, is_complex):
+    """Those of a state that is held for more sequences, two of them padding."""
+    given = arrays_of(random, 4, 1, 4, 3, 2, is_complex=is_complex)
+    names = {"u": "x", "delta": "dt", "delta_bias": "dt_bias"}
+    now = {
+        names.get(n, n): jnp.asarray(x[:, 0] if n in OF_STEPS else x)
+        for n, x in given.items()
+        if n not in ("intervals", "initial_state")
+    }
+    held = random_like(random, jnp.zeros((5, 4, 3), now["A"].dtype))
+    rows = np.array([3, -1, 0, 5])
+    step = partial(selective_state_update, dt_softplus=True)
+
+    def want(state, now):
+        before = jnp.stack([state[3], 0 * state[3], state[0], 0 * state[3]])
+        out, after = step(before, **now)
+        return out, jnp.stack([after[2], state[1], state[2], after[0], state[4]])
+
+    got = lambda state, now, rows=rows: step(state, **now, state_batch_indices=rows)
+    plain = want(held, now)
+    bits(got(held, now), plain)
+    bits(got(held, now, jnp.asarray(rows, jnp.int32)), plain)
+    moved, donated = jax.jit(got, donate_argnums=0), jnp.array(held)
+    bits(moved(donated, now, jnp.asarray(rows)), plain)
+    weights = random(4, 4), random(5, 4, 3)
+    gradients = lambda f: jax.jit(jax.grad(lambda *x: loss_of(f, weights)(*x), (0, 1)))(held, now)
+    same(gradients(got), gradients(want))
+    push = lambda f: jax.jit(lambda *x: jax.jvp(f, x, x)[1])(held, now)
+    same(push(got), push(want))
+    for many in (got, want):
+        out = jax.jit(jax.vmap(many, (0, None)))(jnp.stack([held, 2 * held]), now)
+        same([x[0] for x in out], list(plain))
+    # One sequence, and types of 16 bits.
+    one = {n: x[0] if x.ndim > 1 and n != "A" else x for n, x in now.items()}
+    out, after = step(held, **one, state_batch_indices=2)
+    alone = step(held[2], **one)
+    bits((out, after), (alone[0], held.at[2].set(alone[1])))
+    if not is_complex:
+        single = {n: x.astype(jnp.float32) for n, x in now.items()}
+        out, after = got(held.astype(jnp.bfloat16), single)
+        assert out.dtype == jnp.float32 and after.dtype == jnp.bfloat16
+        bits((out, after), want(held.astype(jnp.bfloat16), single))
+
+
 # ---- batching -------------------------------------------------------------------------------------
 
 
@@ -666,6 +711,16 @@ def update(state=S, dt=U[:, 0], A=W, B=M[:, 0], **more):
         (ValueError, "'state': expected shape (2, 4, 3), got (4, 3)", lambda: update(W)),
         (TypeError, "'state': expected complex128, as 'A' is, got float64",
          lambda: update(A=W * 1j)),
+        (ValueError, "'state': expected shape (3, 4, 3), got (3, 3, 4)",
+         lambda: update(np.ones((3, 3, 4)), state_batch_indices=np.arange(2))),
+        (ValueError, "'state': expected 1 row or more, got 0",
+         lambda: update(S[:0], state_batch_indices=np.arange(2))),
+        (TypeError, "'state_batch_indices': expected int32 or int64, got float64",
+         lambda: update(state_batch_indices=np.ones(2))),
+        (ValueError, "'state_batch_indices': expected shape (2,), got (3,)",
+         lambda: update(state_batch_indices=np.arange(3))),
+        (ValueError, "'state_batch_indices': expected every row of 'state' once at most, got [1 1]",
+         lambda: update(state_batch_indices=np.ones(2, int))),
         (ValueError, "'dt': expected shape (2, 4)", lambda: update(dt=U)),
         (ValueError, "'B': expected shape (2, 3) or (2, G, 3)", lambda: update(B=W)),
         (ValueError, "'dt_bias': expected shape (4,)", lambda: update(dt_bias=U)),

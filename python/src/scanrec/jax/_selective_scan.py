@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .. import _arguments as arguments
 from . import _selective_rules  # noqa: F401 (registers how the primitives differentiate)
@@ -141,6 +142,7 @@ def selective_state_update(
     dt_bias: Any = None,
     *,
     dt_softplus: bool = False,
+    state_batch_indices: Any = None,
 ) -> Any:
     """One step of :func:`selective_scan`, for decoding: outputs, and the state after it.
     Differentiable likewise.
@@ -156,10 +158,14 @@ def selective_state_update(
         As in :func:`selective_scan`.
     B, C:
         ``(..., N)``, or ``(..., G, N)`` for G groups of channels; or the parts of complex ones.
+    state_batch_indices:
+        Integers ``(...)``, each another: the rows of ``state``, then ``(S, D, N)`` for any S, that
+        these are the steps of. The other rows stay as they are. Rows that there are not, such as
+        -1, are padding: outputs are those of a state of 0, which is written nowhere.
 
     Returns
     -------
-    ``(out, state)``, in the types of ``x`` and ``state``.
+    ``(out, state)``, in the types of ``x`` and ``state``, and the latter in its shape.
 
     Raises
     ------
@@ -173,7 +179,13 @@ def selective_state_update(
     if jnp.iscomplexobj(state) != jnp.iscomplexobj(given.a):
         expected = f"{given.a.dtype}, as 'A' is"
         arguments.refuse(call, "state", expected, state.dtype, TypeError)
-    arguments.check_shape(call, "state", state.shape, (*lead, channels, given.states), equal=True)
+    rows = state_batch_indices
+    # Of what is held for other sequences, too, every number of rows will do.
+    held = lead if rows is None else state.shape[:1]
+    arguments.check_shape(call, "state", state.shape, (*held, channels, given.states), equal=True)
+    if rows is not None:
+        rows = _rows_of(call, rows, lead, state.shape[0])
+    now = state if rows is None else state.at[rows].get(mode="fill", fill_value=0)
     arrays = {
         "u": given.first,
         "delta": given.same("dt", dt),
@@ -184,9 +196,36 @@ def selective_state_update(
     for name, axis in (("u", -2), ("delta", -2), ("z", -2), ("b", -3), ("c", -3)):
         if name in arrays:
             arrays[name] = jnp.expand_dims(arrays[name], axis)
-    arrays |= {"a": given.a, "initial_state": state.astype(given.a.dtype)}
+    arrays |= {"a": given.a, "initial_state": now.astype(given.a.dtype)}
     out, final = _scan(arrays, lead, dt_softplus, False, True)
-    return jax.lax.squeeze(out, (out.ndim - 2,)), final.astype(state.dtype)
+    out, final = jax.lax.squeeze(out, (out.ndim - 2,)), final.astype(state.dtype)
+    return out, final if rows is None else state.at[rows].set(final, mode="drop")
+
+
+def _rows_of(call, rows, lead, held):
+    """The rows of a state that is held for more sequences than these; padding is behind the last."""
+    name = "state_batch_indices"
+    if not isinstance(rows, jax.Array):
+        rows = np.asarray(rows)
+    if rows.dtype.name not in ("int32", "int64"):
+        arguments.refuse(call, name, "int32 or int64", rows.dtype, TypeError)
+    arguments.check_shape(call, name, rows.shape, lead, equal=True)
+    if held < 1:
+        arguments.refuse(call, "state", "1 row or more", held)
+    if _is_known(rows):
+        found = [row for row in np.ravel(rows).tolist() if 0 <= row < held]
+        if len(set(found)) < len(found):
+            arguments.refuse(call, name, "every row of 'state' once at most", np.asarray(rows))
+    return jnp.where(rows < 0, held, rows)  # below 0 JAX would count from the end
+
+
+def _is_known(x):
+    """Whether values can be looked at: not when a call is traced, nor without waiting for a GPU."""
+    if not isinstance(x, jax.Array):
+        return True
+    if isinstance(x, jax.core.Tracer) or not x.is_fully_addressable:
+        return False
+    return all(device.platform == "cpu" for device in x.devices())
 
 
 def _scan(arrays, lead, softplus, reverse, with_final):
