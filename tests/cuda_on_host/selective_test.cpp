@@ -76,7 +76,7 @@ void check_random_problems(int count, std::uint64_t seed) {
   cuda_on_host::stream stream;
   for (int i = 0; i < count; ++i) {
     problem p = selective_calls::random_problem(bits);
-    p.shape.batch = 1 + p.shape.batch % 2, p.intervals = false;
+    p.shape.batch = 1 + p.shape.batch % 2;
     p.grows = p.grows && !p.softplus;  // steps of 30 would take floats to infinity
     const order lies = all_orders[bits() % all_orders.size()];
     INFO("problem " << i << ": " << selective_calls::to_string(p) << ", order "
@@ -111,14 +111,16 @@ TEST_CASE("selective scans on GPUs in blocks of every shape", "[selective]") {
   many.shape = {.batch = 44, .time = 35, .channel = 150}, many.groups = 6, many.states = 5;
   many.resets = 2;
   check(many, 0.0f, bfloat16());
-  many.resets = 0, many.states = 16, many.shape.time = 67;
+  many.intervals = true;
+  check(many, 0.0f, bfloat16());
+  many.resets = 0, many.intervals = false, many.states = 16, many.shape.time = 67;
   check(many, 0.0f, 0.0f);
   problem wide;
   wide.shape = {.batch = 1, .time = 145, .channel = 9};
   for (const std::int64_t states : {16, 37, 64, 65, 256}) {
     wide.states = states;
     check(wide, 0.0f, 0.0f);
-    wide.resets = wide.resets == 0 ? 2 : 0;
+    wide.resets = wide.resets == 0 ? 2 : 0, wide.intervals = states > 37;
   }
   for (const std::int64_t states : {64, 128}) wide.states = states, check(wide, 0.0, 0.0);
 }
@@ -137,14 +139,15 @@ TEST_CASE("empty selective scans on GPUs", "[selective]") {
 TEST_CASE("the same bits whichever thread goes first, kept or not, reversed", "[selective]") {
   for (const bool reverse : {false, true}) {
     problem p = usual();
+    p.intervals = true;
     if (reverse) p.order = direction::reverse;
     const auto run = [&](std::uint64_t seed, int resident, bool kept) {
       const cuda_on_host::scheduled in{{.seed = seed, .resident_blocks = resident}};
       cuda_on_host::stream stream;
       call<float, float> c(p, order::channels_last, 7);
       c.run(on_emulator{&stream}, kept);
-      // Forward, back, sums of B and C, of the rest; and forward once more.
-      CHECK(stream.launches == (kept ? 5 : 6));
+      // Forward, back, sums of B, C and intervals, of the rest; and forward once more.
+      CHECK(stream.launches == (kept ? 6 : 7));
       CHECK(stream.clears == 0);
       return std::move(c.got);
     };
@@ -172,7 +175,7 @@ TEST_CASE("pieces of a stream have the bits of the whole on GPUs", "[selective]"
   cuda_on_host::stream stream;
   const on_emulator gpu{&stream};
   problem p = usual();
-  p.resets = 0;
+  p.resets = 0, p.intervals = true;
   call<float, float> whole(p, order::channels_last, 9);
   whole.run(gpu);
   for (const std::int64_t piece : {7, 130}) {
@@ -192,7 +195,7 @@ TEST_CASE("what is not a number stays in its channel on GPUs, and ends at a rese
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   cuda_on_host::stream stream;
   problem p = usual();
-  p.resets = 1;
+  p.resets = 1, p.intervals = true;
   const auto make = [&] {
     call<float, float> c(p, order::channels_last, 11);
     for (std::int64_t i = 0; i < 600; ++i) c.in.marks[i] = i % 300 == 250;
@@ -200,12 +203,12 @@ TEST_CASE("what is not a number stays in its channel on GPUs, and ends at a rese
   };
   auto good = make(), bad = make();
   bad.in.u.at(1, 200, 17, 0) = nan;
-  bad.in.b.steps.at(0, 100, 1, 2) = nan;  // of all channels of its group
+  bad.in.b.steps.at(0, 200, 1, 2) = nan;  // of all channels of its group
   bad.in.initial.at(1, 0, 3, 0) = nan;
   good.run(on_emulator{&stream}), bad.run(on_emulator{&stream});
   const auto touched = [&](std::int64_t b, std::int64_t t, std::int64_t d) {
     if (t >= 250) return false;
-    return b == 1 ? d == 3 || (d == 17 && t >= 200) : d >= 21 && t >= 100;
+    return t >= 200 ? b == 0 ? d >= 21 : d == 3 || d == 17 : b == 1 && d == 3;
   };
   int wrong = 0;
   for (std::int64_t b = 0; b < 2; ++b)
@@ -217,7 +220,10 @@ TEST_CASE("what is not a number stays in its channel on GPUs, and ends at a rese
         wrong += b == 1 && d != 17 && d != 3 && of_u != of_u_was;
       }
   CHECK(wrong == 0);
-  // Behind the reset the gradient of C has nothing of it, nor has that of another group.
+  // Behind the reset the gradients of C and of intervals have nothing of it, nor has that of
+  // another group.
+  for (std::int64_t t = 250; t < 300; ++t)
+    wrong += bad.got.intervals.at(0, t, 0, 0) != good.got.intervals.at(0, t, 0, 0);
   for (std::int64_t t = 0; t < 300; ++t)
     for (std::int64_t n = 0; n < 6; ++n) {
       if (t >= 250) wrong += bad.got.c.steps.at(0, t, 1, n) != good.got.c.steps.at(0, t, 1, n);
@@ -230,7 +236,7 @@ TEST_CASE("gradients that are added on GPUs, in place, and of few arrays", "[sel
   cuda_on_host::stream stream;
   const on_emulator gpu{&stream};
   problem p = usual();
-  p.shape.channel = 10, p.shape.time = 150;
+  p.shape.channel = 10, p.shape.time = 150, p.intervals = true;
   call<double, double> once(p, order::time_contiguous, 13), twice(p, order::time_contiguous, 13);
   once.run(gpu), twice.run(gpu);
   auto gradients = twice.gradients();
@@ -244,6 +250,7 @@ TEST_CASE("gradients that are added on GPUs, in place, and of few arrays", "[sel
   CHECK(doubled(once.got.initial, twice.got.initial));
   CHECK(doubled(once.got.skip, twice.got.skip));
   CHECK(doubled(once.got.bias, twice.got.bias));
+  CHECK(doubled(once.got.intervals, twice.got.intervals));
 
   // The gradient of delta over delta, that of u over that of the output; outputs over u.
   call<double, double> place(p, order::time_contiguous, 13);
@@ -256,6 +263,7 @@ TEST_CASE("gradients that are added on GPUs, in place, and of few arrays", "[sel
   CHECK(place.in.out_grad.elements == once.got.u.elements);
   CHECK(place.got.c == once.got.c);
   CHECK(place.got.bias == once.got.bias);
+  CHECK(place.got.intervals == once.got.intervals);
   call<double, double> over(p, order::time_contiguous, 13);
   selective_scan(gpu, over.arrays(), over.in.u.sequence(), over.options());
   CHECK(over.in.u.elements == once.got.out.elements);
@@ -291,11 +299,7 @@ TEST_CASE("wrong arguments of selective scans on GPUs", "[selective][errors]") {
   p.states = 257;
   call<float, float> many(p, order::channels_last, 16);
   CHECK(refused([&] { selective_scan(gpu, many.arrays(), {}, many.options()); }) == "a");
-  p.states = 6, p.intervals = true;
-  call<float, float> uneven(p, order::channels_last, 16);
-  CHECK(refused([&] { selective_scan(gpu, uneven.arrays(), {}, uneven.options()); }) ==
-        "intervals");
-  p.states = 129, p.intervals = false;
+  p.states = 129;
   call<double, double> wide(p, order::channels_last, 16);
   CHECK(refused([&] { selective_scan(gpu, wide.arrays(), {}, wide.options()); }) == "a");
   CHECK(stream.launches == 0);
@@ -329,7 +333,7 @@ TEST_CASE("how selective scans are dealt to blocks", "[selective]") {
           using of = decltype(shape);
           CHECK(of::states >= states);
           CHECK(of::forward_bytes + of::mark_bytes <= cuda::detail::most_shared_bytes);
-          CHECK(of::vjp_bytes + of::mark_bytes <= cuda::detail::most_shared_bytes);
+          CHECK(of::vjp_soft + of::soft_bytes <= cuda::detail::most_shared_bytes);
           CHECK(of::steps % of::sum_steps == 0);
         });
       }

@@ -21,8 +21,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// selective_scan() on a GPU; V is float or double.
 ///
-/// Shapes, aliasing  those of selective_scan() on CPUs, but no intervals, and up to 256 states of a
-///          channel (double: 128).
+/// Shapes, aliasing  those of selective_scan() on CPUs, but up to 256 states of a channel (double:
+///          128), and A is real.
 /// Bits     the same in every run, on any GPU of a kind; they depend on the numbers of sequences,
 ///          channels and states, not on the time.
 /// Memory   selective_scan_workspace_bytes(): none.
@@ -45,7 +45,7 @@ void selective_scan(const automatic& on, const selective_arrays<V>& arrays,
 ///          and sequences are taken in a fixed order, the longest in the wide type.
 /// Memory   selective_scan_vjp_workspace_bytes(): sums of gradients on their way, states between
 ///          two checkpoints, and checkpoints where the call brings none (docs/cuda.md).
-/// Stream   queues up to five kernels; waits for nothing.
+/// Stream   queues up to six kernels; waits for nothing.
 /// Throws   argument_error before anything is queued; cuda::error where the runtime refuses.
 template <class V>
 void selective_scan_vjp(const automatic& on, const selective_arrays<V>& arrays,

@@ -19,11 +19,10 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Throws at what a CPU takes and kernels do not: more states than fit a block, intervals.
+/// Throws at what a CPU takes and kernels do not: more states than fit a block.
 template <class V>
 void check_taken(const scanrec::detail::selective_problem<V>& p) {
   static_assert(std::is_floating_point_v<V>, "scanrec: A is real on GPUs");
-  if (p.intervals.present()) throw argument_error(p.call, "intervals", "no array, on a GPU", "one");
   if (p.states > selective_most_states<V>)
     throw argument_error(
         p.call, "a",
@@ -97,6 +96,8 @@ selective_device_vjp<V> selective_vjp_of(const selective_arrays<V>& arrays,
   on_device.c_own_grad = device_form(p.c_grad.channels);
   on_device.initial_grad = device_form(p.initial_grad);
   on_device.final_grad = device_form(p.final_grad);
+  on_device.intervals_grad = {reinterpret_cast<std::byte*>(p.intervals_grad.data),
+                              p.intervals_grad.strides};
   on_device.update = p.update;
   return on_device;
 }
@@ -118,6 +119,7 @@ struct selective_vjp_layout {
       const std::int64_t mixed = clipped_product(clipped_product(blocks, p.time), p.states);
       if (p.b_grad.present()) take(room.b, mixed);
       if (p.c_grad.present()) take(room.c, mixed);
+      if (p.intervals_grad.present()) take(room.intervals, clipped_product(blocks, p.time));
     });
     const std::int64_t channels = p.batch * p.channels, states = channels * p.states;
     if (p.a_grad.present()) take(room.a, states);
@@ -181,14 +183,17 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
     constexpr int threads = std::remove_reference_t<decltype(kernel)>::threads;
     launch(kernel, (count + threads - 1) / threads, stream);
   };
-  const auto add_tiles = [&](const V* partial, const device_rows<V>& to) {
+  const auto add_tiles = [&](const V* partial, std::int64_t groups, std::int64_t tiles,
+                             std::int64_t states, const device_rows<V>& to) {
     if (!to.present()) return;
-    const std::int64_t numbers = p.batch * p.groups * p.time * p.states;
-    per_number(add_selective_tiles<V>{partial, p.groups, in_group, p.time, p.states, numbers, to,
-                                      p.update},
-               numbers);
+    const std::int64_t numbers = p.batch * groups * p.time * states;
+    per_number(
+        add_selective_tiles<V>{partial, groups, tiles, p.time, states, numbers, to, p.update},
+        numbers);
   };
-  add_tiles(room.b, p.b_grad), add_tiles(room.c, p.c_grad);
+  add_tiles(room.b, p.groups, in_group, p.states, p.b_grad);
+  add_tiles(room.c, p.groups, in_group, p.states, p.c_grad);
+  add_tiles(room.intervals, 1, p.groups * in_group, 1, p.intervals_grad);
   const add_selective_sequences<V> sequences{{{room.a, p.a_grad, p.states},
                                               {room.b_own, p.b_own_grad, p.states},
                                               {room.c_own, p.c_own_grad, p.states},

@@ -73,6 +73,9 @@ struct selective_shape {
                                 products = before + steps / 4 * S * selective_threads * sizeof(V),
                                 vjp_marks = products + 2 * warps * sum_steps * states * sizeof(V),
                                 vjp_bytes = vjp_marks;
+  // And softplus of its elements, where gradients of intervals are wanted.
+  static constexpr std::int64_t vjp_soft = vjp_marks + mark_bytes,
+                                soft_bytes = elements * selective_threads * sizeof(V);
 };
 
 /// The channels of a block.

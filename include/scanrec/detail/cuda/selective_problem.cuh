@@ -165,19 +165,21 @@ struct selective_device_problem {
   bool softplus = false;
   device_rows<V> u, delta, z, out;
   device_values<V> a, skip, bias, initial, final_state, checkpoints;
+  device_values<V> intervals;  // of (batch, time)
   device_mixing<V> b, c;
   device_cuts cuts;
 
   SCANREC_HD SCANREC_INLINE std::int64_t group_channels() const { return channels / groups; }
-  /// Whether B and C are of every step, and nothing is cut.
+  /// Whether B and C are of every step, steps as long as they say, and nothing is cut.
   [[nodiscard]] bool plain() const {
-    return b.steps.present() && c.steps.present() && cuts.data == nullptr;
+    return b.steps.present() && c.steps.present() && !intervals.present() && cuts.data == nullptr;
   }
 };
 /// A call of its adjoint.
 template <class V>
 struct selective_device_vjp : selective_device_problem<V> {
   device_rows<V> out_grad, u_grad, delta_grad, z_grad, b_grad, c_grad;  // B, C: of every step
+  device_rows<V> intervals_grad;                                        // of one channel
   device_values<V> a_grad, skip_grad, bias_grad, b_own_grad, c_own_grad, initial_grad, final_grad;
   bool update = false;
 };
@@ -209,7 +211,7 @@ void take_device_problem(selective_device_problem<V>& to,
   to.u = device_form(p.u, arrays.u.use()), to.delta = device_form(p.delta, arrays.delta.use());
   to.z = device_form(p.z, arrays.z.use());
   to.a = device_form(p.a), to.skip = device_form(p.skip), to.bias = device_form(p.bias);
-  to.initial = device_form(p.initial);
+  to.initial = device_form(p.initial), to.intervals = device_form(p.intervals);
   to.b = device_form(p.b, arrays.b), to.c = device_form(p.c, arrays.c);
   to.cuts = {p.cuts.data, p.cuts.strides, p.cuts.shift, p.cuts.unmarked};
 }

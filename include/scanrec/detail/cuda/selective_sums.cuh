@@ -11,7 +11,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The gradient of a B or C of every step: a thread per number adds the tiles of a group.
+/// The gradient of a B or C of every step, or of intervals: a thread per number adds the tiles of a
+/// group.
 template <class V>
 struct add_selective_tiles {
   static constexpr int threads = 128, blocks_together = 8;

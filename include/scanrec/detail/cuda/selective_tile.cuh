@@ -14,7 +14,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// What kernels are compiled for: B and C of every step and no resets; or anything.
+/// What kernels are compiled for: B and C of every step, no resets and no intervals; or anything.
 enum class selective_kind { plain, any };
 
 template <class T, int Count>
@@ -241,6 +241,12 @@ class selective_tile {
   template <int Count>
   SCANREC_DEVICE SCANREC_INLINE void to_steps(V (&step)[Count], V (&slope)[Count],
                                               int first = 0) const {
+    soften(step, slope, first), scale(step, slope, first);
+  }
+  /// The same but for their intervals.
+  template <int Count>
+  SCANREC_DEVICE SCANREC_INLINE void soften(V (&step)[Count], V (&slope)[Count],
+                                            int first = 0) const {
     int channel = at(first).channel;
     device::pin(channel);
     SCANREC_UNROLL
@@ -258,6 +264,22 @@ class selective_tile {
     if (whole()) return;
     SCANREC_UNROLL
     for (int e = 0; e < Count; ++e) step[e] = at(first + e).there ? step[e] : V(0);
+  }
+  /// Takes the intervals into account.
+  template <int Count>
+  SCANREC_DEVICE SCANREC_INLINE void scale(V (&step)[Count], V (&slope)[Count],
+                                           int first = 0) const {
+    if constexpr (!plain) {
+      if (!p_.intervals.present()) return;
+      V by[Count];
+      SCANREC_UNROLL
+      for (int e = 0; e < Count; ++e) {
+        const element x = at(first + e);
+        by[e] = x.there ? *p_.intervals.at(at_.batch, 0, 0, begin_ + x.step) : V(1);
+      }
+      SCANREC_UNROLL
+      for (int e = 0; e < Count; ++e) step[e] = step[e] * by[e], slope[e] = slope[e] * by[e];
+    }
   }
   SCANREC_DEVICE SCANREC_INLINE void mark_cut(int e) const {
     if constexpr (!plain) {
