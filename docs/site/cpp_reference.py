@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes the pages of the C++ reference from the headers and reference.toml."""
+import re
+import tomllib
+
+from cpp_headers import Header
+
+FIELDS = ("Aliasing Backends Bits Blocking Cost Determinism Error Gradients Law Memory Order Range Returns "
+          "Shapes Source Sources Stream Synchronisation Threads Throws Types Units Waits").split()
+LABEL = re.compile(rf"({'|'.join(FIELDS)})((?:, [a-z]+)*)( +)(?=\S)")
+KINDS = {"function": "function", "type": "type", "concept": "concept", "alias": "alias",
+         "constant": "constant"}
+
+
+def target(name):
+    return "cpp-" + re.sub(r"\W+", "-", name.replace("operator()", "call")).strip("-").lower()
+
+
+def escaped(text):
+    return re.sub(r"([\\*_<>\[\]#|~$&{}])", r"\\\1", text)
+
+
+class Prose:
+    """Words of comments as Markdown, where names of the reference and documents are links."""
+
+    def __init__(self, names, documents):
+        self.names, self.documents = names, documents
+
+    def line(self, text, own=""):
+        parts = re.split(r"(`[^`]*`)", text)
+        return "".join(self._code(part, own) if part.startswith("`") else self._words(part, own)
+                       for part in parts)
+
+    def _code(self, part, own):
+        name = part.strip("`")
+        return f"[{part}](#{target(name)})" if name in self.names and name != own else part
+
+    def _words(self, part, own):
+        done, at = "", 0
+        for match in re.finditer(r"docs/\w+\.md|\b(?:scanrec::)?([a-z]\w*(?:::\w+)*)(\(\))?", part):
+            if match[0] in self.documents:
+                new = f"[{match[0]}](/{match[0]})"
+            elif match[1] in self.names and match[1] != own and ("_" in match[1] or match[2]):
+                new = f"[`{match[1]}{match[2] or ''}`](#{target(match[1])})"
+            elif "_" in match[0]:
+                new = f"`{match[0]}`"
+            else:
+                continue
+            done, at = done + escaped(part[at:match.start()]) + new, match.end()
+        return done + escaped(part[at:])
+
+    def block(self, lines, own=""):
+        """A comment: paragraphs, formulas (indented by four) and labelled contracts."""
+        out, paragraph, fields, column = [], [], [], 0
+
+        def flush():
+            if paragraph:
+                out.append(self.line(" ".join(paragraph), own) + "\n")
+                paragraph.clear()
+            if fields:
+                rows = [f":{label}: {self.line(' '.join(words), own)}" for label, words in fields]
+                out.append("\n".join(rows) + "\n")
+                fields.clear()
+
+        at = 0
+        while at < len(lines):
+            line = lines[at]
+            label = LABEL.match(line)
+            if not line.strip():
+                flush()
+            elif label and (len(label[3]) > 1 or fields or label[1] in ("Aliasing", "Backends")):
+                if paragraph:
+                    flush()
+                fields.append((label[1] + label[2], [line[label.end():].strip()]))
+                column = label.end()
+            elif fields and (line.startswith(" ") or column):
+                fields[-1][1].append(line.strip())
+            elif line.startswith("    ") and not paragraph:
+                formula = []
+                while at < len(lines) and (lines[at].startswith("    ") or not lines[at].strip()):
+                    formula.append(lines[at][4:])
+                    at += 1
+                while formula and not formula[-1].strip():
+                    formula.pop()
+                out.append("```text\n" + "\n".join(formula) + "\n```\n")
+                continue
+            elif re.match(r"- |\d+\. ", line):
+                if paragraph and not re.match(r"- |\d+\. ", paragraph[0]):
+                    flush()
+                out.append(line[:2] + self.line(line[2:], own) + "\n")
+            else:
+                paragraph.append(line.strip())
+            at += 1
+        flush()
+        return "\n".join(out)
+
+
+def is_public(path, include):
+    return "detail" not in path.relative_to(include).parts
+
+
+def read(root):
+    """[(page, [(header, its Header, the declarations that are shown)])], all checked."""
+    include = root / "include" / "scanrec"
+    pages, seen = [], set()
+    with open(root / "docs" / "site" / "reference.toml", "rb") as file:
+        listed = tomllib.load(file)["page"]
+    for page in listed:
+        sections = []
+        for name in page["headers"]:
+            header = Header((include / name).read_text(encoding="utf-8"))
+            sections.append((name, header, header.declarations))
+            seen.add(name)
+        for part in page.get("parts", []):
+            header = Header((include / part["header"]).read_text(encoding="utf-8"))
+            shown = [d for d in header.declarations if d.name in part["names"]]
+            if missing := set(part["names"]) - {d.name for d in shown}:
+                raise SystemExit(f"reference.toml: {part['header']} documents no {sorted(missing)}")
+            sections.append((part["header"], header, shown))
+        pages.append((page, sections))
+    for path in sorted(p for suffix in ("hpp", "cuh", "h") for p in include.rglob(f"*.{suffix}")):
+        name = path.relative_to(include).as_posix()
+        if is_public(path, include) and name not in seen:
+            if Header(path.read_text(encoding="utf-8")).declarations:
+                raise SystemExit(f"docs/site/reference.toml names no page for include/scanrec/{name}")
+    return pages
+
+
+def write(root, out, documents, source_page):
+    """Writes a page for each, and an overview; source_page(path) is the address of a file's page."""
+    pages = read(root)
+    names = {d.name for _, sections in pages for _, _, shown in sections for d in shown}
+    prose, given = Prose(names, documents), set()
+    folder = out / "reference" / "cpp"
+    folder.mkdir(parents=True, exist_ok=True)
+    overview = ["# C++ reference\n", "From the comments of the headers. `#include <scanrec/scan.hpp>` has the calls on "
+                "CPUs; what else a page needs is named on it. All is in `namespace scanrec`.\n"]
+    toctree = []
+    for page, sections in pages:
+        lines = [f"# {page['title']}\n", page["about"] + "\n"]
+        overview.append(f"## [{page['title']}]({page['name']}.md)\n\n{page['about']}\n")
+        table = []
+        for name, header, shown in sections:
+            private = name.startswith("detail/")
+            if not private:
+                lines.append(f"## {name}\n")
+                lines.append(prose.line(" ".join(header.opening).split("    ")[0].strip()) + "\n")
+                lines.append(f"```cpp\n#include <scanrec/{name}>\n```\n")
+            elif sections[sections.index((name, header, shown)) - 1][0].startswith("detail/") is False:
+                lines.append("## Their types and functions\n")
+            for d in shown:
+                again = d.name in given
+                if not again:
+                    lines.append(f"({target(d.name)})=\n")
+                    given.add(d.name)
+                    table.append((d.name, prose.line(first_sentence(d.comment), d.name)))
+                lines.append(f"### {escaped(d.name)}\n")
+                lines.append(f"```{{index}} single: {d.name} (C++ {KINDS[d.kind]})\n```\n")
+                lines.append("```cpp\n" + "\n".join(d.texts) + "\n```\n")
+                lines.append(prose.block(d.comment, d.name))
+            source = f"include/scanrec/{name}"
+            lines.append(f"{{.source-link}}\n[{escaped(source)}]({source_page(source)})\n")
+        overview.append("| | |\n|---|---|\n" + "".join(
+            f"| [`{name}`](#{target(name)}) | {words} |\n" for name, words in table))
+        (folder / f"{page['name']}.md").write_text("\n".join(lines), encoding="utf-8")
+        toctree.append(f"{page['title']} <{page['name']}>")
+    overview.append("```{toctree}\n:hidden:\n\n" + "\n".join(toctree) + "\n```\n")
+    (folder / "index.md").write_text("\n".join(overview), encoding="utf-8")
+
+
+def first_sentence(lines):
+    """The first sentence of a comment, or what stands before its formula."""
+    words = []
+    for line in lines:
+        if not line.strip() or line.startswith("    ") or LABEL.match(line):
+            break
+        words.append(line.strip())
+    text = " ".join(words)
+    match = re.match(r".*?[a-z0-9)\]`][.:](?= [A-Z`(]|$)", text)
+    return (match[0] if match else text).rstrip(":").replace("|", "\\|") if text else ""

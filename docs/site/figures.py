@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes the page of measured figures: tables of bench/results/*.json, each with where it comes from."""
+import html
+import json
+
+#: Of each record: its title, what is measured, and the beginnings of the names of its pictures.
+RECORDS = {
+    "linear_scan": ("Linear scans", "Part of the speed of reading and writing the same arrays without the recurrence, "
+                    "and nanoseconds per element.", ("fraction_of_twin", "time_against_steps")),
+    "gated_scan": ("Gated scans", "QRNN fo-pooling, packed pre-activations.", ("gated_",)),
+    "s5": ("State spaces", "The scan within S5, and the whole call.", ()),
+    "scan_variants": ("Backends side by side", "The same calls on every backend, and one sequence beside other "
+                      "libraries' scans.", ("variants",)),
+    "text_model": ("A language model", "The model of `examples/qrnn_text.cpp` without its optimiser.", ()),
+    "distributed": ("Time over processes", "The time of the slowest process by that of one process that does "
+                    "everything: below 1 it pays.", ("distributed_",)),
+    "python/throughput": ("JAX, PyTorch and NumPy", "Milliseconds for the states, and with the gradients of gate and "
+                          "input.", ()),
+    "python/gate_jacobian": ("Jacobians of the final state", "Milliseconds at the largest number of steps.",
+                             ("gate_jacobian",)),
+    "python/compile_time": ("Compiling in JAX", "Milliseconds.", ()),
+    "python/peak_memory": ("Memory of a gradient", "Peak, and the same in arrays of the input's size.", ()),
+    "python/log_step_qrnn": ("Against log2(T) shifted multiply-adds", "Milliseconds.", ()),
+}
+#: Of flat records: what rows and columns are, and the value.
+PIVOTS = {
+    "python/throughput": (("way", "outputs"), ("what",), "milliseconds"),
+    "python/gate_jacobian": (("layers", "mode", "of"), ("way",), "milliseconds"),
+    "python/compile_time": (("steps",), ("way", "what"), "milliseconds"),
+    "python/log_step_qrnn": (("steps",), ("way", "what"), "milliseconds"),
+}
+NOT_SHOWN = {"name", "run_name", "run_type", "family_index", "per_family_instance_index", "repetitions",
+             "repetition_index", "threads", "iterations", "cpu_time", "time_unit", "label", "memcpy_GB/s"}
+
+
+def number(value):
+    if isinstance(value, str):
+        return html.escape(value.replace("_", " "))
+    if isinstance(value, int) or (value == int(value) and abs(value) >= 100):
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if value >= 0.001 else f"{value:.1e}"
+
+
+def bar(fraction):
+    width = min(100, 100 * fraction)
+    return f'<span class="bar" style="--part:{width:.0f}%">{fraction:.2f}</span>'
+
+
+def table(corner, columns, rows):
+    """rows: [(head, [cells as HTML])]."""
+    heads = "".join(f"<th>{number(c)}</th>" for c in (corner, *columns))
+    body = "".join(f"<tr><th>{number(head)}</th>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+                   for head, cells in rows)
+    return ('```{raw} html\n<div class="table-wrapper"><table class="docutils figures"><thead><tr>'
+            f"{heads}</tr></thead><tbody>{body}</tbody></table></div>\n```\n")
+
+
+def pivot(corner, entries, show):
+    """entries: {(row, column): value}, in their order."""
+    rows, columns = list(dict.fromkeys(r for r, _ in entries)), list(dict.fromkeys(c for _, c in entries))
+    return table(corner, columns, [(r, [show(entries[r, c]) if (r, c) in entries else "" for c in columns])
+                                   for r in rows])
+
+
+def of_benchmarks(runs):
+    """Tables of what Google Benchmark wrote: workload/call, workload/backend/call, sweep/T=n/..."""
+    single, by_backend, sweep, others = {}, {}, {}, []
+    for run in runs:
+        parts = [p for p in run["name"].split("/") if ":" not in p and p != "manual_time"]
+        if "fraction_of_twin" not in run:
+            others.append((" ".join(parts), run))
+        elif parts[0] == "sweep":
+            sweep[parts[1].removeprefix("T="), parts[2].replace("channel=", "channels: ")] = run
+        elif len(parts) == 3:
+            by_backend.setdefault(parts[2], {})[parts[0], parts[1]] = run
+        else:
+            single[parts[0], parts[1]] = run
+
+    def both(run):
+        return bar(run["fraction_of_twin"]) + f' <small>{number(run["ns/element"])} ns</small>'
+
+    out = []
+    if single:
+        out.append(pivot("workload", single, both))
+    for call, entries in by_backend.items():
+        out.append(f"**{call}**\n\n" + pivot("workload", entries, both))
+    if sweep:
+        out.append("**Against the number of steps**, nanoseconds per element\n\n" + pivot("steps", sweep, lambda run: number(run["ns/element"])))
+    if others:
+        names = [n for n in dict.fromkeys(n for _, run in others for n in run) if n not in NOT_SHOWN]
+        names.remove("real_time")
+        rows = [(head, [f'{number(run["real_time"])} {run["time_unit"]}',
+                        *(number(run[n]) if n in run else "" for n in names)]) for head, run in others]
+        out.append(table("", ["time", *names], rows))
+    return out
+
+
+def of_rows(name, rows):
+    kinds = {}  # rows of one record may be of several kinds, each with its own columns
+    for row in rows:
+        kinds.setdefault(tuple(row), []).append(row)
+    if len(kinds) > 1:
+        return [table for same in kinds.values() for table in of_rows(name, same)]
+    if name not in PIVOTS or not set(sum(PIVOTS[name][:2], ())) <= set(rows[0]):
+        columns = [c for c in rows[0] if not isinstance(rows[0][c], (dict, list))]
+        return [table(columns[0], columns[1:], [(r[columns[0]], [number(r[c]) for c in columns[1:]]) for r in rows])]
+    row_keys, column_keys, value = PIVOTS[name]
+    if "steps" in rows[0] and "steps" not in row_keys:
+        most = max(r["steps"] for r in rows)
+        rows = [r for r in rows if r["steps"] == most]
+
+    def named(row, keys):
+        words = [f"{row[k]} {k}" if k == "layers" else row[k] for k in keys]
+        return words[0] if len(words) == 1 else ", ".join(str(w) for w in words)
+
+    out = []
+    for case in dict.fromkeys(r.get("case") for r in rows):
+        entries = {(named(r, row_keys), named(r, column_keys)): r[value] for r in rows if r.get("case") == case}
+        head = f"**{case}**\n\n" if case else ""
+        out.append(head + pivot(", ".join(row_keys), entries, number))
+    return out
+
+
+def of_phases(phases):
+    entries = {(f'{p["name"]}, {p["call"]}', f'{p["processes"]} processes' if p["processes"] > 1 else "1 process"):
+               f'{p["whole_by_alone"]:.2f} <small>{number(1e3 * p["seconds"]["whole"])} ms</small>' for p in phases}
+    return [pivot("", entries, str)]
+
+
+def provenance(context):
+    words = [context.get("machine", "machine not named")]
+    words += [f"{label} {context[key]}" for key, label in
+              (("compiler", "compiler"), ("mpi", ""), ("jax", "JAX"), ("torch", "PyTorch"), ("driver", "driver"))
+              if key in context]
+    words += [f'measured {context["date"][:10]}'] if "date" in context else []
+    words += [f'commit `{context["commit"]}`'] if "commit" in context else []
+    return "{.provenance}\n" + " · ".join(w.strip() for w in words) + "\n"
+
+
+def write(root, out):
+    results = root / "bench" / "results"
+    pictures = sorted(p.name for p in results.glob("*.png"))
+    files = {}
+    for path in sorted(results.rglob("*.json")):
+        stem = path.relative_to(results).with_suffix("").as_posix()
+        key = next((k for k in RECORDS if stem == k or stem.startswith(k + "-")), stem)
+        files.setdefault(key, []).append(path)
+    lines = ["# Measured figures\n", "Tables are made from [bench/results](/bench/results/README.md) when this page is built; "
+             "[what the columns mean](/docs/tuning.md#benchmarks). A bar is full where a call is as fast as reading and "
+             "writing its arrays.\n"]
+    for key in [*(k for k in RECORDS if k in files), *(k for k in files if k not in RECORDS)]:
+        title, about, beginnings = RECORDS.get(key, (key, "", ()))
+        lines += [f"## {title}\n", about + "\n"]
+        for path in files[key]:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if "benchmarks" in record:
+                tables = of_benchmarks(record["benchmarks"])
+            elif "phases" in record:
+                tables = of_phases(record["phases"])
+            elif record.get("rows"):
+                tables = of_rows(key, record["rows"])
+            else:
+                raise SystemExit(f"{path.relative_to(root)}: neither benchmarks, phases nor rows")
+            lines += [provenance(record.get("context", record)), *tables]
+        for name in [p for p in pictures if p.startswith(beginnings)] if beginnings else []:
+            lines.append(f"![{name.removesuffix('.png').replace('_', ' ')}](/bench/results/{name})\n")
+            pictures.remove(name)
+    if pictures:
+        lines.append("## Further pictures\n")
+        lines += [f"![{name.removesuffix('.png').replace('_', ' ')}](/bench/results/{name})\n" for name in pictures]
+    (out / "figures.md").write_text("\n".join(lines), encoding="utf-8")

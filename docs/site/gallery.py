@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes the gallery: a card for every program among the examples, with the first sentence of its file."""
+import ast
+import re
+
+#: The pictures that programs draw, where they are in the repository.
+PICTURES = {
+    "co2_smoothers": "docs/pictures/co2_smoothers.png",
+    "qrnn_text": "docs/pictures/text_learning_curve.png",
+    "s5_digits": "docs/pictures/digits_confusion.png",
+    "split_time": "bench/results/distributed_time.png",
+    "sunspot_biquads": "docs/pictures/sunspot_biquads.png",
+}
+
+
+def description(path):
+    """What a file says of itself first: a docstring, or the comment below the SPDX line."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return ast.get_docstring(ast.parse(text)) or ""
+    opening = re.match(r"// SPDX[^\n]*\n((?://[^\n]*\n)*)", text)
+    return "\n".join(line[2:].removeprefix(" ") for line in opening[1].splitlines()) if opening else ""
+
+
+def sentence(text):
+    """The first sentence: of the first paragraph, up to a full stop, or what stands before a formula."""
+    first = " ".join(text.split("\n\n")[0].split())
+    match = re.match(r".+?[.:](?= |$)", first)
+    return match[0].rstrip(":") if match else first
+
+
+def formula(text):
+    """The first indented block, unless it is a command."""
+    for block in re.findall(r"(?:^    ?\S[^\n]*\n?)+|(?:^  \S[^\n]*\n?)+", text + "\n", re.M):
+        if not re.search(r"pip install|mpirun|python ", block):
+            return re.sub(r"^ {2,4}", "", block, flags=re.M).rstrip()
+    return ""
+
+
+def programs(root):
+    found = sorted((root / "examples").glob("*.cpp")) + sorted((root / "python" / "examples").glob("*.py"))
+    return [p for p in found if re.search(r"\bmain\(", p.read_text(encoding="utf-8"))]
+
+
+def calls(text):
+    """The calls of the library that a program makes, by name."""
+    known = ("linear_scan_vjp", "linear_scan", "gated_scan", "qrnn_pool", "qrnn_layer", "selective_state_update",
+             "selective_scan", "mamba_layer", "s5_layer", "s5", "lru")
+    return [c for c in known if re.search(rf"(?:scanrec(?:\.\w+|::\w+)*(?:\.|::)){c}\b", text)]
+
+
+def write(root, out, source_page, escaped):
+    lines = ["# Gallery\n", "Programs that learn, forecast and measure: from [examples](/source/examples/index.md) in C++ "
+             "and [python/examples](/source/python/examples/index.md). `scripts/demo` runs those in C++ and draws "
+             "their pictures.\n"]
+    for heading, suffix in (("In C++", ".cpp"), ("In Python", ".py")):
+        lines += [f"## {heading}\n", ":::::{grid} 1 1 2 2\n:gutter: 3\n:class-container: gallery\n"]
+        for path in programs(root):
+            if path.suffix != suffix:
+                continue
+            name, text = path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
+            about, picture = description(path), PICTURES.get(path.stem)
+            lines += ["::::{grid-item-card} " + path.name, f":link: {source_page(name)[1:-3]}", ":link-type: doc"]
+            if picture:
+                if not (root / picture).exists():
+                    raise SystemExit(f"docs/site/gallery.py: {picture} is not there")
+                lines += [f":img-top: /{picture}", f":img-alt: what {path.name} draws"]
+            lines += ["", escaped(sentence(about)), ""]
+            if not picture and formula(about):
+                lines += ["```text", formula(about), "```", ""]
+            used = calls(text)
+            if used:
+                lines += [":::{card-footer}", " ".join(f"`{c}`" for c in used), ":::"]
+            lines += ["::::", ""]
+        lines += [":::::", ""]
+    (out / "gallery.md").write_text("\n".join(lines), encoding="utf-8")

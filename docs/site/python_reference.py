@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes the pages of the Python reference from the sources: signatures and docstrings, read, not run.
+
+So it needs neither the built library nor JAX nor PyTorch. A module is public if it and the packages
+above it have no underscore, and it has an `__all__`; what that names is followed to where it is
+defined.
+"""
+import ast
+import re
+
+SECTION = re.compile(r"^-{3,}$")
+LISTS = {"Parameters", "Raises", "Attributes", "Other Parameters"}
+
+
+class Module:
+    def __init__(self, package, name):
+        path = package.joinpath(*name.split(".")[1:])
+        self.is_package = path.is_dir()
+        self.path = path / "__init__.py" if self.is_package else path.with_suffix(".py")
+        self.name, self.tree = name, ast.parse(self.path.read_text(encoding="utf-8"))
+
+    def exported(self):
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+                return [name for name in ast.literal_eval(node.value) if not name.startswith("_")]
+        return None
+
+
+def public_modules(package):
+    names = []
+    for path in sorted(package.rglob("*.py")):
+        parts = ["scanrec", *path.relative_to(package).with_suffix("").parts]
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        if not any(part.startswith("_") for part in parts):
+            names.append(".".join(parts))
+    return sorted(names)
+
+
+def find(package, module, name, depth=0):
+    """(where it is defined, its node), or (None, None) if it is a module or comes from elsewhere."""
+    for node in module.tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
+            return module, node
+        if isinstance(node, ast.ImportFrom) and node.level and depth < 8:
+            for alias in node.names:
+                if (alias.asname or alias.name) != name:
+                    continue
+                above = module.name.split(".")
+                above = above[:len(above) - node.level + module.is_package]
+                origin = ".".join([*above, *(node.module or "").split(".")]).rstrip(".")
+                if node.module is None:
+                    return None, None
+                return find(package, Module(package, origin), alias.name, depth + 1)
+    return None, None
+
+
+def signature(function, method=False):
+    arguments = ast.unparse(function.args)
+    if method:
+        arguments = re.sub(r"^self(, )?", "", arguments)
+    returns = f" -> {ast.unparse(function.returns)}" if function.returns is not None else ""
+    return f"({arguments}){returns}"
+
+
+def indented(text, by=3):
+    return "\n".join(" " * by + line if line else "" for line in text.splitlines())
+
+
+def converted(doc, documents):
+    """A numpydoc docstring as reStructuredText: sections as field lists, parameters as definitions."""
+    lines, out, at = doc.splitlines(), [], 0
+    heads = [i for i in range(len(lines) - 1) if SECTION.match(lines[i + 1]) and lines[i].strip()]
+    out.append("\n".join(lines[:heads[0] if heads else len(lines)]).strip())
+    for head, after in zip(heads, [*heads[1:], len(lines)]):
+        title, body = lines[head].strip(), lines[head + 2:after]
+        if title in LISTS:
+            entries = []
+            for line in body:
+                if line and not line.startswith(" "):
+                    names = line.rstrip(":").split(" : ")
+                    kind = f" : {names[1]}" if len(names) > 1 else ""
+                    entries.append(", ".join(f"**{n.strip()}**" for n in names[0].split(",")).replace("***", "\\***") + kind)
+                else:
+                    entries.append("   " + line.strip() if line.strip() else "")
+            out.append(f":{title}:\n" + indented("\n".join(entries).strip("\n")))
+        else:
+            out.append(f":{title}:\n" + indented("\n".join(body).strip("\n")))
+    text = "\n\n".join(out)
+    return re.sub(r"``(docs/\w+\.md)``",
+                  lambda m: f":doc:`{m[1]} </{m[1][:-3]}>`" if m[1] in documents else m[0], text)
+
+
+def entry(node, documents, method=False):
+    doc = converted(ast.get_docstring(node) or "", documents)
+    if isinstance(node, ast.FunctionDef):
+        kind = "method" if method else "function"
+        shown = signature(node, method)
+        for decorator in node.decorator_list:
+            if ast.unparse(decorator) == "property":
+                kind, shown = "property", ""
+        return f".. py:{kind}:: {node.name}{shown}\n\n{indented(doc)}\n"
+    initial = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+    shown = signature(initial, True).split(" -> ")[0] if initial else ""
+    bases = ", ".join(f"``{ast.unparse(base)}``" for base in node.bases)
+    parts = [f".. py:class:: {node.name}{shown}\n"]
+    if bases:
+        parts.append(indented(f"Of {bases}.") + "\n")
+    parts.append(indented(doc) + "\n")
+    if initial and ast.get_docstring(initial):
+        parts.append(indented(converted(ast.get_docstring(initial), documents)) + "\n")
+    for member in node.body:
+        if isinstance(member, ast.FunctionDef) and not member.name.startswith("_") and ast.get_docstring(member):
+            parts.append(indented(entry(member, documents, True)))
+        if isinstance(member, ast.AnnAssign) and not initial and isinstance(member.target, ast.Name):
+            parts.append(indented(f".. py:attribute:: {member.target.id}\n   :type: {ast.unparse(member.annotation)}\n"))
+    return "\n".join(parts)
+
+
+def write(root, out, documents):
+    package, folder = root / "python" / "src" / "scanrec", out / "reference" / "python"
+    folder.mkdir(parents=True, exist_ok=True)
+    names, titles = [], {}
+    for name in public_modules(package):
+        module = Module(package, name)
+        exported = module.exported()
+        if exported is None:
+            continue
+        doc = ast.get_docstring(module.tree) or ""
+        lines = [name, "=" * len(name), "", f".. py:module:: {name}", "", doc, "", f".. py:currentmodule:: {name}", ""]
+        table, entries = [], []
+        for item in exported:
+            _, node = find(package, module, item)
+            if node is None:
+                continue
+            if not ast.get_docstring(node):
+                raise SystemExit(f"{name}.{item} has no docstring")
+            summary = ast.get_docstring(node).split("\n\n")[0].replace("\n", " ")
+            role = "class" if isinstance(node, ast.ClassDef) else "func"
+            table += [f"   * - :py:{role}:`{item}`", f"     - {summary.removesuffix('::')}"]
+            entries.append(entry(node, documents))
+        if not entries:
+            continue
+        lines += [".. list-table::", "   :widths: 30 70", "   :class: summary", "", *table, "", *entries]
+        (folder / f"{name}.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        names.append(name)
+        titles[name] = doc.split("\n\n")[0].replace("\n", " ")
+    heading = "Python reference"
+    index = [heading, "=" * len(heading), "", "From the docstrings. How calls behave in JAX and PyTorch, with tables of what "
+             "differentiates, batches and compiles: :doc:`/docs/python`.", ""]
+    for name in names:
+        index += [f":doc:`{name}`", f"   {titles[name]}", ""]
+    index += [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in names), ""]
+    (folder / "index.rst").write_text("\n".join(index), encoding="utf-8")
