@@ -19,7 +19,7 @@ from playwright.sync_api import sync_playwright
 SHOWN = ["index", "README", "docs/which_call", "gallery", "figures", "docs/scan", "docs/python", "docs/cuda",
          "reference/cpp/index", "reference/cpp/linear_scans", "reference/cpp/views", "reference/python/index",
          "reference/python/scanrec.torch", "source/examples/index", "CHANGELOG"]
-SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
 LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src", "object": "data"}
 #: What is allowed to be wider than the window: it scrolls within itself.
 OVERFLOW = """() => {

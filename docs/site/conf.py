@@ -12,9 +12,8 @@ copyright = "the scanrec authors, BSD-3-Clause"
 release = version = ".".join(re.findall(r"VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", _version))
 
 extensions = ["myst_parser", "sphinx_design", "sphinx_copybutton"]
-myst_enable_extensions = ["attrs_block", "colon_fence", "fieldlist"]
+myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 4
-# Links to headings of pages that are not staged are found by tests/docs_check.py.
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "index"
 highlight_language = "text"

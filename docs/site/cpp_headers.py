@@ -7,7 +7,7 @@ in a namespace `detail`, private, or without a comment is nobody's business.
 import re
 from dataclasses import dataclass, field
 
-NOISE = re.compile(r"\b(SCANREC_INLINE|SCANREC_HD|SCANREC_API)\b ?")
+NOISE = re.compile(r"\b(SCANREC_INLINE|SCANREC_HD|SCANREC_C_API)\b ?")
 OPEN, CLOSE = "([{", ")]}"
 HIDDEN_WORDS = {"requires", "noexcept", "decltype", "alignas", "explicit", "sizeof"}
 

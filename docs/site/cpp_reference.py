@@ -37,7 +37,7 @@ class Prose:
 
     def _words(self, part, own):
         done, at = "", 0
-        for match in re.finditer(r"docs/\w+\.md|\b(?:scanrec::)?([a-z]\w*(?:::\w+)*)(\(\))?", part):
+        for match in re.finditer(r"docs/\w+\.md|\b(?:scanrec::)?([a-z]\w*(?:(?:::|\.)\w+)*)(\(\))?", part):
             if match[0] in self.documents:
                 new = f"[{match[0]}](/{match[0]})"
             elif match[1] in self.names and match[1] != own and ("_" in match[1] or match[2]):
@@ -127,7 +127,8 @@ def read(root):
 
 
 def write(root, out, documents, source_page):
-    """Writes a page for each, and an overview; source_page(path) is the address of a file's page."""
+    """Writes a page for each, and an overview; source_page(path) is the address of a file's page. Returns the
+    names that have a place."""
     pages = read(root)
     names = {d.name for _, sections in pages for _, _, shown in sections for d in shown}
     prose, given = Prose(names, documents), set()
@@ -137,15 +138,14 @@ def write(root, out, documents, source_page):
                 "CPUs; what else a page needs is named on it. All is in `namespace scanrec`.\n"]
     toctree = []
     for page, sections in pages:
-        lines = [f"# {page['title']}\n", page["about"] + "\n"]
+        lines = [f"{{.cpp}}\n# {page['title']}\n", page["about"] + "\n"]
         overview.append(f"## [{page['title']}]({page['name']}.md)\n\n{page['about']}\n")
         table = []
         for name, header, shown in sections:
             private = name.startswith("detail/")
             if not private:
-                lines.append(f"## {name}\n")
+                lines.append(f"## scanrec/{name}\n")
                 lines.append(prose.line(" ".join(header.opening).split("    ")[0].strip()) + "\n")
-                lines.append(f"```cpp\n#include <scanrec/{name}>\n```\n")
             elif sections[sections.index((name, header, shown)) - 1][0].startswith("detail/") is False:
                 lines.append("## Their types and functions\n")
             for d in shown:
@@ -156,16 +156,17 @@ def write(root, out, documents, source_page):
                     table.append((d.name, prose.line(first_sentence(d.comment), d.name)))
                 lines.append(f"### {escaped(d.name)}\n")
                 lines.append(f"```{{index}} single: {d.name} (C++ {KINDS[d.kind]})\n```\n")
-                lines.append("```cpp\n" + "\n".join(d.texts) + "\n```\n")
+                lines.append("```cpp\n" + "\n\n".join(d.texts) + "\n```\n")
                 lines.append(prose.block(d.comment, d.name))
             source = f"include/scanrec/{name}"
             lines.append(f"{{.source-link}}\n[{escaped(source)}]({source_page(source)})\n")
-        overview.append("| | |\n|---|---|\n" + "".join(
-            f"| [`{name}`](#{target(name)}) | {words} |\n" for name, words in table))
+        overview.append(":::{div} summary\n" + "\n".join(
+            f"[`{name}`](#{target(name)})\n: {words or ' '}\n" for name, words in table) + ":::\n")
         (folder / f"{page['name']}.md").write_text("\n".join(lines), encoding="utf-8")
         toctree.append(f"{page['title']} <{page['name']}>")
     overview.append("```{toctree}\n:hidden:\n\n" + "\n".join(toctree) + "\n```\n")
     (folder / "index.md").write_text("\n".join(overview), encoding="utf-8")
+    return names
 
 
 def first_sentence(lines):
@@ -177,4 +178,4 @@ def first_sentence(lines):
         words.append(line.strip())
     text = " ".join(words)
     match = re.match(r".*?[a-z0-9)\]`][.:](?= [A-Z`(]|$)", text)
-    return (match[0] if match else text).rstrip(":").replace("|", "\\|") if text else ""
+    return (match[0] if match else text).rstrip(":") if text else ""

@@ -38,7 +38,9 @@ def number(value):
         return html.escape(value.replace("_", " "))
     if isinstance(value, int) or (value == int(value) and abs(value) >= 100):
         return f"{int(value):,}"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if value >= 0.001 else f"{value:.1e}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:#.3g}" if value >= 0.001 else f"{value:.1e}" if value else "0"
 
 
 def bar(fraction):
@@ -51,7 +53,7 @@ def table(corner, columns, rows):
     heads = "".join(f"<th>{number(c)}</th>" for c in (corner, *columns))
     body = "".join(f"<tr><th>{number(head)}</th>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
                    for head, cells in rows)
-    return ('```{raw} html\n<div class="table-wrapper"><table class="docutils figures"><thead><tr>'
+    return ('```{raw} html\n<div class="table-wrapper docutils container"><table class="docutils figures"><thead><tr>'
             f"{heads}</tr></thead><tbody>{body}</tbody></table></div>\n```\n")
 
 

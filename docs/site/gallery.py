@@ -23,10 +23,10 @@ def description(path):
 
 
 def sentence(text):
-    """The first sentence: of the first paragraph, up to a full stop, or what stands before a formula."""
+    """The first sentence: of the first paragraph, up to a full stop or a formula."""
     first = " ".join(text.split("\n\n")[0].split())
-    match = re.match(r".+?[.:](?= |$)", first)
-    return match[0].rstrip(":") if match else first
+    match = re.match(r".+?\.(?= |$)", first)
+    return match[0] if match else first.rstrip(":")
 
 
 def formula(text):

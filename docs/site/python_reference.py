@@ -117,9 +117,10 @@ def entry(node, documents, method=False):
 
 
 def write(root, out, documents):
+    """Writes a page for each public module, and an overview. Returns what has a place."""
     package, folder = root / "python" / "src" / "scanrec", out / "reference" / "python"
     folder.mkdir(parents=True, exist_ok=True)
-    names, titles = [], {}
+    names, titles, public = [], {}, set()
     for name in public_modules(package):
         module = Module(package, name)
         exported = module.exported()
@@ -136,11 +137,12 @@ def write(root, out, documents):
                 raise SystemExit(f"{name}.{item} has no docstring")
             summary = ast.get_docstring(node).split("\n\n")[0].replace("\n", " ")
             role = "class" if isinstance(node, ast.ClassDef) else "func"
-            table += [f"   * - :py:{role}:`{item}`", f"     - {summary.removesuffix('::')}"]
+            table += [f"   :py:{role}:`{item}`", f"      {summary.removesuffix('::')}"]
+            public.add(f"{name}.{item}")
             entries.append(entry(node, documents))
         if not entries:
             continue
-        lines += [".. list-table::", "   :widths: 30 70", "   :class: summary", "", *table, "", *entries]
+        lines += [".. container:: summary", "", *table, "", *entries]
         (folder / f"{name}.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
         names.append(name)
         titles[name] = doc.split("\n\n")[0].replace("\n", " ")
@@ -151,3 +153,4 @@ def write(root, out, documents):
         index += [f":doc:`{name}`", f"   {titles[name]}", ""]
     index += [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in names), ""]
     (folder / "index.rst").write_text("\n".join(index), encoding="utf-8")
+    return public

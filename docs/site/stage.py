@@ -49,6 +49,24 @@ class Site:
         text = (ROOT / name).read_text(encoding="utf-8")
         self.write(name, CODE_OR_LINK.sub(lambda m: self._link(name, m) if m[4] else m[0], text))
 
+    def which_call(self, cpp, python):
+        """Has the tables of docs/which_call.md link to the references, by their columns' languages."""
+        heads = {"NumPy": "scanrec", "JAX": "scanrec.jax", "PyTorch": "scanrec.torch"}
+        lines, columns = [], []
+        for line in (self.out / "docs" / "which_call.md").read_text(encoding="utf-8").splitlines():
+            cells = line.split(" | ") if line.startswith("| ") else []
+            if cells and cells[0] in ("| I have", "| I want"):
+                columns = [cell.strip(" |") for cell in cells]
+            for at in range(1, len(cells)):
+                def link(code, module=heads.get(columns[at])):
+                    if module is None:
+                        return f"[{code[0]}](#{cpp_reference.target(code[1])})" if code[1] in cpp else code[0]
+                    full = f"{module}.{code[1]}"
+                    return f"{{py:obj}}`{code[1]} <{full}>`" if full in python else code[0]
+                cells[at] = re.sub(r"`([\w:.]+)`", link, cells[at])
+            lines.append(" | ".join(cells) if cells else line)
+        self.write("docs/which_call.md", "\n".join(lines) + "\n")
+
     def _link(self, name, match):
         place = match[4].partition("#")[0]
         if re.match(r"[a-z][a-z0-9+.-]*:", place) or not place:
@@ -123,8 +141,8 @@ def main():
     for folder in ("examples", "python/examples"):
         site.source_page(folder)
     site.write("index.md", landing())
-    cpp_reference.write(ROOT, out, site.pages, site.source_page)
-    python_reference.write(ROOT, out, site.pages)
+    cpp = cpp_reference.write(ROOT, out, site.pages, site.source_page)
+    site.which_call(cpp, python_reference.write(ROOT, out, site.pages))
     gallery.write(ROOT, out, site.source_page, escaped)
     figures.write(ROOT, out)
     site.show_sources()
