@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from measure import milliseconds, parser_of, record
+from plot_jacobian import draw
 
 import scanrec.jax
 
@@ -96,45 +97,6 @@ def measure(lengths, layers, rounds):
                         off = np.max(np.abs(value - values["lax.scan"])) / size
                         assert off < 1e-4, f"{way} is off by {off:.1e} of the largest"
     return rows
-
-
-def draw(rows, path):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    layers = sorted({r["layers"] for r in rows})
-    panels = [(depth, mode) for depth in layers for mode in ("reverse", "forward")]
-    colours = dict(zip(OF, ("tab:green", "tab:blue", "tab:red", "tab:gray")))
-    styles = dict(zip(WAYS, (":", "--", "-")))
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(4 * len(panels), 4), sharey=True, squeeze=False
-    )
-    for axis, (depth, mode) in zip(axes[0], panels):
-        for of in OF:
-            if mode == "forward" and of in WIDE:
-                continue
-            for way in WAYS:
-                line = [
-                    r
-                    for r in rows
-                    if (r["layers"], r["mode"], r["of"], r["way"]) == (depth, mode, of, way)
-                ]
-                axis.plot([r["steps"] for r in line], [r["milliseconds"] for r in line], styles[way],
-                          color=colours[of], marker=".", label=f"{of}, {way}")  # fmt: skip
-        axis.set(
-            xscale="log",
-            yscale="log",
-            xlabel="steps",
-            title=f"{depth} layer(s), {mode} mode",
-        )
-        axis.grid(alpha=0.3)
-    axes[0][0].set_ylabel("milliseconds per Jacobian")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=len(OF), loc="lower center", fontsize=7)
-    figure.tight_layout(rect=(0, 0.12, 1, 1))
-    figure.savefig(path, dpi=120)
 
 
 def main():

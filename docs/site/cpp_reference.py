@@ -154,8 +154,11 @@ def write(root, out, documents, source_page):
                     lines.append(f"({target(d.name)})=\n")
                     given.add(d.name)
                     table.append((d.name, prose.line(first_sentence(d.comment), d.name)))
-                lines.append(f"### {escaped(d.name)}\n")
-                lines.append(f"```{{index}} single: {d.name} (C++ {KINDS[d.kind]})\n```\n")
+                above = shown[shown.index(d) - 1] if d is not shown[0] else None
+                if above is None or above.name != d.name:  # else one more of that name
+                    lines.append(f"### {escaped(d.name)}\n")
+                if not again:
+                    lines.append(f"```{{index}} single: {d.name} (C++ {KINDS[d.kind]})\n```\n")
                 lines.append("```cpp\n" + "\n\n".join(d.texts) + "\n```\n")
                 lines.append(prose.block(d.comment, d.name))
             source = f"include/scanrec/{name}"

@@ -42,8 +42,11 @@ def programs(root):
     return [p for p in found if re.search(r"\bmain\(", p.read_text(encoding="utf-8"))]
 
 
-def calls(text):
-    """The calls of the library that a program makes, by name."""
+def calls(path):
+    """The calls of the library that a program and the headers beside it make, by name."""
+    text = path.read_text(encoding="utf-8")
+    for name in re.findall(r'#include "(\w+\.hpp)"', text):
+        text += (path.parent / name).read_text(encoding="utf-8")
     known = ("linear_scan_vjp", "linear_scan", "gated_scan", "qrnn_pool", "qrnn_layer", "selective_state_update",
              "selective_scan", "mamba_layer", "s5_layer", "s5", "lru")
     return [c for c in known if re.search(rf"(?:scanrec(?:\.\w+|::\w+)*(?:\.|::)){c}\b", text)]
@@ -58,7 +61,7 @@ def write(root, out, source_page, escaped):
         for path in programs(root):
             if path.suffix != suffix:
                 continue
-            name, text = path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
+            name = path.relative_to(root).as_posix()
             about, picture = description(path), PICTURES.get(path.stem)
             lines += ["::::{grid-item-card} " + path.name, f":link: {source_page(name)[1:-3]}", ":link-type: doc"]
             if picture:
@@ -68,7 +71,7 @@ def write(root, out, source_page, escaped):
             lines += ["", escaped(sentence(about)), ""]
             if not picture and formula(about):
                 lines += ["```text", formula(about), "```", ""]
-            used = calls(text)
+            used = calls(path)
             if used:
                 lines += [":::{card-footer}", " ".join(f"`{c}`" for c in used), ":::"]
             lines += ["::::", ""]

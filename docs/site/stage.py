@@ -65,7 +65,7 @@ class Site:
                     return f"{{py:obj}}`{code[1]} <{full}>`" if full in python else code[0]
                 cells[at] = re.sub(r"`([\w:.]+)`", link, cells[at])
             lines.append(" | ".join(cells) if cells else line)
-        self.write("docs/which_call.md", "\n".join(lines) + "\n")
+        self.write("docs/which_call.md", "{.calls}\n" + "\n".join(lines) + "\n")
 
     def _link(self, name, match):
         place = match[4].partition("#")[0]
