@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that C++ blocks of the documents are those of docs/snippets.cpp, and that links lead somewhere.
+"""Checks that C++ blocks of the documents are those of docs/snippets.cpp, that links lead somewhere, and that the
+site has a place for everything.
 
 Every ```cpp block of README.md and docs/*.md follows a line `<!-- snippet: name -->` and is the
 text between the lines `// [name]` and `// [/name]` of docs/snippets.cpp or .cu, less its common
 indentation. Every snippet is shown. Every relative link of a Markdown file names a file that is
-there, and its heading. With --write the blocks are rewritten from the snippets. Exit status 1 if
+there, and its heading. docs/site/index.md names every document, docs/site/reference.toml every
+header that documents something; examples begin with a sentence, and public names of the Python
+package have docstrings. With --write the blocks are rewritten from the snippets. Exit status 1 if
 anything is wrong.
 """
 import argparse
@@ -136,6 +139,26 @@ def check_links(path, lines, problems):
                 problems.add(path, number, f"link to {target}: no heading of that name")
 
 
+def check_site(root, problems):
+    """What the site would leave out. Its pages are built by scripts/docs."""
+    sys.path.insert(0, str(root / "docs" / "site"))
+    sys.dont_write_bytecode = True
+    import cpp_reference
+    import gallery
+    import python_reference
+
+    index = root / "docs" / "site" / "index.md"
+    named = set(re.findall(r"^(?:.*<)?(docs/\w+)>?$", index.read_text(encoding="utf-8"), re.M))
+    for path in sorted((root / "docs").glob("*.md")):
+        if f"docs/{path.stem}" not in named:
+            problems.add(index, 1, f"no table of contents names docs/{path.stem}")
+    for path in gallery.programs(root):
+        if not gallery.sentence(gallery.description(path)):
+            problems.add(path, 1, "begins with no sentence for the gallery")
+    for error in (*cpp_reference.problems(root), *python_reference.problems(root)):
+        problems.add(index.with_name("reference.toml"), 1, error)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="rewrite the blocks from the snippets")
@@ -162,6 +185,7 @@ def main():
     for path in sorted(root.rglob("*.md")):
         if not any(hidden.match(part) for part in path.relative_to(root).parts):
             check_links(path, path.read_text(encoding="utf-8").splitlines(), problems)
+    check_site(root, problems)
     if problems.count:
         print(f"{problems.count} problem(s)")
         return 1

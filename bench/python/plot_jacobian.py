@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Draws what gate_jacobian.py has measured: Jacobians in lambda against the steps, and all of them at the most.
 
-    python3 bench/python/plot_jacobian.py bench/results/python/gate_jacobian.json bench/results/gate_jacobian.png
+python3 bench/python/plot_jacobian.py bench/results/python/gate_jacobian.json bench/results/gate_jacobian.png
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 INK, PALE = "#222222", "#dddddd"
 WAYS = {"associative_scan": "#d1495b", "lax.scan": "#8a8f98", "scanrec": "#1f6fb4"}
-OF = {"lambda": "lambda, the gate", "weights": "weights", "inputs": "inputs", "initial state": "initial state"}
+OF = {
+    "lambda": "lambda, the gate",
+    "weights": "weights",
+    "inputs": "inputs",
+    "initial state": "initial state",
+}
 
 
 def number(milliseconds):
@@ -36,15 +41,29 @@ def draw_growth(axis, rows, depth):
     for way, colour in WAYS.items():
         line = [r for r in rows if (r["layers"], r["of"], r["way"]) == (depth, "lambda", way)]
         steps, values = [r["steps"] for r in line], [r["milliseconds"] for r in line]
-        axis.plot(steps, values, color=colour, marker="o", markersize=4, linewidth=2.5 if way == "scanrec" else 1.8)
+        axis.plot(
+            steps,
+            values,
+            color=colour,
+            marker="o",
+            markersize=4,
+            linewidth=2.5 if way == "scanrec" else 1.8,
+        )
         ends[way] = values[-1]
     for way, value in ends.items():
         # Labels stand apart where lines meet.
         near = [v for w, v in ends.items() if w != way and max(v, value) / min(v, value) < 2.2]
         shift = 0 if not near else 7 if value > near[0] else -7
-        axis.annotate(f"{number(value)} ms", (steps[-1], value), (9, shift), textcoords="offset points", va="center",
-                      color=WAYS[way], fontweight="bold",
-                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+        axis.annotate(
+            f"{number(value)} ms",
+            (steps[-1], value),
+            (9, shift),
+            textcoords="offset points",
+            va="center",
+            color=WAYS[way],
+            fontweight="bold",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+        )
     axis.set(xscale="log", yscale="log", xlabel="steps", ylim=(0.15, 900))
     axis.xaxis.set_major_locator(FixedLocator(steps))
     axis.xaxis.set_minor_locator(NullLocator())
@@ -62,13 +81,29 @@ def draw_all(axis, rows, depth):
     height = 0.26
     for at, of in enumerate(OF):
         for k, (way, colour) in enumerate(WAYS.items()):
-            value = next(r["milliseconds"] for r in rows
-                         if (r["layers"], r["steps"], r["of"], r["way"]) == (depth, most, of, way))
+            value = next(
+                r["milliseconds"]
+                for r in rows
+                if (r["layers"], r["steps"], r["of"], r["way"]) == (depth, most, of, way)
+            )
             y = at + (k - 1) * height
             axis.barh(y, value, height * 0.9, color=colour)
-            axis.annotate(number(value), (value, y), (4, 0), textcoords="offset points", va="center", fontsize=9,
-                          color=INK)
-    axis.set(xscale="log", xlim=(0.05, 900), yticks=range(len(OF)), yticklabels=OF.values(), xlabel="milliseconds")
+            axis.annotate(
+                number(value),
+                (value, y),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9,
+                color=INK,
+            )
+    axis.set(
+        xscale="log",
+        xlim=(0.05, 900),
+        yticks=range(len(OF)),
+        yticklabels=OF.values(),
+        xlabel="milliseconds",
+    )
     axis.invert_yaxis()
     axis.tick_params(axis="y", length=0)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
@@ -78,19 +113,50 @@ def draw_all(axis, rows, depth):
 def draw(rows, path):
     rows = [r for r in rows if r["mode"] == "reverse"]
     layers, most = sorted({r["layers"] for r in rows}), max(r["steps"] for r in rows)
-    figure, axes = plt.subplots(1, len(layers) + 1, figsize=(13, 4.6), width_ratios=[1] * len(layers) + [1.1])
+    figure, axes = plt.subplots(
+        1, len(layers) + 1, figsize=(13, 4.6), width_ratios=[1] * len(layers) + [1.1]
+    )
     for axis, depth in zip(axes, layers):
         draw_growth(axis, rows, depth)
-        axis.set_title(f"in lambda, {depth} layer{'s' if depth > 1 else ''}", loc="left", fontweight="bold", fontsize=11)
+        axis.set_title(
+            f"in lambda, {depth} layer{'s' if depth > 1 else ''}",
+            loc="left",
+            fontweight="bold",
+            fontsize=11,
+        )
     axes[0].set_ylabel("milliseconds")
     draw_all(axes[-1], rows, layers[0])
-    axes[-1].set_title(f"in everything, {layers[0]} layer, {most} steps", loc="left", fontweight="bold", fontsize=11)
-    at = {r["way"]: r["milliseconds"] for r in rows if (r["layers"], r["steps"], r["of"]) == (layers[0], most, "lambda")}
-    figure.suptitle("Jacobian of the final state, reverse mode: in lambda scanrec is "
-                    f"{at['associative_scan'] / at['scanrec']:.0f} times as fast as associative_scan", x=0.01, ha="left", fontsize=13, fontweight="bold")
+    axes[-1].set_title(
+        f"in everything, {layers[0]} layer, {most} steps",
+        loc="left",
+        fontweight="bold",
+        fontsize=11,
+    )
+    at = {
+        r["way"]: r["milliseconds"]
+        for r in rows
+        if (r["layers"], r["steps"], r["of"]) == (layers[0], most, "lambda")
+    }
+    figure.suptitle(
+        "Jacobian of the final state, reverse mode: in lambda scanrec is "
+        f"{at['associative_scan'] / at['scanrec']:.0f} times as fast as associative_scan",
+        x=0.01,
+        ha="left",
+        fontsize=13,
+        fontweight="bold",
+    )
     names = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in WAYS.values()]
-    figure.legend(names, WAYS, ncols=len(WAYS), loc="upper left", bbox_to_anchor=(0.003, 0.945), frameon=False, fontsize=11,
-                  handlelength=1, handleheight=1)
+    figure.legend(
+        names,
+        WAYS,
+        ncols=len(WAYS),
+        loc="upper left",
+        bbox_to_anchor=(0.003, 0.945),
+        frameon=False,
+        fontsize=11,
+        handlelength=1,
+        handleheight=1,
+    )
     figure.tight_layout(rect=(0, 0, 1, 0.9), w_pad=2)
     figure.savefig(path, dpi=120)
 

@@ -4,6 +4,7 @@ as a phone and a desktop show it, by day and at night. Pictures of some pages st
 
     python docs/site/check.py build/docs
 """
+
 import functools
 import html.parser
 import http.server
@@ -16,12 +17,34 @@ import urllib.parse
 
 from playwright.sync_api import sync_playwright
 
-SHOWN = ["index", "README", "docs/which_call", "gallery", "figures", "docs/scan", "docs/python", "docs/cuda",
-         "reference/cpp/index", "reference/cpp/linear_scans", "reference/cpp/views", "reference/python/index",
-         "reference/python/scanrec.torch", "source/examples/index", "CHANGELOG"]
+SHOWN = [
+    "index",
+    "README",
+    "docs/which_call",
+    "gallery",
+    "figures",
+    "docs/scan",
+    "docs/python",
+    "docs/cuda",
+    "reference/cpp/index",
+    "reference/cpp/linear_scans",
+    "reference/cpp/views",
+    "reference/python/index",
+    "reference/python/scanrec.torch",
+    "source/examples/index",
+    "CHANGELOG",
+]
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
-LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src", "object": "data"}
-#: What is allowed to be wider than the window: it scrolls within itself.
+LOADS = {
+    "script": "src",
+    "img": "src",
+    "link": "href",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "object": "data",
+}
+#: What is wider than the window, if the page is; what scrolls within itself is not.
 OVERFLOW = """() => {
   const room = document.documentElement.clientWidth, wide = [];
   if (document.documentElement.scrollWidth <= room) return wide;
@@ -44,7 +67,13 @@ class Page(html.parser.HTMLParser):
         self.ids |= {of[name] for name in ("id", "name") if of.get(name)}
         if tag == "a" and of.get("href"):
             self.links.append(of["href"])
-        if of.get(LOADS.get(tag, "")) and of.get("rel") not in ("search", "next", "prev", "index", "canonical"):
+        if of.get(LOADS.get(tag, "")) and of.get("rel") not in (
+            "search",
+            "next",
+            "prev",
+            "index",
+            "canonical",
+        ):
             self.loads.append(of[LOADS[tag]])
 
 
@@ -71,7 +100,9 @@ def check_files(site, complain):
             elif anchor and to in pages and anchor not in pages[to].ids:
                 complain(f"{name}: links to {address}, where nothing has that name")
     for path in [*site.rglob("*.css"), *site.rglob("*.svg")]:
-        for address in re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", path.read_text(encoding="utf-8")):
+        for address in re.findall(
+            r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", path.read_text(encoding="utf-8")
+        ):
             if is_foreign("".join(address)):
                 complain(f"{path.relative_to(site)}: loads {''.join(address)}")
     return sorted(p.relative_to(site).with_suffix("").as_posix() for p in pages)
@@ -89,26 +120,42 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def open_pages(site, names, complain):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(site))
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     home = f"http://127.0.0.1:{server.server_port}"
     pictures = site / "screenshots"
     shutil.rmtree(pictures, ignore_errors=True)
     pictures.mkdir()
-    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
+    found = shutil.which("chromium") or shutil.which("google-chrome")  # or Playwright's own
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox"]
+        )  # as root it has none
         for size, (width, height) in SIZES.items():
             for scheme in ("light", "dark"):
-                context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme,
-                                              device_scale_factor=1, is_mobile=size == "phone",
-                                              has_touch=size == "phone")
+                context = browser.new_context(
+                    viewport={"width": width, "height": height},
+                    color_scheme=scheme,
+                    device_scale_factor=1,
+                    is_mobile=size == "phone",
+                    has_touch=size == "phone",
+                )
                 tab = context.new_page()
                 here = [""]
-                tab.on("console", lambda m, here=here: m.type == "error" and complain(f"{here[0]}: {m.text}"))
+                tab.on(
+                    "console",
+                    lambda m, here=here: m.type == "error" and complain(f"{here[0]}: {m.text}"),
+                )
                 tab.on("pageerror", lambda e, here=here: complain(f"{here[0]}: {e}"))
-                tab.on("request", lambda r, here=here: r.url.startswith((home, "data:"))
-                       or complain(f"{here[0]}: asks for {r.url}"))
+                tab.on(
+                    "request",
+                    lambda r, here=here: (
+                        r.url.startswith((home, "data:"))
+                        or complain(f"{here[0]}: asks for {r.url}")
+                    ),
+                )
                 # Colours change no widths: by night only what is shown is opened.
                 for name in names if scheme == "light" else SHOWN:
                     here[0] = f"{name}, {size}, {scheme}"
@@ -117,9 +164,13 @@ def open_pages(site, names, complain):
                         complain(f"{here[0]}: wider than the window: {wide}")
                     if name in SHOWN:
                         stem = name.replace("/", "-")
-                        tab.screenshot(path=pictures / f"{stem}-{size}-{scheme}.png", full_page=False)
+                        tab.screenshot(
+                            path=pictures / f"{stem}-{size}-{scheme}.png", full_page=False
+                        )
                         if scheme == "light":
-                            tab.screenshot(path=pictures / f"{stem}-{size}-whole.png", full_page=True)
+                            tab.screenshot(
+                                path=pictures / f"{stem}-{size}-whole.png", full_page=True
+                            )
                 if size == "desktop":
                     search(tab, home, here, complain)
                     tab.screenshot(path=pictures / f"search-{size}-{scheme}.png")
@@ -135,7 +186,9 @@ def search(tab, home, here, complain):
     tab.goto(f"{home}/search.html?q=linear_scan_vjp")
     tab.wait_for_selector("#search-results li")
     tab.wait_for_timeout(1500)
-    found = " ".join(tab.locator("#search-results li a").evaluate_all("all => all.map(a => a.href)"))
+    found = " ".join(
+        tab.locator("#search-results li a").evaluate_all("all => all.map(a => a.href)")
+    )
     for wanted in ("reference/cpp/", "reference/python/", "docs/"):
         if wanted not in found:
             complain(f"search for linear_scan_vjp: nothing in {wanted}")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sphinx's settings. The pages are put together by stage.py; everything they load is their own."""
+
 import pathlib
 import re
 
@@ -36,7 +37,14 @@ _light, _dark = "#1f5f99", "#7db8ec"
 html_theme_options = {
     "light_logo": "mark.svg",
     "dark_logo": "mark.svg",
-    "light_css_variables": {"color-brand-primary": _light, "color-brand-content": _light,
-                            "color-brand-visited": _light},
-    "dark_css_variables": {"color-brand-primary": _dark, "color-brand-content": _dark, "color-brand-visited": _dark},
+    "light_css_variables": {
+        "color-brand-primary": _light,
+        "color-brand-content": _light,
+        "color-brand-visited": _light,
+    },
+    "dark_css_variables": {
+        "color-brand-primary": _dark,
+        "color-brand-content": _dark,
+        "color-brand-visited": _dark,
+    },
 }

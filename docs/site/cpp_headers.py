@@ -4,6 +4,7 @@
 Reads the text and no more than its brackets, so it knows C++ as clang-format writes it here. What is
 in a namespace `detail`, private, or without a comment is nobody's business.
 """
+
 import re
 from dataclasses import dataclass, field
 
@@ -24,7 +25,8 @@ def blanked(text):
     """The text with comments, literals and preprocessor lines as spaces, character by character."""
     pattern = re.compile(
         r"//[^\n]*|/\*.*?\*/|^SCANREC_[A-Z_]+\([^\n]*\)$|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'|^[ \t]*#(?:\\\n|[^\n])*",
-        re.S | re.M)
+        re.S | re.M,
+    )
     return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
@@ -35,7 +37,7 @@ def closing(code, start):
         depth += (code[at] in OPEN) - (code[at] in CLOSE)
         if depth == 0:
             return at
-    raise ValueError(f"a bracket does not close: {code[start:start + 60]!r}")
+    raise ValueError(f"a bracket does not close: {code[start : start + 60]!r}")
 
 
 def extent(code, at, end):
@@ -49,7 +51,7 @@ def extent(code, at, end):
             at = closing(code, at)
         elif letter == "{":
             last = closing(code, at)
-            before, after = code[start:at], code[last + 1:end].lstrip()
+            before, after = code[start:at], code[last + 1 : end].lstrip()
             if code.startswith("typedef", start):
                 at = last + 1
                 continue
@@ -58,10 +60,14 @@ def extent(code, at, end):
             if not value and not initialises and not after.startswith((";", ",", "&&", "||", ")")):
                 return at, at, last + 1
             if re.match(r"(template\s*<.*>\s*)?(struct|class|enum|union)\b", before.strip(), re.S):
-                return at, at, last + 1 + after.index(";") + len(code[last + 1:end]) - len(after) + 1
+                return (
+                    at,
+                    at,
+                    last + 1 + after.index(";") + len(code[last + 1 : end]) - len(after) + 1,
+                )
             at = last
         at += 1
-    raise ValueError(f"a declaration does not end: {code[start:start + 80]!r}")
+    raise ValueError(f"a declaration does not end: {code[start : start + 80]!r}")
 
 
 def without_template(code):
@@ -70,7 +76,7 @@ def without_template(code):
     while (head := re.match(r"template\s*<", code)) is not None:
         depth, at = 1, head.end()
         while depth:
-            depth += {"<": 1, ">": -1}.get(code[at], 0) if code[at - 1:at + 1] != "->" else 0
+            depth += {"<": 1, ">": -1}.get(code[at], 0) if code[at - 1 : at + 1] != "->" else 0
             at += 1
         code = code[at:].strip()
     return code
@@ -80,12 +86,16 @@ def name_of(code):
     """(kind, name) of a declaration, or (None, None)."""
     code = without_template(code)
     for kind, pattern in (
-            ("namespace", r"(?:inline\s+)?namespace\b\s*(.*)"),
-            ("concept", r"concept\s+(\w+)"),
-            ("alias", r"typedef[^({]*\(\*(\w+)\)"),
-            ("type", r"(?:typedef\s+)?(?:struct|class|enum(?:\s+class)?|union)\s+(\w+)\s*(?:final\s*)?(?::[^:]|\{|$)"),
-            ("alias", r"using\s+(\w+)\s*="),
-            ("block", r"extern\s*$")):
+        ("namespace", r"(?:inline\s+)?namespace\b\s*(.*)"),
+        ("concept", r"concept\s+(\w+)"),
+        ("alias", r"typedef[^({]*\(\*(\w+)\)"),
+        (
+            "type",
+            r"(?:typedef\s+)?(?:struct|class|enum(?:\s+class)?|union)\s+(\w+)\s*(?:final\s*)?(?::[^:]|\{|$)",
+        ),
+        ("alias", r"using\s+(\w+)\s*="),
+        ("block", r"extern\s*$"),
+    ):
         if (match := re.match(pattern, code, re.S)) is not None:
             return kind, match[1].strip() if match.groups() else ""
     for match in re.finditer(r"(\boperator\s*(?:\(\)|[^\s\w(]+)|\w+)\s*\(", code):
@@ -101,7 +111,7 @@ def tidy(text):
     for line in text.splitlines():
         kept = NOISE.sub("", line)
         if depth > 0 and shift:
-            kept = kept[min(shift, len(kept) - len(kept.lstrip())):]
+            kept = kept[min(shift, len(kept) - len(kept.lstrip())) :]
         code = blanked(line)
         if depth == 0:
             shift = len(line) - len(NOISE.sub("", line))
@@ -116,14 +126,16 @@ class Header:
     def __init__(self, text):
         self.text, self.code = text, blanked(text)
         opening = re.match(r"(?://[^\n]*SPDX[^\n]*\n)((?://[^\n]*\n)*)", text)
-        self.opening = [line[2:].removeprefix(" ") for line in opening[1].splitlines()] if opening else []
+        self.opening = (
+            [line[2:].removeprefix(" ") for line in opening[1].splitlines()] if opening else []
+        )
         self.declarations = []
         self._scan(0, len(text), "")
 
     def _comment(self, start):
         """The `///` lines right above, without their marks."""
         lines = []
-        above = self.text[:self.text.rfind("\n", 0, start) + 1].splitlines()
+        above = self.text[: self.text.rfind("\n", 0, start) + 1].splitlines()
         while above and above[-1].lstrip().startswith("///") and "///<" not in above[-1]:
             lines.insert(0, above.pop().strip()[3:].removeprefix(" "))
         return lines
@@ -136,7 +148,11 @@ class Header:
             signature, body, last = extent(self.code, at, end)
             kind, name = name_of(self.code[at:signature])
             if kind == "namespace":
-                names = [n for n in re.findall(r"\w+", name) if n not in ("inline", "scanrec") and not n.startswith("SCANREC_")]
+                names = [
+                    n
+                    for n in re.findall(r"\w+", name)
+                    if n not in ("inline", "scanrec") and not n.startswith("SCANREC_")
+                ]
                 if "detail" not in names:
                     self._scan(body + 1, last - 1, prefix + "".join(n + "::" for n in names))
             elif kind == "block":
@@ -154,7 +170,7 @@ class Header:
         if kind == "type" and opens >= 0:
             text = self._type(at, opens, last)
         elif body is not None:
-            text = self.text[at:self._before_initialisers(at, signature)].rstrip() + ";"
+            text = self.text[at : self._before_initialisers(at, signature)].rstrip() + ";"
         else:
             text = self.text[at:last]
         line = self.text.rfind("\n", 0, at) + 1

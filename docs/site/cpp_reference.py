@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes the pages of the C++ reference from the headers and reference.toml."""
+
 import re
 import tomllib
 
 from cpp_headers import Header
 
-FIELDS = ("Aliasing Backends Bits Blocking Cost Determinism Error Gradients Law Memory Order Range Returns "
-          "Shapes Source Sources Stream Synchronisation Threads Throws Types Units Waits").split()
+FIELDS = (
+    "Aliasing Backends Bits Blocking Cost Determinism Error Gradients Law Memory Order Precision Range Returns "
+    "Shapes Source Sources Stream Synchronisation Threads Throws Types Units Waits"
+).split()
 LABEL = re.compile(rf"({'|'.join(FIELDS)})((?:, [a-z]+)*)( +)(?=\S)")
-KINDS = {"function": "function", "type": "type", "concept": "concept", "alias": "alias",
-         "constant": "constant"}
+KINDS = {
+    "function": "function",
+    "type": "type",
+    "concept": "concept",
+    "alias": "alias",
+    "constant": "constant",
+}
 
 
 def target(name):
@@ -28,8 +36,10 @@ class Prose:
 
     def line(self, text, own=""):
         parts = re.split(r"(`[^`]*`)", text)
-        return "".join(self._code(part, own) if part.startswith("`") else self._words(part, own)
-                       for part in parts)
+        return "".join(
+            self._code(part, own) if part.startswith("`") else self._words(part, own)
+            for part in parts
+        )
 
     def _code(self, part, own):
         name = part.strip("`")
@@ -37,16 +47,18 @@ class Prose:
 
     def _words(self, part, own):
         done, at = "", 0
-        for match in re.finditer(r"docs/\w+\.md|\b(?:scanrec::)?([a-z]\w*(?:(?:::|\.)\w+)*)(\(\))?", part):
+        for match in re.finditer(
+            r"docs/\w+\.md|\b(?:scanrec::)?([a-z]\w*(?:(?:::|\.)\w+)*)(\(\))?", part
+        ):
             if match[0] in self.documents:
                 new = f"[{match[0]}](/{match[0]})"
-            elif match[1] in self.names and match[1] != own and ("_" in match[1] or match[2]):
+            elif match[1] in self.names and match[1] != own and re.search(r"_|::|\(\)", match[0]):
                 new = f"[`{match[1]}{match[2] or ''}`](#{target(match[1])})"
-            elif "_" in match[0]:
+            elif re.search(r"_|::", match[0]):
                 new = f"`{match[0]}`"
             else:
                 continue
-            done, at = done + escaped(part[at:match.start()]) + new, match.end()
+            done, at = done + escaped(part[at : match.start()]) + new, match.end()
         return done + escaped(part[at:])
 
     def block(self, lines, own=""):
@@ -71,7 +83,7 @@ class Prose:
             elif label and (len(label[3]) > 1 or fields or label[1] in ("Aliasing", "Backends")):
                 if paragraph:
                     flush()
-                fields.append((label[1] + label[2], [line[label.end():].strip()]))
+                fields.append((label[1] + label[2], [line[label.end() :].strip()]))
                 column = label.end()
             elif fields and (line.startswith(" ") or column):
                 fields[-1][1].append(line.strip())
@@ -99,43 +111,65 @@ def is_public(path, include):
     return "detail" not in path.relative_to(include).parts
 
 
-def read(root):
-    """[(page, [(header, its Header, the declarations that are shown)])], all checked."""
+def read(root, complain):
+    """[(page, [(header, its Header, the declarations that are shown)])]."""
     include = root / "include" / "scanrec"
     pages, seen = [], set()
     with open(root / "docs" / "site" / "reference.toml", "rb") as file:
         listed = tomllib.load(file)["page"]
+
+    def header_of(name):
+        try:
+            return Header((include / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            complain(f"include/scanrec/{name}: {error}")
+            return Header("")
+
     for page in listed:
         sections = []
         for name in page["headers"]:
-            header = Header((include / name).read_text(encoding="utf-8"))
+            header = header_of(name)
             sections.append((name, header, header.declarations))
             seen.add(name)
+        parts = []
         for part in page.get("parts", []):
-            header = Header((include / part["header"]).read_text(encoding="utf-8"))
+            header = header_of(part["header"])
             shown = [d for d in header.declarations if d.name in part["names"]]
             if missing := set(part["names"]) - {d.name for d in shown}:
-                raise SystemExit(f"reference.toml: {part['header']} documents no {sorted(missing)}")
-            sections.append((part["header"], header, shown))
-        pages.append((page, sections))
+                complain(
+                    f"include/scanrec/{part['header']} documents no {', '.join(sorted(missing))}"
+                )
+            parts.append((part["header"], header, shown))
+        pages.append((page, parts + sections if page.get("parts_first") else sections + parts))
     for path in sorted(p for suffix in ("hpp", "cuh", "h") for p in include.rglob(f"*.{suffix}")):
         name = path.relative_to(include).as_posix()
-        if is_public(path, include) and name not in seen:
-            if Header(path.read_text(encoding="utf-8")).declarations:
-                raise SystemExit(f"docs/site/reference.toml names no page for include/scanrec/{name}")
+        if is_public(path, include) and name not in seen and header_of(name).declarations:
+            complain(f"no page names include/scanrec/{name}")
     return pages
+
+
+def problems(root):
+    """What keeps the reference from being whole, in words."""
+    found = []
+    read(root, found.append)
+    return found
 
 
 def write(root, out, documents, source_page):
     """Writes a page for each, and an overview; source_page(path) is the address of a file's page. Returns the
     names that have a place."""
-    pages = read(root)
+    if found := problems(root):
+        raise SystemExit("docs/site/reference.toml: " + "\n".join(found))
+    pages = read(root, print)
     names = {d.name for _, sections in pages for _, _, shown in sections for d in shown}
     prose, given = Prose(names, documents), set()
     folder = out / "reference" / "cpp"
     folder.mkdir(parents=True, exist_ok=True)
-    overview = ["# C++ reference\n", "From the comments of the headers. `#include <scanrec/scan.hpp>` has the calls on "
-                "CPUs; what else a page needs is named on it. All is in `namespace scanrec`.\n"]
+    overview = [
+        "# C++ reference\n",
+        "From the comments of the headers. `#include <scanrec/scan.hpp>` has the calls on "
+        "CPUs; what else a page needs is named on it. All is in `namespace scanrec`.\n",
+    ]
     toctree = []
     for page, sections in pages:
         lines = [f"{{.cpp}}\n# {page['title']}\n", page["about"] + "\n"]
@@ -146,8 +180,8 @@ def write(root, out, documents, source_page):
             if not private:
                 lines.append(f"## scanrec/{name}\n")
                 lines.append(prose.line(" ".join(header.opening).split("    ")[0].strip()) + "\n")
-            elif sections[sections.index((name, header, shown)) - 1][0].startswith("detail/") is False:
-                lines.append("## Their types and functions\n")
+            elif shown[0].name == page["parts"][0]["names"][0]:
+                lines.append(f"## {page['parts_title']}\n")
             for d in shown:
                 again = d.name in given
                 if not again:
@@ -163,8 +197,11 @@ def write(root, out, documents, source_page):
                 lines.append(prose.block(d.comment, d.name))
             source = f"include/scanrec/{name}"
             lines.append(f"{{.source-link}}\n[{escaped(source)}]({source_page(source)})\n")
-        overview.append(":::{div} summary\n" + "\n".join(
-            f"[`{name}`](#{target(name)})\n: {words or ' '}\n" for name, words in table) + ":::\n")
+        overview.append(
+            ":::{div} summary\n"
+            + "\n".join(f"[`{name}`](#{target(name)})\n: {words or ' '}\n" for name, words in table)
+            + ":::\n"
+        )
         (folder / f"{page['name']}.md").write_text("\n".join(lines), encoding="utf-8")
         toctree.append(f"{page['title']} <{page['name']}>")
     overview.append("```{toctree}\n:hidden:\n\n" + "\n".join(toctree) + "\n```\n")

@@ -1,25 +1,52 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes the page of measured figures: tables of bench/results/*.json, each with where it comes from."""
+
 import html
 import json
 
 #: Of each record: its title, what is measured, and the beginnings of the names of its pictures.
 RECORDS = {
-    "linear_scan": ("Linear scans", "Part of the speed of reading and writing the same arrays without the recurrence, "
-                    "and nanoseconds per element.", ("fraction_of_twin", "time_against_steps")),
+    "linear_scan": (
+        "Linear scans",
+        "Part of the speed of reading and writing the same arrays without the recurrence, "
+        "and nanoseconds per element.",
+        ("fraction_of_twin", "time_against_steps"),
+    ),
     "gated_scan": ("Gated scans", "QRNN fo-pooling, packed pre-activations.", ("gated_",)),
     "s5": ("State spaces", "The scan within S5, and the whole call.", ()),
-    "scan_variants": ("Backends side by side", "The same calls on every backend, and one sequence beside other "
-                      "libraries' scans.", ("variants",)),
-    "text_model": ("A language model", "The model of `examples/qrnn_text.cpp` without its optimiser.", ()),
-    "distributed": ("Time over processes", "The time of the slowest process by that of one process that does "
-                    "everything: below 1 it pays.", ("distributed_",)),
-    "python/throughput": ("JAX, PyTorch and NumPy", "Milliseconds for the states, and with the gradients of gate and "
-                          "input.", ()),
-    "python/gate_jacobian": ("Jacobians of the final state", "Milliseconds at the largest number of steps.",
-                             ("gate_jacobian",)),
+    "scan_variants": (
+        "Backends side by side",
+        "The same calls on every backend, and one sequence beside other libraries' scans.",
+        ("variants",),
+    ),
+    "text_model": (
+        "A language model",
+        "The model of `examples/qrnn_text.cpp` without its optimiser.",
+        (),
+    ),
+    "distributed": (
+        "Time over processes",
+        "The time of the slowest process by that of one process that does "
+        "everything: below 1 it pays.",
+        ("distributed_",),
+    ),
+    "python/throughput": (
+        "JAX, PyTorch and NumPy",
+        "Milliseconds for the states, and with the gradients of gate and "
+        "input; [docs/python.md](/docs/python.md#speed) has the shapes.",
+        (),
+    ),
+    "python/gate_jacobian": (
+        "Jacobians of the final state",
+        "Milliseconds at the largest number of steps.",
+        ("gate_jacobian",),
+    ),
     "python/compile_time": ("Compiling in JAX", "Milliseconds.", ()),
-    "python/peak_memory": ("Memory of a gradient", "Peak, and the same in arrays of the input's size.", ()),
+    "python/peak_memory": (
+        "Memory of a gradient",
+        "Peak, and the same in arrays of the input's size.",
+        (),
+    ),
     "python/log_step_qrnn": ("Against log2(T) shifted multiply-adds", "Milliseconds.", ()),
 }
 #: Of flat records: what rows and columns are, and the value.
@@ -29,13 +56,26 @@ PIVOTS = {
     "python/compile_time": (("steps",), ("way", "what"), "milliseconds"),
     "python/log_step_qrnn": (("steps",), ("way", "what"), "milliseconds"),
 }
-NOT_SHOWN = {"name", "run_name", "run_type", "family_index", "per_family_instance_index", "repetitions",
-             "repetition_index", "threads", "iterations", "cpu_time", "time_unit", "label", "memcpy_GB/s"}
+NOT_SHOWN = {
+    "name",
+    "run_name",
+    "run_type",
+    "family_index",
+    "per_family_instance_index",
+    "repetitions",
+    "repetition_index",
+    "threads",
+    "iterations",
+    "cpu_time",
+    "time_unit",
+    "label",
+    "memcpy_GB/s",
+}
 
 
 def number(value):
     if isinstance(value, str):
-        return html.escape(value.replace("_", " "))
+        return html.escape(value)
     if isinstance(value, int) or (value == int(value) and abs(value) >= 100):
         return f"{int(value):,}"
     if abs(value) >= 100:
@@ -51,24 +91,38 @@ def bar(fraction):
 def table(corner, columns, rows):
     """rows: [(head, [cells as HTML])]."""
     heads = "".join(f"<th>{number(c)}</th>" for c in (corner, *columns))
-    body = "".join(f"<tr><th>{number(head)}</th>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-                   for head, cells in rows)
-    return ('```{raw} html\n<div class="table-wrapper docutils container"><table class="docutils figures"><thead><tr>'
-            f"{heads}</tr></thead><tbody>{body}</tbody></table></div>\n```\n")
+    body = "".join(
+        f"<tr><th>{number(head)}</th>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+        for head, cells in rows
+    )
+    return (
+        '```{raw} html\n<div class="table-wrapper docutils container"><table class="docutils figures"><thead><tr>'
+        f"{heads}</tr></thead><tbody>{body}</tbody></table></div>\n```\n"
+    )
 
 
 def pivot(corner, entries, show):
     """entries: {(row, column): value}, in their order."""
-    rows, columns = list(dict.fromkeys(r for r, _ in entries)), list(dict.fromkeys(c for _, c in entries))
-    return table(corner, columns, [(r, [show(entries[r, c]) if (r, c) in entries else "" for c in columns])
-                                   for r in rows])
+    rows, columns = (
+        list(dict.fromkeys(r for r, _ in entries)),
+        list(dict.fromkeys(c for _, c in entries)),
+    )
+    return table(
+        corner,
+        columns,
+        [(r, [show(entries[r, c]) if (r, c) in entries else "" for c in columns]) for r in rows],
+    )
 
 
 def of_benchmarks(runs):
     """Tables of what Google Benchmark wrote: workload/call, workload/backend/call, sweep/T=n/..."""
     single, by_backend, sweep, others = {}, {}, {}, []
     for run in runs:
-        parts = [p for p in run["name"].split("/") if ":" not in p and p != "manual_time"]
+        parts = [
+            p.replace("_", " ") if not p.startswith("T=") else p
+            for p in run["name"].split("/")
+            if ":" not in p and p != "manual_time"
+        ]
         if "fraction_of_twin" not in run:
             others.append((" ".join(parts), run))
         elif parts[0] == "sweep":
@@ -79,7 +133,7 @@ def of_benchmarks(runs):
             single[parts[0], parts[1]] = run
 
     def both(run):
-        return bar(run["fraction_of_twin"]) + f' <small>{number(run["ns/element"])} ns</small>'
+        return bar(run["fraction_of_twin"]) + f" <small>{number(run['ns/element'])} ns</small>"
 
     out = []
     if single:
@@ -87,12 +141,25 @@ def of_benchmarks(runs):
     for call, entries in by_backend.items():
         out.append(f"**{call}**\n\n" + pivot("workload", entries, both))
     if sweep:
-        out.append("**Against the number of steps**, nanoseconds per element\n\n" + pivot("steps", sweep, lambda run: number(run["ns/element"])))
+        out.append(
+            "**Against the number of steps**, nanoseconds per element\n\n"
+            + pivot("steps", sweep, lambda run: number(run["ns/element"]))
+        )
     if others:
-        names = [n for n in dict.fromkeys(n for _, run in others for n in run) if n not in NOT_SHOWN]
+        names = [
+            n for n in dict.fromkeys(n for _, run in others for n in run) if n not in NOT_SHOWN
+        ]
         names.remove("real_time")
-        rows = [(head, [f'{number(run["real_time"])} {run["time_unit"]}',
-                        *(number(run[n]) if n in run else "" for n in names)]) for head, run in others]
+        rows = [
+            (
+                head,
+                [
+                    f"{number(run['real_time'])} {run['time_unit']}",
+                    *(number(run[n]) if n in run else "" for n in names),
+                ],
+            )
+            for head, run in others
+        ]
         out.append(table("", ["time", *names], rows))
     return out
 
@@ -105,7 +172,13 @@ def of_rows(name, rows):
         return [table for same in kinds.values() for table in of_rows(name, same)]
     if name not in PIVOTS or not set(sum(PIVOTS[name][:2], ())) <= set(rows[0]):
         columns = [c for c in rows[0] if not isinstance(rows[0][c], (dict, list))]
-        return [table(columns[0], columns[1:], [(r[columns[0]], [number(r[c]) for c in columns[1:]]) for r in rows])]
+        return [
+            table(
+                columns[0],
+                columns[1:],
+                [(r[columns[0]], [number(r[c]) for c in columns[1:]]) for r in rows],
+            )
+        ]
     row_keys, column_keys, value = PIVOTS[name]
     if "steps" in rows[0] and "steps" not in row_keys:
         most = max(r["steps"] for r in rows)
@@ -117,25 +190,42 @@ def of_rows(name, rows):
 
     out = []
     for case in dict.fromkeys(r.get("case") for r in rows):
-        entries = {(named(r, row_keys), named(r, column_keys)): r[value] for r in rows if r.get("case") == case}
+        entries = {
+            (named(r, row_keys), named(r, column_keys)): r[value]
+            for r in rows
+            if r.get("case") == case
+        }
         head = f"**{case}**\n\n" if case else ""
-        out.append(head + pivot(", ".join(row_keys), entries, number))
+        out.append(head + pivot(row_keys[0] if len(row_keys) == 1 else "", entries, number))
     return out
 
 
 def of_phases(phases):
-    entries = {(f'{p["name"]}, {p["call"]}', f'{p["processes"]} processes' if p["processes"] > 1 else "1 process"):
-               f'{p["whole_by_alone"]:.2f} <small>{number(1e3 * p["seconds"]["whole"])} ms</small>' for p in phases}
+    entries = {
+        (
+            f"{p['name']}, {p['call']}",
+            f"{p['processes']} processes" if p["processes"] > 1 else "1 process",
+        ): f"{p['whole_by_alone']:.2f} <small>{number(1e3 * p['seconds']['whole'])} ms</small>"
+        for p in phases
+    }
     return [pivot("", entries, str)]
 
 
 def provenance(context):
     words = [context.get("machine", "machine not named")]
-    words += [f"{label} {context[key]}" for key, label in
-              (("compiler", "compiler"), ("mpi", ""), ("jax", "JAX"), ("torch", "PyTorch"), ("driver", "driver"))
-              if key in context]
-    words += [f'measured {context["date"][:10]}'] if "date" in context else []
-    words += [f'commit `{context["commit"]}`'] if "commit" in context else []
+    words += [
+        f"{label} {context[key]}"
+        for key, label in (
+            ("compiler", "compiler"),
+            ("mpi", ""),
+            ("jax", "JAX"),
+            ("torch", "PyTorch"),
+            ("driver", "driver"),
+        )
+        if key in context
+    ]
+    words += [f"measured {context['date'][:10]}"] if "date" in context else []
+    words += [f"commit `{context['commit']}`"] if "commit" in context else []
     return "{.provenance}\n" + " · ".join(w.strip() for w in words) + "\n"
 
 
@@ -147,9 +237,12 @@ def write(root, out):
         stem = path.relative_to(results).with_suffix("").as_posix()
         key = next((k for k in RECORDS if stem == k or stem.startswith(k + "-")), stem)
         files.setdefault(key, []).append(path)
-    lines = ["# Measured figures\n", "Tables are made from [bench/results](/bench/results/README.md) when this page is built; "
-             "[what the columns mean](/docs/tuning.md#benchmarks). A bar is full where a call is as fast as reading and "
-             "writing its arrays.\n"]
+    lines = [
+        "# Measured figures\n",
+        "Tables are made from [bench/results](/bench/results/README.md) when this page is built; "
+        "[what the columns mean](/docs/tuning.md#benchmarks). A bar is full where a call is as fast as reading and "
+        "writing its arrays.\n",
+    ]
     for key in [*(k for k in RECORDS if k in files), *(k for k in files if k not in RECORDS)]:
         title, about, beginnings = RECORDS.get(key, (key, "", ()))
         lines += [f"## {title}\n", about + "\n"]
@@ -165,9 +258,14 @@ def write(root, out):
                 raise SystemExit(f"{path.relative_to(root)}: neither benchmarks, phases nor rows")
             lines += [provenance(record.get("context", record)), *tables]
         for name in [p for p in pictures if p.startswith(beginnings)] if beginnings else []:
-            lines.append(f"![{name.removesuffix('.png').replace('_', ' ')}](/bench/results/{name})\n")
+            lines.append(
+                f"![{name.removesuffix('.png').replace('_', ' ')}](/bench/results/{name})\n"
+            )
             pictures.remove(name)
     if pictures:
         lines.append("## Further pictures\n")
-        lines += [f"![{name.removesuffix('.png').replace('_', ' ')}](/bench/results/{name})\n" for name in pictures]
+        lines += [
+            f"![{name.removesuffix('.png').replace('_', ' ')}](/bench/results/{name})\n"
+            for name in pictures
+        ]
     (out / "figures.md").write_text("\n".join(lines), encoding="utf-8")

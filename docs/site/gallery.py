@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes the gallery: a card for every program among the examples, with the first sentence of its file."""
+
 import ast
 import re
 
@@ -19,7 +20,9 @@ def description(path):
     if path.suffix == ".py":
         return ast.get_docstring(ast.parse(text)) or ""
     opening = re.match(r"// SPDX[^\n]*\n((?://[^\n]*\n)*)", text)
-    return "\n".join(line[2:].removeprefix(" ") for line in opening[1].splitlines()) if opening else ""
+    return (
+        "\n".join(line[2:].removeprefix(" ") for line in opening[1].splitlines()) if opening else ""
+    )
 
 
 def sentence(text):
@@ -38,7 +41,9 @@ def formula(text):
 
 
 def programs(root):
-    found = sorted((root / "examples").glob("*.cpp")) + sorted((root / "python" / "examples").glob("*.py"))
+    found = sorted((root / "examples").glob("*.cpp")) + sorted(
+        (root / "python" / "examples").glob("*.py")
+    )
     return [p for p in found if re.search(r"\bmain\(", p.read_text(encoding="utf-8"))]
 
 
@@ -47,15 +52,29 @@ def calls(path):
     text = path.read_text(encoding="utf-8")
     for name in re.findall(r'#include "(\w+\.hpp)"', text):
         text += (path.parent / name).read_text(encoding="utf-8")
-    known = ("linear_scan_vjp", "linear_scan", "gated_scan", "qrnn_pool", "qrnn_layer", "selective_state_update",
-             "selective_scan", "mamba_layer", "s5_layer", "s5", "lru")
+    known = (
+        "linear_scan_vjp",
+        "linear_scan",
+        "gated_scan",
+        "qrnn_pool",
+        "qrnn_layer",
+        "selective_state_update",
+        "selective_scan",
+        "mamba_layer",
+        "s5_layer",
+        "s5",
+        "lru",
+    )
     return [c for c in known if re.search(rf"(?:scanrec(?:\.\w+|::\w+)*(?:\.|::)){c}\b", text)]
 
 
 def write(root, out, source_page, escaped):
-    lines = ["# Gallery\n", "Programs that learn, forecast and measure: from [examples](/source/examples/index.md) in C++ "
-             "and [python/examples](/source/python/examples/index.md). `scripts/demo` runs those in C++ and draws "
-             "their pictures.\n"]
+    lines = [
+        "# Gallery\n",
+        "Programs that learn, forecast and measure: from [examples](/source/examples/index.md) in C++ "
+        "and [python/examples](/source/python/examples/index.md). `scripts/demo` runs those in C++ and draws "
+        "their pictures.\n",
+    ]
     for heading, suffix in (("In C++", ".cpp"), ("In Python", ".py")):
         lines += [f"## {heading}\n", ":::::{grid} 1 1 2 2\n:gutter: 3\n:class-container: gallery\n"]
         for path in programs(root):
@@ -63,7 +82,11 @@ def write(root, out, source_page, escaped):
                 continue
             name = path.relative_to(root).as_posix()
             about, picture = description(path), PICTURES.get(path.stem)
-            lines += ["::::{grid-item-card} " + path.name, f":link: {source_page(name)[1:-3]}", ":link-type: doc"]
+            lines += [
+                "::::{grid-item-card} " + path.name,
+                f":link: {source_page(name)[1:-3]}",
+                ":link-type: doc",
+            ]
             if picture:
                 if not (root / picture).exists():
                     raise SystemExit(f"docs/site/gallery.py: {picture} is not there")

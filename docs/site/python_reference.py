@@ -5,6 +5,7 @@ So it needs neither the built library nor JAX nor PyTorch. A module is public if
 above it have no underscore, and it has an `__all__`; what that names is followed to where it is
 defined.
 """
+
 import ast
 import re
 
@@ -46,7 +47,7 @@ def find(package, module, name, depth=0):
                 if (alias.asname or alias.name) != name:
                     continue
                 above = module.name.split(".")
-                above = above[:len(above) - node.level + module.is_package]
+                above = above[: len(above) - node.level + module.is_package]
                 origin = ".".join([*above, *(node.module or "").split(".")]).rstrip(".")
                 if node.module is None:
                     return None, None
@@ -68,26 +69,34 @@ def indented(text, by=3):
 
 def converted(doc, documents):
     """A numpydoc docstring as reStructuredText: sections as field lists, parameters as definitions."""
-    lines, out, at = doc.splitlines(), [], 0
+    lines, out = doc.splitlines(), []
     heads = [i for i in range(len(lines) - 1) if SECTION.match(lines[i + 1]) and lines[i].strip()]
-    out.append("\n".join(lines[:heads[0] if heads else len(lines)]).strip())
+    out.append("\n".join(lines[: heads[0] if heads else len(lines)]).strip())
     for head, after in zip(heads, [*heads[1:], len(lines)]):
-        title, body = lines[head].strip(), lines[head + 2:after]
+        title, body = lines[head].strip(), lines[head + 2 : after]
         if title in LISTS:
             entries = []
             for line in body:
                 if line and not line.startswith(" "):
                     names = line.rstrip(":").split(" : ")
                     kind = f" : {names[1]}" if len(names) > 1 else ""
-                    entries.append(", ".join(f"**{n.strip()}**" for n in names[0].split(",")).replace("***", "\\***") + kind)
+                    entries.append(
+                        ", ".join(f"**{n.strip()}**" for n in names[0].split(",")).replace(
+                            "***", "\\***"
+                        )
+                        + kind
+                    )
                 else:
                     entries.append("   " + line.strip() if line.strip() else "")
             out.append(f":{title}:\n" + indented("\n".join(entries).strip("\n")))
         else:
             out.append(f":{title}:\n" + indented("\n".join(body).strip("\n")))
     text = "\n\n".join(out)
-    return re.sub(r"``(docs/\w+\.md)``",
-                  lambda m: f":doc:`{m[1]} </{m[1][:-3]}>`" if m[1] in documents else m[0], text)
+    return re.sub(
+        r"``(docs/\w+\.md)``",
+        lambda m: f":doc:`{m[1]} </{m[1][:-3]}>`" if m[1] in documents else m[0],
+        text,
+    )
 
 
 def entry(node, documents, method=False):
@@ -99,7 +108,9 @@ def entry(node, documents, method=False):
             if ast.unparse(decorator) == "property":
                 kind, shown = "property", ""
         return f".. py:{kind}:: {node.name}{shown}\n\n{indented(doc)}\n"
-    initial = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+    initial = next(
+        (n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None
+    )
     shown = signature(initial, True).split(" -> ")[0] if initial else ""
     bases = ", ".join(f"``{ast.unparse(base)}``" for base in node.bases)
     parts = [f".. py:class:: {node.name}{shown}\n"]
@@ -109,11 +120,42 @@ def entry(node, documents, method=False):
     if initial and ast.get_docstring(initial):
         parts.append(indented(converted(ast.get_docstring(initial), documents)) + "\n")
     for member in node.body:
-        if isinstance(member, ast.FunctionDef) and not member.name.startswith("_") and ast.get_docstring(member):
+        if (
+            isinstance(member, ast.FunctionDef)
+            and not member.name.startswith("_")
+            and ast.get_docstring(member)
+        ):
             parts.append(indented(entry(member, documents, True)))
-        if isinstance(member, ast.AnnAssign) and not initial and isinstance(member.target, ast.Name):
-            parts.append(indented(f".. py:attribute:: {member.target.id}\n   :type: {ast.unparse(member.annotation)}\n"))
+        if (
+            isinstance(member, ast.AnnAssign)
+            and not initial
+            and isinstance(member.target, ast.Name)
+        ):
+            parts.append(
+                indented(
+                    f".. py:attribute:: {member.target.id}\n   :type: {ast.unparse(member.annotation)}\n"
+                )
+            )
     return "\n".join(parts)
+
+
+def exports(package):
+    """(module, [(name, its node)]) of every public module; names of other modules are left out."""
+    for name in public_modules(package):
+        module = Module(package, name)
+        found = [(item, find(package, module, item)[1]) for item in module.exported() or []]
+        if found := [(item, node) for item, node in found if node is not None]:
+            yield module, found
+
+
+def problems(root):
+    """Public names without a docstring, in words."""
+    return [
+        f"{module.name}.{item} has no docstring"
+        for module, found in exports(root / "python" / "src" / "scanrec")
+        for item, node in found
+        if not ast.get_docstring(node)
+    ]
 
 
 def write(root, out, documents):
@@ -121,34 +163,41 @@ def write(root, out, documents):
     package, folder = root / "python" / "src" / "scanrec", out / "reference" / "python"
     folder.mkdir(parents=True, exist_ok=True)
     names, titles, public = [], {}, set()
-    for name in public_modules(package):
-        module = Module(package, name)
-        exported = module.exported()
-        if exported is None:
-            continue
-        doc = ast.get_docstring(module.tree) or ""
-        lines = [name, "=" * len(name), "", f".. py:module:: {name}", "", doc, "", f".. py:currentmodule:: {name}", ""]
+    if found := problems(root):
+        raise SystemExit("\n".join(found))
+    for module, found in exports(package):
+        name, doc = module.name, ast.get_docstring(module.tree) or ""
+        lines = [
+            name,
+            "=" * len(name),
+            "",
+            f".. py:module:: {name}",
+            "",
+            doc,
+            "",
+            f".. py:currentmodule:: {name}",
+            "",
+        ]
         table, entries = [], []
-        for item in exported:
-            _, node = find(package, module, item)
-            if node is None:
-                continue
-            if not ast.get_docstring(node):
-                raise SystemExit(f"{name}.{item} has no docstring")
+        for item, node in found:
             summary = ast.get_docstring(node).split("\n\n")[0].replace("\n", " ")
             role = "class" if isinstance(node, ast.ClassDef) else "func"
             table += [f"   :py:{role}:`{item}`", f"      {summary.removesuffix('::')}"]
             public.add(f"{name}.{item}")
             entries.append(entry(node, documents))
-        if not entries:
-            continue
         lines += [".. container:: summary", "", *table, "", *entries]
         (folder / f"{name}.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
         names.append(name)
         titles[name] = doc.split("\n\n")[0].replace("\n", " ")
     heading = "Python reference"
-    index = [heading, "=" * len(heading), "", "From the docstrings. How calls behave in JAX and PyTorch, with tables of what "
-             "differentiates, batches and compiles: :doc:`/docs/python`.", ""]
+    index = [
+        heading,
+        "=" * len(heading),
+        "",
+        "From the docstrings. How calls behave in JAX and PyTorch, with tables of what "
+        "differentiates, batches and compiles: :doc:`/docs/python`.",
+        "",
+    ]
     for name in names:
         index += [f":doc:`{name}`", f"   {titles[name]}", ""]
     index += [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in names), ""]

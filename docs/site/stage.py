@@ -4,6 +4,7 @@ page for every file that they link to.
 
     python docs/site/stage.py build/docs-source
 """
+
 import os
 import pathlib
 import re
@@ -18,10 +19,22 @@ import python_reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 #: A block of code, a span of it, or a link with its address; what begins first counts.
-CODE_OR_LINK = re.compile(r"^ *(```+|~~~+).*?^ *\1 *$|(`+)(?!`).*?(?<!`)\2(?!`)|"
-                          r"(!?\[(?:[^\]`]|`[^`]*`)*\]\()\s*<?([^)\s>]+)>?\)", re.S | re.M)
-LANGUAGES = {".hpp": "cpp", ".cpp": "cpp", ".cuh": "cpp", ".cu": "cpp", ".h": "c", ".py": "python", ".sh": "bash",
-             ".toml": "toml", ".txt": "text"}
+CODE_OR_LINK = re.compile(
+    r"^ *(```+|~~~+).*?^ *\1 *$|(`+)(?!`).*?(?<!`)\2(?!`)|"
+    r"(!?\[(?:[^\]`]|`[^`]*`)*\]\()\s*<?([^)\s>]+)>?\)",
+    re.S | re.M,
+)
+LANGUAGES = {
+    ".hpp": "cpp",
+    ".cpp": "cpp",
+    ".cuh": "cpp",
+    ".cu": "cpp",
+    ".h": "c",
+    ".py": "python",
+    ".sh": "bash",
+    ".toml": "toml",
+    ".txt": "text",
+}
 PICTURES = (".png", ".svg")
 
 
@@ -32,8 +45,13 @@ def escaped(text):
 class Site:
     def __init__(self, out):
         self.out, self.pages, self.sources = out, set(), set()
-        tracked = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
-                                 capture_output=True, text=True, check=True).stdout.split()
+        tracked = subprocess.run(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
         self.files = {name for name in tracked if (ROOT / name).is_file()}
 
     def source_page(self, name):
@@ -54,17 +72,27 @@ class Site:
         heads = {"NumPy": "scanrec", "JAX": "scanrec.jax", "PyTorch": "scanrec.torch"}
         lines, columns = [], []
         for line in (self.out / "docs" / "which_call.md").read_text(encoding="utf-8").splitlines():
-            cells = line.split(" | ") if line.startswith("| ") else []
-            if cells and cells[0] in ("| I have", "| I want"):
-                columns = [cell.strip(" |") for cell in cells]
+            cells = (
+                [cell.strip() for cell in line.strip("|").split("|")]
+                if line.startswith("| ")
+                else []
+            )
+            if cells and cells[0] in ("I have", "I want"):
+                columns = cells[:]
             for at in range(1, len(cells)):
+
                 def link(code, module=heads.get(columns[at])):
                     if module is None:
-                        return f"[{code[0]}](#{cpp_reference.target(code[1])})" if code[1] in cpp else code[0]
+                        return (
+                            f"[{code[0]}](#{cpp_reference.target(code[1])})"
+                            if code[1] in cpp
+                            else code[0]
+                        )
                     full = f"{module}.{code[1]}"
                     return f"{{py:obj}}`{code[1]} <{full}>`" if full in python else code[0]
+
                 cells[at] = re.sub(r"`([\w:.]+)`", link, cells[at])
-            lines.append(" | ".join(cells) if cells else line)
+            lines.append(f"| {' | '.join(cells)} |" if cells else line)
         self.write("docs/which_call.md", "{.calls}\n" + "\n".join(lines) + "\n")
 
     def _link(self, name, match):
@@ -100,11 +128,18 @@ class Site:
             if (ROOT / name).is_file():
                 language = LANGUAGES.get(pathlib.PurePosixPath(name).suffix, "text")
                 text = (ROOT / name).read_text(encoding="utf-8").rstrip("\n")
-                self.write(f"source/{name}.md", "---\norphan: true\nnosearch: true\n---\n\n"
-                           f"# {escaped(name)}\n\n``````{{code-block}} {language}\n{text}\n``````\n")
+                self.write(
+                    f"source/{name}.md",
+                    "---\norphan: true\nnosearch: true\n---\n\n"
+                    f"# {escaped(name)}\n\n``````{{code-block}} {language}\n{text}\n``````\n",
+                )
 
     def _folder(self, name):
-        lines = ["---\norphan: true\nnosearch: true\n---\n", f"# {escaped(name)}\n", "| | |\n|---|---|"]
+        lines = [
+            "---\norphan: true\nnosearch: true\n---\n",
+            f"# {escaped(name)}\n",
+            "| | |\n|---|---|",
+        ]
         for path in sorted(self.files):
             if pathlib.PurePosixPath(path).parent.as_posix() != name:
                 continue
@@ -121,7 +156,9 @@ def landing():
     """index.md with the snippets that it names: of docs/snippets.cpp, and of the README's Python."""
     text = (ROOT / "docs" / "site" / "index.md").read_text(encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = {m[1]: m[2] for m in re.finditer(r"<!-- snippet: (\w+) -->\n```cpp\n(.*?)```", readme, re.S)}
+    blocks = {
+        m[1]: m[2] for m in re.finditer(r"<!-- snippet: (\w+) -->\n```cpp\n(.*?)```", readme, re.S)
+    }
     python = re.search(r"```python\n(.*?)```", readme, re.S)[1].strip().split("\n\n")
     blocks |= dict(zip(("numpy", "jax", "torch"), python))
     return re.sub(r"^@(\w+)@$", lambda m: blocks[m[1]].strip(), text, flags=re.M)
@@ -131,8 +168,12 @@ def main():
     out = pathlib.Path(sys.argv[1]).resolve()
     shutil.rmtree(out, ignore_errors=True)
     site = Site(out)
-    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", *sorted(
-            f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))):
+    for name in (
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")),
+    ):
         site.document(name)
     for folder in ("docs/pictures", "bench/results"):
         for path in sorted((ROOT / folder).iterdir()):
