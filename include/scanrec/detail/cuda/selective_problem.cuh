@@ -13,6 +13,7 @@
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/selective/problem.hpp>
 #include <scanrec/element.hpp>
+#include <scanrec/problem.hpp>
 #include <scanrec/views.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
