@@ -467,7 +467,7 @@ def test_bad_input_is_refused_when_traced(error, words, call):
 
 def test_what_is_traced_is_no_switch_and_no_numpy_array():
     reversed = lambda x, reverse: linear_scan(0.5, x, reverse=reverse)
-    with pytest.raises(TypeError, match="'reverse': expected True or False when .* static_argnames"):
+    with pytest.raises(TypeError, match="'reverse': expected True or False when .*static_argnames"):
         jax.jit(reversed)(ONES, True)
     jax.jit(reversed, static_argnames="reverse")(ONES, reverse=True)
     with pytest.raises(TypeError, match=r"'input': expected what NumPy .*\(scanrec.jax has this"):

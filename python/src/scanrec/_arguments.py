@@ -113,8 +113,8 @@ def check_resets(
         expected = f"a shape that broadcasts to {tuple(shape)}, with all of its {steps} steps on axis {axis}"
         for_all = (*got, 1)
         if len(for_all) == len(shape) and for_all[axis] in (steps, steps + 1):
-            expected += f", as {for_all} does,"
-        refuse(call, "resets", f"{expected} or one more", tuple(got))
+            expected += f", as {for_all} does"
+        refuse(call, "resets", f"{expected}, or one more", tuple(got))
     return wanted
 
 
