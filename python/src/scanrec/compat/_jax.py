@@ -22,8 +22,8 @@ def array(
     axes: str | None = None,
     shape: Sequence[int] | None = None,
 ) -> jax.Array:
-    """The value as an array, if it is of an element type that kernels know, has these axes, "(B, T)"
-    say, and this shape."""
+    """The value as an array, if it is of an element type that kernels know, and has these axes,
+    "(B, T)" say, and this shape."""
     value = jnp.asarray(value)
     arguments.check_dtype(call, name, value.dtype.name)
     if axes is not None and value.ndim != axes.count(",") + 1 - axes.endswith(",)"):

@@ -41,7 +41,11 @@ def tensor(
 
 
 def last_axis_scan(
-    call: str, gate: tuple[str, Any], input: tuple[str, Any], axes: str | None, reverse: bool = False
+    call: str,
+    gate: tuple[str, Any],
+    input: tuple[str, Any],
+    axes: str | None,
+    reverse: bool = False,
 ) -> torch.Tensor:
     """The scan of two tensors of one shape, given with their names, along their last axis."""
     x = tensor(call, *input, axes=axes)

@@ -11,10 +11,9 @@ __all__ = ["linrec"]
 
 
 def linrec(inputs: torch.Tensor, coeffs: torch.Tensor, reverse: bool = False) -> torch.Tensor:
-    """``outputs[t] = coeffs[t] * outputs[t-1] + inputs[t]`` along the last axis of two tensors of one
-    shape, or with ``outputs[t+1]``.
+    """``outputs[t] = coeffs[t] * outputs[t-1] + inputs[t]`` along the last axis of two tensors of
+    one shape, or with ``outputs[t+1]``.
 
-    Any length and any strides, on CPUs, too; second derivatives are right, where the original's
-    are those of constants.
+    Any length and any strides, on CPUs, too; second derivatives are right.
     """
     return last_axis_scan("linrec", ("coeffs", coeffs), ("inputs", inputs), None, bool(reverse))

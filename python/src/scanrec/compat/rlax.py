@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stands in for RLax's returns, advantages and V-trace: one sequence a call, as there; ``jax.vmap`` for more."""
+"""Stands in for RLax's returns, advantages and V-trace: one sequence a call, as there; ``jax.vmap``
+for more."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def lambda_returns(
     lambda_: Any = 1.0,
     stop_target_gradients: bool = False,
 ) -> jax.Array:
-    """``G[t] = r[t] + discount[t] * ((1 - lambda_) * v[t] + lambda_ * G[t+1])``, from the last ``v``.
+    """``G[t] = r[t] + discount[t] * ((1 - lambda_) * v[t] + lambda_ * G[t+1])``, from the last
+    ``v``.
 
     Of ``(T,)`` each; ``lambda_`` may be a number.
     """
@@ -56,7 +58,8 @@ def lambda_returns(
 def discounted_returns(
     r_t: Any, discount_t: Any, v_t: Any, stop_target_gradients: bool = False
 ) -> jax.Array:
-    """``G[t] = r[t] + discount[t] * G[t+1]``, from the last ``v``, or from ``v_t``, if it is a number."""
+    """``G[t] = r[t] + discount[t] * G[t+1]``, from the last ``v``, or from ``v_t``, if it is a
+    number."""
     call = "discounted_returns"
     r_t, discount_t = _sequences(call, r_t=r_t, discount_t=discount_t)
     last = jnp.broadcast_to(_mixing(call, v_t, r_t, "v_t"), r_t.shape)[-1]
@@ -90,8 +93,8 @@ def general_off_policy_returns_from_action_values(
     pi_t: Any,
     stop_target_gradients: bool = False,
 ) -> jax.Array:
-    """:func:`general_off_policy_returns_from_q_and_v` of action values ``q_t`` ``(K, A)``, actions ``a_t``
-    and policies ``pi_t``; the last of ``c_t``, ``(K,)``, is not used."""
+    """:func:`general_off_policy_returns_from_q_and_v` of action values ``q_t`` ``(K, A)``, actions
+    ``a_t`` and policies ``pi_t``; the last of ``c_t``, ``(K,)``, is not used."""
     call = "general_off_policy_returns_from_action_values"
     q_t = array(call, "q_t", q_t, axes="(K, A)")
     pi_t = array(call, "pi_t", pi_t, shape=q_t.shape)
@@ -131,8 +134,12 @@ def vtrace(
     stop_target_gradients: bool = True,
     sample_mask: Any = None,
 ) -> jax.Array:
-    """``E[t] = min(threshold, rho) * (r + discount * v_t - v_tm1) + discount * min(1, rho) * lambda_ *
-    E[t+1]``; steps whose ``sample_mask`` is not set have the error of the next."""
+    """``E[t] = delta[t] + discount * min(1, rho) * lambda_ * E[t+1]`` with
+    ``delta = min(clip_rho_threshold, rho) * (r + discount * v_t - v_tm1)``.
+
+    Steps whose ``sample_mask`` is not set have the error of the next. With
+    ``stop_target_gradients`` gradients reach ``v_tm1`` alone.
+    """
     return _errors(
         "vtrace", v_tm1, v_t, r_t, discount_t, rho_tm1, 1.0, lambda_, clip_rho_threshold,
         stop_target_gradients, sample_mask,
@@ -268,12 +275,8 @@ def _errors(call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, s
 def _with_advantage(
     call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, pg_threshold, stop, mask
 ):
-    errors = _errors(
-        call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, stop, mask
-    )
-    v_tm1, v_t, r_t, discount_t, rho = (
-        jnp.asarray(x) for x in (v_tm1, v_t, r_t, discount_t, rho)
-    )
+    errors = _errors(call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, stop, mask)
+    v_tm1, v_t, r_t, discount_t, rho = (jnp.asarray(x) for x in (v_tm1, v_t, r_t, discount_t, rho))
     mixing = jnp.broadcast_to(_mixing(call, lambda_, v_tm1), v_tm1.shape)[:-1]
     targets = errors + v_tm1
     ahead = mixing * targets[1:] + (1 - mixing) * v_tm1[1:]

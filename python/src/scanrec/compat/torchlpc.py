@@ -16,7 +16,8 @@ __all__ = ["linear_recurrence", "sample_wise_lpc"]
 def linear_recurrence(
     a: torch.Tensor, x: torch.Tensor, zi: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """``y[t] = a[t] * y[t-1] + x[t]`` along the last axis of ``(B, T)``, from ``zi``, ``(B,)``, or 0.
+    """``y[t] = a[t] * y[t-1] + x[t]`` along the last axis of ``(B, T)``, from
+    ``zi``, ``(B,)``, or 0.
 
     In torchlpc after 0.7.2; its ``Recurrence.apply(a, x, zi)`` before.
     """
@@ -34,8 +35,8 @@ def sample_wise_lpc(
     zi: torch.Tensor | None = None,
     return_zf: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """``y[t] = x[t] - a[t, 0] * y[t-1]`` of ``x`` ``(B, T)``, ``a`` ``(B, T, 1)``, ``zi`` ``(B, 1)``; with
-    ``return_zf`` ``(y, y[:, -1:])``.
+    """``y[t] = x[t] - a[t, 0] * y[t-1]`` of ``x`` ``(B, T)``, ``a`` ``(B, T, 1)``, ``zi``
+    ``(B, 1)``; with ``return_zf`` ``(y, y[:, -1:])``.
 
     Of order 1: higher ones, which the original takes, raise ``ValueError``.
     """

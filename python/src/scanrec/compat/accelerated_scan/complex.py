@@ -16,7 +16,7 @@ def scan(forget: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
     """``x[t] = forget[t] * x[t-1] + inputs[t]`` along the last axis of ``(B, C, T)``: ``forget`` is
     complex, ``inputs`` complex or real, and the states are complex.
 
-    complex128 keeps its precision, where the original carries it from block to block in float32.
+    On CPUs, too, and of any strides; second derivatives are right.
     """
     if isinstance(forget, torch.Tensor) and not forget.is_complex():
         arguments.refuse("scan", "forget", "a complex type", forget.dtype, TypeError)

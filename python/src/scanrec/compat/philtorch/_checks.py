@@ -16,7 +16,8 @@ __all__ = ["initial_and_input"]
 
 
 def initial_and_input(call: str, init: Any, x: Any, unroll_factor: Any) -> torch.Tensor:
-    """The initial value as ``(B,)`` or ``()``, where all arguments but the coefficients are right."""
+    """The initial value as ``(B,)`` or ``()``, where all arguments but the coefficients are
+    right."""
     batch, _ = tensor(call, "x", x, axes="(B, N)").shape
     arguments.check_shape(call, "init", tensor(call, "init", init, like=x).shape, (batch,))
     try:

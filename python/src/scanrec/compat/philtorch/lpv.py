@@ -17,8 +17,8 @@ __all__ = ["linear_recurrence"]
 def linear_recurrence(
     a: torch.Tensor, init: torch.Tensor, x: torch.Tensor, *, unroll_factor: int = 1
 ) -> torch.Tensor:
-    """``h[t] = a[t] * h[t-1] + x[t]`` along the last axis of ``x``, ``(B, N)``, from ``init``, ``()``, ``(1,)``
-    or ``(B,)``; ``a`` is ``(N,)`` or ``(B, N)``.
+    """``h[t] = a[t] * h[t-1] + x[t]`` along the last axis of ``x``, ``(B, N)``, from ``init``,
+    ``()``, ``(1,)`` or ``(B,)``; ``a`` is ``(N,)`` or ``(B, N)``.
 
     ``unroll_factor``, by which the original chooses among algorithms of one value, is checked and
     chooses nothing. Floating point and complex types, no integers.

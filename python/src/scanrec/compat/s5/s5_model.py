@@ -29,9 +29,9 @@ def apply_ssm(
     ``input_sequence`` ``(L, H)``; returns ``(y, x[L-1])``.
 
     ``Lambda_bars`` is ``(P,)`` or ``(L, P)``, ``B_bars`` ``(P, H)`` or ``(L, P, H)``, ``C_tilde``
-    ``(H, P)``, ``D`` ``(H,)``. With ``bidir`` as many states run backward, ``C_tilde`` is ``(H, 2 P)``, and
-    so is the last state, of both; with a ``state``, too, it is refused: the original's own layer does,
-    its function puts the state into the backward states' first step.
+    ``(H, P)``, ``D`` ``(H,)``. With ``bidir`` as many states run backward, ``C_tilde`` is
+    ``(H, 2 P)``, and so is the last state, of both; with a ``state``, too, it is refused: the
+    original's own layer does, its function puts the state into the backward states' first step.
     """
     call = "apply_ssm"
     gate, driven = _elements(call, Lambda_bars, B_bars, C_tilde, D, input_sequence, state, bidir)
@@ -47,11 +47,12 @@ def apply_ssm_liquid(
     state: torch.Tensor | None = None,
     bidir: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """:func:`apply_ssm` with ``Lambda_bars + B_bars u[t]`` as the gate at each step; of states that run
-    backward it is ``Lambda_bars``, as in the original.
+    """:func:`apply_ssm` with ``Lambda_bars + B_bars u[t]`` as the gate at each step; of states that
+    run backward it is ``Lambda_bars``, as in the original.
 
-    A ``state`` meets this gate at the first step as at every other, as in the paper (equation 8) and
-    in the original's step by step form; its scan multiplies the state by ``Lambda_bars`` alone there.
+    A ``state`` meets this gate at the first step as at every other, as in the paper (equation 8)
+    and in the original's step by step form; its scan multiplies the state by ``Lambda_bars`` alone
+    there.
     """
     call = "apply_ssm_liquid"
     gate, driven = _elements(call, Lambda_bars, B_bars, C_tilde, D, input_sequence, state, bidir)

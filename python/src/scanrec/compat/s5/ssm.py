@@ -28,9 +28,9 @@ def apply_ssm(
     """``x[t] = Lambda_bar x[t-1] + B_bar u[t]`` and ``y[t] = Re(C_tilde x[t])``, twice that with
     ``conj_sym``, for ``input_sequence`` ``(L, H)``; returns ``(L, H)``.
 
-    ``Lambda_bar`` is ``(P,)``, ``B_bar`` ``(P, H)``, ``C_tilde`` ``(H, P)``, or ``(H, 2 P)`` where as many
-    states run backward. ``Lambda_bar`` is not spread over time; ``input_sequence`` may have axes before
-    these two.
+    ``Lambda_bar`` is ``(P,)``, ``B_bar`` ``(P, H)``, ``C_tilde`` ``(H, P)``, or ``(H, 2 P)`` where
+    as many states run backward. ``Lambda_bar`` is not spread over time; ``input_sequence`` may have
+    axes before these two.
     """
     call = "apply_ssm"
     gate = array(call, "Lambda_bar", Lambda_bar, axes="(P,)")

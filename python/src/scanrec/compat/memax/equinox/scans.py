@@ -17,12 +17,12 @@ __all__ = ["semigroup_scan"]
 
 
 def semigroup_scan(semigroup_op: Callable, state: Any, input: Any, axis: int = 0) -> Any:
-    """The states ``semigroup_op(...semigroup_op(state, input[0])..., input[t])``, of the structure of
-    ``input``; ``state`` lacks the axis of time.
+    """The states ``semigroup_op(...semigroup_op(state, input[0])..., input[t])``, of the structure
+    of ``input``; ``state`` lacks the axis of time.
 
-    An operator that is traced to ``(A_j * A_i, A_j * b_i + b_j)``, as of the package's LRU and S6, or to
-    ``b_i + b_j``, bare or in its ``Resettable``, is a linear scan; resets cut exactly, where the original
-    multiplies by 0. Others are given to ``jax.lax.associative_scan``, as there.
+    An operator that is traced to ``(A_j * A_i, A_j * b_i + b_j)``, as of the package's LRU and S6,
+    or to ``b_i + b_j``, bare or in its ``Resettable``, is a linear scan; resets cut exactly, where
+    the original multiplies by 0. Others are given to ``jax.lax.associative_scan``, as there.
     """
     call = "semigroup_scan"
     trees = jax.tree.structure(state), jax.tree.structure(input)
@@ -52,7 +52,8 @@ def semigroup_scan(semigroup_op: Callable, state: Any, input: Any, axis: int = 0
 
 
 def _affine(state, input, axis, starts=None, initial=None):
-    """States, and products of gates where there are any, which ``jit`` drops if nobody uses them."""
+    """States, and products of gates, if there are any, which ``jit`` drops where nobody uses
+    them."""
     leaves, tree = jax.tree.flatten(input)
     first = jax.tree.leaves(state)
     if starts is None:
@@ -64,7 +65,9 @@ def _affine(state, input, axis, starts=None, initial=None):
     scan = lambda gate, x, x0: linear_scan(gate, x, x0, axis=axis, resets=resets)
     if len(leaves) == 1:
         (x,), (b0,) = leaves, begun
-        return jax.tree.unflatten(tree, [scan(jnp.ones((), x.dtype), _from(resets, 1, b0, x), *first)])
+        return jax.tree.unflatten(
+            tree, [scan(jnp.ones((), x.dtype), _from(resets, 1, b0, x), *first)]
+        )
     (gate, x), (a0, b0) = leaves, begun
     products = scan(gate, _from(resets, gate, a0, jnp.zeros_like(gate)), first[0])
     return jax.tree.unflatten(tree, [products, scan(gate, _from(resets, gate, b0, x), first[1])])

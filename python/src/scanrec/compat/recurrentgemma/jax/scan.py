@@ -29,14 +29,16 @@ def linear_scan(
     pallas_pad_seq_to_min_block_size: bool = True,
     pallas_pad_last_dim_to_128: bool = False,
 ) -> tuple[Any, Any]:
-    """``y[t] = a[t] * y[t-1] + x[t]`` along the second axis of ``(B, T, D)``, from ``h0``, ``(B, D)``, or 0;
-    returns ``(y, h_last)``, the first of the type of ``x``, the second of ``acc_float_dtype``.
+    """``y[t] = a[t] * y[t-1] + x[t]`` along the second axis of ``(B, T, D)``, from ``h0``,
+    ``(B, D)``, or 0; returns ``(y, h_last)``, the first of the type of ``x``, the second of
+    ``acc_float_dtype``.
 
-    ``x``, ``a`` and ``h0`` may be the package's pairs of a real and an imaginary part. ``a`` may lack axes
-    that are the same for all. Computed in float32, or in float64 if arrays or ``acc_float_dtype`` are;
-    forward mode works, too. Of ``scan_type``, ``unroll`` and the ``pallas_`` options, which choose among
-    kernels of the original, nothing depends. A ``sharding_spec`` is refused: ``scanrec.jax.linear_scan`` has
-    ``axis_name``, within ``shard_map``.
+    ``x``, ``a`` and ``h0`` may be the package's pairs of a real and an imaginary part. ``a`` may
+    lack axes that are the same for all. Computed in float32, or in float64 if arrays or
+    ``acc_float_dtype`` are; forward mode works, too. Of ``scan_type``, ``unroll`` and the
+    ``pallas_`` options, which choose among kernels of the original, nothing depends. A
+    ``sharding_spec`` is refused: ``scanrec.jax.linear_scan`` has ``axis_name``, within
+    ``shard_map``.
     """
     call = "linear_scan"
     if sharding_spec is not None:

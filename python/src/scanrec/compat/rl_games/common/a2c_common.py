@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``rl_games.common.a2c_common``: advantages, methods of its ``A2CBase``, for all agents by ::
+"""``rl_games.common.a2c_common``: advantages, as methods of its ``A2CBase``.
 
-    A2CBase.discount_values = discount_values
-    A2CBase.discount_values_masks = discount_values_masks
+``A2CBase.discount_values = discount_values`` has all agents compute them so.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def discount_values(
     """Advantages of ``mb_rewards`` ``(T, N, V)``, with ``self.gamma`` and ``self.tau``:
     ``A[t] = delta[t] + gamma * tau * (1 - mb_fdones[t+1]) * A[t+1]``.
 
-    ``mb_fdones`` ``(T, N)`` says, as a number, whether an episode ended before the step, ``fdones`` ``(N,)``
-    after the last; ``last_extrinsic_values`` ``(N, V)`` are the values there.
+    ``mb_fdones`` ``(T, N)`` says, as a number, whether an episode ended before the step, ``fdones``
+    ``(N,)`` after the last; ``last_extrinsic_values`` ``(N, V)`` are the values there.
     """
     gate, delta = _terms(
         "discount_values", self, fdones, last_extrinsic_values, mb_fdones, mb_extrinsic_values,

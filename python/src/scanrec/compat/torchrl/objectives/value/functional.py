@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``torchrl.objectives.value.functional``: advantages and returns of trajectories that lie one behind the other.
+"""``torchrl.objectives.value.functional``: advantages and returns of trajectories that lie one
+behind the other.
 
-Tensors of one shape, ``(..., T, F)`` or with time at ``time_dim``. Where ``done`` is set a trajectory ends,
-and nothing behind is looked at, not even a NaN; where ``terminated`` is, which is ``done`` unless given, the
-value after the step is not either. Discounts are numbers, or tensors of any shape that broadcasts to
-theirs. The original's functions with ``vec_`` drop what is discounted below 1e-7, and for discounts that are tensors
-build one of ``(B, T, T)``; here they are the others. Wrong arguments raise ``ValueError`` and ``TypeError``, where
-the original raises ``RuntimeError``.
+Tensors of one shape, ``(..., T, F)`` or with time at ``time_dim``. Where ``done`` is set a
+trajectory ends, and nothing behind is looked at, not even a NaN; where ``terminated`` is, which is
+``done`` unless given, the value after the step is not either. Discounts are numbers, or tensors of
+any shape that broadcasts to theirs. The original's functions with ``vec_`` drop what is discounted
+below 1e-7, and for discounts that are tensors build one of ``(B, T, T)``; here they are the others.
+Wrong arguments raise ``ValueError`` and ``TypeError``, where the original raises ``RuntimeError``.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def generalized_advantage_estimate(
     *,
     time_dim: int = -2,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """``A[t] = delta[t] + gamma * lmbda * A[t+1]`` with ``delta = reward + gamma * next_state_value -
-    state_value``; returns ``(A, A + state_value)``."""
+    """``A[t] = delta[t] + gamma * lmbda * A[t+1]`` with
+    ``delta = reward + gamma * next_state_value - state_value``; returns
+    ``(A, A + state_value)``."""
     call = "generalized_advantage_estimate"
     values = {"state_value": state_value, "reward": reward}
     axis, terminated = _checked(call, next_state_value, values, done, terminated, time_dim)
@@ -67,15 +69,17 @@ def td1_return_estimate(
     *,
     time_dim: int = -2,
 ) -> torch.Tensor:
-    """``G[t] = reward[t] + gamma * G[t+1]``, with the value after the step in place of ``G[t+1]`` where a
-    trajectory ends that is not ``terminated``.
+    """``G[t] = reward[t] + gamma * G[t+1]``, with the value after the step in place of ``G[t+1]``
+    where a trajectory ends that is not ``terminated``.
 
-    ``rolling_gamma=False``, for a ``gamma`` of every step: the return of a step is discounted by its own
-    throughout, and takes no value from behind the last one, as in the original. That takes memory for
-    ``T`` times as many numbers.
+    ``rolling_gamma=False``, for a ``gamma`` of every step: the return of a step is discounted by
+    its own throughout, and takes no value from behind the last one, as in the original. That takes
+    memory for ``T`` times as many numbers.
     """
     call = "td1_return_estimate"
-    axis, terminated = _checked(call, next_state_value, {"reward": reward}, done, terminated, time_dim)
+    axis, terminated = _checked(
+        call, next_state_value, {"reward": reward}, done, terminated, time_dim
+    )
     rolling = _is_rolling(call, rolling_gamma, done, gamma)
     (gamma,) = _factors(next_state_value, gamma=gamma)
     ended = done | terminated
@@ -119,10 +123,13 @@ def td_lambda_return_estimate(
     *,
     time_dim: int = -2,
 ) -> torch.Tensor:
-    """``G[t] = reward[t] + gamma * ((1 - lmbda) * next_state_value[t] + lmbda * G[t+1])``, with the value
-    in place of ``G[t+1]`` where a trajectory ends. ``rolling_gamma`` as of :func:`td1_return_estimate`."""
+    """``G[t] = reward[t] + gamma * ((1 - lmbda) * next_state_value[t] + lmbda * G[t+1])``, with the
+    value in place of ``G[t+1]`` where a trajectory ends. ``rolling_gamma`` as of
+    :func:`td1_return_estimate`."""
     call = "td_lambda_return_estimate"
-    axis, terminated = _checked(call, next_state_value, {"reward": reward}, done, terminated, time_dim)
+    axis, terminated = _checked(
+        call, next_state_value, {"reward": reward}, done, terminated, time_dim
+    )
     rolling = _is_rolling(call, rolling_gamma, done, gamma, lmbda)
     gamma, lmbda = _factors(next_state_value, gamma=gamma, lmbda=lmbda)
     value = next_state_value.masked_fill(terminated, 0)
@@ -170,8 +177,8 @@ def vtrace_advantage_estimate(
     c_thresh: Any = 1.0,
     time_dim: int = -2,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """V-trace of weights ``exp(log_pi - log_mu)``, clipped at ``rho_thresh`` and, where errors are carried
-    back, at ``c_thresh``; returns ``(advantages, targets)``."""
+    """V-trace of weights ``exp(log_pi - log_mu)``, clipped at ``rho_thresh`` and, where errors are
+    carried back, at ``c_thresh``; returns ``(advantages, targets)``."""
     call = "vtrace_advantage_estimate"
     values = {"state_value": state_value, "reward": reward}
     axis, terminated = _checked(call, next_state_value, values, done, terminated, time_dim)
@@ -250,7 +257,8 @@ def _is_rolling(call, rolling_gamma, done, *factors):
 
 
 def _backward(gate, input, last, done, axis):
-    """``x[t] = input[t] + gate[t] * x[t+1]`` within each trajectory, and ``last`` behind the last step."""
+    """``x[t] = input[t] + gate[t] * x[t+1]`` within each trajectory, and ``last`` behind the last
+    step."""
     ends = torch.cat((torch.zeros_like(done.narrow(axis, 0, 1)), done), axis)
     return linear_scan(gate, input, last, axis=axis, reverse=True, resets=ends)
 
