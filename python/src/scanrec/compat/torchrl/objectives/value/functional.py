@@ -5,7 +5,8 @@ behind the other.
 Tensors of one shape, ``(..., T, F)`` or with time at ``time_dim``. Where ``done`` is set a
 trajectory ends, and nothing behind is looked at, not even a NaN; where ``terminated`` is, which is
 ``done`` unless given, the value after the step is not either. Discounts are numbers, or tensors of
-any shape that broadcasts to theirs. The original's functions with ``vec_`` drop what is discounted
+any shape that broadcasts to theirs; numbers are not rounded to float32, as the original's are where
+values are float64. The original's functions with ``vec_`` drop what is discounted
 below 1e-7, and for discounts that are tensors build one of ``(B, T, T)``; here they are the others.
 Wrong arguments raise ``ValueError`` and ``TypeError``, where the original raises ``RuntimeError``.
 """
