@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -88,7 +89,8 @@ def test_every_case_is_kept():
 def test_imports():
     """A table costs no framework, and a module no more than its own."""
     code = "import sys, scanrec.compat\nassert not {'jax', 'torch'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, check=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     framework("torch")
     from scanrec.compat.accelerated_scan import scan, warp
 
