@@ -32,7 +32,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
 pygments_style = "friendly"
-pygments_dark_style = "native"
+pygments_dark_style = "github-dark"
 _light, _dark = "#1f5f99", "#7db8ec"
 html_theme_options = {
     "light_logo": "mark.svg",

@@ -4,7 +4,7 @@
 import ast
 import re
 
-#: The pictures that programs draw, where they are in the repository.
+#: The pictures that go with programs, where they are in the repository.
 PICTURES = {
     "co2_smoothers": "docs/pictures/co2_smoothers.png",
     "qrnn_text": "docs/pictures/text_learning_curve.png",
@@ -90,7 +90,10 @@ def write(root, out, source_page, escaped):
             if picture:
                 if not (root / picture).exists():
                     raise SystemExit(f"docs/site/gallery.py: {picture} is not there")
-                lines += [f":img-top: /{picture}", f":img-alt: what {path.name} draws"]
+                lines += [
+                    f":img-top: /{picture}",
+                    f":img-alt: {picture.rpartition('/')[2][:-4].replace('_', ' ')}",
+                ]
             lines += ["", escaped(sentence(about)), ""]
             if not picture and formula(about):
                 lines += ["```text", formula(about), "```", ""]

@@ -158,48 +158,61 @@ def problems(root):
     ]
 
 
+def headed(title):
+    return [title, "=" * len(title), ""]
+
+
+def module_page(module, found, documents):
+    """The lines of a module's page: its docstring, a table of names, an entry for each."""
+    lines = [*headed(module.name), f".. py:module:: {module.name}", ""]
+    lines += [ast.get_docstring(module.tree) or "", "", f".. py:currentmodule:: {module.name}", ""]
+    table, entries = [], []
+    for item, node in found:
+        summary = ast.get_docstring(node).split("\n\n")[0].replace("\n", " ")
+        role = "class" if isinstance(node, ast.ClassDef) else "func"
+        table += [f"   :py:{role}:`{item}`", f"      {summary.removesuffix('::')}"]
+        entries.append(entry(node, documents))
+    return [*lines, ".. container:: summary", "", *table, "", *entries]
+
+
+def overview_page(title, about, modules, contents):
+    """The lines of a page that names modules, their names, and in `contents` the pages below it."""
+    lines = [*headed(title), about, ""]
+    for module, found in modules:
+        words = (ast.get_docstring(module.tree) or "").split("\n\n")[0].replace("\n", " ")
+        names = ", ".join(f":py:obj:`{item} <{module.name}.{item}>`" for item, _ in found)
+        lines += [f":doc:`{module.name}`", f"   {words}", "", f"   {names}", ""]
+    shown = [f"   {name.removeprefix('scanrec.compat.')} <{name}>" for name in contents]
+    return [*lines, ".. toctree::", "   :hidden:", "", *shown, ""]
+
+
 def write(root, out, documents):
-    """Writes a page for each public module, and an overview. Returns what has a place."""
+    """Writes a page for each public module, and overviews. Returns what has a place."""
     package, folder = root / "python" / "src" / "scanrec", out / "reference" / "python"
     folder.mkdir(parents=True, exist_ok=True)
-    names, titles, public = [], {}, set()
     if found := problems(root):
         raise SystemExit("\n".join(found))
-    for module, found in exports(package):
-        name, doc = module.name, ast.get_docstring(module.tree) or ""
-        lines = [
-            name,
-            "=" * len(name),
-            "",
-            f".. py:module:: {name}",
-            "",
-            doc,
-            "",
-            f".. py:currentmodule:: {name}",
-            "",
-        ]
-        table, entries = [], []
-        for item, node in found:
-            summary = ast.get_docstring(node).split("\n\n")[0].replace("\n", " ")
-            role = "class" if isinstance(node, ast.ClassDef) else "func"
-            table += [f"   :py:{role}:`{item}`", f"      {summary.removesuffix('::')}"]
-            public.add(f"{name}.{item}")
-            entries.append(entry(node, documents))
-        lines += [".. container:: summary", "", *table, "", *entries]
+
+    def save(name, lines):
         (folder / f"{name}.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        names.append(name)
-        titles[name] = doc.split("\n\n")[0].replace("\n", " ")
-    heading = "Python reference"
-    index = [
-        heading,
-        "=" * len(heading),
-        "",
+
+    own, others = [], []  # those in place of other packages are many, and have an overview
+    for module, names in exports(package):
+        save(module.name, module_page(module, names, documents))
+        (others if module.name.startswith("scanrec.compat.") else own).append((module, names))
+    about = (
         "From the docstrings. How calls behave in JAX and PyTorch, with tables of what "
-        "differentiates, batches and compiles: :doc:`/docs/python`.",
-        "",
-    ]
-    for name in names:
-        index += [f":doc:`{name}`", f"   {titles[name]}", ""]
-    index += [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in names), ""]
-    (folder / "index.rst").write_text("\n".join(index), encoding="utf-8")
-    return public
+        "differentiates, batches and compiles: :doc:`/docs/python`."
+    )
+    contents = [module.name for module, _ in own]
+    if others:
+        compat = Module(package, "scanrec.compat")
+        words = f"{ast.get_docstring(compat.tree)}\n\nWhat differs: :doc:`/docs/compat`."
+        save(
+            "scanrec.compat",
+            overview_page("scanrec.compat", words, others, [m.name for m, _ in others]),
+        )
+        about += " Functions of other packages, by their names: :doc:`scanrec.compat`."
+        contents.append("scanrec.compat")
+    save("index", overview_page("Python reference", about, own, contents))
+    return {f"{module.name}.{name}" for module, names in (*own, *others) for name, _ in names}

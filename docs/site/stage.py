@@ -45,6 +45,7 @@ def escaped(text):
 class Site:
     def __init__(self, out):
         self.out, self.pages, self.sources = out, set(), set()
+        self.index = (ROOT / "docs" / "site" / "index.md").read_text(encoding="utf-8")
         tracked = subprocess.run(
             ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
             cwd=ROOT,
@@ -65,6 +66,8 @@ class Site:
             return
         self.pages.add(name)
         text = (ROOT / name).read_text(encoding="utf-8")
+        if not re.search(rf"^(?:.*<)?{name[:-3]}>?$", self.index, re.M):
+            text = f"---\norphan: true\n---\n\n{text}"  # reached by a link alone
         self.write(name, CODE_OR_LINK.sub(lambda m: self._link(name, m) if m[4] else m[0], text))
 
     def which_call(self, cpp, python):
