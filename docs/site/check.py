@@ -45,8 +45,8 @@ LOADS = {
     "object": "data",
 }
 #: What is wider than the window, if the page is; what scrolls within itself is not.
-OVERFLOW = """() => {
-  const room = document.documentElement.clientWidth, wide = [];
+OVERFLOW = """room => {
+  const wide = [];
   if (document.documentElement.scrollWidth <= room) return wide;
   for (const e of document.body.querySelectorAll("*")) {
     const box = e.getBoundingClientRect();
@@ -139,7 +139,6 @@ def open_pages(site, names, complain):
                     viewport={"width": width, "height": height},
                     color_scheme=scheme,
                     device_scale_factor=1,
-                    is_mobile=size == "phone",
                     has_touch=size == "phone",
                 )
                 tab = context.new_page()
@@ -160,7 +159,7 @@ def open_pages(site, names, complain):
                 for name in names if scheme == "light" else SHOWN:
                     here[0] = f"{name}, {size}, {scheme}"
                     tab.goto(f"{home}/{name}.html", wait_until="load")
-                    for wide in tab.evaluate(OVERFLOW):
+                    for wide in tab.evaluate(OVERFLOW, width):
                         complain(f"{here[0]}: wider than the window: {wide}")
                     if name in SHOWN:
                         stem = name.replace("/", "-")
