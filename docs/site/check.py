@@ -32,6 +32,7 @@ SHOWN = [
     "reference/python/index",
     "reference/python/scanrec.torch",
     "source/examples/index",
+    "genindex",
     "CHANGELOG",
 ]
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
@@ -44,15 +45,19 @@ LOADS = {
     "video": "src",
     "object": "data",
 }
-#: What is wider than the window, if the page is; what scrolls within itself is not.
+#: What reaches beyond the window, unless it is within something that scrolls. The theme has the whole
+#: article scroll: that does not count.
 OVERFLOW = """room => {
-  const wide = [];
-  if (document.documentElement.scrollWidth <= room) return wide;
-  for (const e of document.body.querySelectorAll("*")) {
-    const box = e.getBoundingClientRect();
-    if (box.right > room + 1 && box.width > 0) wide.push(e.tagName + "." + e.className + ": " + e.textContent.trim().slice(0, 50));
-  }
-  return wide.length ? wide.slice(-3) : ["the page"];
+  const scrolls = e => ["auto", "scroll", "hidden"].includes(getComputedStyle(e).overflowX);
+  const within = e => {
+    while ((e = e.parentElement) && !e.matches("article, footer")) if (scrolls(e)) return true;
+    return false;
+  };
+  const wide = [...document.querySelectorAll("article *, footer *")]
+    .filter(e => e.getBoundingClientRect().right > room + 1 && !within(e))
+    .map(e => `${e.tagName}.${e.className}: ${e.textContent.trim().slice(0, 50)}`);
+  if (!wide.length && document.documentElement.scrollWidth > room) wide.push("the page");
+  return wide.slice(-2);
 }"""
 
 

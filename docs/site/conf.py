@@ -31,6 +31,7 @@ html_favicon = "_static/mark.svg"
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
+html_domain_indices = False
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 _light, _dark = "#1f5f99", "#7db8ec"
