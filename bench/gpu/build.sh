@@ -57,5 +57,5 @@ python_package() {
   mkdir -p "$to/tests"
   cp -r python/src/scanrec "$to"
   cp "build/$directory"/libscanrec*.so "$to/scanrec"
-  cp python/tests/conftest.py python/tests/test_cuda.py "$to/tests"
+  cp python/tests/{conftest,devices,test_cuda,test_cuda_selective}.py "$to/tests"
 }

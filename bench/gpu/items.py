@@ -165,9 +165,9 @@ def others():
                     workloads=("time_contiguous", "one_sequence"))
     yield Item("others", "python", "Python package", 180, 60,
                words=("{python}", "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider",
-                      "{package}/tests/test_cuda.py"),
+                      "{package}/tests/test_cuda.py", "{package}/tests/test_cuda_selective.py"),
                says=r"test_(pytorch|jax)_on_a_gpu PASSED", modules="numpy pytest scanrec")
-    yield Item("others", "peers", "peers in Python", 240, 120,
+    yield Item("others", "peers", "peers in Python", 300, 150,
                words=("{python}", "{scripts}/peers.py", "--limit", "45", "--out",
                       "{out}/rows/peers.json"))
     for threads in (0, 1, 4):

@@ -103,7 +103,7 @@ if [[ $with_python == yes ]]; then
     -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DCMAKE_CUDA_FLAGS="$small"
   strip "$pack"/python/scanrec/*.so
 fi
-for name in stages items sources report results draw peers frameworks; do
+for name in stages items sources report results draw peers selective_peers frameworks; do
   cp "bench/gpu/$name.py" "$pack/scripts"
 done
 

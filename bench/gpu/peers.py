@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times scans of PyTorch and JAX on the workloads of linear_scan.cu, and writes rows of the same
-shape. Every peer runs in a process of its own; one that is absent or fails gives rows that say so.
+"""Times scans of PyTorch and JAX on the workloads of linear_scan.cu and selective_scan.cu, and writes
+rows of the same shape. Every peer runs in a process of its own; one that is absent or fails gives rows that say so.
 
 PyTorch's calls are timed by CUDA events with an empty L2 cache, JAX's by the clock of the host up to
-block_until_ready. vjp is the backward pass alone, gradients of gates and inputs."""
+block_until_ready. vjp is the backward pass alone, with the gradients of all arrays."""
 import argparse
 import json
 import pathlib
@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 
+import selective_peers as selective
 from frameworks import Absent, Jax, Torch, import_or_absent, short
 
 # Shape (batch, time, channel), and whether steps lie side by side, as (batch, channel, time).
@@ -72,6 +73,14 @@ def torch_associative_scan(torch, gates, inputs, grads, axis):
     return by_autograd(torch, torch.compile(scan, dynamic=False), gates, inputs, grads)
 
 
+def hgrn(name):
+    """flash-linear-attention's, of logarithms of gates."""
+    def make(torch, gates, inputs, grads, _):
+        scan = getattr(import_or_absent("fla.ops.hgrn"), name)
+        return by_autograd(torch, lambda g, x: scan(x, g)[0], gates.log(), inputs, grads)
+    return make
+
+
 def mamba(torch, gates, inputs, grads, _):
     """The selective scan with one state per channel: exp(-step) is the gate."""
     module = import_or_absent("mamba_ssm.ops.selective_scan_interface")
@@ -114,14 +123,18 @@ def lax_scan(jax, gates, inputs, grads, axis):
     return by_jax(jax, scan, gates, inputs, grads)
 
 
-ROWS, ALL = ("time_contiguous",), ("channels_last", "time_contiguous", "two_million_steps")
+ROWS, STEPS = ("time_contiguous",), ("channels_last", "two_million_steps")
+ALL = ("channels_last", "time_contiguous", "two_million_steps")
 # The framework, the workloads in a layout that the peer takes, and how its calls are made.
 PEERS = {"accelerated_scan.warp": ("torch", ROWS, accelerated_scan("warp")),
          "accelerated_scan.triton": ("torch", ROWS, accelerated_scan("scalar", "triton")),
          "accelerated_scan.ref": ("torch", ROWS, accelerated_scan("ref")),
          "accelerated_scan.complex": ("torch", ("complex_lambda",), accelerated_scan("complex")),
          "torch.associative_scan": ("torch", ALL, torch_associative_scan),
-         "mamba_ssm.selective_scan": ("torch", ROWS, mamba),
+         "fla.chunk_hgrn": ("torch", STEPS, hgrn("chunk_hgrn")),
+         "fla.fused_recurrent_hgrn": ("torch", STEPS, hgrn("fused_recurrent_hgrn")),
+         "mamba_ssm.one_state": ("torch", ROWS, mamba),
+         "mamba_ssm.selective_scan": ("torch", tuple(selective.WORKLOADS), selective.mamba_ssm),
          "lax.associative_scan": ("jax", ALL, lax_associative_scan),
          "lax.scan": ("jax", ALL, lax_scan)}
 
@@ -140,8 +153,16 @@ def check(states, gates, inputs, axis):
             raise RuntimeError(f"wrong from step {t} on")
 
 
-def measure(framework, make, name, quick):
-    """Yields (call, its figures or the text of an error)."""
+def prepare(framework, make, name, quick):
+    """The calls of a peer, of which the first has been checked; those of a 256th of the steps, where
+    there are many; steps and elements."""
+    if name in selective.WORKLOADS:
+        (batch, steps, channels), narrow = selective.WORKLOADS[name]
+        steps = 512 if quick else steps
+        given, grads = selective.arguments(framework, (batch, steps, channels), narrow)
+        calls = make(framework.module, given, grads)
+        selective.check(framework.module, calls["forward"](), given, CHECKED_STEPS)
+        return calls, {}, steps, batch * steps * channels
     (batch, steps, channels), time_last = WORKLOADS[name]
     if quick:
         steps = max(steps // 64, 1024)
@@ -155,6 +176,12 @@ def measure(framework, make, name, quick):
     if steps >= 1 << 20:
         part = (slice(None),) * axis + (slice(steps // 256),)
         short_calls = make(framework.module, *(x[part] for x in arrays), axis)
+    return calls, short_calls, steps, batch * steps * channels
+
+
+def measure(framework, make, name, quick):
+    """Yields (call, its figures or the text of an error)."""
+    calls, short_calls, steps, elements = prepare(framework, make, name, quick)
     for call in CALLS:
         try:
             if short_calls:
@@ -167,7 +194,7 @@ def measure(framework, make, name, quick):
                 once = framework.seconds(calls[call])
             samples = (5 if quick else 20) if once < 0.1 else 3
             yield call, {"seconds": [framework.seconds(calls[call]) for _ in range(samples)],
-                         "steps": steps, "elements": batch * steps * channels}
+                         "steps": steps, "elements": elements}
         except Exception as error:
             yield call, short(error)
 

@@ -20,7 +20,7 @@ void run_qrnn_pool(const call& c, const scanrec_pool_arrays& a);
 template <class T>
 void run_qrnn_pool_vjp(const call& c, const scanrec_pool_vjp_arrays& a);
 
-// Of float and double, on CPUs.
+// Of the types that are computed in.
 template <class V>
 void run_selective_scan(const selective_call& c, const scanrec_selective_arrays& a);
 template <class V>

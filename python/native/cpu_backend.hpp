@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <scanrec/backends.hpp>
+#include <scanrec/selective_scan.hpp>
 
 #include "kernels.hpp"
 
@@ -61,6 +62,12 @@ void run_recurrence(const tiled_or_checked<InPacks>& on, const R& recurrence, co
 template <class T, class ProblemOf, class Run>
 void on_backend(const call& c, ProblemOf, Run run) {
   run(tiled_or_checked<in_packs<T>>{{.threads = c.threads, .executor = *c.workers}, c.check_only});
+}
+
+/// The backend of a selective scan, which needs no memory to be lent.
+template <class BytesOf>
+tiled selective_backend(const selective_call& c, const BytesOf&) {
+  return {.threads = c.threads, .executor = *c.workers};
 }
 
 }  // namespace scanrec::native::SCANREC_LEVEL

@@ -12,22 +12,40 @@ extern "C" const scanrec::native::kernels scanrec_kernels_gpu;
 namespace scanrec::native {
 namespace {
 
+gpu_queue checked_queue(const char* name, const scanrec_cuda_queue* queue) {
+  if (queue == nullptr) throw argument_error(name, "queue", "a pointer", "null");
+  if (queue->allocate == nullptr)
+    throw argument_error(name, "allocate", "a function", "a null pointer");
+  return {*queue};
+}
+
 /// Queues the call `Calls` of the table on the arrays that an entry point was given.
 template <auto Calls, class Arrays>
 int run_on_gpu(const scanrec_problem* problem, const Arrays* arrays,
                const scanrec_cuda_queue* queue) {
   return guarded([&] {
     request r(problem, arrays);
-    const char* const name = call_of<Arrays>::name;
-    if (queue == nullptr) throw argument_error(name, "queue", "a pointer", "null");
-    if (queue->allocate == nullptr)
-      throw argument_error(name, "allocate", "a function", "a null pointer");
-    gpu_queue in{*queue};
+    gpu_queue in = checked_queue(call_of<Arrays>::name, queue);
     call c;
     c.queue = &in;
     r.run(c, scanrec_kernels_gpu.*Calls, [&](void* data, std::int64_t bytes) {
       cuda::detail::clear(data, bytes, static_cast<cuda::stream_t>(queue->stream));
     });
+  });
+}
+
+/// The same for selective scans, whose arrays have the axes of the C++ interface.
+template <auto Calls, class Arrays>
+int run_selective_on_gpu(const char* name, const scanrec_selective_problem* problem,
+                         const Arrays* arrays, const scanrec_cuda_queue* queue) {
+  return guarded([&] {
+    const scanrec_selective_problem& p = checked(name, problem, arrays);
+    const auto run = selective_call_for(name, scanrec_kernels_gpu.*Calls, p.dtype);
+    gpu_queue in = checked_queue(name, queue);
+    selective_call c;
+    c.problem = p;
+    c.queue = &in;
+    run(c, *arrays);
   });
 }
 
@@ -56,6 +74,17 @@ int scanrec_cuda_qrnn_pool_vjp(const scanrec_problem* problem,
                                const scanrec_pool_vjp_arrays* arrays,
                                const scanrec_cuda_queue* queue) {
   return run_on_gpu<&kernels::qrnn_pool_vjp>(problem, arrays, queue);
+}
+int scanrec_cuda_selective_scan(const scanrec_selective_problem* problem,
+                                const scanrec_selective_arrays* arrays,
+                                const scanrec_cuda_queue* queue) {
+  return run_selective_on_gpu<&kernels::selective_scan>("selective_scan", problem, arrays, queue);
+}
+int scanrec_cuda_selective_scan_vjp(const scanrec_selective_problem* problem,
+                                    const scanrec_selective_vjp_arrays* arrays,
+                                    const scanrec_cuda_queue* queue) {
+  return run_selective_on_gpu<&kernels::selective_scan_vjp>("selective_scan_vjp", problem, arrays,
+                                                            queue);
 }
 
 const char* scanrec_cuda_last_error(void) { return last_error.c_str(); }

@@ -64,6 +64,17 @@ const Problem& checked(const char* name, const Problem* problem, const void* arr
 inline constexpr std::array<const char*, dtypes> dtype_names{"float32",    "float64",  "complex64",
                                                              "complex128", "bfloat16", "float16"};
 
+/// The call of a selective scan for the type of its problem.
+template <class Arrays>
+auto selective_call_for(const char* name,
+                        void (*const (&calls)[dtypes])(const selective_call&, const Arrays&),
+                        std::int32_t dtype) {
+  if (calls[dtype] == nullptr)
+    throw argument_error(name, "dtype", "a type of 32 bits or more that there are kernels for",
+                         dtype_names[static_cast<std::size_t>(dtype)]);
+  return calls[dtype];
+}
+
 /// One call of the C interface: its problem, and its arrays with the axes that they have.
 template <class Arrays>
 class request {

@@ -6,6 +6,7 @@
 #include <new>
 
 #include <scanrec/cuda/scan.cuh>
+#include <scanrec/cuda/selective_scan.cuh>
 
 #include "kernels.hpp"
 
@@ -39,6 +40,14 @@ void on_backend(const call& c, ProblemOf problem_of, Run run) {
   cuda::automatic on{.stream = static_cast<cuda::stream_t>(c.queue->given.stream)};
   on.workspace = memory_of(*c.queue, workspace_bytes(on, p));
   run(on);
+}
+
+/// The backend of a selective scan, with the memory that bytes_of(backend) asks for.
+template <class BytesOf>
+cuda::automatic selective_backend(const selective_call& c, const BytesOf& bytes_of) {
+  cuda::automatic on{.stream = static_cast<cuda::stream_t>(c.queue->given.stream)};
+  on.workspace = memory_of(*c.queue, bytes_of(on));
+  return on;
 }
 
 }  // namespace scanrec::native::SCANREC_LEVEL

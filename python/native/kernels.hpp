@@ -35,8 +35,9 @@ struct call {
 /// A selective scan, and who works on it.
 struct selective_call {
   scanrec_selective_problem problem;
-  int threads = 0;
-  const executor* workers = nullptr;
+  int threads = 0;                    // on a CPU,
+  const executor* workers = nullptr;  // who runs them
+  gpu_queue* queue = nullptr;         // on a GPU
 };
 
 /// Number of element types, in the order of scanrec_dtype.
@@ -50,7 +51,7 @@ struct kernels {
   void (*linear_scan_jvp[dtypes])(const call&, const scanrec_jvp_arrays&);
   void (*qrnn_pool[dtypes])(const call&, const scanrec_pool_arrays&);
   void (*qrnn_pool_vjp[dtypes])(const call&, const scanrec_pool_vjp_arrays&);
-  // By the type that is computed in, on CPUs.
+  // By the type that is computed in.
   void (*selective_scan[dtypes])(const selective_call&, const scanrec_selective_arrays&);
   void (*selective_scan_vjp[dtypes])(const selective_call&, const scanrec_selective_vjp_arrays&);
 };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C interface for CPUs: chooses the instruction set, and says who runs the workers.
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -13,51 +12,56 @@
 #include "entry.hpp"
 #include "thread_pool.hpp"
 
-// The tables of the instruction sets that the library was built for.
+// What the library was built for, the best first.
+#include "levels.hpp"
+
 #define SCANREC_DECLARE(level) extern "C" const scanrec::native::kernels scanrec_kernels_##level;
-#if defined(SCANREC_LEVEL_NATIVE)
-SCANREC_DECLARE(native)
-#else
-SCANREC_DECLARE(v2)
-SCANREC_DECLARE(v3)
-SCANREC_DECLARE(v4)
-#endif
+SCANREC_FOR_EACH_LEVEL(SCANREC_DECLARE)
 
 namespace scanrec::native {
 namespace {
 
+/// What this CPU has.
+struct instruction_sets {
+  bool native = true;
+#if defined(__x86_64__)
+  // What tells the levels apart; Clang does not know them by name.
+  bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
+  bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+            __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+  bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+            __builtin_cpu_supports("avx512vl");
+#endif
+};
+
 struct level {
-  const char* name;
+  std::string name;
   const kernels* table;
   bool here;  // whether this CPU has it
 };
 
+std::string name_of(const std::string& level) {
+  return level == "native" ? level : "x86-64-" + level;
+}
+
 level choose_level() {
-#if defined(SCANREC_LEVEL_NATIVE)
-  return {"native", &scanrec_kernels_native, true};
-#else
-  // What tells the levels apart; Clang does not know them by name.
-  const bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
-  const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                  __builtin_cpu_supports("avx512vl");
-  const std::array levels{level{"x86-64-v4", &scanrec_kernels_v4, v4},
-                          level{"x86-64-v3", &scanrec_kernels_v3, v3},
-                          level{"x86-64-v2", &scanrec_kernels_v2, v2}};
-  const char* asked = std::getenv("SCANREC_ISA");
-  if (asked != nullptr && *asked != '\0') {
-    for (const level& l : levels)
-      if (l.name == std::string(asked) && l.here) return l;
-    throw std::runtime_error(std::string("SCANREC_ISA: expected x86-64-v2, x86-64-v3 or "
-                                         "x86-64-v4 that this CPU has, got ") +
-                             asked);
-  }
+  const instruction_sets has;
+#define SCANREC_ROW(level) {name_of(#level), &scanrec_kernels_##level, has.level},
+  const level levels[]{SCANREC_FOR_EACH_LEVEL(SCANREC_ROW)};
+  std::string names;
+  for (const level& l : levels) names += (names.empty() ? "" : ", ") + l.name;
+
+  const char* const asked = std::getenv("SCANREC_ISA");
+  const bool any = asked == nullptr || *asked == '\0';
   for (const level& l : levels)
-    if (l.here) return l;
-  throw std::runtime_error("this CPU lacks what scanrec needs (x86-64-v2)");
-#endif
+    if (l.here && (any || l.name == asked)) return l;
+  if (!any)
+    throw std::runtime_error("SCANREC_ISA: expected what this CPU and this build have, of " +
+                             names + ", got " + asked);
+  throw std::runtime_error("this CPU lacks what scanrec was built for (" + names +
+                           "): build it on this machine, or for others with "
+                           "CMAKE_ARGS=\"-DSCANREC_LEVELS=v2;v3;v4\"");
 }
 const level& chosen() {
   static const level l = choose_level();
@@ -106,9 +110,7 @@ int run_selective(const char* name, const scanrec_selective_problem* problem,
                   const Arrays* arrays) {
   return guarded([&] {
     const scanrec_selective_problem& p = checked(name, problem, arrays);
-    const auto run = (chosen().table->*Calls)[p.dtype];
-    if (run == nullptr)
-      throw argument_error(name, "dtype", "a type of 32 bits or more", dtype_names[p.dtype]);
+    const auto run = selective_call_for(name, chosen().table->*Calls, p.dtype);
     const executor workers = workers_of(p);
     run({.problem = p, .threads = workers_asked_for(p), .workers = &workers}, *arrays);
   });
@@ -156,7 +158,7 @@ const char* scanrec_version(void) {
 
 const char* scanrec_instruction_set(void) {
   const char* name = nullptr;
-  guarded([&] { name = chosen().name; });
+  guarded([&] { name = chosen().name.c_str(); });
   return name;
 }
 

@@ -11,8 +11,9 @@
 #include <scanrec/element.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/memory.hpp>
-#include <scanrec/selective_scan.hpp>
+#include <scanrec/selective_arrays.hpp>
 
+#include SCANREC_BACKEND
 #include "calls.hpp"
 
 namespace scanrec::native::SCANREC_LEVEL {
@@ -165,19 +166,25 @@ class selective_views {
 template <class V>
 void run_selective_scan(const selective_call& c, const scanrec_selective_arrays& a) {
   const selective_views<V> of("selective_scan", c.problem);
-  selective_scan(tiled{.threads = c.threads, .executor = *c.workers}, of.arrays(a),
-                 of.template sequence<typename selective_views<V>::real>("out", a.out),
-                 {.order = of.order(),
-                  .initial_state = of.template states<const V>(a.initial_state),
-                  .final_state = of.template states<V>(a.final_state),
-                  .resets = of.resets(a.resets),
-                  .checkpoints = of.template checkpoints<V>(a.checkpoints)});
+  const auto arrays = of.arrays(a);
+  const auto out = of.template sequence<typename selective_views<V>::real>("out", a.out);
+  const selective_options<V> options{.order = of.order(),
+                                     .initial_state = of.template states<const V>(a.initial_state),
+                                     .final_state = of.template states<V>(a.final_state),
+                                     .resets = of.resets(a.resets),
+                                     .checkpoints = of.template checkpoints<V>(a.checkpoints)};
+  const auto bytes_of = [&](const auto& on) {
+    return selective_scan_workspace_bytes(on, arrays, out, options);
+  };
+  selective_scan(selective_backend(c, bytes_of), arrays, out, options);
 }
 
 template <class V>
 void run_selective_scan_vjp(const selective_call& c, const scanrec_selective_vjp_arrays& a) {
   const selective_views<V> of("selective_scan_vjp", c.problem);
   using real = typename selective_views<V>::real;
+  const auto arrays = of.arrays(a);
+  const auto out_grad = of.template sequence<const real>("out_grad", a.out_grad);
   const selective_gradients<V> gradients{
       .u = of.template sequence<real>("u_grad", a.u_grad),
       .delta = of.template sequence<real>("delta_grad", a.delta_grad),
@@ -189,13 +196,16 @@ void run_selective_scan_vjp(const selective_call& c, const scanrec_selective_vjp
       .delta_bias = of.template channels<real>(a.delta_bias_grad),
       .initial_state = of.template states<V>(a.initial_grad),
       .intervals = of.template steps<real>(a.intervals_grad)};
-  selective_scan_vjp(tiled{.threads = c.threads, .executor = *c.workers}, of.arrays(a),
-                     of.template sequence<const real>("out_grad", a.out_grad), gradients,
-                     {.order = of.order(),
-                      .initial_state = of.template states<const V>(a.initial_state),
-                      .final_grad = of.template states<const V>(a.final_grad),
-                      .resets = of.resets(a.resets),
-                      .checkpoints = of.template checkpoints<const V>(a.checkpoints)});
+  const selective_vjp_options<V> options{
+      .order = of.order(),
+      .initial_state = of.template states<const V>(a.initial_state),
+      .final_grad = of.template states<const V>(a.final_grad),
+      .resets = of.resets(a.resets),
+      .checkpoints = of.template checkpoints<const V>(a.checkpoints)};
+  const auto bytes_of = [&](const auto& on) {
+    return selective_scan_vjp_workspace_bytes(on, arrays, out_grad, gradients, options);
+  };
+  selective_scan_vjp(selective_backend(c, bytes_of), arrays, out_grad, gradients, options);
 }
 
 }  // namespace scanrec::native::SCANREC_LEVEL

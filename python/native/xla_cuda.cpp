@@ -8,6 +8,7 @@
 #include <scanrec/c/scanrec_cuda.h>
 
 #include "xla_call.hpp"
+#include "xla_selective.hpp"
 
 namespace {
 
@@ -33,10 +34,25 @@ ffi::Error run(void* stream, ffi::ScratchAllocator scratch, std::int64_t axis, b
                                  scanrec_cuda_last_error);
 }
 
-auto binding() {
-  return with_attributes_and_buffers(
-      ffi::Ffi::Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::ScratchAllocator>());
+/// The handler of a selective scan.
+template <auto Function>
+ffi::Error run_selective(void* stream, ffi::ScratchAllocator scratch, bool softplus, bool reverse,
+                         std::int64_t operands, std::int64_t results, ffi::RemainingArgs args,
+                         ffi::RemainingRets rets) {
+  using Arrays = decltype(arrays_taken_by(Function));
+  const auto call = [&](const scanrec_selective_problem& problem, const Arrays& arrays) {
+    const scanrec_cuda_queue queue{stream, lend, &scratch};
+    return Function(&problem, &arrays, &queue);
+  };
+  return call_on_selective_buffers<Arrays>({softplus, reverse, operands, results}, args, rets, call,
+                                           scanrec_cuda_last_error);
 }
+
+auto contexts() {
+  return ffi::Ffi::Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::ScratchAllocator>();
+}
+auto binding() { return with_attributes_and_buffers(contexts()); }
+auto selective_binding() { return with_selective_attributes_and_buffers(contexts()); }
 
 }  // namespace
 
@@ -45,3 +61,7 @@ SCANREC_HANDLER(scanrec_xla_cuda_linear_scan_vjp, scanrec_cuda_linear_scan_vjp)
 SCANREC_HANDLER(scanrec_xla_cuda_linear_scan_jvp, scanrec_cuda_linear_scan_jvp)
 SCANREC_HANDLER(scanrec_xla_cuda_qrnn_pool, scanrec_cuda_qrnn_pool)
 SCANREC_HANDLER(scanrec_xla_cuda_qrnn_pool_vjp, scanrec_cuda_qrnn_pool_vjp)
+SCANREC_HANDLER_OF(scanrec_xla_cuda_selective_scan, selective_binding, run_selective,
+                   scanrec_cuda_selective_scan)
+SCANREC_HANDLER_OF(scanrec_xla_cuda_selective_scan_vjp, selective_binding, run_selective,
+                   scanrec_cuda_selective_scan_vjp)

@@ -105,6 +105,18 @@ struct selective_attributes {
 template <class Arrays, class... More>
 Arrays arrays_taken_by(int (*)(const scanrec_selective_problem*, const Arrays*, More...));
 
+/// Of an array of every step in a complex problem, of complex numbers or of their parts, which are
+/// side by side either way: has strides and type those of real parts.
+inline void as_real_parts(std::array<std::int64_t, 4>& strides, int& dtype) {
+  const bool single = dtype == SCANREC_COMPLEX64;
+  if (single || dtype == SCANREC_COMPLEX128) {
+    dtype = single ? SCANREC_FLOAT32 : SCANREC_FLOAT64;
+    for (auto& stride : strides) stride *= 2;
+  } else {
+    strides.back() *= 2;
+  }
+}
+
 /// Calls run(problem, arrays), which returns a status. error() has the words.
 template <class Arrays, class Run>
 ffi::Error call_on_selective_buffers(const selective_attributes& given, ffi::RemainingArgs args,
@@ -154,8 +166,13 @@ ffi::Error call_on_selective_buffers(const selective_attributes& given, ffi::Rem
       std::swap(strides[i][2], strides[i][3]);
     }
     void* const data = buffer.untyped_data();
+    int dtype = dtype_of(buffer.element_type());
+    const bool is_complex =
+        problem.dtype == SCANREC_COMPLEX64 || problem.dtype == SCANREC_COMPLEX128;
+    if (is_complex && list[i].typed != nullptr && dimensions.size() == most_axes)
+      as_real_parts(strides[i], dtype);
     if (list[i].typed != nullptr)
-      arrays.*list[i].typed = {data, strides[i].data(), dtype_of(buffer.element_type())};
+      arrays.*list[i].typed = {data, strides[i].data(), dtype};
     else
       arrays.*list[i].plain = {data, strides[i].data()};
     return true;

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from devices import device, emulated, torch_on_emulator  # noqa: F401, fixtures
 
 WIDE = {"f": np.longdouble, "c": np.clongdouble}
 

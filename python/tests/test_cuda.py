@@ -1,24 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays on GPUs give what arrays on CPUs give: the kernels of libscanrec_cuda.
-
-SCANREC_EMULATED_CUDA names a build of that library for the emulator of the C++ tests
-(-DSCANREC_CUDA_ON_HOST=ON): its calls take arrays of the host. What needs a GPU, and a framework that
-sees it, runs where there is one.
-"""
+"""Arrays on GPUs give what arrays on CPUs give: the kernels of libscanrec_cuda."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import math
-import os
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from conftest import MANY_AXES, Random, check_many_axes
+from devices import Memory, array_of, assert_alike, numpy_dtype
 
 from scanrec import _cuda, _native
 
@@ -26,75 +18,7 @@ GRADIENTS = {
     "linear_scan_vjp": {"gate": "gate_grad", "input": "input_grad"},
     "qrnn_pool_vjp": {name: f"{name}_grad" for name in _native.GATES},
 }
-ROUNDING = {
-    **{"float32": 2e-5, "float64": 1e-13, "complex64": 2e-5, "complex128": 1e-13},
-    **{"bfloat16": 3e-2, "float16": 4e-3},
-}
 WIDE = {"bfloat16": "float32", "float16": "float32"}
-
-
-@pytest.fixture(params=["emulator", "gpu"])
-def device(request):
-    """How a call runs on arrays of the host: on the emulator as they are, on a GPU on copies."""
-    if request.param == "emulator":
-        request.getfixturevalue("emulated")
-        return lambda call, arrays, **problem: _cuda.call(
-            call, {name: array_of(x) for name, x in arrays.items()},
-            stream=None, allocate=Memory(), **problem,
-        )  # fmt: skip
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available() or not _cuda.is_built():
-        pytest.skip("no GPU, or no kernels for one")
-    return partial(run_on_copies, torch)
-
-
-def run_on_copies(torch, call, arrays, **problem):
-    held, copies = [], {}
-    for name, x in arrays.items():
-        reach = [(n - 1) * s for n, s in zip(x.shape, x.strides) if x.size]
-        low, high = (sum(f(0, r) for r in reach) for f in (min, max))
-        bytes = (ctypes.c_uint8 * (high - low + x.itemsize)).from_address(x.ctypes.data + low)
-        host = torch.from_numpy(np.ctypeslib.as_array(bytes))
-        held.append((host, host.cuda()))
-        copies[name] = array_of(x)._replace(data=held[-1][1].data_ptr() - low)
-
-    def allocate(bytes):
-        held.append((None, torch.full((bytes,), 0xFF, dtype=torch.uint8, device="cuda")))
-        return held[-1][1].data_ptr()
-
-    stream = torch.cuda.current_stream().cuda_stream
-    _cuda.call(call, copies, stream=stream, allocate=allocate, **problem)
-    for host, copy in held:
-        if host is not None:
-            host.copy_(copy)
-
-
-@pytest.fixture
-def emulated(monkeypatch):
-    """The library, whose GPU is the host."""
-    path = os.environ.get("SCANREC_EMULATED_CUDA")
-    if not path:
-        pytest.skip("SCANREC_EMULATED_CUDA names no library")
-    library = _native.load(Path(path), "scanrec_cuda_")
-    monkeypatch.setattr(_cuda, "library", lambda: library)
-
-
-class Memory:
-    """Memory to work in, filled with what no kernel may take for zeros."""
-
-    def __init__(self):
-        self.lent = []
-
-    def __call__(self, bytes):
-        self.lent.append(np.full(bytes + 16, 0xFF, np.uint8))
-        return (self.lent[-1].ctypes.data + 15) // 16 * 16
-
-
-def array_of(x):
-    if isinstance(x, _native.Array):
-        return x
-    strides = [0 if n == 1 else s // x.itemsize for n, s in zip(x.shape, x.strides)]
-    return _native.Array(x.ctypes.data, strides)
 
 
 def run_on_cpu(call, arrays, **problem):
@@ -110,21 +34,6 @@ def both(device, call, dtype, shape, read, written, **problem):
         run(call, {**read, **results}, **options)
         out.append(results)
     return out
-
-
-def numpy_dtype(name):
-    if name == "bfloat16":
-        return pytest.importorskip("ml_dtypes").bfloat16
-    return np.dtype(name)
-
-
-def assert_alike(got, want, dtype, terms=1):
-    scale = ROUNDING[dtype] * terms
-    for name in want:
-        kind = np.complex128 if np.iscomplexobj(want[name]) else np.float64
-        np.testing.assert_allclose(
-            got[name].astype(kind), want[name].astype(kind), rtol=scale, atol=scale, err_msg=name
-        )
 
 
 DTYPES = list(_native.DTYPES)
@@ -283,18 +192,6 @@ def test_a_build_without_kernels_says_so(monkeypatch):
 
 
 # ---- PyTorch --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def torch_on_emulator(emulated, monkeypatch):
-    """Tensors of the CPU are run as those of a GPU would be."""
-    torch = pytest.importorskip("torch")
-    from scanrec.torch import _ops
-
-    monkeypatch.setattr(_ops, "_run_on_cpu", _ops._run_on_gpu)
-    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
-    return torch
 
 
 def torch_values(torch, device):

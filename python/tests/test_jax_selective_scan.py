@@ -20,18 +20,21 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.test_util import check_grads
 
+from scanrec import _cuda
 from scanrec.jax import selective_scan, selective_state_update
 
 NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias", "initial_state", "intervals")
 
 
 OF_STEPS = ("u", "delta", "B", "C", "z", "intervals")
+OF_STATES = ("A", "B", "C", "initial_state")  # which may be complex
 
 
 def loop(u, delta, A, B, C, D=None, z=None, delta_bias=None, initial_state=None,
          intervals=None, *, delta_softplus=False, resets=None, reverse=False):  # fmt: skip
-    """(out, final state) of (batch, time, channel), step by step, in the type of A."""
-    dtype, (batch, steps, channels) = A.dtype, u.shape
+    """(out, final state) of (batch, time, channel), step by step, in the type of A; what has no
+    states in its real one."""
+    dtype, (batch, steps, channels) = jnp.finfo(A.dtype).dtype, u.shape
     x, step = u.astype(dtype), delta.astype(dtype)
     if delta_bias is not None:
         step = step + delta_bias
@@ -43,7 +46,8 @@ def loop(u, delta, A, B, C, D=None, z=None, delta_bias=None, initial_state=None,
     def of_channels(mixing):
         if mixing.ndim == 2:
             return jnp.broadcast_to(mixing, (batch, steps, *mixing.shape))
-        mixing = mixing.astype(dtype)[..., None, :] if mixing.ndim == 3 else mixing.astype(dtype)
+        mixing = mixing.astype(A.dtype)
+        mixing = mixing[..., None, :] if mixing.ndim == 3 else mixing
         return jnp.repeat(mixing, channels // mixing.shape[2], 2)
 
     cut = jnp.zeros((batch, steps + 1, channels), bool)
@@ -55,9 +59,10 @@ def loop(u, delta, A, B, C, D=None, z=None, delta_bias=None, initial_state=None,
         x, step, b, c, cut = now
         carried = jnp.where(cut[..., None], 0, jnp.exp(step[..., None] * A) * state)
         state = carried + (step * x)[..., None] * b
-        return state, (c * state).sum(-1)
+        y = (c * state).sum(-1)
+        return state, 2 * y.real if jnp.iscomplexobj(y) else y
 
-    first = jnp.zeros((), dtype) if initial_state is None else initial_state
+    first = jnp.zeros((), A.dtype) if initial_state is None else initial_state
     now = (x, step, of_channels(B), of_channels(C), cut)
     final, y = jax.lax.scan(
         one,
@@ -73,12 +78,14 @@ def loop(u, delta, A, B, C, D=None, z=None, delta_bias=None, initial_state=None,
     return y.astype(u.dtype), final
 
 
-def arrays_of(random, batch=2, steps=9, channels=4, states=3, groups=None, of="steps steps"):
-    """Arguments by name: steps of 0.1 to 2.6 by softplus, gates of exp(-5) to exp(-0.02)."""
+def arrays_of(random, batch=2, steps=9, channels=4, states=3, groups=None, of="steps steps",
+              is_complex=False):  # fmt: skip
+    """Arguments by name: steps of 0.1 to 2.6 by softplus, gates of exp(-5) to exp(-0.02); complex
+    ones turn by some radians."""
     mixing = (batch, steps, *(() if groups is None else (groups,)), states)
     b, c = (mixing if kind == "steps" else (channels, states) for kind in of.split())
     shape = (batch, steps, channels)
-    return dict(
+    given = dict(
         u=random(*shape),
         delta=random(*shape) * 2,
         A=-np.abs(random(channels, states)) - 0.2,
@@ -90,6 +97,9 @@ def arrays_of(random, batch=2, steps=9, channels=4, states=3, groups=None, of="s
         initial_state=random(batch, channels, states),
         intervals=np.abs(random(batch, steps)) + 0.3,
     )
+    for name in OF_STATES if is_complex else ():
+        given[name] = given[name] + 1j * random(*given[name].shape)
+    return given
 
 
 def same(got, want, **tolerance):
@@ -106,11 +116,17 @@ def bits(got, want):
     same(got, want, rtol=0, atol=0)
 
 
+def random_like(random, x):
+    """Of order 1, complex if x is."""
+    one = jnp.asarray(random(*x.shape))
+    return one + 1j * random(*x.shape) if jnp.iscomplexobj(x) else one
+
+
 def loss_of(f, weights):
     """Of both results, each with a gradient of its own everywhere."""
 
     def loss(*x):
-        return sum(jnp.sum(w * jnp.sin(y)) for w, y in zip(weights, f(*x)))
+        return sum(jnp.sum(w * jnp.sin(y)).real for w, y in zip(weights, f(*x)))
 
     return loss
 
@@ -137,6 +153,14 @@ CASES = {
     "of channels, kept states": dict(of="channel channel", steps=130, states=2, marked=131),
     "long, reverse": dict(steps=300, reverse=True, channels=19),
     "nothing else": dict(without=("D", "z", "delta_bias", "initial_state", "intervals")),
+    "complex, groups, reverse": dict(is_complex=True, groups=2, reverse=True, marked=9),
+    "complex, long": dict(is_complex=True, steps=300, of="steps channel", marked=300),
+    "complex, of channels, kept states": dict(
+        is_complex=True, of="channel channel", steps=130, states=2, marked=131
+    ),
+    "complex, nothing else": dict(
+        is_complex=True, without=("D", "z", "delta_bias", "initial_state", "intervals")
+    ),
 }
 
 
@@ -151,6 +175,8 @@ def problem(request):
     if marked:
         options["resets"] = jnp.asarray(random.marks(2, marked, 1))
     weights = random(*given["u"].shape), random(2, *given["A"].shape)
+    if jnp.iscomplexobj(given["A"]):
+        weights = weights[0], weights[1] + 1j * random(*weights[1].shape)
     names = tuple(given)
     return (
         as_function(selective_scan, names, return_final=True, **options),
@@ -172,15 +198,15 @@ def test_values_and_gradients(problem):
         same(got, want, **near)
 
 
-SECOND = ("groups, reverse", "of channels, kept states")
+SECOND = ("groups, reverse", "of channels, kept states", "complex, groups, reverse")
 
 
 @pytest.mark.parametrize("problem", [CASES[n] for n in SECOND], ids=SECOND, indirect=True)
 def test_derivatives_of_second_order(problem):
     ours, theirs, arrays, weights = problem
     random, every = Random(5), tuple(range(len(arrays)))
-    moves = tuple(jnp.asarray(random(*x.shape)) for x in arrays)
-    dot = lambda x, y: sum(jnp.vdot(*pair) for pair in zip(x, y))
+    moves = tuple(random_like(random, x) for x in arrays)
+    dot = lambda x, y: sum(jnp.sum(p * q).real for p, q in zip(x, y))
 
     def all_of(f):
         loss = loss_of(f, weights)
@@ -339,6 +365,51 @@ def test_single_steps(random, groups):
     bits(step(state[0], **one)[0], step(state, **now)[0][0])
 
 
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_steps_of_rows(random, is_complex):
+    """Those of a state that is held for more sequences, two of them padding."""
+    given = arrays_of(random, 4, 1, 4, 3, 2, is_complex=is_complex)
+    names = {"u": "x", "delta": "dt", "delta_bias": "dt_bias"}
+    now = {
+        names.get(n, n): jnp.asarray(x[:, 0] if n in OF_STEPS else x)
+        for n, x in given.items()
+        if n not in ("intervals", "initial_state")
+    }
+    held = random_like(random, jnp.zeros((5, 4, 3), now["A"].dtype))
+    rows = np.array([3, -1, 0, 5])
+    step = partial(selective_state_update, dt_softplus=True)
+
+    def want(state, now):
+        before = jnp.stack([state[3], 0 * state[3], state[0], 0 * state[3]])
+        out, after = step(before, **now)
+        return out, jnp.stack([after[2], state[1], state[2], after[0], state[4]])
+
+    got = lambda state, now, rows=rows: step(state, **now, state_batch_indices=rows)
+    plain = want(held, now)
+    bits(got(held, now), plain)
+    bits(got(held, now, jnp.asarray(rows, jnp.int32)), plain)
+    moved, donated = jax.jit(got, donate_argnums=0), jnp.array(held)
+    bits(moved(donated, now, jnp.asarray(rows)), plain)
+    weights = random(4, 4), random(5, 4, 3)
+    gradients = lambda f: jax.jit(jax.grad(lambda *x: loss_of(f, weights)(*x), (0, 1)))(held, now)
+    same(gradients(got), gradients(want))
+    push = lambda f: jax.jit(lambda *x: jax.jvp(f, x, x)[1])(held, now)
+    same(push(got), push(want))
+    for many in (got, want):
+        out = jax.jit(jax.vmap(many, (0, None)))(jnp.stack([held, 2 * held]), now)
+        same([x[0] for x in out], list(plain))
+    # One sequence, and types of 16 bits.
+    one = {n: x[0] if x.ndim > 1 and n != "A" else x for n, x in now.items()}
+    out, after = step(held, **one, state_batch_indices=2)
+    alone = step(held[2], **one)
+    bits((out, after), (alone[0], held.at[2].set(alone[1])))
+    if not is_complex:
+        single = {n: x.astype(jnp.float32) for n, x in now.items()}
+        out, after = got(held.astype(jnp.bfloat16), single)
+        assert out.dtype == jnp.float32 and after.dtype == jnp.bfloat16
+        bits((out, after), want(held.astype(jnp.bfloat16), single))
+
+
 # ---- batching -------------------------------------------------------------------------------------
 
 
@@ -487,8 +558,9 @@ def test_export(random):
     bits(exported.call(given), loss(given))
     if importlib.util.find_spec("flatbuffers") is not None:
         bits(export.deserialize(exported.serialize()).call(given), loss(given))
-    with pytest.raises(NotImplementedError, match="'u': expected an array on a CPU"):
-        export.export(loss, disabled_checks=allowed, platforms=["cuda"])(given)
+    if not _cuda.is_built():
+        with pytest.raises(RuntimeError, match="no kernels for GPUs"):
+            export.export(loss, disabled_checks=allowed, platforms=["cuda"])(given)
 
 
 # ---- several devices ------------------------------------------------------------------------------
@@ -597,8 +669,8 @@ def scan(u=U, delta=U, A=W, B=M, C=M, **more):
     return selective_scan(u, delta, A, B, C, **more)
 
 
-def update(state=S, dt=U[:, 0], B=M[:, 0], **more):
-    return selective_state_update(state, U[:, 0], dt, W, B, M[:, 0], **more)
+def update(state=S, dt=U[:, 0], A=W, B=M[:, 0], **more):
+    return selective_state_update(state, U[:, 0], dt, A, B, M[:, 0], **more)
 
 
 @pytest.mark.parametrize(
@@ -607,9 +679,20 @@ def update(state=S, dt=U[:, 0], B=M[:, 0], **more):
         (ValueError, "'u': expected an array (..., T, D), got shape (4,)", lambda: scan(u=U[0, 0])),
         (TypeError, "'u': expected float64, as 'A' is float64, got float32", lambda: scan(u=U.astype("f"))),
         (TypeError, "'u': expected an array, got NoneType", lambda: scan(u=None)),
-        (TypeError, "'A': expected float32 or float64, got int", lambda: scan(A=W.astype(int))),
+        (TypeError, "'A': expected float32 or float64, or complex of them, got int",
+         lambda: scan(A=W.astype(int))),
         (ValueError, "'A': expected shape (4, N), N of 1 or more, got (3, 4)", lambda: scan(A=W.T)),
-        (NotImplementedError, "'A': expected a real type, got complex128", lambda: scan(A=W * 1j)),
+        (TypeError, "'u': expected float64, as 'A' is complex128, got complex128",
+         lambda: scan(u=U * 1j, A=W * 1j)),
+        (TypeError, "'B': expected float64, as 'A' is float64, got complex128",
+         lambda: scan(B=M * 1j)),
+        (TypeError, "'C': expected float64 or complex128, as 'A' is complex128, got complex64",
+         lambda: scan(A=W * 1j, B=M * 1j, C=M.astype("F"))),
+        (ValueError, "'B': expected shape (4, 3), (2, 9, 6) or (2, 9, G, 6) of G groups of which 4 "
+         "channels are a multiple, got (2, 9, 3)", lambda: scan(A=W * 1j)),
+        (ValueError, "'B': expected shape (4, 3), (2, 9, 3)", lambda: scan(A=W * 1j, B=W.T * 1j)),
+        (TypeError, "'initial_state': expected float64, as 'A' is float64, got complex128",
+         lambda: scan(initial_state=W * 1j)),
         (ValueError, "'delta': expected shape (2, 9, 4), got (9, 4)", lambda: scan(delta=U[0])),
         (ValueError, "'B': expected shape (4, 3), (2, 9, 3) or (2, 9, G, 3) of G groups of which 4 "
          "channels are a multiple, got (9, 3)", lambda: scan(B=M[0])),
@@ -628,6 +711,18 @@ def update(state=S, dt=U[:, 0], B=M[:, 0], **more):
         (ValueError, "'intervals': expected a shape that broadcasts to (2, 9), got (4,)",
          lambda: scan(intervals=W[:, 0])),
         (ValueError, "'state': expected shape (2, 4, 3), got (4, 3)", lambda: update(W)),
+        (TypeError, "'state': expected complex128, as 'A' is, got float64",
+         lambda: update(A=W * 1j)),
+        (ValueError, "'state': expected shape (3, 4, 3), got (3, 3, 4)",
+         lambda: update(np.ones((3, 3, 4)), state_batch_indices=np.arange(2))),
+        (ValueError, "'state': expected 1 row or more, got 0",
+         lambda: update(S[:0], state_batch_indices=np.arange(2))),
+        (TypeError, "'state_batch_indices': expected int32 or int64, got float64",
+         lambda: update(state_batch_indices=np.ones(2))),
+        (ValueError, "'state_batch_indices': expected shape (2,), got (3,)",
+         lambda: update(state_batch_indices=np.arange(3))),
+        (ValueError, "'state_batch_indices': expected every row of 'state' once at most, got [1 1]",
+         lambda: update(state_batch_indices=np.ones(2, int))),
         (ValueError, "'dt': expected shape (2, 4)", lambda: update(dt=U)),
         (ValueError, "'B': expected shape (2, 3) or (2, G, 3)", lambda: update(B=W)),
         (ValueError, "'dt_bias': expected shape (4,)", lambda: update(dt_bias=U)),

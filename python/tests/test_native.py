@@ -138,7 +138,7 @@ def test_selective_errors_of_the_c_interface(random):
         ("'groups': expected 1 or more, .* got 3 of 4", {}, {}, {"shape": (2, 3, 4, 5, 3)}),
         ("'states': expected 1 or more, got 0", {}, {}, {"shape": (2, 3, 4, 0, 2)}),
         ("'u': expected extents of 0 or more", {}, {}, {"shape": (-2, 3, 4, 5, 2)}),
-        ("'dtype': .* 32 bits or more, got bfloat16", {}, {}, {"dtype": "bfloat16"}),
+        ("'dtype': .* 32 bits or more .*, got bfloat16", {}, {}, {"dtype": "bfloat16"}),
         ("'threads': expected 0 or more, got -1", {}, {}, {"threads": -1}),
         ("'u': expected float64, got scanrec_dtype 5", {}, {"u": "float16"}, {}),
         ("'c': expected float64, got scanrec_dtype 0", {}, {"c": "float32"}, {}),
@@ -167,7 +167,7 @@ def test_every_instruction_set(level):
     shown = subprocess.run(show, env=environment, capture_output=True, text=True)
     if shown.returncode != 0:
         assert "SCANREC_ISA" in shown.stderr
-        pytest.skip(f"this CPU has no {level}")
+        pytest.skip(f"this CPU or this build has no {level}")
     assert level in shown.stdout
     files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in ("numpy", "pool_kernels")]
     files.append(f"{__file__}::test_selective_scan_of_the_c_interface")
@@ -191,7 +191,7 @@ def test_bits_of_v3_and_v4_are_the_same():
             [sys.executable, "-c", code], env=environment, capture_output=True, check=False
         )
         if run.returncode != 0 and b"SCANREC_ISA" in run.stderr:
-            pytest.skip(f"this CPU has no {level}")
+            pytest.skip(f"this CPU or this build has no {level}")
         assert run.returncode == 0, run.stderr
         found.append(run.stdout)
     assert len(found[0]) > 8 * 2 * np.prod(BIG) and found[0] == found[1]
@@ -204,7 +204,7 @@ def test_unknown_instruction_set():
     run = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )
-    assert run.returncode == 1 and "RuntimeError: SCANREC_ISA: expected x86-64-v2" in run.stderr
+    assert run.returncode == 1 and "RuntimeError: SCANREC_ISA: expected what this CPU" in run.stderr
 
 
 def test_bits_do_not_depend_on_threads(random):

@@ -39,6 +39,12 @@ SCANREC_C_API int scanrec_cuda_qrnn_pool(const scanrec_problem* problem,
 SCANREC_C_API int scanrec_cuda_qrnn_pool_vjp(const scanrec_problem* problem,
                                              const scanrec_pool_vjp_arrays* arrays,
                                              const scanrec_cuda_queue* queue);
+SCANREC_C_API int scanrec_cuda_selective_scan(const scanrec_selective_problem* problem,
+                                              const scanrec_selective_arrays* arrays,
+                                              const scanrec_cuda_queue* queue);
+SCANREC_C_API int scanrec_cuda_selective_scan_vjp(const scanrec_selective_problem* problem,
+                                                  const scanrec_selective_vjp_arrays* arrays,
+                                                  const scanrec_cuda_queue* queue);
 
 /// What was wrong with the last of these calls in this thread that did not return SCANREC_OK.
 SCANREC_C_API const char* scanrec_cuda_last_error(void);

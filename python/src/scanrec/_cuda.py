@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import _native
 
-__all__ = ["PATH", "call", "has_driver", "is_built", "library"]
+__all__ = ["PATH", "call", "call_selective", "has_driver", "is_built", "library"]
 
 PATH = Path(__file__).with_name("libscanrec_cuda.so")
 
@@ -67,6 +67,28 @@ def call(
 
     Otherwise as :func:`scanrec._native.call`.
     """
+    prepared = _native.Prepared(name, {of: x.strides for of, x in arrays.items()}, **problem)
+    places = prepared.arrays([x.data for x in arrays.values()])
+    _queue(name, prepared.problem, places, stream, allocate)
+
+
+def call_selective(
+    name: str,
+    arrays: Mapping[str, _native.Array],
+    dtypes: Mapping[str, str],
+    *,
+    stream: int,
+    allocate: Callable[[int], int],
+    **problem,
+) -> None:
+    """Queues a selective scan, or its adjoint: as :func:`call`, of what
+    :func:`scanrec._native.call_selective` takes."""
+    packed, places, kept = _native.packed_selective(name, arrays, dtypes, **problem)
+    _queue(name, packed, places, stream, allocate)
+    del kept  # what the places lead to
+
+
+def _queue(name, problem, places, stream, allocate):
     raised = []
 
     def lend(_, bytes):
@@ -76,11 +98,8 @@ def call(
             raised.append(error)
             return None
 
-    prepared = _native.Prepared(name, {of: x.strides for of, x in arrays.items()}, **problem)
     queue = _Queue(stream, _Allocate(lend), None)
-    status = getattr(library(), f"scanrec_cuda_{name}")(
-        prepared.problem, prepared.arrays([x.data for x in arrays.values()]), ctypes.byref(queue)
-    )
+    status = getattr(library(), f"scanrec_cuda_{name}")(problem, places, ctypes.byref(queue))
     if raised:
         raise raised.pop()  # which keeps nobody's frames
     if status != 0:

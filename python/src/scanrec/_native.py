@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 __all__ = [
     *("DTYPES", "EDGES", "GATES", "OPERANDS", "POOLING", "RESULTS", "SELECTIVE", "Array"),
-    *("Prepared", "call", "call_selective", "instruction_set", "load", "raise_status", "threads"),
-    "version",
+    *("Prepared", "call", "call_selective", "instruction_set", "load", "packed_selective"),
+    *("raise_status", "threads", "version"),
 ]
 
 _C_VERSION = 3
@@ -211,7 +211,7 @@ def call(name: str, arrays: Mapping[str, Array], **problem) -> None:
     prepared.run([x.data for x in arrays.values()])
 
 
-def call_selective(
+def packed_selective(
     name: str,
     arrays: Mapping[str, Array],
     dtypes: Mapping[str, str],
@@ -224,10 +224,11 @@ def call_selective(
     reverse: bool,
     threads: int = 0,
     more_resets: bool = False,
-) -> None:
-    """Runs a selective scan, or its adjoint, on arrays by their names, with strides for the axes that
-    the C interface says. `dtypes` are those of arrays in other types than `dtype`, which is computed
-    in; `shape` is (batch, time, channel, states, groups)."""
+) -> tuple[bytes, bytes, array]:
+    """The problem of a selective scan, or of its adjoint, its arrays, and numbers that these lead to,
+    to be kept alive. Arrays are given by their names, with strides for the axes that the C interface
+    says. `dtypes` are those of arrays in other types than `dtype`, which is computed in; `shape` is
+    (batch, time, channel, states, groups)."""
     numbers = array("q")
     for x in arrays.values():
         numbers.extend(x.strides)
@@ -245,7 +246,15 @@ def call_selective(
         *(DTYPES[dtype], *shape, b_of_steps, c_of_steps, softplus, reverse),
         *(threads, more_resets, 0, 0),
     )
-    packed = _SELECTIVE_ARRAYS[name].pack(*fields)
-    status = getattr(_lib, f"scanrec_{name}")(problem, packed)
+    return problem, _SELECTIVE_ARRAYS[name].pack(*fields), numbers
+
+
+def call_selective(
+    name: str, arrays: Mapping[str, Array], dtypes: Mapping[str, str], **problem
+) -> None:
+    """Runs a selective scan, or its adjoint, on what :func:`packed_selective` takes."""
+    packed, places, kept = packed_selective(name, arrays, dtypes, **problem)
+    status = getattr(_lib, f"scanrec_{name}")(packed, places)
+    del kept
     if status != 0:
         raise_status(status, _text("last_error"))

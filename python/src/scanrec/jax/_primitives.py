@@ -31,7 +31,8 @@ from ._sharding import allow_in_shard_map, over_devices, specs_of_results
 
 __all__ = [
     *("OPERANDS", "PRIMITIVES", "RESULTS", "STATES", "TARGET_VERSION", "Problem"),
-    *("bind", "edge_dtype", "make_primitive", "register_targets", "used_results", "with_fewer"),
+    *("bind", "edge_dtype", "make_primitive", "on_gpu", "register_targets", "used_results"),
+    "with_fewer",
 ]
 
 #: Names of the targets end in it: it grows when what a handler of a release takes changes.
@@ -244,14 +245,19 @@ def _register_cuda_targets():
     library = _cuda.library()
     if not hasattr(library, "scanrec_xla_cuda_linear_scan"):
         raise RuntimeError(f"scanrec.jax: this build's {_cuda.PATH.name} knows no JAX; {_REBUILD}")
-    for call in _native.OPERANDS:
+    for call in (*_native.OPERANDS, *_native.SELECTIVE):
         _register_target(library, "scanrec_xla_cuda_", call, "CUDA")
 
 
-def _lower_on_gpu(call, *args, **params):
-    """Says so if there are no kernels; those of machines without a driver are loaded here."""
-    _register_cuda_targets()
-    return _lower(call, *args, **params)
+def on_gpu(lower: Any) -> Any:
+    """A rule of lowering, for GPUs: says so if there are no kernels. Those of machines without a
+    driver are loaded here."""
+
+    def lower_on_gpu(*args, **params):
+        _register_cuda_targets()
+        return lower(*args, **params)
+
+    return lower_on_gpu
 
 
 def _load():
@@ -277,6 +283,6 @@ PRIMITIVES: dict[str, Primitive] = {
 register_targets(_native.OPERANDS)
 for _call in _native.OPERANDS:
     mlir.register_lowering(PRIMITIVES[_call], partial(_lower, _call), platform="cpu")
-    mlir.register_lowering(PRIMITIVES[_call], partial(_lower_on_gpu, _call), platform="cuda")
+    mlir.register_lowering(PRIMITIVES[_call], on_gpu(partial(_lower, _call)), platform="cuda")
 if _cuda.is_built() and _cuda.has_driver():  # before a program comes that another process lowered
     _register_cuda_targets()

@@ -6,8 +6,10 @@ Operands have the axes of the C interface: sequences (batch, time, channel); b a
 group, state), or (channel, state) the same at all steps; intervals (batch, time); states (batch,
 channel, state); resets with extent 1 wherever they broadcast, perhaps with one step more. Which
 there are is said by ``operands`` and ``results``, tuples of names: what is absent is neither read nor
-written. The type of ``a`` is what is computed in. Batching is done by axes that there are. How they
-differentiate is in ``_selective_rules.py``.
+written. The type of ``a`` is what is computed in; where it is complex, b and c of every step may be
+real, with the parts of twice as many numbers, side by side. Gradients are those of JAX, without
+conjugates. Batching is done by axes that there are. How they differentiate is in
+``_selective_rules.py``.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import mlir
 
-from .._arguments import refuse
 from .._native import SELECTIVE
 from ._primitives import (
     TARGET_VERSION,
     make_primitive,
+    on_gpu,
     register_targets,
     used_results,
     with_fewer,
@@ -139,17 +141,28 @@ def _lower(call, ctx, *args, problem, operands, results):
     if parted is not None:
         return mlir.lower_fun(parted, multiple_results=True)(ctx, *args)
     rule = jax.ffi.ffi_lowering(f"scanrec_{call}_v{TARGET_VERSION}")
-    return rule(
+    if call == "selective_scan_vjp":  # the kernels' gradients of complex numbers are conjugated
+        kept = [name != GRADIENTS["final_state"] for name in operands]
+        args = [x if k else _conjugated(ctx, x, of) for x, of, k in zip(args, ctx.avals_in, kept)]
+    out = rule(
         ctx,
         *args,
         **problem._asdict(),
         operands=_mask(OPERANDS[call], operands),
         results=_mask(RESULTS[call], results),
     )
+    if call == "selective_scan_vjp":
+        out = [_conjugated(ctx, *x) for x in zip(out, ctx.avals_out)]
+    return out
 
 
-def _refuse_to_lower(call, *_, **__):
-    refuse(call, "u", "an array on a CPU", "one on a GPU", NotImplementedError)
+def _conjugated(ctx, value, aval):
+    """A value of a program, conjugated if it is one of complex numbers."""
+    if not np.issubdtype(aval.dtype, np.complexfloating):
+        return value
+    conjugate = mlir.lower_fun(jax.lax.conj, multiple_results=False)
+    (out,) = conjugate(ctx.replace(primitive=None, avals_in=[aval], avals_out=[aval]), value)
+    return out
 
 
 def _eliminate(call, used, equation):
@@ -230,16 +243,12 @@ def _one_by_one(call, arrays, batched, problem, results):
     return list(out), [0] * len(results)
 
 
-#: How the calls that have kernels are lowered, by platform.
-_PLATFORMS = {"cpu": _lower, "cuda": _refuse_to_lower}
-
 SELECTIVE_PRIMITIVES = {
     _call: make_primitive(_call, *(partial(f, _call) for f in (_abstract, _batch, _eliminate)))
     for _call in OPERANDS
 }
 register_targets(SELECTIVE)
 for _call in SELECTIVE:
-    for _platform, _rule in _PLATFORMS.items():
-        mlir.register_lowering(
-            SELECTIVE_PRIMITIVES[_call], partial(_rule, _call), platform=_platform
-        )
+    _primitive, _rule = SELECTIVE_PRIMITIVES[_call], partial(_lower, _call)
+    mlir.register_lowering(_primitive, _rule, platform="cpu")
+    mlir.register_lowering(_primitive, on_gpu(_rule), platform="cuda")

@@ -13,6 +13,7 @@ adjoint   that of the composed value's  tangent
 
 Composed functions have arrays of (batch, time, channel, state). The states that the value keeps for
 the adjoint they have no use for: those follow from the rest, and tangents of them are dropped.
+Gradients are transposes, without conjugates; outputs are real parts of complex sums.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.interpreters import ad, batching, mlir
 
 from ._primitives import Problem, bind
@@ -52,6 +54,11 @@ def _softplus(x):
 
 def _of_all_channels(mixing, channels, dtype):
     """B or C as (batch or 1, time or 1, channel or 1, state)."""
+    is_complex = np.issubdtype(dtype, np.complexfloating)
+    if is_complex and not jnp.iscomplexobj(mixing) and mixing.ndim == 4:  # parts, side by side
+        pairs = mixing.astype(jnp.finfo(dtype).dtype)
+        pairs = pairs.reshape(*pairs.shape[:-1], pairs.shape[-1] // 2, 2)
+        mixing = jax.lax.complex(pairs[..., 0], pairs[..., 1])
     mixing = mixing.astype(dtype)
     if mixing.ndim == 2:
         return mixing[None, None]
@@ -65,7 +72,7 @@ def _of_all_channels(mixing, channels, dtype):
 def _value(arrays, problem, results):
     """`out` and `final_state`, those of them that are results, without a kernel of their own."""
     u, a = arrays["u"], arrays["a"]
-    dtype, (batch, steps, channels) = a.dtype, u.shape
+    dtype, (batch, steps, channels) = jnp.finfo(a.dtype).dtype, u.shape  # the real one
     x, step = u.astype(dtype), arrays["delta"].astype(dtype)
     if "delta_bias" in arrays:
         step = step + arrays["delta_bias"]
@@ -73,7 +80,7 @@ def _value(arrays, problem, results):
         step = _softplus(step)
     if "intervals" in arrays:
         step = step * arrays["intervals"][..., None]
-    into = (step * x)[..., None] * _of_all_channels(arrays["b"], channels, dtype)
+    into = (step * x)[..., None] * _of_all_channels(arrays["b"], channels, a.dtype)
     scan = Problem((batch, steps, channels, a.shape[1]), 1, problem.reverse)
     edges = {"initial_state": ("initial_state", 1), "resets": ("resets", -1)}
     scanned = bind(
@@ -88,7 +95,9 @@ def _value(arrays, problem, results):
     )
     out = {}
     if "out" in results:
-        y = jnp.sum(scanned["state"] * _of_all_channels(arrays["c"], channels, dtype), -1)
+        y = jnp.sum(scanned["state"] * _of_all_channels(arrays["c"], channels, a.dtype), -1)
+        if jnp.iscomplexobj(y):
+            y = 2 * y.real
         if "skip" in arrays:
             y = y + arrays["skip"] * x
         if "z" in arrays:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The selective scan and a step of it: arguments checked and brought to three axes, then the
-primitive."""
+"""The selective scan and a step of it: arguments brought to three axes, then the primitive."""
 
 from __future__ import annotations
 
@@ -14,13 +13,11 @@ import numpy as np
 from .. import _arguments as arguments
 from . import _selective_rules  # noqa: F401 (registers how the primitives differentiate)
 from ._arrays import aligned, marks_of
+from ._selective_arguments import Given
 from ._selective_primitives import SelectiveProblem, bind_selective
 from ._sharding import varying_alike
 
 __all__ = ["selective_scan", "selective_state_update"]
-
-#: What arrays may be stored in, by the type that is computed in.
-_STORED = {"float32": ("float32", "bfloat16", "float16"), "float64": ("float64",)}
 
 
 def selective_scan(
@@ -44,7 +41,7 @@ def selective_scan(
 
         step[t] = softplus(delta[t] + delta_bias)             or delta[t] + delta_bias
         x[t] = exp(step[t] A) x[t-1] + step[t] B[t] u[t]      N states per channel
-        out[t] = (sum(C[t] x[t]) + D u[t]) silu(z[t])
+        out[t] = (sum(C[t] x[t]) + D u[t]) silu(z[t])       2 Re(sum) where A is complex
 
     Value and gradient are one pass over memory each; the N states stay in registers. Differentiable
     in all arrays but ``resets``.
@@ -56,11 +53,13 @@ def selective_scan(
     delta, z:
         The shape of ``u``. Without ``z`` outputs are not gated.
     A:
-        ``(D, N)``, float32 or float64: the type that is computed in. The others are of that type,
-        each of its own: with float32 they may be bfloat16 and float16, too.
+        ``(D, N)``, float32 or float64, or complex of them: the type of states. The others are of
+        its real type, each of its own: with 32 bits they may be bfloat16 and float16, too.
     B, C:
         ``(..., T, N)``, or ``(..., T, G, N)`` for G groups of channels, with the axes of ``u``
         before them. Where ``u`` has more than two axes also ``(D, N)``, the same at all steps.
+        Complex, where ``A`` is; those of every step may also be real, with ``2 N`` numbers that are
+        the parts of complex ones, side by side.
     D, delta_bias:
         ``(D,)``. None is 0.
     delta_softplus:
@@ -88,21 +87,24 @@ def selective_scan(
     ------
     ValueError, TypeError:
         When called or traced; names the argument, what was expected and what came.
-    NotImplementedError:
-        For complex ``A``, ``B`` or ``C``, and when a program is compiled for a GPU.
+    RuntimeError:
+        When a program is compiled for a GPU, and the package was built without kernels for them.
 
     Notes
     -----
     Reverse mode keeps the states before every 128 steps, and computes those in between anew. Forward
     mode and what is differentiated more than once is composed of elementwise operations and scans,
     with arrays of ``(..., T, D, N)``. ``vmap`` makes more sequences of a batch, or more channels where
-    weights, or gradients of weights, differ within it. Results do not depend on the number of
-    threads.
+    weights, or gradients of weights, differ within it. Gradients of complex arrays are JAX's:
+    transposes, without conjugates. Results do not depend on the number of threads.
 
     Source: Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
     """
     call = "selective_scan"
-    given = _Given(call, "u", ("T", "D"), u, A)
+    softplus = arguments.flag(call, "delta_softplus", delta_softplus)
+    reverse = arguments.flag(call, "reverse", reverse)
+    return_final = arguments.flag(call, "return_final", return_final)
+    given = Given(call, "u", ("T", "D"), u, A)
     shape, lead = given.shape, given.shape[:-2]
     steps, channels = shape[-2:]
     arrays = {
@@ -115,7 +117,7 @@ def selective_scan(
     }
     edge = (*lead, channels, given.states)
     if initial_state is not None:
-        first = given.typed("initial_state", initial_state)
+        first = given.typed("initial_state", initial_state, may_be_complex=True)
         first = aligned(call, "initial_state", first, edge, given.a.dtype)
         arrays["initial_state"] = jnp.broadcast_to(first, edge)
     if resets is not None:
@@ -125,9 +127,9 @@ def selective_scan(
         arrays["resets"] = marks
     if intervals is not None:
         times = given.typed("intervals", intervals)
-        times = aligned(call, "intervals", times, shape[:-1], given.a.dtype)
+        times = aligned(call, "intervals", times, shape[:-1], given.real)
         arrays["intervals"] = jnp.broadcast_to(times, shape[:-1])
-    out, final = _scan(arrays, lead, delta_softplus, reverse, return_final)
+    out, final = _scan(arrays, lead, softplus, reverse, return_final)
     return (out, final) if return_final else out
 
 
@@ -143,6 +145,7 @@ def selective_state_update(
     dt_bias: Any = None,
     *,
     dt_softplus: bool = False,
+    state_batch_indices: Any = None,
 ) -> Any:
     """One step of :func:`selective_scan`, for decoding: outputs, and the state after it.
     Differentiable likewise.
@@ -151,17 +154,21 @@ def selective_state_update(
     ----------
     state:
         ``(..., D, N)``: what a scan or a step before has returned. In a type of 16 bits it is
-        rounded at every step.
+        rounded at every step; complex, where ``A`` is.
     x, dt, z:
         ``(..., D)``.
     A, D, dt_bias, dt_softplus:
         As in :func:`selective_scan`.
     B, C:
-        ``(..., N)``, or ``(..., G, N)`` for G groups of channels.
+        ``(..., N)``, or ``(..., G, N)`` for G groups of channels; or the parts of complex ones.
+    state_batch_indices:
+        Integers ``(...)``, each another: the rows of ``state``, then ``(S, D, N)`` for any S, that
+        these are the steps of. The other rows stay as they are. Rows that there are not, such as
+        -1, are padding: outputs are those of a state of 0, which is written nowhere.
 
     Returns
     -------
-    ``(out, state)``, in the types of ``x`` and ``state``.
+    ``(out, state)``, in the types of ``x`` and ``state``, and the latter in its shape.
 
     Raises
     ------
@@ -169,10 +176,20 @@ def selective_state_update(
         As of :func:`selective_scan`.
     """
     call = "selective_state_update"
-    given = _Given(call, "x", ("D",), x, A)
+    softplus = arguments.flag(call, "dt_softplus", dt_softplus)
+    given = Given(call, "x", ("D",), x, A)
     lead, channels = given.shape[:-1], given.shape[-1]
-    state = given.typed("state", state)
-    arguments.check_shape(call, "state", state.shape, (*lead, channels, given.states), equal=True)
+    state = given.typed("state", state, may_be_complex=True)
+    if jnp.iscomplexobj(state) != jnp.iscomplexobj(given.a):
+        expected = f"{given.a.dtype}, as 'A' is"
+        arguments.refuse(call, "state", expected, state.dtype, TypeError)
+    rows = state_batch_indices
+    # Of what is held for other sequences, too, every number of rows will do.
+    held = lead if rows is None else state.shape[:1]
+    arguments.check_shape(call, "state", state.shape, (*held, channels, given.states), equal=True)
+    if rows is not None:
+        rows = _rows_of(call, rows, lead, state.shape[0])
+    now = state if rows is None else state.at[rows].get(mode="fill", fill_value=0)
     arrays = {
         "u": given.first,
         "delta": given.same("dt", dt),
@@ -183,9 +200,36 @@ def selective_state_update(
     for name, axis in (("u", -2), ("delta", -2), ("z", -2), ("b", -3), ("c", -3)):
         if name in arrays:
             arrays[name] = jnp.expand_dims(arrays[name], axis)
-    arrays |= {"a": given.a, "initial_state": state.astype(given.a.dtype)}
-    out, final = _scan(arrays, lead, dt_softplus, False, True)
-    return jax.lax.squeeze(out, (out.ndim - 2,)), final.astype(state.dtype)
+    arrays |= {"a": given.a, "initial_state": now.astype(given.a.dtype)}
+    out, final = _scan(arrays, lead, softplus, False, True)
+    out, final = jax.lax.squeeze(out, (out.ndim - 2,)), final.astype(state.dtype)
+    return out, final if rows is None else state.at[rows].set(final, mode="drop")
+
+
+def _rows_of(call, rows, lead, held):
+    """The rows of a state that is held for more sequences than these; padding is behind the last."""
+    name = "state_batch_indices"
+    if not isinstance(rows, jax.Array):
+        rows = np.asarray(rows)
+    if rows.dtype.name not in ("int32", "int64"):
+        arguments.refuse(call, name, "int32 or int64", rows.dtype, TypeError)
+    arguments.check_shape(call, name, rows.shape, lead, equal=True)
+    if held < 1:
+        arguments.refuse(call, "state", "1 row or more", held)
+    if _is_known(rows):
+        found = [row for row in np.ravel(rows).tolist() if 0 <= row < held]
+        if len(set(found)) < len(found):
+            arguments.refuse(call, name, "every row of 'state' once at most", np.asarray(rows))
+    return jnp.where(rows < 0, held, rows)  # below 0 JAX would count from the end
+
+
+def _is_known(x):
+    """Whether values can be looked at: not when a call is traced, nor without waiting for a GPU."""
+    if not isinstance(x, jax.Array):
+        return True
+    if isinstance(x, jax.core.Tracer) or not x.is_fully_addressable:
+        return False
+    return all(device.platform == "cpu" for device in x.devices())
 
 
 def _scan(arrays, lead, softplus, reverse, with_final):
@@ -198,95 +242,9 @@ def _scan(arrays, lead, softplus, reverse, with_final):
                 continue
             whole = all(n == 1 for n in x.shape[: len(lead)])
             arrays[name] = x.reshape(1 if whole else batch, *x.shape[x.ndim - rest :])
-    problem = SelectiveProblem(bool(softplus), bool(reverse))
+    problem = SelectiveProblem(softplus, reverse)
     wanted = ("out", "final_state") if with_final else ("out",)
     out = bind_selective("selective_scan", problem, varying_alike(arrays), wanted)
     if len(lead) != 1:
         out = {name: x.reshape(*lead, *x.shape[1:]) for name, x in out.items()}
     return out["out"], out.get("final_state")
-
-
-class _Given:
-    """The first arguments of a call, and what follows from them for the others."""
-
-    def __init__(self, call, name, axes, first, a):
-        self.call = call
-        self.groups = None  # of B, if it is of every step
-        self.a = self._real("A", a)
-        if self.a.dtype.name not in _STORED:
-            arguments.refuse(call, "A", "float32 or float64", self.a.dtype, TypeError)
-        self.first = self.typed(name, first)
-        self.shape = self.first.shape
-        if len(self.shape) < len(axes):
-            expected = f"an array (..., {', '.join(axes)})"
-            arguments.refuse(call, name, expected, f"shape {self.shape}")
-        channels = self.shape[-1]
-        if self.a.ndim != 2 or self.a.shape[0] != channels or self.a.shape[1] < 1:
-            arguments.refuse(call, "A", f"shape ({channels}, N), N of 1 or more", self.a.shape)
-        self.states = self.a.shape[1]
-
-    def _real(self, name, x):
-        """An array, if it is none of complex numbers."""
-        if not isinstance(x, jax.Array):
-            x = np.asarray(x)
-            if x.dtype == object:
-                arguments.refuse(self.call, name, "an array", type(x.item()).__name__, TypeError)
-        x = jnp.asarray(x)
-        if jnp.iscomplexobj(x):
-            arguments.refuse(self.call, name, "a real type", x.dtype, NotImplementedError)
-        return x
-
-    def typed(self, name, x):
-        """An array of a type that computes in that of A."""
-        x = self._real(name, x)
-        stored = _STORED[self.a.dtype.name]
-        if x.dtype.name not in stored:
-            expected = f"{' or '.join(stored)}, as 'A' is {self.a.dtype}"
-            arguments.refuse(self.call, name, expected, x.dtype, TypeError)
-        return x
-
-    def same(self, name, x):
-        """An array of the shape of the first."""
-        x = self.typed(name, x)
-        arguments.check_shape(self.call, name, x.shape, self.shape, equal=True)
-        return x
-
-    def others(self, skip, z, name, bias):
-        """What there may be: weights in the type of A, and gates."""
-        arrays = {}
-        for of, argument, x in (("skip", "D", skip), ("delta_bias", name, bias)):
-            if x is not None:
-                x = self.typed(argument, x)
-                arguments.check_shape(self.call, argument, x.shape, self.shape[-1:], equal=True)
-                arrays[of] = x.astype(self.a.dtype)
-        if z is not None:
-            arrays["z"] = self.same("z", z)
-        return arrays
-
-    def mixing(self, name, x, before, *, of_channels=True):
-        """B or C with an axis of groups, and these axes before it; or of every channel (D, N)."""
-        x = self.typed(name, x)
-        channels, own = self.shape[-1], self.a.shape
-        of_channels = of_channels and len(self.shape) > 2
-        if of_channels and x.shape == own:
-            return x.astype(self.a.dtype)
-        if x.shape == (*before, self.states):
-            return self._of_groups(name, jnp.expand_dims(x, -2))
-        if x.ndim == len(before) + 2 and (*x.shape[:-2], x.shape[-1]) == (*before, self.states):
-            if x.shape[-2] >= 1 and channels % x.shape[-2] == 0:
-                return self._of_groups(name, x)
-        known = [str(own)] if of_channels else []
-        grouped = f"({', '.join(map(str, (*before, 'G', self.states)))})"
-        expected = f"shape {', '.join([*known, str((*before, self.states))])} or {grouped} of G "
-        expected += f"groups of which {channels} channels are a multiple"
-        arguments.refuse(self.call, name, expected, x.shape)
-
-    def _of_groups(self, name, x):
-        """Checks that B and C agree on groups."""
-        groups = x.shape[-2]
-        if name == "B":
-            self.groups = groups
-        elif self.groups not in (None, groups):
-            expected = f"as many groups as 'B' has, {self.groups}"
-            arguments.refuse(self.call, name, expected, groups)
-        return x

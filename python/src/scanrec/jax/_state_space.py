@@ -84,6 +84,8 @@ def s5(
     Source: Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 2-3.
     """
     arguments.check_discretisation("s5", discretisation)
+    conjugate_symmetry = arguments.flag("s5", "conjugate_symmetry", conjugate_symmetry)
+    return_final = arguments.flag("s5", "return_final", return_final)
     given = {
         "u": u, "lambda_": lambda_, "b": b, "c": c, "d": d, "log_step": log_step,
         "initial_state": initial_state, "intervals": intervals,
@@ -144,6 +146,7 @@ def lru(
     Source: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences (2023),
     section 3.
     """
+    return_final = arguments.flag("lru", "return_final", return_final)
     given = {
         "u": u, "nu": nu, "theta": theta, "b": b, "c": c, "d": d, "initial_state": initial_state,
     }  # fmt: skip

@@ -8,6 +8,7 @@ adjoint's results, one of shape None is not computed, and empty.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -17,7 +18,7 @@ from .._arguments import EDGE_DTYPES
 from .._native import GATES, OPERANDS, RESULTS
 
 __all__ = [
-    *("array_of", "edge_dtype", "edge_of", "problem_of"),
+    *("DEVICES", "array_of", "edge_dtype", "edge_of", "problem_of", "queue_of"),
     *("jvp_op", "pool_op", "pool_vjp_op", "scan_op", "vjp_op"),
 ]
 
@@ -90,7 +91,14 @@ def _run_on_cpu(call, arrays, like, problem):
 
 
 def _run_on_gpu(call, arrays, like, problem):
-    """Queues a call in the stream that is current on the GPU of a tensor."""
+    with queue_of(like) as queue:
+        _cuda.call(call, arrays, **queue, **problem)
+
+
+@contextmanager
+def queue_of(like: torch.Tensor):
+    """The stream that is current on the GPU of a tensor, and who lends memory there: what calls of
+    ``_cuda`` take, in whose context they are made."""
     lent = []
 
     def allocate(bytes):
@@ -98,8 +106,7 @@ def _run_on_gpu(call, arrays, like, problem):
         return lent[-1].data_ptr()
 
     with torch.cuda.device(like.device):
-        stream = torch.cuda.current_stream().cuda_stream
-        _cuda.call(call, arrays, stream=stream, allocate=allocate, **problem)
+        yield {"stream": torch.cuda.current_stream().cuda_stream, "allocate": allocate}
 
 
 def problem_of(like, resets, shape, axis, reverse) -> dict:

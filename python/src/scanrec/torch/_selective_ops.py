@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import torch
 
-from .. import _native
+from .. import _cuda, _native
 from .._arguments import EDGE_DTYPES, contiguous
-from ._ops import array_of
+from ._ops import DEVICES, array_of, queue_of
 
 __all__ = ["selective_op", "selective_vjp_op", "update_op"]
 
@@ -73,7 +73,8 @@ def _run(call, tensors, softplus, reverse):
     (batch, channels, steps), a, resets = held["u"].shape, held["a"], held.get("resets")
     b, c = held["b"], held["c"]
     groups = next((x.shape[1] for x in (b, c) if x.dim() == 4), 1)
-    _native.call_selective(
+    (_run_on_gpu if a.is_cuda else _run_on_cpu)(
+        a,
         call,
         {name: _array(name, x, parts) for name, x in held.items()},
         {name: _NAMES[x.dtype] for name, x in held.items() if name != "resets"},
@@ -83,9 +84,17 @@ def _run(call, tensors, softplus, reverse):
         c_of_steps=c.dim() == 4,
         softplus=softplus,
         reverse=reverse,
-        threads=torch.get_num_threads(),
         more_resets=resets is not None and resets.shape[2] > steps,
     )
+
+
+def _run_on_cpu(_, *arguments, **problem):
+    _native.call_selective(*arguments, threads=torch.get_num_threads(), **problem)
+
+
+def _run_on_gpu(like, *arguments, **problem):
+    with queue_of(like) as queue:
+        _cuda.call_selective(*arguments, **queue, **problem)
 
 
 def _resolved(x):
@@ -161,9 +170,10 @@ def _update(state, x, dt, a, b, c, skip, z, dt_bias, rows, softplus):
     return out
 
 
-_library.impl("_selective_scan", _scan, "CPU")
-_library.impl("_selective_scan_vjp", _vjp, "CPU")
-_library.impl("_selective_state_update", _update, "CPU")
+for _device in DEVICES:
+    _library.impl("_selective_scan", _scan, _device)
+    _library.impl("_selective_scan_vjp", _vjp, _device)
+    _library.impl("_selective_state_update", _update, _device)
 torch.library.register_fake("scanrec::_selective_scan", _scan_results, lib=_library)
 torch.library.register_fake("scanrec::_selective_scan_vjp", _gradients, lib=_library)
 torch.library.register_fake(

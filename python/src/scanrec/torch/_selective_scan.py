@@ -90,7 +90,7 @@ def selective_scan(
     ValueError, TypeError:
         Names the argument, what was expected and what came.
     NotImplementedError:
-        For tensors on a GPU; otherwise as of ``linear_scan``.
+        As of ``linear_scan``.
 
     Notes
     -----
@@ -101,6 +101,9 @@ def selective_scan(
     Source: Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
     """
     call = "selective_scan"
+    softplus = arguments.flag(call, "delta_softplus", delta_softplus)
+    return_last_state = arguments.flag(call, "return_last_state", return_last_state)
+    reverse = arguments.flag(call, "reverse", reverse)
     checked = _Checked(call, "u", u, A, 3)
     batch, channels, steps = u.shape
     states = A.shape[1]
@@ -127,7 +130,7 @@ def selective_scan(
     cuts = marks(call, resets, u.shape, 2, u.device)
     out, last = _scan(
         *(u, delta, A, b, c, skip, z, bias, intervals, initial_state, cuts),
-        *(bool(delta_softplus), bool(reverse)),
+        *(softplus, reverse),
     )
     return (out, last) if return_last_state else out
 
@@ -154,8 +157,9 @@ class _Checked:
         if first.dim() != rank:
             axes = "(B, D, L)" if rank == 3 else "(B, D)"
             arguments.refuse(call, name, f"a tensor {axes}", f"shape {tuple(first.shape)}")
-        if first.device.type not in ("cpu", "meta"):
-            arguments.refuse(call, name, "a tensor on a CPU", first.device, NotImplementedError)
+        if first.device.type not in ("cpu", "cuda", "meta"):
+            expected = "a tensor on a CPU or a GPU"
+            arguments.refuse(call, name, expected, first.device, NotImplementedError)
         self.tensor("A", a)
         if a.dtype not in (*_STORED, torch.complex64, torch.complex128):
             expected = "float32 or float64, or complex of them"
@@ -275,6 +279,7 @@ def selective_state_update(
         :func:`selective_scan`.
     """
     call = "selective_state_update"
+    softplus = arguments.flag(call, "dt_softplus", dt_softplus)
     checked = _Checked(call, "x", x, A, 2)
     batch, channels = x.shape
     checked.state_type("state", state)
@@ -301,7 +306,7 @@ def selective_state_update(
             arguments.refuse(call, name, expected, "one that has them", NotImplementedError)
     return update_op(
         *(state, x, dt, A, b, c, skip, z, bias),
-        *(_rows(call, rows, batch, held, x.device), bool(dt_softplus)),
+        *(_rows(call, rows, batch, held, x.device), softplus),
     )
 
 

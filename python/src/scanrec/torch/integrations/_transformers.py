@@ -35,8 +35,8 @@ def apply_to(model: Model) -> Model:
     """Has a model of transformers (5.23; any version whose layers call the same functions) scan
     with ours, in place: Mamba and FalconMamba with :func:`scanrec.torch.selective_scan`, and where
     they generate with :func:`scanrec.torch.selective_state_update`; RecurrentGemma with
-    :func:`scanrec.torch.linear_scan`. Parameters and results stay what they are, but for rounding;
-    tensors of Mamba are on a CPU. Returns the model.
+    :func:`scanrec.torch.linear_scan`. Parameters and results stay what they are, but for rounding.
+    Returns the model.
 
     Raises
     ------
