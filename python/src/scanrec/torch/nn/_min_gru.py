@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from .._linear_scan import linear_scan
+from . import _checks as checks
 from ._recurrent import Recurrent, wide
 
 __all__ = ["MinGRU"]
@@ -62,7 +63,7 @@ class MinGRU(Recurrent):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         )
-        self.candidate = self._choice("candidate", candidate, ("identity", "positive"))
+        self.candidate = checks.choice(self._name, "candidate", candidate, ("identity", "positive"))
         self._build(device, dtype)
 
     def _shapes(self, inputs):

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from ... import _arguments as arguments
 from .._qrnn_pool import qrnn_pool
+from . import _checks as checks
 from ._recurrent import Recurrent
 
 __all__ = ["QRNN", "QRNNState"]
@@ -83,7 +84,7 @@ class QRNN(Recurrent):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         )
-        self.kernel_size = self._choice("kernel_size", kernel_size, (1, 2))
+        self.kernel_size = checks.choice(self._name, "kernel_size", kernel_size, (1, 2))
         self._parts, self.pool = arguments.pool_size(self._name, pool), pool
         self.zoneout = self._number("zoneout", zoneout, 0, 1)
         if self.zoneout == 1:
@@ -136,10 +137,11 @@ class QRNN(Recurrent):
 def _expected(pre, zoneout):
     """Pre-activations of a state that moves by the part (1 - zoneout) of what it would."""
     candidate, forget, *others = pre
-    # 1 - f' = (1 - zoneout) (1 - f), and likewise for an input gate, in terms of logits.
-    less = lambda x: torch.logaddexp(x, torch.full_like(x, math.log(zoneout))) - math.log1p(
-        -zoneout
-    )
+
+    def less(x):  # 1 - f' = (1 - zoneout) (1 - f), in terms of logits
+        least = torch.full_like(x, math.log(zoneout))
+        return torch.logaddexp(x, least) - math.log1p(-zoneout)
+
     if len(others) > 1:
         others[1] = -less(-others[1])
     return [candidate, less(forget), *others]

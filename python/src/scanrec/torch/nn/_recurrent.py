@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the layers share, in the habits of torch.nn.LSTM: stacking, directions, dropout, sequences of
-several lengths, single steps, and checks of what comes in."""
+several lengths, and single steps."""
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,10 +15,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from ... import _arguments as arguments
+from . import _checks as checks
 
 __all__ = ["Leaves", "Recurrent", "State", "Weights", "full_precision", "wide"]
 
-_REAL = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _DEFAULTS = {
     "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False,
 }  # fmt: skip
@@ -35,13 +34,9 @@ def wide(x: Tensor) -> Tensor:
 
 def full_precision(x: Tensor) -> AbstractContextManager:
     """A context without autocast, for products that may not be rounded to 16 bits."""
-    if _is_autocast(x.device):
+    if checks.is_autocast(x.device):
         return torch.autocast(x.device.type, enabled=False)
     return nullcontext()
-
-
-def _is_autocast(device: torch.device) -> bool:
-    return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
 class Recurrent(torch.nn.Module):
@@ -90,9 +85,7 @@ class Recurrent(torch.nn.Module):
     # ---- construction --------------------------------------------------------------------------
 
     def _build(self, device, dtype) -> None:
-        if dtype is not None and dtype not in _REAL:
-            expected = "one of " + ", ".join(str(x).removeprefix("torch.") for x in _REAL)
-            arguments.refuse(self._name, "dtype", expected, dtype, TypeError)
+        checks.check_dtype(self._name, dtype)
         for place in self._places():
             for name, shape in self._shapes(self._inputs(place)).items():
                 weight = torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -130,32 +123,11 @@ class Recurrent(torch.nn.Module):
         suffix = self._suffix(place)
         return {name: getattr(self, name + suffix) for name in self._shapes(self._inputs(place))}
 
-    def _count(self, name: str, value: object, least: int = 1) -> int:
-        """An option that is a whole number."""
-        try:
-            count = operator.index(value)
-        except TypeError:
-            count = None
-        if count is None or isinstance(value, bool):
-            arguments.refuse(self._name, name, "an integer", repr(value), TypeError)
-        if count < least:
-            arguments.refuse(self._name, name, f"{least} or more", count)
-        return count
+    def _count(self, name: str, value: object) -> int:
+        return checks.count(self._name, name, value)
 
     def _number(self, name: str, value: object, least: float, most: float) -> float:
-        """An option that is a number within bounds."""
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            arguments.refuse(self._name, name, "a number", repr(value), TypeError)
-        if not least <= value <= most:
-            arguments.refuse(self._name, name, f"a number from {least} to {most}", value)
-        return float(value)
-
-    def _choice(self, name: str, value: Any, known: tuple) -> Any:
-        """An option that is one of a few."""
-        if isinstance(value, bool) or value not in known:
-            expected = "one of " + ", ".join(map(repr, known))
-            arguments.refuse(self._name, name, expected, repr(value))
-        return value
+        return checks.number(self._name, name, value, least, most)
 
     def extra_repr(self) -> str:
         """Sizes, and options that are not the defaults."""
@@ -194,7 +166,7 @@ class Recurrent(torch.nn.Module):
         """
         if isinstance(input, PackedSequence):
             return self._packed(input, state)
-        self._check(input, "input", "(T, B, I), (B, T, I) with batch_first, or (T, I)", (2, 3))
+        self._check(input, "(T, B, I), (B, T, I) with batch_first, or (T, I)", (2, 3))
         is_batch = input.dim() == 3
         x = input if is_batch else input.unsqueeze(1)
         axis = 1 if is_batch and self.batch_first else 0
@@ -231,7 +203,7 @@ class Recurrent(torch.nn.Module):
         if self.bidirectional:
             expected = "False, since the other direction begins at the end"
             arguments.refuse(call, "bidirectional", expected, True)
-        self._check(input, "input", "(B, I) or (I)", (1, 2), call)
+        self._check(input, "(B, I) or (I)", (1, 2), call)
         time = 1 if input.dim() == 2 and self.batch_first else 0
         output, state = self.forward(input.unsqueeze(time), state)
         return output.squeeze(time), state
@@ -240,7 +212,7 @@ class Recurrent(torch.nn.Module):
         """Sequences of several lengths: steps lie behind one another, the longest sequence first in
         each, so that those with as many sequences each are a whole batch."""
         data, sizes, order, back = packed
-        self._check(data, "input", "a PackedSequence of steps (I)", (2,))
+        self._check(data, "a PackedSequence of steps (I)", (2,))
         begins = state is None
         leaves = self._leaves(state, int(sizes[0]), True, data.device)
         if order is not None:
@@ -298,58 +270,25 @@ class Recurrent(torch.nn.Module):
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
         return x, tuple(torch.stack(leaf) for leaf in zip(*finals))
 
-    def _check(self, x, name, axes, ranks, call=None):
-        """Refuses an input of another kind, shape or type."""
-        call = call or self._name
-        if not isinstance(x, Tensor):
-            arguments.refuse(call, name, "a tensor", type(x).__name__, TypeError)
-        if x.dim() not in ranks or x.shape[-1] != self.input_size:
-            expected = f"{axes} of I = {self.input_size}"
-            arguments.refuse(call, name, expected, f"shape {tuple(x.shape)}")
+    def _check(self, x, axes, ranks, call=None):
         weight = next(iter(self._weights(0).values()))
-        if x.device != weight.device:
-            expected = f"a tensor on {weight.device} as the weights are"
-            arguments.refuse(call, name, expected, x.device)
-        narrow = (torch.float32, torch.float16, torch.bfloat16)
-        if _is_autocast(x.device) and x.dtype in narrow and weight.dtype in narrow:
-            return
-        if x.dtype != weight.dtype:
-            arguments.refuse(call, name, f"{weight.dtype}, as the weights are", x.dtype, TypeError)
+        checks.check_input(call or self._name, x, axes, ranks, self.input_size, weight)
 
     def _leaves(self, state, batch, is_batch, device) -> Leaves:
-        """The tensors of a state, checked, with an axis of the batch; zeros where there is none."""
+        """The tensors of a state, with an axis of the batch; zeros where there is none."""
         double = next(iter(self._weights(0).values())).dtype == torch.float64
         if self._complex_state:
             dtype = torch.complex128 if double else torch.complex64
         else:
             dtype = torch.float64 if double else torch.float32
-        shapes, places = self._state_shapes(), len(self._places())
+        between = (len(self._places()), *((batch,) if is_batch else ()))
+        shapes = {name: (*between, *shape) for name, shape in self._state_shapes().items()}
         if state is None:
-            full = [(places, batch, *shape) for shape in shapes.values()]
-            return tuple(torch.zeros(shape, dtype=dtype, device=device) for shape in full)
-        call, several = self._name, self._state_type is not None
-        given = state if several else (state,)
-        if not isinstance(given, tuple) or len(given) != len(shapes):
-            expected = f"a tuple of {', '.join(shapes)}"
-            got = f"{len(given)} of them" if isinstance(given, tuple) else type(given).__name__
-            arguments.refuse(call, "state", expected, got, TypeError)
-        leaves = []
-        for (name, shape), x in zip(shapes.items(), given):
-            name = f"state.{name}" if several else name
-            if not isinstance(x, Tensor):
-                arguments.refuse(call, name, "a tensor", type(x).__name__, TypeError)
-            wanted = (places, batch, *shape) if is_batch else (places, *shape)
-            arguments.check_shape(call, name, x.shape, wanted, equal=True)
-            if x.is_complex() != self._complex_state or not (
-                x.is_complex() or x.is_floating_point()
-            ):
-                kind = "a complex type" if self._complex_state else "a real floating type"
-                arguments.refuse(call, name, kind, x.dtype, TypeError)
-            if x.device != device:
-                expected = f"a tensor on {device} as 'input' is"
-                arguments.refuse(call, name, expected, x.device)
-            leaves.append((x if is_batch else x.unsqueeze(1)).to(dtype))
-        return tuple(leaves)
+            leaves = [torch.zeros(shape, dtype=dtype, device=device) for shape in shapes.values()]
+        else:
+            several = self._state_type is not None
+            leaves = checks.state_leaves(self._name, state, several, shapes, dtype, device)
+        return tuple(x if is_batch else x.unsqueeze(1) for x in leaves)
 
     def _state(self, leaves: Leaves) -> State:
         return leaves[0] if self._state_type is None else self._state_type(*leaves)
