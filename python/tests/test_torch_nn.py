@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_s
 from torch_nn_loops import LAYERS, leaves, loop
 
 from scanrec.torch import nn
+from scanrec.torch.nn._s5 import _hippo_legs
 
 warnings.filterwarnings("ignore", category=FutureWarning)
 DOUBLE = torch.float64
@@ -132,7 +133,10 @@ def test_dropout():
         weights = {k.replace("_l1", "_l0"): w for k, w in layer.state_dict().items() if "_l1" in k}
         second.load_state_dict(weights)
         same(layer(x)[0], make(name)(x)[0], 0)
-        same(layer.train()(x)[0], second(torch.zeros(T, B, H, dtype=DOUBLE))[0], 1e-12)
+        y, state = layer.train()(x)
+        same(y, second(torch.zeros(T, B, H, dtype=DOUBLE))[0], 1e-12)
+        first = make(name)(x)[1]  # whose input is whole
+        same([s[0] for s in leaves(state)], [s[0] for s in leaves(first)], 0)
     with pytest.warns(UserWarning, match="dropout is between layers"):
         nn.QRNN(3, H, dropout=0.5)
     torch.manual_seed(1)
@@ -212,7 +216,11 @@ def test_start_values():
     i = np.arange(6)
     hippo = -np.sqrt(np.outer(2 * i + 1, 2 * i + 1)) * (i[:, None] > i) - np.diag(i + 1)
     normal = hippo + np.outer(np.sqrt(i + 0.5), np.sqrt(i + 0.5))  # plus the rank one
-    frequencies = np.sort(np.linalg.eigvals(normal).imag)[3:]
+    frequencies, vectors = _hippo_legs(6)
+    np.testing.assert_allclose(
+        normal @ vectors.numpy(), vectors.numpy() * (1j * frequencies - 0.5), atol=1e-12
+    )
+    assert vectors.shape == (6, 3) and (frequencies > 0).all()
     np.testing.assert_allclose(s5.frequency_l0.detach(), np.tile(frequencies, 2), rtol=1e-5)
     np.testing.assert_allclose(s5.log_decay_l0.detach().exp(), 0.5, rtol=1e-6)
     decay = torch.exp(-8 * functional.softplus(nn.RGLRU(3, 500).decay_l0))

@@ -137,9 +137,7 @@ class Mamba(Recurrent):
         past = state[1].to(u.dtype)
         whole = torch.cat([u, past] if reverse else [past, u], 2)
         taps = weights["weight_conv"]
-        taps = (taps.flip(1) if reverse else taps).unsqueeze(1)
-        v = functional.conv1d(whole, taps, weights.get("bias_conv"), groups=self._channels)
-        v = functional.silu(v)
+        v = _convolved(whole, taps.flip(1) if reverse else taps, weights.get("bias_conv"))
         low, b, c = functional.linear(v.mT, weights["weight_mixing"]).split(
             [self._rank, self.state_size, self.state_size], 2
         )
@@ -153,3 +151,11 @@ class Mamba(Recurrent):
         y = functional.linear(out.mT, weights["weight_out"])
         y = y.transpose(0, 1) if axis == 0 else y
         return y, (final, whole.narrow(2, 0 if reverse else steps, edge))
+
+
+def _convolved(x, taps, bias):
+    """silu of every channel's convolution; a step of a stream needs no more than a sum."""
+    if x.shape[2] > taps.shape[1]:
+        return functional.silu(functional.conv1d(x, taps.unsqueeze(1), bias, groups=len(taps)))
+    v = (x * taps).sum(2, keepdim=True)
+    return functional.silu(v if bias is None else v + bias[:, None])
