@@ -166,9 +166,9 @@ def returns():
     module = "torchrl.objectives.value.functional"
     # Numbers that float32 has: the original rounds discounts to it.
     one = {"gamma": 0.875, "lmbda": 0.75}
-    own = {"gamma": share, **after, "rolling_gamma": False}
+    ended = {"terminated": mark}
+    own = {"gamma": share, **after, **ended, "rolling_gamma": False}
     gae = {"state_value": steps, **after}
-    ended = {"terminated": lambda d: d.marks(2, 9, 2) & False}
     add("torch", module, "generalized_advantage_estimate", **one, **gae, **ended)
     axis = {"gamma": share, "lmbda": 0.75, "time_dim": 0}
     add("torch", module, "generalized_advantage_estimate", "time_dim", **gae, **axis)
@@ -180,7 +180,7 @@ def returns():
     add("torch", module, "td_lambda_return_estimate", "own", **own, lmbda=share)
     add("torch", module, "vec_td_lambda_advantage_estimate", **one, **gae)
     logs = {"log_pi": steps, "log_mu": steps, "c_thresh": 0.75}
-    add("torch", module, "vtrace_advantage_estimate", gamma=0.875, **logs, **gae)
+    add("torch", module, "vtrace_advantage_estimate", gamma=0.875, **logs, **gae, **ended)
     add("torch", module, "reward2go", reward=steps, done=mark, gamma=0.875)
 
     agent = SimpleNamespace(gamma=0.97, tau=0.9, horizon_length=9)

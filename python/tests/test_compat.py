@@ -267,6 +267,7 @@ def test_operators_of_memax():
     (_, got), flags = jax.jit(lambda v: scan(Resettable(), state, v))(((gates, x), starts))
     assert np.isnan(got[2:4]).all() and not np.isnan(got[4:]).any()
     assert (flags == (np.arange(9) >= 4)).all()
+    assert scan(Resettable(), (state[0], np.asarray(True)), ((gates, x), starts))[1].all()
 
 
 def test_batches_of_returns():

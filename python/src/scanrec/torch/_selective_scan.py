@@ -210,7 +210,7 @@ class _Checked:
         Complex ones of every step by their parts, twice as many."""
         self.state_type(name, x)
         got, own = tuple(x.shape), tuple(self.a.shape)
-        if of_channels and got == own:
+        if of_channels and len(got) == 2 and got == own:
             return x.to(self.a.dtype)
         others = [own] if of_channels else []
         if x.is_complex():

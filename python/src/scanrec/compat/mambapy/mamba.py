@@ -28,8 +28,7 @@ def selective_scan(
     ``x`` and ``delta``, after softplus, are ``(B, L, D)``, ``A`` is ``(D, N)``, ``B`` and ``C`` are
     ``(B, L, N)``, ``D`` is ``(D,)``; returns ``(B, L, D)``.
 
-    No tensor of ``(B, L, D, N)`` is made. On CPUs: elsewhere ``NotImplementedError``. 16-bit
-    tensors are computed in float32.
+    No tensor of ``(B, L, D, N)`` is made. 16-bit tensors are computed in float32.
     """
     call = "selective_scan"
     batch, steps, channels = tensor(call, "x", x, axes="(B, L, D)", real=True).shape
