@@ -76,18 +76,16 @@ def converted(doc, documents):
         title, body = lines[head].strip(), lines[head + 2 : after]
         if title in LISTS:
             entries = []
-            for line in body:
-                if line and not line.startswith(" "):
-                    names = line.rstrip(":").split(" : ")
-                    kind = f" : {names[1]}" if len(names) > 1 else ""
-                    entries.append(
-                        ", ".join(f"**{n.strip()}**" for n in names[0].split(",")).replace(
-                            "***", "\\***"
-                        )
-                        + kind
+            for line, below in zip(body, [*body[1:], ""]):
+                names, _, kind = line.partition(" : ")
+                if re.fullmatch(r"[\w*., ]+:?", names) and names[0] != " " and below[:1] == " ":
+                    each = (
+                        name.strip().replace("*", "\\*") for name in names.rstrip(":").split(",")
                     )
-                else:
-                    entries.append("   " + line.strip() if line.strip() else "")
+                    words = ", ".join(f"**{name}**" for name in each)
+                    entries.append(f"{words} : {kind.rstrip(':')}" if kind else words)
+                else:  # what is said of one, or after all of them
+                    entries.append(line)
             out.append(f":{title}:\n" + indented("\n".join(entries).strip("\n")))
         else:
             out.append(f":{title}:\n" + indented("\n".join(body).strip("\n")))
@@ -112,7 +110,10 @@ def entry(node, documents, method=False):
         (n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None
     )
     shown = signature(initial, True).split(" -> ")[0] if initial else ""
-    bases = ", ".join(f"``{ast.unparse(base)}``" for base in node.bases)
+    # A bare name is one of this package's own, which readers do not meet, or of the language.
+    bases = ", ".join(
+        f"``{b}``" for b in map(ast.unparse, node.bases) if "." in b or b == "NamedTuple"
+    )
     parts = [f".. py:class:: {node.name}{shown}\n"]
     if bases:
         parts.append(indented(f"Of {bases}.") + "\n")
