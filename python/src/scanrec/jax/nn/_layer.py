@@ -84,7 +84,7 @@ class Layer:
         for name in ("bias", "bidirectional"):
             if not isinstance(getattr(self, name), bool):
                 arguments.refuse(call, name, "a bool", repr(getattr(self, name)), TypeError)
-        check_between(call, "dropout", self.dropout, "0 or more, and below 1", lambda p: 0 <= p < 1)
+        check_between(call, "dropout", self.dropout, "a number from 0 to 1", lambda p: 0 <= p <= 1)
         if self.dropout and self.num_layers == 1:
             message = f"{call}: dropout is between layers, and there is one"
             warnings.warn(message, stacklevel=4)
@@ -217,8 +217,7 @@ class Layer:
             x = jnp.concatenate(outputs, -1) if self.bidirectional else outputs[0]
             if key is not None and self.dropout and i + 1 < self.num_layers:
                 draw = jax.random.fold_in(key, self.num_layers * self.num_directions + i)
-                kept = jax.random.bernoulli(draw, 1 - self.dropout, x.shape)
-                x = jnp.where(kept, x / (1 - self.dropout), 0)
+                x = _dropped(draw, x, self.dropout)
         return x, self._of_arrays({n: jnp.stack([one[n] for one in left]) for n in left[0]})
 
     def step(
@@ -294,6 +293,13 @@ class Layer:
     def _of_arrays(self, arrays):
         """A state of arrays by name."""
         return self._state_type(**arrays) if len(arrays) > 1 else arrays["hidden"]
+
+
+def _dropped(key, x, share):
+    """Without this share of its numbers, the others scaled."""
+    if share == 1:
+        return jnp.zeros_like(x)
+    return jnp.where(jax.random.bernoulli(key, 1 - share, x.shape), x / (1 - share), 0)
 
 
 @lru_cache(maxsize=256)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -49,15 +50,15 @@ class QRNN(Layer):
     pool:
         ``"f"``, ``"fo"`` or ``"ifo"``, as of :func:`scanrec.jax.qrnn_pool`.
     zoneout:
-        The share of states that stay as they were, if there is a key to draw them with. Nothing is
-        rescaled.
+        The probability with which a number of the state stays as it was, if there is a key to draw
+        with. Without, it moves by the expected part.
 
     Notes
     -----
     Source: Bradbury et al., Quasi-Recurrent Neural Networks (2017), section 2. Weights start normal,
     of variance ``1 / (kernel_size * inputs)`` (LeCun et al., Efficient BackProp, 1998), biases 0,
     those of forget gates 1 (Gers et al., Learning to Forget, 2000; Jozefowicz et al., An empirical
-    exploration of recurrent network architectures, 2015).
+    exploration of recurrent network architectures, 2015). Zoneout: Krueger et al. (2017).
     """
 
     kernel_size: int = 1
@@ -101,6 +102,8 @@ class QRNN(Layer):
         zoneout, shape = None, (*x.shape[:-1], self.hidden_size)
         if self.zoneout and key is not None:
             zoneout = jax.random.bernoulli(key, self.zoneout, shape)
+        elif self.zoneout:
+            pre = _expected(pre, arguments.POOLS[self.pool], self.zoneout)
         output, left["hidden"] = qrnn_pool(
             pre,
             first.get("hidden"),
@@ -111,3 +114,14 @@ class QRNN(Layer):
             return_final=True,
         )
         return output, left
+
+
+def _expected(pre, count, zoneout):
+    """Pre-activations of states that move by ``1 - zoneout`` of what they would: ``1 - f``, and the
+    input gate if there is one, by this less. As a logit, ``f`` is then ``log((exp(p) + zoneout) / (1
+    - zoneout))``, and ``i`` what ``1 - f`` is."""
+    candidate, forget, *others = jnp.split(pre, count, -1)
+    less = lambda p: jnp.logaddexp(p, math.log(zoneout)) - math.log1p(-zoneout)
+    if len(others) > 1:
+        others[1] = -less(-others[1])
+    return jnp.concatenate([candidate, less(forget), *others], -1)
