@@ -43,10 +43,11 @@ def advance(layer, p, carry, begins, u):
             scale = jnp.sqrt(1 - jnp.abs(gate) ** 2)
         else:
             c, step = 2 * c, jnp.exp(p["log_step"])
-            l = -jnp.exp(p["log_decay"]) + 1j * p["frequency"]
-            gate, scale = jnp.exp(l * step), (jnp.exp(l * step) - 1) / l
+            pole = -jnp.exp(p["log_decay"]) + 1j * p["frequency"]
+            gate, scale = jnp.exp(pole * step), (jnp.exp(pole * step) - 1) / pole
             if layer.discretisation == "bilinear":
-                gate, scale = (1 + l * step / 2) / (1 - l * step / 2), step / (1 - l * step / 2)
+                half = pole * step / 2
+                gate, scale = (1 + half) / (1 - half), step / (1 - half)
         h = gate * h + scale * (u @ b.T)
         through = u * p["d"] if p["d"].ndim == 1 else u @ p["d"].T
         return (h,), (h @ c.T).real + through + bias
@@ -73,7 +74,8 @@ def stepwise(layer, params, x, state=None, marks=None):
         outputs = []
         for d, way in enumerate(params[f"layer_{i}"]):
             p, u = params[f"layer_{i}"][way], x[:, ::-1] if d else x
-            mirror = lambda s: s[..., ::-1] if d and isinstance(layer, nn.Mamba) else s
+            turns = d == 1 and isinstance(layer, nn.Mamba)
+            mirror = lambda s, turns=turns: s[..., ::-1] if turns else s
             h, *more = (a[layer.num_directions * i + d] for a in arrays)
             over = jnp.swapaxes(u, 0, 1), cuts[d].T[..., None]
             body = lambda carry, now, p=p: advance(layer, p, carry, now[1], now[0])

@@ -18,7 +18,6 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 8)
 
 import jax.numpy as jnp
-
 from stepwise import stepwise
 
 from scanrec.jax import nn
@@ -27,9 +26,7 @@ T = 9
 LAYERS = {
     "QRNN": nn.QRNN(3, 4, bias=False),
     "QRNN two steps": nn.QRNN(3, 4, 2, kernel_size=2, pool="f"),
-    "QRNN both ways": nn.QRNN(
-        3, 4, 2, bidirectional=True, kernel_size=2, pool="ifo", zoneout=0.3
-    ),
+    "QRNN both ways": nn.QRNN(3, 4, 2, bidirectional=True, kernel_size=2, pool="ifo", zoneout=0.3),
     "MinGRU": nn.MinGRU(3, 4, bias=False, candidate="positive"),
     "MinGRU both ways": nn.MinGRU(3, 4, bidirectional=True),
     "RGLRU": nn.RGLRU(4, 4, bias=False, heads=2),
@@ -55,6 +52,13 @@ def state_of(layer, random, *batch):
     return jax.tree.map(lambda x: jnp.asarray(random(*x.shape, dtype=x.dtype)), zeros)
 
 
+def compiled(layer):
+    """layer.apply. Before JAX 0.7.2 XLA ends the process where a program has a product and is rooted
+    in a call of ours; so it returns a number as well."""
+    apply = jax.jit(lambda *given, **options: (layer.apply(*given, **options), 0))
+    return lambda *given, **options: apply(*given, **options)[0]
+
+
 def same(got, want, **tolerance):
     got, want = jax.tree.leaves(got), jax.tree.leaves(want)
     assert len(got) == len(want)
@@ -68,7 +72,8 @@ def test_step_by_step(name, random):
     """Values and gradients, from a state, with resets also behind the last step; and from none."""
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(2, T, layer.input_size))
-    state, marks = state_of(layer, random, 2), jnp.asarray(random.marks(2, T + 1)).at[0, T].set(True)
+    state = state_of(layer, random, 2)
+    marks = jnp.asarray(random.marks(2, T + 1)).at[0, T].set(True)
     weigh = jnp.asarray(random(2, T, layer.output_size))
 
     def all_of(apply):
@@ -102,7 +107,7 @@ def test_chunks_and_steps(name, random):
         return jnp.concatenate([first, second, jnp.moveaxis(rest, 0, -2)], -2), state, begins
 
     output, state, begins = jax.jit(pieces)()
-    same((output, state), jax.jit(layer.apply)(params, x, resets=marks))
+    same((output, state), compiled(layer)(params, x, resets=marks))
     same(*begins)
 
 
@@ -111,7 +116,7 @@ def test_sequences_packed_into_one_are_alone(name, random):
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(T, layer.input_size))
     starts = jnp.zeros(T, bool).at[jnp.array([2, 3, 6])].set(True)
-    apply = jax.jit(layer.apply)
+    apply = compiled(layer)
     output, ended = apply(params, x.at[2].set(jnp.nan), resets=starts)
     assert np.all(np.isnan(output[2]))  # which is seen by none of the others
     for part in (slice(3, 6), slice(6, T)):
@@ -126,7 +131,7 @@ def test_batches_and_ensembles(random):
     for layer in (LAYERS["QRNN two steps"], LAYERS["S5"], LAYERS["Mamba both ways"]):
         weights = [weights_of(layer, seed) for seed in (0, 1)]
         both = jax.tree.map(lambda *x: np.stack(x), *weights)
-        x, apply = jnp.asarray(random(3, T, layer.input_size)), jax.jit(layer.apply)
+        x, apply = jnp.asarray(random(3, T, layer.input_size)), compiled(layer)
         output, state = jax.jit(jax.vmap(jax.vmap(layer.apply, (None, 0)), (0, None)))(both, x)
         for i in range(2):
             mine = jax.tree.map(lambda s, i=i: np.swapaxes(s[i], 0, 1), state)
@@ -134,24 +139,23 @@ def test_batches_and_ensembles(random):
 
 
 def test_dropout_and_zoneout(random):
-    apply = lambda layer: jax.jit(layer.apply)
     layer, key = nn.MinGRU(3, 64, 2, dropout=0.25), jax.random.key(3)
     params, x = weights_of(layer), jnp.asarray(random(2, 50, 3))
     plain = nn.MinGRU(3, 64, 2)
-    same(apply(layer)(params, x)[0], apply(plain)(params, x)[0])
+    same(compiled(layer)(params, x)[0], compiled(plain)(params, x)[0])
     # A second layer of which every state is what the first one says.
     copies = {"weight": np.eye(128, 64), "bias": np.repeat([0.0, 50.0], 64)}
     looks = {**params, "layer_1": {"forward": copies}}
-    seen, first = apply(layer)(looks, x, key=key)[0], apply(plain)(looks, x)[0]
+    seen, first = compiled(layer)(looks, x, key=key)[0], compiled(plain)(looks, x)[0]
     kept = np.abs(seen) > 1e-9
     assert abs(kept.mean() - 0.75) < 0.02
     same(seen[kept], first[kept] / 0.75)
-    assert not np.any(apply(nn.MinGRU(3, 64, 2, dropout=1.0))(looks, x, key=key)[0])
+    assert not np.any(compiled(nn.MinGRU(3, 64, 2, dropout=1.0))(looks, x, key=key)[0])
     with pytest.warns(UserWarning, match="dropout is between layers"):
         nn.MinGRU(3, 4, dropout=0.5)
 
     layer = nn.QRNN(3, 64, pool="f", zoneout=0.25)
-    states = apply(layer)(weights_of(layer), x, key=key)[0]
+    states = compiled(layer)(weights_of(layer), x, key=key)[0]
     assert abs(np.mean(states[:, 1:] == states[:, :-1]) - 0.25) < 0.02
 
 
@@ -204,35 +208,30 @@ def test_refusals():
     changed = lambda **other: {"layer_0": {"forward": {**weights, **other}}}
     mamba = nn.Mamba(3, 4)
     of_two, of_mamba = weights_of(two), weights_of(mamba)
+    # fmt: off
     for call, error, words in (
         (lambda: nn.QRNN(0, 4), ValueError, "QRNN: argument 'input_size': expected an integer of 1"),
         (lambda: nn.QRNN(3, 4.5), TypeError, "'hidden_size'.*got 4.5"),
         (lambda: nn.QRNN(3, 4, dropout=2.0), ValueError, "'dropout': expected a number from 0 to 1"),
-        (lambda: nn.QRNN(3, 4, bias=1), TypeError, "'bias': expected a bool"),
         (lambda: nn.QRNN(3, 4, kernel_size=3), ValueError, "'kernel_size': expected 1 or 2, got 3"),
-        (lambda: nn.QRNN(3, 4, pool="of"), ValueError, "'pool'.*'of'"),
         (lambda: nn.MinGRU(3, 4, candidate="tanh"), ValueError, "'candidate'.*'positive'"),
         (lambda: nn.RGLRU(3, 4, heads=3), ValueError, "'heads': expected a divisor"),
-        (lambda: nn.RGLRU(3, 4, c=0), ValueError, "'c'.*above 0"),
         (lambda: nn.LRU(3, 4, r_min=0.95, r_max=0.9), ValueError, "'r_min'.*below r_max"),
         (lambda: nn.S5(3, 4, state_size=7), ValueError, "'state_size'.*multiple"),
-        (lambda: nn.S5(3, 4, discretisation="euler"), ValueError, "'discretisation'"),
-        (lambda: nn.Mamba(3, 4, dt_rank="full"), ValueError, "'dt_rank'"),
         (lambda: layer.init(jax.random.key(0), "int32"), TypeError, "MinGRU.init: argument 'dtype'"),
         (lambda: layer.apply(params, x[..., :2]), ValueError, "MinGRU.apply: argument 'input'.*T, 3"),
         (lambda: layer.apply(params, x * 1j), TypeError, "'input'.*real"),
         (lambda: layer.apply(params, x, jnp.ones((2, 4))), ValueError, r"'state'.*\(1, 2, 4\)"),
         (lambda: layer.apply(params, x, 1j * jnp.ones((1, 2, 4))), TypeError, "'state'.*real"),
-        (lambda: layer.apply(params, x, (x,)), TypeError, "'state': expected an array, got tuple"),
         (lambda: two.apply(of_two, x, x), TypeError, r"'state': expected QRNNState\(hidden, before"),
         (lambda: mamba.step(of_mamba, x[:, 0], (x, x)), ValueError, "Mamba.step.*'state.hidden'"),
         (lambda: layer.apply(params, x, resets=jnp.ones((2, 4), bool)), ValueError, "'resets'"),
         (lambda: layer.apply(params, x, resets=jnp.ones((2, T))), TypeError, "'resets'.*booleans"),
         (lambda: layer.apply({}, x), ValueError, r"'params': expected entries \['layer_0'\]"),
         (lambda: layer.apply(changed(bias=x), x), ValueError, r"params\['layer_0'\]\['forward'\]\['b"),
-        (lambda: layer.apply(changed(more=x), x), ValueError, "'bias', 'weight'.*more"),
         (lambda: nn.QRNN(3, 4, bidirectional=True).step({}, x), ValueError, "'bidirectional'"),
     ):
+        # fmt: on
         with pytest.raises(error, match=words):
             call()
 
@@ -258,7 +257,7 @@ def test_modules_of_flax(name, random):
     state, marks = state_of(layer, random, 2), jnp.asarray(random.marks(2, T))
     drawn = layer.init(flax.Rngs(5).params(), "float64")
     same(flax.to_pure_dict(flax.state(module, flax.Param)), drawn, rtol=0, atol=0)
-    want = jax.jit(layer.apply)(drawn, x, state, resets=marks)
+    want = compiled(layer)(drawn, x, state, resets=marks)
     call = flax.jit(lambda m: m(x, state, resets=marks))
     flax.update(other, flax.state(module))
     for again in (module, other, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
@@ -276,8 +275,8 @@ def test_all_layers_are_modules_of_flax():
     for layer in LAYERS.values():
         module = flax.eval_shape(lambda layer=layer: module_of(layer, 0))
         assert module.layer == layer
-        shapes = jax.eval_shape(lambda key, layer=layer: layer.init(key, "float64"), jax.random.key(0))
-        assert flax.to_pure_dict(flax.state(module, flax.Param)) == shapes
+        drawn = jax.eval_shape(lambda layer=layer: layer.init(jax.random.key(0), "float64"))
+        assert flax.to_pure_dict(flax.state(module, flax.Param)) == drawn
 
 
 def test_dropout_of_flax(random):
@@ -286,7 +285,7 @@ def test_dropout_of_flax(random):
     call = flax.jit(lambda m: m(x)[0])
     assert np.any(call(module) != call(module))
     module.eval()
-    same(call(module), jax.jit(module.layer.apply)(module.params, x)[0])
+    same(call(module), compiled(module.layer)(module.params, x)[0])
     with pytest.raises(TypeError, match="MinGRU: argument 'rngs': expected flax.nnx.Rngs, got int"):
         type(module)(3, 4, rngs=0)
 

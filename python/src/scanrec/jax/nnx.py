@@ -4,6 +4,8 @@
     layer = scanrec.jax.nnx.MinGRU(8, 16, num_layers=2, rngs=nnx.Rngs(0))
     output, state = layer(input)                   # (..., T, 8) to (..., T, 16)
     output, state = layer.step(next_input, state)
+
+Needs Flax, which nothing else here does.
 """
 
 from __future__ import annotations
@@ -69,9 +71,7 @@ class _Module(_nnx.Module):
         names = [f"layer_{i}" for i in range(self.layer.num_layers)]
         return {name: _arrays(getattr(self, name)) for name in names}
 
-    def __call__(
-        self, input: Any, state: Any = None, resets: Any = None
-    ) -> tuple[jax.Array, Any]:
+    def __call__(self, input: Any, state: Any = None, resets: Any = None) -> tuple[jax.Array, Any]:
         """``layer.apply`` with these parameters: outputs, and the state after them."""
         draws = self._draws and not self.deterministic
         key = self.rngs() if draws else None

@@ -5,6 +5,8 @@
     params = layer.init(jax.random.key(0))
     output, state = layer.apply(params, input)             # (..., T, 8) to (..., T, 16)
     output, state = layer.step(params, next_input, state)  # (..., 8) to (..., 16)
+
+A layer is a frozen dataclass: the configuration alone.
 """
 
 from ._layer import Layer

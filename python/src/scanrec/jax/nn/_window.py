@@ -57,9 +57,7 @@ def window(
     return seen, left
 
 
-def begins(
-    steps: int, marks: jax.Array | None, fresh: bool, reverse: bool
-) -> jax.Array | None:
+def begins(steps: int, marks: jax.Array | None, fresh: bool, reverse: bool) -> jax.Array | None:
     """Booleans that broadcast to ``(..., T)``: the steps before which there is no state, of arrays
     as of :func:`window`; ``fresh``: there is none before the first, or in reverse the last. None
     where there are no such steps."""
