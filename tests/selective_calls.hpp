@@ -372,6 +372,10 @@ selective_arrays<V> steps_of(call<V, S>& of, std::int64_t first, std::int64_t la
   part.z = of.in.z.sequence().steps(first, last);
   part.b.steps = of.in.b.steps.sequence().steps(first, last);
   part.c.steps = of.in.c.steps.sequence().steps(first, last);
+  if constexpr (detail::is_complex<V>) {
+    part.b.imaginary = of.in.b.imaginary.sequence().steps(first, last);
+    part.c.imaginary = of.in.c.imaginary.sequence().steps(first, last);
+  }
   if (of.p.intervals) part.intervals = of.in.intervals.sequence().steps(first, last);
   return part;
 }
@@ -381,7 +385,7 @@ template <class V>
 bool doubled(array<V>& x, array<V>& y) {
   bool same = true;
   std::vector<V> twice;
-  x.each(false, [&](V v, std::int64_t) { twice.push_back(2 * v); });
+  x.each(false, [&](V v, std::int64_t) { twice.push_back(v + v); });
   y.each(false, [&](V v, std::int64_t k) { same = same && v == twice[k]; });
   return same;
 }

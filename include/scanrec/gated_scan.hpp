@@ -7,6 +7,7 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/cells/cell.hpp>
+#include <scanrec/detail/call/explain.hpp>
 #include <scanrec/detail/call/gated.hpp>
 #include <scanrec/detail/call/run.hpp>
 #include <scanrec/memory.hpp>
@@ -47,6 +48,25 @@ void gated_scan(const Cell& cell, const Arrays& arrays, const Output& output,
                 const Memory& kept = {},
                 const detail::gated_options_for<Cell, Arrays>& options = {}) {
   gated_scan(tiled{}, cell, arrays, output, kept, options);
+}
+template <class... Given>
+void gated_scan(const Given&...) {
+  using given = detail::given_arrays<Given...>;
+  static_assert(
+      given::count >= 3,
+      "scanrec: gated_scan: expected cell, arrays, output (a backend before, what is kept "
+      "and options behind), got fewer arguments");
+  using cell = typename given::template at<0>;
+  using output = typename given::template at<2>;
+  static_assert(
+      gated_cell<cell>,
+      "scanrec: gated_scan: argument 'cell': expected one of cells/, as fo_pooling<>{}, or "
+      "your own (docs/qrnn.md)");
+  SCANREC_EXPECT_TO_WRITE(output, "gated_scan", "output");
+  static_assert(
+      !gated_cell<cell> || !writable_sequence_argument<output>,
+      "scanrec: gated_scan: argument 'kept' or 'options': expected none, "
+      "memory::store{states} or memory::recompute{checkpoints}, and gated_options behind");
 }
 
 /// The adjoint of gated_scan: from output_grad and final_grad, the gradients of the pre-activations

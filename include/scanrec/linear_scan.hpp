@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include <scanrec/backends.hpp>
+#include <scanrec/detail/call/explain.hpp>
 #include <scanrec/detail/call/linear.hpp>
 #include <scanrec/detail/call/run.hpp>
 #include <scanrec/options.hpp>
@@ -30,16 +31,36 @@ namespace scanrec::inline SCANREC_ABI {
 ///          computed state bit for bit, before it is rounded to a 16-bit storage type.
 /// Cost     2 arrays read + 1 written; a broadcast gate is not read from memory again.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990), section 1.4.
-template <backend Backend, sequence Gate, sequence Input, writable_sequence_argument State>
+template <backend Backend, sequence_of_elements Gate, sequence_beside<Gate> Input,
+          writable_sequence_beside<Gate> State>
 void linear_scan(const Backend& backend, const Gate& gate, const Input& input, const State& state,
                  const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
   detail::make_linear_scan("linear_scan", gate, input, state, options,
                            detail::run_on_backend(backend));
 }
-template <sequence Gate, sequence Input, writable_sequence_argument State>
+template <sequence_of_elements Gate, sequence_beside<Gate> Input,
+          writable_sequence_beside<Gate> State>
 void linear_scan(const Gate& gate, const Input& input, const State& state,
                  const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
   linear_scan(tiled{}, gate, input, state, options);
+}
+template <class... Given>
+void linear_scan(const Given&...) {
+  using given = detail::given_arrays<Given...>;
+  static_assert(given::count >= 3,
+                "scanrec: linear_scan: expected gate, input, state (a backend before, options "
+                "behind), got fewer arguments");
+  using gate = typename given::template at<0>;
+  using input = typename given::template at<1>;
+  using state = typename given::template at<2>;
+  SCANREC_EXPECT_TO_READ(gate, "linear_scan", "gate");
+  SCANREC_EXPECT_TO_READ(input, "linear_scan", "input");
+  SCANREC_EXPECT_TO_WRITE(state, "linear_scan", "state");
+  SCANREC_EXPECT_COMPUTED_AS(gate, input, "linear_scan", "input");
+  SCANREC_EXPECT_COMPUTED_AS(gate, state, "linear_scan", "state");
+  static_assert(given::count == 3,
+                "scanrec: linear_scan: argument 'options': expected "
+                "scan_options of the compute type");
 }
 
 /// The adjoint of linear_scan: from state_grad and final_grad, the gradients of gate, input and
@@ -59,8 +80,9 @@ void linear_scan(const Gate& gate, const Input& input, const State& state,
 /// Cost     3 arrays read + 2 written; without gate_grad 2 + 1; a gate_grad that is a sum writes
 ///          nothing of length time. Never divides by the gate.
 /// Source   docs/adjoint.md.
-template <backend Backend, sequence Gate, sequence_argument State, sequence_argument StateGrad,
-          class Gradients = detail::default_gradients<Gate, State, StateGrad>>
+template <backend Backend, sequence_of_elements Gate, sequence_argument State,
+          sequence_argument StateGrad,
+          detail::gradients_of_a_scan Gradients = detail::default_gradients<Gate, State, StateGrad>>
 void linear_scan_vjp(
     const Backend& backend, const Gate& gate, const State& state, const StateGrad& state_grad,
     const Gradients& gradients,
@@ -68,12 +90,30 @@ void linear_scan_vjp(
   detail::make_linear_scan_vjp("linear_scan_vjp", gate, state, state_grad, gradients, options,
                                detail::run_on_backend(backend));
 }
-template <sequence Gate, sequence_argument State, sequence_argument StateGrad,
-          class Gradients = detail::default_gradients<Gate, State, StateGrad>>
+template <sequence_of_elements Gate, sequence_argument State, sequence_argument StateGrad,
+          detail::gradients_of_a_scan Gradients = detail::default_gradients<Gate, State, StateGrad>>
 void linear_scan_vjp(
     const Gate& gate, const State& state, const StateGrad& state_grad, const Gradients& gradients,
     const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
   linear_scan_vjp(tiled{}, gate, state, state_grad, gradients, options);
+}
+template <class... Given>
+void linear_scan_vjp(const Given&...) {
+  using given = detail::given_arrays<Given...>;
+  static_assert(
+      given::count >= 4,
+      "scanrec: linear_scan_vjp: expected gate, state, state_grad, gradients (a backend "
+      "before, options behind; none for an array that is not there), got fewer arguments");
+  using gate = typename given::template at<0>;
+  using state = typename given::template at<1>;
+  using state_grad = typename given::template at<2>;
+  SCANREC_EXPECT_TO_READ(gate, "linear_scan_vjp", "gate");
+  SCANREC_EXPECT_IF_ANY(state, "linear_scan_vjp", "state");
+  SCANREC_EXPECT_IF_ANY(state_grad, "linear_scan_vjp", "state_grad");
+  static_assert(
+      !(sequence_argument<gate> && sequence_argument<state> && sequence_argument<state_grad>),
+      "scanrec: linear_scan_vjp: argument 'gradients': expected "
+      "{.gate_grad = view, .input_grad = view, ...}, and scan options behind it");
 }
 
 /// The tangent of linear_scan:
@@ -87,8 +127,9 @@ void linear_scan_vjp(
 /// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
 /// Error    as linear_scan, with the parenthesis as its input.
 /// Cost     4 arrays read + 1 written; with one tangent absent 2 + 1 or 3 + 1.
-template <backend Backend, sequence Gate, sequence_argument State, sequence_argument GateTangent,
-          sequence_argument InputTangent, writable_sequence_argument StateTangent>
+template <backend Backend, sequence_of_elements Gate, sequence_argument State,
+          sequence_argument GateTangent, sequence_argument InputTangent,
+          writable_sequence_argument StateTangent>
 void linear_scan_jvp(
     const Backend& backend, const Gate& gate, const State& state, const GateTangent& gate_tangent,
     const InputTangent& input_tangent, const StateTangent& state_tangent,
@@ -96,13 +137,31 @@ void linear_scan_jvp(
   detail::make_linear_scan_jvp("linear_scan_jvp", gate, state, gate_tangent, input_tangent,
                                state_tangent, options, detail::run_on_backend(backend));
 }
-template <sequence Gate, sequence_argument State, sequence_argument GateTangent,
+template <sequence_of_elements Gate, sequence_argument State, sequence_argument GateTangent,
           sequence_argument InputTangent, writable_sequence_argument StateTangent>
 void linear_scan_jvp(
     const Gate& gate, const State& state, const GateTangent& gate_tangent,
     const InputTangent& input_tangent, const StateTangent& state_tangent,
     const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
   linear_scan_jvp(tiled{}, gate, state, gate_tangent, input_tangent, state_tangent, options);
+}
+template <class... Given>
+void linear_scan_jvp(const Given&...) {
+  using given = detail::given_arrays<Given...>;
+  static_assert(given::count >= 5,
+                "scanrec: linear_scan_jvp: expected gate, state, gate_tangent, input_tangent, "
+                "state_tangent (a backend before, options behind; none for an array that is not "
+                "there), got fewer arguments");
+  using gate = typename given::template at<0>;
+  using state = typename given::template at<1>;
+  using gate_tangent = typename given::template at<2>;
+  using input_tangent = typename given::template at<3>;
+  using state_tangent = typename given::template at<4>;
+  SCANREC_EXPECT_TO_READ(gate, "linear_scan_jvp", "gate");
+  SCANREC_EXPECT_IF_ANY(state, "linear_scan_jvp", "state");
+  SCANREC_EXPECT_IF_ANY(gate_tangent, "linear_scan_jvp", "gate_tangent");
+  SCANREC_EXPECT_IF_ANY(input_tangent, "linear_scan_jvp", "input_tangent");
+  SCANREC_EXPECT_TO_WRITE(state_tangent, "linear_scan_jvp", "state_tangent");
 }
 
 // ---- what a call would do, without doing it ---------------------------------------------------

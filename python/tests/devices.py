@@ -52,7 +52,8 @@ def run_on_copies(torch, call, arrays, *more, **problem):
     for name, x in arrays.items():
         reach = [(n - 1) * s for n, s in zip(x.shape, x.strides) if x.size]
         low, high = (sum(f(0, r) for r in reach) for f in (min, max))
-        bytes = (ctypes.c_uint8 * (high - low + x.itemsize)).from_address(x.ctypes.data + low)
+        last = x.itemsize * (2 if is_real_part(x) else 1)
+        bytes = (ctypes.c_uint8 * (high - low + last)).from_address(x.ctypes.data + low)
         host = torch.from_numpy(np.ctypeslib.as_array(bytes))
         held.append((host, host.cuda()))
         copies[name] = array_of(x)._replace(data=held[-1][1].data_ptr() - low)
@@ -76,6 +77,11 @@ def emulated(monkeypatch):
         pytest.skip("SCANREC_EMULATED_CUDA names no library")
     library = _native.load(Path(path), "scanrec_cuda_")
     monkeypatch.setattr(_cuda, "library", lambda: library)
+
+
+def is_real_part(x):
+    """Whether an array is that of complex numbers, whose imaginary parts a call finds beside it."""
+    return x.dtype.kind in "fV" and x.ndim > 0 and x.strides[-1] == 2 * x.itemsize
 
 
 class Memory:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import Random
-from devices import Memory, array_of, assert_alike, numpy_dtype
+from devices import Memory, array_of, assert_alike, is_real_part, numpy_dtype
 
 from scanrec import _cuda, _native
 
@@ -20,20 +20,24 @@ def run_on_cpu(call, arrays, *more, **problem):
 
 
 def arrays_of(stored, dtype, *, batch, steps, channels, states, groups, mixing):
-    """What a scan reads, by name; `mixing` says whether B and C are of every step."""
+    """What a scan reads, by name; `mixing` says whether B and C are of every step: of complex
+    numbers, their real parts."""
     random, narrow = Random(steps), numpy_dtype(stored)
+    real, parts = np.zeros(0, dtype).real.dtype, 2 if dtype.startswith("complex") else 1
     sequence = lambda: random(batch, steps, channels, dtype=narrow)
     mixed = lambda of_steps: (
-        random(batch, steps, groups, states, dtype=narrow)
+        random(batch, steps, groups, parts * states, dtype=narrow)[..., ::parts]
         if of_steps
         else random(channels, states, dtype=dtype)
     )
+    rates = random(channels, states, dtype=dtype)
     arrays = {
         **{"u": sequence(), "delta": sequence()},
-        "a": -np.abs(random(channels, states, dtype=dtype)),
+        "a": (rates - 2 * np.maximum(rates.real, 0)).astype(dtype),
         **{"b": mixed(mixing[0]), "c": mixed(mixing[1])},
-        **{"skip": random(channels, dtype=dtype), "z": sequence()},
-        "delta_bias": random(channels, dtype=dtype),
+        **{"skip": random(channels, dtype=real), "z": sequence()},
+        "delta_bias": random(channels, dtype=real),
+        "intervals": 1 + random(batch, steps, dtype=real) / 2,
         "initial_state": random(batch, channels, states, dtype=dtype),
         "resets": random.marks(batch, steps + 1, 1),
     }
@@ -41,8 +45,21 @@ def arrays_of(stored, dtype, *, batch, steps, channels, states, groups, mixing):
     return arrays
 
 
+def filled(like):
+    """A result, whose complex numbers have their parts side by side, too."""
+    if is_real_part(like):
+        return np.full((*like.shape[:-1], 2 * like.shape[-1]), 77, like.dtype)[..., ::2]
+    return np.full(like.shape, 77, like.dtype)
+
+
+def whole(x):
+    """With the imaginary parts."""
+    return x.base if is_real_part(x) else x
+
+
 @pytest.mark.parametrize("stored, dtype", [
     ("float32", "float32"), ("bfloat16", "float32"), ("float16", "float32"), ("float64", "float64"),
+    ("float32", "complex64"), ("bfloat16", "complex64"), ("float64", "complex128"),
 ])  # fmt: skip
 @pytest.mark.parametrize("shape", [
     dict(batch=2, steps=300, channels=6, states=5, groups=2, mixing=(True, True)),
@@ -66,9 +83,9 @@ def test_scans(device, stored, dtype, shape):
     def both(call, read, written, **options):
         out = []
         for run in (run_on_cpu, device):
-            results = {name: np.full(x.shape, 77, x.dtype) for name, x in written.items()}
+            results = {name: filled(x) for name, x in written.items()}
             run(call, {**read, **results}, types, **problem, **options)
-            out.append(results)
+            out.append({name: whole(x) for name, x in results.items()})
         return out
 
     for reverse in (False, True):
@@ -134,15 +151,20 @@ def torch_values(torch, device):
     u, delta, z, B, C = rand(2, 6, 140), rand(2, 6, 140), rand(2, 6, 140), *rand(2, 2, 3, 4, 140)
     B, C = B[:, :2], C[:, 1:]
     A, D, bias, first = -rand(6, 4).abs(), rand(6), rand(6), rand(2, 6, 4)
-    leaves = [x.requires_grad_() for x in (u, delta, A, B, C, D, z, bias, first)]
+    times = rand(2, 140) + 1
+    leaves = [x.requires_grad_() for x in (u, delta, A, B, C, D, z, bias, first, times)]
+    turning = (A.detach() + 2j * rand(6, 4)).requires_grad_()
+    parts = [torch.cat([x.detach()] * 2, -1).requires_grad_() for x in (B, C)]
     out = []
-    for reverse in (False, True):
+    for reverse, a, (b, c) in ((False, A, (B, C)), (True, A, (B, C)), (False, turning, parts)):
         results = scans.selective_scan(
-            u, delta, A, B, C, D, z, bias, True, True, initial_state=first, resets=marks, reverse=reverse
+            u, delta, a, b, c, D, z, bias, True, True, initial_state=first, intervals=times,
+            resets=marks, reverse=reverse,
         )  # fmt: skip
-        loss = sum((x * x.detach().cos()).sum() for x in results)
-        grads = torch.autograd.grad(loss, leaves, create_graph=True)
-        again = torch.autograd.grad(sum(g.square().sum() for g in grads), A)
+        loss = sum((x.abs() * x.detach().abs().cos()).sum() for x in results)
+        given = (u, delta, a, b, c, D, z, bias, first, times)
+        grads = torch.autograd.grad(loss, given, create_graph=True)
+        again = torch.autograd.grad(sum(g.abs().square().sum() for g in grads), a)
         out.extend((*results, *grads, *again))
     rows = torch.tensor([2, 0], device=device)
     state, now = rand(3, 6, 4), [x.detach() for x in leaves]

@@ -76,6 +76,14 @@ def test_mamba_text_steps(monkeypatch):
             torch.testing.assert_close(step, whole[:, t], rtol=1e-11, atol=1e-12)
 
 
+def test_sequential_digits():
+    """Every layer is trained, and then asked for what was held out."""
+    for package in ("torch", "tqdm"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    few = ["--epochs", "1", "--channels", "8", "--blocks", "2", "--batch", "479"]
+    assert run("sequential_digits.py", *few).count(" of 360 held out right") == 6
+
+
 def test_split_lru():
     """Whose losses do not depend on how many processes there are."""
     for package in ("jax", "optax"):

@@ -454,6 +454,8 @@ ONES = np.ones((2, 9, 3))
          lambda x: linear_scan(0.5, x, x)),
         (TypeError, "'resets': expected booleans", lambda x: linear_scan(0.5, x, resets=x)),
         (ValueError, "'resets': expected", lambda x: linear_scan(0.5, x, resets=x[0, 0] > 0)),
+        (TypeError, "'return_final': expected True or False, got 'y'",
+         lambda x: linear_scan(0.5, x, return_final="y")),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_when_traced(error, words, call):
@@ -461,6 +463,15 @@ def test_bad_input_is_refused_when_traced(error, words, call):
         with pytest.raises(error) as raised:
             run(ONES)
         assert words in str(raised.value)
+
+
+def test_what_is_traced_is_no_switch_and_no_numpy_array():
+    reversed = lambda x, reverse: linear_scan(0.5, x, reverse=reverse)
+    with pytest.raises(TypeError, match="'reverse': expected True or False when .*static_argnames"):
+        jax.jit(reversed)(ONES, True)
+    jax.jit(reversed, static_argnames="reverse")(ONES, reverse=True)
+    with pytest.raises(TypeError, match=r"'input': expected what NumPy .*\(scanrec.jax has this"):
+        jax.jit(lambda x: scanrec.linear_scan(0.5, x))(ONES)
 
 
 # ---- several devices --------------------------------------------------------------------------------

@@ -366,6 +366,11 @@ def test_small_calls_of_many_threads(random):
 ONES = np.ones((2, 9, 3))
 
 
+class NoArray:
+    def __array__(self, *_, **__):
+        raise RuntimeError("not today")
+
+
 @pytest.mark.parametrize(
     "error, words, call",
     [
@@ -381,7 +386,12 @@ ONES = np.ones((2, 9, 3))
          lambda: scanrec.linear_scan(0.5, ONES, axis=3)),
         (TypeError, "'axis': expected an integer",
          lambda: scanrec.linear_scan(0.5, ONES, axis=1.5)),
-        (ValueError, "'axis'", lambda: scanrec.linear_scan(0.5, np.ones(4))),
+        (ValueError, "'axis': expected an axis of an input of shape (4,): 0 for one sequence, got -2",
+         lambda: scanrec.linear_scan(0.5, np.ones(4))),
+        (TypeError, "'reverse': expected True or False, got 'no'",
+         lambda: scanrec.linear_scan(0.5, ONES, reverse="no")),
+        (TypeError, "'input': expected what NumPy makes an array of, got a NoArray: not today",
+         lambda: scanrec.linear_scan(0.5, NoArray())),
         (ValueError, "'input': expected an array with an axis of time",
          lambda: scanrec.linear_scan(0.5, np.float64(1))),
         (ValueError, "'initial_state': expected a shape that broadcasts to (2, 3), got (2, 9, 3)",
@@ -394,6 +404,8 @@ ONES = np.ones((2, 9, 3))
          lambda: scanrec.linear_scan(0.5, ONES, resets=np.zeros((2, 1, 3), bool))),
         (ValueError, "of its 9 steps on axis 1, or one more, got (2, 11, 3)",
          lambda: scanrec.linear_scan(0.5, ONES, resets=np.zeros((2, 11, 3), bool))),
+        (ValueError, "on axis 1, as (2, 9, 1) does, or one more, got (2, 9)",
+         lambda: scanrec.linear_scan(0.5, ONES, resets=np.zeros((2, 9), bool))),
         (ValueError, "'wrt': expected names among gate, input, initial_state, got 'inputs'",
          lambda: scanrec.linear_scan_vjp(0.5, ONES, ONES, wrt=["inputs"])),
         (ValueError, "'initial_state': expected a shape that broadcasts to (2, 3)",

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The kernels of selective scans as a CUDA compiler sees them.
+#include <complex>
+
 #include <scanrec/cuda/selective_scan.cuh>
 
 namespace {
@@ -8,7 +10,8 @@ using namespace scanrec;
 
 template <class V>
 void selective_kernels(cuda::stream_ref stream, const selective_arrays<V>& arrays,
-                       const stored_sequence<V>& out, const stored_sequence<const V>& out_grad,
+                       const stored_sequence<detail::real_part_of<V>>& out,
+                       const stored_sequence<const detail::real_part_of<V>>& out_grad,
                        const selective_gradients<V>& gradients) {
   const cuda::automatic on{.stream = stream};
   selective_scan(on, arrays, out);
@@ -22,4 +25,11 @@ template void selective_kernels(cuda::stream_ref, const selective_arrays<double>
                                 const stored_sequence<double>&,
                                 const stored_sequence<const double>&,
                                 const selective_gradients<double>&);
+template void selective_kernels(cuda::stream_ref, const selective_arrays<std::complex<float>>&,
+                                const stored_sequence<float>&, const stored_sequence<const float>&,
+                                const selective_gradients<std::complex<float>>&);
+template void selective_kernels(cuda::stream_ref, const selective_arrays<std::complex<double>>&,
+                                const stored_sequence<double>&,
+                                const stored_sequence<const double>&,
+                                const selective_gradients<std::complex<double>>&);
 #endif

@@ -4,6 +4,7 @@
 // and at resets; what is refused; how calls are dealt to blocks.
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -50,7 +51,7 @@ struct lent {
 };
 template <class V>
 void selective_scan(const on_emulator& gpu, const selective_arrays<V>& arrays,
-                    const std::type_identity_t<stored_sequence<V>>& out,
+                    const std::type_identity_t<stored_sequence<detail::real_part_of<V>>>& out,
                     const std::type_identity_t<selective_options<V>>& options) {
   const cuda::automatic on{.stream = gpu.stream};
   const std::int64_t bytes = selective_scan_workspace_bytes(on, arrays, out, options);
@@ -58,17 +59,21 @@ void selective_scan(const on_emulator& gpu, const selective_arrays<V>& arrays,
   selective_scan(on, arrays, out, options);
 }
 template <class V>
-void selective_scan_vjp(const on_emulator& gpu, const selective_arrays<V>& arrays,
-                        const std::type_identity_t<stored_sequence<const V>>& out_grad,
-                        const std::type_identity_t<selective_gradients<V>>& gradients,
-                        const std::type_identity_t<selective_vjp_options<V>>& options) {
+void selective_scan_vjp(
+    const on_emulator& gpu, const selective_arrays<V>& arrays,
+    const std::type_identity_t<stored_sequence<const detail::real_part_of<V>>>& out_grad,
+    const std::type_identity_t<selective_gradients<V>>& gradients,
+    const std::type_identity_t<selective_vjp_options<V>>& options) {
   const lent room(gpu, selective_scan_vjp_workspace_bytes(cuda::automatic{.stream = gpu.stream},
                                                           arrays, out_grad, gradients, options));
   selective_scan_vjp(room.on, arrays, out_grad, gradients, options);
 }
 
 // Rates of floats are rounded once more on a GPU, which takes powers of 2.
-constexpr long double rate_error = 0x1p-24L;
+template <class V>
+constexpr long double rate_error = std::is_same_v<detail::real_part_of<V>, float> ? 0x1p-24L : 0.0L;
+using complexes = std::complex<float>;
+using double_complexes = std::complex<double>;
 
 template <class V, class S>
 void check_random_problems(int count, std::uint64_t seed) {
@@ -83,7 +88,7 @@ void check_random_problems(int count, std::uint64_t seed) {
                     << static_cast<int>(lies));
     call<V, S> of(p, lies, bits());
     of.run(on_emulator{&stream}, i % 2 == 0);
-    of.check(std::is_same_v<V, float> ? rate_error : 0);
+    of.check(rate_error<V>);
   }
 }
 
@@ -98,13 +103,19 @@ TEST_CASE("selective scans on GPUs within the bound, 16 bits", "[selective]") {
   check_random_problems<float, float16>(10, 4);
 }
 
+TEST_CASE("selective scans on GPUs within the bound, complex", "[selective]") {
+  check_random_problems<complexes, float>(24, 5);
+  check_random_problems<complexes, bfloat16>(10, 6);
+  check_random_problems<double_complexes, double>(16, 7);
+}
+
 TEST_CASE("selective scans on GPUs in blocks of every shape", "[selective]") {
   cuda_on_host::stream stream;
   const auto check = [&]<class V, class S>(const problem& p, V, S) {
     INFO(selective_calls::to_string(p));
     call<V, S> of(p, order::channels_last, 5);
     of.run(on_emulator{&stream});
-    of.check(std::is_same_v<V, float> ? rate_error : 0);
+    of.check(rate_error<V>);
   };
   // As many blocks as it takes for four states per lane; chunks with a tail.
   problem many;
@@ -123,6 +134,9 @@ TEST_CASE("selective scans on GPUs in blocks of every shape", "[selective]") {
     wide.resets = wide.resets == 0 ? 2 : 0, wide.intervals = states > 37;
   }
   for (const std::int64_t states : {64, 128}) wide.states = states, check(wide, 0.0, 0.0);
+  for (const std::int64_t states : {37, 128}) wide.states = states, check(wide, complexes(), 0.0f);
+  wide.states = 64;
+  check(wide, double_complexes(), 0.0);
 }
 
 TEST_CASE("empty selective scans on GPUs", "[selective]") {
@@ -132,11 +146,12 @@ TEST_CASE("empty selective scans on GPUs", "[selective]") {
     empty.shape = shape, empty.states = 3;
     call<float, float> c(empty, order::channels_last, 14);
     c.run(on_emulator{&stream});
-    c.check(rate_error);
+    c.check(rate_error<float>);
   }
 }
 
-TEST_CASE("the same bits whichever thread goes first, kept or not, reversed", "[selective]") {
+template <class V>
+void check_bits() {
   for (const bool reverse : {false, true}) {
     problem p = usual();
     p.intervals = true;
@@ -144,10 +159,10 @@ TEST_CASE("the same bits whichever thread goes first, kept or not, reversed", "[
     const auto run = [&](std::uint64_t seed, int resident, bool kept) {
       const cuda_on_host::scheduled in{{.seed = seed, .resident_blocks = resident}};
       cuda_on_host::stream stream;
-      call<float, float> c(p, order::channels_last, 7);
+      call<V, float> c(p, order::channels_last, 7);
       c.run(on_emulator{&stream}, kept);
       // Forward, back, sums of B, C and intervals, of the rest; and forward once more.
-      CHECK(stream.launches == (kept ? 6 : 7));
+      CHECK(stream.launches == (kept ? 6 : 7) + (detail::is_complex<V> ? 2 : 0));
       CHECK(stream.clears == 0);
       return std::move(c.got);
     };
@@ -155,6 +170,11 @@ TEST_CASE("the same bits whichever thread goes first, kept or not, reversed", "[
     CHECK(one == other);
     CHECK(one == third);
   }
+}
+
+TEST_CASE("the same bits whichever thread goes first, kept or not, reversed", "[selective]") {
+  check_bits<float>();
+  check_bits<complexes>();
 }
 
 TEST_CASE("layouts change no bit on GPUs", "[selective]") {
@@ -171,15 +191,16 @@ TEST_CASE("layouts change no bit on GPUs", "[selective]") {
   }
 }
 
-TEST_CASE("pieces of a stream have the bits of the whole on GPUs", "[selective]") {
+template <class V>
+void check_pieces() {
   cuda_on_host::stream stream;
   const on_emulator gpu{&stream};
   problem p = usual();
   p.resets = 0, p.intervals = true;
-  call<float, float> whole(p, order::channels_last, 9);
+  call<V, float> whole(p, order::channels_last, 9);
   whole.run(gpu);
   for (const std::int64_t piece : {7, 130}) {
-    call<float, float> parts(p, order::channels_last, 9);
+    call<V, float> parts(p, order::channels_last, 9);
     auto& state = parts.in.initial;
     for (std::int64_t t = 0; t < p.shape.time; t += piece) {
       const std::int64_t end = std::min(t + piece, p.shape.time);
@@ -189,6 +210,11 @@ TEST_CASE("pieces of a stream have the bits of the whole on GPUs", "[selective]"
     CHECK(parts.got.out == whole.got.out);
     CHECK(state.elements == whole.got.final_state.elements);
   }
+}
+
+TEST_CASE("pieces of a stream have the bits of the whole on GPUs", "[selective]") {
+  check_pieces<float>();
+  check_pieces<complexes>();
 }
 
 TEST_CASE("what is not a number stays in its channel on GPUs, and ends at a reset", "[selective]") {
@@ -232,12 +258,13 @@ TEST_CASE("what is not a number stays in its channel on GPUs, and ends at a rese
   CHECK(wrong == 0);
 }
 
-TEST_CASE("gradients that are added on GPUs, in place, and of few arrays", "[selective]") {
+template <class V>
+void check_added_gradients() {
   cuda_on_host::stream stream;
   const on_emulator gpu{&stream};
   problem p = usual();
   p.shape.channel = 10, p.shape.time = 150, p.intervals = true;
-  call<double, double> once(p, order::time_contiguous, 13), twice(p, order::time_contiguous, 13);
+  call<V, double> once(p, order::time_contiguous, 13), twice(p, order::time_contiguous, 13);
   once.run(gpu), twice.run(gpu);
   auto gradients = twice.gradients();
   gradients.update = update::accumulate;
@@ -247,13 +274,14 @@ TEST_CASE("gradients that are added on GPUs, in place, and of few arrays", "[sel
   CHECK(doubled(once.got.z, twice.got.z));
   CHECK(doubled(once.got.a, twice.got.a));
   CHECK(doubled(once.got.b.steps, twice.got.b.steps));
+  CHECK(doubled(once.got.b.imaginary, twice.got.b.imaginary));
   CHECK(doubled(once.got.initial, twice.got.initial));
   CHECK(doubled(once.got.skip, twice.got.skip));
   CHECK(doubled(once.got.bias, twice.got.bias));
   CHECK(doubled(once.got.intervals, twice.got.intervals));
 
   // The gradient of delta over delta, that of u over that of the output; outputs over u.
-  call<double, double> place(p, order::time_contiguous, 13);
+  call<V, double> place(p, order::time_contiguous, 13);
   gradients = place.gradients();
   gradients.delta = place.in.delta.sequence(), gradients.u = place.in.out_grad.sequence();
   gradients.b = {}, gradients.skip = {}, gradients.a = {};
@@ -264,16 +292,21 @@ TEST_CASE("gradients that are added on GPUs, in place, and of few arrays", "[sel
   CHECK(place.got.c == once.got.c);
   CHECK(place.got.bias == once.got.bias);
   CHECK(place.got.intervals == once.got.intervals);
-  call<double, double> over(p, order::time_contiguous, 13);
+  call<V, double> over(p, order::time_contiguous, 13);
   selective_scan(gpu, over.arrays(), over.in.u.sequence(), over.options());
   CHECK(over.in.u.elements == once.got.out.elements);
   CHECK(over.got.final_state == once.got.final_state);
 
   // The final state alone.
-  call<double, double> last(p, order::time_contiguous, 13);
+  call<V, double> last(p, order::time_contiguous, 13);
   auto arrays = last.arrays();
   selective_scan(gpu, arrays, {}, last.options());
   CHECK(last.got.final_state == once.got.final_state);
+}
+
+TEST_CASE("gradients that are added on GPUs, in place, and of few arrays", "[selective]") {
+  check_added_gradients<double>();
+  check_added_gradients<double_complexes>();
 }
 
 TEST_CASE("wrong arguments of selective scans on GPUs", "[selective][errors]") {
@@ -302,6 +335,12 @@ TEST_CASE("wrong arguments of selective scans on GPUs", "[selective][errors]") {
   p.states = 129;
   call<double, double> wide(p, order::channels_last, 16);
   CHECK(refused([&] { selective_scan(gpu, wide.arrays(), {}, wide.options()); }) == "a");
+  call<complexes, float> pairs(p, order::channels_last, 16);
+  CHECK(refused([&] { selective_scan(gpu, pairs.arrays(), {}, pairs.options()); }) == "a");
+  p.states = 65;
+  call<double_complexes, double> wide_pairs(p, order::channels_last, 16);
+  CHECK(refused([&] { selective_scan(gpu, wide_pairs.arrays(), {}, wide_pairs.options()); }) ==
+        "a");
   CHECK(stream.launches == 0);
 }
 
@@ -338,7 +377,7 @@ TEST_CASE("how selective scans are dealt to blocks", "[selective]") {
         });
       }
   };
-  each(0.0f), each(0.0);
+  each(0.0f), each(0.0), each(complexes()), each(double_complexes());
   // More elements than 32 bits count.
   const selective_tiles large(1 << 20, 4096, 1, 32);
   CHECK(large.of(large.blocks() - 1).batch == (1 << 20) - 1);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Installs scanrec to a clean prefix, moves that, and builds a consumer by CMake and by pkg-config.
+# Installs scanrec to a clean prefix, moves that, and builds a consumer by CMake and by pkg-config; and one
+# that fetches the sources.
 # Use: run.sh CMAKE BUILD_DIRECTORY COMPILER GENERATOR
 set -euo pipefail
 
@@ -28,6 +29,12 @@ if nm -C "$object" | grep -E ' [TtWV] .*(walk_packs|check_array)'; then
   echo "a unit with scanrec::compiled has code of its own"
   exit 1
 fi
+
+echo "FetchContent"
+"$cmake" -S "$source/fetched" -B "$work/fetched" -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" \
+  -DFETCHCONTENT_SOURCE_DIR_SCANREC="$source/../.." >"$work/fetched.log"
+"$cmake" --build "$work/fetched"
+"$work/fetched/consumer"
 
 if ! command -v pkg-config >/dev/null; then
   echo "pkg-config is not here, its part is left out"

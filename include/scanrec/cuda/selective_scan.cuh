@@ -19,10 +19,10 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// selective_scan() on a GPU; V is float or double.
+/// selective_scan() on a GPU; V, of states, is float, double or std::complex of one of them.
 ///
 /// Shapes, aliasing  those of selective_scan() on CPUs, but up to 256 states of a channel (double:
-///          128), and A is real.
+///          128; half as many complex ones).
 /// Bits     the same in every run, on any GPU of a kind; they depend on the numbers of sequences,
 ///          channels and states, not on the time.
 /// Memory   selective_scan_workspace_bytes(): none.
@@ -32,9 +32,10 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Cost     u, delta and z read, out written once; b and c once per block of 4 to 32 channels,
 ///          mostly from L2.
 template <class V>
-void selective_scan(const automatic& on, const selective_arrays<V>& arrays,
-                    const std::type_identity_t<stored_sequence<V>>& out,
-                    const std::type_identity_t<selective_options<V>>& options = {}) {
+void selective_scan(
+    const automatic& on, const selective_arrays<V>& arrays,
+    const std::type_identity_t<stored_sequence<scanrec::detail::real_part_of<V>>>& out,
+    const std::type_identity_t<selective_options<V>>& options = {}) {
   detail::run_selective_forward(detail::selective_forward_of(arrays, out, options), on.stream);
 }
 
@@ -45,13 +46,14 @@ void selective_scan(const automatic& on, const selective_arrays<V>& arrays,
 ///          and sequences are taken in a fixed order, the longest in the wide type.
 /// Memory   selective_scan_vjp_workspace_bytes(): sums of gradients on their way, states between
 ///          two checkpoints, and checkpoints where the call brings none (docs/cuda.md).
-/// Stream   queues up to six kernels; waits for nothing.
+/// Stream   queues up to eight kernels; waits for nothing.
 /// Throws   argument_error before anything is queued; cuda::error where the runtime refuses.
 template <class V>
-void selective_scan_vjp(const automatic& on, const selective_arrays<V>& arrays,
-                        const std::type_identity_t<stored_sequence<const V>>& out_grad,
-                        const std::type_identity_t<selective_gradients<V>>& gradients,
-                        const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
+void selective_scan_vjp(
+    const automatic& on, const selective_arrays<V>& arrays,
+    const std::type_identity_t<stored_sequence<const scanrec::detail::real_part_of<V>>>& out_grad,
+    const std::type_identity_t<selective_gradients<V>>& gradients,
+    const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
   detail::run_selective_vjp(detail::selective_vjp_of(arrays, out_grad, gradients, options),
                             on.stream, on.workspace);
 }
@@ -60,7 +62,7 @@ void selective_scan_vjp(const automatic& on, const selective_arrays<V>& arrays,
 template <class V>
 [[nodiscard]] std::int64_t selective_scan_workspace_bytes(
     const automatic&, const selective_arrays<V>& arrays,
-    const std::type_identity_t<stored_sequence<V>>& out,
+    const std::type_identity_t<stored_sequence<scanrec::detail::real_part_of<V>>>& out,
     const std::type_identity_t<selective_options<V>>& options = {}) {
   detail::selective_forward_of(arrays, out, options);
   return 0;
@@ -69,7 +71,7 @@ template <class V>
 template <class V>
 [[nodiscard]] std::int64_t selective_scan_vjp_workspace_bytes(
     const automatic&, const selective_arrays<V>& arrays,
-    const std::type_identity_t<stored_sequence<const V>>& out_grad,
+    const std::type_identity_t<stored_sequence<const scanrec::detail::real_part_of<V>>>& out_grad,
     const std::type_identity_t<selective_gradients<V>>& gradients,
     const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
   return detail::selective_vjp_bytes(

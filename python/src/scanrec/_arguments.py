@@ -16,6 +16,7 @@ __all__ = [
     "check_state_space",
     "contiguous",
     "edge_shape",
+    "flag",
     "pool_size",
     "refuse",
     "stack_axis",
@@ -39,6 +40,22 @@ def refuse(call: str, argument: str, expected: str, got: object, error: type = V
     raise error(f"{call}: argument '{argument}': expected {expected}, got {got}")
 
 
+def flag(call: str, argument: str, value: object) -> bool:
+    """A switch. What a traced program knows only when it runs is none."""
+    if value is True or value is False:
+        return value
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    if "bool" not in str(getattr(value, "dtype", "")):
+        refuse(call, argument, "True or False", repr(value), TypeError)
+    try:
+        return bool(value)
+    except Exception as error:
+        expected = "True or False when the call is traced (static_argnames of jax.jit)"
+        got = f"a {type(value).__name__} of shape {tuple(getattr(value, 'shape', ()))}"
+        raise TypeError(f"{call}: argument '{argument}': expected {expected}, got {got}") from error
+
+
 def time_axis(call: str, axis: object, shape: Sequence[int]) -> int:
     """The axis of time, counted from the front."""
     try:
@@ -46,7 +63,8 @@ def time_axis(call: str, axis: object, shape: Sequence[int]) -> int:
     except TypeError:
         refuse(call, "axis", "an integer", repr(axis), TypeError)
     if not -len(shape) <= index < len(shape):
-        refuse(call, "axis", f"an axis of an input of shape {tuple(shape)}", index)
+        one = ": 0 for one sequence" if len(shape) == 1 else ""
+        refuse(call, "axis", f"an axis of an input of shape {tuple(shape)}{one}", index)
     return index % len(shape)
 
 
@@ -92,13 +110,11 @@ def check_resets(
         n in (1, m) for n, m in zip(reversed(got), reversed(wanted))
     )
     if not (whole and fits):
-        refuse(
-            call,
-            "resets",
-            f"a shape that broadcasts to {tuple(shape)}, with all of "
-            f"its {steps} steps on axis {axis}, or one more",
-            tuple(got),
-        )
+        expected = f"a shape that broadcasts to {tuple(shape)}, with all of its {steps} steps on axis {axis}"
+        for_all = (*got, 1)
+        if len(for_all) == len(shape) and for_all[axis] in (steps, steps + 1):
+            expected += f", as {for_all} does"
+        refuse(call, "resets", f"{expected}, or one more", tuple(got))
     return wanted
 
 

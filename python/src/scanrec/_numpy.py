@@ -77,7 +77,9 @@ def linear_scan(
     released while it runs. Source: Blelloch, Prefix Sums and Their Applications (1990), 1.4.
     """
     call, values = "linear_scan", (gate, input, initial_state, resets)
-    key = (call, type(axis), axis, bool(reverse), bool(return_final), *map(_layout, values))
+    reverse = arguments.flag(call, "reverse", reverse)
+    return_final = arguments.flag(call, "return_final", return_final)
+    key = (call, type(axis), axis, reverse, return_final, *map(_layout, values))
     results = _run_again(key, values)
     if results is None:
         p = _Problem(call, "input", values, axis, reverse)
@@ -128,7 +130,9 @@ def linear_scan_vjp(
     """
     call, wrt = "linear_scan_vjp", tuple(wrt)
     values = (gate, state, initial_state, resets, state_grad, final_grad)
-    key = (call, type(axis), axis, bool(reverse), not conjugate, wrt, *map(_layout, values))
+    reverse = arguments.flag(call, "reverse", reverse)
+    conjugate = arguments.flag(call, "conjugate", conjugate)
+    key = (call, type(axis), axis, reverse, not conjugate, wrt, *map(_layout, values))
     results = _run_again(key, values)
     if results is None:
         for name in wrt:
@@ -183,7 +187,9 @@ def linear_scan_jvp(
     """
     call = "linear_scan_jvp"
     values = (gate, state, initial_state, resets, gate_tangent, input_tangent, initial_tangent)
-    key = (call, type(axis), axis, bool(reverse), bool(return_final), *map(_layout, values))
+    reverse = arguments.flag(call, "reverse", reverse)
+    return_final = arguments.flag(call, "return_final", return_final)
+    key = (call, type(axis), axis, reverse, return_final, *map(_layout, values))
     results = _run_again(key, values)
     if results is None:
         p = _Problem(call, "state", values, axis, reverse)
@@ -297,7 +303,7 @@ class _Problem:
     that a call may read, in the order of its struct; `name` is the one that has the full shape."""
 
     def __init__(self, call, name, values, axis, reverse):
-        self.call, self.reverse, self.plain, self.more_resets = call, bool(reverse), False, False
+        self.call, self.reverse, self.plain, self.more_resets = call, reverse, False, False
         self.values = dict(zip(native.OPERANDS[call], values))
         full, resets = _asarray(call, name, self.values[name]), self.values["resets"]
         self.shape = full.shape
@@ -311,7 +317,7 @@ class _Problem:
         self.given: dict[str, np.ndarray] = {}  # those that are read
         self.results: list[tuple[tuple[int, ...], np.dtype]] = []
         if resets is not None:
-            marks = np.asarray(resets)
+            marks = _converted(call, "resets", resets)
             if marks.dtype != np.bool_:
                 arguments.refuse(call, "resets", "booleans", marks.dtype, TypeError)
             shape = arguments.check_resets(call, marks.shape, self.shape, self.axis)
@@ -392,9 +398,25 @@ def _is_number(value: Any) -> bool:
 def _asarray(call: str, name: str, value: Any) -> np.ndarray:
     if _is_number(value):
         return np.asarray(value)
-    array = np.asarray(value)
+    array = _converted(call, name, value)
     arguments.check_dtype(call, name, _name(array.dtype))
     return array
+
+
+def _converted(call: str, name: str, value: Any) -> np.ndarray:
+    """A value as an array. Tensors that record gradients, and arrays of a traced program, are none:
+    their frameworks say so, but not of which argument."""
+    try:
+        return np.asarray(value)
+    except Exception as error:
+        kind = type(value)
+        framework = kind.__module__.partition(".")[0].removesuffix("lib")
+        expected = "what NumPy makes an array of"
+        if framework in ("jax", "torch"):
+            expected += f" (scanrec.{framework} has this call for what is traced or differentiated)"
+        raise TypeError(
+            f"{call}: argument '{name}': expected {expected}, got a {kind.__name__}: {error}"
+        ) from error
 
 
 def _promoted(call: str, name: str, full: np.ndarray, values: Mapping[str, Any]) -> np.dtype:
@@ -410,7 +432,7 @@ def _promoted(call: str, name: str, full: np.ndarray, values: Mapping[str, Any])
             if isinstance(value, complex):
                 dtype = np.promote_types(dtype, np.complex64)
             continue
-        found = np.asarray(value).dtype.newbyteorder("=")
+        found = _converted(call, of, value).dtype.newbyteorder("=")
         if _name(found) not in arguments.EDGE_DTYPES:
             continue  # refused later, by its name
         if of in native.EDGES and found == arguments.EDGE_DTYPES[_name(dtype)]:

@@ -33,6 +33,10 @@ struct gradient_traits<scan_gradients<Gate, Input>> {
   using gate = Gate;
   using input = Input;
 };
+template <class G>
+concept gradients_of_a_scan = requires {
+  typename gradient_traits<G>::gate;
+};
 
 template <class... Stored>
 struct types {};

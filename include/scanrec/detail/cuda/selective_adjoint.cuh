@@ -6,6 +6,8 @@
 //     l[t] = g[t] C[t] + a[t+1] l[t+1]          gradient of x[t]; g: of the sum of C x
 //     u:      step sum_n l B + D g              A:  sum_t step l a x[t-1]
 //     step:   u sum_n l B + sum_n A l a x[t-1]  B:  sum_d l step u       C:  sum_d g x
+//
+// Complex: with the conjugates of a, A, B, C and x, twice g, and real parts in u and step.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +25,19 @@ template <class Shape, selective_kind Kind>
 struct pull_selective {
   using V = typename Shape::value;
   static constexpr int threads = selective_threads;
-  static constexpr int blocks_together = Shape::own > 4 || sizeof(V) > 4 ? 2 : 3;
+  using number = typename Shape::number;
+  static constexpr int blocks_together = Shape::own * sizeof(number) > 16 || sizeof(V) > 4 ? 2 : 3;
   static constexpr bool synchronises = true;
   /// Chunks of a stretch.
   static constexpr int chunks = selective_stretch / Shape::steps;
   /// Numbers per block of selective_vjp_room::states.
   static constexpr std::int64_t kept_states = (chunks - 1) * Shape::own * selective_threads;
 
-  selective_device_vjp<V> p;
+  selective_device_vjp<number> p;
   selective_tiles tiles;
-  selective_vjp_room<V> room;
+  selective_vjp_room<number> room;
 
-  static std::int64_t shared_bytes(const selective_device_vjp<V>& p) {
+  static std::int64_t shared_bytes(const selective_device_vjp<number>& p) {
     if (p.intervals_grad.present()) return Shape::vjp_soft + Shape::soft_bytes;
     return Shape::vjp_bytes + (p.cuts.data ? Shape::mark_bytes : 0);
   }
@@ -49,19 +52,21 @@ struct pull_selective {
   struct pull : selective_grad_elements<Shape, Kind> {
     using base = selective_grad_elements<Shape, Kind>;
     using base::p, base::room, base::y, base::y_grad, base::sums, base::of_skip, base::of_bias;
+    using X = typename base::X;
+    using stored = stored_state_t<number>;
     static constexpr int S = base::S, L = base::L, row = Shape::row;
     static constexpr bool plain = base::plain;
     static constexpr int own_sums = plain ? 1 : S;
 
-    device::shared_array<V> before;
-    V* chunk_states;
-    V x[S], gate[S], carry[S];
+    device::shared_array<stored> before;
+    stored* chunk_states;
+    X x[S], gate[S], carry[S];
     // Running sums of a stretch; those before are in the workspace, but for two.
-    V of_rate[S], of_b[own_sums], of_c[own_sums];
+    X of_rate[S], of_b[own_sums], of_c[own_sums];
     double all_skip = 0, all_bias = 0;
 
-    SCANREC_DEVICE pull(const selective_device_vjp<V>& problem,
-                        const selective_vjp_room<V>& given_room, const selective_tiles& tiles,
+    SCANREC_DEVICE pull(const selective_device_vjp<number>& problem,
+                        const selective_vjp_room<number>& given_room, const selective_tiles& tiles,
                         std::int64_t block)
         : base(problem, given_room, tiles, block),
           before(Shape::before),
@@ -70,35 +75,40 @@ struct pull_selective {
       for (int i = 0; i < S; ++i) gate[i] = gate_rate(this->rate_[i]);
     }
 
-    SCANREC_DEVICE SCANREC_INLINE V& chunk_state(int chunk, int i) const {
+    SCANREC_DEVICE SCANREC_INLINE stored& chunk_state(int chunk, int i) const {
       return chunk_states[(chunk * S + i) * selective_threads];
     }
     // Four steps back, from the states before them.
     SCANREC_DEVICE SCANREC_INLINE void pull_four_steps(int t) {
+      using scanrec::detail::add_real_dot, scanrec::detail::add_real_product;
+      using scanrec::detail::add_scaled, scanrec::detail::add_scaled_conj;
+      using scanrec::detail::scaled, scanrec::detail::scaled_conj, scanrec::detail::times_conj;
       const int lane = this->thread_ % device::warp_size;
       const bool own = this->own();
-      V a[4][S], passed[4][S], g[4], product[4 * S];
-      four_steps<V> factor[S];
+      const X none = base::zero();
+      X a[4][S], passed[4][S], product[4 * S];
+      V g[4];
+      mixed_steps<X> factor[S];
       SCANREC_UNROLL
       for (int i = 0; i < S; ++i) factor[i] = this->c_of(t, i);
       SCANREC_UNROLL
       for (int j = 0; j < 4; ++j) g[j] = y_grad.load((t + j) * row + this->channel_);
       several<V, 4> out{};
       walk_four_steps(*this, gate, t, x,
-                      [&](int j, int i, V of_gate, V ax, V state) SCANREC_LAMBDA {
+                      [&](int j, int i, X of_gate, X ax, X state) SCANREC_LAMBDA {
                         a[j][i] = of_gate, passed[j][i] = ax;
-                        const V c = factor[i].of[j];
-                        out.of[j] = simd::fma(c, state, out.of[j]);
-                        product[j * S + i] = own ? g[j] * state : V(0);
-                        if constexpr (!plain) of_c[i] = simd::fma(g[j], state, of_c[i]);
+                        out.of[j] = add_real_product(factor[i].at(j), state, out.of[j]);
+                        product[j * S + i] = own ? scaled_conj(g[j], state) : none;
+                        if constexpr (!plain) of_c[i] = add_scaled_conj(g[j], state, of_c[i]);
                       });
       if (p.z_grad.present()) {
         const V total = sum_over_lanes<L>(out, lane);
-        if (this->lane_ < 4) y.store((t + this->lane_) * row + this->channel_, total);
+        if (this->lane_ < 4)
+          y.store((t + this->lane_) * row + this->channel_, sum_of_pairs<X>(total));
       }
       if (room.c != nullptr) this->template add_channels<4 * S>(product, 1, t);
 
-      four_steps<V> into[S];
+      mixed_steps<X> into[S];
       SCANREC_UNROLL
       for (int i = 0; i < S; ++i) into[i] = this->b_of(t, i);
       several<value_pair<V>, 4> sum;
@@ -109,13 +119,14 @@ struct pull_selective {
         V fed_sum = 0, gate_sum = 0;
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) {
-          const V l = simd::fma(g[j], factor[i].of[j], carry[i]), met = l * passed[j][i];
-          fed_sum = simd::fma(l, into[i].of[j], fed_sum);
-          gate_sum = simd::fma(this->rate_[i], met, gate_sum);
-          of_rate[i] = simd::fma(fed.first, met, of_rate[i]);
-          product[j * S + i] = own ? l * fed.second : V(0);
-          if constexpr (!plain) of_b[i] = simd::fma(l, fed.second, of_b[i]);
-          carry[i] = cut ? V(0) : a[j][i] * l;
+          const X l = add_scaled_conj(g[j], factor[i].at(j), carry[i]);
+          const X met = times_conj(l, passed[j][i]);
+          fed_sum = add_real_dot(l, into[i].at(j), fed_sum);
+          gate_sum = add_real_dot(this->rate_[i], met, gate_sum);
+          of_rate[i] = add_scaled(fed.first, met, of_rate[i]);
+          product[j * S + i] = own ? scaled(fed.second, l) : none;
+          if constexpr (!plain) of_b[i] = add_scaled(fed.second, l, of_b[i]);
+          carry[i] = cut ? none : times_conj(l, a[j][i]);
         }
         sum.of[j] = {fed_sum, gate_sum};
       }
@@ -132,15 +143,15 @@ struct pull_selective {
       SCANREC_KEEP_LOOP
       for (int t = 0; t < last; t += 4) {
         SCANREC_UNROLL
-        for (int i = 0; i < S; ++i) before.store(saved(t, i), x[i]);
-        walk_four_steps(*this, gate, t, x, [](int, int, V, V, V) SCANREC_LAMBDA {});
+        for (int i = 0; i < S; ++i) before.store(saved(t, i), stored_state(x[i]));
+        walk_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
       }
       const bool sums_over_channels = room.b != nullptr || room.c != nullptr;
       SCANREC_KEEP_LOOP
       for (int t = last; t >= 0; t -= 4) {
         if (t < last) {
           SCANREC_UNROLL
-          for (int i = 0; i < S; ++i) x[i] = before.load(saved(t, i));
+          for (int i = 0; i < S; ++i) x[i] = loaded_state(before.load(saved(t, i)));
         }
         pull_four_steps(t);
         if (sums_over_channels && t % Shape::sum_steps == 0) this->put_products(begin + t);
@@ -148,19 +159,26 @@ struct pull_selective {
     }
 
     template <int Count>
-    SCANREC_DEVICE SCANREC_INLINE static void clear(V (&x)[Count]) {
+    SCANREC_DEVICE SCANREC_INLINE static void clear(X (&x)[Count]) {
       SCANREC_UNROLL
-      for (V& of : x) of = 0;
+      for (X& of : x) of = base::zero();
     }
     // Adds to sums of this thread in the workspace, in the wide type.
-    SCANREC_DEVICE SCANREC_INLINE void add_states(double* sums_of, const V (&x)[S],
+    SCANREC_DEVICE SCANREC_INLINE void add_states(double* sums_of, const X (&x)[S],
                                                   bool first) const {
       if (sums_of == nullptr) return;
-      double* const to =
-          sums_of + (this->at_.batch * p.channels + this->own_channel()) * p.states + this->lane_;
+      constexpr int parts = base::parts;
+      const std::int64_t row = this->at_.batch * p.channels + this->own_channel();
+      double* const to = sums_of + (row * p.states + this->lane_) * parts;
+      const auto add = [&](double& sum, V more) SCANREC_LAMBDA {
+        sum = (first ? 0.0 : sum) + static_cast<double>(more);
+      };
       SCANREC_UNROLL
-      for (int i = 0; i < S; ++i)
-        if (this->own_state(i)) to[i * L] = (first ? 0.0 : to[i * L]) + static_cast<double>(x[i]);
+      for (int i = 0; i < S; ++i) {
+        if (!this->own_state(i)) continue;
+        add(to[i * L * parts], scanrec::detail::part_of<0>(x[i]));
+        if constexpr (parts == 2) add(to[i * L * parts + 1], x[i].im);
+      }
     }
     // Takes the gradients of the states behind a stretch to those of the states before it.
     SCANREC_DEVICE SCANREC_INLINE void pull_stretch(std::int64_t number) {
@@ -171,13 +189,13 @@ struct pull_selective {
       while (at(first + 1) <= 0) ++first;
       for (int chunk = first; chunk < chunks - 1; ++chunk) {
         SCANREC_UNROLL
-        for (int i = 0; i < S; ++i) chunk_state(chunk, i) = x[i];
+        for (int i = 0; i < S; ++i) chunk_state(chunk, i) = stored_state(x[i]);
         this->stand_at(at(chunk));
         this->place_steps();
         device::synchronise_block();
         SCANREC_KEEP_LOOP
         for (int t = 0; t < Shape::steps; t += 4)
-          walk_four_steps(*this, gate, t, x, [](int, int, V, V, V) SCANREC_LAMBDA {});
+          walk_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
         device::synchronise_block();
       }
       clear(of_rate), clear(of_b), clear(of_c);
@@ -188,7 +206,7 @@ struct pull_selective {
       for (int chunk = chunks - 1; chunk >= first; --chunk) {
         if (chunk < chunks - 1) {
           SCANREC_UNROLL
-          for (int i = 0; i < S; ++i) x[i] = chunk_state(chunk, i);
+          for (int i = 0; i < S; ++i) x[i] = loaded_state(chunk_state(chunk, i));
         }
         this->stand_at(at(chunk));
         this->place_all();

@@ -19,14 +19,18 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
+using scanrec::detail::real_part_of;
+
 /// Throws at what a CPU takes and kernels do not: more states than fit a block.
 template <class V>
 void check_taken(const scanrec::detail::selective_problem<V>& p) {
-  static_assert(std::is_floating_point_v<V>, "scanrec: A is real on GPUs");
   if (p.states > selective_most_states<V>)
     throw argument_error(
         p.call, "a",
-        scanrec::detail::text(selective_most_states<V>, " states or fewer, on a GPU").c_str(),
+        scanrec::detail::text(selective_most_states<V>, scanrec::detail::is_complex<V>
+                                                            ? " complex states or fewer, on a GPU"
+                                                            : " states or fewer, on a GPU")
+            .c_str(),
         scanrec::detail::text(p.states).c_str());
 }
 
@@ -35,7 +39,7 @@ template <class V, class F>
 auto with_selective_kernel(const selective_device_problem<V>& p, F f) {
   using enum selective_kind;
   return with_selective_shape<V>(p.batch, p.channels, p.groups, p.states, [&](auto shape) {
-    // Of doubles there is one kernel for everything.
+    // Of doubles and complex numbers there is one kernel for everything.
     if constexpr (sizeof(V) <= 4)
       if (p.plain()) return f(shape, std::integral_constant<selective_kind, plain>());
     return f(shape, std::integral_constant<selective_kind, any>());
@@ -50,7 +54,7 @@ selective_tiles tiles_of(const selective_device_problem<V>& p, int channels) {
 
 template <class V>
 selective_device_problem<V> selective_forward_of(const selective_arrays<V>& arrays,
-                                                 const stored_sequence<V>& out,
+                                                 const stored_sequence<real_part_of<V>>& out,
                                                  const selective_options<V>& options) {
   const auto p = scanrec::detail::make_selective_scan<V>(arrays, out, options);
   check_taken(p);
@@ -76,7 +80,7 @@ void run_selective_forward(const selective_device_problem<V>& p, stream_t stream
 
 template <class V>
 selective_device_vjp<V> selective_vjp_of(const selective_arrays<V>& arrays,
-                                         const stored_sequence<const V>& out_grad,
+                                         const stored_sequence<const real_part_of<V>>& out_grad,
                                          const selective_gradients<V>& gradients,
                                          const selective_vjp_options<V>& options) {
   const auto p = scanrec::detail::make_selective_scan_vjp<V>(arrays, out_grad, gradients, options);
@@ -88,12 +92,10 @@ selective_device_vjp<V> selective_vjp_of(const selective_arrays<V>& arrays,
   on_device.u_grad = device_form(p.u_grad, gradients.u.use());
   on_device.delta_grad = device_form(p.delta_grad, gradients.delta.use());
   on_device.z_grad = device_form(p.z_grad, gradients.z.use());
-  on_device.b_grad = device_form(p.b_grad.steps, gradients.b.steps.use());
-  on_device.c_grad = device_form(p.c_grad.steps, gradients.c.steps.use());
+  on_device.b_grad = device_form(p.b_grad, gradients.b);
+  on_device.c_grad = device_form(p.c_grad, gradients.c);
   on_device.a_grad = device_form(p.a_grad), on_device.skip_grad = device_form(p.skip_grad);
   on_device.bias_grad = device_form(p.bias_grad);
-  on_device.b_own_grad = device_form(p.b_grad.channels);
-  on_device.c_own_grad = device_form(p.c_grad.channels);
   on_device.initial_grad = device_form(p.initial_grad);
   on_device.final_grad = device_form(p.final_grad);
   on_device.intervals_grad = {reinterpret_cast<std::byte*>(p.intervals_grad.data),
@@ -105,6 +107,7 @@ selective_device_vjp<V> selective_vjp_of(const selective_arrays<V>& arrays,
 /// What an adjoint has in its workspace.
 template <class V>
 struct selective_vjp_layout {
+  static constexpr int parts = scanrec::detail::parts_of<simd::lane_t<V, 1>>;
   selective_vjp_room<V> room;
   V* checkpoints = nullptr;  // (batch, stretch, channel, state); null: the call brings its own
   std::int64_t bytes = 0;
@@ -116,15 +119,16 @@ struct selective_vjp_layout {
       const std::int64_t blocks = tiles_of(p, Shape::channels).blocks();
       if (p.time > Shape::steps)
         take(room.states, clipped_product(blocks, pull_selective<Shape, Kind>::kept_states));
-      const std::int64_t mixed = clipped_product(clipped_product(blocks, p.time), p.states);
-      if (p.b_grad.present()) take(room.b, mixed);
-      if (p.c_grad.present()) take(room.c, mixed);
+      room.of_part = clipped_product(clipped_product(blocks, p.time), p.states);
+      const std::int64_t mixed = clipped_product(room.of_part, parts);
+      if (p.b_grad.steps.present()) take(room.b, mixed);
+      if (p.c_grad.steps.present()) take(room.c, mixed);
       if (p.intervals_grad.present()) take(room.intervals, clipped_product(blocks, p.time));
     });
     const std::int64_t channels = p.batch * p.channels, states = channels * p.states;
-    if (p.a_grad.present()) take(room.a, states);
-    if (p.b_own_grad.present()) take(room.b_own, states);
-    if (p.c_own_grad.present()) take(room.c_own, states);
+    if (p.a_grad.present()) take(room.a, states * parts);
+    if (p.b_grad.channels.present()) take(room.b_own, states * parts);
+    if (p.c_grad.channels.present()) take(room.c_own, states * parts);
     if (p.skip_grad.present()) take(room.skip, channels);
     if (p.bias_grad.present()) take(room.bias, channels);
     if (p.time > selective_stretch && !p.checkpoints.present())
@@ -183,25 +187,32 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
     constexpr int threads = std::remove_reference_t<decltype(kernel)>::threads;
     launch(kernel, (count + threads - 1) / threads, stream);
   };
-  const auto add_tiles = [&](const V* partial, std::int64_t groups, std::int64_t tiles,
-                             std::int64_t states, const device_rows<V>& to) {
+  using real = real_part_of<V>;
+  constexpr int parts = selective_vjp_layout<V>::parts;
+  const auto add_tiles = [&](const real* partial, std::int64_t groups, std::int64_t tiles,
+                             std::int64_t states, const device_rows<real>& to) {
     if (!to.present()) return;
     const std::int64_t numbers = p.batch * groups * p.time * states;
     per_number(
-        add_selective_tiles<V>{partial, groups, tiles, p.time, states, numbers, to, p.update},
+        add_selective_tiles<real>{partial, groups, tiles, p.time, states, numbers, to, p.update},
         numbers);
   };
-  add_tiles(room.b, p.groups, in_group, p.states, p.b_grad);
-  add_tiles(room.c, p.groups, in_group, p.states, p.c_grad);
+  const auto add_mixing = [&](const real* partial, const device_mixing<V>& to) {
+    add_tiles(partial, p.groups, in_group, p.states, to.steps);
+    if (to.imaginary.present())
+      add_tiles(partial + room.of_part, p.groups, in_group, p.states, to.imaginary);
+  };
+  add_mixing(room.b, p.b_grad), add_mixing(room.c, p.c_grad);
   add_tiles(room.intervals, 1, p.groups * in_group, 1, p.intervals_grad);
-  const add_selective_sequences<V> sequences{{{room.a, p.a_grad, p.states},
-                                              {room.b_own, p.b_own_grad, p.states},
-                                              {room.c_own, p.c_own_grad, p.states},
-                                              {room.skip, p.skip_grad, 1},
-                                              {room.bias, p.bias_grad, 1}},
-                                             p.batch,
-                                             p.channels,
-                                             p.update};
+  const add_selective_sequences<real> sequences{
+      {{room.a, reals_of(p.a_grad), p.states, parts},
+       {room.b_own, reals_of(p.b_grad.channels), p.states, parts},
+       {room.c_own, reals_of(p.c_grad.channels), p.states, parts},
+       {room.skip, p.skip_grad, 1},
+       {room.bias, p.bias_grad, 1}},
+      p.batch,
+      p.channels,
+      p.update};
   per_number(sequences, sequences.count());
   // What blocks keep of states is not zeros.
   zero_used(memory, 0, bytes, stream);

@@ -13,25 +13,25 @@ namespace detail {
 
 /// Takes the states of a thread's channel through four steps from t on. `each(j, i, b, fed, x)` is
 /// told of every state behind its step.
-template <class Tile, class V, int S, class Each>
-SCANREC_DEVICE SCANREC_INLINE void walk_four_steps(const Tile& tile, const V (&rate)[S], int t,
-                                                   V (&x)[S], const Each& each) {
-  four_steps<V> b[S];
+template <class Tile, class X, int S, class Each>
+SCANREC_DEVICE SCANREC_INLINE void walk_four_steps(const Tile& tile, const X (&rate)[S], int t,
+                                                   X (&x)[S], const Each& each) {
+  mixed_steps<X> b[S];
   SCANREC_UNROLL
   for (int i = 0; i < S; ++i) b[i] = tile.b_of(t, i);
   SCANREC_UNROLL
   for (int j = 0; j < 4; ++j) {
     const auto fed = tile.fed_.load((t + j) * Tile::row + tile.channel_);
-    V step = fed.first;
+    auto step = fed.first;
     if (tile.cut(t + j)) {
       step = 0;
       SCANREC_UNROLL
-      for (int i = 0; i < S; ++i) x[i] = 0;
+      for (int i = 0; i < S; ++i) x[i] = Tile::zero();
     }
     SCANREC_UNROLL
     for (int i = 0; i < S; ++i) {
-      const V a = selective_gate(step, rate[i]), passed = a * x[i];
-      x[i] = simd::fma(a, x[i], b[i].of[j] * fed.second);
+      const X a = selective_gate(step, rate[i]), passed = simd::mul(a, x[i]);
+      x[i] = simd::fma(a, x[i], scanrec::detail::scaled(fed.second, b[i].at(j)));
       each(j, i, a, passed, x[i]);
     }
   }
@@ -41,13 +41,14 @@ template <class Shape, selective_kind Kind>
 struct walk_selective {
   using V = typename Shape::value;
   static constexpr int threads = selective_threads;
-  static constexpr int blocks_together = Shape::own > 4 || sizeof(V) > 4 ? 2 : 4;
+  using number = typename Shape::number;
+  static constexpr int blocks_together = Shape::own * sizeof(number) > 16 || sizeof(V) > 4 ? 2 : 4;
   static constexpr bool synchronises = true;
 
-  selective_device_problem<V> p;
+  selective_device_problem<number> p;
   selective_tiles tiles;
 
-  static std::int64_t shared_bytes(const selective_device_problem<V>& p) {
+  static std::int64_t shared_bytes(const selective_device_problem<number>& p) {
     return Shape::forward_bytes + (p.cuts.data ? Shape::mark_bytes : 0);
   }
 
@@ -59,14 +60,16 @@ struct walk_selective {
  private:
   struct walk : selective_tile<Shape, Kind> {
     using tile = selective_tile<Shape, Kind>;
+    using X = typename tile::X;
     using raw = typename tile::raw;
     static constexpr int S = tile::S, E = tile::E, row = Shape::row;
 
     device::shared_array<V> y, keep;
-    raw u[E], delta[E], z[E], b[tile::M], c[tile::M];  // on their way
-    V x[S], gate[S];
+    raw u[E], delta[E], z[E];  // on their way
+    raw b[tile::parts][tile::M], c[tile::parts][tile::M];
+    X x[S], gate[S];
 
-    SCANREC_DEVICE walk(const selective_device_problem<V>& problem, const selective_place& at)
+    SCANREC_DEVICE walk(const selective_device_problem<number>& problem, const selective_place& at)
         : tile(problem, at, Shape::forward_marks), y(Shape::y), keep(Shape::forward_keep) {}
 
     SCANREC_DEVICE SCANREC_INLINE void fetch() {
@@ -74,8 +77,8 @@ struct walk_selective {
       this->load(p.u, u), this->load(p.delta, delta);
       if (p.out.present()) this->load(p.z, z);
       if constexpr (tile::mixed_early) {
-        this->load_mixing(p.b.steps, 0, b);
-        if (p.out.present()) this->load_mixing(p.c.steps, 0, c);
+        this->load_mixing(p.b, 0, b);
+        if (p.out.present()) this->load_mixing(p.c, 0, c);
       }
     }
     SCANREC_DEVICE SCANREC_INLINE void place() const {
@@ -96,11 +99,11 @@ struct walk_selective {
           keep.store((E + e) * selective_threads + this->thread_, of_z[e]);
       }
       if constexpr (tile::mixed_early) {
-        this->place_mixing(p.b.steps, 0, b, this->b_);
-        if (p.out.present()) this->place_mixing(p.c.steps, 0, c, this->c_);
+        this->place_mixing(p.b, 0, b, this->b_);
+        if (p.out.present()) this->place_mixing(p.c, 0, c, this->c_);
       } else {
-        this->take_mixing(p.b.steps, this->b_);
-        if (p.out.present()) this->take_mixing(p.c.steps, this->c_);
+        this->take_mixing(p.b, this->b_);
+        if (p.out.present()) this->take_mixing(p.c, this->c_);
       }
     }
     SCANREC_DEVICE SCANREC_INLINE void take_steps() {
@@ -108,19 +111,19 @@ struct walk_selective {
       SCANREC_KEEP_LOOP
       for (int t = 0; t < Shape::steps; t += 4) {
         if (!out) {
-          walk_four_steps(*this, gate, t, x, [](int, int, V, V, V) SCANREC_LAMBDA {});
+          walk_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
           continue;
         }
-        four_steps<V> rows[S];
+        mixed_steps<X> rows[S];
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) rows[i] = this->c_of(t, i);
         several<V, 4> sum{};
-        walk_four_steps(*this, gate, t, x, [&](int j, int i, V, V, V state) SCANREC_LAMBDA {
-          const V factor = rows[i].of[j];
-          sum.of[j] = simd::fma(factor, state, sum.of[j]);
+        walk_four_steps(*this, gate, t, x, [&](int j, int i, X, X, X state) SCANREC_LAMBDA {
+          sum.of[j] = scanrec::detail::add_real_product(rows[i].at(j), state, sum.of[j]);
         });
         const V total = sum_over_lanes<Shape::lanes>(sum, this->thread_ % device::warp_size);
-        if (this->lane_ < 4) y.store((t + this->lane_) * row + this->channel_, total);
+        if (this->lane_ < 4)
+          y.store((t + this->lane_) * row + this->channel_, sum_of_pairs<X>(total));
       }
     }
     SCANREC_DEVICE SCANREC_INLINE void put() const {

@@ -7,6 +7,8 @@
 #include <type_traits>
 
 #include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/selective/state_lanes.hpp>
+#include <scanrec/detail/simd/sin_cos.hpp>
 #include <scanrec/detail/simd/softplus.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -29,6 +31,23 @@ SCANREC_DEVICE SCANREC_INLINE V gate_rate(V rate) {
     return static_cast<float>(static_cast<double>(rate) * 1.4426950408889634);
   else
     return rate;
+}
+
+/// The same of complex numbers: the size as above, the point of the circle to 2 u + 2 u |angle|,
+/// with u the unit roundoff.
+template <class V>
+SCANREC_DEVICE SCANREC_INLINE simd::complex_lanes<V> selective_gate(
+    V step, const simd::complex_lanes<V>& rate) {
+  return scanrec::detail::scaled(selective_gate(step, rate.re), simd::cos_sin(step * rate.im));
+}
+template <class V>
+SCANREC_DEVICE SCANREC_INLINE simd::complex_lanes<V> gate_rate(const simd::complex_lanes<V>& rate) {
+  return {gate_rate(rate.re), rate.im};
+}
+/// The sum over states that is put out, from that of the real parts: complex ones stand for pairs.
+template <class State, class V>
+SCANREC_DEVICE SCANREC_INLINE V sum_of_pairs(V sum) {
+  return scanrec::detail::parts_of<State> == 2 ? sum + sum : sum;
 }
 
 /// exp(-|x|), 3 ULP: the argument of the power is taken in two parts.

@@ -22,11 +22,13 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
 
  public:
   using base::p, base::room;
+  using typename base::number;
   using typename base::V;
+  using typename base::X;
   static constexpr int L = base::L, E = base::E, row = Shape::row;
 
-  SCANREC_DEVICE selective_grad_elements(const selective_device_vjp<V>& problem,
-                                         const selective_vjp_room<V>& given_room,
+  SCANREC_DEVICE selective_grad_elements(const selective_device_vjp<number>& problem,
+                                         const selective_vjp_room<number>& given_room,
                                          const selective_tiles& tiles, std::int64_t block)
       : base(problem, given_room, tiles, block),
         y(Shape::y),
@@ -37,7 +39,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
 
   /// What walking a chunk forward takes.
   SCANREC_DEVICE SCANREC_INLINE void place_steps() const {
-    this->take_mixing(p.b.steps, this->b_);
+    this->take_mixing(p.b, this->b_);
     SCANREC_KEEP_LOOP
     for (int first = 0; first < E; first += together) {
       raw u[together], delta[together];
@@ -53,8 +55,8 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
   }
   /// What walking it back takes, too.
   SCANREC_DEVICE SCANREC_INLINE void place_all() const {
-    this->take_mixing(p.b.steps, this->b_);
-    this->take_mixing(p.c.steps, this->c_);
+    this->take_mixing(p.b, this->b_);
+    this->take_mixing(p.c, this->c_);
     SCANREC_KEEP_LOOP
     for (int first = 0; first < E; first += together) place_all(first);
   }
@@ -84,9 +86,11 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     }
   }
 
-  device::shared_array<V> y, y_grad, keep, soft;  // y: at last what gradients of intervals sum
-  device::shared_array<value_pair<V>> sums;       // over states: l B, and A l a x
-  V of_skip, of_bias;                             // running sums of a stretch
+  // y, and its gradient, of complex states twice that; at last what gradients of intervals sum in
+  // y.
+  device::shared_array<V> y, y_grad, keep, soft;
+  device::shared_array<value_pair<V>> sums;  // over states: l B, and A l a x
+  V of_skip, of_bias;                        // running sums of a stretch
 
  private:
   static constexpr int together = std::min(base::E, 4);  // elements
@@ -137,7 +141,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     }
     this->template for_slots<together>(first, [&](int e, int slot, int) SCANREC_LAMBDA {
       this->fed_.store(slot, {step[e], step[e] * of_u[e]});
-      y_grad.store(slot, of_y[e]);
+      y_grad.store(slot, sum_of_pairs<X>(of_y[e]));
       this->mark_cut(first + e);
     });
   }
@@ -149,7 +153,9 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
         return keep.load(kept_at(which, first + e) + this->thread_);
       };
       const auto sum = sums.load(slot);
-      const V of_y = y_grad.load(slot), u = kept(u_value), skip = this->skip_.load(channel);
+      V of_y = y_grad.load(slot);
+      if constexpr (base::parts == 2) of_y = V(0.5) * of_y;
+      const V u = kept(u_value), skip = this->skip_.load(channel);
       const V of_step = simd::fma(u, sum.first, sum.second);
       of_delta[e] = of_step * kept(slope);
       of_u[e] = simd::fma(skip, of_y, this->fed_.load(slot).first * sum.first);

@@ -2,10 +2,10 @@
 // How a selective scan is dealt to blocks and threads, and where things are in shared memory.
 //
 // A block has 128 threads and some channels of one sequence; L lanes of a warp share a channel, S
-// states each: state i L + l is the i-th one of lane l. Time goes by in chunks, which end a whole
-// number of chunks before the last step, so that checkpoints lie between them; the steps of the
-// first one that are before the first step are idle. S and L depend on the sizes of a problem, not
-// on its time, nor on the GPU: bits do not either.
+// states each: state i L + l is the i-th one of lane l. States may be complex beside real steps.
+// Time goes by in chunks, which end a whole number of chunks before the last step, so that
+// checkpoints lie between them; the steps of the first one that are before the first step are idle.
+// S and L depend on the sizes of a problem, not on its time, nor on the GPU: bits do not either.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +13,8 @@
 #include <type_traits>
 
 #include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/selective/problem.hpp>
+#include <scanrec/detail/selective/state_lanes.hpp>
 #include <scanrec/memory.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -26,16 +28,57 @@ inline constexpr int selective_stretch = scanrec::memory::recompute<float>::inte
 template <class V>
 struct alignas(16) four_steps {
   V of[4];
+
+  SCANREC_DEVICE SCANREC_INLINE static four_steps same(V x) { return {{x, x, x, x}}; }
+  SCANREC_DEVICE SCANREC_INLINE V at(int j) const { return of[j]; }
 };
+/// The same of a complex state.
+template <class V>
+struct four_complex_steps {
+  four_steps<V> re, im;
+
+  SCANREC_DEVICE SCANREC_INLINE static four_complex_steps same(simd::complex_lanes<V> x) {
+    return {four_steps<V>::same(x.re), four_steps<V>::same(x.im)};
+  }
+  SCANREC_DEVICE SCANREC_INLINE simd::complex_lanes<V> at(int j) const {
+    return {re.of[j], im.of[j]};
+  }
+};
+/// B or C of a state X at four steps.
+template <class X>
+using mixed_steps =
+    std::conditional_t<simd::is_complex_lanes<X>, four_complex_steps<simd::real_lane_t<X>>,
+                       four_steps<simd::real_lane_t<X>>>;
+
 template <class V>
 struct alignas(2 * sizeof(V)) value_pair {
   V first, second;
 };
 
-/// The shape of a block: V computes, S states per lane, L lanes per channel.
+/// A state in shared memory and in a workspace, read at once.
+SCANREC_DEVICE SCANREC_INLINE float stored_state(float x) { return x; }
+SCANREC_DEVICE SCANREC_INLINE double stored_state(double x) { return x; }
+template <class R>
+SCANREC_DEVICE SCANREC_INLINE value_pair<R> stored_state(const simd::complex_lanes<R>& x) {
+  return {x.re, x.im};
+}
+SCANREC_DEVICE SCANREC_INLINE float loaded_state(float x) { return x; }
+SCANREC_DEVICE SCANREC_INLINE double loaded_state(double x) { return x; }
+template <class R>
+SCANREC_DEVICE SCANREC_INLINE simd::complex_lanes<R> loaded_state(const value_pair<R>& x) {
+  return {x.first, x.second};
+}
+/// Of states that are numbers V.
+template <class V>
+using stored_state_t = decltype(stored_state(simd::lane_t<V, 1>()));
+
+/// The shape of a block: states are numbers V, S per lane, L lanes per channel.
 template <class V, int S, int L>
 struct selective_shape {
-  using value = V;
+  using number = V;
+  using value = scanrec::detail::real_part_of<V>;  // of steps, inputs and outputs
+  using state = simd::lane_t<V, 1>;                // a number, as it computes
+  static constexpr int parts = scanrec::detail::parts_of<state>;
   static constexpr int own = S, lanes = L, states = S * L;
   static constexpr int channels = selective_threads / L;
   static constexpr int warps = selective_threads / device::warp_size;
@@ -47,9 +90,9 @@ struct selective_shape {
   static constexpr int row = channels + 1, state_row = steps + 4;
 
   static constexpr std::int64_t rounded(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
-  static constexpr std::int64_t row_bytes = rounded(steps * row * sizeof(V));
-  static constexpr std::int64_t mixing_bytes = states * state_row * sizeof(V);
-  static constexpr std::int64_t channel_bytes = rounded(channels * sizeof(V));
+  static constexpr std::int64_t row_bytes = rounded(steps * row * sizeof(value));
+  static constexpr std::int64_t mixing_bytes = states * state_row * sizeof(V);  // all parts
+  static constexpr std::int64_t channel_bytes = rounded(channels * sizeof(value));
   static_assert(L >= 4 && L <= device::warp_size && mixed % 4 == 0);
 
   // Of both kernels: (step, fed) and marks of steps and channels, B and C, D and bias. Of the
@@ -58,7 +101,7 @@ struct selective_shape {
                                 skip = c + mixing_bytes, bias = skip + channel_bytes,
                                 y = bias + channel_bytes, forward_keep = y + row_bytes,
                                 forward_marks =
-                                    forward_keep + 2 * elements * selective_threads * sizeof(V),
+                                    forward_keep + 2 * elements * selective_threads * sizeof(value),
                                 forward_bytes = forward_marks;
   static constexpr std::int64_t mark_bytes = steps * row * sizeof(std::uint32_t);
 
@@ -69,13 +112,13 @@ struct selective_shape {
   static constexpr int kept = 4;
   static constexpr std::int64_t y_grad = y + row_bytes, sums = y_grad + row_bytes,
                                 keep = sums + 2 * row_bytes,
-                                before = keep + kept * elements * selective_threads * sizeof(V),
+                                before = keep + kept * elements * selective_threads * sizeof(value),
                                 products = before + steps / 4 * S * selective_threads * sizeof(V),
                                 vjp_marks = products + 2 * warps * sum_steps * states * sizeof(V),
                                 vjp_bytes = vjp_marks;
   // And softplus of its elements, where gradients of intervals are wanted.
   static constexpr std::int64_t vjp_soft = vjp_marks + mark_bytes,
-                                soft_bytes = elements * selective_threads * sizeof(V);
+                                soft_bytes = elements * selective_threads * sizeof(value);
 };
 
 /// The channels of a block.
@@ -113,9 +156,9 @@ struct selective_tiles {
 /// the warps that it takes to have one ready while another waits.
 inline constexpr std::int64_t selective_enough_blocks = 264;
 
-/// Most states of a channel.
+/// Most states of a channel; of complex ones half as many.
 template <class V>
-inline constexpr std::int64_t selective_most_states = sizeof(V) > 4 ? 128 : 256;
+inline constexpr std::int64_t selective_most_states = 1024 / static_cast<std::int64_t>(sizeof(V));
 
 /// Calls f with the shape of the blocks for so many sequences, channels, groups and states.
 template <class V, class F>
@@ -128,6 +171,9 @@ auto with_selective_shape(std::int64_t batch, std::int64_t channels, std::int64_
     if (states <= 16) return f(selective_shape<V, 1, 16>());
     if (states <= 64) return f(selective_shape<V, 4, 16>());
     return f(selective_shape<V, 8, 32>());
+  } else if constexpr (scanrec::detail::is_complex<V>) {
+    if (states <= 16) return f(selective_shape<V, 1, 16>());
+    return f(selective_shape<V, 32 / static_cast<int>(sizeof(V)), 32>());
   } else {
     if (states <= 16) return f(selective_shape<V, 1, 16>());
     if (states <= 64) return f(selective_shape<V, 4, 16>());

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <bit>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -12,6 +13,7 @@
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/selective/problem.hpp>
 #include <scanrec/element.hpp>
+#include <scanrec/problem.hpp>
 #include <scanrec/views.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -136,10 +138,10 @@ struct device_values {
   }
 };
 
-/// B or C: of every step, or of every channel.
+/// B or C, or its gradient: of every step, complex ones in two arrays, or of every channel.
 template <class V>
 struct device_mixing {
-  device_rows<V> steps;
+  device_rows<scanrec::detail::real_part_of<V>> steps, imaginary;
   device_values<V> channels;
 };
 
@@ -157,15 +159,16 @@ struct device_cuts {
   }
 };
 
-/// A call of selective_scan.
+/// A call of selective_scan; states are numbers V.
 template <class V>
 struct selective_device_problem {
+  using real = scanrec::detail::real_part_of<V>;
   std::int64_t batch = 0, time = 0, channels = 0, groups = 1;
   int states = 0;
   bool softplus = false;
-  device_rows<V> u, delta, z, out;
-  device_values<V> a, skip, bias, initial, final_state, checkpoints;
-  device_values<V> intervals;  // of (batch, time)
+  device_rows<real> u, delta, z, out;
+  device_values<V> a, initial, final_state, checkpoints;
+  device_values<real> skip, bias, intervals;  // those of intervals: batch and time
   device_mixing<V> b, c;
   device_cuts cuts;
 
@@ -178,9 +181,12 @@ struct selective_device_problem {
 /// A call of its adjoint.
 template <class V>
 struct selective_device_vjp : selective_device_problem<V> {
-  device_rows<V> out_grad, u_grad, delta_grad, z_grad, b_grad, c_grad;  // B, C: of every step
-  device_rows<V> intervals_grad;                                        // of one channel
-  device_values<V> a_grad, skip_grad, bias_grad, b_own_grad, c_own_grad, initial_grad, final_grad;
+  using typename selective_device_problem<V>::real;
+  device_rows<real> out_grad, u_grad, delta_grad, z_grad;
+  device_rows<real> intervals_grad;  // of one channel
+  device_values<V> a_grad, initial_grad, final_grad;
+  device_values<real> skip_grad, bias_grad;
+  device_mixing<V> b_grad, c_grad;
   bool update = false;
 };
 
@@ -198,9 +204,21 @@ device_rows<V> device_form(const scanrec::detail::row_array<V>& of, const array_
   if (use.type == &scanrec::detail::type_mark<float16>) as = stored_as::float16;
   return {of.data, of.strides, as};
 }
+/// Numbers as real ones side by side, of which the first is the real part.
+inline device_values<float> reals_of(const device_values<float>& of) { return of; }
+inline device_values<double> reals_of(const device_values<double>& of) { return of; }
+template <class R>
+device_values<R> reals_of(const device_values<std::complex<R>>& of) {
+  return {reinterpret_cast<R*>(of.data),
+          {.batch = 2 * of.strides.batch,
+           .time = 2 * of.strides.time,
+           .channel = 2 * of.strides.channel,
+           .group = 2 * of.strides.group}};
+}
 template <class V, class View>
 device_mixing<V> device_form(const scanrec::detail::mixing_array<V>& of, const View& view) {
-  return {device_form(of.steps, view.steps.use()), device_form(of.channels)};
+  return {device_form(of.steps, view.steps.use()), device_form(of.imaginary, view.imaginary.use()),
+          device_form(of.channels)};
 }
 template <class V, class Arrays>
 void take_device_problem(selective_device_problem<V>& to,

@@ -44,9 +44,9 @@ struct add_selective_sequences {
   static constexpr int threads = 128, blocks_together = 8;
   static constexpr bool synchronises = false;
   struct sum {
-    const double* partial = nullptr;  // (batch, channel, state)
-    device_values<V> to{};
-    std::int64_t states = 1;
+    const double* partial = nullptr;  // (batch, channel, state, part)
+    device_values<V> to{};  // of real parts, each before the imaginary one if there are two parts
+    std::int64_t states = 1, parts = 1;
   };
   static constexpr int most = 5;
 
@@ -57,7 +57,7 @@ struct add_selective_sequences {
   /// As many as all have together.
   [[nodiscard]] std::int64_t count() const {
     std::int64_t all = 0;
-    for (const sum& s : sums) all += s.partial ? channels * s.states : 0;
+    for (const sum& s : sums) all += s.partial ? channels * s.states * s.parts : 0;
     return all;
   }
   SCANREC_DEVICE void operator()() const {
@@ -66,11 +66,11 @@ struct add_selective_sequences {
     for (int k = 0; k < most; ++k) {
       const sum& s = sums[k];
       if (s.partial == nullptr) continue;
-      const std::int64_t numbers = channels * s.states;
+      const std::int64_t of_channel = s.states * s.parts, numbers = channels * of_channel;
       if (i >= 0 && i < numbers) {
         double total = 0;
         for (std::int64_t b = 0; b < batch; ++b) total += s.partial[b * numbers + i];
-        V* const to = s.to.at(0, i / s.states, i % s.states);
+        V* const to = s.to.at(0, i / of_channel, i % of_channel / s.parts) + i % s.parts;
         *to = (update ? *to : V(0)) + static_cast<V>(total);
       }
       i -= numbers;

@@ -10,6 +10,8 @@
 #include <scanrec/detail/cuda/selective_functions.cuh>
 #include <scanrec/detail/cuda/selective_plan.cuh>
 #include <scanrec/detail/cuda/selective_problem.cuh>
+#include <scanrec/detail/selective/state_lanes.hpp>
+#include <scanrec/detail/simd/memory.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
@@ -48,6 +50,9 @@ template <class Shape, selective_kind Kind>
 class selective_tile {
  public:
   using V = typename Shape::value;
+  using X = typename Shape::state;
+  using number = typename Shape::number;
+  static constexpr int parts = Shape::parts;
   using raw = raw_element<V>;
   static constexpr int S = Shape::own, L = Shape::lanes, E = Shape::elements;
   static constexpr bool plain = Kind == selective_kind::plain;
@@ -60,8 +65,8 @@ class selective_tile {
     bool there;
   };
 
-  SCANREC_DEVICE selective_tile(const selective_device_problem<V>& p, const selective_place& at,
-                                std::int64_t marks_byte)
+  SCANREC_DEVICE selective_tile(const selective_device_problem<number>& p,
+                                const selective_place& at, std::int64_t marks_byte)
       : p_(p),
         at_(at),
         fed_(Shape::fed),
@@ -91,41 +96,43 @@ class selective_tile {
     }
     SCANREC_UNROLL
     for (int i = 0; i < S; ++i) {
-      rate_[i] = own_state(i) ? *p.a.at(0, own_channel(), state(i)) : V(0);
+      rate_[i] = own_state(i) ? simd::load_one<X>(p.a.at(0, own_channel(), state(i))) : zero();
       if constexpr (!plain) {
         b_own_[i] = own_state(i) && p.b.channels.present()
-                        ? *p.b.channels.at(0, own_channel(), state(i))
-                        : V(0);
+                        ? simd::load_one<X>(p.b.channels.at(0, own_channel(), state(i)))
+                        : zero();
         c_own_[i] = own_state(i) && p.c.channels.present()
-                        ? *p.c.channels.at(0, own_channel(), state(i))
-                        : V(0);
+                        ? simd::load_one<X>(p.c.channels.at(0, own_channel(), state(i)))
+                        : zero();
       }
     }
   }
 
   // ---- states of this thread's channel --------------------------------------------------------
 
+  SCANREC_DEVICE SCANREC_INLINE static X zero() { return simd::constant<X>(0); }
   SCANREC_DEVICE SCANREC_INLINE int state(int i) const { return i * L + lane_; }
   SCANREC_DEVICE SCANREC_INLINE bool own() const { return channel_ < at_.count; }
   SCANREC_DEVICE SCANREC_INLINE bool own_state(int i) const {
     return own() && state(i) < p_.states;
   }
   SCANREC_DEVICE SCANREC_INLINE std::int64_t own_channel() const { return at_.channel + channel_; }
-  SCANREC_DEVICE SCANREC_INLINE void load_states(const device_values<V>& from, V (&x)[S],
+  SCANREC_DEVICE SCANREC_INLINE void load_states(const device_values<number>& from, X (&x)[S],
                                                  std::int64_t time = 0) const {
     SCANREC_UNROLL
     for (int i = 0; i < S; ++i)
-      x[i] = from.present() && own_state(i) ? *from.at(at_.batch, own_channel(), state(i), time)
-                                            : V(0);
+      x[i] = from.present() && own_state(i)
+                 ? simd::load_one<X>(from.at(at_.batch, own_channel(), state(i), time))
+                 : zero();
   }
-  SCANREC_DEVICE SCANREC_INLINE void store_states(const device_values<V>& to, const V (&x)[S],
+  SCANREC_DEVICE SCANREC_INLINE void store_states(const device_values<number>& to, const X (&x)[S],
                                                   std::int64_t time = 0, bool add = false) const {
     if (!to.present()) return;
     SCANREC_UNROLL
     for (int i = 0; i < S; ++i)
       if (own_state(i)) {
-        V* const place = to.at(at_.batch, own_channel(), state(i), time);
-        *place = add ? *place + x[i] : x[i];
+        number* const place = to.at(at_.batch, own_channel(), state(i), time);
+        simd::store_one(place, add ? simd::load_one<X>(place) + x[i] : x[i]);
       }
   }
 
@@ -192,6 +199,11 @@ class selective_tile {
   /// As many of B or C at once as registers are lent.
   static constexpr int M = mixed_early ? Shape::mixed : 4;
 
+  SCANREC_DEVICE SCANREC_INLINE void load_mixing(const device_mixing<number>& from, int first,
+                                                 raw (&to)[parts][M]) const {
+    load_mixing(from.steps, first, to[0]);
+    if constexpr (parts == 2) load_mixing(from.imaginary, first, to[1]);
+  }
   SCANREC_DEVICE SCANREC_INLINE void load_mixing(const device_rows<V>& from, int first,
                                                  raw (&to)[M]) const {
     if (!from.present()) return;
@@ -206,12 +218,19 @@ class selective_tile {
                  : device_rows<V>::none;
     });
   }
+  SCANREC_DEVICE SCANREC_INLINE void place_mixing(const device_mixing<number>& from, int first,
+                                                  const raw (&x)[parts][M],
+                                                  const device::shared_array<V>& to) const {
+    place_mixing(from.steps, first, x[0], to, 0);
+    if constexpr (parts == 2) place_mixing(from.imaginary, first, x[1], to, Shape::states);
+  }
   SCANREC_DEVICE SCANREC_INLINE void place_mixing(const device_rows<V>& from, int first,
                                                   const raw (&x)[M],
-                                                  const device::shared_array<V>& to) const {
+                                                  const device::shared_array<V>& to,
+                                                  int first_row) const {
     if (!from.present()) return;
     const mixed_place at = mixed_places(from, first);
-    int place = at.state * Shape::state_row + at.step;
+    int place = (first_row + at.state) * Shape::state_row + at.step;
     const int more = at.more_states * Shape::state_row + at.more_steps;
     device::pin(place);
     V numbers[M];
@@ -220,18 +239,18 @@ class selective_tile {
     for (int e = 0; e < M; ++e, place += more) to.store(place, numbers[e]);
   }
   /// B or C, all at once.
-  SCANREC_DEVICE SCANREC_INLINE void take_mixing(const device_rows<V>& from,
+  SCANREC_DEVICE SCANREC_INLINE void take_mixing(const device_mixing<number>& from,
                                                  const device::shared_array<V>& to) const {
     SCANREC_KEEP_LOOP
     for (int first = 0; first < Shape::mixed; first += M) {
-      raw x[M];
+      raw x[parts][M];
       load_mixing(from, first, x), place_mixing(from, first, x, to);
     }
   }
-  SCANREC_DEVICE SCANREC_INLINE four_steps<V> b_of(int t, int i) const {
+  SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> b_of(int t, int i) const {
     return mixed(p_.b, b_rows_, b_own_, t, i);
   }
-  SCANREC_DEVICE SCANREC_INLINE four_steps<V> c_of(int t, int i) const {
+  SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> c_of(int t, int i) const {
     return mixed(p_.c, c_rows_, c_own_, t, i);
   }
 
@@ -297,15 +316,15 @@ class selective_tile {
       return p_.cuts.data && marks_.load(t * Shape::row + channel_) != 0;
   }
 
-  const selective_device_problem<V>& p_;
+  const selective_device_problem<number>& p_;
   selective_place at_;
   device::shared_array<value_pair<V>> fed_;  // (step, its product with u) of (step, channel)
-  device::shared_array<V> b_, c_;            // (state, step)
+  device::shared_array<V> b_, c_;            // (part, state, step)
   device::shared_array<four_steps<V>> b_rows_, c_rows_;
   device::shared_array<V> skip_, bias_;  // (channel)
   device::shared_array<std::uint32_t> marks_;
   int thread_, lane_, channel_;
-  V rate_[S], b_own_[plain ? 1 : S], c_own_[plain ? 1 : S];
+  X rate_[S], b_own_[plain ? 1 : S], c_own_[plain ? 1 : S];
 
  private:
   /// Where a thread finds M of B or C, from the first one on.
@@ -327,17 +346,17 @@ class selective_tile {
       return {first % each, thread_ + first / each * threads, 1, 0};
     }
   }
-  SCANREC_DEVICE SCANREC_INLINE four_steps<V> mixed(const device_mixing<V>& of,
-                                                    const device::shared_array<four_steps<V>>& rows,
-                                                    const V (&of_channel)[plain ? 1 : S], int t,
-                                                    int i) const {
+  SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> mixed(
+      const device_mixing<number>& of, const device::shared_array<four_steps<V>>& rows,
+      const X (&of_channel)[plain ? 1 : S], int t, int i) const {
     if constexpr (!plain)
-      if (of.channels.present()) {
-        const V x = of_channel[i];
-        return {{x, x, x, x}};
-      }
+      if (of.channels.present()) return mixed_steps<X>::same(of_channel[i]);
     constexpr int row = Shape::state_row / 4;
-    return rows.load(lane_ * row + (t >> 2) + i * L * row);
+    const int place = lane_ * row + (t >> 2) + i * L * row;
+    if constexpr (parts == 2)
+      return {rows.load(place), rows.load(place + Shape::states * row)};
+    else
+      return rows.load(place);
   }
 
   SCANREC_DEVICE SCANREC_INLINE void find(const device_rows<V>& rows, int first,

@@ -80,6 +80,8 @@ def linear_scan(
     arrays are JAX's, without conjugates. ``docs/python.md`` has the table of what works.
     """
     call = "linear_scan"
+    reverse = arguments.flag(call, "reverse", reverse)
+    return_final = arguments.flag(call, "return_final", return_final)
     values = [checked(call, name, x) for name, x in (("gate", gate), ("input", input))]
     dtype = jnp.result_type(*values)
     if initial_state is not None:
@@ -97,7 +99,7 @@ def linear_scan(
     if resets is not None:
         arrays["resets"] = marks_of(call, resets, shape, axis)
 
-    problem = Problem(shape, axis, bool(reverse))
+    problem = Problem(shape, axis, reverse)
     wanted = {"state": shape}
     if return_final:
         wanted["final_state"] = problem.edge

@@ -93,6 +93,8 @@ def qrnn_pool(
     et al. (2017). Forward mode and higher orders are composed of activations and scans.
     """
     call = "qrnn_pool"
+    reverse = arguments.flag(call, "reverse", reverse)
+    return_final = arguments.flag(call, "return_final", return_final)
     count = arguments.pool_size(call, pool)
     packed = not isinstance(pre, (tuple, list))
     names = ("pre",) if packed else GATES[:count]
@@ -126,7 +128,7 @@ def qrnn_pool(
     if zoneout is not None:
         arrays["zoneout"] = zoneout_of(call, zoneout, shape)
 
-    problem = Problem(shape, axis, bool(reverse), stack)
+    problem = Problem(shape, axis, reverse, stack)
     wanted = {"output": shape}
     if return_final:
         wanted["final_state"] = problem.edge

@@ -101,6 +101,9 @@ def selective_scan(
     Source: Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
     """
     call = "selective_scan"
+    softplus = arguments.flag(call, "delta_softplus", delta_softplus)
+    reverse = arguments.flag(call, "reverse", reverse)
+    return_final = arguments.flag(call, "return_final", return_final)
     given = Given(call, "u", ("T", "D"), u, A)
     shape, lead = given.shape, given.shape[:-2]
     steps, channels = shape[-2:]
@@ -126,7 +129,7 @@ def selective_scan(
         times = given.typed("intervals", intervals)
         times = aligned(call, "intervals", times, shape[:-1], given.real)
         arrays["intervals"] = jnp.broadcast_to(times, shape[:-1])
-    out, final = _scan(arrays, lead, delta_softplus, reverse, return_final)
+    out, final = _scan(arrays, lead, softplus, reverse, return_final)
     return (out, final) if return_final else out
 
 
@@ -173,6 +176,7 @@ def selective_state_update(
         As of :func:`selective_scan`.
     """
     call = "selective_state_update"
+    softplus = arguments.flag(call, "dt_softplus", dt_softplus)
     given = Given(call, "x", ("D",), x, A)
     lead, channels = given.shape[:-1], given.shape[-1]
     state = given.typed("state", state, may_be_complex=True)
@@ -197,7 +201,7 @@ def selective_state_update(
         if name in arrays:
             arrays[name] = jnp.expand_dims(arrays[name], axis)
     arrays |= {"a": given.a, "initial_state": now.astype(given.a.dtype)}
-    out, final = _scan(arrays, lead, dt_softplus, False, True)
+    out, final = _scan(arrays, lead, softplus, False, True)
     out, final = jax.lax.squeeze(out, (out.ndim - 2,)), final.astype(state.dtype)
     return out, final if rows is None else state.at[rows].set(final, mode="drop")
 
@@ -238,7 +242,7 @@ def _scan(arrays, lead, softplus, reverse, with_final):
                 continue
             whole = all(n == 1 for n in x.shape[: len(lead)])
             arrays[name] = x.reshape(1 if whole else batch, *x.shape[x.ndim - rest :])
-    problem = SelectiveProblem(bool(softplus), bool(reverse))
+    problem = SelectiveProblem(softplus, reverse)
     wanted = ("out", "final_state") if with_final else ("out",)
     out = bind_selective("selective_scan", problem, varying_alike(arrays), wanted)
     if len(lead) != 1:

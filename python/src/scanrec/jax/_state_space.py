@@ -13,7 +13,7 @@ from .. import _arguments as arguments
 from ._arrays import marks_of
 from ._linear_scan import linear_scan
 
-__all__ = ["lru", "s5"]
+__all__ = ["complex_product", "lru", "real_of_product", "s5"]
 
 
 def s5(
@@ -84,6 +84,8 @@ def s5(
     Source: Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 2-3.
     """
     arguments.check_discretisation("s5", discretisation)
+    conjugate_symmetry = arguments.flag("s5", "conjugate_symmetry", conjugate_symmetry)
+    return_final = arguments.flag("s5", "return_final", return_final)
     given = {
         "u": u, "lambda_": lambda_, "b": b, "c": c, "d": d, "log_step": log_step,
         "initial_state": initial_state, "intervals": intervals,
@@ -93,11 +95,11 @@ def s5(
     step = jnp.exp(arrays["log_step"]) if log_step is not None else jnp.ones((), u.dtype)
     if intervals is None:
         gate, scale = _discretised(discretisation, lambda_, step)
-        x = _times(u, scale[:, None] * b)
+        x = complex_product(u, scale[:, None] * b)
     else:
         times = arrays["intervals"][..., None]
         gate, scale = _discretised(discretisation, lambda_, step * times)
-        x = scale * _times(u, b)
+        x = scale * complex_product(u, b)
     edges = {"initial_state": arrays.get("initial_state"), "resets": _over_states("s5", resets, u)}
     twice = 2 if conjugate_symmetry else 1
     return _outputs(gate, x, u, twice * c, arrays.get("d"), edges, both_ways, return_final, axis_name)
@@ -144,6 +146,7 @@ def lru(
     Source: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences (2023),
     section 3.
     """
+    return_final = arguments.flag("lru", "return_final", return_final)
     given = {
         "u": u, "nu": nu, "theta": theta, "b": b, "c": c, "d": d, "initial_state": initial_state,
     }  # fmt: skip
@@ -151,7 +154,7 @@ def lru(
     decay = jnp.exp(arrays["nu"])
     gate = jnp.exp(jax.lax.complex(-decay, jnp.exp(arrays["theta"])))
     scale = jnp.sqrt(-jnp.expm1(-2 * decay))
-    x = _times(arrays["u"], scale[:, None] * arrays["b"])
+    x = complex_product(arrays["u"], scale[:, None] * arrays["b"])
     edges = {
         "initial_state": arrays.get("initial_state"),
         "resets": _over_states("lru", resets, arrays["u"]),
@@ -178,7 +181,7 @@ def _checked(call, given):
     }, both_ways
 
 
-def _times(u, matrix):
+def complex_product(u, matrix):
     """u (..., H) times a complex matrix (P, H), as products of real ones."""
     return jax.lax.complex(u @ matrix.real.T, u @ matrix.imag.T)
 
@@ -188,10 +191,10 @@ def _outputs(gate, x, u, c, d, edges, both_ways, return_final, axis_name):
     state = linear_scan(gate, x, edges["initial_state"], return_final=return_final, **given)
     state, final = state if return_final else (state, None)
     states = c.shape[1] // 2 if both_ways else c.shape[1]
-    y = _real_of_product(state, c[:, :states])
+    y = real_of_product(state, c[:, :states])
     if both_ways:
         state = linear_scan(gate, x, reverse=True, **given)
-        y = y + _real_of_product(state, c[:, states:])
+        y = y + real_of_product(state, c[:, states:])
     if d is not None:
         y = y + d * u
     return (y, final) if return_final else y
@@ -201,7 +204,7 @@ def _over_states(call, resets, u):
     return None if resets is None else marks_of(call, resets, u.shape[:-1], u.ndim - 2)[..., None]
 
 
-def _real_of_product(x, c):
+def real_of_product(x, c):
     return x.real @ c.real.T - x.imag @ c.imag.T
 
 

@@ -102,11 +102,13 @@ def linear_scan(
     any axis may be split, that of time over one dimension of the mesh, without a ``group``. A
     number may be among them, no other tensor. Gradients are DTensors, too.
     """
+    reverse = arguments.flag("linear_scan", "reverse", reverse)
+    return_final = arguments.flag("linear_scan", "return_final", return_final)
     if group is not None:
         from ._split_time import scan_parts
 
         checked = partial(_aligned, gate, input, initial_state, axis, resets)
-        return scan_parts(checked, group, ranges, bool(return_final), bool(reverse))
+        return scan_parts(checked, group, ranges, return_final, reverse)
     if ranges is not None:
         arguments.refuse("linear_scan", "ranges", "None without a 'group'", type(ranges).__name__)
     values = (gate, input, initial_state, resets)
@@ -116,11 +118,11 @@ def linear_scan(
     if key is None and any(is_distributed(x) for x in values):
         from ._dtensors import scan_dtensors
 
-        return scan_dtensors(linear_scan, values, axis, bool(reverse), bool(return_final))
+        return scan_dtensors(linear_scan, values, axis, reverse, return_final)
     tensors, axis = _aligned(gate, input, initial_state, axis, resets)
     if key is not None:
-        return plans.make(key, values, tensors, axis, bool(reverse), return_final).run(tensors)
-    state, final = scan(*tensors, axis, bool(reverse))
+        return plans.make(key, values, tensors, axis, reverse, return_final).run(tensors)
+    state, final = scan(*tensors, axis, reverse)
     return (state, final.squeeze(axis)) if return_final else state
 
 

@@ -49,7 +49,7 @@ _plans: dict[tuple, _Plan] = {}
 _MOST_PLANS = 256
 
 
-def key_of(values: Sequence[Any], axis: Any, reverse: Any, return_final: Any) -> tuple | None:
+def key_of(values: Sequence[Any], axis: Any, reverse: bool, return_final: bool) -> tuple | None:
     """What the plan of a call on these operands is kept under; None for calls that have none: those
     with numbers, and those that are compiled, differentiated, batched, traced or watched."""
     if torch.compiler.is_compiling() or type(axis) is not int:
@@ -60,7 +60,7 @@ def key_of(values: Sequence[Any], axis: Any, reverse: Any, return_final: Any) ->
     if not is_plain(*values):
         return None
     layouts = [None if x is None else (x.dtype, x.shape, x.stride()) for x in values]
-    return axis, bool(reverse), bool(return_final), torch.get_num_threads(), *layouts
+    return axis, reverse, return_final, torch.get_num_threads(), *layouts
 
 
 def find(key: tuple) -> _Plan | None:

@@ -85,6 +85,8 @@ def qrnn_pool(
     et al. (2017). Forward mode and higher orders are composed of activations and scans.
     """
     call = "qrnn_pool"
+    reverse = arguments.flag(call, "reverse", reverse)
+    return_final = arguments.flag(call, "return_final", return_final)
     count = arguments.pool_size(call, pool)
     packed = not isinstance(pre, (tuple, list))
     names = ("pre",) if packed else GATES[:count]
@@ -112,7 +114,7 @@ def qrnn_pool(
         marks(call, resets, shape, axis, device),
         zoneout_marks(call, zoneout, shape, device),
         axis,
-        bool(reverse),
+        reverse,
         stack,
         *tensors,
     )

@@ -101,6 +101,9 @@ def selective_scan(
     Source: Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
     """
     call = "selective_scan"
+    softplus = arguments.flag(call, "delta_softplus", delta_softplus)
+    return_last_state = arguments.flag(call, "return_last_state", return_last_state)
+    reverse = arguments.flag(call, "reverse", reverse)
     checked = _Checked(call, "u", u, A, 3)
     batch, channels, steps = u.shape
     states = A.shape[1]
@@ -127,7 +130,7 @@ def selective_scan(
     cuts = marks(call, resets, u.shape, 2, u.device)
     out, last = _scan(
         *(u, delta, A, b, c, skip, z, bias, intervals, initial_state, cuts),
-        *(bool(delta_softplus), bool(reverse)),
+        *(softplus, reverse),
     )
     return (out, last) if return_last_state else out
 
@@ -207,7 +210,7 @@ class _Checked:
         Complex ones of every step by their parts, twice as many."""
         self.state_type(name, x)
         got, own = tuple(x.shape), tuple(self.a.shape)
-        if of_channels and got == own:
+        if of_channels and len(got) == 2 and got == own:
             return x.to(self.a.dtype)
         others = [own] if of_channels else []
         if x.is_complex():
@@ -276,6 +279,7 @@ def selective_state_update(
         :func:`selective_scan`.
     """
     call = "selective_state_update"
+    softplus = arguments.flag(call, "dt_softplus", dt_softplus)
     checked = _Checked(call, "x", x, A, 2)
     batch, channels = x.shape
     checked.state_type("state", state)
@@ -302,7 +306,7 @@ def selective_state_update(
             arguments.refuse(call, name, expected, "one that has them", NotImplementedError)
     return update_op(
         *(state, x, dt, A, b, c, skip, z, bias),
-        *(_rows(call, rows, batch, held, x.device), bool(dt_softplus)),
+        *(_rows(call, rows, batch, held, x.device), softplus),
     )
 
 

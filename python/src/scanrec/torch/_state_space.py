@@ -13,7 +13,7 @@ from .. import _arguments as arguments
 from ._linear_scan import linear_scan
 from ._tensors import marks
 
-__all__ = ["lru", "s5"]
+__all__ = ["complex_product", "lru", "real_of_product", "s5"]
 
 
 def s5(
@@ -85,6 +85,8 @@ def s5(
     Source: Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 2-3.
     """
     arguments.check_discretisation("s5", discretisation)
+    conjugate_symmetry = arguments.flag("s5", "conjugate_symmetry", conjugate_symmetry)
+    return_final = arguments.flag("s5", "return_final", return_final)
     given = {
         "u": u, "lambda_": lambda_, "b": b, "c": c, "d": d, "log_step": log_step,
         "initial_state": initial_state, "intervals": intervals,
@@ -97,11 +99,11 @@ def s5(
     step = torch.exp(tensors["log_step"]) if log_step is not None else u.new_ones(())
     if intervals is None:
         gate, scale = _discretised(discretisation, lambda_, step)
-        x = _times(u, scale[:, None] * b)
+        x = complex_product(u, scale[:, None] * b)
     else:
         times = tensors["intervals"].unsqueeze(-1)
         gate, scale = _discretised(discretisation, lambda_, step * times)
-        x = scale * _times(u, b)
+        x = scale * complex_product(u, b)
     edges = {"initial_state": tensors.get("initial_state"), "resets": cuts}
     twice = 2 if conjugate_symmetry else 1
     return _outputs(gate, x, u, twice * c, tensors.get("d"), edges, both_ways, return_final, split)
@@ -149,6 +151,7 @@ def lru(
     Source: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences (2023),
     section 3.
     """
+    return_final = arguments.flag("lru", "return_final", return_final)
     given = {
         "u": u, "nu": nu, "theta": theta, "b": b, "c": c, "d": d, "initial_state": initial_state,
     }  # fmt: skip
@@ -159,7 +162,7 @@ def lru(
     decay = torch.exp(tensors["nu"])
     gate = torch.exp(torch.complex(-decay, torch.exp(tensors["theta"])))
     scale = torch.sqrt(-torch.expm1(-2 * decay))
-    x = _times(tensors["u"], scale[:, None] * tensors["b"])
+    x = complex_product(tensors["u"], scale[:, None] * tensors["b"])
     edges = {"initial_state": tensors.get("initial_state"), "resets": cuts}
     u, c, d = tensors["u"], tensors["c"], tensors.get("d")
     return _outputs(gate, x, u, c, d, edges, both_ways, return_final, split)
@@ -203,7 +206,7 @@ def _pairs(x):
     return torch.view_as_real(x.resolve_conj()).flatten(-2)
 
 
-def _times(u, matrix):
+def complex_product(u, matrix):
     """u (..., H) times a complex matrix (P, H)."""
     return torch.view_as_complex((u @ _pairs(matrix.T)).unflatten(-1, (-1, 2)))
 
@@ -213,10 +216,10 @@ def _outputs(gate, x, u, c, d, edges, both_ways, return_final, split):
     state = linear_scan(gate, x, edges["initial_state"], return_final=return_final, **given)
     state, final = state if return_final else (state, None)
     states = c.shape[1] // 2 if both_ways else c.shape[1]
-    y = _real_of_product(state, c[:, :states])
+    y = real_of_product(state, c[:, :states])
     if both_ways:
         state = linear_scan(gate, x, reverse=True, **given)
-        y = y + _real_of_product(state, c[:, states:])
+        y = y + real_of_product(state, c[:, states:])
     if d is not None:
         y = y + d * u
     return (y, final) if return_final else y
@@ -227,7 +230,7 @@ def _over_states(call, resets, u):
     return None if resets is None else resets.unsqueeze(-1)
 
 
-def _real_of_product(x, c):
+def real_of_product(x, c):
     """Re(x c^T). Not by c.conj(), whose gradient is a lazily conjugated one: Adam takes none."""
     c = c.resolve_conj()
     return _pairs(x) @ torch.stack([c.real, -c.imag], -1).flatten(-2).T

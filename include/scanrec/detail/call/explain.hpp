@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Why no overload takes the arguments of a call. Beside the overloads of a call is one that takes
+// anything: it is the worst match, so it is chosen where no other is viable, and its assertions say
+// which argument is not what it should be. That is shorter than the list of overloads that a
+// compiler gives.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <type_traits>
+
+#include <scanrec/concepts.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::detail {
+
+/// The type at a place of a list; void behind the last.
+template <std::size_t I, class... Types>
+struct type_at : std::type_identity<void> {};
+template <class First, class... Rest>
+struct type_at<0, First, Rest...> : std::type_identity<First> {};
+template <std::size_t I, class First, class... Rest>
+requires(I > 0) struct type_at<I, First, Rest...> : type_at<I - 1, Rest...> {
+};
+
+/// The arguments of a call, without the backend in front.
+template <class... Given>
+struct given_arrays {
+  static constexpr std::size_t count = sizeof...(Given);
+  template <std::size_t I>
+  using at = typename type_at<I, Given...>::type;
+};
+template <backend First, class... Rest>
+struct given_arrays<First, Rest...> : given_arrays<Rest...> {};
+
+template <class A>
+concept a_container = requires(const A& a) {
+  a.data();
+  a.size();
+};
+template <class A>
+concept a_number = std::is_arithmetic_v<A>;
+template <class A>
+concept a_view_of_no_elements = sequence<A> && !sequence_of_elements<A>;
+template <class A>
+concept a_view_to_read = sequence<A> && !writable_sequence_argument<A>;
+/// What has words of its own.
+template <class A>
+concept no_view = a_container<A> || std::is_pointer_v<A> || a_number<A> || a_view_of_no_elements<A>;
+
+}  // namespace scanrec::detail
+
+// Of the argument at a place, which is called so: what it may be is in the words. A macro, since
+// the words of an assertion are a literal.
+#define SCANREC_EXPECT_VIEW_(type, call, name)                                                \
+  static_assert(!::scanrec::detail::a_container<type>,                                        \
+                "scanrec: " call ": argument '" name                                          \
+                "': expected a view of an array, as "                                         \
+                "sequence_view(x, channels) or sequence_view(x, extents), got a container");  \
+  static_assert(!std::is_pointer_v<type>, "scanrec: " call ": argument '" name                \
+                                          "': expected a view of an array, as "               \
+                                          "sequence_view(x, extents), got a pointer");        \
+  static_assert(!::scanrec::detail::a_number<type>,                                           \
+                "scanrec: " call ": argument '" name                                          \
+                "': expected a view of an array, as "                                         \
+                "sequence_view(&x, extents, strides{}) of one number for all, got a number"); \
+  static_assert(!::scanrec::detail::a_view_of_no_elements<type>,                              \
+                "scanrec: " call ": argument '" name                                          \
+                "': expected elements of float, double, "                                     \
+                "complex of them, bfloat16, float16 or uint32_t, got a view of others")
+/// ... is read.
+#define SCANREC_EXPECT_TO_READ(type, call, name)                               \
+  SCANREC_EXPECT_VIEW_(type, call, name);                                      \
+  static_assert(::scanrec::sequence<type> || ::scanrec::detail::no_view<type>, \
+                "scanrec: " call ": argument '" name "': expected a sequence_view")
+/// ... is read, or `none`.
+#define SCANREC_EXPECT_IF_ANY(type, call, name)                                         \
+  SCANREC_EXPECT_VIEW_(type, call, name);                                               \
+  static_assert(::scanrec::sequence_argument<type> || ::scanrec::detail::no_view<type>, \
+                "scanrec: " call ": argument '" name "': expected a sequence_view or none")
+/// ... is written, or `none`.
+#define SCANREC_EXPECT_TO_WRITE(type, call, name)                                           \
+  SCANREC_EXPECT_VIEW_(type, call, name);                                                   \
+  static_assert(!::scanrec::detail::a_view_to_read<type>,                                   \
+                "scanrec: " call ": argument '" name                                        \
+                "': expected elements that can be written, "                                \
+                "got a view of const ones");                                                \
+  static_assert(::scanrec::writable_sequence_argument<type> || ::scanrec::sequence<type> || \
+                    ::scanrec::detail::no_view<type>,                                       \
+                "scanrec: " call ": argument '" name "': expected a sequence_view or none")
+/// ... has the compute type of the first.
+#define SCANREC_EXPECT_COMPUTED_AS(first, type, call, name)                                   \
+  static_assert(                                                                              \
+      !::scanrec::sequence_of_elements<first> || ::scanrec::detail::computed_as<type, first>, \
+      "scanrec: " call ": argument '" name                                                    \
+      "': expected the compute type of the first "                                            \
+      "array (float for bfloat16 and float16; complex beside complex; a vector beside "       \
+      "a matrix), got another")

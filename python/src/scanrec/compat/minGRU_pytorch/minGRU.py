@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``minGRU_pytorch.minGRU``."""
+
+from __future__ import annotations
+
+import torch
+
+from scanrec import _arguments as arguments
+from scanrec.torch import linear_scan
+
+from .._torch import tensor
+
+__all__ = ["heinsen_associative_scan_log"]
+
+
+def heinsen_associative_scan_log(
+    log_coeffs: torch.Tensor, log_values: torch.Tensor
+) -> torch.Tensor:
+    """``h[t] = exp(log_coeffs[t]) * h[t-1] + exp(log_values[t])`` along the second axis.
+
+    Coefficients are multiplied, not their logarithms added: the error does not grow with the sum of
+    ``log_coeffs``, as the original's does. Values that no ``exp`` of the type can show, which large
+    coefficients would bring back, are 0 or infinite. 16-bit types are computed in float32.
+    """
+    call = "heinsen_associative_scan_log"
+    tensor(call, "log_values", log_values)
+    if log_values.dim() < 2:
+        got = tuple(log_values.shape)
+        arguments.refuse(call, "log_values", "an axis of batch and one of time", f"shape {got}")
+    tensor(call, "log_coeffs", log_coeffs, shape=log_values.shape, like=log_values)
+    dtype = torch.promote_types(log_coeffs.dtype, log_values.dtype)
+    kind = torch.promote_types(dtype, torch.float32)
+    coeffs, values = (x.to(kind).exp() for x in (log_coeffs, log_values))
+    return linear_scan(coeffs, values, axis=1).to(dtype)

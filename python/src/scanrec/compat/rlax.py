@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Stands in for RLax's returns, advantages and V-trace: one sequence a call, as there; ``jax.vmap``
+for more."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from scanrec import _arguments as arguments
+from scanrec.jax import linear_scan
+
+from ._jax import array
+
+__all__ = [
+    "discounted_returns",
+    "general_off_policy_returns_from_action_values",
+    "general_off_policy_returns_from_q_and_v",
+    "lambda_returns",
+    "leaky_vtrace",
+    "leaky_vtrace_td_error_and_advantage",
+    "truncated_generalized_advantage_estimation",
+    "vtrace",
+    "vtrace_td_error_and_advantage",
+]
+
+
+class VTraceOutput(NamedTuple):
+    """Errors, advantages of a policy gradient, and estimates of action values."""
+
+    errors: jax.Array
+    pg_advantage: jax.Array
+    q_estimate: jax.Array
+
+
+def lambda_returns(
+    r_t: Any,
+    discount_t: Any,
+    v_t: Any,
+    lambda_: Any = 1.0,
+    stop_target_gradients: bool = False,
+) -> jax.Array:
+    """``G[t] = r[t] + discount[t] * ((1 - lambda_) * v[t] + lambda_ * G[t+1])``, from the last
+    ``v``.
+
+    Of ``(T,)`` each; ``lambda_`` may be a number.
+    """
+    call = "lambda_returns"
+    r_t, discount_t, v_t = _sequences(call, r_t=r_t, discount_t=discount_t, v_t=v_t)
+    lambda_ = _mixing(call, lambda_, r_t)
+    mixed = r_t + discount_t * (1 - lambda_) * v_t
+    returns = linear_scan(discount_t * lambda_, mixed, v_t[-1], axis=0, reverse=True)
+    return _stopped(stop_target_gradients, returns)
+
+
+def discounted_returns(
+    r_t: Any, discount_t: Any, v_t: Any, stop_target_gradients: bool = False
+) -> jax.Array:
+    """``G[t] = r[t] + discount[t] * G[t+1]``, from the last ``v``, or from ``v_t``, if it is a
+    number."""
+    call = "discounted_returns"
+    r_t, discount_t = _sequences(call, r_t=r_t, discount_t=discount_t)
+    last = jnp.broadcast_to(_mixing(call, v_t, r_t, "v_t"), r_t.shape)[-1]
+    returns = linear_scan(discount_t, r_t, last, axis=0, reverse=True)
+    return _stopped(stop_target_gradients, returns)
+
+
+def truncated_generalized_advantage_estimation(
+    r_t: Any,
+    discount_t: Any,
+    lambda_: Any,
+    values: Any,
+    stop_target_gradients: bool = False,
+) -> jax.Array:
+    """``A[t] = delta[t] + discount[t] * lambda_ * A[t+1]`` with
+    ``delta[t] = r[t] + discount[t] * values[t+1] - values[t]``: ``values`` is ``(T + 1,)``."""
+    call = "truncated_generalized_advantage_estimation"
+    r_t, discount_t = _sequences(call, r_t=r_t, discount_t=discount_t)
+    values = array(call, "values", values, shape=(r_t.shape[0] + 1,))
+    delta = r_t + discount_t * values[1:] - values[:-1]
+    gate = discount_t * _mixing(call, lambda_, r_t)
+    return _stopped(stop_target_gradients, linear_scan(gate, delta, axis=0, reverse=True))
+
+
+def general_off_policy_returns_from_action_values(
+    q_t: Any,
+    a_t: Any,
+    r_t: Any,
+    discount_t: Any,
+    c_t: Any,
+    pi_t: Any,
+    stop_target_gradients: bool = False,
+) -> jax.Array:
+    """:func:`general_off_policy_returns_from_q_and_v` of action values ``q_t`` ``(K, A)``, actions
+    ``a_t`` and policies ``pi_t``; the last of ``c_t``, ``(K,)``, is not used."""
+    call = "general_off_policy_returns_from_action_values"
+    q_t = array(call, "q_t", q_t, axes="(K, A)")
+    pi_t = array(call, "pi_t", pi_t, shape=q_t.shape)
+    a_t = jnp.asarray(a_t)
+    if not jnp.issubdtype(a_t.dtype, jnp.integer):
+        arguments.refuse(call, "a_t", "integers", a_t.dtype, TypeError)
+    arguments.check_shape(call, "a_t", a_t.shape, q_t.shape[:1], equal=True)
+    chosen = jnp.take_along_axis(q_t, a_t[:, None], axis=-1)[:, 0]
+    c_t = array(call, "c_t", c_t, shape=q_t.shape[:1])
+    return _off_policy(
+        call, chosen[:-1], (pi_t * q_t).sum(-1), r_t, discount_t, c_t[:-1], stop_target_gradients
+    )
+
+
+def general_off_policy_returns_from_q_and_v(
+    q_t: Any,
+    v_t: Any,
+    r_t: Any,
+    discount_t: Any,
+    c_t: Any,
+    stop_target_gradients: bool = False,
+) -> jax.Array:
+    """``G[t] = r[t] + discount[t] * (v[t] - c[t] * q[t] + c[t] * G[t+1])``, but for the last,
+    ``r + discount * v``: ``q_t`` and ``c_t`` are one step shorter than the others, of ``(K,)``."""
+    call = "general_off_policy_returns_from_q_and_v"
+    return _off_policy(call, q_t, v_t, r_t, discount_t, c_t, stop_target_gradients)
+
+
+def vtrace(
+    v_tm1: Any,
+    v_t: Any,
+    r_t: Any,
+    discount_t: Any,
+    rho_tm1: Any,
+    lambda_: Any = 1.0,
+    clip_rho_threshold: Any = 1.0,
+    stop_target_gradients: bool = True,
+    sample_mask: Any = None,
+) -> jax.Array:
+    """``E[t] = delta[t] + discount * min(1, rho) * lambda_ * E[t+1]`` with
+    ``delta = min(clip_rho_threshold, rho) * (r + discount * v_t - v_tm1)``.
+
+    Steps whose ``sample_mask`` is not set have the error of the next. With
+    ``stop_target_gradients`` gradients reach ``v_tm1`` alone.
+    """
+    return _errors(
+        "vtrace", v_tm1, v_t, r_t, discount_t, rho_tm1, 1.0, lambda_, clip_rho_threshold,
+        stop_target_gradients, sample_mask,
+    )  # fmt: skip
+
+
+def leaky_vtrace(
+    v_tm1: Any,
+    v_t: Any,
+    r_t: Any,
+    discount_t: Any,
+    rho_tm1: Any,
+    alpha_: Any = 1.0,
+    lambda_: Any = 1.0,
+    clip_rho_threshold: Any = 1.0,
+    stop_target_gradients: bool = True,
+    sample_mask: Any = None,
+) -> jax.Array:
+    """:func:`vtrace` whose clipped weights are mixed with those not clipped:
+    ``(1 - alpha_) * rho + alpha_ * min(threshold, rho)``."""
+    return _errors(
+        "leaky_vtrace", v_tm1, v_t, r_t, discount_t, rho_tm1, alpha_, lambda_, clip_rho_threshold,
+        stop_target_gradients, sample_mask,
+    )  # fmt: skip
+
+
+def vtrace_td_error_and_advantage(
+    v_tm1: Any,
+    v_t: Any,
+    r_t: Any,
+    discount_t: Any,
+    rho_tm1: Any,
+    lambda_: Any = 1.0,
+    clip_rho_threshold: Any = 1.0,
+    clip_pg_rho_threshold: Any = 1.0,
+    stop_target_gradients: bool = True,
+    sample_mask: Any = None,
+) -> VTraceOutput:
+    """:func:`vtrace`, the values of actions that its targets estimate, and their advantages."""
+    return _with_advantage(
+        "vtrace_td_error_and_advantage", v_tm1, v_t, r_t, discount_t, rho_tm1, 1.0, lambda_,
+        clip_rho_threshold, clip_pg_rho_threshold, stop_target_gradients, sample_mask,
+    )  # fmt: skip
+
+
+def leaky_vtrace_td_error_and_advantage(
+    v_tm1: Any,
+    v_t: Any,
+    r_t: Any,
+    discount_t: Any,
+    rho_tm1: Any,
+    alpha: Any = 1.0,
+    lambda_: Any = 1.0,
+    clip_rho_threshold: Any = 1.0,
+    clip_pg_rho_threshold: Any = 1.0,
+    stop_target_gradients: bool = True,
+    sample_mask: Any = None,
+) -> VTraceOutput:
+    """:func:`vtrace_td_error_and_advantage` with the weights of :func:`leaky_vtrace`."""
+    return _with_advantage(
+        "leaky_vtrace_td_error_and_advantage", v_tm1, v_t, r_t, discount_t, rho_tm1, alpha, lambda_,
+        clip_rho_threshold, clip_pg_rho_threshold, stop_target_gradients, sample_mask,
+    )  # fmt: skip
+
+
+def _sequences(call, **given):
+    """Arrays of one step at least, all of the first one's shape, and real."""
+    arrays, shape = [], None
+    for name, value in given.items():
+        x = array(call, name, value, axes="(T,)", shape=shape)
+        if jnp.iscomplexobj(x):
+            arguments.refuse(call, name, "a real type", x.dtype.name, TypeError)
+        if x.shape[0] == 0:
+            arguments.refuse(call, name, "at least one step", "none")
+        arrays.append(x)
+        shape = x.shape
+    return arrays
+
+
+def _mixing(call, value, sequence, name="lambda_"):
+    """A number, or one per step."""
+    value = jnp.asarray(value, None if isinstance(value, jax.Array) else sequence.dtype)
+    if value.ndim:
+        arguments.check_shape(call, name, value.shape, sequence.shape, equal=True)
+    return value
+
+
+def _stopped(stop, x):
+    """The value, behind which gradients may end; ``stop`` may be an array."""
+    if isinstance(stop, bool):
+        return jax.lax.stop_gradient(x) if stop else x
+    return jnp.where(stop, jax.lax.stop_gradient(x), x)
+
+
+def _off_policy(call, q_t, v_t, r_t, discount_t, c_t, stop):
+    v_t, r_t, discount_t = _sequences(call, v_t=v_t, r_t=r_t, discount_t=discount_t)
+    q_t, c_t = (
+        array(call, name, x, shape=(v_t.shape[0] - 1,)) for name, x in (("q_t", q_t), ("c_t", c_t))
+    )
+    last = r_t[-1:] + discount_t[-1:] * v_t[-1:]
+    input = r_t[:-1] + discount_t[:-1] * (v_t[:-1] - c_t * q_t)
+    returns = linear_scan(discount_t[:-1] * c_t, input, last[0], axis=0, reverse=True)
+    return _stopped(stop, jnp.concatenate((returns, last)))
+
+
+def _clipped(rho, threshold, alpha):
+    clipped = jnp.minimum(threshold, rho)
+    if isinstance(alpha, float) and alpha == 1.0:
+        return clipped
+    return (1 - alpha) * rho + alpha * clipped
+
+
+def _errors(call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, stop, mask):
+    v_tm1, v_t, r_t, discount_t, rho = _sequences(
+        call, v_tm1=v_tm1, v_t=v_t, r_t=r_t, discount_t=discount_t, rho_tm1=rho
+    )
+    gate = discount_t * (_clipped(rho, 1.0, alpha) * _mixing(call, lambda_, v_tm1))
+    input = _clipped(rho, threshold, alpha) * (r_t + discount_t * v_t - v_tm1)
+    if mask is not None:
+        mask = jnp.asarray(mask)
+        if mask.dtype != jnp.bool_:
+            arguments.refuse(call, "sample_mask", "booleans", mask.dtype, TypeError)
+        arguments.check_shape(call, "sample_mask", mask.shape, v_tm1.shape, equal=True)
+        gate, input = jnp.where(mask, gate, 1), jnp.where(mask, input, 0)
+    errors = linear_scan(gate, input, axis=0, reverse=True)
+    # Targets are constants, what they are compared with is not.
+    stopped = jax.lax.stop_gradient(errors + v_tm1) - v_tm1
+    if isinstance(stop, bool):
+        return stopped if stop else errors
+    return jnp.where(stop, stopped, errors)
+
+
+def _with_advantage(
+    call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, pg_threshold, stop, mask
+):
+    errors = _errors(call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, stop, mask)
+    v_tm1, v_t, r_t, discount_t, rho = (jnp.asarray(x) for x in (v_tm1, v_t, r_t, discount_t, rho))
+    mixing = jnp.broadcast_to(_mixing(call, lambda_, v_tm1), v_tm1.shape)[:-1]
+    targets = errors + v_tm1
+    ahead = mixing * targets[1:] + (1 - mixing) * v_tm1[1:]
+    q_estimate = r_t + discount_t * jnp.concatenate((ahead, v_t[-1:]))
+    advantage = _clipped(rho, pg_threshold, alpha) * (q_estimate - v_tm1)
+    return VTraceOutput(errors=errors, pg_advantage=advantage, q_estimate=q_estimate)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Stands in for torchlpc, of order 1."""
+
+from __future__ import annotations
+
+import torch
+
+from scanrec import _arguments as arguments
+from scanrec.torch import linear_scan
+
+from ._torch import tensor
+
+__all__ = ["linear_recurrence", "sample_wise_lpc"]
+
+
+def linear_recurrence(
+    a: torch.Tensor, x: torch.Tensor, zi: torch.Tensor | None = None
+) -> torch.Tensor:
+    """``y[t] = a[t] * y[t-1] + x[t]`` along the last axis of ``(B, T)``, from
+    ``zi``, ``(B,)``, or 0.
+
+    In torchlpc after 0.7.2; its ``Recurrence.apply(a, x, zi)`` before.
+    """
+    call = "linear_recurrence"
+    batch, _ = tensor(call, "x", x, axes="(B, T)").shape
+    tensor(call, "a", a, shape=x.shape, like=x)
+    if zi is not None:
+        tensor(call, "zi", zi, shape=(batch,), like=x)
+    return linear_scan(a, x, zi, axis=-1)
+
+
+def sample_wise_lpc(
+    x: torch.Tensor,
+    a: torch.Tensor,
+    zi: torch.Tensor | None = None,
+    return_zf: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """``y[t] = x[t] - a[t, 0] * y[t-1]`` of ``x`` ``(B, T)``, ``a`` ``(B, T, 1)``, ``zi``
+    ``(B, 1)``; with ``return_zf`` ``(y, y[:, -1:])``.
+
+    Of order 1: higher ones, which the original takes, raise ``ValueError``.
+    """
+    call = "sample_wise_lpc"
+    batch, steps = tensor(call, "x", x, axes="(B, T)").shape
+    tensor(call, "a", a, axes="(B, T, 1)", like=x)
+    arguments.check_shape(call, "a", a.shape, (batch, steps, 1), equal=True)
+    if zi is not None:
+        zi = tensor(call, "zi", zi, shape=(batch, 1), like=x).squeeze(1)
+    y = linear_scan(-a.squeeze(2), x, zi, axis=-1)
+    return (y, y[:, -1:]) if return_zf else y

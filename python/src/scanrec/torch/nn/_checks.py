@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of options, inputs and states of layers, by name."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import _arguments as arguments
+
+__all__ = [
+    *("check_dtype", "check_input", "choice", "count", "is_autocast", "number", "state_leaves"),
+]
+
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def is_autocast(device: torch.device) -> bool:
+    """Whether products on a device are in 16 bits."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+
+
+def count(call: str, name: str, value: object) -> int:
+    """A whole number, 1 or more."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or isinstance(value, bool):
+        arguments.refuse(call, name, "an integer", repr(value), TypeError)
+    if found < 1:
+        arguments.refuse(call, name, "1 or more", found)
+    return found
+
+
+def number(call: str, name: str, value: object, least: float, most: float) -> float:
+    """A number within bounds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        arguments.refuse(call, name, "a number", repr(value), TypeError)
+    if not least <= value <= most:
+        arguments.refuse(call, name, f"a number from {least} to {most}", value)
+    return float(value)
+
+
+def choice(call: str, name: str, value: Any, known: tuple) -> Any:
+    """One of a few."""
+    if isinstance(value, bool) or value not in known:
+        arguments.refuse(call, name, "one of " + ", ".join(map(repr, known)), repr(value))
+    return value
+
+
+def check_dtype(call: str, dtype: object) -> None:
+    """Refuses types that weights are not of."""
+    known = (torch.float64, *_NARROW)
+    if dtype is not None and dtype not in known:
+        expected = "one of " + ", ".join(str(x).removeprefix("torch.") for x in known)
+        arguments.refuse(call, "dtype", expected, dtype, TypeError)
+
+
+def check_input(
+    call: str, x: object, axes: str, ranks: tuple[int, ...], size: int, weight: Tensor
+) -> None:
+    """Refuses an input of other axes than these, the last of this size, and one that is not of the
+    weight's kind."""
+    name = "input"
+    if not isinstance(x, Tensor):
+        arguments.refuse(call, name, "a tensor", type(x).__name__, TypeError)
+    if x.dim() not in ranks or x.shape[-1] != size:
+        arguments.refuse(call, name, f"{axes} of I = {size}", f"shape {tuple(x.shape)}")
+    if x.device != weight.device:
+        expected = f"a tensor on {weight.device} as the weights are"
+        arguments.refuse(call, name, expected, x.device)
+    if is_autocast(x.device) and x.dtype in _NARROW and weight.dtype in _NARROW:
+        return
+    if x.dtype != weight.dtype:
+        arguments.refuse(call, name, f"{weight.dtype}, as the weights are", x.dtype, TypeError)
+
+
+def state_leaves(
+    call: str,
+    state: object,
+    several: bool,
+    shapes: dict[str, tuple[int, ...]],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> list[Tensor]:
+    """The tensors of a state, of these shapes by their names, in this type."""
+    given = state if several else (state,)
+    if not isinstance(given, tuple) or len(given) != len(shapes):
+        expected = f"a tuple of {', '.join(shapes)}"
+        got = f"{len(given)} of them" if isinstance(given, tuple) else type(given).__name__
+        arguments.refuse(call, "state", expected, got, TypeError)
+    for (name, shape), x in zip(shapes.items(), given):
+        name = f"state.{name}" if several else name
+        if not isinstance(x, Tensor):
+            arguments.refuse(call, name, "a tensor", type(x).__name__, TypeError)
+        arguments.check_shape(call, name, x.shape, shape, equal=True)
+        if x.is_complex() != dtype.is_complex or not (x.is_complex() or x.is_floating_point()):
+            kind = "a complex type" if dtype.is_complex else "a real floating type"
+            arguments.refuse(call, name, kind, x.dtype, TypeError)
+        if x.device != device:
+            expected = f"a tensor on {device} as 'input' is"
+            arguments.refuse(call, name, expected, x.device)
+    return [x.to(dtype) for x in given]

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A minimal gated recurrent unit: candidate and gate of the present input alone."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch.nn import functional
+
+from .._linear_scan import linear_scan
+from . import _checks as checks
+from ._recurrent import Recurrent, wide
+
+__all__ = ["MinGRU"]
+
+
+class MinGRU(Recurrent):
+    """A minimal gated recurrent unit, in the calls of torch.nn.LSTM::
+
+        v, z = weight u[t] + bias
+        h[t] = (1 - sigmoid(z)) h[t-1] + sigmoid(z) g(v)
+
+    exactly, by a scan of these numbers and not of their logarithms: whatever their signs are.
+
+    Parameters
+    ----------
+    input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype:
+        As of torch.nn.LSTM: ``dropout`` is on the outputs of all layers but the last.
+    candidate:
+        g: ``"identity"``, or ``"positive"``, ``x + 1/2`` from 0 on and ``sigmoid(x)`` below, which
+        the paper's scan of logarithms needs.
+
+    Weights of layer k: ``weight_lk``, ``(2 * hidden_size, input_size)``, rows of the candidate
+    first, then those of the gate; ``bias_lk``, ``(2 * hidden_size,)``. With ``_reverse`` behind for
+    the other direction.
+
+    State: ``(num_layers * num_directions, B, hidden_size)``.
+
+    Notes
+    -----
+    Weights start uniform in +-1 / sqrt(input_size), as those of torch.nn.Linear.
+
+    Source: Feng et al., Were RNNs All We Needed? (2024), section 3.1 and, for g, appendix B.
+    """
+
+    _own = {"candidate": "identity"}
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        candidate: Literal["identity", "positive"] = "identity",
+    ):
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        )
+        self.candidate = checks.choice(self._name, "candidate", candidate, ("identity", "positive"))
+        self._build(device, dtype)
+
+    def _shapes(self, inputs):
+        shapes = {"weight": (2 * self.hidden_size, inputs)}
+        return {**shapes, "bias": (2 * self.hidden_size,)} if self.bias else shapes
+
+    def _reset(self, weights, inputs):
+        for weight in weights.values():
+            weight.uniform_(-(inputs**-0.5), inputs**-0.5)
+
+    def _run(self, x, weights, state, axis, reverse, begins):
+        pre = functional.linear(x, weights["weight"], weights.get("bias"))
+        v, z = wide(pre).chunk(2, -1)
+        if self.candidate == "positive":
+            v = torch.where(v >= 0, v + 0.5, torch.sigmoid(v))
+        h, final = linear_scan(
+            *(torch.sigmoid(-z), torch.sigmoid(z) * v, state[0]),
+            axis=axis,
+            reverse=reverse,
+            return_final=True,
+        )
+        return h.to(pre.dtype), (final,)

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec.compat: what the packages it stands in for return, gradients with it, and where it differs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compat_cases import CASES, jax_results, torch_results
+
+KEPT = np.load(Path(__file__).parent / "data" / "compat.npz")
+INDEX = json.loads(KEPT["index"].tobytes())
+
+
+def framework(name):
+    module = pytest.importorskip(name, reason=f"{name} is not installed")
+    if name == "jax":
+        module.config.update("jax_enable_x64", True)
+    return module
+
+
+def ours(module, function):
+    return getattr(importlib.import_module(f"scanrec.compat.{module}"), function)
+
+
+def kept():
+    """Results by name of the case, in the order of the file."""
+    results, at = {}, 0
+    for name, made in INDEX.items():
+        results[name] = []
+        for shape, dtype in made:
+            pairs = 2 if dtype.startswith("complex") else 1
+            count = pairs * int(np.prod(shape))
+            x = KEPT["numbers"][at : at + count]
+            x = x.view(complex) if pairs == 2 else x
+            results[name].append(x.reshape(shape).astype(dtype))
+            at += count
+    assert at == len(KEPT["numbers"])
+    return results
+
+
+WANTED = kept()
+
+
+class Affine:
+    """An operator as memax's are, on gates and inputs."""
+
+    def __call__(self, i, j):
+        return j[0] * i[0], j[0] * i[1] + j[1]
+
+    def initialize_carry(self, key):
+        return np.ones(2), np.zeros(2)
+
+
+class Resettable:
+    """Has the name and the algebra of memax's, and is not called."""
+
+    algebra = Affine()
+
+
+def operator(name):
+    return Resettable() if name == "resettable" else Affine()
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_results(case):
+    """Both sides round a few operations per step of 9, on numbers of the size of the largest one."""
+    framework(case.framework)
+    arguments = dict(case.arguments)
+    if "semigroup_op" in arguments:
+        arguments["semigroup_op"] = operator(arguments["semigroup_op"])
+    results = {"torch": torch_results, "jax": jax_results}[case.framework]
+    got = results(ours(case.module, case.function), arguments)
+    assert [[list(x.shape), x.dtype.name] for x in got] == INDEX[case.name]
+    for x, y in zip(got, WANTED[case.name]):
+        assert np.abs(x ^ y if x.dtype == bool else x - y).max() <= 1e-13 * (1 + np.abs(y).max())
+
+
+def test_every_case_is_kept():
+    assert list(INDEX) == [case.name for case in CASES]
+
+
+def test_imports():
+    """A table costs no framework, and a module no more than its own."""
+    code = "import sys, scanrec.compat\nassert not {'jax', 'torch'} & set(sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    framework("torch")
+    from scanrec.compat.accelerated_scan import scan, warp
+
+    assert scan is warp.scan
+
+
+def refused(call, error, words, *arguments, **options):
+    with pytest.raises(error, match=words):
+        call(*arguments, **options)
+
+
+def test_torch_refuses():
+    torch = framework("torch")
+    x, c = torch.zeros(2, 3, 4), torch.zeros(2, 3, 4, dtype=torch.complex64)
+    scan = ours("accelerated_scan.warp", "scan")
+    refused(scan, ValueError, r"scan: argument 'gates': expected shape \(2, 3, 4\)", x[:1], x)
+    refused(scan, ValueError, r"'tokens': expected shape \(B, C, T\), got \(2, 3\)", x, x[..., 0])
+    refused(scan, TypeError, "'gates': expected a tensor, got list", [1], x)
+    refused(scan, TypeError, "'tokens': expected one of float32.*got int64", x, x.long())
+    scan = ours("accelerated_scan.ref", "scan")
+    refused(scan, ValueError, "'mul': expected torch.mul", x, x, mul=torch.matmul)
+    refused(ours("accelerated_scan.complex", "scan"), TypeError, "'forget': .*complex", x, x)
+    pscan = ours("mambapy.pscan", "pscan")
+    refused(pscan, ValueError, "'A': expected a shape that broadcasts", x[:, None, :2], x[:, None])
+    selective_scan = ours("mambapy.mamba", "selective_scan")
+    a, d = x[0], x[0, :, 0]
+    refused(selective_scan, TypeError, "'C': expected a real", x, x, a.T, x[..., :3], c[..., :3], d)
+    apply_ssm = ours("s5.s5_model", "apply_ssm")
+    given = {"Lambda_bars": c[0, :, 0], "B_bars": c[0], "D": x[0, 0], "input_sequence": x[0]}
+    state = {"C_tilde": c[0, :2].reshape(4, 2).repeat(1, 3), "state": c[0, :, 0], "bidir": True}
+    refused(apply_ssm, ValueError, "'state': expected None with 'bidir'", **given, **state)
+    lpc = ours("torchlpc", "sample_wise_lpc")
+    refused(lpc, ValueError, r"'a': expected shape \(2, 3, 1\), got \(2, 3, 4\)", x[..., 0], x)
+    recurrence = ours("philtorch.lti", "linear_recurrence")
+    refused(recurrence, ValueError, "'unroll_factor'", d, d, a, unroll_factor=0)
+    refused(ours("philtorch._recur", "recurrence"), ValueError, "'x': .*one number", x, x, x)
+    gae = ours("torchrl.objectives.value.functional", "generalized_advantage_estimate")
+    refused(gae, TypeError, "'done': expected a tensor of booleans", 0.9, 0.9, x, x, x, x)
+    refused(gae, ValueError, "'reward': expected shape", 0.9, 0.9, x, x, x[:1], x > 0)
+    refused(gae, ValueError, "'time_dim'", 0.9, 0.9, x, x, x, x > 0, time_dim=3)
+    td_lambda = ours("torchrl.objectives.value.functional", "td_lambda_return_estimate")
+    refused(td_lambda, ValueError, "'rolling_gamma'", 0.9, 0.9, x, x, x > 0, rolling_gamma=False)
+
+
+def test_jax_refuses():
+    jnp = framework("jax").numpy
+    x = jnp.zeros((2, 3, 4))
+    scan = ours("recurrentgemma.jax.scan", "linear_scan")
+    refused(scan, ValueError, "'sharding_spec': expected None", x, x, sharding_spec=())
+    refused(scan, ValueError, r"'a': expected shape \(2, 3, 4\), got \(1, 3, 4\)", x, x[:1])
+    refused(scan, ValueError, r"'h0': expected shape \(2, 4\)", x, x, x[:, 0, :3])
+    lambda_returns = ours("rlax", "lambda_returns")
+    refused(lambda_returns, ValueError, r"'v_t': expected shape \(3,\)", *x[0, :, :2].T, x[0, 0])
+    refused(lambda_returns, TypeError, "'r_t': expected one of", [1, 2], [1, 2], [1, 2])
+    vtrace = ours("rlax", "vtrace")
+    refused(vtrace, TypeError, "'sample_mask': .*booleans", *5 * [x[0, 0]], sample_mask=x[0, 0])
+    semigroup_scan = ours("memax.equinox.scans", "semigroup_scan")
+    refused(semigroup_scan, ValueError, "'state': expected the structure", Affine(), x, (x, x))
+    apply_ssm = ours("s5.ssm", "apply_ssm")
+    c = x + 0j
+    refused(
+        apply_ssm, ValueError, r"'C_tilde': expected shape \(4, 6\)", c[0, :, 0], c[0], c[0].T, x[0],
+        True, True,
+    )  # fmt: skip
+
+
+def test_ends_of_trajectories_are_exact():
+    """A NaN stays within its trajectory, though discounts times 0 would carry it on."""
+    torch = framework("torch")
+    module = "torchrl.objectives.value.functional"
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(8, 1)))
+    done = torch.zeros(8, 1, dtype=torch.bool)
+    done[3] = True
+    value, reward = x.clone(), x.clone()
+    value[5] = reward[6] = float("nan")
+    for function in ("td1_return_estimate", "td_lambda_return_estimate"):
+        given = (0.9, 0.5)[: 1 + function.startswith("td_l")]
+        whole = ours(module, function)(*given, value, reward, done)
+        begin = ours(module, function)(*given, x[:4], x[:4], done[:4])
+        assert torch.equal(whole[:4], begin) and whole[4:7].isnan().all()
+    advantage, _ = ours(module, "generalized_advantage_estimate")(0.9, 0.5, x, x, reward, done)
+    assert not advantage[:4].isnan().any() and advantage[4:7].isnan().all()
+
+
+def test_liquid_states_go_on():
+    """Two halves with the state between them are the whole, in batches, too."""
+    torch = framework("torch")
+    scan = ours("s5.s5_model", "apply_ssm_liquid")
+    r = np.random.default_rng(1)
+    real = lambda *n: torch.from_numpy(r.uniform(-0.5, 0.5, n))
+    number = lambda *n: torch.complex(real(*n), real(*n))
+    given = (number(3), number(3, 2), number(2, 3), real(2))
+    u = real(4, 10, 2)
+    batch = torch.vmap(lambda u, state: scan(*given, u, state))
+    first = torch.zeros(4, 3, dtype=torch.complex128)
+    whole, last = batch(u, first)
+    begin, state = batch(u[:, :4], first)
+    end, final = batch(u[:, 4:], state)
+    torch.testing.assert_close(torch.cat((begin, end), 1), whole, rtol=0, atol=1e-14)
+    torch.testing.assert_close(final, last, rtol=0, atol=1e-14)
+
+
+def test_products_of_coefficients_do_not_lose_digits():
+    """Logarithms that add up to -30000: in float32 their sums would have no digits behind the point."""
+    torch = framework("torch")
+    scan = ours("minGRU_pytorch.minGRU", "heinsen_associative_scan_log")
+    r = np.random.default_rng(2)
+    coeffs, values = (
+        torch.from_numpy(x) for x in (-6 * r.random((1, 9999, 2)), r.random((1, 9999, 2)))
+    )
+    values[:, 7] = -torch.inf
+    coeffs, values = coeffs.float(), values.float()
+    got, exact = scan(coeffs, values), scan(coeffs.double(), values.double())
+    assert got.dtype == torch.float32 and ((got - exact).abs() <= 1e-6 * exact).all()
+    # Computed in float32, and rounded once.
+    low = [x.bfloat16() for x in (coeffs, values)]
+    assert torch.equal(scan(*low), scan(*(x.float() for x in low)).bfloat16())
+
+
+def test_second_derivatives():
+    torch = framework("torch")
+    r = np.random.default_rng(3)
+    pair = [torch.from_numpy(r.normal(size=(1, 4, 1, 2))).requires_grad_() for _ in range(2)]
+    assert torch.autograd.gradgradcheck(ours("mambapy.pscan", "pscan"), pair)
+    whole = ours("accelerated_scan.warp", "scan")
+    assert torch.autograd.gradgradcheck(lambda a, x: whole(a[0], x[0]), pair)
+
+
+def test_types_of_recurrentgemma():
+    """States are of the type of x, the last one of the accumulator's; pairs come back as pairs."""
+    jax = framework("jax")
+    jnp = jax.numpy
+    scan = ours("recurrentgemma.jax.scan", "linear_scan")
+    r = np.random.default_rng(4)
+    draw = lambda *n, dtype=jnp.float32: jnp.asarray(r.uniform(-0.5, 0.5, n), dtype)
+    x, a = draw(2, 5, 3, dtype=jnp.bfloat16), draw(2, 5, 3, dtype=jnp.bfloat16)
+    y, last = scan(x, a)
+    assert (y.dtype, last.dtype) == (jnp.bfloat16, jnp.float32)
+    assert (y[:, -1] == last.astype(jnp.bfloat16)).all()
+    y64, last64 = scan(x, a, acc_float_dtype=jnp.float64)
+    assert (y64.dtype, last64.dtype) == (jnp.bfloat16, jnp.float64)
+    assert not (last == last64).all() and jnp.abs(last - last64).max() < 1e-6
+
+    class Complex:
+        def __init__(self, real, imag):
+            self.real, self.imag, self.dtype = real, imag, real.dtype
+
+    parts = [draw(2, 5, 3) for _ in range(4)]
+    got, last = scan(Complex(*parts[:2]), Complex(*parts[2:]), reverse=True)
+    want, final = scan(parts[0] + 1j * parts[1], parts[2] + 1j * parts[3], reverse=True)
+    assert type(got) is type(last) is Complex
+    assert (want == got.real + 1j * got.imag).all() and (final == last.real + 1j * last.imag).all()
+    assert final.dtype == jnp.complex64
+
+
+def test_operators_of_memax():
+    """What is no linear recurrence is scanned as it is; resets of one that is cut a NaN off."""
+    jax = framework("jax")
+    jnp = jax.numpy
+    scan = ours("memax.equinox.scans", "semigroup_scan")
+    r = np.random.default_rng(5)
+    x, first = r.normal(size=(9, 2)), r.normal(size=2)
+    assert (scan(jnp.maximum, first, x) == np.maximum(np.maximum.accumulate(x), first)).all()
+    added = scan(lambda i, j: i + j, first, x)
+    assert np.abs(added - (np.cumsum(x, 0) + first)).max() < 1e-14
+    swapped = lambda i, j: (j[0] * i[0], i[0] * j[1] + i[1])  # the same from the other end
+    gates = r.uniform(size=(9, 2))
+    _, got = scan(swapped, (np.ones(2), np.zeros(2)), (gates, x))
+    before = np.concatenate((np.ones((1, 2)), np.cumprod(gates, 0)[:-1]))
+    assert np.abs(got - np.cumsum(before * x, 0)).max() < 1e-14
+    starts = np.arange(9) == 4
+    x[2] = np.nan
+    state = ((np.ones(2), np.zeros(2)), np.asarray(False))
+    (_, got), flags = jax.jit(lambda v: scan(Resettable(), state, v))(((gates, x), starts))
+    assert np.isnan(got[2:4]).all() and not np.isnan(got[4:]).any()
+    assert (flags == (np.arange(9) >= 4)).all()
+    assert scan(Resettable(), (state[0], np.asarray(True)), ((gates, x), starts))[1].all()
+
+
+def test_batches_of_returns():
+    jax = framework("jax")
+    vtrace = ours("rlax", "vtrace")
+    given = np.random.default_rng(6).uniform(size=(5, 7, 3))
+    got = jax.jit(jax.vmap(vtrace, in_axes=1, out_axes=1))(*given)
+    assert (got[:, 1] == vtrace(*given[..., 1])).all()

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec.torch.nn: every layer is its recurrence as a loop, in any habit of torch.nn.LSTM."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch import func
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
+from torch_nn_loops import LAYERS, leaves, loop
+
+from scanrec.torch import nn
+from scanrec.torch.nn._s5 import _hippo_legs
+
+warnings.filterwarnings("ignore", category=FutureWarning)
+DOUBLE = torch.float64
+T, B, H = 7, 3, 4
+
+
+PLAIN = [name for name in LAYERS if " " not in name]
+
+
+def make(name, inputs=3, num_layers=2, dtype=DOUBLE, **options):
+    torch.manual_seed(1)
+    kind, own, _ = LAYERS[name]
+    return kind(inputs, H, num_layers, dtype=dtype, **own, **options).eval()
+
+
+def like(state, tensors):
+    return type(state)(*tensors) if isinstance(state, tuple) else tensors[0]
+
+
+def drawn(layer, batch=B):
+    """A state of random numbers."""
+    _, state = layer(torch.zeros(1, batch, layer.input_size, dtype=DOUBLE))
+    return like(state, [torch.randn_like(x).requires_grad_() for x in leaves(state)])
+
+
+def alone(state, i):
+    """That of one sequence, without a batch."""
+    return None if state is None else like(state, [s[:, i] for s in leaves(state)])
+
+
+def same(got, want, tolerance=1e-10):
+    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_values_and_gradients(name, bidirectional):
+    for inputs, begins in ((3, True), (H, False)):
+        layer = make(name, inputs, bidirectional=bidirectional)
+        x = torch.randn(T, B, inputs, dtype=DOUBLE, requires_grad=True)
+        state = None if begins else drawn(layer)
+        got = layer(x, state)
+        want = loop(layer, LAYERS[name][2], x, state)
+        assert got[0].shape == (T, B, H * (2 if bidirectional else 1))
+        same(got[0], want[0])
+        same(leaves(got[1]), want[1])
+        at = [*layer.parameters(), x, *(() if begins else leaves(state))]
+        weights = [torch.randn_like(y) for y in (want[0], *want[1])]
+        gradients = [
+            torch.autograd.grad(sum((w * z).sum().real for w, z in zip(weights, all)), at)
+            for all in ((got[0], *leaves(got[1])), (want[0], *want[1]))
+        ]
+        same(*gradients, 1e-10)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_streams(name):
+    """Chunks and steps are the whole; so are other layouts."""
+    layer, x = make(name), torch.randn(T, B, 3, dtype=DOUBLE)
+    whole, last = layer(x)
+    first, state = layer(x[:4])
+    rest, state = layer(x[4:], state)
+    same((torch.cat([first, rest]), leaves(state)), (whole, leaves(last)), 1e-12)
+    state, one = None, None
+    for t in range(T):
+        y, state = layer.step(x[t], state)
+        z, one = layer.step(x[t, 0], one)
+        same((y, z), (whole[t], whole[t, 0]), 1e-12)
+    same(leaves(state), leaves(last), 1e-12)
+    for both in (False, True):
+        layer = make(name, bidirectional=both)
+        batch_first = make(name, bidirectional=both, batch_first=True)
+        state = drawn(layer)
+        for given in (None, state):
+            whole, last = layer(x, given)
+            y, final = batch_first(x.transpose(0, 1), given)
+            same((y.transpose(0, 1), leaves(final)), (whole, leaves(last)), 1e-12)
+            for of in (layer, batch_first):
+                y, final = of(x[:, 1], alone(given, 1))
+                assert type(final) is type(last)
+                same((y, leaves(final)), (whole[:, 1], leaves(alone(last, 1))), 1e-12)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_packed(name, bidirectional):
+    """Sequences of several lengths are each of them alone, in any order."""
+    layer = make(name, bidirectional=bidirectional)
+    for lengths, is_sorted in (((3, 7, 1, 3, 5), False), ((6, 6, 2), True)):
+        xs = [torch.randn(n, 3, dtype=DOUBLE, requires_grad=True) for n in lengths]
+        state = drawn(layer, len(xs))
+        for given in (None, state):
+            want = [layer(x, alone(given, i)) for i, x in enumerate(xs)]
+            output, final = layer(pack_sequence(xs, enforce_sorted=is_sorted), given)
+            padded, found = pad_packed_sequence(output)
+            assert tuple(found) == lengths
+            got = [padded[:n, i] for i, n in enumerate(lengths)]
+            same(got, [y for y, _ in want], 1e-11)
+            for i, (_, one) in enumerate(want):
+                same(leaves(alone(final, i)), leaves(one), 1e-11)
+            at = [*xs, *layer.parameters()]
+            loss = lambda ys: sum(y.sin().sum() for y in ys)
+            gradients = [torch.autograd.grad(loss(ys), at) for ys in (got, [y for y, _ in want])]
+            same(*gradients, 1e-9)
+
+
+def test_dropout():
+    """Between layers, and not behind the last; zeros go into the second where all are dropped."""
+    x = torch.randn(T, B, 3, dtype=DOUBLE)
+    for name in PLAIN:
+        layer, second = make(name, dropout=1.0), make(name, H, num_layers=1)
+        weights = {k.replace("_l1", "_l0"): w for k, w in layer.state_dict().items() if "_l1" in k}
+        second.load_state_dict(weights)
+        same(layer(x)[0], make(name)(x)[0], 0)
+        y, state = layer.train()(x)
+        same(y, second(torch.zeros(T, B, H, dtype=DOUBLE))[0], 1e-12)
+        first = make(name)(x)[1]  # whose input is whole
+        same([s[0] for s in leaves(state)], [s[0] for s in leaves(first)], 0)
+    with pytest.warns(UserWarning, match="dropout is between layers"):
+        nn.QRNN(3, H, dropout=0.5)
+    torch.manual_seed(1)
+    some = make("QRNN", dropout=0.5).train()
+    assert not torch.equal(some(x)[0], some(x)[0])
+
+
+def test_zoneout():
+    """While training numbers stay, exactly, as often as asked for."""
+    torch.manual_seed(1)
+    layer = nn.QRNN(3, H, pool="f", zoneout=0.25, dtype=DOUBLE)
+    h = layer(torch.randn(500, B, 3, dtype=DOUBLE))[0]
+    stays = (h[1:] == h[:-1]).double().mean().item()
+    assert abs(stays - 0.25) < 5 * (0.25 * 0.75 / h[1:].numel()) ** 0.5
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_tools(name):
+    """What else modules do."""
+    layer, x = make(name, dtype=torch.float32), torch.randn(T, B, 3)
+    whole, last = layer(x)
+    last = like(last, [s.detach() for s in leaves(last)])
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    same(compiled(x)[0], whole, 1e-6)
+    want = torch.autograd.grad(whole.sum(), list(layer.parameters()))
+    same(torch.autograd.grad(compiled(x)[0].sum(), list(layer.parameters())), want, 1e-5)
+    sizes = {0: torch.export.Dim("steps", min=2), 1: torch.export.Dim("batch", min=2)}
+    program = torch.export.export(layer, (x,), dynamic_shapes={"input": sizes})
+    y, state = program.module()(x[:5, :2])
+    same((y, leaves(state)), (whole[:5, :2], leaves(layer(x[:5, :2])[1])), 1e-6)
+    other = LAYERS[name][0](3, H, 2, device="meta", **LAYERS[name][1])
+    assert other(x.to("meta"))[0].shape == whole.shape
+    other.to_empty(device="cpu").reset_parameters()
+    other(x)[0].sum().backward()
+    assert all(p.grad.isfinite().all() and p.grad.any() for p in other.parameters())
+    other.load_state_dict(layer.state_dict(), strict=True)
+    for twin in (other.eval(), copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        same(twin(x)[0], whole, 0)
+        assert repr(twin) == repr(layer) and "num_layers=2" in repr(layer)
+    y, state = copy.deepcopy(layer).double()(x.double(), last)
+    assert y.dtype == DOUBLE and all(s.dtype.itemsize >= 8 for s in leaves(state))
+    same(y.float(), layer(x, last)[0], 1e-5)
+    for half in (torch.float16, torch.bfloat16):
+        y, state = copy.deepcopy(layer).to(half)(x.to(half))
+        assert y.dtype == half and all(s.dtype.itemsize in (4, 8) for s in leaves(state))
+        same(y.float(), whole, 3e-2 * whole.abs().max().item() + 3e-2)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, state = layer(x, last)
+        y.float().sum().backward()
+    assert [s.dtype for s in leaves(state)] == [s.dtype for s in leaves(last)]
+    same(y.float(), layer(x, last)[0], 3e-2)
+    torch.optim.Adam(layer.parameters()).step()
+    stacked, _ = func.stack_module_state([layer, other])
+    many = func.vmap(lambda w: func.functional_call(layer, w, (x,))[0])(stacked)
+    same(many, torch.stack([layer(x)[0], other(x)[0]]), 1e-5)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_gradients_by_differences(name):
+    layer = make(name, num_layers=1, bidirectional=True)
+    x = torch.randn(3, 2, 3, dtype=DOUBLE)
+    packed = pack_padded_sequence(x, [3, 2])
+    state = leaves(drawn(layer, 2))
+
+    def call(x, *state):
+        y, final = layer(packed._replace(data=x), state if len(state) > 1 else state[0])
+        return (y.data, *leaves(final))
+
+    assert torch.autograd.gradcheck(call, (packed.data.detach().requires_grad_(), *state))
+
+
+def test_start_values():
+    torch.manual_seed(2)
+    ring = torch.exp(-nn.LRU(3, H, state_size=500, r_min=0.5, r_max=0.6).nu_l0.exp())
+    assert 0.5 <= ring.min() < 0.51 and 0.59 < ring.max() <= 0.6
+    s5 = nn.S5(3, H, state_size=12, blocks=2)
+    i = np.arange(6)
+    hippo = -np.sqrt(np.outer(2 * i + 1, 2 * i + 1)) * (i[:, None] > i) - np.diag(i + 1)
+    normal = hippo + np.outer(np.sqrt(i + 0.5), np.sqrt(i + 0.5))  # plus the rank one
+    frequencies, vectors = _hippo_legs(6)
+    np.testing.assert_allclose(
+        normal @ vectors.numpy(), vectors.numpy() * (1j * frequencies - 0.5), atol=1e-12
+    )
+    assert vectors.shape == (6, 3) and (frequencies > 0).all()
+    np.testing.assert_allclose(s5.frequency_l0.detach(), np.tile(frequencies, 2), rtol=1e-5)
+    np.testing.assert_allclose(s5.log_decay_l0.detach().exp(), 0.5, rtol=1e-6)
+    decay = torch.exp(-8 * functional.softplus(nn.RGLRU(3, 500).decay_l0))
+    assert 0.9 <= decay.min() < 0.901 and 0.998 < decay.max() <= 0.9991
+    steps = functional.softplus(nn.Mamba(3, 500).bias_delta_l0)
+    assert 0.99e-3 <= steps.min() < 1.2e-3 and 0.09 < steps.max() <= 0.1001
+    assert nn.QRNN(3, H, kernel_size=2).bias_l0.tolist() == [0] * H + [1] * H + [0] * H
+
+
+def test_bad_input():
+    layer, x = nn.QRNN(3, H), torch.zeros(T, B, 3)
+    both, mamba = nn.MinGRU(3, H, bidirectional=True), nn.Mamba(3, H)
+    for call, words in (
+        (lambda: layer(x[..., :2]), r"QRNN: argument 'input': .*I = 3, got shape \(7, 3, 2\)"),
+        (lambda: layer(x[:0]), "'input': expected a step or more"),
+        (lambda: layer(x.double()), "'input': expected torch.float32, as the weights are"),
+        (lambda: layer([1.0]), "'input': expected a tensor, got list"),
+        (lambda: layer(x.to("meta")), "'input': expected a tensor on cpu"),
+        (lambda: layer(x, x), r"'state': expected shape \(1, 3, 4\), got \(7, 3, 3\)"),
+        (lambda: layer(x, torch.zeros(1, B, H, dtype=torch.cfloat)), "'state': expected a real"),
+        (lambda: nn.S5(3, H)(x, torch.zeros(1, B, 32)), "'state': expected a complex type"),
+        (lambda: mamba(x, torch.zeros(1, B, H)), "'state': expected a tuple of hidden, conv"),
+        (lambda: mamba(x, (torch.zeros(1, B, 8, 16), x)), r"'state.conv': expected shape"),
+        (lambda: both.step(x[0]), "MinGRU.step: argument 'bidirectional': expected False"),
+        (lambda: layer.step(x), r"QRNN.step: argument 'input': expected \(B, I\)"),
+        (lambda: nn.QRNN(3, H, pool="of"), "'pool': expected one of 'f', 'fo', 'ifo'"),
+        (lambda: nn.QRNN(3, H, kernel_size=3), "'kernel_size': expected one of 1, 2"),
+        (lambda: nn.QRNN(3, H, zoneout=1), "'zoneout': expected a number below 1"),
+        (lambda: nn.QRNN(3, H, dropout=2), "'dropout': expected a number from 0 to 1"),
+        (lambda: nn.QRNN(0, H), "'input_size': expected 1 or more, got 0"),
+        (lambda: nn.QRNN(3, 1.5), "'hidden_size': expected an integer, got 1.5"),
+        (lambda: nn.QRNN(3, H, dtype=torch.int8), "'dtype': expected one of float64"),
+        (lambda: nn.MinGRU(3, H, candidate="g"), "'candidate': expected one of"),
+        (lambda: nn.LRU(3, H, r_min=0.9, r_max=0.5), "'r_min': expected a number below r_max"),
+        (lambda: nn.S5(3, H, state_size=6, blocks=2), "'state_size': expected a multiple"),
+        (lambda: nn.S5(3, H, dt_min=1.0), "'dt_min': expected a step above 0, up to dt_max"),
+        (lambda: nn.S5(3, H, discretisation="euler"), "'discretisation': expected one of"),
+        (lambda: nn.RGLRU(3, H, heads=3), "'heads': expected a divisor of hidden_size, 4"),
+        (lambda: nn.RGLRU(3, H, c=0), "'c': expected a finite number above 0"),
+        (lambda: nn.Mamba(3, H, dt_rank="all"), "'dt_rank': expected an integer"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=words):
+            call()
