@@ -90,3 +90,12 @@ def test_split_lru():
         pytest.importorskip(package, reason=f"{package} is not installed")
     few = ["--processes", "2", "--steps", "4096", "--states", "4", "--iterations", "3"]
     assert "equal" in run("split_lru.py", *few).splitlines()[-1].split(": ")
+
+
+def test_equinox_layer():
+    """Which says what it heard two steps ago."""
+    for package in ("jax", "equinox", "optax"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    said = run("equinox_layer.py", "--iterations", "400")
+    first, last = (float(line.split()[-1]) for line in said.splitlines())
+    assert last < 0.5 * first

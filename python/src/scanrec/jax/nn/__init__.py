@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Recurrent layers for JAX: pure functions of parameters, inputs and states.
+
+    layer = scanrec.jax.nn.MinGRU(8, 16, num_layers=2)
+    params = layer.init(jax.random.key(0))
+    output, state = layer.apply(params, input)             # (..., T, 8) to (..., T, 16)
+    output, state = layer.step(params, next_input, state)  # (..., 8) to (..., 16)
+
+A layer is a frozen dataclass: the configuration alone.
+"""
+
+from ._layer import Layer
+from ._lru import LRU
+from ._mamba import Mamba, MambaState
+from ._min_gru import MinGRU
+from ._qrnn import QRNN, QRNNState
+from ._rg_lru import RGLRU
+from ._s5 import S5
+
+__all__ = ["LRU", "Layer", "Mamba", "MambaState", "MinGRU", "QRNN", "QRNNState", "RGLRU", "S5"]

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What layers of diagonal state spaces share: complex weights as pairs of real ones, a direction,
+what is fed through."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from ._initial import computed, normal
+from ._layer import Layer
+from ._window import turned
+
+__all__ = ["DiagonalLayer", "complex_of", "pair_of"]
+
+
+def complex_of(pairs: jax.Array) -> jax.Array:
+    """Of pairs along the last axis."""
+    return jax.lax.complex(pairs[..., 0], pairs[..., 1])
+
+
+def pair_of(x: jax.Array) -> jax.Array:
+    return jnp.stack([x.real, x.imag], -1)
+
+
+class DiagonalLayer(Layer):
+    """A layer whose states are complex, and which has ``d`` and ``bias`` besides its system."""
+
+    _complex_state: ClassVar[bool] = True
+
+    def _system(self, params, u, first, resets):
+        """Outputs and final states of the system alone, forward."""
+        raise NotImplementedError
+
+    def _outer(self, key, inputs, dtype):
+        """Weights of what goes around the states."""
+        square = inputs == self.hidden_size
+        shape = (inputs,) if square else (self.hidden_size, inputs)
+        params = {"d": normal(key, shape, dtype, 1 if square else 1 / inputs)}
+        if self.bias:
+            params["bias"] = jnp.zeros(self.hidden_size, dtype)
+        return params
+
+    def _run(self, params, x, first, marks, reverse, key):
+        kind = x.dtype
+        x = x.astype(computed(kind))
+        params = jax.tree.map(lambda p: p.astype(x.dtype), params)
+        u, resets = turned(x, marks) if reverse else (x, marks)
+        y, final = self._system(params, u, first.get("hidden"), resets)
+        if reverse:
+            y = y[..., ::-1, :]
+        y = y + (x * params["d"] if params["d"].ndim == 1 else x @ params["d"].T)
+        if self.bias:
+            y = y + params["bias"]
+        return y.astype(kind), {"hidden": final}

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec.jax.nn and nnx: layers against the same step by step, in values and gradients."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from conftest import Random
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_num_cpu_devices", 8)
+
+import jax.numpy as jnp
+from stepwise import stepwise
+
+from scanrec.jax import nn
+
+T = 9
+LAYERS = {
+    "QRNN": nn.QRNN(3, 4, bias=False),
+    "QRNN two steps": nn.QRNN(3, 4, 2, kernel_size=2, pool="f"),
+    "QRNN both ways": nn.QRNN(3, 4, 2, bidirectional=True, kernel_size=2, pool="ifo", zoneout=0.3),
+    "MinGRU": nn.MinGRU(3, 4, bias=False, candidate="positive"),
+    "MinGRU both ways": nn.MinGRU(3, 4, bidirectional=True),
+    "RGLRU": nn.RGLRU(4, 4, bias=False, heads=2),
+    "RGLRU both ways": nn.RGLRU(3, 4, bidirectional=True, c=4.0),
+    "LRU": nn.LRU(4, 4, bias=False, state_size=5, r_min=0.0),
+    "LRU both ways": nn.LRU(3, 4, bidirectional=True, state_size=5),
+    "S5": nn.S5(4, 4, bias=False, state_size=8, blocks=2, discretisation="bilinear"),
+    "S5 both ways": nn.S5(3, 4, bidirectional=True, state_size=6),
+    "Mamba": nn.Mamba(4, 4, 2, bias=False, dt_rank=2, state_size=3),
+    "Mamba both ways": nn.Mamba(3, 4, bidirectional=True, conv=3, state_size=2),
+}
+FORWARD = [name for name, layer in LAYERS.items() if not layer.bidirectional]
+
+
+def weights_of(layer, seed=0):
+    """Any weights: drawing those to start from takes long to compile."""
+    random, shapes = Random(seed), jax.eval_shape(layer.init, jax.random.key(0))
+    return jax.tree.map(lambda x: jnp.asarray(random(*x.shape, scale=0.6)), shapes)
+
+
+def state_of(layer, random, *batch):
+    zeros = layer.initial_state(batch, jnp.float64)
+    return jax.tree.map(lambda x: jnp.asarray(random(*x.shape, dtype=x.dtype)), zeros)
+
+
+def compiled(layer):
+    """layer.apply. Before JAX 0.7.2 XLA ends the process where a program has a product and is rooted
+    in a call of ours; so it returns a number as well."""
+    apply = jax.jit(lambda *given, **options: (layer.apply(*given, **options), 0))
+    return lambda *given, **options: apply(*given, **options)[0]
+
+
+def same(got, want, **tolerance):
+    got, want = jax.tree.leaves(got), jax.tree.leaves(want)
+    assert len(got) == len(want)
+    for x, y in zip(got, want):
+        assert x.shape == y.shape and x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, **{"rtol": 1e-10, "atol": 1e-10, **tolerance})
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_step_by_step(name, random):
+    """Values and gradients, from a state, with resets also behind the last step; and from none."""
+    layer = LAYERS[name]
+    params, x = weights_of(layer), jnp.asarray(random(2, T, layer.input_size))
+    state = state_of(layer, random, 2)
+    marks = jnp.asarray(random.marks(2, T + 1)).at[0, T].set(True)
+    weigh = jnp.asarray(random(2, T, layer.output_size))
+
+    def all_of(apply):
+        def loss(params, x, state):
+            output, final = apply(params, x, state, marks)
+            leaves = jax.tree.leaves(final)
+            ends = sum(jnp.sum(jnp.sin(s.real) + jnp.cos(s.imag) ** 2) for s in leaves)
+            return jnp.sum(weigh * output) + ends, (output, final)
+
+        return jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(params, x, state), apply(params, x)
+
+    ours = lambda params, x, state=None, marks=None: layer.apply(params, x, state, resets=marks)
+    got = jax.jit(lambda: all_of(ours))()
+    same(got, jax.jit(lambda: all_of(lambda *given: stepwise(layer, *given)))())
+    assert all(np.any(x) for x in jax.tree.leaves(got))
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_chunks_and_steps(name, random):
+    layer = LAYERS[name]
+    params, x = weights_of(layer), jnp.asarray(random(2, 3, T, layer.input_size))
+    marks = jnp.asarray(random.marks(3, T)).at[:, 6:].set(False)
+
+    def pieces():
+        first, state = layer.apply(params, x[..., :4, :], resets=marks[:, :4])
+        second, state = layer.apply(params, x[..., 4:6, :], state, resets=marks[:, 4:7])
+        step = jax.checkpoint(lambda state, u: layer.step(params, u, state)[::-1])
+        state, rest = jax.lax.scan(step, state, jnp.moveaxis(x[..., 6:, :], -2, 0))
+        # A sequence without a batch begins with a step that may be another from a state of 0.
+        begins = layer.apply(params, x[1, 2, :1])[0][0], layer.step(params, x[1, 2, 0])[0]
+        return jnp.concatenate([first, second, jnp.moveaxis(rest, 0, -2)], -2), state, begins
+
+    output, state, begins = jax.jit(pieces)()
+    same((output, state), compiled(layer)(params, x, resets=marks))
+    same(*begins)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_sequences_packed_into_one_are_alone(name, random):
+    layer = LAYERS[name]
+    params, x = weights_of(layer), jnp.asarray(random(T, layer.input_size))
+    starts = jnp.zeros(T, bool).at[jnp.array([2, 3, 6])].set(True)
+    apply = compiled(layer)
+    output, ended = apply(params, x.at[2].set(jnp.nan), resets=starts)
+    assert np.all(np.isnan(output[2]))  # which is seen by none of the others
+    for part in (slice(3, 6), slice(6, T)):
+        alone, begun = apply(params, x[part])
+        same(output[part], alone)
+    # A state knows nothing of what came before: that of the first layer, forward.
+    same(*(jax.tree.map(lambda s: s[0], state) for state in (ended, begun)))
+
+
+def test_batches_and_ensembles(random):
+    """vmap of inputs, and of weights."""
+    for layer in (LAYERS["QRNN two steps"], LAYERS["S5"], LAYERS["Mamba both ways"]):
+        weights = [weights_of(layer, seed) for seed in (0, 1)]
+        both = jax.tree.map(lambda *x: np.stack(x), *weights)
+        x, apply = jnp.asarray(random(3, T, layer.input_size)), compiled(layer)
+        output, state = jax.jit(jax.vmap(jax.vmap(layer.apply, (None, 0)), (0, None)))(both, x)
+        for i in range(2):
+            mine = jax.tree.map(lambda s, i=i: np.swapaxes(s[i], 0, 1), state)
+            same((output[i], mine), apply(weights[i], x))
+
+
+def test_dropout_and_zoneout(random):
+    layer, key = nn.MinGRU(3, 64, 2, dropout=0.25), jax.random.key(3)
+    params, x = weights_of(layer), jnp.asarray(random(2, 50, 3))
+    plain = nn.MinGRU(3, 64, 2)
+    same(compiled(layer)(params, x)[0], compiled(plain)(params, x)[0])
+    # A second layer of which every state is what the first one says.
+    copies = {"weight": np.eye(128, 64), "bias": np.repeat([0.0, 50.0], 64)}
+    looks = {**params, "layer_1": {"forward": copies}}
+    seen, first = compiled(layer)(looks, x, key=key)[0], compiled(plain)(looks, x)[0]
+    kept = np.abs(seen) > 1e-9
+    assert abs(kept.mean() - 0.75) < 0.02
+    same(seen[kept], first[kept] / 0.75)
+    assert not np.any(compiled(nn.MinGRU(3, 64, 2, dropout=1.0))(looks, x, key=key)[0])
+    with pytest.warns(UserWarning, match="dropout is between layers"):
+        nn.MinGRU(3, 4, dropout=0.5)
+
+    layer = nn.QRNN(3, 64, bidirectional=True, pool="f", zoneout=0.25)
+    states = compiled(layer)(weights_of(layer), x, key=key)[0]
+    stays = np.asarray(states[:, 1:] == states[:, :-1])
+    assert abs(np.mean(stays) - 0.25) < 0.02
+    assert np.any(stays[:, :-1, :64] != stays[:, 1:, 64:])  # of each direction its own
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_types(name, random):
+    layer = LAYERS[name]
+    given = weights_of(layer), jnp.asarray(random(2, T, layer.input_size))
+    cast = lambda dtype: jax.tree.map(lambda x: x.astype(dtype), given)
+    dtypes = {"float32": 1e-5, "bfloat16": 0.05}
+    all_of = jax.jit(lambda: [layer.apply(*cast(dtype)) for dtype in (*dtypes, "float64")])()
+    for (dtype, bound), (output, state) in zip(dtypes.items(), all_of):
+        zeros = layer.initial_state((2,), dtype)
+        assert output.dtype == dtype
+        assert all(s.dtype == z.dtype for s, z in zip(*map(jax.tree.leaves, (state, zeros))))
+        assert np.max(np.abs(output.astype(float) - all_of[-1][0])) < bound
+
+
+def test_starts():
+    """What docstrings say of the weights that are drawn."""
+
+    def draw(layer, *names):
+        start = lambda key: [layer.init(key)["layer_0"]["forward"][name] for name in names]
+        return map(np.asarray, jax.jit(start)(jax.random.key(0)))
+
+    (bias,), (decay,) = draw(nn.QRNN(3, 4), "bias"), draw(nn.RGLRU(64, 64), "decay")
+    assert np.array_equal(bias, np.repeat([0, 1, 0], 4))
+    a, (nu,) = np.exp(-8 * np.log1p(np.exp(decay))), draw(nn.LRU(3, 4, r_min=0.5, r_max=0.6), "nu")
+    assert 0.9 <= a.min() and a.max() <= 0.999
+    assert np.all(np.abs(np.exp(-np.exp(nu)) - 0.55) < 0.05001)
+    delta, decay = draw(nn.Mamba(16, 16), "bias_delta", "log_decay")
+    step = np.log1p(np.exp(delta))
+    assert 0.99e-3 < step.min() and step.max() < 0.101
+    np.testing.assert_allclose(np.exp(decay)[3], np.arange(1, 17), rtol=1e-5)
+    # The eigenvalues of HiPPO-LegS' normal part, in whose basis real and normal is complex and normal.
+    decay, frequency = draw(nn.S5(3, 4, state_size=6), "log_decay", "frequency")
+    root = np.sqrt(2 * np.arange(6) + 1)
+    lower = np.tril(np.outer(root, root), -1)
+    values = np.linalg.eigvals((lower.T - lower - np.eye(6)) / 2)
+    np.testing.assert_allclose(-np.exp(decay), values.real[:3], rtol=1e-6)
+    np.testing.assert_allclose(np.sort(frequency), np.sort(values.imag)[3:], rtol=1e-5)
+    (b,) = draw(nn.S5(200, 4), "b")
+    assert np.all(np.abs(np.var(b, (0, 1)) * 2 * 200 - 1) < 0.05)
+
+
+def test_refusals():
+    layer, two = nn.MinGRU(3, 4), nn.QRNN(3, 4, kernel_size=2)
+    params, x = weights_of(layer), jnp.ones((2, T, 3))
+    weights = params["layer_0"]["forward"]
+    changed = lambda **other: {"layer_0": {"forward": {**weights, **other}}}
+    mamba = nn.Mamba(3, 4)
+    of_two, of_mamba = weights_of(two), weights_of(mamba)
+    # fmt: off
+    for call, error, words in (
+        (lambda: nn.QRNN(0, 4), ValueError, "QRNN: argument 'input_size': expected an integer of 1"),
+        (lambda: nn.QRNN(3, 4.5), TypeError, "'hidden_size'.*got 4.5"),
+        (lambda: nn.QRNN(3, 4, dropout=2.0), ValueError, "'dropout': expected a number from 0 to 1"),
+        (lambda: nn.QRNN(3, 4, kernel_size=3), ValueError, "'kernel_size': expected 1 or 2, got 3"),
+        (lambda: nn.MinGRU(3, 4, candidate="tanh"), ValueError, "'candidate'.*'positive'"),
+        (lambda: nn.RGLRU(3, 4, heads=3), ValueError, "'heads': expected a divisor"),
+        (lambda: nn.S5(3, 4, state_size=7), ValueError, "'state_size'.*multiple"),
+        (lambda: layer.init(jax.random.key(0), "int32"), TypeError, "MinGRU.init: argument 'dtype'"),
+        (lambda: layer.apply(params, x[..., :2]), ValueError, "MinGRU.apply: argument 'input'.*T, 3"),
+        (lambda: layer.apply(params, x * 1j), TypeError, "'input'.*real"),
+        (lambda: layer.apply(params, x, jnp.ones((2, 4))), ValueError, r"'state'.*\(1, 2, 4\)"),
+        (lambda: layer.apply(params, x, 1j * jnp.ones((1, 2, 4))), TypeError, "'state'.*real"),
+        (lambda: two.apply(of_two, x, x), TypeError, r"'state': expected QRNNState\(hidden, before"),
+        (lambda: mamba.step(of_mamba, x[:, 0], (x, x)), ValueError, "Mamba.step.*'state.hidden'"),
+        (lambda: layer.apply(params, x, resets=jnp.ones((2, 4), bool)), ValueError, "'resets'"),
+        (lambda: layer.apply(params, x, resets=jnp.ones((2, T))), TypeError, "'resets'.*booleans"),
+        (lambda: layer.apply({}, x), ValueError, r"'params': expected entries \['layer_0'\]"),
+        (lambda: layer.apply(changed(bias=x), x), ValueError, r"params\['layer_0'\]\['forward'\]\['b"),
+        (lambda: nn.QRNN(3, 4, bidirectional=True).step({}, x), ValueError, "'bidirectional'"),
+    ):
+        # fmt: on
+        with pytest.raises(error, match=words):
+            call()
+
+
+def module_of(layer, seed):
+    from flax import nnx as flax
+
+    from scanrec.jax import nnx
+
+    given = {field.name: getattr(layer, field.name) for field in fields(layer)}
+    kind = getattr(nnx, type(layer).__name__)
+    return kind(**given, dtype="float64", rngs=flax.Rngs(seed))
+
+
+@pytest.mark.parametrize("name", ["QRNN two steps", "MinGRU both ways", "LRU"])
+def test_modules_of_flax(name, random):
+    """Are the same, and go through what Flax does with modules."""
+    flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
+    layer = LAYERS[name]
+    module, other = module_of(layer, 5), module_of(layer, 6)
+    module.eval(), other.eval()
+    x = jnp.asarray(random(2, T, layer.input_size))
+    state, marks = state_of(layer, random, 2), jnp.asarray(random.marks(2, T))
+    drawn = layer.init(flax.Rngs(5).params(), "float64")
+    same(flax.to_pure_dict(flax.state(module, flax.Param)), drawn, rtol=0, atol=0)
+    want = compiled(layer)(drawn, x, state, resets=marks)
+    call = flax.jit(lambda m: m(x, state, resets=marks))
+    flax.update(other, flax.state(module))
+    for again in (module, other, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        same(call(again), want)
+    if not layer.bidirectional:
+        got = flax.jit(lambda m: m.step(x[:, 0], state))(module)
+        same(got, jax.jit(layer.step)(drawn, x[:, 0], state))
+    gradient = flax.jit(flax.grad(lambda m: jnp.sum(m(x)[0] ** 2)))(module)
+    want = jax.jit(jax.grad(lambda p: jnp.sum(layer.apply(p, x)[0] ** 2)))(drawn)
+    same(flax.to_pure_dict(gradient), want)
+
+
+def test_all_layers_are_modules_of_flax():
+    flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
+    for layer in LAYERS.values():
+        module = flax.eval_shape(lambda layer=layer: module_of(layer, 0))
+        assert module.layer == layer
+        drawn = jax.eval_shape(lambda layer=layer: layer.init(jax.random.key(0), "float64"))
+        assert flax.to_pure_dict(flax.state(module, flax.Param)) == drawn
+
+
+def test_dropout_of_flax(random):
+    flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
+    module, x = module_of(nn.MinGRU(3, 4, 2, dropout=0.5), 0), jnp.asarray(random(2, T, 3))
+    call = flax.jit(lambda m: m(x)[0])
+    assert np.any(call(module) != call(module))
+    module.eval()
+    same(call(module), compiled(module.layer)(module.params, x)[0])
+    with pytest.raises(TypeError, match="MinGRU: argument 'rngs': expected flax.nnx.Rngs, got int"):
+        type(module)(3, 4, rngs=0)
+
+
+def test_flax_is_asked_for():
+    """Where it is missing, and by nothing else."""
+    code = "import sys; sys.modules['flax'] = None; import scanrec.jax.nn, scanrec.jax.nnx"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert ran.stderr.strip().endswith("scanrec.jax.nnx needs Flax: pip install 'scanrec[flax]'")
+    code = "import scanrec.jax, sys; sys.exit('flax' in sys.modules or 'scanrec.jax.nn' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
