@@ -10,7 +10,7 @@ import ast
 import re
 
 SECTION = re.compile(r"^-{3,}$")
-LISTS = {"Parameters", "Raises", "Attributes", "Other Parameters"}
+LISTS = {"Parameters", "Raises", "Attributes", "Other Parameters", "Own options"}
 
 
 class Module:
@@ -131,6 +131,7 @@ def entry(node, documents, method=False):
             isinstance(member, ast.AnnAssign)
             and not initial
             and isinstance(member.target, ast.Name)
+            and member.target.id[0] != "_"
         ):
             parts.append(
                 indented(
@@ -166,7 +167,9 @@ def headed(title):
 def module_page(module, found, documents):
     """The lines of a module's page: its docstring, a table of names, an entry for each."""
     lines = [*headed(module.name), f".. py:module:: {module.name}", ""]
-    lines += [ast.get_docstring(module.tree) or "", "", f".. py:currentmodule:: {module.name}", ""]
+    # What is indented is code, with or without a mark before it.
+    doc = re.sub(r"(?<!::)\n\n(?=    \S)", "\n\n::\n\n", ast.get_docstring(module.tree) or "")
+    lines += [doc, "", f".. py:currentmodule:: {module.name}", ""]
     table, entries = [], []
     for item, node in found:
         summary = ast.get_docstring(node).split("\n\n")[0].replace("\n", " ")
