@@ -49,9 +49,10 @@ void gated_scan(const Cell& cell, const Arrays& arrays, const Output& output,
                 const detail::gated_options_for<Cell, Arrays>& options = {}) {
   gated_scan(tiled{}, cell, arrays, output, kept, options);
 }
-template <class... Given>
-void gated_scan(const Given&...) {
-  using given = detail::given_arrays<Given...>;
+template <class First, class... Rest>
+requires(gated_cell<First> || detail::may_begin_a_call<First>) void gated_scan(const First&,
+                                                                               const Rest&...) {
+  using given = detail::given_arrays<First, Rest...>;
   static_assert(
       given::count >= 3,
       "scanrec: gated_scan: expected cell, arrays, output (a backend before, what is kept "

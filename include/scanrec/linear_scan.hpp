@@ -44,9 +44,9 @@ void linear_scan(const Gate& gate, const Input& input, const State& state,
                  const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
   linear_scan(tiled{}, gate, input, state, options);
 }
-template <class... Given>
-void linear_scan(const Given&...) {
-  using given = detail::given_arrays<Given...>;
+template <detail::may_begin_a_call First, class... Rest>
+void linear_scan(const First&, const Rest&...) {
+  using given = detail::given_arrays<First, Rest...>;
   static_assert(given::count >= 3,
                 "scanrec: linear_scan: expected gate, input, state (a backend before, options "
                 "behind), got fewer arguments");
@@ -97,9 +97,9 @@ void linear_scan_vjp(
     const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
   linear_scan_vjp(tiled{}, gate, state, state_grad, gradients, options);
 }
-template <class... Given>
-void linear_scan_vjp(const Given&...) {
-  using given = detail::given_arrays<Given...>;
+template <detail::may_begin_a_call First, class... Rest>
+void linear_scan_vjp(const First&, const Rest&...) {
+  using given = detail::given_arrays<First, Rest...>;
   static_assert(
       given::count >= 4,
       "scanrec: linear_scan_vjp: expected gate, state, state_grad, gradients (a backend "
@@ -145,9 +145,9 @@ void linear_scan_jvp(
     const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
   linear_scan_jvp(tiled{}, gate, state, gate_tangent, input_tangent, state_tangent, options);
 }
-template <class... Given>
-void linear_scan_jvp(const Given&...) {
-  using given = detail::given_arrays<Given...>;
+template <detail::may_begin_a_call First, class... Rest>
+void linear_scan_jvp(const First&, const Rest&...) {
+  using given = detail::given_arrays<First, Rest...>;
   static_assert(given::count >= 5,
                 "scanrec: linear_scan_jvp: expected gate, state, gate_tangent, input_tangent, "
                 "state_tangent (a backend before, options behind; none for an array that is not "

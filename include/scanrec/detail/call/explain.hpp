@@ -48,6 +48,11 @@ concept a_view_to_read = sequence<A> && !writable_sequence_argument<A>;
 template <class A>
 concept no_view = a_container<A> || std::is_pointer_v<A> || a_number<A> || a_view_of_no_elements<A>;
 
+/// What a call may begin with, by mistake or not. Types of other libraries may have overloads of
+/// their own, which need conversions: nothing is explained to them.
+template <class A>
+concept may_begin_a_call = backend<A> || sequence_argument<A> || no_view<A>;
+
 }  // namespace scanrec::detail
 
 // Of the argument at a place, which is called so: what it may be is in the words. A macro, since
