@@ -29,8 +29,15 @@ STATES = 16
 #: Lanes that share a channel, by the shape of a block; elements of a thread in a chunk of 32 steps.
 SHAPES = {"4, 4": 4, "1, 16": 16}
 CHUNK, STRETCH = 32, 128
-#: Everything that is there is moved, activated, and added up; no more, where gradients are not added.
-DONE = {"LDG": 1, "STG": 1, "SHFL": 1, "MUFU": 1}
+
+
+def done(i):
+    """Everything that is there is moved, in words of floats, activated, and added up."""
+    if i.name in ("LDG", "STG", "STS"):
+        return i.width // 4  # none of 16 bits
+    return int(i.name in ("SHFL", "MUFU"))
+
+
 #: Per element: arrays that are read and written; what the special-function unit must do at least:
 #: a power of two per state and pass, and two operations each for the step and the gate of z.
 ARRAYS = {"walk": (3, 1), "pull": (4, 3)}
@@ -69,9 +76,12 @@ class Walk:
                        "all elements": elements // batch, "elements": elements // batch,
                        "gradients": elements // batch, "sums of D": CHUNK // lanes,
                        "sums of B or C": 16 * STATES / 128 / 4, "other": 1}
-        self.most = {"elements": (2 + 2) * batch, "all elements": (4 + 5) * batch,
-                     "gradients": 3 * batch}
-        self.outer = (3 + 1 + 4) * elements + sums + 4 * states
+        # No more than is done of that where gradients are not added, and states not stored. Per
+        # element: loaded or stored, functions of the special unit, words to shared memory.
+        self.most = {"elements": (2 + 2 + 2) * batch, "all elements": (4 + 5 + 7) * batch,
+                     "gradients": (3 + 2) * batch}
+        mixed = 2 * STATES * CHUNK // 128  # of B and C
+        self.outer = (4 + 4 + 4) * elements + 2 * mixed + sums + 4 * states + 1
         if adjoint:
             self.outer = code.UNBOUNDED
 
@@ -79,7 +89,7 @@ class Walk:
         """Instructions of one round of a loop, each with how often it runs in it."""
         body = loops[head]
         within = {at: [then for then in follows[at] if then in body] for at in body}
-        path = code.best_path(blocks, within, head, head, DONE, (0, most))
+        path = code.best_path(blocks, within, head, head, done, (0, most))
         weights = {i.address: (i, 1) for i in path}
         for inner, members in loops.items():
             around = [h for h in loops if h != inner and inner in loops[h]]
