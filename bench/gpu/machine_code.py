@@ -222,7 +222,8 @@ def blocks_of(code):
 
 
 def conditional(branch):
-    return bool(branch.predicate) or branch.operands.startswith(("P", "!P", "UP", "!UP"))
+    return (bool(branch.predicate) or branch.opcode == "BRA.DIV"
+            or branch.operands.startswith(("P", "!P", "UP", "!UP")))
 
 
 #: What speaks for a way, and against it: steps are loaded and stored by generic addresses where a

@@ -29,6 +29,8 @@ STATES = 16
 #: Lanes that share a channel, by the shape of a block; elements of a thread in a chunk of 32 steps.
 SHAPES = {"4, 4": 4, "1, 16": 16}
 CHUNK, STRETCH = 32, 128
+#: Steps between two sums of B and C over the warps of a block.
+SUMMED = 16
 
 
 def done(i):
@@ -49,7 +51,9 @@ def kind_of(members, blocks):
     has = {i.name for at in members for i in blocks[at]}
     stored = sum(i.name == "STS" for at in members for i in blocks[at])
     if "SHFL" in has:
-        return "chunks back" if "BAR" in has and stored > 20 else "steps"
+        if "BAR" not in has:
+            return "steps"
+        return "chunks back" if stored > 30 else "sums back"
     if "BAR" in has:
         return "chunks forward"
     if "MUFU" in has and "LDG" in has:
@@ -72,7 +76,8 @@ class Walk:
         batch = min(elements, 4)
         sums = 3 + max(0, (lanes // 4).bit_length() - 1)  # exchanges of a sum over lanes
         self.rounds = {"chunks back": STRETCH // CHUNK, "chunks forward": STRETCH // CHUNK - 1,
-                       "steps": CHUNK // 4, "bare steps": CHUNK // 4, "saved steps": CHUNK // 4 - 1,
+                       "sums back": CHUNK // SUMMED,
+                       "steps": (SUMMED if adjoint else CHUNK) // 4, "bare steps": CHUNK // 4, "saved steps": CHUNK // 4 - 1,
                        "all elements": elements // batch, "elements": elements // batch,
                        "gradients": elements // batch, "sums of D": CHUNK // lanes,
                        "sums of B or C": 16 * STATES / 128 / 4, "other": 1}

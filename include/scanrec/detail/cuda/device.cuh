@@ -181,6 +181,19 @@ SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
   return mine;
 }
 
+/// (*) That of the thread whose number differs in one bit.
+template <class T>
+SCANREC_DEVICE SCANREC_INLINE T exchange_across(T mine, int bit) {
+  static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
+                "scanrec: what threads exchange is copied");
+  std::uint32_t words[sizeof(T) / 4];
+  memcpy(words, &mine, sizeof(T));
+  SCANREC_UNROLL
+  for (std::uint32_t& word : words) word = __shfl_xor_sync(0xffffffffu, word, bit);
+  memcpy(&mine, words, sizeof(T));
+  return mine;
+}
+
 /// (*) Which threads of the warp say so, all of which ask at once: a bit each. Orders no memory.
 SCANREC_DEVICE SCANREC_INLINE std::uint32_t ballot(bool mine) {
   return __ballot_sync(0xffffffffu, mine);

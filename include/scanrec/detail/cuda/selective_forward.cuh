@@ -11,8 +11,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Takes the states of a thread's channel through four steps from t on. `each(j, i, b, fed, x)` is
-/// told of every state behind its step.
+/// Takes the states of a thread's channel through four steps from t on. `each(j, i, a, last, x)` is
+/// told of every state behind its step and before it.
 template <class Tile, class X, int S, class Each>
 SCANREC_DEVICE SCANREC_INLINE void walk_four_steps(const Tile& tile, const X (&rate)[S], int t,
                                                    X (&x)[S], const Each& each) {
@@ -30,9 +30,9 @@ SCANREC_DEVICE SCANREC_INLINE void walk_four_steps(const Tile& tile, const X (&r
     }
     SCANREC_UNROLL
     for (int i = 0; i < S; ++i) {
-      const X a = selective_gate(step, rate[i]), passed = simd::mul(a, x[i]);
-      x[i] = simd::fma(a, x[i], scanrec::detail::scaled(fed.second, b[i].at(j)));
-      each(j, i, a, passed, x[i]);
+      const X a = selective_gate(step, rate[i]), last = x[i];
+      x[i] = simd::fma(a, last, scanrec::detail::scaled(fed.second, b[i].at(j)));
+      each(j, i, a, last, x[i]);
     }
   }
 }

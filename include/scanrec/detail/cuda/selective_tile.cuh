@@ -31,12 +31,12 @@ SCANREC_DEVICE SCANREC_INLINE T sum_over_lanes(const several<T, 4>& x, int lane)
   const bool upper = (lane & 2) != 0, odd = (lane & 1) != 0;
   const several<T, 2> sent{{upper ? x.of[0] : x.of[2], upper ? x.of[1] : x.of[3]}};
   several<T, 2> two{{upper ? x.of[2] : x.of[0], upper ? x.of[3] : x.of[1]}};
-  const auto there = device::exchange(sent, lane ^ 2);
+  const auto there = device::exchange_across(sent, 2);
   two.of[0] = two.of[0] + there.of[0], two.of[1] = two.of[1] + there.of[1];
   T one = odd ? two.of[1] : two.of[0];
-  one = one + device::exchange(odd ? two.of[0] : two.of[1], lane ^ 1);
+  one = one + device::exchange_across(odd ? two.of[0] : two.of[1], 1);
   SCANREC_UNROLL
-  for (int apart = 4; apart < L; apart *= 2) one = one + device::exchange(one, lane ^ apart);
+  for (int apart = 4; apart < L; apart *= 2) one = one + device::exchange_across(one, apart);
   return one;
 }
 template <class V>
@@ -45,8 +45,9 @@ SCANREC_DEVICE SCANREC_INLINE value_pair<V> operator+(const value_pair<V>& x,
   return {x.first + y.first, x.second + y.second};
 }
 
-/// A block at a place.
-template <class Shape, selective_kind Kind>
+/// A block at a place. State i of a lane is the lane's i-th one, but of `Turned` neighbouring
+/// channels in as many orders: the i ^ c-th of channel c of them.
+template <class Shape, selective_kind Kind, int Turned = 1>
 class selective_tile {
  public:
   using V = typename Shape::value;
@@ -57,7 +58,7 @@ class selective_tile {
   static constexpr int S = Shape::own, L = Shape::lanes, E = Shape::elements;
   static constexpr bool plain = Kind == selective_kind::plain;
   static constexpr bool even = Shape::steps * Shape::channels % selective_threads == 0;
-  static constexpr int row = Shape::row;
+  static constexpr int row = Shape::row, turned = Turned;
 
   /// An element of a chunk that this thread takes, of E.
   struct element {
@@ -111,7 +112,9 @@ class selective_tile {
   // ---- states of this thread's channel --------------------------------------------------------
 
   SCANREC_DEVICE SCANREC_INLINE static X zero() { return simd::constant<X>(0); }
-  SCANREC_DEVICE SCANREC_INLINE int state(int i) const { return i * L + lane_; }
+  SCANREC_DEVICE SCANREC_INLINE int state(int i) const {
+    return (i ^ (channel_ & (turned - 1))) * L + lane_;
+  }
   SCANREC_DEVICE SCANREC_INLINE bool own() const { return channel_ < at_.count; }
   SCANREC_DEVICE SCANREC_INLINE bool own_state(int i) const {
     return own() && state(i) < p_.states;
@@ -352,7 +355,7 @@ class selective_tile {
     if constexpr (!plain)
       if (of.channels.present()) return mixed_steps<X>::same(of_channel[i]);
     constexpr int row = Shape::state_row / 4;
-    const int place = lane_ * row + (t >> 2) + i * L * row;
+    const int place = state(i) * row + (t >> 2);
     if constexpr (parts == 2)
       return {rows.load(place), rows.load(place + Shape::states * row)};
     else

@@ -87,6 +87,11 @@ T exchange(T mine, int lane) {
   return mine;
 }
 
+template <class T>
+T exchange_across(T mine, int bit) {
+  return exchange(mine, (thread_index() % warp_size) ^ bit);
+}
+
 inline std::uint32_t ballot(bool mine) {
   const int lane = thread_index() % warp_size;
   std::uint32_t bits = mine ? std::uint32_t{1} << lane : 0;
