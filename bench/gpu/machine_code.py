@@ -235,10 +235,10 @@ UNBOUNDED = 1 << 30
 
 
 def worth(instructions, weights):
-    """Words of messages that are asked for, and elements that are moved whatever happens; or what
-    a function says of each, whether it has a predicate or not."""
+    """Words of messages that are asked for, and elements that are moved whatever happens; or the
+    two things that a function says of each, whether it has a predicate or not."""
     if callable(weights):
-        return 0, sum(map(weights, instructions))
+        return tuple(map(sum, zip((0, 0), *map(weights, instructions))))
     messages = sum(i.name == "LDG" and "STRONG" in i.opcode for i in instructions)
     return messages, sum(weights.get(i.name, 0) for i in instructions
                          if "STRONG" not in i.opcode and not i.predicate)

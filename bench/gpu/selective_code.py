@@ -31,13 +31,13 @@ SHAPES = {"4, 4": 4, "1, 16": 16}
 CHUNK, STRETCH = 32, 128
 #: Steps between two sums of B and C over the warps of a block.
 SUMMED = 16
+UNBOUNDED = code.UNBOUNDED, code.UNBOUNDED
 
 
 def done(i):
-    """Everything that is there is moved, in words of floats, activated, and added up."""
-    if i.name in ("LDG", "STG", "STS"):
-        return i.width // 4  # none of 16 bits
-    return int(i.name in ("SHFL", "MUFU"))
+    """Words that are moved, none of 16 bits; functions and exchanges."""
+    moves = i.name in ("LDG", "STG", "STS")
+    return i.width // 4 if moves else 0, int(i.name in ("SHFL", "MUFU"))
 
 
 #: Per element: arrays that are read and written; what the special-function unit must do at least:
@@ -53,7 +53,7 @@ def kind_of(members, blocks):
     if "SHFL" in has:
         if "BAR" not in has:
             return "steps"
-        return "chunks back" if stored > 30 else "sums back"
+        return "chunks back" if "LDG" in has else "sums back"
     if "BAR" in has:
         return "chunks forward"
     if "MUFU" in has and "LDG" in has:
@@ -82,19 +82,20 @@ class Walk:
                        "gradients": elements // batch, "sums of D": CHUNK // lanes,
                        "sums of B or C": 16 * STATES / 128 / 4, "other": 1}
         # No more than is done of that where gradients are not added, and states not stored. Per
-        # element: loaded or stored, functions of the special unit, words to shared memory.
-        self.most = {"elements": (2 + 2 + 2) * batch, "all elements": (4 + 5 + 7) * batch,
-                     "gradients": (3 + 2) * batch}
+        # element: arrays that are read or written and words to shared memory; functions.
+        self.most = {"elements": ((2 + 2) * batch, 2 * batch),
+                     "all elements": ((4 + 7) * batch, 5 * batch),
+                     "gradients": ((3 + 2) * batch, 0)}
         mixed = 2 * STATES * CHUNK // 128  # of B and C
-        self.outer = (4 + 4 + 4) * elements + 2 * mixed + sums + 4 * states + 1
+        self.outer = (4 + 4) * elements + 2 * mixed + 1, 4 * elements + sums + 4 * states
         if adjoint:
-            self.outer = code.UNBOUNDED
+            self.outer = UNBOUNDED
 
     def path(self, blocks, follows, loops, head, most):
         """Instructions of one round of a loop, each with how often it runs in it."""
         body = loops[head]
         within = {at: [then for then in follows[at] if then in body] for at in body}
-        path = code.best_path(blocks, within, head, head, done, (0, most))
+        path = code.best_path(blocks, within, head, head, done, most)
         weights = {i.address: (i, 1) for i in path}
         for inner, members in loops.items():
             around = [h for h in loops if h != inner and inner in loops[h]]
@@ -104,7 +105,7 @@ class Walk:
             if not places & weights.keys():
                 continue
             kind = kind_of(members, blocks)
-            below = self.path(blocks, follows, loops, inner, self.most.get(kind, code.UNBOUNDED))
+            below = self.path(blocks, follows, loops, inner, self.most.get(kind, UNBOUNDED))
             for address in places & weights.keys():
                 del weights[address]
             for address, (i, times) in below.items():

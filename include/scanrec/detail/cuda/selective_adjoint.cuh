@@ -114,7 +114,7 @@ struct pull_selective {
       SCANREC_UNROLL
       for (int j = 3; j >= 0; --j) {
         const auto fed = this->fed_.load((t + j) * row + this->channel_);
-        const bool cut = this->cut(t + j);
+        const bool cut = this->cut(t + j, this->channel_);
         V fed_sum = 0, gate_sum = 0;
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) {
