@@ -31,6 +31,8 @@ SHAPES = {"4, 4": 4, "1, 16": 16}
 CHUNK, STRETCH = 32, 128
 #: Steps between two sums of B and C over the warps of a block.
 SUMMED = 16
+#: And those that a round of the loop of the forward kernel takes.
+TOGETHER = 8
 UNBOUNDED = code.UNBOUNDED, code.UNBOUNDED
 
 
@@ -77,7 +79,8 @@ class Walk:
         sums = 3 + max(0, (lanes // 4).bit_length() - 1)  # exchanges of a sum over lanes
         self.rounds = {"chunks back": STRETCH // CHUNK, "chunks forward": STRETCH // CHUNK - 1,
                        "sums back": CHUNK // SUMMED,
-                       "steps": (SUMMED if adjoint else CHUNK) // 4, "bare steps": CHUNK // 4, "saved steps": CHUNK // 4 - 1,
+                       "steps": SUMMED // 4 if adjoint else CHUNK // TOGETHER,
+                       "bare steps": CHUNK // 4, "saved steps": CHUNK // 4 - 1,
                        "all elements": elements // batch, "elements": elements // batch,
                        "gradients": elements // batch, "sums of D": CHUNK // lanes,
                        "sums of B or C": 16 * STATES / 128 / 4, "other": 1}
@@ -87,7 +90,8 @@ class Walk:
                      "all elements": ((4 + 7) * batch, 5 * batch),
                      "gradients": ((3 + 2) * batch, 0)}
         mixed = 2 * STATES * CHUNK // 128  # of B and C
-        self.outer = (4 + 4) * elements + 2 * mixed + 1, 4 * elements + sums + 4 * states
+        self.outer = ((4 + 4) * elements + 2 * mixed + TOGETHER // 4,
+                      4 * elements + TOGETHER // 4 * (sums + 4 * states))
         if adjoint:
             self.outer = UNBOUNDED
 

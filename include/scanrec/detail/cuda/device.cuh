@@ -41,6 +41,7 @@
 
 #define SCANREC_DEVICE __device__
 #define SCANREC_UNROLL _Pragma("unroll")
+#define SCANREC_UNROLL_BY_2 _Pragma("unroll 2")
 #define SCANREC_UNROLL_BY_4 _Pragma("unroll 4")
 #define SCANREC_KEEP_LOOP _Pragma("unroll 1")
 

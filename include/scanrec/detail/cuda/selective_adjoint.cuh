@@ -61,9 +61,8 @@ struct pull_selective {
     device::shared_array<stored> before;
     stored* chunk_states;
     X x[S], gate[S], carry[S];
-    // Running sums of a stretch; those before are in the workspace, but for two.
+    // Running sums of a stretch; those before are in the workspace.
     X of_rate[S], of_b[own_sums], of_c[own_sums];
-    double all_skip = 0, all_bias = 0;
 
     SCANREC_DEVICE pull(const selective_device_vjp<number>& problem,
                         const selective_vjp_room<number>& given_room, const selective_tiles& tiles,
@@ -84,6 +83,7 @@ struct pull_selective {
       using scanrec::detail::add_scaled, scanrec::detail::add_scaled_conj;
       using scanrec::detail::scaled, scanrec::detail::scaled_conj, scanrec::detail::times_conj;
       const int lane = this->thread_ % device::warp_size;
+      const int own = this->lane_ * row + this->channel_;  // lane j has the sums of step t + j
       const X none = base::zero();
       X a[4][S], before_step[4][S], product[4][S];
       V g[4];
@@ -102,8 +102,7 @@ struct pull_selective {
                       });
       if (p.z_grad.present()) {
         const V total = sum_over_lanes<L>(out, lane);
-        if (this->lane_ < 4)
-          y.store((t + this->lane_) * row + this->channel_, sum_of_pairs<X>(total));
+        if (L == 4 || this->lane_ < 4) y.store(own + t * row, sum_of_pairs<X>(total));
       }
       if (room.c != nullptr) this->add_channels(product, 1, t);
 
@@ -130,7 +129,7 @@ struct pull_selective {
         sum.of[j] = {fed_sum, gate_sum};
       }
       const auto total = sum_over_lanes<L>(sum, lane);
-      if (this->lane_ < 4) sums.store((t + this->lane_) * row + this->channel_, total);
+      if (L == 4 || this->lane_ < 4) sums.store(own + t * row, total);
       if (room.b != nullptr) this->add_channels(product, 0, t);
     }
 
@@ -183,6 +182,17 @@ struct pull_selective {
         if constexpr (parts == 2) add(own[1], x[i].im);
       }
     }
+    // The same with those of D and the bias, of which every lane of a channel has some.
+    SCANREC_DEVICE SCANREC_INLINE void add_channel_sums(bool first) const {
+      if (room.skip == nullptr && room.bias == nullptr) return;
+      value_pair<double> more{static_cast<double>(of_bias), static_cast<double>(of_skip)};
+      SCANREC_UNROLL
+      for (int apart = 1; apart < L; apart *= 2) more = more + device::exchange_across(more, apart);
+      if (this->lane_ != 0 || !this->own()) return;
+      const std::int64_t place = this->at_.batch * p.channels + this->own_channel();
+      if (room.bias != nullptr) room.bias[place] = (first ? 0.0 : room.bias[place]) + more.first;
+      if (room.skip != nullptr) room.skip[place] = (first ? 0.0 : room.skip[place]) + more.second;
+    }
     // Takes the gradients of the states behind a stretch to those of the states before it.
     SCANREC_DEVICE SCANREC_INLINE void pull_stretch(std::int64_t number) {
       const std::int64_t begin = p.time - (number + 1) * selective_stretch;
@@ -225,7 +235,7 @@ struct pull_selective {
       add_states(room.a, of_rate, number == 0);
       if constexpr (!plain)
         add_states(room.b_own, of_b, number == 0), add_states(room.c_own, of_c, number == 0);
-      all_skip += static_cast<double>(of_skip), all_bias += static_cast<double>(of_bias);
+      add_channel_sums(number == 0);
     }
 
     SCANREC_DEVICE SCANREC_INLINE void run() {
@@ -236,20 +246,11 @@ struct pull_selective {
       this->store_states(p.initial_grad, carry, 0, p.update);
 
       if (stretches == 0) {
+        of_skip = of_bias = 0, add_channel_sums(true);
         clear(of_rate), add_states(room.a, of_rate, true);
         if constexpr (!plain)
           add_states(room.b_own, of_rate, true), add_states(room.c_own, of_rate, true);
       }
-      if (room.skip == nullptr && room.bias == nullptr) return;
-      value_pair<double> of_channel{all_bias, all_skip};
-      SCANREC_UNROLL
-      for (int apart = 1; apart < L; apart *= 2)
-        of_channel =
-            of_channel + device::exchange(of_channel, (this->thread_ ^ apart) % device::warp_size);
-      if (this->lane_ != 0 || !this->own()) return;
-      const std::int64_t place = this->at_.batch * p.channels + this->own_channel();
-      if (room.bias != nullptr) room.bias[place] = of_channel.first;
-      if (room.skip != nullptr) room.skip[place] = of_channel.second;
     }
   };
 };

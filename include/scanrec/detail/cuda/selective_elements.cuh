@@ -82,25 +82,25 @@ class selective_elements {
   SCANREC_DEVICE SCANREC_INLINE bool whole() const {
     return even && idle_ == 0 && at_.count == Shape::channels;
   }
-  /// The step and the channel of element e of E, in the chunk.
+  /// The step and the channel of the k-th element of a run, in the chunk.
   template <selective_runs Along>
-  SCANREC_DEVICE SCANREC_INLINE int step_of(int e) const {
+  SCANREC_DEVICE SCANREC_INLINE int step_of(int of_run, int k) const {
     if constexpr (Along == selective_runs::channels)
-      return step_ + e / run * (selective_threads * run / Shape::channels);
+      return step_ + of_run * (selective_threads * run / Shape::channels);
     else
-      return step_ + e % run;
+      return step_ + k;
   }
   template <selective_runs Along>
-  SCANREC_DEVICE SCANREC_INLINE int channel_of(int e) const {
+  SCANREC_DEVICE SCANREC_INLINE int channel_of(int of_run, int k) const {
     if constexpr (Along == selective_runs::channels)
-      return channel_of_run_ + e % run;
+      return channel_of_run_ + k;
     else
-      return channel_of_run_ + e / run * (selective_threads * run / Shape::steps);
+      return channel_of_run_ + of_run * (selective_threads * run / Shape::steps);
   }
   /// Its place among rows in shared memory.
   template <selective_runs Along>
-  SCANREC_DEVICE SCANREC_INLINE int slot(int e) const {
-    return step_of<Along>(e) * row + channel_of<Along>(e);
+  SCANREC_DEVICE SCANREC_INLINE int slot(int of_run, int k) const {
+    return step_of<Along>(of_run, k) * row + channel_of<Along>(of_run, k);
   }
   /// Whether this thread has any.
   SCANREC_DEVICE SCANREC_INLINE bool has_elements() const {
@@ -108,8 +108,9 @@ class selective_elements {
   }
   /// Whether an element is there.
   template <selective_runs Along>
-  SCANREC_DEVICE SCANREC_INLINE bool there(int e) const {
-    return has_elements() && channel_of<Along>(e) < at_.count && step_of<Along>(e) >= idle_;
+  SCANREC_DEVICE SCANREC_INLINE bool there(int of_run, int k) const {
+    return has_elements() && channel_of<Along>(of_run, k) < at_.count &&
+           step_of<Along>(of_run, k) >= idle_;
   }
 
   // ---- arrays -----------------------------------------------------------------------------------
@@ -126,7 +127,7 @@ class selective_elements {
     const std::int64_t between = along_channels_ ? s.time : s.channel;
     const bool aligned =
         beside == 1 && between % run == 0 && rows.aligned(first + p_.time % run * s.time, run);
-    if (aligned) in_runs_ |= 1u << k;
+    remember(k, aligned);
   }
   /// Elements of the k-th array, from a run on.
   template <selective_runs Along, int Count>
@@ -134,32 +135,34 @@ class selective_elements {
                                           int first_run = 0) const {
     if (!rows.present() || !has_elements()) return forget(to);
     const std::int64_t place = this->place<Along>(rows, k, first_run), far = apart<Along>(rows);
-    if (whole() && in_runs(k)) return rows.template load_runs<run>(to, place, far);
+    if (in_runs(k)) return rows.template load_runs<run>(to, place, far);
     const std::int64_t near =
         Along == selective_runs::channels ? rows.strides.channel : rows.strides.time;
     const bool all = whole();
     rows.load(to, [&](int e) SCANREC_LAMBDA {
-      return all || there<Along>(first_run * run + e) ? place + e / run * far + e % run * near
-                                                      : device_rows<V>::none;
+      return all || there<Along>(first_run + e / run, e % run)
+                 ? place + e / run * far + e % run * near
+                 : device_rows<V>::none;
     });
   }
   template <int Count>
   SCANREC_DEVICE SCANREC_INLINE void numbers(const device_rows<V>& rows, int k,
                                              const raw (&from)[Count], V (&to)[Count]) const {
-    to_numbers<run>(from, rows.as, whole() && in_runs(k), to);
+    to_numbers<run>(from, rows.as, in_runs(k), to);
   }
   template <selective_runs Along, int Count>
   SCANREC_DEVICE SCANREC_INLINE void store(const device_rows<V>& rows, int k, const V (&x)[Count],
                                            int first_run = 0, bool add = false) const {
     if (!rows.present() || !has_elements()) return;
     const std::int64_t place = this->place<Along>(rows, k, first_run), far = apart<Along>(rows);
-    if (whole() && in_runs(k) && !add) return rows.template store_runs<run>(x, place, far);
+    if (in_runs(k) && !add) return rows.template store_runs<run>(x, place, far);
     const std::int64_t near =
         Along == selective_runs::channels ? rows.strides.channel : rows.strides.time;
     const bool all = whole();
     rows.store(x, add, [&](int e) SCANREC_LAMBDA {
-      return all || there<Along>(first_run * run + e) ? place + e / run * far + e % run * near
-                                                      : device_rows<V>::none;
+      return all || there<Along>(first_run + e / run, e % run)
+                 ? place + e / run * far + e % run * near
+                 : device_rows<V>::none;
     });
   }
   template <int Count>
@@ -200,7 +203,8 @@ class selective_elements {
     }
     if (whole()) return;
     SCANREC_UNROLL
-    for (int e = 0; e < Count; ++e) step[e] = there<Along>(first_run * run + e) ? step[e] : V(0);
+    for (int e = 0; e < Count; ++e)
+      step[e] = there<Along>(first_run + e / run, e % run) ? step[e] : V(0);
   }
   /// Takes the intervals into account.
   template <selective_runs Along, int Count>
@@ -211,21 +215,23 @@ class selective_elements {
       V by[Count];
       SCANREC_UNROLL
       for (int e = 0; e < Count; ++e) {
-        const int of = first_run * run + e;
-        by[e] = there<Along>(of) ? *p_.intervals.at(at_.batch, 0, 0, begin_ + step_of<Along>(of))
-                                 : V(1);
+        const int of_run = first_run + e / run, k = e % run;
+        by[e] = there<Along>(of_run, k)
+                    ? *p_.intervals.at(at_.batch, 0, 0, begin_ + step_of<Along>(of_run, k))
+                    : V(1);
       }
       SCANREC_UNROLL
       for (int e = 0; e < Count; ++e) step[e] = step[e] * by[e], slope[e] = slope[e] * by[e];
     }
   }
   template <selective_runs Along>
-  SCANREC_DEVICE SCANREC_INLINE void mark_cut(int e) const {
+  SCANREC_DEVICE SCANREC_INLINE void mark_cut(int of_run, int k) const {
     if constexpr (!plain) {
       if (p_.cuts.data == nullptr) return;
-      const bool cut = there<Along>(e) && p_.cuts.at(at_.batch, begin_ + step_of<Along>(e),
-                                                     at_.channel + channel_of<Along>(e));
-      marks_.store(slot<Along>(e), cut ? 1u : 0u);
+      const bool cut =
+          there<Along>(of_run, k) && p_.cuts.at(at_.batch, begin_ + step_of<Along>(of_run, k),
+                                                at_.channel + channel_of<Along>(of_run, k));
+      marks_.store(slot<Along>(of_run, k), cut ? 1u : 0u);
     }
   }
   /// Whether step t of a channel is cut from the one before.
@@ -244,8 +250,15 @@ class selective_elements {
   std::int64_t begin_ = 0;
   int idle_ = 0;  // steps of the chunk that are before the first one
 
+ protected:
+  /// Whether an array is loaded by runs.
+  SCANREC_DEVICE SCANREC_INLINE void remember(int k, bool in_runs) {
+    in_runs_ |= in_runs ? 1u << k : 0u;
+  }
+  SCANREC_DEVICE SCANREC_INLINE bool remembered(int k) const { return (in_runs_ >> k & 1) != 0; }
+
  private:
-  SCANREC_DEVICE SCANREC_INLINE bool in_runs(int k) const { return (in_runs_ >> k & 1) != 0; }
+  SCANREC_DEVICE SCANREC_INLINE bool in_runs(int k) const { return whole() && remembered(k); }
   template <selective_runs Along>
   SCANREC_DEVICE SCANREC_INLINE static std::int64_t apart(const device_rows<V>& rows) {
     if constexpr (Along == selective_runs::channels)
@@ -266,7 +279,7 @@ class selective_elements {
     if constexpr (Along == selective_runs::channels) {
       return together.load(channel_of_run_ / run);
     } else {
-      const int channel = channel_of<Along>(of_run * run);
+      const int channel = channel_of<Along>(of_run, 0);
       const V x = has_elements() ? each.load(channel) : V(0);
       run_of_values same;
       SCANREC_UNROLL
@@ -280,7 +293,7 @@ class selective_elements {
   device::shared_array<std::int64_t> places_;  // (array, thread), in elements
   bool along_channels_;
   int step_, channel_of_run_;
-  std::uint32_t in_runs_ = 0;  // which arrays are loaded by runs
+  std::uint32_t in_runs_ = 0;
 };
 
 }  // namespace detail

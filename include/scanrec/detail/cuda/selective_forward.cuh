@@ -92,8 +92,8 @@ struct walk_selective {
       const auto& p = this->p_;
       this->along([&](auto runs) SCANREC_LAMBDA { this->template fetch<runs.value>(); });
       if constexpr (tile::mixed_early) {
-        this->load_mixing(p.b, 0, b);
-        if (p.out.present()) this->load_mixing(p.c, 0, c);
+        this->load_mixing(p.b, this->b_, 0, b);
+        if (p.out.present()) this->load_mixing(p.c, this->c_, 0, c);
       }
     }
     // What was on its way has arrived: behind the last chunk nothing of it is kept.
@@ -109,8 +109,9 @@ struct walk_selective {
       SCANREC_UNROLL
       for (int e = 0; e < E; ++e) {
         if (!this->has_elements()) continue;
-        this->fed_.store(this->template slot<Along>(e), {step[e], step[e] * u_value[e]});
-        this->template mark_cut<Along>(e);
+        this->fed_.store(this->template slot<Along>(e / tile::run, e % tile::run),
+                         {step[e], step[e] * u_value[e]});
+        this->template mark_cut<Along>(e / tile::run, e % tile::run);
       }
       keep_values(0, u_value);
       if (p.z.present() && p.out.present()) {
@@ -122,8 +123,8 @@ struct walk_selective {
       const auto& p = this->p_;
       this->along([&](auto runs) SCANREC_LAMBDA { this->template place<runs.value>(); });
       if constexpr (tile::mixed_early) {
-        this->place_mixing(p.b, 0, b, this->b_);
-        if (p.out.present()) this->place_mixing(p.c, 0, c, this->c_);
+        this->place_mixing(p.b, this->b_, 0, b);
+        if (p.out.present()) this->place_mixing(p.c, this->c_, 0, c);
       } else {
         this->take_mixing(p.b, this->b_);
         if (p.out.present()) this->take_mixing(p.c, this->c_);
@@ -142,13 +143,16 @@ struct walk_selective {
       }
     }
     SCANREC_DEVICE SCANREC_INLINE void take_steps() {
-      const bool out = this->p_.out.present();
-      SCANREC_KEEP_LOOP
-      for (int t = 0; t < Shape::steps; t += 4) {
-        if (!out) {
+      if (!this->p_.out.present()) {
+        SCANREC_KEEP_LOOP
+        for (int t = 0; t < Shape::steps; t += 4)
           walk_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
-          continue;
-        }
+        return;
+      }
+      // Lane j of a channel has the sum of step t + j.
+      const int own = this->lane_ * row + this->channel_;
+      SCANREC_UNROLL_BY_2
+      for (int t = 0; t < Shape::steps; t += 4) {
         mixed_steps<X> rows[S];
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) rows[i] = this->c_of(t, i);
@@ -157,8 +161,7 @@ struct walk_selective {
           sum.of[j] = scanrec::detail::add_real_product(rows[i].at(j), state, sum.of[j]);
         });
         const V total = sum_over_lanes<Shape::lanes>(sum, this->thread_ % device::warp_size);
-        if (this->lane_ < 4)
-          y.store((t + this->lane_) * row + this->channel_, sum_of_pairs<X>(total));
+        if (Shape::lanes == 4 || this->lane_ < 4) y.store(own + t * row, sum_of_pairs<X>(total));
       }
     }
     template <selective_runs Along>
@@ -172,7 +175,8 @@ struct walk_selective {
         SCANREC_UNROLL
         for (int k = 0; k < tile::run; ++k)
           if (this->has_elements())
-            sum[e + k] = simd::fma(skip.of[k], of.of[k], y.load(this->template slot<Along>(e + k)));
+            sum[e + k] = simd::fma(skip.of[k], of.of[k],
+                                   y.load(this->template slot<Along>(e / tile::run, k)));
       }
       if (p.z.present()) {
         SCANREC_UNROLL
@@ -193,8 +197,8 @@ struct walk_selective {
       const std::int64_t chunks = (p.time + Shape::steps - 1) / Shape::steps;
       std::int64_t begin = p.time - chunks * Shape::steps;
       this->stand_at(begin);
+      device::synchronise_block();  // D, bias, and where B and C are
       if (chunks > 0) fetch_all();
-      device::synchronise_block();  // D and bias are there
       for (; begin < p.time; begin += Shape::steps) {
         this->stand_at(begin);
         place_all();

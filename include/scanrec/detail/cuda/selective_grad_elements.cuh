@@ -111,10 +111,10 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     this->template to_steps<Along>(step, of_slope, of_run);
     SCANREC_UNROLL
     for (int k = 0; k < together; ++k) {
-      const int e = of_run * together + k;
+      const int slot = this->template slot<Along>(of_run, k);
       if (!this->has_elements()) continue;
-      this->fed_.store(this->template slot<Along>(e), {step[k], step[k] * u_of.of[k]});
-      this->template mark_cut<Along>(e);
+      this->fed_.store(slot, {step[k], step[k] * u_of.of[k]});
+      this->template mark_cut<Along>(of_run, k);
     }
   }
 
@@ -159,11 +159,11 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     keep.store(kept_at(grad, of_run), out_of);
     SCANREC_UNROLL
     for (int k = 0; k < together; ++k) {
-      const int e = of_run * together + k;
+      const int slot = this->template slot<Along>(of_run, k);
       if (!this->has_elements()) continue;
-      this->fed_.store(this->template slot<Along>(e), {step[k], step[k] * u_of.of[k]});
-      y_grad.store(this->template slot<Along>(e), sum_of_pairs<X>(y_of[k]));
-      this->template mark_cut<Along>(e);
+      this->fed_.store(slot, {step[k], step[k] * u_of.of[k]});
+      y_grad.store(slot, sum_of_pairs<X>(y_of[k]));
+      this->template mark_cut<Along>(of_run, k);
     }
   }
 
@@ -176,7 +176,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
     const bool whole = this->whole();
     SCANREC_UNROLL
     for (int k = 0; k < together; ++k) {
-      const int e = of_run * together + k, slot = this->template slot<Along>(e);
+      const int slot = this->template slot<Along>(of_run, k);
       if (!this->has_elements()) continue;
       const auto sum = sums.load(slot);
       V of_y = y_grad.load(slot);
@@ -184,7 +184,7 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
       const V of_step = simd::fma(u.of[k], sum.first, sum.second);
       delta_grad[k] = of_step * of_slope.of[k];
       u_grad[k] = simd::fma(skip.of[k], of_y, this->fed_.load(slot).first * sum.first);
-      const bool there = whole || this->template there<Along>(e);
+      const bool there = whole || this->template there<Along>(of_run, k);
       sums.store(slot, there ? value_pair<V>{delta_grad[k], of_y * u.of[k]} : value_pair<V>{0, 0});
       if (p.z_grad.present()) z_grad[k] = simd::fma(skip.of[k], u.of[k], y.load(slot));
       if constexpr (!base::plain) {

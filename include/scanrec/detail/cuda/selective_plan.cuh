@@ -97,6 +97,7 @@ struct selective_shape {
   /// Threads that have elements, and bytes in which they remember where those of an array are.
   static constexpr int with_elements = std::min(selective_threads, steps* channels);
   static constexpr std::int64_t place_bytes = with_elements * sizeof(std::int64_t);
+  static constexpr std::int64_t mixing_place_bytes = 4 * sizeof(std::int64_t);
   static_assert(L >= 4 && L <= device::warp_size && mixed % 4 == 0);
 
   // Of both kernels: (step, fed) and marks of steps and channels, B and C, D and bias. Of the
@@ -106,7 +107,8 @@ struct selective_shape {
                                 y = bias + channel_bytes, forward_keep = y + row_bytes,
                                 forward_places =
                                     forward_keep + 2 * elements * selective_threads * sizeof(value),
-                                forward_marks = forward_places + 4 * place_bytes,
+                                forward_marks =
+                                    forward_places + mixing_place_bytes + 4 * place_bytes,
                                 forward_bytes = forward_marks;
   static constexpr std::int64_t mark_bytes = steps * row * sizeof(std::uint32_t);
 
@@ -121,7 +123,8 @@ struct selective_shape {
                                 products =
                                     before + (steps / 4 - 1) * S * selective_threads * sizeof(V),
                                 vjp_places = products + 2 * warps * sum_steps * states * sizeof(V),
-                                vjp_marks = vjp_places + 7 * place_bytes, vjp_bytes = vjp_marks;
+                                vjp_marks = vjp_places + mixing_place_bytes + 7 * place_bytes,
+                                vjp_bytes = vjp_marks;
   // And softplus of its elements, where gradients of intervals are wanted.
   static constexpr std::int64_t vjp_soft = vjp_marks + mark_bytes,
                                 soft_bytes = elements * selective_threads * sizeof(value);

@@ -102,11 +102,11 @@ struct device_rows {
   SCANREC_DEVICE SCANREC_INLINE void load_runs(raw_element<V> (&to)[Count], std::int64_t first,
                                                std::int64_t apart) const {
     if (sizeof(V) > 4 || as == stored_as::computed) {
-      load_words<raw_element<V>, Run, Run>(to, first, apart);
+      load_words<raw_element<V>, raw_element<V>, Run, Run>(to, first, apart);
     } else if constexpr (Run == 1) {
-      load_words<std::uint16_t, 1, 1>(to, first, apart);
+      load_words<std::uint16_t, std::uint16_t, 1, 1>(to, first, apart);
     } else {
-      load_words<std::uint32_t, Run / 2, Run>(to, first / 2, apart / 2);
+      load_words<std::uint16_t, std::uint32_t, Run / 2, Run>(to, first, apart);
     }
   }
   /// Elements at(i), but for those where the offset is none; adds to what is there already.
@@ -159,10 +159,10 @@ struct device_rows {
     }
   }
   // Runs of so many words, of so many elements.
-  template <class Word, int Words, int Run, int Count>
+  template <class Stored, class Word, int Words, int Run, int Count>
   SCANREC_DEVICE SCANREC_INLINE void load_words(raw_element<V> (&to)[Count], std::int64_t first,
                                                 std::int64_t apart) const {
-    const auto* from = reinterpret_cast<const Word*>(data) + first;
+    const auto* from = reinterpret_cast<const Stored*>(data) + first;
     SCANREC_UNROLL
     for (int i = 0; i < Count; i += Run, from += apart) {
       const auto of = *reinterpret_cast<const packed<Word, Words>*>(from);

@@ -60,13 +60,15 @@ class selective_tile : public selective_elements<Shape, Kind> {
   SCANREC_DEVICE selective_tile(const selective_device_problem<number>& p,
                                 const selective_place& at, std::int64_t places_byte,
                                 std::int64_t marks_byte)
-      : elements(p, at, places_byte, marks_byte),
-        b_(Shape::b),
-        c_(Shape::c),
-        b_rows_(Shape::b),
-        c_rows_(Shape::c),
+      : elements(p, at, places_byte + Shape::mixing_place_bytes, marks_byte),
+        b_(Shape::b, 0),
+        c_(Shape::c, 1),
         lane_(thread_ % L),
-        channel_(thread_ / L) {
+        channel_(thread_ / L),
+        mixing_places_(places_byte) {
+    find_mixing(p.b.steps, b_.k), find_mixing(p.c.steps, c_.k);
+    if constexpr (parts == 2)
+      find_mixing(p.b.imaginary, b_.k + 1), find_mixing(p.c.imaginary, c_.k + 1);
     SCANREC_UNROLL
     for (int i = 0; i < S; ++i) {
       rate_[i] = own_state(i) ? simd::load_one<X>(p.a.at(0, own_channel(), state(i))) : zero();
@@ -113,90 +115,105 @@ class selective_tile : public selective_elements<Shape, Kind> {
 
   // ---- B and C of a chunk -----------------------------------------------------------------------
 
-  static constexpr bool mixed_early = Shape::mixed <= 4;
-  /// As many of B or C at once as registers are lent.
-  static constexpr int M = mixed_early ? Shape::mixed : 4;
+  /// B or C in shared memory, (part, state, step), and which of them it is.
+  struct mixed_array {
+    device::shared_array<V> numbers;
+    device::shared_array<four_steps<V>> fours;
+    int k;
 
-  SCANREC_DEVICE SCANREC_INLINE void load_mixing(const device_mixing<number>& from, int first,
+    SCANREC_DEVICE SCANREC_INLINE mixed_array(std::int64_t first_byte, int which)
+        : numbers(first_byte), fours(first_byte), k(2 * which) {}
+  };
+  /// As many of B or C at once as registers are lent: states of a step or steps of a state,
+  /// whichever lie side by side.
+  static constexpr int M = 4;
+  static constexpr bool mixed_early = Shape::mixed == M;
+
+  SCANREC_DEVICE SCANREC_INLINE void load_mixing(const device_mixing<number>& from,
+                                                 const mixed_array& of, int first,
                                                  raw (&to)[parts][M]) const {
-    load_mixing(from.steps, first, to[0]);
-    if constexpr (parts == 2) load_mixing(from.imaginary, first, to[1]);
+    load_mixing(from.steps, of.k, first, to[0]);
+    if constexpr (parts == 2) load_mixing(from.imaginary, of.k + 1, first, to[1]);
   }
-  SCANREC_DEVICE SCANREC_INLINE void load_mixing(const device_rows<V>& from, int first,
-                                                 raw (&to)[M]) const {
-    if (!from.present()) return;
-    const mixed_place at = mixed_places(from, first);
-    std::int64_t place = from.offset(at_.batch, begin_ + at.step, at.state, at_.group);
-    std::int64_t more = at.more_steps * from.strides.time + at.more_states * from.strides.channel;
-    device::pin(place), device::pin(more);
-    const bool all = idle_ == 0 && p_.states == Shape::states;
-    from.load(to, [&](int e) SCANREC_LAMBDA {
-      return all || (at.step + e * at.more_steps >= idle_ &&
-                     at.state + e * at.more_states < p_.states)
-                 ? place + e * more
-                 : device_rows<V>::none;
-    });
-  }
-  SCANREC_DEVICE SCANREC_INLINE void place_mixing(const device_mixing<number>& from, int first,
-                                                  const raw (&x)[parts][M],
-                                                  const device::shared_array<V>& to) const {
-    place_mixing(from.steps, first, x[0], to, 0);
-    if constexpr (parts == 2) place_mixing(from.imaginary, first, x[1], to, Shape::states);
-  }
-  SCANREC_DEVICE SCANREC_INLINE void place_mixing(const device_rows<V>& from, int first,
-                                                  const raw (&x)[M],
-                                                  const device::shared_array<V>& to,
-                                                  int first_row) const {
-    if (!from.present()) return;
-    const mixed_place at = mixed_places(from, first);
-    int place = (first_row + at.state) * Shape::state_row + at.step;
-    const int more = at.more_states * Shape::state_row + at.more_steps;
-    device::pin(place);
-    V numbers[M];
-    to_numbers<1>(x, from.as, false, numbers);
-    SCANREC_UNROLL
-    for (int e = 0; e < M; ++e, place += more) to.store(place, numbers[e]);
+  SCANREC_DEVICE SCANREC_INLINE void place_mixing(const device_mixing<number>& from,
+                                                  const mixed_array& to, int first,
+                                                  const raw (&x)[parts][M]) const {
+    place_mixing(from.steps, to, 0, first, x[0]);
+    if constexpr (parts == 2) place_mixing(from.imaginary, to, 1, first, x[1]);
   }
   /// B or C, all at once.
   SCANREC_DEVICE SCANREC_INLINE void take_mixing(const device_mixing<number>& from,
-                                                 const device::shared_array<V>& to) const {
+                                                 const mixed_array& to) const {
     SCANREC_KEEP_LOOP
     for (int first = 0; first < Shape::mixed; first += M) {
       raw x[parts][M];
-      load_mixing(from, first, x), place_mixing(from, first, x, to);
+      load_mixing(from, to, first, x), place_mixing(from, to, first, x);
     }
   }
   SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> b_of(int t, int i) const {
-    return mixed(p_.b, b_rows_, b_own_, t, i);
+    return mixed(p_.b, b_.fours, b_own_, t, i);
   }
   SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> c_of(int t, int i) const {
-    return mixed(p_.c, c_rows_, c_own_, t, i);
+    return mixed(p_.c, c_.fours, c_own_, t, i);
   }
 
-  device::shared_array<V> b_, c_;  // (part, state, step)
-  device::shared_array<four_steps<V>> b_rows_, c_rows_;
+  mixed_array b_, c_;
   int lane_, channel_;
   X rate_[S], b_own_[plain ? 1 : S], c_own_[plain ? 1 : S];
 
  private:
-  /// Where a thread finds M of B or C, from the first one on.
+  /// The first step and state of the M that a thread takes of B or C.
   struct mixed_place {
-    int step, state, more_steps, more_states;
+    int step, state;
   };
-  SCANREC_DEVICE SCANREC_INLINE mixed_place mixed_places(const device_rows<V>& from,
-                                                         int first) const {
-    constexpr int threads = selective_threads, steps = Shape::steps;
-    if (from.strides.channel != 1)
-      return {thread_ % steps, thread_ / steps + first * (threads / steps), 0, threads / steps};
-    if constexpr (Shape::states <= threads) {
-      constexpr int apart = threads / Shape::states;
-      return {thread_ / Shape::states + first * apart, thread_ % Shape::states, apart, 0};
-    } else {
-      // The states of a step take all threads several times: half of the steps each time.
-      constexpr int rounds = Shape::states / threads, each = Shape::mixed / rounds;
-      static_assert(each % M == 0);
-      return {first % each, thread_ + first / each * threads, 1, 0};
-    }
+  SCANREC_DEVICE SCANREC_INLINE mixed_place mixed_at(bool along_states, int first) const {
+    const int unit = first / M * selective_threads + thread_;
+    constexpr int in_step = Shape::states / M, of_state = Shape::steps / M;
+    if (along_states) return {unit / in_step, unit % in_step * M};
+    return {unit % of_state * M, unit / of_state};
+  }
+  SCANREC_DEVICE SCANREC_INLINE static bool along_states(const device_rows<V>& rows) {
+    return rows.strides.channel == 1;
+  }
+  SCANREC_DEVICE SCANREC_INLINE void find_mixing(const device_rows<V>& rows, int k) {
+    if (!rows.present()) return;
+    const auto& s = rows.strides;
+    const std::int64_t first = rows.offset(at_.batch, 0, 0, at_.group);
+    if (thread_ == 0) mixing_places_.store(k, first);
+    const std::int64_t beside = along_states(rows) ? s.channel : s.time;
+    const std::int64_t between = along_states(rows) ? s.time : s.channel;
+    this->remember(first_mixing + k, beside == 1 && between % M == 0 &&
+                                         p_.states == Shape::states &&
+                                         rows.aligned(first + p_.time % M * s.time, M));
+  }
+  SCANREC_DEVICE SCANREC_INLINE bool in_runs(int k) const {
+    return idle_ == 0 && this->remembered(first_mixing + k);
+  }
+  SCANREC_DEVICE SCANREC_INLINE void load_mixing(const device_rows<V>& from, int k, int first,
+                                                 raw (&to)[M]) const {
+    if (!from.present()) return elements::forget(to);
+    const auto& s = from.strides;
+    const bool states = along_states(from);
+    const mixed_place at = mixed_at(states, first);
+    const std::int64_t place =
+        mixing_places_.load(k) + (begin_ + at.step) * s.time + at.state * s.channel;
+    if (in_runs(k)) return from.template load_runs<M>(to, place, 0);
+    const std::int64_t near = states ? s.channel : s.time;
+    from.load(to, [&](int e) SCANREC_LAMBDA {
+      const int step = at.step + (states ? 0 : e), state = at.state + (states ? e : 0);
+      return step >= idle_ && state < p_.states ? place + e * near : device_rows<V>::none;
+    });
+  }
+  SCANREC_DEVICE SCANREC_INLINE void place_mixing(const device_rows<V>& from, const mixed_array& to,
+                                                  int part, int first, const raw (&x)[M]) const {
+    if (!from.present()) return;
+    four_steps<V> of;
+    to_numbers<M>(x, from.as, in_runs(to.k + part), of.of);
+    const mixed_place at = mixed_at(along_states(from), first);
+    const int place = (part * Shape::states + at.state) * Shape::state_row + at.step;
+    if (!along_states(from)) return to.fours.store(place / 4, of);
+    SCANREC_UNROLL
+    for (int e = 0; e < M; ++e) to.numbers.store(place + e * Shape::state_row, of.of[e]);
   }
   SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> mixed(
       const device_mixing<number>& of, const device::shared_array<four_steps<V>>& rows,
@@ -210,6 +227,9 @@ class selective_tile : public selective_elements<Shape, Kind> {
     else
       return rows.load(place);
   }
+
+  static constexpr int first_mixing = 8;              // of what is remembered of arrays
+  device::shared_array<std::int64_t> mixing_places_;  // where those of this block begin
 };
 
 }  // namespace detail

@@ -17,6 +17,7 @@
 
 #define SCANREC_DEVICE
 #define SCANREC_UNROLL
+#define SCANREC_UNROLL_BY_2
 #define SCANREC_UNROLL_BY_4
 #define SCANREC_KEEP_LOOP
 #define SCANREC_CUDA_ABI on_host
