@@ -31,7 +31,7 @@ SHAPES = {"4, 4": 4, "1, 16": 16}
 CHUNK, STRETCH = 32, 128
 #: Steps between two sums of B and C over the warps of a block.
 SUMMED = 16
-#: And those that a round of the loop of the forward kernel takes.
+#: And those that a round of a loop takes that walks forward.
 TOGETHER = 8
 UNBOUNDED = code.UNBOUNDED, code.UNBOUNDED
 
@@ -80,7 +80,7 @@ class Walk:
         self.rounds = {"chunks back": STRETCH // CHUNK, "chunks forward": STRETCH // CHUNK - 1,
                        "sums back": CHUNK // SUMMED,
                        "steps": SUMMED // 4 if adjoint else CHUNK // TOGETHER,
-                       "bare steps": CHUNK // 4, "saved steps": CHUNK // 4 - 1,
+                       "bare steps": CHUNK // TOGETHER, "saved steps": CHUNK // 4 - 1,
                        "all elements": elements // batch, "elements": elements // batch,
                        "gradients": elements // batch, "sums of D": CHUNK // lanes,
                        "sums of B or C": 16 * STATES / 128 / 4, "other": 1}

@@ -61,8 +61,9 @@ struct pull_selective {
     device::shared_array<stored> before;
     stored* chunk_states;
     X x[S], gate[S], carry[S];
-    // Running sums of a stretch; those before are in the workspace.
+    // Running sums of a stretch; those before are in the workspace, but for two.
     X of_rate[S], of_b[own_sums], of_c[own_sums];
+    double all_skip = 0, all_bias = 0;
 
     SCANREC_DEVICE pull(const selective_device_vjp<number>& problem,
                         const selective_vjp_room<number>& given_room, const selective_tiles& tiles,
@@ -182,17 +183,6 @@ struct pull_selective {
         if constexpr (parts == 2) add(own[1], x[i].im);
       }
     }
-    // The same with those of D and the bias, of which every lane of a channel has some.
-    SCANREC_DEVICE SCANREC_INLINE void add_channel_sums(bool first) const {
-      if (room.skip == nullptr && room.bias == nullptr) return;
-      value_pair<double> more{static_cast<double>(of_bias), static_cast<double>(of_skip)};
-      SCANREC_UNROLL
-      for (int apart = 1; apart < L; apart *= 2) more = more + device::exchange_across(more, apart);
-      if (this->lane_ != 0 || !this->own()) return;
-      const std::int64_t place = this->at_.batch * p.channels + this->own_channel();
-      if (room.bias != nullptr) room.bias[place] = (first ? 0.0 : room.bias[place]) + more.first;
-      if (room.skip != nullptr) room.skip[place] = (first ? 0.0 : room.skip[place]) + more.second;
-    }
     // Takes the gradients of the states behind a stretch to those of the states before it.
     SCANREC_DEVICE SCANREC_INLINE void pull_stretch(std::int64_t number) {
       const std::int64_t begin = p.time - (number + 1) * selective_stretch;
@@ -206,7 +196,7 @@ struct pull_selective {
         this->stand_at(at(chunk));
         this->place_steps();
         device::synchronise_block();
-        SCANREC_KEEP_LOOP
+        SCANREC_UNROLL_BY_2
         for (int t = 0; t < Shape::steps; t += 4)
           walk_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
         device::synchronise_block();
@@ -235,7 +225,7 @@ struct pull_selective {
       add_states(room.a, of_rate, number == 0);
       if constexpr (!plain)
         add_states(room.b_own, of_b, number == 0), add_states(room.c_own, of_c, number == 0);
-      add_channel_sums(number == 0);
+      all_skip += static_cast<double>(of_skip), all_bias += static_cast<double>(of_bias);
     }
 
     SCANREC_DEVICE SCANREC_INLINE void run() {
@@ -246,11 +236,19 @@ struct pull_selective {
       this->store_states(p.initial_grad, carry, 0, p.update);
 
       if (stretches == 0) {
-        of_skip = of_bias = 0, add_channel_sums(true);
         clear(of_rate), add_states(room.a, of_rate, true);
         if constexpr (!plain)
           add_states(room.b_own, of_rate, true), add_states(room.c_own, of_rate, true);
       }
+      if (room.skip == nullptr && room.bias == nullptr) return;
+      value_pair<double> of_channel{all_bias, all_skip};
+      SCANREC_UNROLL
+      for (int apart = 1; apart < L; apart *= 2)
+        of_channel = of_channel + device::exchange_across(of_channel, apart);
+      if (this->lane_ != 0 || !this->own()) return;
+      const std::int64_t place = this->at_.batch * p.channels + this->own_channel();
+      if (room.bias != nullptr) room.bias[place] = of_channel.first;
+      if (room.skip != nullptr) room.skip[place] = of_channel.second;
     }
   };
 };
