@@ -186,7 +186,7 @@ MUTATIONS = (
                  "channel_of<Along>(of_run, k) < at_.count;",
                  "idle steps before the first one are taken"),
     of_selective("elements", "beside == 1 && between % run == 0", "beside == 1",
-                 "runs that are not aligned"),
+                 "runs that are not aligned", unseen="hosts load them all the same"),
     of_selective("elements", "first_run * apart<Along>(rows)", "0",
                  "all runs of a thread are its first"),
     of_selective("problem", "words[i] << 16 : words[i] & 0xffff0000u",
