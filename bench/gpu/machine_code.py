@@ -222,7 +222,8 @@ def blocks_of(code):
 
 
 def conditional(branch):
-    return bool(branch.predicate) or branch.operands.startswith(("P", "!P", "UP", "!UP"))
+    return (bool(branch.predicate) or branch.opcode == "BRA.DIV"
+            or branch.operands.startswith(("P", "!P", "UP", "!UP")))
 
 
 #: What speaks for a way, and against it: steps are loaded and stored by generic addresses where a
@@ -234,7 +235,10 @@ UNBOUNDED = 1 << 30
 
 
 def worth(instructions, weights):
-    """Words of messages that are asked for, and elements that are moved whatever happens."""
+    """Words of messages that are asked for, and elements that are moved whatever happens; or the
+    two things that a function says of each, whether it has a predicate or not."""
+    if callable(weights):
+        return tuple(map(sum, zip((0, 0), *map(weights, instructions))))
     messages = sum(i.name == "LDG" and "STRONG" in i.opcode for i in instructions)
     return messages, sum(weights.get(i.name, 0) for i in instructions
                          if "STRONG" not in i.opcode and not i.predicate)

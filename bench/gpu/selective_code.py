@@ -29,8 +29,19 @@ STATES = 16
 #: Lanes that share a channel, by the shape of a block; elements of a thread in a chunk of 32 steps.
 SHAPES = {"4, 4": 4, "1, 16": 16}
 CHUNK, STRETCH = 32, 128
-#: Everything that is there is moved, activated, and added up; no more, where gradients are not added.
-DONE = {"LDG": 1, "STG": 1, "SHFL": 1, "MUFU": 1}
+#: Steps between two sums of B and C over the warps of a block.
+SUMMED = 16
+#: And those that a round of a loop takes that walks forward.
+TOGETHER = 8
+UNBOUNDED = code.UNBOUNDED, code.UNBOUNDED
+
+
+def done(i):
+    """Words that are moved, none of 16 bits; functions and exchanges."""
+    moves = i.name in ("LDG", "STG", "STS")
+    return i.width // 4 if moves else 0, int(i.name in ("SHFL", "MUFU"))
+
+
 #: Per element: arrays that are read and written; what the special-function unit must do at least:
 #: a power of two per state and pass, and two operations each for the step and the gate of z.
 ARRAYS = {"walk": (3, 1), "pull": (4, 3)}
@@ -42,7 +53,9 @@ def kind_of(members, blocks):
     has = {i.name for at in members for i in blocks[at]}
     stored = sum(i.name == "STS" for at in members for i in blocks[at])
     if "SHFL" in has:
-        return "chunks back" if "BAR" in has and stored > 20 else "steps"
+        if "BAR" not in has:
+            return "steps"
+        return "chunks back" if "LDG" in has else "sums back"
     if "BAR" in has:
         return "chunks forward"
     if "MUFU" in has and "LDG" in has:
@@ -65,21 +78,28 @@ class Walk:
         batch = min(elements, 4)
         sums = 3 + max(0, (lanes // 4).bit_length() - 1)  # exchanges of a sum over lanes
         self.rounds = {"chunks back": STRETCH // CHUNK, "chunks forward": STRETCH // CHUNK - 1,
-                       "steps": CHUNK // 4, "bare steps": CHUNK // 4, "saved steps": CHUNK // 4 - 1,
+                       "sums back": CHUNK // SUMMED,
+                       "steps": SUMMED // 4 if adjoint else CHUNK // TOGETHER,
+                       "bare steps": CHUNK // TOGETHER, "saved steps": CHUNK // 4 - 1,
                        "all elements": elements // batch, "elements": elements // batch,
                        "gradients": elements // batch, "sums of D": CHUNK // lanes,
                        "sums of B or C": 16 * STATES / 128 / 4, "other": 1}
-        self.most = {"elements": (2 + 2) * batch, "all elements": (4 + 5) * batch,
-                     "gradients": 3 * batch}
-        self.outer = (3 + 1 + 4) * elements + sums + 4 * states
+        # No more than is done of that where gradients are not added, and states not stored. Per
+        # element: arrays that are read or written and words to shared memory; functions.
+        self.most = {"elements": ((2 + 2) * batch, 2 * batch),
+                     "all elements": ((4 + 7) * batch, 5 * batch),
+                     "gradients": ((3 + 2) * batch, 0)}
+        mixed = 2 * STATES * CHUNK // 128  # of B and C
+        self.outer = ((4 + 4) * elements + 2 * mixed + TOGETHER // 4,
+                      4 * elements + TOGETHER // 4 * (sums + 4 * states))
         if adjoint:
-            self.outer = code.UNBOUNDED
+            self.outer = UNBOUNDED
 
     def path(self, blocks, follows, loops, head, most):
         """Instructions of one round of a loop, each with how often it runs in it."""
         body = loops[head]
         within = {at: [then for then in follows[at] if then in body] for at in body}
-        path = code.best_path(blocks, within, head, head, DONE, (0, most))
+        path = code.best_path(blocks, within, head, head, done, most)
         weights = {i.address: (i, 1) for i in path}
         for inner, members in loops.items():
             around = [h for h in loops if h != inner and inner in loops[h]]
@@ -89,7 +109,7 @@ class Walk:
             if not places & weights.keys():
                 continue
             kind = kind_of(members, blocks)
-            below = self.path(blocks, follows, loops, inner, self.most.get(kind, code.UNBOUNDED))
+            below = self.path(blocks, follows, loops, inner, self.most.get(kind, UNBOUNDED))
             for address in places & weights.keys():
                 del weights[address]
             for address, (i, times) in below.items():

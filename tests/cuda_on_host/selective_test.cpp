@@ -111,21 +111,25 @@ TEST_CASE("selective scans on GPUs within the bound, complex", "[selective]") {
 
 TEST_CASE("selective scans on GPUs in blocks of every shape", "[selective]") {
   cuda_on_host::stream stream;
-  const auto check = [&]<class V, class S>(const problem& p, V, S) {
+  const auto check = [&]<class V, class S>(const problem& p, V, S,
+                                           order lies = order::channels_last) {
     INFO(selective_calls::to_string(p));
-    call<V, S> of(p, order::channels_last, 5);
+    call<V, S> of(p, lies, 5);
     of.run(on_emulator{&stream});
     of.check(rate_error<V>);
   };
-  // As many blocks as it takes for four states per lane; chunks with a tail.
+  // As many blocks as it takes for four states per lane, with all of their channels and with some;
+  // chunks with a tail; elements and states in aligned runs along every axis.
   problem many;
-  many.shape = {.batch = 44, .time = 35, .channel = 150}, many.groups = 6, many.states = 5;
+  many.shape = {.batch = 22, .time = 35, .channel = 216}, many.groups = 6, many.states = 5;
   many.resets = 2;
   check(many, 0.0f, bfloat16());
   many.intervals = true;
   check(many, 0.0f, bfloat16());
   many.resets = 0, many.intervals = false, many.states = 16, many.shape.time = 67;
   check(many, 0.0f, 0.0f);
+  many.shape.time = 68;
+  check(many, 0.0f, bfloat16(), order::time_contiguous);
   problem wide;
   wide.shape = {.batch = 1, .time = 145, .channel = 9};
   for (const std::int64_t states : {16, 37, 64, 65, 256}) {

@@ -41,6 +41,7 @@
 
 #define SCANREC_DEVICE __device__
 #define SCANREC_UNROLL _Pragma("unroll")
+#define SCANREC_UNROLL_BY_2 _Pragma("unroll 2")
 #define SCANREC_UNROLL_BY_4 _Pragma("unroll 4")
 #define SCANREC_KEEP_LOOP _Pragma("unroll 1")
 
@@ -177,6 +178,19 @@ SCANREC_DEVICE SCANREC_INLINE T exchange(T mine, int lane) {
   memcpy(words, &mine, sizeof(T));
   SCANREC_UNROLL
   for (std::uint32_t& word : words) word = __shfl_sync(0xffffffffu, word, lane);
+  memcpy(&mine, words, sizeof(T));
+  return mine;
+}
+
+/// (*) That of the thread whose number differs in one bit.
+template <class T>
+SCANREC_DEVICE SCANREC_INLINE T exchange_across(T mine, int bit) {
+  static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
+                "scanrec: what threads exchange is copied");
+  std::uint32_t words[sizeof(T) / 4];
+  memcpy(words, &mine, sizeof(T));
+  SCANREC_UNROLL
+  for (std::uint32_t& word : words) word = __shfl_xor_sync(0xffffffffu, word, bit);
   memcpy(&mine, words, sizeof(T));
   return mine;
 }

@@ -84,9 +84,9 @@ struct pull_selective {
       using scanrec::detail::add_scaled, scanrec::detail::add_scaled_conj;
       using scanrec::detail::scaled, scanrec::detail::scaled_conj, scanrec::detail::times_conj;
       const int lane = this->thread_ % device::warp_size;
-      const bool own = this->own();
+      const int own = this->lane_ * row + this->channel_;  // lane j has the sums of step t + j
       const X none = base::zero();
-      X a[4][S], passed[4][S], product[4 * S];
+      X a[4][S], before_step[4][S], product[4][S];
       V g[4];
       mixed_steps<X> factor[S];
       SCANREC_UNROLL
@@ -95,18 +95,17 @@ struct pull_selective {
       for (int j = 0; j < 4; ++j) g[j] = y_grad.load((t + j) * row + this->channel_);
       several<V, 4> out{};
       walk_four_steps(*this, gate, t, x,
-                      [&](int j, int i, X of_gate, X ax, X state) SCANREC_LAMBDA {
-                        a[j][i] = of_gate, passed[j][i] = ax;
+                      [&](int j, int i, X of_gate, X last, X state) SCANREC_LAMBDA {
+                        a[j][i] = of_gate, before_step[j][i] = last;
                         out.of[j] = add_real_product(factor[i].at(j), state, out.of[j]);
-                        product[j * S + i] = own ? scaled_conj(g[j], state) : none;
+                        product[j][i] = scaled_conj(g[j], state);
                         if constexpr (!plain) of_c[i] = add_scaled_conj(g[j], state, of_c[i]);
                       });
       if (p.z_grad.present()) {
         const V total = sum_over_lanes<L>(out, lane);
-        if (this->lane_ < 4)
-          y.store((t + this->lane_) * row + this->channel_, sum_of_pairs<X>(total));
+        if (L == 4 || this->lane_ < 4) y.store(own + t * row, sum_of_pairs<X>(total));
       }
-      if (room.c != nullptr) this->template add_channels<4 * S>(product, 1, t);
+      if (room.c != nullptr) this->add_channels(product, 1, t);
 
       mixed_steps<X> into[S];
       SCANREC_UNROLL
@@ -115,24 +114,24 @@ struct pull_selective {
       SCANREC_UNROLL
       for (int j = 3; j >= 0; --j) {
         const auto fed = this->fed_.load((t + j) * row + this->channel_);
-        const bool cut = this->cut(t + j);
+        const bool cut = this->cut(t + j, this->channel_);
         V fed_sum = 0, gate_sum = 0;
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) {
           const X l = add_scaled_conj(g[j], factor[i].at(j), carry[i]);
-          const X met = times_conj(l, passed[j][i]);
+          const X through = times_conj(l, a[j][i]), met = times_conj(through, before_step[j][i]);
           fed_sum = add_real_dot(l, into[i].at(j), fed_sum);
           gate_sum = add_real_dot(this->rate_[i], met, gate_sum);
           of_rate[i] = add_scaled(fed.first, met, of_rate[i]);
-          product[j * S + i] = own ? scaled(fed.second, l) : none;
+          product[j][i] = scaled(fed.second, l);
           if constexpr (!plain) of_b[i] = add_scaled(fed.second, l, of_b[i]);
-          carry[i] = cut ? none : times_conj(l, a[j][i]);
+          carry[i] = cut ? none : through;
         }
         sum.of[j] = {fed_sum, gate_sum};
       }
       const auto total = sum_over_lanes<L>(sum, lane);
-      if (this->lane_ < 4) sums.store((t + this->lane_) * row + this->channel_, total);
-      if (room.b != nullptr) this->template add_channels<4 * S>(product, 0, t);
+      if (L == 4 || this->lane_ < 4) sums.store(own + t * row, total);
+      if (room.b != nullptr) this->add_channels(product, 0, t);
     }
 
     SCANREC_DEVICE SCANREC_INLINE void pull_chunk(std::int64_t begin) {
@@ -148,13 +147,16 @@ struct pull_selective {
       }
       const bool sums_over_channels = room.b != nullptr || room.c != nullptr;
       SCANREC_KEEP_LOOP
-      for (int t = last; t >= 0; t -= 4) {
-        if (t < last) {
-          SCANREC_UNROLL
-          for (int i = 0; i < S; ++i) x[i] = loaded_state(before.load(saved(t, i)));
+      for (int first = Shape::steps - Shape::sum_steps; first >= 0; first -= Shape::sum_steps) {
+        SCANREC_KEEP_LOOP
+        for (int t = first + Shape::sum_steps - 4; t >= first; t -= 4) {
+          if (t < last) {
+            SCANREC_UNROLL
+            for (int i = 0; i < S; ++i) x[i] = loaded_state(before.load(saved(t, i)));
+          }
+          pull_four_steps(t);
         }
-        pull_four_steps(t);
-        if (sums_over_channels && t % Shape::sum_steps == 0) this->put_products(begin + t);
+        if (sums_over_channels) this->put_products(begin + first);
       }
     }
 
@@ -169,15 +171,16 @@ struct pull_selective {
       if (sums_of == nullptr) return;
       constexpr int parts = base::parts;
       const std::int64_t row = this->at_.batch * p.channels + this->own_channel();
-      double* const to = sums_of + (row * p.states + this->lane_) * parts;
+      double* const to = sums_of + row * p.states * parts;
       const auto add = [&](double& sum, V more) SCANREC_LAMBDA {
         sum = (first ? 0.0 : sum) + static_cast<double>(more);
       };
       SCANREC_UNROLL
       for (int i = 0; i < S; ++i) {
         if (!this->own_state(i)) continue;
-        add(to[i * L * parts], scanrec::detail::part_of<0>(x[i]));
-        if constexpr (parts == 2) add(to[i * L * parts + 1], x[i].im);
+        double* const own = to + this->state(i) * parts;
+        add(own[0], scanrec::detail::part_of<0>(x[i]));
+        if constexpr (parts == 2) add(own[1], x[i].im);
       }
     }
     // Takes the gradients of the states behind a stretch to those of the states before it.
@@ -193,7 +196,7 @@ struct pull_selective {
         this->stand_at(at(chunk));
         this->place_steps();
         device::synchronise_block();
-        SCANREC_KEEP_LOOP
+        SCANREC_UNROLL_BY_2
         for (int t = 0; t < Shape::steps; t += 4)
           walk_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
         device::synchronise_block();
@@ -241,8 +244,7 @@ struct pull_selective {
       value_pair<double> of_channel{all_bias, all_skip};
       SCANREC_UNROLL
       for (int apart = 1; apart < L; apart *= 2)
-        of_channel =
-            of_channel + device::exchange(of_channel, (this->thread_ ^ apart) % device::warp_size);
+        of_channel = of_channel + device::exchange_across(of_channel, apart);
       if (this->lane_ != 0 || !this->own()) return;
       const std::int64_t place = this->at_.batch * p.channels + this->own_channel();
       if (room.bias != nullptr) room.bias[place] = of_channel.first;

@@ -11,8 +11,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Takes the states of a thread's channel through four steps from t on. `each(j, i, b, fed, x)` is
-/// told of every state behind its step.
+/// Takes the states of a thread's channel through four steps from t on. `each(j, i, a, last, x)` is
+/// told of every state behind its step and before it.
 template <class Tile, class X, int S, class Each>
 SCANREC_DEVICE SCANREC_INLINE void walk_four_steps(const Tile& tile, const X (&rate)[S], int t,
                                                    X (&x)[S], const Each& each) {
@@ -23,16 +23,16 @@ SCANREC_DEVICE SCANREC_INLINE void walk_four_steps(const Tile& tile, const X (&r
   for (int j = 0; j < 4; ++j) {
     const auto fed = tile.fed_.load((t + j) * Tile::row + tile.channel_);
     auto step = fed.first;
-    if (tile.cut(t + j)) {
+    if (tile.cut(t + j, tile.channel_)) {
       step = 0;
       SCANREC_UNROLL
       for (int i = 0; i < S; ++i) x[i] = Tile::zero();
     }
     SCANREC_UNROLL
     for (int i = 0; i < S; ++i) {
-      const X a = selective_gate(step, rate[i]), passed = simd::mul(a, x[i]);
-      x[i] = simd::fma(a, x[i], scanrec::detail::scaled(fed.second, b[i].at(j)));
-      each(j, i, a, passed, x[i]);
+      const X a = selective_gate(step, rate[i]), last = x[i];
+      x[i] = simd::fma(a, last, scanrec::detail::scaled(fed.second, b[i].at(j)));
+      each(j, i, a, last, x[i]);
     }
   }
 }
@@ -64,56 +64,95 @@ struct walk_selective {
     using raw = typename tile::raw;
     static constexpr int S = tile::S, E = tile::E, row = Shape::row;
 
-    device::shared_array<V> y, keep;
-    raw u[E], delta[E], z[E];  // on their way
+    using run_of_values = typename tile::run_of_values;
+    enum arrays { of_u, of_delta, of_z, of_out };
+
+    device::shared_array<V> y;
+    device::shared_array<run_of_values> keep;  // (u or z, run, thread)
+    raw u[E], delta[E], z[E];                  // on their way
     raw b[tile::parts][tile::M], c[tile::parts][tile::M];
     X x[S], gate[S];
 
     SCANREC_DEVICE walk(const selective_device_problem<number>& problem, const selective_place& at)
-        : tile(problem, at, Shape::forward_marks), y(Shape::y), keep(Shape::forward_keep) {}
+        : tile(problem, at, Shape::forward_places, Shape::forward_marks),
+          y(Shape::y),
+          keep(Shape::forward_keep) {
+      this->find(problem.u, of_u), this->find(problem.delta, of_delta);
+      this->find(problem.z, of_z), this->find(problem.out, of_out);
+    }
 
+    template <selective_runs Along>
     SCANREC_DEVICE SCANREC_INLINE void fetch() {
       const auto& p = this->p_;
-      this->load(p.u, u), this->load(p.delta, delta);
-      if (p.out.present()) this->load(p.z, z);
+      this->template load<Along>(p.u, of_u, u);
+      this->template load<Along>(p.delta, of_delta, delta);
+      if (p.out.present()) this->template load<Along>(p.z, of_z, z);
+    }
+    SCANREC_DEVICE SCANREC_INLINE void fetch_all() {
+      const auto& p = this->p_;
+      this->along([&](auto runs) SCANREC_LAMBDA { this->template fetch<runs.value>(); });
       if constexpr (tile::mixed_early) {
-        this->load_mixing(p.b, 0, b);
-        if (p.out.present()) this->load_mixing(p.c, 0, c);
+        this->load_mixing(p.b, this->b_, 0, b);
+        if (p.out.present()) this->load_mixing(p.c, this->c_, 0, c);
       }
     }
+    // What was on its way has arrived: behind the last chunk nothing of it is kept.
+    SCANREC_DEVICE SCANREC_INLINE void drop() {
+      tile::forget(u), tile::forget(delta), tile::forget(z);
+    }
+    template <selective_runs Along>
     SCANREC_DEVICE SCANREC_INLINE void place() const {
       const auto& p = this->p_;
-      V step[E], slope[E], of_u[E];
-      to_numbers(delta, p.delta.as, step), to_numbers(u, p.u.as, of_u);
-      this->to_steps(step, slope);
-      this->template for_slots<E>(0, [&](int e, int slot, int) SCANREC_LAMBDA {
-        this->fed_.store(slot, {step[e], step[e] * of_u[e]});
-        keep.store(e * selective_threads + this->thread_, of_u[e]);
-        this->mark_cut(e);
-      });
-      if (p.z.present() && p.out.present()) {
-        V of_z[E];
-        to_numbers(z, p.z.as, of_z);
-        SCANREC_UNROLL
-        for (int e = 0; e < E; ++e)
-          keep.store((E + e) * selective_threads + this->thread_, of_z[e]);
+      V step[E], slope[E], u_value[E];
+      this->numbers(p.delta, of_delta, delta, step), this->numbers(p.u, of_u, u, u_value);
+      this->template to_steps<Along>(step, slope);
+      SCANREC_UNROLL
+      for (int e = 0; e < E; ++e) {
+        if (!this->has_elements()) continue;
+        this->fed_.store(this->template slot<Along>(e / tile::run, e % tile::run),
+                         {step[e], step[e] * u_value[e]});
+        this->template mark_cut<Along>(e / tile::run, e % tile::run);
       }
+      keep_values(0, u_value);
+      if (p.z.present() && p.out.present()) {
+        V z_value[E];
+        this->numbers(p.z, of_z, z, z_value), keep_values(1, z_value);
+      }
+    }
+    SCANREC_DEVICE SCANREC_INLINE void place_all() const {
+      const auto& p = this->p_;
+      this->along([&](auto runs) SCANREC_LAMBDA { this->template place<runs.value>(); });
       if constexpr (tile::mixed_early) {
-        this->place_mixing(p.b, 0, b, this->b_);
-        if (p.out.present()) this->place_mixing(p.c, 0, c, this->c_);
+        this->place_mixing(p.b, this->b_, 0, b);
+        if (p.out.present()) this->place_mixing(p.c, this->c_, 0, c);
       } else {
         this->take_mixing(p.b, this->b_);
         if (p.out.present()) this->take_mixing(p.c, this->c_);
       }
     }
+    SCANREC_DEVICE SCANREC_INLINE int kept_at(int which, int of_run) const {
+      return (which * tile::runs + of_run) * selective_threads + this->thread_;
+    }
+    SCANREC_DEVICE SCANREC_INLINE void keep_values(int which, const V (&x)[E]) const {
+      SCANREC_UNROLL
+      for (int e = 0; e < E; e += tile::run) {
+        run_of_values of;
+        SCANREC_UNROLL
+        for (int k = 0; k < tile::run; ++k) of.of[k] = x[e + k];
+        keep.store(kept_at(which, e / tile::run), of);
+      }
+    }
     SCANREC_DEVICE SCANREC_INLINE void take_steps() {
-      const bool out = this->p_.out.present();
-      SCANREC_KEEP_LOOP
-      for (int t = 0; t < Shape::steps; t += 4) {
-        if (!out) {
+      if (!this->p_.out.present()) {
+        SCANREC_KEEP_LOOP
+        for (int t = 0; t < Shape::steps; t += 4)
           walk_four_steps(*this, gate, t, x, [](int, int, X, X, X) SCANREC_LAMBDA {});
-          continue;
-        }
+        return;
+      }
+      // Lane j of a channel has the sum of step t + j.
+      const int own = this->lane_ * row + this->channel_;
+      SCANREC_UNROLL_BY_2
+      for (int t = 0; t < Shape::steps; t += 4) {
         mixed_steps<X> rows[S];
         SCANREC_UNROLL
         for (int i = 0; i < S; ++i) rows[i] = this->c_of(t, i);
@@ -122,25 +161,33 @@ struct walk_selective {
           sum.of[j] = scanrec::detail::add_real_product(rows[i].at(j), state, sum.of[j]);
         });
         const V total = sum_over_lanes<Shape::lanes>(sum, this->thread_ % device::warp_size);
-        if (this->lane_ < 4)
-          y.store((t + this->lane_) * row + this->channel_, sum_of_pairs<X>(total));
+        if (Shape::lanes == 4 || this->lane_ < 4) y.store(own + t * row, sum_of_pairs<X>(total));
       }
     }
+    template <selective_runs Along>
     SCANREC_DEVICE SCANREC_INLINE void put() const {
       const auto& p = this->p_;
       V sum[E];
-      this->template for_slots<E>(0, [&](int e, int slot, int channel) SCANREC_LAMBDA {
-        sum[e] = simd::fma(this->skip_.load(channel),
-                           keep.load(e * selective_threads + this->thread_), y.load(slot));
-      });
+      SCANREC_UNROLL
+      for (int e = 0; e < E; e += tile::run) {
+        const run_of_values skip = this->template skip_of<Along>(e / tile::run);
+        const run_of_values of = keep.load(kept_at(0, e / tile::run));
+        SCANREC_UNROLL
+        for (int k = 0; k < tile::run; ++k)
+          if (this->has_elements())
+            sum[e + k] = simd::fma(skip.of[k], of.of[k],
+                                   y.load(this->template slot<Along>(e / tile::run, k)));
+      }
       if (p.z.present()) {
         SCANREC_UNROLL
-        for (int e = 0; e < E; ++e) {
-          const V of_z = keep.load((E + e) * selective_threads + this->thread_);
-          sum[e] = sum[e] * (of_z * selective_sigmoid(of_z).value);
+        for (int e = 0; e < E; e += tile::run) {
+          const run_of_values of = keep.load(kept_at(1, e / tile::run));
+          SCANREC_UNROLL
+          for (int k = 0; k < tile::run; ++k)
+            sum[e + k] = sum[e + k] * (of.of[k] * selective_sigmoid(of.of[k]).value);
         }
       }
-      this->store(p.out, sum);
+      this->template store<Along>(p.out, of_out, sum);
     }
     SCANREC_DEVICE SCANREC_INLINE void run() {
       const auto& p = this->p_;
@@ -150,19 +197,23 @@ struct walk_selective {
       const std::int64_t chunks = (p.time + Shape::steps - 1) / Shape::steps;
       std::int64_t begin = p.time - chunks * Shape::steps;
       this->stand_at(begin);
-      if (chunks > 0) fetch();
-      device::synchronise_block();  // D and bias are there
+      device::synchronise_block();  // D, bias, and where B and C are
+      if (chunks > 0) fetch_all();
       for (; begin < p.time; begin += Shape::steps) {
         this->stand_at(begin);
-        place();
+        place_all();
         device::synchronise_block();
         const std::int64_t end = begin + Shape::steps;
         this->stand_at(end);
-        if (end < p.time) fetch();
+        if (end < p.time)
+          fetch_all();
+        else
+          drop();
         take_steps();
         this->stand_at(begin);
         device::synchronise_block();
-        if (p.out.present()) put();
+        if (p.out.present())
+          this->along([&](auto runs) SCANREC_LAMBDA { this->template put<runs.value>(); });
         // Checkpoint k has the states before step time - 128 (k + 1).
         if (end < p.time && (p.time - end) % selective_stretch == 0)
           this->store_states(p.checkpoints, x, (p.time - end) / selective_stretch - 1);

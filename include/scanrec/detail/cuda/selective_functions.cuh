@@ -3,6 +3,7 @@
 // as far as it is exact enough: a kernel's time is its instructions, and a gate is two of them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -50,15 +51,16 @@ SCANREC_DEVICE SCANREC_INLINE V sum_of_pairs(V sum) {
   return scanrec::detail::parts_of<State> == 2 ? sum + sum : sum;
 }
 
-/// exp(-|x|), 3 ULP: the argument of the power is taken in two parts.
+/// exp(-|x|), 3 ULP: the argument of the power is taken in two parts. What is negated is a
+/// constant, or costs an instruction each time.
 SCANREC_DEVICE SCANREC_INLINE float exp_of_minus_size(float x) {
   constexpr float log2e = 1.44269502f, rest = 1.92596299e-8f, ln2 = 0.693147182f;
-  // Further down the power is 0, and the parts of an infinity would be none.
-  const float y = simd::larger(-128.0f, simd::negative_size(x));
-  const float high = y * log2e;
-  const float low = simd::fma(y, rest, simd::fma(y, log2e, -high));
+  // Further up the power is 0, and the parts of an infinity would be none.
+  const float size = std::fabs(x), y = size > 128.0f ? 128.0f : size;
+  const float high = y * -log2e;
+  const float below = simd::fma(y, rest, simd::fma(y, log2e, high));
   const float e = device::exp2_nearby(high);
-  return simd::fma(e, low * ln2, e);
+  return simd::fma(e, below * -ln2, e);
 }
 /// 1 / d of a float in [1, 4], within 1 ULP.
 SCANREC_DEVICE SCANREC_INLINE float refined_reciprocal(float d) {

@@ -4,7 +4,6 @@
 // of u, delta and z, and to what D, the bias and the intervals get of them.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include <scanrec/detail/cuda/device.cuh>
@@ -25,7 +24,8 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
   using typename base::number;
   using typename base::V;
   using typename base::X;
-  static constexpr int L = base::L, E = base::E, row = Shape::row;
+  static constexpr int L = base::L, row = Shape::row, together = base::run, runs = base::runs;
+  using run_of_values = typename base::run_of_values;
 
   SCANREC_DEVICE selective_grad_elements(const selective_device_vjp<number>& problem,
                                          const selective_vjp_room<number>& given_room,
@@ -35,36 +35,36 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
         y_grad(Shape::y_grad),
         keep(Shape::keep),
         soft(Shape::vjp_soft),
-        sums(Shape::sums) {}
+        sums(Shape::sums) {
+    this->find(p.u, of_u), this->find(p.delta, of_delta), this->find(p.z, of_z);
+    this->find(p.out_grad, of_out_grad), this->find(p.u_grad, of_u_grad);
+    this->find(p.delta_grad, of_delta_grad), this->find(p.z_grad, of_z_grad);
+  }
 
   /// What walking a chunk forward takes.
   SCANREC_DEVICE SCANREC_INLINE void place_steps() const {
     this->take_mixing(p.b, this->b_);
-    SCANREC_KEEP_LOOP
-    for (int first = 0; first < E; first += together) {
-      raw u[together], delta[together];
-      this->load(p.u, u, first), this->load(p.delta, delta, first);
-      V step[together], of_u[together], of_slope[together];
-      to_numbers(delta, p.delta.as, step), to_numbers(u, p.u.as, of_u);
-      this->to_steps(step, of_slope, first);
-      this->template for_slots<together>(first, [&](int e, int slot, int) SCANREC_LAMBDA {
-        this->fed_.store(slot, {step[e], step[e] * of_u[e]});
-        this->mark_cut(first + e);
-      });
-    }
+    this->along([&](auto along) SCANREC_LAMBDA {
+      SCANREC_KEEP_LOOP
+      for (int of_run = 0; of_run < runs; ++of_run) this->template place_steps<along.value>(of_run);
+    });
   }
   /// What walking it back takes, too.
   SCANREC_DEVICE SCANREC_INLINE void place_all() const {
     this->take_mixing(p.b, this->b_);
     this->take_mixing(p.c, this->c_);
-    SCANREC_KEEP_LOOP
-    for (int first = 0; first < E; first += together) place_all(first);
+    this->along([&](auto along) SCANREC_LAMBDA {
+      SCANREC_KEEP_LOOP
+      for (int of_run = 0; of_run < runs; ++of_run) this->template place_all<along.value>(of_run);
+    });
   }
   /// What is left of the gradients of u, delta and z; leaves what D, the bias and the intervals get
   /// of them.
   SCANREC_DEVICE SCANREC_INLINE void put() const {
-    SCANREC_KEEP_LOOP
-    for (int first = 0; first < E; first += together) put(first);
+    this->along([&](auto along) SCANREC_LAMBDA {
+      SCANREC_KEEP_LOOP
+      for (int of_run = 0; of_run < runs; ++of_run) this->template put<along.value>(of_run);
+    });
   }
   /// The lanes of a channel share its steps.
   SCANREC_DEVICE SCANREC_INLINE void add_elements() {
@@ -88,91 +88,118 @@ class selective_grad_elements : public selective_products<Shape, Kind> {
 
   // y, and its gradient, of complex states twice that; at last what gradients of intervals sum in
   // y.
-  device::shared_array<V> y, y_grad, keep, soft;
+  device::shared_array<V> y, y_grad;
+  device::shared_array<run_of_values> keep, soft;
   device::shared_array<value_pair<V>> sums;  // over states: l B, and A l a x
   V of_skip, of_bias;                        // running sums of a stretch
 
  private:
-  static constexpr int together = std::min(base::E, 4);  // elements
-  enum kept { u_value, slope, z_slope, grad };           // of an element
-  SCANREC_DEVICE SCANREC_INLINE static int kept_at(int which, int e) {
-    return (which * E + e) * selective_threads;
+  enum arrays { of_u, of_delta, of_z, of_out_grad, of_u_grad, of_delta_grad, of_z_grad };
+  enum kept { u_value, slope, z_slope, grad };  // of a run
+  SCANREC_DEVICE SCANREC_INLINE int kept_at(int which, int of_run) const {
+    return (which * runs + of_run) * selective_threads + this->thread_;
   }
 
-  SCANREC_DEVICE SCANREC_INLINE void place_all(int first) const {
+  template <selective_runs Along>
+  SCANREC_DEVICE SCANREC_INLINE void place_steps(int of_run) const {
+    raw u[together], delta[together];
+    this->template load<Along>(p.u, of_u, u, of_run);
+    this->template load<Along>(p.delta, of_delta, delta, of_run);
+    V step[together], of_slope[together];
+    run_of_values u_of;
+    this->numbers(p.delta, of_delta, delta, step), this->numbers(p.u, of_u, u, u_of.of);
+    this->template to_steps<Along>(step, of_slope, of_run);
+    SCANREC_UNROLL
+    for (int k = 0; k < together; ++k) {
+      const int slot = this->template slot<Along>(of_run, k);
+      if (!this->has_elements()) continue;
+      this->fed_.store(slot, {step[k], step[k] * u_of.of[k]});
+      this->template mark_cut<Along>(of_run, k);
+    }
+  }
+
+  template <selective_runs Along>
+  SCANREC_DEVICE SCANREC_INLINE void place_all(int of_run) const {
     raw u[together], delta[together], z[together], g[together];
-    this->load(p.u, u, first), this->load(p.delta, delta, first);
-    this->load(p.z, z, first), this->load(p.out_grad, g, first);
-    V step[together], of_u[together], of_slope[together], of_out[together], of_y[together];
-    to_numbers(delta, p.delta.as, step), to_numbers(u, p.u.as, of_u);
-    this->soften(step, of_slope, first);
+    this->template load<Along>(p.u, of_u, u, of_run);
+    this->template load<Along>(p.delta, of_delta, delta, of_run);
+    this->template load<Along>(p.z, of_z, z, of_run);
+    this->template load<Along>(p.out_grad, of_out_grad, g, of_run);
+    V step[together], y_of[together];
+    run_of_values u_of, slope_of, out_of;
+    this->numbers(p.delta, of_delta, delta, step), this->numbers(p.u, of_u, u, u_of.of);
+    this->template soften<Along>(step, slope_of.of, of_run);
     if constexpr (!base::plain) {
       if (p.intervals_grad.present()) {
+        run_of_values soft_of;
         SCANREC_UNROLL
-        for (int e = 0; e < together; ++e)
-          soft.store((first + e) * selective_threads + this->thread_, step[e]);
+        for (int k = 0; k < together; ++k) soft_of.of[k] = step[k];
+        soft.store(kept_at(0, of_run), soft_of);
       }
     }
-    this->scale(step, of_slope, first);
-    if (p.out_grad.present()) {
-      to_numbers(g, p.out_grad.as, of_out);
-    } else {
-      SCANREC_UNROLL
-      for (int e = 0; e < together; ++e) of_out[e] = 0;
-    }
+    this->template scale<Along>(step, slope_of.of, of_run);
+    // Without one it is 0 as it was loaded.
+    this->numbers(p.out_grad, of_out_grad, g, out_of.of);
     SCANREC_UNROLL
-    for (int e = 0; e < together; ++e) of_y[e] = of_out[e];
+    for (int k = 0; k < together; ++k) y_of[k] = out_of.of[k];
     if (p.z.present()) {
-      V of_z[together];
-      to_numbers(z, p.z.as, of_z);
+      V z_of[together];
+      run_of_values slopes;
+      this->numbers(p.z, of_z, z, z_of);
       SCANREC_UNROLL
-      for (int e = 0; e < together; ++e) {
-        const auto s = selective_sigmoid(of_z[e]);
-        of_y[e] = of_out[e] * (of_z[e] * s.value);
-        keep.store(kept_at(z_slope, first + e) + this->thread_,
-                   s.value * simd::fma(of_z[e], s.complement, V(1)));
+      for (int k = 0; k < together; ++k) {
+        const auto s = selective_sigmoid(z_of[k]);
+        y_of[k] = out_of.of[k] * (z_of[k] * s.value);
+        slopes.of[k] = s.value * simd::fma(z_of[k], s.complement, V(1));
       }
+      keep.store(kept_at(z_slope, of_run), slopes);
     }
+    keep.store(kept_at(u_value, of_run), u_of);
+    keep.store(kept_at(slope, of_run), slope_of);
+    keep.store(kept_at(grad, of_run), out_of);
     SCANREC_UNROLL
-    for (int e = 0; e < together; ++e) {
-      keep.store(kept_at(u_value, first + e) + this->thread_, of_u[e]);
-      keep.store(kept_at(slope, first + e) + this->thread_, of_slope[e]);
-      keep.store(kept_at(grad, first + e) + this->thread_, of_out[e]);
+    for (int k = 0; k < together; ++k) {
+      const int slot = this->template slot<Along>(of_run, k);
+      if (!this->has_elements()) continue;
+      this->fed_.store(slot, {step[k], step[k] * u_of.of[k]});
+      y_grad.store(slot, sum_of_pairs<X>(y_of[k]));
+      this->template mark_cut<Along>(of_run, k);
     }
-    this->template for_slots<together>(first, [&](int e, int slot, int) SCANREC_LAMBDA {
-      this->fed_.store(slot, {step[e], step[e] * of_u[e]});
-      y_grad.store(slot, sum_of_pairs<X>(of_y[e]));
-      this->mark_cut(first + e);
-    });
   }
 
-  SCANREC_DEVICE SCANREC_INLINE void put(int first) const {
-    V of_u[together], of_delta[together], of_z[together];
-    this->template for_slots<together>(first, [&](int e, int slot, int channel) SCANREC_LAMBDA {
-      const auto kept = [&](int which) SCANREC_LAMBDA {
-        return keep.load(kept_at(which, first + e) + this->thread_);
-      };
+  template <selective_runs Along>
+  SCANREC_DEVICE SCANREC_INLINE void put(int of_run) const {
+    V u_grad[together], delta_grad[together], z_grad[together];
+    const run_of_values u = keep.load(kept_at(u_value, of_run));
+    const run_of_values of_slope = keep.load(kept_at(slope, of_run));
+    const run_of_values skip = this->template skip_of<Along>(of_run);
+    const bool whole = this->whole();
+    SCANREC_UNROLL
+    for (int k = 0; k < together; ++k) {
+      const int slot = this->template slot<Along>(of_run, k);
+      if (!this->has_elements()) continue;
       const auto sum = sums.load(slot);
       V of_y = y_grad.load(slot);
       if constexpr (base::parts == 2) of_y = V(0.5) * of_y;
-      const V u = kept(u_value), skip = this->skip_.load(channel);
-      const V of_step = simd::fma(u, sum.first, sum.second);
-      of_delta[e] = of_step * kept(slope);
-      of_u[e] = simd::fma(skip, of_y, this->fed_.load(slot).first * sum.first);
-      if (p.z_grad.present())
-        of_z[e] = kept(grad) * simd::fma(skip, u, y.load(slot)) * kept(z_slope);
-      const bool there = this->whole() || this->at(first + e).there;
-      sums.store(slot, there ? value_pair<V>{of_delta[e], of_y * u} : value_pair<V>{0, 0});
+      const V of_step = simd::fma(u.of[k], sum.first, sum.second);
+      delta_grad[k] = of_step * of_slope.of[k];
+      u_grad[k] = simd::fma(skip.of[k], of_y, this->fed_.load(slot).first * sum.first);
+      const bool there = whole || this->template there<Along>(of_run, k);
+      sums.store(slot, there ? value_pair<V>{delta_grad[k], of_y * u.of[k]} : value_pair<V>{0, 0});
+      if (p.z_grad.present()) z_grad[k] = simd::fma(skip.of[k], u.of[k], y.load(slot));
       if constexpr (!base::plain) {
-        if (p.intervals_grad.present()) {
-          const V by = soft.load((first + e) * selective_threads + this->thread_);
-          y.store(slot, there ? of_step * by : V(0));
-        }
+        if (p.intervals_grad.present())
+          y.store(slot, there ? of_step * soft.load(kept_at(0, of_run)).of[k] : V(0));
       }
-    });
-    this->store(p.delta_grad, of_delta, first, p.update);
-    this->store(p.u_grad, of_u, first, p.update);
-    this->store(p.z_grad, of_z, first, p.update);
+    }
+    this->template store<Along>(p.delta_grad, of_delta_grad, delta_grad, of_run, p.update);
+    this->template store<Along>(p.u_grad, of_u_grad, u_grad, of_run, p.update);
+    if (!p.z_grad.present()) return;
+    const run_of_values out = keep.load(kept_at(grad, of_run));
+    const run_of_values slopes = keep.load(kept_at(z_slope, of_run));
+    SCANREC_UNROLL
+    for (int k = 0; k < together; ++k) z_grad[k] = out.of[k] * z_grad[k] * slopes.of[k];
+    this->template store<Along>(p.z_grad, of_z_grad, z_grad, of_run, p.update);
   }
 };
 

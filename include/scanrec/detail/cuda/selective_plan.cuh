@@ -86,6 +86,7 @@ struct selective_shape {
   /// Elements per thread and array in a chunk, and those of B and C.
   static constexpr int elements = std::max(1, steps* channels / selective_threads);
   static constexpr int mixed = states * steps / selective_threads;
+  static constexpr int run = std::min(elements, 4);  // of elements that are side by side
   /// Rows of a step, in which a step of two channels is never in one bank, and of a state.
   static constexpr int row = channels + 1, state_row = steps + 4;
 
@@ -93,28 +94,36 @@ struct selective_shape {
   static constexpr std::int64_t row_bytes = rounded(steps * row * sizeof(value));
   static constexpr std::int64_t mixing_bytes = states * state_row * sizeof(V);  // all parts
   static constexpr std::int64_t channel_bytes = rounded(channels * sizeof(value));
+  /// Threads that have elements, and bytes in which they remember where those of an array are.
+  static constexpr int with_elements = std::min(selective_threads, steps* channels);
+  static constexpr std::int64_t place_bytes = with_elements * sizeof(std::int64_t);
+  static constexpr std::int64_t mixing_place_bytes = 4 * sizeof(std::int64_t);
   static_assert(L >= 4 && L <= device::warp_size && mixed % 4 == 0);
 
   // Of both kernels: (step, fed) and marks of steps and channels, B and C, D and bias. Of the
-  // first: what a thread keeps of its elements, u and z.
+  // first: what a thread keeps of its elements, u and z, and where it finds those of four arrays.
   static constexpr std::int64_t fed = 0, b = fed + 2 * row_bytes, c = b + mixing_bytes,
                                 skip = c + mixing_bytes, bias = skip + channel_bytes,
                                 y = bias + channel_bytes, forward_keep = y + row_bytes,
-                                forward_marks =
+                                forward_places =
                                     forward_keep + 2 * elements * selective_threads * sizeof(value),
+                                forward_marks =
+                                    forward_places + mixing_place_bytes + 4 * place_bytes,
                                 forward_bytes = forward_marks;
   static constexpr std::int64_t mark_bytes = steps * row * sizeof(std::uint32_t);
 
   // Of the adjoint besides: gradients of y, sums over states, what a thread keeps of its elements,
-  // states every four steps, products on their way to sums over channels.
+  // states every four steps, products on their way to sums over channels, where seven arrays are.
   static constexpr int sum_steps =
       std::clamp<int>(8192 / (warps * states * 2 * static_cast<int>(sizeof(V))) / 4 * 4, 4, steps);
   static constexpr int kept = 4;
   static constexpr std::int64_t y_grad = y + row_bytes, sums = y_grad + row_bytes,
                                 keep = sums + 2 * row_bytes,
                                 before = keep + kept * elements * selective_threads * sizeof(value),
-                                products = before + steps / 4 * S * selective_threads * sizeof(V),
-                                vjp_marks = products + 2 * warps * sum_steps * states * sizeof(V),
+                                products =
+                                    before + (steps / 4 - 1) * S * selective_threads * sizeof(V),
+                                vjp_places = products + 2 * warps * sum_steps * states * sizeof(V),
+                                vjp_marks = vjp_places + mixing_place_bytes + 7 * place_bytes,
                                 vjp_bytes = vjp_marks;
   // And softplus of its elements, where gradients of intervals are wanted.
   static constexpr std::int64_t vjp_soft = vjp_marks + mark_bytes,

@@ -26,24 +26,44 @@ enum class stored_as { computed, bfloat16, float16 };
 template <class V>
 using raw_element = std::conditional_t<std::is_same_v<V, float>, std::uint32_t, V>;
 
+/// Elements that are loaded and stored at once.
+template <class T, int Count>
+struct alignas(sizeof(T) * Count) packed {
+  T of[Count];
+};
+
 /// What is asked of all elements of an array is asked once for several: in between there is no
-/// branch, so that they wait for each other's results, not for their own.
-template <class V, int Count>
+/// branch, so that they wait for each other's results, not for their own. Elements of 16 bits that
+/// were loaded in runs are two in a word, in the first half of the words of their run.
+template <int Run, class V, int Count>
 SCANREC_DEVICE SCANREC_INLINE void to_numbers(const raw_element<V> (&raw)[Count], stored_as as,
-                                              V (&to)[Count]) {
+                                              bool in_runs, V (&to)[Count]) {
+  using scanrec::detail::float16_value;
   if constexpr (!std::is_same_v<V, float>) {
     SCANREC_UNROLL
     for (int i = 0; i < Count; ++i) to[i] = raw[i];
   } else if (as == stored_as::computed) {
     SCANREC_UNROLL
     for (int i = 0; i < Count; ++i) to[i] = std::bit_cast<float>(raw[i]);
+  } else if (Run > 1 && in_runs) {
+    std::uint32_t words[Count];
+    SCANREC_UNROLL
+    for (int i = 0; i < Count; ++i) words[i] = raw[i / Run * Run + i % Run / 2];
+    if (as == stored_as::bfloat16) {
+      SCANREC_UNROLL
+      for (int i = 0; i < Count; ++i)
+        to[i] = std::bit_cast<float>(i % 2 == 0 ? words[i] << 16 : words[i] & 0xffff0000u);
+    } else {
+      SCANREC_UNROLL
+      for (int i = 0; i < Count; ++i)
+        to[i] = float16_value(static_cast<std::uint16_t>(words[i] >> i % 2 * 16));
+    }
   } else if (as == stored_as::bfloat16) {
     SCANREC_UNROLL
     for (int i = 0; i < Count; ++i) to[i] = std::bit_cast<float>(raw[i] << 16);
   } else {
     SCANREC_UNROLL
-    for (int i = 0; i < Count; ++i)
-      to[i] = scanrec::detail::float16_value(static_cast<std::uint16_t>(raw[i]));
+    for (int i = 0; i < Count; ++i) to[i] = float16_value(static_cast<std::uint16_t>(raw[i]));
   }
 }
 
@@ -61,65 +81,93 @@ struct device_rows {
     return batch * strides.batch + time * strides.time + channel * strides.channel +
            group * strides.group;
   }
+  /// Whether an element lies where a run of so many may be loaded at once.
+  SCANREC_DEVICE SCANREC_INLINE bool aligned(std::int64_t offset, int run) const {
+    const auto place = reinterpret_cast<std::uintptr_t>(data);
+    const std::uintptr_t bytes = sizeof(V) > 4 || as == stored_as::computed ? sizeof(V) : 2;
+    return (place + static_cast<std::uintptr_t>(offset) * bytes) %
+               (bytes * static_cast<std::uintptr_t>(run)) ==
+           0;
+  }
   /// Elements at(i) for i below Count, or zeros where the offset is none.
   template <int Count, class Offset>
   SCANREC_DEVICE SCANREC_INLINE void load(raw_element<V> (&to)[Count], const Offset& at) const {
+    if (sizeof(V) > 4 || as == stored_as::computed)
+      load_as<raw_element<V>>(to, at);
+    else
+      load_as<std::uint16_t>(to, at);
+  }
+  /// Runs of elements that lie side by side, `apart` apart.
+  template <int Run, int Count>
+  SCANREC_DEVICE SCANREC_INLINE void load_runs(raw_element<V> (&to)[Count], std::int64_t first,
+                                               std::int64_t apart) const {
     if (sizeof(V) > 4 || as == stored_as::computed) {
-      const auto* const from = reinterpret_cast<const raw_element<V>*>(data);
+      load_words<raw_element<V>, raw_element<V>, Run, Run>(to, first, apart);
+    } else if constexpr (Run == 1) {
+      load_words<std::uint16_t, std::uint16_t, 1, 1>(to, first, apart);
+    } else {
+      load_words<std::uint16_t, std::uint32_t, Run / 2, Run>(to, first, apart);
+    }
+  }
+  /// Elements at(i), but for those where the offset is none; adds to what is there already.
+  template <int Count, class Offset>
+  SCANREC_DEVICE SCANREC_INLINE void store(const V (&x)[Count], bool add, const Offset& at) const {
+    with_stored([&](auto stored) SCANREC_LAMBDA {
+      using Stored = decltype(stored);
+      auto* const to = reinterpret_cast<Stored*>(data);
       SCANREC_UNROLL
       for (int i = 0; i < Count; ++i) {
         const std::int64_t offset = at(i);
-        to[i] = offset == none ? raw_element<V>(0) : from[offset];
+        if (offset == none) continue;
+        to[offset] = static_cast<Stored>(add ? static_cast<V>(to[offset]) + x[i] : x[i]);
       }
-    } else {
-      const auto* const from = reinterpret_cast<const std::uint16_t*>(data);
+    });
+  }
+  template <int Run, int Count>
+  SCANREC_DEVICE SCANREC_INLINE void store_runs(const V (&x)[Count], std::int64_t first,
+                                                std::int64_t apart) const {
+    with_stored([&](auto stored) SCANREC_LAMBDA {
+      using Stored = decltype(stored);
+      auto* to = reinterpret_cast<Stored*>(data) + first;
       SCANREC_UNROLL
-      for (int i = 0; i < Count; ++i) {
-        const std::int64_t offset = at(i);
-        to[i] = offset == none ? raw_element<V>(0) : from[offset];
+      for (int i = 0; i < Count; i += Run, to += apart) {
+        packed<Stored, Run> of;
+        SCANREC_UNROLL
+        for (int k = 0; k < Run; ++k) of.of[k] = static_cast<Stored>(x[i + k]);
+        *reinterpret_cast<packed<Stored, Run>*>(to) = of;
       }
-    }
-  }
-  /// Elements `apart` apart, all of them.
-  template <int Count>
-  SCANREC_DEVICE SCANREC_INLINE void load(raw_element<V> (&to)[Count], std::int64_t first,
-                                          std::int64_t apart) const {
-    if (sizeof(V) > 4 || as == stored_as::computed) {
-      const auto* from = reinterpret_cast<const raw_element<V>*>(data) + first;
-      SCANREC_UNROLL
-      for (int i = 0; i < Count; ++i, from += apart) to[i] = *from;
-    } else {
-      const auto* from = reinterpret_cast<const std::uint16_t*>(data) + first;
-      SCANREC_UNROLL
-      for (int i = 0; i < Count; ++i, from += apart) to[i] = *from;
-    }
-  }
-  /// Elements `apart` apart, all of them or those that are there; adds to what is there already.
-  template <int Count, class There>
-  SCANREC_DEVICE SCANREC_INLINE void store(const V (&x)[Count], std::int64_t first,
-                                           std::int64_t apart, bool add, bool all,
-                                           const There& there) const {
-    if constexpr (std::is_same_v<V, float>) {
-      if (as == stored_as::bfloat16) return store_as<bfloat16>(x, first, apart, add, all, there);
-      if (as == stored_as::float16) return store_as<float16>(x, first, apart, add, all, there);
-    }
-    store_as<V>(x, first, apart, add, all, there);
+    });
   }
   static constexpr std::int64_t none = INT64_MIN;  // an offset
 
  private:
-  template <class Stored, int Count, class There>
-  SCANREC_DEVICE SCANREC_INLINE void store_as(const V (&x)[Count], std::int64_t first,
-                                              std::int64_t apart, bool add, bool all,
-                                              const There& there) const {
-    Stored* to = reinterpret_cast<Stored*>(data) + first;
-    if (all && !add) {
+  template <class F>
+  SCANREC_DEVICE SCANREC_INLINE void with_stored(const F& f) const {
+    if constexpr (std::is_same_v<V, float>) {
+      if (as == stored_as::bfloat16) return f(bfloat16());
+      if (as == stored_as::float16) return f(float16());
+    }
+    f(V());
+  }
+  template <class Stored, int Count, class Offset>
+  SCANREC_DEVICE SCANREC_INLINE void load_as(raw_element<V> (&to)[Count], const Offset& at) const {
+    const auto* const from = reinterpret_cast<const Stored*>(data);
+    SCANREC_UNROLL
+    for (int i = 0; i < Count; ++i) {
+      const std::int64_t offset = at(i);
+      to[i] = offset == none ? raw_element<V>(0) : from[offset];
+    }
+  }
+  // Runs of so many words, of so many elements.
+  template <class Stored, class Word, int Words, int Run, int Count>
+  SCANREC_DEVICE SCANREC_INLINE void load_words(raw_element<V> (&to)[Count], std::int64_t first,
+                                                std::int64_t apart) const {
+    const auto* from = reinterpret_cast<const Stored*>(data) + first;
+    SCANREC_UNROLL
+    for (int i = 0; i < Count; i += Run, from += apart) {
+      const auto of = *reinterpret_cast<const packed<Word, Words>*>(from);
       SCANREC_UNROLL
-      for (int i = 0; i < Count; ++i, to += apart) *to = static_cast<Stored>(x[i]);
-    } else {
-      SCANREC_UNROLL
-      for (int i = 0; i < Count; ++i, to += apart)
-        if (there(i)) *to = static_cast<Stored>(add ? static_cast<V>(*to) + x[i] : x[i]);
+      for (int k = 0; k < Words; ++k) to[i + k] = of.of[k];
     }
   }
 };

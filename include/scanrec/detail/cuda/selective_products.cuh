@@ -4,6 +4,7 @@
 // blocks by the next kernel.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <scanrec/detail/cuda/device.cuh>
@@ -26,62 +27,59 @@ struct selective_vjp_room {
   stored_state_t<V>* states = nullptr;
 };
 
+/// As many channels of a warp as can differ in the order of their states.
+template <class Shape>
+inline constexpr int turned_channels = std::min(Shape::own, device::warp_size / Shape::lanes);
+
 /// A block of the adjoint with its sums over channels.
 template <class Shape, selective_kind Kind>
-class selective_products : public selective_tile<Shape, Kind> {
+class selective_products : public selective_tile<Shape, Kind, turned_channels<Shape>> {
  public:
-  using tile = selective_tile<Shape, Kind>;
+  using tile = selective_tile<Shape, Kind, turned_channels<Shape>>;
   using V = typename tile::V;
   using X = typename tile::X;
   using number = typename tile::number;
-  static constexpr int S = tile::S, L = tile::L;
+  static constexpr int S = tile::S, L = tile::L, turned = tile::turned;
+  static constexpr int in_warp = device::warp_size / L;  // channels
 
   SCANREC_DEVICE selective_products(const selective_device_vjp<number>& problem,
                                     const selective_vjp_room<number>& given_room,
                                     const selective_tiles& tiles, std::int64_t block)
-      : tile(problem, tiles.of(block), Shape::vjp_marks),
+      : tile(problem, tiles.of(block), Shape::vjp_places, Shape::vjp_marks),
         p(problem),
         room(given_room),
         tile_number(block),
-        products(Shape::products) {}
+        products(Shape::products),
+        own_product_(own_product()) {}
 
-  /// Sums four steps from t on, (step, state), over the channels of a warp.
-  template <int Count>
-  SCANREC_DEVICE SCANREC_INLINE void add_channels(X (&v)[Count], int which, int t) const {
-    constexpr int in_warp = device::warp_size / L;  // channels
-    static_assert(Count % in_warp == 0);
-    const int lane = this->thread_ % device::warp_size;
-    int first = 0;
-    halve<Count, L>(v, lane, first);
+  /// Sums four steps from t on, (step, own state), over the channels of a warp.
+  SCANREC_DEVICE SCANREC_INLINE void add_channels(X (&v)[4][S], int which, int t) const {
+    // What a B or C that is no number makes of channels that are not there ends here.
+    if (this->at_.count < Shape::channels) {
+      SCANREC_UNROLL
+      for (auto& step : v) {
+        SCANREC_UNROLL
+        for (X& of : step) of = this->own() ? of : tile::zero();
+      }
+    }
+    halve_states<1>(v);
+    constexpr int steps = 4 * turned / in_warp;  // that are left
+    static_assert(steps > 0);
+    halve_steps<4, L * turned>(v);
+    const int place = own_product_ + t % Shape::sum_steps * Shape::states +
+                      which * (Shape::warps * Shape::sum_steps * Shape::states);
     SCANREC_UNROLL
-    for (int m = 0; m < Count / in_warp; ++m) {
-      const int j = (first + m) / S, i = (first + m) % S;
-      const int step = (t + j) % Shape::sum_steps;
-      const int warp = which * Shape::warps + this->thread_ / device::warp_size;
-      products.store((warp * Shape::sum_steps + step) * Shape::states + this->state(i),
-                     stored_state(v[m]));
+    for (int j = 0; j < steps; ++j) {
+      SCANREC_UNROLL
+      for (int i = 0; i < S; i += turned)
+        products.store(place + j * Shape::states + i * L, stored_state(v[j][i]));
     }
   }
   /// Adds the sums of the warps, and leaves those of the block for the next kernel.
   SCANREC_DEVICE SCANREC_INLINE void put_products(std::int64_t begin) const {
     device::synchronise_block();
-    constexpr int numbers = Shape::sum_steps * Shape::states;
-    for (int which = 0; which < 2; ++which) {
-      V* const to = which == 0 ? room.b : room.c;
-      if (to == nullptr) continue;
-      for (int k = this->thread_; k < numbers; k += selective_threads) {
-        const int n = k % Shape::states;
-        const std::int64_t t = begin + k / Shape::states;
-        X sum = tile::zero();
-        SCANREC_UNROLL
-        for (int warp = 0; warp < Shape::warps; ++warp)
-          sum = sum + loaded_state(products.load((which * Shape::warps + warp) * numbers + k));
-        if (t < 0 || n >= p.states) continue;
-        const std::int64_t place = (tile_number * p.time + t) * p.states + n;
-        to[place] = scanrec::detail::part_of<0>(sum);
-        if constexpr (tile::parts == 2) to[room.of_part + place] = sum.im;
-      }
-    }
+    if (room.b != nullptr) put_products(begin, 0, room.b);
+    if (room.c != nullptr) put_products(begin, 1, room.c);
     device::synchronise_block();
   }
 
@@ -92,24 +90,81 @@ class selective_products : public selective_tile<Shape, Kind> {
   device::shared_array<stored_state_t<number>> products;
 
  private:
-  template <int Count, int Apart>
-  SCANREC_DEVICE SCANREC_INLINE static void halve(X* v, int lane, int& first) {
-    if constexpr (Apart < device::warp_size) {
-      constexpr int half = Count / 2;
-      const bool upper = (lane & Apart) != 0;
-      several<X, half> sent;
+  SCANREC_DEVICE SCANREC_INLINE void put_products(std::int64_t begin, int which, V* to) const {
+    constexpr int numbers = Shape::sum_steps * Shape::states;
+    constexpr int apart = selective_threads / Shape::states;  // steps
+    int step = this->thread_ / Shape::states, state = this->thread_ % Shape::states;
+    V* place = to + (tile_number * p.time + begin + step) * p.states + state;
+    const std::int64_t more = apart * std::int64_t{p.states};
+    SCANREC_UNROLL
+    for (int k = 0; k < numbers; k += selective_threads) {
+      if (numbers % selective_threads != 0 && k + this->thread_ >= numbers) return;
+      X sum = tile::zero();
       SCANREC_UNROLL
-      for (int m = 0; m < half; ++m) {
-        sent.of[m] = upper ? v[m] : v[m + half];
-        v[m] = upper ? v[m + half] : v[m];
+      for (int warp = 0; warp < Shape::warps; ++warp)
+        sum = sum + loaded_state(
+                        products.load((which * Shape::warps + warp) * numbers + k + this->thread_));
+      if (begin + step >= 0 && state < p.states) {
+        *place = scanrec::detail::part_of<0>(sum);
+        if constexpr (tile::parts == 2) place[room.of_part] = sum.im;
       }
-      const auto there = device::exchange(sent, lane ^ Apart);
-      SCANREC_UNROLL
-      for (int m = 0; m < half; ++m) v[m] = v[m] + there.of[m];
-      first += upper ? half : 0;
-      halve<half, 2 * Apart>(v, lane, first);
+      if constexpr (apart > 0) {
+        step += apart, place += more;
+      } else if ((state += selective_threads) < Shape::states) {
+        place += selective_threads;
+      } else {
+        state -= Shape::states, ++step;
+        place += p.states + selective_threads - Shape::states;
+      }
     }
   }
+  // Channels `turned` apart have the same order of states. Of two whose numbers differ in a bit,
+  // each keeps the states of its slots without that bit: the other has the same ones with it.
+  template <int Bit>
+  SCANREC_DEVICE SCANREC_INLINE static void halve_states(X (&v)[4][S]) {
+    if constexpr (Bit < turned) {
+      SCANREC_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        SCANREC_UNROLL
+        for (int i = 0; i < S; i += 2 * Bit)
+          v[j][i] = v[j][i] + device::exchange_across(v[j][i + Bit], L * Bit);
+      }
+      halve_states<2 * Bit>(v);
+    }
+  }
+  // Of two channels `Apart` lanes apart, one keeps the first half of the steps.
+  template <int Count, int Apart>
+  SCANREC_DEVICE SCANREC_INLINE void halve_steps(X (&v)[4][S]) const {
+    if constexpr (Apart < device::warp_size) {
+      const bool upper = (this->thread_ & Apart) != 0;
+      constexpr int half = Count / 2, slots = S / turned;
+      several<X, half * slots> sent;
+      SCANREC_UNROLL
+      for (int m = 0; m < half * slots; ++m) {
+        const int j = m / slots, i = m % slots * turned;
+        sent.of[m] = upper ? v[j][i] : v[j + half][i];
+        v[j][i] = upper ? v[j + half][i] : v[j][i];
+      }
+      const auto there = device::exchange_across(sent, Apart);
+      SCANREC_UNROLL
+      for (int m = 0; m < half * slots; ++m) {
+        X& kept = v[m / slots][m % slots * turned];
+        kept = kept + there.of[m];
+      }
+      halve_steps<Count / 2, 2 * Apart>(v);
+    }
+  }
+  // Where what is left of step 0 and slot 0 goes, of B.
+  SCANREC_DEVICE SCANREC_INLINE int own_product() const {
+    int first = 0, half = 2;
+    SCANREC_UNROLL
+    for (int apart = L * turned; apart < device::warp_size; apart *= 2, half /= 2)
+      first += (this->thread_ & apart) != 0 ? half : 0;
+    const int warp = this->thread_ / device::warp_size;
+    return (warp * Shape::sum_steps + first) * Shape::states + this->state(0);
+  }
+
+  int own_product_;
 };
 
 }  // namespace detail

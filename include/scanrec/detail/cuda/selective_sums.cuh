@@ -34,7 +34,7 @@ struct add_selective_tiles {
     const std::int64_t place =
         to.offset(row / groups, in_tile / states, in_tile % states, row % groups);
     const V total[1] = {static_cast<V>(sum)};
-    to.store(total, place, 0, update, true, [](int) SCANREC_LAMBDA { return true; });
+    to.store(total, update, [&](int) SCANREC_LAMBDA { return place; });
   }
 };
 

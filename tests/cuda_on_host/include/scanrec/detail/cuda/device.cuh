@@ -17,6 +17,7 @@
 
 #define SCANREC_DEVICE
 #define SCANREC_UNROLL
+#define SCANREC_UNROLL_BY_2
 #define SCANREC_UNROLL_BY_4
 #define SCANREC_KEEP_LOOP
 #define SCANREC_CUDA_ABI on_host
@@ -85,6 +86,11 @@ T exchange(T mine, int lane) {
   static_assert(std::is_trivially_copyable_v<T>, "scanrec: what threads exchange is copied");
   std::memcpy(&mine, cuda_on_host::exchange(&mine, sizeof(T), lane), sizeof(T));
   return mine;
+}
+
+template <class T>
+T exchange_across(T mine, int bit) {
+  return exchange(mine, (thread_index() % warp_size) ^ bit);
 }
 
 inline std::uint32_t ballot(bool mine) {

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The elements of a chunk as the threads of a block take them: in runs that lie side by side in
+// memory, along the channels or along the steps, whichever u does. A run of an array that is
+// aligned to it is loaded and stored at once. Where a thread finds its elements of an array is
+// worked out once, and kept in shared memory: the registers are for states.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/selective_functions.cuh>
+#include <scanrec/detail/cuda/selective_plan.cuh>
+#include <scanrec/detail/cuda/selective_problem.cuh>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// What kernels are compiled for: B and C of every step, no resets and no intervals; or anything.
+enum class selective_kind { plain, any };
+
+/// What the elements of a run have beside each other.
+enum class selective_runs { channels, steps };
+
+/// A block that takes elements, at a place.
+template <class Shape, selective_kind Kind>
+class selective_elements {
+ public:
+  using V = typename Shape::value;
+  using number = typename Shape::number;
+  using raw = raw_element<V>;
+  static constexpr bool plain = Kind == selective_kind::plain;
+  static constexpr int E = Shape::elements, run = Shape::run, runs = E / run, row = Shape::row;
+  /// Whether all threads have elements.
+  static constexpr bool even = Shape::steps * Shape::channels % selective_threads == 0;
+  using run_of_values = packed<V, run>;
+
+  SCANREC_DEVICE selective_elements(const selective_device_problem<number>& p,
+                                    const selective_place& at, std::int64_t places_byte,
+                                    std::int64_t marks_byte)
+      : p_(p),
+        at_(at),
+        fed_(Shape::fed),
+        skip_(Shape::skip),
+        bias_(Shape::bias),
+        thread_(device::thread_index()),
+        skip_runs_(Shape::skip),
+        bias_runs_(Shape::bias),
+        marks_(marks_byte),
+        places_(places_byte),
+        along_channels_(p.u.strides.channel == 1 || p.u.strides.time * p.u.strides.time != 1) {
+    if (along_channels_) {
+      constexpr int in_step = Shape::channels / run;
+      step_ = thread_ / in_step, channel_of_run_ = thread_ % in_step * run;
+    } else {
+      constexpr int of_channel = Shape::steps / run;
+      step_ = thread_ % of_channel * run, channel_of_run_ = thread_ / of_channel;
+    }
+    if (thread_ < Shape::channels) {
+      const std::int64_t c = at.channel + thread_;
+      const bool there = thread_ < at.count;
+      skip_.store(thread_, there && p.skip.present() ? *p.skip.at(0, c) : V(0));
+      bias_.store(thread_, there && p.bias.present() ? *p.bias.at(0, c) : V(0));
+    }
+  }
+
+  /// Calls f with the runs that this block has, a constant.
+  template <class F>
+  SCANREC_DEVICE SCANREC_INLINE void along(const F& f) const {
+    if (along_channels_)
+      f(std::integral_constant<selective_runs, selective_runs::channels>());
+    else
+      f(std::integral_constant<selective_runs, selective_runs::steps>());
+  }
+  /// Goes to the chunk that begins at a step, or before the first one.
+  SCANREC_DEVICE SCANREC_INLINE void stand_at(std::int64_t begin) {
+    begin_ = begin;
+    idle_ = begin < 0 ? static_cast<int>(-begin) : 0;
+  }
+  /// Whether all elements of all threads are there.
+  SCANREC_DEVICE SCANREC_INLINE bool whole() const {
+    return even && idle_ == 0 && at_.count == Shape::channels;
+  }
+  /// The step and the channel of the k-th element of a run, in the chunk.
+  template <selective_runs Along>
+  SCANREC_DEVICE SCANREC_INLINE int step_of(int of_run, int k) const {
+    if constexpr (Along == selective_runs::channels)
+      return step_ + of_run * (selective_threads * run / Shape::channels);
+    else
+      return step_ + k;
+  }
+  template <selective_runs Along>
+  SCANREC_DEVICE SCANREC_INLINE int channel_of(int of_run, int k) const {
+    if constexpr (Along == selective_runs::channels)
+      return channel_of_run_ + k;
+    else
+      return channel_of_run_ + of_run * (selective_threads * run / Shape::steps);
+  }
+  /// Its place among rows in shared memory.
+  template <selective_runs Along>
+  SCANREC_DEVICE SCANREC_INLINE int slot(int of_run, int k) const {
+    return step_of<Along>(of_run, k) * row + channel_of<Along>(of_run, k);
+  }
+  /// Whether this thread has any.
+  SCANREC_DEVICE SCANREC_INLINE bool has_elements() const {
+    return even || thread_ < Shape::with_elements;
+  }
+  /// Whether an element is there.
+  template <selective_runs Along>
+  SCANREC_DEVICE SCANREC_INLINE bool there(int of_run, int k) const {
+    return has_elements() && channel_of<Along>(of_run, k) < at_.count &&
+           step_of<Along>(of_run, k) >= idle_;
+  }
+
+  // ---- arrays -----------------------------------------------------------------------------------
+
+  /// Remembers where this thread has its elements of the k-th array.
+  SCANREC_DEVICE SCANREC_INLINE void find(const device_rows<V>& rows, int k) {
+    if (!rows.present() || !has_elements()) return;
+    const auto& s = rows.strides;
+    const std::int64_t first = rows.offset(at_.batch, 0, at_.channel);
+    places_.store(k * Shape::with_elements + thread_,
+                  first + step_ * s.time + channel_of_run_ * s.channel);
+    // Chunks begin a whole number of runs before the last step.
+    const std::int64_t beside = along_channels_ ? s.channel : s.time;
+    const std::int64_t between = along_channels_ ? s.time : s.channel;
+    const bool aligned =
+        beside == 1 && between % run == 0 && rows.aligned(first + p_.time % run * s.time, run);
+    remember(k, aligned);
+  }
+  /// Elements of the k-th array, from a run on.
+  template <selective_runs Along, int Count>
+  SCANREC_DEVICE SCANREC_INLINE void load(const device_rows<V>& rows, int k, raw (&to)[Count],
+                                          int first_run = 0) const {
+    if (!rows.present() || !has_elements()) return forget(to);
+    const std::int64_t place = this->place<Along>(rows, k, first_run), far = apart<Along>(rows);
+    if (in_runs(k)) return rows.template load_runs<run>(to, place, far);
+    const std::int64_t near =
+        Along == selective_runs::channels ? rows.strides.channel : rows.strides.time;
+    const bool all = whole();
+    rows.load(to, [&](int e) SCANREC_LAMBDA {
+      return all || there<Along>(first_run + e / run, e % run)
+                 ? place + e / run * far + e % run * near
+                 : device_rows<V>::none;
+    });
+  }
+  template <int Count>
+  SCANREC_DEVICE SCANREC_INLINE void numbers(const device_rows<V>& rows, int k,
+                                             const raw (&from)[Count], V (&to)[Count]) const {
+    to_numbers<run>(from, rows.as, in_runs(k), to);
+  }
+  template <selective_runs Along, int Count>
+  SCANREC_DEVICE SCANREC_INLINE void store(const device_rows<V>& rows, int k, const V (&x)[Count],
+                                           int first_run = 0, bool add = false) const {
+    if (!rows.present() || !has_elements()) return;
+    const std::int64_t place = this->place<Along>(rows, k, first_run), far = apart<Along>(rows);
+    if (in_runs(k) && !add) return rows.template store_runs<run>(x, place, far);
+    const std::int64_t near =
+        Along == selective_runs::channels ? rows.strides.channel : rows.strides.time;
+    const bool all = whole();
+    rows.store(x, add, [&](int e) SCANREC_LAMBDA {
+      return all || there<Along>(first_run + e / run, e % run)
+                 ? place + e / run * far + e % run * near
+                 : device_rows<V>::none;
+    });
+  }
+  template <int Count>
+  SCANREC_DEVICE SCANREC_INLINE static void forget(raw (&to)[Count]) {
+    SCANREC_UNROLL
+    for (raw& x : to) x = 0;
+  }
+
+  // ---- steps ------------------------------------------------------------------------------------
+
+  /// D of the elements of a run.
+  template <selective_runs Along>
+  SCANREC_DEVICE SCANREC_INLINE run_of_values skip_of(int of_run) const {
+    return of_channels<Along>(skip_, skip_runs_, of_run);
+  }
+  /// The sizes of steps, 0 where there is none, and their slopes, from deltas.
+  template <selective_runs Along, int Count>
+  SCANREC_DEVICE SCANREC_INLINE void to_steps(V (&step)[Count], V (&slope)[Count],
+                                              int first_run = 0) const {
+    soften<Along>(step, slope, first_run), scale<Along>(step, slope, first_run);
+  }
+  /// The same but for their intervals.
+  template <selective_runs Along, int Count>
+  SCANREC_DEVICE SCANREC_INLINE void soften(V (&step)[Count], V (&slope)[Count],
+                                            int first_run = 0) const {
+    SCANREC_UNROLL
+    for (int e = 0; e < Count; e += run) {
+      const run_of_values by = of_channels<Along>(bias_, bias_runs_, first_run + e / run);
+      SCANREC_UNROLL
+      for (int k = 0; k < run; ++k) step[e + k] = step[e + k] + by.of[k], slope[e + k] = 1;
+    }
+    if (p_.softplus) {
+      SCANREC_UNROLL
+      for (int e = 0; e < Count; ++e) {
+        const auto soft = selective_softplus(step[e]);
+        step[e] = soft.value, slope[e] = soft.slope;
+      }
+    }
+    if (whole()) return;
+    SCANREC_UNROLL
+    for (int e = 0; e < Count; ++e)
+      step[e] = there<Along>(first_run + e / run, e % run) ? step[e] : V(0);
+  }
+  /// Takes the intervals into account.
+  template <selective_runs Along, int Count>
+  SCANREC_DEVICE SCANREC_INLINE void scale(V (&step)[Count], V (&slope)[Count],
+                                           int first_run = 0) const {
+    if constexpr (!plain) {
+      if (!p_.intervals.present()) return;
+      V by[Count];
+      SCANREC_UNROLL
+      for (int e = 0; e < Count; ++e) {
+        const int of_run = first_run + e / run, k = e % run;
+        by[e] = there<Along>(of_run, k)
+                    ? *p_.intervals.at(at_.batch, 0, 0, begin_ + step_of<Along>(of_run, k))
+                    : V(1);
+      }
+      SCANREC_UNROLL
+      for (int e = 0; e < Count; ++e) step[e] = step[e] * by[e], slope[e] = slope[e] * by[e];
+    }
+  }
+  template <selective_runs Along>
+  SCANREC_DEVICE SCANREC_INLINE void mark_cut(int of_run, int k) const {
+    if constexpr (!plain) {
+      if (p_.cuts.data == nullptr) return;
+      const bool cut =
+          there<Along>(of_run, k) && p_.cuts.at(at_.batch, begin_ + step_of<Along>(of_run, k),
+                                                at_.channel + channel_of<Along>(of_run, k));
+      marks_.store(slot<Along>(of_run, k), cut ? 1u : 0u);
+    }
+  }
+  /// Whether step t of a channel is cut from the one before.
+  SCANREC_DEVICE SCANREC_INLINE bool cut(int t, int channel) const {
+    if constexpr (plain)
+      return false;
+    else
+      return p_.cuts.data && marks_.load(t * row + channel) != 0;
+  }
+
+  const selective_device_problem<number>& p_;
+  selective_place at_;
+  device::shared_array<value_pair<V>> fed_;  // (step, its product with u) of (step, channel)
+  device::shared_array<V> skip_, bias_;      // (channel)
+  int thread_;
+  std::int64_t begin_ = 0;
+  int idle_ = 0;  // steps of the chunk that are before the first one
+
+ protected:
+  /// Whether an array is loaded by runs.
+  SCANREC_DEVICE SCANREC_INLINE void remember(int k, bool in_runs) {
+    in_runs_ |= in_runs ? 1u << k : 0u;
+  }
+  SCANREC_DEVICE SCANREC_INLINE bool remembered(int k) const { return (in_runs_ >> k & 1) != 0; }
+
+ private:
+  SCANREC_DEVICE SCANREC_INLINE bool in_runs(int k) const { return whole() && remembered(k); }
+  template <selective_runs Along>
+  SCANREC_DEVICE SCANREC_INLINE static std::int64_t apart(const device_rows<V>& rows) {
+    if constexpr (Along == selective_runs::channels)
+      return selective_threads * run / Shape::channels * rows.strides.time;
+    else
+      return selective_threads * run / Shape::steps * rows.strides.channel;
+  }
+  template <selective_runs Along>
+  SCANREC_DEVICE SCANREC_INLINE std::int64_t place(const device_rows<V>& rows, int k,
+                                                   int first_run) const {
+    return places_.load(k * Shape::with_elements + thread_) + begin_ * rows.strides.time +
+           first_run * apart<Along>(rows);
+  }
+  template <selective_runs Along>
+  SCANREC_DEVICE SCANREC_INLINE run_of_values
+  of_channels(const device::shared_array<V>& each,
+              const device::shared_array<run_of_values>& together, int of_run) const {
+    if constexpr (Along == selective_runs::channels) {
+      return together.load(channel_of_run_ / run);
+    } else {
+      const int channel = channel_of<Along>(of_run, 0);
+      const V x = has_elements() ? each.load(channel) : V(0);
+      run_of_values same;
+      SCANREC_UNROLL
+      for (V& of : same.of) of = x;
+      return same;
+    }
+  }
+
+  device::shared_array<run_of_values> skip_runs_, bias_runs_;
+  device::shared_array<std::uint32_t> marks_;
+  device::shared_array<std::int64_t> places_;  // (array, thread), in elements
+  bool along_channels_;
+  int step_, channel_of_run_;
+  std::uint32_t in_runs_ = 0;
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI
