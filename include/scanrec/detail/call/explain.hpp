@@ -33,6 +33,7 @@ struct given_arrays {
 template <backend First, class... Rest>
 struct given_arrays<First, Rest...> : given_arrays<Rest...> {};
 
+// What a call is given by mistake.
 template <class A>
 concept a_container = requires(const A& a) {
   a.data();

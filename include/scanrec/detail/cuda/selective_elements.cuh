@@ -49,7 +49,9 @@ class selective_elements {
         bias_runs_(Shape::bias),
         marks_(marks_byte),
         places_(places_byte),
-        along_channels_(p.u.strides.channel == 1 || p.u.strides.time * p.u.strides.time != 1) {
+        // Along the steps where these lie side by side in u, in either direction.
+        along_channels_(p.u.strides.channel == 1 ||
+                        (p.u.strides.time != 1 && p.u.strides.time != -1)) {
     if (along_channels_) {
       constexpr int in_step = Shape::channels / run;
       step_ = thread_ / in_step, channel_of_run_ = thread_ % in_step * run;
