@@ -17,8 +17,8 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
 from torch_nn_loops import LAYERS, leaves, loop
 
+from scanrec._hippo import legs_normal_part
 from scanrec.torch import nn
-from scanrec.torch.nn._s5 import _hippo_legs
 
 warnings.filterwarnings("ignore", category=FutureWarning)
 DOUBLE = torch.float64
@@ -216,10 +216,8 @@ def test_start_values():
     i = np.arange(6)
     hippo = -np.sqrt(np.outer(2 * i + 1, 2 * i + 1)) * (i[:, None] > i) - np.diag(i + 1)
     normal = hippo + np.outer(np.sqrt(i + 0.5), np.sqrt(i + 0.5))  # plus the rank one
-    frequencies, vectors = _hippo_legs(6)
-    np.testing.assert_allclose(
-        normal @ vectors.numpy(), vectors.numpy() * (1j * frequencies - 0.5), atol=1e-12
-    )
+    frequencies, vectors = legs_normal_part(6)
+    np.testing.assert_allclose(normal @ vectors, vectors * (1j * frequencies - 0.5), atol=1e-12)
     assert vectors.shape == (6, 3) and (frequencies > 0).all()
     np.testing.assert_allclose(s5.frequency_l0.detach(), np.tile(frequencies, 2), rtol=1e-5)
     np.testing.assert_allclose(s5.log_decay_l0.detach().exp(), 0.5, rtol=1e-6)
@@ -250,8 +248,9 @@ def test_bad_input():
         (lambda: nn.QRNN(3, H, kernel_size=3), "'kernel_size': expected one of 1, 2"),
         (lambda: nn.QRNN(3, H, zoneout=1), "'zoneout': expected a number below 1"),
         (lambda: nn.QRNN(3, H, dropout=2), "'dropout': expected a number from 0 to 1"),
-        (lambda: nn.QRNN(0, H), "'input_size': expected 1 or more, got 0"),
-        (lambda: nn.QRNN(3, 1.5), "'hidden_size': expected an integer, got 1.5"),
+        (lambda: nn.QRNN(0, H), "'input_size': expected an integer of 1 or more, got 0"),
+        (lambda: nn.QRNN(3, 1.5), "'hidden_size': expected an integer of 1 or more, got 1.5"),
+        (lambda: nn.QRNN(3, H, bias="no"), "'bias': expected True or False, got 'no'"),
         (lambda: nn.QRNN(3, H, dtype=torch.int8), "'dtype': expected one of float64"),
         (lambda: nn.MinGRU(3, H, candidate="g"), "'candidate': expected one of"),
         (lambda: nn.LRU(3, H, r_min=0.9, r_max=0.5), "'r_min': expected a number below r_max"),

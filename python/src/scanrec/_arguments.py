@@ -15,6 +15,7 @@ __all__ = [
     "check_shape",
     "check_state_space",
     "contiguous",
+    "count",
     "edge_shape",
     "flag",
     "pool_size",
@@ -56,15 +57,29 @@ def flag(call: str, argument: str, value: object) -> bool:
         raise TypeError(f"{call}: argument '{argument}': expected {expected}, got {got}") from error
 
 
-def time_axis(call: str, axis: object, shape: Sequence[int]) -> int:
-    """The axis of time, counted from the front."""
+def count(call: str, argument: str, value: object) -> int:
+    """A whole number, 1 or more."""
+    expected = "an integer of 1 or more"
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or isinstance(value, bool):
+        refuse(call, argument, expected, repr(value), TypeError)
+    if found < 1:
+        refuse(call, argument, expected, found)
+    return found
+
+
+def time_axis(call: str, axis: object, shape: Sequence[int], name: str = "axis") -> int:
+    """The axis of time, counted from the front; `name` is that of the argument."""
     try:
         index = operator.index(axis)
     except TypeError:
-        refuse(call, "axis", "an integer", repr(axis), TypeError)
+        refuse(call, name, "an integer", repr(axis), TypeError)
     if not -len(shape) <= index < len(shape):
         one = ": 0 for one sequence" if len(shape) == 1 else ""
-        refuse(call, "axis", f"an axis of an input of shape {tuple(shape)}{one}", index)
+        refuse(call, name, f"an axis of an input of shape {tuple(shape)}{one}", index)
     return index % len(shape)
 
 

@@ -50,4 +50,5 @@ def last_axis_scan(
     """The scan of two tensors of one shape, given with their names, along their last axis."""
     x = tensor(call, *input, axes=axes)
     a = tensor(call, *gate, shape=x.shape, like=x)
+    reverse = arguments.flag(call, "reverse", reverse)
     return linear_scan(a, x, axis=-1, reverse=reverse)

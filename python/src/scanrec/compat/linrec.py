@@ -16,4 +16,4 @@ def linrec(inputs: torch.Tensor, coeffs: torch.Tensor, reverse: bool = False) ->
 
     Any length and any strides, on CPUs, too; second derivatives are right.
     """
-    return last_axis_scan("linrec", ("coeffs", coeffs), ("inputs", inputs), None, bool(reverse))
+    return last_axis_scan("linrec", ("coeffs", coeffs), ("inputs", inputs), None, reverse)

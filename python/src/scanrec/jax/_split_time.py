@@ -183,7 +183,7 @@ def _finite(product):
 
 
 def _cuts(at, arrays, dtype):
-    """Whether a part is cut from the one before, or within, as numbers; None for nowhere."""
+    """Whether a part is cut from the one before, or within, as numbers; None: nowhere."""
     marks, problem = arrays.get("resets"), at.problem
     if marks is None or marks.shape[problem.axis] == 0:
         return None

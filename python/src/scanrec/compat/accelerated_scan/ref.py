@@ -38,4 +38,4 @@ def scan(
     for name, (given, wanted) in own.items():
         if given is not wanted:
             arguments.refuse("scan", name, f"torch.{name}", repr(given))
-    return last_axis_scan("scan", ("gates", gates), ("tokens", tokens), "(B, C, T)", bool(reverse))
+    return last_axis_scan("scan", ("gates", gates), ("tokens", tokens), "(B, C, T)", reverse)

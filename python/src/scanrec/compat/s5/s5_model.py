@@ -71,7 +71,8 @@ def _elements(call, Lambda_bars, B_bars, C_tilde, D, u, state, bidir) -> Any:
     tensor(call, "B_bars", B_bars, like=u)
     whole = (states, inputs) if B_bars.dim() != 3 else (steps, states, inputs)
     tensor(call, "B_bars", B_bars, shape=whole)
-    tensor(call, "C_tilde", C_tilde, shape=(inputs, states * (1 + bool(bidir))), like=u)
+    both_ways = arguments.flag(call, "bidir", bidir)
+    tensor(call, "C_tilde", C_tilde, shape=(inputs, states * (1 + both_ways)), like=u)
     arguments.check_shape(call, "D", tensor(call, "D", D, like=u).shape, (inputs,))
     if state is not None:
         if bidir:

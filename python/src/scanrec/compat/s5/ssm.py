@@ -38,7 +38,7 @@ def apply_ssm(
     if u.ndim < 2 or jnp.iscomplexobj(u):
         got = (u.dtype.name, u.shape)
         arguments.refuse(call, "input_sequence", "real numbers of shape (L, H)", got)
-    states, both_ways = gate.shape[0], bool(bidirectional)
+    states, both_ways = gate.shape[0], arguments.flag(call, "bidirectional", bidirectional)
     b = array(call, "B_bar", B_bar, shape=(states, u.shape[-1]))
     c = array(call, "C_tilde", C_tilde, axes="(H, P)")
     arguments.check_shape(

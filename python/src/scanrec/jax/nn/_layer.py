@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,22 +16,12 @@ from ... import _arguments as arguments
 from .._arrays import marks_of
 from .._primitives import edge_dtype
 
-__all__ = ["Layer", "Parameters", "check_between", "check_size"]
+__all__ = ["Layer", "Parameters", "check_between"]
 
 #: Arrays by name, in dictionaries by direction, by layer: ``params["layer_0"]["forward"]["weight"]``.
 Parameters = dict[str, dict[str, dict[str, jax.Array]]]
 
 _WAYS = ("forward", "reverse")
-
-
-def check_size(call: str, name: str, value: object) -> None:
-    """Refuses what is not a number of something."""
-    try:
-        index = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        arguments.refuse(call, name, "an integer of 1 or more", repr(value), TypeError)
-    if isinstance(value, bool) or index < 1:
-        arguments.refuse(call, name, "an integer of 1 or more", repr(value))
 
 
 def check_between(call: str, name: str, value: object, expected: str, holds: Any) -> None:
@@ -80,10 +69,9 @@ class Layer:
     def __post_init__(self) -> None:
         call = type(self).__name__
         for name in ("input_size", "hidden_size", "num_layers"):
-            check_size(call, name, getattr(self, name))
+            arguments.count(call, name, getattr(self, name))
         for name in ("bias", "bidirectional"):
-            if not isinstance(getattr(self, name), bool):
-                arguments.refuse(call, name, "a bool", repr(getattr(self, name)), TypeError)
+            arguments.flag(call, name, getattr(self, name))
         check_between(call, "dropout", self.dropout, "a number from 0 to 1", lambda p: 0 <= p <= 1)
         if self.dropout and self.num_layers == 1:
             message = f"{call}: dropout is between layers, and there is one"

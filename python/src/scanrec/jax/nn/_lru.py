@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from ... import _arguments as arguments
 from .._state_space import lru
 from ._diagonal import DiagonalLayer, complex_of
 from ._initial import computed, normal
-from ._layer import check_between, check_size
+from ._layer import check_between
 
 __all__ = ["LRU"]
 
@@ -52,7 +53,7 @@ class LRU(DiagonalLayer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_size("LRU", "state_size", self.state_size)
+        arguments.count("LRU", "state_size", self.state_size)
         most, least = self.r_max, self.r_min
         check_between("LRU", "r_max", most, "a number above 0 and below 1", lambda r: 0 < r < 1)
         below = f"0 or more, and below r_max, {most}"

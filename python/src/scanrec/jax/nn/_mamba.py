@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ... import _arguments as arguments
 from .._selective_scan import selective_scan
 from ._initial import computed, log_uniform, uniform
-from ._layer import Layer, check_size
+from ._layer import Layer
 from ._window import window
 
 __all__ = ["Mamba", "MambaState"]
@@ -74,11 +74,11 @@ class Mamba(Layer):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("state_size", "conv", "expand"):
-            check_size("Mamba", name, getattr(self, name))
+            arguments.count("Mamba", name, getattr(self, name))
         if isinstance(self.dt_rank, str) and self.dt_rank != "auto":
             arguments.refuse("Mamba", "dt_rank", "an integer, or 'auto'", repr(self.dt_rank))
         if self.dt_rank != "auto":
-            check_size("Mamba", "dt_rank", self.dt_rank)
+            arguments.count("Mamba", "dt_rank", self.dt_rank)
 
     @property
     def _inner(self):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ... import _arguments as arguments
 from .._linear_scan import linear_scan
 from ._initial import computed, normal
-from ._layer import Layer, check_between, check_size
+from ._layer import Layer, check_between
 from ._window import begins
 
 __all__ = ["RGLRU"]
@@ -70,7 +70,7 @@ class RGLRU(Layer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_size("RGLRU", "heads", self.heads)
+        arguments.count("RGLRU", "heads", self.heads)
         if self.hidden_size % self.heads:
             expected = f"a divisor of hidden_size, {self.hidden_size}"
             arguments.refuse("RGLRU", "heads", expected, self.heads)

@@ -4,30 +4,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ... import _arguments as arguments
+from ..._hippo import legs_normal_part
 from .._state_space import s5
 from ._diagonal import DiagonalLayer, complex_of, pair_of
 from ._initial import computed, log_uniform, normal
-from ._layer import check_between, check_size
+from ._layer import check_between
 
 __all__ = ["S5"]
-
-
-@lru_cache(maxsize=16)
-def _hippo(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of the normal part of HiPPO-LegS of n states, the eigenvalues with positive imaginary part,
-    which all have -1/2 as the real one, and their eigenvectors: imaginary parts, (n, n / 2)."""
-    root = np.sqrt(2 * np.arange(n) + 1)
-    half = np.tril(np.outer(root, root) / 2, -1)
-    # A + 1/2 is skew-symmetric; -i times it is Hermitian.
-    values, vectors = np.linalg.eigh(1j * (half - half.T))
-    return values[n // 2 :], vectors[:, n // 2 :]
 
 
 @dataclass(frozen=True)
@@ -73,8 +62,8 @@ class S5(DiagonalLayer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_size("S5", "state_size", self.state_size)
-        check_size("S5", "blocks", self.blocks)
+        arguments.count("S5", "state_size", self.state_size)
+        arguments.count("S5", "blocks", self.blocks)
         if self.state_size % (2 * self.blocks):
             expected = f"a multiple of 2 * blocks, {2 * self.blocks}"
             arguments.refuse("S5", "state_size", expected, self.state_size)
@@ -88,7 +77,7 @@ class S5(DiagonalLayer):
 
     def _init_one(self, key, inputs, dtype):
         n, of = self.state_size // self.blocks, computed(dtype)
-        values, vectors = _hippo(n)
+        values, vectors = legs_normal_part(n)
         turn = jnp.asarray(vectors, jnp.result_type(of, jnp.complex64))
         keys = jax.random.split(key, 4)
         b = normal(keys[0], (self.blocks, n, inputs), of, 1 / inputs)

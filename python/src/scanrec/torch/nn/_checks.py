@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from ... import _arguments as arguments
 
 __all__ = [
-    *("check_dtype", "check_input", "choice", "count", "is_autocast", "number", "state_leaves"),
+    *("check_dtype", "check_input", "choice", "is_autocast", "number", "state_leaves"),
 ]
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
@@ -21,19 +20,6 @@ _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 def is_autocast(device: torch.device) -> bool:
     """Whether products on a device are in 16 bits."""
     return device.type != "meta" and torch.is_autocast_enabled(device.type)
-
-
-def count(call: str, name: str, value: object) -> int:
-    """A whole number, 1 or more."""
-    try:
-        found = operator.index(value)
-    except TypeError:
-        found = None
-    if found is None or isinstance(value, bool):
-        arguments.refuse(call, name, "an integer", repr(value), TypeError)
-    if found < 1:
-        arguments.refuse(call, name, "1 or more", found)
-    return found
 
 
 def number(call: str, name: str, value: object, least: float, most: float) -> float:

@@ -54,9 +54,10 @@ class Recurrent(torch.nn.Module):
         self.input_size = self._count("input_size", input_size)
         self.hidden_size = self._count("hidden_size", hidden_size)
         self.num_layers = self._count("num_layers", num_layers)
-        self.bias, self.batch_first = bool(bias), bool(batch_first)
+        self.bias = arguments.flag(self._name, "bias", bias)
+        self.batch_first = arguments.flag(self._name, "batch_first", batch_first)
         self.dropout = self._number("dropout", dropout, 0, 1)
-        self.bidirectional = bool(bidirectional)
+        self.bidirectional = arguments.flag(self._name, "bidirectional", bidirectional)
         if self.dropout and self.num_layers == 1:
             said = "dropout is between layers, of which there is one"
             warnings.warn(f"{self._name}: {said}", stacklevel=3)
@@ -124,7 +125,7 @@ class Recurrent(torch.nn.Module):
         return {name: getattr(self, name + suffix) for name in self._shapes(self._inputs(place))}
 
     def _count(self, name: str, value: object) -> int:
-        return checks.count(self._name, name, value)
+        return arguments.count(self._name, name, value)
 
     def _number(self, name: str, value: object, least: float, most: float) -> float:
         return checks.number(self._name, name, value, least, most)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ... import _arguments as arguments
+from ..._hippo import legs_normal_part
 from .._state_space import s5
 from ._recurrent import wide
 from ._state_space import StateSpace
@@ -102,7 +103,8 @@ class S5(StateSpace):
         return ("log_decay", "frequency", "log_step")
 
     def _reset(self, weights, inputs):
-        frequencies, vectors = _hippo_legs(self.state_size // self.blocks)
+        frequencies, columns = legs_normal_part(self.state_size // self.blocks)
+        vectors = torch.from_numpy(columns)
         weights["log_decay"].fill_(math.log(0.5))
         weights["frequency"].copy_(torch.from_numpy(np.tile(frequencies, self.blocks)))
         weights["log_step"].uniform_(math.log(self.dt_min), math.log(self.dt_max))
@@ -122,18 +124,3 @@ class S5(StateSpace):
             discretisation=method,
             return_final=True,
         )
-
-
-def _hippo_legs(n: int) -> tuple[np.ndarray, torch.Tensor]:
-    """Imaginary parts, those that are positive, and eigenvectors, a column each, of the normal part
-    of HiPPO-LegS::
-
-        A[i][j] = -1/2 on the diagonal, -s / 2 below it, s / 2 above,  s = sqrt((2 i + 1) (2 j + 1))
-
-    The real parts are all -1/2.
-    """
-    root = np.sqrt(2.0 * np.arange(n) + 1)
-    s = np.outer(root, root) / 2
-    # -i times the part that is skew, which is Hermitian.
-    frequencies, vectors = np.linalg.eigh(1j * (np.tril(s, -1) - np.triu(s, 1)))
-    return frequencies[n // 2 :], torch.from_numpy(vectors[:, n // 2 :])

@@ -54,7 +54,7 @@ def generalized_advantage_estimate(
     call = "generalized_advantage_estimate"
     values = {"state_value": state_value, "reward": reward}
     axis, terminated = _checked(call, next_state_value, values, done, terminated, time_dim)
-    gamma, lmbda = _factors(next_state_value, gamma=gamma, lmbda=lmbda)
+    gamma, lmbda = _factors(next_state_value, gamma, lmbda)
     delta = reward + (gamma * next_state_value).masked_fill(terminated, 0) - state_value
     advantage = _backward(gamma * lmbda, delta, None, done, axis).to(next_state_value.dtype)
     return advantage, advantage + state_value
@@ -82,7 +82,7 @@ def td1_return_estimate(
         call, next_state_value, {"reward": reward}, done, terminated, time_dim
     )
     rolling = _is_rolling(call, rolling_gamma, done, gamma)
-    (gamma,) = _factors(next_state_value, gamma=gamma)
+    (gamma,) = _factors(next_state_value, gamma)
     ended = done | terminated
     truncated = next_state_value.masked_fill(~(done & ~terminated), 0)
     if rolling:
@@ -132,7 +132,7 @@ def td_lambda_return_estimate(
         call, next_state_value, {"reward": reward}, done, terminated, time_dim
     )
     rolling = _is_rolling(call, rolling_gamma, done, gamma, lmbda)
-    gamma, lmbda = _factors(next_state_value, gamma=gamma, lmbda=lmbda)
+    gamma, lmbda = _factors(next_state_value, gamma, lmbda)
     value = next_state_value.masked_fill(terminated, 0)
     last = value.select(axis, -1)
     if rolling:
@@ -185,9 +185,7 @@ def vtrace_advantage_estimate(
     axis, terminated = _checked(call, next_state_value, values, done, terminated, time_dim)
     for name, x in (("log_pi", log_pi), ("log_mu", log_mu)):
         arguments.check_shape(call, name, tensor(call, name, x, like=done).shape, done.shape)
-    gamma, rho_thresh, c_thresh = _factors(
-        next_state_value, gamma=gamma, rho_thresh=rho_thresh, c_thresh=c_thresh
-    )
+    gamma, rho_thresh, c_thresh = _factors(next_state_value, gamma, rho_thresh, c_thresh)
     weight = (log_pi - log_mu).exp()
     rho, c = weight.clamp_max(rho_thresh), weight.clamp_max(c_thresh)
     discounted = lambda x: (gamma * x).masked_fill(terminated, 0)
@@ -204,7 +202,7 @@ def reward2go(
 ) -> torch.Tensor:
     """``G[t] = reward[t] + gamma * G[t+1]`` within each trajectory, of the shape of ``reward``."""
     axis, _ = _checked("reward2go", reward, {}, done, None, time_dim, "reward")
-    (gamma,) = _factors(reward, gamma=gamma)
+    (gamma,) = _factors(reward, gamma)
     return _backward(gamma, reward, None, done, axis).to(reward.dtype)
 
 
@@ -218,7 +216,7 @@ vec_td_lambda_advantage_estimate = td_lambda_advantage_estimate
 def _checked(call, first, values, done, terminated, time_dim, name="next_state_value"):
     """The axis of time from the front, and where values after a step count for nothing."""
     tensor(call, name, first, real=True)
-    axis = _axis(call, time_dim, first.shape)
+    axis = arguments.time_axis(call, time_dim, first.shape, "time_dim")
     for other, x in values.items():
         _same(call, other, x, first)
     marks = {"done": done, "terminated": done if terminated is None else terminated}
@@ -232,24 +230,18 @@ def _checked(call, first, values, done, terminated, time_dim, name="next_state_v
     return axis, marks["terminated"]
 
 
-def _axis(call, time_dim, shape):
-    if not isinstance(time_dim, int) or not -len(shape) <= time_dim < len(shape):
-        arguments.refuse(call, "time_dim", f"an axis of shape {tuple(shape)}", repr(time_dim))
-    return time_dim % len(shape)
-
-
 def _same(call, name, x, first):
     shape = first.shape if isinstance(first, torch.Tensor) else None
     return tensor(call, name, x, shape=shape, like=first if shape is not None else None, real=True)
 
 
-def _factors(like, **given):
+def _factors(like, *given):
     """Numbers stay what they are, tensors come to where the others are."""
-    return tuple(x.to(like.device) if isinstance(x, torch.Tensor) else x for x in given.values())
+    return tuple(x.to(like.device) if isinstance(x, torch.Tensor) else x for x in given)
 
 
 def _is_rolling(call, rolling_gamma, done, *factors):
-    rolling = rolling_gamma is None or bool(rolling_gamma)
+    rolling = rolling_gamma is None or arguments.flag(call, "rolling_gamma", rolling_gamma)
     whole = [isinstance(x, torch.Tensor) and x.shape == done.shape for x in factors]
     if not rolling and not any(whole):
         expected = "True or None where discounts are not tensors of every step"
