@@ -196,6 +196,29 @@ def test_derivatives_of_first_and_second_order(problem):
             same(jax.jit(transform(got[loss]))(*arrays), jax.jit(transform(want[loss]))(*arrays))
 
 
+@pytest.mark.parametrize("gate_shape", [(2, 9, 3), (3,)])
+@pytest.mark.parametrize("log_gate, log_input", [(True, True), (True, False), (False, True)])
+def test_logarithms(random, gate_shape, log_gate, log_input):
+    """Those of the exponentials, whose gradients are the logarithms'."""
+    arrays = tuple(jnp.asarray(random(*shape)) for shape in (gate_shape, (2, 9, 3), (2, 3)))
+    logs = {"log_gate": log_gate, "log_input": log_input, "return_final": True}
+    ours = partial(linear_scan, **logs)
+
+    def theirs(gate, input, first):
+        gate = jnp.exp(gate) if log_gate else gate
+        return linear_scan(gate, jnp.exp(input) if log_input else input, first, return_final=True)
+
+    got, want = losses(ours)["both"], losses(theirs)["both"]
+    for transform in transforms(np.dtype("float64")).values():
+        same(jax.jit(transform(got))(*arrays), jax.jit(transform(want))(*arrays))
+    batch = lambda f: jax.vmap(jax.grad(f, (0, 1)), (None, 0, None))
+    stacked = (arrays[0], jnp.stack([arrays[1], -arrays[1]]), arrays[2])
+    same(batch(got)(*stacked), batch(want)(*stacked))
+    text = jax.jit(jax.grad(got)).lower(*arrays).as_text()
+    assert re.findall(r"scanrec_(\w+)_v1", text) == ["gated_scan", "gated_scan_vjp"]
+    assert "exponential" not in text
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_gradient_through_a_stream(random, reverse):
     """Of chunks that hand their last state on, with resets at their edges."""
