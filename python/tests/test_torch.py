@@ -562,6 +562,8 @@ ONES = torch.ones((2, 9, 3))
         (TypeError, "'resets': expected a tensor of booleans, got torch.float32",
          lambda: linear_scan(0.5, ONES, resets=ONES)),
         (ValueError, "'resets': expected", lambda: linear_scan(0.5, ONES, resets=ONES[0, 0] > 0)),
+        (TypeError, "'input': expected a real type, got complex",
+         lambda: linear_scan(0.5j, ONES, log_input=True)),
         (TypeError, "'reverse': expected True or False, got 2",
          lambda: linear_scan(0.5, ONES, reverse=2)),
         (TypeError, "'input': expected what NumPy makes an array of (scanrec.torch has this call",
