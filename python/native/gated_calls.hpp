@@ -66,10 +66,10 @@ struct any_logarithms {
   }
 };
 
-/// Every cell of the interface as one: bit for bit those of qrnn.hpp and log_space.hpp, chosen when
-/// it runs by the problem and by what gates there are. One kernel instead of four, where there are
-/// four types and three instruction sets to compile for.
-struct any_cell {
+/// QRNN pooling of any kind, as one cell: the cells of qrnn.hpp, bit for bit, chosen by what gates
+/// there are when it runs. One kernel instead of three, where there are four types and three
+/// instruction sets to compile for. With logarithms among the kinds it would take a fifth longer.
+struct any_pooling {
   using outputs = output_is_gated<2>;
   template <class View>
   struct arrays {
@@ -77,7 +77,6 @@ struct any_cell {
   };
   static constexpr std::array names = ifo_pooling<>::names;
   bool has_output_gate = true, has_input_gate = true;
-  std::int32_t logarithms = SCANREC_QRNN_POOLING;
   double forget_bias = 0;
 
   template <class Lane>
@@ -91,13 +90,12 @@ struct any_cell {
     using activation::sigmoid, activation::tanh;
     const Lane zero = simd::constant<Lane>(0);
     const activated<Lane> one{simd::constant<Lane>(1), zero, zero};
-    if (logarithms != SCANREC_QRNN_POOLING) {
-      const auto s = any_logarithms{logarithms}.load(candidate, forget);
-      return {s.u, s.a, one, one, zero};
-    }
-    step<Lane> s{activated_by<tanh>(candidate), activated_by<sigmoid>(biased(forget, forget_bias)),
-                 one, one, zero};
-    if (has_output_gate) s.o = activated_by<sigmoid>(output);
+    step<Lane> s{activated_by<tanh>(candidate),
+                 activated_by<sigmoid>(biased(forget, forget_bias)),
+                 {},
+                 {},
+                 zero};
+    s.o = has_output_gate ? activated_by<sigmoid>(output) : one;
     if (has_input_gate) {
       s.i = activated_by<sigmoid>(input);
     } else {
@@ -118,21 +116,21 @@ struct any_cell {
   }
 };
 
-/// Which kernels there are: of the cells that compute their states anew one serves all.
+/// Which kernels of pooling there are: where states are computed anew one serves all kinds.
 enum class kernels_of { every_kind, one_kind };
 
 /// Runs f(cell) for a call. Throws argument_error for gates that do not go together.
-template <kernels_of Which, class Arrays, class F>
+template <kernels_of Which, bool Logarithms, class Arrays, class F>
 void with_cell(const char* name, const call& c, const Arrays& a, F f) {
   const bool output = is_given(a.output_gate), input = is_given(a.input_gate);
   if (input && !output)
     throw argument_error(name, "output_gate", "an array, where there is an input gate", "none");
   if (output && c.cell != SCANREC_QRNN_POOLING)
     throw argument_error(name, "output_gate", "none, for logarithms", "an array");
-  if constexpr (Which == kernels_of::one_kind)
-    f(any_cell{output, input, c.cell, c.forget_bias});
-  else if (c.cell != SCANREC_QRNN_POOLING)
-    f(any_logarithms{c.cell});
+  if (c.cell != SCANREC_QRNN_POOLING) {
+    if constexpr (Logarithms) f(any_logarithms{c.cell});
+  } else if constexpr (Which == kernels_of::one_kind)
+    f(any_pooling{output, input, c.forget_bias});
   else if (input)
     f(ifo_pooling<>{c.forget_bias});
   else if (output)
@@ -140,8 +138,17 @@ void with_cell(const char* name, const call& c, const Arrays& a, F f) {
   else
     f(f_pooling<>{c.forget_bias});
 }
-inline constexpr kernels_of stored_kinds =
-    kernel_per_kind ? kernels_of::every_kind : kernels_of::one_kind;
+/// With states that are kept, if they are not the outputs; with checkpoints, of pooling alone.
+template <class Arrays, class F>
+void with_stored(const char* name, const call& c, const Arrays& a, F f) {
+  with_cell<kernel_per_kind ? kernels_of::every_kind : kernels_of::one_kind, true>(name, c, a, f);
+}
+template <class Arrays, class F>
+void with_checkpoints(const char* name, const call& c, const Arrays& a, F f) {
+  if (c.cell != SCANREC_QRNN_POOLING)
+    throw argument_error(name, "state", "the outputs, for logarithms", "none, or checkpoints");
+  with_cell<kernels_of::one_kind, false>(name, c, a, f);
+}
 
 /// As many views as a cell takes, in its order.
 template <class T, class Cell>
@@ -177,12 +184,12 @@ void run_gated_scan(const call& c, const scanrec_gated_arrays& a) {
   if (is_given(a.checkpoints)) {
     if (is_given(a.state))
       throw argument_error("gated_scan", "checkpoints", "none, where 'state' is kept", "an array");
-    with_cell<kernels_of::one_kind>("gated_scan", c, a, [&](const auto& cell) {
+    with_checkpoints("gated_scan", c, a, [&](const auto& cell) {
       with(cell, memory::recompute{checkpoints_of<T>(c, a.checkpoints)});
     });
     return;
   }
-  with_cell<stored_kinds>("gated_scan", c, a, [&](const auto& cell) {
+  with_stored("gated_scan", c, a, [&](const auto& cell) {
     const auto state = sequence_of<T>(c, a.state);
     if constexpr (kernel_keeps_if_given)
       with(cell, scanrec::detail::store_if_given<T>{state});
@@ -220,11 +227,11 @@ void run_gated_scan_vjp(const call& c, const scanrec_gated_vjp_arrays& a) {
     throw argument_error("gated_scan_vjp", "state",
                          "an array, or checkpoints of more than 128 steps", "none");
   if (is_given(a.state))
-    with_cell<stored_kinds>("gated_scan_vjp", c, a, [&](const auto& cell) {
+    with_stored("gated_scan_vjp", c, a, [&](const auto& cell) {
       with(cell, memory::store{sequence_of<const T>(c, a.state)});
     });
   else
-    with_cell<kernels_of::one_kind>("gated_scan_vjp", c, a, [&](const auto& cell) {
+    with_checkpoints("gated_scan_vjp", c, a, [&](const auto& cell) {
       with(cell, memory::recompute{checkpoints_of<const T>(c, a.checkpoints)});
     });
 }

@@ -216,6 +216,8 @@ def test_what_is_refused():
             output=np.empty_like(long), state=np.empty_like(long),
             checkpoints=np.empty((2, 2, 18)),
         )  # fmt: skip
+    with pytest.raises(ValueError, match="'state': expected the outputs, for logarithms"):
+        run("gated_scan_vjp", "float64", cell=1, candidate=x, forget_gate=x, output_grad=x)
     with pytest.raises(ValueError, match="'state': expected an array, or checkpoints"):
         run(
             "gated_scan_vjp", "float64", shape=long.shape, candidate=long, forget_gate=long,

@@ -111,8 +111,8 @@ typedef struct scanrec_gated_arrays {
   scanrec_array output;
   scanrec_array state;  ///< kept for the adjoint; absent: for none, or where outputs are the states
   scanrec_array final_state;
-  /// Kept for the adjoint instead: in the type of the edges, with (time - 1) / 128 steps, the
-  /// states before every 128th step, counted from the end of the scan.
+  /// Kept for the adjoint of QRNN pooling instead: in the type of the edges, with (time - 1) / 128
+  /// steps, the states before every 128th step, counted from the end of the scan.
   scanrec_array checkpoints;
 } scanrec_gated_arrays;
 
