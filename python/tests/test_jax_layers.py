@@ -31,12 +31,14 @@ def same(got, want, **tolerance):
         np.testing.assert_allclose(x, y, **{"rtol": 1e-9, "atol": 1e-9, **tolerance})
 
 
-def composed(pre, first=None, *, pool="fo", reverse=False, resets=None, zoneout=None):
+def composed(
+    pre, first=None, *, pool="fo", reverse=False, resets=None, zoneout=None, forget_bias=0, memory=None
+):
     """Pooling by the functions that JAX differentiates itself, and a scan."""
     if not isinstance(pre, (tuple, list)):
         pre = jnp.split(pre, POOLS[pool], -1)
     z, f, *others = pre
-    gate = jnp.broadcast_to(jax.nn.sigmoid(f), z.shape)
+    gate = jnp.broadcast_to(jax.nn.sigmoid(f + forget_bias), z.shape)
     input = (jax.nn.sigmoid(others[1]) if len(others) > 1 else 1 - gate) * jnp.tanh(z)
     if zoneout is not None:
         gate, input = jnp.where(zoneout, 1, gate), jnp.where(zoneout, 0, input)
@@ -71,6 +73,8 @@ def problem(request):
         "resets": jnp.asarray(random.marks(2, 9 + (pool != "f"), 1)),
         "zoneout": jnp.asarray(random.marks(2, 9, 4)),
     }
+    if kind == "apart":
+        options |= {"forget_bias": 0.5, "memory": "recompute"}
     pre = jnp.concatenate(parts, -1) if kind == "packed" else parts
     weights = jnp.asarray(random(2, 9, 4)), jnp.asarray(random(2, 4))
 
@@ -118,9 +122,23 @@ def test_gradient_is_two_kernels():
     pre = jnp.ones((2, 9, 12))
     loss = lambda pre: jnp.sum(qrnn_pool(pre) ** 2)
     text = jax.jit(jax.grad(loss)).lower(pre).as_text()
-    assert re.findall(r"scanrec_(\w+)_v1", text) == ["qrnn_pool", "qrnn_pool_vjp"]
+    assert re.findall(r"scanrec_(\w+)_v1", text) == ["gated_scan", "gated_scan_vjp"]
     assert "concatenate" not in text and "slice" not in text  # of what is packed
     assert "xf64>, tensor<2x9x4xf64>)" not in jax.jit(qrnn_pool).lower(pre).as_text()  # no states
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_states_computed_anew(random, pool):
+    """The same gradients, from less memory; and of any order."""
+    pre = jnp.asarray(random(2, 300, 8 * POOLS[pool]))
+    loss = lambda memory: lambda pre: jnp.sum(jnp.sin(qrnn_pool(pre, pool=pool, memory=memory)))
+    lean = jax.jit(jax.grad(loss("recompute")))
+    assert jnp.array_equal(lean(pre), jax.jit(jax.grad(loss("store")))(pre))
+    text = lean.lower(pre).as_text()
+    assert "tensor<2x2x8xf64>" in text and ("tensor<2x300x8xf64>, tensor<2x300x8" not in text)
+    twice = lambda memory: jax.grad(lambda x: jnp.sum(jax.grad(loss(memory))(x) ** 2))
+    same(twice("recompute")(pre), twice("store")(pre))
+    same(jax.jvp(loss("recompute"), (pre,), (pre,)), jax.jvp(loss("store"), (pre,), (pre,)))
 
 
 def test_constant_gate_receives_the_sum(random):

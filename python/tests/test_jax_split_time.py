@@ -216,6 +216,17 @@ def test_qrnn_pool(random, pool, count, packed, reverse):
     check_all_modes(random, parted, whole, (pre, first))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_logarithms(random, reverse):
+    arrays = tuple(jnp.asarray(random(BATCH, STEPS, CHANNELS)) for _ in range(2))
+    first = jnp.asarray(random(BATCH, CHANNELS))
+    kept = {"log_gate": True, "log_input": True, "reverse": reverse, "return_final": True}
+    on_each = lambda a, u, x: scanrec.jax.linear_scan(a, u, x, axis_name="t", **kept)
+    whole = lambda a, u, x: scanrec.jax.linear_scan(a, u, x, **kept)
+    parted = split(on_each, (OVER_TIME, OVER_TIME, P()))
+    check_all_modes(random, parted, whole, (*arrays, first))
+
+
 @pytest.mark.parametrize("both_ways", [False, True])
 def test_state_spaces(random, both_ways):
     u = jnp.asarray(random(BATCH, STEPS, 3))

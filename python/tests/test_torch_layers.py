@@ -32,12 +32,14 @@ def same(got, want, **tolerance):
         torch.testing.assert_close(x, y, **{"rtol": 1e-9, "atol": 1e-9, **tolerance})
 
 
-def composed(pre, first=None, *, pool="fo", reverse=False, resets=None, zoneout=None):
+def composed(
+    pre, first=None, *, pool="fo", reverse=False, resets=None, zoneout=None, forget_bias=0, memory=None
+):
     """Pooling by functions of PyTorch, and a scan."""
     if isinstance(pre, torch.Tensor):
         pre = pre.chunk(POOLS[pool], -1)
     z, f, *others = pre
-    gate = torch.sigmoid(f).expand(z.shape)
+    gate = torch.sigmoid(f + forget_bias).expand(z.shape)
     input = (torch.sigmoid(others[1]) if len(others) > 1 else 1 - gate) * torch.tanh(z)
     if zoneout is not None:
         gate = torch.where(zoneout, torch.ones_like(gate), gate)
@@ -80,6 +82,8 @@ def problem(request):
         "resets": torch.from_numpy(random.marks(2, 6 + (pool != "f"), 1)),
         "zoneout": torch.from_numpy(random.marks(2, 6, 3)),
     }
+    if kind == "apart":
+        options |= {"forget_bias": 0.5, "memory": "recompute"}
     pre = torch.cat(parts, -1) if kind == "packed" else parts
     weights = tensor(random, 2, 6, 3), tensor(random, 2, 3)
 
@@ -178,14 +182,30 @@ def test_compiled(random, backend):
 
 def test_operators():
     pre = (torch.randn(2, 5, 3, 4), None, None, None)
-    of = ([2, 5, 4], 1, False, 2)
     ops = torch.ops.scanrec
-    torch.library.opcheck(ops._qrnn_pool.default, (*pre, None, None, None, *of, True))
-    state = ops._qrnn_pool(*pre, None, None, None, *of, True)[2]
-    torch.library.opcheck(
-        ops._qrnn_pool_vjp.default,
-        (*pre, state, None, None, None, torch.randn(2, 5, 4), None, *of, [True, *[False] * 4]),
-    )
+    for recompute in (False, True):
+        of = ([2, 5, 4], 1, False, 2, 0, 0.5, recompute)
+        torch.library.opcheck(ops._gated_scan.default, (*pre, None, None, None, *of, True))
+        kept = ops._gated_scan(*pre, None, None, None, *of, True)[2]
+        torch.library.opcheck(
+            ops._gated_scan_vjp.default,
+            (*pre, kept, None, None, None, torch.randn(2, 5, 4), None, *of, [True, *[False] * 4]),
+        )
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_states_computed_anew(random, pool):
+    """The same gradients, from less memory."""
+    pre = tensor(random, 2, 300, 8 * POOLS[pool], dtype="float32").requires_grad_()
+    found, sizes = [], []
+    for memory in ("store", "recompute"):
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, k=kept: k.append(x) or x, lambda x: x):
+            out = qrnn_pool(pre, pool=pool, memory=memory)
+        sizes.append(sum(x.numel() for x in kept) - pre.numel())
+        found += torch.autograd.grad(out.sin().sum(), pre)
+    assert torch.equal(*found)
+    assert sizes == [2 * 300 * 8, 2 * 2 * 8]
 
 
 # ---- state spaces -----------------------------------------------------------------------------------
@@ -337,6 +357,8 @@ X, Z = torch.ones(2, 9, 6), torch.ones(4, 6, dtype=torch.complex64)
     "error, words, call",
     [
         (ValueError, "'pool': expected one of 'f', 'fo', 'ifo', got 'fifo'", lambda: qrnn_pool(X, pool="fifo")),
+        (ValueError, "'memory': expected one of 'store', 'recompute', got 'lean'", lambda: qrnn_pool(X, memory="lean")),
+        (TypeError, "'forget_bias': expected a number", lambda: qrnn_pool(X, forget_bias=X)),
         (ValueError, "'pre': expected a multiple of 4 channels", lambda: qrnn_pool(X, pool="ifo")),
         (ValueError, "'pre': expected 3 tensors for pool 'fo', got 2", lambda: qrnn_pool((X, X))),
         (TypeError, "'candidate': expected a tensor", lambda: qrnn_pool((1.0, X), pool="f")),

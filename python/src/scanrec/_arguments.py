@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 
@@ -18,7 +19,9 @@ __all__ = [
     "count",
     "edge_shape",
     "flag",
+    "number",
     "pool_size",
+    "recomputes",
     "refuse",
     "stack_axis",
     "time_axis",
@@ -154,6 +157,27 @@ def pool_size(call: str, pool: object) -> int:
     if not isinstance(pool, str) or pool not in POOLS:
         refuse(call, "pool", "one of " + ", ".join(map(repr, POOLS)), repr(pool))
     return POOLS[pool]
+
+
+#: What a gradient may find kept of the states.
+_MEMORIES = ("store", "recompute")
+
+
+def recomputes(call: str, memory: object) -> bool:
+    """Whether states are computed anew for the gradient."""
+    if not isinstance(memory, str) or memory not in _MEMORIES:
+        refuse(call, "memory", "one of " + ", ".join(map(repr, _MEMORIES)), repr(memory))
+    return memory == "recompute"
+
+
+def number(call: str, argument: str, value: object) -> float:
+    """A finite number that is known when a call is made."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        got = f"a {type(value).__name__}"
+        refuse(call, argument, "a number of Python's", got, TypeError)
+    if not math.isfinite(value):
+        refuse(call, argument, "a finite number", value)
+    return float(value)
 
 
 def stack_axis(call: str, shape: Sequence[int], axis: int, count: int) -> int:
