@@ -14,6 +14,7 @@ from ... import _arguments as arguments
 from .._qrnn_pool import qrnn_pool
 from . import _checks as checks
 from ._recurrent import Recurrent
+from ._window import firsts
 
 __all__ = ["QRNN", "QRNNState"]
 
@@ -112,14 +113,17 @@ class QRNN(Recurrent):
             weights["bias"].zero_()
             weights["bias"].narrow(0, self.hidden_size, self.hidden_size).fill_(1)
 
-    def _run(self, x, weights, state, axis, reverse, begins):
+    def _run(self, x, weights, state, axis, reverse, begins, resets):
         pre, after = functional.linear(x, weights["weight"], weights.get("bias")), ()
         if self.kernel_size == 2:
             steps = x.shape[axis]
             before = functional.linear(x, weights["weight_before"])
             edge = state[1].to(before.dtype).unsqueeze(axis)
             whole = torch.cat([before, edge] if reverse else [edge, before], axis)
-            pre = pre + whole.narrow(axis, 1 if reverse else 0, steps)
+            before = whole.narrow(axis, 1 if reverse else 0, steps)
+            if resets is not None:
+                before = before.masked_fill(firsts(resets, steps, axis, reverse).unsqueeze(-1), 0)
+            pre = pre + before
             after = (whole.select(axis, 0 if reverse else steps),)
         stays = None
         if self.zoneout and self.training:
@@ -128,7 +132,8 @@ class QRNN(Recurrent):
         elif self.zoneout:
             pre = _expected(pre.chunk(self._parts, -1), self.zoneout)
         output, final = qrnn_pool(
-            *(pre, state[0]), pool=self.pool, axis=axis, reverse=reverse, zoneout=stays,
+            *(pre, state[0]), pool=self.pool, axis=axis, reverse=reverse,
+            resets=None if resets is None else resets.unsqueeze(-1), zoneout=stays,
             return_final=True,
         )  # fmt: skip
         return output, (final, *after)

@@ -28,7 +28,7 @@ class StateSpace(Recurrent):
         raise NotImplementedError
 
     def _scan(self, u: Tensor, weights: Weights, b: Tensor, c: Tensor, d, **given):
-        """The call for (B, T, I): what it returns for `initial_state`, `reverse` and
+        """The call for (B, T, I): what it returns for `initial_state`, `reverse`, `resets` and
         `return_final`."""
         raise NotImplementedError
 
@@ -51,13 +51,20 @@ class StateSpace(Recurrent):
         if self.bias:
             weights["bias"].zero_()
 
-    def _run(self, x, weights, state, axis, reverse, begins):
+    def _run(self, x, weights, state, axis, reverse, begins, resets):
         with full_precision(x):
             u = wide(x).transpose(0, 1) if axis == 0 else wide(x)
             d = wide(weights["d"])
             b, c = complex_of(weights["b"]), complex_of(weights["c"])
-            given = {"initial_state": state[0], "reverse": reverse, "return_final": True}
-            y, final = self._scan(u, weights, b, c, d if d.dim() == 1 else None, **given)
+            if resets is not None and axis == 0:
+                resets = resets.transpose(0, 1)
+            y, final = self._scan(
+                *(u, weights, b, c, d if d.dim() == 1 else None),
+                initial_state=state[0],
+                reverse=reverse,
+                resets=resets,
+                return_final=True,
+            )
             if d.dim() == 2:
                 y = y + functional.linear(u, d)
             if self.bias:
