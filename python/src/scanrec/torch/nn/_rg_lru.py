@@ -115,15 +115,17 @@ class RGLRU(Recurrent):
         # 1 - a^2 without cancellation. Where it is 0 its root has a gradient of 0, not infinity.
         scale = torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(torch.finfo(log_a.dtype).tiny))
         steps, sequences = x.shape[axis], x.shape[1 - axis]
-        if begins:
-            first = torch.zeros(steps, sequences, dtype=torch.bool, device=x.device)
-            first[steps - 1 if reverse else 0, sequences - begins :] = True
-            first = first if axis == 0 else first.transpose(0, 1)
-            scale = torch.where(first.unsqueeze(-1), 1.0, scale)
         if resets is not None:
             scale = torch.where(firsts(resets, steps, axis, reverse).unsqueeze(-1), 1.0, scale)
+        a, gated, initial = torch.exp(log_a), i * wide(x), state[0]
+        if begins:
+            # Unscaled first inputs: a (a / (1 + scale)) is 1 - scale, so no step of the others is touched.
+            at = [t.select(axis, steps - 1 if reverse else 0) for t in (a, scale, gated)]
+            a_first, scale_first, first = (t[sequences - begins :] for t in at)
+            goes_on = initial[: sequences - begins]
+            initial = torch.cat([goes_on, a_first / (1 + scale_first) * first])
         h, final = linear_scan(
-            *(torch.exp(log_a), scale * i * wide(x), state[0]),
+            *(a, scale * gated, initial),
             axis=axis,
             reverse=reverse,
             resets=None if resets is None else resets.unsqueeze(-1),
