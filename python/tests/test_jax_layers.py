@@ -268,6 +268,43 @@ def test_lru(random):
     same(lru(u, nu, theta, b, c), want)
 
 
+@pytest.mark.parametrize("call", [s5, lru])
+def test_state_spaces_in_reverse(random, call):
+    """Are the mirrored sequence, in all derivatives; a mark behind the last step cuts."""
+    lambda_, b, c = system(random)
+    diagonal = (lambda_,) if call is s5 else (random(4), random(4))
+    u, first = jnp.asarray(random(2, 5, 3)), jnp.asarray(random(2, 4, dtype=np.complex128))
+    marks = np.array([[0, 0, 1, 0, 0, 1], [1, 0, 0, 0, 1, 0]], bool)
+    options = {"return_final": True}
+    mirrored = {"resets": marks[:, :0:-1]}
+    if call is s5:
+        times = np.abs(random(5)) + 0.2
+        options["intervals"], mirrored["intervals"] = times, times[::-1]
+
+    def ours(u, first, marks=marks):
+        return call(u, *diagonal, b, c, initial_state=first, reverse=True, resets=marks, **options)
+
+    def theirs(u, first):
+        kept = {**options, **mirrored}
+        y, final = call(u[:, ::-1], *diagonal, b, c, initial_state=first, **kept)
+        return y[:, ::-1], final
+
+    loss = lambda f: lambda u, real: sum(
+        jnp.sum(jnp.sin(y.real) + y.imag**2) for y in f(u, jax.lax.complex(real, first.imag))
+    )
+    at = u, first.real
+    gradient = lambda f: jax.grad(loss(f), (0, 1))
+    second = lambda f: jax.jvp(gradient(f), at, at)[1]
+
+    def all_of(f):
+        many = jax.vmap(f)(jnp.stack([u, 2 * u]), jnp.stack([first, -first]))
+        return f(u, first), gradient(f)(*at), second(f), many
+
+    same(*(jax.jit(lambda f=f: all_of(f))() for f in (ours, theirs)))
+    assert not np.allclose(ours(u, first)[1], ours(u, 2 * first, None)[1])
+    same(ours(u, first, marks[:, :5])[0][1], ours(u, first)[0][1])  # where the last says nothing
+
+
 def test_derivatives_of_state_spaces(random):
     lambda_, b, c = system(random)
     u, log_step, times = random(2, 7, 3), random(4) - 2, np.abs(random(7)) + 0.2
@@ -310,6 +347,7 @@ X, Z = np.ones((2, 9, 6)), np.ones((4, 6), complex)
         (TypeError, "'lambda_': expected complex64", lambda: s5(X, X[0, :4, 0], Z, Z.T)),
         (ValueError, "'discretisation': expected", lambda: s5(X, Z[:, 0], Z, Z.T, discretisation="?")),
         (ValueError, "'b': expected shape (4, 6)", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], Z[:3], Z.T)),
+        (ValueError, "'reverse': expected False of a system that runs both ways", lambda: s5(X, Z[:, 0], Z, np.ones((6, 8), complex), reverse=True)),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(error, words, call):

@@ -264,6 +264,50 @@ def test_lru(random):
     same(compiled(u, nu, theta, b, c), want)
 
 
+@pytest.mark.parametrize("call", [s5, lru])
+def test_state_spaces_in_reverse(random, call):
+    """Are the mirrored sequence, in all derivatives; a mark behind the last step cuts."""
+    lambda_, b, c = system(random)
+    diagonal = (lambda_,) if call is s5 else (tensor(random, 4), tensor(random, 4))
+    u, first = tensor(random, 2, 5, 3), tensor(random, 2, 4, dtype="complex128")
+    marks = torch.tensor([[0, 0, 1, 0, 0, 1], [1, 0, 0, 0, 1, 0]], dtype=torch.bool)
+    options = {"return_final": True}
+    mirrored = {"resets": marks.flip(1)[:, :5]}
+    if call is s5:
+        times = tensor(random, 5).abs() + 0.2
+        options["intervals"], mirrored["intervals"] = times, times.flip(0)
+
+    def ours(u, first, marks=marks):
+        return call(u, *diagonal, b, c, initial_state=first, reverse=True, resets=marks, **options)
+
+    def theirs(u, first):
+        kept = {**options, **mirrored}
+        y, final = call(u.flip(1), *diagonal, b, c, initial_state=first, **kept)
+        return y.flip(1), final
+
+    same(ours(u, first), theirs(u, first))
+    assert not ours(u, first)[1].allclose(ours(u, 2 * first, None)[1])
+    same(ours(u, first, marks[:, :5])[0][1], ours(u, first)[0][1])  # where the last says nothing
+    leaves = [u.requires_grad_(), first.requires_grad_()]
+    gradcheck(ours, leaves, check_forward_ad=True, check_batched_grad=True)
+    gradgradcheck(ours, leaves, check_fwd_over_rev=True)
+    loss = lambda f: lambda u, first: sum(y.abs().square().sum() for y in f(u, first))
+    same(func.grad(loss(ours), (0, 1))(*leaves), func.grad(loss(theirs), (0, 1))(*leaves))
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    same(compiled(u, first), theirs(u, first))
+    many = func.vmap(ours)(torch.stack([u, 2 * u]), torch.stack([first, -first]))
+    same([x[1] for x in many], theirs(2 * u, -first))
+
+    class Reversed(torch.nn.Module):
+        def forward(self, u):
+            return call(u, *diagonal, b, c, reverse=True)
+
+    sizes = ({0: torch.export.Dim("batch", min=2), 1: torch.export.Dim("steps", min=2)},)
+    program = torch.export.export(Reversed(), (u.detach(),), dynamic_shapes=sizes).module()
+    part = u.detach()[:, :4]
+    same(program(part), call(part.flip(1), *diagonal, b, c).flip(1))
+
+
 def test_derivatives_of_state_spaces(random):
     lambda_, b, c = system(random)
     u, log_step = tensor(random, 2, 5, 3), tensor(random, 4) - 2
@@ -367,6 +411,8 @@ X, Z = torch.ones(2, 9, 6), torch.ones(4, 6, dtype=torch.complex64)
         (ValueError, "'c': expected shape (Q, 4), or (Q, 8)", lambda: s5(X, Z[:, 0], Z, Z)),
         (TypeError, "'lambda_': expected complex64", lambda: s5(X, X[0, :4, 0], Z, Z.T)),
         (TypeError, "'b': expected a tensor", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], 3, Z.T)),
+        (ValueError, "'reverse': expected False of a system that runs both ways", lambda: s5(X, Z[:, 0], Z, torch.ones(6, 8) + 0j, reverse=True)),
+        (TypeError, "'reverse': expected True or False", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], Z, Z.T, reverse="yes")),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(error, words, call):

@@ -210,9 +210,9 @@ def check_dtype(call: str, argument: str, dtype: str) -> None:
         refuse(call, argument, "one of " + ", ".join(EDGE_DTYPES), dtype, TypeError)
 
 
-def check_state_space(call: str, shapes: dict, dtypes: dict) -> bool:
+def check_state_space(call: str, shapes: dict, dtypes: dict, reverse: bool) -> bool:
     """Refuses arrays of a state space that do not belong together: shapes and names of types by
-    name, None for what is not there. Returns whether it runs both ways."""
+    name, None for what is not there. Returns whether it runs both ways, instead of in reverse."""
     u = shapes["u"]
     if len(u) < 2:
         refuse(call, "u", "axes of time and of inputs", f"shape {tuple(u)}")
@@ -240,6 +240,8 @@ def check_state_space(call: str, shapes: dict, dtypes: dict) -> bool:
         if c[0] != inputs:
             refuse(call, "d", f"none where {inputs} inputs make {c[0]} outputs", shapes["d"])
     both_ways = c[1] == 2 * states and states > 0
+    if both_ways and reverse:
+        refuse(call, "reverse", "False of a system that runs both ways", True)
     if shapes.get("initial_state") is not None:
         if both_ways:
             refuse(call, "initial_state", "none of a system that runs both ways", "an array")

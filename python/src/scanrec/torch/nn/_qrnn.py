@@ -14,6 +14,7 @@ from ... import _arguments as arguments
 from .._qrnn_pool import qrnn_pool
 from . import _checks as checks
 from ._recurrent import Recurrent
+from ._window import firsts
 
 __all__ = ["QRNN", "QRNNState"]
 
@@ -112,15 +113,20 @@ class QRNN(Recurrent):
             weights["bias"].zero_()
             weights["bias"].narrow(0, self.hidden_size, self.hidden_size).fill_(1)
 
-    def _run(self, x, weights, state, axis, reverse, begins):
-        pre, after = functional.linear(x, weights["weight"], weights.get("bias")), ()
+    def _run(self, x, weights, state, axis, reverse, begins, resets):
+        after, weight = (), weights["weight"]
         if self.kernel_size == 2:
-            steps = x.shape[axis]
-            before = functional.linear(x, weights["weight_before"])
-            edge = state[1].to(before.dtype).unsqueeze(axis)
-            whole = torch.cat([before, edge] if reverse else [edge, before], axis)
-            pre = pre + whole.narrow(axis, 1 if reverse else 0, steps)
-            after = (whole.select(axis, 0 if reverse else steps),)
+            steps, last = x.shape[axis], x.select(axis, 0 if reverse else -1)
+            after = (functional.linear(last, weights["weight_before"]),)
+            first = None if resets is None else firsts(resets, steps, axis, reverse).unsqueeze(-1)
+            if steps > 1:  # both products at once, of inputs, which are fewer, side by side
+                before = _before(x, axis, reverse)
+                before = before if first is None else before.masked_fill(first, 0)
+                x = torch.cat([x, before], -1)
+                weight = torch.cat([weight, weights["weight_before"]], 1)
+        pre = functional.linear(x, weight, weights.get("bias"))
+        if self.kernel_size == 2 and begins != x.shape[1 - axis]:
+            pre = _with_edge(pre, state[1].to(pre.dtype), first, axis, reverse)
         stays = None
         if self.zoneout and self.training:
             shape = (*pre.shape[:-1], self.hidden_size)
@@ -128,10 +134,28 @@ class QRNN(Recurrent):
         elif self.zoneout:
             pre = _expected(pre.chunk(self._parts, -1), self.zoneout)
         output, final = qrnn_pool(
-            *(pre, state[0]), pool=self.pool, axis=axis, reverse=reverse, zoneout=stays,
+            *(pre, state[0]), pool=self.pool, axis=axis, reverse=reverse,
+            resets=None if resets is None else resets.unsqueeze(-1), zoneout=stays,
             return_final=True,
         )  # fmt: skip
         return output, (final, *after)
+
+
+def _before(x, axis, reverse):
+    """What the step before each had, 0 at the first."""
+    kept = x.narrow(axis, 1 if reverse else 0, x.shape[axis] - 1)
+    zeros = torch.zeros_like(x.narrow(axis, 0, 1))
+    return torch.cat([kept, zeros] if reverse else [zeros, kept], axis)
+
+
+def _with_edge(pre, edge, first, axis, reverse):
+    """Pre-activations, the first of which the step before the first adds to."""
+    steps, at = pre.shape[axis], pre.shape[axis] - 1 if reverse else 0
+    edge = edge.unsqueeze(axis)
+    edge = edge if first is None else edge.masked_fill(first.narrow(axis, at, 1), 0)
+    added = pre.narrow(axis, at, 1) + edge
+    rest = pre.narrow(axis, 0 if reverse else 1, steps - 1)
+    return torch.cat([rest, added] if reverse else [added, rest], axis)
 
 
 def _expected(pre, zoneout):
