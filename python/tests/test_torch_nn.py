@@ -298,6 +298,7 @@ def test_bad_input():
         (lambda: nn.QRNN(3, H, pool="of"), "'pool': expected one of 'f', 'fo', 'ifo'"),
         (lambda: nn.QRNN(3, H, kernel_size=3), "'kernel_size': expected one of 1, 2"),
         (lambda: nn.QRNN(3, H, zoneout=1), "'zoneout': expected a number below 1"),
+        (lambda: nn.QRNN(3, H, memory="none"), "'memory': expected one of 'store', 'recompute'"),
         (lambda: nn.QRNN(3, H, dropout=2), "'dropout': expected a number from 0 to 1"),
         (lambda: nn.QRNN(0, H), "'input_size': expected an integer of 1 or more, got 0"),
         (lambda: nn.QRNN(3, 1.5), "'hidden_size': expected an integer of 1 or more, got 1.5"),

@@ -45,6 +45,9 @@ class QRNN(Recurrent):
     zoneout:
         The probability, below 1, with which a number of the state stays as it was while training.
         Otherwise it moves by the expected part.
+    memory:
+        What a gradient finds of the states, ``"store"`` or ``"recompute"``, as in
+        :func:`scanrec.torch.qrnn_pool`: the same bits, from 1/128 of the memory.
 
     Weights of layer k, n = 2, 3, 4 for ``"f"``, ``"fo"``, ``"ifo"``: ``weight_lk`` and
     ``weight_before_lk``, ``(n * hidden_size, input_size)``, rows of the candidate first, then those
@@ -64,7 +67,7 @@ class QRNN(Recurrent):
     al. (2017).
     """
 
-    _own = {"kernel_size": 1, "pool": "fo", "zoneout": 0.0}
+    _own = {"kernel_size": 1, "pool": "fo", "zoneout": 0.0, "memory": "store"}
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class QRNN(Recurrent):
         kernel_size: Literal[1, 2] = 1,
         pool: Literal["f", "fo", "ifo"] = "fo",
         zoneout: float = 0.0,
+        memory: Literal["store", "recompute"] = "store",
     ):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
@@ -90,6 +94,8 @@ class QRNN(Recurrent):
         self.zoneout = self._number("zoneout", zoneout, 0, 1)
         if self.zoneout == 1:
             arguments.refuse(self._name, "zoneout", "a number below 1", zoneout)
+        arguments.recomputes(self._name, memory)
+        self.memory = memory
         self._state_type = QRNNState if kernel_size == 2 else None
         self._build(device, dtype)
 
@@ -136,7 +142,7 @@ class QRNN(Recurrent):
         output, final = qrnn_pool(
             *(pre, state[0]), pool=self.pool, axis=axis, reverse=reverse,
             resets=None if resets is None else resets.unsqueeze(-1), zoneout=stays,
-            return_final=True,
+            memory=self.memory, return_final=True,
         )  # fmt: skip
         return output, (final, *after)
 
