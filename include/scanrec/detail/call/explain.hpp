@@ -62,7 +62,7 @@ concept may_begin_a_call = backend<A> || sequence_argument<A> || no_view<A>;
 
 // Of the argument at a place, which is called so: what it may be is in the words. A macro, since
 // the words of an assertion are a literal.
-#define SCANREC_EXPECT_VIEW_(type, call, name)                                                 \
+#define SCANREC_EXPECT_ANY_VIEW_(type, call, name)                                             \
   static_assert(!::scanrec::detail::a_matrix<type>,                                            \
                 "scanrec: " call ": argument '" name                                           \
                 "': expected a view, as as_sequence(x) of <scanrec/eigen.hpp>, got a matrix"); \
@@ -82,10 +82,13 @@ concept may_begin_a_call = backend<A> || sequence_argument<A> || no_view<A>;
                 "sequence_view(&x, extents, strides{}) of one number for all, got a number");  \
   static_assert(!::scanrec::detail::a_view_of_states<type>,                                    \
                 "scanrec: " call ": argument '" name                                           \
-                "': expected a sequence_view(x, extents), got a state_view");                  \
-  static_assert(!::scanrec::detail::a_view_of_no_elements<type>,                               \
-                "scanrec: " call ": argument '" name                                           \
-                "': expected elements of float, double, "                                      \
+                "': expected a sequence_view(x, extents), got a state_view")
+/// ... of numbers.
+#define SCANREC_EXPECT_VIEW_(type, call, name)                   \
+  SCANREC_EXPECT_ANY_VIEW_(type, call, name);                    \
+  static_assert(!::scanrec::detail::a_view_of_no_elements<type>, \
+                "scanrec: " call ": argument '" name             \
+                "': expected elements of float, double, "        \
                 "complex of them, bfloat16, float16 or uint32_t, got a view of others")
 /// ... is read.
 #define SCANREC_EXPECT_TO_READ(type, call, name)                               \

@@ -129,41 +129,40 @@ inline constexpr bool arrays_of_a_tangent =
   SCANREC_EXPECT_TO_WRITE(state_tangent, call, "state_tangent")
 
 /// The overloads that explain a call with the arrays of linear_scan.
-#define SCANREC_EXPLAIN_SCAN(call)                                                            \
-  template <detail::may_begin_a_call First, class... Rest>                                    \
-  void call(const First&, const Rest&...) {                                                   \
-    using given = detail::given_arrays<First, Rest...>;                                       \
-    SCANREC_EXPLAIN_SCAN_ARRAYS_(given, #call);                                               \
-    static_assert(!detail::arrays_of_a_scan<given>,                                           \
-                  "scanrec: " #call                                                           \
-                  ": argument 'options': expected them in braces, as "                        \
-                  "{.order = direction::reverse, .initial_state = view}, or scan_options of " \
-                  "the compute type, got something else");                                    \
-  }                                                                                           \
-  template <detail::may_begin_a_call First, class Second, class Third, class... Rest>         \
-  requires(!backend<First>) void call(                                                        \
-      const First&, const Second&, const Third&,                                              \
-      const std::type_identity_t<                                                             \
-          detail::given_scan_options<detail::given_arrays<First, Second, Third>>>&,           \
-      const Rest&...) {                                                                       \
-    using given = detail::given_arrays<First, Second, Third>;                                 \
-    SCANREC_EXPLAIN_SCAN_ARRAYS_(given, #call);                                               \
-    SCANREC_EXPLAIN_BRACES_(arrays_of_a_scan<given>, #call, "options", "scan_options");       \
-  }                                                                                           \
-  template <backend First, class Second, class Third, class Fourth, class... Rest>            \
-  void call(const First&, const Second&, const Third&, const Fourth&,                         \
-            const std::type_identity_t<                                                       \
-                detail::given_scan_options<detail::given_arrays<Second, Third, Fourth>>>&,    \
-            const Rest&...) {                                                                 \
-    using given = detail::given_arrays<Second, Third, Fourth>;                                \
-    SCANREC_EXPLAIN_SCAN_ARRAYS_(given, #call);                                               \
-    SCANREC_EXPLAIN_BRACES_(arrays_of_a_scan<given>, #call, "options", "scan_options");       \
-  }                                                                                           \
+#define SCANREC_EXPLAIN_SCAN(call, otherwise)                                              \
+  template <detail::may_begin_a_call First, class... Rest>                                 \
+  void call(const First&, const Rest&...) {                                                \
+    using given = detail::given_arrays<First, Rest...>;                                    \
+    SCANREC_EXPLAIN_SCAN_ARRAYS_(given, #call);                                            \
+    static_assert(!detail::arrays_of_a_scan<given>, "scanrec: " #call otherwise);          \
+  }                                                                                        \
+  template <detail::may_begin_a_call First, class Second, class Third, class... Rest>      \
+  requires(!backend<First>) void call(                                                     \
+      const First&, const Second&, const Third&,                                           \
+      const std::type_identity_t<                                                          \
+          detail::given_scan_options<detail::given_arrays<First, Second, Third>>>&,        \
+      const Rest&...) {                                                                    \
+    using given = detail::given_arrays<First, Second, Third>;                              \
+    SCANREC_EXPLAIN_SCAN_ARRAYS_(given, #call);                                            \
+    SCANREC_EXPLAIN_BRACES_(#call, "options", "scan_options", arrays_of_a_scan<given>);    \
+  }                                                                                        \
+  template <backend First, class Second, class Third, class Fourth, class... Rest>         \
+  void call(const First&, const Second&, const Third&, const Fourth&,                      \
+            const std::type_identity_t<                                                    \
+                detail::given_scan_options<detail::given_arrays<Second, Third, Fourth>>>&, \
+            const Rest&...) {                                                              \
+    using given = detail::given_arrays<Second, Third, Fourth>;                             \
+    SCANREC_EXPLAIN_SCAN_ARRAYS_(given, #call);                                            \
+    SCANREC_EXPLAIN_BRACES_(#call, "options", "scan_options", arrays_of_a_scan<given>);    \
+  }                                                                                        \
   static_assert(true, "takes the semicolon")
 
 namespace scanrec::inline SCANREC_ABI {
 
-SCANREC_EXPLAIN_SCAN(linear_scan);
+SCANREC_EXPLAIN_SCAN(
+    linear_scan,
+    ": argument 'options': expected them in braces, as {.order = direction::reverse, "
+    ".initial_state = view}, or scan_options of the compute type, got something else");
 
 // ---- linear_scan_vjp: gradients in braces, and options in braces behind them -------------------
 
@@ -183,8 +182,8 @@ requires(!backend<First>) void linear_scan_vjp(
     const Rest&...) {
   using given = detail::given_arrays<First, Second, Third, void>;
   SCANREC_EXPLAIN_ADJOINT_ARRAYS_(given, "linear_scan_vjp");
-  SCANREC_EXPLAIN_BRACES_(arrays_of_an_adjoint<given>, "linear_scan_vjp", "gradients",
-                          "scan_gradients");
+  SCANREC_EXPLAIN_BRACES_("linear_scan_vjp", "gradients", "scan_gradients",
+                          arrays_of_an_adjoint<given>);
 }
 template <detail::may_begin_a_call First, class Second, class Third, class... Rest>
 requires(!backend<First>) void linear_scan_vjp(
@@ -196,7 +195,7 @@ requires(!backend<First>) void linear_scan_vjp(
     const Rest&...) {
   using given = detail::given_arrays<First, Second, Third, void>;
   SCANREC_EXPLAIN_ADJOINT_ARRAYS_(given, "linear_scan_vjp");
-  SCANREC_EXPLAIN_BRACES_(arrays_of_an_adjoint<given>, "linear_scan_vjp", "options", "vjp_options");
+  SCANREC_EXPLAIN_BRACES_("linear_scan_vjp", "options", "vjp_options", arrays_of_an_adjoint<given>);
 }
 template <backend First, class Second, class Third, class Fourth, class... Rest>
 void linear_scan_vjp(
@@ -206,8 +205,8 @@ void linear_scan_vjp(
     const Rest&...) {
   using given = detail::given_arrays<Second, Third, Fourth, void>;
   SCANREC_EXPLAIN_ADJOINT_ARRAYS_(given, "linear_scan_vjp");
-  SCANREC_EXPLAIN_BRACES_(arrays_of_an_adjoint<given>, "linear_scan_vjp", "gradients",
-                          "scan_gradients");
+  SCANREC_EXPLAIN_BRACES_("linear_scan_vjp", "gradients", "scan_gradients",
+                          arrays_of_an_adjoint<given>);
 }
 template <backend First, class Second, class Third, class Fourth, class... Rest>
 void linear_scan_vjp(
@@ -219,7 +218,7 @@ void linear_scan_vjp(
     const Rest&...) {
   using given = detail::given_arrays<Second, Third, Fourth, void>;
   SCANREC_EXPLAIN_ADJOINT_ARRAYS_(given, "linear_scan_vjp");
-  SCANREC_EXPLAIN_BRACES_(arrays_of_an_adjoint<given>, "linear_scan_vjp", "options", "vjp_options");
+  SCANREC_EXPLAIN_BRACES_("linear_scan_vjp", "options", "vjp_options", arrays_of_an_adjoint<given>);
 }
 
 // ---- linear_scan_jvp --------------------------------------------------------------------------
@@ -239,7 +238,7 @@ requires(!backend<First>) void linear_scan_jvp(
     const Rest&...) {
   using given = detail::given_arrays<First, B, C, D, E>;
   SCANREC_EXPLAIN_TANGENT_ARRAYS_(given, "linear_scan_jvp");
-  SCANREC_EXPLAIN_BRACES_(arrays_of_a_tangent<given>, "linear_scan_jvp", "options", "jvp_options");
+  SCANREC_EXPLAIN_BRACES_("linear_scan_jvp", "options", "jvp_options", arrays_of_a_tangent<given>);
 }
 template <backend First, class A, class B, class C, class D, class E, class... Rest>
 void linear_scan_jvp(
@@ -248,7 +247,7 @@ void linear_scan_jvp(
     const Rest&...) {
   using given = detail::given_arrays<A, B, C, D, E>;
   SCANREC_EXPLAIN_TANGENT_ARRAYS_(given, "linear_scan_jvp");
-  SCANREC_EXPLAIN_BRACES_(arrays_of_a_tangent<given>, "linear_scan_jvp", "options", "jvp_options");
+  SCANREC_EXPLAIN_BRACES_("linear_scan_jvp", "options", "jvp_options", arrays_of_a_tangent<given>);
 }
 
 }  // namespace scanrec::inline SCANREC_ABI

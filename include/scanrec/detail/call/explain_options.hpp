@@ -94,8 +94,8 @@ struct option_views<void> {
     }                                                                                     \
   }
 /// Of braces that do not fit, where each of their members does or has words of its own.
-#define SCANREC_EXPLAIN_BRACES_(arrays_are_right, call, name, type)                 \
-  static_assert(!::scanrec::detail::arrays_are_right,                               \
+#define SCANREC_EXPLAIN_BRACES_(call, name, type, ...)                              \
+  static_assert(!(::scanrec::detail::__VA_ARGS__),                                  \
                 "scanrec: " call ": argument '" name "': expected members of " type \
                 " in their order, got something else (see what is said of it beside this)")
 
@@ -112,6 +112,7 @@ SCANREC_GIVEN_STATE_(initial_tangent);
 SCANREC_GIVEN_STATE_(final_tangent);
 SCANREC_GIVEN_SEQUENCE_(resets, "bool");
 SCANREC_GIVEN_SEQUENCE_(zoneout, "bool");
+SCANREC_GIVEN_SEQUENCE_(intervals, "the real type of the arrays");
 SCANREC_GIVEN_SEQUENCE_(gate_grad, "the type of the gates");
 SCANREC_GIVEN_SEQUENCE_(input_grad, "the type of state_grad");
 
