@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // QRNN fo-pooling from a packed buffer against the streaming twin: forward and vjp under each
-// memory policy, and the same with gates copied out of the buffer and gradients copied back.
+// memory policy, and the same with gates copied out of the buffer and gradients copied back. Linear
+// scans of logarithms, and the same with their exponentials written to arrays.
 //
 // Counters: as in measure.hpp, and what a policy keeps between forward and vjp, and the workspace
 // of the call, both as a fraction of one (batch, time, channel) array.
@@ -14,6 +15,12 @@
 #include <scanrec/gated_scan.hpp>
 #else  // of earlier commits, for scripts/compare
 #include <scanrec/qrnn.hpp>
+#endif
+
+#if __has_include(<scanrec/cells/log_space.hpp>)
+#include <scanrec/cells/log_space.hpp>
+#include <scanrec/linear_scan.hpp>
+#define BENCH_LOG_SPACE 1
 #endif
 
 #include "measure.hpp"
@@ -181,6 +188,68 @@ row make_row(const std::string& workload, const extents& shape, call what, bool 
           [=](runner& by) { measure_layer<T>(by, shape, what, copied, threads); }};
 }
 
+#if defined(BENCH_LOG_SPACE)
+
+enum class exponentials { in_the_load, written };
+
+/// to[i] = by(x[i], y[i]), with as many threads as a scan has.
+template <class By>
+void write_products(float* to, const float* x, const float* y, std::int64_t n, By by) {
+  const int workers = bench::default_threads();
+  in_parallel(workers, [&](int worker) {
+    const std::int64_t lines = n / 16;
+    for (std::int64_t i = lines * worker / workers; i < lines * (worker + 1) / workers; ++i) {
+      const auto at = [i](const float* p) { return simd::load_unit<line>(p + 16 * i); };
+      simd::store_unit(to + 16 * i, by(at(x), at(y)));
+    }
+  });
+}
+
+void measure_logarithms(runner& by, const extents& shape, bool backward, exponentials where) {
+  const std::int64_t n = shape.batch * shape.time * shape.channel;
+  const auto role = [&](int i, int arrays) {
+    return static_cast<float*>(bench::buffers.get(i, arrays * n * sizeof(float)));
+  };
+  const auto view = [&](float* p) { return sequence_view(p, shape); };
+  float *const gate = role(0, 2), *const input = gate + n, *const states = role(1, 1);
+  float *const state_grad = role(2, 1), *const gate_grad = role(4, 2), *const written = role(5, 2);
+  fill(gate, 2 * n, false), fill(state_grad, n, false);
+  for (std::int64_t i = 0; i < n; ++i) gate[i] = -std::abs(gate[i]);
+  using cell = log_space<>;
+  const cell::arrays<sequence_view<float>> logarithms{view(gate), view(input)};
+  const auto exp = [](line x, line) { return simd::exp_of_any(x); };
+  const auto product = [](line x, line y) { return simd::mul(x, y); };
+  const auto write = [&] {
+    write_products(written, gate, gate, n, exp);
+    write_products(written + n, input, input, n, exp);
+  };
+  gated_scan(cell{}, logarithms, view(states)), write();
+
+  const auto a = view(written), u = view(written + n), da = view(gate_grad),
+             du = view(gate_grad + n);
+  std::function<void()> kernel;
+  if (where == exponentials::in_the_load && !backward)
+    kernel = [=] { gated_scan(cell{}, logarithms, view(states)); };
+  else if (where == exponentials::in_the_load)
+    kernel = [=] {
+      gated_scan_vjp(cell{}, logarithms, memory::store{view(states)}, view(state_grad),
+                     {.arrays = {da, du}});
+    };
+  else if (!backward)
+    kernel = [=] { write(), linear_scan(a, u, view(states)); };
+  else  // which finds the exponentials of the forward call
+    kernel = [=] {
+      linear_scan_vjp(a, view(states), view(state_grad), {.gate_grad = da, .input_grad = du});
+      write_products(da.data, da.data, a.data, n, product);
+      write_products(du.data, du.data, u.data, n, product);
+    };
+  const traffic moved = backward ? traffic{4, 2} : traffic{2, 1};
+  measure(by, kernel, moved, {gate, input, states, state_grad}, {gate_grad, gate_grad + n}, n,
+          sizeof(float), shape.time, 0);
+}
+
+#endif
+
 }  // namespace
 
 std::vector<row> bench::rows(bool quick) {
@@ -198,5 +267,13 @@ std::vector<row> bench::rows(bool quick) {
     all.push_back(make_row<float>("one_thread", long_rows, what, false, 1));
     all.push_back(make_row<bfloat16>("bfloat16", long_rows, what));
   }
+#if defined(BENCH_LOG_SPACE)
+  for (const bool backward : {false, true})
+    for (const exponentials where : {exponentials::in_the_load, exponentials::written}) {
+      const char* const name = where == exponentials::written ? "logarithms_written" : "logarithms";
+      all.push_back({std::string(name) + (backward ? "/vjp" : "/forward"), 9,
+                     [=](runner& by) { measure_logarithms(by, long_rows, backward, where); }});
+    }
+#endif
   return all;
 }

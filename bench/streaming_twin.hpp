@@ -100,6 +100,7 @@ inline void run_twin(traffic moved, const read_arrays& in, const written_arrays&
   run_if(std::integer_sequence<int, 3, 1>{});
   run_if(std::integer_sequence<int, 3, 2>{});
   run_if(std::integer_sequence<int, 4, 1>{});
+  run_if(std::integer_sequence<int, 4, 2>{});
   run_if(std::integer_sequence<int, 4, 3>{});
   run_if(std::integer_sequence<int, 5, 3>{});
   if (!found) throw std::logic_error("no twin of that shape");

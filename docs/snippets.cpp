@@ -705,6 +705,7 @@ void selective() {
   assert(out[0] > 0 && u_grad[0] > 0 && b_grad[0] > 0 && a_grad[0] > 0);
 }
 
+#include <scanrec/cells/log_space.hpp>
 #include <scanrec/cells/qrnn.hpp>
 #include <scanrec/gated_scan.hpp>
 #include <scanrec/sensitivity.hpp>
@@ -771,6 +772,17 @@ void gated_cells() {
                  view(output_grad, shape), {.arrays = packed<fo_pooling<>>(view(again, wide))});
   assert(pre_grad == again);
   // [/qrnn]
+  // [log_space]
+  floats log_gate{-0.5f, -0.25f, -0.125f}, log_input{0, 0, -INFINITY};
+  const extents steps{.time = 3};
+  floats decaying(3), log_gate_grad(3), log_input_grad(3), ones(3, 1.0f);
+  const log_space<>::arrays<sequence_view<float>> logarithms{view(log_gate, steps),
+                                                             view(log_input, steps)};
+  gated_scan(log_space<>{}, logarithms, view(decaying, steps));
+  gated_scan_vjp(log_space<>{}, logarithms, memory::store{view(decaying, steps)}, view(ones, steps),
+                 {.arrays = {view(log_gate_grad, steps), view(log_input_grad, steps)}});
+  assert(log_input_grad[2] == 0 && log_gate_grad[2] == decaying[2]);
+  // [/log_space]
   // [use_own_cell]
   floats rate{0, 0, 0}, x{1, 0, 0}, leaky(3);
   const extents three{.time = 3};

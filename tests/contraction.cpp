@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <scanrec/cells/log_space.hpp>
 #include <scanrec/cells/min_gru.hpp>
 #include <scanrec/cells/qrnn.hpp>
 #include <scanrec/cells/rg_lru.hpp>
@@ -133,7 +134,9 @@ void gated(const Backend& on, Cell cell, const char* name) {
   for (const layout& l : layouts) {
     numbers from;
     constexpr std::size_t count = Cell::names.size();
-    array<float> pre[4]{{from, -4, 4}, {from, -4, 4}, {from, -4, 4}, {from, -4, 0}};
+    constexpr bool logarithms = std::is_same_v<Cell, log_space<>>;  // whose gates are 1 at most
+    array<float> pre[4]{
+        {from, -4, logarithms ? 0 : 4}, {from, -4, 4}, {from, -4, 4}, {from, -4, 0}};
     array<float> output, state, output_grad(from, -1, 1), grads[4];
     marks cuts;
     constexpr bool last_spread = std::is_same_v<Cell, rg_lru>;
@@ -259,6 +262,7 @@ int main() {
   gated(loop, fo_pooling<gelu, hard_sigmoid>{}, "fo_pooling<gelu, hard_sigmoid>, loop");
   gated(loop, ifo_pooling<relu, sigmoid>{}, "ifo_pooling<relu, sigmoid>, loop");
   gated(loop, gated_accumulation<>{}, "gated_accumulation, loop");
+  gated(loop, log_space<>{}, "log_space, loop");
   others(loop);
   selective<float, float>(tiles, "float");
   selective<double, double>(loop, "double, loop");
@@ -277,6 +281,7 @@ int main() {
   gated(tiles, fo_pooling<gelu, hard_sigmoid>{}, "fo_pooling<gelu, hard_sigmoid>");
   gated(tiles, ifo_pooling<relu, sigmoid>{}, "ifo_pooling<relu, sigmoid>");
   gated(tiles, gated_accumulation<>{}, "gated_accumulation");
+  gated(tiles, log_space<>{}, "log_space");
   others(tiles);
   linear<float>(blelloch{}, "float, blelloch");
   gated(blelloch{}, rg_lru{}, "rg_lru, blelloch");

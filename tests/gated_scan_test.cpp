@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <scanrec/cells/log_space.hpp>
 #include <scanrec/cells/min_gru.hpp>
 #include <scanrec/cells/qrnn.hpp>
 #include <scanrec/cells/rg_lru.hpp>
@@ -119,6 +120,8 @@ TEST_CASE("gradients are central differences, for every cell", "[sequential][gat
   check_gradients("ifo_pooling, identity", ifo_pooling<identity, identity>{});
   check_gradients("min_gru", min_gru<>{});
   check_gradients("min_gru, positive", min_gru<positive>{});
+  check_gradients("log_space", log_space<>{});
+  check_gradients("log_space, of gates", log_space<exponential, identity>{});
   // The last array of rg_lru is at most 0; here all are.
   check_gradients("rg_lru", rg_lru{}, [](double& x) { x = -0.2 - std::abs(x); });
 }

@@ -35,6 +35,7 @@ struct worst {
   double sigmoid = 0, complement = 0, sigmoid_slope = 0, tanh = 0, tanh_slope = 0, exp = 0,
          expm1 = 0;
   double near_exp = 0, near_sigmoid = 0;  // where they are above exp(-20)
+  double any_exp = 0, near_any_exp = 0;   // of numbers of either sign
 };
 template <class R>
 void take(worst& w, R x) {
@@ -51,6 +52,15 @@ void take(worst& w, R x) {
     more(w.near_sigmoid, ulps(s.complement, d < 0 ? large : small, least));
     more(w.near_exp, ulps(simd::exp_of_negative(-std::abs(x)), e, least));
   }
+  const long double any = std::exp(d);
+  const R got = simd::exp_of_any(x);
+  if (any < std::numeric_limits<R>::max()) {
+    more(w.any_exp, ulps(got, any, least));
+    if (std::abs(d) < 20) more(w.near_any_exp, ulps(got, any, least));
+  } else if (got < std::numeric_limits<R>::max()) {
+    w.any_exp = 1e9;
+  }
+  if (x <= 0 && got != simd::exp_of_negative(x)) w.any_exp = 1e9;
   const auto t = simd::tanh(x);
   const long double e2 = std::exp(-2 * std::abs(d));
   more(w.tanh, ulps(std::abs(t.value), std::abs(std::tanh(d)), R(0)));
@@ -63,6 +73,8 @@ void take(worst& w, R x) {
 void check(const worst& w) {
   CHECK(w.exp <= 5);
   CHECK(w.near_exp <= 2);
+  CHECK(w.any_exp <= 5);
+  CHECK(w.near_any_exp <= 2);
   CHECK(w.near_sigmoid <= 3.5);
   CHECK(w.expm1 <= 1.5);
   CHECK(w.sigmoid <= 5);
@@ -169,6 +181,10 @@ TEST_CASE("the errors of float functions over all exponents", "[math]") {
   }
   // Densely where they bend.
   for (int i = -200000; i <= 200000; ++i) take(w, static_cast<float>(i) * 1e-4f);
+  // And where exp leaves the range of the type.
+  for (int i = 0; i <= 20000; ++i) {
+    take(w, 87.5f + static_cast<float>(i) * 1e-4f), take(w, -87.5f - static_cast<float>(i) * 1e-4f);
+  }
   check(w);
 }
 TEST_CASE("the errors of double functions over all exponents", "[math]") {
@@ -197,6 +213,8 @@ void check_special() {
     CHECK(simd::tanh(-big).value == -1);
     CHECK(simd::tanh(big).slope == 0);
     CHECK(simd::exp_of_negative(-big) == 0);
+    CHECK(simd::exp_of_any(-big) == 0);
+    CHECK(simd::exp_of_any(big) == infinity);
     CHECK(simd::expm1_of_negative(-big) == -1);
   }
   for (const R zero : {R(0), R(-0.0)}) {
@@ -206,6 +224,8 @@ void check_special() {
     CHECK(std::signbit(simd::tanh(zero).value) == std::signbit(zero));
     CHECK(simd::tanh(zero).slope == 1);
     CHECK(simd::exp_of_negative(zero) == 1);
+    CHECK(simd::exp_of_any(zero) == 1);
+    CHECK(activation::exponential::of(zero).slope == 1);
   }
   const R tiny = std::numeric_limits<R>::denorm_min();
   CHECK(simd::tanh(tiny).value == tiny);
@@ -236,6 +256,11 @@ void check_special() {
           32 * std::numeric_limits<R>::epsilon() * (1 + std::abs(x)));
     CHECK(std::abs(g.slope - slope) <= 32 * std::numeric_limits<R>::epsilon() + 1e-10L);
   }
+  // Between 2^128, or 2^1024, and the largest number the power of two alone would be infinite.
+  const R top = std::nextafter(std::log(std::numeric_limits<R>::max()), R(0));
+  CHECK(simd::exp_of_any(top) > std::numeric_limits<R>::max() * R(0.999));
+  CHECK(simd::exp_of_any(top) < infinity);
+  CHECK(std::isnan(activation::exponential::of(nan).value));
   CHECK(std::isnan(activation::hard_sigmoid::of(nan).value));
   CHECK(std::isnan(activation::relu::of(nan).value));
   CHECK(std::isnan(activation::positive::of(nan).value));
@@ -288,6 +313,7 @@ TEST_CASE("activations give the same bits in every lane type", "[math]") {
   all(activation::identity{}, "identity");
   all(activation::tanh{}, "tanh");
   all(activation::sigmoid{}, "sigmoid");
+  all(activation::exponential{}, "exponential");
   all(activation::hard_sigmoid{}, "hard_sigmoid");
   all(activation::relu{}, "relu");
   all(activation::positive{}, "positive");

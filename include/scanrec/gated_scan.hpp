@@ -7,7 +7,7 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/cells/cell.hpp>
-#include <scanrec/detail/call/explain.hpp>
+#include <scanrec/detail/call/explain_gated.hpp>
 #include <scanrec/detail/call/gated.hpp>
 #include <scanrec/detail/call/run.hpp>
 #include <scanrec/memory.hpp>
@@ -35,39 +35,20 @@ namespace scanrec::inline SCANREC_ABI {
 /// Error    as linear_scan on a and u, which are off by the ULPs that the activations state.
 /// Cost     as many arrays read as the cell has + 1 written, + 1 with memory::store.
 /// Source   docs/qrnn.md.
-template <backend Backend, gated_cell Cell, class Arrays, writable_sequence_argument Output,
-          class Memory = none_t>
+template <backend Backend, gated_cell Cell, detail::arrays_of_cell<Cell> Arrays,
+          detail::output_of_cell<Cell, Arrays> Output, detail::kept_by_forward Memory = none_t>
 void gated_scan(const Backend& backend, const Cell& cell, const Arrays& arrays,
                 const Output& output, const Memory& kept = {},
                 const detail::gated_options_for<Cell, Arrays>& options = {}) {
   detail::make_gated_scan("gated_scan", cell, arrays, output, kept, options,
                           detail::run_on_backend(backend));
 }
-template <gated_cell Cell, class Arrays, writable_sequence_argument Output, class Memory = none_t>
+template <gated_cell Cell, detail::arrays_of_cell<Cell> Arrays,
+          detail::output_of_cell<Cell, Arrays> Output, detail::kept_by_forward Memory = none_t>
 void gated_scan(const Cell& cell, const Arrays& arrays, const Output& output,
                 const Memory& kept = {},
                 const detail::gated_options_for<Cell, Arrays>& options = {}) {
   gated_scan(tiled{}, cell, arrays, output, kept, options);
-}
-template <class First, class... Rest>
-requires(gated_cell<First> || detail::may_begin_a_call<First>) void gated_scan(const First&,
-                                                                               const Rest&...) {
-  using given = detail::given_arrays<First, Rest...>;
-  static_assert(
-      given::count >= 3,
-      "scanrec: gated_scan: expected cell, arrays, output (a backend before, what is kept "
-      "and options behind), got fewer arguments");
-  using cell = typename given::template at<0>;
-  using output = typename given::template at<2>;
-  static_assert(
-      gated_cell<cell>,
-      "scanrec: gated_scan: argument 'cell': expected one of cells/, as fo_pooling<>{}, or "
-      "your own (docs/qrnn.md)");
-  SCANREC_EXPECT_TO_WRITE(output, "gated_scan", "output");
-  static_assert(
-      !gated_cell<cell> || !writable_sequence_argument<output>,
-      "scanrec: gated_scan: argument 'kept' or 'options': expected none, "
-      "memory::store{states} or memory::recompute{checkpoints}, and gated_options behind");
 }
 
 /// The adjoint of gated_scan: from output_grad and final_grad, the gradients of the pre-activations
@@ -86,9 +67,9 @@ requires(gated_cell<First> || detail::may_begin_a_call<First>) void gated_scan(c
 /// Cost     the arrays of the cell + 2 read, + 1 written per gradient, each element once; with
 ///          memory::recompute one array less is read, and pre-activations are activated twice.
 /// Source   docs/qrnn.md.
-template <backend Backend, gated_cell Cell, class Arrays, class Memory,
-          sequence_argument OutputGrad,
-          class Gradients = gated_gradients<Cell, detail::stored_in<Cell, Arrays>>>
+template <backend Backend, gated_cell Cell, detail::arrays_of_cell<Cell> Arrays,
+          detail::kept_states Memory, sequence_argument OutputGrad,
+          class Gradients = detail::gated_gradients_for<Cell, Arrays>>
 void gated_scan_vjp(const Backend& backend, const Cell& cell, const Arrays& arrays,
                     const Memory& kept, const OutputGrad& output_grad, const Gradients& gradients,
                     const detail::gated_vjp_options_for<Cell, Arrays>& options = {}) {
@@ -98,8 +79,8 @@ void gated_scan_vjp(const Backend& backend, const Cell& cell, const Arrays& arra
   detail::make_gated_scan_vjp("gated_scan_vjp", cell, arrays, kept, output_grad, gradients, options,
                               detail::run_on_backend(backend));
 }
-template <gated_cell Cell, class Arrays, class Memory, sequence_argument OutputGrad,
-          class Gradients = gated_gradients<Cell, detail::stored_in<Cell, Arrays>>>
+template <gated_cell Cell, detail::arrays_of_cell<Cell> Arrays, detail::kept_states Memory,
+          sequence_argument OutputGrad, class Gradients = detail::gated_gradients_for<Cell, Arrays>>
 void gated_scan_vjp(const Cell& cell, const Arrays& arrays, const Memory& kept,
                     const OutputGrad& output_grad, const Gradients& gradients,
                     const detail::gated_vjp_options_for<Cell, Arrays>& options = {}) {
@@ -120,7 +101,7 @@ template <gated_cell Cell, class Arrays, writable_sequence_argument Output, clas
 }
 /// The problem that the same call of gated_scan_vjp poses.
 template <gated_cell Cell, class Arrays, class Memory, sequence_argument OutputGrad,
-          class Gradients = gated_gradients<Cell, detail::stored_in<Cell, Arrays>>>
+          class Gradients = detail::gated_gradients_for<Cell, Arrays>>
 [[nodiscard]] problem gated_scan_vjp_problem(
     const Cell& cell, const Arrays& arrays, const Memory& kept, const OutputGrad& output_grad,
     const Gradients& gradients, const detail::gated_vjp_options_for<Cell, Arrays>& options = {}) {

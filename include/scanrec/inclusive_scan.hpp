@@ -7,6 +7,7 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/detail/call/call.hpp>
+#include <scanrec/detail/call/explain_prefix.hpp>
 #include <scanrec/detail/call/run.hpp>
 #include <scanrec/detail/recurrence/operator_scan.hpp>
 #include <scanrec/operators.hpp>
@@ -30,6 +31,10 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 template <class View>
 using element_of = typename sequence_traits<View>::stored;
+/// A view to write, of the type of the elements.
+template <class Results, class Elements>
+concept results_of = sequence<Results> && writable_sequence_argument<Results> &&
+    std::is_same_v<element_of<Results>, element_of<Elements>>;
 
 template <class Op, class Elements, class Results, class Then>
 void make_operator_scan(const char* name, bool exclusive, const Op& op, const Elements& elements,
@@ -83,7 +88,7 @@ namespace scanrec::inline SCANREC_ABI {
 ///          any more. What is in results and final then is unspecified.
 /// Cost     1 array read + 1 written, and n calls of op by `sequential`; 2n by `tiled` where time
 ///          is split and by `blelloch`; n log2 n by `hillis_steele`.
-template <backend Backend, class Op, sequence Elements, sequence Results>
+template <backend Backend, class Op, sequence Elements, detail::results_of<Elements> Results>
 requires associative_operator<Op, detail::element_of<Elements>>
 void inclusive_scan(
     const Backend& backend, const Op& op, const Elements& elements, const Results& results,
@@ -91,7 +96,7 @@ void inclusive_scan(
   detail::make_operator_scan("inclusive_scan", false, op, elements, results, options,
                              detail::run_on_backend(backend));
 }
-template <class Op, sequence Elements, sequence Results>
+template <class Op, sequence Elements, detail::results_of<Elements> Results>
 requires associative_operator<Op, detail::element_of<Elements>>
 void inclusive_scan(
     const Op& op, const Elements& elements, const Results& results,
@@ -101,7 +106,7 @@ void inclusive_scan(
 
 /// results[t] = initial op elements[0] op ... op elements[t - 1]; results[0] = initial, or the
 /// identity of op. As inclusive_scan in all else.
-template <backend Backend, class Op, sequence Elements, sequence Results>
+template <backend Backend, class Op, sequence Elements, detail::results_of<Elements> Results>
 requires associative_operator<Op, detail::element_of<Elements>>
 void exclusive_scan(
     const Backend& backend, const Op& op, const Elements& elements, const Results& results,
@@ -109,7 +114,7 @@ void exclusive_scan(
   detail::make_operator_scan("exclusive_scan", true, op, elements, results, options,
                              detail::run_on_backend(backend));
 }
-template <class Op, sequence Elements, sequence Results>
+template <class Op, sequence Elements, detail::results_of<Elements> Results>
 requires associative_operator<Op, detail::element_of<Elements>>
 void exclusive_scan(
     const Op& op, const Elements& elements, const Results& results,

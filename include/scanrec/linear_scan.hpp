@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include <scanrec/backends.hpp>
-#include <scanrec/detail/call/explain.hpp>
+#include <scanrec/detail/call/explain_linear.hpp>
 #include <scanrec/detail/call/linear.hpp>
 #include <scanrec/detail/call/run.hpp>
 #include <scanrec/options.hpp>
@@ -19,7 +19,8 @@ namespace scanrec::inline SCANREC_ABI {
 /// state[t] = gate[t] * state[t-1] + input[t], element-wise per group, batch and channel.
 ///
 /// Or of small vectors: gates are then mat<T, N>, inputs and states vec<T, N>, N from 2 to 4, and
-/// the product is that of matrix and vector; an element is contiguous, numbers by rows.
+/// the product is that of matrix and vector; an element is contiguous, numbers by rows. For gates or
+/// inputs that are given by logarithms: gated_scan with log_space.
 ///
 /// Shapes   gate, input, state: (batch, time, channel), equal; any of the inputs may broadcast by
 ///          zero strides. `state` may be `none` if options.final_state is given: then nothing of
@@ -43,24 +44,6 @@ template <sequence_of_elements Gate, sequence_beside<Gate> Input,
 void linear_scan(const Gate& gate, const Input& input, const State& state,
                  const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
   linear_scan(tiled{}, gate, input, state, options);
-}
-template <detail::may_begin_a_call First, class... Rest>
-void linear_scan(const First&, const Rest&...) {
-  using given = detail::given_arrays<First, Rest...>;
-  static_assert(given::count >= 3,
-                "scanrec: linear_scan: expected gate, input, state (a backend before, options "
-                "behind), got fewer arguments");
-  using gate = typename given::template at<0>;
-  using input = typename given::template at<1>;
-  using state = typename given::template at<2>;
-  SCANREC_EXPECT_TO_READ(gate, "linear_scan", "gate");
-  SCANREC_EXPECT_TO_READ(input, "linear_scan", "input");
-  SCANREC_EXPECT_TO_WRITE(state, "linear_scan", "state");
-  SCANREC_EXPECT_COMPUTED_AS(gate, input, "linear_scan", "input");
-  SCANREC_EXPECT_COMPUTED_AS(gate, state, "linear_scan", "state");
-  static_assert(given::count == 3,
-                "scanrec: linear_scan: argument 'options': expected "
-                "scan_options of the compute type");
 }
 
 /// The adjoint of linear_scan: from state_grad and final_grad, the gradients of gate, input and
@@ -97,24 +80,6 @@ void linear_scan_vjp(
     const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
   linear_scan_vjp(tiled{}, gate, state, state_grad, gradients, options);
 }
-template <detail::may_begin_a_call First, class... Rest>
-void linear_scan_vjp(const First&, const Rest&...) {
-  using given = detail::given_arrays<First, Rest...>;
-  static_assert(
-      given::count >= 4,
-      "scanrec: linear_scan_vjp: expected gate, state, state_grad, gradients (a backend "
-      "before, options behind; none for an array that is not there), got fewer arguments");
-  using gate = typename given::template at<0>;
-  using state = typename given::template at<1>;
-  using state_grad = typename given::template at<2>;
-  SCANREC_EXPECT_TO_READ(gate, "linear_scan_vjp", "gate");
-  SCANREC_EXPECT_IF_ANY(state, "linear_scan_vjp", "state");
-  SCANREC_EXPECT_IF_ANY(state_grad, "linear_scan_vjp", "state_grad");
-  static_assert(
-      !(sequence_argument<gate> && sequence_argument<state> && sequence_argument<state_grad>),
-      "scanrec: linear_scan_vjp: argument 'gradients': expected "
-      "{.gate_grad = view, .input_grad = view, ...}, and scan options behind it");
-}
 
 /// The tangent of linear_scan:
 ///
@@ -144,24 +109,6 @@ void linear_scan_jvp(
     const InputTangent& input_tangent, const StateTangent& state_tangent,
     const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
   linear_scan_jvp(tiled{}, gate, state, gate_tangent, input_tangent, state_tangent, options);
-}
-template <detail::may_begin_a_call First, class... Rest>
-void linear_scan_jvp(const First&, const Rest&...) {
-  using given = detail::given_arrays<First, Rest...>;
-  static_assert(given::count >= 5,
-                "scanrec: linear_scan_jvp: expected gate, state, gate_tangent, input_tangent, "
-                "state_tangent (a backend before, options behind; none for an array that is not "
-                "there), got fewer arguments");
-  using gate = typename given::template at<0>;
-  using state = typename given::template at<1>;
-  using gate_tangent = typename given::template at<2>;
-  using input_tangent = typename given::template at<3>;
-  using state_tangent = typename given::template at<4>;
-  SCANREC_EXPECT_TO_READ(gate, "linear_scan_jvp", "gate");
-  SCANREC_EXPECT_IF_ANY(state, "linear_scan_jvp", "state");
-  SCANREC_EXPECT_IF_ANY(gate_tangent, "linear_scan_jvp", "gate_tangent");
-  SCANREC_EXPECT_IF_ANY(input_tangent, "linear_scan_jvp", "input_tangent");
-  SCANREC_EXPECT_TO_WRITE(state_tangent, "linear_scan_jvp", "state_tangent");
 }
 
 // ---- what a call would do, without doing it ---------------------------------------------------

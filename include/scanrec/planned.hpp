@@ -19,6 +19,8 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/cells/cell.hpp>
+#include <scanrec/detail/call/explain_gated.hpp>
+#include <scanrec/detail/call/explain_linear.hpp>
 #include <scanrec/detail/call/gated.hpp>
 #include <scanrec/detail/call/linear.hpp>
 #include <scanrec/detail/cpu/planned_call.hpp>
@@ -80,7 +82,8 @@ class planned_linear_scan {
 
 /// Checks and plans a linear_scan of these arrays, without making it; arguments, checks and errors
 /// are those of linear_scan.
-template <sequence Gate, sequence Input, writable_sequence_argument State>
+template <sequence_of_elements Gate, sequence_beside<Gate> Input,
+          writable_sequence_beside<Gate> State>
 [[nodiscard]] auto plan_linear_scan(
     const tiled& backend, const Gate& gate, const Input& input, const State& state,
     const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
@@ -92,12 +95,17 @@ template <sequence Gate, sequence Input, writable_sequence_argument State>
             backend, r, p, options.order);
       });
 }
-template <sequence Gate, sequence Input, writable_sequence_argument State>
+template <sequence_of_elements Gate, sequence_beside<Gate> Input,
+          writable_sequence_beside<Gate> State>
 [[nodiscard]] auto plan_linear_scan(
     const Gate& gate, const Input& input, const State& state,
     const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
   return plan_linear_scan(tiled{}, gate, input, state, options);
 }
+SCANREC_EXPLAIN_SCAN(
+    plan_linear_scan,
+    ": argument 'backend' or 'options': expected tiled or none to name in front, scan_options in "
+    "braces behind, got something else");
 
 /// A planned gated_scan that keeps nothing for a backward pass. Made by plan_gated_scan.
 ///
@@ -160,7 +168,8 @@ class planned_gated_scan {
 
 /// Checks and plans a gated_scan of these arrays that keeps nothing for a backward pass, without
 /// making it; arguments, checks and errors are those of gated_scan.
-template <gated_cell Cell, class Arrays, writable_sequence_argument Output>
+template <gated_cell Cell, detail::arrays_of_cell<Cell> Arrays,
+          detail::output_of_cell<Cell, Arrays> Output>
 [[nodiscard]] auto plan_gated_scan(const tiled& backend, const Cell& cell, const Arrays& arrays,
                                    const Output& output,
                                    const detail::gated_options_for<Cell, Arrays>& options = {}) {
@@ -170,10 +179,15 @@ template <gated_cell Cell, class Arrays, writable_sequence_argument Output>
                                   detail::stored_or<Output, none_t>>(backend, r, p, options.order);
       });
 }
-template <gated_cell Cell, class Arrays, writable_sequence_argument Output>
+template <gated_cell Cell, detail::arrays_of_cell<Cell> Arrays,
+          detail::output_of_cell<Cell, Arrays> Output>
 [[nodiscard]] auto plan_gated_scan(const Cell& cell, const Arrays& arrays, const Output& output,
                                    const detail::gated_options_for<Cell, Arrays>& options = {}) {
   return plan_gated_scan(tiled{}, cell, arrays, output, options);
 }
+SCANREC_EXPLAIN_GATED_SCAN(
+    plan_gated_scan,
+    ": argument 'backend' or 'options': expected tiled or none to name in front, gated_options in "
+    "braces behind (a plan keeps no states), got something else")
 
 }  // namespace scanrec::inline SCANREC_ABI

@@ -12,6 +12,7 @@
 
 #include <Eigen/Core>
 
+#include <scanrec/detail/call/explain_s5.hpp>
 #include <scanrec/detail/cpu/s5_intervals.hpp>
 #include <scanrec/detail/cpu/s5_products.hpp>
 #include <scanrec/linear_scan.hpp>

@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <scanrec/detail/call/explain_views.hpp>
 #include <scanrec/detail/config.hpp>
 #include <scanrec/error.hpp>
 
@@ -194,10 +195,6 @@ constexpr strides broadcast_strides(const extents& from, scanrec::strides stride
         text("shape ", from, " with strides ", given).c_str());
   return strides;
 }
-
-/// The type of the elements of what converts to a span: const where they cannot be written.
-template <class Range>
-using span_element = typename decltype(std::span(std::declval<Range&>()))::element_type;
 }  // namespace SCANREC_ABI
 }  // namespace detail
 
@@ -240,6 +237,20 @@ struct sequence_view {
       : sequence_view(elements.data(), {.time = detail::steps_of(
                                             elements.size(), static_cast<std::int64_t>(channels)),
                                         .channel = static_cast<std::int64_t>(channels)}) {}
+  /// Not of a container of other elements, and not of a temporary one: says so.
+  template <class Container>
+  requires detail::no_span_for<Container, T> sequence_view(Container&&, const extents&) {
+    SCANREC_EXPLAIN_ELEMENTS_(Container, T, "sequence_view");
+  }
+  template <class Container>
+  requires detail::no_span_for<Container, T> sequence_view(Container&&, const extents&,
+                                                           const scanrec::strides&) {
+    SCANREC_EXPLAIN_ELEMENTS_(Container, T, "sequence_view");
+  }
+  template <class Container, std::integral Count>
+  requires detail::no_span_for<Container, T> sequence_view(Container&&, Count) {
+    SCANREC_EXPLAIN_ELEMENTS_(Container, T, "sequence_view");
+  }
   /// A view to read is made from a view to write wherever one is asked for.
   template <class U>
   requires(std::is_same_v<const U, T>) SCANREC_INLINE
@@ -317,6 +328,24 @@ struct state_view {
       : state_view(elements.data(), shape_of, strides_of) {
     detail::check_span("state_view", elements.size(), shape, strides);
   }
+  /// Not of a container alone, whose extents it does not know; nor of one of other elements, nor of
+  /// a temporary: says so.
+  template <class Container>
+  requires detail::a_container<std::remove_cvref_t<Container>>
+  explicit state_view(Container&&) {
+    static_assert(std::is_void_v<Container>,
+                  "scanrec: state_view: argument 'shape': expected extents behind a container, as "
+                  "extents{.batch = 8, .channel = 3}, got none");
+  }
+  template <class Container>
+  requires detail::no_span_for<Container, T> state_view(Container&&, const extents&) {
+    SCANREC_EXPLAIN_ELEMENTS_(Container, T, "state_view");
+  }
+  template <class Container>
+  requires detail::no_span_for<Container, T> state_view(Container&&, const extents&,
+                                                        const scanrec::strides&) {
+    SCANREC_EXPLAIN_ELEMENTS_(Container, T, "state_view");
+  }
   template <class U>
   requires(std::is_same_v<const U, T>) SCANREC_INLINE
       constexpr state_view(const state_view<U>& other)  // NOLINT(google-explicit-constructor)
@@ -367,6 +396,29 @@ template <class Range>
 state_view(Range&&, extents) -> state_view<detail::span_element<Range>>;
 template <class Range>
 state_view(Range&&, extents, strides) -> state_view<detail::span_element<Range>>;
+
+// From anything else: what says what was expected.
+template <>
+struct sequence_view<detail::no_element> {
+  template <class... Given>
+  sequence_view(const Given&...) {  // NOLINT(google-explicit-constructor)
+    SCANREC_EXPLAIN_VIEW_(Given, "sequence_view",
+                          "(x), (x, channels), (x, extents) or (x, extents, strides)");
+  }
+};
+template <>
+struct state_view<detail::no_element> {
+  template <class... Given>
+  state_view(const Given&...) {  // NOLINT(google-explicit-constructor)
+    SCANREC_EXPLAIN_VIEW_(Given, "state_view", "(x, extents) or (x, extents, strides)");
+  }
+};
+template <class First, class... Rest>
+requires(!detail::makes_a_view<First, Rest...>::value) sequence_view(const First&, const Rest&...)
+->sequence_view<detail::no_element>;
+template <class First, class... Rest>
+requires(!detail::makes_a_state_view<First, Rest...>) state_view(const First&, const Rest&...)
+->state_view<detail::no_element>;
 
 /// The view with another shape, of which it is a part that repeats: an axis with an extent of 1, or
 /// with a stride of 0, gets the extent of `shape` and a stride of 0. No data moves: what is read is

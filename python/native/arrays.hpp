@@ -14,11 +14,13 @@ namespace scanrec::native {
 /// What a call does with an array: first what is read, then what is written.
 enum class role {
   read,
-  read_marks,   ///< bytes
-  read_resets,  ///< bytes, perhaps of one step more
-  read_edge,    ///< one element per sequence: no time axis
+  read_marks,        ///< bytes
+  read_resets,       ///< bytes, perhaps of one step more
+  read_edge,         ///< one element per sequence: no time axis
+  read_checkpoints,  ///< of the type of an edge, one for every stretch of steps
   write,
   write_edge,
+  write_checkpoints,
   gradient,  ///< written; a stride of 0 receives the sum over its axis
   edge_gradient,
 };
@@ -26,6 +28,10 @@ constexpr bool is_written(role use) { return use >= role::write; }
 constexpr bool is_gradient(role use) { return use >= role::gradient; }
 constexpr bool is_edge(role use) {
   return use == role::read_edge || use == role::write_edge || use == role::edge_gradient;
+}
+
+constexpr bool is_checkpoints(role use) {
+  return use == role::read_checkpoints || use == role::write_checkpoints;
 }
 
 /// An array of a call: its name, which member it is, and whose place it may have, if anyone's.
@@ -89,9 +95,9 @@ struct call_of<scanrec_jvp_arrays> {
 };
 
 template <>
-struct call_of<scanrec_pool_arrays> {
-  using a = scanrec_pool_arrays;
-  static constexpr const char* name = "qrnn_pool";
+struct call_of<scanrec_gated_arrays> {
+  using a = scanrec_gated_arrays;
+  static constexpr const char* name = "gated_scan";
   static constexpr array_list<a> arrays{
       {{"candidate", &a::candidate, role::read},
        {"forget_gate", &a::forget_gate, role::read},
@@ -102,13 +108,14 @@ struct call_of<scanrec_pool_arrays> {
        {"zoneout", &a::zoneout, role::read_marks},
        {"output", &a::output, role::write},
        {"state", &a::state, role::write},
-       {"final_state", &a::final_state, role::write_edge, "initial_state"}}};
+       {"final_state", &a::final_state, role::write_edge, "initial_state"},
+       {"checkpoints", &a::checkpoints, role::write_checkpoints}}};
 };
 
 template <>
-struct call_of<scanrec_pool_vjp_arrays> {
-  using a = scanrec_pool_vjp_arrays;
-  static constexpr const char* name = "qrnn_pool_vjp";
+struct call_of<scanrec_gated_vjp_arrays> {
+  using a = scanrec_gated_vjp_arrays;
+  static constexpr const char* name = "gated_scan_vjp";
   static constexpr array_list<a> arrays{
       {{"candidate", &a::candidate, role::read},
        {"forget_gate", &a::forget_gate, role::read},
@@ -120,6 +127,7 @@ struct call_of<scanrec_pool_vjp_arrays> {
        {"zoneout", &a::zoneout, role::read_marks},
        {"output_grad", &a::output_grad, role::read},
        {"final_grad", &a::final_grad, role::read_edge},
+       {"checkpoints", &a::checkpoints, role::read_checkpoints},
        {"candidate_grad", &a::candidate_grad, role::gradient, "candidate"},
        {"forget_gate_grad", &a::forget_gate_grad, role::gradient, "forget_gate"},
        {"output_gate_grad", &a::output_gate_grad, role::gradient, "output_gate"},
@@ -128,7 +136,7 @@ struct call_of<scanrec_pool_vjp_arrays> {
 };
 
 /// As many arrays as any call has.
-inline constexpr std::size_t most_arrays = call_of<scanrec_pool_vjp_arrays>::arrays.size();
+inline constexpr std::size_t most_arrays = call_of<scanrec_gated_vjp_arrays>::arrays.size();
 
 /// How many arrays of a call are read: those come first.
 template <class Arrays>
@@ -150,8 +158,8 @@ constexpr bool is_in_order() {
   return true;
 }
 static_assert(is_in_order<scanrec_scan_arrays>() && is_in_order<scanrec_vjp_arrays>() &&
-                  is_in_order<scanrec_jvp_arrays>() && is_in_order<scanrec_pool_arrays>() &&
-                  is_in_order<scanrec_pool_vjp_arrays>(),
+                  is_in_order<scanrec_jvp_arrays>() && is_in_order<scanrec_gated_arrays>() &&
+                  is_in_order<scanrec_gated_vjp_arrays>(),
               "scanrec: a list of arrays is not in the order of its struct in scanrec.h");
 
 }  // namespace scanrec::native

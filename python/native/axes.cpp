@@ -12,6 +12,7 @@
 
 #include <scanrec/detail/call/check.hpp>
 #include <scanrec/error.hpp>
+#include <scanrec/memory.hpp>
 
 namespace scanrec::native {
 namespace {
@@ -79,9 +80,14 @@ axes::axes(const char* call, const scanrec_problem& problem)
                          text_of(shape_));
 }
 
+std::int64_t axes::checkpoint_steps() const {
+  return memory::checkpoint_extents({.time = shape_[time_]}).time;
+}
+
 void axes::add(const char* name, scanrec_array& array, std::int64_t element_bytes, role use,
                const char* in_place_of) {
   if (array.strides == nullptr) return;
+  if (is_checkpoints(use) && checkpoint_steps() == 0) return;
   entry e{name, in_place_of, &array, static_cast<char*>(array.data), {}, element_bytes, use};
   e.strides.assign(array.strides, array.strides + shape_.size());
   if (is_edge(e.use)) e.strides[time_] = 0;
@@ -214,6 +220,7 @@ std::vector<std::int64_t> axes::extents_of(const entry& e) const {
   std::vector<std::int64_t> shape = shape_;
   if (is_edge(e.use)) shape[time_] = 1;
   if (e.use == role::read_resets && more_resets_) ++shape[time_];
+  if (is_checkpoints(e.use)) shape[time_] = checkpoint_steps();
   return shape;
 }
 

@@ -44,6 +44,7 @@ class axes {
     std::array<std::int64_t, 4> in_kernels{};  // the strides there
   };
 
+  [[nodiscard]] std::int64_t checkpoint_steps() const;
   void check_reach(const entry& e) const;
   void drop(std::size_t axis);
   void merge();

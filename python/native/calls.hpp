@@ -16,9 +16,9 @@ void run_linear_scan_jvp(const call& c, const scanrec_jvp_arrays& a);
 
 // Of real types alone.
 template <class T>
-void run_qrnn_pool(const call& c, const scanrec_pool_arrays& a);
+void run_gated_scan(const call& c, const scanrec_gated_arrays& a);
 template <class T>
-void run_qrnn_pool_vjp(const call& c, const scanrec_pool_vjp_arrays& a);
+void run_gated_scan_vjp(const call& c, const scanrec_gated_vjp_arrays& a);
 
 // Of the types that are computed in.
 template <class V>

@@ -39,6 +39,7 @@ struct alone : R {
 /// is compiled once for both.
 template <bool InPacks>
 struct tiled_or_checked {
+  static constexpr bool restores_states = tiled::restores_states;
   tiled backend;
   bool check_only;
 };
@@ -49,7 +50,7 @@ std::int64_t workspace_bytes(const tiled_or_checked<InPacks>& on, const problem&
 template <bool InPacks, class R>
 void run_recurrence(const tiled_or_checked<InPacks>& on, const R& recurrence, const problem& p) {
   if (on.check_only) return;
-  if constexpr (InPacks) {
+  if constexpr (InPacks || scanrec::detail::recomputes<R>) {
     run_recurrence(on.backend, recurrence, p);
   } else {
     problem one_by_one = p;

@@ -66,14 +66,14 @@ int scanrec_cuda_linear_scan_jvp(const scanrec_problem* problem, const scanrec_j
                                  const scanrec_cuda_queue* queue) {
   return run_on_gpu<&kernels::linear_scan_jvp>(problem, arrays, queue);
 }
-int scanrec_cuda_qrnn_pool(const scanrec_problem* problem, const scanrec_pool_arrays* arrays,
-                           const scanrec_cuda_queue* queue) {
-  return run_on_gpu<&kernels::qrnn_pool>(problem, arrays, queue);
+int scanrec_cuda_gated_scan(const scanrec_problem* problem, const scanrec_gated_arrays* arrays,
+                            const scanrec_cuda_queue* queue) {
+  return run_on_gpu<&kernels::gated_scan>(problem, arrays, queue);
 }
-int scanrec_cuda_qrnn_pool_vjp(const scanrec_problem* problem,
-                               const scanrec_pool_vjp_arrays* arrays,
-                               const scanrec_cuda_queue* queue) {
-  return run_on_gpu<&kernels::qrnn_pool_vjp>(problem, arrays, queue);
+int scanrec_cuda_gated_scan_vjp(const scanrec_problem* problem,
+                                const scanrec_gated_vjp_arrays* arrays,
+                                const scanrec_cuda_queue* queue) {
+  return run_on_gpu<&kernels::gated_scan_vjp>(problem, arrays, queue);
 }
 int scanrec_cuda_selective_scan(const scanrec_selective_problem* problem,
                                 const scanrec_selective_arrays* arrays,

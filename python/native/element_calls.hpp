@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <scanrec/linear_scan.hpp>
+#include <scanrec/memory.hpp>
 
 #include SCANREC_BACKEND
 #include "calls.hpp"
@@ -31,6 +33,14 @@ inline sequence_view<const bool> resets_of(const call& c, const scanrec_array& a
   auto marks = sequence_of<const bool>(c, a);
   if (is_given(a) && c.more_resets) ++marks.shape.time;
   return marks;
+}
+template <class T>
+auto checkpoints_of(const call& c, const scanrec_array& a) {
+  using value = compute_t<std::remove_const_t<T>>;
+  using view = sequence_view<std::conditional_t<std::is_const_v<T>, const value, value>>;
+  const extents shape = memory::checkpoint_extents(c.shape);
+  if (!is_given(a) || shape.time == 0) return view{};
+  return view{static_cast<value*>(a.data), shape, strides_of(a)};
 }
 inline direction order_of(const call& c) {
   return c.reverse ? direction::reverse : direction::forward;

@@ -84,6 +84,7 @@ class request {
         dtype_(static_cast<std::size_t>(problem_.dtype)),
         arrays_(*arrays),
         axes_(name, problem_) {
+    check_cell();
     for (const auto& e : call_of<Arrays>::arrays)
       axes_.add(e.name, arrays_.*e.member, bytes_of(e.use), e.use, e.in_place_of);
   }
@@ -99,6 +100,8 @@ class request {
     c.reverse = problem_.reverse != 0;
     c.plain = problem_.plain != 0;
     c.more_resets = problem_.more_resets != 0;
+    c.cell = problem_.cell;
+    c.forget_bias = problem_.forget_bias;
     axes_.run(c, clear, [&](const call& one) { calls[dtype_](one, arrays_); });
   }
 
@@ -108,9 +111,22 @@ class request {
   static constexpr std::array<std::int64_t, dtypes> element_bytes{4, 8, 8, 16, 2, 2};
   static constexpr std::array<std::int64_t, dtypes> edge_bytes{4, 8, 8, 16, 4, 4};
 
+  void check_cell() const {
+    const auto refuse = [](const char* what, const char* expected, const std::string& got) {
+      throw argument_error(name, what, expected, got);
+    };
+    constexpr bool gated = requires { &Arrays::candidate; };
+    const std::int32_t cell = problem_.cell;
+    if (cell < 0 || cell > (gated ? SCANREC_LOG_GATE_AND_INPUT : 0))
+      refuse("cell", gated ? "one of scanrec_cell" : "0, for it is no gated scan",
+             std::to_string(cell));
+    if ((!gated || cell != SCANREC_QRNN_POOLING) && problem_.forget_bias != 0)
+      refuse("forget_bias", "0, for this is no QRNN pooling", std::to_string(problem_.forget_bias));
+  }
+
   [[nodiscard]] std::int64_t bytes_of(role use) const {
     if (use == role::read_marks || use == role::read_resets) return 1;
-    return (is_edge(use) ? edge_bytes : element_bytes)[dtype_];
+    return (is_edge(use) || is_checkpoints(use) ? edge_bytes : element_bytes)[dtype_];
   }
 
   scanrec_problem problem_;

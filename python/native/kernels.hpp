@@ -25,6 +25,8 @@ struct call {
   bool more_resets = false;  // resets have one step more
   bool reverse = false;
   bool plain = false;                 // adjoints do not conjugate
+  std::int32_t cell = 0;              // of gated scans, enum scanrec_cell
+  double forget_bias = 0;             // of QRNN pooling
   bool accumulate = false;            // gradients are added to
   bool check_only = false;            // arguments are checked, and that is all
   int threads = 0;                    // on a CPU,
@@ -49,8 +51,8 @@ struct kernels {
   void (*linear_scan[dtypes])(const call&, const scanrec_scan_arrays&);
   void (*linear_scan_vjp[dtypes])(const call&, const scanrec_vjp_arrays&);
   void (*linear_scan_jvp[dtypes])(const call&, const scanrec_jvp_arrays&);
-  void (*qrnn_pool[dtypes])(const call&, const scanrec_pool_arrays&);
-  void (*qrnn_pool_vjp[dtypes])(const call&, const scanrec_pool_vjp_arrays&);
+  void (*gated_scan[dtypes])(const call&, const scanrec_gated_arrays&);
+  void (*gated_scan_vjp[dtypes])(const call&, const scanrec_gated_vjp_arrays&);
   // By the type that is computed in.
   void (*selective_scan[dtypes])(const selective_call&, const scanrec_selective_arrays&);
   void (*selective_scan_vjp[dtypes])(const selective_call&, const scanrec_selective_vjp_arrays&);

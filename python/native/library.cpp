@@ -130,11 +130,11 @@ int scanrec_linear_scan_vjp(const scanrec_problem* problem, const scanrec_vjp_ar
 int scanrec_linear_scan_jvp(const scanrec_problem* problem, const scanrec_jvp_arrays* arrays) {
   return run_on_cpu<&kernels::linear_scan_jvp>(problem, arrays);
 }
-int scanrec_qrnn_pool(const scanrec_problem* problem, const scanrec_pool_arrays* arrays) {
-  return run_on_cpu<&kernels::qrnn_pool>(problem, arrays);
+int scanrec_gated_scan(const scanrec_problem* problem, const scanrec_gated_arrays* arrays) {
+  return run_on_cpu<&kernels::gated_scan>(problem, arrays);
 }
-int scanrec_qrnn_pool_vjp(const scanrec_problem* problem, const scanrec_pool_vjp_arrays* arrays) {
-  return run_on_cpu<&kernels::qrnn_pool_vjp>(problem, arrays);
+int scanrec_gated_scan_vjp(const scanrec_problem* problem, const scanrec_gated_vjp_arrays* arrays) {
+  return run_on_cpu<&kernels::gated_scan_vjp>(problem, arrays);
 }
 int scanrec_selective_scan(const scanrec_selective_problem* problem,
                            const scanrec_selective_arrays* arrays) {

@@ -63,15 +63,16 @@ void run_by(ffi::ThreadPool& pool, Problem& problem) {
 /// The handler of a call.
 template <auto Function>
 ffi::Error run(ffi::ThreadPool pool, std::int64_t axis, bool reverse, span shape,
-               std::int64_t stack, std::int64_t operands, std::int64_t results,
-               ffi::RemainingArgs args, ffi::RemainingRets rets) {
+               std::int64_t stack, std::int64_t cell, double forget_bias, std::int64_t operands,
+               std::int64_t results, ffi::RemainingArgs args, ffi::RemainingRets rets) {
   using Arrays = decltype(arrays_taken_by(Function));
   const auto call = [&](scanrec_problem& problem, const Arrays& arrays) {
     run_by(pool, problem);
     return Function(&problem, &arrays);
   };
-  return call_on_buffers<Arrays>({axis, reverse, shape, stack, operands, results}, args, rets, call,
-                                 scanrec_last_error);
+  return call_on_buffers<Arrays>(
+      {axis, reverse, shape, stack, cell, forget_bias, operands, results}, args, rets, call,
+      scanrec_last_error);
 }
 
 /// The handler of a selective scan.
@@ -97,8 +98,8 @@ auto selective_binding() {
 SCANREC_HANDLER(scanrec_xla_linear_scan, scanrec_linear_scan)
 SCANREC_HANDLER(scanrec_xla_linear_scan_vjp, scanrec_linear_scan_vjp)
 SCANREC_HANDLER(scanrec_xla_linear_scan_jvp, scanrec_linear_scan_jvp)
-SCANREC_HANDLER(scanrec_xla_qrnn_pool, scanrec_qrnn_pool)
-SCANREC_HANDLER(scanrec_xla_qrnn_pool_vjp, scanrec_qrnn_pool_vjp)
+SCANREC_HANDLER(scanrec_xla_gated_scan, scanrec_gated_scan)
+SCANREC_HANDLER(scanrec_xla_gated_scan_vjp, scanrec_gated_scan_vjp)
 SCANREC_HANDLER_OF(scanrec_xla_selective_scan, selective_binding, run_selective,
                    scanrec_selective_scan)
 SCANREC_HANDLER_OF(scanrec_xla_selective_scan_vjp, selective_binding, run_selective,

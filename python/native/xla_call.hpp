@@ -84,6 +84,8 @@ struct attributes {
   bool reverse;
   span shape;
   std::int64_t stack;
+  std::int64_t cell;
+  double forget_bias;
   std::int64_t operands, results;  // bit i says whether the i-th is there
 };
 
@@ -150,6 +152,8 @@ ffi::Error call_on_buffers(const attributes& given, ffi::RemainingArgs args,
   problem.reverse = given.reverse;
   problem.plain = 1;
   problem.more_resets = more_resets;
+  problem.cell = static_cast<std::int32_t>(given.cell);
+  problem.forget_bias = given.forget_bias;
   return error_of(run(problem, arrays), error);
 }
 
@@ -161,6 +165,8 @@ auto with_attributes_and_buffers(Binding binding) {
       .template Attr<bool>("reverse")
       .template Attr<span>("shape")
       .template Attr<std::int64_t>("stack")
+      .template Attr<std::int64_t>("cell")
+      .template Attr<double>("forget_bias")
       .template Attr<std::int64_t>("operands")
       .template Attr<std::int64_t>("results")
       .RemainingArgs()

@@ -23,15 +23,17 @@ void* lend(void* context, std::int64_t bytes) {
 /// The handler of a call.
 template <auto Function>
 ffi::Error run(void* stream, ffi::ScratchAllocator scratch, std::int64_t axis, bool reverse,
-               span shape, std::int64_t stack, std::int64_t operands, std::int64_t results,
-               ffi::RemainingArgs args, ffi::RemainingRets rets) {
+               span shape, std::int64_t stack, std::int64_t cell, double forget_bias,
+               std::int64_t operands, std::int64_t results, ffi::RemainingArgs args,
+               ffi::RemainingRets rets) {
   using Arrays = decltype(arrays_taken_by(Function));
   const auto call = [&](const scanrec_problem& problem, const Arrays& arrays) {
     const scanrec_cuda_queue queue{stream, lend, &scratch};
     return Function(&problem, &arrays, &queue);
   };
-  return call_on_buffers<Arrays>({axis, reverse, shape, stack, operands, results}, args, rets, call,
-                                 scanrec_cuda_last_error);
+  return call_on_buffers<Arrays>(
+      {axis, reverse, shape, stack, cell, forget_bias, operands, results}, args, rets, call,
+      scanrec_cuda_last_error);
 }
 
 /// The handler of a selective scan.
@@ -59,8 +61,8 @@ auto selective_binding() { return with_selective_attributes_and_buffers(contexts
 SCANREC_HANDLER(scanrec_xla_cuda_linear_scan, scanrec_cuda_linear_scan)
 SCANREC_HANDLER(scanrec_xla_cuda_linear_scan_vjp, scanrec_cuda_linear_scan_vjp)
 SCANREC_HANDLER(scanrec_xla_cuda_linear_scan_jvp, scanrec_cuda_linear_scan_jvp)
-SCANREC_HANDLER(scanrec_xla_cuda_qrnn_pool, scanrec_cuda_qrnn_pool)
-SCANREC_HANDLER(scanrec_xla_cuda_qrnn_pool_vjp, scanrec_cuda_qrnn_pool_vjp)
+SCANREC_HANDLER(scanrec_xla_cuda_gated_scan, scanrec_cuda_gated_scan)
+SCANREC_HANDLER(scanrec_xla_cuda_gated_scan_vjp, scanrec_cuda_gated_scan_vjp)
 SCANREC_HANDLER_OF(scanrec_xla_cuda_selective_scan, selective_binding, run_selective,
                    scanrec_cuda_selective_scan)
 SCANREC_HANDLER_OF(scanrec_xla_cuda_selective_scan_vjp, selective_binding, run_selective,

@@ -85,8 +85,8 @@ def overlapping_calls():
         ("linear_scan_vjp", ("gate", "state", "state_grad", "final_grad"), edges[1]),
         ("linear_scan_jvp", ("gate", "input_tangent"), ("state_tangent", "input_tangent")),
         ("linear_scan_jvp", ("gate", "initial_tangent"), ("final_tangent", "initial_tangent")),
-        ("qrnn_pool", (*pre, "initial_state"), edges[0][::-1]),
-        ("qrnn_pool_vjp", (*pre, "state", "output_grad"), ("forget_gate_grad", "forget_gate")),
+        ("gated_scan", (*pre, "initial_state"), edges[0][::-1]),
+        ("gated_scan_vjp", (*pre, "state", "output_grad"), ("forget_gate_grad", "forget_gate")),
     ]
 
 
@@ -100,8 +100,8 @@ def check_many_axes(run):
     def arrays_of(call, read, pair, by, spare=None):
         random = Random(7)
         arrays = {name: apart(random, edge=is_edge(name))[0] for name in read}
-        of = "output" if call == "qrnn_pool" else "state"
-        if call in ("linear_scan", "qrnn_pool"):
+        of = "output" if call == "gated_scan" else "state"
+        if call in ("linear_scan", "gated_scan"):
             arrays[of] = apart(random)[0]
         written, other = pair
         given, over = apart(random, edge=is_edge(other), by=by)
@@ -127,8 +127,8 @@ def check_many_axes(run):
         ("linear_scan_vjp", ("gate", "state", "state_grad"), ("gate_grad", "state")),
         ("linear_scan_vjp", ("gate", "state", "state_grad", "gate_grad"), ("input_grad", "gate_grad")),
         ("linear_scan_jvp", ("gate", "state", "gate_tangent"), ("state_tangent", "state")),
-        ("qrnn_pool", ("candidate", "forget_gate"), ("output", "candidate")),
-        ("qrnn_pool_vjp", ("candidate", "forget_gate", "state"), ("candidate_grad", "state")),
+        ("gated_scan", ("candidate", "forget_gate"), ("output", "candidate")),
+        ("gated_scan_vjp", ("candidate", "forget_gate", "state"), ("candidate_grad", "state")),
     ):  # fmt: skip
         for by in (0, 1):
             arrays = arrays_of(call, read, pair, by)

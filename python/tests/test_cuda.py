@@ -16,7 +16,7 @@ from scanrec import _cuda, _native
 
 GRADIENTS = {
     "linear_scan_vjp": {"gate": "gate_grad", "input": "input_grad"},
-    "qrnn_pool_vjp": {name: f"{name}_grad" for name in _native.GATES},
+    "gated_scan_vjp": {name: f"{name}_grad" for name in _native.GATES},
 }
 WIDE = {"bfloat16": "float32", "float16": "float32"}
 
@@ -81,12 +81,12 @@ def test_pooling(device, dtype, count):
     given = {**pre, "initial_state": first, "zoneout": random.marks(*shape)}
     like = random(*shape, dtype=kind)
     written = {"output": like, "final_state": first} | ({"state": like} if count > 2 else {})
-    want, got = both(device, "qrnn_pool", dtype, shape, given, written)
+    want, got = both(device, "gated_scan", dtype, shape, given, written)
     assert_alike(got, want, dtype)
 
     read = {**given, "state": want["state" if count > 2 else "output"], "output_grad": like}
     written = {f"{name}_grad": like for name in pre} | {"initial_grad": first}
-    want, got = both(device, "qrnn_pool_vjp", dtype, shape, read, written)
+    want, got = both(device, "gated_scan_vjp", dtype, shape, read, written)
     assert_alike(got, want, dtype, 4)
 
 
@@ -101,10 +101,46 @@ def test_pooling_with_and_without_states(device, dtype, count, steps):
         outputs = []
         for names in (["output"], ["output", "state"]):
             written = {name: np.empty(shape, kind) for name in names}
-            want, got = both(device, "qrnn_pool", dtype, shape, {**pre, **marks}, written)
+            want, got = both(device, "gated_scan", dtype, shape, {**pre, **marks}, written)
             assert_alike(got, want, dtype)
             outputs.append(got["output"].tobytes())
         assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("steps", [100, 300])
+def test_states_computed_anew(device, dtype, count, steps):
+    random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)
+    wide = WIDE.get(dtype, dtype)
+    pre = {name: random(*shape, dtype=kind, scale=2.0) for name in _native.GATES[:count]}
+    given = {**pre, "initial_state": random(2, 1, 16, dtype=wide), "resets": random.marks(2, steps, 1)}
+    like = random(*shape, dtype=kind)
+    kept = random(*_native.checkpoint_shape(shape, 1), dtype=wide)
+    options = {"reverse": True, "forget_bias": 0.5}
+    written = {"output": like, "checkpoints": kept}
+    want, got = both(device, "gated_scan", dtype, shape, given, written, **options)
+    assert_alike(got, want, dtype)
+    read = {**given, "checkpoints": want["checkpoints"], "output_grad": like}
+    written = {f"{name}_grad": like for name in pre} | {"initial_grad": given["initial_state"]}
+    want, got = both(device, "gated_scan_vjp", dtype, shape, read, written, **options)
+    assert_alike(got, want, dtype, 4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("cell", [1, 2, 3])
+def test_logarithms(device, dtype, cell):
+    random, kind, shape = Random(cell), numpy_dtype(dtype), (2, 300, 18)
+    gate = -np.abs(random(1, 1, 18, dtype="float32")).astype(kind)
+    first, like = random(2, 1, 18, dtype=WIDE.get(dtype, dtype)), random(*shape, dtype=kind)
+    given = {"candidate": random(*shape, dtype=kind), "forget_gate": gate, "initial_state": first}
+    written = {"output": like, "final_state": first}
+    want, got = both(device, "gated_scan", dtype, shape, given, written, cell=cell)
+    assert_alike(got, want, dtype)
+    read = {**given, "state": want["output"], "output_grad": like}
+    written = {"candidate_grad": like, "forget_gate_grad": gate, "initial_grad": first}
+    want, got = both(device, "gated_scan_vjp", dtype, shape, read, written, cell=cell)
+    assert_alike(got, want, dtype, 40)
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1, 2), (0, 3, 5)])
@@ -218,6 +254,9 @@ def torch_values(torch, device):
     values(scans.linear_scan(scale, input, resets=resets, reverse=True), scale, input)
     tangent = torch.func.jvp(scans.linear_scan, (gate, input), (rand(2, 300, 3), rand(2, 300, 3)))
     out.extend(x.detach().cpu() for x in tangent)
+    values(scans.linear_scan(-scale.square(), input, log_gate=True, log_input=True), scale, input)
+    pre = leaf(2, 200, 6)
+    values(scans.qrnn_pool(pre, memory="recompute", forget_bias=0.5), pre)
     for kind in ("f", "fo", "ifo"):
         pre = leaf(2, 40, 4 * len(kind) + 4)
         values(scans.qrnn_pool(pre, pool=kind, zoneout=marks(2, 40, 4)), pre)
@@ -275,12 +314,16 @@ def jax_values(jax, device):
     pre = put(2, 40, 16)
     loss = lambda a, u, x: (scans.linear_scan(a, u, x, resets=resets) ** 2).sum()
     pooled = lambda pre: (scans.qrnn_pool(pre, pool="ifo") ** 2).sum()
+    lean = lambda u: (scans.qrnn_pool(u, memory="recompute", forget_bias=1.0) ** 2).sum()
+    logs = lambda a, u: (scans.linear_scan(a, u, log_gate=True, log_input=True) ** 2).sum()
     return jax.device_get([
         scans.linear_scan(gate, input, first, return_final=True),
         jax.jit(jax.grad(loss, (0, 1, 2)))(gate, input, first),
         jax.jit(jax.hessian(loss, 2))(gate, input, first),
         jax.jit(jax.vmap(jax.grad(loss), (0, None, None)))(put(4, 3), input, first),
         jax.jit(jax.value_and_grad(pooled))(pre),
+        jax.jit(jax.value_and_grad(lean))(gate),
+        jax.jit(jax.value_and_grad(logs, (0, 1)))(-first[0], input),
         jax.jit(lambda x: jax.jvp(pooled, (x,), (x,)))(pre),
     ])  # fmt: skip
 

@@ -196,6 +196,29 @@ def test_derivatives_of_first_and_second_order(problem):
             same(jax.jit(transform(got[loss]))(*arrays), jax.jit(transform(want[loss]))(*arrays))
 
 
+@pytest.mark.parametrize("gate_shape", [(2, 9, 3), (3,)])
+@pytest.mark.parametrize("log_gate, log_input", [(True, True), (True, False), (False, True)])
+def test_logarithms(random, gate_shape, log_gate, log_input):
+    """Those of the exponentials, whose gradients are the logarithms'."""
+    arrays = tuple(jnp.asarray(random(*shape)) for shape in (gate_shape, (2, 9, 3), (2, 3)))
+    logs = {"log_gate": log_gate, "log_input": log_input, "return_final": True}
+    ours = partial(linear_scan, **logs)
+
+    def theirs(gate, input, first):
+        gate = jnp.exp(gate) if log_gate else gate
+        return linear_scan(gate, jnp.exp(input) if log_input else input, first, return_final=True)
+
+    got, want = losses(ours)["both"], losses(theirs)["both"]
+    for transform in transforms(np.dtype("float64")).values():
+        same(jax.jit(transform(got))(*arrays), jax.jit(transform(want))(*arrays))
+    batch = lambda f: jax.vmap(jax.grad(f, (0, 1)), (None, 0, None))
+    stacked = (arrays[0], jnp.stack([arrays[1], -arrays[1]]), arrays[2])
+    same(batch(got)(*stacked), batch(want)(*stacked))
+    text = jax.jit(jax.grad(losses(ours)["states"])).lower(*arrays).as_text()
+    assert re.findall(r"scanrec_(\w+)_v1", text) == ["gated_scan", "gated_scan_vjp"]
+    assert "exponential" not in text
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_gradient_through_a_stream(random, reverse):
     """Of chunks that hand their last state on, with resets at their edges."""
@@ -431,6 +454,7 @@ def test_many_threads_at_once(random):
 def test_errors_of_handlers_leave_the_process_alive(random):
     call = jax.ffi.ffi_call("scanrec_linear_scan_v1", jax.ShapeDtypeStruct((3,), np.float64))
     masks = {"stack": np.int64(-1), "operands": np.int64(3), "results": np.int64(1)}
+    masks |= {"cell": np.int64(0), "forget_bias": np.float64(0)}
     with pytest.raises(Exception, match="linear_scan: argument 'axis'"):
         x = jnp.ones(3)
         call(
@@ -454,6 +478,8 @@ ONES = np.ones((2, 9, 3))
          lambda x: linear_scan(0.5, x, x)),
         (TypeError, "'resets': expected booleans", lambda x: linear_scan(0.5, x, resets=x)),
         (ValueError, "'resets': expected", lambda x: linear_scan(0.5, x, resets=x[0, 0] > 0)),
+        (TypeError, "'gate': expected a real type, got complex128",
+         lambda x: linear_scan(0.5j, x, log_gate=True)),
         (TypeError, "'return_final': expected True or False, got 'y'",
          lambda x: linear_scan(0.5, x, return_final="y")),
     ],

@@ -31,12 +31,14 @@ def same(got, want, **tolerance):
         np.testing.assert_allclose(x, y, **{"rtol": 1e-9, "atol": 1e-9, **tolerance})
 
 
-def composed(pre, first=None, *, pool="fo", reverse=False, resets=None, zoneout=None):
+def composed(
+    pre, first=None, *, pool="fo", reverse=False, resets=None, zoneout=None, forget_bias=0, memory=None
+):
     """Pooling by the functions that JAX differentiates itself, and a scan."""
     if not isinstance(pre, (tuple, list)):
         pre = jnp.split(pre, POOLS[pool], -1)
     z, f, *others = pre
-    gate = jnp.broadcast_to(jax.nn.sigmoid(f), z.shape)
+    gate = jnp.broadcast_to(jax.nn.sigmoid(f + forget_bias), z.shape)
     input = (jax.nn.sigmoid(others[1]) if len(others) > 1 else 1 - gate) * jnp.tanh(z)
     if zoneout is not None:
         gate, input = jnp.where(zoneout, 1, gate), jnp.where(zoneout, 0, input)
@@ -71,6 +73,8 @@ def problem(request):
         "resets": jnp.asarray(random.marks(2, 9 + (pool != "f"), 1)),
         "zoneout": jnp.asarray(random.marks(2, 9, 4)),
     }
+    if kind == "apart":
+        options |= {"forget_bias": 0.5, "memory": "recompute"}
     pre = jnp.concatenate(parts, -1) if kind == "packed" else parts
     weights = jnp.asarray(random(2, 9, 4)), jnp.asarray(random(2, 4))
 
@@ -118,9 +122,23 @@ def test_gradient_is_two_kernels():
     pre = jnp.ones((2, 9, 12))
     loss = lambda pre: jnp.sum(qrnn_pool(pre) ** 2)
     text = jax.jit(jax.grad(loss)).lower(pre).as_text()
-    assert re.findall(r"scanrec_(\w+)_v1", text) == ["qrnn_pool", "qrnn_pool_vjp"]
+    assert re.findall(r"scanrec_(\w+)_v1", text) == ["gated_scan", "gated_scan_vjp"]
     assert "concatenate" not in text and "slice" not in text  # of what is packed
     assert "xf64>, tensor<2x9x4xf64>)" not in jax.jit(qrnn_pool).lower(pre).as_text()  # no states
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_states_computed_anew(random, pool):
+    """The same gradients, from less memory; and of any order."""
+    pre = jnp.asarray(random(2, 300, 8 * POOLS[pool]))
+    loss = lambda memory: lambda pre: jnp.sum(jnp.sin(qrnn_pool(pre, pool=pool, memory=memory)))
+    lean = jax.jit(jax.grad(loss("recompute")))
+    assert jnp.array_equal(lean(pre), jax.jit(jax.grad(loss("store")))(pre))
+    text = lean.lower(pre).as_text()
+    assert "tensor<2x2x8xf64>" in text and ("tensor<2x300x8xf64>, tensor<2x300x8" not in text)
+    twice = lambda memory: jax.grad(lambda x: jnp.sum(jax.grad(loss(memory))(x) ** 2))
+    same(twice("recompute")(pre), twice("store")(pre))
+    same(jax.jvp(loss("recompute"), (pre,), (pre,)), jax.jvp(loss("store"), (pre,), (pre,)))
 
 
 def test_constant_gate_receives_the_sum(random):
@@ -250,6 +268,43 @@ def test_lru(random):
     same(lru(u, nu, theta, b, c), want)
 
 
+@pytest.mark.parametrize("call", [s5, lru])
+def test_state_spaces_in_reverse(random, call):
+    """Are the mirrored sequence, in all derivatives; a mark behind the last step cuts."""
+    lambda_, b, c = system(random)
+    diagonal = (lambda_,) if call is s5 else (random(4), random(4))
+    u, first = jnp.asarray(random(2, 5, 3)), jnp.asarray(random(2, 4, dtype=np.complex128))
+    marks = np.array([[0, 0, 1, 0, 0, 1], [1, 0, 0, 0, 1, 0]], bool)
+    options = {"return_final": True}
+    mirrored = {"resets": marks[:, :0:-1]}
+    if call is s5:
+        times = np.abs(random(5)) + 0.2
+        options["intervals"], mirrored["intervals"] = times, times[::-1]
+
+    def ours(u, first, marks=marks):
+        return call(u, *diagonal, b, c, initial_state=first, reverse=True, resets=marks, **options)
+
+    def theirs(u, first):
+        kept = {**options, **mirrored}
+        y, final = call(u[:, ::-1], *diagonal, b, c, initial_state=first, **kept)
+        return y[:, ::-1], final
+
+    loss = lambda f: lambda u, real: sum(
+        jnp.sum(jnp.sin(y.real) + y.imag**2) for y in f(u, jax.lax.complex(real, first.imag))
+    )
+    at = u, first.real
+    gradient = lambda f: jax.grad(loss(f), (0, 1))
+    second = lambda f: jax.jvp(gradient(f), at, at)[1]
+
+    def all_of(f):
+        many = jax.vmap(f)(jnp.stack([u, 2 * u]), jnp.stack([first, -first]))
+        return f(u, first), gradient(f)(*at), second(f), many
+
+    same(*(jax.jit(lambda f=f: all_of(f))() for f in (ours, theirs)))
+    assert not np.allclose(ours(u, first)[1], ours(u, 2 * first, None)[1])
+    same(ours(u, first, marks[:, :5])[0][1], ours(u, first)[0][1])  # where the last says nothing
+
+
 def test_derivatives_of_state_spaces(random):
     lambda_, b, c = system(random)
     u, log_step, times = random(2, 7, 3), random(4) - 2, np.abs(random(7)) + 0.2
@@ -292,6 +347,7 @@ X, Z = np.ones((2, 9, 6)), np.ones((4, 6), complex)
         (TypeError, "'lambda_': expected complex64", lambda: s5(X, X[0, :4, 0], Z, Z.T)),
         (ValueError, "'discretisation': expected", lambda: s5(X, Z[:, 0], Z, Z.T, discretisation="?")),
         (ValueError, "'b': expected shape (4, 6)", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], Z[:3], Z.T)),
+        (ValueError, "'reverse': expected False of a system that runs both ways", lambda: s5(X, Z[:, 0], Z, np.ones((6, 8), complex), reverse=True)),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(error, words, call):

@@ -26,7 +26,7 @@ T = 9
 LAYERS = {
     "QRNN": nn.QRNN(3, 4, bias=False),
     "QRNN two steps": nn.QRNN(3, 4, 2, kernel_size=2, pool="f"),
-    "QRNN both ways": nn.QRNN(3, 4, 2, bidirectional=True, kernel_size=2, pool="ifo", zoneout=0.3),
+    "QRNN both ways": nn.QRNN(3, 4, 2, bidirectional=True, kernel_size=2, pool="ifo", zoneout=0.3, memory="recompute"),
     "MinGRU": nn.MinGRU(3, 4, bias=False, candidate="positive"),
     "MinGRU both ways": nn.MinGRU(3, 4, bidirectional=True),
     "RGLRU": nn.RGLRU(4, 4, bias=False, heads=2),
@@ -288,6 +288,108 @@ def test_dropout_of_flax(random):
     same(call(module), compiled(module.layer)(module.params, x)[0])
     with pytest.raises(TypeError, match="MinGRU: argument 'rngs': expected flax.nnx.Rngs, got int"):
         type(module)(3, 4, rngs=0)
+
+
+@pytest.mark.parametrize("name", ["QRNN two steps", "MinGRU", "S5", "Mamba"])
+def test_as_rnn_of_flax(name, random):
+    """Every argument of flax.nnx.RNN does what it does there, with the layer's step as a cell."""
+    flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
+    from scanrec.jax import nnx
+
+    first, other = (module_of(LAYERS[name], seed) for seed in (5, 6))
+    inside = lambda state, back=False: jax.tree.map(
+        lambda s: jnp.moveaxis(s, back, 1 - back), state
+    )
+
+    class Cell(flax.RNNCellBase):
+        num_feature_axes = 1
+
+        def __init__(self, module):
+            self.module = module
+
+        def initialize_carry(self, shape, rngs=None):
+            return inside(self.module.layer.initial_state(shape[:-1], jnp.float64))
+
+        def __call__(self, carry, x):
+            y, carry = self.module.step(x, inside(carry, True))
+            return inside(carry), y
+
+    x, state = jnp.asarray(random(3, T, first.layer.input_size)), state_of(first.layer, random, 3)
+    lengths = jnp.array([4, T, 1])
+    valid = (jnp.arange(T) < lengths[:, None])[..., None]
+    ours, theirs = (of(first) for of in (nnx.RNN, lambda m: flax.RNN(Cell(m))))
+    for options in (
+        {},
+        {"time_major": True, "return_carry": True},
+        {"reverse": True, "return_carry": True},
+        {"reverse": True, "keep_order": True, "seq_lengths": lengths},
+        {"seq_lengths": lengths, "return_carry": True},
+        {"seq_lengths": lengths, "return_carry": True, "reverse": True, "keep_order": True},
+        {"initial_carry": state, "return_carry": True},
+        {"initial_carry": state, "seq_lengths": lengths},
+    ):
+        u = jnp.swapaxes(x, 0, 1) if "time_major" in options else x
+        of_cell = dict(options)
+        if "initial_carry" in options:
+            of_cell["initial_carry"] = inside(state)
+        got = flax.jit(lambda m: m(u, **options))(ours)  # noqa: B023
+        want = theirs(u, **of_cell)
+        if "return_carry" in options:
+            same(inside(got[0]), want[0])
+            got, want = got[1], want[1]
+        if "seq_lengths" in options:
+            got, want = (jnp.where(valid, y, 0) for y in (got, want))
+        same(got, want)
+    both = [
+        flax.Bidirectional(of(first), of(other)) for of in (nnx.RNN, lambda m: flax.RNN(Cell(m)))
+    ]
+    got, want = (rnn(x, seq_lengths=lengths, return_carry=True) for rnn in both)
+    same(inside(got[0]), want[0])
+    same(jnp.where(valid, got[1], 0), jnp.where(valid, want[1], 0))
+    by_default = nnx.RNN(first, time_major=True, return_carry=True, reverse=True, keep_order=True)
+    said = ours(x, return_carry=True, reverse=True, keep_order=True)
+    same(by_default(jnp.swapaxes(x, 0, 1))[0], said[0])
+    same(jnp.swapaxes(by_default(jnp.swapaxes(x, 0, 1))[1], 0, 1), said[1])
+    for call, error, words in (
+        (lambda: nnx.RNN(LAYERS[name]), TypeError, "RNN: argument 'layer': expected a module"),
+        (
+            lambda: ours(x, seq_lengths=lengths[:2]),
+            ValueError,
+            r"'seq_lengths': expected shape \(3,\)",
+        ),
+        (lambda: ours(x, seq_lengths=lengths * 1.0), TypeError, "'seq_lengths': expected integers"),
+        (lambda: ours(x[0, 0]), ValueError, r"'inputs': expected shape \(..., T, I\)"),
+        (
+            lambda: ours(x, initial_carry=state, seq_lengths=lengths, return_carry=True),
+            ValueError,
+            "'initial_carry': expected None where 'seq_lengths' are given",
+        ),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+
+
+def test_rnn_runs_forward_alone():
+    pytest.importorskip("flax.nnx", reason="Flax is not installed")
+    from scanrec.jax import nnx
+
+    with pytest.raises(ValueError, match="'layer': expected one that runs forward alone"):
+        nnx.RNN(module_of(LAYERS["MinGRU both ways"], 0))
+
+
+def test_parameters_of_linen(random):
+    """A layer within a module of flax.linen."""
+    linen = pytest.importorskip("flax.linen", reason="Flax is not installed")
+    layer = LAYERS["MinGRU"]
+
+    class Model(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            return layer.apply(self.param("rnn", layer.init), x)[0]
+
+    x = jnp.asarray(random(2, T, 3))
+    output, variables = Model().init_with_output(jax.random.key(0), x)
+    same(output, layer.apply(variables["params"]["rnn"], x)[0])
 
 
 def test_flax_is_asked_for():

@@ -216,14 +216,26 @@ def test_qrnn_pool(random, pool, count, packed, reverse):
     check_all_modes(random, parted, whole, (pre, first))
 
 
-@pytest.mark.parametrize("both_ways", [False, True])
-def test_state_spaces(random, both_ways):
+@pytest.mark.parametrize("reverse", [False, True])
+def test_logarithms(random, reverse):
+    arrays = tuple(jnp.asarray(random(BATCH, STEPS, CHANNELS)) for _ in range(2))
+    first = jnp.asarray(random(BATCH, CHANNELS))
+    kept = {"log_gate": True, "log_input": True, "reverse": reverse, "return_final": True}
+    on_each = lambda a, u, x: scanrec.jax.linear_scan(a, u, x, axis_name="t", **kept)
+    whole = lambda a, u, x: scanrec.jax.linear_scan(a, u, x, **kept)
+    parted = split(on_each, (OVER_TIME, OVER_TIME, P()))
+    check_all_modes(random, parted, whole, (*arrays, first))
+
+
+@pytest.mark.parametrize("ways", ["forward", "reverse", "both"])
+def test_state_spaces(random, ways):
     u = jnp.asarray(random(BATCH, STEPS, 3))
     diagonal = random(4, dtype="complex128")
     diagonal = jnp.asarray(diagonal - 1 - np.abs(diagonal.real))
-    b, c = (jnp.asarray(random(*s, dtype="complex128")) for s in ((4, 3), (3, 8 if both_ways else 4)))
+    b, c = (jnp.asarray(random(*s, dtype="complex128")) for s in ((4, 3), (3, 8 if ways == "both" else 4)))
     nu, theta = jnp.asarray(random(4)), jnp.asarray(random(4))
     for call, parameters in ((scanrec.jax.s5, (diagonal, b, c)), (scanrec.jax.lru, (nu, theta, b, c))):
+        call = partial(call, reverse=ways == "reverse")
         specs = (OVER_TIME, *(P() for _ in parameters))
         parted = split(partial(call, axis_name="t"), specs, OVER_TIME)
         every = tuple(range(len(specs)))

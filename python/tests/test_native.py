@@ -240,7 +240,7 @@ def test_child_processes(method):
 
 def scan_in_children(method):
     want = scanned()
-    with multiprocessing.get_context(method).Pool(2) as pool:
+    with multiprocessing.get_context(method).Gated(2) as pool:
         for got in pool.map_async(scanned, [0, 0, 0]).get(timeout=120):
             assert np.array_equal(got, want)
 

@@ -33,13 +33,15 @@ def test_alike(name):
     module.load_state_dict(weights)  # all there are, of the same shapes
     u, apply = random(2, 9, layer.input_size), jax.jit(layer.apply)
     for state in (None, state_of(layer, random, 2)):
-        want, final = apply(weights_of(layer), u, state)
         given = jax.tree.map(lambda x: torch.from_numpy(np.array(x)), state)
         if isinstance(given, tuple):
             given = type(given)(*given)
-        with torch.no_grad():
-            got, last = module(torch.from_numpy(u), given)
-        last = [last] if isinstance(last, torch.Tensor) else last
-        for x, y in zip([got, *last], jax.tree.leaves((want, final))):
-            assert tuple(x.shape) == y.shape
-            np.testing.assert_allclose(x.numpy(), y, rtol=1e-10, atol=1e-10)
+        for marks in (None, random.marks(2, 10)):
+            want, final = apply(weights_of(layer), u, state, resets=marks)
+            with torch.no_grad():
+                resets = None if marks is None else torch.from_numpy(marks)
+                got, last = module(torch.from_numpy(u), given, resets)
+            last = [last] if isinstance(last, torch.Tensor) else last
+            for x, y in zip([got, *last], jax.tree.leaves((want, final))):
+                assert tuple(x.shape) == y.shape
+                np.testing.assert_allclose(x.numpy(), y, rtol=1e-10, atol=1e-10)

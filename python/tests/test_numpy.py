@@ -217,6 +217,24 @@ def test_promotion(random):
     assert scanrec.linear_scan(0.5, half, np.zeros(3)).dtype == np.float64
 
 
+@pytest.mark.parametrize("gate_shape", [(2, 40, 3), (3,), ()])
+@pytest.mark.parametrize("log_gate, log_input", [(True, True), (True, False), (False, True)])
+def test_logarithms(random, gate_shape, log_gate, log_input):
+    gate, input, initial = -np.abs(random(*gate_shape)), random(2, 40, 3), random(2, 3)
+    resets, grad = random.marks(2, 40, 1), random(2, 40, 3)
+    of = {"initial_state": initial, "reverse": True, "resets": resets}
+    logs = {"log_gate": log_gate, "log_input": log_input}
+    a, u = np.exp(gate) if log_gate else gate, np.exp(input) if log_input else input
+    for _ in range(2):  # the second time by the plan of the first
+        state = scanrec.linear_scan(gate, input, **of, **logs)
+        assert close(state, loop(a, u, initial, reverse=True, resets=resets)[0], np.float64)
+        got = scanrec.linear_scan_vjp(gate, state, grad, input=input, **of, **logs)
+        want = scanrec.linear_scan_vjp(a, state, grad, **of)
+        assert close(got.gate, want.gate * (a if log_gate else 1), np.float64)
+        assert close(got.input, want.input * (u if log_input else 1), np.float64)
+        assert close(got.initial_state, want.initial_state, np.float64)
+
+
 def test_against_lfilter(random):
     """A constant gate is a filter with one pole."""
     x = random(4, 1000)

@@ -342,6 +342,21 @@ def test_transforms(name):
     same(of(loss(ours))(*arrays), of(loss(by_loop))(*arrays))
 
 
+@pytest.mark.parametrize("gate_shape", [(5, 3), (3,)])
+@pytest.mark.parametrize("name", ["grad", "fwd of rev", "rev of rev", "rev of fwd"])
+def test_logarithms(name, gate_shape):
+    """Those of the exponentials, whose gradients are the logarithms'."""
+    gate, input, first = tensors(gate_shape, (5, 3), (3,))
+    arrays, of = (-gate.abs(), input, first), TRANSFORMS[name]
+    logs = {"log_gate": True, "log_input": True, "return_final": True}
+    got = loss(lambda *x: linear_scan(*x, **logs))
+    want = loss(lambda a, u, x: linear_scan(a.exp(), u.exp(), x, return_final=True))
+    same(of(got)(*arrays), of(want)(*arrays))
+    leaves = [x.clone().requires_grad_() for x in arrays]
+    torch.compile(got, fullgraph=True, backend="aot_eager")(*leaves).backward()
+    same([x.grad for x in leaves], list(func.grad(want, ALL)(*arrays)))
+
+
 @pytest.mark.parametrize(
     "of",
     [
@@ -547,6 +562,8 @@ ONES = torch.ones((2, 9, 3))
         (TypeError, "'resets': expected a tensor of booleans, got torch.float32",
          lambda: linear_scan(0.5, ONES, resets=ONES)),
         (ValueError, "'resets': expected", lambda: linear_scan(0.5, ONES, resets=ONES[0, 0] > 0)),
+        (TypeError, "'input': expected a real type, got complex",
+         lambda: linear_scan(0.5j, ONES, log_input=True)),
         (TypeError, "'reverse': expected True or False, got 2",
          lambda: linear_scan(0.5, ONES, reverse=2)),
         (TypeError, "'input': expected what NumPy makes an array of (scanrec.torch has this call",

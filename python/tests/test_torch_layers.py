@@ -32,12 +32,14 @@ def same(got, want, **tolerance):
         torch.testing.assert_close(x, y, **{"rtol": 1e-9, "atol": 1e-9, **tolerance})
 
 
-def composed(pre, first=None, *, pool="fo", reverse=False, resets=None, zoneout=None):
+def composed(
+    pre, first=None, *, pool="fo", reverse=False, resets=None, zoneout=None, forget_bias=0, memory=None
+):
     """Pooling by functions of PyTorch, and a scan."""
     if isinstance(pre, torch.Tensor):
         pre = pre.chunk(POOLS[pool], -1)
     z, f, *others = pre
-    gate = torch.sigmoid(f).expand(z.shape)
+    gate = torch.sigmoid(f + forget_bias).expand(z.shape)
     input = (torch.sigmoid(others[1]) if len(others) > 1 else 1 - gate) * torch.tanh(z)
     if zoneout is not None:
         gate = torch.where(zoneout, torch.ones_like(gate), gate)
@@ -80,6 +82,8 @@ def problem(request):
         "resets": torch.from_numpy(random.marks(2, 6 + (pool != "f"), 1)),
         "zoneout": torch.from_numpy(random.marks(2, 6, 3)),
     }
+    if kind == "apart":
+        options |= {"forget_bias": 0.5, "memory": "recompute"}
     pre = torch.cat(parts, -1) if kind == "packed" else parts
     weights = tensor(random, 2, 6, 3), tensor(random, 2, 3)
 
@@ -178,14 +182,30 @@ def test_compiled(random, backend):
 
 def test_operators():
     pre = (torch.randn(2, 5, 3, 4), None, None, None)
-    of = ([2, 5, 4], 1, False, 2)
     ops = torch.ops.scanrec
-    torch.library.opcheck(ops._qrnn_pool.default, (*pre, None, None, None, *of, True))
-    state = ops._qrnn_pool(*pre, None, None, None, *of, True)[2]
-    torch.library.opcheck(
-        ops._qrnn_pool_vjp.default,
-        (*pre, state, None, None, None, torch.randn(2, 5, 4), None, *of, [True, *[False] * 4]),
-    )
+    for recompute in (False, True):
+        of = ([2, 5, 4], 1, False, 2, 0, 0.5, recompute)
+        torch.library.opcheck(ops._gated_scan.default, (*pre, None, None, None, *of, True))
+        kept = ops._gated_scan(*pre, None, None, None, *of, True)[2]
+        torch.library.opcheck(
+            ops._gated_scan_vjp.default,
+            (*pre, kept, None, None, None, torch.randn(2, 5, 4), None, *of, [True, *[False] * 4]),
+        )
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_states_computed_anew(random, pool):
+    """The same gradients, from less memory."""
+    pre = tensor(random, 2, 300, 8 * POOLS[pool], dtype="float32").requires_grad_()
+    found, sizes = [], []
+    for memory in ("store", "recompute"):
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, k=kept: k.append(x) or x, lambda x: x):
+            out = qrnn_pool(pre, pool=pool, memory=memory)
+        sizes.append(sum(x.numel() for x in kept) - pre.numel())
+        found += torch.autograd.grad(out.sin().sum(), pre)
+    assert torch.equal(*found)
+    assert sizes == [2 * 300 * 8, 2 * 2 * 8]
 
 
 # ---- state spaces -----------------------------------------------------------------------------------
@@ -242,6 +262,50 @@ def test_lru(random):
     same(lru(u, nu, theta, b, c), want)
     compiled = torch.compile(lru, fullgraph=True, backend="aot_eager")
     same(compiled(u, nu, theta, b, c), want)
+
+
+@pytest.mark.parametrize("call", [s5, lru])
+def test_state_spaces_in_reverse(random, call):
+    """Are the mirrored sequence, in all derivatives; a mark behind the last step cuts."""
+    lambda_, b, c = system(random)
+    diagonal = (lambda_,) if call is s5 else (tensor(random, 4), tensor(random, 4))
+    u, first = tensor(random, 2, 5, 3), tensor(random, 2, 4, dtype="complex128")
+    marks = torch.tensor([[0, 0, 1, 0, 0, 1], [1, 0, 0, 0, 1, 0]], dtype=torch.bool)
+    options = {"return_final": True}
+    mirrored = {"resets": marks.flip(1)[:, :5]}
+    if call is s5:
+        times = tensor(random, 5).abs() + 0.2
+        options["intervals"], mirrored["intervals"] = times, times.flip(0)
+
+    def ours(u, first, marks=marks):
+        return call(u, *diagonal, b, c, initial_state=first, reverse=True, resets=marks, **options)
+
+    def theirs(u, first):
+        kept = {**options, **mirrored}
+        y, final = call(u.flip(1), *diagonal, b, c, initial_state=first, **kept)
+        return y.flip(1), final
+
+    same(ours(u, first), theirs(u, first))
+    assert not ours(u, first)[1].allclose(ours(u, 2 * first, None)[1])
+    same(ours(u, first, marks[:, :5])[0][1], ours(u, first)[0][1])  # where the last says nothing
+    leaves = [u.requires_grad_(), first.requires_grad_()]
+    gradcheck(ours, leaves, check_forward_ad=True, check_batched_grad=True)
+    gradgradcheck(ours, leaves, check_fwd_over_rev=True)
+    loss = lambda f: lambda u, first: sum(y.abs().square().sum() for y in f(u, first))
+    same(func.grad(loss(ours), (0, 1))(*leaves), func.grad(loss(theirs), (0, 1))(*leaves))
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    same(compiled(u, first), theirs(u, first))
+    many = func.vmap(ours)(torch.stack([u, 2 * u]), torch.stack([first, -first]))
+    same([x[1] for x in many], theirs(2 * u, -first))
+
+    class Reversed(torch.nn.Module):
+        def forward(self, u):
+            return call(u, *diagonal, b, c, reverse=True)
+
+    sizes = ({0: torch.export.Dim("batch", min=2), 1: torch.export.Dim("steps", min=2)},)
+    program = torch.export.export(Reversed(), (u.detach(),), dynamic_shapes=sizes).module()
+    part = u.detach()[:, :4]
+    same(program(part), call(part.flip(1), *diagonal, b, c).flip(1))
 
 
 def test_derivatives_of_state_spaces(random):
@@ -337,6 +401,8 @@ X, Z = torch.ones(2, 9, 6), torch.ones(4, 6, dtype=torch.complex64)
     "error, words, call",
     [
         (ValueError, "'pool': expected one of 'f', 'fo', 'ifo', got 'fifo'", lambda: qrnn_pool(X, pool="fifo")),
+        (ValueError, "'memory': expected one of 'store', 'recompute', got 'lean'", lambda: qrnn_pool(X, memory="lean")),
+        (TypeError, "'forget_bias': expected a number", lambda: qrnn_pool(X, forget_bias=X)),
         (ValueError, "'pre': expected a multiple of 4 channels", lambda: qrnn_pool(X, pool="ifo")),
         (ValueError, "'pre': expected 3 tensors for pool 'fo', got 2", lambda: qrnn_pool((X, X))),
         (TypeError, "'candidate': expected a tensor", lambda: qrnn_pool((1.0, X), pool="f")),
@@ -345,6 +411,8 @@ X, Z = torch.ones(2, 9, 6), torch.ones(4, 6, dtype=torch.complex64)
         (ValueError, "'c': expected shape (Q, 4), or (Q, 8)", lambda: s5(X, Z[:, 0], Z, Z)),
         (TypeError, "'lambda_': expected complex64", lambda: s5(X, X[0, :4, 0], Z, Z.T)),
         (TypeError, "'b': expected a tensor", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], 3, Z.T)),
+        (ValueError, "'reverse': expected False of a system that runs both ways", lambda: s5(X, Z[:, 0], Z, torch.ones(6, 8) + 0j, reverse=True)),
+        (TypeError, "'reverse': expected True or False", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], Z, Z.T, reverse="yes")),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(error, words, call):

@@ -125,6 +125,48 @@ def test_packed(name, bidirectional):
             same(*gradients, 1e-9)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_resets(name, bidirectional):
+    """Step by step, in any layout; and every sequence is alone, whatever the others are."""
+    x = torch.randn(T, B, 3, dtype=DOUBLE)
+    marks = torch.zeros(T + 1, B, dtype=torch.bool)
+    marks[[2, 3, 0, 5, 7, 1, 6], [0, 0, 1, 1, 1, 2, 2]] = True
+    layer = make(name, bidirectional=bidirectional)
+    batch_first = make(name, bidirectional=bidirectional, batch_first=True)
+    state = drawn(layer)
+    weights = None
+    for given in (None, state):
+        want = loop(layer, LAYERS[name][2], x, given, marks)
+        got = layer(x, given, marks)
+        same((got[0], leaves(got[1])), want)
+        at = [*layer.parameters(), *(() if given is None else leaves(given))]
+        weights = weights or [torch.randn_like(y) for y in (want[0], *want[1])]
+        gradients = [
+            torch.autograd.grad(sum((w * z).sum().real for w, z in zip(weights, all)), at)
+            for all in ((got[0], *leaves(got[1])), (want[0], *want[1]))
+        ]
+        same(*gradients)
+        y, final = batch_first(x.transpose(0, 1), given, resets=marks.T)
+        same((y.transpose(0, 1), leaves(final)), (got[0], leaves(got[1])), 1e-12)
+        y, final = layer(x[:, 1], alone(given, 1), resets=marks[:, 1])
+        same((y, leaves(final)), (got[0][:, 1], leaves(alone(got[1], 1))), 1e-12)
+        if not bidirectional:
+            same(layer(x, given, marks[:T]), got, 0)  # whose last mark says nothing
+            first, between = layer(x[:4], given, marks[:4])
+            rest, final = layer(x[4:], between, marks[4:])
+            same((torch.cat([first, rest]), leaves(final)), (got[0], leaves(got[1])), 1e-12)
+    starts = torch.zeros(T, 1, dtype=torch.bool)
+    starts[[2, 3, 6]] = True
+    hidden = torch.cat([x[:2], torch.full_like(x[2:3], torch.nan), x[3:]])
+    output, ended = layer(hidden, resets=starts)
+    for part in (slice(0, 2), slice(3, 6), slice(6, T)):
+        y, begun = layer(x[part])
+        same(output[part], y, 1e-12)
+    # A state knows nothing of what came before: that of the first layer, forward.
+    same([s[0] for s in leaves(ended)], [s[0] for s in leaves(begun)], 1e-12)
+
+
 def test_dropout():
     """Between layers, and not behind the last; zeros go into the second where all are dropped."""
     x = torch.randn(T, B, 3, dtype=DOUBLE)
@@ -156,6 +198,7 @@ def test_zoneout():
 @pytest.mark.parametrize("name", PLAIN)
 def test_tools(name):
     """What else modules do."""
+    torch.compiler.reset()  # all layers share the code that is compiled
     layer, x = make(name, dtype=torch.float32), torch.randn(T, B, 3)
     whole, last = layer(x)
     last = like(last, [s.detach() for s in leaves(last)])
@@ -167,6 +210,11 @@ def test_tools(name):
     program = torch.export.export(layer, (x,), dynamic_shapes={"input": sizes})
     y, state = program.module()(x[:5, :2])
     same((y, leaves(state)), (whole[:5, :2], leaves(layer(x[:5, :2])[1])), 1e-6)
+    marks = torch.rand(T, B) < 0.3
+    same(compiled(x, None, marks)[0], layer(x, None, marks)[0], 1e-6)
+    sizes = {"input": sizes, "state": None, "resets": sizes}
+    program = torch.export.export(layer, (x, None, marks), dynamic_shapes=sizes).module()
+    same(program(x[:5, :2], None, marks[:5, :2])[0], layer(x[:5, :2], None, marks[:5, :2])[0], 1e-6)
     other = LAYERS[name][0](3, H, 2, device="meta", **LAYERS[name][1])
     assert other(x.to("meta"))[0].shape == whole.shape
     other.to_empty(device="cpu").reset_parameters()
@@ -242,11 +290,15 @@ def test_bad_input():
         (lambda: nn.S5(3, H)(x, torch.zeros(1, B, 32)), "'state': expected a complex type"),
         (lambda: mamba(x, torch.zeros(1, B, H)), "'state': expected a tuple of hidden, conv"),
         (lambda: mamba(x, (torch.zeros(1, B, 8, 16), x)), r"'state.conv': expected shape"),
+        (lambda: layer(x, resets=x[..., 0]), "QRNN: argument 'resets': expected a tensor of"),
+        (lambda: layer(x, resets=x[0] > 0), r"'resets': .* broadcasts to \(7, 3\)"),
+        (lambda: layer(pack_sequence([x[0]]), None, x > 0), "'resets': expected None beside a"),
         (lambda: both.step(x[0]), "MinGRU.step: argument 'bidirectional': expected False"),
         (lambda: layer.step(x), r"QRNN.step: argument 'input': expected \(B, I\)"),
         (lambda: nn.QRNN(3, H, pool="of"), "'pool': expected one of 'f', 'fo', 'ifo'"),
         (lambda: nn.QRNN(3, H, kernel_size=3), "'kernel_size': expected one of 1, 2"),
         (lambda: nn.QRNN(3, H, zoneout=1), "'zoneout': expected a number below 1"),
+        (lambda: nn.QRNN(3, H, memory="none"), "'memory': expected one of 'store', 'recompute'"),
         (lambda: nn.QRNN(3, H, dropout=2), "'dropout': expected a number from 0 to 1"),
         (lambda: nn.QRNN(0, H), "'input_size': expected an integer of 1 or more, got 0"),
         (lambda: nn.QRNN(3, 1.5), "'hidden_size': expected an integer of 1 or more, got 1.5"),

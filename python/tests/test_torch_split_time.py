@@ -267,8 +267,9 @@ def state_spaces(here):
         close(got, here.part(scanrec.torch.lru(u, nu, theta, b, c)))
         diagonal = torch.complex(-nu.exp(), theta)
         for at in (here, Here(ZIG_ZAG[dist.get_world_size()])):
-            got = scanrec.torch.s5(at.part(u), diagonal, b, c, **at.split)
-            close(got, at.part(scanrec.torch.s5(u, diagonal, b, c)))
+            for reverse in (False, True)[: 3 - twice]:
+                got = scanrec.torch.s5(at.part(u), diagonal, b, c, reverse=reverse, **at.split)
+                close(got, at.part(scanrec.torch.s5(u, diagonal, b, c, reverse=reverse)))
 
 
 def compiled(here):

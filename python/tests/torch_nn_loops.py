@@ -64,7 +64,7 @@ def rg_lru_step(layer, w, u, state, first, reverse):
     x = functional.linear(u, w["weight_in"], w.get("bias_in")) if "weight_in" in w else u
     of = lambda name: SIGMOID(x @ torch.block_diag(*w[f"weight_{name}"]) + w.get(f"bias_{name}", 0))
     a = torch.exp(-layer.c * functional.softplus(w["decay"]) * of("recurrence"))
-    h = a * state[0] + (1 if first else torch.sqrt(1 - a**2)) * of("gate") * x
+    h = a * state[0] + torch.where(first, 1, torch.sqrt(1 - a**2)) * of("gate") * x
     return h, (h,)
 
 
@@ -85,7 +85,7 @@ def mamba_step(layer, w, u, state, first, reverse):
 LAYERS = {
     "QRNN": (nn.QRNN, {}, qrnn_step),
     "QRNN f": (nn.QRNN, {"pool": "f", "bias": False, "zoneout": 0.3}, qrnn_step),
-    "QRNN ifo": (nn.QRNN, {"pool": "ifo", "kernel_size": 2, "zoneout": 0.3}, qrnn_step),
+    "QRNN ifo": (nn.QRNN, {"pool": "ifo", "kernel_size": 2, "zoneout": 0.3, "memory": "recompute"}, qrnn_step),
     "MinGRU": (nn.MinGRU, {}, min_gru_step),
     "MinGRU positive": (nn.MinGRU, {"candidate": "positive", "bias": False}, min_gru_step),
     "LRU": (nn.LRU, {"state_size": 5}, state_space_step),
@@ -106,8 +106,8 @@ LAYERS = {
 }
 
 
-def loop(layer, step, x, state):
-    """All steps of all layers and directions, one by one."""
+def loop(layer, step, x, state, marks=None):
+    """All steps of all layers and directions, one by one; `marks`, (T + 1, B), start sequences."""
     zeros = [torch.zeros_like(s) for s in leaves(layer(x)[1])]
     given, finals, sides = zeros if state is None else leaves(state), [], []
     directions = 2 if layer.bidirectional else 1
@@ -120,7 +120,12 @@ def loop(layer, step, x, state):
         }
         now, outputs, reverse = tuple(s[place] for s in given), {}, bool(place % directions)
         for i, t in enumerate(reversed(range(len(x))) if reverse else range(len(x))):
-            outputs[t], now = step(layer, w, x[t], now, state is None and i == 0, reverse)
+            first = torch.full((x.shape[1], 1), state is None and i == 0)
+            if marks is not None:
+                cut = marks[t + 1 if reverse else t]
+                first = first | cut[:, None]
+                now = [s.masked_fill(cut.reshape(-1, *[1] * (s.dim() - 1)), 0) for s in now]
+            outputs[t], now = step(layer, w, x[t], now, first, reverse)
         finals.append(now)
         sides.append(torch.stack([outputs[t] for t in range(len(x))]))
         if len(sides) == directions:

@@ -35,6 +35,15 @@ enum scanrec_dtype {
   SCANREC_FLOAT16 = 5
 };
 
+/// What scanrec_gated_scan makes of its arrays. Logarithms are exponentiated while they are read:
+/// state[t] = exp(gate[t]) * state[t-1] + exp(input[t]), or one of the two as it is.
+enum scanrec_cell {
+  SCANREC_QRNN_POOLING = 0,
+  SCANREC_LOG_GATE = 1,
+  SCANREC_LOG_INPUT = 2,
+  SCANREC_LOG_GATE_AND_INPUT = 3
+};
+
 /// Runs work(0, context), ..., work(workers - 1, context), each exactly once, and returns when all
 /// have returned; any order, any threads, fewer threads than workers.
 typedef void (*scanrec_work)(int worker, void* context);
@@ -50,6 +59,8 @@ typedef struct scanrec_problem {
   int32_t plain;              ///< 1: adjoints do not conjugate (JAX); 0: they do (PyTorch)
   int32_t threads;            ///< at most so many; 0: one per CPU, fewer on small problems
   int32_t more_resets;        ///< 1: resets have one step more than `shape` says
+  int32_t cell;               ///< enum scanrec_cell, of gated scans; 0 elsewhere
+  double forget_bias;         ///< added to forget gates of QRNN pooling; 0 elsewhere
   scanrec_executor executor;  ///< who runs the workers; null: threads of the library
   void* pool;                 ///< passed to the executor
 } scanrec_problem;
@@ -88,27 +99,34 @@ typedef struct scanrec_jvp_arrays {
   scanrec_array state_tangent, final_tangent;
 } scanrec_jvp_arrays;
 
-/// Arrays of scanrec_qrnn_pool: what is there says which pooling it is. Without output_gate it is
-/// f-pooling, whose outputs are the states; without input_gate fo-pooling; with all ifo-pooling.
-typedef struct scanrec_pool_arrays {
+/// Arrays of scanrec_gated_scan. Of QRNN pooling what is there says which it is: without
+/// output_gate f-pooling, whose outputs are the states; without input_gate fo-pooling; with all
+/// ifo-pooling. Of logarithms the input is `candidate`, the gate `forget_gate`, and outputs are the
+/// states.
+typedef struct scanrec_gated_arrays {
   scanrec_array candidate, forget_gate, output_gate, input_gate;  ///< before their activations
   scanrec_array initial_state;                                    ///< absent: 0
   scanrec_array resets;                                           ///< as in scanrec_scan_arrays
   scanrec_array zoneout;  ///< bytes, 0 or 1: the state stays as it was; absent: nowhere
   scanrec_array output;
-  scanrec_array state;  ///< kept for the adjoint; absent: for none, or with f-pooling
+  scanrec_array state;  ///< kept for the adjoint; absent: for none, or where outputs are the states
   scanrec_array final_state;
-} scanrec_pool_arrays;
+  /// Kept for the adjoint of QRNN pooling instead: in the type of the edges, with (time - 1) / 128
+  /// steps, the states before every 128th step, counted from the end of the scan.
+  scanrec_array checkpoints;
+} scanrec_gated_arrays;
 
-/// Arrays of scanrec_qrnn_pool_vjp. `state` is what the forward call kept: with f-pooling its
-/// outputs. Absent gradients are zero, or not computed.
-typedef struct scanrec_pool_vjp_arrays {
+/// Arrays of scanrec_gated_scan_vjp. `state` is what the forward call kept, or its outputs where
+/// those are the states; without it `checkpoints` are read, which up to 128 steps there are none
+/// of, and states computed anew. Absent gradients are zero, or not computed.
+typedef struct scanrec_gated_vjp_arrays {
   scanrec_array candidate, forget_gate, output_gate, input_gate;
   scanrec_array state, initial_state, resets, zoneout;
   scanrec_array output_grad, final_grad;
+  scanrec_array checkpoints;
   scanrec_array candidate_grad, forget_gate_grad, output_gate_grad, input_gate_grad;
   scanrec_array initial_grad;
-} scanrec_pool_vjp_arrays;
+} scanrec_gated_vjp_arrays;
 
 /// What all arrays of a selective scan have in common.
 typedef struct scanrec_selective_problem {
@@ -184,13 +202,14 @@ SCANREC_C_API int scanrec_linear_scan_vjp(const scanrec_problem* problem,
 SCANREC_C_API int scanrec_linear_scan_jvp(const scanrec_problem* problem,
                                           const scanrec_jvp_arrays* arrays);
 
-/// QRNN pooling with tanh and sigmoid, as scanrec::gated_scan with the cells of
-/// scanrec/qrnn.hpp. Real element types.
-SCANREC_C_API int scanrec_qrnn_pool(const scanrec_problem* problem,
-                                    const scanrec_pool_arrays* arrays);
+/// What problem.cell says: QRNN pooling with tanh and sigmoid, or a linear scan of logarithms, as
+/// scanrec::gated_scan with the cells of scanrec/qrnn.hpp and cells/log_space.hpp. Real element
+/// types.
+SCANREC_C_API int scanrec_gated_scan(const scanrec_problem* problem,
+                                     const scanrec_gated_arrays* arrays);
 /// Its adjoint, as scanrec::gated_scan_vjp.
-SCANREC_C_API int scanrec_qrnn_pool_vjp(const scanrec_problem* problem,
-                                        const scanrec_pool_vjp_arrays* arrays);
+SCANREC_C_API int scanrec_gated_scan_vjp(const scanrec_problem* problem,
+                                         const scanrec_gated_vjp_arrays* arrays);
 
 /// Mamba's recurrence, as scanrec::selective_scan.
 SCANREC_C_API int scanrec_selective_scan(const scanrec_selective_problem* problem,

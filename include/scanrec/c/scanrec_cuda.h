@@ -33,12 +33,12 @@ SCANREC_C_API int scanrec_cuda_linear_scan_vjp(const scanrec_problem* problem,
 SCANREC_C_API int scanrec_cuda_linear_scan_jvp(const scanrec_problem* problem,
                                                const scanrec_jvp_arrays* arrays,
                                                const scanrec_cuda_queue* queue);
-SCANREC_C_API int scanrec_cuda_qrnn_pool(const scanrec_problem* problem,
-                                         const scanrec_pool_arrays* arrays,
-                                         const scanrec_cuda_queue* queue);
-SCANREC_C_API int scanrec_cuda_qrnn_pool_vjp(const scanrec_problem* problem,
-                                             const scanrec_pool_vjp_arrays* arrays,
-                                             const scanrec_cuda_queue* queue);
+SCANREC_C_API int scanrec_cuda_gated_scan(const scanrec_problem* problem,
+                                          const scanrec_gated_arrays* arrays,
+                                          const scanrec_cuda_queue* queue);
+SCANREC_C_API int scanrec_cuda_gated_scan_vjp(const scanrec_problem* problem,
+                                              const scanrec_gated_vjp_arrays* arrays,
+                                              const scanrec_cuda_queue* queue);
 SCANREC_C_API int scanrec_cuda_selective_scan(const scanrec_selective_problem* problem,
                                               const scanrec_selective_arrays* arrays,
                                               const scanrec_cuda_queue* queue);

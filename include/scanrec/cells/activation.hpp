@@ -79,6 +79,16 @@ struct gelu {
   }
 };
 
+/// exp(x), to 5 ULP, 2 between exp(-20) and exp(20); 0 and infinite beyond what the type can show.
+/// Its slope is itself.
+struct exponential {
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE activated<Lane> of(Lane x) {
+    const Lane value = simd::exp_of_any(x);
+    return {value, simd::constant<Lane>(1) - value, value};
+  }
+};
+
 /// x + 1/2 from 0 on, sigmoid(x) below: positive and increasing. Source: Feng et al., Were RNNs All
 /// We Needed? (2024), appendix B.
 struct positive {

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 
@@ -18,7 +19,9 @@ __all__ = [
     "count",
     "edge_shape",
     "flag",
+    "number",
     "pool_size",
+    "recomputes",
     "refuse",
     "stack_axis",
     "time_axis",
@@ -156,6 +159,27 @@ def pool_size(call: str, pool: object) -> int:
     return POOLS[pool]
 
 
+#: What a gradient may find kept of the states.
+_MEMORIES = ("store", "recompute")
+
+
+def recomputes(call: str, memory: object) -> bool:
+    """Whether states are computed anew for the gradient."""
+    if not isinstance(memory, str) or memory not in _MEMORIES:
+        refuse(call, "memory", "one of " + ", ".join(map(repr, _MEMORIES)), repr(memory))
+    return memory == "recompute"
+
+
+def number(call: str, argument: str, value: object) -> float:
+    """A finite number that is known when a call is made."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        got = f"a {type(value).__name__}"
+        refuse(call, argument, "a number of Python's", got, TypeError)
+    if not math.isfinite(value):
+        refuse(call, argument, "a finite number", value)
+    return float(value)
+
+
 def stack_axis(call: str, shape: Sequence[int], axis: int, count: int) -> int:
     """The axis along which pre-activations lie side by side: the last one that is not time."""
     if len(shape) < 2:
@@ -186,9 +210,9 @@ def check_dtype(call: str, argument: str, dtype: str) -> None:
         refuse(call, argument, "one of " + ", ".join(EDGE_DTYPES), dtype, TypeError)
 
 
-def check_state_space(call: str, shapes: dict, dtypes: dict) -> bool:
+def check_state_space(call: str, shapes: dict, dtypes: dict, reverse: bool) -> bool:
     """Refuses arrays of a state space that do not belong together: shapes and names of types by
-    name, None for what is not there. Returns whether it runs both ways."""
+    name, None for what is not there. Returns whether it runs both ways, instead of in reverse."""
     u = shapes["u"]
     if len(u) < 2:
         refuse(call, "u", "axes of time and of inputs", f"shape {tuple(u)}")
@@ -216,6 +240,8 @@ def check_state_space(call: str, shapes: dict, dtypes: dict) -> bool:
         if c[0] != inputs:
             refuse(call, "d", f"none where {inputs} inputs make {c[0]} outputs", shapes["d"])
     both_ways = c[1] == 2 * states and states > 0
+    if both_ways and reverse:
+        refuse(call, "reverse", "False of a system that runs both ways", True)
     if shapes.get("initial_state") is not None:
         if both_ways:
             refuse(call, "initial_state", "none of a system that runs both ways", "an array")

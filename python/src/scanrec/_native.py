@@ -12,22 +12,26 @@ from struct import Struct
 from typing import NamedTuple
 
 __all__ = [
-    *("DTYPES", "EDGES", "GATES", "OPERANDS", "POOLING", "RESULTS", "SELECTIVE", "Array"),
-    *("Prepared", "call", "call_selective", "instruction_set", "load", "packed_selective"),
-    *("raise_status", "threads", "version"),
+    *("DTYPES", "EDGES", "GATED", "GATES", "LOG_GATE", "LOG_INPUT", "OPERANDS", "RESULTS"),
+    *("SELECTIVE", "Array", "Prepared", "call", "call_selective", "checkpoint_shape"),
+    *("instruction_set", "load", "packed_selective", "raise_status", "threads", "version"),
 ]
 
 _C_VERSION = 3
 
-# struct scanrec_problem: dtype, rank, shape, axis, reverse, plain, threads, more_resets, executor,
-# pool.
-_PROBLEM = Struct("iiPiiiiiPP")
+# struct scanrec_problem: dtype, rank, shape, axis, reverse, plain, threads, more_resets, cell;
+# forget_bias; executor, pool.
+_PROBLEM = Struct("iiPiiiiiidPP")
 
-#: The pre-activations of QRNN pooling: of f-pooling the first two, of fo-pooling three.
+#: enum scanrec_cell: QRNN pooling, and bits for what of a linear scan is given by logarithms.
+LOG_GATE, LOG_INPUT = 1, 2
+
+#: The pre-activations of gated scans: of f-pooling the first two, of fo-pooling three. Of linear
+#: scans of logarithms the candidate is the input, the forget gate the gate.
 GATES = ("candidate", "forget_gate", "output_gate", "input_gate")
 
-#: What pooling and its adjoint read of the forward call.
-POOLING = (*GATES, "state", "initial_state", "resets", "zoneout")
+#: What a gated scan and its adjoint read of the forward call.
+GATED = (*GATES, "state", "initial_state", "resets", "zoneout")
 
 #: The names of the arrays of every call, in the order of its struct: first those that are read,
 OPERANDS = {
@@ -37,16 +41,16 @@ OPERANDS = {
         *("gate", "state", "initial_state", "resets"),
         *("gate_tangent", "input_tangent", "initial_tangent"),
     ),
-    "qrnn_pool": (*GATES, "initial_state", "resets", "zoneout"),
-    "qrnn_pool_vjp": (*POOLING, "output_grad", "final_grad"),
+    "gated_scan": (*GATES, "initial_state", "resets", "zoneout"),
+    "gated_scan_vjp": (*GATED, "output_grad", "final_grad", "checkpoints"),
 }
 #: then those that are written.
 RESULTS = {
     "linear_scan": ("state", "final_state"),
     "linear_scan_vjp": ("gate_grad", "input_grad", "initial_grad"),
     "linear_scan_jvp": ("state_tangent", "final_tangent"),
-    "qrnn_pool": ("output", "state", "final_state"),
-    "qrnn_pool_vjp": (*(f"{name}_grad" for name in GATES), "initial_grad"),
+    "gated_scan": ("output", "state", "final_state", "checkpoints"),
+    "gated_scan_vjp": (*(f"{name}_grad" for name in GATES), "initial_grad"),
 }
 
 #: States at the edges, which have no axis of time and are in the compute type.
@@ -54,6 +58,15 @@ EDGES = frozenset((
     *("initial_state", "final_state", "final_grad"),
     *("initial_grad", "initial_tangent", "final_tangent"),
 ))  # fmt: skip
+
+#: Steps between checkpoints.
+_STRETCH = 128
+
+
+def checkpoint_shape(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    """The shape of the checkpoints of a gated scan, in the type of the edges; none up to 128 steps."""
+    return (*shape[:axis], max(shape[axis] - 1, 0) // _STRETCH, *shape[axis + 1 :])
+
 
 # The arrays of a call: of each, where it begins and where its strides are; null for what is absent.
 _PLACES = {
@@ -169,6 +182,8 @@ class Prepared:
         plain: bool = False,
         threads: int = 0,
         more_resets: bool = False,
+        cell: int = 0,
+        forget_bias: float = 0.0,
     ):
         rank, places, pack = len(shape), _PLACES[name], _ARRAYS[name]
         numbers = array("q", shape)
@@ -180,7 +195,7 @@ class Prepared:
             pointers[places[of] + 1] = first + 8 * rank * (i + 1)
         self.problem = _PROBLEM.pack(
             *(DTYPES[dtype], rank, first, axis),
-            *(reverse, plain, threads, more_resets, 0, 0),
+            *(reverse, plain, threads, more_resets, cell, forget_bias, 0, 0),
         )
         self.function = getattr(_lib, f"scanrec_{name}")
         self._numbers = numbers  # which pointers lead to: alive, and never changed

@@ -33,6 +33,8 @@ def linear_scan(
     axis: int = -2,
     reverse: bool = False,
     resets: Any = None,
+    log_gate: bool = False,
+    log_input: bool = False,
     return_final: bool = False,
 ) -> Any:
     """``state[t] = gate[t] * state[t-1] + input[t]`` along an axis.
@@ -58,6 +60,9 @@ def linear_scan(
         starts: the link between steps t-1 and t is cut, in either direction. There may be one step
         more of them, whose mark is behind the last step: it cuts a reverse scan from
         ``initial_state``. A chunk of a stream takes the marks of its steps and the next one.
+    log_gate, log_input:
+        ``gate``, or ``input``, holds logarithms: ``exp(gate[t]) * state[t-1] + exp(input[t])``. They
+        are exponentiated while they are read. -inf is 0. Real types.
     return_final:
         Returns ``(state, final_state)``. The final state has the shape of ``input`` without the
         axis of time, and is float32 for 16-bit types.
@@ -79,10 +84,11 @@ def linear_scan(
     call, values = "linear_scan", (gate, input, initial_state, resets)
     reverse = arguments.flag(call, "reverse", reverse)
     return_final = arguments.flag(call, "return_final", return_final)
-    key = (call, type(axis), axis, reverse, return_final, *map(_layout, values))
+    cell = _logarithms(call, log_gate, log_input)
+    key = (call, type(axis), axis, reverse, return_final, cell, *map(_layout, values))
     results = _run_again(key, values)
     if results is None:
-        p = _Problem(call, "input", values, axis, reverse)
+        p = _Problem(call, "input", values, axis, reverse, cell)
         p.read("gate")
         p.read("input")
         p.read("initial_state")
@@ -103,6 +109,9 @@ def linear_scan_vjp(
     axis: int = -2,
     reverse: bool = False,
     resets: Any = None,
+    log_gate: bool = False,
+    log_input: bool = False,
+    input: Any = None,
     conjugate: bool = True,
     wrt: Sequence[str] = ("gate", "input", "initial_state"),
 ) -> Gradients:
@@ -110,8 +119,10 @@ def linear_scan_vjp(
 
     Parameters
     ----------
-    gate, initial_state, axis, reverse, resets:
-        Those of the forward call.
+    gate, initial_state, axis, reverse, resets, log_gate, log_input:
+        Those of the forward call. Gradients are of the logarithms, where those were given.
+    input:
+        That of the forward call, which is read where it holds logarithms.
     state:
         What it returned.
     state_grad:
@@ -132,18 +143,25 @@ def linear_scan_vjp(
     values = (gate, state, initial_state, resets, state_grad, final_grad)
     reverse = arguments.flag(call, "reverse", reverse)
     conjugate = arguments.flag(call, "conjugate", conjugate)
-    key = (call, type(axis), axis, reverse, not conjugate, wrt, *map(_layout, values))
+    cell = _logarithms(call, log_gate, log_input)
+    if cell:  # whose kernel reads an input always
+        values = (*values, input if cell & native.LOG_INPUT else 0.0)
+    key = (call, type(axis), axis, reverse, not conjugate, cell, wrt, *map(_layout, values))
     results = _run_again(key, values)
     if results is None:
         for name in wrt:
             if name not in Gradients._fields:
                 names = "names among " + ", ".join(Gradients._fields)
                 arguments.refuse(call, "wrt", names, repr(name))
-        p = _Problem(call, "state", values, axis, reverse)
+        if cell & native.LOG_INPUT and input is None:
+            arguments.refuse(call, "input", "that of the forward call, with 'log_input'", "None")
+        p = _Problem(call, "state", values, axis, reverse, cell)
         p.plain = not conjugate
         p.read("gate")
-        p.read("state", equal=True, used="gate" in wrt)
+        p.read("state", equal=True, used=cell or "gate" in wrt)
         p.read("initial_state", used="gate" in wrt)
+        if cell:
+            p.read("input")
         p.read("state_grad")
         p.read("final_grad")
         if "gate" in wrt:
@@ -298,13 +316,31 @@ _address = _choose_address()
 # ---- calls on arrays not seen before ---------------------------------------------------------------
 
 
+def _logarithms(call, log_gate, log_input):
+    """What is given by logarithms, as the kernels are told."""
+    log_gate = arguments.flag(call, "log_gate", log_gate)
+    log_input = arguments.flag(call, "log_input", log_input)
+    return native.LOG_GATE * log_gate + native.LOG_INPUT * log_input
+
+
+#: What a gated scan calls the arrays of a linear scan.
+_GATED = {
+    **{"gate": "forget_gate", "input": "candidate", "state": "output", "state_grad": "output_grad"},
+    **{"gate_grad": "forget_gate_grad", "input_grad": "candidate_grad"},
+}
+
+
 class _Problem:
     """The arrays of one call, checked one by one, and what they have in common. Values are those
-    that a call may read, in the order of its struct; `name` is the one that has the full shape."""
+    that a call may read, in the order of its struct; `name` is the one that has the full shape, and
+    `cell` says what is given by logarithms."""
 
-    def __init__(self, call, name, values, axis, reverse):
+    def __init__(self, call, name, values, axis, reverse, cell=0):
         self.call, self.reverse, self.plain, self.more_resets = call, reverse, False, False
-        self.values = dict(zip(native.OPERANDS[call], values))
+        self.cell, self.names = cell, native.OPERANDS[call]
+        if len(values) > len(self.names):
+            self.names = (*self.names, "input")
+        self.values = dict(zip(self.names, values))
         full, resets = _asarray(call, name, self.values[name]), self.values["resets"]
         self.shape = full.shape
         if full.ndim == 0:
@@ -312,6 +348,10 @@ class _Problem:
         self.axis = arguments.time_axis(call, axis, full.shape)
         self.edges = arguments.edge_shape(self.shape, self.axis)
         self.dtype = _promoted(call, name, full, self.values)
+        if cell:
+            arguments.check_real(
+                call, "gate" if cell & native.LOG_GATE else "input", _name(self.dtype)
+            )
         self.edge_dtype = np.dtype(arguments.EDGE_DTYPES[_name(self.dtype)])
         self.strides: dict[str, Sequence[int]] = {}  # of every array, in elements
         self.given: dict[str, np.ndarray] = {}  # those that are read
@@ -364,20 +404,28 @@ class _Problem:
 
     def run(self, key: tuple, values: Sequence[Any]) -> list[np.ndarray]:
         """The results. Of calls on arrays and numbers the plan is kept."""
+        call, strides = self.call, self.strides
+        if self.cell:
+            adjoint = call == "linear_scan_vjp"  # which reads the states
+            call = "gated_scan_vjp" if adjoint else "gated_scan"
+            strides = {
+                of if adjoint and of == "state" else _GATED.get(of, of): x for of, x in strides.items()
+            }
         prepared = native.Prepared(
-            self.call,
-            self.strides,
+            call,
+            strides,
             dtype=_name(self.dtype),
             shape=self.shape,
             axis=self.axis,
             reverse=self.reverse,
             plain=self.plain,
             more_resets=self.more_resets,
+            cell=self.cell,
         )
         if all(type(x) in _KINDS for x in values):
             operands = []
             for name, array in self.given.items():
-                place = native.OPERANDS[self.call].index(name)
+                place = self.names.index(name)
                 operands.append((place, None if values[place] is array else array.dtype))
             _keep(key, _Plan(prepared, operands, self.results))
         as_they_are = [(i, None) for i in range(len(self.given))]

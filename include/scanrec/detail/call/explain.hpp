@@ -14,15 +14,6 @@
 
 namespace scanrec::detail {
 
-/// The type at a place of a list; void behind the last.
-template <std::size_t I, class... Types>
-struct type_at : std::type_identity<void> {};
-template <class First, class... Rest>
-struct type_at<0, First, Rest...> : std::type_identity<First> {};
-template <std::size_t I, class First, class... Rest>
-requires(I > 0) struct type_at<I, First, Rest...> : type_at<I - 1, Rest...> {
-};
-
 /// The arguments of a call, without the backend in front.
 template <class... Given>
 struct given_arrays {
@@ -35,19 +26,32 @@ struct given_arrays<First, Rest...> : given_arrays<Rest...> {};
 
 // What a call is given by mistake.
 template <class A>
-concept a_container = requires(const A& a) {
-  a.data();
-  a.size();
-};
-template <class A>
 concept a_number = std::is_arithmetic_v<A>;
 template <class A>
 concept a_view_of_no_elements = sequence<A> && !sequence_of_elements<A>;
 template <class A>
 concept a_view_to_read = sequence<A> && !writable_sequence_argument<A>;
+/// A matrix of Eigen, or of another library that counts rows.
+template <class A>
+concept a_matrix = requires(const A& a) {
+  a.rows();
+  a.cols();
+};
+template <class A>
+concept an_mdspan = requires(const A& a) {
+  a.data_handle();
+  a.extent(0);
+};
+template <class A>
+inline constexpr bool is_state_view = false;
+template <class T>
+inline constexpr bool is_state_view<state_view<T>> = true;
+template <class A>
+concept a_view_of_states = is_state_view<A>;
 /// What has words of its own.
 template <class A>
-concept no_view = a_container<A> || std::is_pointer_v<A> || a_number<A> || a_view_of_no_elements<A>;
+concept no_view = a_container<A> || a_matrix<A> || an_mdspan<A> || std::is_pointer_v<A> ||
+    a_number<A> || a_view_of_states<A> || a_view_of_no_elements<A>;
 
 /// What a call may begin with, by mistake or not. Types of other libraries may have overloads of
 /// their own, which need conversions: nothing is explained to them.
@@ -58,21 +62,33 @@ concept may_begin_a_call = backend<A> || sequence_argument<A> || no_view<A>;
 
 // Of the argument at a place, which is called so: what it may be is in the words. A macro, since
 // the words of an assertion are a literal.
-#define SCANREC_EXPECT_VIEW_(type, call, name)                                                \
-  static_assert(!::scanrec::detail::a_container<type>,                                        \
-                "scanrec: " call ": argument '" name                                          \
-                "': expected a view of an array, as "                                         \
-                "sequence_view(x, channels) or sequence_view(x, extents), got a container");  \
-  static_assert(!std::is_pointer_v<type>, "scanrec: " call ": argument '" name                \
-                                          "': expected a view of an array, as "               \
-                                          "sequence_view(x, extents), got a pointer");        \
-  static_assert(!::scanrec::detail::a_number<type>,                                           \
-                "scanrec: " call ": argument '" name                                          \
-                "': expected a view of an array, as "                                         \
-                "sequence_view(&x, extents, strides{}) of one number for all, got a number"); \
-  static_assert(!::scanrec::detail::a_view_of_no_elements<type>,                              \
-                "scanrec: " call ": argument '" name                                          \
-                "': expected elements of float, double, "                                     \
+#define SCANREC_EXPECT_ANY_VIEW_(type, call, name)                                             \
+  static_assert(!::scanrec::detail::a_matrix<type>,                                            \
+                "scanrec: " call ": argument '" name                                           \
+                "': expected a view, as as_sequence(x) of <scanrec/eigen.hpp>, got a matrix"); \
+  static_assert(!::scanrec::detail::an_mdspan<type>,                                           \
+                "scanrec: " call ": argument '" name                                           \
+                "': expected a view, as view_of(x) of <scanrec/mdspan.hpp>, got an mdspan");   \
+  static_assert(!::scanrec::detail::a_container<type> || ::scanrec::detail::a_matrix<type>,    \
+                "scanrec: " call ": argument '" name                                           \
+                "': expected a view of an array, as "                                          \
+                "sequence_view(x, channels) or sequence_view(x, extents), got a container");   \
+  static_assert(!std::is_pointer_v<type>, "scanrec: " call ": argument '" name                 \
+                                          "': expected a view of an array, as "                \
+                                          "sequence_view(x, extents), got a pointer");         \
+  static_assert(!::scanrec::detail::a_number<type>,                                            \
+                "scanrec: " call ": argument '" name                                           \
+                "': expected a view of an array, as "                                          \
+                "sequence_view(&x, extents, strides{}) of one number for all, got a number");  \
+  static_assert(!::scanrec::detail::a_view_of_states<type>,                                    \
+                "scanrec: " call ": argument '" name                                           \
+                "': expected a sequence_view(x, extents), got a state_view")
+/// ... of numbers.
+#define SCANREC_EXPECT_VIEW_(type, call, name)                   \
+  SCANREC_EXPECT_ANY_VIEW_(type, call, name);                    \
+  static_assert(!::scanrec::detail::a_view_of_no_elements<type>, \
+                "scanrec: " call ": argument '" name             \
+                "': expected elements of float, double, "        \
                 "complex of them, bfloat16, float16 or uint32_t, got a view of others")
 /// ... is read.
 #define SCANREC_EXPECT_TO_READ(type, call, name)                               \

@@ -23,10 +23,30 @@ using listed_views = decltype(listed<Cell::names.size()>(std::declval<const Arra
 template <class Cell, class Arrays>
 using stored_in = typename sequence_traits<typename listed_views<Cell, Arrays>::value_type>::stored;
 
+/// A struct of as many views as the cell has arrays.
+template <class Arrays, class Cell>
+concept arrays_of_cell = gated_cell<Cell> && std::is_aggregate_v<Arrays> &&
+                             sizeof(Arrays) == Cell::names.size() * sizeof(sequence_view<float>) &&
+                         element<stored_in<Cell, Arrays>>;
+
+/// What goes with a cell and its arrays; something where these are wrong, since some compilers look
+/// here before they look at constraints.
 template <class Cell, class Arrays>
-using gated_options_for = gated_options<compute_t<stored_in<Cell, Arrays>>>;
+struct beside_arrays {
+  using value = float;
+  using gradients = none_t;
+};
+template <class Cell, arrays_of_cell<Cell> Arrays>
+struct beside_arrays<Cell, Arrays> {
+  using value = compute_t<stored_in<Cell, Arrays>>;
+  using gradients = gated_gradients<Cell, stored_in<Cell, Arrays>>;
+};
 template <class Cell, class Arrays>
-using gated_vjp_options_for = gated_vjp_options<compute_t<stored_in<Cell, Arrays>>>;
+using gated_options_for = gated_options<typename beside_arrays<Cell, Arrays>::value>;
+template <class Cell, class Arrays>
+using gated_vjp_options_for = gated_vjp_options<typename beside_arrays<Cell, Arrays>::value>;
+template <class Cell, class Arrays>
+using gated_gradients_for = typename beside_arrays<Cell, Arrays>::gradients;
 
 /// Whether a backend computes states anew that a recurrence has kept no more than checkpoints of.
 template <class Backend>
@@ -60,6 +80,19 @@ struct memory_traits<memory::recompute<T>> {
   static constexpr bool stores = false, recomputes = true, writable = !std::is_const_v<T>;
   using kept = std::remove_const_t<T>;
 };
+/// What a forward call may be told to keep, and what an adjoint needs.
+template <class Memory>
+concept kept_states = memory_traits<Memory>::stores || memory_traits<Memory>::recomputes;
+template <class Memory>
+concept kept_by_forward = std::same_as<Memory, none_t> ||
+    (kept_states<Memory>&& memory_traits<Memory>::writable);
+/// What the outputs of these arrays can be written to.
+template <class Output, class Cell, class Arrays>
+concept output_of_cell = arrays_of_cell<Arrays, Cell> && writable_sequence_argument<Output> &&
+    (std::same_as<Output, none_t> ||
+     (sequence_of_elements<Output> &&
+      std::same_as<compute_t<stored_or<Output, float>>, compute_t<stored_in<Cell, Arrays>>>));
+
 template <class Memory, class Value>
 constexpr void check_checkpoints() {
   if constexpr (memory_traits<Memory>::recomputes)

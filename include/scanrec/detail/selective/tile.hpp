@@ -10,6 +10,7 @@
 
 #include <scanrec/detail/selective/problem.hpp>
 #include <scanrec/detail/selective/walk.hpp>
+#include <scanrec/detail/simd/softplus.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {

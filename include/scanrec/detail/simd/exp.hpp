@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// exp and expm1 of numbers that are not positive, over the lane type: a scalar and every lane of a
+// exp, and expm1 of numbers that are not positive, over the lane type: a scalar and every lane of a
 // pack run the same operations.
 //
 // Both are made of one reduction, for y <= 0:
@@ -33,13 +33,13 @@ struct real_bits;
 template <>
 struct real_bits<float> {
   using type = std::uint32_t;
-  static constexpr int mantissa = 23;
+  static constexpr int mantissa = 23, exponent = 8;
   static constexpr type sign = 0x80000000u, one = 0x3f800000u;
 };
 template <>
 struct real_bits<double> {
   using type = std::uint64_t;
-  static constexpr int mantissa = 52;
+  static constexpr int mantissa = 52, exponent = 11;
   static constexpr type sign = 0x8000000000000000u, one = 0x3ff0000000000000u;
 };
 // Bits are those of a number, or of each number of a compiler's vector.
@@ -69,6 +69,15 @@ SCANREC_INLINE V larger_raw(V a, V b) {
                                           __builtin_bit_cast(xsimd::batch<T>, b)));
 #else
   return a > b ? a : b;
+#endif
+}
+template <class T, class V>
+SCANREC_INLINE V smaller_raw(V a, V b) {
+#if defined(__SSE2__)
+  return __builtin_bit_cast(V, xsimd::min(__builtin_bit_cast(xsimd::batch<T>, a),
+                                          __builtin_bit_cast(xsimd::batch<T>, b)));
+#else
+  return a < b ? a : b;
 #endif
 }
 
@@ -133,6 +142,18 @@ SCANREC_INLINE pack<T, N> larger(pack<T, N> a, pack<T, N> b) {
   else
     return {larger(a.lo, b.lo), larger(a.hi, b.hi)};
 }
+/// a < b ? a : b: of a NaN and a number the second.
+template <real_scalar R>
+SCANREC_HD SCANREC_INLINE R smaller(R a, R b) {
+  return a < b ? a : b;
+}
+template <class T, int N>
+SCANREC_INLINE pack<T, N> smaller(pack<T, N> a, pack<T, N> b) {
+  if constexpr (is_leaf<T, N>)
+    return pack<T, N>(detail::smaller_raw<T>(a.v, b.v));
+  else
+    return {smaller(a.lo, b.lo), smaller(a.hi, b.hi)};
+}
 
 // ---- the reduction ----------------------------------------------------------------------------
 
@@ -144,7 +165,7 @@ enum class exp_kind { exp, expm1 };
 // ln 2 is taken in two parts, of which the first has few bits, so that its product with n is exact.
 // Where that product is not rounded, the float next to ln 2 serves alone: it happens to be so close
 // that it costs 2 ULP at most. Adding `round` leaves n in the lowest bits. From `lowest` on 2^n has
-// the bits of 0.
+// the bits of 0; exp(highest) is infinite, half of 2^n there is not.
 template <class R>
 struct exp_numbers;
 template <>
@@ -155,7 +176,7 @@ struct exp_numbers<float> {
   static constexpr float ln2_high = (one_ln2 ? 0.693147182f : 0.693359375f) / (1 << steps_log2);
   static constexpr float ln2_low = -2.12194440e-4f;
   static constexpr float round = 12582912.0f;
-  static constexpr float lowest = -88.0f;
+  static constexpr float lowest = -88.0f, highest = 89.0f;
 };
 template <>
 struct exp_numbers<double> {
@@ -164,7 +185,7 @@ struct exp_numbers<double> {
   static constexpr double log2e = 1.4426950408889634;
   static constexpr double ln2_high = 6.93145751953125e-1, ln2_low = 1.42860682030941723212e-6;
   static constexpr double round = 6755399441055744.0;
-  static constexpr double lowest = -709.0;
+  static constexpr double lowest = -709.0, highest = 710.0;
 };
 
 /// The coefficients of a polynomial, lowest first: a type that device code can copy.
@@ -258,6 +279,23 @@ template <class L>
 SCANREC_HD SCANREC_INLINE L exp_of_negative(L y) {
   const auto e = detail::split_exp<detail::exp_kind::exp>(y);
   return fma(e.power, e.q, e.power);
+}
+/// exp(y) for any y: where y <= 0, exp_of_negative(y) bit for bit; elsewhere as precise, and
+/// infinite where the result is above the largest number.
+template <class L>
+SCANREC_HD SCANREC_INLINE L exp_of_any(L y) {
+  using R = scalar_of<L>;
+  using bits = detail::real_bits<R>;
+  const auto e = detail::split_exp<detail::exp_kind::exp>(
+      smaller(splat<L>(detail::exp_numbers<R>::highest), y));
+  // Of positive y half of it, twice: 2^n alone may be infinite where its product with 1 + q is not.
+  const L part = detail::on_bits(e.power, y, [](auto power, auto of) SCANREC_LAMBDA {
+    return power - ((~of & bits::sign) >> bits::exponent);
+  });
+  const L times = detail::on_bits(y, y, [](auto of, auto) SCANREC_LAMBDA {
+    return bits::one + ((~of & bits::sign) >> bits::exponent);
+  });
+  return mul(fma(part, e.q, part), times);
 }
 /// expm1(y) for y <= 0. Error: 1.5 ULP.
 template <class L>

@@ -8,7 +8,7 @@
 // where S and C are polynomials, and k says which of the two is which, and their signs.
 #pragma once
 
-#include <scanrec/detail/simd/softplus.hpp>
+#include <scanrec/detail/simd/exp.hpp>
 
 namespace scanrec::inline SCANREC_ABI::simd {
 

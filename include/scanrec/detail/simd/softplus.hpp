@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// exp of any number, and softplus, over the lane type: a scalar and every lane of a pack run the
-// same operations.
+// softplus over the lane type: a scalar and every lane of a pack run the same operations.
 #pragma once
 
 #include <scanrec/detail/simd/math.hpp>
@@ -41,14 +40,6 @@ SCANREC_HD SCANREC_INLINE L log1p_of_fraction(L e) {
 }
 
 }  // namespace detail
-
-/// exp(y) for any y. Where y <= 0, exp_of_negative(y) bit for bit; elsewhere the reciprocal of
-/// exp_of_negative(-y), which is infinite from 88 (float) and 709 (double) on.
-template <class L>
-SCANREC_HD SCANREC_INLINE L exp_of_any(L y) {
-  const L e = exp_of_negative(negative_size(y));
-  return select_less(constant<L>(0), y, divide(constant<L>(1), e), e);
-}
 
 /// log(1 + exp(x)), and its slope, the sigmoid; above 20 they are x and 1, as frameworks have it.
 /// Error: 6 ULP. Where the result is below the smallest normal number it may be 0.

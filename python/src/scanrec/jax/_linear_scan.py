@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from .. import _arguments as arguments
-from . import _rules  # noqa: F401 (registers how the primitives differentiate)
+from .._native import LOG_GATE, LOG_INPUT
+from . import _gated_rules, _rules  # noqa: F401 (register how the primitives differentiate)
 from ._arrays import aligned, checked, edge_of, marks_of, promoted
 from ._primitives import Problem
 from ._split_time import bind_parts
@@ -25,6 +26,8 @@ def linear_scan(
     axis: int = -2,
     reverse: bool = False,
     resets: Any = None,
+    log_gate: bool = False,
+    log_input: bool = False,
     return_final: bool = False,
     axis_name: Any = None,
 ) -> Any:
@@ -52,6 +55,10 @@ def linear_scan(
         starts: the link between steps t-1 and t is cut, in either direction. There may be one step
         more of them, whose mark is behind the last step: it cuts a reverse scan from
         ``initial_state``. A chunk of a stream takes the marks of its steps and the next one.
+    log_gate, log_input:
+        ``gate``, or ``input``, holds logarithms: ``exp(gate[t]) * state[t-1] + exp(input[t])``. They
+        are exponentiated while they are read, and gradients are those of the logarithms: what else
+        would be two more arrays written, kept and read. -inf is 0. Real types.
     return_final:
         Returns ``(state, final_state)``. The final state has the shape of ``input`` without the
         axis of time, and is float32 for 16-bit types. The gradient of a loss that uses one of the
@@ -82,6 +89,8 @@ def linear_scan(
     call = "linear_scan"
     reverse = arguments.flag(call, "reverse", reverse)
     return_final = arguments.flag(call, "return_final", return_final)
+    log_gate = arguments.flag(call, "log_gate", log_gate)
+    log_input = arguments.flag(call, "log_input", log_input)
     values = [checked(call, name, x) for name, x in (("gate", gate), ("input", input))]
     dtype = jnp.result_type(*values)
     if initial_state is not None:
@@ -99,11 +108,17 @@ def linear_scan(
     if resets is not None:
         arrays["resets"] = marks_of(call, resets, shape, axis)
 
+    output = "state"
     problem = Problem(shape, axis, reverse)
-    wanted = {"state": shape}
+    if log_gate or log_input:  # a gated scan, whose outputs are the states
+        arguments.check_real(call, "gate" if log_gate else "input", dtype.name)
+        call, output = "gated_scan", "output"
+        problem = problem._replace(cell=LOG_GATE * log_gate + LOG_INPUT * log_input)
+        arrays["candidate"], arrays["forget_gate"] = arrays.pop("input"), arrays.pop("gate")
+    wanted = {output: shape}
     if return_final:
         wanted["final_state"] = problem.edge
     out = bind_parts(call, problem, arrays, wanted, axis_name)
     if return_final:
-        return out["state"], jax.lax.squeeze(out["final_state"], (axis,))
-    return out["state"]
+        return out[output], jax.lax.squeeze(out["final_state"], (axis,))
+    return out[output]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The primitives, one per kernel: the scan, its fused tangent and its fused adjoint, QRNN pooling
-and its fused adjoint; and the tangent of pooling, which is composed.
+"""The primitives, one per kernel: the scan, its fused tangent and its fused adjoint, gated scans and
+their fused adjoint; and the tangent of gated scans, which is composed.
 
 All operands of a primitive have the rank of the problem, with extent 1 wherever they broadcast;
 states at the edges have extent 1 in time, and resets may have one step more. Pre-activations may lie in one array, ``pre``, stacked
 along one more axis. Which arrays there are is said by ``operands``, a tuple of names, and
 ``results``, a tuple of pairs (name, shape): what is absent is neither read nor written, and a
 gradient of extent 1 receives the sum over the axis. Batching is then one more axis in front. How
-they differentiate is in ``_rules.py`` and ``_pool_rules.py``.
+they differentiate is in ``_rules.py`` and ``_gated_rules.py``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jax.interpreters import batching, mlir, partial_eval
 
 from .. import _cuda, _native
 from .._arguments import EDGE_DTYPES
-from .._native import EDGES, GATES, POOLING
+from .._native import EDGES, GATED, GATES
 from ._sharding import allow_in_shard_map, over_devices, specs_of_results
 
 __all__ = [
@@ -48,17 +48,17 @@ STATES = ("state", "initial_state")
 #: The names of operands and results of every primitive, in their order.
 OPERANDS = {
     **_native.OPERANDS,
-    "qrnn_pool": ("pre", *_native.OPERANDS["qrnn_pool"]),
-    "qrnn_pool_vjp": ("pre", *_native.OPERANDS["qrnn_pool_vjp"]),
-    "qrnn_pool_jvp": (
-        *("pre", *POOLING),
+    "gated_scan": ("pre", *_native.OPERANDS["gated_scan"]),
+    "gated_scan_vjp": ("pre", *_native.OPERANDS["gated_scan_vjp"]),
+    "gated_scan_jvp": (
+        *("pre", *GATED, "checkpoints"),
         *("pre_tangent", *(f"{name}_tangent" for name in GATES), "initial_tangent"),
     ),
 }
 RESULTS = {
     **_native.RESULTS,
-    "qrnn_pool_vjp": ("pre_grad", *_native.RESULTS["qrnn_pool_vjp"]),
-    "qrnn_pool_jvp": ("output_tangent", "final_tangent"),
+    "gated_scan_vjp": ("pre_grad", *_native.RESULTS["gated_scan_vjp"]),
+    "gated_scan_jvp": ("output_tangent", "final_tangent"),
 }
 
 
@@ -69,11 +69,14 @@ class Problem(NamedTuple):
     axis: int  #: of time
     reverse: bool
     stack: int = -1  #: the axis of the array of pre-activations along which they are stacked
+    cell: int = 0  #: of gated scans: QRNN pooling, or what is given by logarithms
+    forget_bias: float = 0.0
+    recompute: bool = False  #: gradients find checkpoints instead of states
 
     def batched(self, size: int) -> Problem:
         """The problem with one more axis in front."""
         stack = self.stack + 1 if self.stack >= 0 else -1
-        return Problem((size, *self.shape), self.axis + 1, self.reverse, stack)
+        return self._replace(shape=(size, *self.shape), axis=self.axis + 1, stack=stack)
 
     @property
     def edge(self) -> tuple[int, ...]:
@@ -112,7 +115,7 @@ def _abstract(call, *avals, problem, results, **_):
     gate = avals[0]
     out = []
     for (name, shape), sharding in zip(results, specs_of_results(call, avals, problem, results)):
-        dtype = edge_dtype(gate.dtype) if name in EDGES else gate.dtype
+        dtype = edge_dtype(gate.dtype) if name in EDGES or name == "checkpoints" else gate.dtype
         split = {} if sharding is None else {"sharding": sharding}
         out.append(gate.update(shape=shape, dtype=dtype, weak_type=False, **split))
     return out
@@ -138,6 +141,8 @@ def _lower(call, ctx, *args, problem, operands, results):
         reverse=problem.reverse,
         shape=np.asarray(problem.shape, np.int64),
         stack=np.int64(problem.stack),
+        cell=np.int64(problem.cell),
+        forget_bias=np.float64(problem.forget_bias),
         operands=_mask(_native.OPERANDS[call], operands, stacked),
         results=_mask(_native.RESULTS[call], dict(results), stacked),
     )
@@ -186,7 +191,7 @@ def _eliminate(call, used, equation):
     """Results that nobody uses are not computed, and what only they need is not read."""
     if not any(used):
         return [False] * len(equation.invars), None
-    if call == "qrnn_pool":  # whose kernels have an output always
+    if call == "gated_scan":  # whose kernels have an output always
         names = (name for name, _ in equation.params["results"])
         used = [u or name == "output" for u, name in zip(used, names)]
     results = used_results(equation, used)
@@ -217,8 +222,8 @@ def with_fewer(equation: Any, kept: Sequence[bool], used: Sequence[bool]) -> Any
 
 def _needs_states(call, operands, results):
     """Whether a call reads the states, and the initial one for their sake: those of a scan are its
-    own, and pooling always does."""
-    if call.startswith("qrnn_pool"):
+    own, and a gated scan always does."""
+    if call.startswith("gated_scan"):
         return True
     return "input" in operands or "gate_tangent" in operands or "gate_grad" in dict(results)
 

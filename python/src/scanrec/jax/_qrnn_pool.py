@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from .. import _arguments as arguments
 from .._native import GATES
-from . import _pool_rules  # noqa: F401 (registers how the primitives differentiate)
+from . import _gated_rules  # noqa: F401 (registers how the primitives differentiate)
 from ._arrays import aligned, checked, edge_of, marks_of, promoted, zoneout_of
 from ._primitives import Problem
 from ._split_time import bind_parts
@@ -28,6 +28,8 @@ def qrnn_pool(
     reverse: bool = False,
     resets: Any = None,
     zoneout: Any = None,
+    forget_bias: float = 0.0,
+    memory: str = "store",
     return_final: bool = False,
     axis_name: Any = None,
 ) -> Any:
@@ -66,6 +68,13 @@ def qrnn_pool(
     zoneout:
         Booleans that broadcast to the output. Where one is set the state stays as it was, whatever
         the gates say. Nothing is rescaled.
+    forget_bias:
+        A number added to the pre-activation of the forget gate: 1 or 2 for networks that are to
+        remember from the first step of training.
+    memory:
+        What a gradient will need besides ``pre``: ``"store"`` keeps the state of every step (with
+        ``"f"`` the output is that), ``"recompute"`` that of every 128th, and computes those between
+        anew: 1/128 of the memory, for about a fifth more time backward.
     return_final:
         Returns ``(output, final_state)``. The final state has the shape of the output without the
         axis of time, and is float32 for 16-bit types.
@@ -128,11 +137,18 @@ def qrnn_pool(
     if zoneout is not None:
         arrays["zoneout"] = zoneout_of(call, zoneout, shape)
 
-    problem = Problem(shape, axis, reverse, stack)
+    problem = Problem(
+        shape,
+        axis,
+        reverse,
+        stack,
+        forget_bias=arguments.number(call, "forget_bias", forget_bias),
+        recompute=arguments.recomputes(call, memory),
+    )
     wanted = {"output": shape}
     if return_final:
         wanted["final_state"] = problem.edge
-    out = bind_parts(call, problem, arrays, wanted, axis_name)
+    out = bind_parts("gated_scan", problem, arrays, wanted, axis_name)
     if return_final:
         return out["output"], jax.lax.squeeze(out["final_state"], (axis,))
     return out["output"]

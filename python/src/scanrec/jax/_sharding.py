@@ -31,15 +31,18 @@ def spec_of(aval: Any) -> tuple[Any, ...] | None:
     return tuple(spec) + (None,) * (len(aval.shape) - len(spec))
 
 
-def _given(call):
-    return "pre" if call.startswith("qrnn_pool") else "input"
+def _given(call, problem):
+    """The call as users know it, and its argument."""
+    if call.startswith("gated_scan") and not problem.cell:
+        return call.replace("gated_scan", "qrnn_pool"), "pre"
+    return call.replace("gated_scan", "linear_scan"), "input"
 
 
 def _problem_spec(call, avals, problem):
     """How a problem is split: as any of its arrays is, though not along time."""
     spec = _whole_spec(call, avals, problem)
     if spec is not None and parts_of(mesh_of(avals), spec[problem.axis]) > 1:
-        refuse(call, _given(call), "an array that is not split along time", f"{spec}")
+        refuse(*_given(call, problem), "an array that is not split along time", f"{spec}")
     return spec
 
 
@@ -49,9 +52,8 @@ def _whole_spec(call, avals, problem):
         spec = spec_of(aval)
         if spec is not None and len(spec) > len(problem.shape):
             if spec[problem.stack] is not None:
-                refuse(
-                    call, "pre", "pre-activations that are not split from one another", f"{spec}"
-                )
+                words = "pre-activations that are not split from one another"
+                refuse(*_given(call, problem), words, f"{spec}")
             spec = spec[: problem.stack] + spec[problem.stack + 1 :]
         if spec is not None:
             specs.append(spec)
@@ -60,7 +62,7 @@ def _whole_spec(call, avals, problem):
     spec = tuple(next((n for n in names if n is not None), None) for names in zip(*specs))
     every = [name for names in spec for name in names_of(names)]
     if len(set(every)) != len(every):
-        refuse(call, _given(call), "arrays split alike", f"one mesh axis for two of {spec}")
+        refuse(*_given(call, problem), "arrays split alike", f"one mesh axis for two of {spec}")
     return spec
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from .._arguments import refuse
-from ._pool_rules import gates_of_pooling, keeps_states
+from ._gated_rules import gates_of, keeps_states
 from ._primitives import Problem, bind, edge_dtype
 from ._sharding import is_replicated, split_over_time, varying_alike
 
@@ -41,8 +41,8 @@ _MORE_BYTES = 1 << 20
 #: What a tangent needs of a call besides its results: none of the primitive's.
 _KEPT = ("entering", "products", "cuts")
 
-_TANGENT = {"linear_scan": "linear_scan_jvp", "qrnn_pool": "qrnn_pool_jvp"}
-_OUTPUT = {"linear_scan": "state", "qrnn_pool": "output"}
+_TANGENT = {"linear_scan": "linear_scan_jvp", "gated_scan": "gated_scan_jvp"}
+_OUTPUT = {"linear_scan": "state", "gated_scan": "output"}
 
 
 def bind_parts(
@@ -71,6 +71,10 @@ def _names(call, axis_name):
 
 def _on_each(call, problem, arrays, wanted, names, behind=None):
     """The call on the part that this device has. ``behind``: a mark behind the last step of all."""
+    if problem.recompute:
+        refuse(
+            "qrnn_pool", "memory", "'store' where time is split over devices", "'recompute'"
+        )
     alike = "gate" in arrays and is_replicated(arrays["gate"], names)
     arrays = varying_alike(arrays, names)
     parts = _Parts(names, problem.reverse, jax.lax.psum(1, names))
@@ -144,8 +148,8 @@ def _product(at, arrays, alike):
     """The product of a part's gates, with extent 1 in time and wherever gates broadcast. One gate for
     all steps of all devices is raised to their number by each, and has one axis less."""
     problem, marks = at.problem, arrays.get("resets")
-    if at.name == "qrnn_pool":
-        gate = gates_of_pooling(arrays, problem)
+    if at.name == "gated_scan":
+        gate = gates_of(arrays, problem)
     else:
         gate = arrays["gate"]
     dtype = edge_dtype(gate.dtype)
@@ -309,10 +313,10 @@ def _walk_jvp(at, primals, tangents):
     wanted = {**dict(at.results), "entering": problem.edge, "products": ()}
     if "resets" in arrays:
         wanted["cuts"] = ()
-    is_pooling = at.name == "qrnn_pool"
-    if is_pooling and not keeps_states(arrays, problem):  # the outputs are the states
+    is_gated = at.name == "gated_scan"
+    if is_gated and not keeps_states(arrays, problem):  # the outputs are the states
         wanted["output"] = problem.shape
-    elif is_pooling or "gate" in moved:
+    elif is_gated or "gate" in moved:
         wanted["state"] = problem.shape
     asked = at._replace(results=tuple(wanted.items()))
     values = dict(zip(wanted, _walk(asked, product, *operands)))
@@ -327,7 +331,7 @@ def _walk_jvp(at, primals, tangents):
         initial = jnp.broadcast_to(initial, problem.edge)
         moved["initial"] = parts.at_first(initial)
     own = {f"{name}_tangent": t for name, t in moved.items()}
-    needs_states = is_pooling or "gate" in moved
+    needs_states = is_gated or "gate" in moved
     here = bind(tangent, problem, {**known, **(states if needs_states else {}), **own}, wanted)
     ends = here["final_tangent"]
     maps = _Maps(values["products"], values.get("cuts"))
@@ -338,7 +342,7 @@ def _walk_jvp(at, primals, tangents):
     through = bind(
         tangent,
         problem,
-        {**known, **(states if is_pooling else {}), "initial_tangent": before},
+        {**known, **(states if is_gated else {}), "initial_tangent": before},
         wanted,
     )
     out = {name: here[name] + through[name] for name in wanted}

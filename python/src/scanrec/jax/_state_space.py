@@ -28,6 +28,7 @@ def s5(
     discretisation: str = "zero_order_hold",
     conjugate_symmetry: bool = True,
     intervals: Any = None,
+    reverse: bool = False,
     resets: Any = None,
     return_final: bool = False,
     axis_name: Any = None,
@@ -54,19 +55,25 @@ def s5(
     log_step:
         ``(P,)``, real: logarithms of the steps. None is 0, a step of 1.
     initial_state:
-        Complex, any shape that broadcasts to ``(..., P)``: the state before the first step. None is
-        0. Systems that run both ways have none.
+        Complex, any shape that broadcasts to ``(..., P)``: the state before the first step, in
+        reverse behind the last. None is 0. Systems that run both ways have none.
     discretisation:
         ``"zero_order_hold"``, ``"bilinear"``.
     conjugate_symmetry:
         Whether the P states stand for 2 P in conjugate pairs.
     intervals:
-        For samples at irregular times, ``(..., T)``: the factor of the step at each.
+        For samples at irregular times, ``(..., T)``: the factor of the step by which states come to
+        each, in either direction.
+    reverse:
+        ``x[t] = gate * x[t+1] + ...``; the final state is then that of the first step. Nothing is
+        flipped. Not of systems that run both ways.
     resets:
-        Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here. There
-        may be one step more of them, whose mark says nothing here.
+        Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here, as of
+        :func:`linear_scan`. There may be one step more of them, whose mark cuts a reverse scan from
+        ``initial_state``.
     return_final:
-        Returns ``(y, final_state)``, the latter ``(..., P)``: of the states that run forward.
+        Returns ``(y, final_state)``, the latter ``(..., P)``: of systems that run both ways that of
+        the states that run forward.
     axis_name:
         Where time is split over devices: as of :func:`linear_scan`.
 
@@ -85,12 +92,13 @@ def s5(
     """
     arguments.check_discretisation("s5", discretisation)
     conjugate_symmetry = arguments.flag("s5", "conjugate_symmetry", conjugate_symmetry)
+    reverse = arguments.flag("s5", "reverse", reverse)
     return_final = arguments.flag("s5", "return_final", return_final)
     given = {
         "u": u, "lambda_": lambda_, "b": b, "c": c, "d": d, "log_step": log_step,
         "initial_state": initial_state, "intervals": intervals,
     }  # fmt: skip
-    arrays, both_ways = _checked("s5", given)
+    arrays, both_ways = _checked("s5", given, reverse)
     u, lambda_, b, c = (arrays[name] for name in ("u", "lambda_", "b", "c"))
     step = jnp.exp(arrays["log_step"]) if log_step is not None else jnp.ones((), u.dtype)
     if intervals is None:
@@ -102,7 +110,8 @@ def s5(
         x = scale * complex_product(u, b)
     edges = {"initial_state": arrays.get("initial_state"), "resets": _over_states("s5", resets, u)}
     twice = 2 if conjugate_symmetry else 1
-    return _outputs(gate, x, u, twice * c, arrays.get("d"), edges, both_ways, return_final, axis_name)
+    along = {"reverse": reverse, "axis_name": axis_name}
+    return _outputs(gate, x, u, twice * c, arrays.get("d"), edges, both_ways, return_final, along)
 
 
 def lru(
@@ -114,6 +123,7 @@ def lru(
     d: Any = None,
     initial_state: Any = None,
     *,
+    reverse: bool = False,
     resets: Any = None,
     return_final: bool = False,
     axis_name: Any = None,
@@ -129,7 +139,7 @@ def lru(
         ``(..., T, H)``, float32 or float64.
     nu, theta:
         ``(P,)``, real.
-    b, c, d, initial_state, resets, return_final, axis_name:
+    b, c, d, initial_state, reverse, resets, return_final, axis_name:
         As of :func:`s5`.
 
     Returns
@@ -146,11 +156,12 @@ def lru(
     Source: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences (2023),
     section 3.
     """
+    reverse = arguments.flag("lru", "reverse", reverse)
     return_final = arguments.flag("lru", "return_final", return_final)
     given = {
         "u": u, "nu": nu, "theta": theta, "b": b, "c": c, "d": d, "initial_state": initial_state,
     }  # fmt: skip
-    arrays, both_ways = _checked("lru", given)
+    arrays, both_ways = _checked("lru", given, reverse)
     decay = jnp.exp(arrays["nu"])
     gate = jnp.exp(jax.lax.complex(-decay, jnp.exp(arrays["theta"])))
     scale = jnp.sqrt(-jnp.expm1(-2 * decay))
@@ -160,19 +171,21 @@ def lru(
         "resets": _over_states("lru", resets, arrays["u"]),
     }
     u, c, d = arrays["u"], arrays["c"], arrays.get("d")
-    return _outputs(gate, x, u, c, d, edges, both_ways, return_final, axis_name)
+    along = {"reverse": reverse, "axis_name": axis_name}
+    return _outputs(gate, x, u, c, d, edges, both_ways, return_final, along)
 
 
 _COMPLEX = ("lambda_", "b", "c", "initial_state")
 
 
-def _checked(call, given):
+def _checked(call, given, reverse):
     """Those arrays that there are, of one precision, and whether the system runs both ways."""
     arrays = {name: jnp.asarray(x) for name, x in given.items() if x is not None}
     both_ways = arguments.check_state_space(
         call,
         {name: x.shape for name, x in arrays.items()},
         {name: x.dtype.name for name, x in arrays.items()},
+        reverse,
     )
     of = jnp.result_type(*(x.real.dtype for n, x in arrays.items() if n != "initial_state"))
     return {
@@ -186,14 +199,14 @@ def complex_product(u, matrix):
     return jax.lax.complex(u @ matrix.real.T, u @ matrix.imag.T)
 
 
-def _outputs(gate, x, u, c, d, edges, both_ways, return_final, axis_name):
-    given = {"resets": edges["resets"], "axis_name": axis_name}
+def _outputs(gate, x, u, c, d, edges, both_ways, return_final, along):
+    given = {"resets": edges["resets"], **along}
     state = linear_scan(gate, x, edges["initial_state"], return_final=return_final, **given)
     state, final = state if return_final else (state, None)
     states = c.shape[1] // 2 if both_ways else c.shape[1]
     y = real_of_product(state, c[:, :states])
     if both_ways:
-        state = linear_scan(gate, x, reverse=True, **given)
+        state = linear_scan(gate, x, **{**given, "reverse": True})
         y = y + real_of_product(state, c[:, states:])
     if d is not None:
         y = y + d * u

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The call: arguments checked and aligned, then the function, in the way that the transformation at
-hand gets right."""
+"""The call: arguments checked and aligned, then the function."""
 
 from __future__ import annotations
 
@@ -8,16 +7,16 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from .. import _arguments as arguments
+from .. import _native as native
 from . import _plans as plans
-from ._functions import Problem, Scan, tangent_of
-from ._modes import is_distributed, is_recorded, levels
-from ._ops import scan_op
+from ._gated_functions import GatedProblem, gated_scan
+from ._modes import is_distributed
+from ._scan import scan
 from ._tensors import aligned, check_tensor, common_dtype, edge_tensor, marks
 
-__all__ = ["linear_scan", "scan"]
+__all__ = ["linear_scan"]
 
 
 def linear_scan(
@@ -28,6 +27,8 @@ def linear_scan(
     axis: int = -2,
     reverse: bool = False,
     resets: torch.Tensor | None = None,
+    log_gate: bool = False,
+    log_input: bool = False,
     return_final: bool = False,
     group: Any = None,
     ranges: Any = None,
@@ -58,6 +59,10 @@ def linear_scan(
         starts: the link between steps t-1 and t is cut, in either direction. There may be one step
         more of them, whose mark is behind the last step: it cuts a reverse scan from
         ``initial_state``. A chunk of a stream takes the marks of its steps and the next one.
+    log_gate, log_input:
+        ``gate``, or ``input``, holds logarithms: ``exp(gate[t]) * state[t-1] + exp(input[t])``. They
+        are exponentiated while they are read, and gradients are those of the logarithms: what else
+        would be two more arrays written, kept and read. -inf is 0. Real types.
     return_final:
         Returns ``(state, final_state)``. The final state has the shape of ``input`` without the
         axis of time, and is float32 for 16-bit types.
@@ -102,15 +107,28 @@ def linear_scan(
     any axis may be split, that of time over one dimension of the mesh, without a ``group``. A
     number may be among them, no other tensor. Gradients are DTensors, too.
     """
-    reverse = arguments.flag("linear_scan", "reverse", reverse)
-    return_final = arguments.flag("linear_scan", "return_final", return_final)
+    call = "linear_scan"
+    reverse = arguments.flag(call, "reverse", reverse)
+    return_final = arguments.flag(call, "return_final", return_final)
+    log_gate = arguments.flag(call, "log_gate", log_gate)
+    log_input = arguments.flag(call, "log_input", log_input)
+    if log_gate or log_input:
+        if group is not None or any(is_distributed(x) for x in (gate, input, initial_state, resets)):
+            arguments.refuse(
+                call, "log_gate" if log_gate else "log_input",
+                "False where time or tensors are split over processes: exp() of the tensor instead",
+                True,
+            )  # fmt: skip
+        return _scan_logarithms(
+            gate, input, initial_state, axis, reverse, resets, log_gate, log_input, return_final
+        )
     if group is not None:
         from ._split_time import scan_parts
 
         checked = partial(_aligned, gate, input, initial_state, axis, resets)
         return scan_parts(checked, group, ranges, return_final, reverse)
     if ranges is not None:
-        arguments.refuse("linear_scan", "ranges", "None without a 'group'", type(ranges).__name__)
+        arguments.refuse(call, "ranges", "None without a 'group'", type(ranges).__name__)
     values = (gate, input, initial_state, resets)
     key = plans.key_of(values, axis, reverse, return_final)
     if key is not None and (plan := plans.find(key)) is not None:
@@ -142,37 +160,14 @@ def _aligned(gate, input, initial_state, axis, resets):
     return tensors, axis
 
 
-@torch.compiler.allow_in_graph
-def scan(gate, input, initial_state, resets, axis, reverse):
-    """The scan under any transformation. PyTorch's own rule for functions in forward mode gives
-    zeros when compiled, and wrong values when nested (pytorch#192985, #197867): the innermost level
-    of forward mode is taken apart here."""
-    problem = Problem(tuple(input.shape), axis, reverse)
-    if not is_recorded(gate, input, initial_state):
-        return scan_op(gate, input, initial_state, resets, *problem)
-    if not _forward_mode_innermost():
-        return Scan.apply(gate, input, initial_state, resets, problem)
-    split = [
-        (None, None) if x is None else forward_ad.unpack_dual(x)
-        for x in (gate, input, initial_state)
-    ]
-    (gate, input, initial_state), moved = zip(*split)
-    values = Scan.apply(gate, input, initial_state, resets, problem)
-    if all(tangent is None for tangent in moved):
-        return values
-    tangents = tangent_of(gate, values[0], initial_state, resets, *moved, problem)
-    return tuple(forward_ad.make_dual(v, t) for v, t in zip(values, tangents))
-
-
-def _forward_mode_innermost() -> bool:
-    """Whether the innermost level of torch.func is one of forward mode. Raises where PyTorch's rule
-    would meet two such levels at once, whose values are wrong."""
-    kinds = levels()  # the innermost last
-    forward, reverse = "Jvp", "Grad"
-    at = [i for i, kind in enumerate(kinds) if kind == forward]
-    if len(at) > 2 or (len(at) == 2 and reverse in kinds[at[1] :]):
-        raise NotImplementedError(
-            "linear_scan: PyTorch gets three levels of forward mode wrong, and two over reverse "
-            "mode; use reverse mode for one of them"
-        )
-    return bool(kinds) and kinds[-1] == forward
+def _scan_logarithms(
+    gate, input, initial_state, axis, reverse, resets, log_gate, log_input, return_final
+):
+    tensors, axis = _aligned(gate, input, initial_state, axis, resets)
+    gate, input, initial, resets = tensors
+    dtype = str(input.dtype).removeprefix("torch.")
+    arguments.check_real("linear_scan", "gate" if log_gate else "input", dtype)
+    cell = native.LOG_GATE * log_gate + native.LOG_INPUT * log_input
+    problem = GatedProblem(tuple(input.shape), axis, reverse, cell=cell)
+    state, final = gated_scan(problem, initial, resets, None, input, gate)
+    return (state, final.squeeze(axis)) if return_final else state

@@ -19,7 +19,7 @@ from .._native import GATES, OPERANDS, RESULTS
 
 __all__ = [
     *("DEVICES", "array_of", "edge_dtype", "edge_of", "problem_of", "queue_of"),
-    *("jvp_op", "pool_op", "pool_vjp_op", "scan_op", "vjp_op"),
+    *("jvp_op", "gated_op", "gated_vjp_op", "scan_op", "vjp_op"),
 ]
 
 #: What the operators have kernels for, by PyTorch's dispatch keys.
@@ -117,9 +117,9 @@ def problem_of(like, resets, shape, axis, reverse) -> dict:
     )
 
 
-def _call(call, arrays, like, resets, shape, axis, reverse):
+def _call(call, arrays, like, resets, shape, axis, reverse, **of_cell):
     run = _run_on_gpu if like.is_cuda else _run_on_cpu
-    run(call, arrays, like, problem_of(like, resets, shape, axis, reverse))
+    run(call, arrays, like, problem_of(like, resets, shape, axis, reverse) | of_cell)
 
 
 def _run(call, *arguments):
@@ -147,19 +147,19 @@ scan_op = torch.ops.scanrec._linear_scan.default
 jvp_op = torch.ops.scanrec._linear_scan_jvp.default
 vjp_op = torch.ops.scanrec._linear_scan_vjp.default
 
-# ---- QRNN pooling ---------------------------------------------------------------------------------
+# ---- gated scans ----------------------------------------------------------------------------------
 
 # Lists of tensors would keep PyTorch from batching the operators: a stack takes the first place.
 _PRE = "Tensor pre, Tensor? forget_gate, Tensor? output_gate, Tensor? input_gate"
-_POOLING = f"{_PROBLEM}, int stack"
+_GATED = f"{_PROBLEM}, int stack, int cell, float forget_bias, bool recompute"
 _library.define(
-    f"_qrnn_pool({_PRE}, Tensor? initial_state, Tensor? resets, Tensor? zoneout, "
-    f"{_POOLING}, bool keep) -> (Tensor, Tensor, Tensor)"
+    f"_gated_scan({_PRE}, Tensor? initial_state, Tensor? resets, Tensor? zoneout, "
+    f"{_GATED}, bool keep) -> (Tensor, Tensor, Tensor)"
 )
 _library.define(
-    f"_qrnn_pool_vjp({_PRE}, Tensor state, Tensor? initial_state, Tensor? resets, "
+    f"_gated_scan_vjp({_PRE}, Tensor kept, Tensor? initial_state, Tensor? resets, "
     "Tensor? zoneout, Tensor? output_grad, Tensor? final_grad, "
-    f"{_POOLING}, bool[] wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"{_GATED}, bool[] wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 
 
@@ -184,30 +184,33 @@ def _named(names, tensors):
     return {name: array_of(x) for name, x in zip(names, tensors) if x is not None}
 
 
-def _pool_results(*arguments):
-    """Outputs, final states, and the states if they are kept, uninitialised."""
-    pre, (shape, axis, _, _, keep) = arguments[0], arguments[7:]
+def _gated_results(*arguments):
+    """Outputs, final states, and the states or checkpoints if they are kept, uninitialised."""
+    pre, shape, axis, (recompute, keep) = arguments[0], *arguments[7:9], arguments[13:]
+    kept = _native.checkpoint_shape(shape, axis) if recompute else shape
     return (
         _empty(pre, shape),
         _empty(pre, edge_of(shape, axis), edge=True),
-        _empty(pre, shape if keep else None),
+        _empty(pre, kept if keep else None, edge=recompute),
     )
 
 
-def _run_pool(*arguments):
-    results = _pool_results(*arguments)
+def _run_gated(*arguments):
+    results = _gated_results(*arguments)
     pre, edges = _in_memory(*arguments[:4]), _in_memory(*arguments[4:7])
-    shape, axis, reverse, stack, keep = arguments[7:]
+    shape, axis, reverse, stack, cell, forget_bias, recompute, keep = arguments[7:]
+    kept = "checkpoints" if recompute else "state"
     arrays = {
         **_gates_of(pre, stack),
         **_named(("initial_state", "resets", "zoneout"), edges),
-        **_named(("output", "final_state", "state"), results if keep else results[:2]),
+        **_named(("output", "final_state", kept), results if keep else results[:2]),
     }
-    _call("qrnn_pool", arrays, pre[0], edges[1], shape, axis, reverse)
+    of_cell = {"cell": cell, "forget_bias": forget_bias}
+    _call("gated_scan", arrays, pre[0], edges[1], shape, axis, reverse, **of_cell)
     return results
 
 
-def _pool_gradients(*arguments):
+def _gated_gradients(*arguments):
     """Gradients of the pre-activations and of the initial state, uninitialised; of what is not
     wanted, empty."""
     pre, initial, wanted = arguments[:4], arguments[5], arguments[-1]
@@ -219,25 +222,27 @@ def _pool_gradients(*arguments):
     )
 
 
-def _run_pool_vjp(*arguments):
-    results = _pool_gradients(*arguments)
+def _run_gated_vjp(*arguments):
+    results = _gated_gradients(*arguments)
     pre, others = _in_memory(*arguments[:4]), _in_memory(*arguments[4:10])
-    shape, axis, reverse, stack, wanted = arguments[10:]
-    names = ("state", "initial_state", "resets", "zoneout", "output_grad", "final_grad")
+    shape, axis, reverse, stack, cell, forget_bias, recompute, wanted = arguments[10:]
+    kept = "checkpoints" if recompute else "state"
+    names = (kept, "initial_state", "resets", "zoneout", "output_grad", "final_grad")
     arrays = {**_gates_of(pre, stack), **_named(names, others)}
     given = [g if w else None for g, w in zip(results, wanted)]
     arrays |= _gates_of(given[:4], stack, "_grad")
     arrays |= _named(("initial_grad",), given[4:])
-    _call("qrnn_pool_vjp", arrays, pre[0], others[2], shape, axis, reverse)
+    of_cell = {"cell": cell, "forget_bias": forget_bias}
+    _call("gated_scan_vjp", arrays, pre[0], others[2], shape, axis, reverse, **of_cell)
     return results
 
 
 for _device in DEVICES:
-    _library.impl("_qrnn_pool", _run_pool, _device)
-    _library.impl("_qrnn_pool_vjp", _run_pool_vjp, _device)
-torch.library.register_fake("scanrec::_qrnn_pool", _pool_results, lib=_library)
-torch.library.register_fake("scanrec::_qrnn_pool_vjp", _pool_gradients, lib=_library)
+    _library.impl("_gated_scan", _run_gated, _device)
+    _library.impl("_gated_scan_vjp", _run_gated_vjp, _device)
+torch.library.register_fake("scanrec::_gated_scan", _gated_results, lib=_library)
+torch.library.register_fake("scanrec::_gated_scan_vjp", _gated_gradients, lib=_library)
 
-#: The operators of pooling and of its adjoint.
-pool_op = torch.ops.scanrec._qrnn_pool.default
-pool_vjp_op = torch.ops.scanrec._qrnn_pool_vjp.default
+#: The operators of gated scans and of their adjoint.
+gated_op = torch.ops.scanrec._gated_scan.default
+gated_vjp_op = torch.ops.scanrec._gated_scan_vjp.default

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""QRNN pooling: arguments checked and aligned, then the function, or what it is composed of."""
+"""QRNN pooling: arguments checked and aligned, then the function."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import torch
 
 from .. import _arguments as arguments
 from .._native import GATES
-from ._modes import is_dual, is_recorded, levels
-from ._ops import pool_op
-from ._pool_functions import Pool, PoolProblem, composed, four
+from ._gated_functions import GatedProblem, gated_scan
 from ._tensors import aligned, check_tensor, common_dtype, edge_tensor, marks, zoneout_marks
 
 __all__ = ["qrnn_pool"]
@@ -27,6 +25,8 @@ def qrnn_pool(
     reverse: bool = False,
     resets: torch.Tensor | None = None,
     zoneout: torch.Tensor | None = None,
+    forget_bias: float = 0.0,
+    memory: str = "store",
     return_final: bool = False,
 ) -> Any:
     """Pooling of a quasi-recurrent network along an axis, from pre-activations::
@@ -64,6 +64,13 @@ def qrnn_pool(
     zoneout:
         Booleans that broadcast to the output. Where one is set the state stays as it was, whatever
         the gates say. Nothing is rescaled.
+    forget_bias:
+        A number added to the pre-activation of the forget gate: 1 or 2 for networks that are to
+        remember from the first step of training.
+    memory:
+        What a gradient will need besides ``pre``: ``"store"`` keeps the state of every step (with
+        ``"f"`` the output is that), ``"recompute"`` that of every 128th, and computes those between
+        anew: 1/128 of the memory, for about a fifth more time backward.
     return_final:
         Returns ``(output, final_state)``. The final state has the shape of the output without the
         axis of time, and is float32 for 16-bit types.
@@ -109,32 +116,19 @@ def qrnn_pool(
         tensors = [first.to(dtype).unflatten(stack, apart[stack : stack + 2])]
     else:
         tensors = [aligned(call, name, x, shape, dtype, device) for name, x in zip(names, given)]
-    output, final = _pool(
-        edge_tensor(call, initial_state, shape, axis, dtype, device),
-        marks(call, resets, shape, axis, device),
-        zoneout_marks(call, zoneout, shape, device),
+    problem = GatedProblem(
+        shape,
         axis,
         reverse,
         stack,
+        forget_bias=arguments.number(call, "forget_bias", forget_bias),
+        recompute=arguments.recomputes(call, memory),
+    )
+    output, final = gated_scan(
+        problem,
+        edge_tensor(call, initial_state, shape, axis, dtype, device),
+        marks(call, resets, shape, axis, device),
+        zoneout_marks(call, zoneout, shape, device),
         *tensors,
     )
     return (output, final.squeeze(axis)) if return_final else output
-
-
-@torch.compiler.allow_in_graph
-def _pool(initial, resets, zoneout, axis, reverse, stack, *pre):
-    """The pooling under any transformation. Wherever forward mode is at work it is composed: the
-    scan knows what PyTorch gets right."""
-    shape = tuple(pre[0].shape)
-    if stack >= 0:
-        shape = shape[:stack] + shape[stack + 1 :]
-    problem = PoolProblem(shape, axis, reverse, stack)
-    differentiated = [x for x in (initial, *pre) if x is not None]
-    if not is_recorded(*differentiated):
-        return pool_op(*four(pre), initial, resets, zoneout, *problem, False)[:2]
-    if "Jvp" in levels() or any(is_dual(x) for x in differentiated):
-        return composed(pre, initial, resets, zoneout, problem)
-    # The states are for an adjoint; those of f-pooling are put out.
-    keep = (pre[0].shape[stack] if stack >= 0 else len(pre)) > 2
-    output, final, _ = Pool.apply(initial, resets, zoneout, problem, keep, *pre)
-    return output, final

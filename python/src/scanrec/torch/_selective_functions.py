@@ -14,8 +14,8 @@ import torch
 from torch.autograd import Function
 from torch.nn.functional import silu, softplus
 
-from ._linear_scan import scan
 from ._modes import is_dual, levels
+from ._scan import scan
 from ._selective_ops import selective_op, selective_vjp_op
 
 __all__ = ["Selective", "SelectiveProblem", "composed", "is_composed", "real_type"]

@@ -28,6 +28,7 @@ def s5(
     discretisation: str = "zero_order_hold",
     conjugate_symmetry: bool = True,
     intervals: Any = None,
+    reverse: bool = False,
     resets: Any = None,
     return_final: bool = False,
     group: Any = None,
@@ -55,19 +56,25 @@ def s5(
     log_step:
         ``(P,)``, real: logarithms of the steps. None is 0, a step of 1.
     initial_state:
-        Complex, any shape that broadcasts to ``(..., P)``: the state before the first step. None is
-        0. Systems that run both ways have none.
+        Complex, any shape that broadcasts to ``(..., P)``: the state before the first step, in
+        reverse behind the last. None is 0. Systems that run both ways have none.
     discretisation:
         ``"zero_order_hold"``, ``"bilinear"``.
     conjugate_symmetry:
         Whether the P states stand for 2 P in conjugate pairs.
     intervals:
-        For samples at irregular times, ``(..., T)``: the factor of the step at each.
+        For samples at irregular times, ``(..., T)``: the factor of the step by which states come to
+        each, in either direction.
+    reverse:
+        ``x[t] = gate * x[t+1] + ...``; the final state is then that of the first step. Nothing is
+        flipped. Not of systems that run both ways.
     resets:
-        Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here. There
-        may be one step more of them, whose mark says nothing here.
+        Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here, as of
+        :func:`linear_scan`. There may be one step more of them, whose mark cuts a reverse scan from
+        ``initial_state``.
     return_final:
-        Returns ``(y, final_state)``, the latter ``(..., P)``: of the states that run forward.
+        Returns ``(y, final_state)``, the latter ``(..., P)``: of systems that run both ways that of
+        the states that run forward.
     group, ranges:
         The processes that time is split over, and who has which steps: as of :func:`linear_scan`.
 
@@ -86,14 +93,15 @@ def s5(
     """
     arguments.check_discretisation("s5", discretisation)
     conjugate_symmetry = arguments.flag("s5", "conjugate_symmetry", conjugate_symmetry)
+    reverse = arguments.flag("s5", "reverse", reverse)
     return_final = arguments.flag("s5", "return_final", return_final)
     given = {
         "u": u, "lambda_": lambda_, "b": b, "c": c, "d": d, "log_step": log_step,
         "initial_state": initial_state, "intervals": intervals,
     }  # fmt: skip
-    split = {"group": group, "ranges": ranges}
+    along = {"reverse": reverse, "group": group, "ranges": ranges}
     with _telling(group):
-        tensors, both_ways = _checked("s5", given)
+        tensors, both_ways = _checked("s5", given, reverse)
         cuts = _over_states("s5", resets, tensors["u"])
     u, lambda_, b, c = (tensors[name] for name in ("u", "lambda_", "b", "c"))
     step = torch.exp(tensors["log_step"]) if log_step is not None else u.new_ones(())
@@ -106,7 +114,7 @@ def s5(
         x = scale * complex_product(u, b)
     edges = {"initial_state": tensors.get("initial_state"), "resets": cuts}
     twice = 2 if conjugate_symmetry else 1
-    return _outputs(gate, x, u, twice * c, tensors.get("d"), edges, both_ways, return_final, split)
+    return _outputs(gate, x, u, twice * c, tensors.get("d"), edges, both_ways, return_final, along)
 
 
 def lru(
@@ -118,6 +126,7 @@ def lru(
     d: Any = None,
     initial_state: Any = None,
     *,
+    reverse: bool = False,
     resets: Any = None,
     return_final: bool = False,
     group: Any = None,
@@ -134,7 +143,7 @@ def lru(
         ``(..., T, H)``, float32 or float64.
     nu, theta:
         ``(P,)``, real.
-    b, c, d, initial_state, resets, return_final, group, ranges:
+    b, c, d, initial_state, reverse, resets, return_final, group, ranges:
         As of :func:`s5`.
 
     Returns
@@ -151,13 +160,14 @@ def lru(
     Source: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences (2023),
     section 3.
     """
+    reverse = arguments.flag("lru", "reverse", reverse)
     return_final = arguments.flag("lru", "return_final", return_final)
     given = {
         "u": u, "nu": nu, "theta": theta, "b": b, "c": c, "d": d, "initial_state": initial_state,
     }  # fmt: skip
-    split = {"group": group, "ranges": ranges}
+    along = {"reverse": reverse, "group": group, "ranges": ranges}
     with _telling(group):
-        tensors, both_ways = _checked("lru", given)
+        tensors, both_ways = _checked("lru", given, reverse)
         cuts = _over_states("lru", resets, tensors["u"])
     decay = torch.exp(tensors["nu"])
     gate = torch.exp(torch.complex(-decay, torch.exp(tensors["theta"])))
@@ -165,13 +175,13 @@ def lru(
     x = complex_product(tensors["u"], scale[:, None] * tensors["b"])
     edges = {"initial_state": tensors.get("initial_state"), "resets": cuts}
     u, c, d = tensors["u"], tensors["c"], tensors.get("d")
-    return _outputs(gate, x, u, c, d, edges, both_ways, return_final, split)
+    return _outputs(gate, x, u, c, d, edges, both_ways, return_final, along)
 
 
 _COMPLEX = ("lambda_", "b", "c", "initial_state")
 
 
-def _checked(call, given):
+def _checked(call, given, reverse):
     """Those tensors that there are, of one precision, and whether the system runs both ways."""
     tensors = {name: x for name, x in given.items() if x is not None}
     if isinstance(initial_state := tensors.get("initial_state"), (int, float, complex)):
@@ -185,6 +195,7 @@ def _checked(call, given):
         call,
         {name: tuple(x.shape) for name, x in tensors.items()},
         {name: str(x.dtype).removeprefix("torch.") for name, x in tensors.items()},
+        reverse,
     )
     wide = (torch.float64, torch.complex128)
     double = any(x.dtype in wide for n, x in tensors.items() if n != "initial_state")
@@ -211,14 +222,14 @@ def complex_product(u, matrix):
     return torch.view_as_complex((u @ _pairs(matrix.T)).unflatten(-1, (-1, 2)))
 
 
-def _outputs(gate, x, u, c, d, edges, both_ways, return_final, split):
-    given = {"resets": edges["resets"], **split}
+def _outputs(gate, x, u, c, d, edges, both_ways, return_final, along):
+    given = {"resets": edges["resets"], **along}
     state = linear_scan(gate, x, edges["initial_state"], return_final=return_final, **given)
     state, final = state if return_final else (state, None)
     states = c.shape[1] // 2 if both_ways else c.shape[1]
     y = real_of_product(state, c[:, :states])
     if both_ways:
-        state = linear_scan(gate, x, reverse=True, **given)
+        state = linear_scan(gate, x, **{**given, "reverse": True})
         y = y + real_of_product(state, c[:, states:])
     if d is not None:
         y = y + d * u

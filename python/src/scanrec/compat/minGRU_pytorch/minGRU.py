@@ -29,6 +29,4 @@ def heinsen_associative_scan_log(
         arguments.refuse(call, "log_values", "an axis of batch and one of time", f"shape {got}")
     tensor(call, "log_coeffs", log_coeffs, shape=log_values.shape, like=log_values)
     dtype = torch.promote_types(log_coeffs.dtype, log_values.dtype)
-    kind = torch.promote_types(dtype, torch.float32)
-    coeffs, values = (x.to(kind).exp() for x in (log_coeffs, log_values))
-    return linear_scan(coeffs, values, axis=1).to(dtype)
+    return linear_scan(log_coeffs, log_values, axis=1, log_gate=True, log_input=True).to(dtype)

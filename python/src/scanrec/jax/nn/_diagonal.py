@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from ._initial import computed, normal
 from ._layer import Layer
-from ._window import turned
 
 __all__ = ["DiagonalLayer", "complex_of", "pair_of"]
 
@@ -30,8 +29,9 @@ class DiagonalLayer(Layer):
 
     _complex_state: ClassVar[bool] = True
 
-    def _system(self, params, u, first, resets):
-        """Outputs and final states of the system alone, forward."""
+    def _system(self, params, u, **given):
+        """The call for the system alone: what it returns for ``initial_state``, ``reverse``,
+        ``resets`` and ``return_final``."""
         raise NotImplementedError
 
     def _outer(self, key, inputs, dtype):
@@ -47,10 +47,8 @@ class DiagonalLayer(Layer):
         kind = x.dtype
         x = x.astype(computed(kind))
         params = jax.tree.map(lambda p: p.astype(x.dtype), params)
-        u, resets = turned(x, marks) if reverse else (x, marks)
-        y, final = self._system(params, u, first.get("hidden"), resets)
-        if reverse:
-            y = y[..., ::-1, :]
+        given = {"initial_state": first.get("hidden"), "reverse": reverse, "resets": marks}
+        y, final = self._system(params, x, return_final=True, **given)
         y = y + (x * params["d"] if params["d"].ndim == 1 else x @ params["d"].T)
         if self.bias:
             y = y + params["bias"]

@@ -80,7 +80,6 @@ class LRU(DiagonalLayer):
             **self._outer(keys[4], inputs, dtype),
         }
 
-    def _system(self, params, u, first, resets):
+    def _system(self, params, u, **given):
         b, c = complex_of(params["b"]), complex_of(params["c"])
-        given = {"initial_state": first, "resets": resets, "return_final": True}
         return lru(u, params["nu"], params["theta"], b, c, **given)

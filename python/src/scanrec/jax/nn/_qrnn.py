@@ -52,6 +52,9 @@ class QRNN(Layer):
     zoneout:
         The probability with which a number of the state stays as it was, if there is a key to draw
         with. Without, it moves by the expected part.
+    memory:
+        What a gradient finds of the states, ``"store"`` or ``"recompute"``, as of
+        :func:`scanrec.jax.qrnn_pool`: the same bits, from 1/128 of the memory.
 
     Notes
     -----
@@ -64,6 +67,7 @@ class QRNN(Layer):
     kernel_size: int = 1
     pool: str = "fo"
     zoneout: float = 0.0
+    memory: str = "store"
 
     _state_type: ClassVar[Any] = QRNNState
 
@@ -72,6 +76,7 @@ class QRNN(Layer):
         if isinstance(self.kernel_size, bool) or self.kernel_size not in (1, 2):
             arguments.refuse("QRNN", "kernel_size", "1 or 2", repr(self.kernel_size))
         arguments.pool_size("QRNN", self.pool)
+        arguments.recomputes("QRNN", self.memory)
         expected = "0 or more, and below 1"
         check_between("QRNN", "zoneout", self.zoneout, expected, lambda p: 0 <= p < 1)
 
@@ -111,6 +116,7 @@ class QRNN(Layer):
             reverse=reverse,
             resets=None if marks is None else marks[..., None],
             zoneout=zoneout,
+            memory=self.memory,
             return_final=True,
         )
         return output, left

@@ -95,7 +95,7 @@ class S5(DiagonalLayer):
             **self._outer(keys[3], inputs, dtype),
         }
 
-    def _system(self, params, u, first, resets):
+    def _system(self, params, u, **given):
         lambda_ = jax.lax.complex(-jnp.exp(params["log_decay"]), params["frequency"])
         return s5(
             u,
@@ -103,8 +103,6 @@ class S5(DiagonalLayer):
             complex_of(params["b"]),
             complex_of(params["c"]),
             log_step=params["log_step"],
-            initial_state=first,
             discretisation=self.discretisation,
-            resets=resets,
-            return_final=True,
+            **given,
         )

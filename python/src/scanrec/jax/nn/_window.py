@@ -6,7 +6,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-__all__ = ["begins", "turned", "window"]
+__all__ = ["begins", "window"]
 
 
 def window(
@@ -71,12 +71,3 @@ def begins(steps: int, marks: jax.Array | None, fresh: bool, reverse: bool) -> j
         edge = jnp.arange(steps) == (steps - 1 if reverse else 0)
         found = edge if found is None else found | edge
     return found
-
-
-def turned(x: jax.Array, marks: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
-    """``(..., T, C)`` from the end of time, and its marks, which cut links between two steps."""
-    if marks is None:
-        return x[..., ::-1, :], None
-    if marks.shape[-1] == x.shape[-2]:
-        marks = jnp.pad(marks, [(0, 0)] * (marks.ndim - 1) + [(0, 1)])
-    return x[..., ::-1, :], marks[..., :0:-1]

@@ -97,6 +97,5 @@ class LRU(StateSpace):
         weights["c"].normal_(0, self._states**-0.5)
         self._reset_feedthrough(weights, inputs)
 
-    def _scan(self, u, weights, b, c, d, state):
-        nu, theta = wide(weights["nu"]), wide(weights["theta"])
-        return lru(u, nu, theta, b, c, d, state, return_final=True)
+    def _scan(self, u, weights, b, c, d, **given):
+        return lru(u, wide(weights["nu"]), wide(weights["theta"]), b, c, d, **given)

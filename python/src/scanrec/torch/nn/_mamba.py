@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from .._selective_scan import selective_scan
 from ._recurrent import Recurrent, wide
+from ._window import convolved, firsts, left_of
 
 __all__ = ["Mamba", "MambaState"]
 
@@ -129,15 +130,23 @@ class Mamba(Recurrent):
         rate.copy_(torch.arange(1, self.state_size + 1, device=rate.device).log())
         weights["skip"].fill_(1)
 
-    def _run(self, x, weights, state, axis, reverse, begins):
+    def _run(self, x, weights, state, axis, reverse, begins, resets):
         steps, edge = x.shape[axis], self.conv - 1
         wide_x = functional.linear(x, weights["weight_in"])
         wide_x = wide_x.permute(1, 2, 0) if axis == 0 else wide_x.mT
         u, z = wide_x.chunk(2, 1)
         past = state[1].to(u.dtype)
         whole = torch.cat([u, past] if reverse else [past, u], 2)
-        taps = weights["weight_conv"]
-        v = _convolved(whole, taps.flip(1) if reverse else taps, weights.get("bias_conv"))
+        left = whole.narrow(2, 0 if reverse else steps, edge)
+        taps, bias = weights["weight_conv"], weights.get("bias_conv")
+        if resets is None:
+            v = _convolved(whole, taps.flip(1) if reverse else taps, bias)
+        else:
+            resets = resets.transpose(0, 1) if axis == 0 else resets
+            first = firsts(resets, steps, 1, reverse).unsqueeze(1)
+            v = convolved(whole, taps, bias, first, reverse)
+            left = left_of(left, first, reverse) if edge else left
+        v = functional.silu(v)
         low, b, c = functional.linear(v.mT, weights["weight_mixing"]).split(
             [self._rank, self.state_size, self.state_size], 2
         )
@@ -146,16 +155,17 @@ class Mamba(Recurrent):
             *(-torch.exp(wide(weights["log_decay"])), b.mT, c.mT),
             *(wide(weights["skip"]), z, wide(weights["bias_delta"]), True, True),
             initial_state=state[0],
+            resets=resets,
             reverse=reverse,
         )
         y = functional.linear(out.mT, weights["weight_out"])
         y = y.transpose(0, 1) if axis == 0 else y
-        return y, (final, whole.narrow(2, 0 if reverse else steps, edge))
+        return y, (final, left)
 
 
 def _convolved(x, taps, bias):
-    """silu of every channel's convolution; a step of a stream needs no more than a sum."""
+    """Every channel's convolution; a step of a stream needs no more than a sum."""
     if x.shape[2] > taps.shape[1]:
-        return functional.silu(functional.conv1d(x, taps.unsqueeze(1), bias, groups=len(taps)))
+        return functional.conv1d(x, taps.unsqueeze(1), bias, groups=len(taps))
     v = (x * taps).sum(2, keepdim=True)
-    return functional.silu(v if bias is None else v + bias[:, None])
+    return v if bias is None else v + bias[:, None]

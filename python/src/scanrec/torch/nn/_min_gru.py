@@ -74,7 +74,7 @@ class MinGRU(Recurrent):
         for weight in weights.values():
             weight.uniform_(-(inputs**-0.5), inputs**-0.5)
 
-    def _run(self, x, weights, state, axis, reverse, begins):
+    def _run(self, x, weights, state, axis, reverse, begins, resets):
         pre = functional.linear(x, weights["weight"], weights.get("bias"))
         v, z = wide(pre).chunk(2, -1)
         if self.candidate == "positive":
@@ -83,6 +83,7 @@ class MinGRU(Recurrent):
             *(torch.sigmoid(-z), torch.sigmoid(z) * v, state[0]),
             axis=axis,
             reverse=reverse,
+            resets=None if resets is None else resets.unsqueeze(-1),
             return_final=True,
         )
         return h.to(pre.dtype), (final,)

@@ -14,6 +14,7 @@ from ... import _arguments as arguments
 from .._qrnn_pool import qrnn_pool
 from . import _checks as checks
 from ._recurrent import Recurrent
+from ._window import firsts
 
 __all__ = ["QRNN", "QRNNState"]
 
@@ -44,6 +45,9 @@ class QRNN(Recurrent):
     zoneout:
         The probability, below 1, with which a number of the state stays as it was while training.
         Otherwise it moves by the expected part.
+    memory:
+        What a gradient finds of the states, ``"store"`` or ``"recompute"``, as in
+        :func:`scanrec.torch.qrnn_pool`: the same bits, from 1/128 of the memory.
 
     Weights of layer k, n = 2, 3, 4 for ``"f"``, ``"fo"``, ``"ifo"``: ``weight_lk`` and
     ``weight_before_lk``, ``(n * hidden_size, input_size)``, rows of the candidate first, then those
@@ -63,7 +67,7 @@ class QRNN(Recurrent):
     al. (2017).
     """
 
-    _own = {"kernel_size": 1, "pool": "fo", "zoneout": 0.0}
+    _own = {"kernel_size": 1, "pool": "fo", "zoneout": 0.0, "memory": "store"}
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class QRNN(Recurrent):
         kernel_size: Literal[1, 2] = 1,
         pool: Literal["f", "fo", "ifo"] = "fo",
         zoneout: float = 0.0,
+        memory: Literal["store", "recompute"] = "store",
     ):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
@@ -89,6 +94,8 @@ class QRNN(Recurrent):
         self.zoneout = self._number("zoneout", zoneout, 0, 1)
         if self.zoneout == 1:
             arguments.refuse(self._name, "zoneout", "a number below 1", zoneout)
+        arguments.recomputes(self._name, memory)
+        self.memory = memory
         self._state_type = QRNNState if kernel_size == 2 else None
         self._build(device, dtype)
 
@@ -112,15 +119,20 @@ class QRNN(Recurrent):
             weights["bias"].zero_()
             weights["bias"].narrow(0, self.hidden_size, self.hidden_size).fill_(1)
 
-    def _run(self, x, weights, state, axis, reverse, begins):
-        pre, after = functional.linear(x, weights["weight"], weights.get("bias")), ()
+    def _run(self, x, weights, state, axis, reverse, begins, resets):
+        after, weight = (), weights["weight"]
         if self.kernel_size == 2:
-            steps = x.shape[axis]
-            before = functional.linear(x, weights["weight_before"])
-            edge = state[1].to(before.dtype).unsqueeze(axis)
-            whole = torch.cat([before, edge] if reverse else [edge, before], axis)
-            pre = pre + whole.narrow(axis, 1 if reverse else 0, steps)
-            after = (whole.select(axis, 0 if reverse else steps),)
+            steps, last = x.shape[axis], x.select(axis, 0 if reverse else -1)
+            after = (functional.linear(last, weights["weight_before"]),)
+            first = None if resets is None else firsts(resets, steps, axis, reverse).unsqueeze(-1)
+            if steps > 1:  # both products at once, of inputs, which are fewer, side by side
+                before = _before(x, axis, reverse)
+                before = before if first is None else before.masked_fill(first, 0)
+                x = torch.cat([x, before], -1)
+                weight = torch.cat([weight, weights["weight_before"]], 1)
+        pre = functional.linear(x, weight, weights.get("bias"))
+        if self.kernel_size == 2 and begins != x.shape[1 - axis]:
+            pre = _with_edge(pre, state[1].to(pre.dtype), first, axis, reverse)
         stays = None
         if self.zoneout and self.training:
             shape = (*pre.shape[:-1], self.hidden_size)
@@ -128,10 +140,28 @@ class QRNN(Recurrent):
         elif self.zoneout:
             pre = _expected(pre.chunk(self._parts, -1), self.zoneout)
         output, final = qrnn_pool(
-            *(pre, state[0]), pool=self.pool, axis=axis, reverse=reverse, zoneout=stays,
-            return_final=True,
+            *(pre, state[0]), pool=self.pool, axis=axis, reverse=reverse,
+            resets=None if resets is None else resets.unsqueeze(-1), zoneout=stays,
+            memory=self.memory, return_final=True,
         )  # fmt: skip
         return output, (final, *after)
+
+
+def _before(x, axis, reverse):
+    """What the step before each had, 0 at the first."""
+    kept = x.narrow(axis, 1 if reverse else 0, x.shape[axis] - 1)
+    zeros = torch.zeros_like(x.narrow(axis, 0, 1))
+    return torch.cat([kept, zeros] if reverse else [zeros, kept], axis)
+
+
+def _with_edge(pre, edge, first, axis, reverse):
+    """Pre-activations, the first of which the step before the first adds to."""
+    steps, at = pre.shape[axis], pre.shape[axis] - 1 if reverse else 0
+    edge = edge.unsqueeze(axis)
+    edge = edge if first is None else edge.masked_fill(first.narrow(axis, at, 1), 0)
+    added = pre.narrow(axis, at, 1) + edge
+    rest = pre.narrow(axis, 0 if reverse else 1, steps - 1)
+    return torch.cat([rest, added] if reverse else [added, rest], axis)
 
 
 def _expected(pre, zoneout):

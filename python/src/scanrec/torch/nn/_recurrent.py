@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from ... import _arguments as arguments
+from .._tensors import marks
 from . import _checks as checks
 
 __all__ = ["Leaves", "Recurrent", "State", "Weights", "full_precision", "wide"]
@@ -77,10 +78,18 @@ class Recurrent(torch.nn.Module):
         return {"state": (self.hidden_size,)}
 
     def _run(
-        self, x: Tensor, weights: Weights, state: Leaves, axis: int, reverse: bool, begins: int
+        self,
+        x: Tensor,
+        weights: Weights,
+        state: Leaves,
+        axis: int,
+        reverse: bool,
+        begins: int,
+        resets: Tensor | None,
     ) -> tuple[Tensor, Leaves]:
         """One direction of one layer over x, whose time is `axis`, 0 or 1 of three. The last
-        `begins` sequences begin here, and their state is 0."""
+        `begins` sequences begin here, and their state is 0; others start where `resets`, of the
+        first two axes with one step more or without, says so."""
         raise NotImplementedError
 
     # ---- construction --------------------------------------------------------------------------
@@ -139,7 +148,10 @@ class Recurrent(torch.nn.Module):
     # ---- calls ---------------------------------------------------------------------------------
 
     def forward(
-        self, input: Tensor | PackedSequence, state: State | None = None
+        self,
+        input: Tensor | PackedSequence,
+        state: State | None = None,
+        resets: Tensor | None = None,
     ) -> tuple[Tensor | PackedSequence, State]:
         """The outputs of all steps, and the state after the last.
 
@@ -154,6 +166,11 @@ class Recurrent(torch.nn.Module):
             tuple of several, ``(num_layers * num_directions, B, ...)``, without ``B`` where the
             input has no batch. float32, or float64 in layers of float64, and complex ones of these;
             others are converted. None: sequences begin.
+        resets:
+            Booleans that broadcast to the input's ``(T, B)``, ``(B, T)`` or ``(T,)``, with all of
+            its steps: where one is set a sequence starts, and sees nothing of those before. There
+            may be one step more of them, whose mark is behind the last step. None beside a
+            ``PackedSequence``.
 
         Returns
         -------
@@ -166,6 +183,9 @@ class Recurrent(torch.nn.Module):
             Names the argument, what was expected and what came.
         """
         if isinstance(input, PackedSequence):
+            if resets is not None:
+                expected = "None beside a PackedSequence, whose lengths say where sequences end"
+                arguments.refuse(self._name, "resets", expected, type(resets).__name__)
             return self._packed(input, state)
         self._check(input, "(T, B, I), (B, T, I) with batch_first, or (T, I)", (2, 3))
         is_batch = input.dim() == 3
@@ -176,9 +196,12 @@ class Recurrent(torch.nn.Module):
         batch = x.shape[1 - axis]
         begins = batch if state is None else 0
         leaves = self._leaves(state, batch, is_batch, x.device)
+        resets = marks(self._name, resets, tuple(input.shape[:-1]), axis, x.device)
+        if resets is not None and not is_batch:
+            resets = resets.unsqueeze(1)
 
         def run(x, weights, state, reverse):
-            return self._run(x, weights, state, axis, reverse, begins)
+            return self._run(x, weights, state, axis, reverse, begins, resets)
 
         output, finals = self._stacked(x, leaves, run)
         if not is_batch:
@@ -240,7 +263,8 @@ class Recurrent(torch.nn.Module):
             if outputs:
                 ended.append(tuple(s[rows:] for s in state))
                 state = tuple(s[:rows] for s in state)
-            y, state = self._run(x, weights, state, 0, False, rows if begins and not outputs else 0)
+            beginning = rows if begins and not outputs else 0
+            y, state = self._run(x, weights, state, 0, False, beginning, None)
             outputs.append(y)
         ended.append(state)
         return outputs, tuple(torch.cat(s) for s in zip(*reversed(ended)))
@@ -251,7 +275,7 @@ class Recurrent(torch.nn.Module):
         for x in reversed(parts):
             held, rows = now[0].shape[0], x.shape[1]
             now = tuple(torch.cat([s, more[held:rows]]) for s, more in zip(now, state))
-            y, now = self._run(x, weights, now, 0, True, rows - held if begins else 0)
+            y, now = self._run(x, weights, now, 0, True, rows - held if begins else 0, None)
             outputs.append(y)
         return outputs[::-1], now
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 from ... import _arguments as arguments
 from .._linear_scan import linear_scan
 from ._recurrent import Recurrent, wide
+from ._window import firsts
 
 __all__ = ["RGLRU"]
 
@@ -106,22 +107,28 @@ class RGLRU(Recurrent):
                 into = inputs if name == "weight_in" else self.hidden_size // self.heads
                 weight.normal_(0, into**-0.5)
 
-    def _run(self, x, weights, state, axis, reverse, begins):
+    def _run(self, x, weights, state, axis, reverse, begins, resets):
         if "weight_in" in weights:
             x = functional.linear(x, weights["weight_in"], weights.get("bias_in"))
         r, i = (self._gate(x, weights, name) for name in ("recurrence", "gate"))
         log_a = -self.c * functional.softplus(wide(weights["decay"])) * r
         # 1 - a^2 without cancellation. Where it is 0 its root has a gradient of 0, not infinity.
         scale = torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(torch.finfo(log_a.dtype).tiny))
+        steps, sequences = x.shape[axis], x.shape[1 - axis]
+        if resets is not None:
+            scale = torch.where(firsts(resets, steps, axis, reverse).unsqueeze(-1), 1.0, scale)
+        a, gated, initial = torch.exp(log_a), i * wide(x), state[0]
         if begins:
-            steps, sequences = x.shape[axis], x.shape[1 - axis]
-            first = torch.zeros(steps, sequences, 1, dtype=torch.bool, device=x.device)
-            first[steps - 1 if reverse else 0, sequences - begins :] = True
-            scale = torch.where(first if axis == 0 else first.transpose(0, 1), 1.0, scale)
+            # Unscaled first inputs: a (a / (1 + scale)) is 1 - scale, so no step of the others is touched.
+            at = [t.select(axis, steps - 1 if reverse else 0) for t in (a, scale, gated)]
+            a_first, scale_first, first = (t[sequences - begins :] for t in at)
+            goes_on = initial[: sequences - begins]
+            initial = torch.cat([goes_on, a_first / (1 + scale_first) * first])
         h, final = linear_scan(
-            *(torch.exp(log_a), scale * i * wide(x), state[0]),
+            *(a, scale * gated, initial),
             axis=axis,
             reverse=reverse,
+            resets=None if resets is None else resets.unsqueeze(-1),
             return_final=True,
         )
         return h.to(x.dtype), (final,)

@@ -116,11 +116,7 @@ class S5(StateSpace):
         weights["c"].copy_(torch.view_as_real(c.flatten(1)))
         self._reset_feedthrough(weights, inputs)
 
-    def _scan(self, u, weights, b, c, d, state):
+    def _scan(self, u, weights, b, c, d, **given):
         decay, frequency = torch.exp(wide(weights["log_decay"])), wide(weights["frequency"])
-        log_step, method = wide(weights["log_step"]), self.discretisation
-        return s5(
-            *(u, torch.complex(-decay, frequency), b, c, d, log_step, state),
-            discretisation=method,
-            return_final=True,
-        )
+        lambda_, log_step = torch.complex(-decay, frequency), wide(weights["log_step"])
+        return s5(u, lambda_, b, c, d, log_step, discretisation=self.discretisation, **given)

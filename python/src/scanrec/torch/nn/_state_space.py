@@ -27,8 +27,9 @@ class StateSpace(Recurrent):
         """Names of the weights of which there is one per state."""
         raise NotImplementedError
 
-    def _scan(self, u: Tensor, weights: Weights, b: Tensor, c: Tensor, d, state: Tensor):
-        """(outputs, final state) of (B, T, I)."""
+    def _scan(self, u: Tensor, weights: Weights, b: Tensor, c: Tensor, d, **given):
+        """The call for (B, T, I): what it returns for `initial_state`, `reverse`, `resets` and
+        `return_final`."""
         raise NotImplementedError
 
     def _state_shapes(self):
@@ -50,16 +51,23 @@ class StateSpace(Recurrent):
         if self.bias:
             weights["bias"].zero_()
 
-    def _run(self, x, weights, state, axis, reverse, begins):
+    def _run(self, x, weights, state, axis, reverse, begins, resets):
         with full_precision(x):
             u = wide(x).transpose(0, 1) if axis == 0 else wide(x)
-            u = u.flip(1) if reverse else u
             d = wide(weights["d"])
             b, c = complex_of(weights["b"]), complex_of(weights["c"])
-            y, final = self._scan(u, weights, b, c, d if d.dim() == 1 else None, state[0])
+            if resets is not None and axis == 0:
+                resets = resets.transpose(0, 1)
+            y, final = self._scan(
+                *(u, weights, b, c, d if d.dim() == 1 else None),
+                initial_state=state[0],
+                reverse=reverse,
+                resets=resets,
+                return_final=True,
+            )
             if d.dim() == 2:
                 y = y + functional.linear(u, d)
             if self.bias:
                 y = y + wide(weights["bias"])
-        y = (y.flip(1) if reverse else y).to(x.dtype)
+        y = y.to(x.dtype)
         return y.transpose(0, 1) if axis == 0 else y, (final,)

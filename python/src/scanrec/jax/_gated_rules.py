@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How QRNN pooling differentiates. The value and its adjoint are fused kernels. The tangent is
+"""How gated scans differentiate, QRNN pooling and linear scans of logarithms. The value and its adjoint are fused kernels. The tangent is
 composed of activations and the tangent of a scan, and is a primitive for the sake of its transpose,
 which is the fused adjoint:
 
@@ -11,8 +11,9 @@ tangent   that of the composed value's  adjoint
 adjoint   that of the composed value's  tangent
 ========= ============================= ===============
 
-Tangent and adjoint read the states that the value kept. They follow from the pre-activations, which
-is where the composed functions take them from: tangents of the kept ones are dropped.
+Tangent and adjoint read the states that the value kept, or with ``problem.recompute`` checkpoints, of
+which up to 128 steps there are none. They follow from the pre-activations, which is where the composed
+functions take them from: tangents of the kept ones are dropped.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, mlir
 
-from .._native import GATES, POOLING
-from ._primitives import PRIMITIVES, bind, edge_dtype
+from .._native import GATED, GATES, LOG_GATE, LOG_INPUT, checkpoint_shape
+from ._primitives import PRIMITIVES, Problem, bind, edge_dtype
 from ._rules import jvp_of, nonzero, summed, transpose
 
-__all__ = ["gates_of_pooling", "keeps_states"]
+__all__ = ["gates_of", "keeps_states"]
 
 _TANGENTS = {name: f"{name}_tangent" for name in ("pre", *GATES, "output")}
 _TANGENTS |= {"initial_state": "initial_tangent", "final_state": "final_tangent"}
 _GRADIENTS = {tangent: f"{tangent.removesuffix('_tangent')}_grad" for tangent in _TANGENTS.values()}
-_READ = ("pre", *POOLING)
+_READ = ("pre", *GATED, "checkpoints")
+_KEPT = ("state", "checkpoints")
 
 
 # ---- composed of other primitives -----------------------------------------------------------------
@@ -49,7 +51,7 @@ def _pre_activations(arrays, problem):
     return parts[0].dtype, [part.astype(dtype) for part in parts]
 
 
-def gates_of_pooling(arrays, problem):
+def gates_of(arrays, problem):
     """The gates of the scan, with extent 1 in time at the least where all of them broadcast."""
     return _steps(arrays, problem)[0]
 
@@ -64,6 +66,10 @@ def keeps_states(arrays, problem):
 def _steps(arrays, problem):
     """(gate, input, output gate or None) of the scan."""
     _, (candidate, forget, *others) = _pre_activations(arrays, problem)
+    if problem.cell:
+        gate = jnp.exp(forget) if problem.cell & LOG_GATE else forget
+        return gate, jnp.exp(candidate) if problem.cell & LOG_INPUT else candidate, None
+    forget = forget + problem.forget_bias
     into = others[1] if len(others) > 1 else -forget
     if "zoneout" in arrays:  # whatever these are, NaN too
         candidate, forget, into = (
@@ -83,7 +89,7 @@ def _value(arrays, problem, results):
     gate, input, output = _steps(arrays, problem)
     scanned = bind(
         "linear_scan",
-        problem._replace(stack=-1),
+        _plain(problem),
         {**_edges(arrays), "gate": gate, "input": input},
         {"state": problem.shape, "final_state": problem.edge},
     )
@@ -99,7 +105,7 @@ def _value(arrays, problem, results):
 def _tangent(arrays, problem, results):
     """The tangent at the states that were kept."""
     dtype, _ = _pre_activations(arrays, problem)
-    state = arrays["state"].astype(edge_dtype(dtype))
+    state = _states(arrays, problem).astype(edge_dtype(dtype))
     moved = [n for n in ("pre", *GATES) if _TANGENTS[n] in arrays]
     if moved:
         at = [_alike(arrays[n], arrays[_TANGENTS[n]]) for n in moved]
@@ -113,7 +119,7 @@ def _tangent(arrays, problem, results):
         gate_t = input_t = output_t = None
     out = bind(
         "linear_scan_jvp",
-        problem._replace(stack=-1),
+        _plain(problem),
         {
             **_edges(arrays), "gate": gate, "state": state,
             "gate_tangent": gate_t, "input_tangent": input_t,
@@ -152,6 +158,20 @@ def _adjoint(arrays, problem, results):
     return [by_result[name] for name, _ in results]
 
 
+def _states(arrays, problem):
+    """The states that were kept, or those of another call, which are the same."""
+    if not problem.recompute:
+        return arrays["state"]
+    name = "state" if keeps_states(arrays, problem) else "output"
+    read = {n: x for n, x in arrays.items() if n in ("pre", *GATED)}
+    return bind("gated_scan", problem, read, {name: problem.shape})[name]
+
+
+def _plain(problem):
+    """The problem of the scan that it is composed of."""
+    return Problem(problem.shape, problem.axis, problem.reverse)
+
+
 def _edges(arrays):
     """What a composed scan takes over as it is."""
     return {n: arrays[n] for n in ("initial_state", "resets") if n in arrays}
@@ -168,23 +188,29 @@ def _value_jvp(primals, tangents, *, problem, operands, results):
     arrays = dict(zip(operands, primals))
     moved = nonzero(operands, tangents)
     wanted = dict(results)
-    if keeps_states(arrays, problem):
+    if problem.recompute:
+        if problem.steps > 128:
+            wanted["checkpoints"] = checkpoint_shape(problem.shape, problem.axis)
+    elif keeps_states(arrays, problem):
         wanted["state"] = problem.shape
     else:  # the outputs are the states
         wanted["output"] = problem.shape
-    values = bind("qrnn_pool", problem, arrays, wanted)
+    values = bind("gated_scan", problem, arrays, wanted)
+    kept = {"checkpoints": values.get("checkpoints")}
+    if not problem.recompute:
+        kept = {"state": values.get("state", values.get("output"))}
     out = bind(
-        "qrnn_pool_jvp",
+        "gated_scan_jvp",
         problem,
         {
             **arrays,
-            "state": values.get("state", values.get("output")),
+            **kept,
             **{_TANGENTS[name]: t for name, t in moved.items()},
         },
-        {_TANGENTS[name]: shape for name, shape in results if name != "state"},
+        {_TANGENTS[name]: shape for name, shape in results if name not in _KEPT},
     )
     return [values[name] for name, _ in results], [
-        ad.Zero(values[name].aval.to_tangent_aval()) if name == "state" else out[_TANGENTS[name]]
+        ad.Zero(values[name].aval.to_tangent_aval()) if name in _KEPT else out[_TANGENTS[name]]
         for name, _ in results
     ]
 
@@ -194,7 +220,8 @@ def _composed_jvp(composed, primals, tangents, *, problem, operands, results):
         return composed(arrays, problem, results)
 
     moved = nonzero(operands, tangents)
-    moved.pop("state", None)
+    for name in _KEPT:
+        moved.pop(name, None)
     return jvp_of(of_all_but_states, dict(zip(operands, primals)), moved)
 
 
@@ -213,14 +240,14 @@ def _tangent_anew(arrays, problem, results):
 
 
 def _tangent_transpose(cts, *args, **params):
-    return transpose("qrnn_pool_vjp", _GRADIENTS, lambda *_: _READ, cts, args, **params)
+    return transpose("gated_scan_vjp", _GRADIENTS, lambda *_: _READ, cts, args, **params)
 
 
 def _adjoint_transpose(cts, *args, problem, **params):
     names = {gradient: tangent for tangent, gradient in _GRADIENTS.items()}
     full = {"output_tangent": problem.shape, "final_tangent": problem.edge}
     return transpose(
-        "qrnn_pool_jvp", names, lambda *_: _READ, cts, args, problem, full=full, **params
+        "gated_scan_jvp", names, lambda *_: _READ, cts, args, problem, full=full, **params
     )
 
 
@@ -228,11 +255,11 @@ def _run_composed(*args, problem, operands, results):
     return _tangent(dict(zip(operands, args)), problem, results)
 
 
-ad.primitive_jvps[PRIMITIVES["qrnn_pool"]] = _value_jvp
-ad.primitive_jvps[PRIMITIVES["qrnn_pool_jvp"]] = partial(_composed_jvp, _tangent_anew)
-ad.primitive_jvps[PRIMITIVES["qrnn_pool_vjp"]] = partial(_composed_jvp, _adjoint)
-ad.primitive_transposes[PRIMITIVES["qrnn_pool_jvp"]] = _tangent_transpose
-ad.primitive_transposes[PRIMITIVES["qrnn_pool_vjp"]] = _adjoint_transpose
+ad.primitive_jvps[PRIMITIVES["gated_scan"]] = _value_jvp
+ad.primitive_jvps[PRIMITIVES["gated_scan_jvp"]] = partial(_composed_jvp, _tangent_anew)
+ad.primitive_jvps[PRIMITIVES["gated_scan_vjp"]] = partial(_composed_jvp, _adjoint)
+ad.primitive_transposes[PRIMITIVES["gated_scan_jvp"]] = _tangent_transpose
+ad.primitive_transposes[PRIMITIVES["gated_scan_vjp"]] = _adjoint_transpose
 mlir.register_lowering(
-    PRIMITIVES["qrnn_pool_jvp"], mlir.lower_fun(_run_composed, multiple_results=True)
+    PRIMITIVES["gated_scan_jvp"], mlir.lower_fun(_run_composed, multiple_results=True)
 )

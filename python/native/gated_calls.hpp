@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// QRNN pooling of one element type: which arrays are there says which kind it is.
+// Gated scans of one element type: QRNN pooling, where which arrays are there says which kind it
+// is, and linear scans of logarithms.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -29,9 +31,44 @@ SCANREC_INLINE activated<Lane> activated_by(Lane x) {
     return Activation::of(x);
 }
 
+/// Linear scans of logarithms: log_space with either array as it is, or not.
+struct any_logarithms {
+  using outputs = output_is_state;
+  template <class View>
+  struct arrays {
+    View input, gate;
+  };
+  static constexpr std::array names{array_name{"candidate", "candidate_grad"},
+                                    array_name{"forget_gate", "forget_gate_grad"}};
+  std::int32_t logarithms = SCANREC_LOG_GATE_AND_INPUT;
+
+  template <class Lane>
+  struct step {
+    activated<Lane> u, a;
+  };
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE step<Lane> load(Lane input, Lane gate) const {
+    return {number_of(input, SCANREC_LOG_INPUT), number_of(gate, SCANREC_LOG_GATE)};
+  }
+  template <class Lane>
+  SCANREC_HD SCANREC_INLINE activated<Lane> number_of(Lane x, std::int32_t which) const {
+    return logarithms & which ? activated_by<activation::exponential>(x)
+                              : activation::identity::of(x);
+  }
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE affine<Lane> map(const step<Lane>& s) {
+    return {s.a.value, s.u.value};
+  }
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE std::array<Lane, 2> gradients(const step<Lane>& s,
+                                                                 const cell_cotangents<Lane>& d) {
+    return {simd::mul(d.state, s.u.slope), through(d.state, d.before, s.a.slope)};
+  }
+};
+
 /// QRNN pooling of any kind, as one cell: the cells of qrnn.hpp, bit for bit, chosen by what gates
 /// there are when it runs. One kernel instead of three, where there are four types and three
-/// instruction sets to compile for.
+/// instruction sets to compile for. With logarithms among the kinds it would take a fifth longer.
 struct any_pooling {
   using outputs = output_is_gated<2>;
   template <class View>
@@ -40,6 +77,7 @@ struct any_pooling {
   };
   static constexpr std::array names = ifo_pooling<>::names;
   bool has_output_gate = true, has_input_gate = true;
+  double forget_bias = 0;
 
   template <class Lane>
   struct step {
@@ -47,12 +85,17 @@ struct any_pooling {
     Lane kept;  // what the forget gate takes away from the state it keeps
   };
   template <class Lane>
-  SCANREC_INLINE step<Lane> load(Lane candidate, Lane forget, Lane output, Lane input) const {
-    const Lane zero = simd::constant<Lane>(0);
+  SCANREC_HD SCANREC_INLINE step<Lane> load(Lane candidate, Lane forget, Lane output,
+                                            Lane input) const {
     using activation::sigmoid, activation::tanh;
-    step<Lane> s{activated_by<tanh>(candidate), activated_by<sigmoid>(forget), {}, {}, zero};
-    s.o = has_output_gate ? activated_by<sigmoid>(output)
-                          : activated<Lane>{simd::constant<Lane>(1), zero, zero};
+    const Lane zero = simd::constant<Lane>(0);
+    const activated<Lane> one{simd::constant<Lane>(1), zero, zero};
+    step<Lane> s{activated_by<tanh>(candidate),
+                 activated_by<sigmoid>(biased(forget, forget_bias)),
+                 {},
+                 {},
+                 zero};
+    s.o = has_output_gate ? activated_by<sigmoid>(output) : one;
     if (has_input_gate) {
       s.i = activated_by<sigmoid>(input);
     } else {
@@ -62,32 +105,49 @@ struct any_pooling {
     return s;
   }
   template <class Lane>
-  static SCANREC_INLINE affine<Lane> map(const step<Lane>& s) {
+  SCANREC_HD static SCANREC_INLINE affine<Lane> map(const step<Lane>& s) {
     return {s.f.value, simd::mul(s.i.value, s.z.value)};
   }
   template <class Lane>
-  static SCANREC_INLINE std::array<Lane, 4> gradients(const step<Lane>& s,
-                                                      const cell_cotangents<Lane>& d) {
+  SCANREC_HD static SCANREC_INLINE std::array<Lane, 4> gradients(const step<Lane>& s,
+                                                                 const cell_cotangents<Lane>& d) {
     return {through(d.state, s.i.value, s.z.slope), through(d.state, d.before - s.kept, s.f.slope),
             through(d.output, d.after, s.o.slope), through(d.state, s.z.value, s.i.slope)};
   }
 };
 
-/// Runs f(cell) for the kind of a call. Throws argument_error for an input gate without an output
-/// gate.
-template <class Arrays, class F>
-void with_cell(const char* name, const Arrays& a, F f) {
+/// Which kernels of pooling there are: where states are computed anew one serves all kinds.
+enum class kernels_of { every_kind, one_kind };
+
+/// Runs f(cell) for a call. Throws argument_error for gates that do not go together.
+template <kernels_of Which, bool Logarithms, class Arrays, class F>
+void with_cell(const char* name, const call& c, const Arrays& a, F f) {
   const bool output = is_given(a.output_gate), input = is_given(a.input_gate);
   if (input && !output)
     throw argument_error(name, "output_gate", "an array, where there is an input gate", "none");
-  if constexpr (!kernel_per_kind)
-    f(any_pooling{output, input});
+  if (output && c.cell != SCANREC_QRNN_POOLING)
+    throw argument_error(name, "output_gate", "none, for logarithms", "an array");
+  if (c.cell != SCANREC_QRNN_POOLING) {
+    if constexpr (Logarithms) f(any_logarithms{c.cell});
+  } else if constexpr (Which == kernels_of::one_kind)
+    f(any_pooling{output, input, c.forget_bias});
   else if (input)
-    f(ifo_pooling<>{});
+    f(ifo_pooling<>{c.forget_bias});
   else if (output)
-    f(fo_pooling<>{});
+    f(fo_pooling<>{c.forget_bias});
   else
-    f(f_pooling<>{});
+    f(f_pooling<>{c.forget_bias});
+}
+/// With states that are kept, if they are not the outputs; with checkpoints, of pooling alone.
+template <class Arrays, class F>
+void with_stored(const char* name, const call& c, const Arrays& a, F f) {
+  with_cell<kernel_per_kind ? kernels_of::every_kind : kernels_of::one_kind, true>(name, c, a, f);
+}
+template <class Arrays, class F>
+void with_checkpoints(const char* name, const call& c, const Arrays& a, F f) {
+  if (c.cell != SCANREC_QRNN_POOLING)
+    throw argument_error(name, "state", "the outputs, for logarithms", "none, or checkpoints");
+  with_cell<kernels_of::one_kind, false>(name, c, a, f);
 }
 
 /// As many views as a cell takes, in its order.
@@ -108,7 +168,7 @@ auto pre_activations(const call& c, const Cell& cell, const Arrays& a) {
 }
 
 template <class T>
-void run_qrnn_pool(const call& c, const scanrec_pool_arrays& a) {
+void run_gated_scan(const call& c, const scanrec_gated_arrays& a) {
   const auto output = sequence_of<T>(c, a.output);
   const gated_options<compute_t<T>> options{.order = order_of(c),
                                             .initial_state = state_of<T>(c, a.initial_state),
@@ -121,7 +181,15 @@ void run_qrnn_pool(const call& c, const scanrec_pool_arrays& a) {
         c, [&] { return gated_scan_problem(cell, pre, output, kept, options); },
         [&](const auto& on) { gated_scan(on, cell, pre, output, kept, options); });
   };
-  with_cell("qrnn_pool", a, [&](const auto& cell) {
+  if (is_given(a.checkpoints)) {
+    if (is_given(a.state))
+      throw argument_error("gated_scan", "checkpoints", "none, where 'state' is kept", "an array");
+    with_checkpoints("gated_scan", c, a, [&](const auto& cell) {
+      with(cell, memory::recompute{checkpoints_of<T>(c, a.checkpoints)});
+    });
+    return;
+  }
+  with_stored("gated_scan", c, a, [&](const auto& cell) {
     const auto state = sequence_of<T>(c, a.state);
     if constexpr (kernel_keeps_if_given)
       with(cell, scanrec::detail::store_if_given<T>{state});
@@ -133,16 +201,14 @@ void run_qrnn_pool(const call& c, const scanrec_pool_arrays& a) {
 }
 
 template <class T>
-void run_qrnn_pool_vjp(const call& c, const scanrec_pool_vjp_arrays& a) {
-  if (!is_given(a.state)) throw argument_error("qrnn_pool_vjp", "state", "an array", "none");
-  const memory::store kept{sequence_of<const T>(c, a.state)};
+void run_gated_scan_vjp(const call& c, const scanrec_gated_vjp_arrays& a) {
   const auto output_grad = sequence_of<const T>(c, a.output_grad);
   const gated_vjp_options<compute_t<T>> options{.order = order_of(c),
                                                 .initial_state = state_of<T>(c, a.initial_state),
                                                 .final_grad = state_of<T>(c, a.final_grad),
                                                 .resets = resets_of(c, a.resets),
                                                 .zoneout = sequence_of<const bool>(c, a.zoneout)};
-  with_cell("qrnn_pool_vjp", a, [&](const auto& cell) {
+  const auto with = [&](const auto& cell, const auto& kept) {
     const auto pre = pre_activations<T>(c, cell, a);
     const gated_gradients<std::remove_cvref_t<decltype(cell)>, T> gradients{
         .arrays = views_of<T>(
@@ -155,7 +221,19 @@ void run_qrnn_pool_vjp(const call& c, const scanrec_pool_vjp_arrays& a) {
         [&](const auto& on) {
           gated_scan_vjp(on, cell, pre, kept, output_grad, gradients, options);
         });
-  });
+  };
+  if (!is_given(a.state) && !is_given(a.checkpoints) &&
+      memory::checkpoint_extents(c.shape).time > 0)
+    throw argument_error("gated_scan_vjp", "state",
+                         "an array, or checkpoints of more than 128 steps", "none");
+  if (is_given(a.state))
+    with_stored("gated_scan_vjp", c, a, [&](const auto& cell) {
+      with(cell, memory::store{sequence_of<const T>(c, a.state)});
+    });
+  else
+    with_checkpoints("gated_scan_vjp", c, a, [&](const auto& cell) {
+      with(cell, memory::recompute{checkpoints_of<const T>(c, a.checkpoints)});
+    });
 }
 
 }  // namespace scanrec::native::SCANREC_LEVEL

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""QRNN pooling and its adjoint as functions with fused kernels; what differentiates them further is
-composed of activations and scans.
+"""Gated scans, QRNN pooling and linear scans of logarithms, and their adjoint as functions with fused
+kernels; what differentiates them further is composed of activations and scans.
 
 The states that the value keeps follow from the pre-activations, which is where composed functions
 take them from: they have no gradients of their own.
@@ -13,24 +13,33 @@ from typing import NamedTuple
 import torch
 from torch.autograd import Function
 
-from ._linear_scan import scan
-from ._modes import is_dual, levels
-from ._ops import edge_dtype, pool_op, pool_vjp_op
+from .._native import LOG_GATE, LOG_INPUT
+from ._modes import is_dual, is_recorded, levels
+from ._ops import edge_dtype, gated_op, gated_vjp_op
+from ._scan import scan
 
-__all__ = ["Pool", "PoolProblem", "composed", "four"]
+__all__ = ["GatedProblem", "gated_scan"]
 
 
-class PoolProblem(NamedTuple):
+class GatedProblem(NamedTuple):
     """What all tensors of a call have in common."""
 
     shape: tuple[int, ...]
     axis: int
     reverse: bool
-    stack: int  #: of one tensor of pre-activations the axis along which they are stacked, or -1
+    stack: int = -1  #: of one tensor of pre-activations the axis along which they are stacked, or -1
+    cell: int = 0  #: QRNN pooling, or what is given by logarithms
+    forget_bias: float = 0.0
+    recompute: bool = False  #: keeps checkpoints for the adjoint
 
     def batched(self, size):
         stack = self.stack + 1 if self.stack >= 0 else -1
-        return PoolProblem((size, *self.shape), self.axis + 1, self.reverse, stack)
+        return self._replace(shape=(size, *self.shape), axis=self.axis + 1, stack=stack)
+
+    @property
+    def outputs(self):
+        """The problem of a call that keeps nothing."""
+        return self._replace(recompute=False)
 
 
 def composed(pre, initial, resets, zoneout, problem):
@@ -39,6 +48,13 @@ def composed(pre, initial, resets, zoneout, problem):
     of = edge_dtype(dtype)
     parts = pre[0].unbind(problem.stack) if problem.stack >= 0 else pre
     candidate, forget, *others = (x.to(of) for x in parts)
+    if problem.cell:
+        gate = torch.exp(forget) if problem.cell & LOG_GATE else forget
+        input = torch.exp(candidate) if problem.cell & LOG_INPUT else candidate
+        input = input.expand(problem.shape)
+        state, final = scan(gate, input, initial, resets, problem.axis, problem.reverse)
+        return state.to(dtype), final
+    forget = forget + problem.forget_bias
     into = others[1] if len(others) > 1 else -forget
     if zoneout is not None:  # whatever these are, NaN too
         candidate, forget, into = (
@@ -54,7 +70,7 @@ def composed(pre, initial, resets, zoneout, problem):
     return (torch.sigmoid(others[0]) * state if others else state).to(dtype), final
 
 
-def four(pre):
+def _four(pre):
     """The places that operators have for pre-activations."""
     return (*pre, *(None,) * (4 - len(pre)))
 
@@ -66,13 +82,13 @@ def _taken_apart(tensors, dims, size):
     ]
 
 
-class Pool(Function):
-    """(initial_state, resets, zoneout, problem, keep, *pre) -> (output, final_state, states), the
-    last for the adjoint: empty unless kept, or where they are the outputs."""
+class Gated(Function):
+    """(initial_state, resets, zoneout, problem, keep, *pre) -> (output, final_state, states or
+    checkpoints), the last for the adjoint: empty unless kept, as where they are the outputs."""
 
     @staticmethod
     def forward(initial, resets, zoneout, problem, keep, *pre):
-        return pool_op(*four(pre), initial, resets, zoneout, *problem, keep)
+        return gated_op(*_four(pre), initial, resets, zoneout, *problem, keep)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -83,7 +99,7 @@ class Pool(Function):
 
     @staticmethod
     def backward(ctx, output_grad, final_grad, _):
-        state, initial, resets, zoneout, *pre = ctx.saved_tensors
+        kept, initial, resets, zoneout, *pre = ctx.saved_tensors
         needs = (*ctx.needs_input_grad[5:], ctx.needs_input_grad[0])
         if output_grad is None and final_grad is None or not any(needs):
             return (None,) * len(ctx.needs_input_grad)
@@ -95,8 +111,8 @@ class Pool(Function):
                 pre, initial, resets, zoneout, output_grad, final_grad, ctx.problem, needs
             )
         else:
-            gradients = PoolAdjoint.apply(
-                state, initial, resets, zoneout, output_grad, final_grad, ctx.problem, needs, *pre
+            gradients = GatedAdjoint.apply(
+                kept, initial, resets, zoneout, output_grad, final_grad, ctx.problem, needs, *pre
             )
         rest = iter(gradients)
         *of_pre, of_initial = (next(rest) if need else None for need in needs)
@@ -106,20 +122,20 @@ class Pool(Function):
     def vmap(info, dims, initial, resets, zoneout, problem, keep, *pre):
         tensors = _taken_apart((initial, resets, zoneout), dims[:3], info.batch_size)
         pre = _taken_apart(pre, dims[5:], info.batch_size)
-        out = Pool.apply(*tensors, problem.batched(info.batch_size), keep, *pre)
+        out = Gated.apply(*tensors, problem.batched(info.batch_size), keep, *pre)
         return out, (0, 0, 0 if keep else None)
 
 
-class PoolAdjoint(Function):
-    """(states, initial_state, resets, zoneout, output_grad, final_grad, problem, needs, *pre) ->
+class GatedAdjoint(Function):
+    """(states or checkpoints, initial_state, resets, zoneout, output_grad, final_grad, problem, needs, *pre) ->
     the gradients that are needed of (*pre, initial_state)"""
 
     @staticmethod
-    def forward(state, initial, resets, zoneout, output_grad, final_grad, problem, needs, *pre):
+    def forward(kept, initial, resets, zoneout, output_grad, final_grad, problem, needs, *pre):
         *of_pre, of_initial = needs
         wanted = [*of_pre, *(False,) * (4 - len(pre)), of_initial]
-        gradients = pool_vjp_op(
-            *four(pre), state, initial, resets, zoneout, output_grad, final_grad, *problem, wanted
+        gradients = gated_vjp_op(
+            *_four(pre), kept, initial, resets, zoneout, output_grad, final_grad, *problem, wanted
         )
         return tuple(g for g, is_wanted in zip(gradients, wanted) if is_wanted)
 
@@ -166,7 +182,7 @@ class PoolAdjoint(Function):
         pre = [x.expand(size, *x.shape[1:]) if n else x for x, n in zip(pre, needs)]
         if needs[-1]:
             tensors[1] = tensors[1].expand(size, *tensors[1].shape[1:])
-        out = PoolAdjoint.apply(*tensors, problem.batched(size), needs, *pre)
+        out = GatedAdjoint.apply(*tensors, problem.batched(size), needs, *pre)
         return out, (0,) * len(out)
 
 
@@ -184,3 +200,20 @@ def _composed_adjoint(pre, initial, resets, zoneout, output_grad, final_grad, pr
         for x, g in zip(out, (output_grad, final_grad))
     )
     return pull(cotangents)
+
+
+@torch.compiler.allow_in_graph
+def gated_scan(problem, initial, resets, zoneout, *pre):
+    """(output, final state) under any transformation. Wherever forward mode is at work it is composed:
+    the scan knows what PyTorch gets right."""
+    differentiated = [x for x in (initial, *pre) if x is not None]
+    if not is_recorded(*differentiated):
+        of = problem.outputs
+        return gated_op(*_four(pre), initial, resets, zoneout, *of, False)[:2]
+    if "Jvp" in levels() or any(is_dual(x) for x in differentiated):
+        return composed(pre, initial, resets, zoneout, problem)
+    # What the adjoint needs of the states; those that are put out are there.
+    gates = pre[0].shape[problem.stack] if problem.stack >= 0 else len(pre)
+    keep = problem.recompute or gates > 2
+    output, final, _ = Gated.apply(initial, resets, zoneout, problem, keep, *pre)
+    return output, final

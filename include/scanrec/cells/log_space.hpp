@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Linear scans whose gates, inputs or both are given by their logarithms, as a cell of a gated
+// scan.
+#pragma once
+
+#include <array>
+
+#include <scanrec/cells/activation.hpp>
+#include <scanrec/cells/cell.hpp>
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// state = exp(gate) * state + exp(input), and that is the output: linear_scan of arrays that hold
+/// logarithms, which are read as they are and never written out. Source: minGRU and minLSTM (Feng
+/// et al., Were RNNs All We Needed?, 2024, appendix B), Mamba-2 and gated linear attention, which
+/// have log_gate <= 0.
+///
+/// Of what is no logarithm, but itself, the activation is identity: log_space<exponential,
+/// identity> takes logarithms of gates alone. A logarithm of -infinity is a gate, or an input, of
+/// 0, its gradient 0. Gates are multiplied; logarithms are not summed, so that errors do not grow
+/// with them.
+template <class Gate = activation::exponential, class Input = activation::exponential>
+struct log_space {
+  using outputs = output_is_state;
+  template <class View>
+  struct arrays {
+    View gate, input;
+  };
+  static constexpr std::array names{array_name{"gate", "gate_grad"},
+                                    array_name{"input", "input_grad"}};
+
+  template <class Lane>
+  struct step {
+    activated<Lane> a, u;
+  };
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE step<Lane> load(Lane gate, Lane input) {
+    return {Gate::of(gate), Input::of(input)};
+  }
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE affine<Lane> map(const step<Lane>& s) {
+    return {s.a.value, s.u.value};
+  }
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE std::array<Lane, 2> gradients(const step<Lane>& s,
+                                                                 const cell_cotangents<Lane>& d) {
+    return {through(d.state, d.before, s.a.slope), simd::mul(d.state, s.u.slope)};
+  }
+};
+
+}  // namespace scanrec::inline SCANREC_ABI

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Marks of sequences that start within time, and what a convolution sees of its sequence alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+__all__ = ["convolved", "firsts", "left_of"]
+
+
+def firsts(marks: Tensor, steps: int, axis: int, reverse: bool) -> Tensor:
+    """The steps that a state does not reach, by the marks of as many steps or of one more: in reverse
+    the mark behind a step cuts it off."""
+    if not reverse:
+        return marks.narrow(axis, 0, steps)
+    behind = marks.narrow(axis, 1, marks.shape[axis] - 1)
+    if behind.shape[axis] == steps:
+        return behind
+    return torch.cat([behind, torch.zeros_like(marks.narrow(axis, 0, 1))], axis)
+
+
+def _cuts(first, count, reverse):
+    """Of (B, 1, T), by how many steps away: where a sequence starts in between."""
+    cuts, steps = [torch.zeros_like(first)], first.shape[2]
+    for k in range(count - 1):
+        pad = (0, k) if reverse else (k, 0)
+        shifted = functional.pad(first, pad).narrow(2, k if reverse else 0, steps)
+        cuts.append(cuts[-1] | shifted)
+    return cuts
+
+
+def convolved(whole: Tensor, taps: Tensor, bias: Tensor | None, first: Tensor, reverse: bool):
+    """The convolution of every channel, ``(B, E, T)``, with 0 for what is of another sequence.
+
+    `whole` has the steps and, on the side that they come from, the K - 1 before them; the last of the
+    K `taps` is of the present step; `first`, ``(B, 1, T)``, are :func:`firsts`.
+    """
+    count, steps = taps.shape[1], first.shape[2]
+    v = 0 if bias is None else bias[:, None]
+    for k, cut in enumerate(_cuts(first, count, reverse)):
+        seen = whole.narrow(2, k if reverse else count - 1 - k, steps)
+        v = v + seen.masked_fill(cut, 0) * taps[:, count - 1 - k, None]
+    return v
+
+
+def left_of(past: Tensor, first: Tensor, reverse: bool) -> Tensor:
+    """The K - 1 steps at the edge, ``(B, E, K - 1)``, without those of another sequence than the last
+    (in reverse the first) step."""
+    cuts = _cuts(first, past.shape[2], reverse)
+    at = 0 if reverse else first.shape[2] - 1
+    other = [cut.narrow(2, at, 1) for cut in (cuts if reverse else reversed(cuts))]
+    return past.masked_fill(torch.cat(other, 2), 0)

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gated scans through the C interface, against a loop in long double: every kind, every type, in
+whatever instruction set SCANREC_ISA names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import Random, loop, pooled
+
+from scanrec import _native
+
+SHAPE = (2, 37, 18)
+
+
+def array_of(x):
+    return _native.Array(
+        x.ctypes.data, [0 if n == 1 else s // x.itemsize for n, s in zip(x.shape, x.strides)]
+    )
+
+
+def run(call, dtype, *, shape=SHAPE, reverse=False, cell=0, forget_bias=0.0, **arrays):
+    _native.call(
+        call, {name: array_of(x) for name, x in arrays.items()},
+        dtype=dtype, shape=shape, axis=1, reverse=reverse, cell=cell, forget_bias=forget_bias,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize(
+    "dtype, rounding", [("float32", 1e-6), ("float64", 1e-14), ("float16", 2e-3)]
+)
+def test_value(count, dtype, rounding):
+    random = Random(count)
+    packed = random(*SHAPE[:2], count * SHAPE[2], dtype=dtype, scale=2.0)
+    pre = np.split(packed, count, -1)
+    first = random(2, 1, 18, dtype="float64" if dtype == "float64" else "float32")
+    resets, zoneout = random.marks(2, 37, 1), random.marks(*SHAPE)
+    outputs = {"output": np.empty(SHAPE, dtype), "final_state": np.empty_like(first)}
+    if count > 2:
+        outputs["state"] = np.empty(SHAPE, dtype)
+    run(
+        "gated_scan", dtype, **dict(zip(_native.GATES, pre)), initial_state=first,
+        resets=resets, zoneout=zoneout, **outputs,
+    )  # fmt: skip
+    want, state, final = pooled(pre, first[:, 0], resets=resets, zoneout=zoneout)
+    for got, exact in zip(outputs.values(), (want, final[:, None], state)):
+        np.testing.assert_allclose(got.astype(np.longdouble), exact, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("dtype, rounding", [("float32", 2e-6), ("float64", 1e-14)])
+def test_adjoint(count, dtype, rounding):
+    """The derivative in a direction, by the adjoint and by a difference quotient in long double."""
+    random = Random(count)
+    pre = [random(*SHAPE, dtype=dtype, scale=2.0) for _ in range(count)]
+    first, final_grad = (random(2, 1, 18, dtype=dtype) for _ in range(2))
+    output_grad, zoneout = random(*SHAPE, dtype=dtype), random.marks(*SHAPE)
+    state = np.empty(SHAPE, dtype)
+    names = _native.GATES[:count]
+    kept = {"output": np.empty(SHAPE, dtype), "state": state} if count > 2 else {"output": state}
+    run("gated_scan", dtype, **dict(zip(names, pre)), initial_state=first, zoneout=zoneout, **kept)
+    gradients = {f"{n}_grad": np.empty(SHAPE, dtype) for n in names}
+    gradients["initial_grad"] = np.empty_like(first)
+    run(
+        "gated_scan_vjp", dtype, **dict(zip(names, pre)), state=state, initial_state=first,
+        zoneout=zoneout, output_grad=output_grad, final_grad=final_grad, **gradients,
+    )  # fmt: skip
+    moves = [random(*x.shape) for x in (*pre, first)]
+
+    def loss(by):
+        *at, start = (x.astype(np.longdouble) + by * m for x, m in zip((*pre, first), moves))
+        output, _, final = pooled(at, start[:, 0], zoneout=zoneout)
+        return np.sum(output * output_grad) + np.sum(final * final_grad[:, 0])
+
+    step = np.longdouble(1e-6)
+    want = (loss(step) - loss(-step)) / (2 * step)
+    got = sum(np.sum(g.astype(np.longdouble) * m) for g, m in zip(gradients.values(), moves))
+    size = sum(np.sum(np.abs(g * m)) for g, m in zip(gradients.values(), moves))
+    assert abs(got - want) <= max(rounding, 1e-11) * size
+
+
+def test_a_gate_that_broadcasts_receives_the_sum():
+    random = Random()
+    candidate, forget = random(*SHAPE), random(1, 1, 18)
+    output_grad, out = random(*SHAPE), np.empty(SHAPE)
+    run("gated_scan", "float64", candidate=candidate, forget_gate=forget, output=out)
+    got = {"forget_gate_grad": np.empty((1, 1, 18))}
+    given = {"candidate": candidate, "state": out, "output_grad": output_grad}
+    run("gated_scan_vjp", "float64", forget_gate=forget, **given, **got)
+    spread = np.ascontiguousarray(np.broadcast_to(forget, SHAPE))
+    apart = {"forget_gate_grad": np.empty(SHAPE)}
+    run("gated_scan_vjp", "float64", forget_gate=spread, **given, **apart)
+    want = apart["forget_gate_grad"].sum((0, 1))
+    np.testing.assert_allclose(got["forget_gate_grad"][0, 0], want, rtol=1e-13)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("steps", [1, 128, 129, 300])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_states_that_are_computed_anew(count, dtype, steps, reverse):
+    """Bit for bit those that were kept."""
+    random, shape, wide = Random(steps), (2, steps, 18), "float32" if dtype == "float16" else dtype
+    pre = {n: random(*shape, dtype=dtype, scale=2.0) for n in _native.GATES[:count]}
+    given = {
+        **{"initial_state": random(2, 1, 18, dtype=wide), "resets": random.marks(2, steps, 1)},
+        **{"zoneout": random.marks(*shape), "shape": shape, "reverse": reverse},
+        "forget_bias": 0.75,
+    }
+    state = np.empty(shape, dtype)
+    checkpoints = np.empty(_native.checkpoint_shape(shape, 1), wide)
+    assert checkpoints.shape[1] == (0 if steps <= 128 else 1 if steps == 129 else 2)
+    lean, output_grad = np.empty(shape, dtype), random(*shape, dtype=dtype)
+    plain = np.empty(shape, dtype) if count > 2 else state
+    kept = {"output": plain, "state": state} if count > 2 else {"output": state}
+    run("gated_scan", dtype, **pre, **given, **kept)
+    run("gated_scan", dtype, **pre, **given, output=lean, checkpoints=checkpoints)
+    assert np.array_equal(lean, plain)
+    found = []
+    for memory in ({"state": state}, {"checkpoints": checkpoints}):
+        gradients = {f"{n}_grad": np.empty(shape, dtype) for n in pre}
+        gradients["initial_grad"] = np.empty((2, 1, 18), wide)
+        run("gated_scan_vjp", dtype, **pre, **given, **memory, output_grad=output_grad, **gradients)
+        found.append(gradients)
+    for name in found[0]:
+        assert np.array_equal(found[0][name], found[1][name]), name
+
+
+def test_checkpoints_of_axes_that_are_walked():
+    random, shape = Random(), (2, 300, 3, 2, 2, 2)
+    whole = lambda: random(*(n + 1 for n in shape))[tuple(slice(0, n) for n in shape)]
+    pre = {n: whole() for n in _native.GATES[:3]}
+    output, state, output_grad = np.empty(shape), np.empty(shape), random(*shape)
+    checkpoints = np.empty(_native.checkpoint_shape(shape, 1))
+    run("gated_scan", "float64", shape=shape, **pre, output=output, state=state)
+    run("gated_scan", "float64", shape=shape, **pre, output=output, checkpoints=checkpoints)
+    found = []
+    for memory in ({"state": state}, {"checkpoints": checkpoints}):
+        found.append({f"{n}_grad": np.empty(shape) for n in pre})
+        given = {**pre, **memory, "output_grad": output_grad}
+        run("gated_scan_vjp", "float64", shape=shape, **given, **found[-1])
+    assert all(np.array_equal(found[0][n], found[1][n]) for n in found[0])
+
+
+def test_forget_bias_is_added_to_the_gate():
+    random, out = Random(), [np.empty(SHAPE), np.empty(SHAPE)]
+    candidate, forget = random(*SHAPE), random(*SHAPE)
+    of = {"candidate": candidate}
+    run("gated_scan", "float64", **of, forget_gate=forget, output=out[0], forget_bias=1.5)
+    run("gated_scan", "float64", **of, forget_gate=forget + 1.5, output=out[1])
+    assert np.array_equal(*out)
+
+
+@pytest.mark.parametrize("cell", [1, 2, 3])
+@pytest.mark.parametrize(
+    "dtype, rounding", [("float32", 2e-6), ("float64", 1e-14), ("float16", 2e-3)]
+)
+def test_logarithms(cell, dtype, rounding):
+    """Against the loop of what they are logarithms of, and gradients along <J v, w> = <v, J* w>."""
+    random, wide = Random(cell), "float32" if dtype == "float16" else dtype
+    gate = -np.abs(random(*SHAPE, dtype=dtype)) if cell & 1 else random(*SHAPE, dtype=dtype)
+    input, first = random(*SHAPE, dtype=dtype), random(2, 1, 18, dtype=wide)
+    resets = random.marks(2, 37, 1)
+    if cell & 1:
+        gate[0, 3] = -np.inf
+    exact = [
+        np.exp(x.astype(np.longdouble)) if cell & bit else x.astype(np.longdouble)
+        for bit, x in ((1, gate), (2, input))
+    ]
+    given = {"forget_gate": gate, "candidate": input, "initial_state": first, "resets": resets}
+    out = {"output": np.empty(SHAPE, dtype), "final_state": np.empty_like(first)}
+    run("gated_scan", dtype, cell=cell, **given, **out)
+    want, final = loop(*exact, first[:, 0], resets=resets)
+    for got, of in zip(out.values(), (want, final[:, None])):
+        scale = max(1.0, float(np.max(np.abs(of))))
+        np.testing.assert_allclose(got.astype(np.longdouble), of, rtol=0, atol=rounding * scale)
+
+    output_grad = random(*SHAPE, dtype=dtype)
+    gradients = {
+        "forget_gate_grad": np.empty(SHAPE, dtype),
+        "candidate_grad": np.empty(SHAPE, dtype),
+        "initial_grad": np.empty_like(first),
+    }
+    given |= {"state": out["output"], "output_grad": output_grad}
+    run("gated_scan_vjp", dtype, cell=cell, **given, **gradients)
+    # The adjoint of the scan by a loop, and the slopes of exp.
+    back, _ = loop(
+        np.concatenate([exact[0][:, 1:], exact[0][:, :1]], 1),
+        output_grad, reverse=True, resets=resets,
+    )  # fmt: skip
+    before = np.concatenate([first, want[:, :-1]], 1)
+    before = np.where(resets, 0, before)
+    slopes = [exact[0] if cell & 1 else 1, exact[1] if cell & 2 else 1]
+    for name, of in (("forget_gate", back * before * slopes[0]), ("candidate", back * slopes[1])):
+        got = gradients[f"{name}_grad"].astype(np.longdouble)
+        scale = max(1.0, float(np.max(np.abs(of))))
+        np.testing.assert_allclose(got, of, rtol=0, atol=4 * rounding * scale)
+
+
+def test_what_is_refused():
+    x = np.ones(SHAPE)
+    of = {"candidate": x, "forget_gate": x, "output": np.empty(SHAPE)}
+    with pytest.raises(ValueError, match="'cell': expected one of scanrec_cell, got 4"):
+        run("gated_scan", "float64", cell=4, **of)
+    with pytest.raises(ValueError, match="'cell': expected 0, for it is no gated scan, got 1"):
+        run("linear_scan", "float64", cell=1, gate=x, input=x, state=np.empty(SHAPE))
+    with pytest.raises(ValueError, match="'forget_bias': expected 0, for this is no QRNN pooling"):
+        run("gated_scan", "float64", cell=1, forget_bias=1.0, **of)
+    with pytest.raises(ValueError, match="'output_gate': expected none, for logarithms"):
+        run("gated_scan", "float64", cell=1, output_gate=x, **of)
+    long = np.ones((2, 300, 18))
+    with pytest.raises(ValueError, match="'checkpoints': expected none, where 'state' is kept"):
+        run(
+            "gated_scan", "float64", shape=long.shape, candidate=long, forget_gate=long,
+            output=np.empty_like(long), state=np.empty_like(long),
+            checkpoints=np.empty((2, 2, 18)),
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="'state': expected the outputs, for logarithms"):
+        run("gated_scan_vjp", "float64", cell=1, candidate=x, forget_gate=x, output_grad=x)
+    with pytest.raises(ValueError, match="'state': expected an array, or checkpoints"):
+        run(
+            "gated_scan_vjp", "float64", shape=long.shape, candidate=long, forget_gate=long,
+            output_grad=long, candidate_grad=np.empty_like(long),
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="'output_gate'.*where there is an input gate"):
+        run(
+            "gated_scan", "float64", candidate=x, forget_gate=x, input_gate=x, output=np.empty(SHAPE)
+        )
+    with pytest.raises(ValueError, match="'forget_gate': expected an array"):
+        run("gated_scan", "float64", candidate=x, output=np.empty(SHAPE))
+    with pytest.raises(ValueError, match="'dtype': expected a type that there are kernels for"):
+        z = x.astype(complex)
+        run("gated_scan", "complex128", candidate=z, forget_gate=z, output=np.empty_like(z))
