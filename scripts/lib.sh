@@ -63,6 +63,35 @@ need_elsewhere() {
   command -v "$python" >/dev/null || python=python3
 }
 
+# unpack_arm64 FOLDER PACKAGES...: what Debian or Ubuntu packages of aarch64 hold, side by side in a folder,
+# by lists of packages of its own: nothing is installed, and nobody need be root.
+unpack_arm64() {
+  local folder=$1 apt=$PWD/build/apt_arm64 options
+  shift
+  if ! command -v apt-get >/dev/null; then
+    echo "Packages of aarch64 come by apt-get, which is not here; needed are: $*" >&2
+    exit 1
+  fi
+  mkdir -p "$apt"/{lists/partial,archives/partial,sources.list.d} "$folder"
+  : >"$apt/status"
+  options=(-qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=
+    -o Dir::State="$apt" -o Dir::State::status="$apt/status" -o Dir::Cache="$apt")
+  # Ubuntu has them on another server.
+  if grep -q '^ID=ubuntu' /etc/os-release; then
+    sed -n 's/^VERSION_CODENAME=\(.*\)/deb http:\/\/ports.ubuntu.com\/ubuntu-ports \1 main universe/p' \
+      /etc/os-release >"$apt/sources.list"
+    options+=(-o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts="$apt/sources.list.d")
+  fi
+  say "fetching $* for aarch64"
+  apt-get "${options[@]}" update
+  rm -f "$apt"/archives/*.deb
+  (cd "$apt/archives" && apt-get "${options[@]}" download "$@")
+  local package
+  for package in "$apt"/archives/*.deb; do
+    dpkg -x "$package" "$folder"
+  done
+}
+
 # configure DIRECTORY CMAKE_ARGUMENTS...: into build/DIRECTORY, quietly unless it fails; what is in the
 # directory `source`, by default all.
 configure() {

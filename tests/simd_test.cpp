@@ -52,6 +52,10 @@ void check_moves() {
   }
   CHECK(last(x) == a[n - 1]);
   CHECK(sum(x) == static_cast<T>(n * (n + 1) / 2));
+  if constexpr (std::is_same_v<T, float>) {
+    CHECK(lanes_of<double>(widen(x)) == std::vector<double>(a.begin(), a.begin() + n));
+    CHECK(lanes_of<T>(narrow(widen(y))) == std::vector<T>(a.begin() + n, a.end()));
+  }
   // Any stride, any count.
   for (int count = 1; count <= n; ++count)
     for (const int stride : {1, -1, 0, 2, -2, 3}) {

@@ -35,6 +35,13 @@
 #define SCANREC_ISA portable
 #endif
 
+// Whether lanes are those of aarch64. Code of its own they have where GCC 12 takes vectors apart.
+#if defined(__ARM_NEON) && defined(__aarch64__) && !defined(__CUDACC__)
+#define SCANREC_NEON 1
+#else
+#define SCANREC_NEON 0
+#endif
+
 // Whether a multiply-add rounds once. Bits are promised per "fused or not", never per ISA. A GPU
 // fuses always; the name is the host's, in both passes of a CUDA compiler.
 #if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)

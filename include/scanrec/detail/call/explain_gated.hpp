@@ -91,7 +91,7 @@ inline constexpr bool arrays_of_a_gated_adjoint = begins_a_gated_scan<Given>&&
 
 #define SCANREC_EXPLAIN_CELL_(given, call)                                                         \
   using cell = typename given::template at<0>;                                                     \
-  using arrays = typename given::template at<1>;                                                   \
+  using arrays [[maybe_unused]] = typename given::template at<1>;                                  \
   static_assert(gated_cell<cell>, "scanrec: " call                                                 \
                                   ": argument 'cell': expected one of cells/, as fo_pooling<>{}, " \
                                   "or your own (docs/qrnn.md), got something else");               \

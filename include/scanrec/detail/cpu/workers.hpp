@@ -118,6 +118,8 @@ inline void pause(int spin) {
   if (spin < 256) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
 #endif
   } else {
     sched_yield();

@@ -109,6 +109,15 @@ SCANREC_INLINE pack<float, N> look_up(const eight_floats& table, pack<float, N> 
     return pack<float, N>(__builtin_bit_cast(
         vector, _mm256_permutevar8x32_epi32(__builtin_bit_cast(__m256i, table),
                                             __builtin_bit_cast(__m256i, index.v))));
+#elif SCANREC_NEON
+    // Two registers are a table of bytes: those of lane i from 4 (index[i] & 7) on.
+    const uint32x4_t number = vandq_u32(vreinterpretq_u32_f32(index.v), vdupq_n_u32(7));
+    const uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), number, 0x04040404);
+    uint8x16x2_t both;
+    both.val[0] = vreinterpretq_u8_u32(vld1q_u32(table.bits));
+    both.val[1] = vreinterpretq_u8_u32(vld1q_u32(table.bits + 4));
+    return pack<float, N>(
+        (vector)vreinterpretq_f32_u8(vqtbl2q_u8(both, vreinterpretq_u8_u32(bytes))));
 #else
     vector found;
     for (int i = 0; i < N; ++i) found[i] = look_up(table, index.v[i]);

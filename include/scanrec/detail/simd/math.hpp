@@ -50,7 +50,7 @@ template <class T, class V>
 SCANREC_INLINE V square_root_raw(V x) {
 #if defined(__SSE2__)
   return __builtin_bit_cast(V, xsimd::sqrt(__builtin_bit_cast(xsimd::batch<T>, x)));
-#elif defined(__ARM_NEON) && defined(__aarch64__)
+#elif SCANREC_NEON
   if constexpr (std::is_same_v<T, float>)
     return vsqrtq_f32(x);
   else

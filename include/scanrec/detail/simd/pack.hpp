@@ -105,7 +105,7 @@ SCANREC_INLINE V fma_raw(V a, V b, V c) {
 #if defined(__FMA__)
   if constexpr (std::is_same_v<T, float> && bits == 256) return _mm256_fmadd_ps(a, b, c);
   if constexpr (std::is_same_v<T, double> && bits == 256) return _mm256_fmadd_pd(a, b, c);
-#elif defined(__ARM_FEATURE_FMA) && defined(__aarch64__)
+#elif SCANREC_NEON
   if constexpr (std::is_same_v<T, float>) return vfmaq_f32(c, a, b);
   if constexpr (std::is_same_v<T, double>) return vfmaq_f64(c, a, b);
 #endif
@@ -389,11 +389,18 @@ SCANREC_INLINE void transpose(pack<T, N> (&rows)[N]) {
   }
 }
 
-/// Sum over the lanes by halves, upper onto lower: the same tree on every instruction set.
+/// Sum over the lanes by halves, upper onto lower: the same tree on every instruction set. GCC 12
+/// sends the last two lanes of NEON through general registers if they are not asked for by name.
 template <class T, int N>
 SCANREC_INLINE T sum(pack<T, N> x) {
   if constexpr (!is_leaf<T, N>) {
     return sum(x.lo + x.hi);
+#if SCANREC_NEON
+  } else if constexpr (std::is_same_v<T, float>) {
+    return vpadds_f32(vadd_f32(vget_low_f32(x.v), vget_high_f32(x.v)));
+  } else if constexpr (std::is_same_v<T, double>) {
+    return vpaddd_f64(x.v);
+#endif
   } else {
     alignas(64) T lane[N];
     __builtin_memcpy(lane, &x.v, sizeof lane);
@@ -430,7 +437,8 @@ SCANREC_INLINE auto concat_raw(V x, V y, std::integer_sequence<int, I...>) {
   return shuffle_raw<I...>(x, y);
 }
 
-// Half a register of floats as a register of doubles, and back. GCC 12 splits the builtin in two.
+// Half a register of floats as a register of doubles, and back. GCC 12 splits the builtin in two,
+// and on aarch64 takes halves of registers apart.
 template <int N, class V>
 SCANREC_INLINE typename raw<double, N>::type to_doubles(V x) {
 #if defined(__AVX512F__)
@@ -450,12 +458,18 @@ SCANREC_INLINE typename raw<float, N>::type to_floats(V x) {
 template <int N>
 SCANREC_INLINE pack<double, N> widen(pack<float, N> x) {
   if constexpr (is_leaf<float, N>) {
+#if SCANREC_NEON
+    using doubles = typename raw<double>::type;
+    return {pack<double, 2>((doubles)vcvt_f64_f32(vget_low_f32(x.v))),
+            pack<double, 2>((doubles)vcvt_high_f64_f32(x.v))};
+#else
     constexpr int half = N / 2;
     using indices = std::make_integer_sequence<int, half>;
     const auto low = detail::half_raw(x.v, indices{}, std::integral_constant<int, 0>{});
     const auto high = detail::half_raw(x.v, indices{}, std::integral_constant<int, half>{});
     return {pack<double, half>(detail::to_doubles<half>(low)),
             pack<double, half>(detail::to_doubles<half>(high))};
+#endif
   } else {
     return {widen(x.lo), widen(x.hi)};
   }
@@ -464,10 +478,15 @@ SCANREC_INLINE pack<double, N> widen(pack<float, N> x) {
 template <int N>
 SCANREC_INLINE pack<float, N> narrow(pack<double, N> x) {
   if constexpr (is_leaf<float, N>) {
+#if SCANREC_NEON
+    using floats = typename raw<float>::type;
+    return pack<float, N>((floats)vcvt_high_f32_f64(vcvt_f32_f64(x.lo.v), x.hi.v));
+#else
     constexpr int half = N / 2;
     return pack<float, N>(detail::concat_raw(detail::to_floats<half>(x.lo.v),
                                              detail::to_floats<half>(x.hi.v),
                                              detail::leaf_indices<float>{}));
+#endif
   } else {
     return {narrow(x.lo), narrow(x.hi)};
   }

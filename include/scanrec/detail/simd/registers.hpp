@@ -61,6 +61,11 @@ SCANREC_INLINE auto load_u8(const void* p) {
     const __m128i bytes = _mm_cvtsi32_si128(load_bytes<int>(p));
     return (u32)_mm_unpacklo_epi16(_mm_unpacklo_epi8(bytes, zero), zero);
   }
+#elif SCANREC_NEON
+  if constexpr (N == 4) {
+    const auto bytes = vreinterpret_u8_u32(vdup_n_u32(load_bytes<std::uint32_t>(p)));
+    return (u32)vmovl_u16(vget_low_u16(vmovl_u8(bytes)));
+  }
 #endif
   return __builtin_convertvector(load_bytes<u8>(p), u32);
 }
@@ -78,6 +83,8 @@ SCANREC_INLINE auto load_u16(const void* p) {
 #if defined(__SSE2__)
   if constexpr (N == 4)
     return (u32)_mm_unpacklo_epi16(_mm_loadl_epi64((const __m128i*)p), _mm_setzero_si128());
+#elif SCANREC_NEON
+  if constexpr (N == 4) return (u32)vmovl_u16(load_bytes<uint16x4_t>(p));
 #endif
   return __builtin_convertvector(load_bytes<u16>(p), u32);
 }
@@ -154,6 +161,8 @@ SCANREC_INLINE typename raw<T>::type load_register(const S* p) {
     if constexpr (n == 16) return _mm512_maskz_cvtph_ps(__mmask16(~0), load_bytes<__m256i>(p));
 #endif
     if constexpr (n == 8) return _mm256_cvtph_ps(load_bytes<__m128i>(p));
+#elif SCANREC_NEON
+    if constexpr (n == 4) return (vector)vcvt_f32_f16(load_bytes<float16x4_t>(p));
 #endif
     return half_lanes<n>::to_float(load_u16<n>(p));
   } else {
@@ -195,7 +204,11 @@ SCANREC_INLINE auto to_storage(typename raw<T>::type x) {
 #endif
     if constexpr (n == 8) return _mm256_cvtps_ph(x, nearest);
 #endif
+#if SCANREC_NEON
+    return (typename raw<std::uint16_t, n>::type)vcvt_f16_f32(x);
+#else
     if constexpr (n != 8 && n != 16) return half_lanes<n>::from_float(x);
+#endif
   }
 }
 
