@@ -27,6 +27,10 @@ concept eigen_memory = eigen_array<Dense> && requires(Dense& matrix) {
   matrix.data();
   matrix.rowStride();
 };
+/// One that no view can be made of: a temporary, or what does not lie in memory.
+template <class Given>
+concept eigen_array_of_no_memory = eigen_array<Given> &&
+    (!std::is_lvalue_reference_v<Given> || !eigen_memory<std::remove_reference_t<Given>>);
 }  // namespace detail
 
 // Of what there is no view: what says so.
@@ -60,10 +64,8 @@ auto as_sequence(Dense& matrix, std::int64_t batch = 1) {
               .channel = matrix.colStride()});
 }
 
-template <detail::eigen_array Given>
-requires(!std::is_lvalue_reference_v<Given> ||
-         !detail::eigen_memory<std::remove_reference_t<Given>>)
-    sequence_view<float> as_sequence(Given&&, std::int64_t = 1) {
+template <detail::eigen_array_of_no_memory Given>
+sequence_view<float> as_sequence(Given&&, std::int64_t = 1) {
   SCANREC_EXPLAIN_EIGEN_(Given, "as_sequence");
   return {};
 }
@@ -75,10 +77,8 @@ auto as_state(Dense& matrix) {
       matrix.data(), extents{.batch = matrix.rows(), .time = 1, .channel = matrix.cols()},
       strides{.batch = matrix.rowStride(), .channel = matrix.colStride()});
 }
-template <detail::eigen_array Given>
-requires(!std::is_lvalue_reference_v<Given> ||
-         !detail::eigen_memory<std::remove_reference_t<Given>>)
-    state_view<float> as_state(Given&&) {
+template <detail::eigen_array_of_no_memory Given>
+state_view<float> as_state(Given&&) {
   SCANREC_EXPLAIN_EIGEN_(Given, "as_state");
   return {};
 }

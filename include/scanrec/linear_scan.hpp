@@ -19,8 +19,8 @@ namespace scanrec::inline SCANREC_ABI {
 /// state[t] = gate[t] * state[t-1] + input[t], element-wise per group, batch and channel.
 ///
 /// Or of small vectors: gates are then mat<T, N>, inputs and states vec<T, N>, N from 2 to 4, and
-/// the product is that of matrix and vector; an element is contiguous, numbers by rows. For gates or
-/// inputs that are given by logarithms: gated_scan with log_space.
+/// the product is that of matrix and vector; an element is contiguous, numbers by rows. For gates
+/// or inputs that are given by logarithms: gated_scan with log_space.
 ///
 /// Shapes   gate, input, state: (batch, time, channel), equal; any of the inputs may broadcast by
 ///          zero strides. `state` may be `none` if options.final_state is given: then nothing of

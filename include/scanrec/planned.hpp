@@ -188,6 +188,6 @@ template <gated_cell Cell, detail::arrays_of_cell<Cell> Arrays,
 SCANREC_EXPLAIN_GATED_SCAN(
     plan_gated_scan,
     ": argument 'backend' or 'options': expected tiled or none to name in front, gated_options in "
-    "braces behind (a plan keeps no states), got something else")
+    "braces behind (a plan keeps no states), got something else");
 
 }  // namespace scanrec::inline SCANREC_ABI
