@@ -2,7 +2,9 @@
 // Why no overload takes the arguments of a call. Beside the overloads of a call is one that takes
 // anything: it is the worst match, so it is chosen where no other is viable, and its assertions say
 // which argument is not what it should be. That is shorter than the list of overloads that a
-// compiler gives.
+// compiler gives. Where options in braces are looked at, overloads are told apart by rules that not
+// all front ends share: for nvcc, whose own takes some of what fits for what does not, there are
+// none.
 #pragma once
 
 #include <concepts>

@@ -146,6 +146,7 @@ inline constexpr bool arrays_of_a_gated_adjoint = begins_a_gated_scan<Given>&&
                   "fo_pooling<>::arrays<sequence_view<const float>>{x, f, o}, got braces"); \
   }
 
+#if !defined(__CUDACC__)  // see explain.hpp
 namespace scanrec::inline SCANREC_ABI {
 
 template <gated_cell Cell, class Given>
@@ -245,3 +246,4 @@ requires(!backend<First>) void gated_scan_vjp(
 }
 
 }  // namespace scanrec::inline SCANREC_ABI
+#endif

@@ -157,6 +157,7 @@ inline constexpr bool arrays_of_a_tangent =
   }                                                                                        \
   static_assert(true, "takes the semicolon")
 
+#if !defined(__CUDACC__)  // see explain.hpp
 namespace scanrec::inline SCANREC_ABI {
 
 SCANREC_EXPLAIN_SCAN(
@@ -251,3 +252,4 @@ void linear_scan_jvp(
 }
 
 }  // namespace scanrec::inline SCANREC_ABI
+#endif

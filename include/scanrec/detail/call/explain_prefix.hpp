@@ -111,9 +111,11 @@ concept may_be_an_operator = std::is_class_v<A> && !sequence_argument<A> && !no_
   }                                                                                              \
   static_assert(true, "takes the semicolon")
 
+#if !defined(__CUDACC__)  // see explain.hpp
 namespace scanrec::inline SCANREC_ABI {
 
 SCANREC_EXPLAIN_PREFIX(inclusive_scan);
 SCANREC_EXPLAIN_PREFIX(exclusive_scan);
 
 }  // namespace scanrec::inline SCANREC_ABI
+#endif

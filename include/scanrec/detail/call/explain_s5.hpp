@@ -118,6 +118,7 @@ concept fits_s5_vjp =
                            "complex numbers of the type of the system, to write");                \
   SCANREC_EXPECT_S5_ARRAY_(3, to_write, "s5", "y", "the type of the system, to write")
 
+#if !defined(__CUDACC__)  // see explain.hpp
 namespace scanrec::inline SCANREC_ABI {
 
 template <class First, class... Rest>
@@ -166,3 +167,4 @@ requires(detail::may_be_a_call_of_s5<First, Rest...> &&
 }
 
 }  // namespace scanrec::inline SCANREC_ABI
+#endif

@@ -138,6 +138,7 @@ concept fits_selective_scan_vjp =
                 "': expected a sequence_view, {} where there is none, got none");                  \
   SCANREC_EXPECT_ANY_VIEW_(output, call, last)
 
+#if !defined(__CUDACC__)  // see explain.hpp
 namespace scanrec::inline SCANREC_ABI {
 
 // ---- selective_scan: arrays that do not fit, then options ---------------------------------------
@@ -234,3 +235,4 @@ void selective_scan_vjp(
 }
 
 }  // namespace scanrec::inline SCANREC_ABI
+#endif
