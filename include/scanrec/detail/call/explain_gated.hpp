@@ -21,6 +21,9 @@ struct gated_asked : option_views<void> {
   using initial = void;
 };
 template <class Cell, arrays_of_cell<Cell> Arrays>
+requires requires {
+  typename Cell::template arrays<sequence_view<float>>;  // what lacks them is told elsewhere
+}
 struct gated_asked<Cell, Arrays> : option_views<compute_t<stored_in<Cell, Arrays>>> {
   using all = gated_gradients<Cell, stored_in<Cell, Arrays>>;
   using arrays = decltype(all::arrays);
