@@ -76,12 +76,13 @@ def test_mamba_text_steps(monkeypatch):
             torch.testing.assert_close(step, whole[:, t], rtol=1e-11, atol=1e-12)
 
 
-def test_sequential_digits():
+@pytest.mark.parametrize("program, packages", [("", ["torch"]), ("_jax", ["jax", "optax"])])
+def test_sequential_digits(program, packages):
     """Every layer is trained, and then asked for what was held out."""
-    for package in ("torch", "tqdm"):
+    for package in (*packages, "tqdm"):
         pytest.importorskip(package, reason=f"{package} is not installed")
-    few = ["--epochs", "1", "--channels", "8", "--blocks", "2", "--batch", "479"]
-    assert run("sequential_digits.py", *few).count(" of 360 held out right") == 6
+    few = ["--epochs", "1", "--channels", "8", "--blocks", "1", "--batch", "479"]
+    assert run(f"sequential_digits{program}.py", *few).count(" of 360, ") == 7
 
 
 def test_split_lru():

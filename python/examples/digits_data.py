@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What both examples that read digits pixel by pixel share: the images as sequences, the command line,
+and the table of all layers at the end."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+
+import numpy as np
+
+DATA = pathlib.Path(__file__).resolve().parents[2] / "data" / "digits.csv"
+
+#: Options of layers, beside their sizes.
+LAYERS = {
+    "LSTM": {},
+    "QRNN": {"kernel_size": 2},
+    "MinGRU": {},
+    "LRU": {},
+    "S5": {},
+    "RGLRU": {},
+    "Mamba": {"expand": 1},
+}
+
+
+def read_digits():
+    """((images, digits) to learn from, (images, digits) held out): images are 64 numbers from -1 to 1."""
+    rows = np.loadtxt(DATA, delimiter=",", dtype=np.float32)
+    images, digits, learned = rows[:, :-1] / 8 - 1, rows[:, -1].astype(np.int64), len(rows) * 4 // 5
+    return (images[:learned], digits[:learned]), (images[learned:], digits[learned:])
+
+
+def parser_of(doc):
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--layers", nargs="+", choices=LAYERS, default=list(LAYERS))
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--channels", type=int, default=64)
+    parser.add_argument("--blocks", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=50)
+    parser.add_argument("--rate", type=float, default=1e-2, help="the largest, a tenth of the way in")
+    parser.add_argument("--seed", type=int, default=1)
+    return parser
+
+
+def print_table(found):
+    """Of rows (layer, parameters, digits held out, those of them that were right, seconds per epoch)."""
+    print("\n| layer | parameters | held out, right | seconds per epoch |\n|---|---|---|---|")
+    for name, size, held, right, seconds in found:
+        print(f"| {name} | {size} | {right} of {held}, {100 * right / held:.1f} % | {seconds:.2f} |")
