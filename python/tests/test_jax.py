@@ -472,6 +472,11 @@ ONES = np.ones((2, 9, 3))
         (ValueError, "'gate': expected a shape that broadcasts to (2, 9, 3), got (4,)",
          lambda x: linear_scan(np.ones(4), x)),
         (TypeError, "'input': expected one of float32", lambda x: linear_scan(0.5, x.astype(int))),
+        (TypeError, "'gate': expected an array of numbers, got NoneType",
+         lambda x: linear_scan(None, x)),
+        (TypeError, "'gate': expected an array of numbers, got dict",
+         lambda x: linear_scan({"gate": x}, x)),
+        (TypeError, "'axis': expected an integer, got None", lambda x: linear_scan(0.5, x, axis=None)),
         (ValueError, "'axis': expected an axis of an input of shape (2, 9, 3), got -4",
          lambda x: linear_scan(0.5, x, axis=-4)),
         (ValueError, "'initial_state': expected a shape that broadcasts to (2, 3)",
@@ -496,7 +501,9 @@ def test_what_is_traced_is_no_switch_and_no_numpy_array():
     with pytest.raises(TypeError, match="'reverse': expected True or False when .*static_argnames"):
         jax.jit(reversed)(ONES, True)
     jax.jit(reversed, static_argnames="reverse")(ONES, reverse=True)
-    with pytest.raises(TypeError, match=r"'input': expected what NumPy .*\(scanrec.jax has this"):
+    with pytest.raises(TypeError, match="'axis': expected an integer when .*static_argnames"):
+        jax.jit(lambda x, axis: linear_scan(0.5, x, axis=axis))(ONES, 0)
+    with pytest.raises(TypeError, match=r"'input': expected an array of .*\(scanrec.jax has this"):
         jax.jit(lambda x: scanrec.linear_scan(0.5, x))(ONES)
 
 

@@ -202,6 +202,17 @@ def test_starts():
     assert np.all(np.abs(np.var(b, (0, 1)) * 2 * 200 - 1) < 0.05)
 
 
+def test_layers_are_arguments_of_programs():
+    """What they are, not what they hold: a program is compiled for each."""
+    applied = jax.jit(lambda layer, params, x: layer.apply(params, x)[0])
+    x = jnp.ones((T, 3))
+    for layer in (nn.QRNN(3, 4), nn.QRNN(3, 4, kernel_size=2), nn.QRNN(3, 4)):
+        params = weights_of(layer)
+        np.testing.assert_allclose(applied(layer, params, x), layer.apply(params, x)[0], rtol=1e-6)
+    assert applied._cache_size() == 2
+    assert not jax.tree.leaves(nn.LRU(3, 4))
+
+
 def test_refusals():
     layer, two = nn.MinGRU(3, 4), nn.QRNN(3, 4, kernel_size=2)
     params, x = weights_of(layer), jnp.ones((2, T, 3))
@@ -227,6 +238,9 @@ def test_refusals():
         (lambda: mamba.step(of_mamba, x[:, 0], (x, x)), ValueError, "Mamba.step.*'state.hidden'"),
         (lambda: layer.apply(params, x, resets=jnp.ones((2, 4), bool)), ValueError, "'resets'"),
         (lambda: layer.apply(params, x, resets=jnp.ones((2, T))), TypeError, "'resets'.*booleans"),
+        (lambda: layer.init(0), TypeError, "MinGRU.init: argument 'key': expected a key of jax.random"),
+        (lambda: layer.apply(x, params), TypeError, "MinGRU.apply: argument 'params': expected a dict"),
+        (lambda: layer.apply(params, params), TypeError, "'input': expected an array of numbers, got d"),
         (lambda: layer.apply({}, x), ValueError, r"'params': expected entries \['layer_0'\]"),
         (lambda: layer.apply(changed(bias=x), x), ValueError, r"params\['layer_0'\]\['forward'\]\['b"),
         (lambda: nn.QRNN(3, 4, bidirectional=True).step({}, x), ValueError, "'bidirectional'"),

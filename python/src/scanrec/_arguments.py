@@ -7,8 +7,11 @@ import math
 import operator
 from collections.abc import Sequence
 
+import numpy as np
+
 __all__ = [
     "EDGE_DTYPES",
+    "array_of",
     "check_discretisation",
     "check_dtype",
     "check_real",
@@ -44,18 +47,48 @@ def refuse(call: str, argument: str, expected: str, got: object, error: type = V
     raise error(f"{call}: argument '{argument}': expected {expected}, got {got}")
 
 
+def array_of(call: str, argument: str, value: object) -> np.ndarray:
+    """A value as an array of NumPy. Tensors that record gradients, and arrays of a traced program, are
+    none: their frameworks say so, but not of which argument."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return value
+    expected = "an array of numbers"
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        framework = kind.__module__.partition(".")[0].removesuffix("lib")
+        if framework in ("jax", "torch"):
+            expected += f" (scanrec.{framework} has this call for what is traced or differentiated)"
+        text = f"{call}: argument '{argument}': expected {expected}, got {kind.__name__}: {error}"
+        raise TypeError(text) from error
+    if array.dtype.kind == "O" and not hasattr(value, "dtype"):
+        refuse(call, argument, expected, kind.__name__, TypeError)
+    if np.ma.is_masked(value):
+        got = f"{np.ma.count_masked(value)} of {value.size} masked"
+        refuse(call, argument, "an array without masked elements (filled() makes one)", got)
+    return array
+
+
+#: What has to be a number, or a switch, of Python's, in the words of errors.
+_WHEN_TRACED = " when the call is traced (static_argnames of jax.jit)"
+
+
 def flag(call: str, argument: str, value: object) -> bool:
-    """A switch. What a traced program knows only when it runs is none."""
+    """A switch. What a traced program knows only when it runs is none; nor is a tensor, which a program
+    that is compiled would have to wait for."""
     if value is True or value is False:
         return value
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
+    if type(value).__module__.startswith("torch"):  # whose numbers are not to be asked for
+        refuse(call, argument, "True or False", type(value).__name__, TypeError)
     if "bool" not in str(getattr(value, "dtype", "")):
         refuse(call, argument, "True or False", repr(value), TypeError)
     try:
         return bool(value)
     except Exception as error:
-        expected = "True or False when the call is traced (static_argnames of jax.jit)"
+        expected = f"True or False{_WHEN_TRACED}"
         got = f"a {type(value).__name__} of shape {tuple(getattr(value, 'shape', ()))}"
         raise TypeError(f"{call}: argument '{argument}': expected {expected}, got {got}") from error
 
@@ -79,7 +112,8 @@ def time_axis(call: str, axis: object, shape: Sequence[int], name: str = "axis")
     try:
         index = operator.index(axis)
     except TypeError:
-        refuse(call, name, "an integer", repr(axis), TypeError)
+        traced = _WHEN_TRACED if "Tracer" in type(axis).__name__ else ""
+        refuse(call, name, f"an integer{traced}", repr(axis), TypeError)
     if not -len(shape) <= index < len(shape):
         one = ": 0 for one sequence" if len(shape) == 1 else ""
         refuse(call, name, f"an axis of an input of shape {tuple(shape)}{one}", index)
@@ -173,8 +207,7 @@ def recomputes(call: str, memory: object) -> bool:
 def number(call: str, argument: str, value: object) -> float:
     """A finite number that is known when a call is made."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        got = f"a {type(value).__name__}"
-        refuse(call, argument, "a number of Python's", got, TypeError)
+        refuse(call, argument, "a number of Python's", type(value).__name__, TypeError)
     if not math.isfinite(value):
         refuse(call, argument, "a finite number", value)
     return float(value)

@@ -357,7 +357,7 @@ class _Problem:
         self.given: dict[str, np.ndarray] = {}  # those that are read
         self.results: list[tuple[tuple[int, ...], np.dtype]] = []
         if resets is not None:
-            marks = _converted(call, "resets", resets)
+            marks = arguments.array_of(call, "resets", resets)
             if marks.dtype != np.bool_:
                 arguments.refuse(call, "resets", "booleans", marks.dtype, TypeError)
             shape = arguments.check_resets(call, marks.shape, self.shape, self.axis)
@@ -446,25 +446,9 @@ def _is_number(value: Any) -> bool:
 def _asarray(call: str, name: str, value: Any) -> np.ndarray:
     if _is_number(value):
         return np.asarray(value)
-    array = _converted(call, name, value)
+    array = arguments.array_of(call, name, value)
     arguments.check_dtype(call, name, _name(array.dtype))
     return array
-
-
-def _converted(call: str, name: str, value: Any) -> np.ndarray:
-    """A value as an array. Tensors that record gradients, and arrays of a traced program, are none:
-    their frameworks say so, but not of which argument."""
-    try:
-        return np.asarray(value)
-    except Exception as error:
-        kind = type(value)
-        framework = kind.__module__.partition(".")[0].removesuffix("lib")
-        expected = "what NumPy makes an array of"
-        if framework in ("jax", "torch"):
-            expected += f" (scanrec.{framework} has this call for what is traced or differentiated)"
-        raise TypeError(
-            f"{call}: argument '{name}': expected {expected}, got a {kind.__name__}: {error}"
-        ) from error
 
 
 def _promoted(call: str, name: str, full: np.ndarray, values: Mapping[str, Any]) -> np.dtype:
@@ -480,7 +464,7 @@ def _promoted(call: str, name: str, full: np.ndarray, values: Mapping[str, Any])
             if isinstance(value, complex):
                 dtype = np.promote_types(dtype, np.complex64)
             continue
-        found = _converted(call, of, value).dtype.newbyteorder("=")
+        found = arguments.array_of(call, of, value).dtype.newbyteorder("=")
         if _name(found) not in arguments.EDGE_DTYPES:
             continue  # refused later, by its name
         if of in native.EDGES and found == arguments.EDGE_DTYPES[_name(dtype)]:

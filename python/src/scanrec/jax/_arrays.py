@@ -12,14 +12,25 @@ import numpy as np
 from .. import _arguments as arguments
 from ._primitives import edge_dtype
 
-__all__ = ["aligned", "checked", "edge_of", "marks_of", "promoted", "zoneout_of"]
+__all__ = ["aligned", "array_of", "checked", "edge_of", "marks_of", "promoted", "zoneout_of"]
+
+
+def _is_number(value):
+    return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
+
+
+def array_of(call: str, name: str, value: Any) -> jax.Array:
+    """The value as an array of any type, or an error that names it."""
+    if isinstance(value, jax.Array) or _is_number(value):
+        return jnp.asarray(value)
+    return jnp.asarray(arguments.array_of(call, name, value))
 
 
 def checked(call: str, name: str, value: Any) -> Any:
     """The value, if it is a number or an array of an element type that kernels know."""
-    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+    if _is_number(value):
         return value
-    value = value if isinstance(value, jax.Array) else np.asarray(value)
+    value = value if isinstance(value, jax.Array) else arguments.array_of(call, name, value)
     arguments.check_dtype(call, name, value.dtype.name)
     return value
 
@@ -49,7 +60,7 @@ def edge_of(call: str, value: Any, shape, axis: int, dtype: Any) -> jax.Array:
 
 
 def _booleans(call, name, value):
-    value = jnp.asarray(value)
+    value = array_of(call, name, value)
     if value.dtype != np.bool_:
         arguments.refuse(call, name, "booleans", value.dtype, TypeError)
     return value

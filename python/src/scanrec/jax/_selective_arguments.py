@@ -4,11 +4,11 @@ first and of A."""
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .. import _arguments as arguments
+from ._arrays import array_of
 
 __all__ = ["Given"]
 
@@ -41,11 +41,7 @@ class Given:
 
     def _array(self, name, x):
         """An array, of any type."""
-        if not isinstance(x, jax.Array):
-            x = np.asarray(x)
-            if x.dtype == object:
-                arguments.refuse(self.call, name, "an array", type(x.item()).__name__, TypeError)
-        return jnp.asarray(x)
+        return array_of(self.call, name, x)
 
     def typed(self, name, x, may_be_complex=False):
         """An array of a type that computes in the real one of A, or in that of A."""

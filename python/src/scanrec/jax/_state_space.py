@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from .. import _arguments as arguments
-from ._arrays import marks_of
+from ._arrays import array_of, marks_of
 from ._linear_scan import linear_scan
 
 __all__ = ["complex_product", "lru", "real_of_product", "s5"]
@@ -180,7 +180,7 @@ _COMPLEX = ("lambda_", "b", "c", "initial_state")
 
 def _checked(call, given, reverse):
     """Those arrays that there are, of one precision, and whether the system runs both ways."""
-    arrays = {name: jnp.asarray(x) for name, x in given.items() if x is not None}
+    arrays = {name: array_of(call, name, x) for name, x in given.items() if x is not None}
     both_ways = arguments.check_state_space(
         call,
         {name: x.shape for name, x in arrays.items()},

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from .. import _arguments as arguments
 from . import nn as _nn
+from ._arrays import array_of as _array_of
 from .nn import MambaState, QRNNState
 
 __all__ = ["LRU", "Mamba", "MambaState", "MinGRU", "QRNN", "QRNNState", "RGLRU", "RNN", "S5"]
@@ -216,7 +217,7 @@ class RNN(_nnx.Module):
             getattr(self, name) if value is None else arguments.flag("RNN", name, value)
             for name, value in given.items()
         )
-        x = jnp.asarray(inputs)
+        x = _array_of("RNN", "inputs", inputs)
         if x.ndim < 2:
             axes = "(T, ..., I)" if time_major else "(..., T, I)"
             arguments.refuse("RNN", "inputs", f"shape {axes}", x.shape)
@@ -242,7 +243,7 @@ class RNN(_nnx.Module):
 
 def _lengths(value, batch):
     """Of sequences of a batch of this shape."""
-    lengths = jnp.asarray(value)
+    lengths = _array_of("RNN", "seq_lengths", value)
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
         arguments.refuse("RNN", "seq_lengths", "integers", lengths.dtype, TypeError)
     arguments.check_shape("RNN", "seq_lengths", lengths.shape, batch, equal=True)

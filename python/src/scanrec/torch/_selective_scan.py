@@ -12,7 +12,7 @@ from .. import _arguments as arguments
 from ._modes import is_recorded
 from ._selective_functions import Selective, SelectiveProblem, composed, is_composed, real_type
 from ._selective_ops import selective_op, update_op
-from ._tensors import marks
+from ._tensors import check_dense, marks
 
 __all__ = ["resets_from_cu_seqlens", "selective_scan", "selective_state_update"]
 
@@ -173,8 +173,7 @@ class _Checked:
 
     def tensor(self, name, x):
         """Refuses what is no tensor beside the first."""
-        if not isinstance(x, torch.Tensor):
-            arguments.refuse(self.call, name, "a tensor", type(x).__name__, TypeError)
+        check_dense(self.call, name, x)
         if x.device != self.first.device:
             expected = f"a tensor on {self.first.device} as '{self.name}' is"
             arguments.refuse(self.call, name, expected, x.device)

@@ -11,7 +11,7 @@ import torch
 
 from .. import _arguments as arguments
 from ._linear_scan import linear_scan
-from ._tensors import marks
+from ._tensors import check_dense, marks
 
 __all__ = ["complex_product", "lru", "real_of_product", "s5"]
 
@@ -187,8 +187,7 @@ def _checked(call, given, reverse):
     if isinstance(initial_state := tensors.get("initial_state"), (int, float, complex)):
         tensors["initial_state"] = torch.full((), initial_state, device=tensors["u"].device)
     for name, x in tensors.items():
-        if not isinstance(x, torch.Tensor):
-            arguments.refuse(call, name, "a tensor", type(x).__name__, TypeError)
+        check_dense(call, name, x)
         if x.device != tensors["u"].device:
             arguments.refuse(call, name, f"a tensor on {tensors['u'].device}", x.device)
     both_ways = arguments.check_state_space(

@@ -10,13 +10,29 @@ import torch
 from .. import _arguments as arguments
 from ._ops import edge_dtype
 
-__all__ = ["aligned", "check_tensor", "common_dtype", "edge_tensor", "marks", "zoneout_marks"]
+__all__ = [
+    *("aligned", "check_dense", "check_tensor", "common_dtype", "edge_tensor", "marks"),
+    "zoneout_marks",
+]
+
+
+def check_dense(call: str, name: str, value: Any, expected: str = "a tensor") -> None:
+    """Refuses what is no tensor, and tensors whose elements do not lie at strides."""
+    if not isinstance(value, torch.Tensor):
+        arguments.refuse(call, name, expected, type(value).__name__, TypeError)
+    if value.is_nested:
+        instead = "sequences of several lengths lie one behind the other, with 'resets' between"
+        arguments.refuse(call, name, f"a dense tensor ({instead})", "a nested one", TypeError)
+    if value.layout is not torch.strided:
+        arguments.refuse(call, name, "a dense tensor", f"one of {value.layout}", TypeError)
 
 
 def check_tensor(call: str, name: str, value: Any) -> torch.Tensor:
     """The value, if it is a tensor with an axis of time."""
-    if not isinstance(value, torch.Tensor):
-        arguments.refuse(call, name, "a tensor", type(value).__name__, TypeError)
+    if torch.jit.is_tracing():
+        text = "torch.jit.trace cannot record this operator; torch.export.export can"
+        raise NotImplementedError(f"{call}: {text}")
+    check_dense(call, name, value)
     if not value.dim():
         arguments.refuse(call, name, "a tensor with an axis of time", "a number")
     return value
@@ -27,11 +43,10 @@ def common_dtype(call: str, first: torch.Tensor, values: dict[str, Any]) -> torc
     that have the type which the others compute in. All are on one device."""
     dtype = first.dtype
     for name, value in values.items():
-        if value is None:
+        if value is None and name == "initial_state":
             continue
-        if not isinstance(value, (torch.Tensor, bool, int, float, complex)):
-            arguments.refuse(call, name, "a tensor or a number", type(value).__name__, TypeError)
-        if isinstance(value, torch.Tensor):
+        if not isinstance(value, (bool, int, float, complex)):
+            check_dense(call, name, value, "a tensor or a number")
             arguments.check_dtype(call, name, str(value.dtype).removeprefix("torch."))
             if value.device != first.device:
                 arguments.refuse(
@@ -74,9 +89,9 @@ def edge_tensor(call: str, value: Any, shape, axis: int, dtype, device) -> torch
 
 
 def _booleans(call, name, value, device):
-    if not isinstance(value, torch.Tensor) or value.dtype != torch.bool:
-        got = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
-        arguments.refuse(call, name, "a tensor of booleans", got, TypeError)
+    check_dense(call, name, value, "a tensor of booleans")
+    if value.dtype != torch.bool:
+        arguments.refuse(call, name, "a tensor of booleans", value.dtype, TypeError)
     if value.device != device:
         arguments.refuse(call, name, f"a tensor on {device} as the others are", value.device)
     return value

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from ... import _arguments as arguments
-from .._arrays import marks_of
+from .._arrays import array_of, marks_of
 from .._primitives import edge_dtype
 
 __all__ = ["Layer", "Parameters", "check_between"]
@@ -37,7 +37,8 @@ class Layer:
     """A stack of ``num_layers`` layers, each of which reads the outputs of the one before.
 
     The configuration alone: parameters and states are arrays that :meth:`init` and :meth:`apply`
-    return. Pure functions of them, for ``jit``, ``vmap``, ``grad``, ``lax.scan`` and ``checkpoint``.
+    return. Pure functions of them, for ``jit``, ``vmap``, ``grad``, ``lax.scan`` and ``checkpoint``;
+    to these a layer may be an argument as well, of which a program is compiled for each.
 
     Parameters
     ----------
@@ -65,6 +66,10 @@ class Layer:
     #: A named tuple, if states are more than one array.
     _state_type: ClassVar[Any] = None
     _complex_state: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        jax.tree_util.register_static(cls)  # no arrays in it
 
     def __post_init__(self) -> None:
         call = type(self).__name__
@@ -132,7 +137,7 @@ class Layer:
         """
         dtype = jnp.dtype(dtype)
         arguments.check_real(f"{type(self).__name__}.init", "dtype", dtype.name)
-        keys = iter(jax.random.split(key, self.num_layers * self.num_directions))
+        keys = iter(_keys(type(self).__name__, key, self.num_layers * self.num_directions))
         return {
             f"layer_{i}": {
                 way: self._init_one(next(keys), self._inputs(i), dtype)
@@ -246,11 +251,11 @@ class Layer:
 
     def _checked(self, call, params, input, axes):
         """Parameters and inputs in their common type."""
-        x = jnp.asarray(input)
+        params = _parameters(call, params, _shapes(self))
+        x = array_of(call, "input", input)
         if x.ndim < 1 + len(axes) or x.shape[-1] != self.input_size:
             wanted = ", ".join(["...", *axes, str(self.input_size)])
             arguments.refuse(call, "input", f"shape ({wanted})", x.shape)
-        params = _parameters(call, params, _shapes(self))
         dtype = jnp.result_type(x, *jax.tree.leaves(params))
         arguments.check_real(call, "input", dtype.name)
         return jax.tree.map(lambda p: p.astype(dtype), params), x.astype(dtype)
@@ -271,7 +276,7 @@ class Layer:
         for label, (x, own) in given.items():
             if isinstance(x, (tuple, list, dict)):
                 arguments.refuse(call, label, "an array", type(x).__name__, TypeError)
-            x, wanted = jnp.asarray(x), (self.num_layers * self.num_directions, *lead, *own)
+            x, wanted = array_of(call, label, x), (self.num_layers * self.num_directions, *lead, *own)
             if jnp.iscomplexobj(x) and not self._complex_state:
                 arguments.refuse(call, label, "a real type", x.dtype, TypeError)
             arguments.check_shape(call, label, x.shape, wanted, equal=True)
@@ -281,6 +286,17 @@ class Layer:
     def _of_arrays(self, arrays):
         """A state of arrays by name."""
         return self._state_type(**arrays) if len(arrays) > 1 else arrays["hidden"]
+
+
+def _keys(call, key, count):
+    """Keys drawn from one. JAX says of what is none that it is none, but not of which argument."""
+    try:
+        return jax.random.split(key, count)
+    except Exception as error:
+        got = f"shape {key.shape}" if isinstance(key, jax.Array) else repr(key)
+        expected = "a key of jax.random, as jax.random.key(0) is one"
+        text = f"{call}.init: argument 'key': expected {expected}, got {got}"
+        raise TypeError(text) from error
 
 
 def _dropped(key, x, share):
@@ -310,6 +326,6 @@ def _parameters(call, params, shapes, path=""):
         if isinstance(inner, dict):
             found[name] = _parameters(call, params[name], inner, at)
         else:
-            found[name] = jnp.asarray(params[name])
+            found[name] = array_of(call, f"params{at}", params[name])
             arguments.check_shape(call, f"params{at}", found[name].shape, inner, equal=True)
     return found

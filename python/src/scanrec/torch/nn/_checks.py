@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
+from .._tensors import check_dense
 
 __all__ = [
     *("check_dtype", "check_input", "choice", "is_autocast", "number", "state_leaves"),
@@ -52,8 +53,7 @@ def check_input(
     """Refuses an input of other axes than these, the last of this size, and one that is not of the
     weight's kind."""
     name = "input"
-    if not isinstance(x, Tensor):
-        arguments.refuse(call, name, "a tensor", type(x).__name__, TypeError)
+    check_dense(call, name, x)
     if x.dim() not in ranks or x.shape[-1] != size:
         arguments.refuse(call, name, f"{axes} of I = {size}", f"shape {tuple(x.shape)}")
     if x.device != weight.device:
@@ -81,8 +81,7 @@ def state_leaves(
         arguments.refuse(call, "state", expected, got, TypeError)
     for (name, shape), x in zip(shapes.items(), given):
         name = f"state.{name}" if several else name
-        if not isinstance(x, Tensor):
-            arguments.refuse(call, name, "a tensor", type(x).__name__, TypeError)
+        check_dense(call, name, x)
         arguments.check_shape(call, name, x.shape, shape, equal=True)
         if x.is_complex() != dtype.is_complex or not (x.is_complex() or x.is_floating_point()):
             kind = "a complex type" if dtype.is_complex else "a real floating type"
