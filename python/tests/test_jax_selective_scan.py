@@ -678,7 +678,7 @@ def update(state=S, dt=U[:, 0], A=W, B=M[:, 0], **more):
     [
         (ValueError, "'u': expected an array (..., T, D), got shape (4,)", lambda: scan(u=U[0, 0])),
         (TypeError, "'u': expected float64, as 'A' is float64, got float32", lambda: scan(u=U.astype("f"))),
-        (TypeError, "'u': expected an array, got NoneType", lambda: scan(u=None)),
+        (TypeError, "'u': expected an array of numbers, got NoneType", lambda: scan(u=None)),
         (TypeError, "'A': expected float32 or float64, or complex of them, got int",
          lambda: scan(A=W.astype(int))),
         (ValueError, "'A': expected shape (4, N), N of 1 or more, got (3, 4)", lambda: scan(A=W.T)),
