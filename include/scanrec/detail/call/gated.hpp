@@ -265,8 +265,11 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   require_arrays<Cell>(c, pre);
 
   using state_t = typename std::conditional_t<policy::stores, policy, stored_type<pre_t>>::stored;
-  using R = recurrence::gated_vjp<Cell, pre_t, state_t, stored_or<OutputGrad, value>, grad_t,
-                                  policy::recomputes>;
+  using output_grad_t = stored_or<OutputGrad, value>;
+  using R =
+      std::conditional_t<policy::recomputes,
+                         recurrence::gated_vjp_anew<Cell, pre_t, state_t, output_grad_t, grad_t>,
+                         recurrence::gated_vjp<Cell, pre_t, state_t, output_grad_t, grad_t>>;
   std::array<in_place_pair, R::pre_arrays + 1> may_alias{{{"initial_grad", "final_grad"}}};
   for (std::size_t i = 0; i < R::pre_arrays; ++i)
     may_alias[i + 1] = {Cell::names[i].gradient, Cell::names[i].value};
@@ -275,7 +278,7 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   R r;
   r.cell = computed_cell<Cell, pre_t>::of(cell);
   take_arrays(r, c, pre, zoned, cut, options.order, true);
-  r.output_grad = c.input<stored_or<OutputGrad, value>>(gh);
+  r.output_grad = c.input<output_grad_t>(gh);
   if constexpr (policy::stores)
     r.state = c.input<state_t>(x);
   else

@@ -217,7 +217,7 @@ class materialised_call {
             [&](const auto& forward, const block& stretch, std::byte* memory) {
               rewalk(forward, stretch, u.plan, memory);
             },
-            [&](const R& here, const block& part) {
+            [&](const auto& here, const block& part) {
               Columns::finish(here, part, u.plan, T, from);
             });
       }
@@ -262,8 +262,8 @@ void run_materialised(const Scan& scan, const Backend& backend, R recurrence, co
   };
   if constexpr (!R::one_by_one)
     if (plan.lanes.along == recurrence::lane_axis::time)
-      return run_on_columns(std::type_identity<time_columns<R>>{});
-  run_on_columns(std::type_identity<channel_columns<R>>{});
+      return run_on_columns(std::type_identity<time_columns<restored_t<R>>>{});
+  run_on_columns(std::type_identity<channel_columns<restored_t<R>>>{});
 }
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

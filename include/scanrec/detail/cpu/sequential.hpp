@@ -68,7 +68,9 @@ void run_recurrence(const sequential& backend, R recurrence, const problem& p) {
               walk(forward, part.begin, part.end,
                    forward.template begin<lane>(place{part.begin, c}), none);
             },
-            [&](const R& r, const block& part) { x = walk(r, part.begin, part.end, x, running); });
+            [&](const auto& r, const block& part) {
+              x = walk(r, part.begin, part.end, x, running);
+            });
         const place end{p.shape.time, c};
         const R r = standing_at(row, 0, c);
         r.drain(end, running);

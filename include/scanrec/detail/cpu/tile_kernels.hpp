@@ -85,7 +85,8 @@ struct tile_kernels {
 /// elements (element_lanes).
 template <class R, template <class> class Lanes>
 struct tile_kernels_of {
-  using walker = Lanes<R>;
+  using walked = restored_t<R>;
+  using walker = Lanes<walked>;
   using slot = typename walker::slot;
   using reduction = typename walker::reduction;
   using carry = typename walker::carry;
@@ -138,8 +139,9 @@ struct tile_kernels_of {
   }
   static void walk(const tile_row& row, std::byte* slots_of_row) {
     slot* const slots = as<slot>(slots_of_row);
-    for_parts(row, slots,
-              [&](const R& here, const block& part) { walker::walk(here, part, slots, row.plan); });
+    for_parts(row, slots, [&](const walked& here, const block& part) {
+      walker::walk(here, part, slots, row.plan);
+    });
   }
   static constexpr bool composes_walking = composes && requires { &walker::walk_and_reduce; };
   static void walk_and_reduce(const tile_row& row, std::byte* slots_of_row,
@@ -148,7 +150,7 @@ struct tile_kernels_of {
       slot* const slots = as<slot>(slots_of_row);
       reduction* const reductions = as<reduction>(reductions_of_row);
       walker::clear(row.where, reductions);
-      for_parts(row, slots, [&](const R& here, const block& part) {
+      for_parts(row, slots, [&](const walked& here, const block& part) {
         walker::walk_and_reduce(here, part, slots, reductions, row.plan);
       });
     }
@@ -167,7 +169,7 @@ struct tile_kernels_of {
         [&](const auto& forward, const block& stretch, std::byte* memory) {
           walk_alone<Lanes>(forward, stretch, row.plan.turned(), memory);
         },
-        [&](const R& here, const block& whole) {
+        [&](const walked& here, const block& whole) {
           block part = whole;
           for (; part.begin < whole.end; part.begin = part.end) {
             if (part.begin - drained >= walker::drain_steps) {

@@ -97,7 +97,7 @@ struct walk_lanes {
         [&](const auto& forward, const scanrec::detail::block& part, std::byte*) {
           own.take_anew(forward, part);
         },
-        [&](const R& here, const scanrec::detail::block& part) {
+        [&](const auto& here, const scanrec::detail::block& part) {
           x = own.take(here, part.begin, part.end, x, running);
         });
     own.end(row, x, running);

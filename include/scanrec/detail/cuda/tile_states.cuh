@@ -66,7 +66,7 @@ struct tile_states<R> {
           [&](const auto& forward, const scanrec::detail::block& part, std::byte*) {
             own.take_anew(forward, part);
           },
-          [](const R&, const scanrec::detail::block&) {});
+          [](const auto&, const scanrec::detail::block&) {});
     }
     // Gradients may be written over what was read here, by the tiles that follow.
     device::fence();

@@ -32,13 +32,11 @@ struct checkpoint_input {
   }
 };
 
-/// With Recompute, `state` has no array of its own: a backend restores it for a few steps at a
-/// time (detail/shared/recompute.hpp).
-template <class Cell, class Pre, class State, class OutputGrad, class PreGrad, bool Recompute>
+/// Where the forward call has kept all states.
+template <class Cell, class Pre, class State, class OutputGrad, class PreGrad>
 struct gated_vjp : gated<Cell, Pre> {
   using base = gated<Cell, Pre>;
   using typename base::value;
-  static constexpr bool recomputes = Recompute;
 
   /// What one step reads.
   template <class Lane>
@@ -62,7 +60,6 @@ struct gated_vjp : gated<Cell, Pre> {
   state_input<value> final_grad;
   std::array<output_field<PreGrad>, base::pre_arrays> pre_grad;
   state_output<value> initial_grad;
-  checkpoint_input<value> checkpoints;
   std::int64_t steps = 0;
 
   template <class Lane, lane_axis Axis, assume Assume>
@@ -150,19 +147,39 @@ struct gated_vjp : gated<Cell, Pre> {
       if (pre_grad[i].action == write::sum_time) to.pre[i] = from.pre[i];
   }
   /// Called while tiles are reduced: reads arrays that only the later walk needs, so that they are
-  /// in L2 by then.
+  /// in L2 by then. States that are computed anew are not there yet.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place at) const {
     this->template touch_arrays<Lane>(at);
-    if constexpr (!Recompute) state.template touch<Lane>(at);
+    if (state.present()) state.template touch<Lane>(at);
   }
+
+  using arrays = array_list<reads<&base::pre>, reads_next<&gated_vjp::state>,
+                            reads_if_given<&gated_vjp::output_grad>, reads<&base::zoneout>,
+                            reads_marks<&base::cuts>, writes<&gated_vjp::pre_grad>,
+                            starts_from<&gated_vjp::initial_state>,
+                            starts_from<&gated_vjp::final_grad>, ends_in<&gated_vjp::initial_grad>>;
+};
+
+/// The same where the forward call has kept checkpoints: `state` has no array of its own. A backend
+/// restores it for a few steps at a time, and takes these as those of `restored`, so that their
+/// code is there once (detail/shared/recompute.hpp).
+template <class Cell, class Pre, class State, class OutputGrad, class PreGrad>
+struct gated_vjp_anew : gated_vjp<Cell, Pre, State, OutputGrad, PreGrad> {
+  using restored = gated_vjp<Cell, Pre, State, OutputGrad, PreGrad>;
+  using base = typename restored::base;
+  using typename base::value;
+  static constexpr bool recomputes = true;
+
+  checkpoint_input<value> checkpoints;
 
   /// The forward recurrence over the same steps, in its own direction, with `state` to write to.
   using recomputing = gated_forward<Cell, Pre, none_t, output_field<State>>;
   SCANREC_HD [[nodiscard]] recomputing recompute() const {
     recomputing r;
     static_cast<base&>(r) = *this;
-    const auto turn = [this](auto& field) {
+    const std::int64_t steps = this->steps;
+    const auto turn = [steps](auto& field) {
       if (field.data) field.data += (steps - 1) * field.strides.time;
       field.strides.time = -field.strides.time;
     };
@@ -174,11 +191,11 @@ struct gated_vjp : gated<Cell, Pre> {
   }
 
   using arrays =
-      array_list<reads<&base::pre>, reads_next<&gated_vjp::state>,
-                 reads_if_given<&gated_vjp::output_grad>, reads<&base::zoneout>,
-                 reads_marks<&base::cuts>, writes<&gated_vjp::pre_grad>,
-                 starts_from<&gated_vjp::initial_state>, starts_from<&gated_vjp::final_grad>,
-                 starts_from<&gated_vjp::checkpoints>, ends_in<&gated_vjp::initial_grad>>;
+      array_list<reads<&base::pre>, reads_next<&restored::state>,
+                 reads_if_given<&restored::output_grad>, reads<&base::zoneout>,
+                 reads_marks<&base::cuts>, writes<&restored::pre_grad>,
+                 starts_from<&restored::initial_state>, starts_from<&restored::final_grad>,
+                 starts_from<&gated_vjp_anew::checkpoints>, ends_in<&restored::initial_grad>>;
 };
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

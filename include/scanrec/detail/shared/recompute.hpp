@@ -22,6 +22,19 @@ inline constexpr bool recomputes = requires {
   requires R::recomputes;
 };
 
+/// A recurrence whose states are there: R, unless it says what it is then.
+template <class R>
+struct restored {
+  using type = R;
+};
+template <class R>
+requires recomputes<R>
+struct restored<R> {
+  using type = typename R::restored;
+};
+template <class R>
+using restored_t = typename restored<R>::type;
+
 /// Bytes of one of these states; 0 where there are none.
 template <class R>
 constexpr std::int64_t recomputed_bytes_of() {
@@ -107,10 +120,10 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_s
                         simd::from_element(from.data[(where.channel + c) * from.strides.channel]));
       }
 
-    R restored = r;
-    restored.state.data = at(0) - where.channel * room.column;
-    restored.state.strides = {0, room.row, room.column, 0};
-    f(restored, block{begin, end, where.channel, where.channels});
+    restored_t<R> here = r;
+    here.state.data = at(0) - where.channel * room.column;
+    here.state.strides = {0, room.row, room.column, 0};
+    f(here, block{begin, end, where.channel, where.channels});
   }
 }
 
