@@ -305,6 +305,25 @@ def test_dropout_of_flax(random):
         type(module)(3, 4, rngs=0)
 
 
+def test_variables_of_flax_are_arrays():
+    flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
+    from scanrec.jax import linear_scan
+
+    layer, x = nn.MinGRU(3, 4), jnp.ones((T, 3))
+    params = weights_of(layer)
+    gate, first = jnp.full(3, 0.5), jnp.ones(3)
+
+    def both(params, gate, first, x):
+        return layer.apply(params, x)[0] * 2, linear_scan(gate, x, first) * 2
+
+    @jax.jit
+    def wrapped(params, gate, first, x):
+        return both(jax.tree.map(flax.Param, params), flax.Param(gate), flax.Param(first), x)
+
+    for got, want in zip(wrapped(params, gate, first, x), both(params, gate, first, x)):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["QRNN two steps", "MinGRU", "S5", "Mamba"])
 def test_as_rnn_of_flax(name, random):
     """Every argument of flax.nnx.RNN does what it does there, with the layer's step as a cell."""

@@ -70,7 +70,7 @@ def array_of(call: str, argument: str, value: object) -> np.ndarray:
     return array
 
 
-#: What has to be a number, or a switch, of Python's, in the words of errors.
+#: Behind what has to be known by then, in the words of errors.
 _WHEN_TRACED = " when the call is traced (static_argnames of jax.jit)"
 
 

@@ -20,8 +20,9 @@ def _is_number(value):
 
 
 def array_of(call: str, name: str, value: Any) -> jax.Array:
-    """The value as an array of any type, or an error that names it."""
-    if isinstance(value, jax.Array) or _is_number(value):
+    """The value as an array of any type, or an error that names it. Variables of Flax, and their like,
+    say by themselves which array of JAX they are."""
+    if isinstance(value, jax.Array) or _is_number(value) or hasattr(value, "__jax_array__"):
         return jnp.asarray(value)
     return jnp.asarray(arguments.array_of(call, name, value))
 
@@ -30,6 +31,8 @@ def checked(call: str, name: str, value: Any) -> Any:
     """The value, if it is a number or an array of an element type that kernels know."""
     if _is_number(value):
         return value
+    if hasattr(value, "__jax_array__"):
+        value = jnp.asarray(value)
     value = value if isinstance(value, jax.Array) else arguments.array_of(call, name, value)
     arguments.check_dtype(call, name, value.dtype.name)
     return value
@@ -45,7 +48,7 @@ def aligned(call: str, name: str, value: Any, shape, dtype: Any) -> jax.Array:
 def promoted(call: str, name: str, dtype: Any, *values: Any) -> Any:
     """The type of a call, with a state at an edge among its values."""
     *others, first = values
-    checked(call, name, first)
+    first = checked(call, name, first)
     weak = jnp.result_type(first, jnp.bfloat16) == jnp.bfloat16  # a number, or made of numbers
     if weak or jnp.result_type(first) == edge_dtype(dtype):
         return dtype
