@@ -74,7 +74,7 @@ void run_recurrence(const states<T>& on, const R& recurrence, const problem& p) 
                 x = detail::take_step(here, at, here.template load<lane>(at), x, none);
             }
           };
-          detail::with_states(row, where, room, own, walk, [&](const R& r, const block& part) {
+          detail::with_states(row, where, room, own, walk, [&](const auto& r, const block& part) {
             CHECK(part.begin == next);
             CHECK(part.end > part.begin);
             CHECK((part.channel == where.channel && part.channels == where.channels));

@@ -100,7 +100,7 @@ VJP = "vjp<float, float, float, float, float>, plain>"
 SMALL_VJP = "vjp<bfloat16, bfloat16, bfloat16, bfloat16, bfloat16>, plain>"
 POOLING = "fo_pooling<tanh, sigmoid>"
 SMALL_POOLING = (f"gated_forward<{POOLING}, bfloat16, bfloat16, output_field<bfloat16> >, plain>")
-SMALL_POOLING_VJP = (f"gated_vjp<{POOLING}, bfloat16, bfloat16, bfloat16, bfloat16, false>, plain>")
+SMALL_POOLING_VJP = (f"gated_vjp<{POOLING}, bfloat16, bfloat16, bfloat16, bfloat16>, plain>")
 
 
 def in_lanes(name, kernel, bytes_each, inputs, outputs, sequences, steps):
