@@ -87,7 +87,7 @@ def test_sequential_digits(program, packages, layers):
     """Layers are trained, and then asked for what was held out."""
     for package in (*packages, "tqdm"):
         pytest.importorskip(package, reason=f"{package} is not installed")
-    few = ["--epochs", "1", "--channels", "8", "--blocks", "1", "--batch", "479"]
+    few = ["--epochs", "1", "--channels", "8", "--blocks", "2", "--batch", "479"]
     table = run(f"sequential_digits{program}.py", *few, "--layers", *layers)
     assert [row.split(" | ")[0] for row in table.splitlines() if " of 360, " in row] == [
         f"| {layer}" for layer in layers

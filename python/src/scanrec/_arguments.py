@@ -22,6 +22,7 @@ __all__ = [
     "count",
     "edge_shape",
     "flag",
+    "is_number",
     "number",
     "pool_size",
     "recomputes",
@@ -45,6 +46,11 @@ EDGE_DTYPES = {
 def refuse(call: str, argument: str, expected: str, got: object, error: type = ValueError):
     """Raises, in the words of all of the library's errors."""
     raise error(f"{call}: argument '{argument}': expected {expected}, got {got}")
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a number of Python, which has no element type; NumPy's have."""
+    return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
 
 
 def array_of(call: str, argument: str, value: object) -> np.ndarray:

@@ -438,13 +438,8 @@ def _name(dtype: np.dtype) -> str:
     return dtype.name
 
 
-def _is_number(value: Any) -> bool:
-    """Whether it is a number of Python, which has no element type; NumPy's have."""
-    return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
-
-
 def _asarray(call: str, name: str, value: Any) -> np.ndarray:
-    if _is_number(value):
+    if arguments.is_number(value):
         return np.asarray(value)
     array = arguments.array_of(call, name, value)
     arguments.check_dtype(call, name, _name(array.dtype))
@@ -460,7 +455,7 @@ def _promoted(call: str, name: str, full: np.ndarray, values: Mapping[str, Any])
     for of, value in sorted(values.items(), key=lambda item: item[0] in native.EDGES):
         if of in (name, "resets"):
             continue
-        if value is None or _is_number(value):
+        if value is None or arguments.is_number(value):
             if isinstance(value, complex):
                 dtype = np.promote_types(dtype, np.complex64)
             continue

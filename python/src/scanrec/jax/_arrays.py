@@ -15,26 +15,26 @@ from ._primitives import edge_dtype
 __all__ = ["aligned", "array_of", "checked", "edge_of", "marks_of", "promoted", "zoneout_of"]
 
 
-def _is_number(value):
-    return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
+def _found(call, name, value):
+    """The value as a number of Python or an array, of JAX or of NumPy. Variables of Flax, and their
+    like, say by themselves which array of JAX they are."""
+    if arguments.is_number(value) or isinstance(value, jax.Array):
+        return value
+    if hasattr(value, "__jax_array__"):
+        return jnp.asarray(value)
+    return arguments.array_of(call, name, value)
 
 
 def array_of(call: str, name: str, value: Any) -> jax.Array:
-    """The value as an array of any type, or an error that names it. Variables of Flax, and their like,
-    say by themselves which array of JAX they are."""
-    if isinstance(value, jax.Array) or _is_number(value) or hasattr(value, "__jax_array__"):
-        return jnp.asarray(value)
-    return jnp.asarray(arguments.array_of(call, name, value))
+    """The value as an array of any type, or an error that names it."""
+    return jnp.asarray(_found(call, name, value))
 
 
 def checked(call: str, name: str, value: Any) -> Any:
     """The value, if it is a number or an array of an element type that kernels know."""
-    if _is_number(value):
-        return value
-    if hasattr(value, "__jax_array__"):
-        value = jnp.asarray(value)
-    value = value if isinstance(value, jax.Array) else arguments.array_of(call, name, value)
-    arguments.check_dtype(call, name, value.dtype.name)
+    value = _found(call, name, value)
+    if not arguments.is_number(value):
+        arguments.check_dtype(call, name, value.dtype.name)
     return value
 
 
