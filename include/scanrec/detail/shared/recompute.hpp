@@ -22,8 +22,8 @@ inline constexpr bool recomputes = requires {
   requires R::recomputes;
 };
 
-/// The recurrence as which steps of R are taken once their states are in memory: R itself, or, where
-/// these are computed anew, R::restored, which reads them like any array.
+/// The recurrence as which steps of R are taken once their states are in memory: R itself, or,
+/// where these are computed anew, R::restored, which reads them like any array.
 template <class R>
 struct restored {
   using type = R;
