@@ -57,6 +57,11 @@ TEST_CASE("shapes", "[arguments]") {
     linear_scan(v.view(v.a), v.view(v.u), v.view(v.x),
                 {.initial_state = state_view(v.x0.data(), extents{.batch = 3, .channel = 4})});
   });
+  // A gate per channel that nobody repeated over time.
+  refuses(v.x, "input", "as 'gate' has (broadcast_to() repeats an extent of 1)", [&] {
+    const extents per_channel{.batch = 2, .channel = 4};
+    linear_scan(sequence_view(v.a.data(), per_channel), v.view(v.u), v.view(v.x));
+  });
   refuses(v.x, "gate", "extents of 0 or more", [&] {
     const extents negative{.batch = 2, .time = -8, .channel = 4};
     linear_scan(sequence_view(v.a.data(), negative), v.view(v.u), v.view(v.x));
@@ -226,6 +231,10 @@ TEST_CASE("spans are checked", "[arguments][views]") {
   CHECK_THROWS_AS(sequence_view(std::span<float>(v), extents{1, 8, 4}, strides{0, -4, 1}),
                   argument_error);
   CHECK_THROWS_AS(state_view(std::span<float>(v), extents{8, 100, 4}), argument_error);
+  // Bytes for elements: the strides are what is wrong, so the words name them.
+  refuses(v, "data", "strides, counted in elements, (batch 0, time 16, channel 4)", [&] {
+    (void)sequence_view(std::span<float>(v), extents{1, 7, 4}, strides{0, 16, 4});
+  });
   CHECK(sequence_view(std::span<float>(v), extents{1, 7, 4}).data == v.data());
   CHECK(state_view(std::span<float>(v), extents{7, 100, 4}).data == v.data());
 }

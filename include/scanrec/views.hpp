@@ -140,7 +140,9 @@ inline void check_span(const char* view, std::size_t size, const extents& shape,
                          text(shape, " with strides ", strides).c_str());
   if (static_cast<std::int64_t>(size) < needed)
     throw argument_error(view, "data",
-                         text("a span of at least ", needed, " elements for shape ", shape).c_str(),
+                         text("a span of at least ", needed, " elements for shape ", shape,
+                              " with strides, counted in elements, ", strides)
+                             .c_str(),
                          text(size).c_str());
 }
 

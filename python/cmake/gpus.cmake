@@ -7,10 +7,14 @@ if(CMAKE_CUDA_ARCHITECTURES OR DEFINED ENV{CUDAARCHS})
   set(asked ON)
 endif()
 
-# Compute capabilities of this machine's, as CMake writes them; 8.0 or newer will do.
+# Compute capabilities of this machine's, as CMake writes them; 8.0 or newer will do. Who says ON means all
+# machines: what a wheel holds does not depend on where it was built.
 set(gpus)
-execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
-                OUTPUT_VARIABLE found ERROR_QUIET)
+set(found)
+if(SCANREC_CUDA STREQUAL "AUTO")
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+                  OUTPUT_VARIABLE found ERROR_QUIET)
+endif()
 string(REGEX MATCHALL "[0-9]+\\.[0-9]+" found "${found}")
 string(REPLACE "." "" found "${found}")
 foreach(gpu IN LISTS found)

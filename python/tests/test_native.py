@@ -34,6 +34,20 @@ def test_show_config(capsys):
     assert scanrec.__version__ in text and _native.instruction_set() in text
 
 
+def test_parts_are_found_and_imported_when_asked_for():
+    listing = """import sys, scanrec
+frameworks = {"jax", "torch", "scipy"}
+assert not frameworks & sys.modules.keys(), "an import of scanrec takes no framework with it"
+assert {*scanrec.__all__, "compat", "jax", "torch"} == set(dir(scanrec))
+assert scanrec.compat.__name__ == "scanrec.compat" and not hasattr(scanrec, "tensorflow")
+assert not frameworks & sys.modules.keys()
+help(scanrec)"""
+    shown = subprocess.run(
+        [sys.executable, "-c", listing], capture_output=True, text=True, check=True
+    ).stdout
+    assert "linear_scan(" in shown and "scanrec.jax" in shown
+
+
 @pytest.mark.parametrize("call", _native.OPERANDS)
 def test_arrays_have_the_names_that_the_library_knows_them_by(call):
     for name in _native.OPERANDS[call] + _native.RESULTS[call]:

@@ -7,6 +7,9 @@ calls as differentiable ops of these frameworks.
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import ModuleType
+
 from . import _cuda, _native
 from ._numpy import Gradients, linear_scan, linear_scan_jvp, linear_scan_vjp
 
@@ -20,6 +23,7 @@ __all__ = [
 ]
 
 __version__ = _native.version()
+_PARTS = ("compat", "jax", "torch")
 
 
 def show_config() -> None:
@@ -27,4 +31,15 @@ def show_config() -> None:
     print(f"scanrec {__version__}")
     print(f"instruction set: {_native.instruction_set()}")
     print(f"threads: {_native.threads()}")
-    print(f"kernels for GPUs: {'built' if _cuda.is_built() else 'not built'}")
+    print(f"kernels for GPUs: {'built' if _cuda.is_built() else f'not built; {_cuda.BUILD} builds them'}")
+
+
+def __getattr__(name: str) -> ModuleType:
+    """The parts for frameworks, which are imported when first asked for."""
+    if name not in _PARTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, *_PARTS))

@@ -28,6 +28,10 @@ class _Queue(ctypes.Structure):
     ]
 
 
+#: What builds them, whatever GPUs the machine has.
+BUILD = "CMAKE_ARGS=-DSCANREC_CUDA=ON pip install -v --force-reinstall --no-deps ./python"
+
+
 def has_driver() -> bool:
     """Whether this machine has a driver for GPUs."""
     try:
@@ -47,9 +51,8 @@ def library() -> ctypes.CDLL:
     """The library. Raises RuntimeError where this build has none."""
     if not is_built():
         raise RuntimeError(
-            f"scanrec: this build has no kernels for GPUs ({PATH.name}); build the package again where "
-            "nvcc 12 or newer is in PATH and works, which pip install -v --force-reinstall --no-deps "
-            "./python says"
+            f"scanrec: this build has no kernels for GPUs ({PATH.name}); with nvcc 12.3 or newer in PATH, "
+            f"build the package again: {BUILD}"
         )
     return _native.load(PATH, "scanrec_cuda_")
 

@@ -148,13 +148,18 @@ inline void check_array(const problem& p, const array_use& reference, const arra
   extents got = array.shape;
   if (array.one_channel_will_do && got.channel == 1) got.channel = wanted.channel;
   if (array.one_step_more_will_do && got.time == wanted.time + 1) got.time = wanted.time;
-  if (got != wanted)
+  if (got != wanted) {
+    bool stretched = array.sequence && !array.checkpoints;
+    for (const axis a : all_axes)
+      stretched = stretched && (along(wanted, a) == along(got, a) || along(wanted, a) == 1);
     refuse(p, array,
            text("shape ", wanted, array.checkpoints ? ", checkpoint_extents() of '" : " as '",
                 reference.name, array.checkpoints ? "'" : "' has",
                 array.one_channel_will_do ? ", or 1 channel" : "",
-                array.one_step_more_will_do ? ", or one step more" : ""),
+                array.one_step_more_will_do ? ", or one step more" : "",
+                stretched ? " (broadcast_to() repeats an extent of 1)" : ""),
            text(array.shape));
+  }
   if (placeless(array)) return;
   const bool unread = array.use == access::read && element_count(array.shape) == 0;
   if (array.data == nullptr && !unread)

@@ -14,6 +14,8 @@ from scanrec.compat._jax import array
 
 __all__ = ["linear_scan"]
 
+_SCAN_TYPES = ("AUTO", "LINEAR_NATIVE", "ASSOCIATIVE_NATIVE", "LINEAR_PALLAS")
+
 
 def linear_scan(
     x: Any,
@@ -35,8 +37,9 @@ def linear_scan(
 
     ``x``, ``a`` and ``h0`` may be the package's pairs of a real and an imaginary part. ``a`` may
     lack axes that are the same for all. Computed in float32, or in float64 if arrays or
-    ``acc_float_dtype`` are; forward mode works, too. Of ``scan_type``, ``unroll`` and the
-    ``pallas_`` options, which choose among kernels of the original, nothing depends. A
+    ``acc_float_dtype`` are; forward mode works, too. ``scan_type``, ``unroll`` and
+    the ``pallas_`` options choose among kernels of the original; here they are checked, and nothing
+    depends on them. None is the package's ``ScanType.AUTO``. A
     ``sharding_spec`` is refused: ``scanrec.jax.linear_scan`` has ``axis_name``, within
     ``shard_map``.
     """
@@ -44,6 +47,14 @@ def linear_scan(
     if sharding_spec is not None:
         expected = "None: scanrec.jax.linear_scan has 'axis_name' for time that is split"
         arguments.refuse(call, "sharding_spec", expected, type(sharding_spec).__name__)
+    if scan_type is not None and getattr(scan_type, "name", None) not in _SCAN_TYPES:
+        expected = "None or a ScanType of recurrentgemma.common: " + ", ".join(_SCAN_TYPES)
+        arguments.refuse(call, "scan_type", expected, repr(scan_type))
+    arguments.count(call, "unroll", unroll)
+    arguments.count(call, "pallas_max_seq_block_size", pallas_max_seq_block_size)
+    arguments.count(call, "pallas_min_seq_block_size", pallas_min_seq_block_size)
+    arguments.flag(call, "pallas_pad_seq_to_min_block_size", pallas_pad_seq_to_min_block_size)
+    arguments.flag(call, "pallas_pad_last_dim_to_128", pallas_pad_last_dim_to_128)
     accumulated = jnp.dtype(acc_float_dtype)
     if not jnp.issubdtype(accumulated, jnp.floating):
         arguments.refuse(call, "acc_float_dtype", "a real type", accumulated, TypeError)

@@ -207,7 +207,23 @@ def reward2go(
 
 
 vec_generalized_advantage_estimate = generalized_advantage_estimate
-vec_td1_return_estimate = td1_return_estimate
+
+
+def vec_td1_return_estimate(
+    gamma: Any,
+    next_state_value: torch.Tensor,
+    reward: torch.Tensor,
+    done: torch.Tensor,
+    terminated: torch.Tensor | None = None,
+    rolling_gamma: bool | None = None,
+    time_dim: int = -2,
+) -> torch.Tensor:
+    """:func:`td1_return_estimate`, whose ``time_dim`` goes by its name alone."""
+    return td1_return_estimate(
+        gamma, next_state_value, reward, done, terminated, rolling_gamma, time_dim=time_dim
+    )
+
+
 vec_td1_advantage_estimate = td1_advantage_estimate
 vec_td_lambda_return_estimate = td_lambda_return_estimate
 vec_td_lambda_advantage_estimate = td_lambda_advantage_estimate
