@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <scanrec/detail/simd/conversions.hpp>
+#include <scanrec/detail/simd/moves.hpp>
 #include <scanrec/detail/simd/pack.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/matrix.hpp>

@@ -9,6 +9,7 @@
 
 #include <xsimd/xsimd.hpp>
 
+#include <scanrec/detail/simd/moves.hpp>
 #include <scanrec/detail/simd/pack.hpp>
 #include <scanrec/element.hpp>
 

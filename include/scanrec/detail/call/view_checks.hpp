@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What views ask of shapes, strides and spans before they are made, and where their parts begin.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <scanrec/detail/config.hpp>
+#include <scanrec/error.hpp>
+#include <scanrec/extents.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// Whether an array has no place at all. An empty axis with a zero stride takes none away: what a
+/// gradient is the sum over may be nothing, and the sum is written.
+constexpr bool placeless(const extents& shape, const scanrec::strides& strides) {
+  const auto none = [](std::int64_t n, std::int64_t stride) { return n <= 0 && stride != 0; };
+  return none(shape.batch, strides.batch) || none(shape.time, strides.time) ||
+         none(shape.channel, strides.channel) || none(shape.group, strides.group);
+}
+
+/// Elements from the first to one past the last that a non-negative-stride view touches, or
+/// beyond_count.
+constexpr std::int64_t span_needed(const extents& shape, const scanrec::strides& strides) {
+  if (placeless(shape, strides)) return 0;
+  std::int64_t needed = 1;
+  const auto reach = [&](std::int64_t n, std::int64_t stride) {
+    const std::int64_t elements = stride == 0 ? 0 : clipped_product(n - 1, stride);
+    if (__builtin_add_overflow(needed, elements, &needed)) needed = beyond_count;
+  };
+  reach(shape.batch, strides.batch), reach(shape.time, strides.time);
+  reach(shape.channel, strides.channel), reach(shape.group, strides.group);
+  return needed;
+}
+
+inline void check_span(const char* view, std::size_t size, const extents& shape,
+                       const scanrec::strides& strides) {
+  if (strides.batch < 0 || strides.time < 0 || strides.channel < 0 || strides.group < 0)
+    throw argument_error(view, "strides", "strides of 0 or more over a span",
+                         text(strides).c_str());
+  const std::int64_t needed = span_needed(shape, strides);
+  if (needed == beyond_count)
+    throw argument_error(view, "shape", "a last element within 2^63 of the first",
+                         text(shape, " with strides ", strides).c_str());
+  if (static_cast<std::int64_t>(size) < needed)
+    throw argument_error(view, "data",
+                         text("a span of at least ", needed, " elements for shape ", shape,
+                              " with strides, counted in elements, ", strides)
+                             .c_str(),
+                         text(size).c_str());
+}
+
+/// Where a part of an array begins, `positions` along an axis. What has no place stays where it is:
+/// there may be no such address.
+template <class T>
+constexpr T* moved(T* data, const extents& shape, const scanrec::strides& strides,
+                   std::int64_t positions, std::int64_t stride) {
+  return data == nullptr || placeless(shape, strides) ? data : data + positions * stride;
+}
+
+/// The steps of one sequence that has all elements of a span.
+constexpr std::int64_t steps_of(std::size_t size, std::int64_t channels) {
+  const auto elements = static_cast<std::int64_t>(size);
+  if (channels < 1)
+    throw argument_error("sequence_view", "channels", "1 or more", text(channels).c_str());
+  if (elements % channels != 0)
+    throw argument_error("sequence_view", "data",
+                         text("a multiple of ", channels, " elements").c_str(),
+                         text(elements).c_str());
+  return elements / channels;
+}
+
+/// Throws unless [first, last) is a range of the positions of an axis with so many.
+constexpr void check_range(const char* part, std::int64_t first, std::int64_t last,
+                           std::int64_t count) {
+  if (first < 0 || first > count)
+    throw argument_error(part, "first", text("0 to ", count).c_str(), text(first).c_str());
+  if (last < first || last > count)
+    throw argument_error(part, "last", text(first, " to ", count).c_str(), text(last).c_str());
+}
+
+/// The strides with which an array has another shape, by zeros.
+constexpr strides broadcast_strides(const extents& from, scanrec::strides strides,
+                                    const extents& to) {
+  if (to.batch < 0 || to.time < 0 || to.channel < 0 || to.group < 0)
+    throw argument_error("broadcast_to", "shape", "extents of 0 or more", text(to).c_str());
+  bool fits = true;
+  const auto stretch = [&fits](std::int64_t n, std::int64_t& stride, std::int64_t wanted) {
+    if (n == wanted) return;
+    fits = fits && (n == 1 || (n > 1 && stride == 0));  // of no element there are no more
+    stride = 0;
+  };
+  const scanrec::strides given = strides;
+  stretch(from.batch, strides.batch, to.batch), stretch(from.time, strides.time, to.time);
+  stretch(from.channel, strides.channel, to.channel);
+  stretch(from.group, strides.group, to.group);
+  if (!fits)
+    throw argument_error(
+        "broadcast_to", "view",
+        text("shape ", to, ", or an extent of 1 or a stride of 0 where it has another").c_str(),
+        text("shape ", from, " with strides ", given).c_str());
+  return strides;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI

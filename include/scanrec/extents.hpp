@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Sizes and strides over (group, batch, time, channel), and the two contiguous layouts.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include <scanrec/detail/config.hpp>
+#include <scanrec/detail/text.hpp>
+
+namespace scanrec {
+
+/// Sizes of a problem, or of an array: how many positions each axis has. An axis that is left out
+/// has one.
+///
+/// `group` is one more outer axis, for heads or a vectorised-over axis.
+/// Designated initialisers read best: `extents{.batch = 8, .time = 4096, .channel = 256}`.
+struct extents {
+  std::int64_t batch = 1;
+  std::int64_t time = 1;
+  std::int64_t channel = 1;
+  std::int64_t group = 1;
+
+  SCANREC_INLINE friend constexpr bool operator==(const extents& x, const extents& y) {
+    return x.batch == y.batch && x.time == y.time && x.channel == y.channel && x.group == y.group;
+  }
+};
+
+/// Strides of an array: how many elements apart two neighbours on an axis are. An axis that is left
+/// out has a stride of 0: one element for all its positions.
+///
+/// A type apart from `extents`, whose axes default to 1 and which cannot stand in for it.
+struct strides {
+  std::int64_t batch = 0;
+  std::int64_t time = 0;
+  std::int64_t channel = 0;
+  std::int64_t group = 0;
+
+  SCANREC_INLINE friend constexpr bool operator==(const strides& x, const strides& y) {
+    return x.batch == y.batch && x.time == y.time && x.channel == y.channel && x.group == y.group;
+  }
+};
+
+namespace detail {
+inline namespace SCANREC_ABI {
+inline void append(text& t, const extents& e) {
+  append(t, text("(batch ", e.batch, ", time ", e.time, ", channel ", e.channel));
+  if (e.group != 1) append(t, text(", group ", e.group));
+  append(t, ")");
+}
+inline void append(text& t, const strides& s) {
+  append(t, text("(batch ", s.batch, ", time ", s.time, ", channel ", s.channel));
+  if (s.group != 0) append(t, text(", group ", s.group));
+  append(t, ")");
+}
+}  // namespace SCANREC_ABI
+}  // namespace detail
+
+inline namespace SCANREC_ABI {
+/// "(batch 8, time 4096, channel 256)", with the group where it is not 1.
+inline std::string to_string(const extents& e) { return detail::text(e).c_str(); }
+/// The same for strides, with the group where it is not 0.
+inline std::string to_string(const strides& s) { return detail::text(s).c_str(); }
+}  // namespace SCANREC_ABI
+
+namespace detail {
+inline namespace SCANREC_ABI {
+/// What stands for numbers of elements that are beyond any array.
+inline constexpr std::int64_t beyond_count = std::numeric_limits<std::int64_t>::max();
+
+/// a * b, or `most` where that is less: as many stand for more than any machine has, and what
+/// cannot have them is refused. Strides of axes with one position may be anything.
+SCANREC_INLINE constexpr std::int64_t clipped_product(std::int64_t a, std::int64_t b,
+                                                      std::int64_t most = beyond_count) {
+  std::int64_t product = 0;
+  const bool wraps = __builtin_mul_overflow(a, b, &product);
+  return wraps || product > most ? most : product;
+}
+}  // namespace SCANREC_ABI
+}  // namespace detail
+
+/// Strides of a contiguous channels-last array (group, batch, time, channel), channel fastest.
+SCANREC_INLINE constexpr strides channels_last(const extents& shape) {
+  const std::int64_t row = detail::clipped_product(shape.time, shape.channel);
+  return {.batch = row,
+          .time = shape.channel,
+          .channel = 1,
+          .group = detail::clipped_product(shape.batch, row)};
+}
+
+/// Strides of a contiguous time-contiguous array (group, batch, channel, time), time fastest.
+SCANREC_INLINE constexpr strides time_contiguous(const extents& shape) {
+  const std::int64_t row = detail::clipped_product(shape.time, shape.channel);
+  return {.batch = row,
+          .time = 1,
+          .channel = shape.time,
+          .group = detail::clipped_product(shape.batch, row)};
+}
+
+}  // namespace scanrec
