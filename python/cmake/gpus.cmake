@@ -7,22 +7,21 @@ if(CMAKE_CUDA_ARCHITECTURES OR DEFINED ENV{CUDAARCHS})
   set(asked ON)
 endif()
 
-# Compute capabilities of this machine's, as CMake writes them; 8.0 or newer will do. Who says ON means all
-# machines: what a wheel holds does not depend on where it was built.
+# Compute capabilities of this machine's, as CMake writes them; 8.0 or newer will do. Who says ON means
+# all machines: what a wheel holds does not depend on where it was built.
 set(gpus)
-set(found)
 if(SCANREC_CUDA STREQUAL "AUTO")
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
                   OUTPUT_VARIABLE found ERROR_QUIET)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]+" found "${found}")
+  string(REPLACE "." "" found "${found}")
+  foreach(gpu IN LISTS found)
+    if(gpu GREATER_EQUAL 80)
+      list(APPEND gpus ${gpu})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES gpus)
 endif()
-string(REGEX MATCHALL "[0-9]+\\.[0-9]+" found "${found}")
-string(REPLACE "." "" found "${found}")
-foreach(gpu IN LISTS found)
-  if(gpu GREATER_EQUAL 80)
-    list(APPEND gpus ${gpu})
-  endif()
-endforeach()
-list(REMOVE_DUPLICATES gpus)
 
 if(SCANREC_CUDA STREQUAL "AUTO" AND NOT gpus AND NOT asked)
   message(STATUS "scanrec: no GPU of compute capability 8.0 or newer here, so no kernels for GPUs; "

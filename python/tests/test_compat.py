@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 import importlib
 import json
 import os
@@ -220,6 +221,24 @@ def test_second_derivatives():
     assert torch.autograd.gradgradcheck(ours("mambapy.pscan", "pscan"), pair)
     whole = ours("accelerated_scan.warp", "scan")
     assert torch.autograd.gradgradcheck(lambda a, x: whole(a[0], x[0]), pair)
+
+
+def test_kinds_of_scans_of_recurrentgemma():
+    """What chooses a kernel of theirs is taken, and nothing depends on it."""
+    x = framework("jax").numpy.full((1, 3, 2), 0.5)
+    scan = ours("recurrentgemma.jax.scan", "linear_scan")
+    kinds = enum.Enum("ScanType", "AUTO LINEAR_NATIVE ASSOCIATIVE_NATIVE LINEAR_PALLAS")
+    for kind in kinds:
+        y, last = scan(x, x, scan_type=kind, unroll=4, pallas_pad_last_dim_to_128=True)
+        assert (y == scan(x, x)[0]).all() and (last == y[:, -1]).all()
+
+
+def test_time_of_returns_by_position():
+    torch = framework("torch")
+    values = ours("torchrl.objectives.value.functional", "vec_td1_return_estimate")
+    x, done = torch.rand(4, 5, 3), torch.zeros(4, 5, 3, dtype=torch.bool)
+    want = values(0.9, x.mT, x.mT, done.mT, done.mT).mT
+    assert (values(0.9, x, x, done, done, None, -1) == want).all()
 
 
 def test_types_of_recurrentgemma():

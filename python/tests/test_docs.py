@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -10,8 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ("jax", "flax", "torch")
-# The first words of a block: what must be there before it runs. None: it takes several processes, and
-# is what the tests of split time do.
+# The first words of a block: what must be there before it runs.
 BEFORE = {
     "import numpy as np, scanrec\n": "",
     "import numpy as np\nimport scanrec\n": "",
@@ -34,7 +34,6 @@ nu, theta = jnp.zeros(3), jnp.zeros(3)
 import torch, scanrec.torch
 u, delta, z = torch.rand(3, 2, 6, 9)
 A, B, C, D, delta_bias, dt_bias = -torch.rand(6, 4), *torch.rand(2, 2, 4, 9), *torch.rand(3, 6)
-selective_scan = scanrec.torch.selective_scan
 cu_seqlens, L = torch.tensor([0, 4, 9]), 9
 state, x, dt, z_t = torch.rand(2, 6, 4), *torch.rand(3, 2, 6)
 B_t, C_t = torch.rand(2, 2, 4)
@@ -52,8 +51,15 @@ from jax.sharding import PartitionSpec as P
 mesh = jax.sharding.Mesh(jax.devices()[:1], ("time",))
 gate, input = jnp.full(3, 0.5), jnp.ones((2, 8, 3))
 """,
-    "state, final = scanrec.torch.linear_scan": None,
-    "from scanrec.compat.accelerated_scan.warp": "class A2CBase: pass\n",
+    "state, final = scanrec.torch.linear_scan": """\
+import torch, scanrec.torch
+dist = torch.distributed
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+cleanup.callback(dist.destroy_process_group)
+mesh = dist.device_mesh.init_device_mesh("cpu", (1,), mesh_dim_names=("time",))
+gate, input = torch.rand(2, 8, 3), torch.rand(2, 8, 3)
+""",
+    "from scanrec.compat.accelerated_scan.warp": "import torch\nclass A2CBase: pass\n",
 }
 
 
@@ -66,13 +72,20 @@ def blocks():
             yield pytest.param(found[1], id=f"{document.relative_to(ROOT)}:{line}")
 
 
-@pytest.mark.parametrize("block", list(blocks()))
+BLOCKS = list(blocks())
+
+
+@pytest.mark.parametrize("block", BLOCKS)
 def test_blocks_run(block):
     (before,) = [code for start, code in BEFORE.items() if block.startswith(start)]
-    if before is None:
-        return
     for name in FRAMEWORKS:
         if re.search(rf"(import|from) {name}\b", before + block):
             pytest.importorskip(name, reason=f"{name} is not installed")
-    # Models of transformers have tests of their own.
-    exec(before + re.sub(r".*\.apply_to\(.*\n", "", block), {})
+    with contextlib.ExitStack() as cleanup:
+        # Models of transformers have tests of their own.
+        exec(before + re.sub(r".*\.apply_to\(.*\n", "", block), {"cleanup": cleanup})
+
+
+def test_nothing_is_prepared_for_blocks_that_are_no_more():
+    texts = [block.values[0] for block in BLOCKS]
+    assert [start for start in BEFORE if not any(x.startswith(start) for x in texts)] == []

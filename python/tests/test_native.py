@@ -38,14 +38,15 @@ def test_parts_are_found_and_imported_when_asked_for():
     listing = """import sys, scanrec
 frameworks = {"jax", "torch", "scipy"}
 assert not frameworks & sys.modules.keys(), "an import of scanrec takes no framework with it"
-assert {*scanrec.__all__, "compat", "jax", "torch"} == set(dir(scanrec))
+assert dir(scanrec) == sorted(scanrec.__all__)
 assert scanrec.compat.__name__ == "scanrec.compat" and not hasattr(scanrec, "tensorflow")
-assert not frameworks & sys.modules.keys()
-help(scanrec)"""
+assert dir(scanrec) == sorted([*scanrec.__all__, "compat"])
+help(scanrec)
+assert not frameworks & sys.modules.keys()"""
     shown = subprocess.run(
         [sys.executable, "-c", listing], capture_output=True, text=True, check=True
     ).stdout
-    assert "linear_scan(" in shown and "scanrec.jax" in shown
+    assert "linear_scan(" in shown and "\n    jax (package)\n" in shown
 
 
 @pytest.mark.parametrize("call", _native.OPERANDS)

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 __version__ = _native.version()
-_PARTS = ("compat", "jax", "torch")
+_PARTS = {"compat", "jax", "torch"}
 
 
 def show_config() -> None:
@@ -42,4 +42,5 @@ def __getattr__(name: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    return sorted((*__all__, *_PARTS))
+    # Parts that were imported: who looks at all that is here, as help does, need not have the frameworks.
+    return sorted({*__all__, *(_PARTS & globals().keys())})

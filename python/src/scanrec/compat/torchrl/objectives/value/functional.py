@@ -67,7 +67,6 @@ def td1_return_estimate(
     done: torch.Tensor,
     terminated: torch.Tensor | None = None,
     rolling_gamma: bool | None = None,
-    *,
     time_dim: int = -2,
 ) -> torch.Tensor:
     """``G[t] = reward[t] + gamma * G[t+1]``, with the value after the step in place of ``G[t+1]``
@@ -75,7 +74,8 @@ def td1_return_estimate(
 
     ``rolling_gamma=False``, for a ``gamma`` of every step: the return of a step is discounted by
     its own throughout, and takes no value from behind the last one, as in the original. That takes
-    memory for ``T`` times as many numbers.
+    memory for ``T`` times as many numbers. ``time_dim`` may go by position, as in the original's
+    ``vec_td1_return_estimate``.
     """
     call = "td1_return_estimate"
     axis, terminated = _checked(
@@ -207,23 +207,7 @@ def reward2go(
 
 
 vec_generalized_advantage_estimate = generalized_advantage_estimate
-
-
-def vec_td1_return_estimate(
-    gamma: Any,
-    next_state_value: torch.Tensor,
-    reward: torch.Tensor,
-    done: torch.Tensor,
-    terminated: torch.Tensor | None = None,
-    rolling_gamma: bool | None = None,
-    time_dim: int = -2,
-) -> torch.Tensor:
-    """:func:`td1_return_estimate`, whose ``time_dim`` goes by its name alone."""
-    return td1_return_estimate(
-        gamma, next_state_value, reward, done, terminated, rolling_gamma, time_dim=time_dim
-    )
-
-
+vec_td1_return_estimate = td1_return_estimate
 vec_td1_advantage_estimate = td1_advantage_estimate
 vec_td_lambda_return_estimate = td_lambda_return_estimate
 vec_td_lambda_advantage_estimate = td_lambda_advantage_estimate

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# For which GPUs the Python package builds kernels: python/cmake/gpus.cmake with stand-ins for nvidia-smi,
+# nvcc and what CMake does with a compiler.
+# Use: cmake -D WORK=FOLDER -P gpus_test.cmake
+cmake_minimum_required(VERSION 3.25)
+file(REMOVE_RECURSE ${WORK})
+file(WRITE ${WORK}/modules/CheckLanguage.cmake "function(check_language)\nendfunction()\n")
+set(CMAKE_MODULE_PATH ${WORK}/modules)
+function(enable_language)
+endfunction()
+
+# program NAME WORDS...: one that prints them, a line each.
+function(program name)
+  list(JOIN ARGN "\\n" lines)
+  file(WRITE ${WORK}/bin/${name} "#!/bin/sh\nprintf '${lines}\\n'\n")
+  file(CHMOD ${WORK}/bin/${name} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+endfunction()
+set(ENV{PATH} "${WORK}/bin:$ENV{PATH}")
+unset(ENV{CUDAARCHS})
+program(nvcc compute_80 compute_90 compute_100)
+set(CMAKE_CUDA_COMPILER ${WORK}/bin/nvcc)
+set(CMAKE_CUDA_COMPILER_ID NVIDIA)
+set(CMAKE_CUDA_COMPILER_VERSION 13.0)
+
+# expect GPUS SETTING ARCHITECTURES MORE [ASKED]: what is built, "none" or lists, on a machine with GPUs.
+function(expect gpus setting architectures more)
+  program(nvidia-smi ${gpus})
+  set(SCANREC_CUDA ${setting})
+  set(CMAKE_CUDA_ARCHITECTURES ${ARGN})
+  set(with_cuda OFF)
+  include(${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../python/cmake/gpus.cmake)
+  set(got none)
+  if(with_cuda)
+    set(got "${CMAKE_CUDA_ARCHITECTURES} and ${more_gpus}")
+  endif()
+  set(wanted "${architectures} and ${more}")
+  if(architectures STREQUAL "none")
+    set(wanted none)
+  endif()
+  if(NOT got STREQUAL wanted)
+    message(SEND_ERROR "GPUs '${gpus}', SCANREC_CUDA=${setting} ${ARGN}: expected ${wanted}, got ${got}")
+  endif()
+endfunction()
+
+expect("" AUTO none "")
+expect("7.5" AUTO none "")
+expect("9.0" AUTO "90" "")
+expect("8.0;9.0;9.0;7.5" AUTO "80;90" "")
+expect("12.0" AUTO "80" "sm_90;sm_100")  # newer than this nvcc knows: PTX, and what it does know
+expect("" ON "80" "sm_90;sm_100")
+expect("9.0" ON "80" "sm_90;sm_100")
+expect("9.0" AUTO "80-real" "" 80-real)
+expect("" ON "90" "" 90)
