@@ -37,10 +37,16 @@ def public_modules(package):
     return sorted(names)
 
 
+def is_overload(node):
+    """Whether it is a signature alone, for type checkers: the function itself has them all."""
+    return any(ast.unparse(each).endswith("overload") for each in node.decorator_list)
+
+
 def find(package, module, name, depth=0):
     """(where it is defined, its node), or (None, None) if it is a module or comes from elsewhere."""
     for node in module.tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
+        is_named = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name
+        if is_named and not is_overload(node):
             return module, node
         if isinstance(node, ast.ImportFrom) and node.level and depth < 8:
             for alias in node.names:
@@ -106,13 +112,14 @@ def entry(node, documents, method=False):
             if ast.unparse(decorator) == "property":
                 kind, shown = "property", ""
         return f".. py:{kind}:: {node.name}{shown}\n\n{indented(doc)}\n"
-    initial = next(
-        (n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None
-    )
+    methods = [n for n in node.body if isinstance(n, ast.FunctionDef) and not is_overload(n)]
+    initial = next((n for n in methods if n.name == "__init__"), None)
     shown = signature(initial, True).split(" -> ")[0] if initial else ""
     # A bare name is one of this package's own, which readers do not meet, or of the language.
     bases = ", ".join(
-        f"``{b}``" for b in map(ast.unparse, node.bases) if "." in b or b == "NamedTuple"
+        f"``{b}``"
+        for b in map(ast.unparse, node.bases)
+        if "." in b.partition("[")[0] or b == "NamedTuple"
     )
     parts = [f".. py:class:: {node.name}{shown}\n"]
     if bases:

@@ -7,8 +7,10 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -341,3 +343,19 @@ def test_exports_nothing_but_the_interface(library):
         ["nm", "-D", "--undefined-only", library], capture_output=True, text=True
     )
     assert not re.search(r"GOMP|omp_|\bPy[A-Z_]", needed.stdout)
+
+
+def test_keyboard_interrupt():
+    """Takes effect between two calls, wherever Python is by then, and the next one is right."""
+    run_alone("test_native", "scan_until_interrupted()")
+
+
+def scan_until_interrupted():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have what they start ignore it
+    want = scanned()
+    for delay in (0.1, 0.101, 0.1023, 0.1037):
+        with pytest.raises(KeyboardInterrupt):
+            threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+            while True:
+                scanned()
+        assert np.array_equal(scanned(), want)

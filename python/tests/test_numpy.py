@@ -292,11 +292,11 @@ def test_checks_are_made_once(random, monkeypatch):
 
     all_of(*numbers())
     gate, input, first = numbers()
-    monkeypatch.setattr(scanrec._numpy.arguments, "check_shape", None)
+    monkeypatch.setattr(scanrec._plans.arguments, "check_shape", None)
     got = all_of(gate, input, first)
     assert close(got[0], loop(gate, input, first, resets=resets)[0], np.float64)
     monkeypatch.undo()
-    scanrec._numpy._plans.clear()
+    scanrec._plans._plans.clear()
     assert all(np.array_equal(x, y) for x, y in zip(got, all_of(gate, input, first), strict=True))
 
 
@@ -312,7 +312,7 @@ def test_checks_are_made_once_of_what_is_copied(random, monkeypatch):
     half = (x.astype("f2"), x.astype("f2"), x[0].astype("f2"))  # an initial state is float32
     calls = [(kind, x, kind[0]) for kind in kinds] + [(x, kind, kind[0]) for kind in kinds] + [half]
     want = [scanrec.linear_scan(*call) for call in calls]
-    monkeypatch.setattr(scanrec._numpy.arguments, "check_shape", None)
+    monkeypatch.setattr(scanrec._plans.arguments, "check_shape", None)
     for call, state in zip(calls, want):
         assert np.array_equal(scanrec.linear_scan(*call), state) and np.any(state)
 
@@ -357,7 +357,7 @@ def test_what_is_kept_of_calls_is_bounded():
     for n in range(1, 2000):
         assert scanrec.linear_scan(last[:n], x[:n], axis=0)[-1] == n
     scanrec.linear_scan(last, last, axis=0)
-    assert 0 < len(scanrec._numpy._plans) <= scanrec._numpy._MOST_PLANS
+    assert 0 < len(scanrec._plans._plans) <= scanrec._plans._MOST_PLANS
     del last
     assert gate() is None
 
@@ -366,8 +366,8 @@ def test_where_arrays_begin(random):
     x = random(4, 6)
     for view in (x, x[1:, ::2], x[::-1], x.T, x[:0], x[2, 3:4], np.array(1.0), np.array(True)):
         want = view.ctypes.data
-        assert scanrec._numpy._address(view) == want
-        assert scanrec._numpy._address_by_interface(view) == want
+        assert scanrec._plans._address(view) == want
+        assert scanrec._plans._address_by_interface(view) == want
 
 
 def test_small_calls_of_many_threads(random):

@@ -242,6 +242,47 @@ def test_tools(name):
     same(many, torch.stack([layer(x)[0], other(x)[0]]), 1e-5)
 
 
+def gradients(layer, x):
+    """The outputs' tensor, and the weights' gradients of its squares."""
+    y = layer(x)[0]
+    y = y if isinstance(y, torch.Tensor) else y.data
+    return y, torch.autograd.grad(y.square().sum(), list(layer.parameters()))
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_packed_sequences_are_a_graph_break(name):
+    torch.compiler.reset()
+    layer, x = make(name, bidirectional=True), torch.randn(T, B, 3, dtype=DOUBLE)
+    packed = pack_sequence([x[:5, 0], x[:, 1], x[:2, 2]], enforce_sorted=False)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="lengths of packed sequences"):
+        torch.compile(layer, backend="aot_eager", fullgraph=True)(packed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(
+            gradients(torch.compile(layer, backend="aot_eager"), packed),
+            gradients(layer, packed),
+            0,
+        )
+
+
+def test_compiled_by_the_default_backend():
+    torch.compiler.reset()
+    layer, x = make("RGLRU", dtype=torch.float32), torch.randn(T, B, 3)
+    same(gradients(torch.compile(layer, fullgraph=True), x), gradients(layer, x), 1e-5)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_deterministic_algorithms(name):
+    layer, x = make(name, bidirectional=True), torch.randn(T, B, 3, dtype=DOUBLE)
+    packed = pack_sequence([x[:5, 0], x[:, 1], x[:2, 2]], enforce_sorted=False)
+    torch.use_deterministic_algorithms(True)
+    try:
+        for input in (x, packed):
+            same(gradients(layer, input), gradients(layer, input), 0)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_gradients_by_differences(name):
     layer = make(name, num_layers=1, bidirectional=True)

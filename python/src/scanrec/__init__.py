@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from . import _cuda, _native
 from ._numpy import Gradients, linear_scan, linear_scan_jvp, linear_scan_vjp
@@ -34,11 +35,17 @@ def show_config() -> None:
     print(f"kernels for GPUs: {'built' if _cuda.is_built() else f'not built; {_cuda.BUILD} builds them'}")
 
 
-def __getattr__(name: str) -> ModuleType:
-    """The parts for frameworks, which are imported when first asked for."""
-    if name not in _PARTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{name}")
+if TYPE_CHECKING:
+    from . import compat as compat
+    from . import jax as jax
+    from . import torch as torch
+else:
+
+    def __getattr__(name: str) -> ModuleType:
+        """The parts for frameworks, which are imported when first asked for."""
+        if name not in _PARTS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"{__name__}.{name}")
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 
@@ -43,7 +44,9 @@ EDGE_DTYPES = {
 }
 
 
-def refuse(call: str, argument: str, expected: str, got: object, error: type = ValueError):
+def refuse(
+    call: str, argument: str, expected: str, got: object, error: type[Exception] = ValueError
+) -> NoReturn:
     """Raises, in the words of all of the library's errors."""
     raise error(f"{call}: argument '{argument}': expected {expected}, got {got}")
 

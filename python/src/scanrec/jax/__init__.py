@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """scanrec for JAX: ops that differentiate, batch and compose as JAX's own."""
 
-from __future__ import annotations
-
 _OLDEST = (0, 5, 3)
 
 try:
     import jax as _jax
-except ImportError as error:
-    raise ImportError("scanrec.jax needs JAX: pip install 'scanrec[jax]'") from error
+except ImportError as _error:
+    raise ImportError("scanrec.jax needs JAX: pip install 'scanrec[jax]'") from _error
 if _jax.__version_info__ < _OLDEST:
     raise ImportError(
         f"scanrec.jax needs JAX {'.'.join(map(str, _OLDEST))} or newer, found {_jax.__version__}: "

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
+from typing import Literal, SupportsIndex, overload
 
 import jax
 import jax.numpy as jnp
@@ -14,23 +15,45 @@ from . import _gated_rules, _rules  # noqa: F401 (register how the primitives di
 from ._arrays import aligned, checked, edge_of, marks_of, promoted
 from ._primitives import Problem
 from ._split_time import bind_parts
+from ._types import ArrayLike
 
 __all__ = ["linear_scan"]
 
 
+@overload
 def linear_scan(
-    gate: Any,
-    input: Any,
-    initial_state: Any = None,
+    gate: ArrayLike, input: ArrayLike, initial_state: ArrayLike | None = None, *,
+    axis: SupportsIndex = -2, reverse: bool = False, resets: ArrayLike | None = None,
+    log_gate: bool = False, log_input: bool = False, return_final: Literal[False] = False,
+    axis_name: Hashable | None = None,
+) -> jax.Array: ...  # fmt: skip
+@overload
+def linear_scan(
+    gate: ArrayLike, input: ArrayLike, initial_state: ArrayLike | None = None, *,
+    axis: SupportsIndex = -2, reverse: bool = False, resets: ArrayLike | None = None,
+    log_gate: bool = False, log_input: bool = False, return_final: Literal[True],
+    axis_name: Hashable | None = None,
+) -> tuple[jax.Array, jax.Array]: ...  # fmt: skip
+@overload
+def linear_scan(
+    gate: ArrayLike, input: ArrayLike, initial_state: ArrayLike | None = None, *,
+    axis: SupportsIndex = -2, reverse: bool = False, resets: ArrayLike | None = None,
+    log_gate: bool = False, log_input: bool = False, return_final: bool = False,
+    axis_name: Hashable | None = None,
+) -> jax.Array | tuple[jax.Array, jax.Array]: ...  # fmt: skip
+def linear_scan(
+    gate: ArrayLike,
+    input: ArrayLike,
+    initial_state: ArrayLike | None = None,
     *,
-    axis: int = -2,
+    axis: SupportsIndex = -2,
     reverse: bool = False,
-    resets: Any = None,
+    resets: ArrayLike | None = None,
     log_gate: bool = False,
     log_input: bool = False,
     return_final: bool = False,
-    axis_name: Any = None,
-) -> Any:
+    axis_name: Hashable | None = None,
+) -> jax.Array | tuple[jax.Array, jax.Array]:
     """``state[t] = gate[t] * state[t-1] + input[t]`` along an axis, differentiable in ``gate``,
     ``input`` and ``initial_state``.
 

@@ -3,36 +3,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, SupportsIndex, overload
 
 import jax
 import jax.numpy as jnp
 
 from .. import _arguments as arguments
 from .._native import GATES
+from .._types import Memory, Pool
 from . import _gated_rules  # noqa: F401 (registers how the primitives differentiate)
 from ._arrays import aligned, checked, edge_of, marks_of, promoted, zoneout_of
 from ._primitives import Problem
 from ._split_time import bind_parts
+from ._types import ArrayLike
 
 __all__ = ["qrnn_pool"]
 
 
+@overload
 def qrnn_pool(
-    pre: Any,
-    initial_state: Any = None,
+    pre: ArrayLike | Sequence[ArrayLike], initial_state: ArrayLike | None = None, *,
+    pool: Pool = "fo", axis: SupportsIndex = -2, reverse: bool = False,
+    resets: ArrayLike | None = None, zoneout: ArrayLike | None = None, forget_bias: float = 0.0,
+    memory: Memory = "store", return_final: Literal[False] = False, axis_name: Hashable | None = None,
+) -> jax.Array: ...  # fmt: skip
+@overload
+def qrnn_pool(
+    pre: ArrayLike | Sequence[ArrayLike], initial_state: ArrayLike | None = None, *,
+    pool: Pool = "fo", axis: SupportsIndex = -2, reverse: bool = False,
+    resets: ArrayLike | None = None, zoneout: ArrayLike | None = None, forget_bias: float = 0.0,
+    memory: Memory = "store", return_final: Literal[True], axis_name: Hashable | None = None,
+) -> tuple[jax.Array, jax.Array]: ...  # fmt: skip
+@overload
+def qrnn_pool(
+    pre: ArrayLike | Sequence[ArrayLike], initial_state: ArrayLike | None = None, *,
+    pool: Pool = "fo", axis: SupportsIndex = -2, reverse: bool = False,
+    resets: ArrayLike | None = None, zoneout: ArrayLike | None = None, forget_bias: float = 0.0,
+    memory: Memory = "store", return_final: bool = False, axis_name: Hashable | None = None,
+) -> jax.Array | tuple[jax.Array, jax.Array]: ...  # fmt: skip
+def qrnn_pool(
+    pre: ArrayLike | Sequence[ArrayLike],
+    initial_state: ArrayLike | None = None,
     *,
-    pool: str = "fo",
-    axis: int = -2,
+    pool: Pool = "fo",
+    axis: SupportsIndex = -2,
     reverse: bool = False,
-    resets: Any = None,
-    zoneout: Any = None,
+    resets: ArrayLike | None = None,
+    zoneout: ArrayLike | None = None,
     forget_bias: float = 0.0,
-    memory: str = "store",
+    memory: Memory = "store",
     return_final: bool = False,
-    axis_name: Any = None,
-) -> Any:
+    axis_name: Hashable | None = None,
+) -> jax.Array | tuple[jax.Array, jax.Array]:
     """Pooling of a quasi-recurrent network along an axis, from pre-activations::
 
         state[t] = f[t] * state[t-1] + (1 - f[t]) * z[t]       "f", "fo"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Literal, overload
 
 import jax
 import jax.numpy as jnp
@@ -16,27 +16,52 @@ from ._arrays import aligned, marks_of
 from ._selective_arguments import Given
 from ._selective_primitives import SelectiveProblem, bind_selective
 from ._sharding import varying_alike
+from ._types import ArrayLike
 
 __all__ = ["selective_scan", "selective_state_update"]
 
 
+@overload
 def selective_scan(
-    u: Any,
-    delta: Any,
-    A: Any,
-    B: Any,
-    C: Any,
-    D: Any = None,
-    z: Any = None,
-    delta_bias: Any = None,
+    u: ArrayLike, delta: ArrayLike, A: ArrayLike, B: ArrayLike, C: ArrayLike,
+    D: ArrayLike | None = None, z: ArrayLike | None = None, delta_bias: ArrayLike | None = None, *,
+    delta_softplus: bool = False, initial_state: ArrayLike | None = None,
+    resets: ArrayLike | None = None, intervals: ArrayLike | None = None, reverse: bool = False,
+    return_final: Literal[False] = False,
+) -> jax.Array: ...  # fmt: skip
+@overload
+def selective_scan(
+    u: ArrayLike, delta: ArrayLike, A: ArrayLike, B: ArrayLike, C: ArrayLike,
+    D: ArrayLike | None = None, z: ArrayLike | None = None, delta_bias: ArrayLike | None = None, *,
+    delta_softplus: bool = False, initial_state: ArrayLike | None = None,
+    resets: ArrayLike | None = None, intervals: ArrayLike | None = None, reverse: bool = False,
+    return_final: Literal[True],
+) -> tuple[jax.Array, jax.Array]: ...  # fmt: skip
+@overload
+def selective_scan(
+    u: ArrayLike, delta: ArrayLike, A: ArrayLike, B: ArrayLike, C: ArrayLike,
+    D: ArrayLike | None = None, z: ArrayLike | None = None, delta_bias: ArrayLike | None = None, *,
+    delta_softplus: bool = False, initial_state: ArrayLike | None = None,
+    resets: ArrayLike | None = None, intervals: ArrayLike | None = None, reverse: bool = False,
+    return_final: bool = False,
+) -> jax.Array | tuple[jax.Array, jax.Array]: ...  # fmt: skip
+def selective_scan(
+    u: ArrayLike,
+    delta: ArrayLike,
+    A: ArrayLike,
+    B: ArrayLike,
+    C: ArrayLike,
+    D: ArrayLike | None = None,
+    z: ArrayLike | None = None,
+    delta_bias: ArrayLike | None = None,
     *,
     delta_softplus: bool = False,
-    initial_state: Any = None,
-    resets: Any = None,
-    intervals: Any = None,
+    initial_state: ArrayLike | None = None,
+    resets: ArrayLike | None = None,
+    intervals: ArrayLike | None = None,
     reverse: bool = False,
     return_final: bool = False,
-) -> Any:
+) -> jax.Array | tuple[jax.Array, jax.Array]:
     """The recurrence of Mamba::
 
         step[t] = softplus(delta[t] + delta_bias)             or delta[t] + delta_bias
@@ -134,19 +159,19 @@ def selective_scan(
 
 
 def selective_state_update(
-    state: Any,
-    x: Any,
-    dt: Any,
-    A: Any,
-    B: Any,
-    C: Any,
-    D: Any = None,
-    z: Any = None,
-    dt_bias: Any = None,
+    state: ArrayLike,
+    x: ArrayLike,
+    dt: ArrayLike,
+    A: ArrayLike,
+    B: ArrayLike,
+    C: ArrayLike,
+    D: ArrayLike | None = None,
+    z: ArrayLike | None = None,
+    dt_bias: ArrayLike | None = None,
     *,
     dt_softplus: bool = False,
-    state_batch_indices: Any = None,
-) -> Any:
+    state_batch_indices: ArrayLike | None = None,
+) -> tuple[jax.Array, jax.Array]:
     """One step of :func:`selective_scan`, for decoding: outputs, and the state after it.
     Differentiable likewise.
 

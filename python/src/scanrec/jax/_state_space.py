@@ -3,36 +3,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from math import factorial
-from typing import Any
+from typing import Literal, overload
 
 import jax
 import jax.numpy as jnp
 
 from .. import _arguments as arguments
+from .._types import Discretisation
 from ._arrays import array_of, marks_of
 from ._linear_scan import linear_scan
+from ._types import ArrayLike
 
 __all__ = ["complex_product", "lru", "real_of_product", "s5"]
 
 
+@overload
 def s5(
-    u: Any,
-    lambda_: Any,
-    b: Any,
-    c: Any,
-    d: Any = None,
-    log_step: Any = None,
-    initial_state: Any = None,
+    u: ArrayLike, lambda_: ArrayLike, b: ArrayLike, c: ArrayLike, d: ArrayLike | None = None,
+    log_step: ArrayLike | None = None, initial_state: ArrayLike | None = None, *,
+    discretisation: Discretisation = "zero_order_hold", conjugate_symmetry: bool = True,
+    intervals: ArrayLike | None = None, reverse: bool = False, resets: ArrayLike | None = None,
+    return_final: Literal[False] = False, axis_name: Hashable | None = None,
+) -> jax.Array: ...  # fmt: skip
+@overload
+def s5(
+    u: ArrayLike, lambda_: ArrayLike, b: ArrayLike, c: ArrayLike, d: ArrayLike | None = None,
+    log_step: ArrayLike | None = None, initial_state: ArrayLike | None = None, *,
+    discretisation: Discretisation = "zero_order_hold", conjugate_symmetry: bool = True,
+    intervals: ArrayLike | None = None, reverse: bool = False, resets: ArrayLike | None = None,
+    return_final: Literal[True], axis_name: Hashable | None = None,
+) -> tuple[jax.Array, jax.Array]: ...  # fmt: skip
+@overload
+def s5(
+    u: ArrayLike, lambda_: ArrayLike, b: ArrayLike, c: ArrayLike, d: ArrayLike | None = None,
+    log_step: ArrayLike | None = None, initial_state: ArrayLike | None = None, *,
+    discretisation: Discretisation = "zero_order_hold", conjugate_symmetry: bool = True,
+    intervals: ArrayLike | None = None, reverse: bool = False, resets: ArrayLike | None = None,
+    return_final: bool = False, axis_name: Hashable | None = None,
+) -> jax.Array | tuple[jax.Array, jax.Array]: ...  # fmt: skip
+def s5(
+    u: ArrayLike,
+    lambda_: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    d: ArrayLike | None = None,
+    log_step: ArrayLike | None = None,
+    initial_state: ArrayLike | None = None,
     *,
-    discretisation: str = "zero_order_hold",
+    discretisation: Discretisation = "zero_order_hold",
     conjugate_symmetry: bool = True,
-    intervals: Any = None,
+    intervals: ArrayLike | None = None,
     reverse: bool = False,
-    resets: Any = None,
+    resets: ArrayLike | None = None,
     return_final: bool = False,
-    axis_name: Any = None,
-) -> Any:
+    axis_name: Hashable | None = None,
+) -> jax.Array | tuple[jax.Array, jax.Array]:
     """A diagonal state space over sequences, as S5 has it::
 
         x[t] = gate * x[t-1] + scale * (B u[t])
@@ -114,20 +141,38 @@ def s5(
     return _outputs(gate, x, u, twice * c, arrays.get("d"), edges, both_ways, return_final, along)
 
 
+@overload
 def lru(
-    u: Any,
-    nu: Any,
-    theta: Any,
-    b: Any,
-    c: Any,
-    d: Any = None,
-    initial_state: Any = None,
+    u: ArrayLike, nu: ArrayLike, theta: ArrayLike, b: ArrayLike, c: ArrayLike,
+    d: ArrayLike | None = None, initial_state: ArrayLike | None = None, *, reverse: bool = False,
+    resets: ArrayLike | None = None, return_final: Literal[False] = False, axis_name: Hashable | None = None,
+) -> jax.Array: ...  # fmt: skip
+@overload
+def lru(
+    u: ArrayLike, nu: ArrayLike, theta: ArrayLike, b: ArrayLike, c: ArrayLike,
+    d: ArrayLike | None = None, initial_state: ArrayLike | None = None, *, reverse: bool = False,
+    resets: ArrayLike | None = None, return_final: Literal[True], axis_name: Hashable | None = None,
+) -> tuple[jax.Array, jax.Array]: ...  # fmt: skip
+@overload
+def lru(
+    u: ArrayLike, nu: ArrayLike, theta: ArrayLike, b: ArrayLike, c: ArrayLike,
+    d: ArrayLike | None = None, initial_state: ArrayLike | None = None, *, reverse: bool = False,
+    resets: ArrayLike | None = None, return_final: bool = False, axis_name: Hashable | None = None,
+) -> jax.Array | tuple[jax.Array, jax.Array]: ...  # fmt: skip
+def lru(
+    u: ArrayLike,
+    nu: ArrayLike,
+    theta: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    d: ArrayLike | None = None,
+    initial_state: ArrayLike | None = None,
     *,
     reverse: bool = False,
-    resets: Any = None,
+    resets: ArrayLike | None = None,
     return_final: bool = False,
-    axis_name: Any = None,
-) -> Any:
+    axis_name: Hashable | None = None,
+) -> jax.Array | tuple[jax.Array, jax.Array]:
     """A linear recurrent unit over sequences: :func:`s5` without conjugate symmetry, with gates on a
     ring of the complex plane::
 

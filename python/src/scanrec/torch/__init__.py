@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """scanrec for PyTorch: functions that differentiate, batch and compile as PyTorch's own."""
 
-from __future__ import annotations
-
 _OLDEST = (2, 10)
 
 try:
     import torch as _torch
-except ImportError as error:
-    raise ImportError("scanrec.torch needs PyTorch: pip install 'scanrec[torch]'") from error
+except ImportError as _error:
+    raise ImportError("scanrec.torch needs PyTorch: pip install 'scanrec[torch]'") from _error
 if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < _OLDEST:
     raise ImportError(
         f"scanrec.torch needs PyTorch {'.'.join(map(str, _OLDEST))} or newer, found "

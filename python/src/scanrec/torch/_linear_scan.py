@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Literal, SupportsIndex, overload
 
-import torch
+from torch import Tensor
 
 from .. import _arguments as arguments
 from .. import _native as native
@@ -15,24 +15,46 @@ from ._gated_functions import GatedProblem, gated_scan
 from ._modes import is_distributed
 from ._scan import scan
 from ._tensors import aligned, check_tensor, common_dtype, edge_tensor, marks
+from ._types import Group, Ranges
 
 __all__ = ["linear_scan"]
 
 
+@overload
 def linear_scan(
-    gate: Any,
-    input: torch.Tensor,
-    initial_state: Any = None,
+    gate: Tensor | complex, input: Tensor, initial_state: Tensor | complex | None = None, *,
+    axis: SupportsIndex = -2, reverse: bool = False, resets: Tensor | None = None,
+    log_gate: bool = False, log_input: bool = False, return_final: Literal[False] = False,
+    group: Group | None = None, ranges: Ranges | None = None,
+) -> Tensor: ...  # fmt: skip
+@overload
+def linear_scan(
+    gate: Tensor | complex, input: Tensor, initial_state: Tensor | complex | None = None, *,
+    axis: SupportsIndex = -2, reverse: bool = False, resets: Tensor | None = None,
+    log_gate: bool = False, log_input: bool = False, return_final: Literal[True],
+    group: Group | None = None, ranges: Ranges | None = None,
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def linear_scan(
+    gate: Tensor | complex, input: Tensor, initial_state: Tensor | complex | None = None, *,
+    axis: SupportsIndex = -2, reverse: bool = False, resets: Tensor | None = None,
+    log_gate: bool = False, log_input: bool = False, return_final: bool = False,
+    group: Group | None = None, ranges: Ranges | None = None,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
+def linear_scan(
+    gate: Tensor | complex,
+    input: Tensor,
+    initial_state: Tensor | complex | None = None,
     *,
-    axis: int = -2,
+    axis: SupportsIndex = -2,
     reverse: bool = False,
-    resets: torch.Tensor | None = None,
+    resets: Tensor | None = None,
     log_gate: bool = False,
     log_input: bool = False,
     return_final: bool = False,
-    group: Any = None,
-    ranges: Any = None,
-) -> Any:
+    group: Group | None = None,
+    ranges: Ranges | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """``state[t] = gate[t] * state[t-1] + input[t]`` along an axis, differentiable in ``gate``,
     ``input`` and ``initial_state``.
 

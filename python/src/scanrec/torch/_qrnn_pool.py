@@ -4,31 +4,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal, SupportsIndex, overload
 
-import torch
+from torch import Tensor
 
 from .. import _arguments as arguments
 from .._native import GATES
+from .._types import Memory, Pool
 from ._gated_functions import GatedProblem, gated_scan
 from ._tensors import aligned, check_tensor, common_dtype, edge_tensor, marks, zoneout_marks
 
 __all__ = ["qrnn_pool"]
 
 
+@overload
 def qrnn_pool(
-    pre: torch.Tensor | Sequence[Any],
-    initial_state: Any = None,
+    pre: Tensor | Sequence[Tensor | float], initial_state: Tensor | float | None = None, *,
+    pool: Pool = "fo", axis: SupportsIndex = -2, reverse: bool = False,
+    resets: Tensor | None = None, zoneout: Tensor | None = None, forget_bias: float = 0.0,
+    memory: Memory = "store", return_final: Literal[False] = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def qrnn_pool(
+    pre: Tensor | Sequence[Tensor | float], initial_state: Tensor | float | None = None, *,
+    pool: Pool = "fo", axis: SupportsIndex = -2, reverse: bool = False,
+    resets: Tensor | None = None, zoneout: Tensor | None = None, forget_bias: float = 0.0,
+    memory: Memory = "store", return_final: Literal[True],
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def qrnn_pool(
+    pre: Tensor | Sequence[Tensor | float], initial_state: Tensor | float | None = None, *,
+    pool: Pool = "fo", axis: SupportsIndex = -2, reverse: bool = False,
+    resets: Tensor | None = None, zoneout: Tensor | None = None, forget_bias: float = 0.0,
+    memory: Memory = "store", return_final: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
+def qrnn_pool(
+    pre: Tensor | Sequence[Tensor | float],
+    initial_state: Tensor | float | None = None,
     *,
-    pool: str = "fo",
-    axis: int = -2,
+    pool: Pool = "fo",
+    axis: SupportsIndex = -2,
     reverse: bool = False,
-    resets: torch.Tensor | None = None,
-    zoneout: torch.Tensor | None = None,
+    resets: Tensor | None = None,
+    zoneout: Tensor | None = None,
     forget_bias: float = 0.0,
-    memory: str = "store",
+    memory: Memory = "store",
     return_final: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Pooling of a quasi-recurrent network along an axis, from pre-activations::
 
         state[t] = f[t] * state[t-1] + (1 - f[t]) * z[t]       "f", "fo"
@@ -103,8 +125,8 @@ def qrnn_pool(
     first = check_tensor(call, names[0], given[0])
     values = {**dict(zip(names, given)), "initial_state": initial_state}
     for name, x in values.items():
-        if isinstance(x, complex) or (isinstance(x, torch.Tensor) and x.is_complex()):
-            got = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
+        if isinstance(x, complex) or (isinstance(x, Tensor) and x.is_complex()):
+            got = x.dtype if isinstance(x, Tensor) else type(x).__name__
             arguments.refuse(call, name, "a real type", got, TypeError)
     dtype, device = common_dtype(call, first, values), first.device
     arguments.check_real(call, names[0], str(dtype).removeprefix("torch."))

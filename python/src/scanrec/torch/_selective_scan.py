@@ -4,9 +4,10 @@ of."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, overload
 
 import torch
+from torch import Tensor
 
 from .. import _arguments as arguments
 from ._modes import is_recorded
@@ -22,23 +23,51 @@ _STORED = {
 }
 
 
+@overload
 def selective_scan(
-    u: torch.Tensor,
-    delta: torch.Tensor,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    C: torch.Tensor,
-    D: torch.Tensor | None = None,
-    z: torch.Tensor | None = None,
-    delta_bias: torch.Tensor | None = None,
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
+    z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
+    return_last_state: Literal[False] = False, *, initial_state: Tensor | None = None,
+    resets: Tensor | None = None, intervals: Tensor | None = None, reverse: bool = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def selective_scan(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
+    z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
+    *, return_last_state: Literal[True], initial_state: Tensor | None = None,
+    resets: Tensor | None = None, intervals: Tensor | None = None, reverse: bool = False,
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def selective_scan(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None,
+    z: Tensor | None, delta_bias: Tensor | None, delta_softplus: bool,
+    return_last_state: Literal[True], *, initial_state: Tensor | None = None,
+    resets: Tensor | None = None, intervals: Tensor | None = None, reverse: bool = False,
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def selective_scan(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
+    z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
+    return_last_state: bool = False, *, initial_state: Tensor | None = None,
+    resets: Tensor | None = None, intervals: Tensor | None = None, reverse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
+def selective_scan(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    delta_bias: Tensor | None = None,
     delta_softplus: bool = False,
     return_last_state: bool = False,
     *,
-    initial_state: torch.Tensor | None = None,
-    resets: torch.Tensor | None = None,
-    intervals: torch.Tensor | None = None,
+    initial_state: Tensor | None = None,
+    resets: Tensor | None = None,
+    intervals: Tensor | None = None,
     reverse: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """The recurrence of Mamba, with the arguments of mamba_ssm's ``selective_scan_fn``::
 
         step[t] = softplus(delta[t] + delta_bias)             or delta[t] + delta_bias
@@ -125,7 +154,7 @@ def selective_scan(
         checked.state_type("initial_state", initial_state)
         arguments.check_shape(call, "initial_state", initial_state.shape, edge)
         initial_state = initial_state.to(A.dtype).expand(edge)
-    if isinstance(resets, torch.Tensor) and resets.dim() == 2:
+    if isinstance(resets, Tensor) and resets.dim() == 2:
         resets = resets.unsqueeze(1)
     cuts = marks(call, resets, u.shape, 2, u.device)
     out, last = _scan(
@@ -238,18 +267,18 @@ class _Checked:
 
 
 def selective_state_update(
-    state: torch.Tensor,
-    x: torch.Tensor,
-    dt: torch.Tensor,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    C: torch.Tensor,
-    D: torch.Tensor | None = None,
-    z: torch.Tensor | None = None,
-    dt_bias: torch.Tensor | None = None,
+    state: Tensor,
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    dt_bias: Tensor | None = None,
     dt_softplus: bool = False,
-    state_batch_indices: torch.Tensor | None = None,
-) -> torch.Tensor:
+    state_batch_indices: Tensor | None = None,
+) -> Tensor:
     """One step of :func:`selective_scan`, with the arguments of mamba_ssm's: moves `state` on in
     place, and returns the outputs ``(B, D)`` in the type of ``x``. Without derivatives.
 
@@ -322,8 +351,8 @@ def _rows(call, rows, batch, held, device):
     name = "state_batch_indices"
     if rows is None:
         return None
-    if not isinstance(rows, torch.Tensor) or rows.dtype not in (torch.int32, torch.int64):
-        got = rows.dtype if isinstance(rows, torch.Tensor) else type(rows).__name__
+    if not isinstance(rows, Tensor) or rows.dtype not in (torch.int32, torch.int64):
+        got = rows.dtype if isinstance(rows, Tensor) else type(rows).__name__
         arguments.refuse(call, name, "a tensor of int32 or int64", got, TypeError)
     if rows.device != device:
         arguments.refuse(call, name, f"a tensor on {device} as 'x' is", rows.device)
@@ -336,7 +365,7 @@ def _rows(call, rows, batch, held, device):
     return rows
 
 
-def resets_from_cu_seqlens(cu_seqlens: torch.Tensor, length: int) -> torch.Tensor:
+def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
     """Marks ``(1, length)`` for :func:`selective_scan` of sequences that lie one behind the other
     in one of so many steps, from the numbers of steps before each: ``[0, n0, n0 + n1, ...]``, up to
     the number of all. What is left behind that is a sequence of its own.
@@ -347,7 +376,7 @@ def resets_from_cu_seqlens(cu_seqlens: torch.Tensor, length: int) -> torch.Tenso
         Names the argument, what was expected and what came.
     """
     call, name = "resets_from_cu_seqlens", "cu_seqlens"
-    if not isinstance(cu_seqlens, torch.Tensor):
+    if not isinstance(cu_seqlens, Tensor):
         arguments.refuse(call, name, "a tensor", type(cu_seqlens).__name__, TypeError)
     if cu_seqlens.dtype not in (torch.int32, torch.int64):
         arguments.refuse(call, name, "int32 or int64", cu_seqlens.dtype, TypeError)

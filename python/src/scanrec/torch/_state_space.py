@@ -5,35 +5,62 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from math import factorial
-from typing import Any
+from typing import Literal, overload
 
 import torch
+from torch import Tensor
 
 from .. import _arguments as arguments
+from .._types import Discretisation
 from ._linear_scan import linear_scan
 from ._tensors import check_dense, marks
+from ._types import Group, Ranges
 
 __all__ = ["complex_product", "lru", "real_of_product", "s5"]
 
 
+@overload
 def s5(
-    u: torch.Tensor,
-    lambda_: Any,
-    b: Any,
-    c: Any,
-    d: Any = None,
-    log_step: Any = None,
-    initial_state: Any = None,
+    u: Tensor, lambda_: Tensor, b: Tensor, c: Tensor, d: Tensor | None = None,
+    log_step: Tensor | None = None, initial_state: Tensor | complex | None = None, *,
+    discretisation: Discretisation = "zero_order_hold", conjugate_symmetry: bool = True,
+    intervals: Tensor | None = None, reverse: bool = False, resets: Tensor | None = None,
+    return_final: Literal[False] = False, group: Group | None = None, ranges: Ranges | None = None,
+) -> Tensor: ...  # fmt: skip
+@overload
+def s5(
+    u: Tensor, lambda_: Tensor, b: Tensor, c: Tensor, d: Tensor | None = None,
+    log_step: Tensor | None = None, initial_state: Tensor | complex | None = None, *,
+    discretisation: Discretisation = "zero_order_hold", conjugate_symmetry: bool = True,
+    intervals: Tensor | None = None, reverse: bool = False, resets: Tensor | None = None,
+    return_final: Literal[True], group: Group | None = None, ranges: Ranges | None = None,
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def s5(
+    u: Tensor, lambda_: Tensor, b: Tensor, c: Tensor, d: Tensor | None = None,
+    log_step: Tensor | None = None, initial_state: Tensor | complex | None = None, *,
+    discretisation: Discretisation = "zero_order_hold", conjugate_symmetry: bool = True,
+    intervals: Tensor | None = None, reverse: bool = False, resets: Tensor | None = None,
+    return_final: bool = False, group: Group | None = None, ranges: Ranges | None = None,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
+def s5(
+    u: Tensor,
+    lambda_: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None = None,
+    log_step: Tensor | None = None,
+    initial_state: Tensor | complex | None = None,
     *,
-    discretisation: str = "zero_order_hold",
+    discretisation: Discretisation = "zero_order_hold",
     conjugate_symmetry: bool = True,
-    intervals: Any = None,
+    intervals: Tensor | None = None,
     reverse: bool = False,
-    resets: Any = None,
+    resets: Tensor | None = None,
     return_final: bool = False,
-    group: Any = None,
-    ranges: Any = None,
-) -> Any:
+    group: Group | None = None,
+    ranges: Ranges | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """A diagonal state space over sequences, as S5 has it::
 
         x[t] = gate * x[t-1] + scale * (B u[t])
@@ -117,21 +144,42 @@ def s5(
     return _outputs(gate, x, u, twice * c, tensors.get("d"), edges, both_ways, return_final, along)
 
 
+@overload
 def lru(
-    u: torch.Tensor,
-    nu: torch.Tensor,
-    theta: Any,
-    b: Any,
-    c: Any,
-    d: Any = None,
-    initial_state: Any = None,
+    u: Tensor, nu: Tensor, theta: Tensor, b: Tensor, c: Tensor, d: Tensor | None = None,
+    initial_state: Tensor | complex | None = None, *, reverse: bool = False,
+    resets: Tensor | None = None, return_final: Literal[False] = False,
+    group: Group | None = None, ranges: Ranges | None = None,
+) -> Tensor: ...  # fmt: skip
+@overload
+def lru(
+    u: Tensor, nu: Tensor, theta: Tensor, b: Tensor, c: Tensor, d: Tensor | None = None,
+    initial_state: Tensor | complex | None = None, *, reverse: bool = False,
+    resets: Tensor | None = None, return_final: Literal[True],
+    group: Group | None = None, ranges: Ranges | None = None,
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def lru(
+    u: Tensor, nu: Tensor, theta: Tensor, b: Tensor, c: Tensor, d: Tensor | None = None,
+    initial_state: Tensor | complex | None = None, *, reverse: bool = False,
+    resets: Tensor | None = None, return_final: bool = False,
+    group: Group | None = None, ranges: Ranges | None = None,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
+def lru(
+    u: Tensor,
+    nu: Tensor,
+    theta: Tensor,
+    b: Tensor,
+    c: Tensor,
+    d: Tensor | None = None,
+    initial_state: Tensor | complex | None = None,
     *,
     reverse: bool = False,
-    resets: Any = None,
+    resets: Tensor | None = None,
     return_final: bool = False,
-    group: Any = None,
-    ranges: Any = None,
-) -> Any:
+    group: Group | None = None,
+    ranges: Ranges | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """A linear recurrent unit over sequences: :func:`s5` without conjugate symmetry, with gates on a
     ring of the complex plane::
 

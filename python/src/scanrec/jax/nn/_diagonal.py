@@ -24,7 +24,7 @@ def pair_of(x: jax.Array) -> jax.Array:
     return jnp.stack([x.real, x.imag], -1)
 
 
-class DiagonalLayer(Layer):
+class DiagonalLayer(Layer[jax.Array]):
     """A layer whose states are complex, and which has ``d`` and ``bias`` besides its system."""
 
     _complex_state: ClassVar[bool] = True

@@ -7,14 +7,18 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import DTypeLike
 
 from ... import _arguments as arguments
+from ..._types import State
 from .._arrays import array_of, marks_of
 from .._primitives import edge_dtype
+from .._types import ArrayLike
 
 __all__ = ["Layer", "Parameters", "check_between"]
 
@@ -33,7 +37,7 @@ def check_between(call: str, name: str, value: object, expected: str, holds: Any
 
 
 @dataclass(frozen=True)
-class Layer:
+class Layer(Generic[State]):
     """A stack of ``num_layers`` layers, each of which reads the outputs of the one before.
 
     The configuration alone: parameters and states are arrays that :meth:`init` and :meth:`apply`
@@ -120,7 +124,7 @@ class Layer:
     def _inputs(self, at: int) -> int:
         return self.output_size if at else self.input_size
 
-    def init(self, key: jax.Array, dtype: Any = jnp.float32) -> Parameters:
+    def init(self, key: jax.Array, dtype: DTypeLike = jnp.float32) -> Parameters:
         """Draws parameters.
 
         Parameters
@@ -146,7 +150,7 @@ class Layer:
             for i in range(self.num_layers)
         }
 
-    def initial_state(self, shape: Sequence[int] = (), dtype: Any = jnp.float32) -> Any:
+    def initial_state(self, shape: Sequence[int] = (), dtype: DTypeLike = jnp.float32) -> State:
         """A state of zeros, as ``lax.scan`` wants it to carry: of a batch of this shape, and of
         inputs and parameters of this type."""
         count, dtype = self.num_layers * self.num_directions, self._state_dtype(dtype)
@@ -156,12 +160,12 @@ class Layer:
     def apply(
         self,
         params: Mapping[str, Any],
-        input: Any,
-        state: Any = None,
+        input: ArrayLike,
+        state: State | np.ndarray | None = None,
         *,
-        resets: Any = None,
+        resets: ArrayLike | None = None,
         key: jax.Array | None = None,
-    ) -> tuple[jax.Array, Any]:
+    ) -> tuple[jax.Array, State]:
         """Runs over sequences.
 
         Parameters
@@ -214,8 +218,11 @@ class Layer:
         return x, self._of_arrays({n: jnp.stack([one[n] for one in left]) for n in left[0]})
 
     def step(
-        self, params: Mapping[str, Any], input: Any, state: Any = None
-    ) -> tuple[jax.Array, Any]:
+        self,
+        params: Mapping[str, Any],
+        input: ArrayLike,
+        state: State | np.ndarray | None = None,
+    ) -> tuple[jax.Array, State]:
         """One step of time: what :meth:`apply` gives for a chunk of one.
 
         Parameters

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ class MambaState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mamba(Layer):
+class Mamba(Layer[MambaState]):
     """Layers of selective state spaces, without the norms and sums that models put around them::
 
         u, z = weight_in x
@@ -67,7 +67,7 @@ class Mamba(Layer):
     state_size: int = 16
     conv: int = 4
     expand: int = 2
-    dt_rank: int | str = "auto"
+    dt_rank: int | Literal["auto"] = "auto"
 
     _state_type: ClassVar[Any] = MambaState
 

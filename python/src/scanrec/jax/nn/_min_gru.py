@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ... import _arguments as arguments
+from ..._types import Candidate
 from .._linear_scan import linear_scan
 from ._initial import computed, uniform
 from ._layer import Layer
@@ -19,7 +20,7 @@ _CANDIDATES = ("identity", "positive")
 
 
 @dataclass(frozen=True)
-class MinGRU(Layer):
+class MinGRU(Layer[jax.Array]):
     """Layers of minimal gated recurrent units::
 
         v, update = weight x + bias
@@ -40,7 +41,7 @@ class MinGRU(Layer):
     biases start uniform in +-1 / sqrt(inputs), as those of ``torch.nn.Linear``.
     """
 
-    candidate: str = "identity"
+    candidate: Candidate = "identity"
 
     def __post_init__(self) -> None:
         super().__post_init__()

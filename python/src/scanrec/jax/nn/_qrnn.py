@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
 
 from ... import _arguments as arguments
+from ..._types import Memory, Pool, State
 from .._qrnn_pool import qrnn_pool
 from ._initial import computed, normal
 from ._layer import Layer, check_between
@@ -30,7 +31,7 @@ class QRNNState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QRNN(Layer):
+class QRNN(Layer[State]):
     """Layers of a quasi-recurrent network::
 
         pre[t] = weight x[t] + weight_before x[t-1] + bias
@@ -64,12 +65,30 @@ class QRNN(Layer):
     exploration of recurrent network architectures, 2015). Zoneout: Krueger et al. (2017).
     """
 
-    kernel_size: int = 1
-    pool: str = "fo"
+    kernel_size: Literal[1, 2] = 1
+    pool: Pool = "fo"
     zoneout: float = 0.0
-    memory: str = "store"
+    memory: Memory = "store"
 
     _state_type: ClassVar[Any] = QRNNState
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: QRNN[jax.Array], input_size: int, hidden_size: int, num_layers: int = 1,
+            bias: bool = True, dropout: float = 0.0, bidirectional: bool = False,
+            kernel_size: Literal[1] = 1, pool: Pool = "fo", zoneout: float = 0.0,
+            memory: Memory = "store",
+        ) -> None: ...  # fmt: skip
+        @overload
+        def __init__(
+            self: QRNN[QRNNState], input_size: int, hidden_size: int, num_layers: int = 1,
+            bias: bool = True, dropout: float = 0.0, bidirectional: bool = False,
+            *, kernel_size: Literal[2], pool: Pool = "fo", zoneout: float = 0.0,
+            memory: Memory = "store",
+        ) -> None: ...  # fmt: skip
+        def __init__(self, *sizes: Any, **options: Any) -> None: ...
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,7 +32,7 @@ def _root_jvp(values, tangents):
 
 
 @dataclass(frozen=True)
-class RGLRU(Layer):
+class RGLRU(Layer[jax.Array]):
     """Layers of real-gated linear recurrent units::
 
         x = u                                   weight_in u + bias_in where these are not hidden_size

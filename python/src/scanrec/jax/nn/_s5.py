@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import _arguments as arguments
 from ..._hippo import legs_normal_part
+from ..._types import Discretisation
 from .._state_space import s5
 from ._diagonal import DiagonalLayer, complex_of, pair_of
 from ._initial import computed, log_uniform, normal
@@ -56,7 +57,7 @@ class S5(DiagonalLayer):
 
     state_size: int = 64
     blocks: int = 1
-    discretisation: str = "zero_order_hold"
+    discretisation: Discretisation = "zero_order_hold"
     dt_min: float = 1e-3
     dt_max: float = 1e-1
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """scanrec in the models of other packages: scans replaced in place, and put back."""
 
-from __future__ import annotations
-
 from ._transformers import apply_to, restore
 
 __all__ = ["apply_to", "restore"]

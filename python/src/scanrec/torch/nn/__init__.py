@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Recurrent layers in the habits of torch.nn.LSTM, on the scans of scanrec.torch."""
 
-from __future__ import annotations
-
 from ._lru import LRU
 from ._mamba import Mamba, MambaState
 from ._min_gru import MinGRU

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
@@ -50,6 +49,11 @@ class LRU(StateSpace):
     section 3.
     """
 
+    state_size: int
+    r_min: float
+    r_max: float
+    max_phase: float
+
     _own = {"state_size": 64, "r_min": 0.9, "r_max": 0.999, "max_phase": 2 * math.pi}
 
     def __init__(
@@ -61,7 +65,7 @@ class LRU(StateSpace):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
         state_size: int = 64,

@@ -5,7 +5,7 @@ products of what went through it."""
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class MambaState(NamedTuple):
     conv: Tensor  #: ``(num_layers * num_directions, B, E, conv - 1)``, in the order of time
 
 
-class Mamba(Recurrent):
+class Mamba(Recurrent[MambaState]):
     """Blocks of Mamba, in the calls of torch.nn.LSTM, without norms and residuals around them::
 
         u, z = weight_in x                       v = silu(convolution of u + bias_conv)
@@ -68,6 +68,11 @@ class Mamba(Recurrent):
     section 3.
     """
 
+    state_size: int
+    conv: int
+    expand: int
+    dt_rank: int | Literal["auto"]
+
     _own = {"state_size": 16, "conv": 4, "expand": 2, "dt_rank": "auto"}
     _state_type = MambaState
 
@@ -80,7 +85,7 @@ class Mamba(Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
         state_size: int = 16,

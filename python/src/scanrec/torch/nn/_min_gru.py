@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
 import torch
+from torch import Tensor
 from torch.nn import functional
 
+from ..._types import Candidate
 from .._linear_scan import linear_scan
 from . import _checks as checks
 from ._recurrent import Recurrent, wide
@@ -15,7 +15,7 @@ from ._recurrent import Recurrent, wide
 __all__ = ["MinGRU"]
 
 
-class MinGRU(Recurrent):
+class MinGRU(Recurrent[Tensor]):
     """A minimal gated recurrent unit, in the calls of torch.nn.LSTM::
 
         v, z = weight u[t] + bias
@@ -44,6 +44,8 @@ class MinGRU(Recurrent):
     Source: Feng et al., Were RNNs All We Needed? (2024), section 3.1 and, for g, appendix B.
     """
 
+    candidate: Candidate
+
     _own = {"candidate": "identity"}
 
     def __init__(
@@ -55,10 +57,10 @@ class MinGRU(Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
-        candidate: Literal["identity", "positive"] = "identity",
+        candidate: Candidate = "identity",
     ):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from ... import _arguments as arguments
+from ..._types import Memory, Pool, State
 from .._qrnn_pool import qrnn_pool
 from . import _checks as checks
 from ._recurrent import Recurrent
@@ -26,7 +27,7 @@ class QRNNState(NamedTuple):
     before: Tensor  #: what the last step adds to the pre-activations of the next one
 
 
-class QRNN(Recurrent):
+class QRNN(Recurrent[State]):
     """A quasi-recurrent network, in the calls of torch.nn.LSTM::
 
         pre[t] = weight u[t] + weight_before u[t-1] + bias          the second with kernel_size=2
@@ -67,8 +68,29 @@ class QRNN(Recurrent):
     al. (2017).
     """
 
+    kernel_size: Literal[1, 2]
+    pool: Pool
+    zoneout: float
+    memory: Memory
+
     _own = {"kernel_size": 1, "pool": "fo", "zoneout": 0.0, "memory": "store"}
 
+    @overload
+    def __init__(
+        self: QRNN[Tensor], input_size: int, hidden_size: int, num_layers: int = 1,
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+        bidirectional: bool = False, device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None, *, kernel_size: Literal[1] = 1, pool: Pool = "fo",
+        zoneout: float = 0.0, memory: Memory = "store",
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: QRNN[QRNNState], input_size: int, hidden_size: int, num_layers: int = 1,
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+        bidirectional: bool = False, device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None, *, kernel_size: Literal[2], pool: Pool = "fo",
+        zoneout: float = 0.0, memory: Memory = "store",
+    ) -> None: ...  # fmt: skip
     def __init__(
         self,
         input_size: int,
@@ -78,13 +100,13 @@ class QRNN(Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
         kernel_size: Literal[1, 2] = 1,
-        pool: Literal["f", "fo", "ifo"] = "fo",
+        pool: Pool = "fo",
         zoneout: float = 0.0,
-        memory: Literal["store", "recompute"] = "store",
+        memory: Memory = "store",
     ):
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional

@@ -8,22 +8,23 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from ... import _arguments as arguments
+from ..._types import State
 from .._tensors import marks
 from . import _checks as checks
 
-__all__ = ["Leaves", "Recurrent", "State", "Weights", "full_precision", "wide"]
+__all__ = ["Leaves", "Recurrent", "Weights", "full_precision", "wide"]
 
 _DEFAULTS = {
     "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False,
 }  # fmt: skip
-State = Tensor | tuple[Tensor, ...]
+Input = TypeVar("Input", Tensor, PackedSequence)
 Leaves = tuple[Tensor, ...]  # the tensors of a state
 Weights = dict[str, Tensor]  # of one layer and direction, by names without these
 
@@ -40,16 +41,31 @@ def full_precision(x: Tensor) -> AbstractContextManager:
     return nullcontext()
 
 
-class Recurrent(torch.nn.Module):
+class Recurrent(torch.nn.Module, Generic[State]):
     """The base of all layers. One of them says which weights and states it has, what it starts from,
     and how one layer and direction of it runs over sequences of one length."""
 
+    input_size: int
+    hidden_size: int
+    num_layers: int
+    bias: bool
+    batch_first: bool
+    dropout: float
+    bidirectional: bool
+
     _own: dict[str, Any] = {}  #: options of the layer's own, and their defaults
-    _state_type: Callable[..., State] | None = None  #: a named tuple; None: a tensor
+    _state_type: Callable[..., Any] | None = None  #: a named tuple; None: a tensor
     _complex_state = False
 
     def __init__(
-        self, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
     ):
         super().__init__()
         self.input_size = self._count("input_size", input_size)
@@ -148,11 +164,8 @@ class Recurrent(torch.nn.Module):
     # ---- calls ---------------------------------------------------------------------------------
 
     def forward(
-        self,
-        input: Tensor | PackedSequence,
-        state: State | None = None,
-        resets: Tensor | None = None,
-    ) -> tuple[Tensor | PackedSequence, State]:
+        self, input: Input, state: State | None = None, resets: Tensor | None = None
+    ) -> tuple[Input, State]:
         """The outputs of all steps, and the state after the last.
 
         Parameters
@@ -208,6 +221,12 @@ class Recurrent(torch.nn.Module):
             output, finals = output.squeeze(1), tuple(x.squeeze(1) for x in finals)
         return output, self._state(finals)
 
+    if TYPE_CHECKING:
+
+        def __call__(
+            self, input: Input, state: State | None = None, resets: Tensor | None = None
+        ) -> tuple[Input, State]: ...
+
     def step(self, input: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """One step of a stream: the output and the state after it, those of :meth:`forward` on a
         sequence of this step. Not of a bidirectional layer.
@@ -232,9 +251,11 @@ class Recurrent(torch.nn.Module):
         output, state = self.forward(input.unsqueeze(time), state)
         return output.squeeze(time), state
 
+    @torch.compiler.disable(reason="the lengths of packed sequences are numbers in a tensor")
     def _packed(self, packed, state):
         """Sequences of several lengths: steps lie behind one another, the longest sequence first in
-        each, so that those with as many sequences each are a whole batch."""
+        each, so that those with as many sequences each are a whole batch. Not compiled: there would be
+        a program for each set of lengths."""
         data, sizes, order, back = packed
         self._check(data, "a PackedSequence of steps (I)", (2,))
         begins = state is None
@@ -315,5 +336,5 @@ class Recurrent(torch.nn.Module):
             leaves = checks.state_leaves(self._name, state, several, shapes, dtype, device)
         return tuple(x if is_batch else x.unsqueeze(1) for x in leaves)
 
-    def _state(self, leaves: Leaves) -> State:
+    def _state(self, leaves: Leaves) -> Any:
         return leaves[0] if self._state_type is None else self._state_type(*leaves)

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from ... import _arguments as arguments
@@ -17,7 +17,7 @@ from ._window import firsts
 __all__ = ["RGLRU"]
 
 
-class RGLRU(Recurrent):
+class RGLRU(Recurrent[Tensor]):
     """The real-gated linear recurrent unit, in the calls of torch.nn.LSTM::
 
         x = u, or weight_in u + bias_in where sizes differ
@@ -55,6 +55,9 @@ class RGLRU(Recurrent):
     Language Models (2024), section 2.4.
     """
 
+    heads: int
+    c: float
+
     _own = {"heads": 1, "c": 8.0}
 
     def __init__(
@@ -66,7 +69,7 @@ class RGLRU(Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
         heads: int = 1,

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from ... import _arguments as arguments
 from ..._hippo import legs_normal_part
+from ..._types import Discretisation
 from .._state_space import s5
 from ._recurrent import wide
 from ._state_space import StateSpace
@@ -58,6 +58,12 @@ class S5(StateSpace):
     appendix B.1.
     """
 
+    state_size: int
+    blocks: int
+    discretisation: Discretisation
+    dt_min: float
+    dt_max: float
+
     _own = {
         "state_size": 64, "blocks": 1, "discretisation": "zero_order_hold", "dt_min": 1e-3,
         "dt_max": 1e-1,
@@ -72,12 +78,12 @@ class S5(StateSpace):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
         state_size: int = 64,
         blocks: int = 1,
-        discretisation: Literal["zero_order_hold", "bilinear"] = "zero_order_hold",
+        discretisation: Discretisation = "zero_order_hold",
         dt_min: float = 1e-3,
         dt_max: float = 1e-1,
     ):

@@ -17,7 +17,7 @@ def complex_of(pairs: Tensor) -> Tensor:
     return torch.view_as_complex(wide(pairs))
 
 
-class StateSpace(Recurrent):
+class StateSpace(Recurrent[Tensor]):
     """A layer around one of the state spaces of scanrec.torch."""
 
     _complex_state = True

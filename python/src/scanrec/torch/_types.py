@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Types of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+if TYPE_CHECKING or torch.distributed.is_available():
+    from torch.distributed import DeviceMesh, ProcessGroup
+else:
+    DeviceMesh = ProcessGroup = Any
+
+__all__ = ["Group", "Ranges"]
+
+#: Processes that time is split over.
+Group: TypeAlias = ProcessGroup | DeviceMesh
+#: For every one of them pairs (begin, end).
+Ranges: TypeAlias = Sequence[Sequence[Sequence[int]]]

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Type checkers on code that calls the package, and on what it offers; signatures that are said twice."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import os
+import shutil
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+
+# User code, and what it needs.
+CODE = {"types_numpy.py": (), "types_jax.py": ("jax", "flax"), "types_torch.py": ("torch",)}
+FRAMEWORKS = ("jax", "flax", "torch")
+
+
+def is_there(*names):
+    return all(importlib.util.find_spec(name) is not None for name in names)
+
+
+def run(checker, *arguments, at):
+    """A type checker, which must be installed, on the environment of this test alone."""
+    if not is_there(checker):
+        pytest.skip(f"{checker} is not installed")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = [sys.executable, "-m", checker, *map(str, arguments)]
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(command, cwd=at, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture
+def code(tmp_path):
+    """User code for what is installed."""
+    names = [name for name, needed in CODE.items() if is_there(*needed)]
+    for name in names:
+        shutil.copy(Path(__file__).with_name(name), tmp_path)
+    return names
+
+
+# Strict: an "ignore" of a mistake that is not found is an error, too. Much of the frameworks that no type
+# here is of takes as long as all the rest.
+MYPY = """[mypy]
+strict = true
+[mypy-torch._inductor.*,torch._dynamo.*,torch.ao.*,torch.fx.*,torch.onnx.*,jaxlib.mlir.*]
+follow_imports = skip
+"""
+
+
+def test_mypy(code, tmp_path):
+    (tmp_path / "mypy.ini").write_text(MYPY)
+    ran = run("mypy", "--cache-dir", os.devnull, *code, at=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_pyright(code, tmp_path):
+    options = {"typeCheckingMode": "standard", "reportUnnecessaryTypeIgnoreComment": "error"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(options))
+    ran = run("basedpyright", *code, at=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_all_that_is_public_has_types(tmp_path):
+    for name in FRAMEWORKS:
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    options = ("--verifytypes", "scanrec", "--ignoreexternal", "--outputjson")
+    found = json.loads(run("basedpyright", *options, at=tmp_path).stdout)["typeCompleteness"]
+    unknown = [symbol["name"] for symbol in found["symbols"] if not symbol["isTypeKnown"]]
+    assert not unknown, unknown
+    assert len(found["symbols"]) > 100
+
+
+def calls():
+    """Public functions, by name."""
+    for part in ("scanrec", "scanrec.jax", "scanrec.torch"):
+        if is_there(*part.split(".")[1:]):
+            module = importlib.import_module(part)
+            for name in module.__all__:
+                if inspect.isfunction(getattr(module, name)):
+                    yield pytest.param(getattr(module, name), id=f"{part}.{name}")
+
+
+@pytest.mark.parametrize("call", list(calls()))
+def test_names_in_signatures_are_there(call):
+    hints = typing.get_type_hints(call)
+    assert hints.keys() - {"return"} == inspect.signature(call).parameters.keys()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="get_overloads is of Python 3.11")
+@pytest.mark.parametrize("call", list(calls()))
+def test_overloads_have_the_defaults_of_the_call(call):
+    whole, switch = inspect.signature(call).parameters, {"return_final", "return_last_state"}
+    overloads = typing.get_overloads(call)
+    assert len(overloads) >= 3 or not switch & whole.keys()
+    for overload in overloads:
+        for name, parameter in inspect.signature(overload).parameters.items():
+            same = whole[name].replace(kind=parameter.kind)
+            if name in switch or parameter.default is parameter.empty:
+                same = same.replace(default=parameter.default, annotation=parameter.annotation)
+            assert parameter == same
+        assert inspect.signature(overload).parameters.keys() == whole.keys()
+
+
+@pytest.mark.parametrize("name", ["LRU", "Mamba", "MinGRU", "QRNN", "RGLRU", "S5"])
+def test_modules_of_flax_have_the_options_of_layers(name):
+    pytest.importorskip("flax", reason="Flax is not installed")
+    from scanrec.jax import nn, nnx
+
+    module = dict(inspect.signature(getattr(nnx, name)).parameters)
+    assert module.pop("rngs").kind == module.pop("dtype").kind == inspect.Parameter.KEYWORD_ONLY
+    assert module == dict(inspect.signature(getattr(nn, name)).parameters)
+
+
+def test_only_what_is_public_is_listed():
+    parts = {
+        "jax": ("scanrec.jax", "scanrec.jax.nn"),
+        "flax": ("scanrec.jax.nnx",),
+        "torch": ("scanrec.torch", "scanrec.torch.nn", "scanrec.torch.integrations"),
+    }
+    for framework, names in parts.items():
+        for name in names if is_there(framework) else ():
+            module = importlib.import_module(name)
+            parts_of_it = {x for x in dir(module) if inspect.ismodule(getattr(module, x))}
+            listed = {x for x in dir(module) if not x.startswith("_")} - parts_of_it
+            assert listed == set(module.__all__) - parts_of_it
