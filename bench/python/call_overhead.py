@@ -94,7 +94,7 @@ def main():
     measure_numpy(rows)
     measure_torch(rows)
     measure_jax(rows)
-    record(args.out, "call_overhead", rows)
+    record(args, "call_overhead", rows)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def main():
     rows = []
     against_steps(rows, args.steps)
     against_depth(rows, args.layers)
-    record(args.out, "compile_time", rows)
+    record(args, "compile_time", rows)
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7, help="the fastest of so many counts")
     args = parser.parse_args()
     rows = measure(args.lengths, args.layers, args.rounds)
-    record(args.out, "gate_jacobian", rows)
+    record(args, "gate_jacobian", rows)
     if args.out:
         draw(rows, args.out / "gate_jacobian.png")
 

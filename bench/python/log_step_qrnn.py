@@ -49,7 +49,7 @@ def main():
                 ms = milliseconds(jax.jit(f), gate, input, rounds=3)
                 rows.append({"way": way, "what": what, "steps": steps, "milliseconds": ms})
                 print(f"{steps:8} steps, {way:9} {what:9} {ms:10.1f} ms", flush=True)
-    record(args.out, "log_step_qrnn", rows)
+    record(args, "log_step_qrnn", rows)
 
 
 if __name__ == "__main__":

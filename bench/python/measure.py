@@ -7,6 +7,7 @@ import argparse
 import json
 import pathlib
 import platform
+import subprocess
 import time
 
 import jax
@@ -65,20 +66,33 @@ def stepwise(gate, input):
 def parser_of(doc):
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, help="folder for what is written")
+    parser.add_argument("--machine", default=platform.machine(), help="what that says of it")
     return parser
 
 
-def record(out, name, rows, **more):
-    """Writes rows, and what they were measured on, to out/name.json."""
-    if out is None:
+def commit():
+    """That of the repository, "unknown" where there is none."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        said = subprocess.check_output(command, cwd=pathlib.Path(__file__).parent, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return said.strip()
+
+
+def record(args, name, rows, **more):
+    """Writes rows, and what they were measured on, to name.json in the folder that was asked for."""
+    if args.out is None:
         return
-    out.mkdir(parents=True, exist_ok=True)
+    args.out.mkdir(parents=True, exist_ok=True)
     machine = {
-        "machine": platform.machine(),
+        "machine": args.machine,
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": commit(),
         "jax": jax.__version__,
         "scanrec": scanrec.__version__,
         "instruction set": scanrec._native.instruction_set(),
         "threads": scanrec._native.threads(),
         **more,
     }
-    (out / f"{name}.json").write_text(json.dumps({**machine, "rows": rows}, indent=1) + "\n")
+    (args.out / f"{name}.json").write_text(json.dumps({**machine, "rows": rows}, indent=1) + "\n")

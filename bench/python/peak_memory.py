@@ -53,7 +53,7 @@ def main():
         beyond, one = map(int, ran.stdout.split())
         rows.append({"way": way, "steps": args.steps, "bytes": beyond, "arrays": beyond / one})
         print(f"{way:17} {beyond / 2**20:8.0f} MiB, {beyond / one:5.1f} arrays", flush=True)
-    record(args.out, "peak_memory", rows)
+    record(args, "peak_memory", rows)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def main():
                 times = ms / fastest.setdefault(what, ms)
                 rows.append({"way": way, "what": what, "steps": steps, "milliseconds": ms})
                 print(f"{steps:6} steps, {way:13} {what:8} {ms:9.1f} ms, {times:6.1f}", flush=True)
-    record(args.out, "selective_scan", rows, torch=torch.__version__)
+    record(args, "selective_scan", rows, torch=torch.__version__)
 
 
 if __name__ == "__main__":

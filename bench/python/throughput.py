@@ -258,7 +258,7 @@ def main():
         measure_torch(name, arrays, rows, args.ours)
     measure_layers(rows, args.ours)
     measure_filters(rows, args.ours)
-    record(args.out, "throughput", rows)
+    record(args, "throughput", rows)
 
 
 if __name__ == "__main__":

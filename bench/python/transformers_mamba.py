@@ -70,7 +70,7 @@ def main():
     print(f"logits {best['transformers'] / best['scanrec']:.1f} times as fast, off by {off:.1e};")
     print(f"scans alone {scans['transformers']:.0f} and {scans['scanrec']:.0f} ms")
     rows = [{"way": way, "tokens": args.tokens, "milliseconds": ms} for way, ms in best.items()]
-    record(args.out, "transformers_mamba", rows, torch=torch.__version__)
+    record(args, "transformers_mamba", rows, torch=torch.__version__)
 
 
 if __name__ == "__main__":

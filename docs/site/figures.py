@@ -13,6 +13,12 @@ RECORDS = {
         ("fraction_of_twin", "time_against_steps"),
     ),
     "gated_scan": ("Gated scans", "QRNN fo-pooling, packed pre-activations.", ("gated_",)),
+    "selective_scan": (
+        "Selective scans",
+        "Part of the speed of the same exponentials and products over the same arrays, without "
+        "the recurrence, and nanoseconds per state and step.",
+        (),
+    ),
     "s5": ("State spaces", "The scan within S5, and the whole call.", ()),
     "scan_variants": (
         "Backends side by side",
@@ -36,6 +42,21 @@ RECORDS = {
         "input; [docs/python.md](/docs/python.md#speed) has the shapes.",
         (),
     ),
+    "python/call_overhead": (
+        "Small calls",
+        "Microseconds for float32 of (1, 16, 64), most of them in Python and the framework.",
+        (),
+    ),
+    "python/selective_scan": (
+        "Selective scans in PyTorch",
+        "Milliseconds for a layer of the smallest published Mamba, the value and all gradients.",
+        (),
+    ),
+    "python/transformers_mamba": (
+        "Mamba of transformers",
+        "Milliseconds for the logits of a prompt, by the smallest published size.",
+        (),
+    ),
     "python/gate_jacobian": (
         "Jacobians of the final state",
         "Milliseconds at the largest number of steps.",
@@ -52,6 +73,9 @@ RECORDS = {
 #: Of flat records: what rows and columns are, and the value.
 PIVOTS = {
     "python/throughput": (("way", "outputs"), ("what",), "milliseconds"),
+    "python/call_overhead": (("call",), ("framework",), "microseconds"),
+    "python/selective_scan": (("steps", "what"), ("way",), "milliseconds"),
+    "python/transformers_mamba": (("tokens",), ("way",), "milliseconds"),
     "python/gate_jacobian": (("layers", "mode", "of"), ("way",), "milliseconds"),
     "python/compile_time": (("steps",), ("way", "what"), "milliseconds"),
     "python/log_step_qrnn": (("steps",), ("way", "what"), "milliseconds"),
@@ -132,8 +156,10 @@ def of_benchmarks(runs):
         else:
             single[parts[0], parts[1]] = run
 
-    def both(run):
-        return bar(run["fraction_of_twin"]) + f" <small>{number(run['ns/element'])} ns</small>"
+    def both(run):  # where there is a twin that computes the same it says more, and a state is what costs
+        part = run.get("fraction_of_arithmetic", run["fraction_of_twin"])
+        time = run.get("ns/state", run["ns/element"])
+        return bar(part) + f" <small>{number(time)} ns</small>"
 
     out = []
     if single:
