@@ -4,13 +4,27 @@ results: values, and gradients of a weighted sum of them."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import zlib
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["CASES", "Case", "jax_results", "torch_results"]
+__all__ = [
+    "CASES",
+    "Case",
+    "functions",
+    "jax_parts",
+    "jax_results",
+    "shown",
+    "torch_parts",
+    "torch_results",
+    "weights",
+]
 
 
 class Case(NamedTuple):
@@ -24,6 +38,29 @@ class Case(NamedTuple):
     function: str
     arguments: dict[str, Any]
     original: tuple[str, str] | None = None
+
+
+def functions(root: Path) -> Iterator[tuple[str, str]]:
+    """(module, function) of everything that modules below a folder offer, by their ``__all__``."""
+    for path in sorted(root.rglob("*.py")):
+        module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        if path.name.startswith("_") and path.name not in ("__init__.py", "_recur.py"):
+            continue
+        for line in ast.parse(path.read_text()).body:
+            if isinstance(line, ast.Assign) and line.targets[0].id == "__all__":
+                yield from ((module, name) for name in ast.literal_eval(line.value))
+
+
+def shown(parameters: list[inspect.Parameter]) -> str:
+    """A signature as text, without annotations; defaults that have one by name."""
+
+    def alike(parameter):
+        default = parameter.default
+        if hasattr(default, "__name__") and default is not parameter.empty:
+            default = type("Default", (), {"__repr__": lambda self, x=default: x.__name__})()
+        return parameter.replace(default=default, annotation=parameter.empty)
+
+    return str(inspect.Signature([alike(p) for p in parameters]))
 
 
 class Draw:
@@ -82,16 +119,59 @@ def linear_scans():
         add("torch", "torchlpc", "linear_recurrence", name, original=ref, **lr)
     lpc = {"x": shape(2, 9), "a": shape(2, 9, 1), "zi": shape(2, 1)}
     add("torch", "torchlpc", "sample_wise_lpc", **lpc, return_zf=True)
-    add("torch", "philtorch.lti", "linear_recurrence", a=shape(2), init=shape(1), x=shape(2, 9))
-    add("torch", "philtorch.lpv", "linear_recurrence", a=shape(9), init=shape(2), x=shape(2, 9))
-    both = {"zi": shape(2, 1), "x": shape(2, 9, 1)}
-    add("torch", "philtorch._recur", "recurrence", A=shape(1, 9, 1, 1), **both)
+    lr = {"decay": shape(2, 9), "impulse": shape(2, 9), "initial_state": shape(2)}
+    add("torch", "torchlpc.recurrence", "Recurrence.apply", original=ref, **lr)
 
     scan = {"x": shape(2, 9, 2), "a": lambda d: d.share(2, 9, 2)}
     wide = {"acc_float_dtype": np.dtype("float64")}
     module = "recurrentgemma.jax.scan"
     add("jax", module, "linear_scan", **scan, h0=shape(2, 2), reverse=True, **wide)
     add("jax", module, "linear_scan", "one_step", x=shape(2, 1, 2), a=shape(2, 1, 2), **wide)
+
+
+def philtorch():
+    shape = lambda *n: lambda d: d.number(*n)
+    half = lambda *n: lambda d: d.pair(*n) / 2
+    lti, lpv = "philtorch.lti", "philtorch.lpv"
+    add("torch", lti, "linear_recurrence", a=shape(2), init=shape(1), x=shape(2, 9))
+    add("torch", lpv, "linear_recurrence", a=shape(9), init=shape(2), x=shape(2, 9))
+    both = {"zi": shape(2, 1), "x": shape(2, 9, 1)}
+    add("torch", "philtorch._recur", "recurrence", A=shape(1, 9, 1, 1), **both)
+    add("torch", lti, "state_space_recursion", A=shape(2, 1, 1), **both)
+    both["x"] = shape(2, 9)
+    add("torch", lpv, "state_space_recursion", A=shape(9, 1, 1), **both, out_idx=0)
+
+    x, wide = {"x": shape(2, 9)}, {"x": shape(2, 9, 4)}
+    own = {"B": shape(2, 9, 1, 4), "C": shape(9, 3, 1), "D": shape(2, 9, 3, 4), "zi": shape(1)}
+    add("torch", lpv, "state_space", A=shape(2, 9, 1, 1), **wide, **own)
+    add("torch", lpv, "state_space", "shared", A=shape(9, 1, 1), **x, B=shape(9, 1), D=shape(9, 1))
+    add("torch", lti, "state_space", A=shape(1, 1), **wide, B=shape(1, 4), C=shape(3, 1))
+    one = {"A": shape(2, 1, 1), "C": shape(2, 1), "D": shape(2), "zi": shape(1)}
+    add("torch", lti, "state_space", "zi", **one, **x)
+    diagonal = lambda name, **given: add("torch", lti, "diag_state_space", name, **given)
+    # Far from eigenvalues that repeat.
+    matrix = lambda *n: lambda d: 0.2 * d.number(*n, 3, 3) + np.diag([-0.5, 0.1, 0.6])
+    diagonal("L", L=shape(3), **x, B=shape(3), C=shape(2, 5, 3), D=shape(5), zi=shape(2, 3))
+    diagonal("states", L=shape(3), x=shape(2, 9, 3))
+    vectors = {"L": half(3), "V": half(3, 3)}
+    diagonal("V", **vectors, **wide, B=shape(3, 4), C=shape(3), D=shape(4), zi=shape(3))
+    diagonal("both", L=shape(3), V=shape(3, 3), Vinv=shape(3, 3), **x, out_idx=-1)
+    vectors = {"L": half(2, 3), "Vinv": half(2, 3, 3)}
+    diagonal("batched", **vectors, **wide, B=shape(2, 3, 4), D=shape(2, 3, 4), zi=shape(2, 3))
+    diagonal("A", A=matrix(), **wide, B=shape(3, 4), C=shape(2, 3), D=shape(2, 4))
+    diagonal("batched_A", A=matrix(2), **x, zi=shape(2, 3), out_idx=1)
+    values = np.array([0.6, -0.5, 0.1])
+    basis = np.array([[1, 0.5, -0.25], [0.25, 1, 0.5], [-0.5, 0.25, 1]])
+    known = basis @ np.diag(values[::-1]) @ np.linalg.inv(basis)
+    diagonal("L_and_A", L=values, A=known, **x, C=shape(3))
+
+    for form in ("df2", "tdf2"):
+        taps = {"b": shape(2, 4), "a": shape(1), **x, "zi": shape(2, 3), "form": form}
+        add("torch", lti, "lfilter", form, **taps)
+    add("torch", lti, "lfilter", "bare", b=shape(1), a=shape(1), x=shape(9), backend="diag_ssm")
+    comb = {"a": shape(2), "delay": 4, **x}
+    add("torch", lti, "comb_filter", **comb)
+    add("torch", lti, "comb_filter", "zi", **comb, zi=shape(4))
 
 
 def state_spaces():
@@ -151,6 +231,16 @@ def returns():
     actions = {"a_t": np.arange(9) * 7 % 3, "pi_t": lambda d: d.share(9, 3), "c_t": share}
     q_values = {"q_t": lambda d: d.number(9, 3), **n_step, **actions}
     add("jax", "rlax", "general_off_policy_returns_from_action_values", **q_values)
+    ahead = {**n_step, "v_t": steps, "lambda_t": share}
+    add("jax", "rlax", "n_step_bootstrapped_returns", **ahead, n=3)
+    ahead["lambda_t"] = 0.75
+    add("jax", "rlax", "n_step_bootstrapped_returns", "beyond", **ahead, n=12)
+    errors = {"r_t": steps, "discount_t": share, "rho_tm1": lambda d: 2 * d.share(9)}
+    errors |= {"lambda_": share, "values": lambda d: d.number(10)}
+    corrected = "importance_corrected_td_errors"  # which the package does not export
+    for name, stop in (("", False), ("stopped", True)):
+        given = {**errors, "stop_target_gradients": stop}
+        add("jax", "rlax", corrected, name, ("rlax._src.multistep", corrected), **given)
     trace = {"v_tm1": steps, "v_t": steps, **n_step, "rho_tm1": lambda d: 3 * d.share(9)}
     mask = {"sample_mask": lambda d: ~d.marks(9), "stop_target_gradients": False}
     add("jax", "rlax", "vtrace", **trace, **mask, clip_rho_threshold=0.9)
@@ -173,6 +263,9 @@ def returns():
     axis = {"gamma": share, "lmbda": 0.75, "time_dim": 0}
     add("torch", module, "generalized_advantage_estimate", "time_dim", **gae, **axis)
     add("torch", module, "vec_generalized_advantage_estimate", **one, **gae)
+    once = {"next_state_value": steps, "reward": steps}
+    add("torch", module, "td0_return_estimate", gamma=share, **once, **ended)
+    add("torch", module, "td0_advantage_estimate", gamma=0.875, **gae)
     add("torch", module, "td1_return_estimate", gamma=share, **after, **ended)
     add("torch", module, "td1_return_estimate", "own", **own)
     add("torch", module, "td1_advantage_estimate", gamma=0.875, **gae)
@@ -200,6 +293,7 @@ def returns():
 
 
 linear_scans()
+philtorch()
 state_spaces()
 returns()
 
@@ -209,23 +303,49 @@ def weights(shape):
     return np.cos(np.arange(np.prod(shape, dtype=int))).reshape(shape)
 
 
+def torch_parts(call, arguments: dict[str, Any]):
+    """The call as a function of its numbers alone, which returns a tuple, and these numbers."""
+    import torch
+
+    tensor = lambda x: torch.from_numpy(x.copy()) if isinstance(x, np.ndarray) else x
+    names = [k for k, x in arguments.items() if isinstance(x, np.ndarray) and x.dtype.kind in "fc"]
+    every = {name: tensor(x) for name, x in arguments.items()}
+
+    def function(*given):
+        values = call(**every | dict(zip(names, given)))
+        return values if isinstance(values, tuple) else (values,)
+
+    return function, [every[name] for name in names]
+
+
+def jax_parts(call, arguments: dict[str, Any]):
+    """The same in JAX."""
+    import jax
+    import jax.numpy as jnp
+
+    leaves, tree = jax.tree.flatten(arguments)
+    at = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray) and x.dtype.kind in "fc"]
+
+    def function(*given):
+        filled = list(leaves)
+        for i, x in zip(at, given):
+            filled[i] = x
+        return tuple(jax.tree.leaves(call(**jax.tree.unflatten(tree, filled))))
+
+    return function, [jnp.asarray(leaves[i]) for i in at]
+
+
 def torch_results(call, arguments: dict[str, Any]) -> list[np.ndarray]:
     """Values of call(**arguments), then gradients with respect to all numbers among them."""
     import torch
 
-    tensors = {}
-    for name, x in arguments.items():
-        if isinstance(x, np.ndarray):
-            x = torch.from_numpy(x.copy())
-            x.requires_grad_(x.is_floating_point() or x.is_complex())
-        tensors[name] = x
-    values = call(**tensors)
-    values = values if isinstance(values, tuple) else (values,)
+    function, given = torch_parts(call, arguments)
+    leaves = [x.requires_grad_() for x in given]
+    values = function(*leaves)
     loss = sum(
         (torch.from_numpy(weights(x.shape)) * (x.real if x.is_complex() else x)).sum()
         for x in values
     )
-    leaves = [x for x in tensors.values() if isinstance(x, torch.Tensor) and x.requires_grad]
     gradients = torch.autograd.grad(loss, leaves, materialize_grads=True)
     return [x.detach().numpy() for x in (*values, *gradients)]
 
@@ -235,18 +355,12 @@ def jax_results(call, arguments: dict[str, Any]) -> list[np.ndarray]:
     import jax
     import jax.numpy as jnp
 
-    numbers = lambda x: isinstance(x, np.ndarray) and x.dtype.kind in "fc"
-    leaves, tree = jax.tree.flatten(arguments)
-    at = [i for i, x in enumerate(leaves) if numbers(x)]
+    function, given = jax_parts(call, arguments)
 
     def loss(given):
-        filled = list(leaves)
-        for i, x in zip(at, given):
-            filled[i] = x
-        values = jax.tree.leaves(call(**jax.tree.unflatten(tree, filled)))
+        values = function(*given)
         summed = [jnp.sum(weights(x.shape) * x.real) for x in values if x.dtype != bool]
         return sum(summed), values
 
-    given = [jnp.asarray(leaves[i]) for i in at]
     (_, values), gradients = jax.value_and_grad(loss, has_aux=True)(given)
     return [np.asarray(x) for x in (*values, *gradients)]

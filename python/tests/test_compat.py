@@ -10,24 +10,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from compat_calls import Affine, Resettable, called, framework, ours
 from compat_cases import CASES, jax_results, torch_results
 
 KEPT = np.load(Path(__file__).parent / "data" / "compat.npz")
 INDEX = json.loads(KEPT["index"].tobytes())
-
-
-def framework(name):
-    module = pytest.importorskip(name, reason=f"{name} is not installed")
-    if name == "jax":
-        module.config.update("jax_enable_x64", True)
-    return module
-
-
-def ours(module, function):
-    return getattr(importlib.import_module(f"scanrec.compat.{module}"), function)
 
 
 def kept():
@@ -49,35 +40,12 @@ def kept():
 WANTED = kept()
 
 
-class Affine:
-    """An operator as memax's are, on gates and inputs."""
-
-    def __call__(self, i, j):
-        return j[0] * i[0], j[0] * i[1] + j[1]
-
-    def initialize_carry(self, key):
-        return np.ones(2), np.zeros(2)
-
-
-class Resettable:
-    """Has the name and the algebra of memax's, and is not called."""
-
-    algebra = Affine()
-
-
-def operator(name):
-    return Resettable() if name == "resettable" else Affine()
-
-
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_results(case):
     """Both sides round a few operations per step of 9, on numbers of the size of the largest one."""
-    framework(case.framework)
-    arguments = dict(case.arguments)
-    if "semigroup_op" in arguments:
-        arguments["semigroup_op"] = operator(arguments["semigroup_op"])
+    call, arguments = called(case)
     results = {"torch": torch_results, "jax": jax_results}[case.framework]
-    got = results(ours(case.module, case.function), arguments)
+    got = results(call, arguments)
     assert [[list(x.shape), x.dtype.name] for x in got] == INDEX[case.name]
     for x, y in zip(got, WANTED[case.name]):
         assert np.abs(x ^ y if x.dtype == bool else x - y).max() <= 1e-13 * (1 + np.abs(y).max())
@@ -125,15 +93,148 @@ def test_torch_refuses():
     refused(apply_ssm, ValueError, "'state': expected None with 'bidir'", **given, **state)
     lpc = ours("torchlpc", "sample_wise_lpc")
     refused(lpc, ValueError, r"'a': expected shape \(2, 3, 1\), got \(2, 3, 4\)", x[..., 0], x)
-    recurrence = ours("philtorch.lti", "linear_recurrence")
-    refused(recurrence, ValueError, "'unroll_factor'", d, d, a, unroll_factor=0)
-    refused(ours("philtorch._recur", "recurrence"), ValueError, "'x': .*one number", x, x, x)
+    apply = ours("torchlpc.recurrence", "Recurrence.apply")
+    refused(apply, ValueError, r"^Recurrence.apply: argument 'decay': .* \(3, 4\)", x, a, a[:, 0])
+    refused(apply, TypeError, "'initial_state': expected a tensor", a, a, None)
     gae = ours("torchrl.objectives.value.functional", "generalized_advantage_estimate")
     refused(gae, TypeError, "'done': expected a tensor of booleans", 0.9, 0.9, x, x, x, x)
     refused(gae, ValueError, "'reward': expected shape", 0.9, 0.9, x, x, x[:1], x > 0)
     refused(gae, ValueError, "'time_dim'", 0.9, 0.9, x, x, x, x > 0, time_dim=3)
+    td0 = ours("torchrl.objectives.value.functional", "td0_return_estimate")
+    refused(td0, TypeError, "'terminated': expected a tensor of booleans", 0.9, x, x)
+    refused(td0, ValueError, "'terminated': expected shape", 0.9, x, x, x[0] > 0)
+    with pytest.warns(UserWarning, match="'done' is deprecated"):
+        assert td0(0.9, x, x, done=x > 0).shape == x.shape
     td_lambda = ours("torchrl.objectives.value.functional", "td_lambda_return_estimate")
     refused(td_lambda, ValueError, "'rolling_gamma'", 0.9, 0.9, x, x, x > 0, rolling_gamma=False)
+
+
+VECTORISED = ("generalized", "td1_return", "td1", "td_lambda_return", "td_lambda")
+
+
+@pytest.mark.parametrize("function", [*VECTORISED, *(f"vec_{name}" for name in VECTORISED)])
+def test_errors_name_what_was_called(function):
+    torch = framework("torch")
+    name = f"{function}_estimate" if "return" in function else f"{function}_advantage_estimate"
+    call = ours("torchrl.objectives.value.functional", name)
+    x, done = torch.zeros(5, 1), torch.zeros(5, 1, dtype=torch.bool)
+    factors = [0.9] * (1 + ("td1" not in name))
+    values = [x[1:], x] if "advantage" in name else [x[1:]]
+    refused(call, ValueError, f"^{name}: argument", *factors, *values, x, done)
+
+
+def test_philtorch_refuses():
+    torch = framework("torch")
+    x, c = torch.zeros(2, 9), torch.zeros(3, dtype=torch.complex64)
+    a, eye = torch.zeros(2), torch.eye(3)
+    lti = lambda name: ours("philtorch.lti", name)
+    recurrence = lti("linear_recurrence")
+    refused(recurrence, ValueError, "'unroll_factor'", a, a, x, unroll_factor=0)
+    wide = x.unsqueeze(-1).expand(2, 9, 3)
+    refused(ours("philtorch._recur", "recurrence"), ValueError, "'x': .*one num", eye, x, wide)
+    for module, lead in (("philtorch.lti", ()), ("philtorch.lpv", (9,))):
+        call = ours(module, "state_space_recursion")
+        matrices = eye.expand(*lead, 3, 3)
+        refused(call, ValueError, "'A': .*diag_state_space takes", matrices, x[:, :3], wide)
+        one = matrices[..., :1, :1]
+        refused(call, ValueError, r"'zi': expected shape \(2, 1\)", one, x, x)
+        refused(
+            call, ValueError, "'out_idx': expected one of 1 states", one, x[:, :1], x, out_idx=1
+        )
+        refused(call, ValueError, r"'A': expected shape \(", one.expand(4, 9, 1, 1), x[:, :1], x)
+    refused(lti("state_space"), ValueError, "'A': .*diag_state_space takes", eye, x)
+    varying = ours("philtorch.lpv", "state_space")
+    one = eye[:1, :1].expand(9, 1, 1)
+    refused(varying, ValueError, r"'B': expected one of the shapes \(M\), .*\(B, N, M\)", one, x, c)
+    refused(varying, ValueError, "'D': expected one for outputs", one, x, D=c)
+    diagonal = lti("diag_state_space")
+    refused(diagonal, ValueError, "'L': .*got neither", x)
+    refused(diagonal, ValueError, r"'V': expected shape \(3, 3\)", x, c, eye[:2])
+    refused(diagonal, ValueError, r"'A': expected shape \(2, 3, 3\)", x, A=eye.expand(4, 3, 3))
+    refused(diagonal, ValueError, r"'B': expected shape \(3,\) or \(2, 3\)", x, c, B=eye)
+    refused(diagonal, ValueError, r"'C': expected one of .*\(P, 3\)", x, c, C=a)
+    refused(diagonal, ValueError, "'D': expected one for outputs", x, c, D=a)
+    refused(diagonal, ValueError, "'out_idx': expected None with 'C'", x, c, C=c, out_idx=0)
+    refused(diagonal, ValueError, r"'zi': expected shape \(2, 3\)", x, c, zi=x)
+    refused(diagonal, torch.linalg.LinAlgError, "singular", x, A=eye)
+    lfilter = lti("lfilter")
+    refused(lfilter, ValueError, "'a': expected one coefficient", c, c, x)
+    refused(lfilter, ValueError, "'zi': expected None with a form", a, a[:1], x, a[:1], "df1")
+    refused(lfilter, ValueError, "'form': expected one of 'df2', 'tdf2', got", a, a[:1], x,
+            form="tdf1", backend="diag_ssm")  # fmt: skip
+    refused(lfilter, ValueError, "'unroll': expected no such argument", a, a[:1], x, unroll=2)
+    comb = lti("comb_filter")
+    refused(comb, ValueError, "'delay': expected an integer of 1 or more", a, 0, x)
+    refused(comb, ValueError, r"'zi': expected shape \(3,\)", a, 3, x, a)
+
+
+#: Of sequences, steps, states, inputs and outputs.
+SIZES = {"b": 2, "n": 6, "m": 3, "f": 4, "p": 5}
+
+
+def test_diagonal_matrices_and_repeated_eigenvalues():
+    """What the original of diag_state_space does not take: A = diag(...), an L of each sequence, and a
+    complex L with real inputs. Eigenvalues may repeat where no eigenvectors are computed."""
+    torch = framework("torch")
+    call = ours("philtorch.lti", "diag_state_space")
+    r = np.random.default_rng(8)
+    x = torch.from_numpy(r.normal(size=(2, 9, 3)))
+    values = torch.tensor([0.5, -0.25, 0.75], dtype=torch.float64)
+    states = call(x, values)
+    close = lambda got, want: torch.testing.assert_close(got, want, rtol=0, atol=1e-13)
+    close(call(x, A=torch.diag(values)).real, states)
+    close(call(x, torch.stack((values, values))), states)
+    close(call(x, values + 0j), states + 0j)
+    close(call(x, values[:1].expand(3)), call(x, torch.full((3,), 0.5, dtype=torch.float64)))
+
+
+def test_layouts_of_state_spaces():
+    """Every shape that B, C and D may have, against sums that are written out."""
+    torch = framework("torch")
+    call = ours("philtorch.lti", "diag_state_space")
+    r = np.random.default_rng(9)
+    draw = lambda shape: torch.from_numpy(r.normal(size=[SIZES[axis] for axis in shape]))
+    values = draw("m") / 4
+    for inputs in ("m", "bm", "mf", "bmf"):
+        wide = inputs.endswith("f")
+        x, b = draw("bnf" if wide else "bn"), draw(inputs)
+        h = call(torch.einsum(f"bn{'f' if wide else ''},{inputs}->bnm", x, b), values)
+        for outputs in ("m", "bm", "pm", "bpm"):
+            lead = "p" if "p" in outputs else ""
+            c = draw(outputs)
+            for through in (lead, f"b{lead}") if not wide else (f"{lead}f", f"b{lead}f"):
+                d = draw(through)
+                want = torch.einsum(f"bnm,{outputs}->bn{lead}", h, c)
+                want = want + torch.einsum(f"bn{'f' * wide},{through}->bn{lead}", x, d)
+                got = call(x, values, B=b, C=c, D=d)
+                torch.testing.assert_close(got, want, rtol=0, atol=1e-13)
+    x, d = draw("bnm"), draw("")
+    for one in (d, d.reshape(1)):
+        want = call(x, values) + d * x
+        torch.testing.assert_close(call(x, values, D=one), want, rtol=0, atol=1e-13)
+
+
+def test_blocks_of_mambapy(monkeypatch):
+    """Its classes, where it is installed, with the scan in place of theirs: here of a stand-in."""
+    framework("torch")
+    module = importlib.import_module("scanrec.compat.mambapy.mamba")
+    assert not hasattr(module, "other")
+    block = type("MambaBlock", (), {})
+    layers = lambda self, config: setattr(self, "layers", [SimpleNamespace(mixer=block())] * config)
+    model = type("Mamba", (), {"__init__": layers})
+    stand_in = SimpleNamespace(MambaBlock=block, Mamba=model, MambaConfig=int)
+    monkeypatch.setitem(sys.modules, "mambapy", SimpleNamespace(mamba=stand_in))
+    monkeypatch.setitem(sys.modules, "mambapy.mamba", stand_in)
+    kept = ("Mamba", "MambaBlock")
+    for name in kept:
+        module.__dict__.pop(name, None)
+    made = module.Mamba(module.MambaConfig(2))
+    assert isinstance(made, model) and issubclass(module.MambaBlock, block)
+    for layer in made.layers:
+        assert isinstance(layer.mixer, module.MambaBlock)
+        assert layer.mixer.selective_scan is module.selective_scan
+    for name in kept:
+        del module.__dict__[name]
 
 
 def test_jax_refuses():
@@ -149,6 +250,13 @@ def test_jax_refuses():
     lambda_returns = ours("rlax", "lambda_returns")
     refused(lambda_returns, ValueError, r"'v_t': expected shape \(3,\)", *x[0, :, :2].T, x[0, 0])
     refused(lambda_returns, TypeError, "'r_t': expected one of", [1, 2], [1, 2], [1, 2])
+    n_step = ours("rlax", "n_step_bootstrapped_returns")
+    refused(n_step, ValueError, "'n': expected an integer of 1", *3 * [x[0, 0]], 0)
+    refused(
+        n_step, ValueError, r"'lambda_t': expected shape \(4,\)", *3 * [x[0, 0]], 2, x[0, 0, :3]
+    )
+    corrected = ours("rlax", "importance_corrected_td_errors")
+    refused(corrected, ValueError, r"'values': expected shape \(5,\)", *5 * [x[0, 0]])
     vtrace = ours("rlax", "vtrace")
     refused(vtrace, TypeError, "'sample_mask': .*booleans", *5 * [x[0, 0]], sample_mask=x[0, 0])
     semigroup_scan = ours("memax.equinox.scans", "semigroup_scan")
@@ -212,15 +320,6 @@ def test_products_of_coefficients_do_not_lose_digits():
     # Computed in float32, and rounded once.
     low = [x.bfloat16() for x in (coeffs, values)]
     assert torch.equal(scan(*low), scan(*(x.float() for x in low)).bfloat16())
-
-
-def test_second_derivatives():
-    torch = framework("torch")
-    r = np.random.default_rng(3)
-    pair = [torch.from_numpy(r.normal(size=(1, 4, 1, 2))).requires_grad_() for _ in range(2)]
-    assert torch.autograd.gradgradcheck(ours("mambapy.pscan", "pscan"), pair)
-    whole = ours("accelerated_scan.warp", "scan")
-    assert torch.autograd.gradgradcheck(lambda a, x: whole(a[0], x[0]), pair)
 
 
 def test_kinds_of_scans_of_recurrentgemma():

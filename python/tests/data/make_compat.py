@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes compat.npz beside it: results of the packages that scanrec.compat stands in for.
+"""Makes compat.npz and compat_signatures.json beside it: results of the packages that scanrec.compat
+stands in for, and parameters of their functions.
 
 Needs the packages of README.md; run it only to make them anew. Clones of S5 and linrec, which are on
 no index, are given: make_compat.py S5 LINREC
@@ -8,11 +9,15 @@ no index, are given: make_compat.py S5 LINREC
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
+import inspect
 import json
 import sys
 from functools import partial
 from importlib.metadata import version
+from inspect import Parameter
 from pathlib import Path
 
 import jax
@@ -21,7 +26,7 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from compat_cases import CASES, jax_results, torch_results
+from compat_cases import CASES, functions, jax_results, shown, torch_results
 
 PACKAGES = {
     "accelerated_scan": "accelerated-scan",
@@ -40,16 +45,22 @@ PACKAGES = {
 
 def imported(module: str, clones: dict[str, str]):
     """A module of a package that is installed, or of a clone: two packages are called s5."""
+    top = module.split(".")[0]
     for clone, path in clones.items():
         if module.startswith(clone):
-            for name in [n for n in sys.modules if n.split(".")[0] == module.split(".")[0]]:
-                del sys.modules[name]
+            _forget(top)
             sys.path.insert(0, path)
             try:
                 return importlib.import_module(module)
             finally:
                 sys.path.remove(path)
+                _forget(top)
     return importlib.import_module(module)
+
+
+def _forget(top: str) -> None:
+    for name in [n for n in sys.modules if n.split(".")[0] == top]:
+        del sys.modules[name]
 
 
 def operator(name: str):
@@ -58,6 +69,50 @@ def operator(name: str):
     from memax.equinox.semigroups.s6 import S6Semigroup
 
     return Resettable(S6Semigroup(2)) if name == "resettable" else S6Semigroup(2)
+
+
+# Where a package has what scanrec.compat has at another place, and None where it has it not.
+ELSEWHERE = {
+    "accelerated_scan.scan": ("accelerated_scan.warp", "scan"),
+    "mambapy.pscan.pscan": ("mambapy.pscan", "PScan.forward"),
+    "torchlpc.Recurrence": ("torchlpc.recurrence", "Recurrence.forward"),
+    "torchlpc.linear_recurrence": None,
+    "torchlpc.recurrence.Recurrence": ("torchlpc.recurrence", "Recurrence.forward"),
+    "torchlpc.recurrence.linear_recurrence": None,
+}
+
+
+def signatures(clones) -> dict[str, str | None]:
+    """Parameters by name of the function; those of methods without the object."""
+    found = {}
+    originals = {f"{case.module}.{case.function}": case.original for case in CASES}
+    for module, function in functions(HERE.parents[1] / "src/scanrec/compat"):
+        name = f"{module}.{function}"
+        place = originals.get(name)
+        if place is None or module.startswith("accelerated_scan"):
+            place = (module, function)
+        place = ELSEWHERE.get(name, place)
+        found[name] = None if place is None else parameters(*place, clones)
+    return found
+
+
+def parameters(module: str, function: str, clones) -> str:
+    if module == "accelerated_scan.warp":  # which cannot be imported without a GPU
+        source = Path(importlib.util.find_spec(module).origin).read_text()
+        body = [f for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)]
+        (found,) = (f.args for f in body if f.name == function)
+        assert not found.defaults and not found.kwonlyargs
+        names = [x.arg for x in found.args]
+        return shown([Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names])
+    call = imported(module, clones)
+    for name in function.split("."):
+        call = getattr(call, name)
+    made = list(inspect.signature(call).parameters.values())
+    if made[0].name in ("self", "ctx"):
+        del made[0]
+    if function.endswith(".forward"):  # of what is called by `apply`, which takes no names
+        made = [p.replace(kind=Parameter.POSITIONAL_ONLY) for p in made]
+    return shown(made)
 
 
 def results(case, clones) -> list[np.ndarray]:
@@ -71,7 +126,8 @@ def results(case, clones) -> list[np.ndarray]:
     if "semigroup_op" in arguments:
         arguments["semigroup_op"] = operator(arguments["semigroup_op"])
     ordered = lambda **given: call(*given.values())
-    given = ordered if case.original else call
+    # Originals in PyTorch may name their arguments otherwise; trees of JAX lose the order.
+    given = ordered if case.original and case.framework == "torch" else call
     return {"torch": torch_results, "jax": jax_results}[case.framework](given, arguments)
 
 
@@ -96,6 +152,9 @@ def main() -> None:
         numbers=np.concatenate(numbers),
         index=np.frombuffer(json.dumps(index).encode(), np.uint8),
     )
+
+    lines = (f"{json.dumps(name)}: {json.dumps(x)}" for name, x in signatures(clones).items())
+    (HERE / "compat_signatures.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":

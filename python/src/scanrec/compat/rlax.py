@@ -18,9 +18,11 @@ __all__ = [
     "discounted_returns",
     "general_off_policy_returns_from_action_values",
     "general_off_policy_returns_from_q_and_v",
+    "importance_corrected_td_errors",
     "lambda_returns",
     "leaky_vtrace",
     "leaky_vtrace_td_error_and_advantage",
+    "n_step_bootstrapped_returns",
     "truncated_generalized_advantage_estimation",
     "vtrace",
     "vtrace_td_error_and_advantage",
@@ -65,6 +67,64 @@ def discounted_returns(
     last = jnp.broadcast_to(_mixing(call, v_t, r_t, "v_t"), r_t.shape)[-1]
     returns = linear_scan(discount_t, r_t, last, axis=0, reverse=True)
     return _stopped(stop_target_gradients, returns)
+
+
+def n_step_bootstrapped_returns(
+    r_t: Any,
+    discount_t: Any,
+    v_t: Any,
+    n: int,
+    lambda_t: Any = 1.0,
+    stop_target_gradients: bool = False,
+) -> jax.Array:
+    """:func:`lambda_returns` that begin ``n`` steps ahead of each, with the value there, or with the
+    last one, where fewer steps are left.
+
+    ``n`` is an integer of 1 or more; ``lambda_t`` may be a number. ``n`` steps of elementwise
+    operations, and no scan: what a window of ``n`` steps adds up to is no recurrence of the first
+    order.
+    """
+    call = "n_step_bootstrapped_returns"
+    r_t, discount_t, v_t = _sequences(call, r_t=r_t, discount_t=discount_t, v_t=v_t)
+    n = arguments.count(call, "n", n)
+    steps = r_t.shape[0]
+    lambda_t = jnp.broadcast_to(_mixing(call, lambda_t, r_t, "lambda_t"), r_t.shape)
+    gate = discount_t * lambda_t
+    mixed = r_t + discount_t * (1 - lambda_t) * v_t
+    # From behind the last step on returns are its value: gates are 1 there, and inputs 0.
+    ahead = min(n, steps)
+    returns = jnp.concatenate((v_t[ahead - 1 :], jnp.repeat(v_t[-1:], ahead - 1)))
+    gate = jnp.pad(gate, (0, ahead - 1), constant_values=1)
+    mixed = jnp.pad(mixed, (0, ahead - 1))
+    for first in reversed(range(ahead)):
+        window = slice(first, first + steps)
+        returns = mixed[window] + gate[window] * returns
+    return _stopped(stop_target_gradients, returns)
+
+
+def importance_corrected_td_errors(
+    r_t: Any,
+    discount_t: Any,
+    rho_tm1: Any,
+    lambda_: Any,
+    values: Any,
+    stop_target_gradients: bool = False,
+) -> jax.Array:
+    """``rho[t] * E[t]`` with ``E[t] = delta[t] + discount[t] * rho[t+1] * lambda_ * E[t+1]`` and the
+    ``delta`` of :func:`truncated_generalized_advantage_estimation`; ``values`` is ``(T + 1,)``.
+
+    With ``stop_target_gradients`` gradients reach ``values[:-1]`` alone, as of what is compared with
+    a constant.
+    """
+    call = "importance_corrected_td_errors"
+    r_t, discount_t, rho = _sequences(call, r_t=r_t, discount_t=discount_t, rho_tm1=rho_tm1)
+    values = array(call, "values", values, shape=(r_t.shape[0] + 1,))
+    v_tm1 = values[:-1]
+    delta = r_t + discount_t * values[1:] - v_tm1
+    ahead = jnp.concatenate((rho[1:], jnp.ones_like(rho[:1])))
+    gate = discount_t * ahead * _mixing(call, lambda_, r_t)
+    errors = rho * linear_scan(gate, delta, axis=0, reverse=True)
+    return _of_constant(stop_target_gradients, errors, v_tm1)
 
 
 def truncated_generalized_advantage_estimation(
@@ -265,8 +325,12 @@ def _errors(call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, s
         arguments.check_shape(call, "sample_mask", mask.shape, v_tm1.shape, equal=True)
         gate, input = jnp.where(mask, gate, 1), jnp.where(mask, input, 0)
     errors = linear_scan(gate, input, axis=0, reverse=True)
-    # Targets are constants, what they are compared with is not.
-    stopped = jax.lax.stop_gradient(errors + v_tm1) - v_tm1
+    return _of_constant(stop, errors, v_tm1)
+
+
+def _of_constant(stop, errors, values):
+    """Errors whose targets are constants if ``stop``, while what they are compared with is not."""
+    stopped = jax.lax.stop_gradient(errors + values) - values
     if isinstance(stop, bool):
         return stopped if stop else errors
     return jnp.where(stop, stopped, errors)

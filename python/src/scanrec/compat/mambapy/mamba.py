@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``mambapy.mamba``: the selective scan of ``MambaBlock``."""
+"""``mambapy.mamba``: the selective scan of ``MambaBlock``, and, where mambapy is installed, its
+``Mamba`` and ``MambaBlock`` with it, and its ``MambaConfig``, ``ResidualBlock`` and ``RMSNorm``.
+
+``Mamba`` and ``MambaBlock`` are subclasses of mambapy's, of the same parameters, names and steps.
+Blocks whose configuration has ``pscan=False`` or ``use_cuda=True`` compute as there.
+"""
 
 from __future__ import annotations
 
 from functools import reduce
+from typing import Any
 
 import torch
 
@@ -12,6 +18,29 @@ from scanrec import torch as ops
 from .._torch import tensor
 
 __all__ = ["selective_scan"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Mamba", "MambaBlock", "MambaConfig", "RMSNorm", "ResidualBlock"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import mambapy.mamba as original
+
+    if name not in ("Mamba", "MambaBlock"):
+        return getattr(original, name)
+
+    class MambaBlock(original.MambaBlock):
+        selective_scan = staticmethod(selective_scan)
+
+    class Mamba(original.Mamba):
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            for layer in self.layers:
+                layer.mixer.__class__ = MambaBlock
+
+    for kind in (MambaBlock, Mamba):
+        kind.__module__, kind.__qualname__ = __name__, kind.__name__
+        globals()[kind.__name__] = kind
+    return globals()[name]
 
 
 def selective_scan(

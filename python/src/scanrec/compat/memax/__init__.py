@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stands in for memax: ``equinox.scans.semigroup_scan``."""
+"""Stands in for memax: ``semigroup_scan`` of ``equinox.scans`` and ``linen.scans``."""

@@ -9,9 +9,11 @@ from scanrec import _arguments as arguments
 from scanrec.torch import linear_scan
 
 from .._torch import tensor
-from ._checks import initial_and_input
+from ._checks import check_unroll_factor, initial_and_input, scalar_matrices
+from ._state_space import checked_index, checked_signal
+from ._varying import state_space
 
-__all__ = ["linear_recurrence"]
+__all__ = ["linear_recurrence", "state_space", "state_space_recursion"]
 
 
 def linear_recurrence(
@@ -27,3 +29,30 @@ def linear_recurrence(
     init = initial_and_input(call, init, x, unroll_factor)
     arguments.check_shape(call, "a", tensor(call, "a", a, like=x).shape, x.shape)
     return linear_scan(a, x, init, axis=-1)
+
+
+def state_space_recursion(
+    A: torch.Tensor,
+    zi: torch.Tensor,
+    x: torch.Tensor,
+    *,
+    unroll_factor: int = 1,
+    out_idx: int | None = None,
+) -> torch.Tensor:
+    """``h[n+1] = A[n] h[n] + x[n]`` from ``h[0]``, which is ``zi``, ``(B, 1)``; returns
+    ``h[1], ..., h[N]``, ``(B, N, 1)``, or ``(B, N)`` with an ``out_idx`` of 0.
+
+    Of one state: ``A`` is ``(N, 1, 1)`` or ``(B, N, 1, 1)``, ``x`` is ``(B, N, 1)`` or ``(B, N)``;
+    other matrices raise ``ValueError``. States that do not mix are rows of
+    :func:`linear_recurrence`. ``unroll_factor`` is checked and chooses nothing.
+    """
+    call = "state_space_recursion"
+    batch, steps = checked_signal(call, x)
+    check_unroll_factor(call, unroll_factor)
+    gate = scalar_matrices(call, A, x, (batch, steps))
+    if x.dim() == 3:
+        arguments.check_shape(call, "x", x.shape, (batch, steps, 1), equal=True)
+    tensor(call, "zi", zi, shape=(batch, 1), like=x)
+    index = checked_index(call, out_idx, 1)
+    h = linear_scan(gate, x.reshape(batch, steps, 1), zi, axis=1)
+    return h if index is None else h.squeeze(-1)

@@ -10,8 +10,17 @@ from scanrec.torch import linear_scan
 
 from .._torch import tensor
 from ._checks import initial_and_input
+from ._filters import comb_filter, lfilter
+from ._state_space import diag_state_space, state_space, state_space_recursion
 
-__all__ = ["linear_recurrence"]
+__all__ = [
+    "comb_filter",
+    "diag_state_space",
+    "lfilter",
+    "linear_recurrence",
+    "state_space",
+    "state_space_recursion",
+]
 
 
 def linear_recurrence(

@@ -13,17 +13,21 @@ Wrong arguments raise ``ValueError`` and ``TypeError``, where the original raise
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
 
 from scanrec import _arguments as arguments
 from scanrec.compat._torch import tensor
-from scanrec.torch import linear_scan
+
+from . import _estimates as estimates
 
 __all__ = [
     "generalized_advantage_estimate",
     "reward2go",
+    "td0_advantage_estimate",
+    "td0_return_estimate",
     "td1_advantage_estimate",
     "td1_return_estimate",
     "td_lambda_advantage_estimate",
@@ -52,12 +56,64 @@ def generalized_advantage_estimate(
     ``delta = reward + gamma * next_state_value - state_value``; returns
     ``(A, A + state_value)``."""
     call = "generalized_advantage_estimate"
-    values = {"state_value": state_value, "reward": reward}
-    axis, terminated = _checked(call, next_state_value, values, done, terminated, time_dim)
-    gamma, lmbda = _factors(next_state_value, gamma, lmbda)
-    delta = reward + (gamma * next_state_value).masked_fill(terminated, 0) - state_value
-    advantage = _backward(gamma * lmbda, delta, None, done, axis).to(next_state_value.dtype)
-    return advantage, advantage + state_value
+    return estimates.gae(
+        call, gamma, lmbda, state_value, next_state_value, reward, done, terminated, time_dim
+    )
+
+
+def vec_generalized_advantage_estimate(
+    gamma: Any,
+    lmbda: Any,
+    state_value: torch.Tensor,
+    next_state_value: torch.Tensor,
+    reward: torch.Tensor,
+    done: torch.Tensor,
+    terminated: torch.Tensor | None = None,
+    *,
+    time_dim: int = -2,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """:func:`generalized_advantage_estimate`."""
+    call = "vec_generalized_advantage_estimate"
+    return estimates.gae(
+        call, gamma, lmbda, state_value, next_state_value, reward, done, terminated, time_dim
+    )
+
+
+def td0_return_estimate(
+    gamma: Any,
+    next_state_value: torch.Tensor,
+    reward: torch.Tensor,
+    terminated: torch.Tensor | None = None,
+    *,
+    done: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """``reward[t] + gamma * next_state_value[t]``, and the reward alone where ``terminated``.
+
+    ``done`` stands in for ``terminated`` with a warning, as in the original: it says nothing else.
+    No scan.
+    """
+    call = "td0_return_estimate"
+    if terminated is None:
+        if done is None:
+            arguments.refuse(call, "terminated", "a tensor of booleans", None, TypeError)
+        warnings.warn(f"{call}: 'done' is deprecated: pass it as 'terminated'", stacklevel=2)
+        terminated = done
+    return estimates.td0(call, gamma, next_state_value, reward, terminated)
+
+
+def td0_advantage_estimate(
+    gamma: Any,
+    state_value: torch.Tensor,
+    next_state_value: torch.Tensor,
+    reward: torch.Tensor,
+    done: torch.Tensor,
+    terminated: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """:func:`td0_return_estimate` less ``state_value``; ``terminated`` is ``done`` unless given."""
+    call = "td0_advantage_estimate"
+    estimates.checked(call, next_state_value, {"state_value": state_value}, done, terminated, None)
+    terminated = done if terminated is None else terminated
+    return estimates.td0(call, gamma, next_state_value, reward, terminated) - state_value
 
 
 def td1_return_estimate(
@@ -67,6 +123,7 @@ def td1_return_estimate(
     done: torch.Tensor,
     terminated: torch.Tensor | None = None,
     rolling_gamma: bool | None = None,
+    *,
     time_dim: int = -2,
 ) -> torch.Tensor:
     """``G[t] = reward[t] + gamma * G[t+1]``, with the value after the step in place of ``G[t+1]``
@@ -74,25 +131,12 @@ def td1_return_estimate(
 
     ``rolling_gamma=False``, for a ``gamma`` of every step: the return of a step is discounted by
     its own throughout, and takes no value from behind the last one, as in the original. That takes
-    memory for ``T`` times as many numbers. ``time_dim`` may go by position, as in the original's
-    ``vec_td1_return_estimate``.
+    memory for ``T`` times as many numbers.
     """
     call = "td1_return_estimate"
-    axis, terminated = _checked(
-        call, next_state_value, {"reward": reward}, done, terminated, time_dim
+    return estimates.td1(
+        call, gamma, next_state_value, reward, done, terminated, rolling_gamma, time_dim
     )
-    rolling = _is_rolling(call, rolling_gamma, done, gamma)
-    (gamma,) = _factors(next_state_value, gamma)
-    ended = done | terminated
-    truncated = next_state_value.masked_fill(~(done & ~terminated), 0)
-    if rolling:
-        last = next_state_value.select(axis, -1)
-        returns = _backward(gamma, reward + gamma * truncated, last, ended, axis)
-    else:
-        gamma = gamma.unsqueeze(axis + 1)
-        input = reward.unsqueeze(axis) + gamma * truncated.unsqueeze(axis)
-        returns = _of_own_step(gamma, input, None, ended, axis)
-    return returns.to(next_state_value.dtype)
 
 
 def td1_advantage_estimate(
@@ -106,11 +150,43 @@ def td1_advantage_estimate(
     time_dim: int = -2,
 ) -> torch.Tensor:
     """:func:`td1_return_estimate` less ``state_value``."""
-    _same("td1_advantage_estimate", "state_value", state_value, next_state_value)
-    returns = td1_return_estimate(
-        gamma, next_state_value, reward, done, terminated, rolling_gamma, time_dim=time_dim
+    call = "td1_advantage_estimate"
+    estimates.same(call, "state_value", state_value, next_state_value)
+    given = gamma, next_state_value, reward, done, terminated, rolling_gamma, time_dim
+    return estimates.td1(call, *given) - state_value
+
+
+def vec_td1_return_estimate(
+    gamma: Any,
+    next_state_value: torch.Tensor,
+    reward: torch.Tensor,
+    done: torch.Tensor,
+    terminated: torch.Tensor | None = None,
+    rolling_gamma: bool | None = None,
+    time_dim: int = -2,
+) -> torch.Tensor:
+    """:func:`td1_return_estimate`."""
+    call = "vec_td1_return_estimate"
+    return estimates.td1(
+        call, gamma, next_state_value, reward, done, terminated, rolling_gamma, time_dim
     )
-    return returns - state_value
+
+
+def vec_td1_advantage_estimate(
+    gamma: Any,
+    state_value: torch.Tensor,
+    next_state_value: torch.Tensor,
+    reward: torch.Tensor,
+    done: torch.Tensor,
+    terminated: torch.Tensor | None = None,
+    rolling_gamma: bool | None = None,
+    time_dim: int = -2,
+) -> torch.Tensor:
+    """:func:`vec_td1_return_estimate` less ``state_value``."""
+    call = "vec_td1_advantage_estimate"
+    estimates.same(call, "state_value", state_value, next_state_value)
+    given = gamma, next_state_value, reward, done, terminated, rolling_gamma, time_dim
+    return estimates.td1(call, *given) - state_value
 
 
 def td_lambda_return_estimate(
@@ -128,22 +204,9 @@ def td_lambda_return_estimate(
     value in place of ``G[t+1]`` where a trajectory ends. ``rolling_gamma`` as of
     :func:`td1_return_estimate`."""
     call = "td_lambda_return_estimate"
-    axis, terminated = _checked(
-        call, next_state_value, {"reward": reward}, done, terminated, time_dim
+    return estimates.td_lambda(
+        call, gamma, lmbda, next_state_value, reward, done, terminated, rolling_gamma, time_dim
     )
-    rolling = _is_rolling(call, rolling_gamma, done, gamma, lmbda)
-    gamma, lmbda = _factors(next_state_value, gamma, lmbda)
-    value = next_state_value.masked_fill(terminated, 0)
-    last = value.select(axis, -1)
-    if rolling:
-        mixed = torch.where(done, value, (1 - lmbda) * value)
-        returns = _backward(gamma * lmbda, reward + gamma * mixed, last, done, axis)
-    else:
-        gamma, lmbda = (x.expand(done.shape).unsqueeze(axis + 1) for x in (gamma, lmbda))
-        ends, value, reward = (x.unsqueeze(axis) for x in (done, value, reward))
-        mixed = torch.where(ends, value, (1 - lmbda) * value)
-        returns = _of_own_step(gamma * lmbda, reward + gamma * mixed, last, done, axis)
-    return returns.to(next_state_value.dtype)
 
 
 def td_lambda_advantage_estimate(
@@ -158,11 +221,46 @@ def td_lambda_advantage_estimate(
     time_dim: int = -2,
 ) -> torch.Tensor:
     """:func:`td_lambda_return_estimate` less ``state_value``."""
-    _same("td_lambda_advantage_estimate", "state_value", state_value, next_state_value)
-    returns = td_lambda_return_estimate(
-        gamma, lmbda, next_state_value, reward, done, terminated, rolling_gamma, time_dim=time_dim
+    call = "td_lambda_advantage_estimate"
+    estimates.same(call, "state_value", state_value, next_state_value)
+    given = gamma, lmbda, next_state_value, reward, done, terminated, rolling_gamma, time_dim
+    return estimates.td_lambda(call, *given) - state_value
+
+
+def vec_td_lambda_return_estimate(
+    gamma: Any,
+    lmbda: Any,
+    next_state_value: torch.Tensor,
+    reward: torch.Tensor,
+    done: torch.Tensor,
+    terminated: torch.Tensor | None = None,
+    rolling_gamma: bool | None = None,
+    *,
+    time_dim: int = -2,
+) -> torch.Tensor:
+    """:func:`td_lambda_return_estimate`."""
+    call = "vec_td_lambda_return_estimate"
+    return estimates.td_lambda(
+        call, gamma, lmbda, next_state_value, reward, done, terminated, rolling_gamma, time_dim
     )
-    return returns - state_value
+
+
+def vec_td_lambda_advantage_estimate(
+    gamma: Any,
+    lmbda: Any,
+    state_value: torch.Tensor,
+    next_state_value: torch.Tensor,
+    reward: torch.Tensor,
+    done: torch.Tensor,
+    terminated: torch.Tensor | None = None,
+    rolling_gamma: bool | None = None,
+    time_dim: int = -2,
+) -> torch.Tensor:
+    """:func:`vec_td_lambda_return_estimate` less ``state_value``."""
+    call = "vec_td_lambda_advantage_estimate"
+    estimates.same(call, "state_value", state_value, next_state_value)
+    given = gamma, lmbda, next_state_value, reward, done, terminated, rolling_gamma, time_dim
+    return estimates.td_lambda(call, *given) - state_value
 
 
 def vtrace_advantage_estimate(
@@ -182,15 +280,15 @@ def vtrace_advantage_estimate(
     carried back, at ``c_thresh``; returns ``(advantages, targets)``."""
     call = "vtrace_advantage_estimate"
     values = {"state_value": state_value, "reward": reward}
-    axis, terminated = _checked(call, next_state_value, values, done, terminated, time_dim)
+    axis, terminated = estimates.checked(call, next_state_value, values, done, terminated, time_dim)
     for name, x in (("log_pi", log_pi), ("log_mu", log_mu)):
         arguments.check_shape(call, name, tensor(call, name, x, like=done).shape, done.shape)
-    gamma, rho_thresh, c_thresh = _factors(next_state_value, gamma, rho_thresh, c_thresh)
+    gamma, rho_thresh, c_thresh = estimates.factors(next_state_value, gamma, rho_thresh, c_thresh)
     weight = (log_pi - log_mu).exp()
     rho, c = weight.clamp_max(rho_thresh), weight.clamp_max(c_thresh)
     discounted = lambda x: (gamma * x).masked_fill(terminated, 0)
     delta = rho * (reward + discounted(next_state_value) - state_value)
-    target = _backward(gamma * c, delta, None, done, axis) + state_value
+    target = estimates.backward(gamma * c, delta, None, done, axis) + state_value
     last = next_state_value.narrow(axis, -1, 1)
     ahead = torch.cat((target.narrow(axis, 1, target.shape[axis] - 1), last), axis)
     ahead = torch.where(done, next_state_value, ahead)
@@ -201,63 +299,6 @@ def reward2go(
     reward: torch.Tensor, done: torch.Tensor, gamma: Any, *, time_dim: int = -2
 ) -> torch.Tensor:
     """``G[t] = reward[t] + gamma * G[t+1]`` within each trajectory, of the shape of ``reward``."""
-    axis, _ = _checked("reward2go", reward, {}, done, None, time_dim, "reward")
-    (gamma,) = _factors(reward, gamma)
-    return _backward(gamma, reward, None, done, axis).to(reward.dtype)
-
-
-vec_generalized_advantage_estimate = generalized_advantage_estimate
-vec_td1_return_estimate = td1_return_estimate
-vec_td1_advantage_estimate = td1_advantage_estimate
-vec_td_lambda_return_estimate = td_lambda_return_estimate
-vec_td_lambda_advantage_estimate = td_lambda_advantage_estimate
-
-
-def _checked(call, first, values, done, terminated, time_dim, name="next_state_value"):
-    """The axis of time from the front, and where values after a step count for nothing."""
-    tensor(call, name, first, real=True)
-    axis = arguments.time_axis(call, time_dim, first.shape, "time_dim")
-    for other, x in values.items():
-        _same(call, other, x, first)
-    marks = {"done": done, "terminated": done if terminated is None else terminated}
-    for other, x in marks.items():
-        if not isinstance(x, torch.Tensor) or x.dtype != torch.bool:
-            got = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
-            arguments.refuse(call, other, "a tensor of booleans", got, TypeError)
-        arguments.check_shape(call, other, x.shape, first.shape, equal=True)
-        if x.device != first.device:
-            arguments.refuse(call, other, f"a tensor on {first.device}", x.device)
-    return axis, marks["terminated"]
-
-
-def _same(call, name, x, first):
-    shape = first.shape if isinstance(first, torch.Tensor) else None
-    return tensor(call, name, x, shape=shape, like=first if shape is not None else None, real=True)
-
-
-def _factors(like, *given):
-    """Numbers stay what they are, tensors come to where the others are."""
-    return tuple(x.to(like.device) if isinstance(x, torch.Tensor) else x for x in given)
-
-
-def _is_rolling(call, rolling_gamma, done, *factors):
-    rolling = rolling_gamma is None or arguments.flag(call, "rolling_gamma", rolling_gamma)
-    whole = [isinstance(x, torch.Tensor) and x.shape == done.shape for x in factors]
-    if not rolling and not any(whole):
-        expected = "True or None where discounts are not tensors of every step"
-        arguments.refuse(call, "rolling_gamma", expected, rolling_gamma)
-    return rolling
-
-
-def _backward(gate, input, last, done, axis):
-    """``x[t] = input[t] + gate[t] * x[t+1]`` within each trajectory, and ``last`` behind the last
-    step."""
-    ends = torch.cat((torch.zeros_like(done.narrow(axis, 0, 1)), done), axis)
-    return linear_scan(gate, input, last, axis=axis, reverse=True, resets=ends)
-
-
-def _of_own_step(gate, input, last, done, axis):
-    """The same for every step with factors of its own, which lie along ``axis``, before time."""
-    last = None if last is None else last.unsqueeze(axis)
-    all_steps = _backward(gate, input, last, done.unsqueeze(axis), axis + 1)
-    return all_steps.diagonal(dim1=axis, dim2=axis + 1).movedim(-1, axis)
+    axis, _ = estimates.checked("reward2go", reward, {}, done, None, time_dim, "reward")
+    (gamma,) = estimates.factors(reward, gamma)
+    return estimates.backward(gamma, reward, None, done, axis).to(reward.dtype)

@@ -8,25 +8,10 @@ import torch
 from scanrec import _arguments as arguments
 from scanrec.torch import linear_scan
 
-from ._torch import tensor
+from .._torch import tensor
+from .recurrence import Recurrence, linear_recurrence
 
-__all__ = ["linear_recurrence", "sample_wise_lpc"]
-
-
-def linear_recurrence(
-    a: torch.Tensor, x: torch.Tensor, zi: torch.Tensor | None = None
-) -> torch.Tensor:
-    """``y[t] = a[t] * y[t-1] + x[t]`` along the last axis of ``(B, T)``, from
-    ``zi``, ``(B,)``, or 0.
-
-    In torchlpc after 0.7.2; its ``Recurrence.apply(a, x, zi)`` before.
-    """
-    call = "linear_recurrence"
-    batch, _ = tensor(call, "x", x, axes="(B, T)").shape
-    tensor(call, "a", a, shape=x.shape, like=x)
-    if zi is not None:
-        tensor(call, "zi", zi, shape=(batch,), like=x)
-    return linear_scan(a, x, zi, axis=-1)
+__all__ = ["Recurrence", "linear_recurrence", "sample_wise_lpc"]
 
 
 def sample_wise_lpc(

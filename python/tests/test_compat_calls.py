@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec.compat: signatures are those of the packages it stands in for, and calls go through
+transformations of their frameworks."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compat_calls import called, framework, ours
+from compat_cases import CASES, functions, jax_parts, shown, torch_parts, weights
+
+SIGNATURES = json.loads((Path(__file__).parent / "data/compat_signatures.json").read_text())
+
+
+def test_every_signature_is_kept():
+    import scanrec.compat
+
+    offered = functions(Path(scanrec.compat.__file__).parent)
+    assert list(SIGNATURES) == [f"{module}.{function}" for module, function in offered]
+
+
+#: Ours, where it is another on purpose; None is their ScanType.AUTO.
+OTHER_DEFAULTS = {
+    "recurrentgemma.jax.scan.linear_scan": ("scan_type=<ScanType.AUTO: 1>", "scan_type=None")
+}
+
+
+@pytest.mark.parametrize("kind", ["torch", "jax"])
+def test_signatures(kind):
+    """Names, kinds and defaults of parameters; of what takes no names their number."""
+    framework(kind)
+    frameworks = {case.module: case.framework for case in CASES}
+    frameworks |= {"accelerated_scan": "torch", "memax.linen.scans": "jax", "torchlpc": "torch"}
+    for name, theirs in SIGNATURES.items():
+        module, function = name.rsplit(".", 1)
+        if frameworks[module] != kind or theirs is None:
+            continue
+        call = ours(module, function)
+        call = call.apply if isinstance(call, type) else call
+        parameters = list(inspect.signature(call).parameters.values())
+        parameters = parameters[parameters[0].name == "self" :]
+        if "/" in theirs:
+            assert len(parameters) == theirs.count(",") and "=" not in theirs, name
+        else:
+            assert shown(parameters) == theirs.replace(*OTHER_DEFAULTS.get(name, ("", ""))), name
+
+
+def inner(x, y):
+    """Of lists of tensors or arrays; of complex ones as of pairs."""
+    number = lambda a, b: (a * b.conj()).real.sum() if "complex" in str(b.dtype) else (a * b).sum()
+    return sum(number(a, b) for a, b in zip(x, y))
+
+
+def named(kind, but=()):
+    cases = [case for case in CASES if case.framework == kind and not case.name.endswith(but)]
+    return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
+
+
+@named("torch")
+def test_transformations_in_torch(case):
+    """Second derivatives against differences, tangents against gradients, and batches."""
+    torch = framework("torch")
+    function, given = torch_parts(*called(case))
+    draw = torch.Generator().manual_seed(7)
+    directions = [torch.randn(x.shape, dtype=x.dtype, generator=draw) for x in given]
+    leaves = [x.clone().requires_grad_() for x in given]
+    assert torch.autograd.gradgradcheck(function, leaves, fast_mode=True)
+    values, tangents = torch.func.jvp(function, tuple(given), tuple(directions))
+    seeds = [torch.from_numpy(weights(x.shape)).to(x.dtype) for x in values]
+    gradients = torch.autograd.grad(function(*leaves), leaves, seeds, materialize_grads=True)
+    want = inner(gradients, directions)
+    assert (inner(seeds, tangents) - want).abs() <= 1e-12 * (1 + inner(gradients, gradients))
+    pairs = [torch.stack((x, x / 2)) for x in given]
+    halves = function(*(x / 2 for x in given))
+    for got, *parts in zip(torch.func.vmap(function)(*pairs), values, halves):
+        torch.testing.assert_close(got, torch.stack(parts), rtol=1e-13, atol=1e-13)
+
+
+#: Cases that are computed in different ways; each takes half a second.
+COMPILED = (
+    "mambapy.mamba.selective_scan",
+    "minGRU_pytorch.minGRU.heinsen_associative_scan_log",
+    "torchlpc.sample_wise_lpc",
+    "philtorch.lti.diag_state_space.A",
+    "philtorch.lti.lfilter.tdf2",
+    "s5.s5_model.apply_ssm_liquid",
+    "torchrl.objectives.value.functional.td_lambda_return_estimate.own",
+    "torchrl.objectives.value.functional.vtrace_advantage_estimate",
+)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiles(name):
+    """Whole, in PyTorch's tracers; values and gradients."""
+    torch = framework("torch")
+    (case,) = (case for case in CASES if case.name == name)
+    function, given = torch_parts(*called(case))
+    leaves = [x.requires_grad_() for x in given]
+    torch.compiler.reset()
+    both = []
+    for call in (torch.compile(function, backend="aot_eager", fullgraph=True), function):
+        values = call(*leaves)
+        seeds = [torch.ones_like(x) for x in values]
+        both.append([*values, *torch.autograd.grad(values, leaves, seeds, materialize_grads=True)])
+    torch.testing.assert_close(*both, rtol=1e-13, atol=1e-13)
+
+
+#: Cases that are computed as others are.
+ALIKE = ("stopped", "beyond", "forward", "leaky_vtrace", "discounted_returns")
+
+
+@named("jax", but=ALIKE)
+def test_transformations_in_jax(case):
+    """Tangents against gradients, second derivatives of two kinds against each other, and batches; all
+    within one program."""
+    jax = framework("jax")
+    call, arguments = called(case)
+    # Where gradients end tangents are not those of the values.
+    if "stop_target_gradients" in inspect.signature(call).parameters:
+        arguments["stop_target_gradients"] = False
+    whole, given = jax_parts(call, arguments)
+    function = lambda *x: tuple(y for y in whole(*x) if y.dtype != bool)
+    draw = np.random.default_rng(7)
+    directions = [draw.normal(size=x.shape).astype(x.dtype) for x in given]
+    seeds = [weights(x.shape).astype(x.dtype) for x in jax.eval_shape(function, *given)]
+    number = lambda x, y: sum((a * b).sum().real for a, b in zip(x, y))
+
+    def all_of_it(given):
+        tangent = lambda f: jax.jvp(f, (given,), (directions,))[1]
+        loss = lambda given: number(function(*given), seeds)
+        gradient = jax.grad(loss)
+        along = lambda given: number(gradient(given), directions)
+        pairs = jax.tree.map(lambda x: jax.numpy.stack((x, x / 2)), given)
+        halves = function(*jax.tree.map(lambda x: x / 2, given))
+        return (
+            (tangent(loss), along(given)),
+            (tangent(gradient), jax.grad(along)(given)),
+            (
+                jax.vmap(function)(*pairs),
+                jax.tree.map(lambda *x: jax.numpy.stack(x), function(*given), halves),
+            ),
+        )
+
+    for got, want in jax.jit(all_of_it)(given):
+        for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
+            assert abs(x - y).max() <= 1e-11 * (1 + abs(y).max())
