@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     class Mamba(original.Mamba):
         def __init__(self, config: Any) -> None:
             super().__init__(config)
-            for layer in self.layers:
+            for layer in self.layers:  # whose blocks the original has made
                 layer.mixer.__class__ = MambaBlock
 
     for kind in (MambaBlock, Mamba):

@@ -79,10 +79,9 @@ def lfilter(
         tensor(call, name, value, like=x if isinstance(x, torch.Tensor) else None)
         if value.dim() not in (1, 2):
             arguments.refuse(call, name, "one axis or two", f"shape {tuple(value.shape)}")
-    for name, value, known in (("form", form, _FORMS), ("backend", backend, _BACKENDS)):
-        if value not in known or (name == "form" and backend == "diag_ssm" and "1" in value):
-            if name == "form" and backend == "diag_ssm":
-                known = known[:2]
+    forms = _FORMS[:2] if backend == "diag_ssm" else _FORMS
+    for name, value, known in (("form", form, forms), ("backend", backend, _BACKENDS)):
+        if value not in known:
             arguments.refuse(call, name, "one of " + ", ".join(map(repr, known)), repr(value))
     if a.shape[-1] != 1:
         arguments.refuse(call, "a", "one coefficient, (1,) or (B, 1)", f"shape {tuple(a.shape)}")

@@ -12,7 +12,7 @@ from scanrec import _arguments as arguments
 
 from .._torch import tensor
 
-__all__ = ["common_dtype", "driven", "outputs", "product"]
+__all__ = ["common_dtype", "driven", "outputs", "product", "with_fed_through"]
 
 
 def common_dtype(*tensors: torch.Tensor) -> torch.dtype:
@@ -69,7 +69,11 @@ def outputs(call: str, h: torch.Tensor, x: torch.Tensor, C: Any, D: Any) -> torc
             y = product(h, C)
     if D is None:
         return y
-    fed = _fed_through(call, tensor(call, "D", D, like=x), x)
+    return with_fed_through(call, y, _fed_through(call, tensor(call, "D", D, like=x), x))
+
+
+def with_fed_through(call: str, y: torch.Tensor, fed: torch.Tensor) -> torch.Tensor:
+    """``C h`` and ``D x``, where these are as many outputs."""
     if fed.shape[2:] != y.shape[2:]:
         expected = f"one for outputs of shape {tuple(y.shape)}"
         arguments.refuse(call, "D", expected, f"one that makes {tuple(fed.shape)}")

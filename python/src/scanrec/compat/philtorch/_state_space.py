@@ -19,6 +19,8 @@ __all__ = [
     "checked_index",
     "checked_signal",
     "diag_state_space",
+    "one_output",
+    "recursion",
     "state_space",
     "state_space_recursion",
 ]
@@ -40,15 +42,23 @@ def state_space_recursion(
     tell from others: :func:`diag_state_space` takes a diagonal as ``L``. ``unroll_factor`` is
     checked and chooses nothing.
     """
+    return recursion(A, zi, x, unroll_factor, out_idx, varying=False)
+
+
+def recursion(
+    A: Any, zi: Any, x: Any, unroll_factor: Any, out_idx: Any, varying: bool
+) -> torch.Tensor:
+    """``state_space_recursion`` of ``lti``, or of ``lpv``, where ``A`` has steps."""
     call = "state_space_recursion"
     batch, steps = checked_signal(call, x)
     check_unroll_factor(call, unroll_factor)
-    gate = scalar_matrices(call, A, x, (batch,))
+    gate = scalar_matrices(call, A, x, (batch, steps) if varying else (batch,))
     if x.dim() == 3:
         arguments.check_shape(call, "x", x.shape, (batch, steps, 1), equal=True)
     tensor(call, "zi", zi, shape=(batch, 1), like=x)
     index = checked_index(call, out_idx, 1)
-    h = linear_scan(gate.reshape(-1, 1, 1), x.reshape(batch, steps, 1), zi, axis=1)
+    gate = gate if varying else gate.reshape(-1, 1, 1)
+    h = linear_scan(gate, x.reshape(batch, steps, 1), zi, axis=1)
     return h if index is None else h.squeeze(-1)
 
 
@@ -71,7 +81,7 @@ def state_space(
     call = "state_space"
     batch, _ = checked_signal(call, x)
     check_unroll_factor(call, unroll_factor)
-    _one_output(call, C, out_idx)
+    one_output(call, C, out_idx)
     gate = scalar_matrices(call, A, x, (batch,))
     return _run(call, gate.reshape(-1, 1, 1), x, B, C, D, zi, out_idx)
 
@@ -115,7 +125,7 @@ def diag_state_space(
     call = "diag_state_space"
     checked_signal(call, x)
     check_unroll_factor(call, unroll_factor)
-    _one_output(call, C, out_idx)
+    one_output(call, C, out_idx)
     L, V, Vinv = _decomposed(call, x, L, V, Vinv, A)
     real = isinstance(C, torch.Tensor) and not C.is_complex()
     gate = L if L.dim() == 1 else L.unsqueeze(1)
@@ -178,7 +188,8 @@ def checked_index(call: str, out_idx: Any, states: int) -> int | None:
     return index
 
 
-def _one_output(call, C, out_idx):
+def one_output(call: str, C: Any, out_idx: Any) -> None:
+    """Refuses outputs that are said in two ways."""
     if C is not None and out_idx is not None:
         arguments.refuse(call, "out_idx", "None with 'C'", out_idx)
 

@@ -10,8 +10,8 @@ from scanrec.torch import linear_scan
 
 from .._torch import tensor
 from ._checks import check_unroll_factor, scalar_matrices
-from ._matrices import common_dtype
-from ._state_space import checked_index, checked_signal
+from ._matrices import common_dtype, with_fed_through
+from ._state_space import checked_index, checked_signal, one_output
 
 __all__ = ["state_space"]
 
@@ -46,8 +46,7 @@ def state_space(
     call = "state_space"
     batch, steps = checked_signal(call, x)
     check_unroll_factor(call, unroll_factor)
-    if C is not None and out_idx is not None:
-        arguments.refuse(call, "out_idx", "None with 'C'", out_idx)
+    one_output(call, C, out_idx)
     index = checked_index(call, out_idx, 1)
     gate = scalar_matrices(call, A, x, (batch, steps))
     wide = x.dim() == 3
@@ -75,10 +74,7 @@ def state_space(
         y = _product(call, "C", "bnm", h, C, _OUTPUTS, "bn", sizes)
     if D is not None:
         fed = _product(call, "D", signal, x, D, _THROUGH[wide], "bn", sizes)
-        if fed.shape[2:] != y.shape[2:]:
-            expected = f"one for outputs of shape {tuple(y.shape)}"
-            arguments.refuse(call, "D", expected, f"one that makes {tuple(fed.shape)}")
-        y = y + fed
+        y = with_fed_through(call, y, fed)
     return y if zi is None else (y, last)
 
 

@@ -9,8 +9,8 @@ from scanrec import _arguments as arguments
 from scanrec.torch import linear_scan
 
 from .._torch import tensor
-from ._checks import check_unroll_factor, initial_and_input, scalar_matrices
-from ._state_space import checked_index, checked_signal
+from ._checks import initial_and_input
+from ._state_space import recursion
 from ._varying import state_space
 
 __all__ = ["linear_recurrence", "state_space", "state_space_recursion"]
@@ -46,13 +46,4 @@ def state_space_recursion(
     other matrices raise ``ValueError``. States that do not mix are rows of
     :func:`linear_recurrence`. ``unroll_factor`` is checked and chooses nothing.
     """
-    call = "state_space_recursion"
-    batch, steps = checked_signal(call, x)
-    check_unroll_factor(call, unroll_factor)
-    gate = scalar_matrices(call, A, x, (batch, steps))
-    if x.dim() == 3:
-        arguments.check_shape(call, "x", x.shape, (batch, steps, 1), equal=True)
-    tensor(call, "zi", zi, shape=(batch, 1), like=x)
-    index = checked_index(call, out_idx, 1)
-    h = linear_scan(gate, x.reshape(batch, steps, 1), zi, axis=1)
-    return h if index is None else h.squeeze(-1)
+    return recursion(A, zi, x, unroll_factor, out_idx, varying=True)
