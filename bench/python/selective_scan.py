@@ -88,7 +88,7 @@ def main():
         "--compiled",
         type=int,
         default=128,
-        help="most steps that a loop is compiled for, or differentiated over, for T * T writes",
+        help="most steps of a loop that is compiled, or differentiated, which writes T * T numbers",
     )
     args = parser.parse_args()
     rows = []

@@ -156,7 +156,8 @@ def of_benchmarks(runs):
         else:
             single[parts[0], parts[1]] = run
 
-    def both(run):  # where there is a twin that computes the same it says more, and a state is what costs
+    # Selective scans have a second twin, of the same arithmetic, and their time goes by states.
+    def both(run):
         part = run.get("fraction_of_arithmetic", run["fraction_of_twin"])
         time = run.get("ns/state", run["ns/element"])
         return bar(part) + f" <small>{number(time)} ns</small>"
