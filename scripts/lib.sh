@@ -63,6 +63,20 @@ need_elsewhere() {
   command -v "$python" >/dev/null || python=python3
 }
 
+# pythons: those from 3.10 on that are here, a line each, the oldest first: whatever provides them, the
+# distribution or what manages several.
+pythons() {
+  local minor one
+  for minor in 10 11 12 13 14; do
+    for one in "python3.$minor" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3."$minor".*/bin/python; do
+      if "$one" -c "" 2>/dev/null; then
+        echo "$one"
+        break
+      fi
+    done
+  done
+}
+
 # unpack_arm64 FOLDER PACKAGES...: what Debian or Ubuntu packages of aarch64 hold, side by side in a folder,
 # by lists of packages of its own: nothing is installed, and nobody need be root.
 unpack_arm64() {

@@ -235,7 +235,8 @@ def make_primitive(call: str, abstract: Any, batch: Any, eliminate: Any) -> Prim
     primitive.def_abstract_eval(abstract)
     primitive.def_impl(partial(_run_eagerly, primitive))
     batching.primitive_batchers[primitive] = batch
-    partial_eval.dce_rules[primitive] = eliminate
+    # Newer JAX says between the two which operands anybody reads later, which matters to Refs alone.
+    partial_eval.dce_rules[primitive] = lambda used, *more: eliminate(used, more[-1])
     allow_in_shard_map(primitive)
     return primitive
 
