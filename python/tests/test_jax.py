@@ -570,4 +570,7 @@ def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
         )
         hessian = lambda *x: jax.jvp(with_all, x, x)[1]
         got = jax.jit(second)(gate, input), jax.jit(hessian)(gate, input)
+    # Without a mesh around the call, arrays say which it is.
+    same(linear_scan(gate, input), linear_scan(*map(jnp.asarray, plain)))
+    same(jax.jit(gradient)(gate, input), want)
     same(got, (second(*map(jnp.asarray, plain)), hessian(*map(jnp.asarray, plain))))

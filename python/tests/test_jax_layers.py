@@ -182,6 +182,7 @@ def test_explicit_sharding(random, packed):
         text = jax.jit(jax.grad(loss)).lower(pre).compile().as_text()
         assert not {n for n in ("all-gather", "all-reduce", "all-to-all") if n in text}
         got_second = jax.jit(second)(pre)
+    same(jax.jit(jax.grad(loss))(pre), want)  # without a mesh around it
     same(got, want)
     same(got_second, want_second)
 
@@ -319,6 +320,19 @@ def test_derivatives_of_state_spaces(random):
     check_grads(jax.jit(of_lru), (u, random(4), random(4)), **both)
 
 
+@pytest.mark.parametrize("nu", [-np.inf, -90.0, 100.0, np.inf])
+def test_gradients_of_gates_at_the_ends(nu):
+    """Of 1 and of 0, to the type: they stay there, and are no gradients of other states."""
+    real = lambda *x: jnp.asarray(x, "float32")
+    u, b = jnp.ones((5, 1), "float32"), jnp.ones((2, 1), "complex64")
+    loss = lambda nu, theta: jnp.sum(jnp.sin(lru(u, nu, theta, b[: nu.size], b[: nu.size].T)))
+    gradient = jax.jit(jax.grad(loss, (0, 1)))
+    at, moves = (real(nu, 0.5), real(0.3, -0.2)), (real(1, 1), real(1, 1))
+    second = jax.jit(lambda *x: jax.jvp(jax.grad(loss), x, moves)[1])
+    for found in (*gradient(*at), second(*at)):
+        assert np.all(np.isfinite(found)) and found[0] == 0 != found[1]
+
+
 def test_discretisation_near_zero():
     """Where exp(z) - 1 cancels."""
     from scanrec.jax._state_space import _phi
@@ -344,6 +358,11 @@ X, Z = np.ones((2, 9, 6)), np.ones((4, 6), complex)
         (TypeError, "'pre': expected a real type", lambda: qrnn_pool(X * 1j)),
         (TypeError, "'zoneout': expected booleans", lambda: qrnn_pool(X, zoneout=X)),
         (ValueError, "'c': expected shape (Q, 4), or (Q, 8)", lambda: s5(X, Z[:, 0], Z, Z)),
+        (TypeError, "s5: argument 'c': expected an array, got None", lambda: s5(X, Z[:, 0], Z, None)),
+        (TypeError, "lru: argument 'u': expected an array", lambda: lru(None, None, None, Z, Z.T)),
+        (TypeError, "lru: argument 'nu': expected an array", lambda: lru(X, None, None, Z, Z.T)),
+        (TypeError, "'initial_state': expected an array of numbers", lambda: s5(X, Z[:, 0], Z, Z.T, initial_state="a")),
+        (TypeError, "'u': expected an array of numbers, got", lambda: lru("a", X[0, :4, 0], X[0, :4, 0], Z, Z.T)),
         (TypeError, "'lambda_': expected complex64", lambda: s5(X, X[0, :4, 0], Z, Z.T)),
         (ValueError, "'discretisation': expected", lambda: s5(X, Z[:, 0], Z, Z.T, discretisation="?")),
         (ValueError, "'b': expected shape (4, 6)", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], Z[:3], Z.T)),

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import fields
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,8 +19,10 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 8)
 
 import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
 from stepwise import stepwise
 
+import scanrec.jax
 from scanrec.jax import nn
 
 T = 9
@@ -126,6 +129,57 @@ def test_sequences_packed_into_one_are_alone(name, random):
     same(*(jax.tree.map(lambda s: s[0], state) for state in (ended, begun)))
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_nothing(name, random):
+    """No sequences, and no steps, after which a state is what it was."""
+    layer = LAYERS[name]
+    params, state = weights_of(layer), state_of(layer, random, 2)
+    of = lambda *shape: jnp.ones((*shape, layer.input_size))
+
+    def all_of():
+        one = layer.step(params, of(0))[0] if not layer.bidirectional else of(0, layer.output_size)
+        return layer.apply(params, of(0, T))[0], one, *layer.apply(params, of(2, 0), state)
+
+    none, one, still, kept = jax.jit(all_of)()
+    assert none.shape == (0, T, layer.output_size) and still.shape == (2, 0, layer.output_size)
+    assert one.shape[0] == 0 and one.shape[-1] == layer.hidden_size or layer.bidirectional
+    same(kept, state)
+
+
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
+@pytest.mark.parametrize(
+    "name", ["QRNN two steps", "MinGRU", "RGLRU both ways", "LRU", "S5", "Mamba both ways"]
+)
+def test_explicit_sharding(name, random):
+    """Of sequences, whose states and marks are split as they are or not at all; also where arrays
+    alone say which mesh it is."""
+    layer = LAYERS[name]
+    params, x = weights_of(layer), jnp.asarray(random(4, T, layer.input_size))
+    state, marks = state_of(layer, random, 4), jnp.asarray(random.marks(4, T + 1))
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
+    split = lambda x, *spec: jax.device_put(x, NamedSharding(mesh, PartitionSpec(*spec)))
+    parts = split(x, "d"), jax.tree.map(lambda s: split(s, None, "d"), state), split(marks, "d")
+
+    @jax.jit
+    def values(params, x, state, marks):
+        first = layer.apply(params, x)
+        return first, layer.apply(params, x, state, resets=marks)
+
+    @jax.jit
+    def gradient(params, x, state):
+        loss = lambda *given: jnp.sum(layer.apply(*given, resets=marks)[0] ** 3)
+        return jax.grad(loss, (0, 1, 2))(params, x, state)
+
+    want, slopes = values(params, x, state, marks), gradient(params, x, state)
+    with jax.set_mesh(mesh):
+        (output, _), _ = got = values(params, *parts)
+        assert jax.typeof(output).sharding.spec == jax.typeof(parts[0]).sharding.spec
+        same(got, want)
+        same(values(params, parts[0], state, marks), want)
+        same(gradient(params, parts[0], state), slopes)
+    same(values(params, *parts), want)
+
+
 def test_batches_and_ensembles(random):
     """vmap of inputs, and of weights."""
     for layer in (LAYERS["QRNN two steps"], LAYERS["S5"], LAYERS["Mamba both ways"]):
@@ -187,6 +241,8 @@ def test_starts():
     a, (nu,) = np.exp(-8 * np.log1p(np.exp(decay))), draw(nn.LRU(3, 4, r_min=0.5, r_max=0.6), "nu")
     assert 0.9 <= a.min() and a.max() <= 0.999
     assert np.all(np.abs(np.exp(-np.exp(nu)) - 0.55) < 0.05001)
+    (whole,) = draw(nn.LRU(3, 4, state_size=500, r_min=0, r_max=1), "nu")  # as the paper's own
+    assert np.isfinite(whole).all()
     delta, decay = draw(nn.Mamba(16, 16), "bias_delta", "log_decay")
     step = np.log1p(np.exp(delta))
     assert 0.99e-3 < step.min() and step.max() < 0.101
@@ -200,6 +256,99 @@ def test_starts():
     np.testing.assert_allclose(np.sort(frequency), np.sort(values.imag)[3:], rtol=1e-5)
     (b,) = draw(nn.S5(200, 4), "b")
     assert np.all(np.abs(np.var(b, (0, 1)) * 2 * 200 - 1) < 0.05)
+
+
+def problems_of(name, random):
+    """Calls, and arrays for them that broadcast and are of several types, where that is offered."""
+    real, half, complex = (
+        lambda *shape, as_=(drawn, dtype): jnp.asarray(random(*shape, dtype=as_[0]), as_[1])
+        for drawn, dtype in (
+            ("float64", "float32"), ("float64", "bfloat16"), ("complex128", "complex64"),
+        )
+    )  # fmt: skip
+    marks = jnp.asarray(random.marks(2, T + 1))
+    ends = {"resets": marks[..., None], "return_final": True}
+    scan = partial(scanrec.jax.linear_scan, **ends)
+    pool = partial(scanrec.jax.qrnn_pool, **ends, zoneout=marks[:, :T, None], forget_bias=1)
+    s5, lru = scanrec.jax.s5, scanrec.jax.lru
+    space = lambda *x: s5(*x[:-1], intervals=x[-1], resets=marks, return_final=True)
+    selective = lambda *x: scanrec.jax.selective_scan(
+        *x[:-2], initial_state=x[-2], intervals=x[-1], delta_softplus=True, **ends
+    )
+    step = partial(scanrec.jax.selective_state_update, dt_softplus=True)
+    of_rows = partial(step, state_batch_indices=np.array([0, 2]))
+    logs = partial(scan, log_gate=True, log_input=True)
+    lean = partial(scanrec.jax.qrnn_pool, pool="ifo", memory="recompute", return_final=True)
+    system = complex(3), complex(3, 4)
+    found = {
+        "linear_scan": (
+            (scan, real(4), real(2, T, 4), real(4)), (scan, half(T, 1), half(2, T, 4), real(4)),
+            (scan, 0.5, complex(2, T, 4), complex(4)), (logs, real(4), real(2, T, 4), real(4)),
+        ),
+        "qrnn_pool": (
+            (pool, real(2, T, 12), real(4)), (lean, [half(2, T, 4), *(half(4),) * 3], real(4)),
+        ),
+        "s5": (
+            (space, real(2, T, 4), *system, complex(4, 3), real(4), real(3), complex(3), real(T)),
+            (partial(s5, discretisation="bilinear"), real(2, T, 4), *system, complex(4, 6), real(4)),
+        ),
+        "lru": (
+            (lru, real(2, T, 4), real(3), real(3), system[1], complex(4, 3), real(4), complex(3)),
+        ),
+        "selective_scan": (
+            (
+                selective, real(2, T, 4), real(2, T, 4), real(4, 3), real(2, T, 2, 3), real(2, T, 2, 3),
+                real(4), real(2, T, 4), real(4), real(4, 3), real(T),
+            ),
+            (
+                selective, half(2, T, 4), half(2, T, 4), complex(4, 3), half(2, T, 6), complex(4, 3),
+                half(4), half(2, T, 4), half(4), complex(4, 3), real(T),
+            ),
+        ),
+        "selective_state_update": (
+            (
+                step, half(2, 4, 3), half(2, 4), half(2, 4), real(4, 3), half(2, 3), half(2, 1, 3),
+                half(4), half(2, 4), half(4),
+            ),
+            (of_rows, real(3, 4, 3), real(2, 4), real(2, 4), real(4, 3), real(2, 3), real(2, 3)),
+        ),
+    }  # fmt: skip
+    if name in found:
+        return found[name]
+    layer, keep = LAYERS[name], {"resets": marks, "key": jax.random.key(0)}
+
+    def run(params, x, state):
+        drawn = layer.init(jax.random.key(0), x.dtype)
+        output = layer.apply(params, x), layer.apply(drawn, x, state, **keep)
+        return output if layer.bidirectional else (*output, layer.step(params, x[:, 0], state))
+
+    return tuple(
+        (
+            run,
+            jax.tree.map(lambda w, dtype=dtype: w.astype(dtype), weights_of(layer)),
+            jnp.asarray(random(2, T, layer.input_size), dtype),
+            layer.initial_state(2, dtype),
+        )
+        for dtype in ("float32", "bfloat16")
+    )
+
+
+CALLS = ("linear_scan", "qrnn_pool", "s5", "lru", "selective_scan", "selective_state_update")
+
+
+@pytest.mark.parametrize("name", [*CALLS, *LAYERS])
+def test_nothing_is_promoted(name, random):
+    """That was not given so: types and ranks are those that users see to, in second derivatives, too."""
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        for call, *arrays in problems_of(name, random):
+
+            def all_of(*arrays, call=call):
+                squares = lambda y: jnp.sum(jnp.abs(y).astype("float32") ** 2)
+                loss = lambda *x: sum(map(squares, jax.tree.leaves(call(*x))))
+                gradient = jax.grad(loss, tuple(range(len(arrays))))
+                return gradient(*arrays), jax.jvp(gradient, arrays, arrays)[1]
+
+            jax.jit(all_of).lower(*arrays)
 
 
 def test_layers_are_arguments_of_programs():
@@ -245,10 +394,29 @@ def test_refusals():
         (lambda: layer.apply({}, x), ValueError, r"'params': expected entries \['layer_0'\]"),
         (lambda: layer.apply(changed(bias=x), x), ValueError, r"params\['layer_0'\]\['forward'\]\['b"),
         (lambda: nn.QRNN(3, 4, bidirectional=True).step({}, x), ValueError, "'bidirectional'"),
+        (lambda: layer.apply(params, x, key=0), TypeError, "MinGRU.apply: argument 'key': expected a"),
+        (lambda: layer.apply(params, x, key=jax.random.split(jax.random.key(0))), TypeError, r"'key'.*\(2,"),
+        (lambda: layer.apply(changed(bias=1j * weights["bias"]), x), TypeError, r"\['bias'\]'.*real"),
+        (lambda: layer.apply(params, "x"), TypeError, "'input': expected an array of numbers, got"),
+        (lambda: layer.apply(changed(bias="x"), x), TypeError, r"\['bias'\]': expected an array of n"),
+        (lambda: layer.apply(params, x, "x"), TypeError, "'state': expected an array of numbers, got"),
+        (lambda: layer.initial_state((), "int32"), TypeError, "MinGRU.initial_state: argument 'dtype'"),
+        (lambda: layer.initial_state((2,), "complex64"), TypeError, "'dtype': expected a real type"),
     ):
         # fmt: on
         with pytest.raises(error, match=words):
             call()
+
+
+def test_numbers_of_numpy_are_options():
+    """Which have no hash, and become numbers of Python."""
+    given = np.array(3), np.int64(4), np.array(1), np.array(True)
+    assert hash(nn.MinGRU(*given)) == hash(nn.MinGRU(3, 4))
+    assert nn.MinGRU(*given) == nn.MinGRU(3, 4)
+    layer = nn.QRNN(3, 4, kernel_size=np.array(2))
+    assert hash(layer) == hash(nn.QRNN(3, 4, kernel_size=2))
+    assert hash(nn.Mamba(3, 4, dt_rank=np.array(2), state_size=np.array(3))) is not None
+    same(layer.initial_state(np.int64(2)), nn.QRNN(3, 4, kernel_size=2).initial_state((2,)))
 
 
 def module_of(layer, seed):
@@ -403,6 +571,23 @@ def test_as_rnn_of_flax(name, random):
             call()
 
 
+def test_lengths_of_rnn(random):
+    """That are no numbers of steps are refused; those that a program does not know are the nearest."""
+    flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
+    from scanrec.jax import nnx
+
+    rnn, x = nnx.RNN(module_of(LAYERS["MinGRU"], 0)), jnp.asarray(random(3, T, 3))
+    traced = flax.jit(lambda m, lengths: m(x, seq_lengths=lengths, return_carry=True, reverse=True))
+    for kind in ("int64", "uint8"):
+        same(traced(rnn, jnp.array([11, 0, 1], kind)), traced(rnn, jnp.array([T, 1, 1])))
+    words = "'seq_lengths': expected integers from 1 to 9, got "
+    for lengths, wrong in ((np.array([T, 11, 1]), 11), ([T, 0, 1], 0), (jnp.array([T, 1, -1]), -1)):
+        call = partial(nnx.RNN.__call__, inputs=x, seq_lengths=lengths)
+        for run in (call, flax.jit(call)):
+            with pytest.raises(ValueError, match=f"{words}{wrong}"):
+                run(rnn)
+
+
 def test_rnn_runs_forward_alone():
     pytest.importorskip("flax.nnx", reason="Flax is not installed")
     from scanrec.jax import nnx
@@ -433,3 +618,15 @@ def test_flax_is_asked_for():
     assert ran.stderr.strip().endswith("scanrec.jax.nnx needs Flax: pip install 'scanrec[flax]'")
     code = "import scanrec.jax, sys; sys.exit('flax' in sys.modules or 'scanrec.jax.nn' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_parts_are_imported_when_asked_for():
+    code = """
+import sys, scanrec
+sys.modules["flax"] = None
+assert not {"nn", "nnx"} & {*dir(scanrec.jax)} and not hasattr(scanrec.jax, "nnn")
+assert scanrec.jax.nn.MinGRU(3, 4) and "nn" in dir(scanrec.jax)
+scanrec.jax.nnx
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert ran.stderr.strip().endswith("scanrec.jax.nnx needs Flax: pip install 'scanrec[flax]'")

@@ -656,6 +656,9 @@ def test_explicit_sharding(random, split, groups, expected):
         with pytest.raises(ValueError, match="'u': expected an array that is not split along time"):
             u = jax.device_put(jnp.ones((4, 8, 8)), NamedSharding(mesh, P(None, "d")))
             selective_scan(u, u, given["A"], given["A"], given["A"])
+    without = lambda x: selective_scan(*(x[name] for name in ("u", "delta", "A", "B", "C")))
+    bits(without(given), without(plain))  # a mesh around the call, nor
+    same(jax.jit(gradient)(given), want[0])
     for x, y in zip(got, want):
         same(x, y, rtol=1e-9, atol=1e-10)
 
@@ -679,6 +682,7 @@ def update(state=S, dt=U[:, 0], A=W, B=M[:, 0], **more):
         (ValueError, "'u': expected an array (..., T, D), got shape (4,)", lambda: scan(u=U[0, 0])),
         (TypeError, "'u': expected float64, as 'A' is float64, got float32", lambda: scan(u=U.astype("f"))),
         (TypeError, "'u': expected an array of numbers, got NoneType", lambda: scan(u=None)),
+        (TypeError, "'u': expected an array of numbers, got", lambda: scan(u="a")),
         (TypeError, "'A': expected float32 or float64, or complex of them, got int",
          lambda: scan(A=W.astype(int))),
         (ValueError, "'A': expected shape (4, N), N of 1 or more, got (3, 4)", lambda: scan(A=W.T)),

@@ -268,6 +268,18 @@ def test_explicit_sharding(random, reverse, more):
     close(jax.tree.map(np.asarray, got_grad), jax.tree.map(np.asarray, want_grad))
 
 
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
+def test_explicit_sharding_without_a_mesh_around(random):
+    """Arrays alone say which it is."""
+    gate, input, _ = problem(random, "float64", (CHANNELS,))
+    mesh = mesh_of((2,), ("t",), "Explicit")
+    parts = jax.device_put(input, NamedSharding(mesh, OVER_TIME))
+    for call in (linear_scan, jax.jit(linear_scan)):
+        got = call(gate, parts)
+        assert jax.typeof(got).sharding.spec == P(None, "t", None)
+        close(np.asarray(got), np.asarray(linear_scan(gate, input)))
+
+
 def test_what_travels():
     """A value takes one all-gather, and its gradient one message back: of maps, not of arrays."""
     gate = input = jnp.ones((BATCH, STEPS, CHANNELS))

@@ -215,6 +215,8 @@ def test_promotion(random):
     assert scanrec.linear_scan(0.5, half, np.zeros(3, np.float32)).dtype == np.float16
     assert scanrec.linear_scan(np.ones(3, np.float32), half).dtype == np.float32
     assert scanrec.linear_scan(0.5, half, np.zeros(3)).dtype == np.float64
+    bfloat16 = input.astype(pytest.importorskip("ml_dtypes").bfloat16)
+    assert scanrec.linear_scan(half, bfloat16).dtype == np.float32  # as JAX and PyTorch promote
 
 
 @pytest.mark.parametrize("gate_shape", [(2, 40, 3), (3,), ()])
@@ -280,6 +282,7 @@ def test_absent_gradients(random):
 
 def test_checks_are_made_once(random, monkeypatch):
     """A call on arrays laid out as those of an earlier call finds what their checks came to."""
+    scanrec._plans._plans.clear()  # of which there may be enough
     shape, edge = (2, 9, 3), (2, 3)
     numbers = lambda: (random(3), random(*shape), random(*edge))
     resets, w = random.marks(2, 9, 1), random(*shape)
@@ -302,6 +305,7 @@ def test_checks_are_made_once(random, monkeypatch):
 
 def test_checks_are_made_once_of_what_is_copied(random, monkeypatch):
     """Likewise where types are promoted, bytes swapped, or elements not where they can be read."""
+    scanrec._plans._plans.clear()
     x = random(9, 3)
     bytes = np.empty(x.nbytes + 1, np.uint8)
     unaligned = bytes[1:].view(np.float64).reshape(x.T.shape).T
@@ -431,6 +435,14 @@ class NoArray:
          lambda: scanrec.linear_scan(0.5, ONES, resets=np.zeros((2, 9), bool))),
         (ValueError, "'wrt': expected names among gate, input, initial_state, got 'inputs'",
          lambda: scanrec.linear_scan_vjp(0.5, ONES, ONES, wrt=["inputs"])),
+        (TypeError, "'wrt': expected a tuple of names, got 'gate'",
+         lambda: scanrec.linear_scan_vjp(0.5, ONES, ONES, wrt="gate")),
+        (TypeError, "'wrt': expected a tuple of names, got None",
+         lambda: scanrec.linear_scan_vjp(0.5, ONES, ONES, wrt=None)),
+        (TypeError, "'reverse': expected True or False, got a ndarray of shape (2,)",
+         lambda: scanrec.linear_scan(0.5, ONES, reverse=np.array([True, False]))),
+        (ValueError, "'gate': expected a number below 1.8e308, got one of 1329 bits",
+         lambda: [scanrec.linear_scan(one, ONES) for one in (1, 10**400)]),  # the second by a plan
         (ValueError, "'initial_state': expected a shape that broadcasts to (2, 3)",
          lambda: scanrec.linear_scan_vjp(0.5, ONES, ONES, initial_state=ONES, wrt=["input"])),
         (ValueError, "'state_grad': expected a shape that broadcasts to (2, 9, 3)",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -180,6 +181,29 @@ def test_compiled(random, backend):
     same(trained.grad, again.grad, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("memory", ["store", "recompute"])
+def test_programs_for_any_length(random, memory):
+    class Pool(torch.nn.Module):
+        def forward(self, pre):
+            return qrnn_pool(pre, memory=memory, axis=0)
+
+    sizes = ({0: torch.export.Dim("steps"), 1: torch.export.Dim("batch")},)
+    inputs = lambda steps: tensor(random, steps, 2, 6).requires_grad_()
+    for made in (2, 300):
+        program = torch.export.export(Pool(), (inputs(made),), dynamic_shapes=sizes).module()
+        for pre in map(inputs, (1, 2, 129, 300)):
+            same(program(pre), Pool()(pre))
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    loss = lambda pre, bias: qrnn_pool(pre, memory=memory, axis=0, forget_bias=bias).sin().sum()
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager", dynamic=True)
+    for pre in map(inputs, (7, 2, 129, 300)):
+        got, want = (torch.autograd.grad(f(pre, 1.5), pre) for f in (compiled, loss))
+        same(got, want)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert compiled(pre, 0.25) == loss(pre, 0.25)
+
+
 def test_operators():
     pre = (torch.randn(2, 5, 3, 4), None, None, None)
     ops = torch.ops.scanrec
@@ -262,6 +286,31 @@ def test_lru(random):
     same(lru(u, nu, theta, b, c), want)
     compiled = torch.compile(lru, fullgraph=True, backend="aot_eager")
     same(compiled(u, nu, theta, b, c), want)
+
+
+def test_lru_at_the_edges():
+    """Gates of 1 and of 0, whose scales of 0 and of 1 neither move nor make NaN."""
+    nu = torch.tensor([-110.0, 100.0, -math.inf, math.inf, -1.0], requires_grad=True)
+    theta, b, c, u = (torch.ones(n, requires_grad=True) for n in (5, (5, 3), (2, 5), (1, 9, 3)))
+    call = lambda nu, *others: lru(others[0], nu, others[1], *(x + 0j for x in others[2:]))
+    inputs = (nu, u, theta, b, c)
+    y = call(*inputs)
+    got = torch.autograd.grad(y.square().sum(), inputs)
+    assert y.isfinite().all() and all(x.isfinite().all() for x in got)
+    assert got[0].ne(0).tolist() == [False] * 4 + [True]
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    same(torch.autograd.grad(compiled(*inputs).square().sum(), inputs), got, rtol=1e-5, atol=1e-6)
+    alone = nu[4:], u, theta[4:], b[4:], c[:, 4:]
+    want = torch.autograd.grad(call(*alone).square().sum(), (nu, u))
+    only = torch.autograd.grad(call(*inputs[:4], c * (nu == -1)).square().sum(), (nu, u))
+    same(only, want, rtol=1e-5, atol=1e-6)
+
+
+def test_initial_states_that_are_numbers(random):
+    lambda_, b, c = system(random)
+    u = tensor(random, 2, 11, 3)
+    first = torch.full((), 0.1 + 0.3j, dtype=torch.complex128)
+    same(s5(u, lambda_, b, c, initial_state=0.1 + 0.3j), s5(u, lambda_, b, c, initial_state=first))
 
 
 @pytest.mark.parametrize("call", [s5, lru])
@@ -397,6 +446,11 @@ def test_trained(name):
 X, Z = torch.ones(2, 9, 6), torch.ones(4, 6, dtype=torch.complex64)
 
 
+def misaligned():
+    return torch.frombuffer(bytearray(4 * X.numel() + 1), dtype=torch.float32, offset=1).view_as(X)
+
+
+
 @pytest.mark.parametrize(
     "error, words, call",
     [
@@ -407,8 +461,16 @@ X, Z = torch.ones(2, 9, 6), torch.ones(4, 6, dtype=torch.complex64)
         (ValueError, "'pre': expected 3 tensors for pool 'fo', got 2", lambda: qrnn_pool((X, X))),
         (TypeError, "'candidate': expected a tensor", lambda: qrnn_pool((1.0, X), pool="f")),
         (TypeError, "'pre': expected a real type", lambda: qrnn_pool(X * 1j)),
+        (ValueError, "qrnn_pool: argument 'pre': expected a pointer aligned to 4 bytes", lambda: qrnn_pool(misaligned())),
+        (ValueError, "'candidate': expected a pointer aligned to 4 bytes", lambda: qrnn_pool([misaligned()] * 3)),
+        (ValueError, "linear_scan: argument 'gate': expected a pointer aligned to 4 bytes", lambda: linear_scan(misaligned(), X, log_gate=True)),
+        (ValueError, "'forget_gate': expected a number of float32, at most 3.4e+38, got 1e+300", lambda: qrnn_pool((X, 1e300), pool="f")),
+        (ValueError, "s5: argument 'initial_state': expected a number of complex64", lambda: s5(X, Z[:, 0], Z, Z.T, initial_state=1e300)),
         (TypeError, "'zoneout': expected a tensor of booleans", lambda: qrnn_pool(X, zoneout=X)),
         (ValueError, "'c': expected shape (Q, 4), or (Q, 8)", lambda: s5(X, Z[:, 0], Z, Z)),
+        (TypeError, "s5: argument 'c': expected an array, got None", lambda: s5(X, Z[:, 0], Z, None)),
+        (TypeError, "lru: argument 'u': expected an array", lambda: lru(None, None, None, Z, Z.T)),
+        (TypeError, "lru: argument 'nu': expected an array", lambda: lru(X, None, None, Z, Z.T)),
         (TypeError, "'lambda_': expected complex64", lambda: s5(X, X[0, :4, 0], Z, Z.T)),
         (TypeError, "'b': expected a tensor", lambda: lru(X, X[0, :4, 0], X[0, :4, 0], 3, Z.T)),
         (ValueError, "'reverse': expected False of a system that runs both ways", lambda: s5(X, Z[:, 0], Z, torch.ones(6, 8) + 0j, reverse=True)),

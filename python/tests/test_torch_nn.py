@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -14,7 +16,12 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch import func
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import (
+    PackedSequence,
+    pack_padded_sequence,
+    pack_sequence,
+    pad_packed_sequence,
+)
 from torch_nn_loops import LAYERS, leaves, loop
 
 from scanrec._hippo import legs_normal_part
@@ -249,6 +256,26 @@ def gradients(layer, x):
     return y, torch.autograd.grad(y.square().sum(), list(layer.parameters()))
 
 
+@pytest.mark.parametrize("name", [*PLAIN, "QRNN ifo", "Mamba sizes"])
+def test_programs_for_any_length(name):
+    """One step or two, more than 128: whatever they were made with."""
+    layer = make(name, num_layers=1, dtype=torch.float32, bidirectional=True)
+    inputs = lambda steps: (torch.randn(steps, B, 3), None, torch.rand(steps, B) < 0.3)
+    same_steps = {0: torch.export.Dim("steps"), 1: torch.export.Dim("batch")}
+    sizes = {"input": same_steps, "state": None, "resets": same_steps}
+    for made in (2, 300):
+        program = torch.export.export(layer, inputs(made), dynamic_shapes=sizes).module()
+        for x, _, marks in map(inputs, (1, 2, 129, 300)):
+            same(program(x, None, marks)[0], layer(x, None, marks)[0], 1e-5)
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for x, *_ in map(inputs, (2, 3, 129, 300)):
+        torch._dynamo.mark_dynamic(x, 0)
+        same(gradients(compiled, x), gradients(layer, x), 1e-3)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_packed_sequences_are_a_graph_break(name):
     torch.compiler.reset()
@@ -300,6 +327,8 @@ def test_gradients_by_differences(name):
 
 def test_start_values():
     torch.manual_seed(2)
+    whole = nn.LRU(3, H, state_size=500, r_min=0, r_max=1)  # as the paper's own
+    assert whole.nu_l0.isfinite().all() and whole.theta_l0.isfinite().all()
     ring = torch.exp(-nn.LRU(3, H, state_size=500, r_min=0.5, r_max=0.6).nu_l0.exp())
     assert 0.5 <= ring.min() < 0.51 and 0.59 < ring.max() <= 0.6
     s5 = nn.S5(3, H, state_size=12, blocks=2)
@@ -316,6 +345,27 @@ def test_start_values():
     steps = functional.softplus(nn.Mamba(3, 500).bias_delta_l0)
     assert 0.99e-3 <= steps.min() < 1.2e-3 and 0.09 < steps.max() <= 0.1001
     assert nn.QRNN(3, H, kernel_size=2).bias_l0.tolist() == [0] * H + [1] * H + [0] * H
+
+
+def test_is_imported_when_asked_for():
+    code = "import sys, scanrec.torch as it; assert 'nn' in dir(it) and 'scanrec.torch.nn' not in sys.modules"
+    code += "; it.nn.QRNN; assert not hasattr(it, 'jax')"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_complex_weights_are_refused(name):
+    """To which modules can be moved, though not made with."""
+    layer = make(name).to(torch.complex64)
+    with pytest.raises(TypeError, match=f"{name}: .* expected weights of one of float64"):
+        layer(torch.zeros(T, B, 3, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("sizes", [[1, 2], [2, 2], [2], [3, 0], [-3], [], [[2, 1]]])
+def test_bad_sizes_of_packed_sequences(sizes):
+    packed = PackedSequence(torch.zeros(3, 3), torch.tensor(sizes, dtype=torch.int64))
+    with pytest.raises(ValueError, match="QRNN: argument 'input': .* add up to its 3 rows, got "):
+        nn.QRNN(3, H)(packed)
 
 
 def test_bad_input():
@@ -348,6 +398,7 @@ def test_bad_input():
         (lambda: nn.QRNN(3, H, dtype=torch.int8), "'dtype': expected one of float64"),
         (lambda: nn.MinGRU(3, H, candidate="g"), "'candidate': expected one of"),
         (lambda: nn.LRU(3, H, r_min=0.9, r_max=0.5), "'r_min': expected a number below r_max"),
+        (lambda: nn.LRU(3, H, r_max=1.1), "'r_max': expected a number from 0 to 1, got 1.1"),
         (lambda: nn.S5(3, H, state_size=6, blocks=2), "'state_size': expected a multiple"),
         (lambda: nn.S5(3, H, dt_min=1.0), "'dt_min': expected a step above 0, up to dt_max"),
         (lambda: nn.S5(3, H, discretisation="euler"), "'discretisation': expected one of"),

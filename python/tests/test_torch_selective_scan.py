@@ -468,12 +468,20 @@ def test_compile(backend):
 
 def test_export():
     class Scan(torch.nn.Module):
-        def forward(self, **x):
-            return selective_scan(**x, delta_softplus=True)
+        def forward(self, u, delta, A, B, C, D, z, delta_bias, initial_state):
+            return selective_scan(
+                u, delta, A, B, C, D, z, delta_bias, True, initial_state=initial_state
+            )
 
-    x = problem(steps=9)
-    program = torch.export.export(Scan(), (), x)
-    assert torch.equal(program.module()(**x), Scan()(**x))
+    long = {k: v.requires_grad_() for k, v in problem(steps=300).items()}
+    steps = torch.export.Dim("steps")
+    sizes = {k: {v.dim() - 1: steps} if v.shape[-1] == 300 else {} for k, v in long.items()}
+    for made in (9, 300):
+        x = {k: v.contiguous() for k, v in cut(long, slice(0, made)).items()}
+        program = torch.export.export(Scan(), (), x, dynamic_shapes=sizes).module()
+        for length in (1, 2, 9, 129, 300):
+            part = cut(long, slice(0, length))
+            assert torch.equal(program(**part), Scan()(**part))
 
 
 # ---- one step --------------------------------------------------------------------------------------
@@ -590,6 +598,8 @@ def test_bad_input():
     refused(ValueError, r"'delta_bias': expected shape \(4,\)", delta_bias=z(9))
     refused(ValueError, r"'initial_state': .* broadcasts to \(2, 4, 8\)", initial_state=z(3, 4, 8))
     refused(TypeError, "'resets': expected a tensor of booleans", resets=z(2, 9))
+    apart = torch.frombuffer(bytearray(129), dtype=torch.float32, offset=1).view(4, 8)
+    refused(ValueError, "'A': expected a pointer aligned to 4 bytes", A=apart)
     refused(ValueError, "'resets': .* with all of its 9 steps", resets=z(2, 4, dtype=torch.bool))
 
 
@@ -618,11 +628,25 @@ def test_bad_steps():
             "'state_batch_indices': expected rows of 'state', 0 to 2, each once",
             state_batch_indices=torch.tensor(bad),
         )
+    whole = dict(state=state[:2], state_batch_indices=None)
+    refused(ValueError, "'state': expected memory apart from 'B'", B=state[:2, 0], **whole)
+    refused(ValueError, "'state': expected memory apart from 'dt'", dt=state[:2, :, 0], **whole)
     refused(NotImplementedError, "'x': .* without gradients", x=torch.ones(2, 4).requires_grad_())
     assert torch.equal(state, torch.ones(3, 4, 8))
     with torch.no_grad():
         state_update(**{**good, "x": torch.ones(2, 4).requires_grad_()})
     assert not torch.equal(state, torch.ones(3, 4, 8))
+
+
+def test_marks_of_any_length():
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    marks = lambda x, cu: scanrec.torch.resets_from_cu_seqlens(cu, x.shape[-1])
+    compiled = torch.compile(marks, fullgraph=True, backend="aot_eager", dynamic=True)
+    for steps in (7, 5, 2):
+        x, cu = torch.zeros(2, steps), torch.tensor([0, 1])
+        assert torch.equal(compiled(x, cu), marks(x, cu))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 def test_bad_lengths():
@@ -634,4 +658,10 @@ def test_bad_lengths():
             marks(torch.tensor(bad), 5)
     with pytest.raises(TypeError, match="'cu_seqlens': expected int32 or int64"):
         marks(torch.tensor([0.0]), 5)
+    for bad in (6.0, None, "5", True, -1):
+        with pytest.raises(
+            (TypeError, ValueError), match="'length': expected an integer of 0 or more, got"
+        ):
+            marks(torch.tensor([0]), bad)
+    assert marks(torch.tensor([0, 3], device="meta"), 5).shape == (1, 5)
     assert marks(torch.tensor([0, 3, 3]), 5).tolist() == [[True, False, False, True, False]]

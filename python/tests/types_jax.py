@@ -48,6 +48,11 @@ def results(x: Array, param: nnx.Param[Array], with_final: bool) -> None:
     assert_type(scanrec.jax.selective_state_update(x, x, x, x, x, x, state_batch_indices=[0]), Two)
 
 
+def parts(rngs: nnx.Rngs) -> None:
+    assert_type(scanrec.jax.nn.MinGRU(8, 16), nn.MinGRU)
+    assert_type(scanrec.jax.nnx.MinGRU(8, 16, rngs=rngs), modules.MinGRU)
+
+
 def layers(x: Array, key: Array) -> None:
     for layer in (
         nn.LRU(8, 16, state_size=32),
@@ -63,6 +68,7 @@ def layers(x: Array, key: Array) -> None:
     mamba, qrnn = nn.Mamba(8, 16, dt_rank=4), nn.QRNN(8, 16, kernel_size=2)
     assert_type(qrnn, nn.QRNN[nn.QRNNState])
     assert_type(mamba.initial_state((2,), "float32"), nn.MambaState)
+    assert_type(mamba.initial_state(2), nn.MambaState)
     assert_type(mamba.step({}, x, mamba.initial_state()), tuple[Array, nn.MambaState])
     assert_type(mamba.step({}, x)[1].conv, Array)
     assert_type(qrnn.apply({}, x)[1].before, Array)

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -15,6 +15,8 @@ __all__ = [
     "array_of",
     "check_discretisation",
     "check_dtype",
+    "check_given",
+    "check_number",
     "check_real",
     "check_resets",
     "check_shape",
@@ -56,6 +58,15 @@ def is_number(value: object) -> bool:
     return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
 
 
+def check_number(call: str, argument: str, value: complex) -> None:
+    """Refuses an integer of Python that no element type comes near to."""
+    if isinstance(value, int):
+        try:
+            float(value)
+        except OverflowError:
+            refuse(call, argument, "a number below 1.8e308", f"one of {value.bit_length()} bits")
+
+
 def array_of(call: str, argument: str, value: object) -> np.ndarray:
     """A value as an array of NumPy. Tensors that record gradients, and arrays of a traced program, are
     none: their frameworks say so, but not of which argument."""
@@ -83,6 +94,10 @@ def array_of(call: str, argument: str, value: object) -> np.ndarray:
 _WHEN_TRACED = " when the call is traced (static_argnames of jax.jit)"
 
 
+def _is_traced(value: object) -> bool:
+    return "Tracer" in type(value).__name__
+
+
 def flag(call: str, argument: str, value: object) -> bool:
     """A switch. What a traced program knows only when it runs is none; nor is a tensor, which a program
     that is compiled would have to wait for."""
@@ -97,7 +112,7 @@ def flag(call: str, argument: str, value: object) -> bool:
     try:
         return bool(value)
     except Exception as error:
-        expected = f"True or False{_WHEN_TRACED}"
+        expected = f"True or False{_WHEN_TRACED if _is_traced(value) else ''}"
         got = f"a {type(value).__name__} of shape {tuple(getattr(value, 'shape', ()))}"
         raise TypeError(f"{call}: argument '{argument}': expected {expected}, got {got}") from error
 
@@ -121,7 +136,7 @@ def time_axis(call: str, axis: object, shape: Sequence[int], name: str = "axis")
     try:
         index = operator.index(axis)
     except TypeError:
-        traced = _WHEN_TRACED if "Tracer" in type(axis).__name__ else ""
+        traced = _WHEN_TRACED if _is_traced(axis) else ""
         refuse(call, name, f"an integer{traced}", repr(axis), TypeError)
     if not -len(shape) <= index < len(shape):
         one = ": 0 for one sequence" if len(shape) == 1 else ""
@@ -217,7 +232,9 @@ def number(call: str, argument: str, value: object) -> float:
     """A finite number that is known when a call is made."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         refuse(call, argument, "a number of Python's", type(value).__name__, TypeError)
-    if not math.isfinite(value):
+    check_number(call, argument, value)
+    # In comparisons that programs of PyTorch can make of numbers that they do not know yet.
+    if not -sys.float_info.max <= value <= sys.float_info.max:
         refuse(call, argument, "a finite number", value)
     return float(value)
 
@@ -250,6 +267,13 @@ def check_dtype(call: str, argument: str, dtype: str) -> None:
     """Refuses an element type that no kernel knows."""
     if dtype not in EDGE_DTYPES:
         refuse(call, argument, "one of " + ", ".join(EDGE_DTYPES), dtype, TypeError)
+
+
+def check_given(call: str, given: Mapping[str, object]) -> None:
+    """Refuses a state space that lacks what every one has."""
+    for name in ("u", *(("nu", "theta") if call == "lru" else ("lambda_",)), "b", "c"):
+        if given[name] is None:
+            refuse(call, name, "an array", "None", TypeError)
 
 
 def check_state_space(call: str, shapes: dict, dtypes: dict, reverse: bool) -> bool:

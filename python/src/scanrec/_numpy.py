@@ -156,7 +156,9 @@ def linear_scan_vjp(
     :class:`Gradients`. That of the gate has the gate's shape (a broadcast gate gets the sum, added
     up in a fixed order in a wider type), that of the initial state the shape of the final state.
     """
-    call, wrt = "linear_scan_vjp", tuple(wrt)
+    call = "linear_scan_vjp"
+    if type(wrt) is not tuple:
+        wrt = _names(call, wrt)
     values = (gate, state, initial_state, resets, state_grad, final_grad)
     reverse = arguments.flag(call, "reverse", reverse)
     conjugate = arguments.flag(call, "conjugate", conjugate)
@@ -260,6 +262,13 @@ def linear_scan_jvp(
             p.new("final_tangent")
         results = p.run(key, values)
     return tuple(results) if return_final else results[0]
+
+
+def _names(call, wrt):
+    """Which gradients are wanted, of whatever holds their names."""
+    if isinstance(wrt, str) or not isinstance(wrt, Iterable):
+        arguments.refuse(call, "wrt", "a tuple of names", repr(wrt), TypeError)
+    return tuple(wrt)
 
 
 def _logarithms(call, log_gate, log_input):

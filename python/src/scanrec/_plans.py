@@ -67,7 +67,10 @@ def run_again(key: tuple, values: Sequence[Any]) -> list[np.ndarray] | None:
         plan = _plans.get(key)
     except TypeError:  # something in it that is no axis, or no name
         return None
-    return plan.run(values) if plan is not None else None
+    try:
+        return plan.run(values) if plan is not None else None
+    except OverflowError:  # a number that no type holds: the checks name it
+        return None
 
 
 def _keep(key: tuple, plan: _Plan) -> None:
@@ -226,6 +229,7 @@ def _name(dtype: np.dtype) -> str:
 
 def _asarray(call: str, name: str, value: Any) -> np.ndarray:
     if arguments.is_number(value):
+        arguments.check_number(call, name, value)
         return np.asarray(value)
     array = arguments.array_of(call, name, value)
     arguments.check_dtype(call, name, _name(array.dtype))
@@ -250,7 +254,10 @@ def _promoted(call: str, name: str, full: np.ndarray, values: Mapping[str, Any])
             continue  # refused later, by its name
         if of in native.EDGES and found == arguments.EDGE_DTYPES[_name(dtype)]:
             continue
-        dtype = np.promote_types(dtype, found)
+        try:
+            dtype = np.promote_types(dtype, found)
+        except TypeError:  # bfloat16 beside float16, which are float32 in JAX and PyTorch
+            dtype = np.dtype(np.float32)
     return dtype
 
 

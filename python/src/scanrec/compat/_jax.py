@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from scanrec import _arguments as arguments
+from scanrec.jax._arrays import array_of
 
 __all__ = ["array"]
 
@@ -24,7 +24,7 @@ def array(
 ) -> jax.Array:
     """The value as an array, if it is of an element type that kernels know, and has these axes,
     "(B, T)" say, and this shape."""
-    value = jnp.asarray(value)
+    value = array_of(call, name, value)
     arguments.check_dtype(call, name, value.dtype.name)
     if axes is not None and value.ndim != axes.count(",") + 1 - axes.endswith(",)"):
         arguments.refuse(call, name, f"shape {axes}", value.shape)

@@ -10,6 +10,7 @@ import torch
 
 from scanrec import _arguments as arguments
 from scanrec.torch import linear_scan
+from scanrec.torch._tensors import check_dense
 
 __all__ = ["last_axis_scan", "tensor"]
 
@@ -26,8 +27,7 @@ def tensor(
 ) -> torch.Tensor:
     """The value, if it is a tensor of an element type that kernels know, has these axes, "(B, T)"
     say, and this shape, is on the device of another, and is real."""
-    if not isinstance(value, torch.Tensor):
-        arguments.refuse(call, name, "a tensor", type(value).__name__, TypeError)
+    check_dense(call, name, value)
     arguments.check_dtype(call, name, str(value.dtype).removeprefix("torch."))
     if real and value.is_complex():
         arguments.refuse(call, name, "a real type", value.dtype, TypeError)

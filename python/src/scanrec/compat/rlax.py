@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from scanrec import _arguments as arguments
 from scanrec.jax import linear_scan
+from scanrec.jax._arrays import array_of
 
 from ._jax import array
 
@@ -54,7 +55,7 @@ def lambda_returns(
     lambda_ = _mixing(call, lambda_, r_t)
     mixed = r_t + discount_t * (1 - lambda_) * v_t
     returns = linear_scan(discount_t * lambda_, mixed, v_t[-1], axis=0, reverse=True)
-    return _stopped(stop_target_gradients, returns)
+    return _stopped(call, stop_target_gradients, returns)
 
 
 def discounted_returns(
@@ -66,7 +67,7 @@ def discounted_returns(
     r_t, discount_t = _sequences(call, r_t=r_t, discount_t=discount_t)
     last = jnp.broadcast_to(_mixing(call, v_t, r_t, "v_t"), r_t.shape)[-1]
     returns = linear_scan(discount_t, r_t, last, axis=0, reverse=True)
-    return _stopped(stop_target_gradients, returns)
+    return _stopped(call, stop_target_gradients, returns)
 
 
 def n_step_bootstrapped_returns(
@@ -99,7 +100,7 @@ def n_step_bootstrapped_returns(
     for first in reversed(range(ahead)):
         window = slice(first, first + steps)
         returns = mixed[window] + gate[window] * returns
-    return _stopped(stop_target_gradients, returns)
+    return _stopped(call, stop_target_gradients, returns)
 
 
 def importance_corrected_td_errors(
@@ -124,7 +125,7 @@ def importance_corrected_td_errors(
     ahead = jnp.concatenate((rho[1:], jnp.ones_like(rho[:1])))
     gate = discount_t * ahead * _mixing(call, lambda_, r_t)
     errors = rho * linear_scan(gate, delta, axis=0, reverse=True)
-    return _of_constant(stop_target_gradients, errors, v_tm1)
+    return _of_constant(call, stop_target_gradients, errors, v_tm1)
 
 
 def truncated_generalized_advantage_estimation(
@@ -141,7 +142,8 @@ def truncated_generalized_advantage_estimation(
     values = array(call, "values", values, shape=(r_t.shape[0] + 1,))
     delta = r_t + discount_t * values[1:] - values[:-1]
     gate = discount_t * _mixing(call, lambda_, r_t)
-    return _stopped(stop_target_gradients, linear_scan(gate, delta, axis=0, reverse=True))
+    advantages = linear_scan(gate, delta, axis=0, reverse=True)
+    return _stopped(call, stop_target_gradients, advantages)
 
 
 def general_off_policy_returns_from_action_values(
@@ -158,7 +160,7 @@ def general_off_policy_returns_from_action_values(
     call = "general_off_policy_returns_from_action_values"
     q_t = array(call, "q_t", q_t, axes="(K, A)")
     pi_t = array(call, "pi_t", pi_t, shape=q_t.shape)
-    a_t = jnp.asarray(a_t)
+    a_t = array_of(call, "a_t", a_t)
     if not jnp.issubdtype(a_t.dtype, jnp.integer):
         arguments.refuse(call, "a_t", "integers", a_t.dtype, TypeError)
     arguments.check_shape(call, "a_t", a_t.shape, q_t.shape[:1], equal=True)
@@ -281,17 +283,23 @@ def _sequences(call, **given):
 
 def _mixing(call, value, sequence, name="lambda_"):
     """A number, or one per step."""
-    value = jnp.asarray(value, None if isinstance(value, jax.Array) else sequence.dtype)
+    dtype = None if isinstance(value, jax.Array) else sequence.dtype
+    array_of(call, name, value)
+    value = jnp.asarray(value, dtype)
     if value.ndim:
         arguments.check_shape(call, name, value.shape, sequence.shape, equal=True)
     return value
 
 
-def _stopped(stop, x):
+def _stopped(call, stop, x):
     """The value, behind which gradients may end; ``stop`` may be an array."""
     if isinstance(stop, bool):
         return jax.lax.stop_gradient(x) if stop else x
-    return jnp.where(stop, jax.lax.stop_gradient(x), x)
+    return jnp.where(_switch(call, stop), jax.lax.stop_gradient(x), x)
+
+
+def _switch(call, stop):
+    return array_of(call, "stop_target_gradients", stop).astype(bool)
 
 
 def _off_policy(call, q_t, v_t, r_t, discount_t, c_t, stop):
@@ -302,7 +310,7 @@ def _off_policy(call, q_t, v_t, r_t, discount_t, c_t, stop):
     last = r_t[-1:] + discount_t[-1:] * v_t[-1:]
     input = r_t[:-1] + discount_t[:-1] * (v_t[:-1] - c_t * q_t)
     returns = linear_scan(discount_t[:-1] * c_t, input, last[0], axis=0, reverse=True)
-    return _stopped(stop, jnp.concatenate((returns, last)))
+    return _stopped(call, stop, jnp.concatenate((returns, last)))
 
 
 def _clipped(rho, threshold, alpha):
@@ -316,29 +324,32 @@ def _errors(call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, s
     v_tm1, v_t, r_t, discount_t, rho = _sequences(
         call, v_tm1=v_tm1, v_t=v_t, r_t=r_t, discount_t=discount_t, rho_tm1=rho
     )
+    array_of(call, "alpha_" if call == "leaky_vtrace" else "alpha", alpha)
+    array_of(call, "clip_rho_threshold", threshold)
     gate = discount_t * (_clipped(rho, 1.0, alpha) * _mixing(call, lambda_, v_tm1))
     input = _clipped(rho, threshold, alpha) * (r_t + discount_t * v_t - v_tm1)
     if mask is not None:
-        mask = jnp.asarray(mask)
+        mask = array_of(call, "sample_mask", mask)
         if mask.dtype != jnp.bool_:
             arguments.refuse(call, "sample_mask", "booleans", mask.dtype, TypeError)
         arguments.check_shape(call, "sample_mask", mask.shape, v_tm1.shape, equal=True)
         gate, input = jnp.where(mask, gate, 1), jnp.where(mask, input, 0)
     errors = linear_scan(gate, input, axis=0, reverse=True)
-    return _of_constant(stop, errors, v_tm1)
+    return _of_constant(call, stop, errors, v_tm1)
 
 
-def _of_constant(stop, errors, values):
+def _of_constant(call, stop, errors, values):
     """Errors whose targets are constants if ``stop``, while what they are compared with is not."""
     stopped = jax.lax.stop_gradient(errors + values) - values
     if isinstance(stop, bool):
         return stopped if stop else errors
-    return jnp.where(stop, stopped, errors)
+    return jnp.where(_switch(call, stop), stopped, errors)
 
 
 def _with_advantage(
     call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, pg_threshold, stop, mask
 ):
+    array_of(call, "clip_pg_rho_threshold", pg_threshold)
     errors = _errors(call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, stop, mask)
     v_tm1, v_t, r_t, discount_t, rho = (jnp.asarray(x) for x in (v_tm1, v_t, r_t, discount_t, rho))
     mixing = jnp.broadcast_to(_mixing(call, lambda_, v_tm1), v_tm1.shape)[:-1]

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """scanrec for JAX: ops that differentiate, batch and compose as JAX's own."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 _OLDEST = (0, 5, 3)
 
 try:
@@ -19,3 +25,20 @@ from ._selective_scan import selective_scan, selective_state_update
 from ._state_space import lru, s5
 
 __all__ = ["linear_scan", "lru", "qrnn_pool", "s5", "selective_scan", "selective_state_update"]
+_PARTS = {"nn", "nnx"}
+
+if TYPE_CHECKING:
+    from . import nn as nn
+    from . import nnx as nnx
+else:
+
+    def __getattr__(name: str) -> ModuleType:
+        """Layers, and modules of Flax, which are imported when first asked for."""
+        if name not in _PARTS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    # As of the package: without what was not imported yet.
+    return sorted({*__all__, *(_PARTS & globals().keys())})

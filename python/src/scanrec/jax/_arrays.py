@@ -12,10 +12,16 @@ import numpy as np
 from .. import _arguments as arguments
 from ._primitives import edge_dtype
 
-__all__ = ["aligned", "array_of", "checked", "edge_of", "marks_of", "promoted", "zoneout_of"]
+__all__ = [
+    *("aligned", "array_of", "checked", "edge_of", "given", "is_known", "marks_of"),
+    *("of_rank", "promoted", "zoneout_of"),
+]
+
+#: x with axes of extent 1 in front, so many in all: nothing here broadcasts to more axes unasked.
+of_rank = jax.lax.broadcast_to_rank
 
 
-def _found(call, name, value):
+def given(call: str, name: str, value: Any) -> Any:
     """The value as a number of Python or an array, of JAX or of NumPy. Variables of Flax, and their
     like, say by themselves which array of JAX they are."""
     if arguments.is_number(value) or isinstance(value, jax.Array):
@@ -27,12 +33,26 @@ def _found(call, name, value):
 
 def array_of(call: str, name: str, value: Any) -> jax.Array:
     """The value as an array of any type, or an error that names it."""
-    return jnp.asarray(_found(call, name, value))
+    value = given(call, name, value)
+    try:
+        return jnp.asarray(value)
+    except TypeError as error:  # of text, dates, and other types that JAX has not
+        text = f"{call}: argument '{name}': expected an array of numbers, got {value.dtype}"
+        raise TypeError(text) from error
+
+
+def is_known(x: Any) -> bool:
+    """Whether values can be looked at: not when a call is traced, nor without waiting for a GPU."""
+    if not isinstance(x, jax.Array):
+        return True
+    if isinstance(x, jax.core.Tracer) or not x.is_fully_addressable:
+        return False
+    return all(device.platform == "cpu" for device in x.devices())
 
 
 def checked(call: str, name: str, value: Any) -> Any:
     """The value, if it is a number or an array of an element type that kernels know."""
-    value = _found(call, name, value)
+    value = given(call, name, value)
     if not arguments.is_number(value):
         arguments.check_dtype(call, name, value.dtype.name)
     return value
@@ -49,7 +69,8 @@ def promoted(call: str, name: str, dtype: Any, *values: Any) -> Any:
     """The type of a call, with a state at an edge among its values."""
     *others, first = values
     first = checked(call, name, first)
-    weak = jnp.result_type(first, jnp.bfloat16) == jnp.bfloat16  # a number, or made of numbers
+    with jax.numpy_dtype_promotion("standard"):  # with a type that nobody gave
+        weak = jnp.result_type(first, jnp.bfloat16) == jnp.bfloat16  # a number, or made of numbers
     if weak or jnp.result_type(first) == edge_dtype(dtype):
         return dtype
     return jnp.result_type(*others, first)

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching, mlir
 
+from ._arrays import of_rank
 from ._primitives import Problem, bind
 from ._rules import jvp_of, nonzero
 from ._selective_primitives import (
@@ -75,19 +76,19 @@ def _value(arrays, problem, results):
     dtype, (batch, steps, channels) = jnp.finfo(a.dtype).dtype, u.shape  # the real one
     x, step = u.astype(dtype), arrays["delta"].astype(dtype)
     if "delta_bias" in arrays:
-        step = step + arrays["delta_bias"]
+        step = step + of_rank(arrays["delta_bias"], 3)
     if problem.softplus:
         step = _softplus(step)
     if "intervals" in arrays:
         step = step * arrays["intervals"][..., None]
-    into = (step * x)[..., None] * _of_all_channels(arrays["b"], channels, a.dtype)
+    into = (step * x)[..., None].astype(a.dtype) * _of_all_channels(arrays["b"], channels, a.dtype)
     scan = Problem((batch, steps, channels, a.shape[1]), 1, problem.reverse)
     edges = {"initial_state": ("initial_state", 1), "resets": ("resets", -1)}
     scanned = bind(
         "linear_scan",
         scan,
         {
-            "gate": jnp.exp(step[..., None] * a),
+            "gate": jnp.exp(step[..., None].astype(a.dtype) * of_rank(a, 4)),
             "input": into,
             **{n: jnp.expand_dims(arrays[of], at) for n, (of, at) in edges.items() if of in arrays},
         },
@@ -99,7 +100,7 @@ def _value(arrays, problem, results):
         if jnp.iscomplexobj(y):
             y = 2 * y.real
         if "skip" in arrays:
-            y = y + arrays["skip"] * x
+            y = y + of_rank(arrays["skip"], 3) * x
         if "z" in arrays:
             y = y * jax.nn.silu(arrays["z"].astype(dtype))
         out["out"] = y.astype(u.dtype)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import _arguments as arguments
 from . import _selective_rules  # noqa: F401 (registers how the primitives differentiate)
-from ._arrays import aligned, marks_of
+from ._arrays import aligned, is_known, marks_of
 from ._selective_arguments import Given
 from ._selective_primitives import SelectiveProblem, bind_selective
 from ._sharding import varying_alike
@@ -241,20 +241,11 @@ def _rows_of(call, rows, lead, held):
     arguments.check_shape(call, name, rows.shape, lead, equal=True)
     if held < 1:
         arguments.refuse(call, "state", "1 row or more", held)
-    if _is_known(rows):
+    if is_known(rows):
         found = [row for row in np.ravel(rows).tolist() if 0 <= row < held]
         if len(set(found)) < len(found):
             arguments.refuse(call, name, "every row of 'state' once at most", np.asarray(rows))
     return jnp.where(rows < 0, held, rows)  # below 0 JAX would count from the end
-
-
-def _is_known(x):
-    """Whether values can be looked at: not when a call is traced, nor without waiting for a GPU."""
-    if not isinstance(x, jax.Array):
-        return True
-    if isinstance(x, jax.core.Tracer) or not x.is_fully_addressable:
-        return False
-    return all(device.platform == "cpu" for device in x.devices())
 
 
 def _scan(arrays, lead, softplus, reverse, with_final):

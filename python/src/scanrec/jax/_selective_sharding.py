@@ -121,7 +121,7 @@ def over_devices(bind: Any, avals: dict[str, Any], shapes: dict[str, Any]) -> An
     on_each = jax.shard_map(
         on_one, mesh=mesh, in_specs=tuple(split), out_specs=into, check_vma=False
     )
-    return lambda *arrays: on_each(*(reshard(x, of) for x, of in zip(arrays, split)))
+    return lambda *arrays: on_each(*(reshard(x, mesh, of) for x, of in zip(arrays, split)))
 
 
 def _sum_over(x, names):

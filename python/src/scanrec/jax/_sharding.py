@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 import jax
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from .._arguments import refuse
 
@@ -71,6 +71,14 @@ def mesh_of(avals: Any) -> Any:
     return next(a.sharding.mesh for a in avals if spec_of(a) is not None)
 
 
+def _mesh_with_devices(arrays):
+    """The mesh that arrays are split over, with its devices if the call is not traced: there may be
+    no mesh around it."""
+    if any(isinstance(x, jax.core.Tracer) for x in arrays):
+        return mesh_of([jax.typeof(x) for x in arrays])
+    return next(x.sharding.mesh for x in arrays if spec_of(jax.typeof(x)) is not None)
+
+
 def names_of(names: Any) -> tuple[Any, ...]:
     """The axes of a mesh that an axis of an array is split over."""
     return names if isinstance(names, tuple) else (names,) if names is not None else ()
@@ -88,8 +96,7 @@ def specs_of_results(call, avals, problem, results) -> list[Any]:
         return [None] * len(results)
     mesh = mesh_of(avals)
     return [
-        jax.sharding.NamedSharding(mesh, PartitionSpec(*_where(spec, shape, problem)))
-        for _, shape in results
+        NamedSharding(mesh, PartitionSpec(*_where(spec, shape, problem))) for _, shape in results
     ]
 
 
@@ -131,7 +138,7 @@ def over_devices(call, bind, avals, problem, results):
         out_specs=[PartitionSpec(*_where(spec, shape, problem)) for _, shape in results],
         check_vma=False,
     )
-    return lambda *arrays: on_each(*(reshard(x, of) for x, of in zip(arrays, split)))
+    return lambda *arrays: on_each(*(reshard(x, mesh, of) for x, of in zip(arrays, split)))
 
 
 def _part(shape, mesh, spec, problem):
@@ -156,7 +163,7 @@ def split_over_time(call, on_each, arrays, problem, results):
     spec = _whole_spec(call, avals, problem)
     if spec is None or parts_of(mesh_of(avals), spec[problem.axis]) == 1:
         return None
-    mesh, names = mesh_of(avals), names_of(spec[problem.axis])
+    mesh, names = _mesh_with_devices(arrays.values()), names_of(spec[problem.axis])
     given = dict(arrays)
     if "resets" in given and given["resets"].shape[problem.axis] > problem.steps:
         marks = given["resets"]
@@ -176,7 +183,7 @@ def split_over_time(call, on_each, arrays, problem, results):
         out_specs={
             name: PartitionSpec(*_where(spec, shape, problem)) for name, shape in results.items()
         },
-    )({name: reshard(x, split[name]) for name, x in given.items()})
+    )({name: reshard(x, mesh, split[name]) for name, x in given.items()})
 
 
 def placed_as(x, like):
@@ -191,11 +198,13 @@ def placed_as(x, like):
     now = getattr(jax.typeof(x), "sharding", None)
     if now is None or now.spec == of.spec or not hasattr(jax, "shard_map"):
         return x
-    return reshard(x, of)
+    # The type of what was made with no mesh around it has none.
+    return reshard(x, now.mesh if of.mesh.empty else of.mesh, of.spec)
 
 
-def reshard(x: Any, to: Any) -> Any:
-    """x, split over devices anew."""
+def reshard(x: Any, mesh: Any, spec: Any) -> Any:
+    """x, split over devices anew. With the mesh by name: there may be none around the call."""
+    to = NamedSharding(mesh, spec)
     return (getattr(jax, "reshard", None) or jax.sharding.reshard)(x, to)
 
 

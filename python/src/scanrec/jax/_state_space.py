@@ -9,10 +9,11 @@ from typing import Literal, overload
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .. import _arguments as arguments
 from .._types import Discretisation
-from ._arrays import array_of, marks_of
+from ._arrays import array_of, marks_of, of_rank
 from ._linear_scan import linear_scan
 from ._types import ArrayLike
 
@@ -132,8 +133,9 @@ def s5(
         gate, scale = _discretised(discretisation, lambda_, step)
         x = complex_product(u, scale[:, None] * b)
     else:
-        times = arrays["intervals"][..., None]
-        gate, scale = _discretised(discretisation, lambda_, step * times)
+        times = of_rank(arrays["intervals"][..., None], u.ndim)
+        step = of_rank(step, u.ndim) * times
+        gate, scale = _discretised(discretisation, of_rank(lambda_, u.ndim), step)
         x = scale * complex_product(u, b)
     edges = {"initial_state": arrays.get("initial_state"), "resets": _over_states("s5", resets, u)}
     twice = 2 if conjugate_symmetry else 1
@@ -207,9 +209,9 @@ def lru(
         "u": u, "nu": nu, "theta": theta, "b": b, "c": c, "d": d, "initial_state": initial_state,
     }  # fmt: skip
     arrays, both_ways = _checked("lru", given, reverse)
-    decay = jnp.exp(arrays["nu"])
+    decay = jnp.exp(jnp.minimum(arrays["nu"], _LAST_NU))
     gate = jnp.exp(jax.lax.complex(-decay, jnp.exp(arrays["theta"])))
-    scale = jnp.sqrt(-jnp.expm1(-2 * decay))
+    scale = _root(-jnp.expm1(-2 * decay)).astype(gate.dtype)
     x = complex_product(arrays["u"], scale[:, None] * arrays["b"])
     edges = {
         "initial_state": arrays.get("initial_state"),
@@ -222,9 +224,13 @@ def lru(
 
 _COMPLEX = ("lambda_", "b", "c", "initial_state")
 
+#: From here on gates are 0 and scales 1, in every type: exp(-exp(7)) is.
+_LAST_NU = 7.0
+
 
 def _checked(call, given, reverse):
     """Those arrays that there are, of one precision, and whether the system runs both ways."""
+    arguments.check_given(call, given)
     arrays = {name: array_of(call, name, x) for name, x in given.items() if x is not None}
     both_ways = arguments.check_state_space(
         call,
@@ -234,7 +240,7 @@ def _checked(call, given, reverse):
     )
     of = jnp.result_type(*(x.real.dtype for n, x in arrays.items() if n != "initial_state"))
     return {
-        name: x.astype(jnp.result_type(of, jnp.complex64) if name in _COMPLEX else of)
+        name: x.astype(np.result_type(of, np.complex64) if name in _COMPLEX else of)
         for name, x in arrays.items()
     }, both_ways
 
@@ -254,7 +260,7 @@ def _outputs(gate, x, u, c, d, edges, both_ways, return_final, along):
         state = linear_scan(gate, x, **{**given, "reverse": True})
         y = y + real_of_product(state, c[:, states:])
     if d is not None:
-        y = y + d * u
+        y = y + of_rank(d, u.ndim) * u
     return (y, final) if return_final else y
 
 
@@ -268,11 +274,18 @@ def real_of_product(x, c):
 
 def _discretised(method, lambda_, step):
     """What a system is multiplied by per step: (gate, scale)."""
+    step = step.astype(lambda_.dtype)
     z = lambda_ * step
     if method == "bilinear":
         factor = 1 / (1 - z / 2)
         return (1 + z / 2) * factor, step * factor
     return jnp.exp(z), step * _phi(z)
+
+
+def _root(x):
+    """The square root, of slope 0 at 0: below the least number a scale is 0, and stays it."""
+    is_zero = x == 0
+    return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, x)))
 
 
 def _phi(z):

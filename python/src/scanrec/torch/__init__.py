@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """scanrec for PyTorch: functions that differentiate, batch and compile as PyTorch's own."""
 
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 _OLDEST = (2, 10)
 
 try:
@@ -29,3 +33,17 @@ __all__ = [
     "selective_scan",
     "selective_state_update",
 ]
+
+if TYPE_CHECKING:
+    from . import nn as nn
+else:
+
+    def __getattr__(name: str) -> ModuleType:
+        """The layers, which are imported when first asked for."""
+        if name != "nn":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "nn"})

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch.autograd import Function
 
-from .._native import LOG_GATE, LOG_INPUT
+from .._native import LOG_GATE, LOG_INPUT, checkpoint_shape
 from ._modes import is_dual, is_recorded, levels
-from ._ops import edge_dtype, gated_op, gated_vjp_op
+from ._ops import checkpoints_in, edge_dtype, gated_op, gated_vjp_op
 from ._scan import scan
 
 __all__ = ["GatedProblem", "gated_scan"]
@@ -35,6 +35,12 @@ class GatedProblem(NamedTuple):
     def batched(self, size):
         stack = self.stack + 1 if self.stack >= 0 else -1
         return self._replace(shape=(size, *self.shape), axis=self.axis + 1, stack=stack)
+
+    def apart(self, kept):
+        """What is kept of a call, with the axes of its shape."""
+        if not self.recompute:
+            return kept
+        return checkpoints_in(kept, checkpoint_shape(self.shape, self.axis))
 
     @property
     def outputs(self):
@@ -122,8 +128,10 @@ class Gated(Function):
     def vmap(info, dims, initial, resets, zoneout, problem, keep, *pre):
         tensors = _taken_apart((initial, resets, zoneout), dims[:3], info.batch_size)
         pre = _taken_apart(pre, dims[5:], info.batch_size)
-        out = Gated.apply(*tensors, problem.batched(info.batch_size), keep, *pre)
-        return out, (0, 0, 0 if keep else None)
+        problem = problem.batched(info.batch_size)
+        output, final, kept = Gated.apply(*tensors, problem, keep, *pre)
+        kept = problem.apart(kept) if keep else kept
+        return (output, final, kept), (0, 0, 0 if keep else None)
 
 
 class GatedAdjoint(Function):
@@ -176,7 +184,8 @@ class GatedAdjoint(Function):
     @staticmethod
     def vmap(info, dims, *args):
         size, problem, needs = info.batch_size, args[6], args[7]
-        tensors = _taken_apart(args[:6], dims[:6], size)
+        kept = problem.apart(args[0]) if dims[0] is None else args[0]
+        tensors = _taken_apart((kept, *args[1:6]), dims[:6], size)
         pre = _taken_apart(args[8:], dims[8:], size)
         # A gradient has a place for every element of the batch, whether it was shared or not.
         pre = [x.expand(size, *x.shape[1:]) if n else x for x, n in zip(pre, needs)]

@@ -8,17 +8,21 @@ adjoint's results, one of shape None is not computed, and empty.
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import partial
 
 import torch
 
 from .. import _cuda, _native
-from .._arguments import EDGE_DTYPES
+from .._arguments import EDGE_DTYPES, contiguous
 from .._native import GATES, OPERANDS, RESULTS
 
 __all__ = [
-    *("DEVICES", "array_of", "edge_dtype", "edge_of", "problem_of", "queue_of"),
+    *("DEVICES", "array_of", "blank", "checkpoint_memory", "checkpoints_in"),
+    *("edge_dtype", "edge_of", "in_words_of", "problem_of", "queue_of"),
     *("jvp_op", "gated_op", "gated_vjp_op", "scan_op", "vjp_op"),
 ]
 
@@ -79,6 +83,35 @@ def _split(call, arguments):
 def _fake(call, *arguments):
     (gate, *_), (shape, axis, _), shapes = _split(call, arguments)
     return _results(call, gate, shape, axis, shapes)
+
+
+def checkpoint_memory(shape) -> tuple[int]:
+    """The shape of memory for checkpoints of this shape: one axis of 2 numbers or more. PyTorch asks
+    of any tensor whether it has less than 2, and of an axis whether it has one: a program for all
+    lengths must not depend on that."""
+    count = math.prod(shape)
+    return (max(count, 2) if isinstance(count, int) else torch.sym_max(count, 2),)
+
+
+def blank(memory: torch.Tensor, shape) -> None:
+    """Writes 0 to new memory that is longer than its checkpoints, so that all that an operator returns
+    is the same each time."""
+    if memory.shape[0] > math.prod(shape):
+        memory.zero_()
+
+
+def checkpoints_in(memory: torch.Tensor, shape) -> torch.Tensor:
+    """The checkpoints of this shape in such memory, or as they are."""
+    if memory.dim() == len(shape) > 1:
+        return memory
+    return memory.narrow(0, 0, math.prod(shape)).view(shape)
+
+
+def in_words_of(call: str, names: Mapping[str, str], error: ValueError) -> ValueError:
+    """What the kernels refuse, by the names that a call has for itself and for its arguments."""
+    said = str(error).partition(": ")[2]
+    said = re.sub(r"'(\w+)'", lambda found: f"'{names.get(found[1], found[1])}'", said)
+    return ValueError(f"{call}: {said}")
 
 
 def array_of(x: torch.Tensor) -> _native.Array:
@@ -163,6 +196,11 @@ _library.define(
 )
 
 
+# What the calls say to the arrays of the kernels.
+_OF_LOGARITHMS = {"candidate": "input", "forget_gate": "gate"}
+_OF_STACK = dict.fromkeys(GATES, "pre")
+
+
 def _gates_of(tensors, stack, suffix=""):
     """The arrays of pre-activations, or of their gradients: of a stack, its slices."""
     if stack < 0 or tensors[0] is None:
@@ -187,7 +225,7 @@ def _named(names, tensors):
 def _gated_results(*arguments):
     """Outputs, final states, and the states or checkpoints if they are kept, uninitialised."""
     pre, shape, axis, (recompute, keep) = arguments[0], *arguments[7:9], arguments[13:]
-    kept = _native.checkpoint_shape(shape, axis) if recompute else shape
+    kept = checkpoint_memory(_native.checkpoint_shape(shape, axis)) if recompute else shape
     return (
         _empty(pre, shape),
         _empty(pre, edge_of(shape, axis), edge=True),
@@ -195,18 +233,37 @@ def _gated_results(*arguments):
     )
 
 
+def _kept(memory, shape, axis, recompute):
+    """States or checkpoints, by the name that kernels have for them."""
+    if not recompute:
+        return {"state": array_of(memory)}
+    shape = _native.checkpoint_shape(shape, axis)
+    if 0 in shape:
+        return {}
+    if memory.dim() == 1:
+        return {"checkpoints": _native.Array(memory.data_ptr(), contiguous(shape))}
+    return {"checkpoints": array_of(memory)}
+
+
 def _run_gated(*arguments):
     results = _gated_results(*arguments)
     pre, edges = _in_memory(*arguments[:4]), _in_memory(*arguments[4:7])
     shape, axis, reverse, stack, cell, forget_bias, recompute, keep = arguments[7:]
-    kept = "checkpoints" if recompute else "state"
+    if keep and recompute:
+        blank(results[2], _native.checkpoint_shape(shape, axis))
     arrays = {
         **_gates_of(pre, stack),
         **_named(("initial_state", "resets", "zoneout"), edges),
-        **_named(("output", "final_state", kept), results if keep else results[:2]),
+        **_named(("output", "final_state"), results),
+        **(_kept(results[2], shape, axis, recompute) if keep else {}),
     }
     of_cell = {"cell": cell, "forget_bias": forget_bias}
-    _call("gated_scan", arrays, pre[0], edges[1], shape, axis, reverse, **of_cell)
+    try:
+        _call("gated_scan", arrays, pre[0], edges[1], shape, axis, reverse, **of_cell)
+    except ValueError as error:
+        if cell:
+            raise in_words_of("linear_scan", _OF_LOGARITHMS, error) from None
+        raise in_words_of("qrnn_pool", _OF_STACK if stack >= 0 else {}, error) from None
     return results
 
 
@@ -226,14 +283,18 @@ def _run_gated_vjp(*arguments):
     results = _gated_gradients(*arguments)
     pre, others = _in_memory(*arguments[:4]), _in_memory(*arguments[4:10])
     shape, axis, reverse, stack, cell, forget_bias, recompute, wanted = arguments[10:]
-    kept = "checkpoints" if recompute else "state"
-    names = (kept, "initial_state", "resets", "zoneout", "output_grad", "final_grad")
-    arrays = {**_gates_of(pre, stack), **_named(names, others)}
+    kept, *others = others
+    names = ("initial_state", "resets", "zoneout", "output_grad", "final_grad")
+    arrays = {
+        **_gates_of(pre, stack),
+        **_kept(kept, shape, axis, recompute),
+        **_named(names, others),
+    }
     given = [g if w else None for g, w in zip(results, wanted)]
     arrays |= _gates_of(given[:4], stack, "_grad")
     arrays |= _named(("initial_grad",), given[4:])
     of_cell = {"cell": cell, "forget_bias": forget_bias}
-    _call("gated_scan_vjp", arrays, pre[0], others[2], shape, axis, reverse, **of_cell)
+    _call("gated_scan_vjp", arrays, pre[0], others[1], shape, axis, reverse, **of_cell)
     return results
 
 

@@ -5,8 +5,8 @@ derivatives, private.
 Tensors have the axes of the calls: (B, D, L), b and c (D, N) or (B, G, N, L), intervals (B, L),
 states (B, D, N), resets (1 or B, 1 or D, L or L + 1). What is absent is None; a gradient that is not
 wanted is empty. The type of `a` is what is computed in; where it is complex, b and c of every step
-are the parts of complex numbers, side by side: (B, G, N, 2 L). Checkpoints are (B, K, N, D), where
-the kernels leave them.
+are the parts of complex numbers, side by side: (B, G, N, 2 L). Checkpoints are (B, K, N, D), which
+lie in memory of one axis.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ import torch
 
 from .. import _cuda, _native
 from .._arguments import EDGE_DTYPES, contiguous
-from ._ops import DEVICES, array_of, queue_of
+from ._ops import (
+    DEVICES,
+    array_of,
+    blank,
+    checkpoint_memory,
+    checkpoints_in,
+    in_words_of,
+    queue_of,
+)
 
 __all__ = ["selective_op", "selective_vjp_op", "update_op"]
 
@@ -42,6 +50,12 @@ _library.define(
     "Tensor? skip, Tensor? z, Tensor? dt_bias, Tensor? rows, bool softplus) -> Tensor"
 )
 
+# What the calls say to the arrays of the kernels.
+_OF_SCAN = {"a": "A", "b": "B", "c": "C", "skip": "D"}
+_OF_STEP = _OF_SCAN | {
+    "u": "x", "delta": "dt", "delta_bias": "dt_bias", "initial_state": "state",
+    "final_state": "state",
+}  # fmt: skip
 _NAMES = {getattr(torch, name): name for name in EDGE_DTYPES}
 # The axes of the C interface, in its order, among those of tensors here.
 _SEQUENCE, _STEPS = (0, 2, 1), (0, 3, 1, 2)
@@ -104,13 +118,23 @@ def _resolved(x):
 def _scan_results(*arguments):
     """Outputs, laid out as u, final states, and checkpoints if they are kept, uninitialised."""
     (u, _, a, *_), keep = arguments[:11], arguments[-1]
-    batch, channels, steps = u.shape
-    checkpoints = max(steps - 1, 0) // _INTERVAL
+    batch, channels, _ = u.shape
     return (
         torch.empty_like(u),
         a.new_empty((batch, channels, a.shape[1])),
-        a.new_empty((batch, checkpoints, a.shape[1], channels) if keep else (0,)),
+        a.new_empty(checkpoint_memory(_checkpoint_shape(u, a)) if keep else (0,)),
     )
+
+
+def _checkpoint_shape(u, a):
+    batch, channels, steps = u.shape
+    return batch, max(steps - 1, 0) // _INTERVAL, a.shape[1], channels
+
+
+def _add_checkpoints(tensors, memory):
+    shape = _checkpoint_shape(tensors["u"], tensors["a"])
+    if memory is not None and 0 not in shape:
+        tensors["checkpoints"] = checkpoints_in(memory, shape)
 
 
 def _scan(*arguments):
@@ -118,9 +142,13 @@ def _scan(*arguments):
     softplus, reverse, keep = arguments[11:]
     out, final, checkpoints = results
     tensors = dict(zip(_READ, arguments[:11]), out=out, final_state=final)
-    if keep and checkpoints.numel():
-        tensors["checkpoints"] = checkpoints
-    _run("selective_scan", tensors, softplus, reverse)
+    if keep:
+        blank(checkpoints, _checkpoint_shape(arguments[0], arguments[2]))
+        _add_checkpoints(tensors, checkpoints)
+    try:
+        _run("selective_scan", tensors, softplus, reverse)
+    except ValueError as error:
+        raise in_words_of("selective_scan", _OF_SCAN, error) from None
     return results
 
 
@@ -143,8 +171,7 @@ def _vjp(*arguments):
     results = _gradients(*arguments)
     checkpoints, out_grad, final_grad, softplus, reverse, wanted = arguments[11:]
     tensors = dict(zip(_READ, arguments[:11]), out_grad=out_grad, final_grad=final_grad)
-    if checkpoints is not None and checkpoints.numel():
-        tensors["checkpoints"] = checkpoints
+    _add_checkpoints(tensors, checkpoints)
     for name, x, is_wanted in zip(_READ, results, wanted):
         if is_wanted:
             tensors["initial_grad" if name == "initial_state" else f"{name}_grad"] = x
@@ -161,7 +188,10 @@ def _update(state, x, dt, a, b, c, skip, z, dt_bias, rows, softplus):
     mixing = (lambda x: x) if a.is_complex() else step
     read = (step(x), step(dt), a, mixing(b), mixing(c), skip, step(z), dt_bias, None, now)
     tensors = dict(zip(_READ, read), out=step(out), final_state=now)
-    _run("selective_scan", tensors, softplus, False)
+    try:
+        _run("selective_scan", tensors, softplus, False)
+    except ValueError as error:
+        raise in_words_of("selective_state_update", _OF_STEP, error) from None
     if rows is not None:
         state.index_copy_(0, rows.long(), now.to(state.dtype))
     elif now is not state:

@@ -4,6 +4,7 @@ of."""
 
 from __future__ import annotations
 
+import operator
 from typing import Literal, overload
 
 import torch
@@ -382,7 +383,8 @@ def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
         arguments.refuse(call, name, "int32 or int64", cu_seqlens.dtype, TypeError)
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 1:
         arguments.refuse(call, name, "one axis, of 1 number or more", tuple(cu_seqlens.shape))
-    if not torch.compiler.is_compiling():
+    length = _length(call, length)
+    if not (torch.compiler.is_compiling() or cu_seqlens.is_meta):
         found = cu_seqlens.tolist()
         if found[0] != 0 or found[-1] > length or found != sorted(found):
             expected = f"numbers that rise from 0 to {length} at most"
@@ -390,3 +392,18 @@ def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
     marked = torch.zeros(length + 1, dtype=torch.bool, device=cu_seqlens.device)
     marked[cu_seqlens.long()] = True
     return marked[:length].unsqueeze(0)
+
+
+def _length(call, value):
+    """A number of steps, as it is: of programs for any length it is not to be asked for."""
+    expected, found = "an integer of 0 or more", value
+    if not isinstance(value, (int, torch.SymInt)):
+        try:
+            found = operator.index(value)
+        except TypeError:
+            arguments.refuse(call, "length", expected, repr(value), TypeError)
+    if isinstance(value, bool):
+        arguments.refuse(call, "length", expected, value, TypeError)
+    if found < 0:
+        arguments.refuse(call, "length", expected, found)
+    return found

@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import _arguments as arguments
 from .._types import Discretisation
 from ._linear_scan import linear_scan
-from ._tensors import check_dense, marks
+from ._tensors import check_dense, marks, number_tensor
 from ._types import Group, Ranges
 
 __all__ = ["complex_product", "lru", "real_of_product", "s5"]
@@ -217,9 +217,9 @@ def lru(
     with _telling(group):
         tensors, both_ways = _checked("lru", given, reverse)
         cuts = _over_states("lru", resets, tensors["u"])
-    decay = torch.exp(tensors["nu"])
+    decay = torch.exp(tensors["nu"].clamp_max(_LAST_NU))
     gate = torch.exp(torch.complex(-decay, torch.exp(tensors["theta"])))
-    scale = torch.sqrt(-torch.expm1(-2 * decay))
+    scale = _root(-torch.expm1(-2 * decay))
     x = complex_product(tensors["u"], scale[:, None] * tensors["b"])
     edges = {"initial_state": tensors.get("initial_state"), "resets": cuts}
     u, c, d = tensors["u"], tensors["c"], tensors.get("d")
@@ -228,12 +228,19 @@ def lru(
 
 _COMPLEX = ("lambda_", "b", "c", "initial_state")
 
+#: From here on gates are 0 and scales 1, in every type: exp(-exp(7)) is.
+_LAST_NU = 7.0
+
 
 def _checked(call, given, reverse):
     """Those tensors that there are, of one precision, and whether the system runs both ways."""
+    arguments.check_given(call, given)
     tensors = {name: x for name, x in given.items() if x is not None}
-    if isinstance(initial_state := tensors.get("initial_state"), (int, float, complex)):
-        tensors["initial_state"] = torch.full((), initial_state, device=tensors["u"].device)
+    number = tensors.get("initial_state")
+    if isinstance(number, (int, float, complex)):
+        tensors["initial_state"] = tensors["u"].new_empty(())  # until its type is known
+    else:
+        number = None
     for name, x in tensors.items():
         check_dense(call, name, x)
         if x.device != tensors["u"].device:
@@ -247,6 +254,10 @@ def _checked(call, given, reverse):
     wide = (torch.float64, torch.complex128)
     double = any(x.dtype in wide for n, x in tensors.items() if n != "initial_state")
     real, pair = wide if double else (torch.float32, torch.complex64)
+    if number is not None:
+        tensors["initial_state"] = number_tensor(
+            call, "initial_state", number, pair, tensors["u"].device
+        )
     return {n: x.to(pair if n in _COMPLEX else real) for n, x in tensors.items()}, both_ways
 
 
@@ -301,6 +312,12 @@ def _discretised(method, lambda_, step):
         factor = 1 / (1 - z / 2)
         return (1 + z / 2) * factor, step * factor
     return torch.exp(z), step * _phi(z)
+
+
+def _root(x):
+    """The square root, of slope 0 at 0: below the least number a scale is 0, and stays it."""
+    is_zero = x == 0
+    return torch.where(is_zero, 0, torch.sqrt(torch.where(is_zero, 1, x)))
 
 
 def _phi(z):

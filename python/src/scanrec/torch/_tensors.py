@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from ._ops import edge_dtype
 
 __all__ = [
     *("aligned", "check_dense", "check_tensor", "common_dtype", "edge_tensor", "marks"),
-    "zoneout_marks",
+    *("number_tensor", "zoneout_marks"),
 ]
 
 
@@ -69,12 +70,23 @@ def _promoted(dtype, value):
     return torch.promote_types(dtype, torch.complex64) if value.is_complex() else dtype
 
 
+def number_tensor(call: str, name: str, value: complex, dtype, device) -> torch.Tensor:
+    """A number as a tensor without axes: without a copy from the host, which a GPU would wait for."""
+    arguments.check_number(call, name, value)
+    most = torch.finfo(dtype).max
+    for part in (value.real, value.imag) if isinstance(value, complex) else (value,):
+        if most < abs(part) < math.inf:
+            kind = str(dtype).removeprefix("torch.")
+            arguments.refuse(call, name, f"a number of {kind}, at most {most:.3g}", value)
+    return torch.full((), value, dtype=dtype, device=device)
+
+
 def aligned(call: str, name: str, value: Any, shape, dtype, device) -> torch.Tensor:
     """The value with as many axes as the shape that it broadcasts to."""
     if isinstance(value, torch.Tensor):
         value = value.to(dtype)
-    else:  # without a copy from the host, which a GPU would wait for
-        value = torch.full((), value, dtype=dtype, device=device)
+    else:
+        value = number_tensor(call, name, value, dtype, device)
     arguments.check_shape(call, name, value.shape, shape)
     return value.reshape((1,) * (len(shape) - value.dim()) + tuple(value.shape))
 

@@ -23,10 +23,10 @@ def heinsen_associative_scan_log(
     coefficients would bring back, are 0 or infinite. 16-bit types are computed in float32.
     """
     call = "heinsen_associative_scan_log"
-    tensor(call, "log_values", log_values)
+    tensor(call, "log_values", log_values, real=True)
     if log_values.dim() < 2:
         got = tuple(log_values.shape)
         arguments.refuse(call, "log_values", "an axis of batch and one of time", f"shape {got}")
-    tensor(call, "log_coeffs", log_coeffs, shape=log_values.shape, like=log_values)
+    tensor(call, "log_coeffs", log_coeffs, shape=log_values.shape, like=log_values, real=True)
     dtype = torch.promote_types(log_coeffs.dtype, log_values.dtype)
     return linear_scan(log_coeffs, log_values, axis=1, log_gate=True, log_input=True).to(dtype)

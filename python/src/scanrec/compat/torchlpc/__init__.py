@@ -31,5 +31,6 @@ def sample_wise_lpc(
     arguments.check_shape(call, "a", a.shape, (batch, steps, 1), equal=True)
     if zi is not None:
         zi = tensor(call, "zi", zi, shape=(batch, 1), like=x).squeeze(1)
+    return_zf = arguments.flag(call, "return_zf", return_zf)
     y = linear_scan(-a.squeeze(2), x, zi, axis=-1)
     return (y, y[:, -1:]) if return_zf else y

@@ -9,6 +9,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from .._arrays import of_rank
 from ._initial import computed, normal
 from ._layer import Layer
 
@@ -49,7 +50,8 @@ class DiagonalLayer(Layer[jax.Array]):
         params = jax.tree.map(lambda p: p.astype(x.dtype), params)
         given = {"initial_state": first.get("hidden"), "reverse": reverse, "resets": marks}
         y, final = self._system(params, x, return_final=True, **given)
-        y = y + (x * params["d"] if params["d"].ndim == 1 else x @ params["d"].T)
+        d = params["d"]
+        y = y + (x * of_rank(d, x.ndim) if d.ndim == 1 else x @ d.T)
         if self.bias:
-            y = y + params["bias"]
+            y = y + of_rank(params["bias"], y.ndim)
         return y.astype(kind), {"hidden": final}

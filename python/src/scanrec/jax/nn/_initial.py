@@ -8,14 +8,15 @@ import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+
+from .._primitives import edge_dtype
 
 __all__ = ["computed", "log_uniform", "normal", "uniform"]
 
 
 def computed(dtype: Any) -> Any:
     """The type to compute in: float32 instead of 16 bits."""
-    return jnp.promote_types(dtype, jnp.float32)
+    return edge_dtype(dtype)
 
 
 def normal(key: jax.Array, shape: tuple[int, ...], dtype: Any, variance: float = 1.0) -> jax.Array:

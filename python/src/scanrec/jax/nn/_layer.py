@@ -77,14 +77,21 @@ class Layer(Generic[State]):
 
     def __post_init__(self) -> None:
         call = type(self).__name__
-        for name in ("input_size", "hidden_size", "num_layers"):
-            arguments.count(call, name, getattr(self, name))
+        self._keep_counts("input_size", "hidden_size", "num_layers")
         for name in ("bias", "bidirectional"):
-            arguments.flag(call, name, getattr(self, name))
+            self._keep(name, arguments.flag(call, name, getattr(self, name)))
         check_between(call, "dropout", self.dropout, "a number from 0 to 1", lambda p: 0 <= p <= 1)
         if self.dropout and self.num_layers == 1:
             message = f"{call}: dropout is between layers, and there is one"
             warnings.warn(message, stacklevel=4)
+
+    def _keep(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # it is frozen
+
+    def _keep_counts(self, *names: str) -> None:
+        """Those of the configuration as integers of Python, which have a hash."""
+        for name in names:
+            self._keep(name, arguments.count(type(self).__name__, name, getattr(self, name)))
 
     # ---- what a kind of layer says ----------------------------------------------------------------
 
@@ -139,9 +146,10 @@ class Layer(Generic[State]):
         ``{"layer_0": {"forward": {"weight": ...}}}``, with ``"reverse"`` beside ``"forward"`` where
         layers run both ways.
         """
+        call, count = f"{type(self).__name__}.init", self.num_layers * self.num_directions
         dtype = jnp.dtype(dtype)
-        arguments.check_real(f"{type(self).__name__}.init", "dtype", dtype.name)
-        keys = iter(_keys(type(self).__name__, key, self.num_layers * self.num_directions))
+        arguments.check_real(call, "dtype", dtype.name)
+        keys = iter(_drawn(call, jax.random.split, key, count))
         return {
             f"layer_{i}": {
                 way: self._init_one(next(keys), self._inputs(i), dtype)
@@ -150,11 +158,17 @@ class Layer(Generic[State]):
             for i in range(self.num_layers)
         }
 
-    def initial_state(self, shape: Sequence[int] = (), dtype: DTypeLike = jnp.float32) -> State:
+    def initial_state(
+        self, shape: int | Sequence[int] = (), dtype: DTypeLike = jnp.float32
+    ) -> State:
         """A state of zeros, as ``lax.scan`` wants it to carry: of a batch of this shape, and of
         inputs and parameters of this type."""
+        dtype = jnp.dtype(dtype)
+        check = arguments.check_dtype if self._complex_state else arguments.check_real
+        check(f"{type(self).__name__}.initial_state", "dtype", dtype.name)
+        lead = (shape,) if isinstance(shape, (int, np.integer)) else shape
         count, dtype = self.num_layers * self.num_directions, self._state_dtype(dtype)
-        zeros = {n: jnp.zeros((count, *shape, *own), dtype) for n, own in self._fields().items()}
+        zeros = {n: jnp.zeros((count, *lead, *own), dtype) for n, own in self._fields().items()}
         return self._of_arrays(zeros)
 
     def apply(
@@ -206,7 +220,7 @@ class Layer(Generic[State]):
             outputs = []
             for way in _WAYS[: self.num_directions]:
                 first = {name: array[len(left)] for name, array in given.items()}
-                draw = None if key is None else jax.random.fold_in(key, len(left))
+                draw = None if key is None else _drawn(call, jax.random.fold_in, key, len(left))
                 reverse = way == "reverse"
                 y, final = self._run(params[f"layer_{i}"][way], x, first, marks, reverse, draw)
                 outputs.append(y)
@@ -253,8 +267,8 @@ class Layer(Generic[State]):
     # ---- arguments and states ---------------------------------------------------------------------
 
     def _state_dtype(self, dtype: Any) -> Any:
-        dtype = edge_dtype(jnp.dtype(dtype))
-        return jnp.result_type(dtype, jnp.complex64) if self._complex_state else dtype
+        dtype = edge_dtype(dtype)
+        return np.result_type(dtype, np.complex64) if self._complex_state else dtype
 
     def _checked(self, call, params, input, axes):
         """Parameters and inputs in their common type."""
@@ -295,15 +309,14 @@ class Layer(Generic[State]):
         return self._state_type(**arrays) if len(arrays) > 1 else arrays["hidden"]
 
 
-def _keys(call, key, count):
+def _drawn(call, draw, key, number):
     """Keys drawn from one. JAX says of what is none that it is none, but not of which argument."""
     try:
-        return jax.random.split(key, count)
+        return draw(key, number)
     except Exception as error:
         got = f"shape {key.shape}" if isinstance(key, jax.Array) else repr(key)
         expected = "a key of jax.random, as jax.random.key(0) is one"
-        text = f"{call}.init: argument 'key': expected {expected}, got {got}"
-        raise TypeError(text) from error
+        raise TypeError(f"{call}: argument 'key': expected {expected}, got {got}") from error
 
 
 def _dropped(key, x, share):
@@ -333,6 +346,8 @@ def _parameters(call, params, shapes, path=""):
         if isinstance(inner, dict):
             found[name] = _parameters(call, params[name], inner, at)
         else:
-            found[name] = array_of(call, f"params{at}", params[name])
-            arguments.check_shape(call, f"params{at}", found[name].shape, inner, equal=True)
+            x = found[name] = array_of(call, f"params{at}", params[name])
+            arguments.check_shape(call, f"params{at}", x.shape, inner, equal=True)
+            if jnp.iscomplexobj(x):
+                arguments.refuse(call, f"params{at}", "a real type", x.dtype, TypeError)
     return found

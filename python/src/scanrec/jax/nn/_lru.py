@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from ... import _arguments as arguments
 from .._state_space import lru
 from ._diagonal import DiagonalLayer, complex_of
 from ._initial import computed, normal
@@ -53,9 +52,9 @@ class LRU(DiagonalLayer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.count("LRU", "state_size", self.state_size)
+        self._keep_counts("state_size")
         most, least = self.r_max, self.r_min
-        check_between("LRU", "r_max", most, "a number above 0 and below 1", lambda r: 0 < r < 1)
+        check_between("LRU", "r_max", most, "a number above 0, at most 1", lambda r: 0 < r <= 1)
         below = f"0 or more, and below r_max, {most}"
         check_between("LRU", "r_min", least, below, lambda r: 0 <= r < most)
         turn = "a number above 0, at most 2 pi"
@@ -68,8 +67,8 @@ class LRU(DiagonalLayer):
         keys, shape = jax.random.split(key, 5), (self.state_size,)
         of = computed(dtype)
         square = jax.random.uniform(keys[0], shape, of, self.r_min**2, self.r_max**2)
-        # From above 0: its logarithm is finite, and so is that of a radius.
-        square = jnp.maximum(square, jnp.finfo(of).tiny)
+        # Without 0 and 1, to which numbers are rounded: logarithms of it and of a radius are finite.
+        square = jnp.clip(square, jnp.finfo(of).tiny, 1 - jnp.finfo(of).epsneg)
         turn = self.max_phase * (1 - jax.random.uniform(keys[1], shape, of))
         b, c = (self.state_size, inputs, 2), (self.hidden_size, self.state_size, 2)
         return {

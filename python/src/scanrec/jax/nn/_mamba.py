@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ... import _arguments as arguments
+from .._arrays import of_rank
 from .._selective_scan import selective_scan
 from ._initial import computed, log_uniform, uniform
 from ._layer import Layer
@@ -73,12 +74,11 @@ class Mamba(Layer[MambaState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("state_size", "conv", "expand"):
-            arguments.count("Mamba", name, getattr(self, name))
+        self._keep_counts("state_size", "conv", "expand")
         if isinstance(self.dt_rank, str) and self.dt_rank != "auto":
             arguments.refuse("Mamba", "dt_rank", "an integer, or 'auto'", repr(self.dt_rank))
         if self.dt_rank != "auto":
-            arguments.count("Mamba", "dt_rank", self.dt_rank)
+            self._keep_counts("dt_rank")
 
     @property
     def _inner(self):
@@ -117,8 +117,8 @@ class Mamba(Layer[MambaState]):
         u, z = jnp.split(x @ params["weight_in"].T, 2, -1)
         past = jnp.swapaxes(first["conv"], -1, -2) if first else None
         seen, past = window(u, past, self.conv, marks, reverse)
-        v = sum(s * params["weight_conv"][:, -1 - k] for k, s in enumerate(seen))
-        v = jax.nn.silu(v + params["bias_conv"] if self.bias else v)
+        v = sum(s * of_rank(params["weight_conv"][:, -1 - k], s.ndim) for k, s in enumerate(seen))
+        v = jax.nn.silu(v + of_rank(params["bias_conv"], v.ndim) if self.bias else v)
         rank, states = self._rank, self.state_size
         low, b, c = jnp.split(v @ params["weight_mixing"].T, (rank, rank + states), -1)
         decay = -jnp.exp(params["log_decay"].astype(computed(x.dtype)))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from ... import _arguments as arguments
 from ..._types import Candidate
+from .._arrays import of_rank
 from .._linear_scan import linear_scan
 from ._initial import computed, uniform
 from ._layer import Layer
@@ -59,7 +60,7 @@ class MinGRU(Layer[jax.Array]):
     def _run(self, params, x, first, marks, reverse, key):
         pre = x @ params["weight"].T
         if self.bias:
-            pre = pre + params["bias"]
+            pre = pre + of_rank(params["bias"], pre.ndim)
         # Gates close to 1 are not to be rounded to 16 bits.
         v, update = jnp.split(pre.astype(computed(x.dtype)), 2, -1)
         if self.candidate == "positive":

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from ... import _arguments as arguments
 from ..._types import Memory, Pool, State
+from .._arrays import of_rank
 from .._qrnn_pool import qrnn_pool
 from ._initial import computed, normal
 from ._layer import Layer, check_between
@@ -94,6 +95,7 @@ class QRNN(Layer[State]):
         super().__post_init__()
         if isinstance(self.kernel_size, bool) or self.kernel_size not in (1, 2):
             arguments.refuse("QRNN", "kernel_size", "1 or 2", repr(self.kernel_size))
+        self._keep("kernel_size", int(self.kernel_size))
         arguments.pool_size("QRNN", self.pool)
         arguments.recomputes("QRNN", self.memory)
         expected = "0 or more, and below 1"
@@ -122,7 +124,7 @@ class QRNN(Layer[State]):
             pre = pre + before
             left["before"] = past[..., 0, :].astype(computed(x.dtype))
         if self.bias:
-            pre = pre + params["bias"]
+            pre = pre + of_rank(params["bias"], pre.ndim)
         zoneout, shape = None, (*x.shape[:-1], self.hidden_size)
         if self.zoneout and key is not None:
             zoneout = jax.random.bernoulli(key, self.zoneout, shape)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ... import _arguments as arguments
+from .._arrays import of_rank
 from .._linear_scan import linear_scan
 from ._initial import computed, normal
 from ._layer import Layer, check_between
@@ -70,7 +71,7 @@ class RGLRU(Layer[jax.Array]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.count("RGLRU", "heads", self.heads)
+        self._keep_counts("heads")
         if self.hidden_size % self.heads:
             expected = f"a divisor of hidden_size, {self.hidden_size}"
             arguments.refuse("RGLRU", "heads", expected, self.heads)
@@ -93,10 +94,10 @@ class RGLRU(Layer[jax.Array]):
 
     def _run(self, params, x, first, marks, reverse, key):
         kind = x.dtype
-        bias = lambda name: params[f"bias_{name}"] if self.bias else 0
+        bias = lambda name: of_rank(params[f"bias_{name}"], x.ndim) if self.bias else 0
         if "weight_in" in params:
             x = x @ params["weight_in"].T + bias("in")
-        by_heads = x.reshape(*x.shape[:-1], self.heads, -1)
+        by_heads = x.reshape(*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
 
         def gate(name):
             pre = jnp.einsum("...hi,hij->...hj", by_heads, params[f"weight_{name}"])
@@ -104,14 +105,15 @@ class RGLRU(Layer[jax.Array]):
             return jax.nn.sigmoid((pre.reshape(x.shape) + bias(name)).astype(computed(kind)))
 
         recurs, opens = gate("recurrence"), gate("gate")
-        log_a = -self.c * jax.nn.softplus(params["decay"].astype(recurs.dtype)) * recurs
+        decay = of_rank(params["decay"].astype(recurs.dtype), x.ndim)
+        log_a = -self.c * jax.nn.softplus(decay) * recurs
         scale = _root(-jnp.expm1(2 * log_a))  # does not cancel near a = 1
         is_first = begins(x.shape[-2], marks, not first, reverse)
         if is_first is not None:
-            scale = jnp.where(is_first[..., None], 1, scale)
+            scale = jnp.where(of_rank(is_first[..., None], x.ndim), 1, scale)
         state, final = linear_scan(
             jnp.exp(log_a),
-            scale * opens * x,
+            scale * opens * x.astype(scale.dtype),
             first.get("hidden"),
             reverse=reverse,
             resets=None if marks is None else marks[..., None],

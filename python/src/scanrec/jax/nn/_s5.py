@@ -63,8 +63,7 @@ class S5(DiagonalLayer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.count("S5", "state_size", self.state_size)
-        arguments.count("S5", "blocks", self.blocks)
+        self._keep_counts("state_size", "blocks")
         if self.state_size % (2 * self.blocks):
             expected = f"a multiple of 2 * blocks, {2 * self.blocks}"
             arguments.refuse("S5", "state_size", expected, self.state_size)
@@ -79,10 +78,11 @@ class S5(DiagonalLayer):
     def _init_one(self, key, inputs, dtype):
         n, of = self.state_size // self.blocks, computed(dtype)
         values, vectors = legs_normal_part(n)
-        turn = jnp.asarray(vectors, jnp.result_type(of, jnp.complex64))
+        turn = jnp.asarray(vectors, np.result_type(of, np.complex64))
         keys = jax.random.split(key, 4)
         b = normal(keys[0], (self.blocks, n, inputs), of, 1 / inputs)
         c = normal(keys[1], (self.hidden_size, self.blocks, n), of, 1 / self.state_size)
+        b, c = b.astype(turn.dtype), c.astype(turn.dtype)
         exact = {"precision": jax.lax.Precision.HIGHEST}
         b = jnp.einsum("np,bni->bpi", turn.conj(), b, **exact).reshape(-1, inputs)
         c = jnp.einsum("hbn,np->hbp", c, turn, **exact).reshape(self.hidden_size, -1)

@@ -6,6 +6,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from .._arrays import of_rank
+from .._sharding import placed_as
+
 __all__ = ["begins", "window"]
 
 
@@ -32,10 +35,13 @@ def window(
     ``count`` arrays of the shape of ``x``, and the past of what follows.
     """
     steps, more = x.shape[-2], count - 1
-    if past is None:
-        past = jnp.zeros((*x.shape[:-2], more, x.shape[-1]), x.dtype)
-    past = past.astype(x.dtype)
-    whole = jnp.concatenate([x, past] if reverse else [past, x], -2)
+    if past is None:  # padding leaves arrays split over devices as they are
+        widths = [(0, 0)] * x.ndim
+        widths[-2] = (0, more) if reverse else (more, 0)
+        whole = jnp.pad(x, widths)
+    else:
+        past = placed_as(past.astype(x.dtype), x)
+        whole = jnp.concatenate([x, past] if reverse else [past, x], -2)
     begins = [k if reverse else more - k for k in range(count)]
     seen = [whole[..., k : k + steps, :] for k in begins]
     left = whole[..., :more, :] if reverse else whole[..., steps:, :]
@@ -69,5 +75,5 @@ def begins(steps: int, marks: jax.Array | None, fresh: bool, reverse: bool) -> j
         found = jnp.pad(marks[..., 1:], [(0, 0)] * (marks.ndim - 1) + [(0, behind)])
     if fresh:
         edge = jnp.arange(steps) == (steps - 1 if reverse else 0)
-        found = edge if found is None else found | edge
+        found = edge if found is None else found | of_rank(edge, found.ndim)
     return found

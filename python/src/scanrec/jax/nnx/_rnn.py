@@ -12,7 +12,7 @@ from flax import nnx
 
 from ... import _arguments as arguments
 from ..._types import State
-from .._arrays import array_of
+from .._arrays import array_of, given, is_known, of_rank
 from .._types import ArrayLike
 from ._module import Module, SignatureOfInit
 
@@ -107,7 +107,9 @@ class RNN(nnx.Module, Generic[State]):
             The state that sequences go on from. None: they begin.
         seq_lengths:
             Integers ``...``, from 1 to T: the steps of each sequence, behind which there is padding.
-            Outputs there are of no meaning. Where a carry is returned too, sequences begin.
+            Outputs there are of no meaning. Where a carry is returned too, sequences begin. Other
+            integers are refused, or count as 1 or T where values are not known: when the call is
+            traced, and on a GPU.
         return_carry:
             Returns ``(carry, outputs)``: the state after the last step of each sequence.
         time_major:
@@ -141,7 +143,7 @@ class RNN(nnx.Module, Generic[State]):
             axes = "(T, ..., I)" if time_major else "(..., T, I)"
             arguments.refuse("RNN", "inputs", f"shape {axes}", x.shape)
         x = jnp.moveaxis(x, 0, -2) if time_major else x
-        lengths = None if seq_lengths is None else _lengths(seq_lengths, x.shape[:-2])
+        lengths = None if seq_lengths is None else _lengths(seq_lengths, x)
         aligns = lengths is not None and return_carry
         if aligns and initial_carry is not None:
             expected = "None where 'seq_lengths' are given and a carry is returned"
@@ -151,7 +153,7 @@ class RNN(nnx.Module, Generic[State]):
         resets = None
         if aligns:  # sequences end at the last step, where the state is
             begin = x.shape[-2] - lengths[..., None]
-            x, resets = _rolled(x, -begin), jnp.arange(x.shape[-2]) == begin
+            x, resets = _rolled(x, -begin), _steps_of(x, begin.ndim) == begin
         y, carry = self.layer(x, initial_carry, resets)
         y = _rolled(y, begin) if aligns else y
         if reverse and keep_order:
@@ -160,19 +162,34 @@ class RNN(nnx.Module, Generic[State]):
         return (carry, y) if return_carry else y
 
 
-def _lengths(value, batch):
-    """Of sequences of a batch of this shape."""
-    lengths = array_of("RNN", "seq_lengths", value)
+def _lengths(value, x):
+    """Those of sequences in an array."""
+    *batch, steps = x.shape[:-1]
+    lengths = given("RNN", "seq_lengths", value)
+    if not isinstance(lengths, jax.Array):
+        lengths = np.asarray(lengths)
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
         arguments.refuse("RNN", "seq_lengths", "integers", lengths.dtype, TypeError)
     arguments.check_shape("RNN", "seq_lengths", lengths.shape, batch, equal=True)
-    return lengths
+    least = min(1, steps)
+    if is_known(lengths) and lengths.size:
+        known = np.asarray(lengths)
+        for length in (known.min(), known.max()):
+            if not least <= length <= steps:
+                expected = f"integers from {least} to {steps}"
+                arguments.refuse("RNN", "seq_lengths", expected, length)
+    return jnp.clip(jnp.asarray(lengths, jnp.int32), least, steps)
+
+
+def _steps_of(x, ndim):
+    """The numbers of steps, along the last of so many axes."""
+    return of_rank(jnp.arange(x.shape[-2], dtype=jnp.int32), ndim)
 
 
 def _rolled(x, by):
     """Step t is what step t + by was, around the end."""
-    steps = x.shape[-2]
-    return jnp.take_along_axis(x, ((jnp.arange(steps) + by) % steps)[..., None], -2)
+    steps = (_steps_of(x, by.ndim) + by) % x.shape[-2]
+    return jnp.take_along_axis(x, steps[..., None], -2)
 
 
 def _turned(x, lengths):

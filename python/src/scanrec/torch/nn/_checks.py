@@ -12,10 +12,12 @@ from ... import _arguments as arguments
 from .._tensors import check_dense
 
 __all__ = [
-    *("check_dtype", "check_input", "choice", "is_autocast", "number", "state_leaves"),
+    *("batch_sizes", "check_dtype", "check_input", "choice", "is_autocast", "number"),
+    "state_leaves",
 ]
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
+_WEIGHTS = (torch.float64, *_NARROW)
 
 
 def is_autocast(device: torch.device) -> bool:
@@ -41,10 +43,12 @@ def choice(call: str, name: str, value: Any, known: tuple) -> Any:
 
 def check_dtype(call: str, dtype: object) -> None:
     """Refuses types that weights are not of."""
-    known = (torch.float64, *_NARROW)
-    if dtype is not None and dtype not in known:
-        expected = "one of " + ", ".join(str(x).removeprefix("torch.") for x in known)
-        arguments.refuse(call, "dtype", expected, dtype, TypeError)
+    if dtype is not None and dtype not in _WEIGHTS:
+        arguments.refuse(call, "dtype", f"one of {_said(_WEIGHTS)}", dtype, TypeError)
+
+
+def _said(dtypes):
+    return ", ".join(str(x).removeprefix("torch.") for x in dtypes)
 
 
 def check_input(
@@ -59,10 +63,26 @@ def check_input(
     if x.device != weight.device:
         expected = f"a tensor on {weight.device} as the weights are"
         arguments.refuse(call, name, expected, x.device)
+    if weight.dtype not in _WEIGHTS:
+        arguments.refuse(
+            call, name, f"weights of one of {_said(_WEIGHTS)}", weight.dtype, TypeError
+        )
     if is_autocast(x.device) and x.dtype in _NARROW and weight.dtype in _NARROW:
         return
     if x.dtype != weight.dtype:
         arguments.refuse(call, name, f"{weight.dtype}, as the weights are", x.dtype, TypeError)
+
+
+def batch_sizes(call: str, sizes: Tensor, rows: int) -> list[int]:
+    """How many sequences have each step, of a PackedSequence with so many rows."""
+    found = sizes.tolist() if sizes.dim() == 1 and sizes.dtype == torch.int64 else []
+    falls = bool(found) and found[-1] > 0 and found == sorted(found, reverse=True)
+    if not falls or sum(found) != rows:
+        expected = "a PackedSequence whose batch_sizes, of int64, never rise, are 1 or more, and "
+        expected += f"add up to its {rows} rows"
+        got = f"{found}" if 0 < len(found) < 10 else f"shape {tuple(sizes.shape)}, {sizes.dtype}"
+        arguments.refuse(call, "input", expected, got)
+    return found
 
 
 def state_leaves(

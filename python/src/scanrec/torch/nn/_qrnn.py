@@ -169,21 +169,22 @@ class QRNN(Recurrent[State]):
         return output, (final, *after)
 
 
+# Both in steps of which there are as many as in x, or one more: narrowed to one less, programs for any
+# length would ask whether one is left.
+
+
 def _before(x, axis, reverse):
     """What the step before each had, 0 at the first."""
-    kept = x.narrow(axis, 1 if reverse else 0, x.shape[axis] - 1)
-    zeros = torch.zeros_like(x.narrow(axis, 0, 1))
-    return torch.cat([kept, zeros] if reverse else [zeros, kept], axis)
+    zeros, steps = torch.zeros_like(x.narrow(axis, 0, 1)), x.shape[axis]
+    longer = torch.cat([x, zeros] if reverse else [zeros, x], axis)
+    return longer.narrow(axis, 1 if reverse else 0, steps)
 
 
 def _with_edge(pre, edge, first, axis, reverse):
     """Pre-activations, the first of which the step before the first adds to."""
-    steps, at = pre.shape[axis], pre.shape[axis] - 1 if reverse else 0
-    edge = edge.unsqueeze(axis)
-    edge = edge if first is None else edge.masked_fill(first.narrow(axis, at, 1), 0)
-    added = pre.narrow(axis, at, 1) + edge
-    rest = pre.narrow(axis, 0 if reverse else 1, steps - 1)
-    return torch.cat([rest, added] if reverse else [added, rest], axis)
+    at = pre.shape[axis] - 1 if reverse else 0
+    edge = edge if first is None else edge.masked_fill(first.select(axis, at), 0)
+    return torch.select_scatter(pre, pre.select(axis, at) + edge, axis, at)
 
 
 def _expected(pre, zoneout):

@@ -258,11 +258,12 @@ class Recurrent(torch.nn.Module, Generic[State]):
         a program for each set of lengths."""
         data, sizes, order, back = packed
         self._check(data, "a PackedSequence of steps (I)", (2,))
+        counts = checks.batch_sizes(self._name, sizes, data.shape[0])
         begins = state is None
-        leaves = self._leaves(state, int(sizes[0]), True, data.device)
+        leaves = self._leaves(state, counts[0], True, data.device)
         if order is not None:
             leaves = tuple(x.index_select(1, order) for x in leaves)
-        shapes = [(len(list(steps)), rows) for rows, steps in groupby(sizes.tolist())]
+        shapes = [(len(list(steps)), rows) for rows, steps in groupby(counts)]
 
         def run(x, weights, state, reverse):
             parts = x.split([steps * rows for steps, rows in shapes])

@@ -15,10 +15,9 @@ def firsts(marks: Tensor, steps: int, axis: int, reverse: bool) -> Tensor:
     the mark behind a step cuts it off."""
     if not reverse:
         return marks.narrow(axis, 0, steps)
-    behind = marks.narrow(axis, 1, marks.shape[axis] - 1)
-    if behind.shape[axis] == steps:
-        return behind
-    return torch.cat([behind, torch.zeros_like(marks.narrow(axis, 0, 1))], axis)
+    if marks.shape[axis] == steps:
+        marks = torch.cat([marks, torch.zeros_like(marks.narrow(axis, 0, 1))], axis)
+    return marks.narrow(axis, 1, steps)
 
 
 def _cuts(first, count, reverse):

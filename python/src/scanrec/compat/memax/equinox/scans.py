@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from jax.extend.core import Var
 
 from scanrec import _arguments as arguments
 from scanrec.jax import linear_scan
+from scanrec.jax._arrays import array_of
 
 __all__ = ["semigroup_scan"]
 
@@ -28,8 +30,10 @@ def semigroup_scan(semigroup_op: Callable, state: Any, input: Any, axis: int = 0
     trees = jax.tree.structure(state), jax.tree.structure(input)
     if trees[0] != trees[1]:
         arguments.refuse(call, "state", f"the structure of 'input', {trees[1]}", trees[0])
-    input = jax.tree.map(jnp.asarray, input)
-    state = jax.tree.map(jnp.asarray, state)
+    if not jax.tree.leaves(input):
+        arguments.refuse(call, "input", "at least one array", "none")
+    input = jax.tree.map(partial(array_of, call, "input"), input)
+    state = jax.tree.map(partial(array_of, call, "state"), state)
     for given, x in zip(jax.tree.leaves(state), jax.tree.leaves(input)):
         if not x.ndim:
             arguments.refuse(call, "input", "arrays with an axis of time", "a number")

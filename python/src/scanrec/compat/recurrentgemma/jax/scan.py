@@ -59,16 +59,17 @@ def linear_scan(
     if not jnp.issubdtype(accumulated, jnp.floating):
         arguments.refuse(call, "acc_float_dtype", "a real type", accumulated, TypeError)
     wide = jnp.promote_types(accumulated, jnp.float32)
-    (input, remade), (gate, _) = _numbers(call, "x", x, wide), _numbers(call, "a", a, wide)
+    input, remade, dtype = _numbers(call, "x", x, wide)
+    gate, _, _ = _numbers(call, "a", a, wide)
     if input.ndim != 3:
         arguments.refuse(call, "x", "shape (B, T, D)", input.shape)
     wanted = input.shape[max(0, 3 - gate.ndim) :]
     arguments.check_shape(call, "a", gate.shape, wanted, equal=True)
     if h0 is not None:
-        h0, _ = _numbers(call, "h0", h0, wide)
+        h0, _, _ = _numbers(call, "h0", h0, wide)
         arguments.check_shape(call, "h0", h0.shape, (input.shape[0], input.shape[2]), equal=True)
     states, final = ops.linear_scan(gate, input, h0, axis=1, reverse=reverse, return_final=True)
-    return remade(states, x.dtype), remade(final, accumulated)
+    return remade(states, dtype), remade(final, accumulated)
 
 
 def _is_pair(x):
@@ -77,13 +78,16 @@ def _is_pair(x):
 
 
 def _numbers(call, name, x, wide):
-    """The array to compute with, and how a result becomes what came, of another type."""
+    """The array to compute with, how a result becomes what came, of another type, and the type that
+    came."""
     if _is_pair(x):
         parts = [array(call, name, p).astype(wide) for p in (x.real, x.imag)]
         kind = type(x)
-        return jax.lax.complex(*parts), lambda y, dtype: kind(
-            real=y.real.astype(dtype), imag=y.imag.astype(dtype)
-        )
+
+        def paired(y, dtype):
+            return kind(real=y.real.astype(dtype), imag=y.imag.astype(dtype))
+
+        return jax.lax.complex(*parts), paired, x.dtype
     x = array(call, name, x)
     dtype = jnp.promote_types(x.dtype, wide) if wide == jnp.float64 else x.dtype
 
@@ -91,4 +95,4 @@ def _numbers(call, name, x, wide):
         complex_to = jnp.promote_types(dtype, jnp.complex64)
         return y.astype(complex_to if jnp.iscomplexobj(y) else dtype)
 
-    return x.astype(dtype), remade
+    return x.astype(dtype), remade, x.dtype

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from scanrec import _arguments as arguments
@@ -16,7 +17,7 @@ def gae(call, gamma, lmbda, state_value, next_state_value, reward, done, termina
     """Advantages, and returns."""
     values = {"state_value": state_value, "reward": reward}
     axis, terminated = checked(call, next_state_value, values, done, terminated, time_dim)
-    gamma, lmbda = factors(next_state_value, gamma, lmbda)
+    gamma, lmbda = factors(call, next_state_value, gamma=gamma, lmbda=lmbda)
     delta = reward + (gamma * next_state_value).masked_fill(terminated, 0) - state_value
     advantage = backward(gamma * lmbda, delta, None, done, axis).to(next_state_value.dtype)
     return advantage, advantage + state_value
@@ -27,7 +28,7 @@ def td0(call, gamma, next_state_value, reward, terminated):
     checked(
         call, next_state_value, {"reward": reward}, terminated, None, None, done_name="terminated"
     )
-    (gamma,) = factors(next_state_value, gamma)
+    (gamma,) = factors(call, next_state_value, gamma=gamma)
     return reward + (gamma * next_state_value).masked_fill(terminated, 0)
 
 
@@ -37,7 +38,7 @@ def td1(call, gamma, next_state_value, reward, done, terminated, rolling_gamma, 
         call, next_state_value, {"reward": reward}, done, terminated, time_dim
     )
     rolling = _is_rolling(call, rolling_gamma, done, gamma)
-    (gamma,) = factors(next_state_value, gamma)
+    (gamma,) = factors(call, next_state_value, gamma=gamma)
     ended = done | terminated
     truncated = next_state_value.masked_fill(~(done & ~terminated), 0)
     if rolling:
@@ -58,7 +59,7 @@ def td_lambda(
         call, next_state_value, {"reward": reward}, done, terminated, time_dim
     )
     rolling = _is_rolling(call, rolling_gamma, done, gamma, lmbda)
-    gamma, lmbda = factors(next_state_value, gamma, lmbda)
+    gamma, lmbda = factors(call, next_state_value, gamma=gamma, lmbda=lmbda)
     value = next_state_value.masked_fill(terminated, 0)
     last = value.select(axis, -1)
     if rolling:
@@ -101,9 +102,12 @@ def same(call, name, x, first):
     return tensor(call, name, x, shape=shape, like=first if shape is not None else None, real=True)
 
 
-def factors(like, *given):
+def factors(call, like, **given):
     """Numbers stay what they are, tensors come to where the others are."""
-    return tuple(x.to(like.device) if isinstance(x, torch.Tensor) else x for x in given)
+    for name, x in given.items():
+        if not isinstance(x, (torch.Tensor, int, float, np.number)):
+            arguments.refuse(call, name, "a number or a tensor", repr(x), TypeError)
+    return tuple(x.to(like.device) if isinstance(x, torch.Tensor) else x for x in given.values())
 
 
 def _is_rolling(call, rolling_gamma, done, *factors):

@@ -283,7 +283,9 @@ def vtrace_advantage_estimate(
     axis, terminated = estimates.checked(call, next_state_value, values, done, terminated, time_dim)
     for name, x in (("log_pi", log_pi), ("log_mu", log_mu)):
         arguments.check_shape(call, name, tensor(call, name, x, like=done).shape, done.shape)
-    gamma, rho_thresh, c_thresh = estimates.factors(next_state_value, gamma, rho_thresh, c_thresh)
+    gamma, rho_thresh, c_thresh = estimates.factors(
+        call, next_state_value, gamma=gamma, rho_thresh=rho_thresh, c_thresh=c_thresh
+    )
     weight = (log_pi - log_mu).exp()
     rho, c = weight.clamp_max(rho_thresh), weight.clamp_max(c_thresh)
     discounted = lambda x: (gamma * x).masked_fill(terminated, 0)
@@ -300,5 +302,5 @@ def reward2go(
 ) -> torch.Tensor:
     """``G[t] = reward[t] + gamma * G[t+1]`` within each trajectory, of the shape of ``reward``."""
     axis, _ = estimates.checked("reward2go", reward, {}, done, None, time_dim, "reward")
-    (gamma,) = estimates.factors(reward, gamma)
+    (gamma,) = estimates.factors("reward2go", reward, gamma=gamma)
     return estimates.backward(gamma, reward, None, done, axis).to(reward.dtype)
