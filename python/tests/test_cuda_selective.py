@@ -184,7 +184,7 @@ def test_pytorch_on_the_emulator(torch_on_emulator, monkeypatch):
 
     got = torch_values(torch, "cpu")
     x = torch.ones(1, 2, 5)
-    with pytest.raises(ValueError, match="'a': expected 256 states or fewer, on a GPU"):
+    with pytest.raises(ValueError, match="'A': expected 256 states or fewer, on a GPU"):
         scans.selective_scan(x, x, torch.ones(2, 300), torch.ones(2, 300), torch.ones(2, 300))
     monkeypatch.undo()
     for x, y in zip(got, torch_values(torch, "cpu"), strict=True):

@@ -209,10 +209,10 @@ def test_operators():
     ops = torch.ops.scanrec
     for recompute in (False, True):
         of = ([2, 5, 4], 1, False, 2, 0, 0.5, recompute)
-        torch.library.opcheck(ops._gated_scan.default, (*pre, None, None, None, *of, True))
-        kept = ops._gated_scan(*pre, None, None, None, *of, True)[2]
+        torch.library.opcheck(ops._gated_scan_v2.default, (*pre, None, None, None, *of, True))
+        kept = ops._gated_scan_v2(*pre, None, None, None, *of, True)[2]
         torch.library.opcheck(
-            ops._gated_scan_vjp.default,
+            ops._gated_scan_vjp_v2.default,
             (*pre, kept, None, None, None, torch.randn(2, 5, 4), None, *of, [True, *[False] * 4]),
         )
 

@@ -37,11 +37,11 @@ _ARRAYS = (
     "Tensor? delta_bias, Tensor? intervals, Tensor? initial_state, Tensor? resets"
 )
 _library.define(
-    f"_selective_scan({_ARRAYS}, bool softplus, bool reverse, bool keep)"
+    f"_selective_scan_v2({_ARRAYS}, bool softplus, bool reverse, bool keep)"
     " -> (Tensor, Tensor, Tensor)"
 )
 _library.define(
-    f"_selective_scan_vjp({_ARRAYS}, Tensor? checkpoints, Tensor? out_grad, Tensor? final_grad, "
+    f"_selective_scan_vjp_v2({_ARRAYS}, Tensor? checkpoints, Tensor? out_grad, Tensor? final_grad, "
     "bool softplus, bool reverse, bool[] wanted) -> "
     f"({', '.join(['Tensor'] * 10)})"
 )
@@ -201,16 +201,16 @@ def _update(state, x, dt, a, b, c, skip, z, dt_bias, rows, softplus):
 
 
 for _device in DEVICES:
-    _library.impl("_selective_scan", _scan, _device)
-    _library.impl("_selective_scan_vjp", _vjp, _device)
+    _library.impl("_selective_scan_v2", _scan, _device)
+    _library.impl("_selective_scan_vjp_v2", _vjp, _device)
     _library.impl("_selective_state_update", _update, _device)
-torch.library.register_fake("scanrec::_selective_scan", _scan_results, lib=_library)
-torch.library.register_fake("scanrec::_selective_scan_vjp", _gradients, lib=_library)
+torch.library.register_fake("scanrec::_selective_scan_v2", _scan_results, lib=_library)
+torch.library.register_fake("scanrec::_selective_scan_vjp_v2", _gradients, lib=_library)
 torch.library.register_fake(
     "scanrec::_selective_state_update", lambda state, x, *_: torch.empty_like(x), lib=_library
 )
 
 #: The operators: a scan, its adjoint, and a step that a state moves on.
-selective_op = torch.ops.scanrec._selective_scan.default
-selective_vjp_op = torch.ops.scanrec._selective_scan_vjp.default
+selective_op = torch.ops.scanrec._selective_scan_v2.default
+selective_vjp_op = torch.ops.scanrec._selective_scan_vjp_v2.default
 update_op = torch.ops.scanrec._selective_state_update.default
