@@ -12,6 +12,10 @@ jobs=$(nproc 2>/dev/null || echo 2)
 # say TEXT: a progress line with the seconds since the script started.
 say() { printf '[%3d s] %s\n' "$SECONDS" "$*"; }
 
+# finds PATTERN: whether the input has a line with it. Reads all of it: with grep -q what writes the input
+# fails for a closed pipe, and with that the whole pipe.
+finds() { grep -e "$1" >/dev/null; }
+
 # need PACKAGES...: Debian and Ubuntu packages, installed where they are missing and we may.
 need() {
   local package missing=()
@@ -20,7 +24,7 @@ need() {
     return
   fi
   for package in "$@"; do
-    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q ' installed$' ||
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | finds ' installed$' ||
       missing+=("$package")
   done
   if ((${#missing[@]} == 0)); then
