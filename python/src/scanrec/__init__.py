@@ -7,12 +7,11 @@ calls as differentiable ops of these frameworks.
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from . import _cuda, _native
 from ._numpy import Gradients, linear_scan, linear_scan_jvp, linear_scan_vjp
+from ._parts import importer
 
 __all__ = [
     "Gradients",
@@ -40,12 +39,7 @@ if TYPE_CHECKING:
     from . import jax as jax
     from . import torch as torch
 else:
-
-    def __getattr__(name: str) -> ModuleType:
-        """The parts for frameworks, which are imported when first asked for."""
-        if name not in _PARTS:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return import_module(f"{__name__}.{name}")
+    __getattr__ = importer(__name__, _PARTS)
 
 
 def __dir__() -> list[str]:

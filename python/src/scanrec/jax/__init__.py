@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 _OLDEST = (0, 5, 3)
@@ -19,6 +17,7 @@ if _jax.__version_info__ < _OLDEST:
         "pip install --upgrade 'scanrec[jax]'"
     )
 
+from .._parts import importer
 from ._linear_scan import linear_scan
 from ._qrnn_pool import qrnn_pool
 from ._selective_scan import selective_scan, selective_state_update
@@ -31,12 +30,7 @@ if TYPE_CHECKING:
     from . import nn as nn
     from . import nnx as nnx
 else:
-
-    def __getattr__(name: str) -> ModuleType:
-        """Layers, and modules of Flax, which are imported when first asked for."""
-        if name not in _PARTS:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return import_module(f"{__name__}.{name}")
+    __getattr__ = importer(__name__, _PARTS)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """scanrec for PyTorch: functions that differentiate, batch and compile as PyTorch's own."""
 
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 _OLDEST = (2, 10)
@@ -17,6 +15,7 @@ if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < _OLDEST:
         f"{_torch.__version__}: pip install --upgrade 'scanrec[torch]'"
     )
 
+from .._parts import importer
 from . import integrations
 from ._linear_scan import linear_scan
 from ._qrnn_pool import qrnn_pool
@@ -37,12 +36,7 @@ __all__ = [
 if TYPE_CHECKING:
     from . import nn as nn
 else:
-
-    def __getattr__(name: str) -> ModuleType:
-        """The layers, which are imported when first asked for."""
-        if name != "nn":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return import_module(f"{__name__}.{name}")
+    __getattr__ = importer(__name__, {"nn"})
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Parts of packages that are imported when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from importlib import import_module
+from types import ModuleType
+
+__all__ = ["importer"]
+
+
+def importer(package: str, parts: Collection[str]) -> Callable[[str], ModuleType]:
+    """The ``__getattr__`` of a package with these parts."""
+
+    def __getattr__(name: str) -> ModuleType:
+        if name not in parts:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return import_module(f"{package}.{name}")
+
+    return __getattr__
