@@ -7,15 +7,16 @@ where everything is there: of a loop one iteration, of two ways the one that mov
 Counts instructions per element of the output, and the clocks that a warp alone takes on that path:
 instructions say themselves how long they stall, and for which of six scoreboards they wait; whoever
 waits for a load waits for all that were counted on its scoreboard. From these, and from the limits
-of a GPU, follows a bound on the fraction of the streaming twin's speed. It is a count, not a
-measurement: caches, banks and waits of one block for another are left out, and so are kernels with
-a ring, whose loops are nested.
+of a GPU, follows a bound on the fraction of the streaming twin's speed. Blocks of look_back wait for
+each other; look_back_model.py simulates them with what was counted. It is a count, not a
+measurement: caches and banks are left out, and so are kernels with a ring, whose loops are nested.
 
     pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm   # where the toolkit lacks them
     bench/gpu/machine_code.py --markdown
 """
 import argparse
 import dataclasses
+import json
 import math
 import os
 import pathlib
@@ -27,6 +28,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "cuda"))
+from look_back_model import Phase, Simulation, Tile  # noqa: E402
 from resources import readable  # noqa: E402
 
 
@@ -41,7 +43,8 @@ class Gpu:
     schedulers: int = 4
     issue: float = 0.7           # assumed: instructions per scheduler and clock that real code gets
     twin: float = 4.25e12        # assumed: bytes a second of the streaming twin
-    latency: float = 0.75e-6     # assumed: of memory under load
+    latency: float = 0.75e-6     # assumed: of memory under load; of messages and tickets, too
+    launch: float = 0.3e-6       # assumed: from the end of a block to the next one's start
     registers: int = 65536
     warps: int = 64
     shared: int = 227 * 1024     # 1 KiB more is taken by every block
@@ -57,6 +60,7 @@ def without_doubles(name, architecture, multiprocessors, clock, bandwidth):
 
 GPUS = {
     "h200": Gpu(),
+    "h100": Gpu("an H100", twin=3.0e12),
     "rtx3090": without_doubles("an RTX 3090", "sm_86", 82, 1.695e9, 936e9),
     "rtx4090": without_doubles("an RTX 4090", "sm_89", 128, 2.52e9, 1008e9),
     "rtx5090": without_doubles("an RTX 5090", "sm_120", 170, 2.407e9, 1792e9),
@@ -67,6 +71,7 @@ GPUS = {
 class Workload:
     """A call: which kernel runs it, and how many blocks of what."""
     name: str
+    row: str          # of the benchmarks, or nothing
     kernel: str       # as resources.py prints it
     reads: int        # bytes per element
     writes: int
@@ -77,6 +82,7 @@ class Workload:
     threads: int      # of a block
     shared: int = 0   # bytes of a block
     steps_of_thread: int = 0   # of look_back; 0: all of them
+    columns: int = 1           # sequences of a tile
     staged: bool = False       # through shared memory, tile by tile
 
     @property
@@ -90,8 +96,12 @@ class Workload:
         return -(-threads // self.threads)
 
 
+THREADS = 256  # of a block of look_back
 # Shared memory of tiles as docs/cuda.md says it: that are staged or not.
 MAPS, STAGED = 14 * 1024, 47 * 1024
+# Loops of walk_tiles, of which a path has one round or none: clocks and instructions of a round, as
+# counted. They compose a level of the maps of a warp; the maps of two warps; and fold a tile.
+LEVEL, WARPS, FOLD = Phase(68, 16), Phase(60, 9), 30
 # Words of the messages that a thread of look_back asks for, of floats: a map and a state.
 MESSAGE = 3
 FLOATS, SMALL = "float, float, float", "bfloat16, bfloat16, bfloat16"
@@ -103,33 +113,35 @@ SMALL_POOLING = (f"gated_forward<{POOLING}, bfloat16, bfloat16, output_field<bfl
 SMALL_POOLING_VJP = (f"gated_vjp<{POOLING}, bfloat16, bfloat16, bfloat16, bfloat16>, plain>")
 
 
-def in_lanes(name, kernel, bytes_each, inputs, outputs, sequences, steps):
-    return Workload(name, f"walk_lanes<{kernel}", bytes_each * inputs, bytes_each * outputs, inputs,
-                    outputs, sequences, steps, 128)
+def in_lanes(name, row, kernel, bytes_each, inputs, outputs, sequences, steps):
+    return Workload(name, row, f"walk_lanes<{kernel}", bytes_each * inputs, bytes_each * outputs,
+                    inputs, outputs, sequences, steps, 128)
 
 
-def in_tiles(name, kernel, bytes_each, inputs, outputs, sequences, steps, each, staged=False):
-    return Workload(name, f"walk_tiles<{kernel}", bytes_each * inputs, bytes_each * outputs, inputs,
-                    outputs, sequences, steps, 256, STAGED if staged else MAPS, each, staged)
+def in_tiles(name, row, kernel, inputs, outputs, sequences, steps, each, columns, staged=False):
+    return Workload(name, row, f"walk_tiles<{kernel}", 4 * inputs, 4 * outputs, inputs, outputs,
+                    sequences, steps, THREADS, STAGED if staged else MAPS, each, columns, staged)
 
 
 WORKLOADS = (
-    in_lanes("f32 (32, 4096, 1024)", FORWARD, 4, 2, 1, 32 * 1024, 4096),
-    in_lanes("the same, vjp", VJP, 4, 3, 2, 32 * 1024, 4096),
-    in_lanes("bf16 (32, 4096, 2048)", SMALL_FORWARD, 2, 2, 1, 32 * 2048, 4096),
-    in_lanes("the same, vjp", SMALL_VJP, 2, 3, 2, 32 * 2048, 4096),
-    in_lanes("f32 (8, 8192, 2048)", FORWARD, 4, 2, 1, 8 * 2048, 8192),
-    in_lanes("the same, vjp", VJP, 4, 3, 2, 8 * 2048, 8192),
-    in_lanes("f32 (64, 2048, 256)", FORWARD, 4, 2, 1, 64 * 256, 2048),
-    in_lanes("bf16 (8, 8192, 2048)", SMALL_FORWARD, 2, 2, 1, 8 * 2048, 8192),
-    in_lanes("the same, vjp", SMALL_VJP, 2, 3, 2, 8 * 2048, 8192),
-    in_tiles("f32 (1, 2^21, 256)", FORWARD, 4, 2, 1, 256, 1 << 21, 16),
-    in_tiles("the same, vjp", VJP, 4, 3, 2, 256, 1 << 21, 8),
-    in_tiles("f32 (8, 4096, 64)", FORWARD, 4, 2, 1, 512, 4096, 16),
-    in_tiles("f32 (8, 65536, 1536) along time", FORWARD, 4, 2, 1, 8 * 1536, 65536, 16, True),
-    in_tiles("f32 2^28, one sequence", FORWARD, 4, 2, 1, 1, 1 << 28, 16, True),
-    in_lanes("bf16 QRNN (32, 4096, 3 x 1024)", SMALL_POOLING, 2, 3, 2, 32 * 1024, 4096),
-    in_lanes("the same, vjp", SMALL_POOLING_VJP, 2, 5, 3, 32 * 1024, 4096),
+    in_lanes("f32 (32, 4096, 1024)", "channels_last/forward", FORWARD, 4, 2, 1, 32 * 1024, 4096),
+    in_lanes("the same, vjp", "channels_last/vjp", VJP, 4, 3, 2, 32 * 1024, 4096),
+    in_lanes("bf16 (32, 4096, 2048)", "bfloat16/forward", SMALL_FORWARD, 2, 2, 1, 32 * 2048, 4096),
+    in_lanes("the same, vjp", "bfloat16/vjp", SMALL_VJP, 2, 3, 2, 32 * 2048, 4096),
+    in_lanes("f32 (8, 8192, 2048)", "", FORWARD, 4, 2, 1, 8 * 2048, 8192),
+    in_lanes("the same, vjp", "", VJP, 4, 3, 2, 8 * 2048, 8192),
+    in_lanes("f32 (64, 2048, 256)", "", FORWARD, 4, 2, 1, 64 * 256, 2048),
+    in_lanes("bf16 (8, 8192, 2048)", "", SMALL_FORWARD, 2, 2, 1, 8 * 2048, 8192),
+    in_lanes("the same, vjp", "", SMALL_VJP, 2, 3, 2, 8 * 2048, 8192),
+    in_tiles("f32 (1, 2^21, 256)", "two_million_steps/forward", FORWARD, 2, 1, 256, 1 << 21, 16, 8),
+    in_tiles("the same, vjp", "two_million_steps/vjp", VJP, 3, 2, 256, 1 << 21, 8, 8),
+    in_tiles("f32 (8, 65536, 1536) along time", "time_contiguous/forward", FORWARD, 2, 1, 8 * 1536,
+             65536, 16, 1, True),
+    in_tiles("f32 2^28, one sequence", "one_sequence/forward", FORWARD, 2, 1, 1, 1 << 28, 16, 1,
+             True),
+    in_lanes("bf16 QRNN (32, 4096, 3 x 1024)", "qrnn_packed/forward_store", SMALL_POOLING, 2, 3, 2,
+             32 * 1024, 4096),
+    in_lanes("the same, vjp", "qrnn_packed/vjp_store", SMALL_POOLING_VJP, 2, 5, 3, 32 * 1024, 4096),
 )
 
 
@@ -344,22 +356,25 @@ LATENCY = {"LDS": 30, "LDC": 40, "MUFU": 25, "SHFL": 25, "ATOMS": 60}
 GLOBAL = ("LDG", "LD", "LDGSTS", "ATOMG", "ATOM")
 
 
-def clocks_alone(path, gpu, rounds=1, staged=False):
-    """Clocks that a warp alone takes on a path, in the last round of so many. Who stages reads its
-    steps from shared memory."""
+def timeline(path, gpu, rounds=1, staged=False):
+    """When a warp alone issues the instructions of a path, in the last of so many rounds, and how
+    long it has waited before each: (clock, waited) of each, from the round's start on, and one more
+    for its end. Who stages reads its steps from shared memory."""
     memory = gpu.latency * gpu.clock
-    now, began = 0.0, 0.0
+    now, times = 0.0, []
     there = {board: 0.0 for board in range(6)}
     copied, groups = 0.0, []   # to shared memory, which no scoreboard says
     for _ in range(rounds):
-        began = now
+        began, times = now, []
         for i in path:
+            before = now
             for board in i.waits_for:
                 now = max(now, there[board])
             if i.name == "DEPBAR":
                 left = int(i.operands.split(",")[1], 16)
                 now = max([now, *groups[:len(groups) - left]])
                 groups = groups[len(groups) - left:]
+            times.append((now - began, now - before))
             far = i.name in GLOBAL and not (staged and i.name == "LD")
             latency = memory if far else LATENCY.get(i.name, 25)
             if i.scoreboard is not None:
@@ -369,7 +384,36 @@ def clocks_alone(path, gpu, rounds=1, staged=False):
             elif i.name == "LDGDEPBAR":
                 groups.append(copied)
             now += i.stall
-    return now - began
+        times.append((now - began, 0.0))
+    return times
+
+
+def clocks_alone(path, gpu, rounds=1, staged=False):
+    """Clocks that a warp alone takes on a path, in the last round of so many."""
+    return timeline(path, gpu, rounds, staged)[-1][0]
+
+
+def tile_of(workload, path, gpu, together):
+    """What look_back_model.py simulates, of the path of a thread: its phases lie between the waits for
+    its data and for the messages of other tiles."""
+    times = timeline(path, gpu, staged=workload.staged)
+    far = [k for k, (_, waited) in enumerate(times) if waited > gpu.latency * gpu.clock / 2]
+    asked = next(k for k, i in enumerate(path) if i.name == "LDG" and "STRONG" in i.opcode)
+    loaded, heard = next(k for k in far if k < asked), next(k for k in far if k > asked)
+
+    def phase(first, last, *loops):
+        clocks = times[last][0] - times[last][1] - times[first][0]
+        return Phase(clocks + sum(rounds * loop.clocks for rounds, loop in loops),
+                     last - first + sum(rounds * loop.instructions for rounds, loop in loops))
+    warps = -(-workload.threads // 32)
+    levels = int(math.log2(32 // workload.columns))
+    steps = workload.threads // workload.columns * workload.steps_of_thread
+    elements = steps * workload.columns
+    return Tile(begin=phase(0, loaded), compose=phase(loaded, asked, (levels, LEVEL), (warps - 1, WARPS)),
+                compose_span=Phase(1, 0), fold=FOLD, rest=phase(heard, len(path)),
+                bytes_read=elements * workload.reads, bytes_written=elements * workload.writes,
+                warps=warps, span=1, blocks=together,
+                sequences=workload.sequences // workload.columns, tiles=-(-workload.steps // steps))
 
 
 @dataclasses.dataclass
@@ -379,6 +423,7 @@ class Count:
     registers: int
     doubles: float = 0.0      # of the instructions, those on doubles,
     conversions: float = 0.0  # and those that convert to them or from them
+    path: tuple = ()
 
 
 def count(workload, code, registers, gpu):
@@ -398,7 +443,7 @@ def count(workload, code, registers, gpu):
     doubles = sum(i.name in ("DADD", "DMUL", "DFMA", "DSETP") for i in path)
     conversions = sum(i.name == "F2F" and "F64" in i.opcode for i in path)
     return Count(len(path) / steps, clocks / steps, registers, doubles / steps,
-                 conversions / steps)
+                 conversions / steps, tuple(path))
 
 
 def prediction(workload, counted, gpu):
@@ -423,14 +468,20 @@ def prediction(workload, counted, gpu):
                 "doubles": by_doubles / memory}
 
     bounds = bounds_of(min(slots, workload.blocks))
+    resident = min(slots, workload.blocks) / gpu.multiprocessors
+    flight = (resident * workload.threads * workload.reads * gpu.latency * gpu.clock /
+              counted.clocks)
+    if workload.steps_of_thread:
+        tile = tile_of(workload, counted.path, gpu, together)
+        enough = min(tile.tiles * tile.sequences, 24 * slots)
+        bounds["latency"] = Simulation(tile, gpu, enough).run()
+        bounds["waves"] = 1.0
+        return together, flight / 1024, bounds, min(1.0, *bounds.values())
     full, rest = divmod(workload.blocks, slots)
     alone = min(1, *bounds.values())
     time = full * slots / alone + (rest / min(1, *bounds_of(rest).values()) if rest else 0)
     fraction = workload.blocks / time
     bounds["waves"] = fraction / alone
-    resident = min(slots, workload.blocks) / gpu.multiprocessors
-    flight = (resident * workload.threads * workload.reads * gpu.latency * gpu.clock /
-              counted.clocks)
     return together, flight / 1024, bounds, fraction
 
 
@@ -457,22 +508,29 @@ def compiled(compiler, includes, architecture, source, disassembler):
     return {readable(name): (int(registers), code[name]) for name, registers in used}
 
 
-def table(kernels, gpu):
-    rows = []
+def table(kernels, gpus):
+    """A row for each workload, with the bounds of the first GPU and the fractions of all; and the
+    fractions by GPU and row of the benchmarks."""
+    rows, predicted = [], {gpu.name.split()[-1]: {} for gpu in gpus}
     for workload in WORKLOADS:
         registers, code = kernels[workload.kernel]
-        counted = count(workload, code, registers, gpu)
-        together, flight, bounds, fraction = prediction(workload, counted, gpu)
+        counted = count(workload, code, registers, gpus[0])
+        (together, flight, bounds, _), *_ = found = [prediction(workload, counted, gpu)
+                                                     for gpu in gpus]
         limit = min(bounds, key=bounds.get)
+        fractions = [f"{fraction:.2f}" for *_, fraction in found]
         rows.append((workload.name, workload.kernel.split("<")[0], registers, together,
                      f"{counted.instructions:.0f}", f"{flight:.0f}",
                      *(f"{min(bounds[b], 9.99):.2f}" for b in ("latency", "issue", "doubles", "waves")),
-                     "memory" if bounds[limit] > 0.99 else limit, f"{fraction:.2f}"))
-    return rows
+                     "memory" if bounds[limit] > 0.99 else limit, *fractions))
+        if workload.row:
+            for gpu, fraction in zip(predicted, fractions):
+                predicted[gpu][workload.row] = float(fraction)
+    return rows, predicted
 
 
 HEAD = ("workload", "kernel", "registers", "blocks of an SM", "instructions per element",
-        "KiB in flight of an SM", "by latency", "by issue", "by doubles", "by waves", "limit", "fraction")
+        "KiB in flight of an SM", "by latency", "by issue", "by doubles", "by waves", "limit")
 
 
 def main():
@@ -481,24 +539,30 @@ def main():
     parser.add_argument("--compiler", default="nvcc")
     parser.add_argument("--disassembler", default="cuobjdump")
     parser.add_argument("--include", nargs="+", default=[str(ROOT / "include")])
-    parser.add_argument("--gpu", choices=GPUS, default="h200")
+    parser.add_argument("--gpu", choices=GPUS, nargs="+", default=["h200", "h100"],
+                        help="of one architecture; bounds are those of the first")
     parser.add_argument("--source", type=pathlib.Path,
                         default=ROOT / "tests" / "cuda" / "default_kernels.cu")
     parser.add_argument("--markdown", action="store_true", help="a table for a document")
+    parser.add_argument("--json", type=pathlib.Path, help="where to write the fractions as well")
     given = parser.parse_args()
     disassembler = shutil.which(given.disassembler)
     if not disassembler:
         sys.exit(f"no {given.disassembler}; pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm, "
                  "and say --disassembler .../nvidia/cu13/bin/cuobjdump")
-    gpu = GPUS[given.gpu]
-    kernels = compiled(given.compiler, given.include, gpu.architecture, given.source, disassembler)
-    rows = [HEAD, *table(kernels, gpu)]
+    gpus = [GPUS[name] for name in given.gpu]
+    kernels = compiled(given.compiler, given.include, gpus[0].architecture, given.source,
+                       disassembler)
+    rows, predicted = table(kernels, gpus)
+    rows.insert(0, (*HEAD, *predicted))
+    if given.json:
+        given.json.write_text(json.dumps(predicted, indent=1) + "\n")
     if given.markdown:
-        rows.insert(1, ("---",) * len(HEAD))
+        rows.insert(1, ("---",) * len(rows[0]))
         for row in rows:
             print("|", " | ".join(map(str, row)), "|")
         return
-    widths = [max(len(str(row[i])) for row in rows) for i in range(len(HEAD))]
+    widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  ".join(str(cell).ljust(width) for cell, width in zip(row, widths)))
 
