@@ -116,12 +116,13 @@ std::vector<gated_backend<TEST_CELL, TEST_TYPE>> gated_backends<TEST_CELL, TEST_
 #if !defined(__SANITIZE_ADDRESS__)  // which takes long; short tiles do the same as long ones
   list.push_back(made("cuda::lanes through a ring",
                       on_device<gpu::lanes>{{.stream = nullptr, .steps_ahead = 15}}, true));
-  list.push_back(made("cuda::look_back", on_device<gpu::look_back>{}));
+  list.push_back(made("cuda::look_back", on_device<gpu::look_back>{}, false, span_additions));
 #endif
   list.push_back(made("cuda::look_back short tiles",
-                      on_device<gpu::look_back>{{.stream = nullptr, .segment_steps = 1}}));
+                      on_device<gpu::look_back>{{.stream = nullptr, .segment_steps = 1}}, false,
+                      span_additions));
 #if TEST_ALL_BACKENDS && !defined(__SANITIZE_ADDRESS__)
-  list.push_back(made("cuda::automatic", on_device<gpu::automatic>{}));
+  list.push_back(made("cuda::automatic", on_device<gpu::automatic>{}, false, span_additions));
 #endif
 #if TEST_ALL_BACKENDS > 1 && SCANREC_TEST_VARIANTS
   list.push_back(made("cuda::hillis_steele", on_device<gpu::hillis_steele>{}));

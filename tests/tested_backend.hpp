@@ -87,8 +87,9 @@ void push_device_backends(std::vector<backend<T>>& list) {
   if (!exact) return;
 #endif
   push("cuda::lanes through a ring", device_backend::lanes_ring, exact ? 2 : 5);
-  push("cuda::look_back", device_backend::look_back, exact ? 3 : 11);
-  push("cuda::look_back short tiles", device_backend::look_back_short_tiles, exact ? 2 : 5);
+  push("cuda::look_back", device_backend::look_back, exact ? 3 : 11, span_additions);
+  push("cuda::look_back short tiles", device_backend::look_back_short_tiles, exact ? 2 : 5,
+       span_additions);
   push("cuda::triangular_matmul", device_backend::triangular_matmul, exact ? 5 : 7, 128);
 }
 #endif

@@ -96,12 +96,14 @@ class Workload:
         return -(-threads // self.threads)
 
 
-THREADS = 256  # of a block of look_back
-# Shared memory of tiles as docs/cuda.md says it: that are staged or not.
-MAPS, STAGED = 14 * 1024, 47 * 1024
+THREADS = 128  # of a block of look_back
+# Shared memory of its tiles as docs/cuda.md says it: that are staged or not.
+MAPS, STAGED = 9 * 1024, 43 * 1024
 # Loops of walk_tiles, of which a path has one round or none: clocks and instructions of a round, as
-# counted. They compose a level of the maps of a warp; the maps of two warps; and fold a tile.
-LEVEL, WARPS, FOLD = Phase(68, 16), Phase(60, 9), 30
+# counted. They compose a level of the maps of a warp, and the maps of two warps, of the segments of
+# a tile and of the tiles of a span; and fold a span.
+LEVEL, WARPS = Phase(68, 16), Phase(60, 9)
+SPAN_LEVEL, SPAN_WARPS, FOLD = Phase(90, 20), Phase(110, 20), 103
 # Words of the messages that a thread of look_back asks for, of floats: a map and a state.
 MESSAGE = 3
 FLOATS, SMALL = "float, float, float", "bfloat16, bfloat16, bfloat16"
@@ -133,12 +135,14 @@ WORKLOADS = (
     in_lanes("f32 (64, 2048, 256)", "", FORWARD, 4, 2, 1, 64 * 256, 2048),
     in_lanes("bf16 (8, 8192, 2048)", "", SMALL_FORWARD, 2, 2, 1, 8 * 2048, 8192),
     in_lanes("the same, vjp", "", SMALL_VJP, 2, 3, 2, 8 * 2048, 8192),
-    in_tiles("f32 (1, 2^21, 256)", "two_million_steps/forward", FORWARD, 2, 1, 256, 1 << 21, 16, 8),
-    in_tiles("the same, vjp", "two_million_steps/vjp", VJP, 3, 2, 256, 1 << 21, 8, 8),
+    in_tiles("f32 (1, 2^21, 256)", "two_million_steps/forward", FORWARD, 2, 1, 256, 1 << 21, 32, 8),
+    in_tiles("the same, vjp", "two_million_steps/vjp", VJP, 3, 2, 256, 1 << 21, 16, 8),
     in_tiles("f32 (8, 65536, 1536) along time", "time_contiguous/forward", FORWARD, 2, 1, 8 * 1536,
-             65536, 16, 1, True),
-    in_tiles("f32 2^28, one sequence", "one_sequence/forward", FORWARD, 2, 1, 1, 1 << 28, 16, 1,
+             65536, 32, 1, True),
+    in_tiles("the same, vjp", "time_contiguous/vjp", VJP, 3, 2, 8 * 1536, 65536, 16, 1, True),
+    in_tiles("f32 2^28, one sequence", "one_sequence/forward", FORWARD, 2, 1, 1, 1 << 28, 32, 1,
              True),
+    in_tiles("the same, vjp", "one_sequence/vjp", VJP, 3, 2, 1, 1 << 28, 16, 1, True),
     in_lanes("bf16 QRNN (32, 4096, 3 x 1024)", "qrnn_packed/forward_store", SMALL_POOLING, 2, 3, 2,
              32 * 1024, 4096),
     in_lanes("the same, vjp", "qrnn_packed/vjp_store", SMALL_POOLING_VJP, 2, 5, 3, 32 * 1024, 4096),
@@ -401,18 +405,27 @@ def tile_of(workload, path, gpu, together):
     asked = next(k for k, i in enumerate(path) if i.name == "LDG" and "STRONG" in i.opcode)
     loaded, heard = next(k for k in far if k < asked), next(k for k in far if k > asked)
 
-    def phase(first, last, *loops):
-        clocks = times[last][0] - times[last][1] - times[first][0]
+    def sum_of(clocks, instructions, *loops):
         return Phase(clocks + sum(rounds * loop.clocks for rounds, loop in loops),
-                     last - first + sum(rounds * loop.instructions for rounds, loop in loops))
+                     instructions + sum(rounds * loop.instructions for rounds, loop in loops))
+
+    def phase(first, last, *loops):
+        return sum_of(times[last][0] - times[last][1] - times[first][0], last - first, *loops)
     warps = -(-workload.threads // 32)
     levels = int(math.log2(32 // workload.columns))
     steps = workload.threads // workload.columns * workload.steps_of_thread
     elements = steps * workload.columns
-    return Tile(begin=phase(0, loaded), compose=phase(loaded, asked, (levels, LEVEL), (warps - 1, WARPS)),
-                compose_span=Phase(1, 0), fold=FOLD, rest=phase(heard, len(path)),
+    # Of a span, the warps whose tiles come before: half of them on average, and at least one.
+    span = min(32, workload.threads // workload.columns)
+    span_warps = span * workload.columns // 32
+    composed = sum_of(0, 0, (levels, SPAN_LEVEL), (span_warps - 1, SPAN_WARPS))
+    share = max(1, span_warps / 2) / warps
+    return Tile(begin=phase(0, loaded),
+                compose=phase(loaded, asked, (levels, LEVEL), (warps - 1, WARPS)),
+                compose_span=Phase(composed.clocks, composed.instructions * share), fold=FOLD,
+                rest=phase(heard, len(path)),
                 bytes_read=elements * workload.reads, bytes_written=elements * workload.writes,
-                warps=warps, span=1, blocks=together,
+                warps=warps, span=span, blocks=together,
                 sequences=workload.sequences // workload.columns, tiles=-(-workload.steps // steps))
 
 

@@ -441,9 +441,9 @@ TEST_CASE("sums by column are formed where their terms fit shared memory",
     const auto of_numbers = plan(8, 1, sums);
     CHECK(of_numbers.sums_by_column);
     CHECK_FALSE(of_numbers.sums_by_step);
-    CHECK(of_numbers.terms_bytes() + 3 * 256 * 16 < cuda::detail::most_shared_bytes);
+    CHECK(of_numbers.terms_bytes() + 4 * 128 * 16 < cuda::detail::most_shared_bytes);
   }
-  for (const std::int64_t dimension : {3, 4}) {
+  for (const std::int64_t dimension : {4, 5}) {
     const auto of_vectors = plan(8, dimension, 2);
     CHECK_FALSE(of_vectors.sums_by_column);
     CHECK(of_vectors.sums_by_step);

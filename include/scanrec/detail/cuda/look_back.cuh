@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Time split over blocks, in a single pass: what few long sequences want.
 //
-// A block takes the tile whose ticket it draws, and composes its maps. It sends the whole as a
-// *partial* message, looks back at the messages of the tiles before, and folds them, from the
-// nearest *inclusive* one on, into the state in front of its tile. Then it sends the state behind
-// its tile as an inclusive message, and walks its steps.
+// A block takes the tile whose ticket it draws, reads its steps, composes their maps and sends the
+// map of the tile to those after it. From the messages of the tiles before it finds the state
+// before its tile (tiles_before.cuh), sends the state after it, and computes its steps.
 //
-// The fold runs from left to right over one map per tile, whichever inclusive message it starts
-// from; and an inclusive message is that fold, one tile on. So by induction every state between
-// tiles has the same bits whatever blocks saw when. What is not finite is not composed: a tile
-// whose map does not take its first state to one that the loop could hold waits for that first
-// state, walks serially, and sends what the walk found. That depends on the data alone.
+// Maps are not trusted with numbers that are not finite. If the map of a tile takes the state
+// before it to a state that the loop could not hold, the leading thread computes the steps of the
+// tile one by one, and sends the state that this gives. This choice depends on the data alone.
 #pragma once
 
 #include <cstddef>
@@ -36,17 +33,17 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
-/// Splits time into tiles of 256 threads with up to 16 steps each, which blocks take in one pass:
-/// every array is read and written once. Adjoints that compute states anew read their inputs once
-/// more, from the checkpoint before a tile on.
+/// Splits time into tiles of 128 threads with up to 32 steps each, which blocks process in one
+/// pass: every array is read and written once. Adjoints that recompute states read their inputs
+/// once more, from the checkpoint before a tile on.
 ///
 /// Bits     the same in every run and on any GPU, whatever the timing: tiles depend on shape,
 ///          layout and types alone. Not those of the loop; the error bound is that of tiles, with
 ///          aggregates in the wide type.
-/// Memory   16 bytes, 16 to 48 per tile and channel for messages of real numbers, and for
-///          gradients that are sums a number in the wide type per tile and channel; where the
-///          gradient has a time axis, per step and strip of a tile's channels, or per element of
-///          it.
+/// Memory   16 bytes, 48 per tile and channel for messages of real numbers and 48 for every 8 to 32
+///          tiles of a channel; for gradients that are sums a number in the wide type per tile and
+///          channel; where the gradient has a time axis, per step and strip of a tile's channels,
+///          or per element of it.
 /// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
 ///          over states; a memset before them unless the content of the workspace is kept. Waits
 ///          for nothing.
@@ -57,7 +54,7 @@ struct look_back {
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(look_back, problem) of device memory
-  int segment_steps = 0;        ///< most steps of a thread; 0: by type, 16 for floats
+  int segment_steps = 0;        ///< most steps of a thread; 0: by type, 32 for floats
 };
 
 namespace detail {
@@ -67,12 +64,11 @@ template <class R, recurrence::assume Assume>
 struct walk_tiles {
   static constexpr int threads = tile_cutting::threads;
   // Adjoints of complex numbers and of cells hold many addresses and wide maps.
-  static constexpr int blocks_together =
-      (scanrec::detail::sequences_of<R> > 4 &&
-       sizeof(typename scanrec::detail::element_maps<R>::map) > 16) ||
-              scanrec::detail::recomputes<R>
-          ? 1
-          : 2;
+  static constexpr bool wide_maps = sizeof(typename scanrec::detail::element_maps<R>::map) > 16;
+  static constexpr bool most_registers =
+      scanrec::detail::recomputes<R> || (scanrec::detail::sequences_of<R> > 4 && wide_maps);
+  static constexpr bool more_registers = wide_maps || Assume != recurrence::assume::plain;
+  static constexpr int blocks_together = most_registers ? 2 : more_registers ? 3 : 4;
   static constexpr bool synchronises = true;
   static constexpr int segment_steps = segment_steps_of(
       sizeof(scanrec::detail::step_of<R>), sizeof(typename scanrec::detail::element_maps<R>::map));
@@ -97,15 +93,16 @@ struct walk_tiles {
   column_sums<R, scanrec::detail::may_sum<R> && Assume != recurrence::assume::plain> columns{};
   std::int64_t terms_bytes = 0;
 
-  // Shared memory, by its first bytes: the tile that was drawn; the maps of warps; the state in
-  // front of every channel; which channels are nonfinite; what was seen on looking back, which
-  // leaves its place to verdicts; sums; arrays that are staged; states that are recomputed; terms
-  // of sums.
+  // Shared memory, by its first bytes: the tile that was drawn; the maps of warps; those that
+  // compose_segments composes; the state before the tile in every channel; which channels
+  // are nonfinite; what was seen on looking back, and then verdicts in its place; sums; arrays that
+  // are staged; states that are recomputed; terms of sums.
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
   }
   static constexpr std::int64_t warp_maps = aligned(sizeof(drawn_tile)),
-                                incoming = warp_maps + aligned(threads * sizeof(map)),
+                                composed_maps = warp_maps + aligned(threads * sizeof(map)),
+                                incoming = composed_maps + aligned(threads * sizeof(map)),
                                 nonfinite_columns =
                                     incoming + aligned(device::warp_size * sizeof(carry)),
                                 kinds =
@@ -129,30 +126,39 @@ struct walk_tiles {
     stage.load(at_row(at), cutting, at, staged);
     states::compute(at_row(at), cutting, at, staged + stage.which.bytes);
     load_segment(at, algebra, now, own);
-    const composed_maps<map> all = compose_segments(cutting, at, algebra, own, warp_maps);
+    compose_segments(cutting, at, algebra, own, {warp_maps, composed_maps});
+    const device::shared_array<map> composed(composed_maps);
+    const int thread = device::thread_index();
     const bool leads = at.segment == 0 && at.there;  // one thread per channel speaks for it
 
     const tiles_before<R> others = before_it();
-    const bool sends = at.tile + 1 < cutting.tiles, good_map = leads && finite(all.tile);
-    if (leads && sends && at.tile > 0 && good_map)
-      others.partial(at, at.tile).send(all.tile, at.call);
-    const carry x_in = at.tile > 0 ? others.look(at, leads) : leads ? first_state(at) : carry{};
-    bool nonfinite = at.count > 0 && at.segment > 0 && !finite(all.before);
-    bool unsent = false;  // the inclusive message, until the tile has been walked
+    const bool sends = at.tile + 1 < cutting.tiles, is_first = at.tile == 0;
+    typename tiles_before<R>::found before;
+    if (is_first && leads) before.state = first_state(at);
+    if (leads && sends && is_first) others.boundary_state(at, 0).send(before.state, call_number());
+    if (leads && sends && !others.ends_span(at))
+      others.tile_map(at, at.tile).send(composed.load(thread), call_number());
+    if (!is_first) before = others.look(at, algebra, leads, sends);
+    bool nonfinite = at.count > 0 && at.segment > 0 && !finite(composed.load(thread));
+    bool unsent = false;  // the state after the tile, until its steps have been computed
     if (leads) {
+      const carry x_in = before.state;
       device::shared_array<carry>(incoming).store(at.column, x_in);
-      const bool good = cutting.steps == 0 || finite_after(all.tile, x_in);
+      const bool good = cutting.steps == 0 || finite_after(composed.load(thread), x_in);
       nonfinite = nonfinite || !good;
-      unsent = sends && !good;
-      if (sends && good)
-        others.inclusive(at, at.tile).send(advance(at.tile == 0, all.tile, x_in), at.call);
+      unsent = sends && !good && !before.knows_next;
+      if (sends && !unsent)
+        others.state_after(at).send(before.knows_next
+                                        ? before.next_boundary
+                                        : advance(is_first, composed.load(thread), x_in),
+                                    call_number());
     }
     turns.begin(recurrence, cutting, at);
     columns.clear(recurrence, cutting, at);
     states::order_writes();
     nonfinite = device::any_of_block(nonfinite) && column_is_nonfinite(at, nonfinite);
 
-    walk_segment(at, now, all.before, nonfinite, unsent);
+    walk_segment(at, now, nonfinite, unsent);
     if (stage.which.writes != 0) {
       const device::shared_array<int> is_nonfinite(nonfinite_columns);
       device::synchronise_block();
@@ -175,7 +181,11 @@ struct walk_tiles {
     return scanrec::detail::bound(copied_operator.in(recurrence), at.g, at.b);
   }
   SCANREC_DEVICE tiles_before<R> before_it() const {
-    return {recurrence, copied_operator, cutting, messages, {kinds, seen_maps, seen_states}};
+    return {recurrence,
+            copied_operator,
+            cutting,
+            messages,
+            {kinds, seen_maps, seen_states, warp_maps, composed_maps}};
   }
   SCANREC_DEVICE carry first_state(const tile_place& at) const {
     return maps::carry_of(at_lane(at).template begin<scalar>(place{0, at.c}));
@@ -262,9 +272,12 @@ struct walk_tiles {
     return Assume == recurrence::assume::plain && stage.which.all_writes &&
            at.count == segment_steps;
   }
-  // Takes the steps of a thread; of a nonfinite channel the leading thread takes them all.
-  SCANREC_DEVICE void walk_segment(const tile_place& at, const step* now, const map& before,
-                                   bool nonfinite, bool unsent) const {
+  // Takes the steps of a thread; of a nonfinite channel the leading thread takes them all. Values
+  // that follow from the position of the thread are computed again, since keeping them takes
+  // registers.
+  SCANREC_DEVICE void walk_segment(tile_place at, const step* now, bool nonfinite,
+                                   bool unsent) const {
+    device::pin(at.segment), device::pin(at.column), device::pin(at.count);
     thread_sums_of_carry sums;
     R here = at_lane(at);
     std::int64_t count = at.count;
@@ -291,9 +304,12 @@ struct walk_tiles {
           x = scanrec::detail::take_step(here, p, here.template load<scalar>(p), x, running);
           if ((t + 1) % scanrec::detail::sum_steps == 0) here.drain(p, running);
         }
-        if (unsent) before_it().inclusive(at, at.tile).send(maps::carry_of(x), at.call);
+        if (unsent) before_it().state_after(at).send(maps::carry_of(x), call_number());
       } else {
-        if (at.segment > 0) x = maps::template state_of<lane>(advance(at.tile == 0, before, x_in));
+        if (at.segment > 0) {
+          const map before = device::shared_array<map>(composed_maps).load(device::thread_index());
+          x = maps::template state_of<lane>(advance(at.tile == 0, before, x_in));
+        }
         const auto take = [&](const R& r, int k) SCANREC_LAMBDA {
           x = scanrec::detail::take_step(r, inner_place_of(at, k), now[k], x, running);
         };

@@ -93,8 +93,7 @@ class tile_stage {
           const bool after = scanrec::detail::halo_of<R> > 0 && also &&
                              at.first + cutting.segment_steps < cutting.steps;
           const int own = device::thread_index() * row_of<S> + lead;
-          auto* const p =
-              slots.address(own - before, static_cast<int>(at.count) + before + after, false);
+          auto* const p = slots.address(own - before, at.count + before + after, false);
           point(field, p + before, at);
         });
   }
@@ -106,7 +105,7 @@ class tile_stage {
                            [&](auto& field, const auto& slots, std::uint32_t) {
                              using S = stored<decltype(field)>;
                              const int own = device::thread_index() * row_of<S> + lead;
-                             point(field, slots.address(own, static_cast<int>(at.count), true), at);
+                             point(field, slots.address(own, at.count, true), at);
                            });
   }
   /// Copies what was written back, of columns that are not left out; for all threads of the block,
@@ -195,7 +194,7 @@ class tile_stage {
   SCANREC_DEVICE static void for_elements(const Field& field, const tile_cutting& cutting,
                                           const tile_place& at, F f) {
     using S = stored<Field>;
-    const std::int64_t first = at.tile << cutting.tile_shift, c0 = at.c - at.column;
+    const std::int64_t first = std::int64_t{at.tile} << cutting.tile_shift, c0 = at.c - at.column;
     const std::int64_t left = cutting.steps - first, columns = cutting.lanes.channel - c0;
     auto* const corner = field.data + first * field.strides.time + c0 * field.strides.channel;
     // A whole tile of one sequence: from element to element everything moves by a constant.

@@ -20,7 +20,7 @@ namespace detail {
 /// A tile is `width` neighbouring channels by `threads / width` segments of `segment_steps` steps,
 /// a segment of one channel to a thread. Tiles of the same steps are numbered first.
 struct tile_cutting {
-  static constexpr int threads = 256;
+  static constexpr int threads = 128;
 
   extents lanes;  // all sequences; time: 1
   std::int64_t steps = 0;
@@ -32,6 +32,7 @@ struct tile_cutting {
   std::int64_t strips = 0;                // tiles side by side
   std::int64_t groups = 0;                // tiles of the same steps
   std::int64_t tiles = 0;                 // of the same lanes, one after the other; 1 at least
+  int span_shift = 0;                     // log2 of the tiles of a span, tiles_before.cuh
 
   /// With `alone`, sequences get tiles of their own.
   tile_cutting(const problem& p, int steps_of_segment, bool alone)
@@ -45,7 +46,10 @@ struct tile_cutting {
     strips = (lanes.channel + width - 1) / width;
     groups = lanes.group * lanes.batch * strips;
     tiles = std::max<std::int64_t>(1, (steps + tile_steps() - 1) / tile_steps());
+    span_shift = std::countr_zero(static_cast<unsigned>(std::min(segments(), most_span_tiles)));
   }
+  SCANREC_HD int span_tiles() const { return 1 << span_shift; }
+  SCANREC_HD std::int64_t spans() const { return ((tiles - 1) >> span_shift) + 1; }
   SCANREC_HD int segments() const { return threads >> width_shift; }
   /// Terms of sums over its channels, a row per step: rows begin in different banks.
   SCANREC_HD int term_row() const { return width + 1; }
@@ -54,6 +58,9 @@ struct tile_cutting {
   }
 
  private:
+  // A thread for each tile of a span reads its message; where channels lie side by side there are
+  // 16 threads or more for each.
+  static constexpr int most_span_tiles = 32;
   // As many channels as fill 32 bytes, what memory is read in, of the smallest elements; where
   // channels do not lie side by side, as many short sequences as fill a tile.
   [[nodiscard]] int width_of(const problem& p) const {
@@ -83,10 +90,10 @@ struct tile_cutting {
 
 /// Most steps of a thread, whose steps and maps take so many bytes: a thread holds all of them at
 /// once, in registers.
-constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, int most = 16) {
-  const std::int64_t room = map_bytes > 16 ? 160 : 192;
-  int steps = 16;
-  while (steps > 1 && (steps > most || steps * step_bytes > room || steps * map_bytes > 256))
+constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, int most = 32) {
+  const std::int64_t room = map_bytes > 16 ? 160 : 384;
+  int steps = 32;
+  while (steps > 1 && (steps > most || steps * step_bytes > room || steps * map_bytes > 512))
     steps /= 2;
   return steps;
 }
@@ -103,7 +110,7 @@ struct look_back_plan {
   /// With at most so many steps to a thread; 0: as many as it takes.
   look_back_plan(const problem& p, int most_steps)
       : cutting(p,
-                segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 16),
+                segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 32),
                 false),
         sums_by_column(cutting.groups > 0 && sums_over_channels(p) &&
                        cutting.width >= enough_columns && terms_fit(p)),
@@ -128,8 +135,8 @@ struct look_back_plan {
   [[nodiscard]] std::int64_t bytes_of_terms(std::int64_t of_each) const {
     return of_each * cutting.tile_steps() * cutting.term_row();
   }
-  // Beside what a tile keeps in shared memory anyway: of every thread two maps, a state and a sum,
-  // which together are no larger than three maps; states that are recomputed; some more.
+  // Beside what a tile keeps in shared memory anyway: of every thread three maps, a state and a
+  // sum, which together are no larger than four maps; states that are recomputed; some more.
   [[nodiscard]] bool terms_fit(const problem& p) const {
     constexpr std::int64_t some = 4096;
     std::int64_t of_each = 0;
@@ -138,14 +145,15 @@ struct look_back_plan {
     const std::int64_t states =
         (std::max(cutting.tile_steps(), scanrec::detail::stretch_steps) + 2) * cutting.width *
         p.recomputed_bytes;
-    return cutting.threads * 3 * p.carry_map_bytes + states + some + bytes_of_terms(of_each) <=
+    return cutting.threads * 4 * p.carry_map_bytes + states + some + bytes_of_terms(of_each) <=
            most_shared_bytes;
   }
   static constexpr std::int64_t bytes_of_word = sizeof(device::word);
   [[nodiscard]] std::int64_t bytes_of_messages(const problem& p) const {
     if (cutting.tiles == 1) return 0;
     const std::int64_t words = (p.carry_map_bytes + 7) / 8 + (p.carry_bytes + 7) / 8;
-    return cutting.tiles * cutting.groups * cutting.width * words * bytes_of_word;
+    return (cutting.tiles + cutting.spans()) * cutting.groups * cutting.width * words *
+           bytes_of_word;
   }
 };
 

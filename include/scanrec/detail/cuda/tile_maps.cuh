@@ -12,49 +12,60 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-template <class Map>
-struct composed_maps {
-  Map before;  // of the segments before; of the first one nothing
-  Map tile;    // of all, for the thread that leads
-};
-/// `own` is the map of the thread's segment; the maps of warps are in shared memory from a byte on.
+/// Composes the maps of a column within the thread's warp, each after those of the segments before;
+/// `present`: whether the thread has one, as those of the column before it then have.
 template <class Algebra, class Map>
-SCANREC_DEVICE composed_maps<Map> compose_segments(const tile_cutting& cutting,
-                                                   const tile_place& at, const Algebra& algebra,
-                                                   Map own, std::int64_t warp_maps) {
+SCANREC_DEVICE Map compose_in_warp(int width, const Algebra& algebra, Map own, bool present) {
+  const int lane = device::thread_index() % device::warp_size;
+  for (int apart = width; apart < device::warp_size; apart *= 2) {
+    const bool joins = lane >= apart;
+    const Map earlier = device::exchange(own, joins ? lane - apart : lane);
+    if (joins && present) own = algebra.compose(earlier, own);
+  }
+  return own;
+}
+
+/// Bytes of shared memory: the maps of warps; the results, one for each thread.
+struct map_places {
+  std::int64_t warps, composed;
+};
+/// Composes the maps of all segments of a column. The result of a thread is the map of the segments
+/// before its own; the result of the leading thread, which has none before it, is the map of the
+/// tile. Results stay in shared memory, where they take no registers.
+template <class Algebra, class Map>
+SCANREC_DEVICE void compose_segments(const tile_cutting& cutting, const tile_place& at,
+                                     const Algebra& algebra, Map own, const map_places& places) {
   constexpr int warps = tile_cutting::threads / device::warp_size;
   const int thread = device::thread_index(), lane_of_warp = thread % device::warp_size;
   const int warp = thread / device::warp_size, width = cutting.width;
-  for (int apart = width; apart < device::warp_size; apart *= 2) {
-    const bool joins = lane_of_warp >= apart;
-    const Map earlier = device::exchange(own, joins ? lane_of_warp - apart : lane_of_warp);
-    if (joins && at.count > 0) own = algebra.compose(earlier, own);
-  }
+  own = compose_in_warp(width, algebra, own, at.count > 0);
   const bool follows = lane_of_warp >= width;
-  const Map in_warp = device::exchange(own, follows ? lane_of_warp - width : lane_of_warp);
+  Map before = device::exchange(own, follows ? lane_of_warp - width : lane_of_warp);
 
-  const device::shared_array<Map> of_warps(warp_maps);
+  const device::shared_array<Map> of_warps(places.warps);
   const bool ends_warp = lane_of_warp + width >= device::warp_size ||
                          at.first + cutting.segment_steps >= cutting.steps;
   if (at.count > 0 && ends_warp) of_warps.store(warp * width + at.column, own);
   device::synchronise_block();
+  if (at.count == 0) return;
 
-  composed_maps<Map> all{in_warp, own};
-  if (at.count == 0) return all;
-  Map earlier_warps{};
-  for (int w = 0; w < warp; ++w) {
-    const Map m = of_warps.load(w * width + at.column);
-    earlier_warps = w == 0 ? m : algebra.compose(earlier_warps, m);
+  const device::shared_array<Map> composed(places.composed);
+  if (at.segment > 0) {
+    if (warp > 0) {
+      Map earlier = of_warps.load(at.column);
+      for (int w = 1; w < warp; ++w)
+        earlier = algebra.compose(earlier, of_warps.load(w * width + at.column));
+      before = follows ? algebra.compose(earlier, before) : earlier;
+    }
+    composed.store(thread, before);
+    return;
   }
-  if (warp > 0) all.before = follows ? algebra.compose(earlier_warps, in_warp) : earlier_warps;
-  if (at.segment == 0) {
-    const std::int64_t warp_steps =
-        static_cast<std::int64_t>(device::warp_size / width) * cutting.segment_steps;
-    all.tile = of_warps.load(at.column);
-    for (int w = 1; w < warps && at.first + w * warp_steps < cutting.steps; ++w)
-      all.tile = algebra.compose(all.tile, of_warps.load(w * width + at.column));
-  }
-  return all;
+  const std::int64_t warp_steps =
+      static_cast<std::int64_t>(device::warp_size / width) * cutting.segment_steps;
+  Map tile = of_warps.load(at.column);
+  for (int w = 1; w < warps && at.first + w * warp_steps < cutting.steps; ++w)
+    tile = algebra.compose(tile, of_warps.load(w * width + at.column));
+  composed.store(thread, tile);
 }
 
 }  // namespace detail

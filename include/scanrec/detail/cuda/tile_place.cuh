@@ -14,12 +14,14 @@ namespace detail {
 
 /// Where a thread of a tile stands.
 struct tile_place {
-  std::int64_t tile = 0, group = 0;  // of tiles of the same lanes; of tiles of the same steps
-  std::uint64_t call = 0;
+  // Of tiles of the same lanes; of tiles of the same steps. There are fewer tiles than 2^31.
+  int tile = 0, group = 0;
   int column = 0, segment = 0;
   bool there = false;  // whether there is such a channel
-  std::int64_t g = 0, b = 0, c = 0;
-  std::int64_t first = 0, count = 0;  // steps
+  int g = 0, b = 0;
+  std::int64_t c = 0;
+  std::int64_t first = 0;  // step
+  int count = 0;           // of steps
 };
 
 /// What a block's first thread tells the others of the tile that they take.
@@ -27,6 +29,12 @@ struct alignas(16) drawn_tile {
   std::uint64_t call;
   std::uint32_t tile, group, strip, g, b, unused;
 };
+
+/// The number of the call, once a ticket has been drawn. It is read where it is needed, and takes
+/// no registers meanwhile.
+SCANREC_DEVICE inline std::uint64_t call_number() {
+  return device::shared_array<drawn_tile>(0).load(0).call;
+}
 
 /// Draws a ticket; for all threads of the block, which use the first bytes of shared memory.
 SCANREC_DEVICE inline tile_place take_ticket(workspace_header* header,
@@ -57,13 +65,17 @@ SCANREC_DEVICE inline tile_place take_ticket(workspace_header* header,
   device::synchronise_block();
   const drawn_tile own = head.load(0);
   tile_place at;
-  at.call = own.call, at.tile = own.tile, at.group = own.group, at.g = own.g, at.b = own.b;
+  at.tile = static_cast<int>(own.tile), at.group = static_cast<int>(own.group);
+  at.g = static_cast<int>(own.g), at.b = static_cast<int>(own.b);
   at.column = thread & (cutting.width - 1), at.segment = thread >> cutting.width_shift;
   at.c = (static_cast<std::int64_t>(own.strip) << cutting.width_shift) + at.column;
   at.there = at.c < cutting.lanes.channel;
-  at.first = (at.tile << cutting.tile_shift) + (at.segment << cutting.segment_shift);
+  at.first = (static_cast<std::int64_t>(at.tile) << cutting.tile_shift) +
+             static_cast<std::uint32_t>(at.segment << cutting.segment_shift);
   const std::int64_t left = at.there ? cutting.steps - at.first : 0;
-  at.count = left < 0 ? 0 : left < cutting.segment_steps ? left : cutting.segment_steps;
+  at.count = left < 0                       ? 0
+             : left < cutting.segment_steps ? static_cast<int>(left)
+                                            : cutting.segment_steps;
   return at;
 }
 

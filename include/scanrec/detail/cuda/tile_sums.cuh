@@ -107,8 +107,7 @@ struct column_sums {
   SCANREC_DEVICE void clear(const R& r, const tile_cutting& cutting, const tile_place& at) const {
     if (!Possible || !any) return;
     for_columns(r, cutting, [&](const auto&, const auto& terms) {
-      clear_terms(row_addresses(terms, cutting, at, at.count), static_cast<int>(at.count),
-                  cutting.term_row());
+      clear_terms(row_addresses(terms, cutting, at, at.count), at.count, cutting.term_row());
     });
   }
   /// Points outputs at the terms of so many steps of the thread, which have been cleared.
@@ -192,7 +191,7 @@ struct sum_turns {
     if (device::thread_index() == 0 && at.group > 0) {
       for (;;) {
         const device::word w = device::load_word(words + at.tile);
-        if (w.tag == at.call && w.value == static_cast<std::uint64_t>(at.group)) break;
+        if (w.tag == call_number() && w.value == static_cast<std::uint64_t>(at.group)) break;
         device::pause();
       }
       device::fence();
@@ -213,7 +212,7 @@ struct sum_turns {
     device::synchronise_block();
     if (device::thread_index() != 0) return;
     device::fence();
-    device::store_word(words + at.tile, {static_cast<std::uint64_t>(at.group) + 1, at.call});
+    device::store_word(words + at.tile, {static_cast<std::uint64_t>(at.group) + 1, call_number()});
   }
 
  private:

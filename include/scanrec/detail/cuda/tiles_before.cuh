@@ -1,32 +1,57 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a tile reads of those before it: their messages, and the state in front of itself.
+// How a tile learns the state before it from the messages of earlier tiles.
+//
+// Up to 32 consecutive tiles are a *span*. Every tile sends its map. A tile composes the maps of
+// the tiles before it in its span, all threads together, and applies the result to the state at the
+// *boundary* before the span. The last tile of a span also composes the map of the whole span and
+// sends it, and later sends the state at the next boundary. So a tile finds the state at its
+// boundary from the nearest earlier boundary whose state is known, with one map for each span in
+// between.
+//
+// Bits do not depend on timing. The numbers of the tiles fix the order in which maps are composed:
+// the maps of a span as in compose_in_warp and then warp by warp, spans from left to right. The
+// state at a boundary is the result of this fold over all spans before it, so a fold that starts
+// from any known state continues it with the same roundings.
+//
+// Only moderate maps and states (affine_carries.hpp) are combined. Where one is not moderate, a
+// tile waits for the state after the tile before it, which every tile sends. This choice depends on
+// the data alone.
 #pragma once
 
 #include <cstdint>
 
 #include <scanrec/detail/cuda/device.cuh>
-#include <scanrec/detail/cuda/lane_walk.cuh>
 #include <scanrec/detail/cuda/messages.cuh>
 #include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_maps.cuh>
 #include <scanrec/detail/cuda/tile_place.cuh>
 #include <scanrec/detail/shared/element_maps.hpp>
+#include <scanrec/detail/shared/steps.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// What a message was found to hold.
+/// Which message has arrived.
 enum class seen : int { nothing, state, map };
 
-/// The messages of a call, and the bytes of shared memory at which a block keeps what it has read:
-/// a kind, a map and a state for every thread.
+/// Reads and sends the messages of a call.
 template <class R>
 struct tiles_before {
   using maps = scanrec::detail::element_maps<R>;
   using map = typename maps::map;
   using carry = typename maps::carry;
   using lane = typename R::template state_of<simd::lane_t<typename R::value, 1>>;
+  static constexpr int warps = tile_cutting::threads / device::warp_size;
+  /// Bytes of shared memory: bits of each warp; a map and a state that each thread has received;
+  /// maps of warps; the maps that compose_segments has stored.
   struct bytes {
-    std::int64_t kinds, maps, states;
+    std::int64_t bits, maps, states, warp_maps, composed;
+  };
+  /// For the leading thread of a column.
+  struct found {
+    carry state{};            // before the tile
+    carry next_boundary{};    // state at the boundary after the span,
+    bool knows_next = false;  // if the tile ends its span and the maps are moderate
   };
 
   const R& recurrence;
@@ -35,92 +60,166 @@ struct tiles_before {
   device::word* messages;
   bytes shared;
 
-  SCANREC_DEVICE message<map> partial(const tile_place& at, std::int64_t tile) const {
-    return {words(at, tile), cutting.width};
+  [[nodiscard]] SCANREC_DEVICE bool ends_span(const tile_place& at) const {
+    return in_span(at) + 1 == cutting.span_tiles();
   }
-  SCANREC_DEVICE message<carry> inclusive(const tile_place& at, std::int64_t tile) const {
-    return {words(at, tile) + words_of<map> * cutting.width, cutting.width};
+  /// Messages of a tile: its map, and the state after it. A tile that ends its span sends the state
+  /// at the next boundary in its place.
+  SCANREC_DEVICE message<map> tile_map(const tile_place& at, int tile) const {
+    return map_in(at, tile);
+  }
+  SCANREC_DEVICE message<carry> state_after(const tile_place& at) const {
+    return ends_span(at) ? boundary_state(at, span_of(at) + 1) : carry_in(at, at.tile);
+  }
+  SCANREC_DEVICE message<carry> boundary_state(const tile_place& at, int boundary) const {
+    return carry_in(at, cutting.tiles + boundary);
   }
 
-  /// The state in front of a tile that is not the first, for the thread that leads; for all threads
-  /// of the block.
-  SCANREC_DEVICE carry look(const tile_place& at, bool leads) const {
-    // By each warp, a bit a thread.
-    const device::shared_array<std::uint32_t> states_seen(shared.kinds);
+  /// The state before a tile that is not the first; for all threads of the block. With `sends`
+  /// there are tiles after it.
+  template <class Algebra>
+  SCANREC_DEVICE found look(const tile_place& at, const Algebra& algebra, bool leads,
+                            bool sends) const {
+    // Every segment looks at one boundary; the last of them waits for a state.
+    const int boundary = span_of(at) - at.segment;
+    const bool looks = at.there && boundary >= 0;
+    const bool farthest = boundary == 0 || at.segment == cutting.segments() - 1;
+    carry x{};
+    map m{};
+    const auto ask = [&] {
+      // Both loads are under way at the same time: memory is far.
+      const bool state = boundary_state(at, boundary).receive(x, call_number());
+      const bool part = !farthest && span_map(at, boundary).receive(m, call_number());
+      return state ? seen::state : part ? seen::map : seen::nothing;
+    };
+    seen what = looks ? ask() : seen::nothing;  // overlaps with reading the maps of the span
+
+    const span_prefix before = compose_span(at, algebra, leads);
+    map whole{};
+    bool whole_moderate = false;
+    if (leads && sends && ends_span(at)) {
+      whole = device::shared_array<map>(shared.composed).load(device::thread_index());
+      if (in_span(at) > 0) whole = algebra.compose(before.composed, whole);
+      whole_moderate = before.moderate && maps::template moderate<lane>(whole);
+      if (whole_moderate) span_map(at, span_of(at) + 1).send(whole, call_number());
+    }
+
+    while (looks && what == seen::nothing) {
+      device::pause();
+      what = ask();
+    }
     const device::shared_array<map> map_of(shared.maps);
     const device::shared_array<carry> state_of(shared.states);
-    const int thread = device::thread_index(), width = cutting.width;
-
-    // Every segment looks at one tile before; the last of them waits for a state.
-    const std::int64_t tile = at.tile - 1 - at.segment;
-    seen what = seen::nothing;
-    if (at.there && tile >= 0) {
-      const bool farthest = tile == 0 || at.segment == cutting.segments() - 1;
-      carry x{};
-      map m{};
-      while (what == seen::nothing) {
-        // Asked for together: memory is far.
-        const bool state = inclusive(at, tile).receive(x, at.call);
-        const bool part = !farthest && partial(at, tile).receive(m, at.call);
-        what = state ? seen::state : part ? seen::map : seen::nothing;
-        if (what == seen::nothing) device::pause();
-      }
-      if (what == seen::state)
-        state_of.store(thread, x);
-      else
-        map_of.store(thread, m);
-    }
+    const int thread = device::thread_index();
+    if (what == seen::state) state_of.store(thread, x);
+    if (what == seen::map) map_of.store(thread, m);
+    const device::shared_array<std::uint32_t> states_seen(shared.bits);
     const std::uint32_t states = device::ballot(what == seen::state);
     if (thread % device::warp_size == 0) states_seen.store(thread / device::warp_size, states);
     device::synchronise_block();
-    if (!leads) return carry{};
+    if (!leads) return {};
 
+    found result;
+    const carry start = fold_spans(at);
+    const bool first = span_of(at) == 0,
+               start_moderate = maps::template moderate_carry<lane>(start);
+    if (in_span(at) == 0)
+      result.state = start;
+    else if (before.moderate && start_moderate)
+      result.state = advance(first, before.composed, start);
+    else
+      result.state = carry_in(at, at.tile - 1).wait(call_number());
+    result.knows_next = whole_moderate && start_moderate;
+    if (result.knows_next) result.next_boundary = advance(first, whole, start);
+    return result;
+  }
+
+ private:
+  /// The map of the tiles before in the span; and whether it and the maps it is composed of are
+  /// moderate.
+  struct span_prefix {
+    map composed{};
+    bool moderate = false;
+  };
+
+  [[nodiscard]] SCANREC_DEVICE int in_span(const tile_place& at) const {
+    return at.tile & (cutting.span_tiles() - 1);
+  }
+  [[nodiscard]] SCANREC_DEVICE int span_of(const tile_place& at) const {
+    return at.tile >> cutting.span_shift;
+  }
+  // Messages lie in places of a map and a state each: one for each tile, one for each boundary.
+  static constexpr int words_per_channel = words_of<map> + words_of<carry>;
+  SCANREC_DEVICE device::word* words(const tile_place& at, std::int64_t place) const {
+    return messages + (place * cutting.groups + at.group) * cutting.width * words_per_channel +
+           at.column;
+  }
+  SCANREC_DEVICE message<map> map_in(const tile_place& at, std::int64_t place) const {
+    return {words(at, place), cutting.width};
+  }
+  SCANREC_DEVICE message<carry> carry_in(const tile_place& at, std::int64_t place) const {
+    return {words(at, place) + words_of<map> * cutting.width, cutting.width};
+  }
+  // The map of the span before a boundary.
+  SCANREC_DEVICE message<map> span_map(const tile_place& at, int boundary) const {
+    return map_in(at, cutting.tiles + boundary);
+  }
+  SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
+    return maps::advance(copied_operator.in(recurrence), first, m, x);
+  }
+
+  template <class Algebra>
+  SCANREC_DEVICE span_prefix compose_span(const tile_place& at, const Algebra& algebra,
+                                          bool leads) const {
+    const int before = in_span(at), width = cutting.width;
+    if (before == 0) return {{}, true};
+    const int thread = device::thread_index(), lane_of_warp = thread % device::warp_size;
+    const int warp = thread / device::warp_size;
+    const int warp_segments = device::warp_size >> cutting.width_shift;
+    // The half that compose_segments leaves unused, since a tile that others follow has at most 16
+    // columns.
+    const device::shared_array<map> of_warps(shared.warp_maps +
+                                             tile_cutting::threads / 2 * sizeof(map));
+    const device::shared_array<std::uint32_t> immoderate(shared.bits +
+                                                         warps * sizeof(std::uint32_t));
+    if (warp * warp_segments < before) {
+      const bool present = at.there && at.segment < before;
+      map own{};
+      if (present) own = tile_map(at, at.tile - before + at.segment).wait(call_number());
+      own = compose_in_warp(width, algebra, own, present);
+      const std::uint32_t bits = device::ballot(present && !maps::template moderate<lane>(own));
+      if (lane_of_warp == 0) immoderate.store(warp, bits);
+      if (present && (lane_of_warp + width >= device::warp_size || at.segment + 1 == before))
+        of_warps.store(warp * width + at.column, own);
+    }
+    device::synchronise_block();
+    if (!leads) return {};
+
+    span_prefix all{of_warps.load(at.column), true};
+    std::uint32_t bits = immoderate.load(0);
+    for (int w = 1; w * warp_segments < before; ++w) {
+      all.composed = algebra.compose(all.composed, of_warps.load(w * width + at.column));
+      all.moderate = all.moderate && maps::template moderate<lane>(all.composed);
+      bits |= immoderate.load(w);
+    }
+    all.moderate = all.moderate && (bits & cutting.first_column << at.column) == 0;
+    return all;
+  }
+
+  // The state at the boundary before the span, from the messages that all segments have received.
+  SCANREC_DEVICE carry fold_spans(const tile_place& at) const {
+    const device::shared_array<std::uint32_t> states_seen(shared.bits);
+    const device::shared_array<map> map_of(shared.maps);
     int nearest = 0;
     for (std::uint32_t bits = 0; bits == 0; nearest += device::warp_size) {
       bits = states_seen.load(nearest / device::warp_size) & cutting.first_column << at.column;
       if (bits != 0) nearest += device::first_bit(bits) - device::warp_size;
     }
-    const carry first = state_of.load(nearest);
-    carry x = first;
-    bool all_finite = true;
-    const auto fold = [&](const map& m) SCANREC_LAMBDA {
-      all_finite = all_finite & finite_after(m, x);
-      x = advance(m, x);
-    };
-    // Some maps are loaded ahead of the chain that takes them.
-    constexpr int ahead = sizeof(map) <= 32 ? 4 : 1;
-    int i = nearest - width;
-    for (; i >= (ahead - 1) * width; i -= ahead * width) {
-      map next[ahead];
-      SCANREC_UNROLL
-      for (int k = 0; k < ahead; ++k) next[k] = map_of.load(i - k * width);
-      SCANREC_UNROLL
-      for (int k = 0; k < ahead; ++k) fold(next[k]);
-    }
-    for (; i >= 0; i -= width) fold(map_of.load(i));
-    return all_finite ? x : fold_with_care(at, nearest, first);
-  }
-
- private:
-  static constexpr int words_per_channel = words_of<map> + words_of<carry>;
-  SCANREC_DEVICE device::word* words(const tile_place& at, std::int64_t tile) const {
-    return messages + (tile * cutting.groups + at.group) * cutting.width * words_per_channel +
-           at.column;
-  }
-  SCANREC_DEVICE carry advance(const map& m, const carry& x) const {
-    return maps::advance(copied_operator.in(recurrence), false, m, x);
-  }
-  SCANREC_DEVICE static bool finite_after(const map& m, const carry& x) {
-    return maps::template finite_after<lane>(m, x);
-  }
-  // The state where that after some tile is not finite: the tile knows it when it has been walked.
-  SCANREC_DEVICE carry fold_with_care(const tile_place& at, int nearest, carry x) const {
-    const device::shared_array<map> map_of(shared.maps);
+    carry x = device::shared_array<carry>(shared.states).load(nearest);
     for (int i = nearest - cutting.width; i >= 0; i -= cutting.width) {
-      const map m = map_of.load(i);
-      x = finite_after(m, x)
-              ? advance(m, x)
-              : inclusive(at, at.tile - 1 - (i >> cutting.width_shift)).wait(at.call);
+      const int boundary = span_of(at) - (i >> cutting.width_shift);
+      x = maps::template moderate_carry<lane>(x) ? advance(boundary == 1, map_of.load(i), x)
+                                                 : boundary_state(at, boundary).wait(call_number());
     }
     return x;
   }

@@ -22,6 +22,14 @@ struct element_carries {
   SCANREC_HD static bool finite_after(const E&, const E&) {
     return true;
   }
+  template <class State>
+  SCANREC_HD static bool moderate(const E&) {
+    return true;
+  }
+  template <class State>
+  SCANREC_HD static bool moderate_carry(const E&) {
+    return true;
+  }
   template <class R>
   SCANREC_HD static E advance(const R& r, bool first, const E& tile, const E& c) {
     return first && !starts(r) ? tile : algebra_of(r).act(tile, c);
