@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The protocol between blocks of cuda::look_back under load, on a GPU: up to 4096 tiles of a
+// sequence, with kernels in another stream that keep multiprocessors from it.
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <scanrec/detail/cuda/device.cuh>
+
+#include "look_back_stress.hpp"
+
+// Named: nvcc takes the nameless namespaces that test cases open for this one.
+namespace stress_on_gpu {
+
+using scanrec::cuda::detail::check;
+using tested::stress_finding;
+
+constexpr unsigned threads = 256;
+unsigned blocks_for(std::size_t n) { return static_cast<unsigned>((n + threads - 1) / threads); }
+
+__global__ void multiply_words(std::uint32_t* to, const std::uint32_t* from, std::uint32_t factor,
+                               std::size_t n) {
+  const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x;
+  if (i < n) to[i] = from[i] * factor;
+}
+
+__global__ void compare_words(const std::uint32_t* got, const std::uint32_t* want,
+                              std::uint32_t factor, std::size_t n, unsigned long long call,
+                              stress_finding* found) {
+  const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x;
+  if (i < n && got[i] != want[i] * factor) {
+    atomicAdd(&found->differences, 1ull);
+    atomicMin(&found->first, (call << 40) + i);
+  }
+}
+
+constexpr unsigned busy_threads = 1024;
+/// Keeps half a multiprocessor per block busy for so many clocks, and reads memory meanwhile.
+__global__ void __launch_bounds__(busy_threads)
+    keep_busy(long long clocks, const std::uint32_t* memory, unsigned words, std::uint32_t* sink) {
+  const long long begin = clock64();
+  unsigned i = blockIdx.x * busy_threads + threadIdx.x;
+  std::uint32_t seen = 0;
+  while (clock64() - begin < clocks) {
+    seen += *const_cast<const volatile std::uint32_t*>(memory + i % words);
+    i += 1009 * busy_threads;
+  }
+  if (seen != 0) *sink = seen;  // never: the memory is zeros
+}
+
+/// Words of device memory.
+class device_words {
+ public:
+  device_words() = default;
+  explicit device_words(std::size_t n) : size_(n) {
+    check(cudaMalloc(&data_, n * sizeof(std::uint32_t)), "cudaMalloc");
+  }
+  explicit device_words(const std::vector<std::uint32_t>& from) : device_words(from.size()) {
+    check(cudaMemcpy(data_, from.data(), size_ * sizeof(std::uint32_t), cudaMemcpyHostToDevice),
+          "cudaMemcpy");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+  device_words(device_words&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+  device_words& operator=(device_words&&) = delete;
+  ~device_words() { cudaFree(data_); }
+  [[nodiscard]] std::uint32_t* data() const { return data_; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  std::uint32_t* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+class gpu {
+ public:
+  using array = device_words;
+
+  gpu()
+      : found_(most_kinds * sizeof(stress_finding) / sizeof(std::uint32_t)), busy_(busy_words + 1) {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    check(cudaStreamCreateWithFlags(&other_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    check(cudaMemset(busy_.data(), 0, busy_.size() * sizeof(std::uint32_t)), "cudaMemset");
+    forget();
+  }
+  gpu(const gpu&) = delete;
+  gpu& operator=(const gpu&) = delete;
+  ~gpu() { cudaStreamDestroy(stream_), cudaStreamDestroy(other_); }
+
+  cudaStream_t stream() const { return stream_; }
+  void* workspace(std::int64_t bytes) {
+    workspace_.emplace_back(static_cast<std::size_t>((bytes + 3) / 4));
+    check(cudaMemset(workspace_.back().data(), 0, static_cast<std::size_t>(bytes)), "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    return workspace_.back().data();
+  }
+  void multiply(array& to, const array& from, std::uint32_t factor) {
+    multiply_words<<<blocks_for(from.size()), threads, 0, stream_>>>(to.data(), from.data(), factor,
+                                                                     from.size());
+    check(cudaGetLastError(), "multiply_words");
+  }
+  void compare(const array& got, const array& want, std::uint32_t factor, std::size_t kind,
+               int call) {
+    REQUIRE(kind < most_kinds);
+    compare_words<<<blocks_for(want.size()), threads, 0, stream_>>>(
+        got.data(), want.data(), factor, want.size(), static_cast<unsigned long long>(call),
+        reinterpret_cast<stress_finding*>(found_.data()) + kind);
+    check(cudaGetLastError(), "compare_words");
+  }
+  /// Occupies up to 96 multiprocessors for up to about 40 microseconds, in another stream. The
+  /// result means nothing.
+  int beside(int call) {
+    const auto chosen = static_cast<std::uint32_t>(call) * 2654435769u >> 8;
+    const unsigned blocks = 1 + chosen % 192;
+    const auto clocks = static_cast<long long>(chosen / 192 % 70000);
+    keep_busy<<<blocks, busy_threads, 0, other_>>>(clocks, busy_.data(), busy_words,
+                                                   busy_.data() + busy_words);
+    check(cudaGetLastError(), "keep_busy");
+    return 0;
+  }
+  std::vector<stress_finding> findings(std::size_t kinds) {
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    std::vector<stress_finding> found(kinds);
+    check(cudaMemcpy(found.data(), found_.data(), kinds * sizeof(stress_finding),
+                     cudaMemcpyDeviceToHost),
+          "cudaMemcpy");
+    forget();
+    return found;
+  }
+
+ private:
+  static constexpr std::size_t most_kinds = 64;
+  static constexpr unsigned busy_words = 1u << 22;
+
+  void forget() {
+    const std::vector<stress_finding> none(most_kinds);
+    check(cudaMemcpy(found_.data(), none.data(), most_kinds * sizeof(stress_finding),
+                     cudaMemcpyHostToDevice),
+          "cudaMemcpy");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+
+  cudaStream_t stream_ = nullptr, other_ = nullptr;
+  array found_, busy_;
+  std::vector<array> workspace_;
+};
+
+/// One object for both test cases, which share its workspace.
+tested::look_back_stress<gpu>& stress() {
+  static gpu machine;
+  static tested::look_back_stress<gpu> all(machine, {.lone_steps = std::int64_t{1} << 24,
+                                                     .wide_steps = std::int64_t{1} << 20,
+                                                     .row_steps = 70000,
+                                                     .rounds = 200,
+                                                     .segment_steps = 0,
+                                                     .least_blocks = 64});
+  return all;
+}
+
+}  // namespace stress_on_gpu
+
+using stress_on_gpu::stress;
+
+TEST_CASE("calls of different problems on one kept workspace give the bits of the loop",
+          "[gpu][protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
+  stress().in_turn();
+}
+
+TEST_CASE("a call repeated on one kept workspace gives the bits of the loop",
+          "[gpu][protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
+  stress().one_after_the_other();
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The protocol between blocks of cuda::look_back under load, on the emulator: hundreds of tiles at
+// once, in orders that try to break it.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "emulator.hpp"
+#include "look_back_stress.hpp"
+
+namespace {
+
+using cuda_on_host::favour;
+using cuda_on_host::schedule;
+using cuda_on_host::scheduled;
+
+class emulated {
+ public:
+  using array = std::vector<std::uint32_t>;
+
+  cuda_on_host::stream* stream() { return &stream_; }
+  void* workspace(std::int64_t bytes) {
+    workspace_.assign(static_cast<std::size_t>((bytes + 7) / 8), 0.0);
+    return workspace_.data();
+  }
+  static void multiply(array& to, const array& from, std::uint32_t factor) {
+    std::transform(from.begin(), from.end(), to.begin(),
+                   [=](std::uint32_t x) { return x * factor; });
+  }
+  void compare(const array& got, const array& want, std::uint32_t factor, std::size_t kind,
+               int call) {
+    if (found_.size() <= kind) found_.resize(kind + 1);
+    for (std::size_t i = 0; i < want.size(); ++i)
+      if (got[i] != want[i] * factor) {
+        ++found_[kind].differences;
+        found_[kind].first =
+            std::min<unsigned long long>(found_[kind].first, (std::uint64_t(call) << 40) + i);
+      }
+  }
+  /// Schedules by turns: all blocks at once and fewer, messages that arrive late, word by word.
+  static scheduled beside(int call) {
+    const auto seed = static_cast<std::uint64_t>(call + 1);
+    switch (call % 3) {
+      case 0:
+        return scheduled(
+            {.seed = seed, .resident_blocks = 300, .turns_per_word = 40, .turns_per_poll = 8});
+      case 1:
+        return scheduled({.seed = seed, .resident_blocks = 100, .first = favour::newest});
+      default:
+        return scheduled({.seed = seed,
+                          .resident_blocks = 70,
+                          .first = favour::newest,
+                          .turns_per_word = 40,
+                          .turns_per_poll = 3});
+    }
+  }
+  std::vector<tested::stress_finding> findings(std::size_t kinds) {
+    std::vector<tested::stress_finding> found = std::exchange(found_, {});
+    found.resize(kinds);
+    return found;
+  }
+
+ private:
+  cuda_on_host::stream stream_;
+  std::vector<double> workspace_;
+  std::vector<tested::stress_finding> found_;
+};
+
+tested::look_back_stress<emulated>& stress() {
+  static emulated machine;
+  static tested::look_back_stress<emulated> all(machine, {.lone_steps = 64 * 256 + 17,
+                                                          .wide_steps = 64 * 32 + 5,
+                                                          .row_steps = 64 * 32 - 3,
+                                                          .rounds = 2,
+                                                          .segment_steps = 1,
+                                                          .least_blocks = 64});
+  return all;
+}
+
+TEST_CASE("calls of different problems on one kept workspace give the bits of the loop",
+          "[protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
+  stress().in_turn();
+}
+
+TEST_CASE("a call repeated on one kept workspace gives the bits of the loop",
+          "[protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
+  stress().one_after_the_other();
+}
+
+}  // namespace
