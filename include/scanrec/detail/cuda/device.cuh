@@ -14,7 +14,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -92,16 +91,17 @@ __global__ void __launch_bounds__(Body::threads, Body::blocks_together)
 /// Bytes of shared memory that a block has on every GPU since 2020; on some it may have more.
 inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
 
-/// Allows a kernel as much shared memory, or what another call has asked for: never less, since
-/// that call may not have been launched yet.
-template <class Body>
-void allow_shared_bytes(std::int64_t bytes) {
+/// Allows a kernel so many bytes of shared memory on the current device. Never lowers the limit:
+/// another thread may have raised it, and not have launched the kernel yet.
+inline void allow_shared_bytes(const void* kernel, std::int64_t bytes) {
   static std::mutex one_at_a_time;
-  static std::int64_t most = 0;
   const std::scoped_lock lock(one_at_a_time);
-  most = std::max(most, bytes);
-  check(cudaFuncSetAttribute(run<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(most)),
+  // The runtime keeps the limit, for each device and context.
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+  if (attributes.maxDynamicSharedSizeBytes >= bytes) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
         "cudaFuncSetAttribute");
 }
 
@@ -119,10 +119,17 @@ void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t
   if (blocks == 0) return;
   check_blocks(blocks);
   constexpr std::int64_t always_there = 48 * 1024;
-  if (shared_bytes > always_there) allow_shared_bytes<Body>(shared_bytes);
-  run<Body><<<static_cast<unsigned>(blocks), Body::threads, static_cast<std::size_t>(shared_bytes),
-              stream>>>(body);
-  check(cudaGetLastError(), "kernel launch");
+  // Since CUDA 12.8 every unit has its own copy of a kernel, while the linker merges this function.
+  // Its address is taken once, so the memory is allowed to the very kernel that is launched.
+  const void* const kernel = reinterpret_cast<const void*>(&run<Body>);
+  if (shared_bytes > always_there) allow_shared_bytes(kernel, shared_bytes);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(Body::threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  void* arguments[] = {const_cast<Body*>(&body)};
+  check(cudaLaunchKernelExC(&config, kernel, arguments), "kernel launch");
 }
 
 /// Queues the clearing of memory.

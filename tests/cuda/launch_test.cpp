@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Launches of one kernel from two units, on a CUDA runtime of this file. It launches nothing. As
+// the real one, it refuses a kernel that has not been registered, and one with more shared memory
+// than it has been allowed on the current device.
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <scanrec/cuda/error.cuh>
+
+namespace {
+
+constexpr int always_allowed = 48 * 1024;
+// Shared memory that a block may have, of two devices.
+constexpr int most[] = {227 * 1024, 99 * 1024};
+
+struct runtime {
+  std::set<const void*> kernels;
+  std::map<std::pair<const void*, int>, int> allowed;  // by kernel and device
+  int device = 0;
+  int launches = 0;
+  std::size_t pushed_bytes = 0;
+  cudaError_t last = cudaSuccess;
+};
+// Units register their kernels before anything of this unit is constructed.
+runtime& here() {
+  static runtime all;
+  return all;
+}
+cudaError_t report(cudaError_t status) {
+  if (status != cudaSuccess) here().last = status;
+  return status;
+}
+int allowed_bytes(const void* kernel) {
+  const auto found = here().allowed.find({kernel, here().device});
+  return found == here().allowed.end() ? always_allowed : found->second;
+}
+cudaError_t launch(const void* kernel, std::size_t bytes) {
+  if (here().kernels.count(kernel) == 0) return report(cudaErrorInvalidDeviceFunction);
+  if (bytes > static_cast<std::size_t>(allowed_bytes(kernel))) return report(cudaErrorInvalidValue);
+  ++here().launches;
+  return cudaSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+void** __cudaRegisterFatBinary(void*) {
+  static void* handle = nullptr;
+  return &handle;
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+char __cudaInitModule(void**) { return 1; }
+void __cudaRegisterFunction(void**, const char* host, char*, const char*, int, uint3*, uint3*,
+                            dim3*, dim3*, int*) {
+  here().kernels.insert(host);
+}
+// The calls of the stubs that nvcc makes of kernel<<<...>>>(...).
+unsigned __cudaPushCallConfiguration(dim3, dim3, std::size_t bytes, cudaStream_t) {
+  here().pushed_bytes = bytes;
+  return 0;
+}
+cudaError_t __cudaPopCallConfiguration(dim3* blocks, dim3* threads, std::size_t* bytes,
+                                       void* stream) {
+  *blocks = *threads = {1, 1, 1}, *bytes = here().pushed_bytes;
+  *static_cast<cudaStream_t*>(stream) = nullptr;
+  return cudaSuccess;
+}
+cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* kernel) {
+  *handle = reinterpret_cast<cudaKernel_t>(const_cast<void*>(kernel));
+  return cudaSuccess;
+}
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void**, std::size_t bytes,
+                               cudaStream_t) {
+  return launch(kernel, bytes);
+}
+cudaError_t cudaLaunchKernel(const void* kernel, dim3, dim3, void**, std::size_t bytes,
+                             cudaStream_t) {
+  return launch(kernel, bytes);
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
+  return launch(kernel, config->dynamicSmemBytes);
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute which, int value) {
+  if (which != cudaFuncAttributeMaxDynamicSharedMemorySize || value > most[here().device])
+    return report(cudaErrorInvalidValue);
+  here().allowed[{kernel, here().device}] = value;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  *attributes = {};
+  attributes->maxDynamicSharedSizeBytes = allowed_bytes(kernel);
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = here().device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return std::exchange(here().last, cudaSuccess); }
+const char* cudaGetErrorString(cudaError_t) { return "refused"; }
+cudaError_t cudaMemsetAsync(void*, int, std::size_t, cudaStream_t) { return cudaSuccess; }
+}
+
+void first(std::int64_t shared_bytes);
+void second(std::int64_t shared_bytes);
+
+namespace {
+
+int wrong = 0;
+void check(bool right, const char* what) {
+  if (right) return;
+  std::printf("wrong: %s\n", what);
+  ++wrong;
+}
+/// Launches on a device; whether that succeeds.
+bool launches(void (*unit)(std::int64_t), int device, std::int64_t kibibytes) {
+  const int before = here().launches;
+  here().device = device;
+  try {
+    unit(kibibytes * 1024);
+  } catch (const scanrec::cuda::error& e) {
+    std::printf("%s\n", e.what());
+    return false;
+  }
+  return here().launches == before + 1;
+}
+
+}  // namespace
+
+int main() {
+  check(launches(first, 0, 60), "the first unit launches with 60 KiB");
+  check(launches(second, 0, 60), "the second unit launches with 60 KiB");
+  check(launches(first, 0, 123), "a kernel launches with more than before");
+  check(launches(first, 0, 60), "a kernel launches with less than before");
+  check(launches(first, 1, 60), "a device with less shared memory than another is asked for less");
+  for (const auto& [key, bytes] : here().allowed)
+    check(key.second == 1 || bytes >= 60 * 1024, "what is allowed does not shrink");
+  check(!launches(second, 1, 123), "more than the device has is refused");
+  check(here().last == cudaSuccess, "an error that was thrown is not reported again");
+  here().last = cudaErrorInvalidResourceHandle;  // of the caller
+  check(launches(first, 0, 4), "an earlier error of the caller is not blamed on the launch");
+  check(here().last == cudaErrorInvalidResourceHandle, "an earlier error of the caller remains");
+  return wrong == 0 ? 0 : 1;
+}

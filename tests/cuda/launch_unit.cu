@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One of the units of launch_test.cpp: all launch the same kernel. UNIT names its function.
+#include <scanrec/detail/cuda/device.cuh>
+
+namespace units {
+
+struct body {
+  static constexpr int threads = 32, blocks_together = 1;
+  static constexpr bool synchronises = false;
+  int* to;
+  SCANREC_DEVICE void operator()() const { *to = 1; }
+};
+
+}  // namespace units
+
+void UNIT(std::int64_t shared_bytes) {
+  scanrec::cuda::detail::launch(units::body{nullptr}, 1, nullptr, shared_bytes);
+}
