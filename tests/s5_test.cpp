@@ -54,6 +54,22 @@ TEST_CASE("discretisations are those of mpmath", "[s5]") {
   }
 }
 
+TEST_CASE("the step of a float system is exp(log_step) correctly rounded", "[s5]") {
+  // So no compiler's exponential function, nor that of a GPU, has a say in it.
+  std::int64_t wrong = 0;
+  double most = 0;  // ULP, of doubles
+  for (float log_step = -12; log_step < 3; log_step += 1e-3f) {
+    const long double exact = std::exp(static_cast<long double>(log_step));
+    wrong += detail::step_size(log_step) != static_cast<float>(exact);
+    int exponent = 0;
+    std::frexp(exact, &exponent);
+    const long double apart = detail::step_size(static_cast<double>(log_step)) - exact;
+    most = std::max(most, static_cast<double>(std::abs(std::ldexp(apart, 53 - exponent))));
+  }
+  CHECK(wrong == 0);
+  CHECK(most <= 2);
+}
+
 TEST_CASE("gradients of discretisations, near zero too", "[s5]") {
   const complex gate_grad(0.7, -0.4), scale_grad(-1.1, 0.3);
   const auto loss = [&](discretisation method, complex lambda, double step) {

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include <scanrec/detail/config.hpp>
+#include <scanrec/detail/simd/exp.hpp>
 #include <scanrec/detail/simd/lanes.hpp>
 
 namespace scanrec {
@@ -98,6 +99,15 @@ SCANREC_HD complex_lanes<R> phi_slope(complex_lanes<R> z) {
 template <class R>
 SCANREC_HD complex_lanes<R> bilinear_factor(complex_lanes<R> z) {
   return quotient(complex_lanes<R>(1, 0), complex_lanes<R>(1 - z.re / 2, -z.im / 2));
+}
+
+/// exp(log_step), to 2 ULP of a double between exp(-20) and exp(20). The exponential functions of
+/// CPUs and GPUs differ in the last bit, and lambda * step is an angle of many radians; this one
+/// gives the same bits on both. A CPU without fused multiply-adds may differ in the last bit of a
+/// double.
+template <std::floating_point R>
+SCANREC_HD R step_size(R log_step) {
+  return static_cast<R>(simd::exp_of_any(static_cast<double>(log_step)));
 }
 
 /// What discretise() says, in the type that it is computed in.

@@ -178,7 +178,7 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
       gradients.log_step[i] += of_steps.log_step[i];
       continue;
     }
-    const R step = std::exp(system.log_step[i]);
+    const R step = detail::step_size(system.log_step[i]);
     const auto d = discretise_vjp<R>(system.method, system.lambda[i], step, of_gate[i], of_scale);
     gradients.lambda[i] += d.lambda;
     if (system.method != discretisation::ring)

@@ -140,6 +140,13 @@ auto row_at(const sequence_view<E>& view, std::int64_t b, std::int64_t t) {
       view.data + b * view.strides.batch + t * view.strides.time, view.shape.channel);
 }
 
+/// The steps of a system's states.
+template <class System>
+auto step_sizes(const System& s) {
+  using R = typename std::remove_cvref_t<decltype(s.log_step)>::Scalar;
+  return s.log_step.array().unaryExpr([](R x) { return step_size(x); });
+}
+
 /// Fills the gates of every step, and multiplies what came of u by the scales.
 template <class Backend, class R>
 void discretise_steps(const Backend& on, const s5_products<R>& p,
@@ -149,7 +156,7 @@ void discretise_steps(const Backend& on, const s5_products<R>& p,
   const std::int64_t steps = intervals.shape.time;
   for_row_chunks(on, intervals.shape.batch * steps,
                  [&](int, std::int64_t first, std::int64_t last) {
-                   discretised_row<R> row(p.s.method, p.s.lambda, p.s.log_step.array().exp());
+                   discretised_row<R> row(p.s.method, p.s.lambda, step_sizes(p.s));
                    for (std::int64_t r = first; r < last; ++r) {
                      row.at(row_at(intervals, r / steps, r % steps)[0]);
                      row_at(gates, r / steps, r % steps) = row.gate;
@@ -198,7 +205,7 @@ void steps_vjp(const Backend& on, const s5_products<R>& p, const s5_vjp_options<
   complex_columns by_lambda = complex_columns::Zero(p.states, row_chunks);
   real_columns by_log_step = real_columns::Zero(p.states, row_chunks);
   for_row_chunks(on, u.shape.batch * steps, [&](int chunk, std::int64_t first, std::int64_t last) {
-    const typename row_type::reals step = p.s.log_step.array().exp();
+    const typename row_type::reals step = step_sizes(p.s);
     row_type row(p.s.method, p.s.lambda, step);
     complexes before(p.states), projected(p.states);
     Eigen::Map<Eigen::Matrix<R, 1, Eigen::Dynamic>> parts(reinterpret_cast<R*>(projected.data()),

@@ -2,7 +2,6 @@
 // A state space made ready for matrix products.
 #pragma once
 
-#include <cmath>
 #include <complex>
 #include <cstdint>
 
@@ -51,7 +50,7 @@ struct s5_products : s5_call<R> {
     to_states.resize(inputs, 2 * states);
     for (Eigen::Index p = 0; p < states; ++p) {
       const auto d = varies ? discretised<R>{complex(0), complex(1)}
-                            : discretise<R>(s.method, s.lambda[p], std::exp(s.log_step[p]));
+                            : discretise<R>(s.method, s.lambda[p], step_size(s.log_step[p]));
       gate[p] = d.gate, scale[p] = d.scale;
       for (Eigen::Index h = 0; h < inputs; ++h) {
         const complex b = simd::mul(d.scale, s.input(p, h));

@@ -3,7 +3,6 @@
 // the adjoint of that. See scanrec/detail/cpu/s5_intervals.hpp.
 #pragma once
 
-#include <cmath>
 #include <complex>
 #include <cstdint>
 
@@ -20,7 +19,7 @@ template <class R>
 SCANREC_HD scanrec::detail::discretised_lanes<R> discretised_step(const s5_system<const R>& s,
                                                                   std::int64_t p, R interval) {
   return scanrec::detail::discretise_lanes<R>(s.method, read(s.lambda + p),
-                                              interval * std::exp(s.log_step[p]));
+                                              interval * scanrec::detail::step_size(s.log_step[p]));
 }
 
 /// Writes the gates of every step, and multiplies what came of u by the scales.
@@ -87,7 +86,7 @@ struct steps_vjp {
     for (std::int64_t first = 0; first == 0 || first < s.states; first += device::warp_size) {
       const std::int64_t p = first + device::thread_index();
       const bool there = p < s.states;
-      const R step = there ? std::exp(s.log_step[p]) : R(0);
+      const R step = there ? scanrec::detail::step_size(s.log_step[p]) : R(0);
       complex_of<R> of_lambda(0, 0);
       R of_log_step = 0;
       for (std::int64_t row = rows.first; row < rows.last; ++row) {

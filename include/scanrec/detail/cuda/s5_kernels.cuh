@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <complex>
 #include <cstdint>
 #include <type_traits>
@@ -80,8 +79,9 @@ SCANREC_HD scanrec::detail::discretised_lanes<double> discretised_state(const s5
   if (varies) return {{0, 0}, {1, 0}};
   const bool steps = s.method != discretisation::ring;
   // The step is a number of the system's type, as everywhere.
-  return scanrec::detail::discretise_lanes<double>(s.method, in_double(read(s.lambda + p)),
-                                                   steps ? std::exp(s.log_step[p]) : R(0));
+  return scanrec::detail::discretise_lanes<double>(
+      s.method, in_double(read(s.lambda + p)),
+      steps ? scanrec::detail::step_size(s.log_step[p]) : R(0));
 }
 
 /// A thread per number of the matrices.
@@ -175,7 +175,7 @@ struct add_s5_gradients {
       of_scale = simd::fma(scanrec::detail::conjugate(in_double(read(s.input + p * s.inputs + h))),
                            of_input(p, h), of_scale);
     const bool steps = s.method != discretisation::ring;
-    const R step = steps ? std::exp(s.log_step[p]) : R(0);
+    const R step = steps ? scanrec::detail::step_size(s.log_step[p]) : R(0);
     const auto d = scanrec::detail::discretise_lanes_vjp<double>(
         s.method, in_double(read(s.lambda + p)), step, in_double(read(from.gate + p)), of_scale);
     add(into.lambda + p, d.lambda);
