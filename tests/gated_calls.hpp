@@ -15,6 +15,7 @@
 #include <scanrec/gated_scan.hpp>
 #include <scanrec/variants.hpp>
 
+#include "chosen_backends.hpp"
 #if defined(__CUDACC__)  // which knows no backend for CPUs but the loop
 #include "device_backend.hpp"
 #include "tested_interface.hpp"

@@ -26,7 +26,8 @@ constexpr auto count = static_cast<std::int64_t>(cell::names.size());
 using tested::kept;
 using backend = tested::gated_backend<cell, T>;
 const std::vector<backend>& backends() {
-  static const std::vector<backend> list = tested::gated_backends<cell, T>();
+  static const std::vector<backend> list =
+      tested::chosen_backends(tested::gated_backends<cell, T>());
   return list;
 }
 

@@ -26,6 +26,7 @@
 #endif
 #include <scanrec/scan.hpp>
 
+#include "chosen_backends.hpp"
 #include "operator_backends.hpp"
 #include "tested_interface.hpp"
 
@@ -125,9 +126,10 @@ std::vector<backend<T>> all_backends() {
 #endif
   return list;
 }
+/// Those that the environment asks for; the plain loop first.
 template <class T>
 const std::vector<backend<T>>& backends() {
-  static const std::vector<backend<T>> list = all_backends<T>();
+  static const std::vector<backend<T>> list = chosen_backends(all_backends<T>());
   return list;
 }
 
