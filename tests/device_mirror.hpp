@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -17,6 +19,8 @@
 #include <scanrec/detail/call/check.hpp>
 #include <scanrec/problem.hpp>
 
+#include "arena.hpp"
+
 namespace tested {
 
 inline void check_cuda(cudaError_t status) {
@@ -24,16 +28,52 @@ inline void check_cuda(cudaError_t status) {
     throw std::runtime_error(std::string("CUDA: ") + cudaGetErrorString(status));
 }
 
-/// Memory of a GPU, with a given remainder of its address by 256.
+/// The device memory that small blocks come from: a battery allocates hundreds of thousands, and
+/// cudaMalloc and cudaFree wait for the GPU. The arena has 64 MiB for the process, filled with 0xff
+/// when it is made. It has none if the environment variable SCANREC_TEST_ARENA is 0: set it so
+/// under compute-sanitizer, whose memcheck knows the bounds of allocations alone.
+inline arena& device_arena() {
+  constexpr std::size_t bytes = std::size_t{64} << 20;
+  static arena blocks(
+      [] {
+        const char* const given = std::getenv("SCANREC_TEST_ARENA");
+        const std::string value = given ? given : "";
+        if (!value.empty() && value != "0" && value != "1")
+          throw std::runtime_error(
+              "environment variable SCANREC_TEST_ARENA: expected 0 or 1, got '" + value + "'");
+        void* first = nullptr;
+        if (value == "0") return static_cast<std::byte*>(first);
+        check_cuda(cudaMalloc(&first, bytes));
+        check_cuda(cudaMemset(first, 0xff, bytes));
+        check_cuda(cudaDeviceSynchronize());
+        return static_cast<std::byte*>(first);
+      }(),
+      bytes);
+  return blocks;
+}
+
+/// Memory of a GPU, with a given remainder of its address by 256. The kernels that use it must have
+/// ended when it is released.
 class device_memory {
  public:
-  explicit device_memory(std::size_t bytes, std::size_t remainder = 0) : bytes_(bytes) {
-    check_cuda(cudaMalloc(&start_, bytes + 512));
+  explicit device_memory(std::size_t bytes, std::size_t remainder = 0)
+      : start_(device_arena().allocate(bytes + 512)), in_arena_(start_ != nullptr), bytes_(bytes) {
+    if (!in_arena_) check_cuda(cudaMalloc(&start_, bytes + 512));
     data_ = static_cast<std::byte*>(start_) + remainder % 256;
   }
-  ~device_memory() { cudaFree(start_); }
+  ~device_memory() {
+    if (!in_arena_) {
+      cudaFree(start_);
+    } else if (start_) {
+      if (std::uncaught_exceptions() > 0) cudaDeviceSynchronize();  // a call failed half-way
+      device_arena().release();
+    }
+  }
   device_memory(device_memory&& other) noexcept
-      : start_(std::exchange(other.start_, nullptr)), data_(other.data_), bytes_(other.bytes_) {}
+      : start_(std::exchange(other.start_, nullptr)),
+        data_(other.data_),
+        in_arena_(other.in_arena_),
+        bytes_(other.bytes_) {}
   device_memory& operator=(device_memory&&) = delete;
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
@@ -41,6 +81,7 @@ class device_memory {
  private:
   void* start_ = nullptr;
   std::byte* data_ = nullptr;
+  bool in_arena_ = false;
   std::size_t bytes_;
 };
 
