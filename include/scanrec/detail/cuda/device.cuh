@@ -158,6 +158,10 @@ SCANREC_DEVICE SCANREC_INLINE void pin(T& x) {
     asm volatile("" : "+r"(x));
 }
 
+/// Promises that an address is one of global memory: reads and writes through it need not find out
+/// which memory it is in.
+SCANREC_DEVICE SCANREC_INLINE void assume_global(const void* p) { __builtin_assume(__isGlobal(p)); }
+
 /// 2^x by the special-function unit: off by 2 ULP at most, exact at 0; what would be below the
 /// smallest normal number is 0.
 SCANREC_DEVICE SCANREC_INLINE float exp2_nearby(float x) {

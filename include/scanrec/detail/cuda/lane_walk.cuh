@@ -70,8 +70,14 @@ void with_assumption(const R& r, F f) {
   f.template operator()<assume::nothing>();
 }
 
+/// The memory that a walk's loads and stores are compiled for.
+enum class memory_space {
+  any,     ///< each finds out by its address
+  global,  ///< global memory alone
+};
+
 /// A sequence on its way through time. Assume holds of all steps but for those at the edges.
-template <class R, recurrence::assume Assume>
+template <class R, recurrence::assume Assume, memory_space Space = memory_space::any>
 struct lane_walk {
   using scalar = simd::lane_t<typename R::value, 1>;
   using lane = typename R::template state_of<scalar>;
@@ -129,14 +135,20 @@ struct lane_walk {
       field.seek(1, 0);
       device::pin(field.data);
     };
+    // A pinned address may be one of any memory.
+    const auto say_memory = [](const auto& field) SCANREC_LAMBDA {
+      if constexpr (Space == memory_space::global) device::assume_global(field.data);
+    };
     Walked loading = scanrec::detail::standing_at(row, time, c), taking = loading;
     const std::int64_t inner_begin = time;
     unconstructed<raw, together> places;
     const auto load = [&](int k, std::int64_t t) SCANREC_LAMBDA {
+      scanrec::detail::for_reads(loading, say_memory);
       places.at[k] = load_ahead(loading, inner_place{t, c});
       scanrec::detail::for_reads(loading, next_step);
     };
     const auto take_place = [&](int k) SCANREC_LAMBDA {
+      scanrec::detail::for_writes(taking, say_memory);
       take_one(taking, inner_place{time + k, c}, made_of(taking, places.at[k]));
       scanrec::detail::for_writes(taking, next_step);
     };

@@ -67,6 +67,7 @@ using cuda_on_host::word;
 
 template <class T>
 void pin(T&) {}
+inline void assume_global(const void*) {}
 
 // As far off as a GPU may be, but where it is exact.
 inline float exp2_nearby(float x) {
