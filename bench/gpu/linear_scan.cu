@@ -12,7 +12,7 @@
 namespace bench {
 namespace {
 
-/// The call on copies of the arrays on the host.
+/// Runs the call on copies of the arrays on the host.
 void run_on_host(call what, const arrays<float>& a) {
   const auto n = static_cast<std::size_t>(a.elements());
   const std::size_t bytes = n * sizeof(float);
@@ -34,10 +34,12 @@ void run_on_host(call what, const arrays<float>& a) {
                     {.gate_grad = array(3), .input_grad = array(4)});
   for (int i = reads; i < all; ++i)
     check(cudaMemcpy(a.data[i], host[i].data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  // A copy from pageable memory may return early, and the next one is in a non-blocking stream.
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
-/// The results to compare with: of `lanes`, which has the bits of the loop; where it would take
-/// minutes, of the loop itself, on the host.
+/// Computes the reference: with `lanes`, which has the bits of the loop. `lanes` would take minutes
+/// on few long sequences; the loop on the host computes those.
 template <class T>
 void make_results(call what, const arrays<T>& a) {
   if constexpr (std::is_same_v<T, float>)
