@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch and JAX as the peers need them: random arrays on the GPU, and the time of a call."""
+"""PyTorch and JAX on a GPU: random arrays, copies, and the time of a call."""
 import importlib
 import os
 import time
 
 
 class Absent(Exception):
-    """Why a peer gives no figure."""
+    """The reason why a peer has no figure."""
 
 
 def import_or_absent(*names):
-    """The first of these modules that imports."""
+    """Import the first of these modules that can be imported."""
     for name in names:
         try:
             return importlib.import_module(name)
-        except Exception as error:  # whatever a package that builds itself may raise
+        except Exception as error:  # a package that builds itself may raise anything
             why = f"{name} does not import: {short(error)}"
     raise Absent(why)
 
@@ -40,6 +40,10 @@ class Torch:
         x = torch.rand(shape, device=self.device) * (high - low) + low
         return torch.complex(0.9 * x, 0.3 * x) if is_complex else x
 
+    def copy(self, x):
+        y = self.module.empty_like(x)
+        return lambda: y.copy_(x)
+
     def seconds(self, call):
         torch = self.module
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -64,6 +68,9 @@ class Jax:
         self.key, key = self.module.random.split(self.key)
         x = self.module.random.uniform(key, shape, minval=low, maxval=high)
         return (0.9 + 0.3j) * x if is_complex else x
+
+    def copy(self, x):
+        return lambda: self.module.numpy.copy(x)
 
     def seconds(self, call):
         start = time.perf_counter()

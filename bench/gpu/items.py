@@ -1,47 +1,40 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is run on a machine with a GPU, item by item, in the order in which it is worth knowing."""
+"""The tests and measurements of a machine with a GPU, stage by stage, the most important first."""
 from dataclasses import dataclass
 
-# Stages of a run without the sources, each for less than ten minutes.
-STAGES = {"first": "the GPU, uint32 and float on it, memcheck, racecheck",
-          "more": "the other types, gated scans, graphs, synccheck, rows of lanes",
-          "look_back": "rows of look_back and of the default; a profile of every kernel",
-          "others": "rows of backends for comparison and of peers; the Python package; the CPU"}
-# Parts, by which a run in the sources names the same items.
-PARTS = ("facts", "tests", "sanitizers", "bench", "profiles", "peers", "python", "cpu")
+# Seconds of each stage.
+STAGES = {"first": 265, "second": 330}
+# Kinds of items, by which bench/gpu/run.sh chooses them.
+PARTS = ("facts", "tests", "sanitizers", "bench", "profiles", "peers", "python")
 
-SEPARATELY = ("linear_scan_battery", "gated_scan_battery_gpu", "numerics_test", "device_test_gpu")
-# What the summary of a stage quotes of an item of that part.
-QUOTED = {"facts": r"Product Name|Driver Version|CUDA Version|release|[Vv]ersion|Model name|^CPU\(s\)|"
-                   r"ldd|^(Graphics|SM|Memory|Total) :|Current",
-          "tests": r"assertions? in|^[a-z_]+/\S+ ", "sanitizers": r"SUMMARY|^[a-z_]+/\S+ ",
-          "bench": r"^[a-z_]+/\S+ ", "peers": r"^[a-z_]+/\S+ ", "cpu": r"^[a-z_]+/\S+ ",
-          "python": r" (passed|failed|skipped)|on_a_gpu",
-          "profiles": r"gpu__time_duration\.sum|smsp__issue_active\.avg\.per_cycle_active|"
-                      r"stalled_(long_scoreboard|barrier|wait)_per_issue_active\.ratio|"
-                      r"dram_?_throughput\.avg\.pct|warps_active\.avg\.pct|registers_per_thread"}
-SOUND = r"SUMMARY: 0 (errors|hazards)"  # of compute-sanitizer
+# Programs whose tests each run in a process of their own.
+SEPARATELY = ("linear_scan_battery", "gated_scan_battery_gpu", "numerics_test",
+              "look_back_stress_gpu", "device_test_gpu")
 WORKLOADS = ("small", "channels_last", "time_contiguous", "two_million_steps", "one_sequence",
              "bfloat16", "complex_lambda", "qrnn_packed")
+ROOFS = "device_copy|streaming_twin"
+NO_PREALLOCATION = ("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 @dataclass(frozen=True)
 class Item:
-    """A program of ours with the tests or the rows that `chosen` selects; or `words`, a command."""
+    """One of our programs with some of its tests or rows, or any command."""
     stage: str
     part: str
     name: str
-    limit: int            # seconds after which it is killed
-    likely: int           # seconds that it takes; with less time left it is not begun
-    program: str = ""     # tests take a filter of Catch2, benchmarks a regular expression
-    chosen: str = ""
-    under: str = ""       # a tool that the program runs under: a tool of compute-sanitizer, or ncu
-    more: tuple = ()      # arguments of the program, or of ncu
-    words: tuple = ()     # {scripts}, {package} and {out} are folders, {python} a command
-    threads: int = 0      # of OpenMP; 0: as many as it takes
-    says: str = ""        # what its output must match, or it has failed
-    modules: str = ""     # of Python, without which it is left out
-    wants: str = ""       # element types, or a pair of the batteries: left out where not built
+    limit: int              # seconds after which it is killed
+    likely: int             # expected seconds; with less time left it does not start
+    until: int = 0          # seconds into the stage after which it is killed; 0: no such limit
+    program: str = ""
+    chosen: str = ""        # a Catch2 filter for tests, a regular expression for benchmark rows
+    tests: tuple = ()       # names of tests: only these of the chosen ones
+    under: str = ""         # the tool that runs the program: of compute-sanitizer, or ncu
+    more: tuple = ()        # arguments of the program, or of ncu
+    words: tuple = ()       # the command; {scripts}, {package}, {out} are folders
+    says: tuple = ()        # regular expressions; the item fails unless its output matches all
+    modules: str = ""       # Python modules without which it does not run
+    wants: str = ""         # element types, or pairs of the gated battery, that it needs
+    environment: tuple = ()  # (name, value); a value of *PATH goes in front of the present one
 
     @property
     def benchmark(self):
@@ -49,131 +42,119 @@ class Item:
 
     @property
     def alone(self):
-        """Whether others at the same time would change what it finds."""
+        """Whether nothing else may run at the same time: timed items, and the two checks whose
+        failure would explain all others."""
         if self.part == "tests":
-            return self.benchmark  # the smallest kernels: if they hang, nothing else will run
-        return self.part != "sanitizers"
+            return self.benchmark or self.program == "look_back_stress_gpu"
+        return self.part not in ("sanitizers", "python")
 
     @property
     def separately(self):
-        """Whether every test has a process of its own: where one hangs, or leaves the GPU in an
-        error, the others still say something."""
+        """Whether each test has its own process, so that one that hangs or leaves the GPU in an
+        error does not end the others."""
         return self.program in SEPARATELY and not self.under
 
 
 def facts():
-    for name, words in (("gpu", ("nvidia-smi", "-q", "-d", "CLOCK,MEMORY,ECC,POWER,PERFORMANCE")),
-                        ("driver", ("nvidia-smi",)), ("nvcc", ("nvcc", "--version")),
-                        ("sanitizer", ("compute-sanitizer", "--version")),
-                        ("profiler", ("ncu", "--version")), ("cpu", ("lscpu",)),
-                        ("libc", ("ldd", "--version"))):
-        yield Item("first", "facts", f"facts {name}", 20, 2, words=words)
+    query = ("name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,ecc.mode.current,"
+             "power.limit")
+    versions = ("import importlib.metadata as m\n"
+                "for name in 'torch jax jaxlib triton cupy-cuda13x numpy pytest'.split():\n"
+                "    try: print('version:', name, m.version(name))\n"
+                "    except m.PackageNotFoundError: print('version:', name, 'absent')")
+    for name, words in (("gpu", ("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")),
+                        ("gpu in full", ("nvidia-smi", "-q")), ("nvcc", ("nvcc", "--version")),
+                        ("ncu", ("ncu", "--version")), ("cpu", ("lscpu",)),
+                        ("libc", ("ldd", "--version")), ("python", ("{python}", "-c", versions))):
+        yield Item("first", "facts", f"facts {name}", 15, 1, words=words)
 
 
-def smallest():
-    yield Item("first", "tests", "smallest kernels", 60, 10, program="bench_gpu_linear_scan",
-               chosen="^small/(device_copy|streaming_twin|lanes|look_back|automatic)/",
-               more=("--quick", "--check"))
+def battery(stage, kind, until):
+    gated = kind.startswith("gated")
+    return Item(stage, "tests", f"battery {kind}", 100, 12, until, wants=kind,
+                program="gated_scan_battery_gpu" if gated else "linear_scan_battery",
+                chosen=f"[{kind}][backends]" + ("" if gated else f",[{kind}][cuda_lanes]"),
+                environment=(("SCANREC_TEST_BACKENDS", "cuda"),))
 
 
-def battery(stage, kind):
-    return Item(stage, "tests", f"battery {kind}", 100, 12, program="linear_scan_battery",
-                chosen=f"[{kind}][backends],[{kind}][cuda_lanes]", wants=kind)
-
-
-def gated(kind):
-    return Item("more", "tests", f"battery {kind}", 100, 12, program="gated_scan_battery_gpu",
-                chosen=f"[{kind}][backends]", wants=kind)
-
-
-def sanitized(stage, tool):
-    yield Item(stage, "sanitizers", f"{tool} smallest workload", 200, 60,
-               program="bench_gpu_linear_scan", chosen="^small/", under=tool,
-               more=("--quick", "--check"), says=SOUND)
-    # Every backend, every layout, few shapes.
-    for test in ("in place", "none stands for what is absent"):
-        yield Item(stage, "sanitizers", f"{tool} {test}", 240, 90, program="linear_scan_battery",
-                   chosen=f"float: {test}", under=tool, wants="float",
-                   says=SOUND)
-
-
-def rows(stage, name, variants, workloads=WORKLOADS):
-    """The rows of some variants, a process per workload; the references are computed in each."""
+def rows(stage, name, variants, workloads, until, calls="forward|vjp"):
+    """Timed rows, a process per workload. Each process times a copy and the twin as well."""
     for workload in workloads:
-        program = f"bench_gpu_{'gated' if workload == 'qrnn_packed' else 'linear'}_scan"
-        yield Item(stage, "bench", f"{name} {workload}", 120, 15, program=program,
-                   chosen=f"^{workload}/({variants})/")
+        qrnn = workload == "qrnn_packed"
+        names = "forward_store|vjp_store" if qrnn else calls
+        yield Item(stage, "bench", f"{name} {workload}", 40, 8, until,
+                   program=f"bench_gpu_{'gated' if qrnn else 'linear'}_scan",
+                   chosen=f"^{workload}/({ROOFS}|{variants})/(copy|{names})/")
 
 
-def profiled(kernel, row, program="bench_gpu_linear_scan", skipped=6):
-    """One launch of those whose body has that name, behind as many as warm up."""
-    yield Item("look_back", "profiles", f"profile {row} {kernel}", 90, 20, program=program,
-               chosen=f"^{row}/", under="ncu",
-               more=("--kernel-name", f"regex:.*{kernel}<.*", "--launch-skip", str(skipped),
-                     "--launch-count", "1"), says=r"gpu__time_duration\.sum")
+def python_tests(file):
+    return Item("first", "python", f"python {file}", 90, 30,
+                words=("{python}", "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider",
+                       f"{{package}}/tests/{file}.py"),
+                says=tuple(rf"{file}\.py::test_{framework}_on_a_gpu PASSED"
+                           for framework in ("pytorch", "jax")),
+                modules="numpy pytest scanrec", environment=(NO_PREALLOCATION,))
+
+
+def peer(name, modules):
+    return Item("second", "peers", f"peer {name}", 50, 25, 290,
+                words=("{python}", "{scripts}/peers.py", "--only", f"^{name}$", "--limit", "45",
+                       "--out", f"{{out}}/rows/peer_{name}.json"),
+                says=(r"\d ms ",), modules=modules,
+                environment=(NO_PREALLOCATION, ("PYTHONPATH", "{site}")))
+
+
+def profiled(workload):
+    """ncu's figures for one launch of look_back's kernel, after the launches that warm up."""
+    return Item("second", "profiles", f"profile {workload}", 40, 15,
+                program="bench_gpu_linear_scan", chosen=f"^{workload}/look_back/forward/",
+                under="ncu", more=("--kernel-name", "regex:.*walk_tiles<.*", "--launch-skip", "6",
+                                   "--launch-count", "1"), says=(r"gpu__time_duration\.sum",))
 
 
 def first():
     yield from facts()
-    yield from smallest()
-    for kind in ("uint32", "float"):
-        yield battery("first", kind)
+    yield Item("first", "tests", "smallest kernels", 40, 4, program="bench_gpu_linear_scan",
+               chosen=f"^small/({ROOFS}|lanes|look_back|automatic)/", more=("--quick", "--check"))
+    yield Item("first", "tests", "look_back stress", 40, 10, program="look_back_stress_gpu",
+               chosen="[protocol]")
+    for kind in ("uint32", "float", "bfloat16", "complex_float", "gated_exact", "gated_float",
+                 "gated_bfloat16"):
+        yield battery("first", kind, until=140)
+    yield from rows("first", "default", "automatic|look_back",
+                    ("channels_last", "time_contiguous", "two_million_steps", "one_sequence",
+                     "bfloat16", "qrnn_packed"), until=205)
+    for file in ("test_cuda", "test_cuda_selective"):
+        yield python_tests(file)
     for tool in ("memcheck", "racecheck"):
-        yield from sanitized("first", tool)
+        yield Item("first", "sanitizers", f"{tool} smallest kernels", 45, 25,
+                   program="bench_gpu_linear_scan", chosen="^small/(lanes|look_back|automatic)/",
+                   under=tool, more=("--quick", "--check"), says=("SUMMARY: 0 (errors|hazards)",))
 
 
-def more():
-    yield Item("more", "tests", "graphs and state spaces", 90, 15, program="device_test_gpu")
-    for kind in ("gated_exact", "gated_float", "gated_bfloat16"):
-        yield gated(kind)
-    for kind in ("bfloat16", "complex_float", "double", "float16", "complex_double"):
-        yield battery("more", kind)
-    yield Item("more", "tests", "numerics", 100, 12, program="numerics_test",
+def second():
+    for name in ("few", "few_bfloat16", "many", "many_bfloat16"):
+        yield Item("second", "bench", f"selective {name}", 30, 4, 190,
+                   program="bench_gpu_selective_scan", chosen=f"^selective_{name}/")
+    yield from rows("second", "default", "automatic|look_back", ("small", "complex_lambda"), 190)
+    yield from rows("second", "lanes", "lanes|lanes_registers|lanes_ring|plain_loop", WORKLOADS, 190)
+    yield from rows("second", "comparison", "hillis_steele|blelloch|triangular_matmul|cub",
+                    WORKLOADS, 190)
+    yield from rows("second", "CUB", "cub_pairs|cub_pairs_packed|block_per_sequence",
+                    ("time_contiguous", "one_sequence"), 190)
+    for kind in ("double", "float16", "complex_double"):
+        yield battery("second", kind, until=240)
+    yield Item("second", "tests", "numerics", 100, 12, 240, program="numerics_test",
                chosen="[numerics][backends],[numerics][cuda_lanes],[numerics][nan]",
                wants="float double complex_double uint32")
-    yield from sanitized("more", "synccheck")
-    yield from rows("more", "lanes",
-                    "device_copy|streaming_twin|lanes|lanes_registers|lanes_ring|plain_loop")
+    yield peer("torch.associative_scan", "torch")
+    yield peer("lax.associative_scan", "jax")
+    yield peer("accelerated_scan.triton", "torch accelerated_scan")
+    # Its arrays are in managed memory, which can hang a GPU: after every other test.
+    yield Item("second", "tests", "graphs and state spaces", 40, 10, program="device_test_gpu",
+               environment=(("LD_LIBRARY_PATH", "{cublas}"),))
+    for workload in ("one_sequence", "time_contiguous"):
+        yield profiled(workload)
 
 
-def selective():
-    for name in ("few", "few_bfloat16", "many", "many_bfloat16"):
-        yield Item("look_back", "bench", f"selective scans, {name}", 120, 15,
-                   program="bench_gpu_selective_scan", chosen=f"^selective_{name}/")
-
-
-def look_back():
-    yield from selective()
-    yield from rows("look_back", "default", "automatic|look_back")
-    for workload in ("channels_last", "time_contiguous"):
-        for kernel, variant in (("walk_lanes", "lanes_registers"), ("walk_ring", "lanes_ring"),
-                                ("walk_tiles", "look_back")):
-            for call in ("forward", "vjp"):
-                if workload == "channels_last" or variant == "look_back":
-                    yield from profiled(kernel, f"{workload}/{variant}/{call}")
-    for call in ("forward", "vjp"):
-        yield from profiled("walk_tiles", f"one_sequence/look_back/{call}")
-        yield from profiled("walk_tiles", f"bfloat16/look_back/{call}")
-    for kernel, variant in (("walk_lanes", "lanes_registers"), ("walk_tiles", "look_back")):
-        for call in ("forward_store", "vjp_store"):
-            yield from profiled(kernel, f"qrnn_packed/{variant}/{call}", "bench_gpu_gated_scan")
-
-
-def others():
-    yield from rows("others", "comparison", "hillis_steele|blelloch|triangular_matmul|cub")
-    yield from rows("others", "CUB", "cub_pairs|cub_pairs_packed|block_per_sequence",
-                    workloads=("time_contiguous", "one_sequence"))
-    yield Item("others", "python", "Python package", 180, 60,
-               words=("{python}", "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider",
-                      "{package}/tests/test_cuda.py", "{package}/tests/test_cuda_selective.py"),
-               says=r"test_(pytorch|jax)_on_a_gpu PASSED", modules="numpy pytest scanrec")
-    yield Item("others", "peers", "peers in Python", 300, 150,
-               words=("{python}", "{scripts}/peers.py", "--limit", "45", "--out",
-                      "{out}/rows/peers.json"))
-    for threads in (0, 1, 4):
-        yield Item("others", "cpu", f"CPU, threads: {threads or 'all'}", 90, 25,
-                   program="bench_linear_scan", threads=threads, more=("--quick",),
-                   chosen="^(channels_last|time_contiguous|few_channels|one_sequence)/")
-
-
-ITEMS = [*first(), *more(), *look_back(), *others()]
+ITEMS = [*first(), *second()]

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Times scans of PyTorch and JAX on the workloads of linear_scan.cu and selective_scan.cu, and writes
-rows of the same shape. Every peer runs in a process of its own; one that is absent or fails gives rows that say so.
+rows as those programs do. Each peer runs in a separate process. The rows of a peer that is absent or
+fails hold the error instead of figures.
 
 PyTorch's calls are timed by CUDA events with an empty L2 cache, JAX's by the clock of the host up to
-block_until_ready. vjp is the backward pass alone, with the gradients of all arrays."""
+block_until_ready; so is a copy of one array. vjp is the backward pass alone, with the gradients of
+all arrays."""
 import argparse
 import json
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -20,7 +23,9 @@ WORKLOADS = {"channels_last": ((32, 4096, 1024), False),
              "time_contiguous": ((8, 65536, 1536), True),
              "two_million_steps": ((1, 1 << 21, 256), False),
              "complex_lambda": ((64, 4096, 256), True)}
-CALLS = ("forward", "vjp")
+# Arrays that a linear scan and a selective scan read and write at least once.
+ARRAYS = {"forward": (3, 4), "vjp": (5, 7)}
+CALLS = tuple(ARRAYS)
 LONGEST_CALL = 3.0  # seconds; calls that take longer are left out
 CHECKED_STEPS = 64
 
@@ -154,15 +159,15 @@ def check(states, gates, inputs, axis):
 
 
 def prepare(framework, make, name, quick):
-    """The calls of a peer, of which the first has been checked; those of a 256th of the steps, where
-    there are many; steps and elements."""
+    """The calls of a peer, after a check of the first; the calls on a 256th of the steps, if there are
+    many; a copy of an array; the numbers of steps, elements and bytes of an array."""
     if name in selective.WORKLOADS:
         (batch, steps, channels), narrow = selective.WORKLOADS[name]
         steps = 512 if quick else steps
         given, grads = selective.arguments(framework, (batch, steps, channels), narrow)
         calls = make(framework.module, given, grads)
         selective.check(framework.module, calls["forward"](), given, CHECKED_STEPS)
-        return calls, {}, steps, batch * steps * channels
+        return calls, {}, framework.copy(given["u"]), steps, batch * steps * channels, given["u"].nbytes
     (batch, steps, channels), time_last = WORKLOADS[name]
     if quick:
         steps = max(steps // 64, 1024)
@@ -176,12 +181,16 @@ def prepare(framework, make, name, quick):
     if steps >= 1 << 20:
         part = (slice(None),) * axis + (slice(steps // 256),)
         short_calls = make(framework.module, *(x[part] for x in arrays), axis)
-    return calls, short_calls, steps, batch * steps * channels
+    copy = framework.copy(arrays[0])
+    return calls, short_calls, copy, steps, batch * steps * channels, arrays[0].nbytes
 
 
 def measure(framework, make, name, quick):
     """Yields (call, its figures or the text of an error)."""
-    calls, short_calls, steps, elements = prepare(framework, make, name, quick)
+    calls, short_calls, copy, steps, elements, size = prepare(framework, make, name, quick)
+    for _ in range(2):
+        framework.seconds(copy)
+    copy_speed = 2 * size / statistics.median(framework.seconds(copy) for _ in range(5))
     for call in CALLS:
         try:
             if short_calls:
@@ -193,8 +202,11 @@ def measure(framework, make, name, quick):
             for _ in range(2):
                 once = framework.seconds(calls[call])
             samples = (5 if quick else 20) if once < 0.1 else 3
-            yield call, {"seconds": [framework.seconds(calls[call]) for _ in range(samples)],
-                         "steps": steps, "elements": elements}
+            seconds = statistics.median(framework.seconds(calls[call]) for _ in range(samples))
+            speed = ARRAYS[call][name in selective.WORKLOADS] * size / seconds
+            yield call, {"time_unit": "ms", "real_time": 1e3 * seconds, "samples": samples,
+                         "steps": steps, "elements": elements, "GB/s": 1e-9 * speed,
+                         "copy_GB/s": 1e-9 * copy_speed, "fraction_of_copy": speed / copy_speed}
         except Exception as error:
             yield call, short(error)
 
@@ -219,13 +231,11 @@ def row(peer, workload, call, result):
     named = {"name": f"{workload}/{peer}/{call}", "run_type": "iteration"}
     if isinstance(result, str):
         return {**named, "error_occurred": True, "error_message": result}
-    seconds = result.pop("seconds")
-    return {**named, "time_unit": "ms", "real_time": 1e3 * statistics.median(seconds),
-            "samples": len(seconds), **result}
+    return {**named, **result}
 
 
 def rows_of(peer, quick, limit):
-    """What a process of its own says of a peer."""
+    """The rows of a peer, measured in a separate process."""
     command = [sys.executable, __file__, "--peer", peer] + ["--quick"] * quick
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
@@ -247,6 +257,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="the JSON file; needed without --peer")
     parser.add_argument("--quick", action="store_true", help="shorter sequences, fewer samples")
     parser.add_argument("--limit", type=int, default=120, help="seconds for each peer")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="peers of matching names")
     parser.add_argument("--peer", choices=PEERS, help="only this one, in this process, to stdout")
     arguments = parser.parse_args()
     if arguments.peer:
@@ -258,13 +269,15 @@ def main():
     if not arguments.out:
         parser.error("--out is needed")
     context, rows = {"quick": "yes" if arguments.quick else "no"}, []
-    for peer in PEERS:
+    for peer in (name for name in PEERS if re.search(arguments.only, name)):
         versions, some = rows_of(peer, arguments.quick, arguments.limit)
         context.update(versions)
         rows += some
         for one in some:
-            print(f"{one['name']:58s} " + (one["error_message"] if "error_message" in one
-                                           else f"{one['real_time']:10.3f} ms"), flush=True)
+            print(f"{one['name']:50s} " + (
+                one["error_message"] if "error_message" in one else
+                f"{one['real_time']:10.4f} ms {one['GB/s']:7.0f} GB/s "
+                f"{one['fraction_of_copy']:6.3f} of a copy"), flush=True)
         arguments.out.write_text(json.dumps({"context": context, "benchmarks": rows}, indent=1))
 
 

@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds, tests, measures and reports on this machine's GPU, in build/gpu; or builds here what is run
-# elsewhere.
+# Builds, tests, measures and reports on this machine's GPU, in build/gpu; or builds a pack for a machine
+# with a GPU, or runs one there.
 # Use: bench/gpu/run.sh [-jN] [--quick] [--no-tests] [build] [tests] [python] [sanitizers] [bench]
 #                      [profiles] [peers] [report]
 #      bench/gpu/run.sh [-jN] --build-only
 #      bench/gpu/run.sh --dry-run
 #      bench/gpu/run.sh --pack [ARGUMENTS OF pack.sh]
 #      bench/gpu/run.sh --packed DIR [ARGUMENTS OF stages.py]
-# Stages that are named run alone; default: all. Each goes on from what is in build/gpu, and builds
-# what it needs. --quick: shorter sequences, fewer samples. --no-tests: without the tests, which take
-# longest to build. --build-only: compiles the benchmarks for every architecture that they are meant
-# for, and checks the report; needs no GPU. --dry-run: shows what would be run, and fails where
-# something selects nothing. --pack builds for a machine that has a GPU and nothing to build with;
-# --packed runs there what is in DIR.
+# Runs the named steps; default: all. A step builds the programs that it needs, and uses those in build/gpu.
+# --quick: shorter sequences, fewer samples. --no-tests: leave out the tests, which take longest to build.
+# --build-only: compile the benchmarks for all supported architectures, and check the report; needs no GPU.
+# --dry-run: print all commands; fails if a filter selects nothing. --pack: build a pack for a machine that
+# has a GPU but no compiler. --packed: run the pack in DIR on that machine.
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/lib.sh"
 source bench/gpu/build.sh
@@ -105,7 +104,7 @@ build_stage() {
   build gpu "${targets[@]}"
 }
 
-# items PART...: those of items.py, of every stage and with all the time that they need.
+# items PART...: run the items of these parts, of both stages, without a limit on their total time.
 items() {
   local part
   need_gpu
@@ -117,12 +116,12 @@ items() {
     fi
   done
 }
-# The python that has frameworks, if there are any.
+# The python that may have PyTorch and JAX.
 with_python() { command -v python3 || echo "$python"; }
 
 tests_stage() {
   if [[ $with_tests == OFF ]]; then
-    say "tests: left out"
+    say "no tests, as asked for"
     return
   fi
   need_gpu
@@ -131,11 +130,10 @@ tests_stage() {
   items facts tests
 }
 
-# For the frameworks that are installed here: JAX and PyTorch on the GPU give what they give on the
-# CPU.
+# Compares JAX and PyTorch on the GPU with the CPU, as far as they are installed.
 python_stage() {
   if [[ $with_tests == OFF ]]; then
-    say "python: left out"
+    say "no tests of the Python package, as asked for"
     return
   fi
   need_gpu
@@ -175,7 +173,12 @@ profiles_stage() {
   items profiles
 }
 
-peers_stage() { items peers; }
+# All peers that are installed; stages.py runs the most important ones.
+peers_stage() {
+  need_gpu
+  mkdir -p "$results"
+  "$(with_python)" bench/gpu/peers.py "${quick[@]}" --out "$results/peers.json"
+}
 
 report_stage() {
   say "report: $results"
@@ -211,7 +214,7 @@ case $what in
       "${stage}_stage"
     done
     if ((${#failed[@]})); then
-      echo "failed: ${failed[*]}; all they say is in build/gpu/out" >&2
+      echo "failed: ${failed[*]}; their logs are in build/gpu/out" >&2
       exit 1
     fi
     say "done: ${stages[*]}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tests and rows that the sources have, where programs that could list them are not built."""
+"""Lists tests and benchmark rows by the sources, for programs that are not built."""
 import pathlib
 import re
 
@@ -7,12 +7,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS = {"linear_scan_battery": ("linear_scan_battery.hpp", "SCANREC_TEST_TYPES"),
          "gated_scan_battery_gpu": ("gated_scan_battery.hpp", "SCANREC_TEST_GATED"),
          "numerics_test": ("numerics_test.cpp", None),
+         "look_back_stress_gpu": ("cuda_on_gpu/look_back_stress_test.cu", None),
          "device_test_gpu": ("cuda_on_gpu/graph_test.cu", None)}
 CASE = re.compile(r'(?:TYPED|TEST)_CASE\(\s*"((?:[^"\\]|\\.)*)",\s*((?:"[^"]*"\s*)+)\)')
 
 
 def tests_of(program):
-    """(name, tags) of every test, those of batteries for every type."""
+    """(name, tags) of every test; a battery has each of its tests once per type."""
     file, types = TESTS[program]
     cases = [(name, set(re.findall(r"\[(\w+)\]", tags)))
              for name, tags in CASE.findall((ROOT / "tests" / file).read_text())]
@@ -50,11 +51,9 @@ def rows_of(program):
 
 
 def names_of(item):
-    """What an item selects; None where the sources are not there, or say it elsewhere."""
+    """The tests or rows that an item selects; None without the sources."""
     if not (ROOT / "tests/CMakeLists.txt").exists():
         return None
     if item.program in TESTS:
         return [name for name, tags in tests_of(item.program) if selected(item.chosen, name, tags)]
-    if item.program.startswith("bench_gpu_"):
-        return [row for row in rows_of(item.program) if re.search(item.chosen, row)]
-    return None
+    return [row for row in rows_of(item.program) if re.search(item.chosen, row)]

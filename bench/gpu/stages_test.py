@@ -1,30 +1,38 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of stages.py with shell scripts in the place of programs, and of items.py against the
-sources: every filter selects something."""
+"""Tests of stages.py with shell scripts for programs, and of items.py against the sources."""
 import contextlib
 import io
 import json
+import os
 import pathlib
+import signal
+import subprocess
+import sys
 import tarfile
 import tempfile
 import time
 
+import programs
+import sources
 import stages
 from items import ITEMS, PARTS, STAGES, Item
+from stages import NO_TIME, NOT_REACHED
+from summary import FAIL, LONGEST_LOG, LONGEST_SUMMARY, NOT_RUN, PASS, Result, summary_of
 
 BATTERY = """#!/bin/sh
 case "$1" in
   --list-test*)
-    case "$2" in
-      "[none]") echo "No test cases matched" >/dev/null ;;
-      "") printf 'kind: passes\\nkind: fails, loudly\\nkind: hangs\\nkind: passes, too\\n' ;;
+    case "$1 $2" in
+      *"[none]" | *"[double]"*) echo "No test cases matched" >/dev/null ;;
+      "--list-test-names-only "*)
+        printf 'kind: passes\\nkind: fails, loudly\\nkind: hangs\\nkind: passes, too\\n' ;;
       *) printf 'Matching test cases:\\n  %s\\n1 matching test case\\n' "$2" ;;
     esac
     exit 4 ;;
   *fails*) echo "what went wrong"; exit 3 ;;
-  *hangs*) echo "before it hung"; sleep 60 ;;
-  *) echo "asked for: $1" ;;
+  *hangs*) echo "before it hung"; exec sleep 60 ;;
+  *) echo "asked for: $1, $SCANREC_TEST_BACKENDS" ;;
 esac
 """
 ROWS = """#!/bin/sh
@@ -36,12 +44,14 @@ for argument; do
   esac
 done
 if [ "$none" ]; then echo "Failed to match any benchmarks against regex"; exit 0; fi
-if [ "$list" ]; then echo "small/lanes/forward"; fi
+if [ "$list" ]; then echo "small/lanes/forward"; exit 0; fi
+echo "small/lanes/forward        0.0123 ms    2800 GB/s  0.931 of a copy  0.942 of the twin"
+echo "small/cub/vjp              left out: forward only"
 """
 
 
 def said(result_of):
-    """What a call returns, and what it prints."""
+    """The result of a call, and the text that it prints."""
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
         result = result_of()
     return result, out.getvalue()
@@ -54,7 +64,6 @@ def folder_of_programs(parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(0o755)
-    (folder / "contents.json").write_text(json.dumps({"types": ["float"]}))
     return folder
 
 
@@ -68,62 +77,168 @@ def row(name="rows", **more):
     return Item("first", "bench", name, **{**given, **more})
 
 
+def command(name, *words, **more):
+    return Item("first", "facts", name, 5, 0, words=words, **more)
+
+
 def check_a_stage(machine, out):
-    """Every item runs whatever became of those before, and all that they said is kept."""
-    items = [test(), row(), row("none", chosen="^nothing/"), row("long", likely=1000),
-             test("other type", wants="float double"),
+    """Every item runs whatever happened before it, and all logs are kept."""
+    items = [test(), row("rows small"), row("none", chosen="^nothing/"), row("long", likely=1000),
+             test("other type", chosen="[double]", wants="double"),
              test("other program", program="numerics_test"),
-             Item("first", "facts", "command", 5, 0, words=("echo", "{out}")),
-             Item("first", "facts", "silent", 5, 0, words=("echo", "no"), says="yes"),
-             Item("first", "facts", "module", 5, 0, words=("echo",), modules="no_such_module"),
-             Item("first", "facts", "tool", 5, 0, words=("no-such-tool-here",))]
-    stage = stages.Stage("first", machine, out, time.monotonic() + 100, 4, quick=False)
+             command("echo", "echo", "{out}"), command("silent", "echo", "no", says=("no", "yes")),
+             command("both", "echo", "no, yes", says=("no", "yes")),
+             command("module", "echo", modules="json no_such_module"),
+             command("tool", "no-such-tool-here")]
+    stage = stages.Stage("first", machine, out, 100, 4, quick=False)
     begun = time.monotonic()
     (well, printed) = said(lambda: stage.run(items))
     assert not well and time.monotonic() - begun < 30
     stage.close(out)
-    results = {result.name: result for result in stage.results}
-    what = {name: result.what for name, result in results.items()}
-    assert what == {"tests: passes": "passed", "tests: fails, loudly": "failed",
-                    "tests: hangs": "timed out", "tests: passes, too": "passed", "rows": "passed",
-                    "none": "failed", "long": "left out", "other type": "absent",
-                    "other program": "absent", "command": "passed", "silent": "failed",
-                    "module": "absent", "tool": "absent"}, what
-    assert results["tests: fails, loudly"].why == "status 3"
-    assert results["none"].why == "nothing is selected by ^nothing/"
-    assert 0.9 < results["tests: hangs"].seconds < 10
+    results = {result.name: result for result in stage.results.values()}
+    verdicts = {name: (result.verdict, result.why) for name, result in results.items()}
+    assert verdicts == {
+        "tests: passes": (PASS, ""), "tests: passes, too": (PASS, ""),
+        "tests: fails, loudly": (FAIL, "status 3"),
+        "tests: hangs": (FAIL, "timed out after 1 s"),
+        "rows small": (PASS, ""), "none": (FAIL, "nothing is selected by ^nothing/"),
+        "long": (NOT_RUN, NO_TIME), "other type": (NOT_RUN, "not built for double"),
+        "other program": (NOT_RUN, "numerics_test was not built"), "echo": (PASS, ""),
+        "silent": (FAIL, "does not say yes"), "both": (PASS, ""),
+        "module": (NOT_RUN, "absent: no_such_module"),
+        "tool": (NOT_RUN, "absent: no-such-tool-here")}, verdicts
     summary = (out / "first.txt").read_text()
-    assert printed in summary and "what went wrong" in summary and "before it hung" in summary
-    assert "first: 4 passed, 3 failed, 1 timed out, 1 left out, 4 absent" in summary, summary
+    assert "first: 3 PASS, 3 FAIL, 5 NOT RUN" in summary and summary.splitlines()[3] in printed
+    for line in ("FAIL     tests ", "2 of 4 tests", "FAIL fails, loudly: status 3",
+                 "| what went wrong", "| before it hung", "PASS     rows small ",
+                 "NOT RUN  long ", "lanes: forward 0.0123 ms 0.93; cub: vjp left out"):
+        assert line in summary, (line, summary)
     with tarfile.open(out / "first.tar.gz") as packed:
         names = packed.getnames()
-        assert "rows/rows.json" in names and "logs/tests_passes_too.log" in names, names
+        assert "rows/rows_small.json" in names and "logs/tests_passes_too.log" in names, names
         log = packed.extractfile("logs/tests_passes_too.log").read().decode()
-        assert log.endswith("asked for: kind: passes\\, too\n"), log
-    assert (out / "rows.json").exists()
+        assert "asked for: kind: passes\\, too" in log, log
+    assert (out / "rows_small.json").exists()
+
+
+def check_failed_before(machine, out):
+    """The second stage begins with the failures of the first, then with what had no time."""
+    def result(item, verdict, test=None, why=""):
+        return {"item": item, "test": test, "verdict": verdict, "why": why}
+    path = out / "before.json"
+    path.write_text(json.dumps({"results": [
+        result("memcheck smallest kernels", NOT_RUN, why=NO_TIME),
+        result("battery float", PASS, "kind: passes"), result("battery float", FAIL, "kind: hangs"),
+        result("battery float", NOT_RUN, "kind: passes, too", NOT_REACHED),
+        result("battery uint32", PASS), result("facts nvcc", NOT_RUN, why="absent: nvcc"),
+        result("look_back stress", FAIL), result("of another commit", FAIL)]}))
+    again = stages.failed_before(path)
+    assert [(item.name, item.tests) for item in again] == [
+        ("battery float", ("kind: hangs", "kind: passes, too")), ("look_back stress", ()),
+        ("memcheck smallest kernels", ())], again
+    assert {item.stage for item in again} == {"second"}
+    assert programs.names_of(machine, again[0]) == ["kind: hangs", "kind: passes, too"]
 
 
 def check_time(machine, out):
-    """An item gets no more than what is left of its stage."""
-    stage = stages.Stage("more", machine, out, time.monotonic() + stages.LEAST + 1, 1, quick=False)
-    sleep = Item("more", "facts", "sleep", 300, 0, words=("sleep", "2"))
-    well, _ = said(lambda: stage.run([sleep, sleep, test("late")]))
+    """An item gets no more time than its stage has left, or than its own part of the stage."""
+    stage = stages.Stage("second", machine, out, stages.CLOSING + stages.LEAST + 1, 1, quick=False)
+    sleep = command("sleep", "sleep", "2")
+    well, _ = said(lambda: stage.run([sleep, command("again", "sleep", "2"), test("late")]))
     stage.close()
-    assert well and [result.what for result in stage.results] == [
-        "passed", "left out", *["left out"] * 4], [result.what for result in stage.results]
+    assert well and [(r.verdict, r.why) for r in stage.results.values()] == [
+        (PASS, ""), *[(NOT_RUN, NO_TIME)] * 5], stage.results
+    stage = stages.Stage("second", machine, out, 100, 1, quick=False)
+    assert stage.left(command("early", "true", until=20)) < 20 < stage.left(sleep)
+    stage.close()
+
+
+def check_summary():
+    """A summary fits, with a verdict for each item, whatever the items say."""
+    with tempfile.TemporaryDirectory() as name:
+        log = pathlib.Path(name) / "log"
+        log.write_text("command\n" + "what went wrong, at length " * 40 + "\n" * 2 +
+                       "a line of its own\n" * 1000)
+        items = [test(f"battery {i} with a name that is longer than any in the list", limit=1 + i)
+                 for i in range(60)]
+        outcomes = [(item, [Result(item, f"kind: test {i} " + "x" * 200, FAIL,
+                                          "does not say " + "y" * 300, 0, 1, log)
+                            for i in range(14)]) for item in items]
+        text = summary_of(["stage first"], outcomes)
+        assert len(text) <= LONGEST_SUMMARY < 12_000, len(text)
+        assert sum(line.startswith("FAIL ") for line in text.splitlines()) == 60, text
+        # With fewer failures there is room for what they say, and for rows.
+        rows = pathlib.Path(name) / "rows"
+        rows.write_text("command\n" + "".join(
+            f"small/backend_{i}/{call} 0.0123 ms 2800 GB/s 0.931 of a copy 0.942 of the twin\n"
+            for call in ("forward", "vjp") for i in range(6)))
+        some = [(item, [Result(item, None, PASS, "", 0, 1, rows)])
+                for item in (row(f"rows small {i}") for i in range(20))]
+        text = summary_of(["stage first"], [*outcomes[:2], *some])
+        assert len(text) <= LONGEST_SUMMARY and "a line of its own" in text, text
+        assert text.count("0.0123 ms 0.93") == 20 * 12, text
 
 
 def check_logs(machine, out):
-    """Of a long log the ends are kept."""
-    stage = stages.Stage("others", machine, out, None, 1, quick=False)
+    """Of a long log the beginning and the end are kept."""
+    stage = stages.Stage("second", machine, out, 0, 1, quick=False)
     with (stage.work / "logs/long.log").open("wb") as log:
-        log.write(b"begin" + bytes(3 * stages.LONGEST_LOG) + b"end")
+        log.write(b"begin" + bytes(3 * LONGEST_LOG) + b"end")
     stage.pack()
     stage.close()
-    with tarfile.open(out / "others.tar.gz") as packed:
+    with tarfile.open(out / "second.tar.gz") as packed:
         log = packed.extractfile("logs/long.log").read()
     assert log.startswith(b"begin") and log.endswith(b"end")
-    assert len(log) < 2 * stages.LONGEST_LOG + 100
+    assert len(log) < 2 * LONGEST_LOG + 100
+
+
+def check_kill(folder, out):
+    """While a test hangs, the files have all results so far; SIGTERM ends the stage in order."""
+    process = subprocess.Popen(
+        [sys.executable, stages.__file__, "--programs", folder, "--out", out, "first", "--only",
+         "battery float", "--jobs", "4"], stdout=subprocess.PIPE, text=True)
+    try:
+        end = time.monotonic() + 20
+        verdicts = []
+        while verdicts.count(NOT_REACHED) != 1 and time.monotonic() < end:
+            time.sleep(0.1)
+            with contextlib.suppress(FileNotFoundError):
+                verdicts = [r["why"] for r in
+                            json.loads((out / "first.json").read_text())["results"]]
+        assert sorted(verdicts) == ["", "", NOT_REACHED, "status 3"], verdicts
+        assert "what went wrong" in (out / "first.txt").read_text()
+        with tarfile.open(out / "first.tar.gz") as packed:
+            assert packed.getnames()
+        process.send_signal(signal.SIGTERM)
+        printed, _ = process.communicate(timeout=10)
+    finally:
+        process.kill()
+    assert process.returncode == 1 and "FAIL hangs: stopped" in printed, printed
+    with tarfile.open(out / "first.tar.gz") as packed:
+        log = packed.extractfile("logs/battery_float_hangs.log").read().decode()
+        assert "before it hung" in log
+        log = packed.extractfile("logs/battery_float_passes.log").read().decode()
+        assert "asked for: kind: passes, cuda" in log, log
+
+
+def check_environment(machine):
+    """Each item has its own variables; folders of the caller stay in the lists."""
+    before = dict(os.environ)
+    os.environ["PYTHONPATH"], os.environ["LD_LIBRARY_PATH"] = "theirs", "theirs"
+    try:
+        of = {item.name: machine.environment(item) for item in ITEMS}
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    package, site = f"{machine.folder}/python", f"{machine.folder}/site"
+    assert of["battery float"]["PYTHONPATH"] == f"{package}:theirs"
+    assert of["peer accelerated_scan.triton"]["PYTHONPATH"] == f"{site}:{package}:theirs"
+    for name, environment in of.items():
+        cublas = name == "graphs and state spaces" and machine.places["cublas"]
+        assert environment["LD_LIBRARY_PATH"] == (f"{cublas}:theirs" if cublas else "theirs"), name
+        kind = name.split()[0]
+        assert (environment.get("SCANREC_TEST_BACKENDS") == "cuda") == (kind == "battery"), name
+        assert ("XLA_PYTHON_CLIENT_PREALLOCATE" in environment) == (kind in ("python", "peer")), name
 
 
 def check_dry_runs(machine, nowhere):
@@ -131,9 +246,9 @@ def check_dry_runs(machine, nowhere):
     assert well and "4 tests, each in a process of its own" in text, text
     well, text = said(lambda: stages.dry_run(machine, [row(chosen="^nothing/")], False))
     assert not well and "nothing is selected by ^nothing/" in text, text
-    # By the sources, all that there is.
+    # Both stages, by the sources.
     well, text = said(lambda: stages.dry_run(nowhere, ITEMS, False))
-    assert well, text
+    assert well and all(f"{stage}: " in text for stage in STAGES), text
     for item in (test(chosen="[float][no_such_tag]"), row(chosen="^small/no_such_backend/")):
         well, text = said(lambda: stages.dry_run(nowhere, [item], False))
         assert not well, text
@@ -142,24 +257,36 @@ def check_dry_runs(machine, nowhere):
 def check_items():
     names = [item.name for item in ITEMS]
     assert len(set(names)) == len(names)
-    assert len({stages.file_name(name) for name in names}) == len(names)
-    assert {item.stage for item in ITEMS} == set(STAGES)
+    assert len({programs.file_name(name) for name in names}) == len(names)
+    assert list(dict.fromkeys(item.stage for item in ITEMS)) == list(STAGES)
     assert {item.part for item in ITEMS} == set(PARTS)
     for item in ITEMS:
         assert bool(item.program) != bool(item.words) and item.likely <= item.limit, item
+        assert item.until < STAGES[item.stage], item
+    # The tests that the Python items require are in the sources.
+    required = [pattern for item in ITEMS if item.part == "python" for pattern in item.says]
+    assert len(required) == 4
+    for pattern in required:
+        file, name = pattern.replace("\\", "").removesuffix(" PASSED").split("::")
+        assert f"def {name}():" in (sources.ROOT / "python/tests" / file).read_text(), pattern
 
 
 def main():
     check_items()
+    check_summary()
     with tempfile.TemporaryDirectory() as name:
         parent = pathlib.Path(name)
         out = parent / "out"
         out.mkdir()
-        machine = stages.Machine(folder_of_programs(parent))
+        folder = folder_of_programs(parent)
+        machine = programs.Machine(folder)
+        check_environment(machine)
         check_a_stage(machine, out)
+        check_failed_before(machine, out)
         check_time(machine, out)
         check_logs(machine, out)
-        check_dry_runs(machine, stages.Machine(parent / "nowhere"))
+        check_kill(folder, out)
+        check_dry_runs(machine, programs.Machine(parent / "nowhere"))
     print("stages run as they should")
 
 
