@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# What run.sh and pack.sh share: what is built, and what that takes. To be sourced after lib.sh.
+# Shared by run.sh and pack.sh: the programs, their requirements, and the Python package.
+# To be sourced after lib.sh.
 # shellcheck shell=bash
 
-# Read by those that source this.
-# shellcheck disable=SC2034
+# shellcheck disable=SC2034 # the scripts that source this file use them
 benchmarks=(bench_gpu_linear_scan bench_gpu_gated_scan bench_gpu_selective_scan)
-# Those that run the kernels on the GPU; the others run them on the emulator or not at all.
-tests=(linear_scan_battery gated_scan_battery_gpu numerics_test device_test_gpu)
+# The tests that run kernels on the GPU; all others use the emulator or the CPU.
+# shellcheck disable=SC2034
+tests=(look_back_stress_gpu linear_scan_battery gated_scan_battery_gpu numerics_test device_test_gpu)
 
 need_nvcc() {
   export PATH=$PATH:/usr/local/cuda/bin
@@ -16,8 +17,8 @@ need_nvcc() {
   fi
 }
 
-# need_where_absent HEADER PACKAGES...: packages, where the compiler does not find the header. What
-# was unpacked by hand is known to no package manager.
+# need_where_absent HEADER PACKAGES...: install packages if the compiler does not find the header. The
+# package manager knows nothing of headers that were unpacked by hand.
 need_where_absent() {
   local header=$1
   shift
@@ -43,11 +44,49 @@ need_for_tests() {
   need_where_absent eigen3/Eigen/Core libeigen3-dev
 }
 
-# python_package DIRECTORY TO CMAKE_ARGUMENTS...: the package with its tests in TO.
+# oldest_jaxlib: sets xla_include to the headers of the oldest jaxlib that the package supports, and pip to
+# that of its environment. Newer versions of JAX accept handlers that were built with these headers.
+# scripts/test may have installed them.
+# shellcheck disable=SC2154 # lib.sh sets python
+oldest_jaxlib() {
+  local version environment=build/python/oldest
+  version=$(sed -n 's/^jax = \["jax>=\([0-9.]*\)".*/\1/p' python/pyproject.toml)
+  if ! compgen -G "$environment/lib/python*/site-packages/jaxlib-$version.dist-info" >/dev/null; then
+    environment=build/gpu_jaxlib
+  fi
+  if ! compgen -G "$environment/lib/python*/site-packages/jaxlib-$version.dist-info" >/dev/null; then
+    say "installing jaxlib $version, for its headers"
+    rm -rf "$environment"
+    if ! "$python" -m venv "$environment" ||
+      ! "$environment/bin/pip" install --quiet --disable-pip-version-check --no-deps "jaxlib==$version"; then
+      echo "jaxlib $version cannot be installed: without its headers scanrec.jax cannot be built" >&2
+      return 1
+    fi
+  fi
+  # shellcheck disable=SC2034 # pack.sh uses it
+  pip=$environment/bin/pip
+  xla_include=$(cd "$environment"/lib/python*/site-packages/jaxlib/include && pwd)
+}
+
+# need_symbol LIBRARY SYMBOL PART: fails unless the library is there and exports the symbol.
+need_symbol() {
+  if [[ ! -e $1 ]]; then
+    echo "the Python package lacks $3: ${1##*/} was not built" >&2
+    return 1
+  fi
+  if ! nm -D --defined-only "$1" | finds " $2\$"; then
+    echo "the Python package lacks $3: ${1##*/} does not export $2" >&2
+    return 1
+  fi
+}
+
+# python_package DIRECTORY TO CMAKE_ARGUMENTS...: put the package with its tests into TO. Fails if the part
+# for JAX or for PyTorch is incomplete.
 python_package() {
-  local directory=$1 to=$2
+  local directory=$1 to=$2 xla_include
   shift 2
-  source=python configure "$directory" -DCMAKE_BUILD_TYPE=Release "$@"
+  oldest_jaxlib
+  source=python configure "$directory" -DCMAKE_BUILD_TYPE=Release "-DSCANREC_XLA_INCLUDE=$xla_include" "$@"
   build "$directory"
   if [[ ! -e build/$directory/libscanrec_cuda.so ]]; then
     echo "CMake found no CUDA compiler that works: build/$directory/configure.log" >&2
@@ -58,4 +97,15 @@ python_package() {
   cp -r python/src/scanrec "$to"
   cp "build/$directory"/libscanrec*.so "$to/scanrec"
   cp python/tests/{conftest,devices,test_cuda,test_cuda_selective}.py "$to/tests"
+  local call
+  need_symbol "$to/scanrec/libscanrec_xla.so" scanrec_xla_linear_scan "scanrec.jax"
+  for call in {linear,gated,selective}_scan{,_vjp}; do
+    need_symbol "$to/scanrec/libscanrec.so" "scanrec_$call" "kernels for CPUs, which scanrec.torch needs"
+    need_symbol "$to/scanrec/libscanrec_cuda.so" "scanrec_cuda_$call" "kernels for GPUs, which scanrec.torch needs"
+    need_symbol "$to/scanrec/libscanrec_cuda.so" "scanrec_xla_cuda_$call" "handlers for GPUs, which scanrec.jax needs"
+  done
+  if [[ ! -e $to/scanrec/torch/__init__.py || ! -e $to/scanrec/jax/__init__.py ]]; then
+    echo "the Python package lacks scanrec.torch or scanrec.jax" >&2
+    return 1
+  fi
 }

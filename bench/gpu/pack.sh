@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Builds, without a GPU, all that stages.py runs on a machine that has one: programs that want of it a
-# driver, the C library and, for tests of state spaces, cuBLAS; besides python3. No compiler, no network.
+# Builds, without a GPU, everything that stages.py runs on a machine that has one. That machine needs a
+# driver and python3, and cuBLAS for the tests of state spaces, but no compiler and no network.
 # Use: bench/gpu/pack.sh [-jN] [--architectures LIST] [--types LIST] [--arch ARCH] [--no-tests]
-#                        [--no-python] [DIR]
-# DIR (build/pack) is written anew, with at most 60 MiB. Lists are separated by commas: of GPUs'
-# architectures (90), of the battery's element types (all). --arch: the -march of code for CPUs
-# (x86-64-v3).
+#                        [--no-python] [--need-peers] [DIR]
+# DIR, by default build/pack, is replaced; more than 48 MiB are an error. Lists are separated by commas:
+# of GPU architectures (90), and of the batteries' element types (all). --arch: the -march of code for CPUs
+# (x86-64-v3). --need-peers: fail if accelerated-scan, a peer, cannot be downloaded.
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/lib.sh"
 source bench/gpu/build.sh
 
-most_megabytes=60
+most_megabytes=48
+accelerated_scan=0.3.1
 built=build/gpu_packed # where CMake builds
 pack=build/pack
 architectures=90
@@ -19,6 +20,7 @@ types=
 arch=x86-64-v3
 with_tests=ON
 with_python=yes
+need_peers=no
 usage() {
   sed -n '5,6s/^# //p' bench/gpu/pack.sh >&2
   exit 2
@@ -28,6 +30,7 @@ while (($#)); do
     -j[1-9]*) jobs=${1#-j} ;;
     --no-tests) with_tests=OFF ;;
     --no-python) with_python=no ;;
+    --need-peers) need_peers=yes ;;
     --architectures | --types | --arch)
       if (($# < 2)); then
         usage
@@ -41,7 +44,7 @@ while (($#)); do
   shift
 done
 if [[ -e $pack && ! -e $pack/contents.json ]]; then
-  echo "$pack is there, and was not written by this script" >&2
+  echo "$pack exists, and this script did not write it" >&2
   exit 1
 fi
 
@@ -61,14 +64,14 @@ configure "${built#build/}" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURE
   -DSCANREC_ARCH="$arch" -DCMAKE_CUDA_FLAGS="$small" -DCMAKE_BUILD_RPATH="\$ORIGIN" \
   ${types:+-DSCANREC_TEST_TYPES="$types"}
 
-# cached NAME: a list that CMake has kept.
+# cached NAME: a list in CMake's cache.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$built/CMakeCache.txt"; }
-targets=("${benchmarks[@]}" bench_linear_scan)
+targets=("${benchmarks[@]}")
 contained=()
 if [[ $with_tests == ON ]]; then
   IFS=';' read -ra contained <<<"$(cached SCANREC_TEST_TYPES);$(cached SCANREC_TEST_GATED)"
   for name in "${tests[@]}"; do
-    # That of numerics is of four types together.
+    # numerics_test needs these types.
     if [[ $name != numerics_test || " ${contained[*]} " == *" double "*" complex_double "* ]]; then
       targets+=("$name")
     fi
@@ -77,17 +80,21 @@ fi
 
 rm -rf "$pack"
 mkdir -p "$pack/bin" "$pack/scripts"
-# What a pack has: without this file none is overwritten or run.
-python3 - "$arch" "$architectures" "${contained[@]}" >"$pack/contents.json" <<'END'
+# The contents of the pack. Without this file no folder is replaced or run.
+commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
+python3 - "$commit" "$arch" "$architectures" "${contained[@]}" >"$pack/contents.json" <<'END'
 import json, sys
-print(json.dumps({"arch": sys.argv[1], "architectures": sys.argv[2], "types": sys.argv[3:]}))
+print(json.dumps(dict(zip(("commit", "arch", "architectures"), sys.argv[1:]), types=sys.argv[4:])))
 END
 for name in "${targets[@]}"; do
   say "building $name with $jobs jobs"
-  build "${built#build/}" "$name"
+  if ! build "${built#build/}" "$name"; then
+    echo "the pack would lack $name, which cannot be built" >&2
+    exit 1
+  fi
   program=$(find "$built" -name "$name" -type f -perm -u+x)
   strip -o "$pack/bin/$name" "$program"
-  # Libraries that another machine may lack, or have older ones of, lie beside the program.
+  # Libraries that another machine may lack, or have an older version of, go beside the program.
   ldd "$program" | sed -n 's|.*=> \(/[^ ]*\) .*|\1|p' | while read -r library; do
     case ${library##*/} in
       libc.so* | libm.so* | libdl.so* | libpthread.so* | librt.so* | libcuda.so*) ;;
@@ -102,16 +109,26 @@ if [[ $with_python == yes ]]; then
     -DCMAKE_CXX_FLAGS="-march=$arch" \
     -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DCMAKE_CUDA_FLAGS="$small"
   strip "$pack"/python/scanrec/*.so
+  say "downloading accelerated-scan $accelerated_scan, a peer"
+  if ! "$pip" install --quiet --disable-pip-version-check --no-deps --no-compile --target "$pack/site" \
+    "accelerated-scan==$accelerated_scan"; then
+    echo "accelerated-scan cannot be downloaded, so this peer is not in the pack" >&2
+    if [[ $need_peers == yes ]]; then
+      exit 1
+    fi
+  fi
 fi
-for name in stages items sources report results draw peers selective_peers frameworks; do
-  cp "bench/gpu/$name.py" "$pack/scripts"
-done
+cp bench/gpu/{stages,items,programs,summary,sources,report,results,draw,peers,selective_peers,frameworks}.py \
+  bench/plot.py "$pack/scripts"
+if [[ -e bench/gpu/predictions.json ]]; then
+  cp bench/gpu/predictions.json "$pack/scripts"
+fi
 
+say "listing the items of the pack in $built/dry_run.txt"
+bench/gpu/run.sh --packed "$pack" --dry-run >"$built/dry_run.txt"
 size=$(du -sm "$pack" | cut -f1)
-say "$pack: $size MiB"
 if ((size > most_megabytes)); then
-  echo "more than $most_megabytes MiB: --types leaves some out" >&2
+  echo "$pack has $size MiB, more than $most_megabytes: leave types out by --types" >&2
   exit 1
 fi
-say "what would be run: $built/dry_run.txt"
-bench/gpu/run.sh --packed "$pack" --dry-run >"$built/dry_run.txt"
+say "$pack has $size MiB"
