@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The pictures of a report, in the look of bench/plot.py."""
+"""Draws the pictures of a report, in the style of bench/plot.py."""
 import pathlib
 import sys
 
@@ -14,7 +14,7 @@ plt = plot.plt
 
 
 def colours_of(rows):
-    """Those that plot.py gives the variants on a CPU, and others for the rest."""
+    """A colour per variant: that of plot.py if it has one."""
     colours = {**plot.VARIANT_COLOURS, DEFAULT: plot.VARIANT_COLOURS["tiled"],
                "lanes": "#7fb2dd", "look_back": "#0b3c5d"}
     spare = iter([*plt.get_cmap("Dark2").colors, *plt.get_cmap("Set2").colors] * 9)
@@ -25,7 +25,7 @@ def colours_of(rows):
 
 
 def label(panel, workload, values, places):
-    """The title of a panel, and a logarithmic axis of the values, the other one being places."""
+    """Set the title of a panel, and make the axis of the values logarithmic."""
     values.set_major_locator(LogLocator(subs=(1, 2, 5)))
     values.set_major_formatter("{x:g}")
     values.set_minor_locator(LogLocator(subs=()))
@@ -63,8 +63,8 @@ def draw_fractions(context, rows, path):
         label(panel, workload, panel.yaxis, "x")
     figure.legend(handles.values(), handles.keys(), frameon=False, ncol=5, loc="lower left",
                   bbox_to_anchor=(0.05, 0.02), fontsize=9)
-    figure.suptitle(f"Fractions of the streaming twin, {context.get('gpu', 'GPU')} (dotted: targets)",
-                    x=0.065, ha="left", fontweight="bold")
+    figure.suptitle(f"Fractions of the streaming twin, {context.get('gpu', 'GPU')} "
+                    "(dotted: targets, set for an H200)", x=0.065, ha="left", fontweight="bold")
     height = figure.get_figheight()
     figure.subplots_adjust(left=0.07, right=0.98, hspace=0.45, wspace=0.06, top=1 - 0.75 / height,
                            bottom=(0.7 + 0.25 * -(-len(handles) // 5)) / height)

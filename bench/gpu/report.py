@@ -1,21 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Merges the JSON files of a folder of results, prints a table per workload and the targets, writes
-both as report.md, and draws the fractions of the twin and the times of forward calls."""
+"""Prints tables and targets of the results of a run, and writes and draws them beside the results.
+
+The results are a folder with JSON files or archives of stages, or a JSON file of bench/results/gpu.
+--save writes such a file first."""
 import argparse
 import contextlib
 import io
 import json
 import pathlib
 import sys
+import tarfile
 import tempfile
 
-from results import (DEFAULT, FRACTIONS, NODES, SPEEDUPS, read_results, variants_of, workloads_of)
+from results import (DEFAULT, FRACTIONS, NODES, SPEEDUPS, compact, file_name_of, merged, predicted_for,
+                     read_results, variants_of, verdicts_of, workloads_of)
 
 try:
     import draw
 except ImportError as error:
     draw, WITHOUT_PICTURES = None, str(error)
+
+SAVED = pathlib.Path(__file__).resolve().parents[1] / "results" / "gpu"
 
 
 def verdict(met, context):
@@ -23,7 +29,7 @@ def verdict(met, context):
 
 
 def judged(rows, context):
-    """Target by target: workload, call, what is asked for, what was measured, the verdict."""
+    """A line per target: workload, call, target, measured value, verdict."""
     def value(workload, call, key):
         return rows.get((workload, DEFAULT, call), {}).get(key)
 
@@ -50,13 +56,14 @@ def judged(rows, context):
 
 
 def table_of(rows, context, workload):
+    predicted = predicted_for(context.get("gpu", ""))
     lines = []
     for variant in variants_of(rows, workload):
         for (w, v, call), row in rows.items():
             if (w, v) != (workload, variant):
                 continue
             if "ms" not in row:
-                lines.append([variant, call] + [""] * 6 + [row["error_message"]])
+                lines.append([variant, call] + [""] * 8 + [row["error_message"]])
                 continue
 
             def number(key, text, row=row):
@@ -66,9 +73,13 @@ def table_of(rows, context, workload):
                      ] if target else []
             notes += [f"{name} {row[key]:.2f} us a call" for name, key in
                       (("queued", "queued_us"), ("in a graph", "graph_us")) if key in row]
-            notes += [row["label"]] if variant == "streaming_twin" else []
+            notes += [row["label"]] if variant == "streaming_twin" and row.get("label") else []
+            expected = predicted.get(f"{workload}/{call}") if variant == DEFAULT else None
             lines.append([variant, call, f"{row['ms']:.4f}", number("GB/s", "{:.0f}"),
-                          number("fraction_of_twin", "{:.3f}"), number("spread", "{:.1%}"),
+                          number("fraction_of_copy", "{:.3f}"),
+                          number("fraction_of_twin", "{:.3f}"),
+                          f"{expected:.2f}" if expected is not None else "",
+                          number("spread", "{:.1%}"),
                           number("nodes", "{:.0f}"), number("largest_difference", "{:.1e}"),
                           "; ".join(notes)])
     return lines
@@ -83,40 +94,59 @@ def markdown(heads, lines, left):
 
 
 def report_of(context, rows):
-    facts = [f"{key} {context[key]}" for key in ("gpu", "driver_cuda", "compiler", "commit", "torch",
-                                                 "jax", "date") if key in context]
+    facts = [f"{key} {context[key]}" for key in ("gpu", "driver", "driver_cuda", "compiler", "commit",
+                                                 "torch", "jax", "date") if key in context]
     text = "# Scans on a GPU\n\n" + "; ".join(facts) + "\n"
-    text += "\n## Targets\n\n" + markdown(
-        ["workload", "call", "target", "measured", "verdict"], judged(rows, context), (0, 1, 2, 4))
+    text += (f"\n## Targets\n\nThe targets were set for an H200; here they are judged on "
+             f"{context.get('gpu', 'an unknown GPU')}, as fractions of its own twin.\n\n")
+    text += markdown(["workload", "call", "target", "measured", "verdict"], judged(rows, context),
+                     (0, 1, 2, 4))
     for workload in workloads_of(rows):
-        text += f"\n## {workload}\n\n" + markdown(
-            ["variant", "call", "ms", "GB/s", "of twin", "spread", "nodes", "difference", "notes"],
-            table_of(rows, context, workload), (0, 1, 8))
+        lines = table_of(rows, context, workload)
+        heads = ["variant", "call", "ms", "GB/s", "of copy", "of twin", "predicted", "spread",
+                 "nodes", "difference", "notes"]
+        if not any(line[6] for line in lines):  # no prediction for this card and workload
+            for line in (heads, *lines):
+                del line[6]
+        text += f"\n## {workload}\n\n" + markdown(heads, lines, (0, 1, len(heads) - 1))
     return text
 
 
-def write_report(folder):
-    context, rows = read_results(folder)
+def write_report(path, where=None):
+    """Print the report of a folder or of a saved file, and write and draw it in `where`."""
+    context, rows = read_results(path)
     if not any("ms" in row for row in rows.values()):
-        print(f"{folder}: no row was measured", file=sys.stderr)
+        print(f"{path}: no row was measured", file=sys.stderr)
+    where = where or (path.parent / path.stem if path.is_file() else path)
+    where.mkdir(parents=True, exist_ok=True)
     text = report_of(context, rows)
-    (folder / "report.md").write_text(text)
+    (where / "report.md").write_text(text)
     print(text, end="")
     if draw:
-        draw.draw_all(context, rows, folder)
+        draw.draw_all(context, rows, where)
     else:
         print(f"no pictures: {WITHOUT_PICTURES}")
 
 
+def save(folder, where=SAVED):
+    """Write the results of a run as one file. Returns its path."""
+    context, rows = read_results(folder)
+    where.mkdir(parents=True, exist_ok=True)
+    path = where / file_name_of(context)
+    path.write_text(compact(context, rows, verdicts_of(folder)))
+    return path
+
+
 def check_self():
-    """The report of made-up rows says what it should."""
+    """Check the report of made-up rows."""
     def row(name, ms, **more):
         return {"name": f"{name}/iterations:1/manual_time", "run_type": "iteration",
                 "real_time": ms, "time_unit": "ms", "elements": 8.0, "label": "twin 2R+1W", **more}
     absent = {"error_occurred": True, "error_message": "torch does not import"}
     ours = [row("channels_last/device_copy/copy", 1.0, fraction_of_twin=1.0),
             row("channels_last/streaming_twin/forward", 1.5, fraction_of_twin=1.0),
-            row("channels_last/automatic/forward", 1.6, fraction_of_twin=0.94, spread=0.01),
+            row("channels_last/automatic/forward", 1.6, fraction_of_twin=0.94, spread=0.01,
+                **{"GB/s": 2900.0, "fraction_of_copy": 0.91, "copy_GB/s": 3187.0}),
             row("channels_last/automatic/vjp", 3.0, fraction_of_twin=0.85, nodes=1.0),
             row("small/automatic/forward", 0.01, fraction_of_twin=0.5, nodes=1.0, graph_us=2.5),
             row("one_sequence/automatic/forward", 1.0, fraction_of_twin=0.9),
@@ -125,11 +155,33 @@ def check_self():
              {"name": "channels_last/lax.scan/forward", **absent}]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for file, rows in (("linear_scan.json", ours), ("peers.json", peers)):
-            (folder / file).write_text(json.dumps(
-                {"context": {"gpu": "a GPU", "quick": "no"}, "benchmarks": rows}))
-        with contextlib.redirect_stdout(io.StringIO()):
-            write_report(folder)
+        of_one = {"gpu": "A GPU", "quick": "no", "date": "2030-01-02T03:04:05"}
+        text = json.dumps({"context": of_one, "benchmarks": ours})
+        # The rows of a stage, of which the last file broke off after a row; the peers in a file.
+        with tarfile.open(folder / "first.tar.gz", "w:gz") as packed:
+            for file, data in (("a.json", text),
+                               ("b.json", text[:text.rindex("}, {") + 2].replace("0.94", "0.95"))):
+                about = tarfile.TarInfo(f"rows/{file}")
+                about.size = len(data)
+                packed.addfile(about, io.BytesIO(data.encode()))
+        (folder / "peers.json").write_text(json.dumps(
+            {"context": of_one, "benchmarks": peers}))
+        (folder / "first.json").write_text(json.dumps({"stage": "first", "results": [
+            {"item": "battery float", "test": "x", "verdict": "PASS"},
+            {"item": "battery float", "test": "y", "verdict": "FAIL"}]}))
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            saved = save(folder, folder / "saved")
+            write_report(saved, folder)
+        assert saved.name == "a-gpu-2030-01-02.json", saved
+        kept = json.loads(saved.read_text())
+        assert kept["verdicts"] == {"battery float": "FAIL"} and kept["context"] == of_one, kept
+        assert report_of(*read_results(saved)) == report_of(*read_results(folder))
+        try:
+            merged(of_one, {"gpu": "another GPU"})
+            raise AssertionError("rows of two cards were merged")
+        except ValueError as error:
+            assert "A GPU" in str(error) and "another GPU" in str(error)
+        assert "| automatic" in printed.getvalue() and "0.910 |   0.950" in printed.getvalue()
         context, rows = read_results(folder)
         verdicts = {(w, call, asked.split()[-1]): said
                     for w, call, asked, _, said in judged(rows, context)}
@@ -150,12 +202,22 @@ def check_self():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("folder", type=pathlib.Path, nargs="?")
-    what.add_argument("--self-check", action="store_true", help="reports made-up rows instead")
+    what.add_argument("results", type=pathlib.Path, nargs="?", help="a folder or a saved file")
+    what.add_argument("--self-check", action="store_true", help="report made-up rows instead")
+    parser.add_argument("--save", action="store_true",
+                        help="write bench/results/gpu/<card>-<date>.json of the folder first")
     arguments = parser.parse_args()
-    check_self() if arguments.self_check else write_report(arguments.folder)
+    if arguments.self_check:
+        check_self()
+    elif arguments.save:
+        saved = save(arguments.results)
+        write_report(saved)
+        print(f"saved: {saved}")
+    else:
+        write_report(arguments.results)
 
 
 if __name__ == "__main__":

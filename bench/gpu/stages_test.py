@@ -14,6 +14,7 @@ import tempfile
 import time
 
 import programs
+import report
 import sources
 import stages
 from items import ITEMS, PARTS, STAGES, Item
@@ -274,6 +275,7 @@ def check_items():
 def main():
     check_items()
     check_summary()
+    report.check_self()
     with tempfile.TemporaryDirectory() as name:
         parent = pathlib.Path(name)
         out = parent / "out"
