@@ -3,11 +3,11 @@
 // twin and of device copies, each from an empty cache, and compared once more.
 //
 // Counters: GB/s of ideal traffic (every array once), the twin's, and of a copy of one array;
-// fraction_of_copy, by GB/s; fraction_of_twin = median twin time / median time; spread, the distance
-// of the quartiles of the time as a fraction of the median; nodes, the kernels and memsets of a call;
-// largest_difference from the reference, |x - y| / (1 + |y|). Short calls have microseconds per
-// call as well: of many calls queued one after the other (queued_us), or replayed as a graph
-// (graph_us).
+// fraction_of_copy, by GB/s; fraction_of_twin = median twin time / median time; spread, the
+// distance of the quartiles of the time as a fraction of the median; nodes, the kernels and memsets
+// of a call; largest_difference from the reference, |x - y| / (1 + |y|). Short calls have
+// microseconds per call as well: of many calls queued one after the other (queued_us), or replayed
+// as a graph (graph_us).
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@
 
 namespace bench {
 
-/// The commit that was built; in commit.cpp, which alone is compiled anew with every commit.
+/// The commit that was built. It is in commit.cpp, so that a commit recompiles no kernel.
 extern const char* const commit;
 
 /// The reason why a row is not measured, although nothing is wrong.
@@ -57,7 +57,7 @@ result result_of(T* data, std::int64_t n) {
           sizeof(T) == 2 ? 0x1p-6 : 1e-4};
 }
 
-/// What is measured in a row.
+/// The call of a row, its arrays and its traffic.
 struct subject {
   using queue = std::function<void(const scanrec::cuda::workspace&)>;
   std::string inputs;                         // rows of the same inputs have the same results
@@ -87,7 +87,7 @@ struct patience {
   }
 };
 
-/// Rows whose results are wrong, or whose calls failed.
+/// Number of rows with wrong results or failed calls.
 inline int& failures() {
   static int count = 0;
   return count;
@@ -118,7 +118,7 @@ inline void poison(const subject& s) {
     check(cudaMemsetAsync(r.data, 0xff, static_cast<std::size_t>(r.bytes), machine::here().stream),
           "cudaMemsetAsync");
 }
-/// Keeps the results of the reference in buffers of their own, until the inputs are others.
+/// Computes the reference into separate buffers, unless they hold that of the same inputs.
 inline void make_reference(const subject& s) {
   static std::string made_for;
   if (made_for == s.inputs) return;
@@ -259,7 +259,7 @@ inline void measure(benchmark::State& state, const subject& s) {
 
 }  // namespace detail
 
-/// Registers a row, "workload/variant/call". What it throws becomes the row's error.
+/// Registers a row, "workload/variant/call". An exception becomes the row's error.
 inline void add_row(const std::string& name, const std::function<subject()>& make) {
   const auto body = [=](benchmark::State& state) {
     try {
@@ -308,7 +308,7 @@ inline void add_roof(const std::string& name, const std::function<subject()>& ma
   });
 }
 
-/// What made the results. Throws where there is no GPU.
+/// Adds the GPU, the driver, the compiler and the commit to the results. Throws without a GPU.
 inline void add_context(bool quick) {
   const cudaDeviceProp& gpu = machine::here().properties;
   benchmark::AddCustomContext("gpu", gpu.name);
