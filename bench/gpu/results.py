@@ -27,7 +27,7 @@ ROOFS = ("device_copy", "streaming_twin")
 TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
-# What results.json keeps of a row.
+# Values of a row that a saved file keeps.
 COUNTERS = ("ms", "GB/s", "fraction_of_copy", "fraction_of_twin", "spread", "nodes", "samples",
             "largest_difference", "queued_us", "graph_us", "copy_GB/s", "twin_GB/s")
 CONTEXT = ("gpu", "driver", "driver_cuda", "compiler", "torch", "jax", "date", "commit", "quick")

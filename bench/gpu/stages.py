@@ -203,7 +203,7 @@ class Stage:
 
 
 def write(path, data):
-    """Replace a file at once: whoever reads it finds the old or the new text."""
+    """Replace a file atomically."""
     part = path.with_name(path.name + ".part")
     part.write_bytes(data)
     os.replace(part, path)

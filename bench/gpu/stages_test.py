@@ -123,7 +123,7 @@ def check_a_stage(machine, out):
 
 
 def check_failed_before(machine, out):
-    """The second stage begins with the failures of the first, then with what had no time."""
+    """The second stage begins with the failures of the first, then with its NOT RUN for lack of time."""
     def result(item, verdict, test=None, why=""):
         return {"item": item, "test": test, "verdict": verdict, "why": why}
     path = out / "before.json"
@@ -155,7 +155,7 @@ def check_time(machine, out):
 
 
 def check_summary():
-    """A summary fits, with a verdict for each item, whatever the items say."""
+    """A summary of many long failures fits, and has a verdict for each item."""
     with tempfile.TemporaryDirectory() as name:
         log = pathlib.Path(name) / "log"
         log.write_text("command\n" + "what went wrong, at length " * 40 + "\n" * 2 +
@@ -168,7 +168,7 @@ def check_summary():
         text = summary_of(["stage first"], outcomes)
         assert len(text) <= LONGEST_SUMMARY < 12_000, len(text)
         assert sum(line.startswith("FAIL ") for line in text.splitlines()) == 60, text
-        # With fewer failures there is room for what they say, and for rows.
+        # With fewer failures there is room for their logs, and for rows.
         rows = pathlib.Path(name) / "rows"
         rows.write_text("command\n" + "".join(
             f"small/backend_{i}/{call} 0.0123 ms 2800 GB/s 0.931 of a copy 0.942 of the twin\n"
@@ -181,7 +181,7 @@ def check_summary():
 
 
 def check_logs(machine, out):
-    """Of a long log the beginning and the end are kept."""
+    """The archive keeps the beginning and the end of a long log."""
     stage = stages.Stage("second", machine, out, 0, 1, quick=False)
     with (stage.work / "logs/long.log").open("wb") as log:
         log.write(b"begin" + bytes(3 * LONGEST_LOG) + b"end")
