@@ -134,7 +134,7 @@ def first():
 
 def second():
     for name in ("few", "few_bfloat16", "many", "many_bfloat16"):
-        yield Item("second", "bench", f"selective {name}", 30, 4, 190,
+        yield Item("second", "bench", f"rows selective_{name}", 30, 4, 190,
                    program="bench_gpu_selective_scan", chosen=f"^selective_{name}/")
     yield from rows("second", "default", "automatic|look_back", ("small", "complex_lambda"), 190)
     yield from rows("second", "lanes", "lanes|lanes_registers|lanes_ring|plain_loop", WORKLOADS, 190)

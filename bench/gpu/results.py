@@ -7,6 +7,8 @@ import re
 import sys
 import tarfile
 
+from items import STAGES
+
 # Targets of the default backend, as fractions of the twin's speed. They were set for an H200.
 DEFAULT = "automatic"
 FRACTIONS = {"channels_last": {"forward": 0.92, "vjp": 0.90},
@@ -111,10 +113,9 @@ def driver_of(folder):
 def verdicts_of(folder):
     """The verdict of each item of each stage; of repeated items the last one."""
     verdicts = {}
-    for path in sorted(folder.glob("*.json")):
-        report = json.loads(path.read_text())
+    for path in (folder / f"{stage}.json" for stage in STAGES):
         items = {}
-        for result in report.get("results", ()):
+        for result in json.loads(path.read_text())["results"] if path.exists() else ():
             items.setdefault(result["item"], []).append(result["verdict"])
         for item, of_tests in items.items():
             verdicts[item] = next((v for v in ("FAIL", "NOT RUN") if v in of_tests), "PASS")
