@@ -135,4 +135,4 @@ def command_of(machine, item, out, quick=False, test=None):
 
 
 def file_name(text):
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)[:80].strip("_")
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)[:120].strip("_")
