@@ -89,10 +89,9 @@ def rows(stage, name, variants, workloads, until, calls="forward|vjp"):
 
 def python_tests(file):
     return Item("first", "python", f"python {file}", 90, 30,
-                words=("{python}", "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider",
+                words=("{python}", "-m", "pytest", "-v", "-rsfE", "-p", "no:cacheprovider",
                        f"{{package}}/tests/{file}.py"),
-                says=tuple(rf"{file}\.py::test_{framework}_on_a_gpu PASSED"
-                           for framework in ("pytorch", "jax")),
+                says=("test_pytorch_on_a_gpu PASSED", "test_jax_on_a_gpu PASSED"),
                 modules="numpy pytest scanrec", environment=(NO_PREALLOCATION,))
 
 

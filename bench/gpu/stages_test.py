@@ -265,11 +265,11 @@ def check_items():
         assert bool(item.program) != bool(item.words) and item.likely <= item.limit, item
         assert item.until < STAGES[item.stage], item
     # The tests that the Python items require are in the sources.
-    required = [pattern for item in ITEMS if item.part == "python" for pattern in item.says]
+    required = [(item.words[-1].removeprefix("{package}"), pattern.removesuffix(" PASSED"))
+                for item in ITEMS if item.part == "python" for pattern in item.says]
     assert len(required) == 4
-    for pattern in required:
-        file, name = pattern.replace("\\", "").removesuffix(" PASSED").split("::")
-        assert f"def {name}():" in (sources.ROOT / "python/tests" / file).read_text(), pattern
+    for file, name in required:
+        assert f"def {name}():" in (sources.ROOT / f"python{file}").read_text(), (file, name)
 
 
 def main():
