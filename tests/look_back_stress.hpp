@@ -2,15 +2,17 @@
 // The protocol between blocks of cuda::look_back under load: many calls on one kept workspace, with
 // other work beside them. The whole of a test for a GPU, and of one for the emulator.
 //
-// Elements are uint32, so results are exact in any order of operations and equal those of the loop
-// bit for bit. Gates are odd: every state depends on all inputs before it. Every call multiplies
-// its inputs by an odd factor of its own, and by linearity its results. So a message that an
-// earlier call left in the workspace, and a result that was not written, give other bits.
+// Elements are uint32, or doubles that hold integers, whose messages have two words and more. So
+// results are exact in any order of operations and equal those of the loop bit for bit. Gates are
+// odd: every state depends on all inputs before it. Every call multiplies its inputs by an odd
+// factor of its own, and by linearity its results. So a message that an earlier call left in the
+// workspace, and a result that was not written, give other bits.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -42,18 +44,18 @@ struct stress_finding {
 };
 
 /// Runs calls of several problems and compares their results. A `Machine` provides
-///   array               words of device memory, made of a std::vector or of a number of words
-///   stream()            the stream in which everything below is queued
-///   workspace(bytes)    device memory of zeros
-///   multiply(to, from, factor)
-///   compare(got, want, factor, kind, call)   counts the elements that are not factor * want
-///   beside(call)        starts other work, or chooses a schedule for the life of the result
-///   findings(kinds)     waits, and returns the differences since the last call of findings()
+///   element             the type of elements
+///   array               elements in device memory, made of a std::vector or of a number of
+///   elements stream()            the stream in which everything below is queued workspace(bytes)
+///   device memory of zeros multiply(to, from, factor) compare(got, want, factor, kind, call)
+///   counts the elements that are not factor * want beside(call)        starts other work, or
+///   chooses a schedule for the life of the result findings(kinds)     waits, and returns the
+///   differences since the last call of findings()
 template <class Machine>
 class look_back_stress {
  public:
-  using word = std::uint32_t;
-  using words = std::vector<word>;
+  using element = typename Machine::element;
+  using elements = std::vector<element>;
   using array = typename Machine::array;
 
   look_back_stress(Machine& machine, const stress_sizes& sizes) : machine_(machine), sizes_(sizes) {
@@ -105,7 +107,7 @@ class look_back_stress {
     array want_first{}, want_second{};
     bool adjoint = false;
   };
-  using view = scanrec::sequence_view<word>;
+  using view = scanrec::sequence_view<element>;
 
   Machine& machine_;
   stress_sizes sizes_;
@@ -116,13 +118,25 @@ class look_back_stress {
   std::uint64_t seed_ = 1;
   int calls_ = 0;
 
-  words random(std::size_t n, word always) {
-    words all(n);
-    for (word& x : all) {
+  // Gates are odd, in doubles units; other doubles are -1, 0 and 1, so sums of products stay exact.
+  elements random(std::size_t n, bool gates) {
+    elements all(n);
+    for (element& x : all) {
       seed_ = seed_ * 6364136223846793005u + 1442695040888963407u;
-      x = static_cast<word>(seed_ >> 32) | always;
+      const auto bits = static_cast<std::uint32_t>(seed_ >> 32);
+      if constexpr (std::is_same_v<element, std::uint32_t>)
+        x = gates ? bits | 1 : bits;
+      else
+        x = gates ? (bits % 2 == 0 ? -1.0 : 1.0) : static_cast<double>(bits % 3) - 1;
     }
     return all;
+  }
+  static element factor_of(int call) {
+    const auto odd = static_cast<std::uint32_t>(2 * call + 1);
+    if constexpr (std::is_same_v<element, std::uint32_t>)
+      return 2654435769u * odd;
+    else
+      return odd % 64;
   }
   // Elements from the first to the last.
   static std::size_t span(const scanrec::extents& e, const scanrec::strides& s) {
@@ -144,7 +158,7 @@ class look_back_stress {
 
   void add(const scanrec::extents& shape, const char* name, std::vector<sums> of) {
     const auto n = static_cast<std::size_t>(shape.batch * shape.time * shape.channel);
-    words gate = random(n, 1), base = random(n, 0), state(n);
+    elements gate = random(n, true), base = random(n, false), state(n);
     const view a(gate.data(), shape), u(base.data(), shape), x(state.data(), shape);
     linear_scan(scanrec::sequential{}, a, u, x);
     const std::size_t index = shapes_.size();
@@ -152,8 +166,8 @@ class look_back_stress {
     kinds_.push_back({index, std::string(name) + ", forward", a.strides, {}, array(state), {}});
     of.insert(of.begin(), sums{"a gradient per element", a.strides, a.strides});
     for (const sums& s : of) {
-      words gates(span(shape, s.of_gates)), inputs(span(shape, s.of_inputs));
-      const scanrec::scan_gradients<word> gradients{
+      elements gates(span(shape, s.of_gates)), inputs(span(shape, s.of_inputs));
+      const scanrec::scan_gradients<element> gradients{
           .gate_grad = view(gates.data(), shape, s.of_gates),
           .input_grad = view(inputs.data(), shape, s.of_inputs)};
       linear_scan_vjp(scanrec::sequential{}, a, x, u, gradients);
@@ -168,7 +182,7 @@ class look_back_stress {
   void call(std::size_t number, int round) {
     const kind& k = kinds_[number];
     shape_arrays& s = shapes_[k.shape];
-    const word factor = 2654435769u * static_cast<word>(2 * calls_ + 1);
+    const element factor = factor_of(calls_);
     machine_.multiply(s.now, s.base, factor);
     const view gate(s.gate.data(), s.shape), now(s.now.data(), s.shape);
     {

@@ -21,15 +21,15 @@ using tested::stress_finding;
 constexpr unsigned threads = 256;
 unsigned blocks_for(std::size_t n) { return static_cast<unsigned>((n + threads - 1) / threads); }
 
-__global__ void multiply_words(std::uint32_t* to, const std::uint32_t* from, std::uint32_t factor,
-                               std::size_t n) {
+template <class T>
+__global__ void multiply_all(T* to, const T* from, T factor, std::size_t n) {
   const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x;
   if (i < n) to[i] = from[i] * factor;
 }
 
-__global__ void compare_words(const std::uint32_t* got, const std::uint32_t* want,
-                              std::uint32_t factor, std::size_t n, unsigned long long call,
-                              stress_finding* found) {
+template <class T>
+__global__ void compare_all(const T* got, const T* want, T factor, std::size_t n,
+                            unsigned long long call, stress_finding* found) {
   const std::size_t i = std::size_t{blockIdx.x} * threads + threadIdx.x;
   if (i < n && got[i] != want[i] * factor) {
     atomicAdd(&found->differences, 1ull);
@@ -51,36 +51,37 @@ __global__ void __launch_bounds__(busy_threads)
   if (seen != 0) *sink = seen;  // never: the memory is zeros
 }
 
-/// Words of device memory.
-class device_words {
+/// Elements in device memory.
+template <class T>
+class device_array {
  public:
-  device_words() = default;
-  explicit device_words(std::size_t n) : size_(n) {
-    check(cudaMalloc(&data_, n * sizeof(std::uint32_t)), "cudaMalloc");
+  device_array() = default;
+  explicit device_array(std::size_t n) : size_(n) {
+    check(cudaMalloc(&data_, n * sizeof(T)), "cudaMalloc");
   }
-  explicit device_words(const std::vector<std::uint32_t>& from) : device_words(from.size()) {
-    check(cudaMemcpy(data_, from.data(), size_ * sizeof(std::uint32_t), cudaMemcpyHostToDevice),
-          "cudaMemcpy");
+  explicit device_array(const std::vector<T>& from) : device_array(from.size()) {
+    check(cudaMemcpy(data_, from.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
-  device_words(device_words&& other) noexcept
+  device_array(device_array&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
-  device_words& operator=(device_words&&) = delete;
-  ~device_words() { cudaFree(data_); }
-  [[nodiscard]] std::uint32_t* data() const { return data_; }
+  device_array& operator=(device_array&&) = delete;
+  ~device_array() { cudaFree(data_); }
+  [[nodiscard]] T* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
-  std::uint32_t* data_ = nullptr;
+  T* data_ = nullptr;
   std::size_t size_ = 0;
 };
 
+template <class T>
 class gpu {
  public:
-  using array = device_words;
+  using element = T;
+  using array = device_array<T>;
 
-  gpu()
-      : found_(most_kinds * sizeof(stress_finding) / sizeof(std::uint32_t)), busy_(busy_words + 1) {
+  gpu() : found_(most_kinds), busy_(busy_words + 1) {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     check(cudaStreamCreateWithFlags(&other_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     check(cudaMemset(busy_.data(), 0, busy_.size() * sizeof(std::uint32_t)), "cudaMemset");
@@ -92,23 +93,22 @@ class gpu {
 
   cudaStream_t stream() const { return stream_; }
   void* workspace(std::int64_t bytes) {
-    workspace_.emplace_back(static_cast<std::size_t>((bytes + 3) / 4));
+    workspace_.emplace_back(static_cast<std::size_t>(bytes));
     check(cudaMemset(workspace_.back().data(), 0, static_cast<std::size_t>(bytes)), "cudaMemset");
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     return workspace_.back().data();
   }
-  void multiply(array& to, const array& from, std::uint32_t factor) {
-    multiply_words<<<blocks_for(from.size()), threads, 0, stream_>>>(to.data(), from.data(), factor,
-                                                                     from.size());
-    check(cudaGetLastError(), "multiply_words");
+  void multiply(array& to, const array& from, T factor) {
+    multiply_all<<<blocks_for(from.size()), threads, 0, stream_>>>(to.data(), from.data(), factor,
+                                                                   from.size());
+    check(cudaGetLastError(), "multiply_all");
   }
-  void compare(const array& got, const array& want, std::uint32_t factor, std::size_t kind,
-               int call) {
+  void compare(const array& got, const array& want, T factor, std::size_t kind, int call) {
     REQUIRE(kind < most_kinds);
-    compare_words<<<blocks_for(want.size()), threads, 0, stream_>>>(
+    compare_all<<<blocks_for(want.size()), threads, 0, stream_>>>(
         got.data(), want.data(), factor, want.size(), static_cast<unsigned long long>(call),
-        reinterpret_cast<stress_finding*>(found_.data()) + kind);
-    check(cudaGetLastError(), "compare_words");
+        found_.data() + kind);
+    check(cudaGetLastError(), "compare_all");
   }
   /// Occupies up to 96 multiprocessors for up to about 40 microseconds, in another stream. The
   /// result means nothing.
@@ -144,19 +144,21 @@ class gpu {
   }
 
   cudaStream_t stream_ = nullptr, other_ = nullptr;
-  array found_, busy_;
-  std::vector<array> workspace_;
+  device_array<stress_finding> found_;
+  device_array<std::uint32_t> busy_;
+  std::vector<device_array<std::byte>> workspace_;
 };
 
-/// One object for both test cases, which share its workspace.
-tested::look_back_stress<gpu>& stress() {
-  static gpu machine;
-  static tested::look_back_stress<gpu> all(machine, {.lone_steps = std::int64_t{1} << 24,
-                                                     .wide_steps = std::int64_t{1} << 20,
-                                                     .row_steps = 70000,
-                                                     .rounds = 200,
-                                                     .segment_steps = 0,
-                                                     .least_blocks = 64});
+/// One object for both test cases of a type, which share its workspace.
+template <class T>
+tested::look_back_stress<gpu<T>>& stress() {
+  static gpu<T> machine;
+  static tested::look_back_stress<gpu<T>> all(machine, {.lone_steps = std::int64_t{1} << 24,
+                                                        .wide_steps = std::int64_t{1} << 20,
+                                                        .row_steps = 70000,
+                                                        .rounds = 200,
+                                                        .segment_steps = 0,
+                                                        .least_blocks = 64});
   return all;
 }
 
@@ -164,12 +166,22 @@ tested::look_back_stress<gpu>& stress() {
 
 using stress_on_gpu::stress;
 
-TEST_CASE("calls of different problems on one kept workspace give the bits of the loop",
+TEST_CASE("uint32: calls of different problems on one kept workspace give the bits of the loop",
           "[gpu][protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
-  stress().in_turn();
+  stress<std::uint32_t>().in_turn();
 }
 
-TEST_CASE("a call repeated on one kept workspace gives the bits of the loop",
+TEST_CASE("uint32: a call repeated on one kept workspace gives the bits of the loop",
           "[gpu][protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
-  stress().one_after_the_other();
+  stress<std::uint32_t>().one_after_the_other();
+}
+
+TEST_CASE("double: calls of different problems on one kept workspace give the bits of the loop",
+          "[gpu][protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
+  stress<double>().in_turn();
+}
+
+TEST_CASE("double: a call repeated on one kept workspace gives the bits of the loop",
+          "[gpu][protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
+  stress<double>().one_after_the_other();
 }

@@ -16,21 +16,21 @@ using cuda_on_host::favour;
 using cuda_on_host::schedule;
 using cuda_on_host::scheduled;
 
+template <class T>
 class emulated {
  public:
-  using array = std::vector<std::uint32_t>;
+  using element = T;
+  using array = std::vector<T>;
 
   cuda_on_host::stream* stream() { return &stream_; }
   void* workspace(std::int64_t bytes) {
     workspace_.assign(static_cast<std::size_t>((bytes + 7) / 8), 0.0);
     return workspace_.data();
   }
-  static void multiply(array& to, const array& from, std::uint32_t factor) {
-    std::transform(from.begin(), from.end(), to.begin(),
-                   [=](std::uint32_t x) { return x * factor; });
+  static void multiply(array& to, const array& from, T factor) {
+    std::transform(from.begin(), from.end(), to.begin(), [=](T x) { return x * factor; });
   }
-  void compare(const array& got, const array& want, std::uint32_t factor, std::size_t kind,
-               int call) {
+  void compare(const array& got, const array& want, T factor, std::size_t kind, int call) {
     if (found_.size() <= kind) found_.resize(kind + 1);
     for (std::size_t i = 0; i < want.size(); ++i)
       if (got[i] != want[i] * factor) {
@@ -68,25 +68,36 @@ class emulated {
   std::vector<tested::stress_finding> found_;
 };
 
-tested::look_back_stress<emulated>& stress() {
-  static emulated machine;
-  static tested::look_back_stress<emulated> all(machine, {.lone_steps = 64 * 256 + 17,
-                                                          .wide_steps = 64 * 32 + 5,
-                                                          .row_steps = 64 * 32 - 3,
-                                                          .rounds = 2,
-                                                          .segment_steps = 1,
-                                                          .least_blocks = 64});
+template <class T>
+tested::look_back_stress<emulated<T>>& stress() {
+  static emulated<T> machine;
+  static tested::look_back_stress<emulated<T>> all(machine, {.lone_steps = 64 * 128 + 17,
+                                                             .wide_steps = 64 * 16 + 5,
+                                                             .row_steps = 64 * 16 - 3,
+                                                             .rounds = 2,
+                                                             .segment_steps = 1,
+                                                             .least_blocks = 64});
   return all;
 }
 
-TEST_CASE("calls of different problems on one kept workspace give the bits of the loop",
+TEST_CASE("uint32: calls of different problems on one kept workspace give the bits of the loop",
           "[protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
-  stress().in_turn();
+  stress<std::uint32_t>().in_turn();
 }
 
-TEST_CASE("a call repeated on one kept workspace gives the bits of the loop",
+TEST_CASE("uint32: a call repeated on one kept workspace gives the bits of the loop",
           "[protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
-  stress().one_after_the_other();
+  stress<std::uint32_t>().one_after_the_other();
+}
+
+TEST_CASE("double: calls of different problems on one kept workspace give the bits of the loop",
+          "[protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
+  stress<double>().in_turn();
+}
+
+TEST_CASE("double: a call repeated on one kept workspace gives the bits of the loop",
+          "[protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
+  stress<double>().one_after_the_other();
 }
 
 }  // namespace
