@@ -115,7 +115,7 @@ def first():
     yield from facts()
     yield Item("first", "tests", "smallest kernels", 40, 4, program="bench_gpu_linear_scan",
                chosen=f"^small/({ROOFS}|lanes|look_back|automatic)/", more=("--quick", "--check"))
-    yield Item("first", "tests", "look_back stress", 40, 10, program="look_back_stress_gpu",
+    yield Item("first", "tests", "look_back stress", 40, 4, 75, program="look_back_stress_gpu",
                chosen="[protocol]")
     for kind in ("uint32", "float", "bfloat16", "complex_float", "gated_exact", "gated_float",
                  "gated_bfloat16"):
