@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The protocol between blocks of cuda::look_back under load: many calls on one kept workspace, with
-// other work beside them. The whole of a test for a GPU, and of one for the emulator.
+// Stress test of the protocol between blocks of cuda::look_back, for GPUs and for the emulator:
+// many calls on one kept workspace, with other work beside them.
 //
 // Elements are uint32, or doubles that hold integers, whose messages have two words and more. So
 // results are exact in any order of operations and equal those of the loop bit for bit. Gates are
 // odd: every state depends on all inputs before it. Every call multiplies its inputs by an odd
-// factor of its own, and by linearity its results. So a message that an earlier call left in the
-// workspace, and a result that was not written, give other bits.
+// factor of its own (of doubles, by one of 32), and by linearity its results. So a message that an
+// earlier call left in the workspace, and a result that was not written, give other bits.
 #pragma once
 
 #include <cstddef>
@@ -44,13 +44,15 @@ struct stress_finding {
 };
 
 /// Runs calls of several problems and compares their results. A `Machine` provides
-///   element             the type of elements
-///   array               elements in device memory, made of a std::vector or of a number of
-///   elements stream()            the stream in which everything below is queued workspace(bytes)
-///   device memory of zeros multiply(to, from, factor) compare(got, want, factor, kind, call)
-///   counts the elements that are not factor * want beside(call)        starts other work, or
-///   chooses a schedule for the life of the result findings(kinds)     waits, and returns the
-///   differences since the last call of findings()
+///
+/// - `element`: the type of elements;
+/// - `array`: elements in device memory, constructed from a std::vector or from a number;
+/// - `stream()`: the stream in which all of the following is queued;
+/// - `workspace(bytes)`: device memory of zeros;
+/// - `multiply(to, from, factor)`;
+/// - `compare(got, want, factor, kind, call)`: counts elements that differ from factor * want;
+/// - `beside(call)`: starts other work, or chooses a schedule for the life of the result;
+/// - `findings(kinds)`: waits, and returns the differences since its last call.
 template <class Machine>
 class look_back_stress {
  public:

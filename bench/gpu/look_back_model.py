@@ -2,9 +2,9 @@
 """A simulation of look_back: tiles that start in the order of their tickets, wait for messages of
 earlier tiles, and share the instruction issue of their multiprocessor and the memory of the GPU.
 
-machine_code.py counts how many instructions a tile takes and how long they stall. What follows from
-that for one tile alone says little: a tile also waits for its ticket, for its data, for maps of
-the tiles before it and for a state, and meanwhile occupies a place that another could use.
+machine_code.py counts how many instructions a tile takes and how long they stall. One tile alone says
+little, because tiles wait for each other: for tickets, data, maps of earlier tiles and a state. A
+tile that waits occupies a place that another could use.
 """
 import collections
 import dataclasses
@@ -13,14 +13,14 @@ import heapq
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """What a warp does between two waits: clocks that it takes alone, and its instructions."""
+    """Work between two waits: clocks of a warp alone, and its instructions."""
     clocks: float
     instructions: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Tile:
-    """Of one workload."""
+    """Parameters of the tiles of a workload."""
     begin: Phase           # from the ticket to the last load that is asked for
     compose: Phase         # from the data to the message with the map of the tile
     compose_span: Phase    # from the maps of the tiles before to their composition
@@ -36,8 +36,8 @@ class Tile:
 
 
 class Multiprocessor:
-    """Blocks whose warps share the issue of instructions. A block alone takes the clocks of its
-    phase; where together they ask for more instructions than are issued, all slow down alike."""
+    """Blocks whose warps share the issue slots. Where the demand exceeds the supply, all slow down
+    equally."""
 
     def __init__(self, issued_per_clock):
         self.issued, self.now, self.version = issued_per_clock, 0.0, 0
@@ -89,11 +89,11 @@ class Simulation:
             self.at(now, process)
 
     def seen(self, now, message):
-        """Whether a block that asks all the time has been answered."""
+        """Whether a polling block sees the message at this time."""
         return message in self.sent and self.sent[message] + self.latency <= now
 
     def when(self, message):
-        """What to yield for a message that has not been seen."""
+        """The arrival time of a message or, if it has not been sent, the message."""
         return self.sent[message] + self.latency if message in self.sent else message
 
     def move(self, now, number_of_bytes):
@@ -150,7 +150,7 @@ class Simulation:
         raise AssertionError("the first state was seen, or not")
 
     def run(self):
-        """Bytes moved per clock while all places are taken, as a fraction of what memory moves."""
+        """Memory throughput in the steady state, as a fraction of the copy baseline's."""
         issued = self.gpu.schedulers * self.gpu.issue
         multiprocessors = [Multiprocessor(issued) for _ in range(self.gpu.multiprocessors)]
         for _ in range(self.tile.blocks):
@@ -167,7 +167,7 @@ class Simulation:
                 for process in multiprocessor.take_ended():
                     self.at(now, process)
                 self.schedule(multiprocessor)
-        # From the first quarter of the tiles on to the third: neither ramp nor end.
+        # The middle half of the tiles: without the beginning and the end.
         self.ended.sort()
         first, last = len(self.ended) // 4, 3 * len(self.ended) // 4
         moved = (last - first) * (self.tile.bytes_read + self.tile.bytes_written)

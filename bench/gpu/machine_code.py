@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the machine code of the kernels says about their speed, without a GPU.
 
-Compiles kernels with nvcc, reads them with cuobjdump, and follows the path that a thread takes
-where everything is there: of a loop one iteration, of two ways the one that moves more elements.
-Counts instructions per element of the output, and the clocks that a warp alone takes on that path:
-instructions say themselves how long they stall, and for which of six scoreboards they wait; whoever
-waits for a load waits for all that were counted on its scoreboard. From these, and from the limits
-of a GPU, follows a bound on the fraction of the streaming twin's speed. Blocks of look_back wait for
-each other; look_back_model.py simulates them with what was counted. It is a count, not a
-measurement: caches and banks are left out, and so are kernels with a ring, whose loops are nested.
+Compiles kernels with nvcc, reads them with cuobjdump, and follows the path of a thread whose steps
+are all present: one iteration of each loop, and of two branches the one that moves more elements.
+Counts instructions per element of the output, and the clocks that a warp alone takes on that path.
+The control bits of an instruction give its stall and the scoreboards that it waits for; a wait for
+one load waits for all loads that share its scoreboard. These and the limits of a GPU bound the
+fraction of the copy baseline's speed. Blocks of look_back wait for each other; look_back_model.py
+simulates them with the counted phases. It is a count, not a measurement: caches and banks are left
+out, and so are kernels with a ring, whose loops are nested.
 
     pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm   # where the toolkit lacks them
     bench/gpu/machine_code.py --markdown
@@ -97,11 +97,11 @@ class Workload:
 
 
 THREADS = 128  # of a block of look_back
-# Shared memory of its tiles as docs/cuda.md says it: that are staged or not.
+# Shared memory of its tiles (docs/cuda.md), without and with staging.
 MAPS, STAGED = 9 * 1024, 43 * 1024
-# Loops of walk_tiles, of which a path has one round or none: clocks and instructions of a round, as
-# counted. They compose a level of the maps of a warp, and the maps of two warps, of the segments of
-# a tile and of the tiles of a span; and fold a span.
+# Clocks and instructions per iteration of the loops of walk_tiles, which the path visits at most once:
+# a level of composition in a warp and a step over warps, for the segments of a tile and for the tiles
+# of a span; and the clocks to fold a span.
 LEVEL, WARPS = Phase(68, 16), Phase(60, 9)
 SPAN_LEVEL, SPAN_WARPS, FOLD = Phase(90, 20), Phase(110, 20), 103
 # Words of the messages that a thread of look_back asks for, of floats: a map and a state.
@@ -361,9 +361,9 @@ GLOBAL = ("LDG", "LD", "LDGSTS", "ATOMG", "ATOM")
 
 
 def timeline(path, gpu, rounds=1, staged=False):
-    """When a warp alone issues the instructions of a path, in the last of so many rounds, and how
-    long it has waited before each: (clock, waited) of each, from the round's start on, and one more
-    for its end. Who stages reads its steps from shared memory."""
+    """(clock, clocks waited) of each instruction that a warp alone issues on a path, in the last of
+    so many rounds and counted from its start; and one pair more for its end. Kernels that stage read
+    their steps from shared memory."""
     memory = gpu.latency * gpu.clock
     now, times = 0.0, []
     there = {board: 0.0 for board in range(6)}
@@ -398,8 +398,8 @@ def clocks_alone(path, gpu, rounds=1, staged=False):
 
 
 def tile_of(workload, path, gpu, together):
-    """What look_back_model.py simulates, of the path of a thread: its phases lie between the waits for
-    its data and for the messages of other tiles."""
+    """The simulated tile that follows from the path of a thread. Its phases lie between the waits for
+    data and for messages of other tiles."""
     times = timeline(path, gpu, staged=workload.staged)
     far = [k for k, (_, waited) in enumerate(times) if waited > gpu.latency * gpu.clock / 2]
     asked = next(k for k, i in enumerate(path) if i.name == "LDG" and "STRONG" in i.opcode)
