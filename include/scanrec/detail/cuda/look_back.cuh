@@ -139,6 +139,7 @@ struct walk_tiles {
     if (leads && sends && !others.ends_span(at))
       others.tile_map(at, at.tile).send(composed.load(thread), call_number());
     if (!is_first) before = others.look(at, algebra, leads, sends);
+    states::order_writes();
     bool nonfinite = at.count > 0 && at.segment > 0 && !finite(composed.load(thread));
     bool unsent = false;  // the state after the tile, until its steps have been computed
     if (leads) {
@@ -155,7 +156,6 @@ struct walk_tiles {
     }
     turns.begin(recurrence, cutting, at);
     columns.clear(recurrence, cutting, at);
-    states::order_writes();
     nonfinite = device::any_of_block(nonfinite) && column_is_nonfinite(at, nonfinite);
 
     walk_segment(at, now, nonfinite, unsent);

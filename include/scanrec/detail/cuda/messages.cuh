@@ -26,6 +26,24 @@ static_assert(sizeof(workspace_header) == sizeof(device::word));
 template <class T>
 inline constexpr int words_of = (sizeof(T) + 7) / 8;
 
+/// The words of a message as they were loaded once, whether they had arrived or not.
+template <class T>
+struct loaded_message {
+  device::word words[words_of<T>] = {};
+
+  /// Whether all words had arrived; if so, what they say.
+  SCANREC_DEVICE bool read(T& value, std::uint64_t tag) const {
+    std::uint64_t bits[words_of<T>];
+    bool there = true;
+    for (int i = 0; i < words_of<T>; ++i) {
+      bits[i] = words[i].value;
+      there = there && words[i].tag == tag;
+    }
+    if (there) memcpy(&value, bits, sizeof(T));
+    return there;
+  }
+};
+
 /// A message of type T at `first`, its words `stride` apart.
 template <class T>
 struct message {
@@ -37,21 +55,15 @@ struct message {
     memcpy(bits, &value, sizeof(T));
     for (int i = 0; i < words_of<T>; ++i) device::store_word(first + i * stride, {bits[i], tag});
   }
-  /// Whether it is there; if so, what it says.
-  SCANREC_DEVICE bool receive(T& value, std::uint64_t tag) const {
-    std::uint64_t bits[words_of<T>];
-    bool there = true;
-    for (int i = 0; i < words_of<T>; ++i) {
-      const device::word w = device::load_word(first + i * stride);
-      bits[i] = w.value;
-      there = there && w.tag == tag;
-    }
-    if (there) memcpy(&value, bits, sizeof(T));
-    return there;
+  /// Does not wait for the loads: whoever reads the result does.
+  [[nodiscard]] SCANREC_DEVICE loaded_message<T> load() const {
+    loaded_message<T> loaded;
+    for (int i = 0; i < words_of<T>; ++i) loaded.words[i] = device::load_word(first + i * stride);
+    return loaded;
   }
   SCANREC_DEVICE T wait(std::uint64_t tag) const {
     T value{};
-    while (!receive(value, tag)) device::pause();
+    while (!load().read(value, tag)) device::pause();
     return value;
   }
 };

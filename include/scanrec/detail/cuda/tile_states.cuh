@@ -72,7 +72,8 @@ struct tile_states<R> {
     device::fence();
     device::synchronise_block();
   }
-  /// Before gradients are written, after messages of tiles that may have read what lies there.
+  /// Between the messages of earlier tiles and all that this tile writes or sends: they may have
+  /// read what this tile, or one that learns of them through it, writes over.
   SCANREC_DEVICE static void order_writes() { device::fence(); }
   /// Points `state` at the thread's column, of which it takes so many steps.
   SCANREC_DEVICE static void redirect(R& here, const tile_cutting& cutting, const tile_place& at,

@@ -25,6 +25,7 @@
 #include <scanrec/detail/cuda/tile_cutting.cuh>
 #include <scanrec/detail/cuda/tile_maps.cuh>
 #include <scanrec/detail/cuda/tile_place.cuh>
+#include <scanrec/detail/cuda/tile_states.cuh>
 #include <scanrec/detail/shared/element_maps.hpp>
 #include <scanrec/detail/shared/steps.hpp>
 
@@ -80,25 +81,43 @@ struct tiles_before {
   template <class Algebra>
   SCANREC_DEVICE found look(const tile_place& at, const Algebra& algebra, bool leads,
                             bool sends) const {
-    // Every segment looks at one boundary; the last of them waits for a state.
+    // Segments read one boundary each; the farthest waits for a state. There are as many of them as
+    // a span has tiles at most, so they are threads of the same warps.
+    const int segments = cutting.span_tiles();
     const int boundary = span_of(at) - at.segment;
-    const bool looks = at.there && boundary >= 0;
-    const bool farthest = boundary == 0 || at.segment == cutting.segments() - 1;
-    carry x{};
-    map m{};
-    const auto ask = [&] {
-      // Both loads are under way at the same time: memory is far.
-      const bool state = boundary_state(at, boundary).receive(x, call_number());
-      const bool part = !farthest && span_map(at, boundary).receive(m, call_number());
-      return state ? seen::state : part ? seen::map : seen::nothing;
+    const bool looks = at.there && boundary >= 0 && at.segment < segments;
+    const bool farthest = boundary == 0 || at.segment == segments - 1;
+    // All loads are under way before any of them is waited for: memory is far. Threads that have
+    // nothing to read load what others read.
+    loaded_message<carry> state;
+    loaded_message<map> part, tile;
+    if (first_segment_of_warp() < segments) {
+      const bool reads_tile = at.there && at.segment < in_span(at);
+      state = boundary_state(at, looks ? boundary : 0).load();
+      part = span_map(at, looks ? boundary : 0).load();
+      tile = tile_map(at, reads_tile ? at.tile - in_span(at) + at.segment : at.tile).load();
+    }
+    const device::shared_array<map> map_of(shared.maps);
+    const device::shared_array<carry> state_of(shared.states);
+    const int thread = device::thread_index();
+    const auto keep = [&] {
+      carry x{};
+      map m{};
+      if (state.read(x, call_number())) {
+        state_of.store(thread, x);
+        return seen::state;
+      }
+      if (farthest || !part.read(m, call_number())) return seen::nothing;
+      map_of.store(thread, m);
+      return seen::map;
     };
-    seen what = looks ? ask() : seen::nothing;  // overlaps with reading the maps of the span
-
-    const span_prefix before = compose_span(at, algebra, leads);
+    seen what = looks ? keep() : seen::nothing;
+    const span_prefix before = compose_span(at, algebra, tile, leads);
+    tile_states<R>::order_writes();
     map whole{};
     bool whole_moderate = false;
     if (leads && sends && ends_span(at)) {
-      whole = device::shared_array<map>(shared.composed).load(device::thread_index());
+      whole = device::shared_array<map>(shared.composed).load(thread);
       if (in_span(at) > 0) whole = algebra.compose(before.composed, whole);
       whole_moderate = before.moderate && maps::template moderate<lane>(whole);
       if (whole_moderate) span_map(at, span_of(at) + 1).send(whole, call_number());
@@ -106,13 +125,10 @@ struct tiles_before {
 
     while (looks && what == seen::nothing) {
       device::pause();
-      what = ask();
+      state = boundary_state(at, boundary).load();
+      part = span_map(at, boundary).load();
+      what = keep();
     }
-    const device::shared_array<map> map_of(shared.maps);
-    const device::shared_array<carry> state_of(shared.states);
-    const int thread = device::thread_index();
-    if (what == seen::state) state_of.store(thread, x);
-    if (what == seen::map) map_of.store(thread, m);
     const device::shared_array<std::uint32_t> states_seen(shared.bits);
     const std::uint32_t states = device::ballot(what == seen::state);
     if (thread % device::warp_size == 0) states_seen.store(thread / device::warp_size, states);
@@ -145,6 +161,10 @@ struct tiles_before {
   [[nodiscard]] SCANREC_DEVICE int in_span(const tile_place& at) const {
     return at.tile & (cutting.span_tiles() - 1);
   }
+  [[nodiscard]] SCANREC_DEVICE int first_segment_of_warp() const {
+    const int thread = device::thread_index();
+    return (thread - thread % device::warp_size) >> cutting.width_shift;
+  }
   [[nodiscard]] SCANREC_DEVICE int span_of(const tile_place& at) const {
     return at.tile >> cutting.span_shift;
   }
@@ -170,7 +190,7 @@ struct tiles_before {
 
   template <class Algebra>
   SCANREC_DEVICE span_prefix compose_span(const tile_place& at, const Algebra& algebra,
-                                          bool leads) const {
+                                          const loaded_message<map>& loaded, bool leads) const {
     const int before = in_span(at), width = cutting.width;
     if (before == 0) return {{}, true};
     const int thread = device::thread_index(), lane_of_warp = thread % device::warp_size;
@@ -182,10 +202,11 @@ struct tiles_before {
                                              tile_cutting::threads / 2 * sizeof(map));
     const device::shared_array<std::uint32_t> immoderate(shared.bits +
                                                          warps * sizeof(std::uint32_t));
-    if (warp * warp_segments < before) {
+    if (first_segment_of_warp() < before) {
       const bool present = at.there && at.segment < before;
       map own{};
-      if (present) own = tile_map(at, at.tile - before + at.segment).wait(call_number());
+      if (present && !loaded.read(own, call_number()))
+        own = tile_map(at, at.tile - before + at.segment).wait(call_number());
       own = compose_in_warp(width, algebra, own, present);
       const std::uint32_t bits = device::ballot(present && !maps::template moderate<lane>(own));
       if (lane_of_warp == 0) immoderate.store(warp, bits);
