@@ -9,6 +9,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -153,32 +154,127 @@ TEST_CASE("states that are finite, but not moderate, are those of the loop",
   check(1, 128, 40);
 }
 
-TEST_CASE("states are those of the loop where products of gates are not moderate",
-          "[determinism][overflow][cuda_look_back][forward]") {
-  // Powers of two, every second tile the first ones' inverses: a map of a tile has a factor of
-  // 2^60, which for other tiles' sake no span may contain, and states are small again after it.
-  constexpr std::int64_t tile_steps = 16, tiles = 70;
-  const extents shape{.batch = 1, .time = tile_steps * tiles, .channel = 8};
+/// Eight channels whose gates are powers of two: in tile k of channel c they multiply the state by
+/// 2 to the power of exponent(c, k), a part of it at each step. The loop may overflow on the way.
+template <class Exponent>
+void check_exponents(std::int64_t tiles, Exponent exponent) {
+  constexpr std::int64_t tile_steps = 16, channels = 8;
+  const extents shape{.batch = 1, .time = tile_steps * tiles, .channel = channels};
   stream s;
   memory room;
   for (const schedule& with : schedules()) {
     arrays<float> wanted(shape, channels_last(shape));
     for (std::size_t i = 0; i < wanted.gate.size(); ++i) {
-      const auto t = static_cast<std::int64_t>(i / 8), tile = t / tile_steps;
-      const float gate = t % tile_steps < 15 ? 16.0f : 1.0f;
-      wanted.gate[i] = tile % 2 == 0 ? gate : 1 / gate;
-      wanted.input[i] = t == 0 ? static_cast<float>(i + 1) : 0.0f;
+      const auto t = static_cast<std::int64_t>(i) / channels;
+      const int all = exponent(static_cast<int>(i % channels), static_cast<int>(t / tile_steps));
+      const int part = all / tile_steps, rest = all % tile_steps, step = t % tile_steps;
+      wanted.gate[i] = std::ldexp(1.0f, part + (step < std::abs(rest) ? (rest > 0 ? 1 : -1) : 0));
+      wanted.input[i] = t == 0 ? 1 + 0.125f * static_cast<float>(i % channels) : 0.0f;
     }
     arrays<float> got = wanted;
     wanted.forward(sequential{});
     const cuda::detail::look_back_plan plan(got.forward_problem(), 1);
     CHECK(plan.cutting.tiles == tiles);
+    CHECK(plan.cutting.span_tiles() == 16);
     room.resize(static_cast<std::size_t>(plan.sums.bytes / 8));
     const scheduled as(with);
     got.forward(cuda::look_back{.stream = &s, .workspace = kept(room), .segment_steps = 1});
     INFO("seed " << with.seed);
     CHECK(same(got.state, wanted.state));
   }
+}
+
+TEST_CASE("an overflow at the end of a tile is noticed, whatever the maps of its span lead to",
+          "[determinism][overflow][cuda_look_back][forward]") {
+  // In the first span to 2^64 or 2^112; in the second one beyond the range of floats and back.
+  const auto second_span = [](int start, const std::vector<int>& exponents) {
+    check_exponents(40, [&](int, int tile) {
+      if (tile < 8) return start / 8;
+      return tile >= 16 && tile < 32 ? exponents[static_cast<std::size_t>(tile - 16)] : 0;
+    });
+  };
+  // Every map is moderate, and the product of those of four warps is not.
+  second_span(64, {5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, -20, -40});
+  // The state before the span is not moderate.
+  second_span(112, {20, 0, 0, -20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  // Maps within a warp are not moderate.
+  second_span(64, {40, 0, 0, 0, 40, 0, 0, -40, 0, 0, 0, -40, 0, 0, 0, 0});
+}
+
+TEST_CASE("states of every channel are those of the loop where maps of some are not moderate",
+          "[determinism][overflow][cuda_look_back][forward]") {
+  // Up by 2^60 in some tile of a warp, another one in each channel, and down in the next.
+  check_exponents(70, [](int channel, int tile) {
+    const int place = (tile + 3 * channel) % 7;
+    return place == 2 ? 60 : place == 3 ? -60 : 0;
+  });
+  // At random, within 2^-100 and 2^126.
+  std::uint32_t seed = 3;
+  std::vector<int> exponents(8 * 70), level(8, 0);
+  for (std::size_t i = 0; i < exponents.size(); ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    const int up = static_cast<int>(seed >> 24) % 64 - 26, now = level[i % 8];
+    exponents[i] = now + up > 126 || now + up < -100 ? -now : up;
+    level[i % 8] += exponents[i];
+  }
+  check_exponents(70, [&](int channel, int tile) {
+    return exponents[static_cast<std::size_t>(8 * tile + channel)];
+  });
+}
+
+/// The map x -> factor x + term modulo 2^32, as an operator without an initial element.
+struct modular_map {
+  std::uint32_t factor, term;
+};
+struct after {
+  modular_map operator()(const modular_map& earlier, const modular_map& later) const {
+    return {later.factor * earlier.factor, later.factor * earlier.term + later.term};
+  }
+};
+
+TEST_CASE("an operator that does not commute runs over many spans without an initial element",
+          "[determinism][operator][cuda_look_back]") {
+  for (const std::int64_t channels : {1, 4}) {
+    const std::int64_t tile_steps = 128 / channels;
+    const extents shape{.batch = 1, .time = tile_steps * 70 - 3, .channel = channels};
+    std::vector<modular_map> in(static_cast<std::size_t>(shape.time * channels));
+    std::uint32_t seed = 9;
+    for (modular_map& m : in) {
+      seed = seed * 1664525u + 1013904223u;
+      m = {seed | 1, seed >> 7};
+    }
+    std::vector<modular_map> wanted(in.size()), got(in.size());
+    const auto view = [&](std::vector<modular_map>& v) {
+      return sequence_view<modular_map>(v.data(), shape);
+    };
+    inclusive_scan(sequential{}, after{}, view(in), view(wanted));
+    stream s;
+    for (const schedule& with : schedules()) {
+      memory room(1 << 16);
+      const scheduled as(with);
+      inclusive_scan(cuda::look_back{.stream = &s, .workspace = kept(room), .segment_steps = 1},
+                     after{}, view(in), view(got));
+      INFO("seed " << with.seed << ", " << channels << " channels");
+      CHECK(std::memcmp(got.data(), wanted.data(), in.size() * sizeof(modular_map)) == 0);
+    }
+  }
+}
+
+TEST_CASE("the maps of all spans but the last are sent where numbers are moderate",
+          "[cuda_look_back][forward]") {
+  const extents shape{.batch = 1, .time = 128 * 32 * 4, .channel = 1};
+  arrays<float> a(shape, channels_last(shape));
+  const cuda::detail::look_back_plan plan(a.forward_problem(), 1);
+  CHECK(plan.cutting.spans() == 4);
+  memory room(static_cast<std::size_t>(plan.sums.bytes / 8));
+  stream s;
+  a.forward(cuda::look_back{.stream = &s, .workspace = kept(room), .segment_steps = 1});
+  const auto* const words =
+      reinterpret_cast<const cuda::device::word*>(room.data()) +
+      plan.first_message / static_cast<std::int64_t>(sizeof(cuda::device::word));
+  // A map of two words and a state of one, for each tile and each boundary.
+  for (int boundary = 0; boundary < 4; ++boundary)
+    CHECK(words[(plan.cutting.tiles + boundary) * 3].tag == (boundary > 0 ? 1u : 0u));
 }
 
 TEST_CASE("blocks may all run at once where states are not finite",
