@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The programs and tools of a machine, and the commands that run an item with them."""
+import contextlib
 import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from dataclasses import replace
 
 HERE = pathlib.Path(__file__).resolve().parent
 MOST_FAILURES = 5  # assertions of a test, which then ends
+MOST_SECONDS = 15  # for a program to list its tests
+MOST_OUTPUT = 64 << 20  # bytes that a process may write to its log
 SANITIZERS = ("memcheck", "racecheck")
 # Sections, because the names of metrics differ between GPUs. The clocks stay as they are.
 PROFILER = ("ncu", "--clock-control", "none", "--kernel-name-base", "demangled", "--page", "raw",
@@ -24,6 +30,8 @@ class Machine:
 
     def __init__(self, folder, scripts=HERE):
         self.folder, self.scripts = folder, scripts
+        self.processes, self.stopped = set(), False
+        self.unlisted = {}  # programs that failed to list their tests, with the reason
         contents = folder / "contents.json"
         self.contents = json.loads(contents.read_text()) if contents.exists() else {}
         tools = [*pathlib.Path("/usr/local").glob("cuda/bin"),
@@ -56,20 +64,71 @@ class Machine:
                 return str(path)
         return None
 
+    def run(self, command, environment, limit, output, errors=subprocess.STDOUT):
+        """Run a command in its own process group. Return its exit status, or why it was killed.
+        No process of the group survives the call."""
+        end = time.monotonic() + limit
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+                                   start_new_session=True, env=environment)
+        self.processes.add(process)
+        try:
+            if self.stopped:  # stop() was called meanwhile.
+                kill(process, signal.SIGKILL)
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(max(0, min(0.1, end - time.monotonic())))
+                if os.fstat(output.fileno()).st_size > MOST_OUTPUT:
+                    return f"wrote more than {MOST_OUTPUT >> 20} MiB"
+                if time.monotonic() >= end:
+                    kill(process, signal.SIGTERM)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(2)
+                    return f"timed out after {limit:.0f} s"
+        finally:
+            kill(process, signal.SIGKILL)
+            process.wait()
+            self.processes.discard(process)
+
+    def stop(self):
+        """Kill all processes, and start no more."""
+        self.stopped = True
+        for process in list(self.processes):
+            kill(process, signal.SIGKILL)
+
     def absent(self, command, item):
-        """The tool or the Python modules that a command needs and this machine lacks."""
+        """Return missing tools and modules."""
         find = ("import importlib.util, sys\n"
                 "print(*(n for n in sys.argv[1:] if not importlib.util.find_spec(n)))")
         absent = [] if shutil.which(command[0], path=self.path) else [command[0]]
         if item.modules:
-            absent += said_by(self, item, [sys.executable, "-c", find, *item.modules.split()]).split()
+            said, _ = said_by(self, item, [sys.executable, "-c", find, *item.modules.split()])
+            absent += said.split()
         return ", ".join(absent)
 
 
-def said_by(machine, item, command, limit=60):
-    return subprocess.run(command, env=machine.environment(item), check=False, timeout=limit,
-                          text=True, errors="replace", stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT).stdout
+def kill(process, how):
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, how)
+
+
+def said_by(machine, item, command, limit=MOST_SECONDS):
+    """Return the standard output and the errors of a command. Raise OSError if it was killed."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        status = machine.run(command, machine.environment(item), limit, output, errors)
+        if isinstance(status, str) or status < 0:
+            raise OSError(f"{pathlib.Path(command[0]).name}: {ended_by(status)}")
+        for file in (output, errors):
+            file.seek(0)
+        return tuple(file.read(MOST_OUTPUT).decode(errors="replace") for file in (output, errors))
+
+
+def ended_by(status):
+    """Describe the end of a process that failed."""
+    if isinstance(status, str):
+        return status
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(-status).name}"
+    return f"status {status}"
 
 
 def escaped(name):
@@ -77,28 +136,39 @@ def escaped(name):
     return re.sub(r"([\\,\[\]*\"~])", r"\\\1", name)
 
 
-def names_of(machine, item):
-    """The tests or the rows that an item selects, by its program's own list."""
+def names_of(machine, item, limit=MOST_SECONDS):
+    """Return the tests or the rows that an item selects, listed by its program. Raise OSError if
+    the program cannot list them, and at once if it could not before."""
+    if item.program in machine.unlisted:
+        raise OSError(machine.unlisted[item.program])
     path = machine.program(item.program)
-    if item.benchmark:
-        quick = ["--quick"] if "--quick" in item.more else []
-        listed = said_by(machine, item, [path, "--benchmark_list_tests",
-                                         f"--benchmark_filter={item.chosen or '.'}", *quick])
-        if "Failed to match" in listed:
-            return []
-    else:
-        chosen = [item.chosen] if item.chosen else []
-        listed = said_by(machine, item, [path, "--list-test-names-only", *chosen])  # Catch2 v2
-        if "nrecognised token" in listed:
-            listed = said_by(machine, item, [path, "--list-tests", "--verbosity", "quiet", *chosen])
-    if "error while loading" in listed:
-        raise OSError(listed.strip())
-    names = [line.strip() for line in listed.splitlines() if line.strip()]
-    return [name for name in names if name in item.tests] if item.tests else names
+    try:
+        if item.benchmark:
+            quick = ["--quick"] if "--quick" in item.more else []
+            listed, errors = said_by(machine, item, [
+                path, "--benchmark_list_tests", f"--benchmark_filter={item.chosen or '.'}", *quick],
+                limit)
+            if "Failed to match" in listed + errors:
+                return []
+        else:
+            chosen = [item.chosen] if item.chosen else []
+            listed, errors = said_by(  # Catch2 v2
+                machine, item, [path, "--list-test-names-only", *chosen], limit)
+            if "nrecognised token" in listed + errors:
+                listed, errors = said_by(
+                    machine, item, [path, "--list-tests", "--verbosity", "quiet", *chosen], limit)
+        if "error while loading" in errors:
+            raise OSError(f"cannot load {errors.rpartition(' libraries: ')[2].strip()}")
+    except OSError as error:
+        reason = f"listing its tests: {error}"
+        if not machine.stopped:
+            machine.unlisted[item.program] = reason
+        raise OSError(reason) from error
+    return [line.strip() for line in listed.splitlines() if line.strip()]
 
 
-def unbuilt(machine, item):
-    """Why the program of an item cannot run; empty if it can."""
+def unbuilt(machine, item, limit=MOST_SECONDS):
+    """Return why a program cannot run, or ''."""
     if not item.program:
         return ""
     if not machine.program(item.program):
@@ -106,9 +176,9 @@ def unbuilt(machine, item):
     wanted, known = set(item.wants.split()), machine.contents.get("types")
     if known is not None:
         lacks = not wanted <= set(known)
-    else:  # a build: a battery has a tag for each of its types
+    else:  # Without contents.json, test whether the type's tag exists.
         lacks = len(wanted) == 1 and not names_of(
-            machine, replace(item, chosen=f"[{item.wants}]", tests=()))
+            machine, replace(item, chosen=f"[{item.wants}]"), limit)
     return f"not built for {item.wants}" if lacks else ""
 
 

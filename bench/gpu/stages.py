@@ -16,7 +16,6 @@ import pathlib
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -25,7 +24,8 @@ from dataclasses import replace
 
 import sources
 from items import ITEMS, PARTS, STAGES
-from programs import Machine, command_of, escaped, file_name, names_of, said_by, unbuilt
+from programs import (MOST_SECONDS, Machine, command_of, ended_by, escaped, file_name, names_of,
+                      said_by, unbuilt)
 from summary import FAIL, NOT_RUN, PASS, Result, ends_of, summary_of, verdict_of
 
 LEAST = 5            # seconds that an item needs at least
@@ -44,44 +44,45 @@ class Stage:
         for folder in ("logs", "rows"):
             (self.work / folder).mkdir()
         self.items, self.tests, self.results = [], {}, {}
-        self.processes, self.stopped, self.packed_at = set(), False, 0.0
+        self.packed_at = 0.0
 
     def left(self, item):
-        """Seconds that an item has at most from now on."""
+        """Return the seconds left for an item."""
         if not self.budget:
             return float("inf")
         end = min(self.budget - CLOSING, item.until or self.budget)
         return self.begun + end - time.monotonic()
 
-    def stop(self):
-        """Kill everything that runs, and start nothing more."""
-        self.stopped = True
-        for process in list(self.processes):
-            kill(process, signal.SIGKILL)
-
     def tests_of(self, item):
-        """The tests of an item, [None] for the item itself; or its result if it cannot run."""
+        """Return the tests of an item ([None]: the whole item), or a Result if it cannot run."""
         def instead(verdict, why):
             return Result(item, None, verdict, why)
-        if self.stopped:
+        if self.machine.stopped:
             return instead(NOT_RUN, STOPPED)
         if not item.program:
             return [None]
+        left = self.left(item)
+        if left < max(item.likely, LEAST):
+            return instead(NOT_RUN, NO_TIME)
         try:
-            if why := unbuilt(self.machine, item):
+            if why := unbuilt(self.machine, item, min(MOST_SECONDS, left)):
                 return instead(NOT_RUN, why)
-            names = names_of(self.machine, item)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return instead(FAIL, str(error)[-200:])
+            names = names_of(self.machine, item, min(MOST_SECONDS, left))
+        except OSError as error:
+            return instead(*((NOT_RUN, STOPPED) if self.machine.stopped else (FAIL, str(error))))
         if not names:
-            return instead(FAIL, f"nothing is selected by {item.chosen}")
-        return names if item.separately else [None]
+            return instead(FAIL, f"filter {item.chosen} matches no test")
+        if not item.separately:
+            return [None]
+        for test in set(item.tests) - set(names):
+            self.results[item, test] = Result(item, test, NOT_RUN, "test no longer exists")
+        return list(item.tests) or names
 
     def run_test(self, item, test):
         """Run an item, or one of its tests."""
         result = Result(item, test, NOT_RUN, begun=time.monotonic())
         command = command_of(self.machine, item, self.work, self.quick, test)
-        if self.stopped:
+        if self.machine.stopped:
             return replace(result, why=STOPPED)
         if absent := self.machine.absent(command, item):
             return replace(result, why=f"absent: {absent}")
@@ -94,32 +95,23 @@ class Stage:
         if not item.alone:  # a share of the cores
             environment["OMP_NUM_THREADS"] = str(max(2, (os.cpu_count() or 1) // self.jobs))
         with result.log.open("wb") as output:
-            output.write((" ".join(command) + "\n").encode())
+            output.write((" ".join(command) + "\n").encode(errors="replace"))
             output.flush()
-            try:
-                process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
-                                           stdin=subprocess.DEVNULL, start_new_session=True,
-                                           env=environment)
-            except OSError as error:
-                return replace(result, verdict=FAIL, why=str(error))
-            self.processes.add(process)
-            if self.stopped:  # since it was asked for
-                kill(process, signal.SIGKILL)
-            status = finish(process, limit)
-            self.processes.discard(process)
+            status = self.machine.run(command, environment, limit, output)
         result.verdict, result.seconds = FAIL, time.monotonic() - result.begun
-        said = ends_of(result.log).decode(errors="replace")
+        kept = ends_of(result.log)
+        if len(kept) < result.log.stat().st_size:
+            result.log.write_bytes(kept)
+        said = kept.decode(errors="replace")
         unsaid = [pattern for pattern in item.says if not re.search(pattern, said)]
-        if self.stopped:
+        if self.machine.stopped:
             result.why = STOPPED
-        elif status is None:
-            result.why = f"timed out after {limit:.0f} s"
-            if limit < item.limit:
-                result.why += ", the end of its time in this stage"
         elif status:
-            result.why = f"status {status}"
+            result.why = ended_by(status)
+            if str(status).startswith("timed out") and limit < item.limit:
+                result.why += ", the end of its time in this stage"
         elif unsaid:
-            result.why = f"does not say {' or '.join(unsaid)}"
+            result.why = f"output does not match {' or '.join(unsaid)}"
         else:
             result.verdict = PASS
         return result
@@ -174,7 +166,9 @@ class Stage:
                 for future in concurrent.futures.as_completed(running):
                     try:
                         result = future.result()
-                    except Exception as error:  # of this script: it is no reason to end the stage
+                    except OSError as error:
+                        result = Result(*running[future], FAIL, str(error))
+                    except Exception as error:  # A bug in this script must not end the stage.
                         result = Result(*running[future], FAIL, repr(error)[:200])
                     self.note(result)
                 running.clear()
@@ -187,6 +181,8 @@ class Stage:
                     continue
                 self.tests[item] = tests
                 for test in tests:
+                    if (item, test) in self.results:
+                        continue
                     running[pool.submit(self.run_test, item, test)] = item, test
                     if item.alone:
                         wait_for_all()
@@ -207,24 +203,6 @@ def write(path, data):
     part = path.with_name(path.name + ".part")
     part.write_bytes(data)
     os.replace(part, path)
-
-
-def kill(process, how):
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, how)
-
-
-def finish(process, limit):
-    """The exit status of a process; None if it took too long and was killed."""
-    try:
-        return process.wait(limit)
-    except subprocess.TimeoutExpired:
-        for how in (signal.SIGTERM, signal.SIGKILL):
-            kill(process, how)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(2)
-                break
-        return None
 
 
 def failed_before(path):
@@ -249,24 +227,29 @@ def dry_run(machine, items, quick):
     the program is built, else by the sources."""
     wrong = []
     for item in items:
-        why = unbuilt(machine, item)
         command = command_of(machine, item, pathlib.Path("OUT"), quick)
+        try:
+            why = unbuilt(machine, item)
+            listed = names_of(machine, item) if item.program and not why else None
+        except OSError as error:
+            wrong.append(f"{item.name}: {error}")
+            continue
         print(f"{item.stage} / {item.part} / {item.name}, {item.likely} to {item.limit} s"
               f"{', ' * bool(why)}{why}\n    {' '.join(command)}")
         if not item.program:
             continue
-        names = sources.names_of(item) if why else names_of(machine, item)
+        names = sources.names_of(item) if why else listed
         if names is None:
             print("    neither built nor in the sources")
             continue
         print(f"    {len(names)} {'rows' if item.benchmark else 'tests'}"
               f"{', each in a process of its own' if item.separately else ''}")
         if not names:
-            wrong.append(f"{item.name}: nothing is selected by {item.chosen}")
+            wrong.append(f"{item.name}: filter {item.chosen} matches no test")
         if not why and item.separately:
             for test in names:
-                found = said_by(machine, item, [machine.program(item.program), "--list-tests",
-                                                escaped(test)])
+                found, _ = said_by(machine, item, [machine.program(item.program), "--list-tests",
+                                                   escaped(test)])
                 if not re.search(r"^1 (matching )?test case", found, re.MULTILINE):
                     wrong.append(f"{item.name}: {escaped(test)} does not select one test")
     for stage in dict.fromkeys(item.stage for item in items):
@@ -320,12 +303,12 @@ def main():
         budget = STAGES[name] if arguments.budget is None else arguments.budget
         stage = Stage(name, machine, arguments.out, budget, arguments.jobs, arguments.quick)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_, stage=stage: stage.stop())
+            signal.signal(number, lambda *_: machine.stop())
         try:
             well &= stage.run(items)
         finally:
             stage.close(arguments.rows)
-        if stage.stopped:
+        if machine.stopped:
             well = False
             break
     sys.exit(0 if well else 1)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 
 import programs
@@ -18,7 +19,7 @@ import report
 import sources
 import stages
 from items import ITEMS, PARTS, STAGES, Item
-from stages import NO_TIME, NOT_REACHED
+from stages import NO_TIME, NOT_REACHED, STOPPED
 from summary import FAIL, LONGEST_LOG, LONGEST_SUMMARY, NOT_RUN, PASS, Result, summary_of
 
 BATTERY = """#!/bin/sh
@@ -102,10 +103,10 @@ def check_a_stage(machine, out):
         "tests: passes": (PASS, ""), "tests: passes, too": (PASS, ""),
         "tests: fails, loudly": (FAIL, "status 3"),
         "tests: hangs": (FAIL, "timed out after 1 s"),
-        "rows small": (PASS, ""), "none": (FAIL, "nothing is selected by ^nothing/"),
+        "rows small": (PASS, ""), "none": (FAIL, "filter ^nothing/ matches no test"),
         "long": (NOT_RUN, NO_TIME), "other type": (NOT_RUN, "not built for double"),
         "other program": (NOT_RUN, "numerics_test was not built"), "echo": (PASS, ""),
-        "silent": (FAIL, "does not say yes"), "both": (PASS, ""),
+        "silent": (FAIL, "output does not match yes"), "both": (PASS, ""),
         "module": (NOT_RUN, "absent: no_such_module"),
         "tool": (NOT_RUN, "absent: no-such-tool-here")}, verdicts
     summary = (out / "first.txt").read_text()
@@ -138,20 +139,86 @@ def check_failed_before(machine, out):
         ("battery float", ("kind: hangs", "kind: passes, too")), ("look_back stress", ()),
         ("memcheck smallest kernels", ())], again
     assert {item.stage for item in again} == {"second"}
-    assert programs.names_of(machine, again[0]) == ["kind: hangs", "kind: passes, too"]
+    # A test that was renamed since then is reported; the others run.
+    stage = stages.Stage("second", machine, out, 100, 1, quick=False)
+    said(lambda: stage.run([test(tests=("kind: old name", "kind: passes, too"))]))
+    stage.close()
+    assert [(r.test, r.verdict, r.why) for r in stage.results.values()] == [
+        ("kind: old name", NOT_RUN, "test no longer exists"), ("kind: passes, too", PASS, "")]
 
 
 def check_time(machine, out):
     """An item gets no more time than its stage has left, or than its own part of the stage."""
-    stage = stages.Stage("second", machine, out, stages.CLOSING + stages.LEAST + 1, 1, quick=False)
-    sleep = command("sleep", "sleep", "2")
+    stage = stages.Stage("second", machine, out, stages.CLOSING + stages.LEAST + 0.3, 1, quick=False)
+    sleep = command("sleep", "sleep", "0.5")
     well, _ = said(lambda: stage.run([sleep, command("again", "sleep", "2"), test("late")]))
     stage.close()
     assert well and [(r.verdict, r.why) for r in stage.results.values()] == [
-        (PASS, ""), *[(NOT_RUN, NO_TIME)] * 5], stage.results
+        (PASS, ""), *[(NOT_RUN, NO_TIME)] * 2], stage.results
     stage = stages.Stage("second", machine, out, 100, 1, quick=False)
     assert stage.left(command("early", "true", until=20)) < 20 < stage.left(sleep)
     stage.close()
+
+
+def program_of(folder, name, text):
+    path = folder / "tests" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return programs.Machine(folder)
+
+
+def run_items(machine, out, *items, budget=100):
+    """Run items one at a time. Return their verdicts and reasons, and the seconds."""
+    stage, begun = stages.Stage("second", machine, out, budget, 1, quick=False), time.monotonic()
+    said(lambda: stage.run(items))
+    stage.close()
+    return [(r.verdict, r.why) for r in stage.results.values()], time.monotonic() - begun
+
+
+def check_listing(parent, out):
+    """A program that hangs while listing its tests costs its limit once; SIGTERM ends the wait."""
+    machine = program_of(parent / "listing", "numerics_test", "exec sleep 60\n")
+    hanging = [test(f"hanging {i}", program="numerics_test") for i in range(3)]
+    verdicts, seconds = run_items(machine, out, *hanging,
+                                  budget=stages.CLOSING + stages.LEAST - 0.1)
+    assert verdicts == [(NOT_RUN, NO_TIME)] * 3 and seconds < 1, (verdicts, seconds)
+    most, stages.MOST_SECONDS = stages.MOST_SECONDS, 0.3
+    verdicts, seconds = run_items(machine, out, *hanging)
+    stages.MOST_SECONDS = most
+    assert {verdict for verdict, _ in verdicts} == {FAIL} and seconds < 1, (verdicts, seconds)
+    assert verdicts[2][1] == "listing its tests: numerics_test: timed out after 0 s", verdicts
+    machine = programs.Machine(machine.folder)
+    threading.Timer(0.2, machine.stop).start()
+    verdicts, seconds = run_items(machine, out, *hanging)
+    assert verdicts == [(NOT_RUN, STOPPED)] * 3 and seconds < 1, (verdicts, seconds)
+    # Warnings of the loader are no tests.
+    machine = program_of(parent / "listing", "numerics_test", """
+case "$1" in
+  --list-test*) echo "libx.so: no version information available" >&2; echo "one test" ;;
+esac
+""")
+    assert programs.names_of(machine, test(program="numerics_test")) == ["one test"]
+
+
+def check_processes(parent, out):
+    """A noisy process is killed, its log is cut, and no descendant survives its item."""
+    most, programs.MOST_OUTPUT = programs.MOST_OUTPUT, 1 << 20
+    stage = stages.Stage("second", programs.Machine(parent), out, 100, 1, quick=False)
+    # The child ignores SIGTERM and outlives its parent.
+    survivor = f"(trap '' TERM; echo $BASHPID >{parent}/pid; exec sleep 60) & sleep 0.1"
+    said(lambda: stage.run([command("noisy", "yes"), command("parent", "bash", "-c", survivor),
+                            command("crash", "bash", "-c", "kill -SEGV $$")]))
+    programs.MOST_OUTPUT = most
+    size = (stage.work / "logs/noisy.log").stat().st_size
+    stage.close()
+    assert [(r.verdict, r.why) for r in stage.results.values()] == [
+        (FAIL, "wrote more than 1 MiB"), (PASS, ""), (FAIL, "killed by SIGSEGV")], stage.results
+    assert size < 3 * LONGEST_LOG, size
+    pid = int((parent / "pid").read_text())
+    state = pathlib.Path(f"/proc/{pid}/stat")
+    time.sleep(0.05)
+    assert not state.exists() or state.read_text().split()[2] == "Z"
 
 
 def check_summary():
@@ -246,7 +313,7 @@ def check_dry_runs(machine, nowhere):
     well, text = said(lambda: stages.dry_run(machine, [test(), row()], False))
     assert well and "4 tests, each in a process of its own" in text, text
     well, text = said(lambda: stages.dry_run(machine, [row(chosen="^nothing/")], False))
-    assert not well and "nothing is selected by ^nothing/" in text, text
+    assert not well and "filter ^nothing/ matches no test" in text, text
     # Both stages, by the sources.
     well, text = said(lambda: stages.dry_run(nowhere, ITEMS, False))
     assert well and all(f"{stage}: " in text for stage in STAGES), text
@@ -286,6 +353,8 @@ def main():
         check_a_stage(machine, out)
         check_failed_before(machine, out)
         check_time(machine, out)
+        check_listing(parent, out)
+        check_processes(parent, out)
         check_logs(machine, out)
         check_kill(folder, out)
         check_dry_runs(machine, programs.Machine(parent / "nowhere"))

@@ -8,7 +8,8 @@ import textwrap
 from dataclasses import dataclass
 
 LONGEST_SUMMARY = 11_500  # characters
-LONGEST_LOG = 1 << 18     # bytes that are kept of the beginning and of the end of a log
+LONGEST_LOG = 1 << 15     # bytes that are kept of the beginning and of the end of a log
+CUT = b"\n[... cut ...]\n"
 PASS, FAIL, NOT_RUN = "PASS", "FAIL", "NOT RUN"
 # Lines of a log that say nothing.
 IDLE = re.compile(r"^Filters:|Catch\d? v.* host application|^Run with -\? for options|^\W*$")
@@ -61,14 +62,14 @@ class Result:
 
 
 def ends_of(path):
-    """A log; of a long one, its beginning and its end."""
+    """Read a log; for a long one, its first and last part."""
     with path.open("rb") as log:
         size = os.fstat(log.fileno()).st_size
-        if size <= 2 * LONGEST_LOG:
+        if size <= 2 * LONGEST_LOG + len(CUT):
             return log.read()
         begin = log.read(LONGEST_LOG)
         log.seek(size - LONGEST_LOG)
-        return begin + b"\n[...]\n" + log.read(LONGEST_LOG)
+        return begin + CUT + log.read(LONGEST_LOG)
 
 
 def quoted_of(result, most):
