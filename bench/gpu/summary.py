@@ -11,7 +11,10 @@ LONGEST_SUMMARY = 11_500  # characters
 LONGEST_LOG = 1 << 15     # bytes that are kept of the beginning and of the end of a log
 CUT = b"\n[... cut ...]\n"
 PASS, FAIL, NOT_RUN = "PASS", "FAIL", "NOT RUN"
-# Lines of a log that say nothing.
+MOST_OF_LINE = 500        # characters of a line, for the sake of regular expressions
+MOST_FIGURES = 600        # characters of the rows and quoted lines of an item
+CONTROL = {**dict.fromkeys([*range(32), *range(127, 160)], "?"), ord("\t"): " "}
+# Lines without information.
 IDLE = re.compile(r"^Filters:|Catch\d? v.* host application|^Run with -\? for options|^\W*$")
 # Lines of a log that the summary repeats, besides the rows of benchmarks.
 QUOTED = {"facts": r"^version: (.*)|release ([\d.]+)|^Version ([\d.]+)|^(NVIDIA.*MiB.*)|"
@@ -41,8 +44,8 @@ class Result:
     @functools.cached_property
     def lines(self):
         """The log without the command and without empty lines."""
-        text = ends_of(self.log).decode(errors="replace") if self.log else ""
-        return [" ".join(line.split()) for line in text.splitlines()[1:] if not IDLE.search(line)]
+        lines = lines_of(self.log)[1:] if self.log else []
+        return [" ".join(line.split()) for line in lines if not IDLE.search(line)]
 
     @functools.cached_property
     def figures(self):
@@ -72,6 +75,15 @@ def ends_of(path):
         return begin + CUT + log.read(LONGEST_LOG)
 
 
+def clean(text):
+    """Cut a long line, and replace its control characters."""
+    return text[:MOST_OF_LINE].translate(CONTROL)
+
+
+def lines_of(log):
+    return [clean(line) for line in ends_of(log).decode(errors="replace").splitlines()]
+
+
 def quoted_of(result, most):
     """The first and the last lines of a failure's log."""
     lines = [line[:150] for line in result.lines]
@@ -86,8 +98,8 @@ def verdict_of(results):
 
 
 def summary_of(head, outcomes):
-    """The summary of a stage, given the results of each item: as detailed as the limit permits."""
-    def lines_of(item, results, quotes, failures, figures):
+    """Format a summary with as much detail as LONGEST_SUMMARY allows."""
+    def described(item, results, quotes, failures, figures):
         verdict = verdict_of(results)
         bad = [result for result in results if result.verdict == verdict != PASS]
         why = bad[0].why if bad else ""
@@ -99,8 +111,8 @@ def summary_of(head, outcomes):
         yield f"{verdict:7s}  {item.name[:36]:36s} {seconds:6.1f} s  {why[:60]}".rstrip()
         found = [text for result in results for text in result.figures] if figures else []
         if found:
-            yield from textwrap.wrap("; ".join(found), 118, initial_indent=" " * 9,
-                                     subsequent_indent=" " * 9)
+            yield from textwrap.wrap(textwrap.shorten("; ".join(found), MOST_FIGURES), 118,
+                                     initial_indent=" " * 9, subsequent_indent=" " * 9)
         if verdict == FAIL:
             for result in bad[:failures]:
                 if result.test:
@@ -110,7 +122,7 @@ def summary_of(head, outcomes):
     for details in ((14, 12, True), (8, 8, True), (4, 5, True), (2, 3, True), (0, 3, True),
                     (0, 0, True), (0, 0, False)):
         text = "\n".join([*head, *(line for item, results in outcomes
-                                   for line in lines_of(item, results, *details))]) + "\n"
+                                   for line in described(item, results, *details))]) + "\n"
         if len(text) <= LONGEST_SUMMARY:
             return text
     return text[:LONGEST_SUMMARY - 10] + "\n[cut]\n"
