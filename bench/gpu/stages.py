@@ -9,7 +9,7 @@ The exit status is 1 if an item failed."""
 import argparse
 import concurrent.futures
 import contextlib
-import io
+import gzip
 import json
 import os
 import pathlib
@@ -26,7 +26,8 @@ import sources
 from items import ITEMS, PARTS, STAGES
 from programs import (MOST_SECONDS, Machine, command_of, ended_by, escaped, file_name, names_of,
                       said_by, unbuilt)
-from summary import FAIL, NOT_RUN, PASS, Result, ends_of, summary_of, verdict_of
+from summary import (FAIL, NOT_RUN, PASS, Result, clean, ends_of, lines_of, summary_of,
+                     verdict_of)
 
 LEAST = 5            # seconds that an item needs at least
 CLOSING = 5          # seconds of a stage's time that are kept for its end
@@ -44,7 +45,9 @@ class Stage:
         for folder in ("logs", "rows"):
             (self.work / folder).mkdir()
         self.items, self.tests, self.results = [], {}, {}
-        self.packed_at = 0.0
+        self.logs = {}    # the (item, test) of each log
+        self.packed, self.packed_at = {}, 0.0  # version and compressed bytes of each file
+        self.unsaved = False  # whether the last logs could not be written to `out`
 
     def left(self, item):
         """Return the seconds left for an item."""
@@ -89,7 +92,10 @@ class Stage:
         left = self.left(item)
         if left < max(item.likely, LEAST):
             return replace(result, why=NO_TIME)
-        result.log = self.work / "logs" / f"{file_name(result.name)}.log"
+        log = file_name(result.name)
+        while self.logs.setdefault(log, (item, test)) != (item, test):  # another test's log
+            log += "_"
+        result.log = self.work / "logs" / f"{log}.log"
         limit = min(item.limit, left)
         environment = self.machine.environment(item)
         if not item.alone:  # a share of the cores
@@ -102,7 +108,7 @@ class Stage:
         kept = ends_of(result.log)
         if len(kept) < result.log.stat().st_size:
             result.log.write_bytes(kept)
-        said = kept.decode(errors="replace")
+        said = "\n".join(lines_of(result.log))
         unsaid = [pattern for pattern in item.says if not re.search(pattern, said)]
         if self.machine.stopped:
             result.why = STOPPED
@@ -134,27 +140,44 @@ class Stage:
 
     def note(self, result):
         """Keep a result, and bring all files up to date."""
+        result.why = clean(result.why)
         self.results[result.item, result.test] = result
-        print(f"{result.verdict:7s}  {result.name[:70]:70s} {result.seconds:6.1f} s  "
-              f"{result.why[:60]}".rstrip(), flush=True)
-        write(self.out / f"{self.name}.txt", self.summary().encode())
-        write(self.out / f"{self.name}.json", json.dumps({"stage": self.name, "results": [
-            {"item": r.item.name, "test": r.test, "verdict": r.verdict, "why": r.why,
-             "seconds": round(r.seconds, 1)} for _, results in self.outcomes() for r in results]},
-            indent=1).encode())
-        if time.monotonic() - self.packed_at > 1:
-            self.pack()
+        say(f"{result.verdict:7s}  {result.name[:70]:70s} {result.seconds:6.1f} s  "
+            f"{result.why[:60]}".rstrip())
+        self.save(packing=time.monotonic() - self.packed_at > 1)
+
+    def save(self, packing=True):
+        """Bring the files in `out` up to date. A failure is reported once, and ends nothing."""
+        try:
+            write(self.out / f"{self.name}.txt", self.summary().encode())
+            write(self.out / f"{self.name}.json", json.dumps({"stage": self.name, "results": [
+                {"item": r.item.name, "test": r.test, "verdict": r.verdict, "why": r.why,
+                 "seconds": round(r.seconds, 1)}
+                for _, results in self.outcomes() for r in results]}, indent=1).encode())
+            if packing:
+                self.pack()
+                self.unsaved = False
+        except OSError as error:
+            if not self.unsaved:
+                say(f"cannot write to {self.out}: {error}")
+            self.unsaved = True
 
     def pack(self):
-        """Write all logs and rows, those of running items as well, into one file."""
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=5) as archive:
-            for file in sorted(self.work.glob("*/*")):
-                data = ends_of(file) if file.suffix == ".log" else file.read_bytes()
-                about = tarfile.TarInfo(f"{file.parent.name}/{file.name}")
-                about.size, about.mtime = len(data), int(file.stat().st_mtime)
-                archive.addfile(about, io.BytesIO(data))
-        write(self.out / f"{self.name}.tar.gz", packed.getvalue())
+        """Write all logs and rows, those of running items as well, into one file. Each is a member
+        of the gzip file, and is compressed again only if it has changed."""
+        names = sorted(self.work.glob("*/*"))
+        for file in names:
+            status = file.stat()
+            version = status.st_size, status.st_mtime_ns
+            if self.packed.get(file, [None])[0] == version:
+                continue
+            data = ends_of(file) if file.suffix == ".log" else file.read_bytes()
+            about = tarfile.TarInfo(f"{file.parent.name}/{file.name}")
+            about.size, about.mtime = len(data), int(status.st_mtime)
+            self.packed[file] = version, gzip.compress(
+                about.tobuf() + data + bytes(-len(data) % tarfile.BLOCKSIZE), 5)
+        write(self.out / f"{self.name}.tar.gz", b"".join(self.packed[file][1] for file in names) +
+              gzip.compress(bytes(2 * tarfile.BLOCKSIZE)))
         self.packed_at = time.monotonic()
 
     def run(self, items):
@@ -187,22 +210,42 @@ class Stage:
                     if item.alone:
                         wait_for_all()
             wait_for_all()
-        self.pack()
-        print("\n" + self.summary(), end="", flush=True)
+        self.save()
+        say("\n" + self.summary().rstrip())
         return not any(result.verdict == FAIL for result in self.results.values())
 
     def close(self, rows=None):
-        if rows:
-            for file in (self.work / "rows").glob("*.json"):
+        """Copy the rows to a second folder, and delete the logs unless they exist only here."""
+        try:
+            for file in (self.work / "rows").glob("*.json") if rows else ():
                 shutil.copy(file, rows)
-        shutil.rmtree(self.work, ignore_errors=True)
+        except OSError as error:
+            say(f"cannot write to {rows}: {error}")
+            self.unsaved = True
+        if self.unsaved:
+            say(f"logs and rows are in {self.work}")
+        else:
+            shutil.rmtree(self.work, ignore_errors=True)
+
+
+def say(text):
+    """Print a text. If standard output was closed, go on without it."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write(path, data):
     """Replace a file atomically."""
     part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    os.replace(part, path)
+    try:
+        part.write_bytes(data)
+        os.replace(part, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
 
 
 def failed_before(path):
@@ -279,6 +322,8 @@ def main():
     parser.add_argument("--quick", action="store_true", help="shorter sequences, fewer samples")
     parser.add_argument("--dry-run", action="store_true",
                         help="print the commands and what they select; needs no GPU")
+    if sys.stdout:
+        sys.stdout.reconfigure(errors="replace")
     arguments = parser.parse_args()
     if unknown := set(arguments.stages) - set(STAGES):
         parser.error(f"argument stage: expected {' or '.join(STAGES)}, got {', '.join(unknown)}")
@@ -292,9 +337,13 @@ def main():
     machine = Machine(arguments.programs.resolve())
     if arguments.dry_run:
         sys.exit(0 if dry_run(machine, chosen, arguments.quick) else 1)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    if arguments.rows:
-        arguments.rows.mkdir(parents=True, exist_ok=True)
+    for folder in filter(None, (arguments.out, arguments.rows)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as trial:
+                trial.write(bytes(1 << 16))
+        except OSError as error:
+            parser.error(f"cannot write to {folder}: {error}")
     well = True
     for name in STAGES:
         items = [item for item in chosen if item.stage == name]

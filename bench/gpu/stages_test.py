@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -258,6 +259,57 @@ def check_logs(machine, out):
         log = packed.extractfile("logs/long.log").read()
     assert log.startswith(b"begin") and log.endswith(b"end")
     assert len(log) < 2 * LONGEST_LOG + 100
+    # Many long logs are compressed once: a later archive takes much less time than the first.
+    stage = stages.Stage("second", machine, out, 0, 1, quick=False)
+    for i in range(90):
+        (stage.work / f"logs/{i}.log").write_bytes(os.urandom(2 * LONGEST_LOG))
+    stage.pack()
+    begun = time.monotonic()
+    stage.pack()
+    assert time.monotonic() - begun < 0.5
+    with tarfile.open(out / "second.tar.gz") as packed:
+        assert len(packed.getnames()) == 90
+    stage.close()
+
+
+def check_lost_output(machine, out):
+    """A stage goes on if its files cannot be written, keeps its logs, and prints the summary."""
+    lost = out / "lost"
+    lost.mkdir()
+    stage = stages.Stage("first", machine, lost, 100, 1, quick=False)
+    well, printed = said(lambda: stage.run([
+        command("remove", "rmdir", str(lost)), command("colour", "printf", "\\033[31mred\\007\\n"),
+        command("bad", "bash", "-c", "printf 'x\\033y\\n'; exit 3")]))
+    _, closed = said(stage.close)
+    assert not well and "first: 2 PASS, 1 FAIL, 0 NOT RUN" in printed, printed
+    assert printed.count("cannot write to") == 1 and "| x?y" in printed, printed
+    assert str(stage.work) in closed and (stage.work / "logs/colour.log").exists()
+    shutil.rmtree(stage.work)
+
+
+def check_closed_output(folder, out):
+    """A stage goes on if its standard output is closed."""
+    arguments = [sys.executable, stages.__file__, "--programs", folder, "--out", out / "closed",
+                 "first", "--only", "facts (cpu|libc|python)"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run(arguments, stdout=writer, stderr=subprocess.PIPE, text=True,
+                             check=False, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    os.close(writer)
+    assert process.returncode == 0 and not process.stderr, process
+    assert "3 PASS" in (out / "closed/first.txt").read_text()
+
+
+def check_long_lines():
+    """Regular expressions see the first characters of a line only."""
+    with tempfile.TemporaryDirectory() as name:
+        log = pathlib.Path(name) / "log"
+        log.write_text("command\n" + "1" * 60_000 + "\n")
+        begun = time.monotonic()
+        for part in PARTS:
+            item = Item("first", part, "rows small", 1, 0)
+            assert not Result(item, None, FAIL, "", 0, 1, log).figures
+        assert time.monotonic() - begun < 0.5
 
 
 def check_kill(folder, out):
@@ -342,6 +394,7 @@ def check_items():
 def main():
     check_items()
     check_summary()
+    check_long_lines()
     report.check_self()
     with tempfile.TemporaryDirectory() as name:
         parent = pathlib.Path(name)
@@ -356,6 +409,8 @@ def main():
         check_listing(parent, out)
         check_processes(parent, out)
         check_logs(machine, out)
+        check_lost_output(machine, out)
+        check_closed_output(folder, out)
         check_kill(folder, out)
         check_dry_runs(machine, programs.Machine(parent / "nowhere"))
     print("stages run as they should")
