@@ -168,6 +168,11 @@ bench_stage() {
 
 profiles_stage() {
   need_gpu
+  need_nvcc
+  if ! command -v ncu >/dev/null; then
+    say "no ncu: left out"
+    return
+  fi
   configure_gpu
   build gpu "${benchmarks[@]}"
   items profiles

@@ -5,11 +5,12 @@
 Every item has a time limit. A failure stops nothing else, and no item starts that the stage has no
 time for. Each stage keeps three files up to date while it runs: <stage>.txt, the summary that is
 printed at the end, <stage>.json, the verdicts, and <stage>.tar.gz, all logs and rows.
-The exit status is 1 if an item failed."""
+The exit status is 1 if an item failed, and 2 if no item passed or an argument is wrong."""
 import argparse
 import concurrent.futures
 import contextlib
 import gzip
+import io
 import json
 import os
 import pathlib
@@ -22,6 +23,9 @@ import tempfile
 import time
 from dataclasses import replace
 
+if sys.version_info < (3, 10):
+    sys.exit("stages.py: expected Python 3.10 or newer, got " + sys.version.split()[0])
+
 import sources
 from items import ITEMS, PARTS, STAGES
 from programs import (MOST_SECONDS, Machine, command_of, ended_by, escaped, file_name, names_of,
@@ -31,7 +35,7 @@ from summary import (FAIL, NOT_RUN, PASS, Result, clean, ends_of, lines_of, summ
 
 LEAST = 5            # seconds that an item needs at least
 CLOSING = 5          # seconds of a stage's time that are kept for its end
-RERUN_UNTIL = 150    # seconds into a stage that repeats what failed in an earlier one
+RERUN_UNTIL = 80     # seconds into a stage that repeats what failed in an earlier one
 NO_TIME, NOT_REACHED, STOPPED = "no time", "not reached", "stopped"
 
 
@@ -212,7 +216,7 @@ class Stage:
             wait_for_all()
         self.save()
         say("\n" + self.summary().rstrip())
-        return not any(result.verdict == FAIL for result in self.results.values())
+        return {result.verdict for result in self.results.values()}
 
     def close(self, rows=None):
         """Copy the rows to a second folder, and delete the logs unless they exist only here."""
@@ -252,15 +256,17 @@ def failed_before(path):
     """The items of an earlier stage that failed, then those that it had no time for; of an item with
     several tests, only those tests."""
     again = {}
+    known = {item.name: item for item in ITEMS}
     for result in json.loads(path.read_text())["results"]:
         if result["verdict"] == FAIL or result["why"] in (NO_TIME, NOT_REACHED, STOPPED):
             again.setdefault(result["item"], []).append(result)
+    if unknown := [name for name in again if name not in known]:
+        print(f"{path}: unknown items: {', '.join(unknown)}", file=sys.stderr)
 
     def repeated(item, results):
         tests = [result["test"] for result in results]
         return replace(item, stage="second", until=RERUN_UNTIL,
                        tests=() if None in tests else tuple(tests))
-    known = {item.name: item for item in ITEMS}
     order = sorted(again, key=lambda name: all(r["verdict"] != FAIL for r in again[name]))
     return [repeated(known[name], again[name]) for name in order if name in known]
 
@@ -322,21 +328,39 @@ def main():
     parser.add_argument("--quick", action="store_true", help="shorter sequences, fewer samples")
     parser.add_argument("--dry-run", action="store_true",
                         help="print the commands and what they select; needs no GPU")
-    if sys.stdout:
+    if isinstance(sys.stdout, io.TextIOWrapper):  # not when it is closed
         sys.stdout.reconfigure(errors="replace")
     arguments = parser.parse_args()
     if unknown := set(arguments.stages) - set(STAGES):
         parser.error(f"argument stage: expected {' or '.join(STAGES)}, got {', '.join(unknown)}")
-    again = failed_before(arguments.failed) if arguments.failed else []
+    if arguments.jobs < 1 or (arguments.budget or 0) < 0:
+        parser.error("arguments --jobs and --budget: expected a positive number")
+    try:
+        only = re.compile(arguments.only)
+        machine = Machine(arguments.programs.resolve())
+    except re.error as error:
+        parser.error(f"argument --only: expected a regular expression: {error}")
+    except (OSError, ValueError) as error:
+        parser.error(f"argument --programs: contents.json is damaged: {error}")
+    again = []
+    try:
+        again = failed_before(arguments.failed) if arguments.failed else []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"--failed {arguments.failed} is ignored, because it holds no verdicts: {error!r}",
+              file=sys.stderr)
     repeated = {item.name for item in again}
     chosen = [item for item in [*again, *(item for item in ITEMS if item.stage == "first" or
                                           item.name not in repeated)]
               if (not arguments.stages or item.stage in arguments.stages)
               and (not arguments.part or item.part in arguments.part)
-              and re.search(arguments.only, item.name)]
-    machine = Machine(arguments.programs.resolve())
+              and only.search(item.name)]
+    if not chosen:
+        parser.error("no item has the given stages, parts and name")
     if arguments.dry_run:
         sys.exit(0 if dry_run(machine, chosen, arguments.quick) else 1)
+    needed = {item.program for item in chosen if item.program}
+    if needed and not any(map(machine.program, needed)):
+        parser.error(f"argument --programs: {machine.folder} has none of {', '.join(sorted(needed))}")
     for folder in filter(None, (arguments.out, arguments.rows)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -344,7 +368,7 @@ def main():
                 trial.write(bytes(1 << 16))
         except OSError as error:
             parser.error(f"cannot write to {folder}: {error}")
-    well = True
+    verdicts = set()
     for name in STAGES:
         items = [item for item in chosen if item.stage == name]
         if not items:
@@ -354,13 +378,12 @@ def main():
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: machine.stop())
         try:
-            well &= stage.run(items)
+            verdicts |= stage.run(items)
         finally:
             stage.close(arguments.rows)
         if machine.stopped:
-            well = False
             break
-    sys.exit(0 if well else 1)
+    sys.exit(1 if FAIL in verdicts or machine.stopped else 0 if PASS in verdicts else 2)
 
 
 if __name__ == "__main__":

@@ -95,8 +95,8 @@ def check_a_stage(machine, out):
              command("tool", "no-such-tool-here")]
     stage = stages.Stage("first", machine, out, 100, 4, quick=False)
     begun = time.monotonic()
-    (well, printed) = said(lambda: stage.run(items))
-    assert not well and time.monotonic() - begun < 30
+    (found, printed) = said(lambda: stage.run(items))
+    assert found == {PASS, FAIL, NOT_RUN} and time.monotonic() - begun < 30
     stage.close(out)
     results = {result.name: result for result in stage.results.values()}
     verdicts = {name: (result.verdict, result.why) for name, result in results.items()}
@@ -135,7 +135,8 @@ def check_failed_before(machine, out):
         result("battery float", NOT_RUN, "kind: passes, too", NOT_REACHED),
         result("battery uint32", PASS), result("facts nvcc", NOT_RUN, why="absent: nvcc"),
         result("look_back stress", FAIL), result("of another commit", FAIL)]}))
-    again = stages.failed_before(path)
+    again, printed = said(lambda: stages.failed_before(path))
+    assert "unknown items: of another commit" in printed, printed
     assert [(item.name, item.tests) for item in again] == [
         ("battery float", ("kind: hangs", "kind: passes, too")), ("look_back stress", ()),
         ("memcheck smallest kernels", ())], again
@@ -152,9 +153,9 @@ def check_time(machine, out):
     """An item gets no more time than its stage has left, or than its own part of the stage."""
     stage = stages.Stage("second", machine, out, stages.CLOSING + stages.LEAST + 0.3, 1, quick=False)
     sleep = command("sleep", "sleep", "0.5")
-    well, _ = said(lambda: stage.run([sleep, command("again", "sleep", "2"), test("late")]))
+    said(lambda: stage.run([sleep, command("again", "sleep", "2"), test("late")]))
     stage.close()
-    assert well and [(r.verdict, r.why) for r in stage.results.values()] == [
+    assert [(r.verdict, r.why) for r in stage.results.values()] == [
         (PASS, ""), *[(NOT_RUN, NO_TIME)] * 2], stage.results
     stage = stages.Stage("second", machine, out, 100, 1, quick=False)
     assert stage.left(command("early", "true", until=20)) < 20 < stage.left(sleep)
@@ -277,11 +278,11 @@ def check_lost_output(machine, out):
     lost = out / "lost"
     lost.mkdir()
     stage = stages.Stage("first", machine, lost, 100, 1, quick=False)
-    well, printed = said(lambda: stage.run([
+    _, printed = said(lambda: stage.run([
         command("remove", "rmdir", str(lost)), command("colour", "printf", "\\033[31mred\\007\\n"),
         command("bad", "bash", "-c", "printf 'x\\033y\\n'; exit 3")]))
     _, closed = said(stage.close)
-    assert not well and "first: 2 PASS, 1 FAIL, 0 NOT RUN" in printed, printed
+    assert "first: 2 PASS, 1 FAIL, 0 NOT RUN" in printed, printed
     assert printed.count("cannot write to") == 1 and "| x?y" in printed, printed
     assert str(stage.work) in closed and (stage.work / "logs/colour.log").exists()
     shutil.rmtree(stage.work)
@@ -298,6 +299,42 @@ def check_closed_output(folder, out):
     os.close(writer)
     assert process.returncode == 0 and not process.stderr, process
     assert "3 PASS" in (out / "closed/first.txt").read_text()
+
+
+def check_arguments(folder, out):
+    """Wrong arguments and runs of nothing exit with status 2 and a message."""
+    def run(*arguments, programs=folder, to=out):
+        old, sys.argv = sys.argv, ["stages.py", "--programs", str(programs), "--out", str(to),
+                                   *map(str, arguments)]
+        try:
+            return said(lambda: exit_of(stages.main))
+        finally:
+            sys.argv = old
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    damaged = out / "damaged"
+    damaged.mkdir()
+    for name in ("contents.json", "first.json"):
+        (damaged / name).write_text('{"results": [')
+    a_file = damaged / "contents.json"
+    for (status, printed), expected in (
+            (run("--only", "nothing"), "no item has"), (run("--only", "("), "argument --only"),
+            (run("--jobs", 0), "--jobs"), (run("--budget", -1), "--budget"),
+            (run("first", to=a_file), "cannot write to"),
+            (run("first", programs=out), "argument --programs"),
+            (run("first", programs=damaged), "contents.json is damaged"),
+            (run("second", "--only", "^numerics$", programs=out / "none"), "argument --programs"),
+            (run("--only", "battery double"), "0 PASS, 0 FAIL, 1 NOT RUN")):
+        assert status == 2 and expected in printed and "Traceback" not in printed, (printed, status)
+    for failed in (damaged / "first.json", damaged / "absent.json"):
+        status, printed = run("--failed", failed, "--only", "facts libc")
+        assert status == 0 and "is ignored" in printed and "1 PASS" in printed, printed
+
+
+def exit_of(function):
+    try:
+        return function()
+    except SystemExit as end:
+        return end.code
 
 
 def check_long_lines():
@@ -411,6 +448,7 @@ def main():
         check_logs(machine, out)
         check_lost_output(machine, out)
         check_closed_output(folder, out)
+        check_arguments(folder, out)
         check_kill(folder, out)
         check_dry_runs(machine, programs.Machine(parent / "nowhere"))
     print("stages run as they should")
