@@ -75,6 +75,8 @@ def draw_times(context, rows, path):
     """A panel per workload with peers, a bar per variant, against the twin."""
     table = {key: row["ms"] for key, row in rows.items() if "ms" in row and key[2] == "forward"}
     names = [w for w in workloads_of(table) if len(variants_of(table, w)) > 2]
+    if not names:
+        return
     counts = [len(variants_of(table, w)) for w in names]
     figure, panels = plt.subplots(len(names), 1, squeeze=False, height_ratios=counts,
                                   figsize=(9, 1.2 + 0.27 * sum(counts) + 0.7 * len(names)))

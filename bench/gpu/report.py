@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Prints tables and targets of the results of a run, and writes and draws them beside the results.
+"""Print, write and draw the report of a run.
 
 The results are a folder with JSON files or archives of stages, or a JSON file of bench/results/gpu.
 --save writes such a file first."""
@@ -70,7 +70,7 @@ def table_of(rows, context, workload):
                 return text.format(row[key]) if key in row else ""
             target = FRACTIONS.get(workload, {}).get(call) if variant == DEFAULT else None
             notes = [f"{target:.2f}: " + verdict(row["fraction_of_twin"] >= target, context)
-                     ] if target else []
+                     ] if target and "fraction_of_twin" in row else []
             notes += [f"{name} {row[key]:.2f} us a call" for name, key in
                       (("queued", "queued_us"), ("in a graph", "graph_us")) if key in row]
             notes += [row["label"]] if variant == "streaming_twin" and row.get("label") else []
@@ -112,11 +112,17 @@ def report_of(context, rows):
     return text
 
 
-def write_report(path, where=None):
-    """Print the report of a folder or of a saved file, and write and draw it in `where`."""
+def measured(path):
+    """Read results. Raise ValueError if no row was measured."""
     context, rows = read_results(path)
     if not any("ms" in row for row in rows.values()):
-        print(f"{path}: no row was measured", file=sys.stderr)
+        raise ValueError(f"{path}: no row was measured")
+    return context, rows
+
+
+def write_report(path, where=None):
+    """Print the report of a folder or of a saved file, and write and draw it in `where`."""
+    context, rows = measured(path)
     where = where or (path.parent / path.stem if path.is_file() else path)
     where.mkdir(parents=True, exist_ok=True)
     text = report_of(context, rows)
@@ -130,7 +136,9 @@ def write_report(path, where=None):
 
 def save(folder, where=SAVED):
     """Write the results of a run as one file. Returns its path."""
-    context, rows = read_results(folder)
+    if folder.is_file():
+        raise ValueError(f"--save: expected a folder with the results of a run, got {folder}")
+    context, rows = measured(folder)
     where.mkdir(parents=True, exist_ok=True)
     path = where / file_name_of(context)
     path.write_text(compact(context, rows, verdicts_of(folder)))
@@ -152,15 +160,19 @@ def check_self():
             row("one_sequence/automatic/forward", 1.0, fraction_of_twin=0.9),
             row("one_sequence/cub_pairs/forward", 1.9, fraction_of_twin=0.47)]
     peers = [row("channels_last/torch.associative_scan/forward", 15.0),
-             {"name": "channels_last/lax.scan/forward", **absent}]
+             {"name": "channels_last/lax.scan/forward", **absent},
+             {"name": "channels_last/no_time/forward"}, {"name": "incomplete"},
+             row("channels_last/zero/forward", 0)]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         of_one = {"gpu": "A GPU", "quick": "no", "date": "2030-01-02T03:04:05"}
         text = json.dumps({"context": of_one, "benchmarks": ours})
-        # The rows of a stage, of which the last file broke off after a row; the peers in a file.
+        # The second file is cut inside a row, the third is empty, and a row lacks its time.
         with tarfile.open(folder / "first.tar.gz", "w:gz") as packed:
             for file, data in (("a.json", text),
-                               ("b.json", text[:text.rindex("}, {") + 2].replace("0.94", "0.95"))):
+                               ("b.json", text[:text.rindex("real_time") + 14].replace(
+                                   "0.94", "0.95")),
+                               ("c.json", "")):
                 about = tarfile.TarInfo(f"rows/{file}")
                 about.size = len(data)
                 packed.addfile(about, io.BytesIO(data.encode()))
@@ -169,20 +181,31 @@ def check_self():
         (folder / "first.json").write_text(json.dumps({"stage": "first", "results": [
             {"item": "battery float", "test": "x", "verdict": "PASS"},
             {"item": "battery float", "test": "y", "verdict": "FAIL"}]}))
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
+        (folder / "second.json").write_text('{"results": [')
+        (folder / "second.tar.gz").write_bytes((folder / "first.tar.gz").read_bytes()[:100])
+        with contextlib.redirect_stdout(io.StringIO()) as printed, \
+                contextlib.redirect_stderr(io.StringIO()) as warned:
             saved = save(folder, folder / "saved")
             write_report(saved, folder)
         assert saved.name == "a-gpu-2030-01-02.json", saved
         kept = json.loads(saved.read_text())
         assert kept["verdicts"] == {"battery float": "FAIL"} and kept["context"] == of_one, kept
-        assert report_of(*read_results(saved)) == report_of(*read_results(folder))
-        try:
-            merged(of_one, {"gpu": "another GPU"})
-            raise AssertionError("rows of two cards were merged")
-        except ValueError as error:
-            assert "A GPU" in str(error) and "another GPU" in str(error)
+        for text in ("second.json is skipped", "rest of second.tar.gz", "c.json is skipped",
+                     "no_time", "incomplete", "expected a positive number"):
+            assert text in warned.getvalue(), (text, warned.getvalue())
+        with contextlib.redirect_stderr(warned):
+            assert report_of(*read_results(saved)) == report_of(*read_results(folder))
+        for refused, expected in ((lambda: merged(of_one, {"gpu": "another GPU"}), "another GPU"),
+                                  (lambda: save(saved, folder / "saved"), "expected a folder"),
+                                  (lambda: save(folder / "saved/none"), "no row was measured")):
+            try:
+                refused()
+                raise AssertionError("expected a ValueError: " + expected)
+            except ValueError as error:
+                assert expected in str(error), error
         assert "| automatic" in printed.getvalue() and "0.910 |   0.950" in printed.getvalue()
-        context, rows = read_results(folder)
+        with contextlib.redirect_stderr(warned):
+            context, rows = read_results(folder)
         verdicts = {(w, call, asked.split()[-1]): said
                     for w, call, asked, _, said in judged(rows, context)}
         for key, said in ((("channels_last", "forward", "twin"), "met"),
@@ -195,6 +218,10 @@ def check_self():
                    - 0.1) < 1e-9
         text = (folder / "report.md").read_text()
         assert "torch does not import" in text and "in a graph 2.50 us" in text
+        if draw:  # A report of one row has no picture of times.
+            key = "channels_last", "automatic", "forward"
+            with contextlib.redirect_stdout(printed):
+                draw.draw_all(context, {key: rows[key]}, folder / "saved")
         pictures = sorted(path.name for path in folder.glob("*.png"))
         assert pictures == (["forward_times.png", "fraction_of_twin.png"] if draw else []), pictures
     print("the report of made-up rows is right" +
@@ -210,14 +237,17 @@ def main():
     parser.add_argument("--save", action="store_true",
                         help="write bench/results/gpu/<card>-<date>.json of the folder first")
     arguments = parser.parse_args()
-    if arguments.self_check:
-        check_self()
-    elif arguments.save:
-        saved = save(arguments.results)
-        write_report(saved)
-        print(f"saved: {saved}")
-    else:
-        write_report(arguments.results)
+    try:
+        if arguments.self_check:
+            check_self()
+        elif arguments.save:
+            saved = save(arguments.results)
+            write_report(saved)
+            print(f"saved: {saved}")
+        else:
+            write_report(arguments.results)
+    except (OSError, ValueError) as error:
+        sys.exit(f"report.py: {error}")
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 """The rows of benchmarks and peers, by workload, variant and call; targets and predictions."""
 import contextlib
 import json
+import math
 import pathlib
 import re
 import sys
 import tarfile
+import zlib
 
 from items import STAGES
 
@@ -18,7 +20,7 @@ FRACTIONS = {"channels_last": {"forward": 0.92, "vjp": 0.90},
              "bfloat16": {"forward": 0.90, "vjp": 0.88},
              "complex_lambda": {"forward": 0.90},
              "qrnn_packed": {"forward_store": 0.85, "vjp_store": 0.80}}
-# Speed as a multiple of that of the fastest peer whose name begins so.
+# Required speedup over the fastest peer with this name prefix.
 SPEEDUPS = {("time_contiguous", "forward", "accelerated_scan"): 1.0,
             ("time_contiguous", "vjp", "accelerated_scan"): 1.0,
             ("one_sequence", "forward", "cub_pairs"): 2.0,
@@ -36,34 +38,80 @@ CONTEXT = ("gpu", "driver", "driver_cuda", "compiler", "torch", "jax", "date", "
 PREDICTIONS = pathlib.Path(__file__).with_name("predictions.json")
 
 
+@contextlib.contextmanager
+def skipped_if_bad(name):
+    """Report a damaged input, and continue without it."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, KeyError, TypeError,
+            AttributeError) as error:
+        print(f"{name} is skipped: {error!r}", file=sys.stderr)
+
+
+def members_of(archive, pattern):
+    """Return (name, text) of an archive's matching files, up to where it is damaged."""
+    found = []
+    with skipped_if_bad(f"the rest of {archive.name}"), tarfile.open(archive) as packed:
+        for member in packed:
+            if re.fullmatch(pattern, member.name):
+                text = packed.extractfile(member).read().decode(errors="replace")
+                found.append((member.name, text))
+    return found
+
+
 def texts_of(path):
-    """(name, text) of the JSON files in a folder, and in rows/ of the archives of stages."""
+    """Yield (name, text) of result files."""
     for archive in sorted(path.glob("*.tar.gz")):
-        with tarfile.open(archive) as packed:
-            for member in packed.getmembers():
-                if member.name.startswith("rows/") and member.name.endswith(".json"):
-                    yield member.name, packed.extractfile(member).read().decode()
+        yield from members_of(archive, r"rows/.*\.json")
     for file in sorted(path.glob("*.json")):
-        yield file.name, file.read_text()
+        yield file.name, file.read_text(errors="replace")
 
 
 def parsed(name, text):
-    """A report of rows, or None. One that broke off has all rows up to there."""
-    for end in ("", "]}", "}]}"):
-        try:
-            report = json.loads(text.rstrip().rstrip(",") + end if end else text)
-            return report if "benchmarks" in report else None
-        except json.JSONDecodeError as error:
-            why = error
-    print(f"{name} is left out: {why}", file=sys.stderr)
+    """Parse a report; repair one that was cut after or inside a row. Return None without rows."""
+    for repaired in (text, text.rstrip().rstrip(",") + "]}", text[:text.rfind("},") + 1] + "]}"):
+        with contextlib.suppress(json.JSONDecodeError):
+            report = json.loads(repaired)
+            return report if isinstance(report, dict) and "benchmarks" in report else None
+    print(f"{name} is skipped: no complete row", file=sys.stderr)
     return None
 
 
+def row_of(run):
+    """Return the (workload, variant, call) of a row, and its values. Raise ValueError, KeyError or
+    TypeError if a value is absent or wrong."""
+    parts = [p for p in run["name"].split("/") if ":" not in p and p != "manual_time"]
+    workload, variant, call = parts
+    row = dict(run, workload=workload, variant=variant, call=call)
+    if run.get("error_occurred") or "error_message" in run:
+        row["error_message"] = str(run["error_message"])
+        return (workload, variant, call), row
+    if "ms" not in run:
+        row["ms"] = run["real_time"] * TO_MS[run["time_unit"]]
+    for counter in COUNTERS:
+        if counter in row and not math.isfinite(row[counter]):
+            raise ValueError(f"{counter}: expected a finite number, got {row[counter]}")
+    if row["ms"] <= 0:
+        raise ValueError(f"ms: expected a positive number, got {row['ms']}")
+    return (workload, variant, call), row
+
+
+def rows_of(name, runs):
+    """Return the rows of a report; report and skip those that lack a value."""
+    rows = {}
+    for run in runs:
+        with skipped_if_bad(f"{name}: row {str(run)[:60]}"):
+            parts, row = row_of(run)
+            rows[parts] = row
+    return rows
+
+
 def merged(context, other):
-    """Two contexts of one run. Raises ValueError if they are of two cards."""
+    """Merge the contexts of one run. Raise ValueError if they are of two cards."""
     cards = {c["gpu"] for c in (context, other) if "gpu" in c}
     if len(cards) > 1:
-        raise ValueError(f"read_results: expected rows of one card, got {' and '.join(cards)}")
+        raise ValueError(f"read_results: expected rows of one card, got {' and '.join(cards)}: "
+                         "save each stage in a folder of its own")
     commits = dict.fromkeys(c for one in (context, other) if "commit" in one
                             for c in one["commit"].split(", "))
     both = {**context, **other}
@@ -74,49 +122,43 @@ def merged(context, other):
 
 
 def read_results(path):
-    """The merged contexts, and a row per workload, variant and call, of a folder or of a file that
-    `compact` made."""
+    """Return the merged context and the rows of a folder, or of a file that `compact` made."""
     if path.is_file():
         report = json.loads(path.read_text())
-        return report["context"], {tuple(row["name"].split("/")): dict(zip(
-            ("workload", "variant", "call"), row["name"].split("/")), **row)
-            for row in report["rows"]}
+        if not isinstance(report, dict) or not {"context", "rows"} <= set(report):
+            raise ValueError(f"{path}: expected a file that report.py saved")
+        return report["context"], rows_of(path.name, report["rows"])
     context, rows = driver_of(path), {}
     for name, text in texts_of(path):
         report = parsed(name, text)
         if not report:
             continue
-        context = merged(context, report["context"])
-        for run in report["benchmarks"]:
-            parts = [p for p in run["name"].split("/") if ":" not in p and p != "manual_time"]
-            row = dict(run, workload=parts[0], variant=parts[1], call=parts[2])
-            if not run.get("error_occurred"):
-                row["ms"] = run["real_time"] * TO_MS[run["time_unit"]]
-            rows[tuple(parts)] = row
-    for row in rows.values():  # peers know nothing of the twin
+        context = merged(context, report.get("context", {}))
+        rows.update(rows_of(name, report["benchmarks"]))
+    for row in rows.values():  # Peers do not time the copy baseline.
         twin = rows.get((row["workload"], "streaming_twin", row["call"]), {})
-        if "ms" in row and "ms" in twin and row["elements"] == twin["elements"]:
+        if "ms" in row and "ms" in twin and row.get("elements") == twin.get("elements"):
             row.setdefault("fraction_of_twin", twin["ms"] / row["ms"])
     return context, rows
 
 
 def driver_of(folder):
-    """The version of the driver, by the facts of a stage."""
+    """Return the version of the driver, from the facts of a stage."""
     for archive in sorted(folder.glob("*.tar.gz")):
-        with tarfile.open(archive) as packed, contextlib.suppress(KeyError):
-            text = packed.extractfile("logs/facts_gpu.log").read().decode()
+        for _, text in members_of(archive, "logs/facts_gpu.log"):
             if found := re.search(r"^NVIDIA[^,]*, ([\d.]+),", text, re.MULTILINE):
                 return {"driver": found[1]}
     return {}
 
 
 def verdicts_of(folder):
-    """The verdict of each item of each stage; of repeated items the last one."""
+    """Return each item's verdict; later stages override."""
     verdicts = {}
     for path in (folder / f"{stage}.json" for stage in STAGES):
         items = {}
-        for result in json.loads(path.read_text())["results"] if path.exists() else ():
-            items.setdefault(result["item"], []).append(result["verdict"])
+        with skipped_if_bad(path):
+            for result in json.loads(path.read_text())["results"] if path.exists() else ():
+                items.setdefault(result["item"], []).append(result["verdict"])
         for item, of_tests in items.items():
             verdicts[item] = next((v for v in ("FAIL", "NOT RUN") if v in of_tests), "PASS")
     return verdicts

@@ -188,7 +188,9 @@ peers_stage() {
 report_stage() {
   say "report: $results"
   mkdir -p "$results"
-  make_report "$results"
+  if ! make_report "$results"; then
+    failed+=(report)
+  fi
 }
 
 build_for_all() {
