@@ -17,8 +17,8 @@ need_nvcc() {
   fi
 }
 
-# need_where_absent HEADER PACKAGES...: install packages if the compiler does not find the header. The
-# package manager knows nothing of headers that were unpacked by hand.
+# need_where_absent HEADER PACKAGES... Install packages if the header is not found (it may have been
+# unpacked by hand).
 need_where_absent() {
   local header=$1
   shift

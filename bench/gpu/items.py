@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tests and measurements of a machine with a GPU, stage by stage, the most important first."""
+"""Items per stage, in order of importance."""
 from dataclasses import dataclass
 
 # Seconds of each stage.
@@ -18,23 +18,23 @@ NO_PREALLOCATION = ("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 @dataclass(frozen=True)
 class Item:
-    """One of our programs with some of its tests or rows, or any command."""
+    """A program with a filter, or any command."""
     stage: str
     part: str
     name: str
     limit: int              # seconds after which it is killed
     likely: int             # expected seconds; with less time left it does not start
-    until: int = 0          # seconds into the stage after which it is killed; 0: no such limit
+    until: int = 0          # latest end, in seconds after the stage began; 0: none
     program: str = ""
     chosen: str = ""        # a Catch2 filter for tests, a regular expression for benchmark rows
     tests: tuple = ()       # names of tests: only these of the chosen ones
-    under: str = ""         # the tool that runs the program: of compute-sanitizer, or ncu
+    under: str = ""         # tool: memcheck, racecheck or ncu
     more: tuple = ()        # arguments of the program, or of ncu
     words: tuple = ()       # the command; {scripts}, {package}, {out} are folders
     says: tuple = ()        # regular expressions; the item fails unless its output matches all
     modules: str = ""       # Python modules without which it does not run
     wants: str = ""         # element types, or pairs of the gated battery, that it needs
-    environment: tuple = ()  # (name, value); a value of *PATH goes in front of the present one
+    environment: tuple = ()  # variables; a *PATH value is prepended
 
     @property
     def benchmark(self):
@@ -42,8 +42,7 @@ class Item:
 
     @property
     def alone(self):
-        """Whether nothing else may run at the same time: timed items, and the two checks whose
-        failure would explain all others."""
+        """Whether the item runs alone: timed items and the two basic checks."""
         if self.part == "tests":
             return self.benchmark or self.program == "look_back_stress_gpu"
         return self.part not in ("sanitizers", "python")
@@ -78,7 +77,7 @@ def battery(stage, kind, until):
 
 
 def rows(stage, name, variants, workloads, until, calls="forward|vjp"):
-    """Timed rows, a process per workload. Each process times a copy and the twin as well."""
+    """One process per workload; each also times the copy and its baseline."""
     for workload in workloads:
         qrnn = workload == "qrnn_packed"
         names = "forward_store|vjp_store" if qrnn else calls
@@ -104,7 +103,7 @@ def peer(name, modules):
 
 
 def profiled(workload):
-    """ncu's figures for one launch of look_back's kernel, after the launches that warm up."""
+    """Profile one look_back launch after warm-up."""
     return Item("second", "profiles", f"profile {workload}", 40, 15,
                 program="bench_gpu_linear_scan", chosen=f"^{workload}/look_back/forward/",
                 under="ncu", more=("--kernel-name", "regex:.*walk_tiles<.*", "--launch-skip", "6",
@@ -149,7 +148,7 @@ def second():
     yield peer("torch.associative_scan", "torch")
     yield peer("lax.associative_scan", "jax")
     yield peer("accelerated_scan.triton", "torch accelerated_scan")
-    # Its arrays are in managed memory, which can hang a GPU: after every other test.
+    # Runs last: managed memory can hang a GPU.
     yield Item("second", "tests", "graphs and state spaces", 40, 10, program="device_test_gpu",
                environment=(("LD_LIBRARY_PATH", "{cublas}"),))
     for workload in ("one_sequence", "time_contiguous"):

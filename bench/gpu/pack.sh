@@ -4,9 +4,9 @@
 # driver and python3, and cuBLAS for the tests of state spaces, but no compiler and no network.
 # Use: bench/gpu/pack.sh [-jN] [--architectures LIST] [--types LIST] [--arch ARCH] [--no-tests]
 #                        [--no-python] [--need-peers] [DIR]
-# DIR, by default build/pack, is replaced; more than 48 MiB are an error. Lists are separated by commas:
-# of GPU architectures (90), and of the batteries' element types (all). --arch: the -march of code for CPUs
-# (x86-64-v3). --need-peers: fail if accelerated-scan, a peer, cannot be downloaded.
+# DIR (build/pack) is replaced. A pack over 48 MiB is an error. --architectures lists GPU architectures
+# (90), and --types the batteries' element types (all), separated by commas. --arch: the -march of code for
+# CPUs (x86-64-v3). --need-peers: fail if accelerated-scan, a comparison library, cannot be downloaded.
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/lib.sh"
 source bench/gpu/build.sh
@@ -80,7 +80,7 @@ fi
 
 rm -rf "$pack"
 mkdir -p "$pack/bin" "$pack/scripts"
-# The contents of the pack. Without this file no folder is replaced or run.
+# contents.json marks a pack; without it no folder is replaced or run.
 commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
 python3 - "$commit" "$arch" "$architectures" "${contained[@]}" >"$pack/contents.json" <<'END'
 import json, sys

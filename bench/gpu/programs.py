@@ -14,11 +14,11 @@ import time
 from dataclasses import replace
 
 HERE = pathlib.Path(__file__).resolve().parent
-MOST_FAILURES = 5  # assertions of a test, which then ends
+MOST_FAILURES = 5  # assertion failures after which a test ends
 MOST_SECONDS = 15  # for a program to list its tests
 MOST_OUTPUT = 64 << 20  # bytes that a process may write to its log
 SANITIZERS = ("memcheck", "racecheck")
-# Sections, because the names of metrics differ between GPUs. The clocks stay as they are.
+# Request sections, since metric names differ per GPU; do not lock clocks.
 PROFILER = ("ncu", "--clock-control", "none", "--kernel-name-base", "demangled", "--page", "raw",
             *(word for section in ("SpeedOfLight", "SchedulerStats", "WarpStateStats", "Occupancy",
                                    "MemoryWorkloadAnalysis", "LaunchStats")
@@ -37,7 +37,7 @@ class Machine:
         tools = [*pathlib.Path("/usr/local").glob("cuda/bin"),
                  *sorted(pathlib.Path("/opt/nvidia/nsight-compute").glob("*"), reverse=True)]
         self.path = ":".join([os.environ["PATH"], *map(str, tools)])
-        # cuBLAS of a framework's wheel before the toolkit's: the frameworks need their own.
+        # Prefer cuBLAS of a wheel, which the frameworks need.
         libraries = [*(path for place in sys.path if place
                        for path in pathlib.Path(place).glob("nvidia/*/lib/libcublas.so.*")),
                      *pathlib.Path("/usr/local/cuda").glob("lib64/libcublas.so.*")]

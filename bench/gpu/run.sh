@@ -8,7 +8,7 @@
 #      bench/gpu/run.sh --dry-run
 #      bench/gpu/run.sh --pack [ARGUMENTS OF pack.sh]
 #      bench/gpu/run.sh --packed DIR [ARGUMENTS OF stages.py]
-# Runs the named steps; default: all. A step builds the programs that it needs, and uses those in build/gpu.
+# Runs the named steps; default: all. Each step builds what it needs in build/gpu.
 # --quick: shorter sequences, fewer samples. --no-tests: leave out the tests, which take longest to build.
 # --build-only: compile the benchmarks for all supported architectures, and check the report; needs no GPU.
 # --dry-run: print all commands; fails if a filter selects nothing. --pack: build a pack for a machine that
@@ -66,7 +66,7 @@ need_gpu() {
   fi
 }
 
-# make_report ARGUMENTS...: by a python that has matplotlib; without one there are no pictures.
+# make_report ARGUMENTS... Prefer a Python with matplotlib; without it there are no pictures.
 make_report() {
   local one
   for one in python3 "$python"; do

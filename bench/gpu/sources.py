@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lists tests and benchmark rows by the sources, for programs that are not built."""
+"""List tests and rows from the sources, for programs not built."""
 import pathlib
 import re
 
@@ -25,7 +25,7 @@ def tests_of(program):
 
 
 def selected(chosen, name, tags):
-    """Whether a filter selects a test: alternatives, each some tags or a name without a comma."""
+    """Return whether a filter (alternatives of tags, or a name) selects a test."""
     return not chosen or any(set(re.findall(r"\[(\w+)\]", part)) <= tags if part.startswith("[")
                              else part == name for part in chosen.split(","))
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the items of items.py with the programs of a build or a pack.
+"""Run the items of items.py.
 
-Every item has a time limit. A failure stops nothing else, and no item starts that the stage has no
-time for. Each stage keeps three files up to date while it runs: <stage>.txt, the summary that is
-printed at the end, <stage>.json, the verdicts, and <stage>.tar.gz, all logs and rows.
+The programs are those of a build or of a pack.
+
+Every item has a time limit. A failure stops no other item. No item starts if it would end after its
+stage. Each stage keeps three files up to date: <stage>.txt is the summary, <stage>.json has the
+verdicts, and <stage>.tar.gz has all logs and rows. The summary is printed at the end.
 The exit status is 1 if an item failed, and 2 if no item passed or an argument is wrong."""
 import argparse
 import concurrent.futures
@@ -34,13 +36,13 @@ from summary import (FAIL, NOT_RUN, PASS, Result, clean, ends_of, lines_of, summ
                      verdict_of)
 
 LEAST = 5            # seconds that an item needs at least
-CLOSING = 5          # seconds of a stage's time that are kept for its end
-RERUN_UNTIL = 80     # seconds into a stage that repeats what failed in an earlier one
+CLOSING = 5          # seconds reserved for the final summary
+RERUN_UNTIL = 80     # seconds into the second stage; repeated items end by then
 NO_TIME, NOT_REACHED, STOPPED = "no time", "not reached", "stopped"
 
 
 class Stage:
-    """Runs items; `budget` in seconds, or 0 for as long as they take."""
+    """A list of items and their results. `budget` is in seconds; 0 means no limit."""
 
     def __init__(self, name, machine, out, budget, jobs, quick):
         self.name, self.machine, self.out, self.jobs, self.quick = name, machine, out, jobs, quick
@@ -127,7 +129,7 @@ class Stage:
         return result
 
     def outcomes(self):
-        """The items, each with its results so far."""
+        """Pair each item with its results."""
         return [(item, [self.results.get((item, test)) or Result(item, test, NOT_RUN, NOT_REACHED)
                         for test in self.tests.get(item, [None])]) for item in self.items]
 
@@ -253,8 +255,8 @@ def write(path, data):
 
 
 def failed_before(path):
-    """The items of an earlier stage that failed, then those that it had no time for; of an item with
-    several tests, only those tests."""
+    """Return failed items first, then items without time. Of an item with several tests, keep only
+    the tests that failed or did not run."""
     again = {}
     known = {item.name: item for item in ITEMS}
     for result in json.loads(path.read_text())["results"]:
@@ -272,8 +274,8 @@ def failed_before(path):
 
 
 def dry_run(machine, items, quick):
-    """Print every command. An item that selects nothing is an error: by its program's own list if
-    the program is built, else by the sources."""
+    """Print every command. Return whether each item selects a test or a row. Programs list their own
+    tests; for a program that is not built, the sources do."""
     wrong = []
     for item in items:
         command = command_of(machine, item, pathlib.Path("OUT"), quick)

@@ -16,7 +16,7 @@ MOST_FIGURES = 600        # characters of the rows and quoted lines of an item
 CONTROL = {**dict.fromkeys([*range(32), *range(127, 160)], "?"), ord("\t"): " "}
 # Lines without information.
 IDLE = re.compile(r"^Filters:|Catch\d? v.* host application|^Run with -\? for options|^\W*$")
-# Lines of a log that the summary repeats, besides the rows of benchmarks.
+# Lines that the summary quotes, besides the rows of benchmarks.
 QUOTED = {"facts": r"^version: (.*)|release ([\d.]+)|^Version ([\d.]+)|^(NVIDIA.*MiB.*)|"
                    r"Model name: +(.*)|^(CPU\(s\):.*)|^ldd.* ([\d.]+)$",
           "python": r"(\d+ (?:passed|failed|skipped).*?) =*$",
