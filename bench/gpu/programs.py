@@ -60,16 +60,18 @@ class Machine:
             path = self.folder / place / name
             if path.is_file():
                 if not os.access(path, os.X_OK):  # copying may lose the permission
-                    path.chmod(0o755)
+                    with contextlib.suppress(OSError):
+                        path.chmod(0o755)
                 return str(path)
         return None
 
-    def run(self, command, environment, limit, output, errors=subprocess.STDOUT):
+    def run(self, command, environment, limit, output, errors=None):
         """Run a command in its own process group. Return its exit status, or why it was killed.
-        No process of the group survives the call."""
+        The rest of the group is killed. Errors go to `output` unless they have a file."""
         end = time.monotonic() + limit
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
-                                   start_new_session=True, env=environment)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output,
+                                   stderr=errors or subprocess.STDOUT, start_new_session=True,
+                                   env=environment)
         self.processes.add(process)
         try:
             if self.stopped:  # stop() was called meanwhile.
@@ -77,7 +79,8 @@ class Machine:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(max(0, min(0.1, end - time.monotonic())))
-                if os.fstat(output.fileno()).st_size > MOST_OUTPUT:
+                if any(os.fstat(file.fileno()).st_size > MOST_OUTPUT
+                       for file in (output, errors) if file):
                     return f"wrote more than {MOST_OUTPUT >> 20} MiB"
                 if time.monotonic() >= end:
                     kill(process, signal.SIGTERM)
@@ -86,7 +89,8 @@ class Machine:
                     return f"timed out after {limit:.0f} s"
         finally:
             kill(process, signal.SIGKILL)
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # A driver may block the kill.
+                process.wait(2)
             self.processes.discard(process)
 
     def stop(self):

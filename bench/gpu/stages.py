@@ -196,7 +196,8 @@ class Stage:
                     try:
                         result = future.result()
                     except OSError as error:
-                        result = Result(*running[future], FAIL, str(error))
+                        result = Result(*running[future], FAIL,
+                                        STOPPED if self.machine.stopped else str(error))
                     except Exception as error:  # A bug in this script must not end the stage.
                         result = Result(*running[future], FAIL, repr(error)[:200])
                     self.note(result)
