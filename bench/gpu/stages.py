@@ -286,16 +286,16 @@ def dry_run(machine, items, quick):
         except OSError as error:
             wrong.append(f"{item.name}: {error}")
             continue
-        print(f"{item.stage} / {item.part} / {item.name}, {item.likely} to {item.limit} s"
-              f"{', ' * bool(why)}{why}\n    {' '.join(command)}")
+        say(f"{item.stage} / {item.part} / {item.name}, {item.likely} to {item.limit} s"
+            f"{', ' * bool(why)}{why}\n    {' '.join(command)}")
         if not item.program:
             continue
         names = sources.names_of(item) if why else listed
         if names is None:
-            print("    neither built nor in the sources")
+            say("    neither built nor in the sources")
             continue
-        print(f"    {len(names)} {'rows' if item.benchmark else 'tests'}"
-              f"{', each in a process of its own' if item.separately else ''}")
+        say(f"    {len(names)} {'rows' if item.benchmark else 'tests'}"
+            f"{', each in a process of its own' if item.separately else ''}")
         if not names:
             wrong.append(f"{item.name}: filter {item.chosen} matches no test")
         if not why and item.separately:
@@ -305,7 +305,7 @@ def dry_run(machine, items, quick):
                 if not re.search(r"^1 (matching )?test case", found, re.MULTILINE):
                     wrong.append(f"{item.name}: {escaped(test)} does not select one test")
     for stage in dict.fromkeys(item.stage for item in items):
-        print(f"{stage}: {sum(item.stage == stage for item in items)} items")
+        say(f"{stage}: {sum(item.stage == stage for item in items)} items")
     for line in wrong:
         print(line, file=sys.stderr)
     return not wrong
