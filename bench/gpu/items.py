@@ -8,7 +8,7 @@ STAGES = {"first": 265, "second": 330}
 PARTS = ("facts", "tests", "sanitizers", "bench", "profiles", "peers", "python")
 
 # Programs whose tests each run in a process of their own.
-SEPARATELY = ("linear_scan_battery", "gated_scan_battery_gpu", "numerics_test",
+SEPARATELY = ("linear_scan_battery", "gated_scan_battery_gpu",
               "look_back_stress_gpu", "device_test_gpu")
 WORKLOADS = ("small", "channels_last", "time_contiguous", "two_million_steps", "one_sequence",
              "bfloat16", "complex_lambda", "qrnn_packed")
@@ -142,7 +142,7 @@ def second():
                     ("time_contiguous", "one_sequence"), 190)
     for kind in ("double", "float16", "complex_double"):
         yield battery("second", kind, until=240)
-    yield Item("second", "tests", "numerics", 100, 12, 240, program="numerics_test",
+    yield Item("second", "tests", "numerics", 100, 12, 240, program="linear_scan_battery",
                chosen="[numerics][backends],[numerics][cuda_lanes],[numerics][nan]",
                wants="float double complex_double uint32")
     yield peer("torch.associative_scan", "torch")

@@ -104,8 +104,8 @@ MAPS, STAGED = 9 * 1024, 43 * 1024
 # of a span; and the clocks to fold a span.
 LEVEL, WARPS = Phase(68, 16), Phase(60, 9)
 SPAN_LEVEL, SPAN_WARPS, FOLD = Phase(90, 20), Phase(110, 20), 103
-# Words of the messages that a thread of look_back asks for, of floats: a map and a state.
-MESSAGE = 3
+# Words of the messages that a thread of look_back loads, of floats: a state and two maps.
+MESSAGE = 5
 FLOATS, SMALL = "float, float, float", "bfloat16, bfloat16, bfloat16"
 FORWARD, SMALL_FORWARD = f"forward<{FLOATS}>, plain>", f"forward<{SMALL}>, plain>"
 VJP = "vjp<float, float, float, float, float>, plain>"

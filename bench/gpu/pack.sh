@@ -61,7 +61,7 @@ say "configuring $built for $architectures"
 configure "${built#build/}" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES="$architectures" \
   -DSCANREC_TEST_ON_GPU=ON -DSCANREC_TEST_GPU_ARCHITECTURE="$architectures" \
   -DSCANREC_BUILD_TESTS="$with_tests" -DSCANREC_BUILD_EXAMPLES=OFF -DSCANREC_BUILD_GPU_BENCH=ON \
-  -DSCANREC_ARCH="$arch" -DCMAKE_CUDA_FLAGS="$small" -DCMAKE_BUILD_RPATH="\$ORIGIN" \
+  -DSCANREC_TEST_OPTIMISATION=-Os -DSCANREC_ARCH="$arch" -DCMAKE_CUDA_FLAGS="$small" -DCMAKE_BUILD_RPATH="\$ORIGIN" \
   ${types:+-DSCANREC_TEST_TYPES="$types"}
 
 # cached NAME: a list in CMake's cache.
@@ -70,12 +70,7 @@ targets=("${benchmarks[@]}")
 contained=()
 if [[ $with_tests == ON ]]; then
   IFS=';' read -ra contained <<<"$(cached SCANREC_TEST_TYPES);$(cached SCANREC_TEST_GATED)"
-  for name in "${tests[@]}"; do
-    # numerics_test needs these types.
-    if [[ $name != numerics_test || " ${contained[*]} " == *" double "*" complex_double "* ]]; then
-      targets+=("$name")
-    fi
-  done
+  targets+=("${tests[@]}")
 fi
 
 rm -rf "$pack"

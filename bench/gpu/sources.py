@@ -4,24 +4,26 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TESTS = {"linear_scan_battery": ("linear_scan_battery.hpp", "SCANREC_TEST_TYPES"),
-         "gated_scan_battery_gpu": ("gated_scan_battery.hpp", "SCANREC_TEST_GATED"),
-         "numerics_test": ("numerics_test.cpp", None),
-         "look_back_stress_gpu": ("cuda_on_gpu/look_back_stress_test.cu", None),
-         "device_test_gpu": ("cuda_on_gpu/graph_test.cu", None)}
+# Of each program the files with its tests, and for a battery the list of its types.
+TESTS = {"linear_scan_battery": (("linear_scan_battery.hpp", "SCANREC_TEST_TYPES"),
+                                 ("numerics_test.cpp", None)),
+         "gated_scan_battery_gpu": (("gated_scan_battery.hpp", "SCANREC_TEST_GATED"),),
+         "look_back_stress_gpu": (("cuda_on_gpu/look_back_stress_test.cu", None),),
+         "device_test_gpu": (("cuda_on_gpu/graph_test.cu", None),)}
 CASE = re.compile(r'(?:TYPED|TEST)_CASE\(\s*"((?:[^"\\]|\\.)*)",\s*((?:"[^"]*"\s*)+)\)')
 
 
 def tests_of(program):
     """(name, tags) of every test; a battery has each of its tests once per type."""
-    file, types = TESTS[program]
-    cases = [(name, set(re.findall(r"\[(\w+)\]", tags)))
-             for name, tags in CASE.findall((ROOT / "tests" / file).read_text())]
-    if not types:
-        return cases
-    cmake = (ROOT / "tests/CMakeLists.txt").read_text()
-    kinds = re.search(rf'set\({types} "([^"]*)"', cmake)[1].split(";")
-    return [(f"{kind}: {name}", tags | {kind}) for kind in kinds for name, tags in cases]
+    cmake, tests = (ROOT / "tests/CMakeLists.txt").read_text(), []
+    for file, types in TESTS[program]:
+        cases = [(name, set(re.findall(r"\[(\w+)\]", tags)))
+                 for name, tags in CASE.findall((ROOT / "tests" / file).read_text())]
+        if types:
+            kinds = re.search(rf'set\({types} "([^"]*)"', cmake)[1].split(";")
+            cases = [(f"{kind}: {name}", tags | {kind}) for kind in kinds for name, tags in cases]
+        tests += cases
+    return tests
 
 
 def selected(chosen, name, tags):
