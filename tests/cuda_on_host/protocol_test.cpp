@@ -197,6 +197,8 @@ TEST_CASE("an overflow at the end of a tile is noticed, whatever the maps of its
   second_span(64, {5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, -20, -40});
   // The state before the span is not moderate.
   second_span(112, {20, 0, 0, -20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  // One map of a warp is not moderate, and not the first one.
+  second_span(64, {0, 70, -70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   // Maps within a warp are not moderate.
   second_span(64, {40, 0, 0, 0, 40, 0, 0, -40, 0, 0, 0, -40, 0, 0, 0, 0});
 }
