@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arrays of a problem on a GPU: copies of what a test has on the host, at places that are as
-// much or as little aligned, and back.
+// Copies of the arrays of a problem on a GPU, aligned exactly as the arrays on the host, and copies
+// back.
 #pragma once
 
 #include <cuda_runtime_api.h>

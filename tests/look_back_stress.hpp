@@ -82,8 +82,8 @@ class look_back_stress {
       for (std::size_t kind = 0; kind < kinds_.size(); ++kind) call(kind, round);
     check();
   }
-  /// Makes all calls of a kind one after the other: each finds the messages of the call before at
-  /// the places of its own, and they differ by a factor alone.
+  /// Makes all calls of a kind one after the other. Each finds the messages of the previous call in
+  /// the words of its own messages, and they differ by a factor alone.
   void one_after_the_other() {
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind)
       for (int round = 0; round < sizes_.rounds; ++round) call(kind, round);

@@ -126,15 +126,15 @@ std::vector<backend<T>> all_backends() {
 #endif
   return list;
 }
-/// Those that the environment asks for; the plain loop first.
+/// The backends that the environment selects; the plain loop first.
 template <class T>
 const std::vector<backend<T>>& backends() {
   static const std::vector<backend<T>> list = chosen_backends(all_backends<T>());
   return list;
 }
 
-/// The backends that take threads, each with so many of them, and its own executor or the default.
-/// Those at one place of the list must give the same bits whatever the arguments.
+/// The backends with a number of threads, each with this number and with its own executor or the
+/// default one. The bits of a list entry must not depend on the arguments.
 template <class T>
 std::vector<backend<T>> threaded_backends(int threads, bool own) {
   executor e;

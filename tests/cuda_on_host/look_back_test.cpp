@@ -213,7 +213,7 @@ TEST_CASE("the calls of a workspace are told apart, however many there were",
       CHECK(header(room).halves == (before + made) / half);
     }
   }
-  // What a call has left is not taken for that of the one 2^32 calls on.
+  // Messages of a call are not taken for those of the call 2^32 calls later.
   memory room(1 << 18);
   set(room, 5, 0);
   arrays<float> left(shape), wanted(shape);
@@ -473,8 +473,8 @@ TEST_CASE("a plan says what a call will queue", "[workspace][cuda_lanes][cuda_lo
     CHECK(s.launches == plan.kernels);
     return plan;
   };
-  // Four rows of three channels: side by side they share a tile, along time each has tiles of its
-  // own.
+  // Four rows of three channels: contiguous channels share a tile; along time each channel has
+  // separate tiles.
   CHECK(check(channels_last(rows), cuda::launch_plan::path::look_back).tile_channels == 4);
   const cuda::launch_plan along = check(time_contiguous(rows), cuda::launch_plan::path::look_back);
   CHECK(along.tile_channels == 1);
@@ -502,7 +502,7 @@ TEST_CASE("a plan says what a call will queue", "[workspace][cuda_lanes][cuda_lo
 TEST_CASE("every backend keeps a workspace fit for the next",
           "[workspace][cuda_lanes][cuda_hillis_steele][cuda_blelloch][cuda_triangular_matmul]"
           "[vjp]") {
-  // Of zeros they leave zeros, on which any call may begin.
+  // A workspace of zeros is zero again after the call, so any call may follow.
   stream s;
   std::vector<double> room(1 << 18);
   const cuda::workspace kept{room.data(), static_cast<std::int64_t>(room.size() * sizeof(double)),

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Breaks the kernels for GPUs on purpose, one way after the other, and says which of it the tests
-on the emulator notice: by a fault, by wrong bits, or because they do not end.
+"""Breaks the kernels for GPUs in one place at a time, and reports which breaks the tests on the
+emulator notice: by a fault, by wrong bits, or by a test that does not end.
 
-It works on a copy of the sources in a temporary folder. It fails if a mutation goes unnoticed that
-says no reason why it must, or if one that does is noticed. With --check it only sees to it that
-every mutation still applies: that what it replaces is found in the headers, once.
+It works on a copy of the sources in a temporary folder. It fails if a mutation goes unnoticed and
+gives no reason for that, or if one that gives a reason is noticed. With --check it only verifies
+that every mutation still applies: that the replaced text occurs in the headers exactly once.
 """
 import argparse
 import pathlib
@@ -284,7 +284,7 @@ def text_of(root, m):
 
 
 def check():
-    """Whether every mutation applies; says which do not."""
+    """Whether every mutation applies. Prints those that do not."""
     wrong = [(m, old, text_of(ROOT, m).count(old)) for m in MUTATIONS for old, _ in m.edits
              if text_of(ROOT, m).count(old) != 1]
     for m, old, times in wrong:
@@ -294,7 +294,7 @@ def check():
 
 
 def copy_sources(to):
-    """What CMake needs, without builds and history."""
+    """Copies the sources without builds and history."""
     shutil.copytree(ROOT, to, ignore=shutil.ignore_patterns("build*", ".git", "__pycache__"))
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What blocks tell each other, under schedules that are out to break it: more spans at once than a
-// tile looks back at, messages of which half has arrived, sums whose stores wait for a fence.
+// Messages between blocks under adversarial schedules: more spans at once than a tile looks back
+// at, messages of which half has arrived, sums whose stores wait for a fence.
 //
 // Gates are units and zeros, inputs small integers: results are exact in any order of operations,
 // and every bit is that of the loop.
@@ -131,7 +131,7 @@ void check_forward(const extents& shape, const strides& apart, int segment_steps
 
 TEST_CASE("blocks may all run at once, and messages come word by word",
           "[determinism][cuda_look_back][forward]") {
-  // Of bfloat16 more spans (of 8 tiles) than a tile has segments to look back with.
+  // bfloat16: spans of 8 tiles, and more spans than a tile has segments that look back.
   const auto check = []<class T>(T, std::int64_t channels, std::int64_t tile_steps,
                                  std::int64_t tiles) {
     const extents shape{.batch = 1, .time = tile_steps * tiles - 3, .channel = channels};
@@ -300,7 +300,7 @@ TEST_CASE("blocks may all run at once where tiles are staged",
   check(float{});
 }
 
-/// What an adjoint is asked for: by strides, which say over what gradients are sums.
+/// The gradients of an adjoint; zero strides make them sums.
 struct wanted_gradients {
   strides of_gates, of_inputs;
   int segment_steps = 1;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What kernels ask of a GPU, and how they are launched. Everything that only a GPU has is in this
-// file; tests/cuda_on_host has its twin, by which the same kernels run on a host.
+// The device functions that kernels use, and their launch. Everything specific to a GPU is in this
+// file; tests/cuda_on_host has a file of the same name, with which kernels run on a CPU.
 //
 // A kernel is a trivially copyable struct whose call operator every thread runs:
 //
 //     struct body {
 //       static constexpr int threads = 128;         // of a block
 //       static constexpr int blocks_together = 3;   // blocks whose registers fit a multiprocessor
-//       static constexpr bool synchronises = false; // whether threads use what is marked (*)
+//       static constexpr bool synchronises = false; // whether threads call functions marked (*)
 //       SCANREC_DEVICE void operator()() const;
 //     };
 #pragma once
@@ -147,8 +147,8 @@ inline constexpr int warp_size = 32;
 SCANREC_DEVICE SCANREC_INLINE int thread_index() { return static_cast<int>(threadIdx.x); }
 SCANREC_DEVICE SCANREC_INLINE std::int64_t block_index() { return blockIdx.x; }
 
-/// Makes an address or a number a value of its own: what was known of it is forgotten, and nothing
-/// that is computed from it is kept from before.
+/// Hides the origin of an address or a number from the compiler, which then computes all values
+/// that depend on it again instead of keeping them.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE void pin(T& x) {
   static_assert(sizeof(T) == 8 || sizeof(T) == 4, "scanrec: addresses and numbers");
@@ -158,8 +158,7 @@ SCANREC_DEVICE SCANREC_INLINE void pin(T& x) {
     asm volatile("" : "+r"(x));
 }
 
-/// Promises that an address is one of global memory: reads and writes through it need not find out
-/// which memory it is in.
+/// Promises that an address is in global memory, so that accesses are compiled for global memory.
 SCANREC_DEVICE SCANREC_INLINE void assume_global(const void* p) { __builtin_assume(__isGlobal(p)); }
 
 /// 2^x by the special-function unit: off by 2 ULP at most, exact at 0; what would be below the
@@ -229,7 +228,7 @@ SCANREC_DEVICE SCANREC_INLINE void store_word(word* p, const word& w) {
                : "l"(__cvta_generic_to_global(p)), "l"(w.value), "l"(w.tag)
                : "memory");
 }
-/// (*) The word as it is seen here and now.
+/// (*) The current value of a word.
 SCANREC_DEVICE SCANREC_INLINE word load_word(const word* p) {
   word w;
   asm volatile("{ .reg .b128 w; ld.relaxed.gpu.global.b128 w, [%2]; mov.b128 {%0, %1}, w; }"
@@ -243,8 +242,7 @@ SCANREC_DEVICE SCANREC_INLINE std::uint64_t fetch_add(std::uint64_t* p, std::uin
   static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
   return atomicAdd(reinterpret_cast<unsigned long long*>(p), more);
 }
-/// (*) Orders what the thread has read and written before what it reads and writes from here on,
-/// as other blocks see it.
+/// (*) Orders earlier reads and writes of the thread before later ones, for all blocks.
 SCANREC_DEVICE SCANREC_INLINE void fence() { __threadfence(); }
 /// (*) Lets others go first, in a loop that waits for another block.
 SCANREC_DEVICE SCANREC_INLINE void pause() { __nanosleep(20); }
@@ -280,8 +278,7 @@ class shared_array {
   }
 
  private:
-  // Whoever is restored an address counts from elsewhere, out of shared memory and back: in 64
-  // bits.
+  // Callers offset the address out of shared memory and back, so it must be a 64-bit address.
   SCANREC_DEVICE SCANREC_INLINE static T* generic(T* p) {
     pin(p);
     return p;
@@ -289,13 +286,12 @@ class shared_array {
   T* data_;
 };
 
-/// Whether elements are copied while the thread goes on: in pieces as large as they are aligned to.
+/// Whether elements are copied asynchronously, in pieces of their alignment.
 template <class T>
 inline constexpr bool copied_ahead = alignof(T) == 4 || alignof(T) == 8 || alignof(T) == 16;
 
-/// (*) Begins to copy an element to shared memory; it is there for the thread once it has waited
-/// for its copies, for others after a barrier behind that. Until then what is copied stays as it
-/// is.
+/// (*) Starts to copy an element to shared memory. The thread may read it after waiting for its
+/// copies, other threads after a barrier that follows. Until then the source must not change.
 template <class T>
 SCANREC_DEVICE SCANREC_INLINE void copy_ahead(const shared_array<T>& to, int i, const T* from) {
   static_assert(copied_ahead<T>, "scanrec: pieces of 4, 8 or 16 bytes");

@@ -16,7 +16,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// What an operator's scan needs at hand: the operator itself. Of other recurrences nothing.
+/// A copy of the operator of an operator's scan; empty for other recurrences.
 template <class R>
 struct operator_copy {
   explicit operator_copy(const R&) {}
@@ -60,7 +60,7 @@ constexpr int steps_on_their_way() {
   return steps;
 }
 
-/// Calls f for what a kernel may assume of a call: everything, or nothing.
+/// Calls f with the strongest assumption that a call permits: plain arrays, or nothing.
 template <class R, class F>
 void with_assumption(const R& r, F f) {
   using recurrence::assume;
@@ -70,9 +70,9 @@ void with_assumption(const R& r, F f) {
   f.template operator()<assume::nothing>();
 }
 
-/// The memory that a walk's loads and stores are compiled for.
+/// The memory that loads and stores are compiled for.
 enum class memory_space {
-  any,     ///< each finds out by its address
+  any,     ///< the address of each access decides
   global,  ///< global memory alone
 };
 
@@ -94,7 +94,7 @@ struct lane_walk {
     clear_lane_sums(row, first);
     return row.template begin<scalar>(first);
   }
-  /// Writes what is left after the last one.
+  /// Writes the final results, after the last step.
   SCANREC_DEVICE void end(const R& row, const lane& x, running_sums& running) const {
     const place last{steps, c};
     const R at_end = scanrec::detail::standing_at(row, 0, c);
@@ -127,15 +127,15 @@ struct lane_walk {
     if (scanrec::detail::halo_of<Walked> < 0 && begin == 0) take_until(end < 1 ? end : 1);
     const std::int64_t inner_end =
         scanrec::detail::halo_of<Walked> > 0 && end == steps ? end - 1 : end;
-    // The steps that follow are on their way, each in a place that is loaded anew once its step has
-    // been taken. Places are loaded in groups: what a GPU counts loads by is few, and who waits for
-    // one waits for all that were counted with it. Fields move on with every step: offsets of many
-    // steps would fill the registers.
+    // Later steps are loaded ahead, each into a place that is reloaded once its step has been
+    // taken. Places are loaded in groups, because scoreboards are scarce and loads that share one
+    // complete together. Fields advance with every step, because offsets of many steps would fill
+    // the registers.
     const auto next_step = [](auto& field) SCANREC_LAMBDA {
       field.seek(1, 0);
       device::pin(field.data);
     };
-    // A pinned address may be one of any memory.
+    // To the compiler a pinned address may be in any memory.
     const auto say_memory = [](const auto& field) SCANREC_LAMBDA {
       if constexpr (Space == memory_space::global) device::assume_global(field.data);
     };
@@ -185,7 +185,7 @@ struct lane_walk {
   }
 
  private:
-  // What is kept of steps ahead: what they read, before anything is made of it.
+  // Whether steps loaded ahead are kept as they were read, before any conversion.
   template <class Walked>
   static constexpr bool keeps_raw = requires(const Walked& r) {
     r.template load_raw<scalar>(inner_place{});

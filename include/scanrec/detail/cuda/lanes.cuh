@@ -61,8 +61,8 @@ struct walk_lanes {
   static constexpr int blocks_together =
       sizeof(typename R::value) * scanrec::detail::sequences_of<R> < 40 ? 3 : 2;
   static constexpr bool synchronises = false;
-  // Loads compiled for global memory take more registers. Cells that compute much have none to
-  // spare, and scans of bfloat16 with 64 steps on their way would spill.
+  // Accesses compiled for global memory take more registers. Cells that compute much have none to
+  // spare, and scans of bfloat16 with 64 steps loaded ahead would spill.
   static constexpr memory_space space = R::computes_much || steps_on_their_way<R, Assume>() > 32
                                             ? memory_space::any
                                             : memory_space::global;

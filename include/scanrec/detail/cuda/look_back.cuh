@@ -93,10 +93,10 @@ struct walk_tiles {
   column_sums<R, scanrec::detail::may_sum<R> && Assume != recurrence::assume::plain> columns{};
   std::int64_t terms_bytes = 0;
 
-  // Shared memory, by its first bytes: the tile that was drawn; the maps of warps; those that
-  // compose_segments composes; the state before the tile in every channel; which channels
-  // are nonfinite; what was seen on looking back, and then verdicts in its place; sums; arrays that
-  // are staged; states that are recomputed; terms of sums.
+  // First bytes of the parts of shared memory: the drawn tile; maps of warps; results of
+  // compose_segments; the state before the tile in every channel; a flag for each nonfinite
+  // channel; received messages, and later verdicts in their place; sums; staged arrays; recomputed
+  // states; terms of sums.
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
   }
@@ -170,8 +170,8 @@ struct walk_tiles {
   }
 
  private:
-  // The recurrence at the lane of the thread. It is made anew where it is used: kept, it would take
-  // the registers of the steps.
+  // The recurrence at the lane of the thread. It is constructed where it is used, because keeping
+  // it would take the registers of the steps.
   SCANREC_DEVICE R at_lane(tile_place at) const {
     device::pin(at.c);
     return scanrec::detail::standing_at(at_row(at), 0, at.there ? at.c : 0);

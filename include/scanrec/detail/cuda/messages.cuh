@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What tiles tell those that come after them, in the workspace of a call.
+// Messages between tiles, in the workspace of a call.
 //
-// A message is an array of words, each a value and a tag: the number of the call, which the
-// workspace counts. So a word proves itself, and nothing has to be cleared between calls: words of
-// earlier calls have smaller tags. Whatever else a call writes to a workspace it leaves zero.
+// A message is an array of words. A word is a value and a tag: the number of the call, which the
+// workspace counts. Words of earlier calls have smaller tags, so nothing needs clearing between
+// calls. All other parts of a workspace are zero again after a call.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// The first bytes of a workspace. Who draws the last ticket of a call makes it ready for the next:
-/// no other block of this call will draw.
+/// The first bytes of a workspace. The block that draws the last ticket of a call prepares it for
+/// the next call.
 struct workspace_header {
   std::uint64_t drawn;   // tickets of this call, below 2^32; from there on, the calls before it
   std::uint64_t halves;  // how often the calls, counted there, have come by a multiple of 2^31
@@ -26,12 +26,12 @@ static_assert(sizeof(workspace_header) == sizeof(device::word));
 template <class T>
 inline constexpr int words_of = (sizeof(T) + 7) / 8;
 
-/// The words of a message as they were loaded once, whether they had arrived or not.
+/// The words of a message, loaded once; some may not have arrived.
 template <class T>
 struct loaded_message {
   device::word words[words_of<T>] = {};
 
-  /// Whether all words had arrived; if so, what they say.
+  /// Whether all words had arrived; if so, stores the value.
   SCANREC_DEVICE bool read(T& value, std::uint64_t tag) const {
     std::uint64_t bits[words_of<T>];
     bool there = true;
@@ -55,7 +55,7 @@ struct message {
     memcpy(bits, &value, sizeof(T));
     for (int i = 0; i < words_of<T>; ++i) device::store_word(first + i * stride, {bits[i], tag});
   }
-  /// Does not wait for the loads: whoever reads the result does.
+  /// Starts the loads. The first use of the result waits for them.
   [[nodiscard]] SCANREC_DEVICE loaded_message<T> load() const {
     loaded_message<T> loaded;
     for (int i = 0; i < words_of<T>; ++i) loaded.words[i] = device::load_word(first + i * stride);

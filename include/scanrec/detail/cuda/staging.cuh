@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arrays whose steps lie side by side, on their way through shared memory: a block copies them as
-// they lie in memory, a thread takes its own steps from there.
+// Arrays that are contiguous along time pass through shared memory: the block copies them in memory
+// order, and each thread reads its own steps from there.
 //
-// A thread has a row of slots per array: its steps, and room for the step before or after them
-// where a recurrence reads neighbours. Rows are an odd number of words long, so that threads at the
-// same step of theirs are in different banks.
+// A thread has a row of elements per array: its steps, and the step before or after them where a
+// recurrence reads neighbours. The length of a row is an odd number of words, so that the threads
+// of a warp access different banks.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Which arrays of a recurrence are staged, by the order in which it names them.
+/// The staged arrays of a recurrence; bits are in the order in which it lists its arrays.
 struct staged_arrays {
   std::uint32_t reads = 0, writes = 0;       // a bit each
   std::uint32_t neighbours = 0;              // of reads: those of which neighbours are read, too
@@ -61,8 +61,8 @@ class tile_stage {
     which.bytes = std::max(read_bytes, written_bytes);
   }
 
-  /// Copies what is read of a tile to shared memory, from a byte on; for all threads of the block.
-  /// `row` stands at the tile's group and batch row.
+  /// Copies the staged inputs of a tile to shared memory at a byte; for all threads of the block.
+  /// `row` points at the tile's group and batch row.
   SCANREC_DEVICE void load(const R& row, const tile_cutting& cutting, const tile_place& at,
                            std::int64_t first_byte) const {
     if (which.reads == 0) return;
@@ -80,8 +80,8 @@ class tile_stage {
                        if (which.neighbours & bit) pass_neighbours(field, slots, cutting, at);
                      });
   }
-  /// Points what is read at the thread's slots. With `All` the caller knows that everything is
-  /// staged: then slots are at addresses a constant apart.
+  /// Points the staged inputs at the thread's rows. `All` promises that all inputs are staged: then
+  /// addresses differ by constants.
   template <bool All = false>
   SCANREC_DEVICE void redirect_reads(R& here, const tile_cutting& cutting, const tile_place& at,
                                      std::int64_t first_byte) const {
@@ -97,7 +97,7 @@ class tile_stage {
           point(field, p + before, at);
         });
   }
-  /// Points what is written at the thread's slots.
+  /// Points the staged outputs at the thread's rows.
   template <bool All = false>
   SCANREC_DEVICE void redirect_writes(R& here, const tile_place& at,
                                       std::int64_t first_byte) const {
@@ -108,12 +108,12 @@ class tile_stage {
                              point(field, slots.address(own, at.count, true), at);
                            });
   }
-  /// Copies what was written back, of columns that are not left out; for all threads of the block,
-  /// after a barrier.
+  /// Copies the staged outputs of all columns that are not left out to memory; for all threads of
+  /// the block, after a barrier.
   template <class LeftOut>
   SCANREC_DEVICE void store(const R& row, const tile_cutting& cutting, const tile_place& at,
                             std::int64_t first_byte, LeftOut left_out) const {
-    // Of one column all or nothing.
+    // A single column is copied as a whole or not at all.
     if (cutting.width == 1 && left_out(0)) return;
     const auto store_all = [&](const auto& field, const auto& slots, std::uint32_t) {
       for_elements(field, cutting, at,

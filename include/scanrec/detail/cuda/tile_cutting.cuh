@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How look_back cuts a problem into tiles, and what its workspace holds, as data. Shape, layout and
-// types alone decide, so that bits do not depend on the GPU.
+// The tiles of look_back and the layout of its workspace, as data. They depend on shape, layout and
+// types alone, so bits do not depend on the GPU.
 #pragma once
 
 #include <algorithm>
@@ -58,8 +58,8 @@ struct tile_cutting {
   }
 
  private:
-  // A thread for each tile of a span reads its message; where channels lie side by side there are
-  // 16 threads or more for each.
+  // Each tile of a span has a segment that reads its map. Tiles of several channels have fewer
+  // segments, and spans of 8 or 16 tiles.
   static constexpr int most_span_tiles = 32;
   // As many channels as fill 32 bytes, what memory is read in, of the smallest elements; where
   // channels do not lie side by side, as many short sequences as fill a tile.
@@ -88,8 +88,9 @@ struct tile_cutting {
   }
 };
 
-/// Most steps of a thread, whose steps and maps take so many bytes: a thread holds all of them at
-/// once, in registers.
+/// The largest number of steps of a thread, a power of two. A thread holds all its steps in
+/// registers: at 384 bytes, part of which are reset masks that plain kernels do without, four
+/// blocks of 128 threads fit a multiprocessor. Wide maps need registers of their own.
 constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, int most = 32) {
   const std::int64_t room = map_bytes > 16 ? 160 : 384;
   int steps = 32;
@@ -120,7 +121,7 @@ struct look_back_plan {
     messages_bytes = bytes_of_messages(p);
     sums = lane_plan(p, cutting.tiles, first_sum(), sums_by_column ? cutting.width : 0);
   }
-  /// Of shared memory, for terms of sums over the channels of a tile.
+  /// Bytes of shared memory for the terms of sums over the channels of a tile.
   [[nodiscard]] std::int64_t terms_bytes() const { return bytes_of_terms(sums.strip_sum_bytes); }
 
   [[nodiscard]] std::int64_t first_turn() const { return first_message + messages_bytes; }
@@ -135,8 +136,8 @@ struct look_back_plan {
   [[nodiscard]] std::int64_t bytes_of_terms(std::int64_t of_each) const {
     return of_each * cutting.tile_steps() * cutting.term_row();
   }
-  // Beside what a tile keeps in shared memory anyway: of every thread three maps, a state and a
-  // sum, which together are no larger than four maps; states that are recomputed; some more.
+  // Whether terms fit beside the rest of a tile's shared memory: for each thread three maps, a
+  // state and a sum, together no larger than four maps; recomputed states; and a little more.
   [[nodiscard]] bool terms_fit(const problem& p) const {
     constexpr std::int64_t some = 4096;
     std::int64_t of_each = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which tile a block takes: the one whose ticket it draws, so that a tile waits for none that has
-// not begun; and where the threads of a tile stand.
+// The tile of a block and the positions of its threads. A block takes the tile whose ticket it
+// draws, so a tile never waits for one that has not started.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,25 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Where a thread of a tile stands.
+/// The position of a thread in the tile of its block.
 struct tile_place {
-  // Of tiles of the same lanes; of tiles of the same steps. There are fewer tiles than 2^31.
-  int tile = 0, group = 0;
-  int column = 0, segment = 0;
-  bool there = false;  // whether there is such a channel
-  int g = 0, b = 0;
-  std::int64_t c = 0;
-  std::int64_t first = 0;  // step
-  int count = 0;           // of steps
+  int tile = 0, group = 0;      // index along time, and among the tiles of the same steps
+  int column = 0, segment = 0;  // within the tile
+  bool there = false;           // whether the channel exists
+  int g = 0, b = 0;             // group and batch row
+  std::int64_t c = 0;           // channel
+  std::int64_t first = 0;       // first step of the segment
+  int count = 0;                // steps of the segment
 };
 
-/// What a block's first thread tells the others of the tile that they take.
+/// The drawn tile, which the first thread of a block passes to the others.
 struct alignas(16) drawn_tile {
   std::uint64_t call;
   std::uint32_t tile, group, strip, g, b, unused;
 };
 
-/// The number of the call, once a ticket has been drawn. It is read where it is needed, and takes
-/// no registers meanwhile.
+/// The number of the call, after a ticket has been drawn. It stays in shared memory, where it takes
+/// no registers.
 SCANREC_DEVICE inline std::uint64_t call_number() {
   return device::shared_array<drawn_tile>(0).load(0).call;
 }
@@ -47,7 +46,7 @@ SCANREC_DEVICE inline tile_place take_ticket(workspace_header* header,
     std::uint64_t halves = header->halves;
     const std::uint64_t drawn = device::fetch_add(&header->drawn, 1);
     const std::uint64_t calls = drawn / one_call;
-    // What was read may be what the last ticket of this very call has left, one more.
+    // The last ticket of this call may have incremented the count before it was read.
     halves -= (halves ^ calls / half) & 1;
     if (drawn % one_call + 1 == all) {
       device::fetch_add(&header->drawn, one_call - all);

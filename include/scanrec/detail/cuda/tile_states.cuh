@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// States that a tile recomputes from checkpoints: a thread walks a stretch of steps of one
-// channel forward again, into shared memory, from where all threads of the tile read them. They are
-// the states that the loop computes from the checkpoint on.
+// States that a tile recomputes from checkpoints. A thread recomputes one checkpoint interval of
+// one channel into shared memory, where all threads of the tile read it. The states have the bits
+// of the loop from the checkpoint on.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Of recurrences that read their states from memory, nothing.
+/// Empty for recurrences that read their states from memory.
 template <class R>
 struct tile_states {
   static std::int64_t bytes(const tile_cutting&) { return 0; }
@@ -36,13 +36,13 @@ struct tile_states<R> {
   using state = std::remove_cvref_t<decltype(*std::declval<R>().state.data)>;
   static constexpr std::int64_t stretch = scanrec::detail::stretch_steps;
 
-  /// Of shared memory. A stretch may be longer than the tile.
+  /// Bytes of shared memory. A checkpoint interval may be longer than the tile.
   static std::int64_t bytes(const tile_cutting& cutting) {
     const std::int64_t steps = std::max(cutting.tile_steps(), std::min(stretch, cutting.steps));
     return ((steps + 2) * cutting.width * static_cast<std::int64_t>(sizeof(state)) + 15) / 16 * 16;
   }
-  /// Walks the stretches of the tile, from the byte on; for all threads of the block. `row` stands
-  /// at the tile's group and batch row.
+  /// Recomputes the checkpoint intervals of the tile into shared memory at a byte; for all threads
+  /// of the block. `row` points at the tile's group and batch row.
   SCANREC_DEVICE static void compute(const R& row, const tile_cutting& cutting,
                                      const tile_place& at, std::int64_t first_byte) {
     using walk = lane_walk<R, recurrence::assume::nothing>;
@@ -68,12 +68,12 @@ struct tile_states<R> {
           },
           [](const auto&, const scanrec::detail::block&) {});
     }
-    // Gradients may be written over what was read here, by the tiles that follow.
+    // Later tiles may write gradients over the arrays that were read here.
     device::fence();
     device::synchronise_block();
   }
-  /// Between the messages of earlier tiles and all that this tile writes or sends: they may have
-  /// read what this tile, or one that learns of them through it, writes over.
+  /// Orders the messages of earlier tiles before all writes and messages of this tile. Earlier
+  /// tiles may have read arrays that this tile, or a tile that it informs, overwrites.
   SCANREC_DEVICE static void order_writes() { device::fence(); }
   /// Points `state` at the thread's column, of which it takes so many steps.
   SCANREC_DEVICE static void redirect(R& here, const tile_cutting& cutting, const tile_place& at,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Gradients that are sums, where a sequence is split over tiles.
 //
-// Sums over time: every thread adds up its steps in places of its own, a block adds those of a
-// channel's segments, halves to halves, into one place per channel and tile, and lane_sums.cuh adds
-// these. Sums that keep their time axis run over the lanes: where over channels, a block adds up
-// those of its tile at every step, and lane_sums.cuh adds the tiles; elsewhere, of the tiles of the
-// same steps, which have a lane each, one after the other adds to the same places. They take turns.
+// Sums over time: every thread adds up its steps, a block adds the threads of a channel pairwise
+// into one partial sum per channel and tile, and lane_sums.cuh adds these. Sums that keep their
+// time axis run over lanes. If they run over channels, a block adds up the channels of its tile at
+// every step, and lane_sums.cuh adds the tiles. Otherwise tiles have one lane each, and the tiles
+// of the same steps add to the same sums one after the other, in turns.
 #pragma once
 
 #include <cstddef>
@@ -185,7 +185,7 @@ template <class R>
 struct sum_turns {
   device::word* words = nullptr;  // of every tile: how many lanes are done; null: no such sums
 
-  /// Waits for the lane before; clears what this one is the first to add to.
+  /// Waits for the previous lane; clears the sums to which this lane is the first to add.
   SCANREC_DEVICE void begin(const R& r, const tile_cutting& cutting, const tile_place& at) const {
     if (!scanrec::detail::may_sum<R> || !words) return;
     if (device::thread_index() == 0 && at.group > 0) {
@@ -201,7 +201,7 @@ struct sum_turns {
       sum = std::remove_reference_t<decltype(sum)>{};
     });
   }
-  /// Writes what this lane is the last to add to; lets the next one begin.
+  /// Writes the sums to which this lane is the last to add; lets the next lane begin.
   SCANREC_DEVICE void end(const R& r, const tile_cutting& cutting, const tile_place& at) const {
     if (!scanrec::detail::may_sum<R> || !words) return;
     device::synchronise_block();

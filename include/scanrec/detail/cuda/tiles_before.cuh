@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How a tile learns the state before it from the messages of earlier tiles.
 //
-// Up to 32 consecutive tiles are a *span*. Every tile sends its map. A tile composes the maps of
-// the tiles before it in its span, all threads together, and applies the result to the state at the
-// *boundary* before the span. The last tile of a span also composes the map of the whole span and
-// sends it, and later sends the state at the next boundary. So a tile finds the state at its
-// boundary from the nearest earlier boundary whose state is known, with one map for each span in
-// between.
+// Up to 32 consecutive tiles are a *span*. A tile sends its map to those after it in its span. It
+// composes the maps of the tiles before it in the span, all threads together, and applies the
+// result to the state at the *boundary* before the span. The last tile of a span composes the map
+// of the whole span and sends it, and later sends the state at the next boundary. So a tile finds
+// the state at its boundary from the nearest earlier boundary whose state is known, with one map
+// for each span in between.
 //
 // Bits do not depend on timing. The numbers of the tiles fix the order in which maps are composed:
 // the maps of a span as in compose_in_warp and then warp by warp, spans from left to right. The
@@ -14,8 +14,8 @@
 // from any known state continues it with the same roundings.
 //
 // Only moderate maps and states (affine_carries.hpp) are combined. Where one is not moderate, a
-// tile waits for the state after the tile before it, which every tile sends. This choice depends on
-// the data alone.
+// tile waits for the state after the tile before it. Every tile with successors sends that state.
+// This choice depends on the data alone.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Which message has arrived.
+/// The kind of message that has arrived.
 enum class seen : int { nothing, state, map };
 
 /// Reads and sends the messages of a call.
@@ -81,14 +81,14 @@ struct tiles_before {
   template <class Algebra>
   SCANREC_DEVICE found look(const tile_place& at, const Algebra& algebra, bool leads,
                             bool sends) const {
-    // Segments read one boundary each; the farthest waits for a state. There are as many of them as
-    // a span has tiles at most, so they are threads of the same warps.
+    // Each segment reads one boundary; the farthest waits for a state. At most as many segments
+    // read a boundary as read the map of a tile, so both are in the same warps.
     const int segments = cutting.span_tiles();
     const int boundary = span_of(at) - at.segment;
     const bool looks = at.there && boundary >= 0 && at.segment < segments;
     const bool farthest = boundary == 0 || at.segment == segments - 1;
-    // All loads are under way before any of them is waited for: memory is far. Threads that have
-    // nothing to read load what others read.
+    // Issue all loads before waiting for any, because memory is far. Threads without a message of
+    // their own load one that another thread needs.
     loaded_message<carry> state;
     loaded_message<map> part, tile;
     if (first_segment_of_warp() < segments) {

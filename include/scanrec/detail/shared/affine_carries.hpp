@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is carried from tile to tile where maps are affine.
+// The carries between tiles for affine maps.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +26,16 @@ struct affine_carries {
   SCANREC_HD static bool finite(const Map& tile, const Carry& c) {
     return simd::all_zero(zero_if_finite(tile) + simd::zero_if_finite(c));
   }
-  /// Whether the carry after a tile is finite as the state that the next tile takes it for: the
-  /// wide type may hold what the loop would not. Then so are the map and the carry before.
+  /// Whether the carry after a tile is finite in the compute type; the wide type has a larger
+  /// range. Then the map and the carry before it are finite, too.
   template <class State, class Map>
   SCANREC_HD static bool finite_after(const Map& tile, const Carry& c) {
     return simd::all_zero(simd::zero_if_finite(state_of<State>(tile.act(c))));
   }
-  /// Whether a map or a carry is far from overflow. Of such maps and carries, a map after a map
-  /// after a carry leads to a state that is finite in the compute type: the parts of the factors
-  /// are below 2^21 for floats, all others below 2^72 (doubles: 2^170, 2^576), and states have
-  /// fewer than 32 components.
+  /// Whether a map is far from overflow: parts of its factor are below 2^21 for floats (2^170 for
+  /// doubles), all other parts below 2^72 (2^576). If two maps and a carry are moderate, then
+  /// applying both maps gives a state that is finite in the compute type, for states of fewer than
+  /// 32 components.
   template <class State, class Map>
   SCANREC_HD static bool moderate(const Map& m) {
     return below<range_of<State> / 6>(m.a) && moderate_carry<State>(m.u);
@@ -49,8 +49,8 @@ struct affine_carries {
   SCANREC_HD static Carry advance(const R&, bool /*first*/, const Map& tile, const Carry& c) {
     return tile.act(c);
   }
-  /// The same where that is not finite: then what the walk found. Lane by lane, so that a
-  /// neighbour's infinity changes no bit here. NaN counts as not zero.
+  /// The same, but where that is not finite the state that the steps gave one by one. Chooses lane
+  /// by lane, so that an infinity in one lane changes no bit of another. NaN counts as not zero.
   template <class Map, class State>
   static Carry advance_walked(const Map& tile, const Carry& c, const State& walked) {
     const Carry after = tile.act(c);
@@ -58,11 +58,11 @@ struct affine_carries {
   }
 
  private:
-  // Of the compute type the largest exponent; 0 where there is no overflow.
+  // The largest exponent of the compute type; 0 for integers.
   template <class State>
   static constexpr int range_of = std::numeric_limits<simd::real_lane_t<State>>::max_exponent;
-  // Whether the doubles that x consists of are below a power of two. Looks at their upper halves
-  // as integers, which takes neither conversions nor the units for doubles.
+  // Whether the magnitudes of the doubles in x are below a power of two. Compares their upper
+  // halves as integers, which needs neither conversions nor the units for doubles.
   template <int Exponent, class T>
   SCANREC_HD static bool below([[maybe_unused]] const T& x) {
     bool all = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The twin of include/scanrec/detail/cuda/device.cuh: the same names, on the emulator.
+// The names of include/scanrec/detail/cuda/device.cuh, on the emulator.
 #pragma once
 
 #include <bit>
