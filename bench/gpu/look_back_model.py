@@ -66,8 +66,8 @@ class Multiprocessor:
 
 
 class Simulation:
-    """All times are in clocks. A tile is a generator that yields what it waits for: a Phase, the time
-    at which it goes on, or a message that must be sent before it looks again."""
+    """All times are in clocks. A tile is a generator. It yields a Phase, a time at which it continues,
+    or a message that must be sent before it continues."""
 
     def __init__(self, tile, gpu, number):
         self.tile, self.gpu, self.number = tile, gpu, number
@@ -102,7 +102,7 @@ class Simulation:
         return self.memory_free
 
     def process(self, ticket):
-        """A tile from its start to its end. What is yielded returns the time."""
+        """A tile from its start to its end. Every yield returns the current time."""
         tile = self.tile
         index, sequence = divmod(ticket, tile.sequences)
         now = yield None

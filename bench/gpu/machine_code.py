@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the machine code of the kernels says about their speed, without a GPU.
+"""Bounds on the speed of kernels by their machine code, without a GPU.
 
 Compiles kernels with nvcc, reads them with cuobjdump, and follows the path of a thread whose steps
 are all present: one iteration of each loop, and of two branches the one that moves more elements.
@@ -53,7 +53,7 @@ class Gpu:
 
 
 def without_doubles(name, architecture, multiprocessors, clock, bandwidth):
-    """A GPU that computes on doubles at 1/64 of its speed; its twin takes 0.9 of its bandwidth."""
+    """A GPU with doubles at 1/64 of its speed, whose copy baseline has 0.9 of its bandwidth."""
     return Gpu(name, architecture, multiprocessors, clock, twin=0.9 * bandwidth, warps=48,
                shared=99 * 1024, doubles=2, conversions=2)
 
@@ -199,14 +199,14 @@ class Instruction:
 
 
 def functions(listing):
-    """Of a listing of cuobjdump: instructions by the name of their function."""
+    """The instructions of each function in a listing of cuobjdump."""
     found = {}
     for part in listing.split("Function : ")[1:]:
         lines = part.splitlines()
         code = found[lines[0].strip()] = []
         for line, after in zip(lines, lines[1:] + [""]):
             if m := INSTRUCTION.match(line):
-                # The second half of the encoding has a line of its own.
+                # The second half of the encoding is on the next line.
                 high = ENCODED.search(after)
                 control = int(high[1], 16) >> 41 & 0x1fffff if high else 7 << 5
                 code.append(Instruction(int(m[1], 16), m[2] or "", m[3], m[4], control))
@@ -242,8 +242,8 @@ def conditional(branch):
             or branch.operands.startswith(("P", "!P", "UP", "!UP")))
 
 
-#: What speaks for a way, and against it: steps are loaded and stored by generic addresses where a
-#: kernel can stage them, by global ones where it copies, or cannot.
+#: Weights of instructions, which select a path. Kernels that can stage load and store steps by
+#: generic addresses; they copy, and other kernels load and store, by global addresses.
 ANY = {"LDG": 1, "LDGSTS": 1, "STG": 1, "LD": 1, "ST": 1}
 STAGES = {"LDG": -1, "LDGSTS": 1, "STG": 1, "LD": 1, "ST": 1}
 DOES_NOT = {"LDG": -1, "LDGSTS": -1, "STG": -1, "LD": 1, "ST": 1}
@@ -251,8 +251,8 @@ UNBOUNDED = 1 << 30
 
 
 def worth(instructions, weights):
-    """Words of messages that are asked for, and elements that are moved whatever happens; or the
-    two things that a function says of each, whether it has a predicate or not."""
+    """The words of messages that are loaded, and the elements that are moved without a predicate. Or
+    the sums of the two numbers that a function gives for each instruction."""
     if callable(weights):
         return tuple(map(sum, zip((0, 0), *map(weights, instructions))))
     messages = sum(i.name == "LDG" and "STRONG" in i.opcode for i in instructions)
@@ -261,16 +261,16 @@ def worth(instructions, weights):
 
 
 def length(instructions):
-    """Instructions; what is called is for numbers that are rare, and longer than it looks."""
+    """The number of instructions; a call counts 100, because called functions handle rare numbers."""
     return len(instructions) + 100 * sum(i.name == "CALL" for i in instructions)
 
 
 def best_path(blocks, follows, start, stop=None, weights=ANY, enough=(0, UNBOUNDED)):
-    """From a block on to an end, or back to `stop`, each block once: the instructions on the way
-    that asks for most messages and moves most elements, though no more than enough, and of such the
-    shortest."""
-    # Of each block: for everything that a way from there on may be worth, the shortest, as
-    # (instructions, the block that follows, what it is worth from there on).
+    """The instructions of the best path from a block to an end, or back to `stop`, which visits each
+    block at most once. The best path loads most messages and moves most elements, up to `enough`; of
+    equal paths it is the shortest."""
+    # By block and worth, the shortest path from there on: its length, the next block, and the worth
+    # from there on.
     ways, under_way = {}, set()
 
     def search(at):
@@ -415,7 +415,7 @@ def tile_of(workload, path, gpu, together):
     levels = int(math.log2(32 // workload.columns))
     steps = workload.threads // workload.columns * workload.steps_of_thread
     elements = steps * workload.columns
-    # Of a span, the warps whose tiles come before: half of them on average, and at least one.
+    # On average half of the warps, and at least one, read maps of earlier tiles of the span.
     span = min(32, workload.threads // workload.columns)
     span_warps = span * workload.columns // 32
     composed = sum_of(0, 0, (levels, SPAN_LEVEL), (span_warps - 1, SPAN_WARPS))
@@ -451,7 +451,7 @@ def count(workload, code, registers, gpu):
         steps = stores(path) / workload.outputs
     if not steps:
         sys.exit(f"{workload.kernel}: no loop that stores")
-    # A loop asks in one round for what later ones take.
+    # A loop loads ahead for later iterations.
     clocks = clocks_alone(path, gpu, 1 if workload.steps_of_thread else 4, workload.staged)
     doubles = sum(i.name in ("DADD", "DMUL", "DFMA", "DSETP") for i in path)
     conversions = sum(i.name == "F2F" and "F64" in i.opcode for i in path)
@@ -460,8 +460,8 @@ def count(workload, code, registers, gpu):
 
 
 def prediction(workload, counted, gpu):
-    """Blocks at a time, KiB in flight of a multiprocessor, the bounds on the fraction, and what they
-    leave together."""
+    """The blocks and the KiB in flight of a multiprocessor, the bounds on the fraction of the copy
+    baseline, and the fraction."""
     warps = -(-workload.threads // 32)
     of_registers = gpu.registers // (-(-counted.registers // 8) * 8 * 32) // warps
     of_shared = gpu.shared // (workload.shared + 1024)
