@@ -56,7 +56,7 @@ enum class device_backend {
 };
 /// Additions of a term in cuda::look_back beyond those of most backends: it composes the maps of
 /// the tiles of a span as well as those of the segments of a tile.
-inline constexpr int span_additions = 6;
+inline constexpr int span_additions = 3;
 /// Their calls, from the unit that device_calls.hpp is.
 template <class T>
 std::shared_ptr<const backend_of<T>> device_calls_of(device_backend which);
