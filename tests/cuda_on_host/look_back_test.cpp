@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -41,9 +42,11 @@ struct arrays {
     for (auto* all : {&gate, &input, &grad}) {
       all->resize(n);
       for (T& x : *all)
-        x = std::is_same_v<T, float> ? static_cast<T>(static_cast<float>(next()) / 16777216.0f)
-                                     : static_cast<T>(next());
+        x = std::is_integral_v<T> ? static_cast<T>(next()) : static_cast<T>(next()) / T(1 << 24);
     }
+    // Gates near 1, so that states depend on many tiles.
+    if constexpr (!std::is_integral_v<T>)
+      for (T& a : gate) a = 1 - a / 64;
     state.resize(n), gate_grad.resize(n), input_grad.resize(n);
     decay_grad.resize(static_cast<std::size_t>(s.channel));
     by_step.resize(static_cast<std::size_t>(s.time));
@@ -81,8 +84,9 @@ cuda::look_back on(stream& s, memory& m, cuda::workspace_content content) {
 }
 
 TEST_CASE("bits do not depend on when blocks run", "[determinism][cuda_look_back][forward][vjp]") {
-  const auto check = []<class T>(T) {
-    arrays<T> wanted({.batch = 2, .time = 1500, .channel = 3});
+  const auto check = []<class T>(T, const extents& shape,
+                                 std::initializer_list<int> resident_blocks) {
+    arrays<T> wanted(shape);
     memory room(1 << 18);
     stream s;
     const auto run = [&](arrays<T>& a) {
@@ -90,9 +94,9 @@ TEST_CASE("bits do not depend on when blocks run", "[determinism][cuda_look_back
       a.backward(on(s, room, cuda::workspace_content::unknown));
     };
     run(wanted);
-    for (std::uint64_t seed = 1; seed <= 4; ++seed)
+    for (std::uint64_t seed = 1; seed <= 2; ++seed)
       for (const favour first : {favour::any, favour::oldest, favour::newest})
-        for (const int resident : {1, 2, 9}) {
+        for (const int resident : resident_blocks) {
           const scheduled as({.seed = seed, .resident_blocks = resident, .first = first});
           arrays<T> got(wanted.shape);
           run(got);
@@ -100,8 +104,11 @@ TEST_CASE("bits do not depend on when blocks run", "[determinism][cuda_look_back
           CHECK((got == wanted));
         }
   };
-  check(float{});
-  check(std::uint32_t{});
+  check(float{}, {.batch = 2, .time = 1500, .channel = 3}, {1, 2, 9});
+  check(std::uint32_t{}, {.batch = 2, .time = 1500, .channel = 3}, {1, 2, 9});
+  // Maps are doubles, too, so no rounding of states hides the order in which maps were composed.
+  // 128 tiles in 4 spans.
+  check(double{}, {.batch = 1, .time = 4096, .channel = 3}, {128});
 }
 
 TEST_CASE("bits do not depend on when blocks run, where tiles are not finite",
