@@ -111,6 +111,42 @@ TEST_CASE("bits do not depend on when blocks run", "[determinism][cuda_look_back
   check(double{}, {.batch = 1, .time = 4096, .channel = 3}, {128});
 }
 
+/// Samples that have been counted, and their mean.
+struct mean_of {
+  double count, mean;
+};
+/// Products that a compiler may contract into multiply-adds.
+struct merge_means {
+  mean_of operator()(const mean_of& x, const mean_of& y) const {
+    return {x.count + y.count, (x.count * x.mean + y.count * y.mean) / (x.count + y.count)};
+  }
+};
+
+TEST_CASE("bits of an operator with products do not depend on when blocks run",
+          "[determinism][operator][cuda_look_back]") {
+  const extents shape{.batch = 1, .time = 128 * 32 * 4, .channel = 1};
+  std::vector<mean_of> in(static_cast<std::size_t>(shape.time)), wanted(in.size()), got(in.size());
+  std::uint32_t seed = 7;
+  for (mean_of& x : in) {
+    seed = seed * 1664525u + 1013904223u;
+    x = {1 + static_cast<double>(seed >> 8) / (1 << 24), static_cast<double>(seed % 4096) - 2048};
+  }
+  const auto view = [&](std::vector<mean_of>& v) {
+    return sequence_view<mean_of>(v.data(), shape);
+  };
+  memory room(1 << 16);
+  stream s;
+  const auto backend = on(s, room, cuda::workspace_content::unknown);
+  inclusive_scan(backend, merge_means{}, view(in), view(wanted));
+  for (const int resident : {1, 9, 128})
+    for (const favour first : {favour::any, favour::newest}) {
+      const scheduled as({.seed = 3, .resident_blocks = resident, .first = first});
+      inclusive_scan(backend, merge_means{}, view(in), view(got));
+      INFO(resident << " blocks");
+      CHECK(std::memcmp(got.data(), wanted.data(), in.size() * sizeof(mean_of)) == 0);
+    }
+}
+
 TEST_CASE("bits do not depend on when blocks run, where tiles are not finite",
           "[determinism][overflow][cuda_look_back][forward]") {
   // Maps that overflow within their tile, on states that are 0 until late; an infinity later.

@@ -39,6 +39,8 @@
 #endif
 
 #define SCANREC_DEVICE __device__
+// A function that is never inlined. All callers run the same code, so they get the same roundings.
+#define SCANREC_DEVICE_CALL __device__ __noinline__
 #define SCANREC_UNROLL _Pragma("unroll")
 #define SCANREC_UNROLL_BY_2 _Pragma("unroll 2")
 #define SCANREC_UNROLL_BY_4 _Pragma("unroll 4")

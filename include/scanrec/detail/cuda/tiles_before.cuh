@@ -184,8 +184,18 @@ struct tiles_before {
   SCANREC_DEVICE message<map> span_map(const tile_place& at, int boundary) const {
     return map_in(at, cutting.tiles + boundary);
   }
+  // A block finds the state at a boundary in a message, or computes it; both must have the same
+  // bits. Where a user's operator is inlined, the compiler may contract its products in another way
+  // in every place, so operators are called.
   SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
-    return maps::advance(copied_operator.in(recurrence), first, m, x);
+    if constexpr (R::any_operator)
+      return advance_by_call(copied_operator.in(recurrence), first, m, x);
+    else
+      return maps::advance(recurrence, first, m, x);
+  }
+  SCANREC_DEVICE_CALL static carry advance_by_call(const R& r, bool first, const map& m,
+                                                   const carry& x) {
+    return maps::advance(r, first, m, x);
   }
 
   template <class Algebra>

@@ -16,6 +16,7 @@
 #include "emulator.hpp"
 
 #define SCANREC_DEVICE
+#define SCANREC_DEVICE_CALL __attribute__((noinline))
 #define SCANREC_UNROLL
 #define SCANREC_UNROLL_BY_2
 #define SCANREC_UNROLL_BY_4
