@@ -382,8 +382,8 @@ std::uint64_t machine::fetch_add(std::uint64_t* p, std::uint64_t more) {
 
 const void* machine::exchange(const void* mine, std::size_t bytes, int lane) {
   if (!now) fail("exchanges, in a kernel that says it does not synchronise");
-  constexpr std::size_t most = 256;
-  if (bytes > most) fail("exchanges more than 256 bytes");
+  constexpr std::size_t most = 512;
+  if (bytes > most) fail("exchanges more than 512 bytes");
   warp_state& w = now->block->warps[static_cast<std::size_t>(now->index / warp_size)];
   std::vector<std::byte>& slots = w.slots[w.turn % 2];
   slots.resize(most * warp_size);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Looking back under schedules that are out to break it, and what becomes of workspaces.
+#include <array>
 #include <cmath>
 #include <complex>
 #include <cstddef>
@@ -313,6 +314,49 @@ TEST_CASE("a workspace that will not do is refused before anything is written",
   CHECK(s.launches + s.clears == 0);
   // Sequences that go one to a thread need none, unless gradients are sums.
   CHECK(workspace_bytes(cuda::lanes{.stream = &s}, problem) == 0);
+}
+
+/// Numbers modulo 2^32, added one by one.
+template <std::size_t Count>
+struct numbers {
+  std::array<std::uint32_t, Count> at;
+  bool operator==(const numbers&) const = default;
+};
+struct add_all {
+  template <std::size_t Count>
+  numbers<Count> operator()(numbers<Count> earlier, const numbers<Count>& later) const {
+    for (std::size_t i = 0; i < Count; ++i) earlier.at[i] += later.at[i];
+    return earlier;
+  }
+};
+
+TEST_CASE("elements too large for shared memory are refused before anything is queued",
+          "[operator][cuda_lanes][cuda_look_back]") {
+  const auto check = []<std::size_t Count>(numbers<Count>, bool fits_an_h100) {
+    INFO("elements of " << sizeof(numbers<Count>) << " bytes");
+    const extents shape{.batch = 1, .time = 300, .channel = 1};
+    std::vector<numbers<Count>> in(300), wanted(300), got(300);
+    for (std::size_t t = 0; t < in.size(); ++t)
+      for (std::size_t i = 0; i < Count; ++i) in[t].at[i] = static_cast<std::uint32_t>(7 * t + i);
+    const auto view = [&](auto& v) { return sequence_view<numbers<Count>>(v.data(), shape); };
+    inclusive_scan(sequential{}, add_all{}, view(in), view(wanted));
+    memory room(1 << 16);
+    stream s;
+    const auto look_back = on(s, room, cuda::workspace_content::unknown);
+    if (fits_an_h100) {
+      inclusive_scan(look_back, add_all{}, view(in), view(got));
+      CHECK((got == wanted));
+    } else {
+      CHECK_THROWS_AS(inclusive_scan(look_back, add_all{}, view(in), view(got)), cuda::error);
+      CHECK(s.launches + s.clears == 0);
+    }
+    got.assign(got.size(), {});
+    const cuda::automatic automatic{.stream = &s, .workspace = look_back.workspace};
+    inclusive_scan(automatic, add_all{}, view(in), view(got));
+    CHECK((got == wanted));
+  };
+  check(numbers<64>{}, true);
+  check(numbers<128>{}, false);
 }
 
 TEST_CASE("the default chooses by the problem", "[cuda_lanes][cuda_look_back]") {

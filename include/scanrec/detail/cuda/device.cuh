@@ -114,6 +114,20 @@ inline void check_blocks(std::int64_t blocks) {
                 std::to_string(blocks) + " blocks", __FILE__, __LINE__);
 }
 
+/// Throws where a block would need more shared memory than the current device has.
+inline void check_shared_bytes(std::int64_t bytes) {
+  if (bytes <= most_shared_bytes) return;
+  int device = 0, most = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "cudaDeviceGetAttribute");
+  if (bytes > most)
+    throw error("kernel launch", static_cast<int>(cudaErrorInvalidConfiguration),
+                std::to_string(bytes) + " bytes of shared memory per block, but this GPU has " +
+                    std::to_string(most),
+                __FILE__, __LINE__);
+}
+
 /// Queues a kernel. Nothing is done if there are no blocks.
 template <class Body>
 void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t shared_bytes = 0) {

@@ -47,7 +47,9 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
 ///          over states; a memset before them unless the content of the workspace is kept. Waits
 ///          for nothing.
-/// Needs    blocks that go on once they have started, as GPUs have had since Volta.
+/// Throws   cuda::error, before anything is queued, if maps of more than about 180 bytes need more
+///          shared memory than the GPU has.
+/// Needs    running blocks that make progress while others wait.
 /// Source   Merrill and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016).
 struct look_back {
   static constexpr bool restores_states = true;  ///< to adjoints with memory::recompute
@@ -348,10 +350,8 @@ void run_recurrence(const look_back& on, R r, const problem& p) {
   const detail::look_back_plan plan(p, on.segment_steps);
   detail::check_workspace(p, on.workspace, plan.sums.bytes);
   const std::int64_t blocks = plan.cutting.tiles * plan.cutting.groups;
-  detail::check_blocks(blocks);  // before anything is queued
+  detail::check_blocks(blocks);
   auto* const memory = static_cast<std::byte*>(on.workspace.data);
-  if (on.workspace.content == workspace_content::unknown)
-    detail::clear(memory, plan.first_sum(), on.stream);
   plan.sums.bind(r, memory);
   auto* const turns =
       plan.sums_by_step ? reinterpret_cast<device::word*>(memory + plan.first_turn()) : nullptr;
@@ -369,6 +369,9 @@ void run_recurrence(const look_back& on, R r, const problem& p) {
                       stage,
                       {plan.sums_by_column, kernel::staged + stage.which.bytes + states},
                       terms};
+    detail::check_shared_bytes(body.shared_bytes());
+    if (on.workspace.content == workspace_content::unknown)
+      detail::clear(memory, plan.first_sum(), on.stream);
     detail::launch(body, blocks, on.stream, body.shared_bytes());
   });
   if constexpr (scanrec::detail::may_sum<R>)

@@ -99,6 +99,14 @@ constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, 
   return steps;
 }
 
+/// Upper bound on the shared memory of a tile without staged arrays, recomputed states and terms of
+/// sums: three maps, a state and a sum per thread, together no larger than four maps; a state per
+/// channel; and some bytes.
+inline std::int64_t bytes_of_maps(const problem& p) {
+  constexpr std::int64_t some = 4096;
+  return tile_cutting::threads * 4 * p.carry_map_bytes + device::warp_size * p.carry_bytes + some;
+}
+
 /// Where a call of look_back keeps what, in its workspace: the header, messages, turns of tiles of
 /// the same steps, sums.
 struct look_back_plan {
@@ -136,18 +144,15 @@ struct look_back_plan {
   [[nodiscard]] std::int64_t bytes_of_terms(std::int64_t of_each) const {
     return of_each * cutting.tile_steps() * cutting.term_row();
   }
-  // Whether terms fit beside the rest of a tile's shared memory: for each thread three maps, a
-  // state and a sum, together no larger than four maps; recomputed states; and a little more.
+  // Whether terms fit beside the rest of a tile's shared memory.
   [[nodiscard]] bool terms_fit(const problem& p) const {
-    constexpr std::int64_t some = 4096;
     std::int64_t of_each = 0;
     for (const array_use& array : p)
       if (sum_keeps_time(array)) of_each += array.wide_bytes;
     const std::int64_t states =
         (std::max(cutting.tile_steps(), scanrec::detail::stretch_steps) + 2) * cutting.width *
         p.recomputed_bytes;
-    return cutting.threads * 4 * p.carry_map_bytes + states + some + bytes_of_terms(of_each) <=
-           most_shared_bytes;
+    return bytes_of_maps(p) + states + bytes_of_terms(of_each) <= most_shared_bytes;
   }
   static constexpr std::int64_t bytes_of_word = sizeof(device::word);
   [[nodiscard]] std::int64_t bytes_of_messages(const problem& p) const {

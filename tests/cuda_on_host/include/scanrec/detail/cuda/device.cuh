@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <type_traits>
 
 #include <scanrec/cuda/error.cuh>
@@ -33,10 +34,18 @@ inline constexpr std::int64_t most_shared_bytes = 99 * 1024;
 
 inline void check_blocks(std::int64_t) {}
 
+// The limit of an H100.
+inline void check_shared_bytes(std::int64_t bytes) {
+  if (bytes > 227 * 1024)
+    throw error("kernel launch", 9, std::to_string(bytes) + " bytes of shared memory per block",
+                __FILE__, __LINE__);
+}
+
 template <class Body>
 void launch(const Body& body, std::int64_t blocks, stream_t stream, std::int64_t shared_bytes = 0) {
   static_assert(std::is_trivially_copyable_v<Body>, "scanrec: kernels are copied to the device");
   if (blocks == 0) return;
+  check_shared_bytes(shared_bytes);
   if (stream) ++stream->launches;
   cuda_on_host::run(
       {blocks, Body::threads, shared_bytes, Body::synchronises, [copy = body] { copy(); }});
