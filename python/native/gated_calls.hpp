@@ -17,14 +17,13 @@
 
 namespace scanrec::native::SCANREC_LEVEL {
 
-/// What an activation makes of lanes. Of packs in compact kernels it is a call, so that its code is
-/// there once.
+/// Applies an activation to lanes. Compact kernels call it for packs, so its code exists once.
 template <class Activation, class Lane>
 __attribute__((noinline)) activated<Lane> activated_apart(Lane x) {
   return Activation::of(x);
 }
 template <class Activation, class Lane>
-SCANREC_INLINE activated<Lane> activated_by(Lane x) {
+SCANREC_HD SCANREC_INLINE activated<Lane> activated_by(Lane x) {
   if constexpr (compact && simd::lane_count<Lane> != 1)
     return activated_apart<Activation>(x);
   else
