@@ -46,7 +46,7 @@ need_for_tests() {
 
 # oldest_jaxlib: sets xla_include to the headers of the oldest jaxlib that the package supports, and pip to
 # that of its environment. Newer versions of JAX accept handlers that were built with these headers.
-# scripts/test may have installed them.
+# scripts/test may have installed this jaxlib.
 # shellcheck disable=SC2154 # lib.sh sets python
 oldest_jaxlib() {
   local version environment=build/python/oldest
@@ -68,7 +68,7 @@ oldest_jaxlib() {
   xla_include=$(cd "$environment"/lib/python*/site-packages/jaxlib/include && pwd)
 }
 
-# need_symbol LIBRARY SYMBOL PART: fails unless the library is there and exports the symbol.
+# need_symbol LIBRARY SYMBOL PART: fails unless the library exists and exports the symbol.
 need_symbol() {
   if [[ ! -e $1 ]]; then
     echo "the Python package lacks $3: ${1##*/} was not built" >&2

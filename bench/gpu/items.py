@@ -27,13 +27,13 @@ class Item:
     until: int = 0          # latest end, in seconds after the stage began; 0: none
     program: str = ""
     chosen: str = ""        # a Catch2 filter for tests, a regular expression for benchmark rows
-    tests: tuple = ()       # names of tests: only these of the chosen ones
+    tests: tuple = ()       # names of tests: run only these
     under: str = ""         # tool: memcheck, racecheck or ncu
     more: tuple = ()        # arguments of the program, or of ncu
     words: tuple = ()       # the command; {scripts}, {package}, {out} are folders
     says: tuple = ()        # regular expressions; the item fails unless its output matches all
     modules: str = ""       # Python modules without which it does not run
-    wants: str = ""         # element types, or pairs of the gated battery, that it needs
+    wants: str = ""         # batteries that the program must contain
     environment: tuple = ()  # variables; a *PATH value is prepended
 
     @property
@@ -42,7 +42,7 @@ class Item:
 
     @property
     def alone(self):
-        """Whether the item runs alone: timed items and the two basic checks."""
+        """Whether the item runs alone: facts, timed items and the two basic checks."""
         if self.part == "tests":
             return self.benchmark or self.program == "look_back_stress_gpu"
         return self.part not in ("sanitizers", "python")
@@ -77,7 +77,7 @@ def battery(stage, kind, until):
 
 
 def rows(stage, name, variants, workloads, until, calls="forward|vjp"):
-    """One process per workload; each also times the copy and its baseline."""
+    """One process per workload; each also times the device copy and the copy baseline."""
     for workload in workloads:
         qrnn = workload == "qrnn_packed"
         names = "forward_store|vjp_store" if qrnn else calls
@@ -148,7 +148,7 @@ def second():
     yield peer("torch.associative_scan", "torch")
     yield peer("lax.associative_scan", "jax")
     yield peer("accelerated_scan.triton", "torch accelerated_scan")
-    # Runs last: managed memory can hang a GPU.
+    # Only the profiles follow, because managed memory can hang a GPU.
     yield Item("second", "tests", "graphs and state spaces", 40, 10, program="device_test_gpu",
                environment=(("LD_LIBRARY_PATH", "{cublas}"),))
     for workload in ("one_sequence", "time_contiguous"):

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Bounds on the speed of kernels by their machine code, without a GPU.
 
-Compiles kernels with nvcc, reads them with cuobjdump, and follows the path of a thread whose steps
-are all present: one iteration of each loop, and of two branches the one that moves more elements.
+Compiles kernels with nvcc, reads them with cuobjdump, and follows the path of a thread that has all its
+steps. Each loop counts once; of two branches, the one that moves more elements is followed.
 Counts instructions per element of the output, and the clocks that a warp alone takes on that path.
 The control bits of an instruction give its stall and the scoreboards that it waits for; a wait for
 one load waits for all loads that share its scoreboard. These and the limits of a GPU bound the
 fraction of the copy baseline's speed. Blocks of look_back wait for each other; look_back_model.py
-simulates them with the counted phases. It is a count, not a measurement: caches and banks are left
-out, and so are kernels with a ring, whose loops are nested.
+simulates them with the counted phases. It is a count, not a measurement: caches and bank conflicts
+are left out, and so are kernels with a ring, whose loops are nested.
 
     pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm   # where the toolkit lacks them
     bench/gpu/machine_code.py --markdown
@@ -34,26 +34,26 @@ from resources import readable  # noqa: E402
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """An H200: figures of data sheets and of the CUDA programming guide, but for those that are
-    marked."""
+    """An H200. Figures are from data sheets and the CUDA programming guide, except those marked as
+    assumed."""
     name: str = "an H200"
     architecture: str = "sm_90"
     multiprocessors: int = 132
     clock: float = 1.755e9
     schedulers: int = 4
     issue: float = 0.7           # assumed: instructions per scheduler and clock that real code gets
-    twin: float = 4.25e12        # assumed: bytes a second of the streaming twin
+    twin: float = 4.25e12        # assumed: bytes per second of the copy baseline
     latency: float = 0.75e-6     # assumed: of memory under load; of messages and tickets, too
     launch: float = 0.3e-6       # assumed: from the end of a block to the next one's start
     registers: int = 65536
     warps: int = 64
     shared: int = 227 * 1024     # 1 KiB more is taken by every block
-    doubles: int = 64            # operations on doubles per clock and multiprocessor,
-    conversions: int = 16        # and conversions to and from them
+    doubles: int = 64            # operations on doubles per clock and multiprocessor
+    conversions: int = 16        # conversions to and from doubles, likewise
 
 
 def without_doubles(name, architecture, multiprocessors, clock, bandwidth):
-    """A GPU with doubles at 1/64 of its speed, whose copy baseline has 0.9 of its bandwidth."""
+    """A GPU with doubles at 1/64 of the speed of floats; a copy reaches 0.9 of its bandwidth."""
     return Gpu(name, architecture, multiprocessors, clock, twin=0.9 * bandwidth, warps=48,
                shared=99 * 1024, doubles=2, conversions=2)
 
@@ -69,9 +69,9 @@ GPUS = {
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """A call: which kernel runs it, and how many blocks of what."""
+    """A call: its kernel, its traffic and its launch shape."""
     name: str
-    row: str          # of the benchmarks, or nothing
+    row: str          # of the benchmarks; "" if none
     kernel: str       # as resources.py prints it
     reads: int        # bytes per element
     writes: int
@@ -81,7 +81,7 @@ class Workload:
     steps: int
     threads: int      # of a block
     shared: int = 0   # bytes of a block
-    steps_of_thread: int = 0   # of look_back; 0: all of them
+    steps_of_thread: int = 0   # of look_back; 0: whole sequences
     columns: int = 1           # sequences of a tile
     staged: bool = False       # through shared memory, tile by tile
 
@@ -99,12 +99,12 @@ class Workload:
 THREADS = 128  # of a block of look_back
 # Shared memory of its tiles (docs/cuda.md), without and with staging.
 MAPS, STAGED = 9 * 1024, 43 * 1024
-# Clocks and instructions per iteration of the loops of walk_tiles, which the path visits at most once:
-# a level of composition in a warp and a step over warps, for the segments of a tile and for the tiles
-# of a span; and the clocks to fold a span.
+# Clocks and instructions per iteration of those loops of walk_tiles that run several times, while the
+# counted path visits them once: a level of composition in a warp, and a step over warps; both for the
+# segments of a tile and for the tiles of a span. FOLD: clocks to fold a span.
 LEVEL, WARPS = Phase(68, 16), Phase(60, 9)
 SPAN_LEVEL, SPAN_WARPS, FOLD = Phase(90, 20), Phase(110, 20), 103
-# Words of the messages that a thread of look_back loads, of floats: a state and two maps.
+# Message words that a thread of look_back loads, for floats: a state and two maps.
 MESSAGE = 5
 FLOATS, SMALL = "float, float, float", "bfloat16, bfloat16, bfloat16"
 FORWARD, SMALL_FORWARD = f"forward<{FLOATS}>, plain>", f"forward<{SMALL}>, plain>"
@@ -542,8 +542,8 @@ def table(kernels, gpus):
     return rows, predicted
 
 
-HEAD = ("workload", "kernel", "registers", "blocks of an SM", "instructions per element",
-        "KiB in flight of an SM", "by latency", "by issue", "by doubles", "by waves", "limit")
+HEAD = ("workload", "kernel", "registers", "blocks per SM", "instructions per element",
+        "KiB in flight per SM", "by latency", "by issue", "by doubles", "by waves", "limit")
 
 
 def main():
@@ -553,7 +553,7 @@ def main():
     parser.add_argument("--disassembler", default="cuobjdump")
     parser.add_argument("--include", nargs="+", default=[str(ROOT / "include")])
     parser.add_argument("--gpu", choices=GPUS, nargs="+", default=["h200", "h100"],
-                        help="of one architecture; bounds are those of the first")
+                        help="GPUs of one architecture; bounds are shown for the first")
     parser.add_argument("--source", type=pathlib.Path,
                         default=ROOT / "tests" / "cuda" / "default_kernels.cu")
     parser.add_argument("--markdown", action="store_true", help="a table for a document")
@@ -562,7 +562,7 @@ def main():
     disassembler = shutil.which(given.disassembler)
     if not disassembler:
         sys.exit(f"no {given.disassembler}; pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm, "
-                 "and say --disassembler .../nvidia/cu13/bin/cuobjdump")
+                 "and pass --disassembler .../nvidia/cu13/bin/cuobjdump")
     gpus = [GPUS[name] for name in given.gpu]
     kernels = compiled(given.compiler, given.include, gpus[0].architecture, given.source,
                        disassembler)

@@ -5,8 +5,8 @@ rows as those programs do. Each peer runs in a separate process. The rows of a p
 fails hold the error instead of figures.
 
 PyTorch's calls are timed by CUDA events with an empty L2 cache, JAX's by the clock of the host up to
-block_until_ready; so is a copy of one array. vjp is the backward pass alone, with the gradients of
-all arrays."""
+block_until_ready. A copy of one array is timed in the same way. vjp is the backward pass alone, with
+the gradients of all arrays."""
 import argparse
 import json
 import pathlib
@@ -49,12 +49,12 @@ def by_autograd(torch, scan, gates, inputs, grads):
 
 
 def accelerated_scan(*names):
-    """One scheme of it, by the names that its module has had."""
+    """One variant of accelerated-scan; `names` are those of its module in different versions."""
     def make(torch, gates, inputs, grads, _):
         module = import_or_absent(*(f"accelerated_scan.{name}" for name in names))
         if not hasattr(module, "warpscan_forward"):
             return by_autograd(torch, module.scan, gates, inputs, grads)
-        # Its kernels themselves, as its own benchmark calls them.
+        # Calls the kernels directly, as its own benchmark does.
         states, gates_grad, inputs_grad = (torch.empty_like(inputs) for _ in range(3))
 
         def forward():
@@ -79,7 +79,7 @@ def torch_associative_scan(torch, gates, inputs, grads, axis):
 
 
 def hgrn(name):
-    """flash-linear-attention's, of logarithms of gates."""
+    """HGRN of flash-linear-attention, which takes logarithms of gates."""
     def make(torch, gates, inputs, grads, _):
         scan = getattr(import_or_absent("fla.ops.hgrn"), name)
         return by_autograd(torch, lambda g, x: scan(x, g)[0], gates.log(), inputs, grads)
@@ -148,7 +148,7 @@ PEERS = {"accelerated_scan.warp": ("torch", ROWS, accelerated_scan("warp")),
 
 
 def check(states, gates, inputs, axis):
-    """The first steps against the loop."""
+    """Compare the first steps with the loop."""
     if axis == 2:
         gates, inputs, states = (x.swapaxes(1, 2) for x in (gates, inputs, states))
     x = 0 * inputs[:, 0]
@@ -159,8 +159,8 @@ def check(states, gates, inputs, axis):
 
 
 def prepare(framework, make, name, quick):
-    """The calls of a peer, after a check of the first; the calls on a 256th of the steps, if there are
-    many; a copy of an array; the numbers of steps, elements and bytes of an array."""
+    """Check the forward call of a peer. Return its calls; its calls on a 256th of the steps, if there
+    are many steps; a copy of an array; and the steps, elements and bytes of an array."""
     if name in selective.WORKLOADS:
         (batch, steps, channels), narrow = selective.WORKLOADS[name]
         steps = 512 if quick else steps

@@ -142,7 +142,7 @@ def escaped(name):
 
 def names_of(machine, item, limit=MOST_SECONDS):
     """Return the tests or the rows that an item selects, listed by its program. Raise OSError if
-    the program cannot list them, and at once if it could not before."""
+    the program cannot list them. A program that failed once is not run again."""
     if item.program in machine.unlisted:
         raise OSError(machine.unlisted[item.program])
     path = machine.program(item.program)

@@ -4,10 +4,11 @@
 
 The programs are those of a build or of a pack.
 
-Every item has a time limit. A failure stops no other item. No item starts if it would end after its
-stage. Each stage keeps three files up to date: <stage>.txt is the summary, <stage>.json has the
+Every item has a time limit. A failure stops no other item. An item starts only if its expected time
+is left. Each stage keeps three files up to date: <stage>.txt is the summary, <stage>.json has the
 verdicts, and <stage>.tar.gz has all logs and rows. The summary is printed at the end.
-The exit status is 1 if an item failed, and 2 if no item passed or an argument is wrong."""
+The exit status is 1 after a failure or an interruption, 2 if nothing passed and nothing failed or an
+argument is wrong, and 0 otherwise."""
 import argparse
 import concurrent.futures
 import contextlib
@@ -51,7 +52,7 @@ class Stage:
         for folder in ("logs", "rows"):
             (self.work / folder).mkdir()
         self.items, self.tests, self.results = [], {}, {}
-        self.logs = {}    # the (item, test) of each log
+        self.logs = {}    # (item, test) by name of the log
         self.packed, self.packed_at = {}, 0.0  # version and compressed bytes of each file
         self.unsaved = False  # whether the last logs could not be written to `out`
 
@@ -63,7 +64,7 @@ class Stage:
         return self.begun + end - time.monotonic()
 
     def tests_of(self, item):
-        """Return the tests of an item ([None]: the whole item), or a Result if it cannot run."""
+        """Return the tests of an item, [None] if it runs as a whole, or a Result if it cannot run."""
         def instead(verdict, why):
             return Result(item, None, verdict, why)
         if self.machine.stopped:
@@ -141,7 +142,7 @@ class Stage:
         head = [f"stage {self.name}: {counts}; {spent:.0f} s" +
                 (f" of {self.budget:.0f}" if self.budget else "") +
                 f"; commit {self.machine.contents.get('commit', 'unknown')}",
-                "Rows: milliseconds, and the fraction of the GB/s of a device copy in the same run."]
+                "Each row: milliseconds, then the GB/s as a fraction of those of a device copy in the same run."]
         return summary_of(head, outcomes)
 
     def note(self, result):
@@ -169,8 +170,8 @@ class Stage:
             self.unsaved = True
 
     def pack(self):
-        """Write all logs and rows, those of running items as well, into one file. Each is a member
-        of the gzip file, and is compressed again only if it has changed."""
+        """Write all logs and rows, those of running items as well, into one file. Each log is a
+        separate member of the gzip file, and is compressed again only if it has changed."""
         names = sorted(self.work.glob("*/*"))
         for file in names:
             status = file.stat()
@@ -275,8 +276,8 @@ def failed_before(path):
 
 
 def dry_run(machine, items, quick):
-    """Print every command. Return whether each item selects a test or a row. Programs list their own
-    tests; for a program that is not built, the sources do."""
+    """Print every command. Return whether each item selects a test or a row. Programs list their
+    tests; those of a program that is not built are read from the sources."""
     wrong = []
     for item in items:
         command = command_of(machine, item, pathlib.Path("OUT"), quick)
@@ -336,8 +337,10 @@ def main():
     arguments = parser.parse_args()
     if unknown := set(arguments.stages) - set(STAGES):
         parser.error(f"argument stage: expected {' or '.join(STAGES)}, got {', '.join(unknown)}")
-    if arguments.jobs < 1 or (arguments.budget or 0) < 0:
-        parser.error("arguments --jobs and --budget: expected a positive number")
+    if arguments.jobs < 1:
+        parser.error(f"argument --jobs: expected a positive number, got {arguments.jobs}")
+    if (arguments.budget or 0) < 0:
+        parser.error(f"argument --budget: expected 0 or more seconds, got {arguments.budget:g}")
     try:
         only = re.compile(arguments.only)
         machine = Machine(arguments.programs.resolve())
