@@ -4,7 +4,7 @@ earlier tiles, and share the instruction issue of their multiprocessor and the m
 
 machine_code.py counts how many instructions a tile takes and how long they stall. One tile alone says
 little, because tiles wait for each other: for tickets, data, maps of earlier tiles and a state. A
-tile that waits occupies a place that another could use.
+tile that waits occupies the place of a resident block.
 """
 import collections
 import dataclasses
@@ -21,18 +21,18 @@ class Phase:
 @dataclasses.dataclass(frozen=True)
 class Tile:
     """Parameters of the tiles of a workload."""
-    begin: Phase           # from the ticket to the last load that is asked for
+    begin: Phase           # from the ticket to the last load instruction
     compose: Phase         # from the data to the message with the map of the tile
     compose_span: Phase    # from the maps of the tiles before to their composition
     fold: float            # clocks for each span between the nearest state and the tile
     rest: Phase            # from the state before the tile to its end
     bytes_read: int
     bytes_written: int
-    warps: int             # of a block
-    span: int              # tiles
-    blocks: int            # that a multiprocessor has at a time
-    sequences: int         # tiles of the same steps
-    tiles: int             # of a sequence
+    warps: int             # per block
+    span: int              # tiles per span
+    blocks: int            # per multiprocessor at a time
+    sequences: int         # columns of tiles: each tile has one sequence or several
+    tiles: int             # per sequence
 
 
 class Multiprocessor:

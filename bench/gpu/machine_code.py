@@ -172,10 +172,10 @@ class Instruction:
         found = re.search(r"0x([0-9a-f]+)", self.operands)
         return int(found[1], 16) if self.name == "BRA" and found else None
 
-    # The control bits as those who have taken machine code apart describe them, since Volta: 4 of
-    # stall, a hint, 3 each for the scoreboard of results and of operands (7: none), 6 of those that
-    # it waits for. Source: Jia et al., Dissecting the NVIDIA Volta GPU Architecture via
-    # Microbenchmarking (2018), section 2.1.
+    # The control bits since Volta, as reverse-engineered: 4 bits of stall, a hint, 3 each for the
+    # scoreboard of results and of operands (7: none), and a mask of the 6 scoreboards that it waits for.
+    # Source: Jia et al., Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking (2018),
+    # section 2.1.
     @property
     def stall(self):
         return max(1, self.control & 15)
@@ -242,8 +242,8 @@ def conditional(branch):
             or branch.operands.startswith(("P", "!P", "UP", "!UP")))
 
 
-#: Weights of instructions, which select a path. Kernels that can stage load and store steps by
-#: generic addresses; they copy, and other kernels load and store, by global addresses.
+#: Weights of instructions, by which a path is chosen. Kernels that can stage load and store steps by
+#: generic addresses, and copy tiles by global ones. Other kernels load and store by global addresses.
 ANY = {"LDG": 1, "LDGSTS": 1, "STG": 1, "LD": 1, "ST": 1}
 STAGES = {"LDG": -1, "LDGSTS": 1, "STG": 1, "LD": 1, "ST": 1}
 DOES_NOT = {"LDG": -1, "LDGSTS": -1, "STG": -1, "LD": 1, "ST": 1}
@@ -251,8 +251,8 @@ UNBOUNDED = 1 << 30
 
 
 def worth(instructions, weights):
-    """The words of messages that are loaded, and the elements that are moved without a predicate. Or
-    the sums of the two numbers that a function gives for each instruction."""
+    """The words of messages that are loaded, and the elements that are moved without a predicate. If
+    `weights` is a function, the sums of its two results."""
     if callable(weights):
         return tuple(map(sum, zip((0, 0), *map(weights, instructions))))
     messages = sum(i.name == "LDG" and "STRONG" in i.opcode for i in instructions)
@@ -269,8 +269,8 @@ def best_path(blocks, follows, start, stop=None, weights=ANY, enough=(0, UNBOUND
     """The instructions of the best path from a block to an end, or back to `stop`, which visits each
     block at most once. The best path loads most messages and moves most elements, up to `enough`; of
     equal paths it is the shortest."""
-    # By block and worth, the shortest path from there on: its length, the next block, and the worth
-    # from there on.
+    # ways[block][worth] is the shortest path from the block on with this worth: (length, next block,
+    # worth from the next block on).
     ways, under_way = {}, set()
 
     def search(at):
@@ -303,7 +303,7 @@ def best_path(blocks, follows, start, stop=None, weights=ANY, enough=(0, UNBOUND
 
 
 def loops_of(follows, start):
-    """Loops, by the block that they begin with: the blocks from which it is reached again."""
+    """The blocks of each loop, by its first block."""
     comes_from = {}
     for at, after in follows.items():
         for then in after:
@@ -333,7 +333,7 @@ def loops_of(follows, start):
 
 
 def hot_loop(blocks, follows):
-    """One iteration of the loop that stores most, of those that hold no other."""
+    """One iteration of the innermost loop that stores most."""
     loops = loops_of(follows, min(blocks))
     inner = [head for head, body in loops.items() if not any(h != head and h in body for h in loops)]
     bodies = []
@@ -354,20 +354,20 @@ def stores(path):
 # ---- counting -----------------------------------------------------------------------------------
 
 
-#: Clocks from an instruction to its result, where a scoreboard says when that is there; those of
-#: memory are the GPU's. They matter little beside it.
+#: Clocks until the results of instructions that use a scoreboard, except loads from global memory. They
+#: are approximate, and matter little beside those loads.
 LATENCY = {"LDS": 30, "LDC": 40, "MUFU": 25, "SHFL": 25, "ATOMS": 60}
 GLOBAL = ("LDG", "LD", "LDGSTS", "ATOMG", "ATOM")
 
 
 def timeline(path, gpu, rounds=1, staged=False):
     """(clock, clocks waited) of each instruction that a warp alone issues on a path, in the last of
-    so many rounds and counted from its start; and one pair more for its end. Kernels that stage read
-    their steps from shared memory."""
+    `rounds` iterations and counted from its start; and one more pair for its end. If `staged`, steps
+    are read from shared memory."""
     memory = gpu.latency * gpu.clock
     now, times = 0.0, []
     there = {board: 0.0 for board in range(6)}
-    copied, groups = 0.0, []   # to shared memory, which no scoreboard says
+    copied, groups = 0.0, []   # asynchronous copies, which use no scoreboard
     for _ in range(rounds):
         began, times = now, []
         for i in path:
@@ -393,7 +393,7 @@ def timeline(path, gpu, rounds=1, staged=False):
 
 
 def clocks_alone(path, gpu, rounds=1, staged=False):
-    """Clocks that a warp alone takes on a path, in the last round of so many."""
+    """Clocks that a warp alone takes for the last of `rounds` iterations."""
     return timeline(path, gpu, rounds, staged)[-1][0]
 
 
@@ -432,10 +432,10 @@ def tile_of(workload, path, gpu, together):
 @dataclasses.dataclass
 class Count:
     instructions: float   # per element of one output
-    clocks: float         # likewise, of a warp alone
+    clocks: float         # per element, of a warp alone
     registers: int
-    doubles: float = 0.0      # of the instructions, those on doubles,
-    conversions: float = 0.0  # and those that convert to them or from them
+    doubles: float = 0.0      # instructions on doubles, per element
+    conversions: float = 0.0  # conversions to and from doubles, per element
     path: tuple = ()
 
 
@@ -451,7 +451,7 @@ def count(workload, code, registers, gpu):
         steps = stores(path) / workload.outputs
     if not steps:
         sys.exit(f"{workload.kernel}: no loop that stores")
-    # A loop loads ahead for later iterations.
+    # Several iterations, because loads are issued ahead.
     clocks = clocks_alone(path, gpu, 1 if workload.steps_of_thread else 4, workload.staged)
     doubles = sum(i.name in ("DADD", "DMUL", "DFMA", "DSETP") for i in path)
     conversions = sum(i.name == "F2F" and "F64" in i.opcode for i in path)

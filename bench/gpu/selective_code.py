@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the machine code of the kernels of selective scans says about their speed, without a GPU.
+"""Estimates the speed of the kernels of selective scans from their machine code, without a GPU.
 
-Follows the path of a thread through a chunk of steps, or a stretch of the adjoint, where everything
-is there: u, delta, z and B and C of every step. A loop within another counts as often as it runs.
-Counts, per element, the instructions of all lanes that share it and what goes to the
-special-function unit, and compares the clocks of a multiprocessor with those that memory takes, and
-with those of the exponentials and divisions that the formulas ask for. It is a count, not a
-measurement: caches, banks, barriers and the latency of memory are left out. It is a bound from
-above: of two ways of loading or storing, both of which move the same, the path may be the longer
-one, and that of the adjoint adds to gradients that are there.
+Follows the path of a thread through a chunk of steps (of the adjoint: a checkpoint interval) with all
+arrays: u, delta, z, and B and C of every step. A loop within another counts as often as it runs.
+Counts, per element, the instructions of all lanes that share it, and those of the special-function
+unit. Compares the clocks of a multiprocessor with those that memory takes, and with those of the
+exponentials and divisions in the formulas. It is a count, not a measurement: caches, bank conflicts,
+barriers and the latency of memory are left out. The count is rather too high: of two paths that move
+as many elements the longer one may be counted, and the adjoint's adds to existing gradients.
 
     bench/gpu/selective_code.py --markdown
 """
@@ -29,27 +28,28 @@ STATES = 16
 #: Lanes that share a channel, by the shape of a block; elements of a thread in a chunk of 32 steps.
 SHAPES = {"4, 4": 4, "1, 16": 16}
 CHUNK, STRETCH = 32, 128
-#: Steps between two sums of B and C over the warps of a block.
+#: Steps between sums of the gradients of B and C over the warps of a block.
 SUMMED = 16
-#: And those that a round of a loop takes that walks forward.
+#: Steps per iteration of the forward loop.
 TOGETHER = 8
 UNBOUNDED = code.UNBOUNDED, code.UNBOUNDED
 
 
 def done(i):
-    """Words that are moved, none of 16 bits; functions and exchanges."""
+    """Words that an instruction moves; whether it is a special function or an exchange."""
     moves = i.name in ("LDG", "STG", "STS")
     return i.width // 4 if moves else 0, int(i.name in ("SHFL", "MUFU"))
 
 
-#: Per element: arrays that are read and written; what the special-function unit must do at least:
-#: a power of two per state and pass, and two operations each for the step and the gate of z.
+#: Arrays that are read and written.
 ARRAYS = {"walk": (3, 1), "pull": (4, 3)}
+#: The least that the special-function unit must do: a power of two per state and pass, and two
+#: operations each for the step and for the gate of z.
 LEAST_SPECIAL = {"walk": STATES + 4, "pull": 2 * STATES + 4}
 
 
 def kind_of(members, blocks):
-    """What a loop does, by all its instructions."""
+    """Classify a loop by its instructions."""
     has = {i.name for at in members for i in blocks[at]}
     stored = sum(i.name == "STS" for at in members for i in blocks[at])
     if "SHFL" in has:
@@ -70,7 +70,7 @@ def kind_of(members, blocks):
 
 
 class Walk:
-    """How often the loops of a kernel run, and what a round of them does."""
+    """How often the loops of a kernel run, and what one iteration does."""
 
     def __init__(self, shape, adjoint):
         states, lanes = map(int, shape.split(","))
@@ -84,8 +84,8 @@ class Walk:
                        "all elements": elements // batch, "elements": elements // batch,
                        "gradients": elements // batch, "sums of D": CHUNK // lanes,
                        "sums of B or C": 16 * STATES / 128 / 4, "other": 1}
-        # No more than is done of that where gradients are not added, and states not stored. Per
-        # element: arrays that are read or written and words to shared memory; functions.
+        # Upper limits per element, which exclude the paths that add to gradients or store states:
+        # arrays read or written and words to shared memory; special functions.
         self.most = {"elements": ((2 + 2) * batch, 2 * batch),
                      "all elements": ((4 + 7) * batch, 5 * batch),
                      "gradients": ((3 + 2) * batch, 0)}
@@ -96,7 +96,7 @@ class Walk:
             self.outer = UNBOUNDED
 
     def path(self, blocks, follows, loops, head, most):
-        """Instructions of one round of a loop, each with how often it runs in it."""
+        """Instructions of one iteration of a loop, each with how often it runs in it."""
         body = loops[head]
         within = {at: [then for then in follows[at] if then in body] for at in body}
         path = code.best_path(blocks, within, head, head, done, most)
@@ -159,8 +159,10 @@ def kernels_of(given):
     return found
 
 
-HEAD = ("kernel", "S, L", "registers", "spilled bytes", "instructions", "special", "clocks: issue",
-        "special", "memory f32", "memory bf16", "asked for", "fraction f32", "fraction bf16")
+HEAD = ("kernel", "S, L", "registers", "spilled bytes", "instructions", "special functions",
+        "clocks by issue", "by special functions", "by memory, f32", "by memory, bf16", "asked for",
+        "fraction, f32", "fraction, bf16")
+CALLS = {"walk": "forward", "pull": "vjp"}  # by the names of kernels
 
 
 def main():
@@ -186,7 +188,7 @@ def main():
                   for bytes_each in (4, 2)]
         best = [max(m, asked) for m in memory]
         taken = [max(m, issue, unit) for m in memory]
-        rows.append((name, shape, registers, spilled, f"{total:.0f}", f"{special:.1f}",
+        rows.append((CALLS[name], shape, registers, spilled, f"{total:.0f}", f"{special:.1f}",
                      f"{issue:.2f}", f"{unit:.2f}", *(f"{m:.2f}" for m in memory), f"{asked:.2f}",
                      *(f"{b / t:.2f}" for b, t in zip(best, taken))))
         if given.mix:
