@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Time split over blocks, in a single pass: what few long sequences want.
+// Time split over blocks, in a single pass, for few long sequences.
 //
 // A block takes the tile whose ticket it draws, reads its steps, composes their maps and sends the
 // map of the tile to those after it. From the messages of the tiles before it finds the state
 // before its tile (tiles_before.cuh), sends the state after it, and computes its steps.
 //
-// Maps are not trusted with numbers that are not finite. If the map of a tile takes the state
-// before it to a state that the loop could not hold, the leading thread computes the steps of the
-// tile one by one, and sends the state that this gives. This choice depends on the data alone.
+// The map of a tile is not used if it takes the state before it to one that is not finite in the
+// compute type. Then the leading thread computes the steps of the tile one by one, and sends the
+// state after them. This choice depends on the data alone.
 #pragma once
 
 #include <cstddef>
@@ -35,15 +35,14 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// Splits time into tiles of 128 threads with up to 32 steps each, which blocks process in one
 /// pass: every array is read and written once. Adjoints that recompute states read their inputs
-/// once more, from the checkpoint before a tile on.
+/// once more, from the checkpoint before a tile on; more often where tiles are shorter than the
+/// checkpoint interval.
 ///
-/// Bits     the same in every run and on any GPU, whatever the timing: tiles depend on shape,
-///          layout and types alone. Not those of the loop; the error bound is that of tiles, with
-///          aggregates in the wide type.
-/// Memory   16 bytes, 48 per tile and channel for messages of real numbers and 48 for every 8 to 32
-///          tiles of a channel; for gradients that are sums a number in the wide type per tile and
-///          channel; where the gradient has a time axis, per step and strip of a tile's channels,
-///          or per element of it.
+/// Bits     the same in every run and on any GPU: tiles depend on shape, layout and types alone.
+///          They may differ from those of the loop, within the bound of docs/numerics.md.
+/// Memory   a header of 16 bytes; messages of real numbers, 48 bytes per tile and channel and 48
+///          per span (8 to 32 tiles) and channel; for sums over time a number in the wide type per
+///          tile and channel; for sums that keep time one per step and tile, or per element.
 /// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
 ///          over states; a memset before them unless the content of the workspace is kept. Waits
 ///          for nothing.
@@ -52,7 +51,7 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 /// Needs    running blocks that make progress while others wait.
 /// Source   Merrill and Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016).
 struct look_back {
-  static constexpr bool restores_states = true;  ///< to adjoints with memory::recompute
+  static constexpr bool restores_states = true;  ///< supports adjoints with memory::recompute
 
   stream_ref stream;            ///< where the call is queued
   cuda::workspace workspace{};  ///< workspace_bytes(look_back, problem) of device memory
@@ -61,7 +60,7 @@ struct look_back {
 
 namespace detail {
 
-/// Assume holds of all steps but for those at the edges of the sequence.
+/// Assume holds for all steps except the first and the last of a sequence.
 template <class R, recurrence::assume Assume>
 struct walk_tiles {
   static constexpr int threads = tile_cutting::threads;
@@ -97,8 +96,8 @@ struct walk_tiles {
 
   // First bytes of the parts of shared memory: the drawn tile; maps of warps; results of
   // compose_segments; the state before the tile in every channel; a flag for each nonfinite
-  // channel; received messages, and later verdicts in their place; sums; staged arrays; recomputed
-  // states; terms of sums.
+  // channel; kinds of the received messages, later reused for flags of nonfinite threads; received
+  // maps and states; sums; staged arrays; recomputed states; terms of sums.
   static constexpr std::int64_t aligned(std::size_t bytes) {
     return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
   }
@@ -131,7 +130,7 @@ struct walk_tiles {
     compose_segments(cutting, at, algebra, own, {warp_maps, composed_maps});
     const device::shared_array<map> composed(composed_maps);
     const int thread = device::thread_index();
-    const bool leads = at.segment == 0 && at.there;  // one thread per channel speaks for it
+    const bool leads = at.segment == 0 && at.there;  // one thread per channel sends and receives
 
     const tiles_before<R> others = before_it();
     const bool sends = at.tile + 1 < cutting.tiles, is_first = at.tile == 0;
@@ -143,7 +142,7 @@ struct walk_tiles {
     if (!is_first) before = others.look(at, algebra, leads, sends);
     states::order_writes();
     bool nonfinite = at.count > 0 && at.segment > 0 && !finite(composed.load(thread));
-    bool unsent = false;  // the state after the tile, until its steps have been computed
+    bool unsent = false;  // whether the state after the tile must wait for its steps
     if (leads) {
       const carry x_in = before.state;
       device::shared_array<carry>(incoming).store(at.column, x_in);
@@ -217,14 +216,14 @@ struct walk_tiles {
     for (int k = 0; k < segment_steps; ++k)
       if (k < at.count) {
         const inner_place p = inner_place_of(at, k);
-        // Where a neighbour lies outside the sequence, nothing is assumed.
+        // At the ends of a sequence a neighbour is missing, and nothing is assumed.
         now[k] = at_edge(p.time) ? here.template load<scalar>(place_of(at, p.time))
                                  : here.template load<scalar>(p);
         const map m = maps::widened(here.map(p, now[k]));
         own = k == 0 ? m : algebra.compose(own, m);
       }
   }
-  // A whole segment within the sequence loads all its steps before it looks at any.
+  // A whole segment within the sequence loads all its steps before it uses any.
   template <class Algebra>
   SCANREC_DEVICE SCANREC_INLINE static void load_whole(const R& here, const tile_place& at,
                                                        const Algebra& algebra, step* now,
@@ -258,7 +257,7 @@ struct walk_tiles {
 
   // ---- within a tile ----------------------------------------------------------------------------
 
-  // Whether any thread of the channel has found something that is not finite. Rare.
+  // Whether any thread of the channel has found a number that is not finite. Rare.
   SCANREC_DEVICE bool column_is_nonfinite(const tile_place& at, bool nonfinite) const {
     const device::shared_array<seen> verdict(kinds);
     verdict.store(device::thread_index(), nonfinite ? seen::state : seen::nothing);
@@ -274,9 +273,9 @@ struct walk_tiles {
     return Assume == recurrence::assume::plain && stage.which.all_writes &&
            at.count == segment_steps;
   }
-  // Takes the steps of a thread; of a nonfinite channel the leading thread takes them all. Values
-  // that follow from the position of the thread are computed again, since keeping them takes
-  // registers.
+  // Computes the steps of a thread; in a nonfinite channel the leading thread computes the whole
+  // tile. Values that follow from the position of the thread are computed again, since keeping them
+  // takes registers.
   SCANREC_DEVICE void walk_segment(tile_place at, const step* now, bool nonfinite,
                                    bool unsent) const {
     device::pin(at.segment), device::pin(at.column), device::pin(at.count);

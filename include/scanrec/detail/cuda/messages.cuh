@@ -2,8 +2,9 @@
 // Messages between tiles, in the workspace of a call.
 //
 // A message is an array of words. A word is a value and a tag: the number of the call, which the
-// workspace counts. Words of earlier calls have smaller tags, so nothing needs clearing between
-// calls. All other parts of a workspace are zero again after a call.
+// workspace counts. A word has 16 bytes and is stored and loaded as one, so a value whose tag is
+// that of the call is complete. Words of earlier calls have other tags, so nothing needs clearing
+// between calls. Apart from the header, all other parts of a workspace are zero again after a call.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace detail {
 /// The first bytes of a workspace. The block that draws the last ticket of a call prepares it for
 /// the next call.
 struct workspace_header {
-  std::uint64_t drawn;   // tickets of this call, below 2^32; from there on, the calls before it
-  std::uint64_t halves;  // how often the calls, counted there, have come by a multiple of 2^31
+  std::uint64_t drawn;   // low 32 bits: tickets drawn in this call; high 32 bits: earlier calls
+  std::uint64_t halves;  // how often the number of calls has passed a multiple of 2^31
 };
 static_assert(sizeof(workspace_header) == sizeof(device::word));
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tiles of look_back and the layout of its workspace, as data. They depend on shape, layout and
-// types alone, so bits do not depend on the GPU.
+// The tiles of look_back and the layout of its workspace. They depend on shape, layout and types
+// alone, so bits do not depend on the GPU.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,9 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// A tile is `width` neighbouring channels by `threads / width` segments of `segment_steps` steps,
-/// a segment of one channel to a thread. Tiles of the same steps are numbered first.
+/// A tile is `width` neighbouring channels by `threads / width` segments of `segment_steps` steps.
+/// A thread has one segment of one channel. Tiles are numbered over channels and batch rows first,
+/// then over time.
 struct tile_cutting {
   static constexpr int threads = 128;
 
@@ -26,15 +27,16 @@ struct tile_cutting {
   std::int64_t steps = 0;
   int width = 1;
   int segment_steps = 1;
-  int width_shift = 0;                    // log2 of width,
-  int segment_shift = 0, tile_shift = 0;  // of segment_steps, and of tile_steps()
-  std::uint32_t first_column = 1;         // of a warp's threads, those with the first channel
-  std::int64_t strips = 0;                // tiles side by side
-  std::int64_t groups = 0;                // tiles of the same steps
-  std::int64_t tiles = 0;                 // of the same lanes, one after the other; 1 at least
-  int span_shift = 0;                     // log2 of the tiles of a span, tiles_before.cuh
+  int width_shift = 0;             // log2(width)
+  int segment_shift = 0;           // log2(segment_steps)
+  int tile_shift = 0;              // log2(tile_steps())
+  std::uint32_t first_column = 1;  // mask of the threads of a warp that have the first channel
+  std::int64_t strips = 0;         // channel blocks, each as wide as a tile
+  std::int64_t groups = 0;         // tiles of the same steps: channel blocks of all batch rows
+  std::int64_t tiles = 0;          // along time; at least 1
+  int span_shift = 0;              // log2(span_tiles()); spans are defined in tiles_before.cuh
 
-  /// With `alone`, sequences get tiles of their own.
+  /// `alone`: one channel per tile.
   tile_cutting(const problem& p, int steps_of_segment, bool alone)
       : lanes(p.shape), steps(p.shape.time), segment_steps(steps_of_segment) {
     lanes.time = 1;
@@ -51,7 +53,7 @@ struct tile_cutting {
   SCANREC_HD int span_tiles() const { return 1 << span_shift; }
   SCANREC_HD std::int64_t spans() const { return ((tiles - 1) >> span_shift) + 1; }
   SCANREC_HD int segments() const { return threads >> width_shift; }
-  /// Terms of sums over its channels, a row per step: rows begin in different banks.
+  /// Row length of the terms of sums over channels, a row per step, padded against bank conflicts.
   SCANREC_HD int term_row() const { return width + 1; }
   SCANREC_HD std::int64_t tile_steps() const {
     return static_cast<std::int64_t>(segments()) * segment_steps;
@@ -61,8 +63,8 @@ struct tile_cutting {
   // Each tile of a span has a segment that reads its map. Tiles of several channels have fewer
   // segments, and spans of 8 or 16 tiles.
   static constexpr int most_span_tiles = 32;
-  // As many channels as fill 32 bytes, what memory is read in, of the smallest elements; where
-  // channels do not lie side by side, as many short sequences as fill a tile.
+  // As many channels as fill a memory sector of 32 bytes with the smallest elements. Where channels
+  // are not contiguous, as many short sequences as fill a tile.
   [[nodiscard]] int width_of(const problem& p) const {
     constexpr std::int64_t sector = 32;
     std::int64_t bytes = 0, most = 1;
@@ -89,8 +91,8 @@ struct tile_cutting {
 };
 
 /// The largest number of steps of a thread, a power of two. A thread holds all its steps in
-/// registers: at 384 bytes, part of which are reset masks that plain kernels do without, four
-/// blocks of 128 threads fit a multiprocessor. Wide maps need registers of their own.
+/// registers. Four blocks of 128 threads fit a multiprocessor if these steps take at most 384
+/// bytes, which include reset masks that plain kernels do without. Wide maps leave fewer registers.
 constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, int most = 32) {
   const std::int64_t room = map_bytes > 16 ? 160 : 384;
   int steps = 32;
@@ -107,16 +109,16 @@ inline std::int64_t bytes_of_maps(const problem& p) {
   return tile_cutting::threads * 4 * p.carry_map_bytes + device::warp_size * p.carry_bytes + some;
 }
 
-/// Where a call of look_back keeps what, in its workspace: the header, messages, turns of tiles of
-/// the same steps, sums.
+/// The layout of the workspace of look_back: the header, messages, turns of tiles of the same
+/// steps, sums.
 struct look_back_plan {
   tile_cutting cutting;
-  bool sums_by_column = false;  // sums that keep their time axis, over the channels of a tile
-  bool sums_by_step = false;    // such sums by turns, of tiles with a lane each
+  bool sums_by_column = false;  // sums that keep their time axis, first over channels of a tile
+  bool sums_by_step = false;    // such sums, to which tiles of one channel add in turn
   std::int64_t first_message = sizeof(workspace_header), messages_bytes = 0;
   lane_plan sums;
 
-  /// With at most so many steps to a thread; 0: as many as it takes.
+  /// `most_steps` of a thread; 0: by the size of elements.
   look_back_plan(const problem& p, int most_steps)
       : cutting(p,
                 segment_steps_of(p.step_bytes, p.carry_map_bytes, most_steps > 0 ? most_steps : 32),
@@ -133,13 +135,14 @@ struct look_back_plan {
   [[nodiscard]] std::int64_t terms_bytes() const { return bytes_of_terms(sums.strip_sum_bytes); }
 
   [[nodiscard]] std::int64_t first_turn() const { return first_message + messages_bytes; }
-  /// Sums are written before they are read; all before them must be zero, or of earlier calls.
+  /// The offset of sums, which are written before they are read. All memory before it must be zero
+  /// or left by earlier calls.
   [[nodiscard]] std::int64_t first_sum() const {
     return first_turn() + (sums_by_step ? cutting.tiles * bytes_of_word : 0);
   }
 
  private:
-  // Fewer than these would leave a place for every few elements.
+  // With fewer columns, the sums of all tiles would take nearly as much memory as the array.
   static constexpr int enough_columns = 4;
   [[nodiscard]] std::int64_t bytes_of_terms(std::int64_t of_each) const {
     return of_each * cutting.tile_steps() * cutting.term_row();

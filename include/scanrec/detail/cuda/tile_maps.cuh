@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Composing the maps of a tile's segments: by exchanges within a warp, then over the warps. In what
-// order depends on the numbers of the threads alone.
+// Composing the maps of a tile's segments: by exchanges within a warp, then over the warps. Thread
+// indices alone fix the order.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
-/// Composes the maps of a column within the thread's warp, each after those of the segments before;
-/// `present`: whether the thread has one, as those of the column before it then have.
+/// Inclusive scan of the maps of a column within the warp. `present`: whether the thread has a map;
+/// then all earlier segments of the column have one, too.
 template <class Algebra, class Map>
 SCANREC_DEVICE Map compose_in_warp(int width, const Algebra& algebra, Map own, bool present) {
   const int lane = device::thread_index() % device::warp_size;
@@ -29,9 +29,9 @@ SCANREC_DEVICE Map compose_in_warp(int width, const Algebra& algebra, Map own, b
 struct map_places {
   std::int64_t warps, composed;
 };
-/// Composes the maps of all segments of a column. The result of a thread is the map of the segments
-/// before its own; the result of the leading thread, which has none before it, is the map of the
-/// tile. Results stay in shared memory, where they take no registers.
+/// Exclusive scan of the maps of all segments of a column. The leading thread, which has no segment
+/// before it, gets the map of the tile instead. Results stay in shared memory, where they take no
+/// registers.
 template <class Algebra, class Map>
 SCANREC_DEVICE void compose_segments(const tile_cutting& cutting, const tile_place& at,
                                      const Algebra& algebra, Map own, const map_places& places) {

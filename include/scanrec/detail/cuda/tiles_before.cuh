@@ -13,9 +13,9 @@
 // state at a boundary is the result of this fold over all spans before it, so a fold that starts
 // from any known state continues it with the same roundings.
 //
-// Only moderate maps and states (affine_carries.hpp) are combined. Where one is not moderate, a
-// tile waits for the state after the tile before it. Every tile with successors sends that state.
-// This choice depends on the data alone.
+// A composed map is applied only if it, the maps that it is made of, and the state are moderate
+// (affine_carries.hpp). Otherwise a tile waits for the state after the tile before it, which every
+// tile with successors sends. This choice depends on the data alone.
 #pragma once
 
 #include <cstdint>
@@ -43,16 +43,20 @@ struct tiles_before {
   using carry = typename maps::carry;
   using lane = typename R::template state_of<simd::lane_t<typename R::value, 1>>;
   static constexpr int warps = tile_cutting::threads / device::warp_size;
-  /// Bytes of shared memory: bits of each warp; a map and a state that each thread has received;
-  /// maps of warps; the maps that compose_segments has stored.
+  /// Positions in shared memory, in bytes.
   struct bytes {
-    std::int64_t bits, maps, states, warp_maps, composed;
+    std::int64_t bits;       // ballots of the warps
+    std::int64_t maps;       // a received map per thread
+    std::int64_t states;     // a received state per thread
+    std::int64_t warp_maps;  // maps of warps
+    std::int64_t composed;   // the results of compose_segments
   };
   /// For the leading thread of a column.
   struct found {
     carry state{};            // before the tile
-    carry next_boundary{};    // state at the boundary after the span,
-    bool knows_next = false;  // if the tile ends its span and the maps are moderate
+    carry next_boundary{};    // state at the boundary after the span, if it is known
+    bool knows_next = false;  // whether the tile ends its span, and the maps and the state before
+                              // the span are moderate
   };
 
   const R& recurrence;
@@ -65,7 +69,7 @@ struct tiles_before {
     return in_span(at) + 1 == cutting.span_tiles();
   }
   /// Messages of a tile: its map, and the state after it. A tile that ends its span sends the state
-  /// at the next boundary in its place.
+  /// at the next boundary instead of the state after it.
   SCANREC_DEVICE message<map> tile_map(const tile_place& at, int tile) const {
     return map_in(at, tile);
   }
@@ -76,18 +80,18 @@ struct tiles_before {
     return carry_in(at, cutting.tiles + boundary);
   }
 
-  /// The state before a tile that is not the first; for all threads of the block. With `sends`
-  /// there are tiles after it.
+  /// The state before a tile that is not the first; for all threads of the block. `sends`: whether
+  /// tiles follow.
   template <class Algebra>
   SCANREC_DEVICE found look(const tile_place& at, const Algebra& algebra, bool leads,
                             bool sends) const {
-    // Each segment reads one boundary; the farthest waits for a state. At most as many segments
-    // read a boundary as read the map of a tile, so both are in the same warps.
+    // Each segment reads one boundary; the farthest accepts only a state. Boundaries and maps of
+    // tiles are both read by the first span_tiles() segments, hence by the same warps.
     const int segments = cutting.span_tiles();
     const int boundary = span_of(at) - at.segment;
     const bool looks = at.there && boundary >= 0 && at.segment < segments;
     const bool farthest = boundary == 0 || at.segment == segments - 1;
-    // Issue all loads before waiting for any, because memory is far. Threads without a message of
+    // Issue all loads before waiting for any, because each takes long. Threads without a message of
     // their own load one that another thread needs.
     loaded_message<carry> state;
     loaded_message<map> part, tile;
@@ -151,8 +155,8 @@ struct tiles_before {
   }
 
  private:
-  /// The map of the tiles before in the span; and whether it and the maps it is composed of are
-  /// moderate.
+  /// The composed map of the earlier tiles of the span; and whether it and the maps that it is
+  /// composed of are moderate.
   struct span_prefix {
     map composed{};
     bool moderate = false;
@@ -168,7 +172,7 @@ struct tiles_before {
   [[nodiscard]] SCANREC_DEVICE int span_of(const tile_place& at) const {
     return at.tile >> cutting.span_shift;
   }
-  // Messages lie in places of a map and a state each: one for each tile, one for each boundary.
+  // The array of messages has a record of a map and a state for each tile and for each boundary.
   static constexpr int words_per_channel = words_of<map> + words_of<carry>;
   SCANREC_DEVICE device::word* words(const tile_place& at, std::int64_t place) const {
     return messages + (place * cutting.groups + at.group) * cutting.width * words_per_channel +
@@ -206,8 +210,8 @@ struct tiles_before {
     const int thread = device::thread_index(), lane_of_warp = thread % device::warp_size;
     const int warp = thread / device::warp_size;
     const int warp_segments = device::warp_size >> cutting.width_shift;
-    // The half that compose_segments leaves unused, since a tile that others follow has at most 16
-    // columns.
+    // The second half of the maps of warps. compose_segments uses the first, because tiles with
+    // successors have at most 16 columns.
     const device::shared_array<map> of_warps(shared.warp_maps +
                                              tile_cutting::threads / 2 * sizeof(map));
     const device::shared_array<std::uint32_t> immoderate(shared.bits +
