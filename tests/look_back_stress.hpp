@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Stress test of the protocol between blocks of cuda::look_back, for GPUs and for the emulator:
-// many calls on one kept workspace, with other work beside them.
+// many calls on one kept workspace, while other work runs.
 //
-// Elements are uint32, or doubles that hold integers, whose messages have two words and more. So
-// results are exact in any order of operations and equal those of the loop bit for bit. Gates are
-// odd: every state depends on all inputs before it. Every call multiplies its inputs by an odd
-// factor of its own (of doubles, by one of 32), and by linearity its results. So a message that an
-// earlier call left in the workspace, and a result that was not written, give other bits.
+// Elements are uint32, whose messages have one word, or doubles that hold integers, whose maps have
+// two. So results are exact in any order of operations and equal those of the loop bit for bit.
+// Gates are odd (of doubles 1 and -1), so every state depends on all inputs before it. Every call
+// scales its inputs by an odd factor, so its results scale alike; factors of doubles repeat after
+// 32 calls. So messages that the call before left, and results that were not written, give other
+// bits.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +52,7 @@ struct stress_finding {
 /// - `workspace(bytes)`: device memory of zeros;
 /// - `multiply(to, from, factor)`;
 /// - `compare(got, want, factor, kind, call)`: counts elements that differ from factor * want;
-/// - `beside(call)`: starts other work, or chooses a schedule for the life of the result;
+/// - `beside(call)`: starts other work, or chooses a schedule until its result is destroyed;
 /// - `findings(kinds)`: waits, and returns the differences since its last call.
 template <class Machine>
 class look_back_stress {
@@ -82,8 +83,8 @@ class look_back_stress {
       for (std::size_t kind = 0; kind < kinds_.size(); ++kind) call(kind, round);
     check();
   }
-  /// Makes all calls of a kind one after the other. Each finds the messages of the previous call in
-  /// the words of its own messages, and they differ by a factor alone.
+  /// Makes all calls of a kind one after the other. Each overwrites the messages of the previous
+  /// call, which differ by a factor alone.
   void one_after_the_other() {
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind)
       for (int round = 0; round < sizes_.rounds; ++round) call(kind, round);
@@ -120,7 +121,8 @@ class look_back_stress {
   std::uint64_t seed_ = 1;
   int calls_ = 0;
 
-  // Gates are odd, in doubles units; other doubles are -1, 0 and 1, so sums of products stay exact.
+  // Gates are odd integers, or 1 and -1 for doubles. Other doubles are -1, 0 and 1, so sums of
+  // products stay exact.
   elements random(std::size_t n, bool gates) {
     elements all(n);
     for (element& x : all) {
@@ -140,7 +142,7 @@ class look_back_stress {
     else
       return odd % 64;
   }
-  // Elements from the first to the last.
+  // The number of elements that a view spans.
   static std::size_t span(const scanrec::extents& e, const scanrec::strides& s) {
     return static_cast<std::size_t>((e.batch - 1) * s.batch + (e.time - 1) * s.time +
                                     (e.channel - 1) * s.channel + 1);

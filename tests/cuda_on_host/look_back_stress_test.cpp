@@ -39,7 +39,8 @@ class emulated {
             std::min<unsigned long long>(found_[kind].first, (std::uint64_t(call) << 40) + i);
       }
   }
-  /// Schedules by turns: all blocks at once and fewer, messages that arrive late, word by word.
+  /// Cycles through three schedules: all blocks at once; 100 blocks, the newest first; 70 blocks.
+  /// In the first and the last, messages arrive late and word by word.
   static scheduled beside(int call) {
     const auto seed = static_cast<std::uint64_t>(call + 1);
     switch (call % 3) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Looking back under schedules that are out to break it, and what becomes of workspaces.
+// look_back under adversarial schedules, and the reuse of workspaces.
 #include <array>
 #include <cmath>
 #include <complex>
@@ -20,7 +20,7 @@
 namespace {
 
 using namespace scanrec;
-// No call falls back to the default stream because a stream was left out.
+// Leaving out the stream does not compile.
 static_assert(!std::is_default_constructible_v<cuda::lanes> &&
               !std::is_default_constructible_v<cuda::look_back> &&
               !std::is_default_constructible_v<cuda::automatic>);
@@ -30,7 +30,7 @@ using cuda_on_host::schedule;
 using cuda_on_host::scheduled;
 using cuda_on_host::stream;
 
-/// Two rows of a few channels, long enough for many tiles.
+/// The arrays of a linear scan and of its adjoint.
 template <class T>
 struct arrays {
   extents shape;
@@ -150,7 +150,7 @@ TEST_CASE("bits of an operator with products do not depend on when blocks run",
 
 TEST_CASE("bits do not depend on when blocks run, where tiles are not finite",
           "[determinism][overflow][cuda_look_back][forward]") {
-  // Maps that overflow within their tile, on states that are 0 until late; an infinity later.
+  // Maps overflow within their tiles. States are 0 up to step 880; step 1100 adds an infinity.
   arrays<float> wanted({.batch = 1, .time = 1500, .channel = 2});
   for (std::size_t i = 0; i < wanted.gate.size(); ++i) {
     const std::size_t t = i / 2;
@@ -178,8 +178,8 @@ TEST_CASE("bits do not depend on when blocks run, where tiles are not finite",
 
 TEST_CASE("bits do not depend on when blocks run, where the loop leaves the range of its type",
           "[determinism][overflow][cuda_look_back][forward]") {
-  // 2^256 and back, which the wide type would hold; in channel 1 by a zero, in channel 2 never.
-  // Tiles end while the loop is at infinity.
+  // States grow to 2^256, beyond floats but not beyond doubles. Then gates halve channel 0,
+  // multiply channel 1 by zero and keep channel 2. Tiles end while the loop is at infinity.
   arrays<float> wanted({.batch = 1, .time = 1500, .channel = 3});
   for (std::size_t i = 0; i < wanted.gate.size(); ++i) {
     const std::size_t t = i / 3;
@@ -227,7 +227,7 @@ TEST_CASE("a workspace serves one call after the other, of any problem",
   }
 }
 
-TEST_CASE("the calls of a workspace are told apart, however many there were",
+TEST_CASE("messages of different calls are never confused, even where the call counter wraps",
           "[workspace][cuda_look_back]") {
   constexpr std::uint64_t half = std::uint64_t{1} << 31, all = 2 * half;
   const auto header = [](const memory& room) {
@@ -272,7 +272,7 @@ TEST_CASE("the calls of a workspace are told apart, however many there were",
   CHECK((got == wanted));
 }
 
-TEST_CASE("one kernel and nothing else, where the workspace is kept",
+TEST_CASE("a call on a kept workspace queues one kernel and no memset",
           "[workspace][cuda_look_back]") {
   arrays<float> a({.batch = 1, .time = 1024, .channel = 64});
   memory room(1 << 20, 0.0);
@@ -285,7 +285,7 @@ TEST_CASE("one kernel and nothing else, where the workspace is kept",
   CHECK(unknown.clears == 1);
 }
 
-TEST_CASE("a workspace that will not do is refused before anything is written",
+TEST_CASE("a workspace that is too small, null or misaligned is refused before anything is written",
           "[workspace][cuda_look_back][cuda_lanes]") {
   arrays<float> a({.batch = 1, .time = 1024, .channel = 4});
   const auto untouched = a.state;
@@ -312,7 +312,7 @@ TEST_CASE("a workspace that will not do is refused before anything is written",
           "memory that is not aligned to 16 bytes");
   CHECK((a.state == untouched));
   CHECK(s.launches + s.clears == 0);
-  // Sequences that go one to a thread need none, unless gradients are sums.
+  // lanes needs no workspace, unless gradients are sums.
   CHECK(workspace_bytes(cuda::lanes{.stream = &s}, problem) == 0);
 }
 
@@ -359,7 +359,7 @@ TEST_CASE("elements too large for shared memory are refused before anything is q
   check(numbers<128>{}, false);
 }
 
-TEST_CASE("the default chooses by the problem", "[cuda_lanes][cuda_look_back]") {
+TEST_CASE("automatic chooses by the problem alone", "[cuda_lanes][cuda_look_back]") {
   const auto chosen = [](const extents& s) {
     const sequence_view<float> any(reinterpret_cast<float*>(64), s);
     const sequence_view<float> other(reinterpret_cast<float*>(std::intptr_t{1} << 44), s);
@@ -446,7 +446,8 @@ TEST_CASE("tiles of sequences that lie along time pass through shared memory",
       CHECK(std::memcmp(du.data(), wanted_du.data(), n * sizeof(T)) == 0);
     }
   };
-  // Whole tiles of one sequence; tiles that sequences share, longer and shorter than a block.
+  // Whole tiles of one sequence; sequences that share a tile, with more and fewer steps than a
+  // block has threads.
   const auto check = [&]<class T>(T x) {
     check_shape(x, {.batch = 1, .time = 9000, .channel = 2});
     check_shape(x, {.batch = 1, .time = 1000, .channel = 7});
@@ -461,7 +462,7 @@ TEST_CASE("tiles of sequences that lie along time pass through shared memory",
   check(std::uint32_t{});
 }
 
-TEST_CASE("a gate that channels share is summed by column, where a column is nonfinite, too",
+TEST_CASE("the gradient of a gate that channels share is right beside a nonfinite channel",
           "[nan][workspace][cuda_look_back][vjp][broadcast]") {
   // Tiles of 8 channels. From step 700 backwards the gradients of channel 5 are not finite.
   const extents shape{.batch = 2, .time = 1500, .channel = 11};
@@ -539,7 +540,7 @@ TEST_CASE("sums by column are formed where their terms fit shared memory",
   }
 }
 
-TEST_CASE("a plan says what a call will queue", "[workspace][cuda_lanes][cuda_look_back][vjp]") {
+TEST_CASE("a plan matches what a call queues", "[workspace][cuda_lanes][cuda_look_back][vjp]") {
   stream s;
   const extents rows{.batch = 4, .time = 5000, .channel = 3};
   const auto check = [&](const scanrec::strides& strides, cuda::launch_plan::path chosen) {
@@ -580,13 +581,13 @@ TEST_CASE("a plan says what a call will queue", "[workspace][cuda_lanes][cuda_lo
   const cuda::launch_plan together = forward(brief, time_contiguous(brief));
   CHECK((together.chosen == cuda::launch_plan::path::look_back));
   CHECK(together.tile_channels == 32);
-  // Enough sequences to fill a GPU are not split where they are side by side.
+  // Contiguous sequences that fill a GPU are not split.
   const extents many{.batch = 1, .time = 100, .channel = 20000};
   CHECK((forward(many, channels_last(many)).chosen == cuda::launch_plan::path::lanes));
   CHECK((forward(many, time_contiguous(many)).chosen == cuda::launch_plan::path::look_back));
 }
 
-TEST_CASE("every backend keeps a workspace fit for the next",
+TEST_CASE("every backend but look_back leaves a kept workspace zeroed",
           "[workspace][cuda_lanes][cuda_hillis_steele][cuda_blelloch][cuda_triangular_matmul]"
           "[vjp]") {
   // A workspace of zeros is zero again after the call, so any call may follow.
@@ -605,7 +606,7 @@ TEST_CASE("every backend keeps a workspace fit for the next",
   check(cuda::triangular_matmul<>{.stream = &s, .workspace = kept});
 }
 
-TEST_CASE("a sum over no lanes that keeps its time axis is zero",
+TEST_CASE("a gradient summed over an empty batch or channel axis is zero",
           "[empty][cuda_lanes][cuda_look_back][cuda_hillis_steele][cuda_blelloch]"
           "[cuda_triangular_matmul][vjp][broadcast]") {
   const auto check = [](auto backend) {

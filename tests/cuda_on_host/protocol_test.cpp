@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages between blocks under adversarial schedules: more spans at once than a tile looks back
-// at, messages of which half has arrived, sums whose stores wait for a fence.
+// Messages between blocks under adversarial schedules: more spans in flight than a tile reads,
+// messages that arrive word by word, and sums that become visible only after a fence.
 //
-// Gates are units and zeros, inputs small integers: results are exact in any order of operations,
-// and every bit is that of the loop.
+// Gates are units and zeros, and inputs are small integers. So results are exact in any order of
+// operations and equal those of the loop bit for bit. affine_carries.hpp defines moderate maps.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -28,7 +28,7 @@ using cuda_on_host::scheduled;
 using cuda_on_host::stream;
 using cuda_on_host::weakly_ordered;
 
-/// All blocks at once and few; words that come late, one by one; threads that look again early.
+/// Many blocks at once, and few; words that arrive late, one by one; threads that poll again early.
 const std::vector<schedule>& schedules() {
   static const std::vector<schedule> all{
       {.seed = 1, .resident_blocks = 300, .first = favour::newest},
@@ -47,7 +47,7 @@ const std::vector<schedule>& schedules() {
   return all;
 }
 
-/// Words that are aligned as device memory is; zeros, until calls have left something.
+/// A workspace: aligned as device memory is, and zeroed once.
 using memory = std::vector<double>;
 cuda::workspace kept(memory& m) {
   return {m.data(), static_cast<std::int64_t>(m.size() * sizeof(double)),
@@ -95,7 +95,7 @@ struct arrays {
   }
 };
 
-/// Whether all are the same, zeros of either sign and NaNs of any bits.
+/// Whether all numbers are equal; so are zeros of either sign, and NaNs of any bits.
 template <class T>
 bool same(const std::vector<T>& x, const std::vector<T>& y) {
   return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const T& a, const T& b) {
@@ -104,7 +104,7 @@ bool same(const std::vector<T>& x, const std::vector<T>& y) {
   });
 }
 
-/// Scans on all schedules, in a workspace that has served the one before.
+/// Scans on all schedules, in a workspace that the call before has used.
 template <class T>
 void check_forward(const extents& shape, const strides& apart, int segment_steps,
                    std::int64_t tiles, const std::vector<T>& extremes = {}) {
@@ -131,7 +131,7 @@ void check_forward(const extents& shape, const strides& apart, int segment_steps
 
 TEST_CASE("blocks may all run at once, and messages come word by word",
           "[determinism][cuda_look_back][forward]") {
-  // bfloat16: spans of 8 tiles, and more spans than a tile has segments that look back.
+  // bfloat16: spans of 8 tiles, and more spans than a tile has segments that read boundaries.
   const auto check = []<class T>(T, std::int64_t channels, std::int64_t tile_steps,
                                  std::int64_t tiles) {
     const extents shape{.batch = 1, .time = tile_steps * tiles - 3, .channel = channels};
@@ -184,20 +184,21 @@ void check_exponents(std::int64_t tiles, Exponent exponent) {
   }
 }
 
-TEST_CASE("an overflow at the end of a tile is noticed, whatever the maps of its span lead to",
+TEST_CASE("an overflow at the end of a tile is noticed even if later tiles of its span undo it",
           "[determinism][overflow][cuda_look_back][forward]") {
-  // In the first span to 2^64 or 2^112; in the second one beyond the range of floats and back.
+  // The first span raises the state to 2^64 or 2^112. The second exceeds the range of floats and
+  // returns.
   const auto second_span = [](int start, const std::vector<int>& exponents) {
     check_exponents(40, [&](int, int tile) {
       if (tile < 8) return start / 8;
       return tile >= 16 && tile < 32 ? exponents[static_cast<std::size_t>(tile - 16)] : 0;
     });
   };
-  // Every map is moderate, and the product of those of four warps is not.
+  // Every map is moderate, but the product over four warps is not.
   second_span(64, {5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, -20, -40});
   // The state before the span is not moderate.
   second_span(112, {20, 0, 0, -20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
-  // One map of a warp is not moderate, and not the first one.
+  // One map of a warp is not moderate; it is not the first of the warp.
   second_span(64, {0, 70, -70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   // Maps within a warp are not moderate.
   second_span(64, {40, 0, 0, 0, 40, 0, 0, -40, 0, 0, 0, -40, 0, 0, 0, 0});
@@ -262,7 +263,7 @@ TEST_CASE("an operator that does not commute runs over many spans without an ini
   }
 }
 
-TEST_CASE("the maps of all spans but the last are sent where numbers are moderate",
+TEST_CASE("every span but the last sends its map if all numbers are moderate",
           "[cuda_look_back][forward]") {
   const extents shape{.batch = 1, .time = 128 * 32 * 4, .channel = 1};
   arrays<float> a(shape, channels_last(shape));
@@ -307,7 +308,7 @@ struct wanted_gradients {
   float extreme = 0;   // a cotangent of the last sequence
   bool turns = false;  // whether tiles take turns with sums
 };
-/// Adjoints on all of the schedules, in a workspace of which all is weakly ordered.
+/// Runs adjoints on the given schedules. The whole workspace is weakly ordered.
 void check_backward(const extents& shape, const strides& apart, const wanted_gradients& with,
                     const std::vector<schedule>& all) {
   stream s;
@@ -330,7 +331,7 @@ void check_backward(const extents& shape, const strides& apart, const wanted_gra
         on.workspace = kept(room);
         const weakly_ordered all_of_it(room.data(), room.size() * 8);
         linear_scan_vjp(on, gate, state, grad, gradients);
-        // Behind its messages a call leaves zeros.
+        // A call leaves zeros after its messages.
         CHECK(std::all_of(room.begin() + plan.first_sum() / 8, room.end(),
                           [](double x) { return x == 0; }));
       } else {
@@ -349,7 +350,7 @@ void check_backward(const extents& shape, const strides& apart, const wanted_gra
 
 TEST_CASE("tiles take turns with sums whose stores arrive late",
           "[determinism][broadcast][nan][cuda_look_back][vjp]") {
-  // Tiles of a channel each, six of which add to the same places, one after the other.
+  // Each tile has one channel, and six tiles add to the same sums in turn.
   const extents shape{.batch = 3, .time = 600, .channel = 2};
   for (const float extreme : {0.0f, std::numeric_limits<float>::infinity()})
     check_backward(shape, channels_last(shape),
@@ -357,20 +358,21 @@ TEST_CASE("tiles take turns with sums whose stores arrive late",
                    {schedules()[1], schedules()[2], schedules()[3]});
 }
 
-TEST_CASE("tiles leave sums over time to a kernel that follows",
+TEST_CASE("sums over time are right where stores arrive late",
           "[determinism][broadcast][cuda_look_back][vjp]") {
   const extents shape{.batch = 2, .time = 32 * 24, .channel = 8};
   check_backward(shape, channels_last(shape), {{0, 0, 1, 0}, {0, 0, 1, 0}},
                  {schedules()[1], schedules()[3]});
 }
 
-TEST_CASE("tiles add up their channels at every step, late or not",
+TEST_CASE("sums over the channels of a tile are right where stores arrive late",
           "[broadcast][cuda_look_back][vjp]") {
   const extents shape{.batch = 2, .time = 300, .channel = 11};
   check_backward(shape, channels_last(shape), {{300, 1, 0, 0}, {300, 1, 0, 0}}, {schedules()[1]});
 }
 
-TEST_CASE("tiles are staged with the neighbours of their steps", "[layouts][cuda_look_back][vjp]") {
+TEST_CASE("staged tiles of an adjoint include the neighbouring step",
+          "[layouts][cuda_look_back][vjp]") {
   for (const std::int64_t steps : {20, 9000}) {
     const extents shape{.batch = 1, .time = steps, .channel = 2};
     const strides apart = time_contiguous(shape);
@@ -378,7 +380,7 @@ TEST_CASE("tiles are staged with the neighbours of their steps", "[layouts][cuda
   }
 }
 
-TEST_CASE("calls count on, whenever the header of their workspace is seen",
+TEST_CASE("the call counter advances even if the header becomes visible late",
           "[workspace][cuda_look_back]") {
   constexpr std::uint64_t half = std::uint64_t{1} << 31;
   const extents shape{.batch = 1, .time = 32 * 9, .channel = 8};
