@@ -13,7 +13,7 @@
 // state at a boundary is the result of this fold over all spans before it, so a fold that starts
 // from any known state continues it with the same roundings.
 //
-// A composed map is applied only if it, the maps that it is made of, and the state are moderate
+// A composed map is applied only if it, its prefixes within each warp, and the state are moderate
 // (affine_carries.hpp). Otherwise a tile waits for the state after the tile before it, which every
 // tile with successors sends. This choice depends on the data alone.
 #pragma once
@@ -155,8 +155,8 @@ struct tiles_before {
   }
 
  private:
-  /// The composed map of the earlier tiles of the span; and whether it and the maps that it is
-  /// composed of are moderate.
+  /// The composed map of the earlier tiles of the span; and whether it and its prefixes within each
+  /// warp are moderate.
   struct span_prefix {
     map composed{};
     bool moderate = false;
