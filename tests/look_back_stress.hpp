@@ -5,9 +5,9 @@
 // Elements are uint32, whose messages have one word, or doubles that hold integers, whose maps have
 // two. So results are exact in any order of operations and equal those of the loop bit for bit.
 // Gates are odd (of doubles 1 and -1), so every state depends on all inputs before it. Every call
-// scales its inputs by an odd factor, so its results scale alike; factors of doubles repeat after
-// 32 calls. So messages that the call before left, and results that were not written, give other
-// bits.
+// scales its inputs, hence its results, by another odd factor (32 factors for doubles, in turn). So
+// messages of the call before and unwritten results change bits. In the same way, doubles that are
+// rounded show whether bits depend on timing; they are scaled by powers of two.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +30,7 @@ struct stress_sizes {
   int rounds;                                      // calls of each kind
   int segment_steps;                               // cuda::look_back::segment_steps
   std::int64_t least_blocks;                       // of each call
+  bool rounded = false;  // doubles that are rounded: the first call of a kind gives the wanted bits
 };
 
 /// The wrong results of all calls of one kind.
@@ -50,7 +51,7 @@ struct stress_finding {
 /// - `array`: elements in device memory, constructed from a std::vector or from a number;
 /// - `stream()`: the stream in which all of the following is queued;
 /// - `workspace(bytes)`: device memory of zeros;
-/// - `multiply(to, from, factor)`;
+/// - `multiply(to, from, factor)`: as many elements as `to` has;
 /// - `compare(got, want, factor, kind, call)`: counts elements that differ from factor * want;
 /// - `beside(call)`: starts other work, or chooses a schedule until its result is destroyed;
 /// - `findings(kinds)`: waits, and returns the differences since its last call.
@@ -74,6 +75,7 @@ class look_back_stress {
         {{"sums over the batch, by turns", over_batch, over_batch},
          {"sums over sequences and over time", by_step, by_channel}});
     workspace_ = machine_.workspace(workspace_bytes_);
+    if (sizes.rounded) want_what_comes();
   }
 
   /// Calls every kind once, then every kind again: the messages that a call finds are those of
@@ -122,7 +124,7 @@ class look_back_stress {
   int calls_ = 0;
 
   // Gates are odd integers, or 1 and -1 for doubles. Other doubles are -1, 0 and 1, so sums of
-  // products stay exact.
+  // products stay exact. Rounded gates are near 1, so that states depend on many tiles.
   elements random(std::size_t n, bool gates) {
     elements all(n);
     for (element& x : all) {
@@ -130,17 +132,20 @@ class look_back_stress {
       const auto bits = static_cast<std::uint32_t>(seed_ >> 32);
       if constexpr (std::is_same_v<element, std::uint32_t>)
         x = gates ? bits | 1 : bits;
+      else if (sizes_.rounded)
+        x = gates ? 1 - bits * 0x1p-46 : bits * 0x1p-32 - 0.5;
       else
         x = gates ? (bits % 2 == 0 ? -1.0 : 1.0) : static_cast<double>(bits % 3) - 1;
     }
     return all;
   }
-  static element factor_of(int call) {
+  // Powers of two scale rounded results exactly.
+  [[nodiscard]] element factor_of(int call) const {
     const auto odd = static_cast<std::uint32_t>(2 * call + 1);
     if constexpr (std::is_same_v<element, std::uint32_t>)
       return 2654435769u * odd;
     else
-      return odd % 64;
+      return sizes_.rounded ? 1 << call % 16 : odd % 64;
   }
   // The number of elements that a view spans.
   static std::size_t span(const scanrec::extents& e, const scanrec::strides& s) {
@@ -183,20 +188,32 @@ class look_back_stress {
         {shape, name, array(gate), array(base), array(state), array(n), array(n), array(n)});
   }
 
-  void call(std::size_t number, int round) {
-    const kind& k = kinds_[number];
+  void queue(const kind& k, element factor) {
     shape_arrays& s = shapes_[k.shape];
-    const element factor = factor_of(calls_);
     machine_.multiply(s.now, s.base, factor);
     const view gate(s.gate.data(), s.shape), now(s.now.data(), s.shape);
+    if (k.adjoint)
+      linear_scan_vjp(backend(), gate, view(s.state.data(), s.shape), now,
+                      {.gate_grad = view(s.first.data(), s.shape, k.of_first),
+                       .input_grad = view(s.second.data(), s.shape, k.of_second)});
+    else
+      linear_scan(backend(), gate, now, view(s.first.data(), s.shape, k.of_first));
+  }
+  // Replaces the results of the loop by those of a first call of each kind.
+  void want_what_comes() {
+    for (kind& k : kinds_) {
+      queue(k, 1);
+      machine_.multiply(k.want_first, shapes_[k.shape].first, 1);
+      if (k.adjoint) machine_.multiply(k.want_second, shapes_[k.shape].second, 1);
+    }
+  }
+  void call(std::size_t number, int round) {
+    const kind& k = kinds_[number];
+    const shape_arrays& s = shapes_[k.shape];
+    const element factor = factor_of(calls_);
     {
       const auto beside = machine_.beside(calls_++);
-      if (k.adjoint)
-        linear_scan_vjp(backend(), gate, view(s.state.data(), s.shape), now,
-                        {.gate_grad = view(s.first.data(), s.shape, k.of_first),
-                         .input_grad = view(s.second.data(), s.shape, k.of_second)});
-      else
-        linear_scan(backend(), gate, now, view(s.first.data(), s.shape, k.of_first));
+      queue(k, factor);
     }
     machine_.compare(s.first, k.want_first, factor, number, round);
     if (k.adjoint) machine_.compare(s.second, k.want_second, factor, number, round);

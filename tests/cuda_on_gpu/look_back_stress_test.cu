@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/inclusive_scan.hpp>
 
 #include "look_back_stress.hpp"
 
@@ -99,8 +101,8 @@ class gpu {
     return workspace_.back().data();
   }
   void multiply(array& to, const array& from, T factor) {
-    multiply_all<<<blocks_for(from.size()), threads, 0, stream_>>>(to.data(), from.data(), factor,
-                                                                   from.size());
+    multiply_all<<<blocks_for(to.size()), threads, 0, stream_>>>(to.data(), from.data(), factor,
+                                                                 to.size());
     check(cudaGetLastError(), "multiply_all");
   }
   void compare(const array& got, const array& want, T factor, std::size_t kind, int call) {
@@ -150,7 +152,7 @@ class gpu {
 };
 
 /// One object for both test cases of a type, which share its workspace.
-template <class T>
+template <class T, bool Rounded = false>
 tested::look_back_stress<gpu<T>>& stress() {
   static gpu<T> machine;
   static tested::look_back_stress<gpu<T>> all(machine, {.lone_steps = std::int64_t{1} << 24,
@@ -158,9 +160,21 @@ tested::look_back_stress<gpu<T>>& stress() {
                                                         .row_steps = 70000,
                                                         .rounds = 200,
                                                         .segment_steps = 0,
-                                                        .least_blocks = 64});
+                                                        .least_blocks = 64,
+                                                        .rounded = Rounded});
   return all;
 }
+
+/// Samples that have been counted, and their mean.
+struct mean_of {
+  double count, mean;
+};
+/// Products that the compiler may contract into multiply-adds.
+struct merge_means {
+  __host__ __device__ mean_of operator()(const mean_of& x, const mean_of& y) const {
+    return {x.count + y.count, (x.count * x.mean + y.count * y.mean) / (x.count + y.count)};
+  }
+};
 
 }  // namespace stress_on_gpu
 
@@ -184,4 +198,41 @@ TEST_CASE("double: calls of different problems on one kept workspace give the bi
 TEST_CASE("double: a call repeated on one kept workspace gives the bits of the loop",
           "[gpu][protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
   stress<double>().one_after_the_other();
+}
+
+TEST_CASE("double: rounded results have the same bits in every call",
+          "[gpu][protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
+  stress<double, true>().one_after_the_other();
+}
+
+TEST_CASE("an operator with products gives the same bits in every call",
+          "[gpu][protocol][operator][determinism][cuda_look_back]") {
+  using stress_on_gpu::check, stress_on_gpu::mean_of, stress_on_gpu::merge_means;
+  constexpr std::size_t n = std::size_t{1} << 21, bytes = n * sizeof(mean_of);
+  std::vector<mean_of> in(n), first(n), now(n);
+  std::uint32_t seed = 7;
+  for (mean_of& x : in) {
+    seed = seed * 1664525u + 1013904223u;
+    x = {1 + (seed >> 8) * 0x1p-24, static_cast<double>(seed % 4096) - 2048};
+  }
+  const stress_on_gpu::device_array<mean_of> from(in), to(n);
+  const scanrec::extents shape{.batch = 1, .time = n, .channel = 1};
+  const scanrec::sequence_view<mean_of> elements(from.data(), shape), prefixes(to.data(), shape);
+  stress_on_gpu::gpu<double> machine;
+  scanrec::cuda::look_back on{.stream = machine.stream()};
+  on.workspace.bytes = scanrec::cuda::workspace_bytes(
+      on, scanrec::inclusive_scan_problem(merge_means{}, elements, prefixes));
+  on.workspace.data = machine.workspace(on.workspace.bytes);
+  on.workspace.content = scanrec::cuda::workspace_content::kept;
+  for (int call = 0; call < 100; ++call) {
+    if (call > 0) machine.beside(call);
+    inclusive_scan(on, merge_means{}, elements, prefixes);
+    std::vector<mean_of>& got = call == 0 ? first : now;
+    check(cudaMemcpyAsync(got.data(), to.data(), bytes, cudaMemcpyDeviceToHost, machine.stream()),
+          "cudaMemcpyAsync");
+    check(cudaStreamSynchronize(machine.stream()), "cudaStreamSynchronize");
+    INFO("call " << call);
+    if (call > 0) REQUIRE(std::memcmp(now.data(), first.data(), bytes) == 0);
+  }
+  CHECK(first.back().count > n);
 }

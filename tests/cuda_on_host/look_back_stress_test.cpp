@@ -28,7 +28,8 @@ class emulated {
     return workspace_.data();
   }
   static void multiply(array& to, const array& from, T factor) {
-    std::transform(from.begin(), from.end(), to.begin(), [=](T x) { return x * factor; });
+    std::transform(to.begin(), to.end(), from.begin(), to.begin(),
+                   [=](T, T x) { return x * factor; });
   }
   void compare(const array& got, const array& want, T factor, std::size_t kind, int call) {
     if (found_.size() <= kind) found_.resize(kind + 1);
@@ -39,8 +40,8 @@ class emulated {
             std::min<unsigned long long>(found_[kind].first, (std::uint64_t(call) << 40) + i);
       }
   }
-  /// Cycles through three schedules: all blocks at once; 100 blocks, the newest first; 70 blocks.
-  /// In the first and the last, messages arrive late and word by word.
+  /// Cycles through three schedules: all blocks at once; 100 blocks, the newest first; 70 blocks,
+  /// the newest first. In the first and the last, messages arrive late and word by word.
   static scheduled beside(int call) {
     const auto seed = static_cast<std::uint64_t>(call + 1);
     switch (call % 3) {
@@ -69,7 +70,7 @@ class emulated {
   std::vector<tested::stress_finding> found_;
 };
 
-template <class T>
+template <class T, bool Rounded = false>
 tested::look_back_stress<emulated<T>>& stress() {
   static emulated<T> machine;
   static tested::look_back_stress<emulated<T>> all(machine, {.lone_steps = 64 * 128 + 17,
@@ -77,7 +78,8 @@ tested::look_back_stress<emulated<T>>& stress() {
                                                              .row_steps = 64 * 16 - 3,
                                                              .rounds = 2,
                                                              .segment_steps = 1,
-                                                             .least_blocks = 64});
+                                                             .least_blocks = 64,
+                                                             .rounded = Rounded});
   return all;
 }
 
@@ -99,6 +101,11 @@ TEST_CASE("double: calls of different problems on one kept workspace give the bi
 TEST_CASE("double: a call repeated on one kept workspace gives the bits of the loop",
           "[protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
   stress<double>().one_after_the_other();
+}
+
+TEST_CASE("double: rounded results have the same bits in every call",
+          "[protocol][workspace][determinism][cuda_look_back][forward][vjp]") {
+  stress<double, true>().in_turn();
 }
 
 }  // namespace
