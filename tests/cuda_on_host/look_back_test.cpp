@@ -109,7 +109,7 @@ TEST_CASE("bits do not depend on when blocks run", "[determinism][cuda_look_back
   check(std::uint32_t{}, {.batch = 2, .time = 1500, .channel = 3}, {1, 2, 9});
   // Maps are doubles, too, so no rounding of states hides the order in which maps were composed.
   // 128 tiles in 4 spans.
-  check(double{}, {.batch = 1, .time = 4096, .channel = 3}, {128});
+  check(double{}, {.batch = 1, .time = 4096, .channel = 3}, {9, 128});
 }
 
 /// Samples that have been counted, and their mean.
@@ -332,7 +332,8 @@ struct add_all {
 
 TEST_CASE("elements too large for shared memory are refused before anything is queued",
           "[operator][cuda_lanes][cuda_look_back]") {
-  const auto check = []<std::size_t Count>(numbers<Count>, bool fits_an_h100) {
+  using path = cuda::launch_plan::path;
+  const auto check = []<std::size_t Count>(numbers<Count>, path chosen, bool fits_an_h100) {
     INFO("elements of " << sizeof(numbers<Count>) << " bytes");
     const extents shape{.batch = 1, .time = 300, .channel = 1};
     std::vector<numbers<Count>> in(300), wanted(300), got(300);
@@ -347,16 +348,26 @@ TEST_CASE("elements too large for shared memory are refused before anything is q
       inclusive_scan(look_back, add_all{}, view(in), view(got));
       CHECK((got == wanted));
     } else {
-      CHECK_THROWS_AS(inclusive_scan(look_back, add_all{}, view(in), view(got)), cuda::error);
+      std::string said;
+      try {
+        inclusive_scan(look_back, add_all{}, view(in), view(got));
+      } catch (const cuda::error& e) {
+        said = e.what();
+      }
+      CHECK(said.find("bytes of shared memory per block") != std::string::npos);
       CHECK(s.launches + s.clears == 0);
     }
     got.assign(got.size(), {});
     const cuda::automatic automatic{.stream = &s, .workspace = look_back.workspace};
+    const auto posed = inclusive_scan_problem(add_all{}, view(in), view(got));
+    CHECK((describe(automatic, posed).chosen == chosen));
     inclusive_scan(automatic, add_all{}, view(in), view(got));
     CHECK((got == wanted));
   };
-  check(numbers<64>{}, true);
-  check(numbers<128>{}, false);
+  check(numbers<44>{}, path::look_back, true);
+  check(numbers<45>{}, path::lanes, true);
+  check(numbers<104>{}, path::lanes, true);
+  check(numbers<108>{}, path::lanes, false);
 }
 
 TEST_CASE("automatic chooses by the problem alone", "[cuda_lanes][cuda_look_back]") {

@@ -16,7 +16,7 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// `lanes` where there are sequences enough to fill a GPU, side by side in memory, where there are
-/// too few steps to split, and where elements are too large for shared memory (more than about 180
+/// too few steps to split, and where maps are too large for shared memory (more than about 180
 /// bytes); `look_back` elsewhere. What it chooses depends on shape, layout and types, not on the
 /// GPU, so bits do not either.
 ///
@@ -33,7 +33,8 @@ inline bool chooses_lanes(const problem& p) {
   // A warp that takes steps as they arrive needs some 40 cycles for each; in as many, memory of a
   // few TB/s delivers a step of this many lanes. A thread may take several, one after the other.
   constexpr std::int64_t enough_threads = 8192, few_steps = 64;
-  if (p.shape.time <= few_steps || detail::bytes_of_maps(p) > detail::most_shared_bytes)
+  if (p.shape.time <= few_steps ||
+      detail::bytes_of_maps(p.carry_map_bytes, p.carry_bytes) > detail::most_shared_bytes)
     return true;
   // Threads that walk along memory, each in lines of its own, keep the caches busy with parts of
   // lines; look_back stages whole ones, of elements up to this size.

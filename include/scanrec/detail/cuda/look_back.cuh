@@ -5,9 +5,9 @@
 // map of the tile to those after it. From the messages of the tiles before it finds the state
 // before its tile (tiles_before.cuh), sends the state after it, and computes its steps.
 //
-// The map of a tile is not used if it takes the state before it to one that is not finite in the
-// compute type. Then the leading thread computes the steps of the tile one by one, and sends the
-// state after them. This choice depends on the data alone.
+// If applying the map of a tile gives a state that is not finite in the compute type, the map is
+// not used. Then the leading thread computes the steps of the tile one by one, and sends the state
+// after them. This choice depends on the data alone.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          They may differ from those of the loop, within the bound of docs/numerics.md.
 /// Memory   a header of 16 bytes; messages of real numbers, 48 bytes per tile and channel and 48
 ///          per span (8 to 32 tiles) and channel; for sums over time a number in the wide type per
-///          tile and channel; for sums that keep time one per step and tile, or per element.
+///          tile and channel; for sums that keep time one per step and tile, or one per element of
+///          the gradient.
 /// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
 ///          over states; a memset before them unless the content of the workspace is kept. Waits
 ///          for nothing.
@@ -60,7 +61,7 @@ struct look_back {
 
 namespace detail {
 
-/// Assume holds for all steps except the first and the last of a sequence.
+/// Assume holds for all steps except those whose neighbour lies outside the sequence.
 template <class R, recurrence::assume Assume>
 struct walk_tiles {
   static constexpr int threads = tile_cutting::threads;
@@ -116,6 +117,7 @@ struct walk_tiles {
                   Assume != recurrence::assume::plain>;
   static constexpr std::int64_t staged =
       sum_places + aligned(static_cast<std::size_t>(thread_sums_of_carry::shared_bytes));
+  static_assert(staged <= bytes_of_maps(sizeof(map), sizeof(carry)));
   using states = tile_states<R>;
   [[nodiscard]] std::int64_t shared_bytes() const { return columns.first_byte + terms_bytes; }
 

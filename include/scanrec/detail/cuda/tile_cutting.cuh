@@ -103,10 +103,9 @@ constexpr int segment_steps_of(std::int64_t step_bytes, std::int64_t map_bytes, 
 
 /// Upper bound on the shared memory of a tile without staged arrays, recomputed states and terms of
 /// sums: three maps, a state and a sum per thread, together no larger than four maps; a state per
-/// channel; and some bytes.
-inline std::int64_t bytes_of_maps(const problem& p) {
-  constexpr std::int64_t some = 4096;
-  return tile_cutting::threads * 4 * p.carry_map_bytes + device::warp_size * p.carry_bytes + some;
+/// channel; and 4 KiB for the rest.
+constexpr std::int64_t bytes_of_maps(std::int64_t map_bytes, std::int64_t carry_bytes) {
+  return tile_cutting::threads * 4 * map_bytes + device::warp_size * carry_bytes + 4096;
 }
 
 /// The layout of the workspace of look_back: the header, messages, turns of tiles of the same
@@ -155,7 +154,8 @@ struct look_back_plan {
     const std::int64_t states =
         (std::max(cutting.tile_steps(), scanrec::detail::stretch_steps) + 2) * cutting.width *
         p.recomputed_bytes;
-    return bytes_of_maps(p) + states + bytes_of_terms(of_each) <= most_shared_bytes;
+    return bytes_of_maps(p.carry_map_bytes, p.carry_bytes) + states + bytes_of_terms(of_each) <=
+           most_shared_bytes;
   }
   static constexpr std::int64_t bytes_of_word = sizeof(device::word);
   [[nodiscard]] std::int64_t bytes_of_messages(const problem& p) const {
