@@ -56,6 +56,9 @@ oldest_jaxlib() {
   fi
   if ! compgen -G "$environment/lib/python*/site-packages/jaxlib-$version.dist-info" >/dev/null; then
     say "installing jaxlib $version, for its headers"
+    if ! "$python" -c "import ensurepip" 2>/dev/null; then
+      need python3-venv
+    fi
     rm -rf "$environment"
     if ! "$python" -m venv "$environment" ||
       ! "$environment/bin/pip" install --quiet --disable-pip-version-check --no-deps "jaxlib==$version"; then

@@ -52,6 +52,9 @@ need_build
 if [[ $with_tests == ON ]]; then
   need_for_tests
 fi
+if [[ $with_python == yes ]]; then
+  oldest_jaxlib # now, because all else takes long
+fi
 small=
 if [[ $(nvcc --help) == *--compress-mode* ]]; then # 12.8 and newer: half the size
   small=--compress-mode=size

@@ -142,7 +142,7 @@ class Stage:
         head = [f"stage {self.name}: {counts}; {spent:.0f} s" +
                 (f" of {self.budget:.0f}" if self.budget else "") +
                 f"; commit {self.machine.contents.get('commit', 'unknown')}",
-                "Each row: milliseconds, then the GB/s as a fraction of those of a device copy in the same run."]
+                "Each row: milliseconds, then GB/s as a fraction of a device copy's in the same run."]
         return summary_of(head, outcomes)
 
     def note(self, result):

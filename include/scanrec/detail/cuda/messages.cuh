@@ -4,7 +4,7 @@
 // A message is an array of words. A word is a value and a tag: the number of the call, which the
 // workspace counts. A word has 16 bytes and is stored and loaded as one, so a value whose tag is
 // that of the call is complete. Words of earlier calls have other tags, so nothing needs clearing
-// between calls. Apart from the header, all other parts of a workspace are zero again after a call.
+// between calls. After a call, all of a workspace but the header and messages is zero again.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace detail {
 /// the next call.
 struct workspace_header {
   std::uint64_t drawn;   // low 32 bits: tickets drawn in this call; high 32 bits: earlier calls
-  std::uint64_t halves;  // how often the number of calls has passed a multiple of 2^31
+  std::uint64_t halves;  // how many multiples of 2^31 the number of calls has passed
 };
 static_assert(sizeof(workspace_header) == sizeof(device::word));
 

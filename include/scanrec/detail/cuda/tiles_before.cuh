@@ -13,9 +13,9 @@
 // state at a boundary is the result of this fold over all spans before it, so a fold that starts
 // from any known state continues it with the same roundings.
 //
-// A composed map is applied only if it, its prefixes within each warp, and the state are moderate
-// (affine_carries.hpp). Otherwise a tile waits for the state after the tile before it, which every
-// tile with successors sends. This choice depends on the data alone.
+// A tile applies a composed map only if the map, its prefixes within each warp, and the state are
+// moderate (affine_carries.hpp). Otherwise it waits for the state after the tile before it. Every
+// tile with successors sends that state. This choice depends on the data alone.
 #pragma once
 
 #include <cstdint>
@@ -188,9 +188,9 @@ struct tiles_before {
   SCANREC_DEVICE message<map> span_map(const tile_place& at, int boundary) const {
     return map_in(at, cutting.tiles + boundary);
   }
-  // A block finds the state at a boundary in a message, or computes it; both must have the same
-  // bits. Where a user's operator is inlined, the compiler may contract its products in another way
-  // in every place, so operators are called.
+  // A block receives the state at a boundary or computes it, with the same bits. The compiler may
+  // contract the products of a user's operator differently wherever it inlines it, so operators are
+  // called out of line.
   SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
     if constexpr (R::any_operator)
       return advance_by_call(copied_operator.in(recurrence), first, m, x);
