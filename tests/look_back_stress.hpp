@@ -75,7 +75,7 @@ class look_back_stress {
         {{"sums over the batch, by turns", over_batch, over_batch},
          {"sums over sequences and over time", by_step, by_channel}});
     workspace_ = machine_.workspace(workspace_bytes_);
-    if (sizes.rounded) want_what_comes();
+    if (sizes.rounded) take_first_results();
   }
 
   /// Calls every kind once, then every kind again: the messages that a call finds are those of
@@ -200,7 +200,7 @@ class look_back_stress {
       linear_scan(backend(), gate, now, view(s.first.data(), s.shape, k.of_first));
   }
   // Replaces the results of the loop by those of a first call of each kind.
-  void want_what_comes() {
+  void take_first_results() {
     for (kind& k : kinds_) {
       queue(k, 1);
       machine_.multiply(k.want_first, shapes_[k.shape].first, 1);

@@ -13,6 +13,7 @@
 #include <scanrec/inclusive_scan.hpp>
 
 #include "look_back_stress.hpp"
+#include "merge_means.hpp"
 
 // Named: nvcc takes the nameless namespaces that test cases open for this one.
 namespace stress_on_gpu {
@@ -165,17 +166,6 @@ tested::look_back_stress<gpu<T>>& stress() {
   return all;
 }
 
-/// Samples that have been counted, and their mean.
-struct mean_of {
-  double count, mean;
-};
-/// Products that the compiler may contract into multiply-adds.
-struct merge_means {
-  __host__ __device__ mean_of operator()(const mean_of& x, const mean_of& y) const {
-    return {x.count + y.count, (x.count * x.mean + y.count * y.mean) / (x.count + y.count)};
-  }
-};
-
 }  // namespace stress_on_gpu
 
 using stress_on_gpu::stress;
@@ -207,7 +197,7 @@ TEST_CASE("double: rounded results have the same bits in every call",
 
 TEST_CASE("an operator with products gives the same bits in every call",
           "[gpu][protocol][operator][determinism][cuda_look_back]") {
-  using stress_on_gpu::check, stress_on_gpu::mean_of, stress_on_gpu::merge_means;
+  using stress_on_gpu::check, tested::mean_of, tested::merge_means;
   constexpr std::size_t n = std::size_t{1} << 21, bytes = n * sizeof(mean_of);
   std::vector<mean_of> in(n), first(n), now(n);
   std::uint32_t seed = 7;

@@ -16,6 +16,7 @@
 
 #include "catch.hpp"
 #include "emulator.hpp"
+#include "merge_means.hpp"
 
 namespace {
 
@@ -29,6 +30,8 @@ using cuda_on_host::favour;
 using cuda_on_host::schedule;
 using cuda_on_host::scheduled;
 using cuda_on_host::stream;
+using tested::mean_of;
+using tested::merge_means;
 
 /// The arrays of a linear scan and of its adjoint.
 template <class T>
@@ -111,17 +114,6 @@ TEST_CASE("bits do not depend on when blocks run", "[determinism][cuda_look_back
   // 128 tiles in 4 spans.
   check(double{}, {.batch = 1, .time = 4096, .channel = 3}, {9, 128});
 }
-
-/// Samples that have been counted, and their mean.
-struct mean_of {
-  double count, mean;
-};
-/// Products that a compiler may contract into multiply-adds.
-struct merge_means {
-  mean_of operator()(const mean_of& x, const mean_of& y) const {
-    return {x.count + y.count, (x.count * x.mean + y.count * y.mean) / (x.count + y.count)};
-  }
-};
 
 TEST_CASE("bits of an operator with products do not depend on when blocks run",
           "[determinism][operator][cuda_look_back]") {
