@@ -16,6 +16,7 @@
 #include <scanrec/variants.hpp>
 
 #include "chosen_backends.hpp"
+#include "executed.hpp"
 #if defined(__CUDACC__)  // which knows no backend for CPUs but the loop
 #include "device_backend.hpp"
 #include "tested_interface.hpp"
@@ -86,6 +87,46 @@ struct gated_backend {
   bool serial = false;     // whether it gives the bits of the plain loop, time split apart
   int more = 0;            // additions of a term beyond those of most backends
   bool recomputes = true;  // whether its adjoint makes do with checkpoints
+
+  using V = compute_t<T>;
+  using arrays = typename gated_calls<Cell, T>::arrays;
+  void forward(const Cell& cell, const arrays& pre, const sequence_view<T>& output,
+               const kept<T>& memory, const gated_options<V>& options) const {
+    calls->forward(cell, pre, output, memory, options);
+    record_call(name, "gated_scan",
+                {{"`direction::reverse`", options.order == direction::reverse},
+                 {"`initial_state`", !options.initial_state.absent()},
+                 {"`final_state`", !options.final_state.absent()},
+                 {"`resets`", !options.resets.absent()},
+                 {"`zoneout`", !options.zoneout.absent()},
+                 {"`memory::store`", !memory.states.absent()},
+                 {"`memory::recompute`", !memory.checkpoints.absent()},
+                 {"contiguous channels", output.strides.channel == 1},
+                 {"contiguous time", output.strides.time == 1},
+                 {"negative strides", output.strides.time < 0 || output.strides.channel < 0},
+                 {"groups", output.shape.group > 1},
+                 {"no elements", scanrec::detail::element_count(output.shape) == 0}});
+  }
+  void vjp(const Cell& cell, const arrays& pre, const kept<T>& memory, const maybe<T>& output_grad,
+           const gated_gradients<Cell, T>& gradients, const gated_vjp_options<V>& options) const {
+    calls->vjp(cell, pre, memory, output_grad, gradients, options);
+    record_call(
+        name, "gated_scan_vjp",
+        {{"`direction::reverse`", options.order == direction::reverse},
+         {"`initial_state`", !options.initial_state.absent()},
+         {"`final_grad`", !options.final_grad.absent()},
+         {"`initial_grad`", !gradients.initial_grad.absent()},
+         {"`resets`", !options.resets.absent()},
+         {"`zoneout`", !options.zoneout.absent()},
+         {"`memory::store`", !memory.states.absent()},
+         {"`memory::recompute`", memory.states.absent()},
+         {"no `output_grad`", output_grad.absent()},
+         {"`update::accumulate`", gradients.update == update::accumulate},
+         {"contiguous channels", output_grad.strides.channel == 1},
+         {"contiguous time", output_grad.strides.time == 1},
+         {"negative strides", output_grad.strides.time < 0 || output_grad.strides.channel < 0},
+         {"groups", output_grad.shape.group > 1}});
+  }
 };
 
 /// Backends under policies that bring tile edges, time split, shared passes and streaming stores to

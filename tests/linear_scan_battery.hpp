@@ -29,17 +29,9 @@ using W = wide<T>;
 
 template <class F>
 void with_backends(F f) {
-  // Counted in each test case anew: what it covers does not depend on what ran before.
-  static int call = 0;
-  static std::string counted;
-  const std::string now = Catch::getResultCapture().getCurrentTestName();
-  if (now != counted) call = 0, counted = now;
-  ++call;
-  for (const auto& backend : tested::backends<T>())
-    if (call % backend.every == 0) f(backend.name, backend);
+  tested::with_backends<T>(f);
 }
-/// The plain loop.
-const tested::backend<T>& loop() { return tested::backends<T>().front(); }
+const tested::backend<T>& loop() { return tested::loop<T>(); }
 
 const std::vector<extents>& shapes() {
   static const std::vector<extents> list{
@@ -649,7 +641,7 @@ TYPED_CASE("in place", "[in_place][backends][forward][vjp][jvp][layouts]") {
 #if defined(SCANREC_TEST_CUDA)
 TYPED_CASE("lanes of a GPU give the bits of the loop",
            "[determinism][cuda_lanes][forward][vjp][jvp][layouts]") {
-  const tested::backend<T> lanes("", tested::device_backend::lanes);
+  const tested::backend<T> lanes("cuda::lanes", tested::device_backend::lanes);
   for_cases([&](problem_case& p) {
     p.make_states();
     struct results {

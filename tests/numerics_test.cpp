@@ -262,7 +262,7 @@ TEST_CASE("long sequences that threads share are exact, and round alike for any 
             for (const auto& part : {da, du}) x.insert(x.end(), part.begin(), part.end());
             return x;
           };
-          const auto exact = results(tested::backends<std::uint32_t>().front(), std::uint32_t{});
+          const auto exact = results(tested::loop<std::uint32_t>(), std::uint32_t{});
           const auto alone = tested::threaded_backends<float>(1, false);
           for (std::size_t i = 0; i < alone.size(); ++i) {
             const auto one = results(alone[i], 0.0f);
@@ -358,7 +358,7 @@ TEST_CASE("NaN and infinity stay in their channel and never move backwards",
 #if SCANREC_TEST_EIGEN
 TEST_CASE("what is not finite stays in its row of a triangle, whichever it is", "[numerics][nan]") {
   // Two whole chunks and some of a third, so that every row of every block has its turn.
-  const tested::backend<float> one("", triangular_matmul{.threads = 1});
+  const tested::backend<float> one("triangular_matmul", triangular_matmul{.threads = 1});
   for (const layout_of& l : layouts({2, 300, 3}))
     for (const gates kind : all_gates)
       for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")})

@@ -13,6 +13,7 @@
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
 #include "device_backend.hpp"
 #endif
+#include "executed.hpp"
 
 namespace tested {
 
@@ -26,8 +27,12 @@ enum class variants { no, yes };
 
 /// Calls f(name, backend) for all of them.
 template <variants Compare = variants::yes, class F>
-void with_operator_backends(F f) {
+void with_operator_backends(F call) {
   constexpr bool compare = Compare == variants::yes;
+  const auto f = [&](const std::string& name, const auto& backend) {
+    call(name, backend);
+    record_call(name);
+  };
   f("sequential", scanrec::sequential{});
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
   for (const int ahead : {-1, 6})

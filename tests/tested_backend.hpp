@@ -27,16 +27,43 @@
 #include <scanrec/scan.hpp>
 
 #include "chosen_backends.hpp"
+#include "executed.hpp"
 #include "operator_backends.hpp"
 #include "tested_interface.hpp"
 
 namespace tested {
+
+/// What of the options of all calls a call of these arrays uses.
+template <class T>
+bool broadcast(const maybe<T>& v) {
+  const auto along = [](std::int64_t n, std::int64_t stride) { return n > 1 && stride == 0; };
+  return along(v.shape.group, v.strides.group) || along(v.shape.batch, v.strides.batch) ||
+         along(v.shape.time, v.strides.time) || along(v.shape.channel, v.strides.channel);
+}
+template <class T>
+bool backwards(const maybe<T>& v) {
+  const strides& s = v.strides;
+  return s.group < 0 || s.batch < 0 || s.time < 0 || s.channel < 0;
+}
 
 template <class T>
 void linear_scan(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
                  std::type_identity_t<maybe<T>> input, std::type_identity_t<maybe<T>> state,
                  const std::type_identity_t<scan_options<compute_t<T>>>& options = {}) {
   b.calls->forward(gate, input, state, options);
+  record_call(b.name, "linear_scan",
+              {{"`direction::reverse`", options.order == direction::reverse},
+               {"`initial_state`", !options.initial_state.absent()},
+               {"`final_state`", !options.final_state.absent()},
+               {"`resets`", !options.resets.absent()},
+               {"no array of states", state.absent()},
+               {"states in place of inputs", state.data == input.data},
+               {"a gate or input that broadcasts", broadcast(gate) || broadcast(input)},
+               {"contiguous channels", input.strides.channel == 1},
+               {"contiguous time", input.strides.time == 1},
+               {"negative strides", backwards(gate) || backwards(input) || backwards(state)},
+               {"groups", input.shape.group > 1},
+               {"no elements", scanrec::detail::element_count(gate.shape) == 0}});
 }
 template <class T>
 void linear_scan_vjp(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
@@ -44,6 +71,27 @@ void linear_scan_vjp(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
                      const std::type_identity_t<scan_gradients<T>>& gradients,
                      const std::type_identity_t<vjp_options<compute_t<T>>>& options = {}) {
   b.calls->vjp(gate, state, grad, gradients, options);
+  record_call(b.name, "linear_scan_vjp",
+              {{"`direction::reverse`", options.order == direction::reverse},
+               {"`initial_state`", !options.initial_state.absent()},
+               {"`final_grad`", !options.final_grad.absent()},
+               {"`resets`", !options.resets.absent()},
+               {"`gate_grad`", !gradients.gate_grad.absent()},
+               {"`input_grad`", !gradients.input_grad.absent()},
+               {"`initial_grad`", !gradients.initial_grad.absent()},
+               {"gradients that are sums",
+                broadcast<T>(gradients.gate_grad) || broadcast<T>(gradients.input_grad)},
+               {"`update::accumulate`", gradients.update == update::accumulate},
+               {"`conjugation::plain`", options.convention == conjugation::plain},
+               {"no array of states", state.absent()},
+               {"no `state_grad`", grad.absent()},
+               {"`input_grad` in place of `state_grad`",
+                !grad.absent() && grad.data == gradients.input_grad.data},
+               {"contiguous channels", grad.strides.channel == 1},
+               {"contiguous time", grad.strides.time == 1},
+               {"negative strides", backwards(gate) || backwards(state) || backwards(grad)},
+               {"groups", gate.shape.group > 1},
+               {"no elements", scanrec::detail::element_count(gate.shape) == 0}});
 }
 template <class T>
 void linear_scan_jvp(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
@@ -53,6 +101,22 @@ void linear_scan_jvp(const backend<T>& b, std::type_identity_t<maybe<T>> gate,
                      std::type_identity_t<maybe<T>> state_tangent,
                      const std::type_identity_t<jvp_options<compute_t<T>>>& options = {}) {
   b.calls->jvp(gate, state, gate_tangent, input_tangent, state_tangent, options);
+  record_call(b.name, "linear_scan_jvp",
+              {{"`direction::reverse`", options.order == direction::reverse},
+               {"`initial_state`", !options.initial_state.absent()},
+               {"`initial_tangent`", !options.initial_tangent.absent()},
+               {"`final_tangent`", !options.final_tangent.absent()},
+               {"`resets`", !options.resets.absent()},
+               {"no `gate_tangent`", gate_tangent.absent()},
+               {"no `input_tangent`", input_tangent.absent()},
+               {"no array of tangents", state_tangent.absent()},
+               {"tangents in place of `input_tangent`",
+                !input_tangent.absent() && input_tangent.data == state_tangent.data},
+               {"contiguous channels", gate.strides.channel == 1},
+               {"contiguous time", gate.strides.time == 1},
+               {"negative strides", backwards(gate) || backwards(state)},
+               {"groups", gate.shape.group > 1},
+               {"no elements", scanrec::detail::element_count(gate.shape) == 0}});
 }
 
 /// Whether the backend that needs Eigen is there, and may be tested: Eigen reads a complex<float>
@@ -126,11 +190,28 @@ std::vector<backend<T>> all_backends() {
 #endif
   return list;
 }
-/// The backends that the environment selects; the plain loop first.
+/// The backends that the environment selects; the plain loop first. A test case that asks for them
+/// must call each.
 template <class T>
 const std::vector<backend<T>>& backends() {
   static const std::vector<backend<T>> list = chosen_backends(all_backends<T>());
+  for (const backend<T>& one : list) expect_backend(one.name);
   return list;
+}
+/// The plain loop.
+template <class T>
+const backend<T>& loop() {
+  static const backend<T> one("sequential", sequential{});
+  return one;
+}
+/// Calls f(name, backend) for the backends that take this round of the test case: those that are
+/// slow take some, the first among them.
+template <class T, class F>
+void with_backends(F f) {
+  static sampler turns;
+  turns.next_round();
+  for (const backend<T>& one : backends<T>())
+    if (turns.takes(one.every)) f(one.name, one);
 }
 
 /// The backends with a number of threads, each with this number and with its own executor or the
@@ -153,6 +234,7 @@ std::vector<backend<T>> threaded_backends(int threads, bool own) {
       list.push_back({"triangular_matmul chunk " + std::to_string(chunk),
                       triangular_matmul{.chunk = chunk, .threads = threads, .executor = e}});
 #endif
+  for (const backend<T>& one : list) expect_backend(one.name);
   return list;
 }
 

@@ -93,10 +93,10 @@ void run(const tested::backend<word>& on, const combination& c, memory_of_a_call
                           c.grad ? maybe(view(m.grad, c.grad)) : maybe(none), gradients, options);
 }
 
-/// Whether a backend takes a case: a third of them each, and on the emulator of GPUs, where a
-/// launch takes long, fewer.
-bool in_turn(const tested::backend<word>& backend, int number) {
-  return number % (backend.name.starts_with("cuda") ? 60 * backend.every : 3) == 0;
+/// Of how many cases a backend takes one; on the emulator of GPUs, where a launch takes long,
+/// fewer.
+int every(const tested::backend<word>& backend) {
+  return backend.name.starts_with("cuda") ? 60 * backend.every : 3;
 }
 
 }  // namespace
@@ -118,6 +118,7 @@ TEST_CASE("all combinations of what an adjoint may have", "[vjp_options]") {
   memory_of_a_call want, got;
   int number = 0;
   combination c;
+  tested::sampler turns;
   const auto check = [&] {
     // What is left goes round, so that each meets each of the others.
     ++number;
@@ -126,9 +127,10 @@ TEST_CASE("all combinations of what an adjoint may have", "[vjp_options]") {
     c.has_start = number / 7 % 2 == 1, c.has_last = number / 11 % 2 == 1;
     want.clear();
     run(backends.front(), c, want);
+    turns.next_round();
     for (std::size_t k = 1; k < backends.size(); ++k) {
       const auto& backend = backends[k];
-      if (!in_turn(backend, number + static_cast<int>(k))) continue;
+      if (!turns.takes(every(backend))) continue;
       got.clear();
       run(backend, c, got);
       if (got == want) continue;
@@ -165,6 +167,7 @@ TEST_CASE("all combinations of an adjoint's states and directions", "[vjp_option
   const auto& backends = tested::backends<word>();
   memory_of_a_call want, got;
   combination c;
+  tested::sampler turns;
   c.gate = &dense;
   for (int i = 0; i < 1 << 10; ++i) {
     const auto has = [i](int k) { return (i >> k & 1) != 0; };
@@ -177,9 +180,10 @@ TEST_CASE("all combinations of an adjoint's states and directions", "[vjp_option
     c.grad = has(8) || has(7) ? &dense : nullptr;
     want.clear();
     run(backends.front(), c, want);
+    turns.next_round();
     for (std::size_t k = 1; k < backends.size(); ++k) {
       const auto& backend = backends[k];
-      if (!in_turn(backend, i + static_cast<int>(k))) continue;
+      if (!turns.takes(every(backend))) continue;
       INFO(backend.name << ", case " << i);
       got.clear();
       run(backend, c, got);

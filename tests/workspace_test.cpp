@@ -67,10 +67,11 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
         if (threads > 1) continue;  // std::thread allocates as well
 #endif
         const tiled tiles{.threads = threads};
-        const tested::backend<float> backend("", tiles), loop("", sequential{});
+        const tested::backend<float> backend("tiled", tiles), loop("sequential", sequential{});
         const view A(a.data(), shape, strides), U(u.data(), shape, strides),
             X(x.data(), shape, strides), S(sum.data(), shape, scanrec::strides{0, 0, 1}),
             D(da.data(), shape, strides);
+        // Without a record of the call, which allocates.
         const auto expected = [&](const problem& p) {
           const auto bytes = workspace_bytes(tiles, p);
           CHECK(bytes == describe(tiles, p).workspace_bytes);
@@ -80,18 +81,17 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
                              threads * 10 * tile_policy::strip_bytes);
           return bytes <= 8192 ? 0 : bytes;
         };
-        CHECK(bytes_of([&] { linear_scan(backend, A, U, X); }) ==
+        CHECK(bytes_of([&] { backend.calls->forward(A, U, X, {}); }) ==
               expected(linear_scan_problem(A, U, X)));
         CHECK(bytes_of([&] {
-                linear_scan_vjp(backend, A, X, U, {.gate_grad = S, .input_grad = D});
+                backend.calls->vjp(A, X, U, {.gate_grad = S, .input_grad = D}, {});
               }) == expected(linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
         const std::int64_t of_loop = workspace_bytes(
             sequential{}, linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D}));
-        CHECK(bytes_of([&] {
-                linear_scan_vjp(loop, A, X, U, {.gate_grad = S, .input_grad = D});
-              }) == (of_loop <= 8192 ? 0 : of_loop));
+        CHECK(bytes_of([&] { loop.calls->vjp(A, X, U, {.gate_grad = S, .input_grad = D}, {}); }) ==
+              (of_loop <= 8192 ? 0 : of_loop));
         const auto check_variant = [&](const auto& options) {
-          const tested::backend<float> variant("", options);
+          const tested::backend<float> variant("variant", options);
           const auto of = [&](const problem& p) {
             const auto bytes = workspace_bytes(options, p);
             // Two maps, of two numbers, per element of a strip in whole packs; accumulators,
@@ -100,10 +100,10 @@ TEST_CASE("a call allocates its stated workspace and nothing else",
             CHECK(bytes <= threads * (4 * strip * std::int64_t{sizeof(float)} + (1 << 19)));
             return bytes <= 8192 ? 0 : bytes;
           };
-          CHECK(bytes_of([&] { linear_scan(variant, A, U, X); }) ==
+          CHECK(bytes_of([&] { variant.calls->forward(A, U, X, {}); }) ==
                 of(linear_scan_problem(A, U, X)));
           CHECK(bytes_of([&] {
-                  linear_scan_vjp(variant, A, X, U, {.gate_grad = S, .input_grad = D});
+                  variant.calls->vjp(A, X, U, {.gate_grad = S, .input_grad = D}, {});
                 }) == of(linear_scan_vjp_problem(A, X, U, {.gate_grad = S, .input_grad = D})));
         };
         check_variant(hillis_steele{.threads = threads});
