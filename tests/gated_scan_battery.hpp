@@ -12,6 +12,7 @@
 #include "catch.hpp"
 #include "gated_calls.hpp"
 #include "gated_reference.hpp"
+#include "guarded.hpp"
 
 namespace {
 
@@ -456,6 +457,66 @@ TYPED_CASE("gated scans of nothing", "[backends][gated]") {
             CHECK(r.initial_grad[static_cast<std::size_t>(i)] == p.gT(0, i / 3, 0, i % 3));
           }
       }
+  }
+}
+
+TYPED_CASE("nothing is read or written outside of arrays of any strides", "[bounds][gated]") {
+  tested::sampler turns;
+  for (unsigned number = 0; number < 240; ++number) {
+    tested::guarded_layouts l(number);
+    std::array<tested::guarded<T>, count> pre;
+    for (std::int64_t i = 0; i < count; ++i) pre[i] = l.input<T>(cell::names[i].value);
+    const auto output_grad = l.input<T>("output_grad");
+    const auto x0 = l.state<V>("initial_state", tested::broadcasts::sometimes);
+    const auto gT = l.state<V>("final_grad", tested::broadcasts::sometimes);
+    const auto resets = l.resets();
+    const auto zoneout = l.one_in(3) ? l.input<bool>("zoneout") : tested::guarded<bool>();
+    const auto pack = [](const auto& arrays_of) {
+      return std::apply([](const auto&... a) { return arrays{a.view()...}; }, arrays_of);
+    };
+    const auto in_turn = l;
+    std::string wanted;
+    turns.next_round();
+    for (const backend& b : backends()) {
+      if (b.name != "sequential" && !turns.takes(b.name.starts_with("cuda") ? 12 : 3)) continue;
+      for (const policy memory : policies_of(b)) {
+        auto out = in_turn;  // every backend meets the same layouts
+        const auto output = out.output<T>("output");
+        const auto states = out.output<T>("states");
+        auto kept_shape = memory::checkpoint_extents(out.shape);
+        const auto checkpoints = out.made<V>("checkpoints", kept_shape);
+        const auto final_state = out.state<V>("final_state", tested::broadcasts::never);
+        std::array<tested::guarded<T>, count> grads;
+        for (auto& g : grads) g = out.gradient<T>("gradient");
+        const auto initial_grad = out.state<V>("initial_grad", tested::broadcasts::sometimes);
+        INFO(b.name << ", " << out.text);
+        kept<T> k;
+        if (memory == policy::store) k.states = states.view();
+        if (memory == policy::recompute) k.checkpoints = checkpoints.view();
+        b.forward({}, pack(pre), output.view(), k,
+                  {.order = out.order,
+                   .initial_state = x0.state(),
+                   .final_state = final_state.state(),
+                   .resets = resets.view(),
+                   .zoneout = zoneout.view()});
+        b.vjp({}, pack(pre), k, output_grad.view(),
+              {.arrays = pack(grads), .initial_grad = initial_grad.state()},
+              {.order = out.order,
+               .initial_state = x0.state(),
+               .final_grad = gT.state(),
+               .resets = resets.view(),
+               .zoneout = zoneout.view()});
+        std::string got = output.elements() + final_state.elements() + initial_grad.elements();
+        bool untouched = output.gaps_untouched() && states.gaps_untouched() &&
+                         checkpoints.gaps_untouched() && final_state.gaps_untouched() &&
+                         initial_grad.gaps_untouched();
+        for (const auto& g : grads)
+          got += g.elements(), untouched = untouched && g.gaps_untouched();
+        CHECK(untouched);
+        if (exact<T> && wanted.empty()) wanted = got;
+        if (exact<T>) CHECK(got == wanted);
+      }
+    }
   }
 }
 

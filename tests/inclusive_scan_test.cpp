@@ -15,6 +15,7 @@
 #include <scanrec/variants.hpp>
 
 #include "catch.hpp"
+#include "guarded.hpp"
 #include "operator_backends.hpp"
 
 namespace {
@@ -314,4 +315,60 @@ TEST_CASE("elements are not taken for steps or maps", "[inclusive_scan]") {
     for (std::size_t i = 0; i < sums.size(); ++i)
       REQUIRE(sums[i].u == static_cast<float>(i % 7 + 1));
   });
+}
+
+namespace {
+
+/// Three integers, and more than two cache lines of them.
+template <int N>
+struct numbers {
+  std::uint32_t at[N];
+};
+struct add {
+  template <int N>
+  numbers<N> operator()(const numbers<N>& earlier, const numbers<N>& later) const {
+    numbers<N> sum;
+    for (int i = 0; i < N; ++i) sum.at[i] = earlier.at[i] + later.at[i];
+    return sum;
+  }
+};
+
+template <class Element>
+void check_bounds(unsigned cases) {
+  tested::sampler turns;
+  for (unsigned number = 0; number < cases; ++number) {
+    tested::guarded_layouts l(number);
+    const auto elements = l.input<Element>("elements");
+    const auto initial = l.state<Element>("initial", tested::broadcasts::sometimes);
+    const bool exclusive = l.one_in(2);
+    const auto same_for_all = l;
+    std::string wanted;
+    turns.next_round();
+    with_operator_backends([&](const std::string& name, const auto& backend) {
+      if (name != "sequential" && !turns.takes(name.starts_with("cuda") ? 9 : 6)) return;
+      auto out = same_for_all;
+      const auto results = out.output<Element>("results");
+      const auto last = out.state<Element>("final", tested::broadcasts::never);
+      INFO(name << ", " << out.text);
+      const prefix_options<Element> options{
+          .order = l.order, .initial = initial.state(), .final = last.state()};
+      if (exclusive)
+        exclusive_scan(backend, add{}, elements.view(), results.view(), options);
+      else
+        inclusive_scan(backend, add{}, elements.view(), results.view(), options);
+      CHECK(results.gaps_untouched());
+      CHECK(last.gaps_untouched());
+      const std::string got = results.elements() + last.elements();
+      if (wanted.empty()) wanted = got;
+      CHECK(got == wanted);
+    });
+  }
+}
+
+}  // namespace
+
+TEST_CASE("nothing is read or written outside of arrays of elements of any strides",
+          "[inclusive_scan][bounds]") {
+  check_bounds<numbers<3>>(120);
+  check_bounds<numbers<41>>(40);
 }

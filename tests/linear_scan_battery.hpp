@@ -8,6 +8,7 @@
 #include <thread>
 #include <tuple>
 
+#include "guarded_linear.hpp"
 #include "reference.hpp"
 #include "tested_backend.hpp"
 
@@ -896,4 +897,23 @@ TYPED_CASE("empty problems", "[empty][backends][forward][vjp]") {
       for (int c = 0; c < shape.channel; ++c) CHECK(same_bits(da[c], T(0)));
     }
   });
+}
+
+TYPED_CASE("nothing is read or written outside of arrays of any strides",
+           "[bounds][backends][forward][vjp][jvp][layouts]") {
+  for (unsigned number = 0; number < 400 / SCANREC_TEST_STRIDE; ++number) {
+    tested::guarded_linear<T, T> p(number);
+    std::string wanted;
+    with_backends([&](const std::string& name, const tested::backend<T>& backend) {
+      INFO(name << ", " << p.text());
+      const auto got = p.run(backend);
+      CHECK(got.gaps_untouched());
+      if constexpr (exact<T>) {
+        if (wanted.empty()) wanted = got.elements();
+        CHECK(got.elements() == wanted);
+      } else {
+        CHECK(got.all_finite());
+      }
+    });
+  }
 }

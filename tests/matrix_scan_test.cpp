@@ -13,6 +13,7 @@
 #include <scanrec/scan.hpp>
 
 #include "catch.hpp"
+#include "guarded_linear.hpp"
 #include "operator_backends.hpp"
 #include "scipy_filters.hpp"
 
@@ -194,7 +195,37 @@ void check_dot_product() {
         });
 }
 
+template <class T, int N, variants Compare = variants::no>
+void check_bounds(unsigned cases) {
+  tested::sampler turns;
+  for (unsigned number = 0; number < cases; ++number) {
+    tested::guarded_linear<mat<T, N>, vec<T, N>> p(number);
+    std::string wanted;
+    turns.next_round();
+    with_operator_backends<Compare>([&](const std::string& name, const auto& backend) {
+      if (name != "sequential" && !turns.takes(name.starts_with("cuda") ? 9 : 6)) return;
+      INFO(name << ", " << p.text());
+      const auto got = p.run(backend);
+      CHECK(got.gaps_untouched());
+      if constexpr (std::is_integral_v<T>) {
+        if (wanted.empty()) wanted = got.elements();
+        CHECK(got.elements() == wanted);
+      } else {
+        CHECK(got.all_finite());
+      }
+    });
+  }
+}
+
 }  // namespace
+
+TEST_CASE("nothing is read or written outside of arrays of vectors of any strides",
+          "[matrix_scan][bounds]") {
+  check_bounds<std::uint32_t, 2, variants::yes>(120);
+  check_bounds<std::uint32_t, 3>(120);
+  check_bounds<float, 3>(120);
+  check_bounds<std::complex<double>, 3>(60);
+}
 
 TEST_CASE("matrix recurrences are exact on integers", "[matrix_scan]") {
   check_exact<2, variants::yes>();

@@ -19,6 +19,7 @@
 
 #include "catch.hpp"
 #include "central_difference.hpp"
+#include "guarded.hpp"
 #include "reference.hpp"
 #include "state_space_values.hpp"
 
@@ -394,6 +395,62 @@ TEST_CASE("a stream of chunks, padded arrays and threads give the same outputs",
   }
   for (std::size_t i = 0; i < last.size(); ++i)
     CHECK(std::abs(last[i] - carried[i]) <= 1e-5f * (1 + std::abs(last[i])));
+}
+
+TEST_CASE("nothing is read or written outside of arrays of a state space", "[s5][bounds]") {
+  reference::generator bits{5};
+  // Rows of contiguous channels with gaps; sequences in either order.
+  const auto rows = [&](const extents& shape) {
+    const std::int64_t row = shape.channel + bits() % 3, all = shape.time * row + bits() % 3;
+    return strides{.batch = bits() % 2 == 0 ? all : -all, .time = row, .channel = 1};
+  };
+  std::mt19937 engine(3);
+  for (int number = 0; number < 60; ++number) {
+    const bool both_ways = number % 3 == 0, varies = number % 4 == 1;
+    const auto system = make_s5<float>(
+        {.channels = 1 + number % 5, .states = 2 + 2 * (number % 7), .bidirectional = both_ways},
+        engine);
+    const std::int64_t P = system.lambda.size();
+    const extents shape{.batch = 1 + number % 3,
+                        .time = std::int64_t{1} + bits() % 150,
+                        .channel = system.input.cols()};
+    extents wide = shape, narrow = shape, one = shape, own = shape;
+    wide.channel = system.state_channels(), narrow.channel = 1;
+    own.channel = P, one.channel = P, one.time = 1;
+    using complex = std::complex<float>;
+    const auto of = [&]<class T>(T, const extents& e) {
+      return tested::guarded<T>(e, rows(e), bits);
+    };
+    const auto u = of(0.0f, shape), y = of(0.0f, shape), y_grad = of(0.0f, shape),
+               u_grad = of(0.0f, shape), intervals = of(0.0f, narrow),
+               intervals_grad = of(0.0f, narrow);
+    const auto states = of(complex(), wide), scratch = of(complex(), wide),
+               gates = of(complex(), own);
+    const auto first = of(complex(), one), last = of(complex(), one),
+               last_grad = of(complex(), one), first_grad = of(complex(), one);
+    intervals.each([](float& x) { x = std::abs(x); });
+    INFO("case " << number << ", " << to_string(shape));
+    s5_options<float> options;
+    s5_vjp_options<float> back;
+    if (!both_ways) {
+      options.initial_state = back.initial_state = first.state();
+      options.final_state = last.state();
+      back.final_grad = last_grad.state(), back.initial_grad = first_grad.state();
+    }
+    if (varies) {
+      options.intervals = back.intervals = intervals.view();
+      options.gates = gates.view(), back.gates = gates.view();
+      back.intervals_grad = intervals_grad.view();
+    }
+    s5(system, u.view(), states.view(), y.view(), options);
+    auto gradients = system.zeros();
+    s5_vjp(system, u.view(), states.view(), y_grad.view(), scratch.view(), gradients, u_grad.view(),
+           back);
+    for (const auto* a : {&y, &u_grad, &intervals_grad})
+      CHECK((a->gaps_untouched() && a->all_finite()));
+    for (const auto* a : {&states, &scratch, &gates, &last, &first_grad})
+      CHECK((a->gaps_untouched() && a->all_finite()));
+  }
 }
 
 // ---- start values -----------------------------------------------------------------------------

@@ -16,6 +16,7 @@
 #include <scanrec/selective_scan.hpp>
 
 #include "catch.hpp"
+#include "guarded.hpp"
 #include "reference.hpp"
 #include "selective_reference.hpp"
 
@@ -26,17 +27,23 @@ using selective_reference::bounded_number;
 using selective_reference::problem;
 
 /// How the axes of an array lie in memory.
-enum class order { channels_last, time_contiguous, time_major, backwards };
+enum class order { channels_last, time_contiguous, time_major, backwards, random };
 inline constexpr std::array all_orders{order::channels_last, order::time_contiguous,
-                                       order::time_major, order::backwards};
+                                       order::time_major, order::backwards, order::random};
 
-/// An array (batch, time, channel, group) that owns its elements.
+inline scanrec::strides random_strides(const extents& shape) {
+  static reference::generator bits{3};
+  return tested::random_strides(shape, tested::broadcasts::never, bits);
+}
+
+/// An array (batch, time, channel, group) that owns its elements, beside an inaccessible page.
 template <class S>
 struct array {
-  std::vector<S> elements;
+  tested::guarded_vector<S> elements;
   extents shape{0, 0, 0, 0};
   scanrec::strides strides{};
   std::int64_t first = 0;
+  bool given = false;
 
   array() = default;
   array(const extents& of, order lies) : shape(of) {
@@ -53,13 +60,18 @@ struct array {
         break;
       case order::backwards:
         strides = {.batch = T * C * G, .time = -C * G, .channel = -G, .group = 1};
-        first = (T - 1) * C * G + (C - 1) * G;
+        break;
+      case order::random:
+        strides = random_strides(of);
         break;
     }
-    elements.assign(static_cast<std::size_t>(B * T * (C * G + 3) + 1), S(0.25f));
-    if (first < 0) first = 0;
+    const tested::spanned span(of, strides);
+    first = span.first;
+    given = true;
+    elements.reserve(1);  // of nothing there is a pointer, too
+    elements.assign(static_cast<std::size_t>(span.elements), S(0.25f));
   }
-  [[nodiscard]] bool absent() const { return elements.empty(); }
+  [[nodiscard]] bool absent() const { return !given; }
   S& at(std::int64_t b, std::int64_t t, std::int64_t c, std::int64_t g) {
     return elements[first + b * strides.batch + t * strides.time + c * strides.channel +
                     g * strides.group];
@@ -85,9 +97,17 @@ struct array {
     return absent() ? state_view<S>() : state_view<S>(elements.data() + first, shape, strides);
   }
   [[nodiscard]] state_view<const S> state() const { return const_cast<array*>(this)->state(); }
+  /// The bytes of the elements, in the order of the axes.
+  [[nodiscard]] std::vector<std::byte> bytes() const {
+    std::vector<std::byte> all;
+    const_cast<array*>(this)->each(false, [&](const S& x, std::int64_t) {
+      const auto* const first = reinterpret_cast<const std::byte*>(&x);
+      all.insert(all.end(), first, first + sizeof(S));
+    });
+    return all;
+  }
   bool operator==(const array& other) const {
-    if (elements.size() != other.elements.size() || absent()) return absent() && other.absent();
-    return std::memcmp(elements.data(), other.elements.data(), elements.size() * sizeof(S)) == 0;
+    return given == other.given && bytes() == other.bytes();
   }
 };
 
@@ -116,7 +136,7 @@ struct given {
   array<R> skip, bias, intervals;
   array<V> a, initial, final_grad;
   mixing<V, S> b, c;
-  std::unique_ptr<bool[]> marks;
+  tested::guarded_vector<unsigned char> marks;
   sequence_view<const bool> resets;
 };
 /// What is written.
@@ -150,9 +170,11 @@ class call {
     const extents one{.channel = shape.channel}, own{.channel = shape.channel, .group = p.states};
     const extents state{.batch = shape.batch, .channel = shape.channel, .group = p.states};
     const extents rows{.batch = shape.batch, .time = shape.time};
+    // How arrays lie that have no time.
+    const order still = lies == order::random ? lies : order::channels_last;
     const auto fill = [&](auto& made, const extents& e, auto& to, auto number) {
       const bool sequences = &e == &shape || &e == &steps || &e == &rows;
-      made = {e, sequences ? lies : order::channels_last};
+      made = {e, sequences ? lies : still};
       to.resize(static_cast<std::size_t>(e.batch * e.time * e.channel * e.group));
       made.each(back, [&](auto& element, std::int64_t k) {
         using E = std::remove_reference_t<decltype(element)>;
@@ -202,26 +224,26 @@ class call {
     if (p.initial) fill(in.initial, state, numbers.initial, any);
     fill(in.out_grad, shape, numbers.out_grad, unit);
     fill(in.final_grad, state, numbers.final_grad, any);
-    make_resets();
+    make_resets(still);
 
     got.out = {shape, lies}, got.u = got.delta = got.out;
     if (p.z) got.z = got.out;
-    got.final_state = {state, order::channels_last}, got.initial = got.final_state;
-    got.a = {own, order::channels_last};
-    if (p.skip) got.skip = {one, order::channels_last};
-    if (p.bias) got.bias = {one, order::channels_last};
+    got.final_state = {state, still}, got.initial = got.final_state;
+    got.a = {own, still};
+    if (p.skip) got.skip = {one, still};
+    if (p.bias) got.bias = {one, still};
     if (p.intervals) got.intervals = {rows, lies};
     const auto like = [&](mixing<V, S>& m, bool every_step) {
       if (every_step)
         m.steps = {steps, lies};
       else
-        m.channels = {own, order::channels_last};
+        m.channels = {own, still};
       if (complexes) m.imaginary = m.steps;
     };
     like(got.b, p.b_steps), like(got.c, p.c_steps);
     extents kept = memory::checkpoint_extents(shape);
     kept.group = p.states;
-    got.checkpoints = {kept, order::channels_last};
+    got.checkpoints = {kept, still};
   }
 
   [[nodiscard]] selective_arrays<V> arrays() {
@@ -285,14 +307,23 @@ class call {
 
  private:
   double fraction() { return bits_() * 0x1p-32; }
-  void make_resets() {
+  void make_resets(order lies) {
     const std::int64_t B = p.shape.batch, T = p.shape.time, D = p.shape.channel;
     numbers.cut.assign(static_cast<std::size_t>(B * T * D), 0);
     if (p.resets == 0) return;
     const std::int64_t rows = T + (p.resets > 2 ? 1 : 0), columns = p.resets % 2 == 1 ? 1 : D;
-    in.marks = std::make_unique<bool[]>(static_cast<std::size_t>(B * rows * columns + 1));
-    for (std::int64_t i = 0; i < B * rows * columns; ++i) in.marks[i] = fraction() < 0.1;
-    in.resets = {in.marks.get(), {.batch = B, .time = rows, .channel = columns}};
+    const extents marked{.batch = B, .time = rows, .channel = columns};
+    const scanrec::strides strides =
+        lies == order::random ? random_strides(marked) : channels_last(marked);
+    const tested::spanned span(marked, strides);
+    in.marks.reserve(1);
+    in.marks.resize(static_cast<std::size_t>(span.elements));
+    const sequence_view<bool> marks(reinterpret_cast<bool*>(in.marks.data()) + span.first, marked,
+                                    strides);
+    for (std::int64_t b = 0; b < B; ++b)
+      for (std::int64_t t = 0; t < rows; ++t)
+        for (std::int64_t d = 0; d < columns; ++d) marks.at(b, t, d) = fraction() < 0.1;
+    in.resets = marks;
     for (std::int64_t b = 0; b < B; ++b)
       for (std::int64_t t = 0; t < T; ++t)
         for (std::int64_t d = 0; d < D; ++d) {

@@ -93,9 +93,8 @@ struct input_field {
     if constexpr (std::is_same_v<S, bool> && Assume != assume::nothing) return;  // no marks
     if (strides.time == 0) return;  // absent, or a broadcast, which is there already
     constexpr auto size = static_cast<std::int64_t>(sizeof(S));
-    const auto there =
-        reinterpret_cast<std::uintptr_t>(data) +
-        static_cast<std::uintptr_t>(((at.row + gap) * strides.time + at.index) * size);
+    const auto there = reinterpret_cast<std::uintptr_t>(data) +
+                       static_cast<std::uintptr_t>(offset<Lane>(at, at.row + gap) * size);
     for (std::uintptr_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
       __builtin_prefetch(reinterpret_cast<const void*>(there + byte), 0, 2);  // to L2
   }
@@ -105,7 +104,7 @@ struct input_field {
   template <class Lane, class Place>
   SCANREC_INLINE void touch(Place at) const {
     if ((Place::along == lane_axis::time ? strides.time : strides.channel) == 0) return;
-    const auto* first = reinterpret_cast<const char*>(data + (at.row * strides.time + at.index));
+    const auto* first = reinterpret_cast<const char*>(data + offset<Lane>(at, at.row));
     for (std::size_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
       asm volatile("" : : "r"(first[byte]));
   }
@@ -118,6 +117,13 @@ struct input_field {
   }
 
  private:
+  // Elements from `data` to the lane with the lowest address at a row: lanes that are vectors have a
+  // stride of 1, others any.
+  template <class Lane, class Place>
+  SCANREC_INLINE std::int64_t offset(Place at, std::int64_t row) const {
+    const std::int64_t lane_stride = simd::lane_count<Lane> == 1 ? strides.channel : 1;
+    return row * strides.time + at.index * lane_stride;
+  }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane load_from(const S* from, place<Axis, Assume> at) const {
     if constexpr (simd::lane_count<Lane> == 1) {

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Calls on arrays that begin or end at an inaccessible page: nothing is read or written outside.
+
+An access outside of an array ends the process, so the cases run in one of their own; the last line
+that it prints is the case that failed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import scanrec
+from scanrec import _native as native
+
+DTYPES = {
+    "float32": "float32", "float64": "float64", "complex64": "float32", "complex128": "float64",
+    "bfloat16": "float32", "float16": "float32",
+}  # fmt: skip
+"""The element types, and the real type that each computes in."""
+LENGTHS = (0, 1, 2, 3, 15, 16, 17, 33, 65, 66, 127, 128, 129, 130, 260)
+CHANNELS = (1, 2, 3, 7, 8, 15, 16, 17, 19, 33, 64, 65, 129)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+)  # fmt: skip
+_libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Memory:
+    """Bytes between two inaccessible pages: against the first or the second, at random."""
+
+    def __init__(self, size, rng):
+        page = mmap.PAGESIZE
+        inside = (size + page - 1) // page * page
+        self.mapped = inside + 2 * page
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self.all = _libc.mmap(None, self.mapped, 0, flags, -1, 0)
+        assert self.all not in (None, ctypes.c_void_p(-1).value), os.strerror(ctypes.get_errno())
+        if inside:
+            access = mmap.PROT_READ | mmap.PROT_WRITE
+            assert _libc.mprotect(self.all + page, inside, access) == 0
+        self.address = self.all + page + rng.choice((0, inside - size))
+        self.bytes = (ctypes.c_char * size).from_address(self.address)
+        ctypes.memset(self.address, 0xFF, size)
+
+    def __del__(self):
+        _libc.munmap(self.all, self.mapped)
+
+
+def random_strides(shape, rng, broadcast):
+    """Strides of either sign, in elements: axes in any order, some with gaps, some broadcast."""
+    axes = list(range(len(shape)))
+    rng.shuffle(axes)
+    strides, span = [0] * len(shape), rng.choice((1, 1, 1, 1, 2))
+    for axis in axes:
+        if broadcast and rng.random() < 1 / 6:
+            continue
+        span += rng.choice((0, 0, 0, 0, 1, 3))
+        strides[axis] = rng.choice((1, 1, -1)) * span
+        if shape[axis] == 1 and rng.random() < 0.5:
+            strides[axis] = 4099  # of one index: any number
+        span *= max(shape[axis], 1)
+    return strides
+
+
+class Guarded:
+    """Random numbers between -1 and 1 in memory of their own; what is between them is NaN."""
+
+    def __init__(self, shape, dtype, rng, broadcast=False, scale=1.0):
+        self.strides = random_strides(shape, rng, broadcast)
+        # Along a stride of 0 there is one element; an array of sums has it even if they are empty.
+        stored = [1 if stride == 0 else n for n, stride in zip(shape, self.strides)]
+        kind = np.dtype({"bfloat16": "uint16"}.get(dtype, dtype))
+        steps = [(n - 1) * stride for n, stride in zip(stored, self.strides)]
+        first = -sum(min(step, 0) for step in steps) if 0 not in stored else 0
+        span = sum(abs(step) for step in steps) + 1 if 0 not in stored else 0
+        self.memory = Memory(span * kind.itemsize, rng)
+        self.array = np.ndarray(
+            stored, kind, self.memory.bytes, first * kind.itemsize,
+            [stride * kind.itemsize for stride in self.strides],
+        )  # fmt: skip
+        numbers = np.random.default_rng(rng.getrandbits(32)).uniform(-1, 1, (2, *stored)) * scale
+        if dtype == "bool":
+            self.array[...] = numbers[0] > 0.7
+        elif dtype == "bfloat16":
+            self.array[...] = (numbers[0].astype("float32").view("uint32") >> 16).astype("uint16")
+        elif dtype.startswith("complex"):
+            self.array[...] = 0.7 * (numbers[0] + 1j * numbers[1])
+        else:
+            self.array[...] = numbers[0]
+        owned = np.zeros(span, bool)
+        owned_view = np.ndarray(stored, bool, owned, first, self.strides)
+        owned_view[...] = True
+        self.unit = 1  # numbers per element that strides count
+        self.gaps = np.repeat(~owned, kind.itemsize)
+        self.dtype = dtype
+        # As the call sees it, broadcast.
+        self.view = np.broadcast_to(self.array, shape)
+
+    def make_negative(self):
+        """-|x| for every number."""
+        if self.dtype == "bfloat16":
+            self.array |= 0x8000
+        else:
+            self.array[...] = -abs(self.array)
+
+    @property
+    def native(self):
+        return native.Array(self.array.ctypes.data, [self.unit * stride for stride in self.strides])
+
+    def check(self):
+        """Nothing between the elements has been written, and they are numbers."""
+        now = np.frombuffer(self.memory.bytes, np.uint8)
+        assert np.all(now[self.gaps] == 0xFF)
+        numbers = self.array
+        if self.dtype == "bfloat16":
+            numbers = (numbers.astype("uint32") << 16).view("float32")
+        assert np.all(np.isfinite(numbers))
+
+
+class Case:
+    """A random problem: a shape, an axis of time, and arrays of its shape."""
+
+    def __init__(self, number, dtype):
+        self.rng = rng = random.Random(number)
+        self.number, self.dtype = number, dtype
+        self.edge_dtype = DTYPES[dtype] if dtype in ("bfloat16", "float16") else dtype
+        while True:
+            self.shape = [rng.choice((1, 1, 2, 3)), rng.choice(LENGTHS), rng.choice(CHANNELS)]
+            self.axis = rng.choice((1, 1, 1, 0, 2))
+            self.shape.insert(self.axis, self.shape.pop(1))
+            if np.prod(self.shape) <= 10000:
+                break
+        self.reverse = rng.random() < 0.5
+        self.more = rng.random() < 0.5
+        self.arrays = {}
+
+    def one_in(self, n):
+        return self.rng.randrange(n) == 0
+
+    def add(self, name, shape=None, dtype=None, broadcast=True, scale=1.0):
+        shape = self.shape if shape is None else shape
+        self.arrays[name] = Guarded(shape, dtype or self.dtype, self.rng, broadcast, scale)
+        return self.arrays[name]
+
+    def edge(self, name, broadcast=True):
+        shape = list(self.shape)
+        shape[self.axis] = 1
+        self.add(name, shape, self.edge_dtype, broadcast)
+
+    def resets(self):
+        shape = list(self.shape)
+        shape[self.axis] += self.more
+        marks = self.add("resets", shape, "bool")
+        # Marks of every step, as calls of the package have them.
+        if marks.strides[self.axis] == 0:
+            del self.arrays["resets"]
+            self.more = False
+
+    def describe(self, call):
+        strides = "; ".join(f"{name} {x.strides}" for name, x in self.arrays.items())
+        print(
+            f"{call} {self.dtype}, case {self.number}: shape {self.shape}, axis {self.axis}, "
+            f"reverse {self.reverse}; {strides}", flush=True,
+        )  # fmt: skip
+
+
+def run_native(call, dtype, number):
+    """A call of the C interface with random arrays of a random problem."""
+    case = Case(number, dtype)
+    options = {}
+    reads, writes = native.OPERANDS[call], native.RESULTS[call]
+    if call.startswith("gated"):
+        options["cell"] = cell = case.rng.randrange(4)
+        absent = {"output_gate", "input_gate", "zoneout"} if cell else set()
+        if case.one_in(2):
+            absent.add("input_gate")
+        if absent >= {"input_gate"} and case.one_in(2):
+            absent.add("output_gate")
+        # States are kept, or checkpoints of QRNN pooling; where outputs are states, by these.
+        keeps = "checkpoints" if not cell and case.one_in(2) else "state"
+        absent.add({"checkpoints": "state", "state": "checkpoints"}[keeps])
+        absent |= {f"{name}_grad" for name in absent}
+        if call == "gated_scan" and "output_gate" in absent:
+            absent.add("state")
+        reads = [name for name in reads if name not in absent]
+        writes = [name for name in writes if name not in absent]
+    optional = {"initial_state", "final_grad", "initial_tangent", "zoneout"}
+    checkpoints = native.checkpoint_shape(case.shape, case.axis)
+    for name in reads:
+        if name in optional and case.one_in(3):
+            continue
+        if name == "resets":
+            if case.one_in(2):
+                case.more = False
+            else:
+                case.resets()
+        elif name == "zoneout":
+            case.add(name, dtype="bool", broadcast=False)
+        elif name == "checkpoints":
+            case.add(name, checkpoints, case.edge_dtype, broadcast=False)
+        elif name in native.EDGES:
+            case.edge(name)
+        else:
+            case.add(name)
+            if name == "forget_gate":
+                case.arrays[name].make_negative()  # where it is a logarithm, gates are below 1
+    for name in writes:
+        if name == "checkpoints":
+            case.add(name, checkpoints, case.edge_dtype, broadcast=False)
+        elif name in native.EDGES:
+            case.edge(name, broadcast=name == "initial_grad")
+        else:
+            case.add(name, broadcast=name in ("gate_grad", "input_grad"))
+    case.describe(call)
+    native.call(
+        call, {name: x.native for name, x in case.arrays.items()}, dtype=dtype, shape=case.shape,
+        axis=case.axis, reverse=case.reverse, more_resets=case.more,
+        threads=case.rng.choice((1, 2, 5)), **options,
+    )  # fmt: skip
+    for x in case.arrays.values():
+        x.check()
+
+
+def run_selective(call, dtype, number):
+    """A selective scan of the C interface; `dtype` is that of its states."""
+    case = Case(number, dtype)
+    rng, real = case.rng, DTYPES[dtype]
+    batch, time = rng.choice((1, 2, 3)), rng.choice(LENGTHS)
+    groups, states = rng.choice((1, 1, 2)), rng.choice((1, 2, 3, 8, 16))
+    channels = groups * rng.choice((1, 2, 5, 8, 17))
+    b_of_steps, c_of_steps = rng.random() < 0.7, rng.random() < 0.7
+    if not b_of_steps and not c_of_steps:
+        groups = 1
+    stored = rng.choice(("float32", "bfloat16", "float16")) if real == "float32" else real
+    whole, own = (batch, time, channels), (channels, states)
+    typed, dtypes = {"u": whole, "delta": whole, "z": whole, "out": whole}, {}
+    shapes = {
+        "a": own, "skip": (channels,), "delta_bias": (channels,), "intervals": (batch, time),
+        "initial_state": (batch, channels, states), "final_state": (batch, channels, states),
+        "checkpoints": (batch, max(time - 1, 0) // 128, channels, states),
+    }  # fmt: skip
+    for name, of_steps in (("b", b_of_steps), ("c", c_of_steps)):
+        if of_steps:
+            typed[name] = (batch, time, groups, states)
+        else:
+            shapes[name] = own
+    reals = {"skip", "delta_bias", "intervals"}
+    names = native.SELECTIVE[call]
+    for name in names:
+        of = name.removesuffix("_grad")
+        of = {"final": "final_state", "initial": "initial_state"}.get(of, of)
+        optional = ("skip", "z", "delta_bias", "intervals", "initial_state", "resets")
+        if of in optional and number % 3 == 0:
+            continue
+        writes = name.endswith("_grad") and name not in ("out_grad", "final_grad")
+        if of == "resets":
+            case.more = rng.random() < 0.5
+            case.add(name, (batch, time + case.more, channels), "bool", broadcast=False)
+        elif of in typed:
+            if of in ("b", "c") and dtype.startswith("complex"):
+                # Strides count real numbers, each of which an imaginary one follows.
+                case.add(name, typed[of], dtype, broadcast=False).unit = 2
+                dtypes[name] = real
+            else:
+                case.add(name, typed[of], stored, broadcast=False)
+                dtypes[name] = stored
+        else:
+            kind = real if of in reals else dtype
+            x = case.add(name, shapes[of], kind, broadcast=False)
+            if of == "a" and not writes:
+                x.make_negative()
+            if of == "intervals" and not writes:
+                x.array[...] = abs(x.array)
+    if "resets" not in case.arrays:
+        case.more = False
+    case.describe(call)
+    native.call_selective(
+        call, {name: x.native for name, x in case.arrays.items()}, dtypes, dtype=dtype,
+        shape=(batch, time, channels, states, groups), b_of_steps=b_of_steps, c_of_steps=c_of_steps,
+        softplus=True, reverse=case.reverse, threads=rng.choice((1, 2, 5)), more_resets=case.more,
+    )  # fmt: skip
+    for x in case.arrays.values():
+        x.check()
+
+
+def run_numpy(call, dtype, number):
+    """A call of the NumPy functions on views of random strides."""
+    case = Case(number, dtype)
+    for name in ("gate", "input", "state", "state_grad", "gate_tangent", "input_tangent"):
+        case.add(name)
+    case.resets()
+    case.describe(call)
+    given = {name: x.view for name, x in case.arrays.items()}
+    options = dict(axis=case.axis, reverse=case.reverse, resets=given.get("resets"))
+    gate, input, state = given["gate"], given["input"], given["state"]
+    with np.errstate(all="raise"):
+        if call == "linear_scan":
+            got = [scanrec.linear_scan(gate, input, **options)]
+        elif call == "linear_scan_vjp":
+            got = scanrec.linear_scan_vjp(gate, state, given["state_grad"], **options)
+        else:
+            tangents = given["gate_tangent"], given["input_tangent"]
+            got = [scanrec.linear_scan_jvp(gate, state, *tangents, **options)]
+    for x in got:
+        assert x is None or np.all(np.isfinite(x))
+
+
+CALLS = [
+    *((call, dtype) for call in native.OPERANDS for dtype in DTYPES
+      if not (call.startswith("gated") and dtype.startswith("complex"))),
+    *((call, dtype) for call in native.SELECTIVE
+      for dtype in ("float32", "float64", "complex64", "complex128")),
+    *((f"numpy.{call}", dtype) for call in ("linear_scan", "linear_scan_vjp", "linear_scan_jvp")
+      for dtype in ("float32", "complex128", "float16")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", sorted({call for call, _ in CALLS}))
+def test_nothing_is_read_or_written_outside_of_arrays(call):
+    ran = subprocess.run(
+        [sys.executable, __file__, call, "150"], capture_output=True, text=True, timeout=600
+    )
+    assert ran.returncode == 0, f"{ran.stdout[-2000:]}\n{ran.stderr[-4000:]}"
+    cases = [line for line in ran.stdout.splitlines() if ", case " in line]
+    assert len(cases) == 150 * sum(call == of for of, _ in CALLS)
+
+
+if __name__ == "__main__":
+    for call, dtype in CALLS:
+        if call != sys.argv[1]:
+            continue
+        run = run_selective if call in native.SELECTIVE else run_native
+        for number in range(int(sys.argv[2])):
+            if call.startswith("numpy."):
+                run_numpy(call.removeprefix("numpy."), dtype, number)
+            else:
+                run(call, dtype, number)
