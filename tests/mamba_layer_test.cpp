@@ -222,6 +222,51 @@ TEST_CASE("behind a reset a Mamba layer has seen nothing", "[selective]") {
 
 // ---- arguments ---------------------------------------------------------------------------------
 
+TEST_CASE("outputs of a Mamba layer may take the place of its inputs", "[selective]") {
+  layer_type layer({.channels = 3, .states = 2, .window = 3});
+  std::mt19937 engine(1);
+  layer.randomise(engine);
+  for (const std::int64_t steps : {1, 2, 6}) {
+    mamba_stream<double> apart, together;
+    mamba_memory<double> memory, memory_together;
+    INFO(steps << " steps");
+    for (unsigned chunk = 0; chunk < 3; ++chunk) {
+      const matrix x = random_matrix(steps * 2, 3, chunk), weight = random_matrix(steps * 2, 3, 9);
+      matrix y, x_grad, h = x, h_grad = weight;
+      layer.forward(x, 2, apart, memory, y);
+      layer.forward(h, 2, together, memory_together, h);
+      CHECK(agree(h, y));
+      CHECK(agree(together.past, apart.past));
+      CHECK(agree(together.state, apart.state));
+      auto g = layer.zeros(), again = layer.zeros();
+      h = x;
+      auto of_weight = memory_together;  // used up by the call
+      layer.backward(x, 2, memory, weight, g, &x_grad);
+      layer.backward(h, 2, memory_together, weight, again, &h);
+      CHECK(agree(h, x_grad));
+      CHECK(agree(again.input, g.input));
+      layer.backward(x, 2, of_weight, h_grad, again, &h_grad);
+      CHECK(agree(h_grad, x_grad));
+    }
+  }
+}
+
+TEST_CASE("a Mamba layer refuses arrays that share memory otherwise", "[selective]") {
+  layer_type layer({.channels = 3, .states = 2});
+  mamba_stream<double> s;
+  mamba_memory<double> memory;
+  matrix x = random_matrix(4, 3, 1), y;
+  layer.forward(x, 2, s, memory, y);
+  auto g = layer.zeros();
+  CHECK_THROWS_AS(layer.forward(x, 2, memory.start, memory, y), argument_error);
+  CHECK_THROWS_AS(layer.forward(x, 2, s, memory, memory.out), argument_error);
+  CHECK_THROWS_AS(layer.forward(x, 2, s, memory, s.past), argument_error);
+  CHECK_THROWS_AS(layer.forward(memory.low.leftCols(3), 2, s, memory, y), argument_error);
+  CHECK_THROWS_AS(layer.backward(x, 2, memory, memory.out.leftCols(3), g, nullptr), argument_error);
+  CHECK_THROWS_AS(layer.backward(x, 2, memory, y, g, &memory.wide), argument_error);
+  CHECK_THROWS_AS(layer.backward(x, 2, memory, y, layer.own, nullptr), argument_error);
+}
+
 TEST_CASE("bad arguments of Mamba layers", "[selective]") {
   CHECK_THROWS_AS(layer_type({.channels = 0}), argument_error);
   CHECK_THROWS_AS(layer_type({.channels = 3, .window = 0}), argument_error);
@@ -241,7 +286,7 @@ TEST_CASE("bad arguments of Mamba layers", "[selective]") {
   };
   refuses("x", matrix::Zero(4, 2), 2, {});
   refuses("x", matrix::Zero(5, 3), 2, {});
-  refuses("x", matrix::Zero(4, 3), 0, {});
+  refuses("batch", matrix::Zero(4, 3), 0, {});
   refuses("stream", matrix::Zero(4, 3), 2, {matrix::Zero(3, 12), {}});
   refuses("stream", matrix::Zero(4, 3), 2, {{}, matrix::Zero(2, 6)});
   refuses("resets", matrix::Zero(4, 3), 2, {}, {marks, {.batch = 1, .time = 4}});

@@ -132,6 +132,82 @@ TEST_CASE("both memory policies of a layer give the same gradients", "[sequentia
   CHECK((grads[0] - grads[1]).cwiseAbs().maxCoeff() <= 1e-13);
 }
 
+// ---- arrays in one place -----------------------------------------------------------------------
+
+TEST_CASE("outputs of a QRNN layer may take the place of its inputs", "[sequential][gated]") {
+  for (const std::int64_t channels : {3, 2, 5})
+    for (const std::int64_t window : {1, 2, 4})
+      for (const std::int64_t steps : {1, 2, 6}) {
+        qrnn_layer<double> layer({.inputs = 3, .channels = channels, .window = window});
+        std::mt19937 engine(1);
+        layer.randomise(engine);
+        qrnn_stream<double> apart, together;
+        qrnn_memory<double> memory, memory_together;
+        INFO(channels << " channels, window " << window << ", " << steps << " steps");
+        for (unsigned chunk = 0; chunk < 3; ++chunk) {
+          const matrix u = random_matrix(steps * 2, 3, chunk);
+          matrix y, h = u;
+          layer.forward(u, 2, apart, memory, y);
+          layer.forward(h, 2, together, memory_together, h);
+          CHECK(agree(h, y));
+          CHECK(together.past == apart.past);
+          CHECK(agree(together.state, apart.state));
+        }
+      }
+}
+
+TEST_CASE("gradients of inputs may take the place of inputs or of output gradients",
+          "[sequential][gated]") {
+  qrnn_layer<double> layer({.inputs = 3, .channels = 3, .window = 3});
+  std::mt19937 engine(1);
+  layer.randomise(engine);
+  const matrix u = random_matrix(8, 3, 1), weight = random_matrix(8, 3, 2);
+  const auto run = [&](matrix& inputs, matrix& y_grad, matrix& u_grad) {
+    qrnn_stream<double> s;
+    qrnn_memory<double> memory;
+    matrix y;
+    auto g = layer.zeros();
+    layer.forward(inputs, 2, s, memory, y);
+    layer.backward(inputs, 2, memory, y_grad, g, &u_grad);
+    std::vector<double> all;
+    g.for_each([&](std::span<double> x) { all.insert(all.end(), x.begin(), x.end()); });
+    all.insert(all.end(), u_grad.data(), u_grad.data() + u_grad.size());
+    return matrix(Eigen::Map<matrix>(all.data(), 1, static_cast<Eigen::Index>(all.size())));
+  };
+  matrix u0 = u, grad0 = weight, u_grad, u1 = u, grad1 = weight, u2 = u, grad2 = weight;
+  const auto apart = run(u0, grad0, u_grad);
+  CHECK(agree(run(u1, grad1, u1), apart));
+  CHECK(agree(run(u2, grad2, grad2), apart));
+}
+
+TEST_CASE("a QRNN layer refuses arrays that share memory otherwise", "[sequential][gated]") {
+  const qrnn_layer<double> layer({.inputs = 2, .channels = 2, .window = 2});
+  qrnn_stream<double> s;
+  qrnn_memory<double> memory;
+  matrix u = random_matrix(4, 2, 1), y;
+  layer.forward(u, 2, s, memory, y);
+  const auto refuses = [](const std::string& argument, const auto& call) {
+    try {
+      call();
+      FAIL("no error");
+    } catch (const argument_error& e) {
+      CHECK(e.argument() == argument);
+    }
+  };
+  refuses("u", [&] { layer.forward(memory.states, 2, s, memory, y); });
+  refuses("u", [&] { layer.forward(s.state, 2, s, memory, y); });
+  refuses("y", [&] { layer.forward(u, 2, s, memory, memory.states); });
+  refuses("y", [&] { layer.forward(u, 2, s, memory, s.past); });
+  refuses("stream", [&] { layer.forward(u, 2, memory.start, memory, y); });
+  refuses("batch", [&] { layer.forward(matrix::Zero(0, 2), 0, s, memory, y); });
+  auto g = layer.zeros();
+  refuses("u", [&] { layer.backward(memory.states, 2, memory, y, g, nullptr); });
+  refuses("y_grad", [&] { layer.backward(u, 2, memory, memory.states, g, nullptr); });
+  refuses("u_grad", [&] { layer.backward(u, 2, memory, y, g, &memory.pre); });
+  auto changing = layer;
+  refuses("gradients", [&] { changing.backward(u, 2, memory, y, changing.own, nullptr); });
+}
+
 // ---- arguments ---------------------------------------------------------------------------------
 
 TEST_CASE("bad arguments of layers", "[sequential][gated]") {
@@ -151,7 +227,7 @@ TEST_CASE("bad arguments of layers", "[sequential][gated]") {
   };
   refuses("u", matrix::Zero(4, 2), 2, {});
   refuses("u", matrix::Zero(5, 3), 2, {});
-  refuses("u", matrix::Zero(4, 3), 0, {});
+  refuses("batch", matrix::Zero(4, 3), 0, {});
   refuses("stream", matrix::Zero(4, 3), 2, {matrix::Zero(3, 2), {}});
   refuses("stream", matrix::Zero(4, 3), 2, {{}, matrix::Zero(1, 3)});
   CHECK(y.size() == 1);

@@ -17,3 +17,11 @@ inline matrix random_matrix(std::int64_t rows, std::int64_t columns, unsigned se
   for (Eigen::Index i = 0; i < m.size(); ++i) m.data()[i] = 2 * (bits() * 0x1p-32) - 1;
   return m;
 }
+
+/// Whether two computations of the same numbers agree: products of Eigen may add in an order that
+/// depends on where a matrix begins.
+template <class X, class Y>
+bool agree(const Eigen::MatrixBase<X>& x, const Eigen::MatrixBase<Y>& y) {
+  return x.rows() == y.rows() && x.cols() == y.cols() &&
+         (x.size() == 0 || (x - y).cwiseAbs().maxCoeff() <= 1e-13 * (1 + y.cwiseAbs().maxCoeff()));
+}

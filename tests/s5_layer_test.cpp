@@ -73,6 +73,46 @@ TEST_CASE("a stream through an S5 layer gives the outputs of the whole", "[seque
   CHECK_THROWS_AS(layer.backward(1, memory, u, g, y), argument_error);
 }
 
+TEST_CASE("outputs of an S5 layer may take the place of its inputs", "[sequential][tiled]") {
+  std::mt19937 engine(4);
+  s5_layer<double> layer(make_s5<double>({.channels = 3, .states = 8}, engine));
+  layer.randomise(engine);
+  s5_layer<double>::stream apart, together;
+  s5_memory<double> memory, memory_together;
+  for (unsigned chunk = 0; chunk < 3; ++chunk) {
+    const matrix u = random_matrix(8, 3, chunk), weight = random_matrix(8, 3, 9);
+    matrix y, u_grad, h = u, h_grad = weight;
+    layer.forward(u, 2, memory, y, &apart);
+    layer.forward(h, 2, memory_together, h, &together);
+    CHECK(agree(h, y));
+    REQUIRE(together.size() == apart.size());
+    using row = Eigen::Map<const Eigen::RowVectorXcd>;
+    const auto states = static_cast<Eigen::Index>(apart.size());
+    CHECK(agree(row(together.data(), states), row(apart.data(), states)));
+    auto g = layer.zeros(), again = layer.zeros();
+    layer.backward(2, memory, weight, g, u_grad);
+    layer.backward(2, memory_together, h_grad, again, h_grad);
+    CHECK(agree(h_grad, u_grad));
+    CHECK(agree(again.gate, g.gate));
+  }
+}
+
+TEST_CASE("an S5 layer refuses arrays that share memory otherwise", "[sequential][tiled]") {
+  std::mt19937 engine(4);
+  s5_layer<double> layer(make_s5<double>({.channels = 3, .states = 8}, engine));
+  s5_layer<double>::stream carried;
+  s5_memory<double> memory;
+  matrix u = random_matrix(8, 3, 1), y;
+  layer.forward(u, 2, memory, y, &carried);
+  auto g = layer.zeros();
+  CHECK_THROWS_AS(layer.forward(memory.active, 2, memory, y), argument_error);
+  CHECK_THROWS_AS(layer.forward(u, 2, memory, memory.open), argument_error);
+  CHECK_THROWS_AS(layer.forward(u, 2, memory, y, &memory.start), argument_error);
+  CHECK_THROWS_AS(layer.forward(matrix::Zero(0, 3), 0, memory, y), argument_error);
+  CHECK_THROWS_AS(layer.backward(2, memory, y, layer.own, u), argument_error);
+  CHECK_THROWS_AS(layer.backward(2, memory, y, g, memory.normal), argument_error);
+}
+
 // ---- the classifier
 // ------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@
 // Rows of matrices are time-major: step t of sequence b is row t * batch + b, as in a QRNN layer.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -21,6 +20,7 @@
 
 #include <Eigen/Core>
 
+#include <scanrec/detail/call/layer_checks.hpp>
 #include <scanrec/detail/cpu/causal_convolution.hpp>
 #include <scanrec/detail/simd/math.hpp>
 #include <scanrec/error.hpp>
@@ -166,10 +166,21 @@ class mamba_layer {
   ///
   /// Streams  scan and convolution of pieces have the bits of the whole; products have those of
   ///          Eigen, which may round differently by how many rows there are.
+  /// Aliasing y may be x; otherwise arguments share no memory.
   /// Throws   argument_error before anything is written; std::bad_alloc.
   void forward(const rows& x, std::int64_t batch, stream& carried, memory_type& memory, matrix& y,
                const marks& resets = {}) const {
     const std::int64_t steps = check("forward", x, batch, carried, resets);
+    using detail::memory_of;
+    if (&carried == &memory.start)
+      throw argument_error("mamba_layer::forward", "stream", "a stream of its own", "memory.start");
+    for (const auto& argument : {memory_of("x", x), memory_of("y", y)})
+      detail::check_apart(
+          "mamba_layer::forward", argument,
+          {memory_of("memory.wide", memory.wide), memory_of("memory.low", memory.low),
+           memory_of("memory.out", memory.out), memory_of("memory.start", memory.start.state),
+           memory_of("memory.start", memory.start.past), memory_of("stream", carried.state),
+           memory_of("stream", carried.past)});
     const std::int64_t D = sizes_.inner(), w = sizes_.window;
     if (carried.state.size() == 0) carried.state = matrix::Zero(batch, D * sizes_.states);
     if (carried.past.size() == 0) carried.past = matrix::Zero((w - 1) * batch, D);
@@ -206,7 +217,8 @@ class mamba_layer {
   /// y; `resets` are those of the forward call. The chunk's start counts as given: no gradient goes
   /// back into the chunk before. Uses `memory` up: the gradients of u and z take their place.
   ///
-  /// Throws argument_error before anything is written; std::bad_alloc.
+  /// Aliasing x_grad may be x or y_grad; otherwise arguments share no memory.
+  /// Throws   argument_error before anything is written; std::bad_alloc.
   void backward(const rows& x, std::int64_t batch, memory_type& memory, const rows& y_grad,
                 parameters& gradients, matrix* x_grad, const marks& resets = {}) const {
     const std::int64_t steps = check("backward", x, batch, memory.start, resets);
@@ -219,6 +231,17 @@ class mamba_layer {
       refuse("memory", "that of the same chunk", memory.wide.rows());
     if (y_grad.rows() != x.rows() || y_grad.cols() != sizes_.channels)
       refuse("y_grad", "a row per step and sequence, of the layer's channels", y_grad.rows());
+    using detail::memory_of;
+    detail::check_gradients("mamba_layer::backward", gradients, own);
+    const auto apart = [&](const detail::named_memory& argument) {
+      detail::check_apart(
+          "mamba_layer::backward", argument,
+          {memory_of("memory.wide", memory.wide), memory_of("memory.low", memory.low),
+           memory_of("memory.out", memory.out), memory_of("memory.start", memory.start.state),
+           memory_of("memory.start", memory.start.past)});
+    };
+    apart(memory_of("x", x)), apart(memory_of("y_grad", y_grad));
+    if (x_grad) apart(memory_of("x_grad", *x_grad));
 
     gradients.output.noalias() += memory.out.transpose() * y_grad;
     memory.out.noalias() = y_grad * own.output.transpose();
@@ -302,8 +325,8 @@ class mamba_layer {
     const auto sizes_of = [](const auto& m) {
       return std::to_string(m.rows()) + " x " + std::to_string(m.cols());
     };
-    if (batch < 1 || x.rows() % std::max<std::int64_t>(batch, 1) != 0 ||
-        x.cols() != sizes_.channels)
+    detail::check_batch(full, batch);
+    if (x.rows() % batch != 0 || x.cols() != sizes_.channels)
       refuse("x",
              "a multiple of " + std::to_string(batch) + " rows of " +
                  std::to_string(sizes_.channels) + " channels",

@@ -16,6 +16,7 @@
 
 #include <Eigen/Core>
 
+#include <scanrec/detail/call/layer_checks.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/qrnn.hpp>
 
@@ -114,10 +115,21 @@ class qrnn_layer {
   /// y = the layer's outputs for inputs u of (steps * batch) rows; goes on from `carried` and
   /// leaves there what the next chunk goes on from.
   ///
-  /// Throws argument_error before anything is written; std::bad_alloc.
+  /// Aliasing y may be u; otherwise arguments share no memory.
+  /// Throws   argument_error before anything is written; std::bad_alloc.
   void forward(const rows& u, std::int64_t batch, stream& carried, memory_type& memory,
                matrix& y) const {
     const std::int64_t steps = check("forward", u, batch, carried);
+    using detail::memory_of;
+    if (&carried == &memory.start)
+      throw argument_error("qrnn_layer::forward", "stream", "a stream of its own", "memory.start");
+    for (const auto& argument : {memory_of("u", u), memory_of("y", y)})
+      detail::check_apart(
+          "qrnn_layer::forward", argument,
+          {memory_of("memory.pre", memory.pre), memory_of("memory.states", memory.states),
+           memory_of("memory.start", memory.start.state),
+           memory_of("memory.start", memory.start.past), memory_of("stream", carried.state),
+           memory_of("stream", carried.past)});
     const std::int64_t C = sizes_.channels, w = sizes_.window;
     if (carried.state.size() == 0) carried.state = matrix::Zero(batch, C);
     if (carried.past.size() == 0) carried.past = matrix::Zero((w - 1) * batch, sizes_.inputs);
@@ -129,6 +141,10 @@ class qrnn_layer {
       memory.pre.middleRows(first, inputs.rows()).noalias() +=
           inputs * own.taps[static_cast<std::size_t>(tap)];
     });
+    // Before y is written, which may be u.
+    const std::int64_t fresh = std::min(steps, w - 1) * batch, old = (w - 1) * batch - fresh;
+    if (old > 0) carried.past.topRows(old) = memory.start.past.bottomRows(old);
+    if (fresh > 0) carried.past.bottomRows(fresh) = u.bottomRows(fresh);
     y.resize(steps * batch, C);
     const gated_options<R> options{.initial_state = state_of(memory.start.state),
                                    .final_state = state_of(carried.state)};
@@ -147,9 +163,6 @@ class qrnn_layer {
                    memory::recompute{checkpoints(memory, steps, batch)}, options);
         break;
     }
-    const std::int64_t fresh = std::min(steps, w - 1) * batch, old = (w - 1) * batch - fresh;
-    if (old > 0) carried.past.topRows(old) = memory.start.past.bottomRows(old);
-    if (fresh > 0) carried.past.bottomRows(fresh) = u.bottomRows(fresh);
   }
 
   /// One step of a stream: u and y have a row per sequence.
@@ -161,7 +174,8 @@ class qrnn_layer {
   /// y. The chunk's start counts as given: no gradient goes back into the chunk before. Uses
   /// `memory` up: the gradients of the pre-activations take their place.
   ///
-  /// Throws argument_error before anything is written; std::bad_alloc.
+  /// Aliasing u_grad may be u or y_grad; otherwise arguments share no memory.
+  /// Throws   argument_error before anything is written; std::bad_alloc.
   void backward(const rows& u, std::int64_t batch, memory_type& memory, const rows& y_grad,
                 parameters& gradients, matrix* u_grad) const {
     const std::int64_t steps = check("backward", u, batch, memory.start);
@@ -175,6 +189,17 @@ class qrnn_layer {
       refuse("memory", "that of the same chunk", memory.pre.rows());
     if (y_grad.rows() != steps * batch || y_grad.cols() != C)
       refuse("y_grad", "a row per step and sequence, of the layer's channels", y_grad.rows());
+    using detail::memory_of;
+    detail::check_gradients("qrnn_layer::backward", gradients, own);
+    const auto apart = [&](const detail::named_memory& argument) {
+      detail::check_apart(
+          "qrnn_layer::backward", argument,
+          {memory_of("memory.pre", memory.pre), memory_of("memory.states", memory.states),
+           memory_of("memory.start", memory.start.state),
+           memory_of("memory.start", memory.start.past)});
+    };
+    apart(memory_of("u", u)), apart(memory_of("y_grad", y_grad));
+    if (u_grad) apart(memory_of("u_grad", *u_grad));
 
     const auto gates = packed<Cell>(view(memory.pre, batch));
     const auto grad = sequence_view<const R>(y_grad.data(), extents_of(steps, batch, C),
@@ -188,16 +213,18 @@ class qrnn_layer {
                      gated_gradients<Cell, R>{.arrays = gates}, options);
 
     gradients.bias += memory.pre.colwise().sum();
-    if (u_grad) u_grad->setZero(steps * batch, sizes_.inputs);
     for_taps(u, memory.start.past, batch, [&](std::int64_t tap, auto inputs, std::int64_t first) {
-      const auto i = static_cast<std::size_t>(tap);
-      const auto grads = memory.pre.middleRows(first, inputs.rows());
-      gradients.taps[i].noalias() += inputs.transpose() * grads;
-      // Inputs that a tap sees `tap` steps later, unless they are those of the chunk before.
-      const bool past = tap > 0 && first == 0;
-      if (u_grad && !past)
-        u_grad->topRows(inputs.rows()).noalias() += grads * own.taps[i].transpose();
+      gradients.taps[static_cast<std::size_t>(tap)].noalias() +=
+          inputs.transpose() * memory.pre.middleRows(first, inputs.rows());
     });
+    if (!u_grad) return;
+    // Only now, because u_grad may be u. A step is seen by every tap that many steps later.
+    u_grad->setZero(steps * batch, sizes_.inputs);
+    for (std::int64_t tap = 0; tap < std::min(sizes_.window, steps); ++tap) {
+      const std::int64_t seen = (steps - tap) * batch;
+      u_grad->topRows(seen).noalias() +=
+          memory.pre.bottomRows(seen) * own.taps[static_cast<std::size_t>(tap)].transpose();
+    }
   }
 
  private:
@@ -219,7 +246,8 @@ class qrnn_layer {
       throw argument_error(name.c_str(), argument, expected,
                            std::to_string(r) + " x " + std::to_string(c));
     };
-    if (batch < 1 || u.rows() % std::max<std::int64_t>(batch, 1) != 0 || u.cols() != sizes_.inputs)
+    detail::check_batch(name, batch);
+    if (u.rows() % batch != 0 || u.cols() != sizes_.inputs)
       refuse("u",
              "a multiple of " + std::to_string(batch) + " rows of " +
                  std::to_string(sizes_.inputs) + " inputs",

@@ -6,7 +6,6 @@
 // Rows of matrices are sequence-major: step t of sequence b is row b * steps + t.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -19,6 +18,7 @@
 #include <Eigen/Core>
 
 #include <scanrec/cells/activation.hpp>
+#include <scanrec/detail/call/layer_checks.hpp>
 #include <scanrec/detail/simd/memory.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/s5.hpp>
@@ -103,11 +103,16 @@ class s5_layer {
   /// y = the layer's outputs for inputs u of (batch * steps) rows. With `carried`, goes on from the
   /// states in it and leaves there those to go on from; not for systems that run both ways.
   ///
-  /// Throws argument_error before anything is written; std::bad_alloc.
+  /// Aliasing y may be u; otherwise arguments share no memory.
+  /// Throws   argument_error before anything is written; std::bad_alloc.
   void forward(const matrix& u, std::int64_t batch, memory_type& m, matrix& y,
                stream* carried = nullptr) const {
-    const std::int64_t steps = check("forward", u, batch);
+    const std::int64_t steps = check("forward", "u", u, batch);
     const std::int64_t H = channels(), P = own.system.lambda.size();
+    for (const auto& argument : {detail::memory_of("u", u), detail::memory_of("y", y)})
+      check_apart_from_memory("forward", argument, m);
+    if (carried == &m.start)
+      throw argument_error("s5_layer::forward", "carried", "a stream of its own", "m.start");
     if (carried) {
       if (!carried->empty() && static_cast<std::int64_t>(carried->size()) != batch * P)
         throw argument_error("s5_layer::forward", "carried",
@@ -148,13 +153,16 @@ class s5_layer {
   /// Adds the gradients of the weights to `gradients` and writes those of u, from the gradient of
   /// y. A stream's start counts as given.
   ///
-  /// Throws argument_error before anything is written; std::bad_alloc.
+  /// Aliasing u_grad may be y_grad; otherwise arguments share no memory.
+  /// Throws   argument_error before anything is written; std::bad_alloc.
   void backward(std::int64_t batch, const memory_type& m, const matrix& y_grad,
                 parameters& gradients, matrix& u_grad) const {
-    const std::int64_t steps = check("backward", y_grad, batch);
+    const std::int64_t steps = check("backward", "y_grad", y_grad, batch);
     if (m.normal.rows() != y_grad.rows())
       throw argument_error("s5_layer::backward", "m", "what forward() left for as many rows",
                            std::to_string(m.normal.rows()) + " rows");
+    detail::check_gradients("s5_layer::backward", gradients, own);
+    check_apart_from_memory("backward", detail::memory_of("u_grad", u_grad), m);
     const auto H = static_cast<R>(channels());
     // y = u + v g, g = sigmoid(v W + b)
     const matrix at_gate =
@@ -208,9 +216,18 @@ class s5_layer {
     x.rowwise() += own.shift;
     return x;
   }
-  std::int64_t check(const char* call, const matrix& u, std::int64_t batch) const {
-    if (batch < 1 || u.rows() % std::max<std::int64_t>(batch, 1) != 0 || u.cols() != channels())
-      throw argument_error((std::string("s5_layer::") + call).c_str(), "u",
+  static void check_apart_from_memory(const char* call, const detail::named_memory& argument,
+                                      const memory_type& m) {
+    detail::check_apart(
+        std::string("s5_layer::") + call, argument,
+        {detail::memory_of("m.normal", m.normal), detail::memory_of("m.filtered", m.filtered),
+         detail::memory_of("m.active", m.active), detail::memory_of("m.open", m.open)});
+  }
+  std::int64_t check(const char* call, const char* argument, const matrix& u,
+                     std::int64_t batch) const {
+    detail::check_batch(std::string("s5_layer::") + call, batch);
+    if (u.rows() % batch != 0 || u.cols() != channels())
+      throw argument_error((std::string("s5_layer::") + call).c_str(), argument,
                            "rows that divide into " + std::to_string(batch) + " sequences of " +
                                std::to_string(channels()) + " channels",
                            std::to_string(u.rows()) + " x " + std::to_string(u.cols()));

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Checks of the arguments of layers that are alike: the batch, and arrays that share memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include <scanrec/error.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+/// An argument of a layer, or a part of one, and the memory from its first number to its last.
+struct named_memory {
+  const char* name;
+  const void* object;
+  const std::byte *begin, *end;
+};
+/// Of a matrix of Eigen or a std::vector.
+template <class Array>
+named_memory memory_of(const char* name, const Array& a) {
+  const auto* const first = reinterpret_cast<const std::byte*>(a.data());
+  std::int64_t count = static_cast<std::int64_t>(a.size());
+  if constexpr (requires { a.outerStride(); })
+    if (count > 0) count = (a.outerSize() - 1) * a.outerStride() + a.innerSize();
+  return {name, &a, first, first + count * static_cast<std::int64_t>(sizeof(*a.data()))};
+}
+
+/// Throws argument_error if an argument is one of the others, or shares memory with one.
+inline void check_apart(const std::string& call, const named_memory& argument,
+                        std::initializer_list<named_memory> others) {
+  for (const named_memory& other : others)
+    if (argument.object == other.object ||
+        (argument.begin < other.end && other.begin < argument.end))
+      throw argument_error(call, argument.name, std::string("memory apart from ") + other.name,
+                           "memory that is shared with it");
+}
+
+/// Throws argument_error if there are no sequences.
+inline void check_batch(const std::string& call, std::int64_t batch) {
+  if (batch < 1) throw argument_error(call, "batch", "1 or more", std::to_string(batch));
+}
+/// Throws argument_error if the gradients are the weights themselves.
+template <class Parameters>
+void check_gradients(const std::string& call, const Parameters& gradients,
+                     const Parameters& weights) {
+  if (&gradients == &weights)
+    throw argument_error(call, "gradients", "parameters of their own", "the weights of the layer");
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
