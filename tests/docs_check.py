@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that C++ blocks of the documents are those of docs/snippets.cpp, that links lead somewhere, and that the
-site has a place for everything.
+"""Checks that C++ blocks of the documents are those of docs/snippets.cpp, that links and paths lead somewhere, and that
+the site has a place for everything.
 
 Every ```cpp block of README.md and docs/*.md follows a line `<!-- snippet: name -->` and is the
 text between the lines `// [name]` and `// [/name]` of docs/snippets.cpp or .cu, less its common
 indentation. Every snippet is shown. Every relative link of a Markdown file names a file that is
-there, and its heading. docs/site/index.md names every document, docs/site/reference.toml every
+there, and its heading. Paths in Markdown files and in comments name files of the repository. docs/site/index.md names every document, docs/site/reference.toml every
 header that documents something; examples begin with a sentence, and public names of the Python
 package have docstrings. With --write the blocks are rewritten from the snippets. Exit status 1 if
 anything is wrong.
 """
 import argparse
+import fnmatch
+import os
 import pathlib
 import re
 import sys
@@ -23,6 +25,14 @@ MARKER = re.compile(r"^<!-- snippet: ([a-z0-9_]+) -->$")
 FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*(\S*)")
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\s*\[[^\]]+\]:\s*<?([^\s>]+)")
 CPP = {"cpp", "c++", "cc", "cxx"}
+# A word that should name a file or a folder of the repository: by its extension, or by its first folder.
+PATH = re.compile(r"(?:\./)?[\w./{},*-]+\.(?:[ch]pp|h|cuh?|py|pyi|md|sh|json|png|cmake|toml)"
+                  r"|(?:\./)?(?:bench|cmake|data|detail|docs|examples|include|packaging|python|scanrec|scripts|tests)"
+                  r"/[\w./{},*-]*")
+# Paths outside the repository: outputs, files of packages, programs of the reader.
+ELSEWHERE = re.compile(r"(?:build|OUT|statsmodels|sklearn|scanrec/include)/.*|(?:app|kernels)\.cpp"
+                       r"|(?:contents|first|four|out|TARGET)\.json")
+COMMENT = re.compile(r"(?:^|\s)(?://+|#+)[!<]?\s(.*)")
 
 
 class Problems:
@@ -139,6 +149,60 @@ def check_links(path, lines, problems):
                 problems.add(path, number, f"link to {target}: no heading of that name")
 
 
+def visible(root):
+    """Every file outside of hidden folders and those of builds."""
+    hidden = re.compile(r"\..*|build.*|.*\.egg-info|__pycache__")
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not hidden.fullmatch(name))
+        yield from (pathlib.Path(folder, name) for name in sorted(names))
+
+
+def parts_of_paths(paths):
+    """Every run of consecutive components of the paths: tests/cuda/x.cpp gives tests/cuda, cuda/x.cpp, ..."""
+    parts = set()
+    for path in paths:
+        names = path.parts
+        parts |= {"/".join(names[i:j]) for j in range(len(names) + 1) for i in range(j)}
+    return parts
+
+
+def alternatives(word):
+    """The words that braces stand for, as in a shell: x{,_cuda}.cpp is x.cpp and x_cuda.cpp."""
+    braces = re.search(r"\{([^{}]*)\}", word)
+    if not braces:
+        return [word]
+    return [one for part in braces[1].split(",")
+            for one in alternatives(word[:braces.start()] + part + word[braces.end():])]
+
+
+def words_with_paths(path, lines):
+    """Line number and word, of comments, and of what a Markdown file sets as code outside of fences."""
+    fence = None
+    for number, line in enumerate(lines, 1):
+        if path.suffix == ".md":
+            mark = FENCE.match(line)
+            if mark:
+                fence = None if fence == mark[2] else fence or mark[2]
+            if mark or fence:
+                continue
+            text = line if line.startswith("    ") else " ".join(re.findall(r"`([^`]+)`", line))
+        else:
+            comment = COMMENT.search(line)
+            text = comment[1] if comment else ""
+        for word in text.split():
+            yield number, re.sub(r"^<(.*)>$", r"\1", word.strip(".,:;()`\"'")).strip(".,:;()`\"'")
+
+
+def check_paths(path, lines, known, problems):
+    for number, word in words_with_paths(path, lines):
+        if not PATH.fullmatch(word) or ELSEWHERE.fullmatch(word):
+            continue
+        for one in alternatives(word):
+            name = one.removeprefix("./").strip("/")
+            if not (fnmatch.filter(known, name) if "*" in name else name in known):
+                problems.add(path, number, f"{one}: the repository has no such file or folder")
+
+
 def check_site(root, problems):
     """What the site would leave out. Its pages are built by scripts/docs."""
     sys.path.insert(0, str(root / "docs" / "site"))
@@ -181,15 +245,22 @@ def main():
     for name in snippets:
         if name not in used:
             problems.add(snippets_file, 1, f"no document shows snippet '{name}'")
-    hidden = re.compile(r"^(\..*|build.*)$")
-    for path in sorted(root.rglob("*.md")):
-        if not any(hidden.match(part) for part in path.relative_to(root).parts):
-            check_links(path, path.read_text(encoding="utf-8").splitlines(), problems)
+    files = list(visible(root))
+    known = parts_of_paths(path.relative_to(root) for path in files)
+    for path in files:
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        if path.suffix == ".md":
+            check_links(path, lines, problems)
+        if path.name != "CHANGELOG.md":  # which names files that are gone
+            check_paths(path, lines, known, problems)
     check_site(root, problems)
     if problems.count:
         print(f"{problems.count} problem(s)")
         return 1
-    print(f"{len(snippets)} snippets in {len(shown)} documents, and their links: right")
+    print(f"{len(snippets)} snippets in {len(shown)} documents, and all links and paths: right")
     return 0
 
 
