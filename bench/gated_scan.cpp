@@ -10,12 +10,8 @@
 #include <string>
 #include <vector>
 
-#if __has_include(<scanrec/cells/qrnn.hpp>)
 #include <scanrec/cells/qrnn.hpp>
 #include <scanrec/gated_scan.hpp>
-#else  // of earlier commits, for scripts/compare
-#include <scanrec/qrnn.hpp>
-#endif
 
 #if __has_include(<scanrec/cells/log_space.hpp>)
 #include <scanrec/cells/log_space.hpp>

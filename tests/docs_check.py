@@ -6,7 +6,8 @@ the site has a place for everything.
 Every ```cpp block of README.md and docs/*.md follows a line `<!-- snippet: name -->` and is the
 text between the lines `// [name]` and `// [/name]` of docs/snippets.cpp or .cu, less its common
 indentation. Every snippet is shown. Every relative link of a Markdown file names a file that is
-there, and its heading. Paths in Markdown files and in comments name files of the repository. docs/site/index.md names every document, docs/site/reference.toml every
+there, and its heading. Paths in Markdown files and in comments name files of the repository; no file
+but the changelog names a header that has moved. docs/site/index.md names every document, docs/site/reference.toml every
 header that documents something; examples begin with a sentence, and public names of the Python
 package have docstrings. With --write the blocks are rewritten from the snippets. Exit status 1 if
 anything is wrong.
@@ -176,7 +177,7 @@ def alternatives(word):
 
 
 def words_with_paths(path, lines):
-    """Line number and word, of comments, and of what a Markdown file sets as code outside of fences."""
+    """Yield line number and word of comments, and of Markdown the code spans and indented blocks."""
     fence = None
     for number, line in enumerate(lines, 1):
         if path.suffix == ".md":
@@ -201,6 +202,20 @@ def check_paths(path, lines, known, problems):
             name = one.removeprefix("./").strip("/")
             if not (fnmatch.filter(known, name) if "*" in name else name in known):
                 problems.add(path, number, f"{one}: the repository has no such file or folder")
+
+
+def former_headers(root):
+    """Headers that have moved, as include directives name them."""
+    include = root / "include"
+    return [path.relative_to(include).as_posix() for path in sorted(include.rglob("*.hpp"))
+            if re.match(r".*\n// (Deprecated|The former name)\b", path.read_text(encoding="utf-8"))]
+
+
+def check_former_headers(path, lines, former, problems):
+    names = re.compile(r"\b(?:" + "|".join(map(re.escape, former)) + r")\b")
+    for number, line in enumerate(lines, 1):
+        for header in names.findall(line) if former else ():
+            problems.add(path, number, f"{header} is deprecated: name the header that replaces it")
 
 
 def check_site(root, problems):
@@ -247,6 +262,7 @@ def main():
             problems.add(snippets_file, 1, f"no document shows snippet '{name}'")
     files = list(visible(root))
     known = parts_of_paths(path.relative_to(root) for path in files)
+    former = former_headers(root)
     for path in files:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -256,6 +272,7 @@ def main():
             check_links(path, lines, problems)
         if path.name != "CHANGELOG.md":  # which names files that are gone
             check_paths(path, lines, known, problems)
+            check_former_headers(path, lines, former, problems)
     check_site(root, problems)
     if problems.count:
         print(f"{problems.count} problem(s)")

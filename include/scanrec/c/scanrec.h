@@ -203,7 +203,7 @@ SCANREC_C_API int scanrec_linear_scan_jvp(const scanrec_problem* problem,
                                           const scanrec_jvp_arrays* arrays);
 
 /// What problem.cell says: QRNN pooling with tanh and sigmoid, or a linear scan of logarithms, as
-/// scanrec::gated_scan with the cells of scanrec/qrnn.hpp and cells/log_space.hpp. Real element
+/// scanrec::gated_scan with the cells of cells/qrnn.hpp and cells/log_space.hpp. Real element
 /// types.
 SCANREC_C_API int scanrec_gated_scan(const scanrec_problem* problem,
                                      const scanrec_gated_arrays* arrays);

@@ -16,9 +16,10 @@
 
 #include <Eigen/Core>
 
+#include <scanrec/cells/qrnn.hpp>
 #include <scanrec/detail/call/layer_checks.hpp>
 #include <scanrec/error.hpp>
-#include <scanrec/qrnn.hpp>
+#include <scanrec/gated_scan.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
 
