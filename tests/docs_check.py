@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks that C++ blocks of the documents are those of docs/snippets.cpp, that links and paths lead somewhere, and that
-the site has a place for everything.
+"""Checks that C++ blocks of the documents are those of docs/snippets.cpp, that links and paths lead
+somewhere, and that the site has a place for everything.
 
 Every ```cpp block of README.md and docs/*.md follows a line `<!-- snippet: name -->` and is the
 text between the lines `// [name]` and `// [/name]` of docs/snippets.cpp or .cu, less its common
 indentation. Every snippet is shown. Every relative link of a Markdown file names a file that is
-there, and its heading. Paths in Markdown files and in comments name files of the repository; no file
-but the changelog names a header that has moved. docs/site/index.md names every document, docs/site/reference.toml every
-header that documents something; examples begin with a sentence, and public names of the Python
-package have docstrings. With --write the blocks are rewritten from the snippets. Exit status 1 if
+there, and its heading. Paths in Markdown files and in comments name files of the repository; no
+file but the changelog names a header that has moved. docs/site/index.md names every document,
+docs/site/reference.toml every header that documents something; examples begin with a sentence, and
+public names of the Python package have docstrings. With --write the blocks are rewritten from the snippets. Exit status 1 if
 anything is wrong.
 """
 import argparse
@@ -26,10 +26,10 @@ MARKER = re.compile(r"^<!-- snippet: ([a-z0-9_]+) -->$")
 FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*(\S*)")
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\s*\[[^\]]+\]:\s*<?([^\s>]+)")
 CPP = {"cpp", "c++", "cc", "cxx"}
-# A word that should name a file or a folder of the repository: by its extension, or by its first folder.
+# A word that should name a file or a folder, by its extension or by its first folder.
 PATH = re.compile(r"(?:\./)?[\w./{},*-]+\.(?:[ch]pp|h|cuh?|py|pyi|md|sh|json|png|cmake|toml)"
-                  r"|(?:\./)?(?:bench|cmake|data|detail|docs|examples|include|packaging|python|scanrec|scripts|tests)"
-                  r"/[\w./{},*-]*")
+                  r"|(?:\./)?(?:bench|cmake|data|detail|docs|examples|include|packaging|python"
+                  r"|scanrec|scripts|tests)/[\w./{},*-]*")
 # Paths outside the repository: outputs, files of packages, programs of the reader.
 ELSEWHERE = re.compile(r"(?:build|OUT|statsmodels|sklearn|scanrec/include)/.*|(?:app|kernels)\.cpp"
                        r"|(?:contents|first|four|out|TARGET)\.json")
@@ -159,7 +159,7 @@ def visible(root):
 
 
 def parts_of_paths(paths):
-    """Every run of consecutive components of the paths: tests/cuda/x.cpp gives tests/cuda, cuda/x.cpp, ..."""
+    """Every run of components of the paths: tests/cuda/x.cpp gives tests/cuda, cuda/x.cpp, ..."""
     parts = set()
     for path in paths:
         names = path.parts
@@ -177,7 +177,7 @@ def alternatives(word):
 
 
 def words_with_paths(path, lines):
-    """Yield line number and word of comments, and of Markdown the code spans and indented blocks."""
+    """Yield line number and word of comments, and of code spans and blocks in Markdown."""
     fence = None
     for number, line in enumerate(lines, 1):
         if path.suffix == ".md":
