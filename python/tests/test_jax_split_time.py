@@ -227,6 +227,37 @@ def test_logarithms(random, reverse):
     check_all_modes(random, parted, whole, (*arrays, first))
 
 
+@pytest.mark.parametrize(
+    "name, arrays", [("linear", 0), ("log_gate", 0), ("log_input", 1), ("pool", 1)]
+)
+def test_states_are_kept_for_gradients_of_gates_alone(random, name, arrays):
+    """Of the input alone, with a constant gate: it keeps the input where this is activated."""
+    shapes = (BATCH, STEPS, CHANNELS), (CHANNELS,), (BATCH, CHANNELS)
+    x, gate, first = (jnp.asarray(random(*shape)) for shape in shapes)
+    gate = -abs(gate)
+    call = {
+        "linear": lambda x, gate, first, **o: linear_scan(gate, x, first, **o),
+        "log_gate": lambda x, gate, first, **o: linear_scan(gate, x, first, log_gate=True, **o),
+        "log_input": lambda x, gate, first, **o: linear_scan(gate, x, first, log_input=True, **o),
+        "pool": lambda x, gate, first, **o: scanrec.jax.qrnn_pool((x, gate), first, pool="f", **o),
+    }[name]
+
+    def kept(f, *arguments):
+        leaves = jax.tree.leaves(jax.vjp(f, *arguments)[1])
+        return sum(getattr(of, "size", 0) >= x.size for of in leaves)
+
+    # Over time, and over sequences alone, each of which is whole.
+    by_time = split(partial(call, axis_name="t"), (OVER_TIME, P(), P()), OVER_TIME)
+    by_batch = split(call, (P("t"), P(), P("t")), P("t"), mesh_of((BATCH,), ("t",)))
+    for parted in (by_time, by_batch):
+        assert kept(lambda x, first: parted(x, gate, first), x, first) == arrays  # noqa: B023
+        assert kept(parted, x, gate, first) > arrays
+        of_some, want = (jax.jit(jax.grad(loss_of(f), (0, 2))) for f in (parted, call))
+        close(of_some(x, gate, first), want(x, gate, first))
+        moves = jnp.cos(x), jnp.sin(gate), jnp.cos(first)
+        close(*(jax.jvp(f, (x, gate, first), moves)[1] for f in (of_some, want)))
+
+
 @pytest.mark.parametrize("ways", ["forward", "reverse", "both"])
 def test_state_spaces(random, ways):
     u = jnp.asarray(random(BATCH, STEPS, 3))

@@ -13,7 +13,8 @@ adjoint   that of the composed value's  tangent
 
 Tangent and adjoint read the states that the value kept, or with ``problem.recompute`` checkpoints, of
 which up to 128 steps there are none. They follow from the pre-activations, which is where the composed
-functions take them from: tangents of the kept ones are dropped.
+functions take them from: tangents of the kept ones are dropped. Only gradients of the forget and
+the output gate depend on states. Without these none are kept, and the adjoint is the composed one.
 """
 
 from __future__ import annotations
@@ -25,16 +26,19 @@ import jax.numpy as jnp
 from jax.interpreters import ad, mlir
 
 from .._native import GATED, GATES, LOG_GATE, LOG_INPUT, checkpoint_shape
-from ._primitives import PRIMITIVES, Problem, bind, edge_dtype
+from ._primitives import PRIMITIVES, Problem, bind, edge_dtype, lower, on_gpu
 from ._rules import jvp_of, nonzero, summed, transpose
+from ._sharding import spec_of, varying_alike
 
-__all__ = ["gates_of", "keeps_states"]
+__all__ = ["MEET_STATES", "gates_of", "keeps_states", "without_unread_input"]
 
 _TANGENTS = {name: f"{name}_tangent" for name in ("pre", *GATES, "output")}
 _TANGENTS |= {"initial_state": "initial_tangent", "final_state": "final_tangent"}
 _GRADIENTS = {tangent: f"{tangent.removesuffix('_tangent')}_grad" for tangent in _TANGENTS.values()}
 _READ = ("pre", *GATED, "checkpoints")
 _KEPT = ("state", "checkpoints")
+#: Operands whose tangents and gradients depend on states, that of a linear scan included.
+MEET_STATES = {"gate", "pre", "forget_gate", "output_gate"}
 
 
 # ---- composed of other primitives -----------------------------------------------------------------
@@ -61,6 +65,19 @@ def keeps_states(arrays, problem):
     return "output_gate" in arrays or (
         "pre" in arrays and arrays["pre"].shape[problem.stack] > 2
     )
+
+
+def without_unread_input(arrays, problem, moved):
+    """The arrays, with a number for candidate and input gate if neither a tangent in `moved` nor its
+    transpose reads them. Types that say how arrays are split would not fit a number."""
+    linear = problem.cell and not problem.cell & LOG_INPUT  # in the candidate
+    if "candidate" not in arrays or not (linear or moved.keys() == {"initial_state"}):
+        return arrays
+    if any(spec_of(getattr(x, "aval", None)) is not None for x in arrays.values()):
+        return arrays
+    number = jnp.zeros((1,) * len(problem.shape), arrays["candidate"].dtype)
+    unread = {name: number for name in ("candidate", "input_gate") if name in arrays}
+    return varying_alike({**arrays, **unread})
 
 
 def _steps(arrays, problem):
@@ -105,8 +122,10 @@ def _value(arrays, problem, results):
 def _tangent(arrays, problem, results):
     """The tangent at the states that were kept."""
     dtype, _ = _pre_activations(arrays, problem)
-    state = _states(arrays, problem).astype(edge_dtype(dtype))
     moved = [n for n in ("pre", *GATES) if _TANGENTS[n] in arrays]
+    state = None
+    if not MEET_STATES.isdisjoint(moved):
+        state = _states(arrays, problem).astype(edge_dtype(dtype))
     if moved:
         at = [_alike(arrays[n], arrays[_TANGENTS[n]]) for n in moved]
         (gate, _, output), (gate_t, input_t, output_t) = jax.jvp(
@@ -114,6 +133,8 @@ def _tangent(arrays, problem, results):
             tuple(at),
             tuple(_alike(arrays[_TANGENTS[n]], arrays[n]) for n in moved),
         )
+        if state is None:  # these are 0
+            gate_t = output_t = None
     else:
         gate, _, output = _steps(arrays, problem)
         gate_t = input_t = output_t = None
@@ -148,6 +169,7 @@ def _adjoint(arrays, problem, results):
             {**arrays, **dict(zip(names, differentiated))}, problem, [(n, None) for n in given]
         )
 
+    arrays = _with_initial_state(arrays, problem)
     at = [jnp.broadcast_to(arrays[name], shapes[name]) for name in names]
     out, pull = jax.vjp(value, *at)
     cotangents = [
@@ -165,6 +187,13 @@ def _states(arrays, problem):
     name = "state" if keeps_states(arrays, problem) else "output"
     read = {n: x for n, x in arrays.items() if n in ("pre", *GATED)}
     return bind("gated_scan", problem, read, {name: problem.shape})[name]
+
+
+def _with_initial_state(arrays, problem):
+    """The arrays, with a state of zeros where a part of split time leaves it out: without the states
+    derivatives depend on its tangent alone."""
+    dtype = edge_dtype(_pre_activations(arrays, problem)[0])
+    return varying_alike({"initial_state": jnp.zeros(problem.edge, dtype), **arrays})
 
 
 def _plain(problem):
@@ -188,16 +217,20 @@ def _value_jvp(primals, tangents, *, problem, operands, results):
     arrays = dict(zip(operands, primals))
     moved = nonzero(operands, tangents)
     wanted = dict(results)
-    if problem.recompute:
+    meets_states = not MEET_STATES.isdisjoint(moved)
+    if meets_states and problem.recompute:
         if problem.steps > 128:
             wanted["checkpoints"] = checkpoint_shape(problem.shape, problem.axis)
-    elif keeps_states(arrays, problem):
-        wanted["state"] = problem.shape
-    else:  # the outputs are the states
-        wanted["output"] = problem.shape
+    elif meets_states:  # which are the outputs where there is no output gate
+        wanted["state" if keeps_states(arrays, problem) else "output"] = problem.shape
     values = bind("gated_scan", problem, arrays, wanted)
-    kept = {"checkpoints": values.get("checkpoints")}
-    if not problem.recompute:
+    kept = {}
+    if not meets_states:
+        problem = problem._replace(recompute=False)
+        arrays = without_unread_input(arrays, problem, moved)
+    elif problem.recompute:
+        kept = {"checkpoints": values.get("checkpoints")}
+    else:
         kept = {"state": values.get("state", values.get("output"))}
     out = bind(
         "gated_scan_jvp",
@@ -228,6 +261,7 @@ def _composed_jvp(composed, primals, tangents, *, problem, operands, results):
 def _tangent_anew(arrays, problem, results):
     """The tangent of the composed value, states and all."""
     moved = {n: arrays[t] for n, t in _TANGENTS.items() if t in arrays}
+    arrays = _with_initial_state(arrays, problem)
     at = {name: _alike(arrays[name], tangent) for name, tangent in moved.items()}
     names = {tangent: name for name, tangent in _TANGENTS.items()}
     return jax.jvp(
@@ -255,11 +289,24 @@ def _run_composed(*args, problem, operands, results):
     return _tangent(dict(zip(operands, args)), problem, results)
 
 
+def _run_adjoint(*args, problem, operands, results):
+    return _adjoint(dict(zip(operands, args)), problem, results)
+
+
+def _lower_adjoint(ctx, *args, **params):
+    """To the kernel, which reads states or recomputes them; composed where neither is needed."""
+    if "state" in params["operands"] or params["problem"].recompute:
+        return lower("gated_scan_vjp", ctx, *args, **params)
+    return mlir.lower_fun(_run_adjoint, multiple_results=True)(ctx, *args, **params)
+
+
 ad.primitive_jvps[PRIMITIVES["gated_scan"]] = _value_jvp
 ad.primitive_jvps[PRIMITIVES["gated_scan_jvp"]] = partial(_composed_jvp, _tangent_anew)
 ad.primitive_jvps[PRIMITIVES["gated_scan_vjp"]] = partial(_composed_jvp, _adjoint)
 ad.primitive_transposes[PRIMITIVES["gated_scan_jvp"]] = _tangent_transpose
 ad.primitive_transposes[PRIMITIVES["gated_scan_vjp"]] = _adjoint_transpose
+mlir.register_lowering(PRIMITIVES["gated_scan_vjp"], _lower_adjoint, platform="cpu")
+mlir.register_lowering(PRIMITIVES["gated_scan_vjp"], on_gpu(_lower_adjoint), platform="cuda")
 mlir.register_lowering(
     PRIMITIVES["gated_scan_jvp"], mlir.lower_fun(_run_composed, multiple_results=True)
 )

@@ -28,7 +28,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from .._arguments import refuse
-from ._gated_rules import gates_of, keeps_states
+from ._gated_rules import MEET_STATES, gates_of, keeps_states, without_unread_input
 from ._primitives import Problem, bind, edge_dtype
 from ._sharding import is_replicated, split_over_time, varying_alike
 
@@ -314,25 +314,29 @@ def _walk_jvp(at, primals, tangents):
     if "resets" in arrays:
         wanted["cuts"] = ()
     is_gated = at.name == "gated_scan"
-    if is_gated and not keeps_states(arrays, problem):  # the outputs are the states
+    meets_states = not MEET_STATES.isdisjoint(moved)
+    if meets_states and is_gated and not keeps_states(arrays, problem):  # the outputs are these
         wanted["output"] = problem.shape
-    elif is_gated or "gate" in moved:
+    elif meets_states:
         wanted["state"] = problem.shape
     asked = at._replace(results=tuple(wanted.items()))
     values = dict(zip(wanted, _walk(asked, product, *operands)))
 
+    if is_gated and not meets_states:
+        arrays = without_unread_input(arrays, problem, moved)
     known = {n: x for n, x in arrays.items() if n not in ("input", "initial_state")}
     tangent, output = _TANGENT[at.name], f"{_OUTPUT[at.name]}_tangent"
-    state = values.get("state", values.get("output"))
-    states = {"state": state, "initial_state": values["entering"]}
+    states = {}
+    if meets_states:
+        state = values.get("state", values.get("output"))
+        states = {"state": state, "initial_state": values["entering"]}
     wanted = {output: problem.shape, "final_tangent": problem.edge}
     initial = moved.pop("initial_state", None)
     if initial is not None:
         initial = jnp.broadcast_to(initial, problem.edge)
         moved["initial"] = parts.at_first(initial)
     own = {f"{name}_tangent": t for name, t in moved.items()}
-    needs_states = is_gated or "gate" in moved
-    here = bind(tangent, problem, {**known, **(states if needs_states else {}), **own}, wanted)
+    here = bind(tangent, problem, {**known, **states, **own}, wanted)
     ends = here["final_tangent"]
     maps = _Maps(values["products"], values.get("cuts"))
     if _by_doubling(parts, _Maps(product, maps.cuts), ends):
