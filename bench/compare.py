@@ -130,7 +130,7 @@ def measure(name, layouts, buffers, rounds):
 
         head.run(name, buffers.lend, with_head)
 
-    for place, (base, head) in enumerate(layouts):
+    for place, (base, head) in enumerate(layouts):  # noqa: B007 (with_base runs head)
         mine = range(place, rounds, len(layouts))
         base.run(name, buffers.lend, with_base)
     buffers.release()
@@ -156,9 +156,8 @@ def rows_of_json(path, pattern):
 
 
 def in_words(seconds):
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            break
+    units = ("s", 1.0), ("ms", 1e-3), ("us", 1e-6)
+    unit, size = next((of for of in units if seconds >= of[1]), units[-1])
     return f"{seconds / size:.3g} {unit}"
 
 

@@ -139,7 +139,7 @@ CASES = [
      "inclusive_scan: argument 'results': expected elements that can be written"),
     (f"exclusive_scan(op::sum{{}}, {A}, {X}, {{.initial = 0.0f}});",
      "option 'initial': .* a number"),
-    (f"selective_scan(arrays, x);", "selective_scan: argument 'out': .* got a container"),
+    ("selective_scan(arrays, x);", "selective_scan: argument 'out': .* got a container"),
     (f"selective_scan({U}, {X});", "selective_scan: argument 'arrays': expected selective_arrays"),
     (f"selective_scan(arrays, {X}, {{.initial_state = h}});",
      "option 'initial_state': .* container"),

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
+# ruff: noqa: UP031 (braces are those of C++)
 """Prints tests/state_space_values.hpp: discretisations and outputs of small state spaces, computed
 by mpmath with 50 digits from the definitions.
 

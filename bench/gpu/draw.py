@@ -7,7 +7,6 @@ from results import DEFAULT, FRACTIONS, ROOFS, variants_of, workloads_of
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import plot
-
 from matplotlib.ticker import LogLocator
 
 plt = plot.plt

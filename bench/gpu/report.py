@@ -13,8 +13,20 @@ import sys
 import tarfile
 import tempfile
 
-from results import (DEFAULT, FRACTIONS, NODES, SPEEDUPS, compact, file_name_of, merged, predicted_for,
-                     read_results, variants_of, verdicts_of, workloads_of)
+from results import (
+    DEFAULT,
+    FRACTIONS,
+    NODES,
+    SPEEDUPS,
+    compact,
+    file_name_of,
+    merged,
+    predicted_for,
+    read_results,
+    variants_of,
+    verdicts_of,
+    workloads_of,
+)
 
 try:
     import draw

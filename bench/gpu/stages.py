@@ -26,15 +26,23 @@ import tempfile
 import time
 from dataclasses import replace
 
-if sys.version_info < (3, 10):
+if sys.version_info < (3, 10):  # noqa: UP036 (an old Python gets this far)
     sys.exit("stages.py: expected Python 3.10 or newer, got " + sys.version.split()[0])
 
 import sources
 from items import ITEMS, PARTS, STAGES
-from programs import (MOST_SECONDS, Machine, command_of, ended_by, escaped, file_name, names_of,
-                      said_by, unbuilt)
-from summary import (FAIL, NOT_RUN, PASS, Result, clean, ends_of, lines_of, summary_of,
-                     verdict_of)
+from programs import (
+    MOST_SECONDS,
+    Machine,
+    command_of,
+    ended_by,
+    escaped,
+    file_name,
+    names_of,
+    said_by,
+    unbuilt,
+)
+from summary import FAIL, NOT_RUN, PASS, Result, clean, ends_of, lines_of, summary_of, verdict_of
 
 LEAST = 5            # seconds that an item needs at least
 CLOSING = 5          # seconds reserved for the final summary

@@ -2,8 +2,8 @@
 """Writes the pages of the C++ reference from the headers and reference.toml."""
 
 import re
-import tomllib
 
+import tomllib
 from cpp_headers import Header
 
 FIELDS = (

@@ -84,7 +84,7 @@ class Site:
                 columns = cells[:]
             for at in range(1, len(cells)):
 
-                def link(code, module=heads.get(columns[at])):
+                def link(code, module=heads.get(columns[at])):  # noqa: B008
                     if module is None:
                         return (
                             f"[{code[0]}](#{cpp_reference.target(code[1])})"
