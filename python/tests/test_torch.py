@@ -582,8 +582,6 @@ ONES = torch.ones((2, 9, 3))
          lambda: linear_scan(ONES.to_sparse(), ONES)),
         (TypeError, "'input': expected a dense tensor (sequences of several lengths lie one behind",
          lambda: linear_scan(0.5, torch.nested.nested_tensor([ONES[0], ONES[1, :3]]))),
-        (NotImplementedError, "linear_scan: torch.jit.trace cannot record this operator",
-         lambda: torch.jit.trace(lambda x: linear_scan(0.5, x), ONES)),
         (TypeError, "'input': expected an array of numbers (scanrec.torch has this call",
          lambda: scanrec.linear_scan(0.5, ONES.clone().requires_grad_())),
     ],

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch.autograd import Function
 
-from ._ops import edge_dtype, edge_of, jvp_op, scan_op, vjp_op
+from ._ops import differentiate, edge_dtype, edge_of, jvp_op, run_below, scan_op, vjp_op
 
 __all__ = ["Problem", "Scan", "tangent_of"]
 
@@ -57,7 +57,7 @@ class Scan(Function):
 
     @staticmethod
     def forward(gate, input, initial, resets, problem):
-        return scan_op(gate, input, initial, resets, *problem)
+        return run_below(scan_op, gate, input, initial, resets, *problem)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -94,7 +94,8 @@ class Tangent(Function):
 
     @staticmethod
     def forward(gate, state, initial, resets, gate_t, input_t, initial_t, problem):
-        return jvp_op(gate, state, initial, resets, gate_t, input_t, initial_t, *problem)
+        tangents = gate_t, input_t, initial_t
+        return run_below(jvp_op, gate, state, initial, resets, *tangents, *problem)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -153,7 +154,8 @@ class Adjoint(Function):
     @staticmethod
     def forward(gate, state, initial, resets, state_grad, final_grad, call):
         problem, shapes = call
-        out = vjp_op(gate, state, initial, resets, state_grad, final_grad, *problem, *shapes)
+        tensors = gate, state, initial, resets, state_grad, final_grad
+        out = run_below(vjp_op, *tensors, *problem, *shapes)
         return tuple(x for x, shape in zip(out, shapes) if shape is not None)
 
     @staticmethod
@@ -247,6 +249,24 @@ class _WithShapes:
     def apply(self, *args):
         *tensors, problem = args
         return Adjoint.apply(*tensors, (problem, self.shapes))
+
+
+def _adjoint_kernel(gate, *arguments):
+    """The results of the operator: those that are not wanted are empty."""
+    tensors, shape, shapes = (gate, *arguments[:5]), arguments[5], arguments[8:]
+    shapes = tuple(None if s is None else tuple(s) for s in shapes)
+    problem = Problem(tuple(shape), *arguments[6:8])
+    out = iter(Adjoint.apply(*tensors, (problem, shapes)))
+    return tuple(gate.new_empty((0,)) if s is None else next(out) for s in shapes)
+
+
+def _tangent_kernel(*arguments):
+    *tensors, shape, axis, reverse = arguments
+    return Tangent.apply(*tensors, Problem(tuple(shape), axis, reverse))
+
+
+differentiate(jvp_op, _tangent_kernel)
+differentiate(vjp_op, _adjoint_kernel)
 
 
 def adjoint(gate, state, initial, resets, state_grad, final_grad, problem, shapes):

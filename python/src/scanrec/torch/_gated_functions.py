@@ -15,7 +15,15 @@ from torch.autograd import Function
 
 from .._native import LOG_GATE, LOG_INPUT, checkpoint_shape
 from ._modes import is_dual, is_recorded, levels
-from ._ops import checkpoints_in, edge_dtype, gated_op, gated_vjp_op
+from ._ops import (
+    checkpoint_memory,
+    checkpoints_in,
+    differentiate,
+    edge_dtype,
+    gated_op,
+    gated_vjp_op,
+    run_below,
+)
 from ._scan import scan
 
 __all__ = ["GatedProblem", "gated_scan"]
@@ -41,11 +49,6 @@ class GatedProblem(NamedTuple):
         if not self.recompute:
             return kept
         return checkpoints_in(kept, checkpoint_shape(self.shape, self.axis))
-
-    @property
-    def outputs(self):
-        """The problem of a call that keeps nothing."""
-        return self._replace(recompute=False)
 
 
 def composed(pre, initial, resets, zoneout, problem):
@@ -94,7 +97,7 @@ class Gated(Function):
 
     @staticmethod
     def forward(initial, resets, zoneout, problem, keep, *pre):
-        return gated_op(*_four(pre), initial, resets, zoneout, *problem, keep)
+        return run_below(gated_op, *_four(pre), initial, resets, zoneout, *problem, keep)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -109,17 +112,9 @@ class Gated(Function):
         needs = (*ctx.needs_input_grad[5:], ctx.needs_input_grad[0])
         if output_grad is None and final_grad is None or not any(needs):
             return (None,) * len(ctx.needs_input_grad)
-        moves = "Jvp" in levels() or any(
-            is_dual(x) for x in (output_grad, final_grad, initial, *pre) if x is not None
+        gradients = _adjoint(
+            kept, initial, resets, zoneout, output_grad, final_grad, ctx.problem, needs, *pre
         )
-        if moves:  # forward mode that began after the call
-            gradients = _composed_adjoint(
-                pre, initial, resets, zoneout, output_grad, final_grad, ctx.problem, needs
-            )
-        else:
-            gradients = GatedAdjoint.apply(
-                kept, initial, resets, zoneout, output_grad, final_grad, ctx.problem, needs, *pre
-            )
         rest = iter(gradients)
         *of_pre, of_initial = (next(rest) if need else None for need in needs)
         return of_initial, None, None, None, None, *of_pre
@@ -142,9 +137,8 @@ class GatedAdjoint(Function):
     def forward(kept, initial, resets, zoneout, output_grad, final_grad, problem, needs, *pre):
         *of_pre, of_initial = needs
         wanted = [*of_pre, *(False,) * (4 - len(pre)), of_initial]
-        gradients = gated_vjp_op(
-            *_four(pre), kept, initial, resets, zoneout, output_grad, final_grad, *problem, wanted
-        )
+        tensors = *_four(pre), kept, initial, resets, zoneout, output_grad, final_grad
+        gradients = run_below(gated_vjp_op, *tensors, *problem, wanted)
         return tuple(g for g, is_wanted in zip(gradients, wanted) if is_wanted)
 
     @staticmethod
@@ -211,18 +205,73 @@ def _composed_adjoint(pre, initial, resets, zoneout, output_grad, final_grad, pr
     return pull(cotangents)
 
 
+def _adjoint(kept, initial, resets, zoneout, output_grad, final_grad, problem, needs, *pre):
+    """The gradients that are needed of (*pre, initial_state). In forward mode, which may have begun
+    after the call, they are composed."""
+    if _is_composed(output_grad, final_grad, initial, *pre):
+        return _composed_adjoint(
+            pre, initial, resets, zoneout, output_grad, final_grad, problem, needs
+        )
+    return GatedAdjoint.apply(
+        kept, initial, resets, zoneout, output_grad, final_grad, problem, needs, *pre
+    )
+
+
+def _is_composed(*tensors):
+    """Whether forward mode is at work."""
+    return "Jvp" in levels() or any(is_dual(x) for x in tensors if x is not None)
+
+
 @torch.compiler.allow_in_graph
 def gated_scan(problem, initial, resets, zoneout, *pre):
     """(output, final state) under any transformation. Wherever forward mode is at work it is composed:
     the scan knows what PyTorch gets right."""
-    differentiated = [x for x in (initial, *pre) if x is not None]
-    if not is_recorded(*differentiated):
-        of = problem.outputs
-        return gated_op(*_four(pre), initial, resets, zoneout, *of, False)[:2]
-    if "Jvp" in levels() or any(is_dual(x) for x in differentiated):
-        return composed(pre, initial, resets, zoneout, problem)
+    arguments = *_four(pre), initial, resets, zoneout
+    if torch.jit.is_tracing():  # which records operators alone, with shapes that are fixed
+        fixed = problem._replace(shape=tuple(map(int, problem.shape)))
+        return gated_op(*arguments, *fixed, False)[:2]
+    if not is_recorded(initial, *pre):
+        return run_below(gated_op, *arguments, *problem, False)[:2]
+    return _recorded(problem, initial, resets, zoneout, False, *pre)[:2]
+
+
+def _recorded(problem, initial, resets, zoneout, keep, *pre):
+    """Output, final state, and states or checkpoints where the adjoint needs them, or None."""
+    if _is_composed(initial, *pre):
+        return *composed(pre, initial, resets, zoneout, problem), None
     # What the adjoint needs of the states; those that are put out are there.
     gates = pre[0].shape[problem.stack] if problem.stack >= 0 else len(pre)
-    keep = problem.recompute or gates > 2
-    output, final, _ = Gated.apply(initial, resets, zoneout, problem, keep, *pre)
-    return output, final
+    keep = keep or problem.recompute or gates > 2
+    output, final, kept = Gated.apply(initial, resets, zoneout, problem, keep, *pre)
+    return output, final, kept if keep else None
+
+
+def _kernel(*arguments):
+    """The results of the operator, whose third is empty unless `keep` is set."""
+    pre, edges, (shape, *options) = arguments[:4], arguments[4:7], arguments[7:-1]
+    problem, keep = GatedProblem(tuple(shape), *options), arguments[-1]
+    output, final, kept = _recorded(problem, *edges, keep, *(x for x in pre if x is not None))
+    if kept is None or not keep:
+        shape = (0,)
+        if keep:  # composed, as the adjoint will be
+            shape = checkpoint_shape(problem.shape, problem.axis)
+            shape = checkpoint_memory(shape) if problem.recompute else problem.shape
+        kept = output.new_full(shape, torch.nan, dtype=final.dtype if problem.recompute else None)
+    return output, final, kept
+
+
+def _adjoint_kernel(*arguments):
+    """The results of the operator: gradients that are not wanted are empty."""
+    pre, tensors, (shape, *options) = arguments[:4], arguments[4:10], arguments[10:-1]
+    problem, wanted = GatedProblem(tuple(shape), *options), arguments[-1]
+    there = [x for x in pre if x is not None]
+    needs = (*wanted[: len(there)], wanted[4])
+    out = iter(_adjoint(*tensors, problem, needs, *there))
+    return tuple(
+        next(out) if is_wanted else pre[0].new_empty((0,), dtype=None if x is None else x.dtype)
+        for x, is_wanted in zip((*pre, tensors[1]), wanted)
+    )
+
+
+differentiate(gated_op, _kernel)
+differentiate(gated_vjp_op, _adjoint_kernel)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 
 import torch
+from torch._C import _AutoDispatchBelowAutograd as below_autograd
 from torch.autograd import forward_ad
 from torch.overrides import has_torch_function
 
@@ -21,7 +22,7 @@ try:
 except ImportError:  # a version that has them elsewhere: no call is plain
     DispatchKey = None
 
-__all__ = ["is_distributed", "is_dual", "is_plain", "is_recorded", "levels"]
+__all__ = ["below_autograd", "is_distributed", "is_dual", "is_plain", "is_recorded", "levels"]
 
 
 def is_distributed(x: object) -> bool:

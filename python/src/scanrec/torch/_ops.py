@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The kernels as operators of PyTorch: functional, without derivatives, private.
+"""The kernels as operators of PyTorch: functional and private.
+
+Each operator has its derivatives registered beside the functions that compute them, so a recorded
+program that contains an operator alone is differentiated, too. Functions call ``run_below``.
 
 All tensors of a call have the rank of its shape, with extent 1 wherever they broadcast; states at
 the edges have extent 1 in time, and resets may have one step more. What is absent is None; of the
@@ -17,12 +20,14 @@ from functools import partial
 import torch
 
 from .. import _cuda, _native
-from .._arguments import EDGE_DTYPES, contiguous
+from .._arguments import EDGE_DTYPES, check_shape, contiguous
 from .._native import GATES, OPERANDS, RESULTS
+from ._modes import below_autograd, is_recorded
 
 __all__ = [
     *("DEVICES", "array_of", "blank", "checkpoint_memory", "checkpoints_in"),
-    *("edge_dtype", "edge_of", "in_words_of", "problem_of", "queue_of"),
+    *("differentiate", "edge_dtype", "edge_of", "in_words_of", "problem_of", "queue_of"),
+    "run_below",
     *("jvp_op", "gated_op", "gated_vjp_op", "scan_op", "vjp_op"),
 ]
 
@@ -41,6 +46,25 @@ def edge_dtype(dtype: torch.dtype) -> torch.dtype:
 def edge_of(shape, axis: int):
     """The shape of a state at an edge."""
     return (*shape[:axis], 1, *shape[axis + 1 :])
+
+
+def run_below(op, *arguments):
+    """Runs an operator without its derivatives, which the caller records or has no use for."""
+    with below_autograd():
+        return op(*arguments)
+
+
+def differentiate(op, function) -> None:
+    """Registers a function with the results of an operator, which any derivative can be taken of."""
+
+    def kernel(*arguments):
+        if is_recorded(*(x for x in arguments if isinstance(x, torch.Tensor))):
+            return function(*arguments)
+        return run_below(op, *arguments)
+
+    _library.impl(op, kernel, "Autograd")
+    # Before torch.func takes a call to its innermost level: Function.apply does that, too.
+    _library.impl(op, function, "FuncTorchDynamicLayerFrontMode")
 
 
 # A name ends in a number if what the operator returns was laid out otherwise before: PyTorch keeps compiled
@@ -116,6 +140,21 @@ def in_words_of(call: str, names: Mapping[str, str], error: ValueError) -> Value
     return ValueError(f"{call}: {said}")
 
 
+def _check_shapes(call, names, tensors, shape, axis):
+    """Refuses tensors of a recorded program whose shapes do not belong to the shape of the call,
+    which the program may have fixed: kernels would read memory that is not theirs."""
+    shape = tuple(shape)
+    for name, x in zip(names, tensors):
+        if x is None or x.shape == shape:
+            continue
+        wanted = shape
+        if name.startswith(("initial", "final")):
+            wanted = edge_of(shape, axis)
+        elif name == "resets" and x.dim() == len(shape) and x.shape[axis] == shape[axis] + 1:
+            wanted = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
+        check_shape(call, name, x.shape, wanted, equal=x.dim() != len(shape))
+
+
 def array_of(x: torch.Tensor) -> _native.Array:
     """Where a tensor begins, and its strides."""
     return _native.Array(x.data_ptr(), [0 if n == 1 else s for n, s in zip(x.shape, x.stride())])
@@ -159,6 +198,7 @@ def _call(call, arrays, like, resets, shape, axis, reverse, **of_cell):
 
 def _run(call, *arguments):
     inputs, (shape, axis, reverse), shapes = _split(call, arguments)
+    _check_shapes("linear_scan", OPERANDS[call], inputs, shape, axis)
     results = _results(call, inputs[0], shape, axis, shapes)
     wanted = [of is not None for of in shapes] or [True] * len(results)
     # Held until the call is over: what resolves a view may be a copy.
@@ -224,6 +264,16 @@ def _named(names, tensors):
     return {name: array_of(x) for name, x in zip(names, tensors) if x is not None}
 
 
+def _check_gated(pre, names, others, shape, axis, stack, cell):
+    """As :func:`_check_shapes`; of a stack, every slice."""
+    call = "linear_scan" if cell else "qrnn_pool"
+    if stack >= 0:
+        apart = pre[0].shape[:stack] + pre[0].shape[stack + 1 :]
+        check_shape(call, "pre", apart, shape, equal=True)
+        pre = ()
+    _check_shapes(call, (*GATES[: len(pre)], *names), (*pre, *others), shape, axis)
+
+
 def _gated_results(*arguments):
     """Outputs, final states, and the states or checkpoints if they are kept, uninitialised."""
     pre, shape, axis, (recompute, keep) = arguments[0], *arguments[7:9], arguments[13:]
@@ -260,7 +310,9 @@ def _run_gated(*arguments):
         **(_kept(results[2], shape, axis, recompute) if keep else {}),
     }
     of_cell = {"cell": cell, "forget_bias": forget_bias}
+    names = ("initial_state", "resets", "zoneout")
     try:
+        _check_gated(pre, names, edges, shape, axis, stack, cell)
         _call("gated_scan", arrays, pre[0], edges[1], shape, axis, reverse, **of_cell)
     except ValueError as error:
         if cell:
@@ -287,6 +339,8 @@ def _run_gated_vjp(*arguments):
     shape, axis, reverse, stack, cell, forget_bias, recompute, wanted = arguments[10:]
     kept, *others = others
     names = ("initial_state", "resets", "zoneout", "output_grad", "final_grad")
+    stored = None if recompute else kept
+    _check_gated(pre, (*names, "state"), (*others, stored), shape, axis, stack, cell)
     arrays = {
         **_gates_of(pre, stack),
         **_kept(kept, shape, axis, recompute),

@@ -8,7 +8,7 @@ from torch.autograd import forward_ad
 
 from ._functions import Problem, Scan, tangent_of
 from ._modes import is_recorded, levels
-from ._ops import scan_op
+from ._ops import differentiate, run_below, scan_op
 
 __all__ = ["scan"]
 
@@ -19,8 +19,15 @@ def scan(gate, input, initial_state, resets, axis, reverse):
     zeros when compiled, and wrong values when nested (pytorch#192985, #197867): the innermost level
     of forward mode is taken apart here."""
     problem = Problem(tuple(input.shape), axis, reverse)
+    if torch.jit.is_tracing():  # which records operators alone, with shapes that are fixed
+        shape = tuple(map(int, input.shape))
+        return scan_op(gate, input, initial_state, resets, shape, axis, reverse)
     if not is_recorded(gate, input, initial_state):
-        return scan_op(gate, input, initial_state, resets, *problem)
+        return run_below(scan_op, gate, input, initial_state, resets, *problem)
+    return _recorded(gate, input, initial_state, resets, problem)
+
+
+def _recorded(gate, input, initial_state, resets, problem):
     if not _forward_mode_innermost():
         return Scan.apply(gate, input, initial_state, resets, problem)
     split = [
@@ -33,6 +40,13 @@ def scan(gate, input, initial_state, resets, axis, reverse):
         return values
     tangents = tangent_of(gate, values[0], initial_state, resets, *moved, problem)
     return tuple(forward_ad.make_dual(v, t) for v, t in zip(values, tangents))
+
+
+def _scan_kernel(gate, input, initial_state, resets, shape, axis, reverse):
+    return _recorded(gate, input, initial_state, resets, Problem(tuple(shape), axis, reverse))
+
+
+differentiate(scan_op, _scan_kernel)
 
 
 def _forward_mode_innermost() -> bool:

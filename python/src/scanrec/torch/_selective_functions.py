@@ -14,11 +14,12 @@ import torch
 from torch.autograd import Function
 from torch.nn.functional import silu, softplus
 
-from ._modes import is_dual, levels
+from ._modes import is_dual, is_recorded, levels
+from ._ops import differentiate, run_below
 from ._scan import scan
-from ._selective_ops import selective_op, selective_vjp_op
+from ._selective_ops import checkpoints_like, selective_op, selective_vjp_op
 
-__all__ = ["Selective", "SelectiveProblem", "composed", "is_composed", "real_type"]
+__all__ = ["SelectiveProblem", "real_type", "selective"]
 
 
 _REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
@@ -36,7 +37,7 @@ class SelectiveProblem(NamedTuple):
     reverse: bool
 
 
-def is_composed(*tensors) -> bool:
+def _is_composed(*tensors) -> bool:
     """Whether forward mode or batching is at work."""
     if not {"Jvp", "Vmap"}.isdisjoint(levels()):
         return True
@@ -91,7 +92,7 @@ class Selective(Function):
     @staticmethod
     def forward(*args):
         *tensors, problem = args
-        return selective_op(*tensors, *problem, True)
+        return run_below(selective_op, *tensors, *problem, True)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -106,12 +107,7 @@ class Selective(Function):
         needs = ctx.needs_input_grad[:10]
         if (out_grad is None and final_grad is None) or not any(needs):
             return (None,) * 12
-        if is_composed(out_grad, final_grad, *tensors):  # that began after the call
-            gradients = _composed_adjoint(tensors, out_grad, final_grad, ctx.problem, needs)
-        else:
-            gradients = SelectiveAdjoint.apply(
-                checkpoints, out_grad, final_grad, ctx.problem, needs, *tensors
-            )
+        gradients = _adjoint(checkpoints, out_grad, final_grad, ctx.problem, needs, *tensors)
         rest = iter(gradients)
         return *(next(rest) if need else None for need in needs), None, None
 
@@ -122,9 +118,8 @@ class SelectiveAdjoint(Function):
 
     @staticmethod
     def forward(checkpoints, out_grad, final_grad, problem, needs, *tensors):
-        gradients = selective_vjp_op(
-            *tensors, checkpoints, out_grad, final_grad, *problem, list(needs)
-        )
+        arrays = *tensors, checkpoints, out_grad, final_grad
+        gradients = run_below(selective_vjp_op, *arrays, *problem, list(needs))
         return tuple(g for g, need in zip(gradients, needs) if need)
 
     @staticmethod
@@ -171,3 +166,55 @@ def _composed_adjoint(tensors, out_grad, final_grad, problem, needs):
         for x, g in zip(out, (out_grad, final_grad))
     )
     return pull(cotangents)
+
+
+def _adjoint(checkpoints, out_grad, final_grad, problem, needs, *tensors):
+    """The gradients that are needed. In forward mode and batches, which may have begun after the call,
+    they are composed."""
+    if _is_composed(out_grad, final_grad, *tensors):
+        return _composed_adjoint(tensors, out_grad, final_grad, problem, needs)
+    return SelectiveAdjoint.apply(checkpoints, out_grad, final_grad, problem, needs, *tensors)
+
+
+@torch.compiler.allow_in_graph
+def selective(*arguments):
+    """(out, final state) of tensors and options under any transformation. Wherever forward mode or
+    batching is at work they are composed: the linear scan knows what PyTorch gets right."""
+    tensors = arguments[:10]
+    if torch.jit.is_tracing():  # which records operators alone
+        return selective_op(*arguments, False)[:2]
+    if not is_recorded(*tensors):
+        return run_below(selective_op, *arguments, False)[:2]
+    return _recorded(*arguments)[:2]
+
+
+def _recorded(*arguments):
+    """(out, final state, checkpoints or None)"""
+    *tensors, resets, softplus, reverse = arguments
+    problem = SelectiveProblem(softplus, reverse)
+    if _is_composed(*tensors):
+        return *composed(*tensors, resets, problem), None
+    return Selective.apply(*tensors, resets, problem)
+
+
+def _kernel(*arguments):
+    """The results of the operator: checkpoints that are not to be kept are empty."""
+    *arguments, keep = arguments
+    out, final, checkpoints = _recorded(*arguments)
+    if checkpoints is None or not keep:
+        # Composed, as the adjoint will be, which has no use for them.
+        checkpoints = checkpoints_like(arguments[0], arguments[2], keep).fill_(torch.nan)
+    return out, final, checkpoints
+
+
+def _adjoint_kernel(*arguments):
+    """The results of the operator: gradients that are not wanted are empty."""
+    tensors, (checkpoints, out_grad, final_grad, *options, wanted) = arguments[:11], arguments[11:]
+    problem = SelectiveProblem(*options)
+    out = iter(_adjoint(checkpoints, out_grad, final_grad, problem, tuple(wanted), *tensors))
+    empty = tensors[0].new_empty((0,))
+    return tuple(next(out) if is_wanted else empty for is_wanted in wanted)
+
+
+differentiate(selective_op, _kernel)
+differentiate(selective_vjp_op, _adjoint_kernel)

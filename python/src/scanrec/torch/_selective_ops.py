@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selective scans as operators of PyTorch: functional but for a state that moves a step on, without
-derivatives, private.
+"""Selective scans as operators of PyTorch: functional but for a state that moves a step on, private.
 
 Tensors have the axes of the calls: (B, D, L), b and c (D, N) or (B, G, N, L), intervals (B, L),
 states (B, D, N), resets (1 or B, 1 or D, L or L + 1). What is absent is None; a gradient that is not
@@ -14,18 +13,20 @@ from __future__ import annotations
 import torch
 
 from .. import _cuda, _native
-from .._arguments import EDGE_DTYPES, contiguous
+from .._arguments import EDGE_DTYPES, check_shape, contiguous, refuse
+from ._modes import is_recorded
 from ._ops import (
     DEVICES,
     array_of,
     blank,
     checkpoint_memory,
     checkpoints_in,
+    differentiate,
     in_words_of,
     queue_of,
 )
 
-__all__ = ["selective_op", "selective_vjp_op", "update_op"]
+__all__ = ["checkpoints_like", "selective_op", "selective_vjp_op", "update_op"]
 
 _READ = (
     *("u", "delta", "a", "b", "c", "skip", "z", "delta_bias", "intervals"),
@@ -61,6 +62,7 @@ _NAMES = {getattr(torch, name): name for name in EDGE_DTYPES}
 _SEQUENCE, _STEPS = (0, 2, 1), (0, 3, 1, 2)
 _AXES = {name: _SEQUENCE for name in ("u", "delta", "z", "out", "resets")}
 _INTERVAL = 128  # of checkpoints
+_CALL = "selective_scan"
 
 
 def _array(name, x, parts):
@@ -87,6 +89,7 @@ def _run(call, tensors, softplus, reverse):
     (batch, channels, steps), a, resets = held["u"].shape, held["a"], held.get("resets")
     b, c = held["b"], held["c"]
     groups = next((x.shape[1] for x in (b, c) if x.dim() == 4), 1)
+    _check_shapes(held, parts, groups)
     (_run_on_gpu if a.is_cuda else _run_on_cpu)(
         a,
         call,
@@ -100,6 +103,31 @@ def _run(call, tensors, softplus, reverse):
         reverse=reverse,
         more_resets=resets is not None and resets.shape[2] > steps,
     )
+
+
+def _check_shapes(tensors, parts, groups):
+    """Refuses tensors of a recorded program whose shapes do not belong together: kernels would read
+    memory that is not theirs."""
+    sequence, a = tensors["u"].shape, tensors["a"].shape
+    batch, channels, steps = sequence
+    mixing = (batch, groups, a[1], parts * steps)
+    for names, shape in (
+        (("delta", "z", "out_grad"), sequence),
+        (("a",), (channels, a[1])),
+        (("skip", "delta_bias"), (channels,)),
+        (("intervals",), (batch, steps)),
+        (("initial_state", "final_grad"), (batch, channels, a[1])),
+        (("b",), mixing if tensors["b"].dim() == 4 else a),
+        (("c",), mixing if tensors["c"].dim() == 4 else a),
+    ):
+        for name in names:
+            x = tensors.get(name)
+            if x is not None and x.shape != shape:
+                check_shape(_CALL, name, x.shape, shape, equal=True)
+    marks = tensors.get("resets")
+    if marks is not None:
+        steps += marks.shape[2] == steps + 1
+        check_shape(_CALL, "resets", marks.shape, (batch, channels, steps))
 
 
 def _run_on_cpu(_, *arguments, **problem):
@@ -122,8 +150,13 @@ def _scan_results(*arguments):
     return (
         torch.empty_like(u),
         a.new_empty((batch, channels, a.shape[1])),
-        a.new_empty(checkpoint_memory(_checkpoint_shape(u, a)) if keep else (0,)),
+        checkpoints_like(u, a, keep),
     )
+
+
+def checkpoints_like(u, a, keep):
+    """Memory for checkpoints if they are kept, uninitialised."""
+    return a.new_empty(checkpoint_memory(_checkpoint_shape(u, a)) if keep else (0,))
 
 
 def _checkpoint_shape(u, a):
@@ -214,3 +247,17 @@ torch.library.register_fake(
 selective_op = torch.ops.scanrec._selective_scan_v2.default
 selective_vjp_op = torch.ops.scanrec._selective_scan_vjp_v2.default
 update_op = torch.ops.scanrec._selective_state_update.default
+
+
+def _refuse_derivatives(*arguments):
+    """Raises for the first argument of which a derivative, or a batch, would be lost."""
+    names = ("state", "x", "dt", "A", "B", "C", "D", "z", "dt_bias")
+    for name, value in zip(names, arguments):
+        if value is not None and is_recorded(value):
+            expected = "a tensor without gradients, batching and tangents"
+            refuse(
+                "selective_state_update", name, expected, "one that has them", NotImplementedError
+            )
+
+
+differentiate(update_op, _refuse_derivatives)

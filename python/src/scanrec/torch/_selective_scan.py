@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from .. import _arguments as arguments
-from ._modes import is_recorded
-from ._selective_functions import Selective, SelectiveProblem, composed, is_composed, real_type
-from ._selective_ops import selective_op, update_op
+from ._selective_functions import real_type, selective
+from ._selective_ops import update_op
 from ._tensors import check_dense, marks
 
 __all__ = ["resets_from_cu_seqlens", "selective_scan", "selective_state_update"]
@@ -158,24 +157,11 @@ def selective_scan(
     if isinstance(resets, Tensor) and resets.dim() == 2:
         resets = resets.unsqueeze(1)
     cuts = marks(call, resets, u.shape, 2, u.device)
-    out, last = _scan(
+    out, last = selective(
         *(u, delta, A, b, c, skip, z, bias, intervals, initial_state, cuts),
         *(softplus, reverse),
     )
     return (out, last) if return_last_state else out
-
-
-@torch.compiler.allow_in_graph
-def _scan(u, delta, a, b, c, skip, z, bias, intervals, initial, cuts, softplus, reverse):
-    """The scan under any transformation. Wherever forward mode or batching is at work it is
-    composed: the linear scan knows what PyTorch gets right."""
-    problem = SelectiveProblem(softplus, reverse)
-    tensors = (u, delta, a, b, c, skip, z, bias, intervals, initial)
-    if not is_recorded(*tensors):
-        return selective_op(*tensors, cuts, *problem, False)[:2]
-    if is_composed(*tensors):
-        return composed(*tensors, cuts, problem)
-    return Selective.apply(*tensors, cuts, problem)[:2]
 
 
 class _Checked:
@@ -328,23 +314,10 @@ def selective_state_update(
     skip, bias = checked.weight("D", D), checked.weight("dt_bias", dt_bias)
     if z is not None:
         checked.same("z", z)
-    given = dict(state=state, x=x, dt=dt, A=A, B=B, C=C, D=D, z=z, dt_bias=dt_bias)
-    for name, value in given.items():
-        if value is not None and _is_watched(value):
-            expected = "a tensor without gradients, batching and tangents"
-            arguments.refuse(call, name, expected, "one that has them", NotImplementedError)
     return update_op(
         *(state, x, dt, A, b, c, skip, z, bias),
         *(_rows(call, rows, batch, held, x.device), softplus),
     )
-
-
-def _is_watched(x):
-    """Whether a derivative or a batch of a tensor would be lost. Programs are traced without
-    levels of torch.func of their own."""
-    if torch.compiler.is_compiling():
-        return torch.is_grad_enabled() and x.requires_grad
-    return is_recorded(x)
 
 
 def _rows(call, rows, batch, held, device):

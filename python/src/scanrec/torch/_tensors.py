@@ -30,9 +30,6 @@ def check_dense(call: str, name: str, value: Any, expected: str = "a tensor") ->
 
 def check_tensor(call: str, name: str, value: Any) -> torch.Tensor:
     """The value, if it is a tensor with an axis of time."""
-    if torch.jit.is_tracing():
-        text = "torch.jit.trace cannot record this operator; torch.export.export can"
-        raise NotImplementedError(f"{call}: {text}")
     check_dense(call, name, value)
     if not value.dim():
         arguments.refuse(call, name, "a tensor with an axis of time", "a number")

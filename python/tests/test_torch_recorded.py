@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Recorded programs of scanrec.torch: every operator has its derivatives with it, of any order."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Random
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch import func
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import scanrec.torch as scans
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+
+STEPS = 131  # of which the adjoints that recompute states need a checkpoint
+MARKS = torch.from_numpy(Random(1).marks(2, STEPS, 1))
+
+
+def tensors(*shapes, seed=3):
+    random = Random(seed)
+    return tuple(torch.from_numpy(random(*shape)) for shape in shapes)
+
+
+def selective(u, delta, a, b, c, d, z, bias, first):
+    return scans.selective_scan(
+        u, delta, -a.abs(), b, c, d, z, bias, True, True,
+        initial_state=first, resets=MARKS[..., 0],
+    )  # fmt: skip
+
+
+ALL = (2, STEPS, 3)
+CHANNELS = (2, 3, STEPS)
+#: Calls that return outputs and final state, and the shapes of their operands.
+CALLS = {
+    "linear": (
+        lambda a, u, x: scans.linear_scan(a, u, x, resets=MARKS, return_final=True),
+        (ALL, ALL, (2, 3)),
+    ),
+    "linear, reverse": (
+        lambda a, u: scans.linear_scan(a, u, reverse=True, return_final=True),
+        ((3,), ALL),
+    ),
+    "logarithms": (
+        lambda a, u, x: scans.linear_scan(
+            a, u, x, log_gate=True, log_input=True, return_final=True
+        ),
+        ((STEPS, 1), ALL, (2, 3)),
+    ),
+    "f": (
+        lambda z, f, x: scans.qrnn_pool([z, f], x, pool="f", return_final=True),
+        (ALL, ALL, (2, 3)),
+    ),
+    "fo": (
+        lambda pre, x: scans.qrnn_pool(pre, x, resets=MARKS, return_final=True),
+        ((2, STEPS, 9), (3,)),
+    ),
+    "ifo": (
+        lambda *x: scans.qrnn_pool(x, pool="ifo", memory="recompute", return_final=True),
+        (ALL, ALL, ALL, (STEPS, 3)),
+    ),
+    "selective": (
+        selective,
+        (CHANNELS, CHANNELS, (3, 2), (2, 2, STEPS), (3, 2), (3,), CHANNELS, (3,), (2, 3, 2)),
+    ),
+}
+
+
+class Model(torch.nn.Module):
+    """A call with operations before and after it, which do not round."""
+
+    def __init__(self, call):
+        super().__init__()
+        self.call = call
+
+    def forward(self, *x):
+        out, final = self.call(*(2 * v for v in x))
+        return 2 * out, 2 * final
+
+
+def leaves(x):
+    return tuple(v.clone().requires_grad_() for v in x)
+
+
+RECORDERS = {
+    "export": lambda m, x: torch.export.export(m, x).module(),
+    "export of leaves": lambda m, x: torch.export.export(m, leaves(x)).module(),
+    "make_fx": lambda m, x: make_fx(m)(*x),
+    "make_fx of leaves": lambda m, x: make_fx(m)(*leaves(x)),
+    "make_fx before dispatch": lambda m, x: make_fx(m, pre_dispatch=True)(*x),
+    "jit.trace": lambda m, x: torch.jit.trace(m, x),
+    "jit.trace of leaves": lambda m, x: torch.jit.trace(m, leaves(x)),
+}
+COMPILERS = {
+    backend: lambda m, x, backend=backend: torch.compile(m, fullgraph=True, backend=backend)
+    for backend in ("aot_eager", "inductor")
+}
+
+
+def problem(name):
+    call, shapes = CALLS[name]
+    return Model(call), tensors(*shapes), tensors(*(v.shape for v in call(*tensors(*shapes))), seed=5)
+
+
+def backward(program, x, cotangents, **more):
+    return torch.autograd.grad(program(*x), x, cotangents, **more)
+
+
+def equal(got, want):
+    for a, b in zip(got, want, strict=True):
+        assert torch.equal(a, b)
+
+
+def close(got, want):
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("recorder", [*RECORDERS, *COMPILERS])
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_of_recorded_programs_are_the_same_bits(name, recorder):
+    model, x, w = problem(name)
+    torch.compiler.reset()
+    program = (RECORDERS | COMPILERS)[recorder](model, x)
+    moved = leaves(x)
+    equal(program(*moved), model(*moved))
+    equal(backward(program, moved, w), backward(model, moved, w))
+    # Each alone: an adjoint computes what is wanted. A compiler makes a program for each.
+    for i in range(len(x)) if recorder in RECORDERS else ():
+        mine = [v if k == i else v.detach() for k, v in enumerate(moved)]
+        got, want = (torch.autograd.grad(f(*mine), moved[i], w) for f in (program, model))
+        equal(got, want)
+    with torch.no_grad():
+        assert not program(*moved)[0].requires_grad
+    with torch.inference_mode():
+        equal(program(*x), model(*x))
+
+
+@pytest.mark.parametrize("recorder", RECORDERS)
+@pytest.mark.parametrize("name", CALLS)
+def test_second_derivatives_of_recorded_programs(name, recorder):
+    model, x, w = problem(name)
+    program = RECORDERS[recorder](model, x)
+    found = []
+    for f in (program, model):
+        moved = leaves(x)
+        first = backward(f, moved, w, create_graph=True)
+        found.append(torch.autograd.grad(sum(g.square().sum() for g in first), moved))
+    equal(*found)
+
+
+def tangent(f, x, moved):
+    with forward_ad.dual_level():
+        out = f(*map(forward_ad.make_dual, x, moved))
+        return [forward_ad.unpack_dual(y).tangent for y in out]
+
+
+@pytest.mark.parametrize("recorder", ["export", "make_fx", "jit.trace"])
+@pytest.mark.parametrize("name", CALLS)
+def test_other_derivatives_of_recorded_programs(name, recorder):
+    """Forward mode, torch.func and batches."""
+    model, x, w = problem(name)
+    program, moved = RECORDERS[recorder](model, x), tensors(*(v.shape for v in x), seed=7)
+    close(tangent(program, x, moved), tangent(model, x, moved))
+    every = tuple(range(len(x)))
+
+    def loss(f):
+        return lambda *x: sum((y**2).sum() for y in f(*x))
+
+    for of in (
+        lambda f: func.grad(loss(f), every)(*x),
+        lambda f: func.jvp(f, x, moved)[1],
+        lambda f: func.jvp(func.grad(loss(f), every), x, moved)[1],
+        lambda f: func.vjp(func.grad(loss(f), every), *x)[1](moved),
+        lambda f: func.vmap(func.grad(loss(f), every))(*(torch.stack([v, -v]) for v in x)),
+    ):
+        close(of(program), of(model))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_derivatives_of_recorded_gradients(name):
+    """Of programs that contain an adjoint, or a tangent, as an operator."""
+    model, x, w = problem(name)
+    moved = tensors(*(v.shape for v in x), seed=7)
+    pull = lambda *x: func.vjp(model, *x)[1](w)
+    push = lambda *x: func.jvp(model, x, moved)[1]
+    for f in (pull, push):
+        program, at = make_fx(f)(*x), leaves(x)
+        found = [
+            torch.autograd.grad(sum(y.square().sum() for y in of(*at)), at) for of in (program, f)
+        ]
+        close(*found)
+        close(func.jvp(program, x, moved)[1], func.jvp(f, x, moved)[1])
+
+
+def test_recorded_training_reaches_weights_before_the_scan():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before, self.after = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+
+        def forward(self, u):
+            h = self.before(u)
+            return self.after(h + scans.linear_scan(torch.sigmoid(h), h))
+
+    net, (u,) = Net().double(), tensors((2, 9, 3))
+    want = torch.autograd.grad(net(u).square().sum(), list(net.parameters()))
+    for program in (torch.export.export(net, (u,)).module(), torch.jit.trace(net, u)):
+        named = dict(program.named_parameters())
+        found = torch.autograd.grad(
+            program(u).square().sum(), [named[name] for name, _ in net.named_parameters()]
+        )
+        equal(found, want)
+
+
+def step(state, x):
+    ones = torch.ones
+    return scans.selective_state_update(state, x, x, -ones(4, 8), ones(2, 8), ones(2, 8))
+
+
+@pytest.mark.parametrize("recorder", ["make_fx", "jit.trace"])
+def test_recorded_steps_refuse_derivatives(recorder):
+    """Instead of losing them: a state that is changed in place has none."""
+    state, x = torch.zeros(2, 4, 8), torch.ones(2, 4)
+    program = RECORDERS[recorder](step, (state, x))
+    want = state.clone()
+    assert torch.equal(program(state, x), step(want, x)) and torch.equal(state, want)
+    moved = x.clone().requires_grad_()
+    # The interpreter of TorchScript says in a RuntimeError what was raised.
+    with pytest.raises((NotImplementedError, RuntimeError), match="'x': .* without gradients"):
+        program(state, moved)
+    with pytest.raises((NotImplementedError, RuntimeError), match="without gradients, batching"):
+        func.vmap(lambda x: program(state, x))(torch.ones(3, 2, 4))
+    with torch.no_grad():
+        step(want, x), program(state, moved)
+    assert torch.equal(state, want)
+
+
+@pytest.mark.parametrize(
+    "call, shape, other, words",
+    [
+        (lambda x: scans.linear_scan(0.9, x), (2, 5, 3), (2, 4, 3), "linear_scan: argument 'input'"),
+        (lambda x: scans.linear_scan(ONES, x), (2, 5, 3), (2, 9, 3), "linear_scan: argument 'input'"),
+        (lambda x: scans.linear_scan(ONES, x, log_gate=True), (2, 5, 3), (2, 4, 3), "'input'"),
+        (lambda x: of_ones(delta=x), (2, 3, 5), (2, 3, 4), "selective_scan: argument 'delta'"),
+        (lambda x: of_ones(B=x), (2, 4, 5), (2, 4, 4), "selective_scan: argument 'B'"),
+        (lambda x: of_ones(D=x), (3,), (2,), "selective_scan: argument 'D'"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("inference", [False, True])
+def test_recorded_programs_refuse_other_shapes(call, shape, other, words, inference):
+    """Kernels would read memory after the end of a tensor. What has been aligned has a shape that
+    PyTorch checks."""
+    program = make_fx(call)(torch.ones(shape))
+    with torch.inference_mode(inference):
+        program(torch.ones(shape))
+        with pytest.raises(ValueError, match=words):
+            program(torch.ones(other))
+
+
+def test_operators_refuse_shapes_that_do_not_belong_together():
+    """Of every operand that is not checked before it."""
+    ops, ones = torch.ops.scanrec, torch.ones
+    edge, marks = ones(2, 1, 3), ones(1, 6, 1) > 0
+    problem, rest = ([2, 5, 3], 1, False), ([2, 5, 3], [2, 5, 3], [2, 1, 3])
+    gated = (*problem, -1, 0, 0.0, False)
+    good = {
+        ops._linear_scan: (ONES, ONES, edge, marks, *problem),
+        ops._linear_scan_jvp: (ONES, ONES, edge, marks, ONES, ONES, edge, *problem),
+        ops._linear_scan_vjp: (ONES, ONES, edge, marks, ONES, edge, *problem, *rest),
+        ops._gated_scan_v2: (ONES, ONES, ONES, ONES, edge, marks, ONES > 0, *gated, False),
+        ops._gated_scan_vjp_v2: (
+            *(ONES, ONES, ONES, ONES, ONES, edge, marks, ONES > 0, ONES, edge, *gated),
+            [True] * 5,
+        ),
+    }
+    for op, operands in good.items():
+        op(*operands)
+        for i, x in enumerate(operands):
+            if isinstance(x, torch.Tensor):
+                for axis in range(3):
+                    wrong = x.repeat_interleave(4, axis)[:, : 7 if axis == 1 else None]
+                    with pytest.raises(ValueError, match="expected a shape that broadcasts to"):
+                        op(*operands[:i], wrong, *operands[i + 1 :])
+
+
+ONES = torch.ones(2, 5, 3)
+
+
+def of_ones(**x):
+    ones = torch.ones
+    return scans.selective_scan(
+        **{"u": ones(2, 3, 5), "delta": ones(2, 3, 5), "A": -ones(3, 4), "B": ones(2, 4, 5),
+           "C": ones(2, 4, 5)} | x,
+    )  # fmt: skip
