@@ -62,9 +62,9 @@ class Scan(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         gate, input, initial, resets, ctx.problem = inputs
-        saved = (gate, output[0], initial, resets)
-        ctx.save_for_backward(*saved)
-        ctx.save_for_forward(*saved)
+        of_gate = (output[0], initial) if ctx.needs_input_grad[0] else (None, None)
+        ctx.save_for_backward(gate, *of_gate, resets)
+        ctx.save_for_forward(gate, output[0], initial, resets)
         ctx.shapes = (gate.shape, input.shape, None if initial is None else initial.shape)
         ctx.set_materialize_grads(False)
 
@@ -100,19 +100,23 @@ class Tangent(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         *tensors, ctx.problem = inputs
-        ctx.save_for_backward(*tensors, output[0])
+        gate, state, initial, resets, gate_t, input_t, initial_t = tensors
+        needs = ctx.needs_input_grad
+        of_gate = (output[0], initial_t) if needs[0] else (None, None)
+        of_gate_tangent = (state, initial) if needs[4] else (None, None)
+        of_states = gate_t if needs[1] or needs[2] else None
+        ctx.save_for_backward(gate, resets, *of_gate, *of_gate_tangent, of_states)
         ctx.save_for_forward(*tensors, output[0])
+        ctx.shapes = tuple(None if x is None else x.shape for x in tensors)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx, tangent_grad, final_grad):
         if tangent_grad is None and final_grad is None:
             return (None,) * 8
-        gate, state, initial, resets, gate_t, input_t, initial_t, tangent = ctx.saved_tensors
+        gate, resets, tangent, initial_t, state, initial, gate_t = ctx.saved_tensors
         needs = ctx.needs_input_grad
-        wanted = _shapes(
-            needs[4:7], [x if x is None else x.shape for x in (gate_t, input_t, initial_t)]
-        )
+        wanted = _shapes(needs[4:7], ctx.shapes[4:])
         if any(needs[:3]):  # which what is pulled back meets, at every step
             wanted = (wanted[0], ctx.problem.shape, wanted[2])
         gate_g, pulled, initial_g = adjoint(
@@ -121,10 +125,10 @@ class Tangent(Function):
         others = (None, None, None)
         if any(needs[:3]):
             others = _met(
-                needs[:3], pulled, gate, state, initial, resets, tangent, gate_t, initial_t,
+                needs[:3], pulled, ctx.shapes[:3], gate.dtype, resets, tangent, gate_t, initial_t,
                 ctx.problem,
             )  # fmt: skip
-        input_g = _summed(pulled, input_t.shape) if needs[5] else None
+        input_g = _summed(pulled, ctx.shapes[5]) if needs[5] else None
         return *others, None, gate_g, input_g, initial_g, None
 
     @staticmethod
@@ -161,8 +165,14 @@ class Adjoint(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         *tensors, (ctx.problem, ctx.shapes) = inputs
-        ctx.save_for_backward(*tensors)
+        gate, state, initial, resets, state_grad, final_grad = tensors
+        # A cotangent of the gate's gradient reads states; gradients of what those meet read the
+        # cotangents.
+        of_gate = (state, initial) if ctx.shapes[0] is not None else (None, None)
+        met = (state_grad, final_grad) if any(ctx.needs_input_grad[:3]) else (None, None)
+        ctx.save_for_backward(gate, *of_gate, resets, *met)
         ctx.save_for_forward(*tensors)
+        ctx.operands = tuple(None if x is None else x.shape for x in tensors)
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -188,15 +198,15 @@ class Adjoint(Function):
                 (None, problem.shape, None),
             )
             others = _met(
-                needs[:3], pulled, gate, state, initial, resets, tangent, of_gate, of_initial,
-                problem,
+                needs[:3], pulled, ctx.operands[:3], gate.dtype, resets, tangent, of_gate,
+                of_initial, problem,
             )  # fmt: skip
-        of_states = _summed(tangent, state_grad.shape) if needs[4] else None
+        of_states = _summed(tangent, ctx.operands[4]) if needs[4] else None
         return (
             *others,
             None,
             of_states,
-            _summed(final, final_grad.shape) if needs[5] else None,
+            _summed(final, ctx.operands[5]) if needs[5] else None,
             None,
         )
 
@@ -299,23 +309,24 @@ def _by_place(values, shapes):
     return tuple(None if shape is None else next(rest) for shape in shapes)
 
 
-def _met(needs, pulled, gate, state, initial, resets, tangent, gate_t, initial_t, problem):
-    """Gradients of gate, state and initial state of a tangent that is pulled back; of an adjoint,
-    likewise, with the cotangents of its results in place of tangents."""
-    dtype = edge_dtype(gate.dtype)
+def _met(needs, pulled, shapes, stored, resets, tangent, gate_t, initial_t, problem):
+    """Gradients of gate, state and initial state, which have these shapes, of a tangent that is
+    pulled back; of an adjoint, likewise, with the cotangents of its results in place of tangents.
+    The gate is stored in this type."""
+    dtype = edge_dtype(stored)
     pulled = pulled.to(dtype)
     of_gate = of_state = of_initial = None
     if needs[0]:
         before = _before(tangent, initial_t, problem, dtype)
         of_gate = _linked(pulled * before.conj(), resets, problem)
-        of_gate = _summed(of_gate, gate.shape).to(gate.dtype)
+        of_gate = _summed(of_gate, shapes[0]).to(stored)
     if gate_t is not None and any(needs[1:]):
         met = _linked(pulled * gate_t.to(dtype).conj(), resets, problem)
         if needs[1]:
             of_state = _shifted(met, met.new_zeros(problem.edge), problem, back=not problem.reverse)
-            of_state = _summed(of_state.to(gate.dtype), state.shape)
+            of_state = _summed(of_state.to(stored), shapes[1])
         if needs[2]:
-            of_initial = _summed(_first(met, problem), initial.shape)
+            of_initial = _summed(_first(met, problem), shapes[2])
     return of_gate, of_state, of_initial
 
 

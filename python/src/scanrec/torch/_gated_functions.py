@@ -44,9 +44,15 @@ class GatedProblem(NamedTuple):
         stack = self.stack + 1 if self.stack >= 0 else -1
         return self._replace(shape=(size, *self.shape), axis=self.axis + 1, stack=stack)
 
+    def reads_states(self, moved):
+        """Whether gradients of these pre-activations read states: those of forget and output gate."""
+        if self.stack >= 0:
+            return moved[0]
+        return any(moved[1:2] if self.cell else moved[1:3])
+
     def apart(self, kept):
         """What is kept of a call, with the axes of its shape."""
-        if not self.recompute:
+        if kept is None or not self.recompute:
             return kept
         return checkpoints_in(kept, checkpoint_shape(self.shape, self.axis))
 
@@ -103,7 +109,10 @@ class Gated(Function):
     def setup_context(ctx, inputs, output):
         initial, resets, zoneout, ctx.problem, keep, *pre = inputs
         ctx.mark_non_differentiable(output[2])
-        ctx.save_for_backward(output[2 if keep else 0], initial, resets, zoneout, *pre)
+        kept = output[2 if keep else 0]
+        if not ctx.problem.reads_states(ctx.needs_input_grad[5:]):
+            kept = None
+        ctx.save_for_backward(kept, initial, resets, zoneout, *pre)
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -131,12 +140,14 @@ class Gated(Function):
 
 class GatedAdjoint(Function):
     """(states or checkpoints, initial_state, resets, zoneout, output_grad, final_grad, problem, needs, *pre) ->
-    the gradients that are needed of (*pre, initial_state)"""
+    the gradients that are needed of (*pre, initial_state). Where these read no states, there may be none."""
 
     @staticmethod
     def forward(kept, initial, resets, zoneout, output_grad, final_grad, problem, needs, *pre):
         *of_pre, of_initial = needs
         wanted = [*of_pre, *(False,) * (4 - len(pre)), of_initial]
+        if kept is None:  # the kernel takes any states where no gradient reads them
+            kept, problem = pre[0].new_zeros(()).expand(problem.shape), problem._replace(recompute=False)
         tensors = *_four(pre), kept, initial, resets, zoneout, output_grad, final_grad
         gradients = run_below(gated_vjp_op, *tensors, *problem, wanted)
         return tuple(g for g, is_wanted in zip(gradients, wanted) if is_wanted)
@@ -239,9 +250,10 @@ def _recorded(problem, initial, resets, zoneout, keep, *pre):
     """Output, final state, and states or checkpoints where the adjoint needs them, or None."""
     if _is_composed(initial, *pre):
         return *composed(pre, initial, resets, zoneout, problem), None
-    # What the adjoint needs of the states; those that are put out are there.
+    # The adjoint has states that are the output. What an outer level of torch.func needs is not known.
     gates = pre[0].shape[problem.stack] if problem.stack >= 0 else len(pre)
-    keep = keep or problem.recompute or gates > 2
+    if problem.recompute or gates > 2:
+        keep = keep or bool(levels()) or problem.reads_states([x.requires_grad for x in pre])
     output, final, kept = Gated.apply(initial, resets, zoneout, problem, keep, *pre)
     return output, final, kept if keep else None
 

@@ -366,7 +366,8 @@ class _SplitScan(Function):
         results = *zip(*walk(entering)), entering
         state, final, before = (_padded(list(x), axis, len(problems)) for x in results)
         ctx.problem, ctx.parts, ctx.pieces = problem, parts, len(marks)
-        ctx.save_for_backward(gate, state, before, *maps, *marks)
+        of_gate = (state, before) if ctx.needs_input_grad[0] else (None, None)
+        ctx.save_for_backward(gate, *of_gate, *maps, *marks)
         ctx.shapes = gate.shape, input.shape, None if initial is None else initial.shape
         ctx.set_materialize_grads(False)
         return state, final, before
@@ -376,6 +377,7 @@ class _SplitScan(Function):
         gate, state, before, products, cuts, *marks = ctx.saved_tensors
         problem, parts = ctx.problem, ctx.parts.turned()
         axis, problems, wide = problem.axis, parts.problems(problem), _wide(gate.dtype)
+        dtype = edge_dtype(gate.dtype)
         maps, gates = _Maps(products, cuts), parts.pieces_of(gate, axis)
         edges = lambda x: [None] * len(problems) if x is None else x.split(1, axis)
         states, befores = parts.pieces_of(state, axis), edges(before)
@@ -387,7 +389,7 @@ class _SplitScan(Function):
             wanted = (None, None, p.edge)
             last = last if i == parts.first else None
             begin = adjoint(g, None, None, m, s, last, p, wanted)[2]
-            begin = before.new_zeros(p.edge) if begin is None else begin
+            begin = gate.new_zeros(p.edge, dtype=dtype) if begin is None else begin
             begins.append(begin if more is None else begin + more)
         if torch.is_grad_enabled():  # gradients of gradients: products move, too
             maps, begins = _maps_and_ends(gates, marks, begins, problems, parts)
@@ -399,7 +401,7 @@ class _SplitScan(Function):
             *(gates, states, befores, marks, state_grads, final_grads),
             *(_states_before(parts, axis, maps, begins), problems),
         ):
-            after = after.to(before.dtype)
+            after = after.to(dtype)
             if last is not None:  # of the last piece; nobody sees that of others
                 after = after + last
             wanted = [x if n else None for n, x in zip(needs, (g.shape, p.shape, p.edge))]
