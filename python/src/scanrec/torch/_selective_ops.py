@@ -214,7 +214,7 @@ def _vjp(*arguments):
 
 def _update(state, x, dt, a, b, c, skip, z, dt_bias, rows, softplus):
     held = state if rows is None else state.index_select(0, rows)
-    now = held.to(a.dtype)
+    now = _resolved(held.to(a.dtype))
     out = torch.empty_like(x)
     step = lambda x: None if x is None else x.unsqueeze(-1)
     # Of complex numbers the parts are the last axis already.
@@ -237,6 +237,10 @@ for _device in DEVICES:
     _library.impl("_selective_scan_v2", _scan, _device)
     _library.impl("_selective_scan_vjp_v2", _vjp, _device)
     _library.impl("_selective_state_update", _update, _device)
+# PyTorch's way to resolve lazy views does not know operators that change an argument: it is left out,
+# and the kernel resolves them.
+for _view in ("Conjugate", "Negative"):
+    _library.impl("_selective_state_update", torch.library.fallthrough_kernel, _view)
 torch.library.register_fake("scanrec::_selective_scan_v2", _scan_results, lib=_library)
 torch.library.register_fake("scanrec::_selective_scan_vjp_v2", _gradients, lib=_library)
 torch.library.register_fake(

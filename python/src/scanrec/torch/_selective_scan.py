@@ -303,7 +303,8 @@ def selective_state_update(
     rows = state_batch_indices
     held = batch if rows is None or state.dim() != 3 else state.shape[0]
     arguments.check_shape(call, "state", state.shape, (held, channels, A.shape[1]), equal=True)
-    if any(n > 1 and step == 0 for n, step in zip(state.shape, state.stride())):
+    overlaps = any(n > 1 and step == 0 for n, step in zip(state.shape, state.stride()))
+    if overlaps and state.numel() > 0:
         expected = "memory of its own for every element"
         arguments.refuse(call, "state", expected, f"strides {tuple(state.stride())}")
     checked.same("dt", dt)
