@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What autograd keeps of the calls of scanrec.torch: no array that only other gradients read."""
+"""Tensors that autograd saves for scanrec.torch: none that only unwanted gradients would read."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def selective(u, delta, a, b, c, d, z, first):
 STATES = 2 * STEPS * 3
 CHECKPOINTS = 2 * 2 * 3
 OF_SELECTIVE = (CHANNELS, CHANNELS, (3, 4), (2, 4, STEPS), (3, 4), (3,), CHANNELS, (2, 3, 4))
-#: Calls, shapes of operands, operands that are always kept; those whose gradients read states, and
-#: what is kept for these: the output or so many numbers, and operands.
+#: Calls, shapes of operands, operands that are always saved; operands whose gradients read states,
+#: and the tensors saved for these: the output or so many numbers, and operands.
 CALLS = {
     "linear": (linear, (ALL, ALL, EDGE), {0}, {0}, OUTPUT, {2}),
     "logarithms": (logarithms, (ALL, ALL, EDGE), {0, 1, 2}, {0}, OUTPUT, set()),
@@ -153,7 +153,7 @@ def test_a_constant_gate_keeps_no_states():
 
 @pytest.mark.parametrize("moved", list(subsets(3)))
 def test_second_derivatives_read_what_is_saved(moved):
-    """Of the gradients of every set of operands, with respect to every other set."""
+    """The gradients of every set of operands are differentiated for every set of operands."""
     x = tensors(ALL, ALL, EDGE)
     w = tensors(ALL, EDGE, seed=5)
 
@@ -162,7 +162,8 @@ def test_second_derivatives_read_what_is_saved(moved):
         if not any(g.requires_grad for g in first):  # linear in what does not move
             return [None] * 5
         every = [v for v in (*mine, *cotangents) if v.requires_grad]
-        out = iter(torch.autograd.grad(sum(g.square().sum() for g in first), every, allow_unused=True))
+        total = sum(g.square().sum() for g in first)
+        out = iter(torch.autograd.grad(total, every, allow_unused=True))
         return [next(out) if v.requires_grad else None for v in (*mine, *cotangents)]
 
     for of in subsets(3):

@@ -329,6 +329,50 @@ def test_resets_are_separate_sequences():
         assert torch.equal(out[..., 5:], whole[..., 5:])
 
 
+@pytest.mark.parametrize("kind", ["of steps", "groups", "of channels", "intervals", "complex"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_sequences_of_cu_seqlens_have_states_of_their_own(kind, reverse):
+    """Bit for bit, and so have their gradients."""
+    bounds = [0, 5, 5, 130, 131, 300]
+    x = problem(**{**KINDS[kind], "batch": 1, "steps": 300})
+    x.pop("initial_state", None)
+    firsts = problem(**{**KINDS[kind], "batch": 5, "steps": 1, "leave": ()})["initial_state"]
+    cu = torch.tensor(bounds, dtype=torch.int32)
+    options = dict(delta_softplus=True, reverse=reverse, return_last_state=True)
+    parts = [slice(*ends) for ends in zip(bounds, bounds[1:])]
+    numbers = 2 if kind == "complex" else 1
+
+    def together(initial_state=None, **x):
+        return selective_scan(**x, cu_seqlens=cu, initial_state=initial_state, **options)
+
+    def each(initial_state=None, **x):
+        outs = []
+        for i, part in enumerate(parts):
+            begin, end = part.start, part.stop
+            mixed = slice(numbers * begin, numbers * end)
+            names = ("u", "delta", "z", "intervals")
+            mine = cut(cut(x, part, names), mixed, [k for k in ("B", "C") if x[k].dim() > 2])
+            first = None if initial_state is None else initial_state[i : i + 1]
+            outs.append(selective_scan(**mine, initial_state=first, **options))
+        out, last = zip(*outs)
+        return torch.cat(out, -1), torch.cat(last)
+
+    w = [torch.ones(1, 4, 300), torch.ones(*firsts.shape, *([2] if numbers == 2 else []))]
+    for states in ({}, {"initial_state": firsts}):
+        (got, grads), (want, wanted) = (gradients(f, x | states, w) for f in (together, each))
+        assert all(torch.equal(a, b) for a, b in zip(got, want))
+        assert got[1].shape == firsts.shape
+        for name, g in grads.items():
+            weight = name in ("A", "D", "delta_bias") or name in KINDS[kind].get("constant", ())
+            assert weight or torch.equal(g, wanted[name]), name
+            close(g, wanted[name], 1e-12, 1e-12)  # of a sum over sequences
+    # One state for all, and no states at all: one call.
+    one = together(**x, initial_state=firsts[:1])
+    assert torch.equal(one[0], each(**x, initial_state=firsts[:1].expand(5, 4, -1))[0])
+    out = selective_scan(**x, cu_seqlens=cu, delta_softplus=True, reverse=reverse)
+    assert torch.equal(out, each(**x)[0])
+
+
 def test_marks_of_channels_and_behind_the_end():
     x = problem(steps=140)
     for reverse, more in itertools.product((False, True), (0, 1)):
@@ -522,6 +566,54 @@ def test_steps_are_the_scan(groups, itype):
     assert torch.equal(a, b) and torch.equal(narrow, wide.to(torch.bfloat16))
 
 
+@pytest.mark.parametrize("is_waited_for", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
+@pytest.mark.parametrize("rows", [[3, -1, 0, -1], [-1, 4, 9, -7], [4, 0, 2, 1], [-1, 9, 3, 4]])
+def test_padding_starts_from_0_and_is_written_nowhere(rows, dtype, is_waited_for, monkeypatch):
+    """Rows that there are not, also where values are not waited for, as on a GPU."""
+    if not is_waited_for:
+        monkeypatch.setattr(scanrec.torch._selective_ops, "_has_padding", lambda *_: True)
+    wtype = dtype.replace("bfloat16", "float32")
+    x = problem(batch=4, steps=1, itype="float32", wtype=wtype)
+    mixing = [x[name][..., 0] if wtype == "float32" else x[name] for name in ("B", "C")]
+    step = (x["u"][..., 0], x["delta"][..., 0], x["A"], *mixing, x["D"], x["z"][..., 0])
+    pool = torch.randn(5, 4, 8, dtype=getattr(torch, dtype))
+    there = [i for i, row in enumerate(rows) if 0 <= row < 5]
+    kept = [rows[i] for i in there]
+    alone = torch.zeros(4, 4, 8, dtype=pool.dtype)
+    alone[there] = pool[kept]
+    want, moved = state_update(alone, *step, x["delta_bias"], True), pool.clone()
+    moved[kept] = alone[there]
+    for of in (torch.int32, torch.int64):
+        for run in (
+            state_update,
+            torch.compile(state_update, fullgraph=True, backend="aot_eager"),
+        ):
+            state = pool.clone()
+            at = torch.tensor(rows, dtype=of)
+            out = run(state, *step, x["delta_bias"], True, state_batch_indices=at)
+            assert torch.equal(out, want) and torch.equal(state, moved)
+
+
+def test_padding_is_that_of_jax():
+    jax = pytest.importorskip("jax")
+    import scanrec.jax
+
+    x = problem(batch=4, steps=1, itype="float32", wtype="float32")
+    step = [x[name][..., 0] for name in ("u", "delta", "B", "C", "z")]
+    u, delta, b, c, z = step
+    pool, rows = torch.randn(5, 4, 8), torch.tensor([3, -1, 7, 0])
+    arrays = [v.numpy() for v in (pool, u, delta, x["A"], b, c, x["D"], z, x["delta_bias"])]
+    with jax.default_device(jax.devices("cpu")[0]):
+        want, moved = scanrec.jax.selective_state_update(
+            *arrays, dt_softplus=True, state_batch_indices=rows.numpy()
+        )
+    out = state_update(pool, u, delta, x["A"], b, c, x["D"], z, x["delta_bias"], True, rows)
+    close(out, torch.tensor(want.tolist()), 1e-6, 1e-6)
+    close(pool, torch.tensor(moved.tolist()), 1e-6, 1e-6)
+    assert torch.equal(pool[[1, 2, 4]], torch.tensor(moved.tolist())[[1, 2, 4]])
+
+
 def test_complex_numbers_and_their_parts():
     """B and C may be either, in any layout; a step has complex ones."""
     x = problem(steps=150, wtype="complex64", itype="float32", leave=())
@@ -598,6 +690,26 @@ def test_bad_input():
     refused(ValueError, r"'delta_bias': expected shape \(4,\)", delta_bias=z(9))
     refused(ValueError, r"'initial_state': .* broadcasts to \(2, 4, 8\)", initial_state=z(3, 4, 8))
     refused(TypeError, "'resets': expected a tensor of booleans", resets=z(2, 9))
+    one = {name: v[:1] if name in ("u", "delta", "B", "C", "z") else v for name, v in x.items()}
+    one.pop("initial_state")
+    ends, state = torch.tensor([0, 4, 9]), {"initial_state": z(2, 4, 8)}
+    refused(ValueError, "'u': expected a batch of 1, as there are 'cu_seqlens'", cu_seqlens=ends)
+
+    def refused_of_one(error, words, ends, **other):
+        with pytest.raises(error, match=f"selective_scan: argument {words}"):
+            selective_scan(**{**one, **other}, cu_seqlens=ends)
+
+    refused_of_one(ValueError, "'resets': expected None", ends, resets=z(1, 9) > 0)
+    refused_of_one(TypeError, "'cu_seqlens': expected a tensor, got list", [0, 9])
+    refused_of_one(TypeError, "'cu_seqlens': expected int32 or int64", z(2))
+    refused_of_one(ValueError, "'cu_seqlens': expected 2 numbers or more", ends[:1])
+    wrong = "'cu_seqlens': expected numbers that rise from 0 to 9, got"
+    for bad in ([0, 4], [0, 10], [1, 9], [0, 5, 4, 9]):
+        for more in (state, {}, {"return_last_state": True}):
+            more = more if len(bad) == 3 or more is not state else {"initial_state": z(1, 4, 8)}
+            refused_of_one(ValueError, wrong, torch.tensor(bad), **more)
+    words = r"'initial_state': expected a shape that broadcasts to \(2, 4, 8\)"
+    refused_of_one(ValueError, words, ends, initial_state=z(3, 4, 8))
     apart = torch.frombuffer(bytearray(129), dtype=torch.float32, offset=1).view(4, 8)
     refused(ValueError, "'A': expected a pointer aligned to 4 bytes", A=apart)
     refused(ValueError, "'resets': .* with all of its 9 steps", resets=z(2, 4, dtype=torch.bool))
@@ -622,12 +734,12 @@ def test_bad_steps():
     refused(
         TypeError, "'state_batch_indices': expected a tensor of int32", state_batch_indices=[0, 1]
     )
-    for bad in ([0, 3], [-1, 0], [1, 1]):
-        refused(
-            ValueError,
-            "'state_batch_indices': expected rows of 'state', 0 to 2, each once",
-            state_batch_indices=torch.tensor(bad),
-        )
+    refused(
+        ValueError,
+        "'state_batch_indices': expected every row of 'state' once at most",
+        state_batch_indices=torch.tensor([1, 1]),
+    )
+    refused(ValueError, "'state': expected 1 row or more, got 0", state=torch.ones(0, 4, 8))
     whole = dict(state=state[:2], state_batch_indices=None)
     refused(ValueError, "'state': expected memory apart from 'B'", B=state[:2, 0], **whole)
     refused(ValueError, "'state': expected memory apart from 'dt'", dt=state[:2, :, 0], **whole)

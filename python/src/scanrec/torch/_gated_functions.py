@@ -45,7 +45,7 @@ class GatedProblem(NamedTuple):
         return self._replace(shape=(size, *self.shape), axis=self.axis + 1, stack=stack)
 
     def reads_states(self, moved):
-        """Whether gradients of these pre-activations read states: those of forget and output gate."""
+        """Whether gradients of these read states: those of forget and output gate do."""
         if self.stack >= 0:
             return moved[0]
         return any(moved[1:2] if self.cell else moved[1:3])
@@ -140,14 +140,15 @@ class Gated(Function):
 
 class GatedAdjoint(Function):
     """(states or checkpoints, initial_state, resets, zoneout, output_grad, final_grad, problem, needs, *pre) ->
-    the gradients that are needed of (*pre, initial_state). Where these read no states, there may be none."""
+    the gradients that are needed of (*pre, initial_state). States are None where these read none."""
 
     @staticmethod
     def forward(kept, initial, resets, zoneout, output_grad, final_grad, problem, needs, *pre):
         *of_pre, of_initial = needs
         wanted = [*of_pre, *(False,) * (4 - len(pre)), of_initial]
         if kept is None:  # the kernel takes any states where no gradient reads them
-            kept, problem = pre[0].new_zeros(()).expand(problem.shape), problem._replace(recompute=False)
+            kept = pre[0].new_zeros(()).expand(problem.shape)
+            problem = problem._replace(recompute=False)
         tensors = *_four(pre), kept, initial, resets, zoneout, output_grad, final_grad
         gradients = run_below(gated_vjp_op, *tensors, *problem, wanted)
         return tuple(g for g, is_wanted in zip(gradients, wanted) if is_wanted)
@@ -250,7 +251,7 @@ def _recorded(problem, initial, resets, zoneout, keep, *pre):
     """Output, final state, and states or checkpoints where the adjoint needs them, or None."""
     if _is_composed(initial, *pre):
         return *composed(pre, initial, resets, zoneout, problem), None
-    # The adjoint has states that are the output. What an outer level of torch.func needs is not known.
+    # The adjoint has states that are the output. An outer level of torch.func may need others.
     gates = pre[0].shape[problem.stack] if problem.stack >= 0 else len(pre)
     if problem.recompute or gates > 2:
         keep = keep or bool(levels()) or problem.reads_states([x.requires_grad for x in pre])

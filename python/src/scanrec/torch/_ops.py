@@ -55,7 +55,7 @@ def run_below(op, *arguments):
 
 
 def differentiate(op, function) -> None:
-    """Registers a function with the results of an operator, which any derivative can be taken of."""
+    """Registers a differentiable function that has the arguments and results of an operator."""
 
     def kernel(*arguments):
         if is_recorded(*(x for x in arguments if isinstance(x, torch.Tensor))):

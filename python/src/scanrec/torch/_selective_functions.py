@@ -169,8 +169,8 @@ def _composed_adjoint(tensors, out_grad, final_grad, problem, needs):
 
 
 def _adjoint(checkpoints, out_grad, final_grad, problem, needs, *tensors):
-    """The gradients that are needed. In forward mode and batches, which may have begun after the call,
-    they are composed."""
+    """The gradients that are needed. They are composed in forward mode and batches, which may have
+    begun after the call."""
     if _is_composed(out_grad, final_grad, *tensors):
         return _composed_adjoint(tensors, out_grad, final_grad, problem, needs)
     return SelectiveAdjoint.apply(checkpoints, out_grad, final_grad, problem, needs, *tensors)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Selective scans as operators of PyTorch: functional but for a state that moves a step on, private.
+"""Selective scans as private operators of PyTorch: functional but for a state that moves a step on.
 
 Tensors have the axes of the calls: (B, D, L), b and c (D, N) or (B, G, N, L), intervals (B, L),
 states (B, D, N), resets (1 or B, 1 or D, L or L + 1). What is absent is None; a gradient that is not
@@ -213,8 +213,12 @@ def _vjp(*arguments):
 
 
 def _update(state, x, dt, a, b, c, skip, z, dt_bias, rows, softplus):
-    held = state if rows is None else state.index_select(0, rows)
-    now = _resolved(held.to(a.dtype))
+    taken, there = state, None
+    if rows is not None:
+        rows, there = _rows_of(rows, state.shape[0])
+        taken = state.index_select(0, rows)
+    now = taken if there is None else torch.where(there, taken, 0)
+    now = _resolved(now.to(a.dtype))
     out = torch.empty_like(x)
     step = lambda x: None if x is None else x.unsqueeze(-1)
     # Of complex numbers the parts are the last axis already.
@@ -226,19 +230,48 @@ def _update(state, x, dt, a, b, c, skip, z, dt_bias, rows, softplus):
     except ValueError as error:
         raise in_words_of("selective_state_update", _OF_STEP, error) from None
     if rows is not None:
-        state.index_copy_(0, rows.long(), now.to(state.dtype))
+        now = now.to(state.dtype)
+        if there is not None:
+            rows, now = _instead_of_padding(rows, torch.where(there, now, taken), there)
+        state.index_copy_(0, rows, now)
     elif now is not state:
         state.copy_(now)
     torch.autograd.graph.increment_version(state)
     return out
 
 
+def _rows_of(rows, held):
+    """Rows within the state, and which of them were given so: None where no row is padding."""
+    at = rows.long()
+    if rows.shape[0] == 0 or not (rows.is_cuda or _has_padding(rows.tolist(), held)):
+        return at, None  # a GPU is not waited for
+    within = at.clamp(0, held - 1)
+    return within, (within == at)[:, None, None]
+
+
+def _has_padding(rows, held):
+    """Whether some are no rows of a state; refuses rows that occur twice."""
+    inside = [row for row in rows if 0 <= row < held]
+    if len(set(inside)) < len(inside):
+        expected = "every row of 'state' once at most"
+        refuse("selective_state_update", "state_batch_indices", expected, rows)
+    return len(inside) < len(rows)
+
+
+def _instead_of_padding(rows, states, there):
+    """Replaces padding by a row that is written in any case, and its state. If all is padding, the
+    first row is written as it was read."""
+    there = there.flatten()
+    each = torch.arange(len(rows), device=rows.device)
+    source = torch.where(there, each, there.int().argmax())
+    return rows[source], states[source]
+
+
 for _device in DEVICES:
     _library.impl("_selective_scan_v2", _scan, _device)
     _library.impl("_selective_scan_vjp_v2", _vjp, _device)
     _library.impl("_selective_state_update", _update, _device)
-# PyTorch's way to resolve lazy views does not know operators that change an argument: it is left out,
-# and the kernel resolves them.
+# PyTorch cannot resolve lazy views for operators that change an argument: the kernel resolves them.
 for _view in ("Conjugate", "Negative"):
     _library.impl("_selective_state_update", torch.library.fallthrough_kernel, _view)
 torch.library.register_fake("scanrec::_selective_scan_v2", _scan_results, lib=_library)

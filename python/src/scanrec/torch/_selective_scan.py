@@ -28,28 +28,32 @@ def selective_scan(
     u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
     z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
     return_last_state: Literal[False] = False, *, initial_state: Tensor | None = None,
-    resets: Tensor | None = None, intervals: Tensor | None = None, reverse: bool = False,
+    resets: Tensor | None = None, cu_seqlens: Tensor | None = None,
+    intervals: Tensor | None = None, reverse: bool = False,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def selective_scan(
     u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
     z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
     *, return_last_state: Literal[True], initial_state: Tensor | None = None,
-    resets: Tensor | None = None, intervals: Tensor | None = None, reverse: bool = False,
+    resets: Tensor | None = None, cu_seqlens: Tensor | None = None,
+    intervals: Tensor | None = None, reverse: bool = False,
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 @overload
 def selective_scan(
     u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None,
     z: Tensor | None, delta_bias: Tensor | None, delta_softplus: bool,
     return_last_state: Literal[True], *, initial_state: Tensor | None = None,
-    resets: Tensor | None = None, intervals: Tensor | None = None, reverse: bool = False,
+    resets: Tensor | None = None, cu_seqlens: Tensor | None = None,
+    intervals: Tensor | None = None, reverse: bool = False,
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 @overload
 def selective_scan(
     u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
     z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
     return_last_state: bool = False, *, initial_state: Tensor | None = None,
-    resets: Tensor | None = None, intervals: Tensor | None = None, reverse: bool = False,
+    resets: Tensor | None = None, cu_seqlens: Tensor | None = None,
+    intervals: Tensor | None = None, reverse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
 def selective_scan(
     u: Tensor,
@@ -65,6 +69,7 @@ def selective_scan(
     *,
     initial_state: Tensor | None = None,
     resets: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
     intervals: Tensor | None = None,
     reverse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -104,6 +109,11 @@ def selective_scan(
         Booleans ``(B, L)``, or of three axes that broadcast to ``(B, D, L)``, though not along
         time. Where one is set a sequence starts, as in :func:`linear_scan`; there may be one step
         more of them. :func:`resets_from_cu_seqlens` makes them.
+    cu_seqlens:
+        For S sequences that lie one after the other in a batch of 1: int32 or int64 ``(S + 1,)``,
+        the numbers of steps before each, ``[0, n0, n0 + n1, ..., L]``, read on the host.
+        ``initial_state`` and the last state are then those of the sequences, ``(S, D, N)``. With
+        either of them every sequence is a call of its own, otherwise there is one call.
     intervals:
         For samples at irregular times, ``(B, L)``: the factor of all steps at each.
     reverse:
@@ -149,7 +159,14 @@ def selective_scan(
         checked.type("intervals", intervals)
         arguments.check_shape(call, "intervals", intervals.shape, (batch, steps), equal=True)
         intervals = intervals.to(real_type(A.dtype))
-    edge = (batch, channels, states)
+    sequences = batch
+    if cu_seqlens is not None:
+        sequences = _sequences(call, cu_seqlens, u, resets)
+        if initial_state is not None or return_last_state or _is_known(cu_seqlens):
+            bounds = _bounds(call, cu_seqlens, steps)
+        if initial_state is None and not return_last_state:
+            resets, cu_seqlens = _marks_at(cu_seqlens, steps), None
+    edge = (sequences, channels, states)
     if initial_state is not None:
         checked.state_type("initial_state", initial_state)
         arguments.check_shape(call, "initial_state", initial_state.shape, edge)
@@ -157,11 +174,47 @@ def selective_scan(
     if isinstance(resets, Tensor) and resets.dim() == 2:
         resets = resets.unsqueeze(1)
     cuts = marks(call, resets, u.shape, 2, u.device)
-    out, last = selective(
-        *(u, delta, A, b, c, skip, z, bias, intervals, initial_state, cuts),
-        *(softplus, reverse),
-    )
+    tensors = u, delta, A, b, c, skip, z, bias, intervals, initial_state, cuts
+    if cu_seqlens is None:
+        out, last = selective(*tensors, softplus, reverse)
+    else:
+        out, last = _each(bounds, tensors, softplus, reverse)
     return (out, last) if return_last_state else out
+
+
+def _sequences(call, cu_seqlens, u, resets):
+    """How many sequences lie one after the other."""
+    _check_lengths(call, cu_seqlens)
+    if cu_seqlens.shape[0] < 2:
+        arguments.refuse(call, "cu_seqlens", "2 numbers or more", tuple(cu_seqlens.shape))
+    if u.shape[0] != 1:
+        expected = "a batch of 1, as there are 'cu_seqlens'"
+        arguments.refuse(call, "u", expected, f"shape {tuple(u.shape)}")
+    if resets is not None:
+        arguments.refuse(call, "resets", "None, as there are 'cu_seqlens'", type(resets).__name__)
+    return cu_seqlens.shape[0] - 1
+
+
+def _each(bounds, tensors, softplus, reverse):
+    """The outputs and last states of sequences between these steps, by one call for each."""
+    u, delta, a, b, c, skip, z, bias, intervals, initial, _ = tensors
+    lengths = [end - begin for begin, end in zip(bounds, bounds[1:])]
+
+    def of_each(x):
+        if x is None or x.dim() == 2 and x is not intervals:  # B or C of channels
+            return [x] * len(lengths)
+        numbers = x.shape[-1] // u.shape[-1] if u.shape[-1] else 1  # 2 for parts of complex ones
+        return x.split([numbers * n for n in lengths], -1)
+
+    firsts = [None] * len(lengths) if initial is None else initial.split(1)
+    results = [
+        selective(u, delta, a, b, c, skip, z, bias, times, first, None, softplus, reverse)
+        for u, delta, b, c, z, times, first in zip(
+            *(of_each(x) for x in (u, delta, b, c, z, intervals)), firsts
+        )
+    ]
+    out, last = zip(*results)
+    return torch.cat(out, -1), torch.cat(last)
 
 
 class _Checked:
@@ -283,7 +336,8 @@ def selective_state_update(
         ``(D,)``.
     state_batch_indices:
         Integers ``(B,)``, each another: the rows of `state`, which may have any number of them,
-        that these are the steps of. The other rows stay as they are.
+        that these are the steps of. The other rows do not change. Integers that are no rows of
+        `state`, such as -1, mark padding: outputs are those of a state of 0, nothing is written.
 
     Raises
     ------
@@ -317,26 +371,23 @@ def selective_state_update(
         checked.same("z", z)
     return update_op(
         *(state, x, dt, A, b, c, skip, z, bias),
-        *(_rows(call, rows, batch, held, x.device), softplus),
+        *(_rows(call, rows, state, batch), softplus),
     )
 
 
-def _rows(call, rows, batch, held, device):
-    """The rows of a state that is held for more sequences than these."""
+def _rows(call, rows, state, batch):
+    """The rows of a state that is held for more sequences. The operator checks their values."""
     name = "state_batch_indices"
     if rows is None:
         return None
     if not isinstance(rows, Tensor) or rows.dtype not in (torch.int32, torch.int64):
         got = rows.dtype if isinstance(rows, Tensor) else type(rows).__name__
         arguments.refuse(call, name, "a tensor of int32 or int64", got, TypeError)
-    if rows.device != device:
-        arguments.refuse(call, name, f"a tensor on {device} as 'x' is", rows.device)
+    if rows.device != state.device:
+        arguments.refuse(call, name, f"a tensor on {state.device} as 'x' is", rows.device)
     arguments.check_shape(call, name, rows.shape, (batch,), equal=True)
-    # Values are known when a call runs, not when it is traced.
-    if batch and not torch.compiler.is_compiling() and device.type == "cpu":
-        found = rows.tolist()
-        if min(found) < 0 or max(found) >= held or len(set(found)) < batch:
-            arguments.refuse(call, name, f"rows of 'state', 0 to {held - 1}, each once", found)
+    if state.shape[0] < 1:
+        arguments.refuse(call, "state", "1 row or more", 0)
     return rows
 
 
@@ -350,22 +401,45 @@ def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
     ValueError, TypeError:
         Names the argument, what was expected and what came.
     """
-    call, name = "resets_from_cu_seqlens", "cu_seqlens"
+    call = "resets_from_cu_seqlens"
+    _check_lengths(call, cu_seqlens)
+    length = _length(call, length)
+    if _is_known(cu_seqlens):
+        _bounds(call, cu_seqlens, length, whole=False)
+    return _marks_at(cu_seqlens, length)
+
+
+def _marks_at(cu_seqlens, length):
+    marked = torch.zeros(length + 1, dtype=torch.bool, device=cu_seqlens.device)
+    marked[cu_seqlens.long()] = True
+    return marked[:length].unsqueeze(0)
+
+
+def _check_lengths(call, cu_seqlens):
+    """Refuses values that are no numbers of steps by their type or shape."""
+    name = "cu_seqlens"
     if not isinstance(cu_seqlens, Tensor):
         arguments.refuse(call, name, "a tensor", type(cu_seqlens).__name__, TypeError)
     if cu_seqlens.dtype not in (torch.int32, torch.int64):
         arguments.refuse(call, name, "int32 or int64", cu_seqlens.dtype, TypeError)
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 1:
         arguments.refuse(call, name, "one axis, of 1 number or more", tuple(cu_seqlens.shape))
-    length = _length(call, length)
-    if not (torch.compiler.is_compiling() or cu_seqlens.is_meta):
-        found = cu_seqlens.tolist()
-        if found[0] != 0 or found[-1] > length or found != sorted(found):
-            expected = f"numbers that rise from 0 to {length} at most"
-            arguments.refuse(call, name, expected, found if len(found) < 10 else "others")
-    marked = torch.zeros(length + 1, dtype=torch.bool, device=cu_seqlens.device)
-    marked[cu_seqlens.long()] = True
-    return marked[:length].unsqueeze(0)
+
+
+def _is_known(cu_seqlens):
+    """Whether values are there, not only when a program runs."""
+    return not (torch.compiler.is_compiling() or cu_seqlens.is_meta)
+
+
+def _bounds(call, cu_seqlens, length, whole=True):
+    """The numbers of steps before sequences, and before the end of the last: of all steps if it is
+    the whole that they divide."""
+    found = cu_seqlens.tolist()
+    rises = found[0] == 0 and found == sorted(found)
+    if not rises or found[-1] > length or (whole and found[-1] < length):
+        expected = f"numbers that rise from 0 to {length}{'' if whole else ' at most'}"
+        arguments.refuse(call, "cu_seqlens", expected, found if len(found) < 10 else "others")
+    return found
 
 
 def _length(call, value):
