@@ -201,6 +201,23 @@ def test_derivatives_of_recorded_gradients(name):
         close(func.jvp(program, x, moved)[1], func.jvp(f, x, moved)[1])
 
 
+@pytest.mark.parametrize("name", ["linear", "selective", "fo"])
+def test_levels_of_forward_mode_of_recorded_gradients(name):
+    """Either they have the values of the call, or they are refused: PyTorch gets them wrong."""
+    model, x, w = problem(name)
+    every = tuple(range(len(x)))
+    program = make_fx(lambda *x: func.vjp(model, *x)[1](w))(*x)
+    called = lambda *x: func.vjp(model, *x)[1](w)
+    moved = tensors(*(v.shape for v in x), seed=7)
+    push = lambda f: lambda *x: func.jvp(f, x, moved)[1]
+    pull = lambda f: lambda *x: func.grad(lambda *x: sum(y.sum() for y in f(*x)), every)(*x)
+    for of in (lambda f: push(pull(f)), lambda f: pull(push(f)), lambda f: pull(pull(f))):
+        close(of(program)(*x), of(called)(*x))
+    for of in (lambda f: push(push(f)), lambda f: push(pull(push(f)))):
+        with pytest.raises(NotImplementedError, match="levels of forward mode"):
+            of(program)(*x)
+
+
 def test_recorded_training_reaches_weights_before_the_scan():
     class Net(torch.nn.Module):
         def __init__(self):

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch.autograd import Function
 
+from ._modes import levels
 from ._ops import differentiate, edge_dtype, edge_of, jvp_op, run_below, scan_op, vjp_op
 
 __all__ = ["Problem", "Scan", "tangent_of"]
@@ -263,6 +264,7 @@ class _WithShapes:
 
 def _adjoint_kernel(gate, *arguments):
     """The results of the operator: those that are not wanted are empty."""
+    _check_forward_mode()
     tensors, shape, shapes = (gate, *arguments[:5]), arguments[5], arguments[8:]
     shapes = tuple(None if s is None else tuple(s) for s in shapes)
     problem = Problem(tuple(shape), *arguments[6:8])
@@ -271,8 +273,19 @@ def _adjoint_kernel(gate, *arguments):
 
 
 def _tangent_kernel(*arguments):
+    _check_forward_mode()
     *tensors, shape, axis, reverse = arguments
     return Tangent.apply(*tensors, Problem(tuple(shape), axis, reverse))
+
+
+def _check_forward_mode():
+    """Refuses nested levels of forward mode, of which PyTorch's rule for functions gets values wrong.
+    A scan is taken apart for these; a recorded derivative of one is not."""
+    if levels().count("Jvp") > 1:
+        raise NotImplementedError(
+            "linear_scan: PyTorch gets two levels of forward mode of a recorded derivative wrong; use "
+            "reverse mode for one of them"
+        )
 
 
 differentiate(jvp_op, _tangent_kernel)
