@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from .. import _arguments as arguments
+from ._modes import is_recorded
+from ._ops import run_below
 from ._selective_functions import real_type, selective
 from ._selective_ops import update_op
 from ._tensors import check_dense, marks
@@ -369,10 +371,11 @@ def selective_state_update(
     skip, bias = checked.weight("D", D), checked.weight("dt_bias", dt_bias)
     if z is not None:
         checked.same("z", z)
-    return update_op(
-        *(state, x, dt, A, b, c, skip, z, bias),
-        *(_rows(call, rows, state, batch), softplus),
-    )
+    tensors = state, x, dt, A, b, c, skip, z, bias
+    options = _rows(call, rows, state, batch), softplus
+    if torch.compiler.is_compiling() or is_recorded(*tensors):  # which the operator refuses
+        return update_op(*tensors, *options)
+    return run_below(update_op, *tensors, *options)
 
 
 def _rows(call, rows, state, batch):
