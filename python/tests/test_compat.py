@@ -47,7 +47,7 @@ def test_results(case):
     results = {"torch": torch_results, "jax": jax_results}[case.framework]
     got = results(call, arguments)
     assert [[list(x.shape), x.dtype.name] for x in got] == INDEX[case.name]
-    for x, y in zip(got, WANTED[case.name]):
+    for x, y in zip(got, WANTED[case.name], strict=True):
         assert np.abs(x ^ y if x.dtype == bool else x - y).max() <= 1e-13 * (1 + np.abs(y).max())
 
 

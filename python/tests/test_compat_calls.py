@@ -52,7 +52,7 @@ def test_signatures(kind):
 def inner(x, y):
     """Of lists of tensors or arrays; of complex ones as of pairs."""
     number = lambda a, b: (a * b.conj()).real.sum() if "complex" in str(b.dtype) else (a * b).sum()
-    return sum(number(a, b) for a, b in zip(x, y))
+    return sum(number(a, b) for a, b in zip(x, y, strict=True))
 
 
 def named(kind, but=()):
@@ -76,7 +76,7 @@ def test_transformations_in_torch(case):
     assert (inner(seeds, tangents) - want).abs() <= 1e-12 * (1 + inner(gradients, gradients))
     pairs = [torch.stack((x, x / 2)) for x in given]
     halves = function(*(x / 2 for x in given))
-    for got, *parts in zip(torch.func.vmap(function)(*pairs), values, halves):
+    for got, *parts in zip(torch.func.vmap(function)(*pairs), values, halves, strict=True):
         torch.testing.assert_close(got, torch.stack(parts), rtol=1e-13, atol=1e-13)
 
 
@@ -127,7 +127,7 @@ def test_transformations_in_jax(case):
     draw = np.random.default_rng(7)
     directions = [draw.normal(size=x.shape).astype(x.dtype) for x in given]
     seeds = [weights(x.shape).astype(x.dtype) for x in jax.eval_shape(function, *given)]
-    number = lambda x, y: sum((a * b).sum().real for a, b in zip(x, y))
+    number = lambda x, y: sum((a * b).sum().real for a, b in zip(x, y, strict=True))
 
     def all_of_it(given):
         tangent = lambda f: jax.jvp(f, (given,), (directions,))[1]
@@ -146,5 +146,5 @@ def test_transformations_in_jax(case):
         )
 
     for got, want in jax.jit(all_of_it)(given):
-        for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
+        for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
             assert abs(x - y).max() <= 1e-11 * (1 + abs(y).max())

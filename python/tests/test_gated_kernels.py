@@ -172,7 +172,7 @@ def test_logarithms(cell, dtype, rounding):
     out = {"output": np.empty(SHAPE, dtype), "final_state": np.empty_like(first)}
     run("gated_scan", dtype, cell=cell, **given, **out)
     want, final = loop(*exact, first[:, 0], resets=resets)
-    for got, of in zip(out.values(), (want, final[:, None])):
+    for got, of in zip(out.values(), (want, final[:, None]), strict=True):
         scale = max(1.0, float(np.max(np.abs(of))))
         np.testing.assert_allclose(got.astype(np.longdouble), of, rtol=0, atol=rounding * scale)
 
@@ -229,6 +229,6 @@ def test_what_is_refused():
         )
     with pytest.raises(ValueError, match="'forget_gate': expected an array"):
         run("gated_scan", "float64", candidate=x, output=np.empty(SHAPE))
+    z = x.astype(complex)
     with pytest.raises(ValueError, match="'dtype': expected a type that there are kernels for"):
-        z = x.astype(complex)
         run("gated_scan", "complex128", candidate=z, forget_gate=z, output=np.empty_like(z))

@@ -81,7 +81,8 @@ def test_types(random, dtype):
     # Gradients have the types of what they are gradients of.
     first = jnp.zeros((2, 5), final.dtype)
     loss = lambda *x: jnp.sum(jnp.abs(linear_scan(*x)).astype("float32") ** 2)
-    for gradient, of in zip(jax.grad(loss, (0, 1, 2))(gate, input, first), (gate, input, first)):
+    given = gate, input, first
+    for gradient, of in zip(jax.grad(loss, (0, 1, 2))(*given), given, strict=True):
         assert gradient.dtype == of.dtype and gradient.shape == of.shape
         assert bool(jnp.any(gradient != 0))
 
@@ -455,8 +456,8 @@ def test_errors_of_handlers_leave_the_process_alive(random):
     call = jax.ffi.ffi_call("scanrec_linear_scan_v1", jax.ShapeDtypeStruct((3,), np.float64))
     masks = {"stack": np.int64(-1), "operands": np.int64(3), "results": np.int64(1)}
     masks |= {"cell": np.int64(0), "forget_bias": np.float64(0)}
+    x = jnp.ones(3)
     with pytest.raises(Exception, match="linear_scan: argument 'axis'"):
-        x = jnp.ones(3)
         call(
             x, x, axis=np.int64(5), reverse=False, shape=np.array([3]), **masks
         ).block_until_ready()

@@ -271,11 +271,11 @@ def test_leading_axes_and_small_problems(random):
     many = {n: x.reshape(2, 3, *x.shape[1:]) if x.shape[0] == 6 else x for n, x in given.items()}
     random = Random()
     arrays_of(random, batch=6)
-    for x, y in zip(ours(**many, resets=jnp.asarray(random.marks(1, 9, 1))), whole):
+    for x, y in zip(ours(**many, resets=jnp.asarray(random.marks(1, 9, 1))), whole, strict=True):
         bits(x.reshape(y.shape), y)
     # One sequence; states that broadcast.
     one = {n: x[0] if x.shape[0] == 6 else x for n, x in given.items()}
-    for x, y in zip(ours(**one), ours(**given)):
+    for x, y in zip(ours(**one), ours(**given), strict=True):
         bits(x, y[0])
     bits(
         ours(**{**one, "initial_state": jnp.ones(3)}),
@@ -645,7 +645,7 @@ def test_explicit_sharding(random, split, groups, expected):
         specs = split_over(*split)
         given = {n: jax.device_put(x, NamedSharding(mesh, specs[n])) for n, x in plain.items()}
         out = jax.jit(lambda x: ours(**x))(given)
-        for x, name in zip(out, ("u", "initial_state")):
+        for x, name in zip(out, ("u", "initial_state"), strict=True):
             assert jax.typeof(x).sharding.spec == jax.typeof(given[name]).sharding.spec
         bits(out, ours(**plain))
         assert collectives(lambda x: ours(**x), given) == set()
@@ -653,13 +653,13 @@ def test_explicit_sharding(random, split, groups, expected):
         got = [jax.jit(f)(given) for f in every]
         for name, g in got[0].items():
             assert jax.typeof(g).sharding.spec == jax.typeof(given[name]).sharding.spec
+        u = jax.device_put(jnp.ones((4, 8, 8)), NamedSharding(mesh, P(None, "d")))
         with pytest.raises(ValueError, match="'u': expected an array that is not split along time"):
-            u = jax.device_put(jnp.ones((4, 8, 8)), NamedSharding(mesh, P(None, "d")))
             selective_scan(u, u, given["A"], given["A"], given["A"])
     without = lambda x: selective_scan(*(x[name] for name in ("u", "delta", "A", "B", "C")))
     bits(without(given), without(plain))  # a mesh around the call, nor
     same(jax.jit(gradient)(given), want[0])
-    for x, y in zip(got, want):
+    for x, y in zip(got, want, strict=True):
         same(x, y, rtol=1e-9, atol=1e-10)
 
 
@@ -743,7 +743,7 @@ def test_errors_of_handlers_leave_the_process_alive():
     call = jax.ffi.ffi_call(
         "scanrec_selective_scan_v1", jax.ShapeDtypeStruct((2, 9, 4), np.float64)
     )
+    options = {"softplus": False, "reverse": False, "results": np.int64(1)}
     with pytest.raises(Exception, match="selective_scan: argument 'delta'"):
-        options = {"softplus": False, "reverse": False, "results": np.int64(1)}
         call(U, W, M, M, **options, operands=np.int64(0b11101)).block_until_ready()
     assert scan().shape == (2, 9, 4)

@@ -139,7 +139,7 @@ def test_meshes(random, shape, names, axis_name, reverse):
     whole = linear_scan(*arguments, resets=marks, reverse=reverse, return_final=True)
     got = parted(*arguments, marks)
     close(got, whole)
-    for x, y in zip(got, parted(*arguments, marks)):
+    for x, y in zip(got, parted(*arguments, marks), strict=True):
         assert np.array_equal(x, y)
 
 
@@ -166,7 +166,7 @@ def test_bound_of_the_whole_sequence(random, dtype):
     got = split(on_each, (P("t"), P("t")), P("t"), mesh_of((parts,), ("t",)))(gate, input)
     exact, s, most = (np.zeros(4, np.longdouble) for _ in range(3))
     wide = lambda x: np.asarray(x, np.float64).astype(np.longdouble)
-    for a, u, x in zip(wide(gate), wide(input), wide(got)):
+    for a, u, x in zip(wide(gate), wide(input), wide(got), strict=True):
         exact = a * exact + u
         s = abs(a) * s + abs(u)
         most = abs(a) * (1 + eps) ** 2 * most + abs(u)

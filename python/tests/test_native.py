@@ -245,7 +245,7 @@ def test_many_callers_at_once():
     want = [scanned(seed) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(10):
-            for got, expected in zip(pool.map(scanned, range(4)), want):
+            for got, expected in zip(pool.map(scanned, range(4)), want, strict=True):
                 assert np.array_equal(got, expected)
 
 
@@ -267,8 +267,8 @@ def test_errors_of_the_c_interface():
         _native.call("linear_scan", {}, dtype="float32", shape=[3], axis=0, reverse=False)
     with pytest.raises(ValueError, match="linear_scan: argument 'axis'"):
         _native.call("linear_scan", {}, dtype="float32", shape=[3], axis=1, reverse=False)
+    status = _native._lib.scanrec_linear_scan(None, None)
     with pytest.raises(ValueError, match="'problem': expected a pointer, got null"):
-        status = _native._lib.scanrec_linear_scan(None, None)
         _native.raise_status(status, _native._text("last_error"))
     # Sums over walked axes are cleared first: not before everything is checked.
     place = np.full(3, 7.0)
@@ -286,10 +286,10 @@ def test_errors_of_the_c_interface():
         with pytest.raises(ValueError, match=words):
             _native.call("linear_scan_vjp", arrays, **walked)
     assert np.all(place == 7)
+    empty = {"dtype": "float64", "shape": [0, 5, 3], "axis": 1, "reverse": False}
+    nothing = _native.Array(0, [15, 3, 1])
+    sums = {"gate": nothing, "gate_grad": _native.Array(0, [0, 0, 1])}
     with pytest.raises(ValueError, match="null pointer"):
-        empty = {"dtype": "float64", "shape": [0, 5, 3], "axis": 1, "reverse": False}
-        nothing = _native.Array(0, [15, 3, 1])
-        sums = {"gate": nothing, "gate_grad": _native.Array(0, [0, 0, 1])}
         _native.call("linear_scan_vjp", sums, **empty)
     # Products of extents and strides that there are no numbers for.
     far, step = 2**62, {"dtype": "float64", "axis": 1, "reverse": False}

@@ -42,6 +42,6 @@ def test_alike(name):
                 resets = None if marks is None else torch.from_numpy(marks)
                 got, last = module(torch.from_numpy(u), given, resets)
             last = [last] if isinstance(last, torch.Tensor) else last
-            for x, y in zip([got, *last], jax.tree.leaves((want, final))):
+            for x, y in zip([got, *last], jax.tree.leaves((want, final)), strict=True):
                 assert tuple(x.shape) == y.shape
                 np.testing.assert_allclose(x.numpy(), y, rtol=1e-10, atol=1e-10)

@@ -268,7 +268,7 @@ def test_absent_gradients(random):
     w[:, -1] = final_grad
     want = scanrec.linear_scan_vjp(gate, state, w)
     got = scanrec.linear_scan_vjp(gate, state, None, final_grad)
-    for x, y in zip(got, want):
+    for x, y in zip(got, want, strict=True):
         assert np.allclose(x, y, rtol=1e-13)
     assert scanrec.linear_scan_vjp(gate, state, w, wrt=[]) == (None, None, None)
     assert scanrec.linear_scan_vjp(gate, state, w, wrt=["input"]).gate is None
@@ -317,7 +317,7 @@ def test_checks_are_made_once_of_what_is_copied(random, monkeypatch):
     calls = [(kind, x, kind[0]) for kind in kinds] + [(x, kind, kind[0]) for kind in kinds] + [half]
     want = [scanrec.linear_scan(*call) for call in calls]
     monkeypatch.setattr(scanrec._plans.arguments, "check_shape", None)
-    for call, state in zip(calls, want):
+    for call, state in zip(calls, want, strict=True):
         assert np.array_equal(scanrec.linear_scan(*call), state) and np.any(state)
 
 

@@ -261,7 +261,7 @@ def test_transformations():
         for f in (ours, loop)
     ]
     for f, g in zip(*pairs):
-        for a, b in zip(f(*values), g(*values)):
+        for a, b in zip(f(*values), g(*values), strict=True):
             close(a, b, 1e-9, 1e-9)
     close(
         func.hessian(square(ours), 2)(*values), func.hessian(square(loop), 2)(*values), 1e-9, 1e-9
@@ -378,7 +378,7 @@ def test_marks_of_channels_and_behind_the_end():
     for reverse, more in itertools.product((False, True), (0, 1)):
         marks = torch.from_numpy(Random(4).marks(2, 4, 140 + more))
         got = selective_scan(**x, resets=marks, reverse=reverse, return_last_state=True)
-        for a, b in zip(got, by_loop(**x, resets=marks, reverse=reverse)):
+        for a, b in zip(got, by_loop(**x, resets=marks, reverse=reverse), strict=True):
             close(a, b, 1e-9, 1e-9)
 
 
@@ -406,12 +406,12 @@ def test_strides():
         seen = {k: view(v) if v.dim() > 1 else v for k, v in x.items()}
         moved = {k: v.detach().requires_grad_() for k, v in seen.items()}
         got = run(**moved)
-        assert all(torch.equal(a, b) for a, b in zip(got, want)), name
+        assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True)), name
         if name == "transposed":
             assert got[0].stride() == seen["u"].stride()
         loss = sum((a.double() * b).sum() for a, b in zip(got, w))
         found = torch.autograd.grad(loss, list(moved.values()))
-        assert all(torch.equal(g, grads[k]) for k, g in zip(moved, found)), name
+        assert all(torch.equal(g, grads[k]) for k, g in zip(moved, found, strict=True)), name
     shared = x | {
         "delta": x["delta"][:, :1].expand(2, 6, 70),
         "z": x["z"][:1, :, :1].expand(2, 6, 70),
@@ -433,7 +433,7 @@ def test_bits_do_not_depend_on_threads():
     finally:
         torch.set_num_threads(threads)
     for other in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], other))
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 5), (2, 4, 0), (2, 4, 1)])
@@ -446,7 +446,7 @@ def test_small_problems(shape):
     want, wanted = (
         gradients(lambda **x: by_loop(**x), x, w) if steps else ((x["u"], x["initial_state"]), {})
     )
-    for a, b in [*zip(got, want), *((grads[k], g) for k, g in wanted.items())]:
+    for a, b in [*zip(got, want, strict=True), *((grads[k], g) for k, g in wanted.items())]:
         close(a, b, 1e-9, 1e-9)
     if not steps:
         assert torch.equal(grads["initial_state"], torch.ones(batch, channels, 3).double())
@@ -501,7 +501,7 @@ def test_compile(backend):
     ]
     want, grads = gradients(run, x, w)
     got, found = gradients(torch.compile(run, fullgraph=True, backend=backend), x, w)
-    for a, b in [*zip(got, want), *((found[k], grads[k]) for k in grads)]:
+    for a, b in [*zip(got, want, strict=True), *((found[k], grads[k]) for k in grads)]:
         close(a, b, 1e-5, 1e-5)
     with torch.no_grad():
         dynamic = torch.compile(run, fullgraph=True, backend=backend, dynamic=True)
@@ -626,7 +626,7 @@ def test_complex_numbers_and_their_parts():
         {name: v.conj().resolve_conj().conj() for name, v in whole.items()},
         {name: x[name].mT.contiguous().mT for name in whole},
     ):
-        assert all(torch.equal(a, b) for a, b in zip(run(**other), want))
+        assert all(torch.equal(a, b) for a, b in zip(run(**other), want, strict=True))
     state = x["initial_state"].clone()
     for t in range(4):
         now = [v[..., t] for v in (x["u"], x["delta"], whole["B"], whole["C"], x["z"])]

@@ -88,19 +88,19 @@ def check(here, gate, input, first, marks, reverse):
     want = torch.autograd.grad(loss, [whole[i] for i in given], create_graph=True)
     got = torch.autograd.grad(part, [mine[i] for i in given], create_graph=True)
     is_split = lambda x: x.shape[-2] == here.steps
-    for x, y in zip(got, want):
+    for x, y in zip(got, want, strict=True):
         close(here.part(x) if is_split(y) else summed(x), here.part(y))
     # The same of a function of gradients. Of what is shared one process takes the sum into account.
     second = torch.autograd.grad(loss_of(*want), [whole[i] for i in given])
     terms = []
-    for x, y in zip(got, want):
+    for x, y in zip(got, want, strict=True):
         wave = torch.cos(torch.arange(y.numel())).reshape(y.shape)
         if is_split(y):
             terms.append((here.part(x).abs() ** 2 * here.part(wave)).sum())
         else:
             terms.append(share * (_Sum.apply(x).abs() ** 2 * wave).sum())
     again = torch.autograd.grad(sum(terms), [mine[i] for i in given])
-    for x, y in zip(again, second):
+    for x, y in zip(again, second, strict=True):
         close(here.part(x) if is_split(y) else summed(x), here.part(y))
 
 
@@ -168,12 +168,12 @@ def dtensors(here):
                 cuts = distribute_tensor(marks, mesh, [Replicate()])
                 got = linear_scan(*mine, resets=cuts, reverse=reverse, return_final=True)
                 assert got[0].placements == (placement,)
-                for x, y in zip(got, want):
+                for x, y in zip(got, want, strict=True):
                     close(x.full_tensor(), y)
                 loss = lambda state, final: (state**2).sum() + (final**4).sum()
                 want = torch.autograd.grad(loss(*want), whole)
                 got = torch.autograd.grad(loss(*got), mine)
-                for x, y in zip(got, want):
+                for x, y in zip(got, want, strict=True):
                     close(x.full_tensor(), y)
     partial = DTensor.from_local(input, mesh, [Partial()])
     close(linear_scan(0.5, partial).full_tensor(), linear_scan(0.5, dist.get_world_size() * input))
@@ -220,7 +220,7 @@ def bits_and_types(here):
         got, want = run(), linear_scan(gate, input, resets=marks, return_final=True)
         close(got[0], here.part(want[0]), rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-6)
         assert got[1].dtype == want[1].dtype
-        assert all(torch.equal(x, y) for x, y in zip(got, run()))
+        assert all(torch.equal(x, y) for x, y in zip(got, run(), strict=True))
 
 
 def not_finite(here):
@@ -285,6 +285,7 @@ def refusals(here):
     gate, input = here.part(gate), here.part(input)
     count = dist.get_world_size()
     last = here.rank == count - 1
+    want = linear_scan(gate, input, group=here.group)
     with pytest.raises(ValueError if last else RuntimeError, match="'gate'" if last else "cannot take part"):
         linear_scan(gate[..., :2] if last else gate, input, group=here.group)
     with pytest.raises(RuntimeError, match="differ between ranks"):
@@ -313,7 +314,7 @@ def refusals(here):
         linear_scan(0.5, input, ranges=[[(0, 4)]])
     with pytest.raises(TypeError, match="'group': expected a ProcessGroup"):
         linear_scan(gate, input, group="time")
-    close(linear_scan(gate, input, group=here.group), linear_scan(gate, input, group=here.group))
+    close(linear_scan(gate, input, group=here.group), want)
 
 
 CASES = (
