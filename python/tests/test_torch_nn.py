@@ -293,10 +293,18 @@ def test_packed_sequences_are_a_graph_break(name):
         )
 
 
-def test_compiled_by_the_default_backend():
+@pytest.mark.parametrize("name", [*PLAIN, "QRNN ifo"])
+def test_the_default_backend_compiles_once_for_ten_lengths(name):
+    """Outputs and gradients. Without the mark the first length has a program of its own as well."""
     torch.compiler.reset()
-    layer, x = make("RGLRU", dtype=torch.float32), torch.randn(T, B, 3)
-    same(gradients(torch.compile(layer, fullgraph=True), x), gradients(layer, x), 1e-5)
+    layer = make(name, num_layers=1)
+    compiled = torch.compile(layer, fullgraph=True)
+    first, *others = [torch.randn(steps, B, 3, dtype=DOUBLE) for steps in range(20, 120, 10)]
+    torch._dynamo.mark_dynamic(first, 0)
+    same(gradients(compiled, first), gradients(layer, first))
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for x in others:
+            same(gradients(compiled, x), gradients(layer, x))
 
 
 @pytest.mark.parametrize("name", PLAIN)

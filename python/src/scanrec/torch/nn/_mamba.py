@@ -143,15 +143,13 @@ class Mamba(Recurrent[MambaState]):
         past = state[1].to(u.dtype)
         whole = torch.cat([u, past] if reverse else [past, u], 2)
         left = whole.narrow(2, 0 if reverse else steps, edge)
-        taps, bias = weights["weight_conv"], weights.get("bias_conv")
-        if resets is None:
-            v = _convolved(whole, taps.flip(1) if reverse else taps, bias)
-        else:
+        first = None
+        if resets is not None:
             resets = resets.transpose(0, 1) if axis == 0 else resets
             first = firsts(resets, steps, 1, reverse).unsqueeze(1)
-            v = convolved(whole, taps, bias, first, reverse)
             left = left_of(left, first, reverse) if edge else left
-        v = functional.silu(v)
+        taps, bias = weights["weight_conv"], weights.get("bias_conv")
+        v = functional.silu(convolved(whole, taps, bias, first, reverse))
         low, b, c = functional.linear(v.mT, weights["weight_mixing"]).split(
             [self._rank, self.state_size, self.state_size], 2
         )
@@ -166,11 +164,3 @@ class Mamba(Recurrent[MambaState]):
         y = functional.linear(out.mT, weights["weight_out"])
         y = y.transpose(0, 1) if axis == 0 else y
         return y, (final, left)
-
-
-def _convolved(x, taps, bias):
-    """Every channel's convolution; a step of a stream needs no more than a sum."""
-    if x.shape[2] > taps.shape[1]:
-        return functional.conv1d(x, taps.unsqueeze(1), bias, groups=len(taps))
-    v = (x * taps).sum(2, keepdim=True)
-    return v if bias is None else v + bias[:, None]

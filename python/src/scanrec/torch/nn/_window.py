@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ._recurrent import wide
+
 __all__ = ["convolved", "firsts", "left_of"]
 
 
@@ -30,18 +32,27 @@ def _cuts(first, count, reverse):
     return cuts
 
 
-def convolved(whole: Tensor, taps: Tensor, bias: Tensor | None, first: Tensor, reverse: bool):
-    """The convolution of every channel, ``(B, E, T)``, with 0 for what is of another sequence.
+def convolved(
+    whole: Tensor, taps: Tensor, bias: Tensor | None, first: Tensor | None, reverse: bool
+) -> Tensor:
+    """The convolution of every channel, ``(B, E, T)``, with 0 for the steps of another sequence.
 
-    `whole` has the steps and, on the side that they come from, the K - 1 before them; the last of the
-    K `taps` is of the present step; `first`, ``(B, 1, T)``, are :func:`firsts`.
+    `whole` has the steps and, on the side that they come from, the K - 1 before them; the last of
+    the K `taps` is of the present step; `first`, ``(B, 1, T)``, are :func:`firsts`, None without
+    resets.
+
+    A sum of shifted products, since conv1d is compiled for one length only. 16-bit types are summed
+    in float32, as conv1d does.
     """
-    count, steps = taps.shape[1], first.shape[2]
-    v = 0 if bias is None else bias[:, None]
-    for k, cut in enumerate(_cuts(first, count, reverse)):
+    count, taps = taps.shape[1], wide(taps)
+    steps = whole.shape[2] - (count - 1)
+    cuts = [None] * count if first is None else _cuts(first, count, reverse)
+    v = 0 if bias is None else wide(bias)[:, None]
+    for k, cut in enumerate(cuts):
         seen = whole.narrow(2, k if reverse else count - 1 - k, steps)
-        v = v + seen.masked_fill(cut, 0) * taps[:, count - 1 - k, None]
-    return v
+        seen = seen if cut is None else seen.masked_fill(cut, 0)
+        v = v + wide(seen) * taps[:, count - 1 - k, None]
+    return v.to(whole.dtype)
 
 
 def left_of(past: Tensor, first: Tensor, reverse: bool) -> Tensor:
