@@ -364,6 +364,34 @@ def test_layers_are_arguments_of_programs():
     assert not jax.tree.leaves(nn.LRU(3, 4))
 
 
+@pytest.mark.parametrize("name", FORWARD)
+def test_layers_and_states_are_pickled_and_copied(name, random):
+    layer = LAYERS[name]
+    state = state_of(layer, random, 2)
+    for again in (copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+        assert again(layer) == layer and hash(again(layer)) == hash(layer)
+        assert type(again(state)) is type(state)
+        same(again(state), state, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_exported_programs_are_written_and_read(name, random):
+    """With states as they are."""
+    export = pytest.importorskip("jax.export", reason="jax.export needs absl here")
+    pytest.importorskip("flatbuffers", reason="flatbuffers is not installed")
+    layer = LAYERS[name]
+    x = jnp.asarray(random(2, T, layer.input_size))
+    given = weights_of(layer), x, state_of(layer, random, 2)
+    calls = ("linear_scan", "gated_scan", "selective_scan")
+    allowed = [export.DisabledSafetyCheck.custom_call(f"scanrec_{call}_v1") for call in calls]
+    apply = jax.jit(lambda *given: (layer.apply(*given), 0))  # as in `compiled`
+    program = export.export(apply, disabled_checks=allowed)(*given)
+    got, _ = export.deserialize(program.serialize()).call(*given)
+    want = compiled(layer)(*given)
+    assert type(got[1]) is type(want[1])
+    same(got, want)
+
+
 def test_refusals():
     layer, two = nn.MinGRU(3, 4), nn.QRNN(3, 4, kernel_size=2)
     params, x = weights_of(layer), jnp.ones((2, T, 3))

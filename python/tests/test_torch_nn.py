@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 import subprocess
 import sys
@@ -202,6 +203,48 @@ def test_zoneout():
     assert abs(stays - 0.25) < 5 * (0.25 * 0.75 / h[1:].numel()) ** 0.5
 
 
+def written(save, x):
+    """A file of something, at its start."""
+    file = io.BytesIO()
+    save(x, file)
+    file.seek(0)
+    return file
+
+
+@pytest.mark.parametrize("name", [*PLAIN, "QRNN ifo"])
+def test_states_and_programs_are_saved_and_loaded(name):
+    layer, x = make(name), torch.randn(T, B, 3, dtype=DOUBLE)
+    with torch.no_grad():
+        _, state = layer(x)
+        want, last = layer(x, state)
+    for again in (
+        copy.deepcopy(state),
+        pickle.loads(pickle.dumps(state)),
+        torch.load(written(torch.save, state), weights_only=True),
+    ):
+        assert type(again) is type(state)
+        same(leaves(again), leaves(state), 0)
+    program = torch.export.export(layer, (x, state))
+    y, final = torch.export.load(written(torch.export.save, program)).module()(x, state)
+    assert type(final) is type(last)
+    same((y, leaves(final)), (want, leaves(last)), 1e-12)
+
+
+def test_packaged_programs(tmp_path):
+    """Which take and return states as they are."""
+    torch.compiler.reset()
+    layer, x = nn.QRNN(3, H, kernel_size=2), torch.randn(T, B, 3)
+    with torch.no_grad():
+        _, state = layer(x)
+        want, last = layer(x, state)
+    program = torch.export.export(layer, (x, state))
+    path = str(tmp_path / "qrnn.pt2")
+    torch._inductor.aoti_compile_and_package(program, package_path=path)
+    y, final = torch._inductor.aoti_load_package(path)(x, state)
+    assert type(final) is nn.QRNNState
+    same((y, tuple(final)), (want, tuple(last)), 1e-6)
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_tools(name):
     """What else modules do."""
@@ -227,8 +270,10 @@ def test_tools(name):
     other.to_empty(device="cpu").reset_parameters()
     other(x)[0].sum().backward()
     assert all(p.grad.isfinite().all() and p.grad.any() for p in other.parameters())
-    other.load_state_dict(layer.state_dict(), strict=True)
-    for twin in (other.eval(), copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+    weights = torch.load(written(torch.save, layer.state_dict()), weights_only=True)
+    other.load_state_dict(weights, strict=True)
+    loaded = torch.load(written(torch.save, layer), weights_only=False)
+    for twin in (other.eval(), copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), loaded):
         same(twin(x)[0], whole, 0)
         assert repr(twin) == repr(layer) and "num_layers=2" in repr(layer)
     y, state = copy.deepcopy(layer).double()(x.double(), last)

@@ -14,11 +14,13 @@ from .._arrays import of_rank
 from .._selective_scan import selective_scan
 from ._initial import computed, log_uniform, uniform
 from ._layer import Layer
+from ._states import saved_by_name
 from ._window import window
 
 __all__ = ["Mamba", "MambaState"]
 
 
+@saved_by_name
 class MambaState(NamedTuple):
     """What layers of :class:`Mamba` carry on, E and N as there."""
 

@@ -16,11 +16,13 @@ from .._arrays import of_rank
 from .._qrnn_pool import qrnn_pool
 from ._initial import computed, normal
 from ._layer import Layer, check_between
+from ._states import saved_by_name
 from ._window import window
 
 __all__ = ["QRNN", "QRNNState"]
 
 
+@saved_by_name
 class QRNNState(NamedTuple):
     """What layers with a window of two steps carry on, ``n`` as of :class:`QRNN`."""
 

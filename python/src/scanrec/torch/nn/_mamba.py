@@ -13,11 +13,13 @@ from torch.nn import functional
 
 from .._selective_scan import selective_scan
 from ._recurrent import Recurrent, wide
+from ._states import saved_by_name
 from ._window import convolved, firsts, left_of
 
 __all__ = ["Mamba", "MambaState"]
 
 
+@saved_by_name
 class MambaState(NamedTuple):
     """What a Mamba layer goes on from, E = expand * hidden_size."""
 

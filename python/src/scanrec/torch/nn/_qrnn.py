@@ -15,11 +15,13 @@ from ..._types import Memory, Pool, State
 from .._qrnn_pool import qrnn_pool
 from . import _checks as checks
 from ._recurrent import Recurrent
+from ._states import saved_by_name
 from ._window import firsts
 
 __all__ = ["QRNN", "QRNNState"]
 
 
+@saved_by_name
 class QRNNState(NamedTuple):
     """What a QRNN whose products are of two steps goes on from."""
 
