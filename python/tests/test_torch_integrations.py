@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import copy
+import io
+import pickle
 
 import pytest
 
@@ -12,19 +14,31 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 
 from scanrec.torch import integrations
 
+MAMBA = dict(state_size=8, num_hidden_layers=2, conv_kernel=4)
+#: Models with two of the layers each, the last with one of attention between them.
 KINDS = {
-    "mamba": ("MambaConfig", "MambaForCausalLM"),
-    "falcon_mamba": ("FalconMambaConfig", "FalconMambaForCausalLM"),
-}
+    "Mamba": MAMBA,
+    "FalconMamba": MAMBA,
+    "Jamba": dict(
+        num_hidden_layers=3, attn_layer_period=3, attn_layer_offset=1, num_experts=1,
+        num_experts_per_tok=1, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
+        mamba_d_state=8, mamba_d_conv=4, mamba_dt_rank=2,
+    ),
+}  # fmt: skip
 
 
 @pytest.fixture(params=KINDS)
 def model(request):
-    config, kind = (getattr(transformers, name) for name in KINDS[request.param])
+    name, sizes = request.param, KINDS[request.param]
     torch.manual_seed(1)
-    sizes = dict(vocab_size=96, hidden_size=32, state_size=8, num_hidden_layers=2, conv_kernel=4)
+    sizes = dict(vocab_size=96, hidden_size=32, **sizes)
     tokens = dict(bos_token_id=1, eos_token_id=None, pad_token_id=0)
-    return kind(config(**sizes, **tokens)).eval()
+    config = getattr(transformers, f"{name}Config")(**sizes, **tokens)
+    return getattr(transformers, f"{name}ForCausalLM")(config).eval()
+
+
+def mixers(model):
+    return [x for x in model.modules() if type(x).__name__.endswith(("Mixer", "Rglru"))]
 
 
 @pytest.fixture
@@ -40,7 +54,9 @@ def calls(monkeypatch):
                 return function(*x, **more)
 
             monkeypatch.setitem(functions, name, counted)
-    return counts
+    integrations._transformers._ours.cache_clear()
+    yield counts
+    integrations._transformers._ours.cache_clear()
 
 
 TEXT = torch.arange(2 * 150).reshape(2, 150) * 7 % 95 + 1
@@ -102,8 +118,58 @@ def test_restore(model, calls):
         integrations.restore(model)
         assert torch.equal(model(TEXT).logits, other(TEXT).logits)
         assert calls["_scan"] == 2
-    assert not any("forward" in vars(x) for x in model.modules())
+    assert [type(x) for x in mixers(model)] == [type(x) for x in mixers(other)]
     integrations.restore(model)
+
+
+def saved(model):
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def pickled(model):
+    return pickle.loads(pickle.dumps(model))
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, pickled, saved])
+def test_copies_scan_with_ours(model, calls, again):
+    """So do those that are pickled, and restore undoes it in them."""
+    integrations.apply_to(model)
+    with torch.no_grad():
+        want = model(TEXT).logits
+        calls["_scan"] = 0
+        other = again(model)
+        assert torch.equal(other(TEXT).logits, want)
+        assert calls["_scan"] == 2
+        assert not {*mixers(model)} & {*mixers(other)}
+        integrations.restore(other)(TEXT)
+        assert calls["_scan"] == 2
+        again(integrations.restore(model))(TEXT)
+        assert calls["_scan"] == 2
+
+
+def test_shallow_copies_have_parameters_of_their_own(model, calls):
+    """As those that torch.nn.DataParallel makes."""
+    first = mixers(integrations.apply_to(model))[0]
+    other, x = copy.copy(first), torch.randn(2, 9, 32)
+    other._modules = {**first._modules, "out_proj": copy.deepcopy(first.out_proj)}
+    with torch.no_grad():
+        other.out_proj.weight.zero_()
+        assert first(x).any() and not other(x).any()
+    assert calls["_scan"] == 2
+
+
+def test_layers_keep_their_name_and_class(model):
+    kinds = [type(x) for x in mixers(model)]
+    said = repr(model)
+    integrations.apply_to(model)
+    assert repr(model) == said
+    assert len({type(x) for x in mixers(model)}) == 1
+    for x, kind in zip(mixers(model), kinds, strict=True):
+        assert isinstance(x, kind) and type(x) is not kind
+        assert type(x).__qualname__ == kind.__qualname__
 
 
 def test_compile(model):
@@ -114,18 +180,24 @@ def test_compile(model):
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
-def test_unknown_models(model):
+def test_unknown_models(model, monkeypatch):
     for call in (integrations.apply_to, integrations.restore):
         with pytest.raises(
-            ValueError, match="FalconMambaMixer or MambaMixer or RecurrentGemmaRglru, got"
+            ValueError,
+            match="FalconMambaMixer or JambaMambaMixer or MambaMixer or RecurrentGemmaRglru, got",
         ):
             call(torch.nn.Linear(2, 2))
         with pytest.raises(TypeError, match="'model': expected a torch.nn.Module, got int"):
             call(3)
-    mixer = next(x for x in model.modules() if type(x).__name__.endswith("Mixer"))
-    mixer.forward = lambda *x: x
+    kinds = [type(x) for x in mixers(model)]
+    mixers(model)[1].forward = lambda *x: x
     with pytest.raises(ValueError, match="layers whose forward nobody has replaced"):
         integrations.apply_to(model)
+    del mixers(model)[1].forward
+    monkeypatch.setattr(kinds[0], "forward", lambda *x: x[0].mamba_selective_scan())
+    with pytest.raises(ValueError, match="call mamba_selective_scan, .* of another version"):
+        integrations.apply_to(model)
+    assert [type(x) for x in mixers(model)] == kinds
 
 
 @pytest.fixture
@@ -142,9 +214,10 @@ def gemma():
 def test_recurrent_gemma(gemma):
     logits, grads = results(gemma)
     want = gemma.generate(TEXT[:, :20], max_new_tokens=8, do_sample=False)
-    layers = [x for x in gemma.modules() if type(x).__name__ == "RecurrentGemmaRglru"]
     integrations.apply_to(gemma)
-    assert all("_rnn_scan" in vars(x) for x in layers) and layers
+    ours_of = integrations._transformers._rnn_scan
+    for of in (gemma, copy.deepcopy(gemma), pickled(gemma), saved(gemma)):
+        assert [type(x)._rnn_scan for x in mixers(of)] == [ours_of] * 2
     ours, found = results(gemma)
     torch.testing.assert_close(ours, logits, rtol=1e-4, atol=1e-4)
     for name, g in found.items():

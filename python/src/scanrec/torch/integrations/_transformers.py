@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The Mamba mixers and the RG-LRU of Hugging Face transformers.
 
-A Mamba mixer finds its scan, and the step of it that generation takes, by names of its module. One
-that is replaced has a ``forward`` of its own: the same code, for which these names are ours. The
-RG-LRU has its scan in a method. Others of the process stay as they are.
+A layer is replaced by giving it a subclass of its class. A Mamba mixer finds its scan, and the
+step of it that generation takes, by names of its module: the ``forward`` of the subclass is the
+same code, for which these names are ours. The RG-LRU has its scan in a method. Other models of the
+process stay as they are.
+
+The subclass has the name of its base, under which pickle finds the base. So ``__reduce_ex__`` names
+the base, and loading makes the subclass again.
 """
 
 from __future__ import annotations
 
-from types import CellType, FunctionType, MethodType
+from functools import cache
+from types import CellType, FunctionType
 from typing import TypeVar
 
 import torch
@@ -21,22 +26,29 @@ __all__ = ["apply_to", "restore"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 
-#: The layers that are known, by module and class, and the method of each that is replaced.
+_MAMBA = ("mamba_selective_scan", "mamba_selective_state_update")
+
+#: The layers that are known, by module and class, and the method of each that is replaced, with the
+#: names that its ``forward`` uses.
 MIXERS = {
-    ("transformers.models.mamba.modeling_mamba", "MambaMixer"): "forward",
-    ("transformers.models.falcon_mamba.modeling_falcon_mamba", "FalconMambaMixer"): "forward",
+    ("transformers.models.mamba.modeling_mamba", "MambaMixer"):
+        ("forward", (*_MAMBA, "mamba_inner_fn")),
+    ("transformers.models.falcon_mamba.modeling_falcon_mamba", "FalconMambaMixer"):
+        ("forward", (*_MAMBA, "mamba_inner_fn")),
+    ("transformers.models.jamba.modeling_jamba", "JambaMambaMixer"): ("forward", _MAMBA),
     ("transformers.models.recurrent_gemma.modeling_recurrent_gemma", "RecurrentGemmaRglru"):
-        "_rnn_scan",
+        ("_rnn_scan", ("_rnn_scan",)),
 }  # fmt: skip
-_OURS = "_scanrec_replaced"
+_INSTEAD_OF = "_scanrec_instead_of"  # the class of transformers, in ours
 
 
 def apply_to(model: Model) -> Model:
     """Has a model of transformers (5.23; any version whose layers call the same functions) scan
-    with ours, in place: Mamba and FalconMamba with :func:`scanrec.torch.selective_scan`, and where
-    they generate with :func:`scanrec.torch.selective_state_update`; RecurrentGemma with
+    with ours, in place: Mamba, FalconMamba and Jamba with :func:`scanrec.torch.selective_scan`, and
+    where they generate with :func:`scanrec.torch.selective_state_update`; RecurrentGemma with
     :func:`scanrec.torch.linear_scan`. Parameters and results stay what they are, but for rounding.
-    Returns the model.
+    Copies of the model scan with ours as well, and so does a pickled model after loading. Returns
+    the model.
 
     Raises
     ------
@@ -44,33 +56,34 @@ def apply_to(model: Model) -> Model:
         For a model without such layers, and where they call other functions; nothing has been
         replaced then.
     """
-    call = "apply_to"
-    found = [(mixer, _replaced(call, mixer)) for mixer in _mixers(call, model)]
+    found = [(mixer, _ours_for("apply_to", mixer)) for mixer in _mixers("apply_to", model)]
     for mixer, ours in found:
-        setattr(mixer, _OURS, True)
-        setattr(mixer, _method_of(mixer), MethodType(ours, mixer))
+        mixer.__class__ = ours
     return model
 
 
 def restore(model: Model) -> Model:
     """Undoes :func:`apply_to`. Returns the model."""
     for mixer in _mixers("restore", model):
-        if _OURS in vars(mixer):
-            delattr(mixer, _method_of(mixer))
-            delattr(mixer, _OURS)
+        mixer.__class__ = _class_of(mixer)
     return model
 
 
-def _method_of(mixer: torch.nn.Module) -> str | None:
-    """The method that is replaced; None of a layer that is not known."""
-    bases = ((base.__module__, base.__name__) for base in type(mixer).__mro__)
+def _known(kind: type) -> tuple[str, tuple[str, ...]] | None:
+    """The method that is replaced, and names that ``forward`` uses; None of an unknown layer."""
+    bases = ((base.__module__, base.__name__) for base in kind.__mro__)
     return next((MIXERS[base] for base in bases if base in MIXERS), None)
+
+
+def _class_of(mixer: torch.nn.Module) -> type:
+    """The class of transformers, also of a layer that is replaced."""
+    return vars(type(mixer)).get(_INSTEAD_OF, type(mixer))
 
 
 def _mixers(call: str, model: object) -> list[torch.nn.Module]:
     if not isinstance(model, torch.nn.Module):
         arguments.refuse(call, "model", "a torch.nn.Module", type(model).__name__, TypeError)
-    found = [x for x in model.modules() if _method_of(x) is not None]
+    found = [x for x in model.modules() if _known(type(x)) is not None]
     if not found:
         names = " or ".join(sorted(name for _, name in MIXERS))
         expected = f"a model with layers of transformers: {names}"
@@ -78,24 +91,59 @@ def _mixers(call: str, model: object) -> list[torch.nn.Module]:
     return found
 
 
-def _replaced(call: str, mixer: torch.nn.Module) -> FunctionType:
-    """The method of a layer's class, with our functions."""
-    method, kind = _method_of(mixer), type(mixer)
-    if method in vars(mixer) and _OURS not in vars(mixer):
+def _ours_for(call: str, mixer: torch.nn.Module) -> type:
+    """The subclass for a layer, which is checked before."""
+    kind = _class_of(mixer)
+    method, names = _known(kind)
+    if method in vars(mixer):
         expected = f"layers whose {method} nobody has replaced"
         arguments.refuse(call, "model", expected, f"one of type {kind.__name__}")
-    if method == "_rnn_scan":
-        if not hasattr(kind, method) or method not in kind.forward.__code__.co_names:
-            expected = f"layers that call {method}"
-            arguments.refuse(call, "model", expected, f"{kind.__name__} of another version")
-        return _rnn_scan
+    if not hasattr(kind, method) or not set(names) <= set(_layers(kind)[-1].__code__.co_names):
+        expected = "layers that call " + ", ".join(names)
+        arguments.refuse(call, "model", expected, f"{kind.__name__} of another version")
+    return _ours(kind)
+
+
+@cache
+def _ours(kind: type) -> type:
+    """The subclass that replaces a class of layers."""
+    method, _ = _known(kind)
+
+    def reduced(self, protocol):
+        return _empty, (kind,), kind.__reduce_ex__(self, 2)[2]
+
+    return type(kind)(
+        kind.__name__,
+        (kind,),
+        {
+            method: _rnn_scan if method == "_rnn_scan" else _forward(kind),
+            "__module__": kind.__module__,
+            "__qualname__": kind.__qualname__,
+            "__doc__": kind.__doc__,
+            "__reduce_ex__": reduced,
+            _INSTEAD_OF: kind,
+        },
+    )
+
+
+def _empty(kind: type) -> torch.nn.Module:
+    """A layer that pickle or copy is about to fill."""
+    bare = kind.__new__(kind)
+    bare.__class__ = _ours_for("apply_to", bare)
+    return bare
+
+
+def _layers(kind: type) -> list[FunctionType]:
+    """The ``forward`` of a class, from the outermost decorator to the innermost function."""
     layers = [kind.forward]
     while hasattr(layers[-1], "__wrapped__"):
         layers.append(layers[-1].__wrapped__)
-    inner = layers.pop()
-    if not set(_FUNCTIONS) <= set(inner.__code__.co_names):
-        expected = "layers that call " + ", ".join(_FUNCTIONS)
-        arguments.refuse(call, "model", expected, f"{kind.__name__} of another version")
+    return layers
+
+
+def _forward(kind: type) -> FunctionType:
+    """The ``forward`` of a class, with our functions."""
+    *layers, inner = _layers(kind)
     ours = _copy_of(inner, names={**inner.__globals__, **_FUNCTIONS})
     for outer in reversed(layers):
         ours, inner = _copy_of(outer, instead_of=inner, within=ours), outer
