@@ -146,6 +146,24 @@ def test_nothing(name, random):
     same(kept, state)
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_of_few_steps(name, random):
+    """None, one, and those before Mamba's window is full: all are those step by step, or 0."""
+    layer = LAYERS[name]
+    params, x = weights_of(layer), jnp.asarray(random(2, 3, layer.input_size))
+
+    def gradients(apply):
+        loss = lambda params, steps: jnp.sum(apply(params, x[:, :steps])[0] ** 2)
+        return [jax.grad(loss)(params, steps) for steps in (1, 3)]
+
+    got, want = jax.jit(
+        lambda: (gradients(layer.apply), gradients(lambda *given: stepwise(layer, *given)))
+    )()
+    same(got, want)
+    no_steps = lambda params: jnp.sum(layer.apply(params, x[:, :0])[0] ** 2)
+    same(jax.jit(jax.grad(no_steps))(params), jax.tree.map(jnp.zeros_like, params))
+
+
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
 @pytest.mark.parametrize(
     "name", ["QRNN two steps", "MinGRU", "RGLRU both ways", "LRU", "S5", "Mamba both ways"]

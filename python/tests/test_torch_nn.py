@@ -82,6 +82,30 @@ def test_values_and_gradients(name, bidirectional):
         same(*gradients, 1e-10)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_parameter_has_a_gradient_after_few_steps(name, bidirectional):
+    """One step, those before Mamba's window is full, and no sequences. DistributedDataParallel
+    refuses the next call of a layer of which a parameter has none."""
+    layer = make(name, bidirectional=bidirectional)
+    marks = torch.zeros(4, B, dtype=torch.bool)
+    marks[[0, 1, 3], [0, 1, 2]] = True
+    for steps, batch, resets in (
+        *((1, B, None), (1, B, marks[:2]), (3, B, None), (3, B, marks), (1, 0, None)),
+    ):
+        x, grads = torch.randn(steps, batch, 3, dtype=DOUBLE), []
+        for y, _ in (
+            layer(x, None, resets),
+            loop(layer, LAYERS[name][2], x, None, resets),
+        ):
+            layer.zero_grad()
+            y.square().sum().backward()
+            grads.append([p.grad for p in layer.parameters()])
+        got, want = grads
+        assert all(isinstance(g, torch.Tensor) for g in got)
+        same(got, [torch.zeros_like(p) if g is None else g for p, g in zip(got, want)])
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_streams(name):
     """Chunks and steps are the whole; so are other layouts."""

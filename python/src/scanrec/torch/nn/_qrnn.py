@@ -149,7 +149,9 @@ class QRNN(Recurrent[State]):
             steps, last = x.shape[axis], x.select(axis, 0 if reverse else -1)
             after = (functional.linear(last, weights["weight_before"]),)
             first = None if resets is None else firsts(resets, steps, axis, reverse).unsqueeze(-1)
-            if steps > 1:  # both products at once, of inputs, which are fewer, side by side
+            # Both products at once, of inputs, which are fewer, side by side. One step does without
+            # the second, unless its weights are to have a gradient, of 0.
+            if torch.is_grad_enabled() or steps > 1:
                 before = _before(x, axis, reverse)
                 before = before if first is None else before.masked_fill(first, 0)
                 x = torch.cat([x, before], -1)
