@@ -148,7 +148,7 @@ def test_nothing(name, random):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_of_few_steps(name, random):
-    """None, one, and those before Mamba's window is full: all are those step by step, or 0."""
+    """After 0, 1 and 3 steps, fewer than Mamba's window: those of the loop, or 0."""
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(2, 3, layer.input_size))
 
@@ -394,7 +394,7 @@ def test_layers_and_states_are_pickled_and_copied(name, random):
 
 @pytest.mark.parametrize("name", FORWARD)
 def test_exported_programs_are_written_and_read(name, random):
-    """With states as they are."""
+    """Exported programs keep the named tuples of states."""
     export = pytest.importorskip("jax.export", reason="jax.export needs absl here")
     pytest.importorskip("flatbuffers", reason="flatbuffers is not installed")
     layer = LAYERS[name]

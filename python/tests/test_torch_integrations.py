@@ -135,7 +135,7 @@ def pickled(model):
 
 @pytest.mark.parametrize("again", [copy.deepcopy, pickled, saved])
 def test_copies_scan_with_ours(model, calls, again):
-    """So do those that are pickled, and restore undoes it in them."""
+    """Deep copies, pickled models and saved ones do, and restore undoes it in them."""
     integrations.apply_to(model)
     with torch.no_grad():
         want = model(TEXT).logits
@@ -151,7 +151,7 @@ def test_copies_scan_with_ours(model, calls, again):
 
 
 def test_shallow_copies_have_parameters_of_their_own(model, calls):
-    """As those that torch.nn.DataParallel makes."""
+    """torch.nn.DataParallel makes such copies."""
     first = mixers(integrations.apply_to(model))[0]
     other, x = copy.copy(first), torch.randn(2, 9, 32)
     other._modules = {**first._modules, "out_proj": copy.deepcopy(first.out_proj)}

@@ -85,8 +85,8 @@ def test_values_and_gradients(name, bidirectional):
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_parameter_has_a_gradient_after_few_steps(name, bidirectional):
-    """One step, those before Mamba's window is full, and no sequences. DistributedDataParallel
-    refuses the next call of a layer of which a parameter has none."""
+    """After 1 and 3 steps, fewer than Mamba's window, and without sequences. A parameter without a
+    gradient makes DistributedDataParallel refuse the next call."""
     layer = make(name, bidirectional=bidirectional)
     marks = torch.zeros(4, B, dtype=torch.bool)
     marks[[0, 1, 3], [0, 1, 2]] = True
@@ -255,7 +255,7 @@ def test_states_and_programs_are_saved_and_loaded(name):
 
 
 def test_packaged_programs(tmp_path):
-    """Which take and return states as they are."""
+    """Packages of AOTInductor take and return the named tuples of states."""
     torch.compiler.reset()
     layer, x = nn.QRNN(3, H, kernel_size=2), torch.randn(T, B, 3)
     with torch.no_grad():
