@@ -105,6 +105,7 @@ def test_torch_refuses():
     refused(gae, ValueError, "'reward': expected shape", 0.9, 0.9, x, x, x[:1], x > 0)
     refused(gae, ValueError, "'time_dim'", 0.9, 0.9, x, x, x, x > 0, time_dim=3)
     refused(gae, TypeError, "'gamma': expected a number or a tensor", None, 0.9, x, x, x, x > 0)
+    refused(gae, TypeError, "'lmbda': .* of a real type", 0.9, c, x, x, x, x > 0)
     td0 = ours("torchrl.objectives.value.functional", "td0_return_estimate")
     refused(td0, TypeError, "'terminated': expected a tensor of booleans", 0.9, x, x)
     refused(td0, ValueError, "'terminated': expected shape", 0.9, x, x, x[0] > 0)

@@ -66,7 +66,10 @@ def td_lambda(
         mixed = torch.where(done, value, (1 - lmbda) * value)
         returns = backward(gamma * lmbda, reward + gamma * mixed, last, done, axis)
     else:
-        gamma, lmbda = (x.expand(done.shape).unsqueeze(axis + 1) for x in (gamma, lmbda))
+        gamma, lmbda = (
+            x.expand(done.shape).unsqueeze(axis + 1) if isinstance(x, torch.Tensor) else x
+            for x in (gamma, lmbda)
+        )
         ends, value, reward = (x.unsqueeze(axis) for x in (done, value, reward))
         mixed = torch.where(ends, value, (1 - lmbda) * value)
         returns = _of_own_step(gamma * lmbda, reward + gamma * mixed, last, done, axis)
@@ -103,15 +106,27 @@ def same(call, name, x, first):
 
 
 def factors(call, like, **given):
-    """Numbers stay what they are, tensors come to where the others are."""
-    for name, x in given.items():
-        if not isinstance(x, (torch.Tensor, int, float, np.number)):
-            arguments.refuse(call, name, "a number or a tensor", repr(x), TypeError)
-    return tuple(x.to(like.device) if isinstance(x, torch.Tensor) else x for x in given.values())
+    """Python numbers, and tensors of real floating point types on the device of ``like``."""
+    return tuple(_factor(call, name, x, like) for name, x in given.items())
+
+
+def _factor(call, name, x, like):
+    if isinstance(x, torch.Tensor) and not x.is_complex():
+        return x.to(like.device) if x.is_floating_point() else x.to(like)
+    if isinstance(x, np.number):
+        x = x.item()
+    if not isinstance(x, (int, float)):
+        got = x.dtype if isinstance(x, torch.Tensor) else repr(x)
+        arguments.refuse(call, name, "a number or a tensor of a real type", got, TypeError)
+    return x
 
 
 def _is_rolling(call, rolling_gamma, done, *factors):
     rolling = rolling_gamma is None or arguments.flag(call, "rolling_gamma", rolling_gamma)
+    if call.startswith("vec_") and not any(
+        isinstance(x, torch.Tensor) and x.numel() != 1 for x in factors
+    ):
+        return True  # As in the original, which looks at the flag for other discounts alone.
     whole = [isinstance(x, torch.Tensor) and x.shape == done.shape for x in factors]
     if not rolling and not any(whole):
         expected = "True or None where discounts are not tensors of every step"

@@ -5,9 +5,11 @@ behind the other.
 Tensors of one shape, ``(..., T, F)`` or with time at ``time_dim``. Where ``done`` is set a
 trajectory ends, and nothing behind is looked at, not even a NaN; where ``terminated`` is, which is
 ``done`` unless given, the value after the step is not either. Discounts are numbers, or tensors of
-any shape that broadcasts to theirs; numbers are not rounded to float32, as the original's are where
-values are float64. The original's functions with ``vec_`` drop what is discounted
-below 1e-7, and for discounts that are tensors build one of ``(B, T, T)``; here they are the others.
+any shape that broadcasts to theirs, each in any form whatever the others have; numbers are not
+rounded to float32, as the original's are where values are float64. The original's functions with
+``vec_`` drop what is discounted below 1e-7, and for discounts that are tensors build one of
+``(B, T, T)``; here they are the others. As there, they ignore ``rolling_gamma`` where every discount
+is a number or a tensor of one.
 Wrong arguments raise ``ValueError`` and ``TypeError``, where the original raises ``RuntimeError``.
 """
 
@@ -129,7 +131,7 @@ def td1_return_estimate(
     """``G[t] = reward[t] + gamma * G[t+1]``, with the value after the step in place of ``G[t+1]``
     where a trajectory ends that is not ``terminated``.
 
-    ``rolling_gamma=False``, for a ``gamma`` of every step: the return of a step is discounted by
+    ``rolling_gamma=False``, for a ``gamma`` of the shape of ``done``: the return of a step is discounted by
     its own throughout, and takes no value from behind the last one, as in the original. That takes
     memory for ``T`` times as many numbers.
     """
@@ -202,7 +204,7 @@ def td_lambda_return_estimate(
 ) -> torch.Tensor:
     """``G[t] = reward[t] + gamma * ((1 - lmbda) * next_state_value[t] + lmbda * G[t+1])``, with the
     value in place of ``G[t+1]`` where a trajectory ends. ``rolling_gamma`` as of
-    :func:`td1_return_estimate`."""
+    :func:`td1_return_estimate`, where ``gamma`` or ``lmbda`` has the shape of ``done``."""
     call = "td_lambda_return_estimate"
     return estimates.td_lambda(
         call, gamma, lmbda, next_state_value, reward, done, terminated, rolling_gamma, time_dim

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""scanrec.compat: every form of one argument with every form of another, at every length of time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compat_calls import framework, ours
+from compat_cases import functions, jax_parts, torch_parts, weights
+from compat_forms import FORMS, arguments_of, rows
+
+
+def test_every_function_has_forms():
+    import scanrec.compat
+
+    offered = functions(Path(scanrec.compat.__file__).parent)
+    assert sorted(FORMS) == sorted(f"{module}.{function}" for module, function in offered)
+
+
+def arrays(values):
+    """The arrays within tuples."""
+    if isinstance(values, tuple):
+        return [x for value in values for x in arrays(value)]
+    return [np.asarray(values)]
+
+
+def loss(values):
+    """A sum of all numbers, no two of them counted alike."""
+    return sum((weights(x.shape) * x.real).sum() for x in values if x.dtype != bool)
+
+
+def moved(arguments, directions, length):
+    """The arguments with real and complex arrays moved along directions, as long as there are any."""
+    if isinstance(arguments, tuple):
+        return tuple(moved(x, directions, length) for x in arguments)
+    if isinstance(arguments, np.ndarray) and arguments.dtype.kind in "fc":
+        return arguments + length * next(directions)
+    return arguments
+
+
+def slope(forms, arguments, directions):
+    """The derivative of the loop's loss along the directions, by differences."""
+    at = lambda length: {
+        k: moved(x, steps, length) for steps in [iter(directions)] for k, x in arguments.items()
+    }
+    h = 1e-5
+    ahead, behind = (loss(arrays(forms.loop(**at(x)))) for x in (h, -h))
+    return (ahead - behind) / (2 * h)
+
+
+def torch_values(call, arguments):
+    """Values, gradients of their loss, and what it is differentiated by."""
+    torch = framework("torch")
+    function, given = torch_parts(call, arguments)
+    leaves = [x.requires_grad_() for x in given]
+    values = function(*leaves)
+    total = sum((torch.from_numpy(weights(x.shape)) * x.real).sum() for x in values)
+    gradients = torch.autograd.grad(total, leaves, materialize_grads=True)
+    return [x.detach().numpy() for x in values], [
+        x.conj().resolve_conj().numpy() for x in gradients
+    ]
+
+
+def jax_values(call, arguments):
+    """The same in JAX."""
+    jax = framework("jax")
+    function, given = jax_parts(call, arguments)
+
+    def everything(given):
+        numbers = lambda *x: tuple(y for y in function(*x) if y.dtype != bool)
+        values, pull = jax.vjp(numbers, *given)
+        return function(*given), pull(tuple(weights(x.shape).astype(x.dtype) for x in values))
+
+    values, gradients = jax.jit(everything)(given)
+    return [np.asarray(x) for x in values], [np.asarray(x) for x in gradients]
+
+
+VALUES = {"torch": torch_values, "jax": jax_values}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_pairs_of_forms(name):
+    """Values and gradients are those of a loop over steps, computed in float64 or on numbers whose
+    products are exact in float32; gradients of it are differences, which 1e-7 is enough for."""
+    forms = FORMS[name]
+    framework(forms.framework)
+    call = ours(*name.rsplit(".", 1))
+    call = getattr(call, "apply", call)
+    draw = np.random.default_rng(7)
+    taken = set()
+    for row, allowed in rows(forms):
+        arguments = arguments_of(name, row)
+        if not allowed:
+            with pytest.raises(ValueError, match="argument '"):
+                VALUES[forms.framework](call, arguments)
+            continue
+        taken |= set(row.items())
+        wanted = arrays(forms.loop(**arguments))
+        got, gradients = VALUES[forms.framework](call, arguments)
+        narrow = any("single" in form for form in row.values())
+        assert len(got) == len(wanted), row
+        for x, y in zip(got, wanted):
+            assert x.shape == y.shape, row
+            bound = (1e-6 if narrow else 1e-13) * (1 + np.abs(y).max(initial=0))
+            assert np.abs(x ^ y if x.dtype == bool else x - y).max(initial=0) <= bound, row
+        if not forms.differentiable(row):
+            continue
+        directions = [draw.uniform(-1, 1, x.shape) for x in gradients]
+        directions = [
+            d + 1j * draw.uniform(-1, 1, d.shape) if np.iscomplexobj(x) else d
+            for x, d in zip(gradients, directions)
+        ]
+        along = sum((g * d).real.sum() for g, d in zip(gradients, directions))
+        exact = slope(forms, arguments, directions)
+        assert abs(along - exact) <= (1e-5 if narrow else 1e-7) * (1 + abs(exact)), row
+    assert taken == {(name, form) for name, given in forms.forms.items() for form in given}
