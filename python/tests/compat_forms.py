@@ -33,7 +33,7 @@ class Forms(NamedTuple):
 FORMS: dict[str, Forms] = {}
 
 #: Lengths of sequences; functions with a window have more.
-STEPS = (5, 1, 2)
+STEPS = (5, 0, 1, 2)
 
 
 def add(framework, names, loop, forms, steps=STEPS, **options):
@@ -521,7 +521,7 @@ def rlax():
     last = {"steps": number("t"), "number": 0.5, "0-d": np.array(0.5)}
     offer("discounted_returns", lambda_returns, {**first, "v_t": last})
     given = {**first, **values, "lambda_t": mixing, "n": {"1": 1, "3": 3, "9": 9}}
-    offer("n_step_bootstrapped_returns", n_step, given, steps=(5, 1, 2, 3))
+    offer("n_step_bootstrapped_returns", n_step, given, steps=(5, 0, 1, 2, 3))
     ahead = {"_v": only(lambda d: d.sizes["t"] + 1), "values": only(number("v"))}
     given = {**first, "lambda_": mixing, **ahead}
     offer("truncated_generalized_advantage_estimation", gae, given)
@@ -764,7 +764,7 @@ def philtorch():
     given = {"_w": {"3": 3, "1": 1}, "a": both("b") | {"0-d": np.array(0.5)}}
     given |= {"delay": only(lambda d: d.sizes["w"]), "x": both("bt"), **unroll}
     given["zi"] = {**NOTHING, "w": number("w"), "bw": number("bw"), "pair": pair("bw")}
-    offer("lti.comb_filter", comb_filter, given, steps=(7, 1, 2, 3, 4))
+    offer("lti.comb_filter", comb_filter, given, steps=(7, 0, 1, 2, 3, 4))
 
     def lfilter(b, a, x, zi, form, backend, unroll_factor):
         bare = all(y is None or y.ndim == 1 for y in (b, a, x, zi))
@@ -797,7 +797,7 @@ def philtorch():
     taps["form"] = {form: form for form in ("tdf2", "df2", "df1", "tdf1")}
     taps |= {"backend": {k: k for k in ("ssm", "diag_ssm")}, **unroll}
     state = lambda row: "1" not in row["form"] or row["zi"] == "None" and row["backend"] == "ssm"
-    offer("lti.lfilter", lfilter, taps, allowed=state, steps=(9, 1, 2, 3))
+    offer("lti.lfilter", lfilter, taps, allowed=state, steps=(9, 0, 1, 2, 3))
 
 
 linear_scans()

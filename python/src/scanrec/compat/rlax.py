@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Stands in for RLax's returns, advantages and V-trace: one sequence a call, as there; ``jax.vmap``
-for more."""
+for more. A sequence of no steps has results of no steps, where most of the original's functions
+raise."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def lambda_returns(
     r_t, discount_t, v_t = _sequences(call, r_t=r_t, discount_t=discount_t, v_t=v_t)
     lambda_ = _mixing(call, lambda_, r_t)
     mixed = r_t + discount_t * (1 - lambda_) * v_t
-    returns = linear_scan(discount_t * lambda_, mixed, v_t[-1], axis=0, reverse=True)
+    returns = linear_scan(discount_t * lambda_, mixed, _last(v_t), axis=0, reverse=True)
     return _stopped(call, stop_target_gradients, returns)
 
 
@@ -65,7 +66,7 @@ def discounted_returns(
     number."""
     call = "discounted_returns"
     r_t, discount_t = _sequences(call, r_t=r_t, discount_t=discount_t)
-    last = jnp.broadcast_to(_mixing(call, v_t, r_t, "v_t"), r_t.shape)[-1]
+    last = _last(jnp.broadcast_to(_mixing(call, v_t, r_t, "v_t"), r_t.shape))
     returns = linear_scan(discount_t, r_t, last, axis=0, reverse=True)
     return _stopped(call, stop_target_gradients, returns)
 
@@ -93,7 +94,7 @@ def n_step_bootstrapped_returns(
     gate = discount_t * lambda_t
     mixed = r_t + discount_t * (1 - lambda_t) * v_t
     # From behind the last step on returns are its value: gates are 1 there, and inputs 0.
-    ahead = min(n, steps)
+    ahead = max(1, min(n, steps))
     returns = jnp.concatenate((v_t[ahead - 1 :], jnp.repeat(v_t[-1:], ahead - 1)))
     gate = jnp.pad(gate, (0, ahead - 1), constant_values=1)
     mixed = jnp.pad(mixed, (0, ahead - 1))
@@ -268,14 +269,12 @@ def leaky_vtrace_td_error_and_advantage(
 
 
 def _sequences(call, **given):
-    """Arrays of one step at least, all of the first one's shape, and real."""
+    """Arrays of one axis, all of the first one's shape, and real."""
     arrays, shape = [], None
     for name, value in given.items():
         x = array(call, name, value, axes="(T,)", shape=shape)
         if jnp.iscomplexobj(x):
             arguments.refuse(call, name, "a real type", x.dtype.name, TypeError)
-        if x.shape[0] == 0:
-            arguments.refuse(call, name, "at least one step", "none")
         arrays.append(x)
         shape = x.shape
     return arrays
@@ -289,6 +288,11 @@ def _mixing(call, value, sequence, name="lambda_"):
     if value.ndim:
         arguments.check_shape(call, name, value.shape, sequence.shape, equal=True)
     return value
+
+
+def _last(x):
+    """The number of the last step, 0 where there is no step."""
+    return x[-1] if x.shape[0] else jnp.zeros((), x.dtype)
 
 
 def _stopped(call, stop, x):
@@ -305,11 +309,12 @@ def _switch(call, stop):
 def _off_policy(call, q_t, v_t, r_t, discount_t, c_t, stop):
     v_t, r_t, discount_t = _sequences(call, v_t=v_t, r_t=r_t, discount_t=discount_t)
     q_t, c_t = (
-        array(call, name, x, shape=(v_t.shape[0] - 1,)) for name, x in (("q_t", q_t), ("c_t", c_t))
+        array(call, name, x, shape=(max(0, v_t.shape[0] - 1),))
+        for name, x in (("q_t", q_t), ("c_t", c_t))
     )
     last = r_t[-1:] + discount_t[-1:] * v_t[-1:]
     input = r_t[:-1] + discount_t[:-1] * (v_t[:-1] - c_t * q_t)
-    returns = linear_scan(discount_t[:-1] * c_t, input, last[0], axis=0, reverse=True)
+    returns = linear_scan(discount_t[:-1] * c_t, input, _last(last), axis=0, reverse=True)
     return _stopped(call, stop, jnp.concatenate((returns, last)))
 
 

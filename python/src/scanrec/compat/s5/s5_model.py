@@ -92,5 +92,6 @@ def _outputs(gate, backward_gate, driven, C_tilde, D, u, state, bidir):
     states, last = linear_scan(gate, driven, state, return_final=True)
     if bidir:
         back = linear_scan(backward_gate, driven, reverse=True)
-        states, last = torch.cat((states, back), -1), torch.cat((last, back[-1]), -1)
+        back_last = back[-1] if back.shape[0] else torch.zeros_like(last)
+        states, last = torch.cat((states, back), -1), torch.cat((last, back_last), -1)
     return real_of_product(states, C_tilde.to(driven.dtype)) + D * u, last

@@ -21,7 +21,7 @@ def sample_wise_lpc(
     return_zf: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """``y[t] = x[t] - a[t, 0] * y[t-1]`` of ``x`` ``(B, T)``, ``a`` ``(B, T, 1)``, ``zi``
-    ``(B, 1)``; with ``return_zf`` ``(y, y[:, -1:])``.
+    ``(B, 1)``; with ``return_zf`` ``(y, y[:, -1:])``, without steps ``(y, zi)``.
 
     Of order 1: higher ones, which the original takes, raise ``ValueError``.
     """
@@ -33,4 +33,8 @@ def sample_wise_lpc(
         zi = tensor(call, "zi", zi, shape=(batch, 1), like=x).squeeze(1)
     return_zf = arguments.flag(call, "return_zf", return_zf)
     y = linear_scan(-a.squeeze(2), x, zi, axis=-1)
-    return (y, y[:, -1:]) if return_zf else y
+    if not return_zf:
+        return y
+    if y.shape[1]:
+        return y, y[:, -1:]
+    return y, y.new_zeros(batch, 1) if zi is None else zi.to(y.dtype).unsqueeze(1)

@@ -10,7 +10,7 @@ from scanrec import _arguments as arguments
 from scanrec.compat._torch import tensor
 from scanrec.torch import linear_scan
 
-__all__ = ["backward", "checked", "factors", "gae", "same", "td0", "td1", "td_lambda"]
+__all__ = ["at_end", "backward", "checked", "factors", "gae", "same", "td0", "td1", "td_lambda"]
 
 
 def gae(call, gamma, lmbda, state_value, next_state_value, reward, done, terminated, time_dim):
@@ -42,7 +42,7 @@ def td1(call, gamma, next_state_value, reward, done, terminated, rolling_gamma, 
     ended = done | terminated
     truncated = next_state_value.masked_fill(~(done & ~terminated), 0)
     if rolling:
-        last = next_state_value.select(axis, -1)
+        last = at_end(next_state_value, axis)
         returns = backward(gamma, reward + gamma * truncated, last, ended, axis)
     else:
         gamma = gamma.unsqueeze(axis + 1)
@@ -61,7 +61,7 @@ def td_lambda(
     rolling = _is_rolling(call, rolling_gamma, done, gamma, lmbda)
     gamma, lmbda = factors(call, next_state_value, gamma=gamma, lmbda=lmbda)
     value = next_state_value.masked_fill(terminated, 0)
-    last = value.select(axis, -1)
+    last = at_end(value, axis)
     if rolling:
         mixed = torch.where(done, value, (1 - lmbda) * value)
         returns = backward(gamma * lmbda, reward + gamma * mixed, last, done, axis)
@@ -134,10 +134,18 @@ def _is_rolling(call, rolling_gamma, done, *factors):
     return rolling
 
 
+def at_end(x, axis):
+    """The numbers of the last step, 0 where there is no step."""
+    if x.shape[axis]:
+        return x.select(axis, -1)
+    return x.new_zeros(arguments.edge_shape(x.shape, axis))
+
+
 def backward(gate, input, last, done, axis):
     """``x[t] = input[t] + gate[t] * x[t+1]`` within each trajectory, and ``last`` behind the last
     step."""
-    ends = torch.cat((torch.zeros_like(done.narrow(axis, 0, 1)), done), axis)
+    begins = done.new_zeros(arguments.edge_shape(done.shape, axis)).unsqueeze(axis)
+    ends = torch.cat((begins, done), axis)
     return linear_scan(gate, input, last, axis=axis, reverse=True, resets=ends)
 
 

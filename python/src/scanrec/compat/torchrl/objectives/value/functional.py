@@ -293,8 +293,8 @@ def vtrace_advantage_estimate(
     discounted = lambda x: (gamma * x).masked_fill(terminated, 0)
     delta = rho * (reward + discounted(next_state_value) - state_value)
     target = estimates.backward(gamma * c, delta, None, done, axis) + state_value
-    last = next_state_value.narrow(axis, -1, 1)
-    ahead = torch.cat((target.narrow(axis, 1, target.shape[axis] - 1), last), axis)
+    last = estimates.at_end(next_state_value, axis).unsqueeze(axis)
+    ahead = torch.cat((target, last), axis).narrow(axis, 1, target.shape[axis])
     ahead = torch.where(done, next_state_value, ahead)
     return rho * (reward + discounted(ahead) - state_value), target
 
