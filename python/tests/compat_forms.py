@@ -70,7 +70,7 @@ def pairs_of(row: dict[str, str], several: set[str]) -> Iterator:
 
 
 class Draw:
-    """Multiples of 1/16, so that products of two are exact in float32, and what a row has set."""
+    """Draws multiples of 1/16, so that products of two are exact in float32; has a row's sizes."""
 
     def __init__(self, name: str) -> None:
         self.stream = np.random.RandomState(zlib.crc32(name.encode()) % 2**31)
@@ -92,13 +92,15 @@ class Draw:
         return self.stream.uniform(0, 1, self.shape(axes)) < 0.4
 
 
-def arguments_of(name: str, row: dict[str, str]) -> dict[str, Any]:
-    """The arguments of a row, sorted by name; the same numbers each time."""
+def arguments_of(name: str, row: dict[str, str], steps: int | None = None) -> dict[str, Any]:
+    """The arguments of a row, sorted by name; the same numbers each time. Steps are those of the row
+    unless given."""
     draw = Draw(name + str(row))
     made = {}
     for argument, form in row.items():
         value = FORMS[name].forms[argument][form]
         value = value(draw) if callable(value) else value
+        value = steps if argument == "_t" and steps is not None else value
         if argument.startswith("_"):
             draw.sizes[argument[1:]] = value
         else:
@@ -146,7 +148,7 @@ def scan(gate, x, first=0.0, axis=0, reverse=False):
 
 
 def last_of(states, first, axis=0):
-    """The last of the states, or the first one where there is none."""
+    """The last state, or the initial one of a sequence of no steps."""
     states = np.moveaxis(states, axis, 0)
     return states[-1] if len(states) else np.zeros(states.shape[1:], states.dtype) + first
 
@@ -417,7 +419,7 @@ def torchrl():
     )
     number = lambda row: row["_t"] == "1" or "steps" not in (row["gamma"], row.get("lmbda"))
     own = lambda row: row["rolling_gamma"] != "False" or every_step(row)
-    # Which leave out the flag where all discounts are numbers.
+    # Functions with vec_ ignore the flag where all discounts are numbers.
     vec = lambda row: own(row) or number(row)
     for name, loop, factors in (("td1", td1, {}), ("td_lambda", td_lambda, mixing)):
         given = {**factors, **after, **rolling, **time}
@@ -552,7 +554,7 @@ def named_axes(x, axes, wanted, sizes):
 
 
 def philtorch():
-    """Of 4 sequences, so that no other axis is as long."""
+    """There are 4 sequences, so that no other axis is as long."""
     of = lambda *axes: {axis: number(axis) for axis in axes}
     both = lambda *axes: of(*axes) | {f"pair {axis}": pair(axis) for axis in axes}
     batch = {"_b": only(4), "_p": only(6)}
@@ -789,7 +791,10 @@ def philtorch():
         return y if zi is None else (y, state)
 
     of_x = lambda d: d.number(d.sizes["signal"])
-    taps = {"_k": {"4": 4, "1": 1, "2": 2}, "_o": only(lambda d: max(1, d.sizes["k"] - 1))}
+    taps = {
+        "_k": {"4": 4, "1": 1, "2": 2, "40": 40},
+        "_o": only(lambda d: max(1, d.sizes["k"] - 1)),
+    }
     taps |= {"_signal": {"bt": "bt", "t": "t"}}
     taps["_s"] = only(lambda d: 4 if "b" in d.sizes["signal"] else 1)
     taps |= {"b": {**of("k", "sk"), "pair": pair("k")}, "a": of("1", "s1"), "x": only(of_x)}
@@ -797,7 +802,7 @@ def philtorch():
     taps["form"] = {form: form for form in ("tdf2", "df2", "df1", "tdf1")}
     taps |= {"backend": {k: k for k in ("ssm", "diag_ssm")}, **unroll}
     state = lambda row: "1" not in row["form"] or row["zi"] == "None" and row["backend"] == "ssm"
-    offer("lti.lfilter", lfilter, taps, allowed=state, steps=(9, 0, 1, 2, 3))
+    offer("lti.lfilter", lfilter, taps, allowed=state, steps=(9, 0, 1, 2, 3, 39, 90))
 
 
 linear_scans()

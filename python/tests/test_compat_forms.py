@@ -51,7 +51,7 @@ def slope(forms, arguments, directions):
 
 
 def torch_values(call, arguments):
-    """Values, gradients of their loss, and what it is differentiated by."""
+    """Values, and gradients of their loss."""
     torch = framework("torch")
     function, given = torch_parts(call, arguments)
     leaves = [x.requires_grad_() for x in given]
@@ -116,3 +116,56 @@ def test_pairs_of_forms(name):
         exact = slope(forms, arguments, directions)
         assert abs(along - exact) <= (1e-5 if narrow else 1e-7) * (1 + abs(exact)), row
     assert taken == {(name, form) for name, given in forms.forms.items() for form in given}
+
+
+#: A row for each way in which functions of PyTorch prepare scans; other forms are the first ones.
+COMPILED = [
+    ("minGRU_pytorch.minGRU.heinsen_associative_scan_log", {"_x": "btc"}),
+    ("mambapy.mamba.selective_scan", {}),
+    ("s5.s5_model.apply_ssm_liquid", {"_both": "True"}),
+    ("torchlpc.sample_wise_lpc", {"return_zf": "True"}),
+    ("philtorch.lti.diag_state_space", {"_kind": "one A", "zi": "bm", "_outputs": "pm"}),
+    ("philtorch.lpv.state_space", {"zi": "m", "_driven": "t", "_outputs": "tpm", "_through": "t"}),
+    ("philtorch.lti.comb_filter", {"zi": "bw"}),
+    ("philtorch.lti.lfilter", {"zi": "so", "form": "tdf2"}),
+    ("philtorch.lti.lfilter", {"zi": "so", "_k": "40"}),
+    (
+        "torchrl.objectives.value.functional.td_lambda_return_estimate",
+        {"gamma": "whole", "rolling_gamma": "False"},
+    ),
+    ("torchrl.objectives.value.functional.vtrace_advantage_estimate", {}),
+    ("rl_games.common.a2c_common.discount_values_masks", {}),
+]
+
+
+@pytest.mark.parametrize("name, chosen", COMPILED, ids=lambda x: str(x).rpartition(".")[2])
+def test_lengths_share_a_program(name, chosen):
+    """The default backend may fix a length where tracers do not. Values and gradients are those of
+    the call that is not compiled. Agents have the length as a number, which becomes dynamic when it
+    changes, in a second program."""
+    torch = framework("torch")
+    call = ours(*name.rsplit(".", 1))
+    row = {k: next(iter(forms)) for k, forms in FORMS[name].forms.items()} | chosen
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+
+    @torch.compile(fullgraph=True)
+    def compiled(arguments):
+        return call(**arguments)
+
+    for steps in range(41, 51):
+        both = []
+        for function in (compiled, lambda arguments: call(**arguments)):
+            arguments = arguments_of(name, row, steps)
+            tensors = {k: torch.from_numpy(x) for k, x in arguments.items() if hasattr(x, "dtype")}
+            for x in () if "self" in arguments else tensors.values():
+                for axis in (i for i, n in enumerate(x.shape) if n == steps):
+                    torch._dynamo.mark_dynamic(x, axis)
+            leaves = [x.requires_grad_() for x in tensors.values() if x.dtype != torch.bool]
+            values = function(arguments | tensors)
+            values = values if isinstance(values, tuple) else (values,)
+            total = sum(x.real.sum() for x in values)
+            both.append([*values, *torch.autograd.grad(total, leaves, materialize_grads=True)])
+        torch.testing.assert_close(*both, rtol=1e-12, atol=1e-12)
+    programs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert programs == (2 if "self" in row else 1)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.nn.functional import conv1d, pad
+from torch.nn.functional import pad
 
 from scanrec import _arguments as arguments
 from scanrec.torch import linear_scan
@@ -19,6 +19,10 @@ __all__ = ["comb_filter", "lfilter"]
 
 _FORMS = ("df2", "tdf2", "df1", "tdf1")
 _BACKENDS = ("ssm", "diag_ssm")
+
+#: Up to so many coefficients sums of products take less time than products of matrices of so many
+#: steps, forward and backward, on one thread of a CPU.
+_FEW, _BLOCK = 4, 32
 
 
 def comb_filter(
@@ -41,8 +45,9 @@ def comb_filter(
     if zi is not None:
         shape = (batch, delay)[isinstance(zi, torch.Tensor) and zi.dim() == 1 :]
         before = tensor(call, "zi", zi, shape=shape, like=x).flip(-1).expand(batch, delay)
-    # Steps that are `delay` apart are those of a channel.
-    rows = -(-steps // delay)
+    # Steps that are `delay` apart are those of a channel. At least one step is added at every length:
+    # torch.compile makes another program of a call that adds none.
+    rows = steps // delay + 1
     folded = pad(x, (0, rows * delay - steps)).unflatten(1, (rows, delay))
     y = linear_scan(-a.reshape(-1, 1, 1), folded, before, axis=1).flatten(1)[:, :steps]
     if before is None:
@@ -150,8 +155,25 @@ def _transposed(b, gate, x, state):
 
 
 def _convolved(b, x):
-    """Of every row with its coefficients, where ``x`` is long enough on the left."""
-    rows = x.shape[0]
-    if rows == 0 or x.shape[1] < b.shape[1]:
-        return x[:, : max(0, x.shape[1] - b.shape[1] + 1)]
-    return conv1d(x.unsqueeze(0), b.flip(1).unsqueeze(1), groups=rows).squeeze(0)
+    """Convolve every row with its coefficients, at the steps that have all of them on the left.
+
+    ``torch.compile`` makes a program of ``conv1d`` for each length. Here products of a few
+    coefficients are summed; for more of them each block of steps is a product of matrices.
+    """
+    taps, steps = b.shape[1], x.shape[1] - b.shape[1] + 1
+    if taps <= _FEW:
+        wide = torch.promote_types(x.dtype, torch.float32)  # 16-bit sums are rounded once
+        b, whole = b.to(wide), x.to(wide)
+        y = b[:, :1] * whole.narrow(1, taps - 1, steps)
+        for k in range(1, taps):
+            y = torch.addcmul(y, b[:, k : k + 1], whole.narrow(1, taps - 1 - k, steps))
+        return y.to(x.dtype)
+    size = max(_BLOCK, taps)
+    blocks = steps // size + 1  # at least one step more than there are, as in comb_filter
+    # Row i of a matrix has the coefficients, the last one first, from column i on.
+    width = size + taps - 1
+    matrices = pad(b.flip(1), (0, size)).repeat(1, size)[:, : size * width]
+    matrices = matrices.unflatten(1, (size, width))
+    x = pad(x, (0, (blocks + 1) * size - x.shape[1])).unflatten(1, (blocks + 1, size))
+    windows = torch.cat((x[:, :-1], x[:, 1:, : taps - 1]), 2)
+    return (windows @ matrices.mT).flatten(1)[:, :steps]
