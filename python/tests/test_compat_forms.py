@@ -169,3 +169,60 @@ def test_lengths_share_a_program(name, chosen):
         torch.testing.assert_close(*both, rtol=1e-12, atol=1e-12)
     programs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     assert programs == (2 if "self" in row else 1)
+
+
+#: Arguments that gates are made of, and that outputs multiply states by. They get no gradients.
+CONSTANT = {
+    *("A", "C", "Lambda_bars", "L", "C_tilde", "a", "b", "coeffs", "decay", "delta", "fdones"),
+    *("forget", "gamma", "gates", "lmbda", "log_coeffs", "log_mu", "log_pi"),
+    *("mb_fdones", "mb_masks"),
+}
+
+#: How many arrays over time are kept all the same, where any are.
+KEPT = {
+    "torchlpc.sample_wise_lpc": 1,  # the gate, -a
+    "torchrl.objectives.value.functional.vtrace_advantage_estimate": 2,  # rho, and the gate
+    "rl_games.common.a2c_common.discount_values": 2,  # 1 - dones, and the gate
+    "rl_games.common.a2c_common.discount_values_masks": 2,
+}
+
+
+def kept(name, row, constant, steps=500):
+    """How many arrays over time, other than arguments and booleans, a call keeps for its gradients."""
+    torch = framework("torch")
+    call = ours(*name.rsplit(".", 1))
+    arguments = arguments_of(name, row, steps)
+    tensors = {k: torch.from_numpy(x) for k, x in arguments.items() if hasattr(x, "dtype")}
+    for k, x in tensors.items():
+        x.requires_grad_(x.dtype != torch.bool and k not in constant)
+    place = lambda x: x.untyped_storage().data_ptr()
+    given, found = {place(x) for x in tensors.values()}, {}
+
+    def pack(x):
+        # A view keeps all that it is a view of.
+        if x.dtype != torch.bool and x.untyped_storage().nbytes() >= 8 * steps:
+            found[place(x)] = x
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        getattr(call, "apply", call)(**(arguments | tensors))
+    return len(found.keys() - given)
+
+
+#: Functions of PyTorch whose gates are not made of inputs.
+OF_GATES = [k for k, forms in FORMS.items() if forms.framework == "torch" and "liquid" not in k]
+
+
+@pytest.mark.parametrize("name", OF_GATES)
+def test_constant_gates_keep_no_states(name):
+    """Gradients of inputs and initial states read no states."""
+    row = {k: next(iter(forms)) for k, forms in FORMS[name].forms.items()}
+    assert kept(name, row, CONSTANT) == KEPT.get(name, 0)
+
+
+def test_last_values_keep_no_array():
+    """A discount's gradient reads the states and the sum that it multiplies, and the value that the
+    scan starts from: one of each sequence, which is no view of the others."""
+    name = "torchrl.objectives.value.functional.td_lambda_return_estimate"
+    row = {k: next(iter(forms)) for k, forms in FORMS[name].forms.items()} | {"gamma": "0-d"}
+    assert kept(name, row, ()) == 2
