@@ -35,7 +35,8 @@ struct worst {
   double sigmoid = 0, complement = 0, sigmoid_slope = 0, tanh = 0, tanh_slope = 0, exp = 0,
          expm1 = 0;
   double near_exp = 0, near_sigmoid = 0;  // where they are above exp(-20)
-  double any_exp = 0, near_any_exp = 0;   // of numbers of either sign
+  double two_parts = 0, two_parts_value = 0;
+  double any_exp = 0, near_any_exp = 0;  // of numbers of either sign
 };
 template <class R>
 void take(worst& w, R x) {
@@ -61,6 +62,22 @@ void take(worst& w, R x) {
     w.any_exp = 1e9;
   }
   if (x <= 0 && got != simd::exp_of_negative(x)) w.any_exp = 1e9;
+  // In two parts: how far off the logarithm is, in units of roundoff of it, down to where the rest
+  // is among the subnormal numbers.
+  const auto parts = simd::exp_in_two_parts(x);
+  if (any > static_cast<long double>(least) / std::numeric_limits<R>::epsilon() &&
+      any < std::numeric_limits<R>::max()) {
+    const bool near_one = std::abs(d) < 0.5L;
+    const long double near = near_one ? 1 : any, more_than = near_one ? std::expm1(d) : 0;
+    const long double off =
+        std::log1p((static_cast<long double>(parts.value) - near + parts.rest - more_than) / any);
+    if (std::abs(x) > 2 * least)
+      more(w.two_parts,
+           static_cast<double>(std::abs(off / d) * 2 / std::numeric_limits<R>::epsilon()));
+    more(w.two_parts_value, ulps(parts.value, any, least));
+  } else if (std::isinf(got) != std::isinf(parts.value) || !(std::abs(parts.rest) <= got)) {
+    w.two_parts = 1e9;
+  }
   const auto t = simd::tanh(x);
   const long double e2 = std::exp(-2 * std::abs(d));
   more(w.tanh, ulps(std::abs(t.value), std::abs(std::tanh(d)), R(0)));
@@ -77,6 +94,8 @@ void check(const worst& w) {
   CHECK(w.near_any_exp <= 2);
   CHECK(w.near_sigmoid <= 3.5);
   CHECK(w.expm1 <= 1.5);
+  CHECK(w.two_parts <= 3);
+  CHECK(w.two_parts_value <= 5);
   CHECK(w.sigmoid <= 5);
   CHECK(w.complement <= 5);
   CHECK(w.sigmoid_slope <= 5.5);

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <concepts>
+#include <limits>
 #include <type_traits>
 
+#include <scanrec/detail/simd/exp.hpp>
 #include <scanrec/detail/simd/matrix_lanes.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
@@ -45,9 +47,36 @@ struct affine {
     return {simd::constant<factor_t<Lane>>(0), x};
   }
   SCANREC_HD SCANREC_INLINE Lane act(Lane x) const { return simd::fma(a, x, u); }
+  /// a * x.
+  SCANREC_HD SCANREC_INLINE Lane times(Lane x) const { return simd::mul(a, x); }
 
   SCANREC_HD friend SCANREC_INLINE affine combine(affine earlier, affine later) {
     return {simd::mul(later.a, earlier.a), simd::fma(later.a, earlier.u, later.u)};
+  }
+};
+
+/// The map x -> (a + rest) x + u of real lanes, where `rest` is what rounding took from the factor.
+/// Applied to a state it keeps the rest, and so does its conversion to a wider type; as an affine
+/// map, which is what composes, it forgets it.
+template <class Lane>
+struct affine_with_rest {
+  using lane = Lane;
+  Lane a, rest, u;
+
+  SCANREC_HD SCANREC_INLINE operator affine<Lane>() const { return {a, u}; }
+  SCANREC_HD SCANREC_INLINE Lane act(Lane x) const {
+    return simd::fma(a, x, simd::fma(rest, finite(x), u));
+  }
+  /// (a + rest) * x.
+  SCANREC_HD SCANREC_INLINE Lane times(Lane x) const {
+    return simd::fma(a, x, simd::mul(rest, finite(x)));
+  }
+
+ private:
+  // The largest number for an infinity, which a rest of the other sign would make a NaN.
+  SCANREC_HD static SCANREC_INLINE Lane finite(Lane x) {
+    constexpr auto most = std::numeric_limits<simd::scalar_of<Lane>>::max();
+    return simd::smaller(simd::splat<Lane>(most), simd::larger(simd::splat<Lane>(-most), x));
   }
 };
 

@@ -87,6 +87,11 @@ struct exponential {
     const Lane value = simd::exp_of_any(x);
     return {value, simd::constant<Lane>(1) - value, value};
   }
+  /// The same as the sum of two numbers: exp(x (1 + d)), |d| below 3 units of roundoff.
+  template <class Lane>
+  SCANREC_HD static SCANREC_INLINE simd::two_parts<Lane> in_two_parts(Lane x) {
+    return simd::exp_in_two_parts(x);
+  }
 };
 
 /// x + 1/2 from 0 on, sigmoid(x) below: positive and increasing. Source: Feng et al., Were RNNs All

@@ -7,7 +7,7 @@
 //     names              what errors call them and their gradients (array_name), in that order
 //     step<Lane>         what it makes of one step's pre-activations; lives in registers
 //     load(lanes...)     -> step: applies the activations
-//     map(step)          -> affine: state = a * state + u
+//     map(step)          -> affine: state = a * state + u; or affine_with_rest
 //     outputs            what a step puts out: output_is_state, output_is_gated, or their like
 //     gradients(step, cell_cotangents)   -> std::array, one per pre-activation
 //

@@ -18,7 +18,8 @@ namespace scanrec::inline SCANREC_ABI {
 /// Of what is no logarithm, but itself, the activation is identity: log_space<exponential,
 /// identity> takes logarithms of gates alone. A logarithm of -infinity is a gate, or an input, of
 /// 0, its gradient 0. Gates are multiplied; logarithms are not summed, so that errors do not grow
-/// with them.
+/// with them. A gate next to 1 keeps what rounding it would take from its logarithm
+/// (docs/numerics.md, logarithmic gates).
 template <class Gate = activation::exponential, class Input = activation::exponential>
 struct log_space {
   using outputs = output_is_state;
@@ -29,17 +30,29 @@ struct log_space {
   static constexpr std::array names{array_name{"gate", "gate_grad"},
                                     array_name{"input", "input_grad"}};
 
+  /// Whether the gate is the sum of two numbers.
+  static constexpr bool has_rest = requires(float x) { Gate::in_two_parts(x); };
+
   template <class Lane>
   struct step {
     activated<Lane> a, u;
+    Lane rest;  // of the gate
   };
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE step<Lane> load(Lane gate, Lane input) {
-    return {Gate::of(gate), Input::of(input)};
+    if constexpr (has_rest) {
+      const auto a = Gate::in_two_parts(gate);
+      return {{a.value, {}, a.value}, Input::of(input), a.rest};
+    } else {
+      return {Gate::of(gate), Input::of(input), {}};
+    }
   }
   template <class Lane>
-  SCANREC_HD static SCANREC_INLINE affine<Lane> map(const step<Lane>& s) {
-    return {s.a.value, s.u.value};
+  SCANREC_HD static SCANREC_INLINE auto map(const step<Lane>& s) {
+    if constexpr (has_rest)
+      return affine_with_rest<Lane>{s.a.value, s.rest, s.u.value};
+    else
+      return affine<Lane>{s.a.value, s.u.value};
   }
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE std::array<Lane, 2> gradients(const step<Lane>& s,

@@ -201,8 +201,9 @@ struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, wa
       reductions[i].recent = {simd::constant<carry>(1), simd::constant<lane>(0)};
     });
   }
-  static SCANREC_INLINE void compose(const affine<lane>& step, recent_steps& recent) {
-    recent.factor = simd::mul(recent.factor, simd::to_wide<carry>(step.a));
+  template <class Map>
+  static SCANREC_INLINE void compose(const Map& step, recent_steps& recent) {
+    recent.factor = simd::mul(recent.factor, wide_factor<carry>(step));
     recent.u = step.act(recent.u);
   }
   static SCANREC_INLINE void add_recent(const block& where, reduction* reductions) {

@@ -101,7 +101,7 @@ struct channel_columns {
       for (std::int64_t c = 0; c < b.channels; c += lanes) {
         const auto at = place_of<Assume>(b, b.begin + row, row, c);
         const auto read = r.template load<lane>(at);
-        to.store_step(row * width + c, r.map(at, read), read);
+        to.store_step(row * width + c, map(r.map(at, read)), read);
       }
   }
   template <assume Assume, class Maps>
@@ -172,7 +172,8 @@ struct time_columns {
   [[gnu::noinline]] static void load_packs(R r, block b, Maps to, bool reversed) {
     const auto load_at = [&](auto one, auto at) SCANREC_LAMBDA {
       const auto read = r.template load<decltype(one)>(at);
-      to.store_step(at.time - b.begin, r.map(at, read), read);
+      using map_of_lane = typename R::template map_of<decltype(one)>;
+      to.store_step(at.time - b.begin, map_of_lane(r.map(at, read)), read);
     };
     for_places<Assume>(r, b, reversed, load_at);
   }

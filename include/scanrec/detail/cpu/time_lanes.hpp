@@ -140,9 +140,9 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
         r, where, reversed,
         [&](auto at) SCANREC_LAMBDA {
           r.template touch_rest<lane>(at);
-          const affine<lane> maps = r.map(at, r.template load<lane>(at));
-          factor = simd::mul(factor, simd::fold_product<wide_few>(maps.a));
-          add(combine_lanes<vector>(maps));
+          const auto maps = r.map(at, r.template load<lane>(at));
+          factor = simd::mul(factor, fold_factors<wide_few>(maps));
+          add(combine_lanes<vector>(affine<lane>(maps)));
         },
         [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
           fill_up();
@@ -155,8 +155,7 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   // Out of line, so that the maps need not be kept for it.
   template <class Place>
   [[gnu::noinline]] static carry factor_of(R r, Place at) {
-    const affine<lane> maps = r.map(at, r.template load<lane>(at));
-    return simd::product(simd::fold_product<wide_few>(maps.a));
+    return simd::product(fold_factors<wide_few>(r.map(at, r.template load<lane>(at))));
   }
 
   template <assume Assume>

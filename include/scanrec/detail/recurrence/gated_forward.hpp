@@ -74,14 +74,23 @@ struct gated : affine_maps<compute_t<Pre>> {
   }
   /// The step without its cut: what is zoned out stays as it was.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE affine<Lane> linked(place<Axis, Assume> at,
-                                                const step<Lane>& read) const {
-    affine<Lane> m = cell.map(read.of_cell);
+  SCANREC_HD SCANREC_INLINE auto linked(place<Axis, Assume> at, const step<Lane>& read) const {
+    auto m = cell.map(read.of_cell);
+    const Lane zero = simd::constant<Lane>(0);
     if (at.rarely(zoneout.present())) {
       m.a = simd::select(read.zoned_out, simd::constant<Lane>(1), m.a);
-      m.u = simd::select(read.zoned_out, simd::constant<Lane>(0), m.u);
+      m.u = simd::select(read.zoned_out, zero, m.u);
+      if constexpr (requires { m.rest; }) m.rest = simd::select(read.zoned_out, zero, m.rest);
     }
     return m;
+  }
+  /// Sets the factor of a map to 0 where the step is cut.
+  template <class Map, class Lane, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE void cut_factor(place<Axis, Assume> at, const step<Lane>& read,
+                                            Map& m) const {
+    const Lane zero = simd::constant<Lane>(0);
+    m.a = unless_cut(at, read, m.a, zero);
+    if constexpr (requires { m.rest; }) m.rest = unless_cut(at, read, m.rest, zero);
   }
   /// x, or what there is instead where the step is cut.
   template <class Lane, lane_axis Axis, assume Assume>
@@ -177,15 +186,16 @@ struct gated_forward : gated<Cell, Pre> {
   }
   /// The step as a map of what is carried; a cut is a factor of 0.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
-    const affine<Lane> m = this->linked(at, read);
-    return {this->unless_cut(at, read, m.a, simd::constant<Lane>(0)), m.u};
+  SCANREC_HD SCANREC_INLINE auto map(place<Axis, Assume> at, const step<Lane>& read) const {
+    auto m = this->linked(at, read);
+    this->cut_factor(at, read, m);
+    return m;
   }
   /// What is carried after the step.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
-    const affine<Lane> m = this->linked(at, read);
+    const auto m = this->linked(at, read);
     return this->unless_cut(at, read, m.act(before), m.u);
   }
   template <class Lane, lane_axis Axis, assume Assume>

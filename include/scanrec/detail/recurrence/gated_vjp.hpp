@@ -99,23 +99,24 @@ struct gated_vjp : gated<Cell, Pre> {
            (!at.rarely(this->cuts.present()) || !this->cuts.template any<Lanes>(at));
   }
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
+  SCANREC_HD SCANREC_INLINE auto map(place<Axis, Assume> at, const step<Lane>& read) const {
     const Lane zero = simd::constant<Lane>(0);
-    const Lane a = this->linked(at, read).a;
+    auto m = this->linked(at, read);
     const Lane g = Cell::outputs::back(read.of_cell, read.output_grad, zero);
-    return {this->unless_cut(at, read, a, zero), this->unless_cut(at, read, simd::mul(a, g), zero)};
+    m.u = this->unless_cut(at, read, m.times(g), zero);
+    this->cut_factor(at, read, m);
+    return m;
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {
     const Lane g = Cell::outputs::back(read.of_cell, read.output_grad, before);
-    return this->unless_cut(at, read, simd::mul(this->linked(at, read).a, g),
-                            simd::constant<Lane>(0));
+    return this->unless_cut(at, read, this->linked(at, read).times(g), simd::constant<Lane>(0));
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>& read, Lane before,
                                         Lane /*after*/, sums<Lane>& running) const {
-    const affine<Lane> m = this->linked(at, read);
+    const auto m = this->linked(at, read);
     const cell_cotangents<Lane> d{Cell::outputs::back(read.of_cell, read.output_grad, before),
                                   read.output_grad, read.previous,
                                   this->unless_cut(at, read, m.act(read.previous), m.u)};

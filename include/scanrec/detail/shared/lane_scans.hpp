@@ -83,9 +83,35 @@ SCANREC_INLINE affine<Lane> combine_packs(affine<Lane> x, affine<Lane> y) {
   return combine_lanes<simd::lane_count<Lane>>(affine<std::remove_const_t<decltype(a)>>{a, u});
 }
 
+/// The factor of a map in the wide type.
 template <class Wide, class Lane>
-SCANREC_HD SCANREC_INLINE affine<Wide> widen_map(affine<Lane> m) {
-  return {simd::to_wide<factor_t<Wide>>(m.a), simd::to_wide<Wide>(m.u)};
+SCANREC_HD SCANREC_INLINE factor_t<Wide> wide_factor(affine<Lane> m) {
+  return simd::to_wide<factor_t<Wide>>(m.a);
+}
+template <class Wide, class Lane>
+SCANREC_HD SCANREC_INLINE Wide wide_factor(affine_with_rest<Lane> m) {
+  return simd::to_wide<Wide>(m.a) + simd::to_wide<Wide>(m.rest);
+}
+template <class Wide, class Map>
+SCANREC_HD SCANREC_INLINE affine<Wide> widen_map(const Map& m) {
+  return {wide_factor<Wide>(m), simd::to_wide<Wide>(m.u)};
+}
+/// The factors of the maps in a pack, in the wide lane type, multiplied by halves until as many are
+/// left.
+template <class Wide, class Lane>
+SCANREC_INLINE Wide fold_factors(affine<Lane> m) {
+  return simd::fold_product<Wide>(m.a);
+}
+template <class Wide, class Lane>
+SCANREC_INLINE Wide fold_factors(affine_with_rest<Lane> m) {
+  if constexpr (simd::lane_count<Lane> == simd::lane_count<Wide>) {
+    return wide_factor<Wide>(m);
+  } else {
+    const auto low = simd::half_of<0>(m.a), high = simd::half_of<1>(m.a);
+    using half = affine_with_rest<std::remove_const_t<decltype(low)>>;
+    return simd::mul(fold_factors<Wide>(half{low, simd::half_of<0>(m.rest), low}),
+                     fold_factors<Wide>(half{high, simd::half_of<1>(m.rest), high}));
+  }
 }
 
 /// Zero in lanes whose map is finite, NaN elsewhere.

@@ -297,6 +297,30 @@ SCANREC_HD SCANREC_INLINE L exp_of_any(L y) {
   });
   return mul(fma(part, e.q, part), times);
 }
+/// A number as the sum of two: the number rounded, and the rest.
+template <class L>
+struct two_parts {
+  L value, rest;
+};
+/// exp(y) for any y, as value + rest, which is exp(y (1 + d)). |d| is below 3 units of roundoff
+/// where y is not subnormal and exp(y) is above the smallest normal number by that factor; below,
+/// the rest may be 0. Infinite where exp_of_any is.
+template <class L>
+SCANREC_HD SCANREC_INLINE two_parts<L> exp_in_two_parts(L y) {
+  using R = scalar_of<L>;
+  using bits = detail::real_bits<R>;
+  const auto e = detail::split_exp<detail::exp_kind::expm1>(
+      smaller(splat<L>(detail::exp_numbers<R>::highest), y));
+  const L part = detail::on_bits(e.power, y, [](auto power, auto of) SCANREC_LAMBDA {
+    return power - ((~of & bits::sign) >> bits::exponent);
+  });
+  const L times = detail::on_bits(y, y, [](auto of, auto) SCANREC_LAMBDA {
+    return bits::one + ((~of & bits::sign) >> bits::exponent);
+  });
+  // The difference is exact, and the product is rounded once: to the rest.
+  const L value = fma(part, e.q, part), rest = fma(part, e.q, part - value);
+  return {mul(value, times), mul(rest, times)};
+}
 /// expm1(y) for y <= 0. Error: 1.5 ULP.
 template <class L>
 SCANREC_HD SCANREC_INLINE L expm1_of_negative(L y) {

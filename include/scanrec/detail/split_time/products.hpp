@@ -82,8 +82,11 @@ gate_products<value_of<Gate>> products_of(const Backend& backend, const Gate& ga
   return products;
 }
 
+/// The two numbers that a gate may be the sum of.
+enum class gate_part { value, rest };
+
 /// A cell that puts out the gates of another.
-template <class Cell>
+template <class Cell, gate_part Part = gate_part::value>
 struct gates_of {
   struct outputs {
     static constexpr int array = -1;
@@ -103,7 +106,11 @@ struct gates_of {
 
   template <class Lane, class... Lanes>
   SCANREC_HD SCANREC_INLINE step<Lane> load(Lane first, Lanes... lanes) const {
-    return {cell.map(cell.load(first, lanes...)).a};
+    const auto m = cell.map(cell.load(first, lanes...));
+    if constexpr (Part == gate_part::rest)
+      return {m.rest};
+    else
+      return {m.a};
   }
   template <class Lane>
   SCANREC_HD SCANREC_INLINE affine<Lane> map(const step<Lane>&) const {
@@ -128,6 +135,13 @@ auto steps_of_arrays(const Arrays& arrays, std::int64_t first, std::int64_t last
   (std::make_index_sequence<Cell::names.size()>{});
 }
 
+/// Whether the gates of a cell of pre-activations of a type are sums of two numbers.
+template <class Cell, class T>
+inline constexpr bool has_rests = [] {
+  using step = typename Cell::template step<simd::lane_t<T, 1>>;
+  return requires(const Cell& cell, const step& s) { cell.map(s).rest; };
+}();
+
 /// The products of the gates that a cell makes. What is zoned out has a gate of 1.
 template <class Backend, class Cell, class Arrays>
 auto gated_products(const Backend& backend, const Cell& cell, const Arrays& arrays, direction order,
@@ -135,23 +149,31 @@ auto gated_products(const Backend& backend, const Cell& cell, const Arrays& arra
                     const sequence_view<const bool>& zoneout) {
   using value = compute_t<stored_in<Cell, Arrays>>;
   const extents shape = listed<Cell::names.size()>(arrays)[0].shape;
+  using wide = wide_t<value>;
   std::vector<value> made;
-  std::vector<wide_t<value>> buffer;
+  std::vector<wide> buffer, rests;
   return products_by_pieces<value>(
       backend, shape, order, resets, [&](std::int64_t first, std::int64_t last) {
         extents piece = shape;
         piece.time = last - first;
         made.resize(static_cast<std::size_t>(lanes_in(piece) * piece.time));
         const sequence_view<value> gates(made.data(), piece);
-        gated_scan(backend, gates_of<Cell>{cell}, steps_of_arrays<Cell>(arrays, first, last), gates,
-                   none, {});
-        if (!zoneout.absent())
-          for (std::int64_t g = 0; g < piece.group; ++g)
-            for (std::int64_t b = 0; b < piece.batch; ++b)
-              for (std::int64_t t = 0; t < piece.time; ++t)
-                for (std::int64_t c = 0; c < piece.channel; ++c)
-                  if (zoneout.at(b, first + t, c, g)) gates.at(b, t, c, g) = value(1);
-        return widened(gates, 0, piece.time, buffer);
+        const auto make = [&](const auto& parts, value zoned_out, std::vector<wide>& to) {
+          gated_scan(backend, parts, steps_of_arrays<Cell>(arrays, first, last), gates, none, {});
+          if (!zoneout.absent())
+            for (std::int64_t g = 0; g < piece.group; ++g)
+              for (std::int64_t b = 0; b < piece.batch; ++b)
+                for (std::int64_t t = 0; t < piece.time; ++t)
+                  for (std::int64_t c = 0; c < piece.channel; ++c)
+                    if (zoneout.at(b, first + t, c, g)) gates.at(b, t, c, g) = zoned_out;
+          return widened(gates, 0, piece.time, to);
+        };
+        const sequence_view<const wide> all = make(gates_of<Cell>{cell}, value(1), buffer);
+        if constexpr (has_rests<Cell, value> && !std::is_same_v<value, wide>) {
+          make(gates_of<Cell, gate_part::rest>{cell}, value(0), rests);
+          for (std::size_t i = 0; i < buffer.size(); ++i) buffer[i] += rests[i];
+        }
+        return all;
       });
 }
 
@@ -159,10 +181,12 @@ auto gated_products(const Backend& backend, const Cell& cell, const Arrays& arra
 
 namespace scanrec::inline SCANREC_ABI {
 
-template <class Cell>
-struct rough_cell<detail::gates_of<Cell>> {
-  using type = detail::gates_of<typename rough_cell<Cell>::type>;
-  static type of(const detail::gates_of<Cell>& gates) { return {rough_cell<Cell>::of(gates.cell)}; }
+template <class Cell, detail::gate_part Part>
+struct rough_cell<detail::gates_of<Cell, Part>> {
+  using type = detail::gates_of<typename rough_cell<Cell>::type, Part>;
+  static type of(const detail::gates_of<Cell, Part>& gates) {
+    return {rough_cell<Cell>::of(gates.cell)};
+  }
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
