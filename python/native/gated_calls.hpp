@@ -30,6 +30,12 @@ SCANREC_HD SCANREC_INLINE activated<Lane> activated_by(Lane x) {
     return Activation::of(x);
 }
 
+/// The exponential of a logarithm in two parts, likewise.
+template <class Lane>
+__attribute__((noinline)) simd::two_parts<Lane> exp_apart(Lane x) {
+  return activation::exponential::in_two_parts(x);
+}
+
 /// Linear scans of logarithms: log_space with either array as it is, or not.
 struct any_logarithms {
   using outputs = output_is_state;
@@ -43,25 +49,33 @@ struct any_logarithms {
 
   template <class Lane>
   struct step {
-    activated<Lane> u, a;
+    activated<Lane> u;
+    simd::two_parts<Lane> a;
+    Lane slope;  // of the gate
   };
   template <class Lane>
   SCANREC_HD SCANREC_INLINE step<Lane> load(Lane input, Lane gate) const {
-    return {number_of(input, SCANREC_LOG_INPUT), number_of(gate, SCANREC_LOG_GATE)};
+    step<Lane> s{logarithms & SCANREC_LOG_INPUT ? activated_by<activation::exponential>(input)
+                                                : activation::identity::of(input),
+                 {gate, simd::constant<Lane>(0)},
+                 simd::constant<Lane>(1)};
+    if (logarithms & SCANREC_LOG_GATE) {
+      if constexpr (compact && simd::lane_count<Lane> != 1)
+        s.a = exp_apart(gate);
+      else
+        s.a = activation::exponential::in_two_parts(gate);
+      s.slope = s.a.value;
+    }
+    return s;
   }
   template <class Lane>
-  SCANREC_HD SCANREC_INLINE activated<Lane> number_of(Lane x, std::int32_t which) const {
-    return logarithms & which ? activated_by<activation::exponential>(x)
-                              : activation::identity::of(x);
-  }
-  template <class Lane>
-  SCANREC_HD static SCANREC_INLINE affine<Lane> map(const step<Lane>& s) {
-    return {s.a.value, s.u.value};
+  SCANREC_HD static SCANREC_INLINE affine_with_rest<Lane> map(const step<Lane>& s) {
+    return {s.a.value, s.a.rest, s.u.value};
   }
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE std::array<Lane, 2> gradients(const step<Lane>& s,
                                                                  const cell_cotangents<Lane>& d) {
-    return {simd::mul(d.state, s.u.slope), through(d.state, d.before, s.a.slope)};
+    return {simd::mul(d.state, s.u.slope), through(d.state, d.before, s.slope)};
   }
 };
 

@@ -40,6 +40,35 @@ def loop(gate, input, initial_state=None, *, axis=-2, reverse=False, resets=None
     return np.moveaxis(out, 0, axis), state
 
 
+class SlowDecay:
+    """A linear scan with log gates of -1e-4, arrays (T, 1) of float32; results in long double.
+
+    Inputs and cotangents are random, so that roundings of states have both signs. The error of a
+    gate that is rounded next to 1 has one sign: results are then off by 2e-4 of the largest one.
+    """
+
+    #: Allowed error relative to the largest result: 140 roundings, those within a pack of 64 steps.
+    tolerance = 1e-5
+
+    def __init__(self, reverse=False, steps=100_000):
+        drawn = np.random.default_rng(5)
+        self.gate = np.full((steps, 1), -1e-4, np.float32)
+        self.input = drawn.random((steps, 1), np.float32)
+        self.grad = drawn.random((steps, 1), np.float32)
+        exact = np.exp(self.gate.astype(np.longdouble))
+        self.state = loop(exact, self.input, reverse=reverse)[0]
+        self.input_grad = loop(exact, self.grad, reverse=not reverse)[0]  # of a constant gate
+        none = np.zeros((1, 1))
+        before = (self.state[1:], none) if reverse else (none, self.state[:-1])
+        self.gate_grad = exact * np.concatenate(before) * self.input_grad
+        # The tangent of the states where that of every logarithm is 1.
+        self.tangent = loop(exact, exact * np.concatenate(before), reverse=reverse)[0]
+
+    def close(self, got, name):
+        want = getattr(self, name)
+        return np.max(np.abs(np.asarray(got) - want)) <= self.tolerance * np.max(np.abs(want))
+
+
 def pooled(pre, initial_state=None, *, reverse=False, resets=None, zoneout=None):
     """Outputs, states and final state of QRNN pooling of (..., T, C), in long double."""
     sigmoid = lambda x: 1 / (1 + np.exp(-x))

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from compat_calls import Affine, Resettable, called, framework, ours
 from compat_cases import CASES, jax_results, torch_results
+from conftest import SlowDecay
 
 KEPT = np.load(Path(__file__).parent / "data" / "compat.npz")
 INDEX = json.loads(KEPT["index"].tobytes())
@@ -331,6 +332,14 @@ def test_products_of_coefficients_do_not_lose_digits():
     # Computed in float32, and rounded once.
     low = [x.bfloat16() for x in (coeffs, values)]
     assert torch.equal(scan(*low), scan(*(x.float() for x in low)).bfloat16())
+
+
+def test_slow_coefficients_keep_what_their_logarithms_hold():
+    torch = framework("torch")
+    slow = SlowDecay()
+    coeffs, values = torch.from_numpy(slow.gate), torch.from_numpy(slow.input).log()
+    scan = ours("minGRU_pytorch.minGRU", "heinsen_associative_scan_log")
+    assert slow.close(scan(coeffs[None], values[None])[0], "state")
 
 
 def test_kinds_of_scans_of_recurrentgemma():

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from conftest import Random, loop
+from conftest import Random, SlowDecay, loop
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 jax.config.update("jax_enable_x64", True)
@@ -218,6 +218,20 @@ def test_logarithms(random, gate_shape, log_gate, log_input):
     text = jax.jit(jax.grad(losses(ours)["states"])).lower(*arrays).as_text()
     assert re.findall(r"scanrec_(\w+)_v1", text) == ["gated_scan", "gated_scan_vjp"]
     assert "exponential" not in text
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_slow_decays_keep_what_their_logarithms_hold(reverse):
+    slow = SlowDecay(reverse)
+    gate, input = jnp.asarray(slow.gate), jnp.asarray(slow.input)
+    scan = jax.jit(partial(linear_scan, log_gate=True, reverse=reverse))
+    assert slow.close(scan(gate, input), "state")
+    loss = lambda gate, input: jnp.vdot(scan(gate, input), slow.grad)
+    of_gate, of_input = jax.grad(loss, (0, 1))(gate, input)
+    assert slow.close(of_input, "input_grad") and slow.close(of_gate, "gate_grad")
+    ones, tangent = jnp.ones_like(gate), lambda *x: jax.jvp(scan, (gate, input), x)[1]
+    assert slow.close(tangent(0 * ones, input), "state")
+    assert slow.close(tangent(ones, 0 * ones), "tangent")
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from conftest import SlowDecay
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 jax.config.update("jax_enable_x64", True)
@@ -256,6 +257,21 @@ def test_states_are_kept_for_gradients_of_gates_alone(random, name, arrays):
         close(of_some(x, gate, first), want(x, gate, first))
         moves = jnp.cos(x), jnp.sin(gate), jnp.cos(first)
         close(*(jax.jvp(f, (x, gate, first), moves)[1] for f in (of_some, want)))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_slow_decays_keep_what_their_logarithms_hold(reverse):
+    """The product of a part's gates, too."""
+    slow = SlowDecay(reverse, steps=40_000)
+    on_each = lambda a, u: scanrec.jax.linear_scan(
+        a, u, log_gate=True, reverse=reverse, axis_name="t"
+    )
+    scan = split(on_each, (OVER_TIME, OVER_TIME), OVER_TIME)
+    gate, input, grad = (jnp.asarray(x)[None] for x in (slow.gate, slow.input, slow.grad))
+    state, pull = jax.vjp(scan, gate, input)
+    of_gate, of_input = pull(grad)
+    assert slow.close(state[0], "state") and slow.close(of_input[0], "input_grad")
+    assert slow.close(of_gate[0], "gate_grad")
 
 
 @pytest.mark.parametrize("ways", ["forward", "reverse", "both"])

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import loop
+from conftest import SlowDecay, loop
 
 import scanrec
 
@@ -235,6 +235,28 @@ def test_logarithms(random, gate_shape, log_gate, log_input):
         assert close(got.gate, want.gate * (a if log_gate else 1), np.float64)
         assert close(got.input, want.input * (u if log_input else 1), np.float64)
         assert close(got.initial_state, want.initial_state, np.float64)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_slow_decays_keep_what_their_logarithms_hold(reverse):
+    slow = SlowDecay(reverse)
+    of = {"reverse": reverse, "log_gate": True}
+    state = scanrec.linear_scan(slow.gate, slow.input, **of)
+    assert slow.close(state, "state")
+    got = scanrec.linear_scan_vjp(slow.gate, state, slow.grad, input=slow.input, **of)
+    assert slow.close(got.input, "input_grad") and slow.close(got.gate, "gate_grad")
+    # With logarithms of inputs, too.
+    inputs = np.log(slow.input, where=slow.input > 0, out=np.full_like(slow.input, -np.inf))
+    assert slow.close(scanrec.linear_scan(slow.gate, inputs, log_input=True, **of), "state")
+
+
+def test_logarithms_of_gates_0_and_1(random):
+    """-inf and 0 are exact: integers are not rounded."""
+    kept = random.marks(40, 3)
+    input = np.floor(100 * random(40, 3)).astype(np.float32)
+    logs = np.where(kept, 0, -np.inf).astype(np.float32)
+    want = scanrec.linear_scan(kept.astype(np.float32), input)
+    assert np.array_equal(scanrec.linear_scan(logs, input, log_gate=True), want)
 
 
 def test_against_lfilter(random):

@@ -11,7 +11,7 @@ import weakref
 
 import numpy as np
 import pytest
-from conftest import Random, loop, run_alone
+from conftest import Random, SlowDecay, loop, run_alone
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -355,6 +355,25 @@ def test_logarithms(name, gate_shape):
     leaves = [x.clone().requires_grad_() for x in arrays]
     torch.compile(got, fullgraph=True, backend="aot_eager")(*leaves).backward()
     same([x.grad for x in leaves], list(func.grad(want, ALL)(*arrays)))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_slow_decays_keep_what_their_logarithms_hold(reverse):
+    slow = SlowDecay(reverse)
+    gate, input, grad = (torch.from_numpy(x) for x in (slow.gate, slow.input, slow.grad))
+    scan = lambda a, u: linear_scan(a, u, log_gate=True, reverse=reverse)
+    gate.requires_grad_(), input.requires_grad_()
+    state = scan(gate, input)
+    state.backward(grad)
+    assert slow.close(state.detach(), "state")
+    assert slow.close(input.grad, "input_grad") and slow.close(gate.grad, "gate_grad")
+    gate, input, ones = gate.detach(), input.detach(), torch.ones_like(gate)
+    # Forward mode is composed, and so is what is differentiated twice.
+    value, tangent = func.jvp(lambda a: scan(a, input), (gate,), (ones,))
+    assert value.dtype == tangent.dtype == torch.float32
+    assert slow.close(value, "state") and slow.close(tangent, "tangent")
+    pulled = lambda a: func.vjp(lambda u: scan(a, u), input)[1](grad)[0]
+    assert slow.close(func.jvp(pulled, (gate,), (0 * ones,))[0], "input_grad")
 
 
 @pytest.mark.parametrize(

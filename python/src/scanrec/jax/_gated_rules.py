@@ -138,6 +138,9 @@ def _tangent(arrays, problem, results):
     else:
         gate, _, output = _steps(arrays, problem)
         gate_t = input_t = output_t = None
+    if problem.cell & LOG_GATE:
+        out = _tangent_of_logarithms(arrays, problem, gate, state, gate_t, input_t)
+        return [out[name].astype(dtype) if "output" in name else out[name] for name, _ in results]
     out = bind(
         "linear_scan_jvp",
         _plain(problem),
@@ -155,6 +158,37 @@ def _tangent(arrays, problem, results):
             moves = moves + output_t * state
     out["output_tangent"] = moves.astype(dtype)
     return [out[name] for name, _ in results]
+
+
+def _tangent_of_logarithms(arrays, problem, gate, state, gate_t, input_t):
+    """The tangent by a scan of the same gates, so that it keeps what their logarithms hold."""
+    if gate_t is not None:  # times the state before a step: the tangent of a scan of gates 0
+        tangent = bind(
+            "linear_scan_jvp",
+            _plain(problem),
+            {
+                **_edges(arrays), "gate": jnp.zeros_like(gate), "state": state,
+                "gate_tangent": gate_t, "input_tangent": input_t,
+            },
+            {"state_tangent": problem.shape},
+        )["state_tangent"]  # fmt: skip
+    elif input_t is not None:
+        tangent = jnp.broadcast_to(input_t, problem.shape)
+    else:
+        tangent = jnp.zeros_like(state)
+    given = {
+        "candidate": tangent,
+        "forget_gate": arrays["forget_gate"].astype(tangent.dtype),
+        "initial_state": arrays.get("initial_tangent"),
+        "resets": arrays.get("resets"),
+    }
+    out = bind(
+        "gated_scan",
+        _plain(problem)._replace(cell=LOG_GATE),
+        given,
+        {"output": problem.shape, "final_state": problem.edge},
+    )
+    return {"output_tangent": out["output"], "final_tangent": out["final_state"]}
 
 
 def _adjoint(arrays, problem, results):

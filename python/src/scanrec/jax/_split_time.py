@@ -28,6 +28,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from .._arguments import refuse
+from .._native import LOG_GATE
 from ._gated_rules import MEET_STATES, gates_of, keeps_states, without_unread_input
 from ._primitives import Problem, bind, edge_dtype
 from ._sharding import is_replicated, split_over_time, varying_alike
@@ -162,14 +163,24 @@ def _product(at, arrays, alike):
         for i in range(len(problem.shape))
     )
     small = Problem(shape, problem.axis, problem.reverse)
+    ones = varying_alike({"x": jnp.ones(small.edge, dtype), "g": gate})["x"]
+    if problem.cell & LOG_GATE:  # which is not rounded
+        logarithms = arrays["forget_gate"].astype(dtype)
+        nothing = varying_alike({"x": jnp.zeros(shape, dtype), "g": gate})["x"]
+        out = bind(
+            "gated_scan",
+            small._replace(cell=LOG_GATE),
+            {
+                "candidate": nothing, "forget_gate": logarithms, "resets": marks,
+                "initial_state": ones,
+            },
+            {"final_state": small.edge},
+        )  # fmt: skip
+        return _finite(out["final_state"])
     out = bind(
         "linear_scan_jvp",
         small,
-        {
-            "gate": gate,
-            "resets": marks,
-            "initial_tangent": varying_alike({"x": jnp.ones(small.edge, dtype), "g": gate})["x"],
-        },
+        {"gate": gate, "resets": marks, "initial_tangent": ones},
         {"final_tangent": small.edge},
     )
     return _finite(out["final_tangent"])

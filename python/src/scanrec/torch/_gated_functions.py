@@ -61,6 +61,10 @@ def composed(pre, initial, resets, zoneout, problem):
     """(output, final state) by activations and a scan."""
     dtype = pre[0].dtype
     of = edge_dtype(dtype)
+    if problem.cell & LOG_GATE:
+        # Gates that are rounded next to 1 would lose what their logarithms hold; kernels do not.
+        of = torch.float64
+        initial = None if initial is None else initial.to(of)
     parts = pre[0].unbind(problem.stack) if problem.stack >= 0 else pre
     candidate, forget, *others = (x.to(of) for x in parts)
     if problem.cell:
@@ -68,7 +72,7 @@ def composed(pre, initial, resets, zoneout, problem):
         input = torch.exp(candidate) if problem.cell & LOG_INPUT else candidate
         input = input.expand(problem.shape)
         state, final = scan(gate, input, initial, resets, problem.axis, problem.reverse)
-        return state.to(dtype), final
+        return state.to(dtype), final.to(edge_dtype(dtype))
     forget = forget + problem.forget_bias
     into = others[1] if len(others) > 1 else -forget
     if zoneout is not None:  # whatever these are, NaN too
