@@ -15,8 +15,9 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 /// `log_decay`, finite and at most 0, is c * log(sigmoid(Lambda)) with c = 8 in the paper: one
 /// value per channel, so a view with zero time and batch strides, and its gradient the sum over
-/// both. 1 - a^2 is -expm1(2 log a), which does not cancel near a = 1. The slope of its square
-/// root, which is infinite there, counts as at most 1000, as in RecurrentGemma.
+/// both. A decay a next to 1 keeps the digits of its logarithm (docs/numerics.md, logarithmic
+/// gates). 1 - a^2 is -(a - 1) (a + 1), which does not cancel, as a - 1 takes the rest of a. The
+/// slope of its square root, which is infinite there, counts as at most 1000, as in RecurrentGemma.
 struct rg_lru {
   using outputs = output_is_state;
   template <class View>
@@ -30,7 +31,7 @@ struct rg_lru {
 
   template <class Lane>
   struct step {
-    Lane x, log_decay, a, scale;
+    Lane x, log_decay, a, rest, scale;  // the decay is a + rest
     activated<Lane> i, r;
   };
   template <class Lane>
@@ -40,16 +41,19 @@ struct rg_lru {
                  log_decay,
                  {},
                  {},
+                 {},
                  activation::sigmoid::of(input_gate),
                  activation::sigmoid::of(recurrence_gate)};
     const Lane log_a = simd::mul(log_decay, s.r.value);
-    s.a = simd::exp_of_negative(log_a);
-    s.scale = simd::square_root(simd::negative(simd::expm1_of_negative(log_a + log_a)));
+    const auto decay = simd::exp_in_two_parts(log_a);
+    s.a = decay.value, s.rest = decay.rest;
+    const Lane one = simd::constant<Lane>(1), less_one = (s.a - one) + s.rest;
+    s.scale = simd::square_root(simd::mul(simd::negative(less_one), s.a + one));
     return s;
   }
   template <class Lane>
-  SCANREC_HD static SCANREC_INLINE affine<Lane> map(const step<Lane>& s) {
-    return {s.a, simd::mul(s.scale, simd::mul(s.i.value, s.x))};
+  SCANREC_HD static SCANREC_INLINE affine_with_rest<Lane> map(const step<Lane>& s) {
+    return {s.a, s.rest, simd::mul(s.scale, simd::mul(s.i.value, s.x))};
   }
   template <class Lane>
   SCANREC_HD static SCANREC_INLINE std::array<Lane, 4> gradients(const step<Lane>& s,
