@@ -58,6 +58,8 @@ class SlowDecay:
         exact = np.exp(self.gate.astype(np.longdouble))
         self.state = loop(exact, self.input, reverse=reverse)[0]
         self.input_grad = loop(exact, self.grad, reverse=not reverse)[0]  # of a constant gate
+        end = -1 if reverse else 0
+        self.initial_grad = exact[end] * self.input_grad[end]
         none = np.zeros((1, 1))
         before = (self.state[1:], none) if reverse else (none, self.state[:-1])
         self.gate_grad = exact * np.concatenate(before) * self.input_grad

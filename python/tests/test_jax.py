@@ -235,6 +235,26 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
+def test_slow_constant_decays_keep_what_their_logarithms_hold(reverse):
+    """In gradients of input and initial state alone, which keep no states, and their derivatives."""
+    slow = SlowDecay(reverse)
+    input, first, grad = jnp.asarray(slow.input), jnp.ones(1, jnp.float32), jnp.asarray(slow.grad)
+    scan = partial(linear_scan, jnp.float32(-1e-4), log_gate=True, reverse=reverse)
+    state, pull = jax.vjp(scan, input, first)
+    kept = [x for x in jax.tree.leaves(pull) if hasattr(x, "size")]
+    assert all(x.size == 1 for x in kept)
+    of_input, of_first = pull(grad)
+    assert slow.close(of_input, "input_grad") and slow.close(of_first, "initial_grad")
+    # The gradient is linear in the cotangent: its tangent is itself, and its transpose the scan.
+    pulled = lambda grad: jax.vjp(scan, input)[1](grad)[0]
+    value, moves = jax.jvp(pulled, (jnp.zeros_like(grad),), (grad,))
+    assert not value.any() and slow.close(moves, "input_grad")
+    assert slow.close(jax.vjp(pulled, grad)[1](input)[0], "state")
+    tangent = lambda x: jax.jvp(scan, (input,), (x,))[1]
+    assert slow.close(jax.jvp(tangent, (grad,), (input,))[1], "state")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
 def test_gradient_through_a_stream(random, reverse):
     """Of chunks that hand their last state on, with resets at their edges."""
     gate, input = (jnp.asarray(random(2, 9, 3)) for _ in range(2))

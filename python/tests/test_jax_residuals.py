@@ -183,16 +183,16 @@ def test_the_first_state_alone_reads_no_input():
     same(jax.vjp(pooled, FIRST)[1](FIRST)[0], product * FIRST)
 
 
-def test_the_composed_adjoint_runs_one_scan():
+def test_the_adjoint_without_states_runs_one_kernel():
     loss = lambda x: jnp.sum(linear_scan(GATE, x, log_input=True) ** 2)
     compiled = jax.jit(jax.grad(loss)).lower(X).compile().as_text()
     calls = re.findall(r'custom_call_target="scanrec_(\w+)_v1"', compiled)
-    assert calls == ["gated_scan", "linear_scan_vjp"]
+    assert calls == ["gated_scan", "gated_scan_vjp"]
 
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
 @pytest.mark.parametrize("gate", [F, GATE], ids=["full", "constant"])
-def test_the_composed_adjoint_over_devices(gate):
+def test_the_adjoint_without_states_over_devices(gate):
     losses = [
         lambda x, gate: jnp.sum(linear_scan(gate, x, log_input=True) ** 3),
         lambda x, gate: jnp.sum(linear_scan(-abs(gate), x, log_gate=True) ** 3),

@@ -272,6 +272,11 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
     of_gate, of_input = pull(grad)
     assert slow.close(state[0], "state") and slow.close(of_input[0], "input_grad")
     assert slow.close(of_gate[0], "gate_grad")
+    on_each = partial(scanrec.jax.linear_scan, np.float32(-1e-4), log_gate=True, reverse=reverse)
+    scan = split(partial(on_each, axis_name="t"), (OVER_TIME, P()), OVER_TIME)
+    pull = jax.vjp(scan, input, jnp.ones((1, 1), jnp.float32))[1]
+    of_input, of_first = pull(grad)
+    assert slow.close(of_input[0], "input_grad") and slow.close(of_first[0], "initial_grad")
 
 
 @pytest.mark.parametrize("ways", ["forward", "reverse", "both"])

@@ -11,10 +11,13 @@ tangent   that of the composed value's  adjoint
 adjoint   that of the composed value's  tangent
 ========= ============================= ===============
 
+Where only tangents or cotangents vary, in which the last two are linear, each is its own tangent.
+
 Tangent and adjoint read the states that the value kept, or with ``problem.recompute`` checkpoints, of
 which up to 128 steps there are none. They follow from the pre-activations, which is where the composed
 functions take them from: tangents of the kept ones are dropped. Only gradients of the forget and
-the output gate depend on states. Without these none are kept, and the adjoint is the composed one.
+the output gate depend on states. Without these none are kept, and the kernel of the adjoint gets a
+number in their place.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ _TANGENTS |= {"initial_state": "initial_tangent", "final_state": "final_tangent"
 _GRADIENTS = {tangent: f"{tangent.removesuffix('_tangent')}_grad" for tangent in _TANGENTS.values()}
 _READ = ("pre", *GATED, "checkpoints")
 _KEPT = ("state", "checkpoints")
+#: What the tangent and the adjoint are linear in.
+_LINEAR = {*_TANGENTS.values(), *_GRADIENTS.values()}
 #: Operands whose tangents and gradients depend on states, that of a linear scan included.
 MEET_STATES = {"gate", "pre", "forget_gate", "output_gate"}
 
@@ -75,7 +80,7 @@ def without_unread_input(arrays, problem, moved):
         return arrays
     if any(spec_of(getattr(x, "aval", None)) is not None for x in arrays.values()):
         return arrays
-    number = jnp.zeros((1,) * len(problem.shape), arrays["candidate"].dtype)
+    number = _number(problem, arrays["candidate"].dtype)
     unread = {name: number for name in ("candidate", "input_gate") if name in arrays}
     return varying_alike({**arrays, **unread})
 
@@ -172,10 +177,8 @@ def _tangent_of_logarithms(arrays, problem, gate, state, gate_t, input_t):
             },
             {"state_tangent": problem.shape},
         )["state_tangent"]  # fmt: skip
-    elif input_t is not None:
-        tangent = jnp.broadcast_to(input_t, problem.shape)
     else:
-        tangent = jnp.zeros_like(state)
+        tangent = _number(problem, gate.dtype) if input_t is None else input_t
     given = {
         "candidate": tangent,
         "forget_gate": arrays["forget_gate"].astype(tangent.dtype),
@@ -185,7 +188,7 @@ def _tangent_of_logarithms(arrays, problem, gate, state, gate_t, input_t):
     out = bind(
         "gated_scan",
         _plain(problem)._replace(cell=LOG_GATE),
-        given,
+        varying_alike({name: x for name, x in given.items() if x is not None}),
         {"output": problem.shape, "final_state": problem.edge},
     )
     return {"output_tangent": out["output"], "final_tangent": out["final_state"]}
@@ -228,6 +231,11 @@ def _with_initial_state(arrays, problem):
     derivatives depend on its tangent alone."""
     dtype = edge_dtype(_pre_activations(arrays, problem)[0])
     return varying_alike({"initial_state": jnp.zeros(problem.edge, dtype), **arrays})
+
+
+def _number(problem, dtype):
+    """A zero that broadcasts to the shape of the problem."""
+    return jnp.zeros((1,) * len(problem.shape), dtype)
 
 
 def _plain(problem):
@@ -282,14 +290,18 @@ def _value_jvp(primals, tangents, *, problem, operands, results):
     ]
 
 
-def _composed_jvp(composed, primals, tangents, *, problem, operands, results):
+def _composed_jvp(call, composed, primals, tangents, *, problem, operands, results):
     def of_all_but_states(arrays):
         return composed(arrays, problem, results)
 
-    moved = nonzero(operands, tangents)
+    arrays, moved = dict(zip(operands, primals)), nonzero(operands, tangents)
     for name in _KEPT:
         moved.pop(name, None)
-    return jvp_of(of_all_but_states, dict(zip(operands, primals)), moved)
+    if moved.keys() <= _LINEAR:  # a tangent of the call is the call itself
+        known = {name: x for name, x in arrays.items() if name not in _LINEAR}
+        both = [bind(call, problem, {**known, **x}, dict(results)) for x in (arrays, moved)]
+        return tuple([out[name] for name, _ in results] for out in both)
+    return jvp_of(of_all_but_states, arrays, moved)
 
 
 def _tangent_anew(arrays, problem, results):
@@ -323,20 +335,23 @@ def _run_composed(*args, problem, operands, results):
     return _tangent(dict(zip(operands, args)), problem, results)
 
 
-def _run_adjoint(*args, problem, operands, results):
-    return _adjoint(dict(zip(operands, args)), problem, results)
+def _run_without_states(*args, problem, operands, results):
+    """The kernel takes any states where no gradient depends on them."""
+    arrays = {**dict(zip(operands, args)), "state": _number(problem, args[0].dtype)}
+    out = bind("gated_scan_vjp", problem, varying_alike(arrays), dict(results))
+    return [out[name] for name, _ in results]
 
 
 def _lower_adjoint(ctx, *args, **params):
-    """To the kernel, which reads states or recomputes them; composed where neither is needed."""
+    """To the kernel, which reads states or recomputes them."""
     if "state" in params["operands"] or params["problem"].recompute:
         return lower("gated_scan_vjp", ctx, *args, **params)
-    return mlir.lower_fun(_run_adjoint, multiple_results=True)(ctx, *args, **params)
+    return mlir.lower_fun(_run_without_states, multiple_results=True)(ctx, *args, **params)
 
 
 ad.primitive_jvps[PRIMITIVES["gated_scan"]] = _value_jvp
-ad.primitive_jvps[PRIMITIVES["gated_scan_jvp"]] = partial(_composed_jvp, _tangent_anew)
-ad.primitive_jvps[PRIMITIVES["gated_scan_vjp"]] = partial(_composed_jvp, _adjoint)
+for _call, _composed in (("gated_scan_jvp", _tangent_anew), ("gated_scan_vjp", _adjoint)):
+    ad.primitive_jvps[PRIMITIVES[_call]] = partial(_composed_jvp, _call, _composed)
 ad.primitive_transposes[PRIMITIVES["gated_scan_jvp"]] = _tangent_transpose
 ad.primitive_transposes[PRIMITIVES["gated_scan_vjp"]] = _adjoint_transpose
 mlir.register_lowering(PRIMITIVES["gated_scan_vjp"], _lower_adjoint, platform="cpu")

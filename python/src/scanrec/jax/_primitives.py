@@ -291,7 +291,7 @@ PRIMITIVES: dict[str, Primitive] = {
 }
 register_targets(_native.OPERANDS)
 for _call in _native.OPERANDS:
-    if _call != "gated_scan_vjp":  # which is composed at times: see _gated_rules.py
+    if _call != "gated_scan_vjp":  # which may have no states: see _gated_rules.py
         mlir.register_lowering(PRIMITIVES[_call], partial(lower, _call), platform="cpu")
         mlir.register_lowering(PRIMITIVES[_call], on_gpu(partial(lower, _call)), platform="cuda")
 if _cuda.is_built() and _cuda.has_driver():  # before a program comes that another process lowered
