@@ -376,6 +376,24 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
     assert slow.close(func.jvp(pulled, (gate,), (0 * ones,))[0], "input_grad")
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_slow_constant_decays_keep_what_their_logarithms_hold(reverse):
+    """In gradients of input and initial state alone, which save no states, and double backward."""
+    slow = SlowDecay(reverse)
+    input, grad = (torch.from_numpy(x).requires_grad_() for x in (slow.input, slow.grad))
+    gate, first = torch.tensor(-1e-4), torch.ones(1, requires_grad=True)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        state = linear_scan(gate, input, first, log_gate=True, reverse=reverse)
+    assert all(x.untyped_storage().nbytes() < input.nbytes for x in saved)
+    of_input, of_first = torch.autograd.grad(state, (input, first), grad, create_graph=True)
+    assert slow.close(of_input.detach(), "input_grad")
+    assert slow.close(of_first.detach(), "initial_grad")
+    # The gradient is linear in the cotangent, and its gradient the scan.
+    (again,) = torch.autograd.grad(of_input, grad, input.detach())
+    assert slow.close(again, "state")
+
+
 @pytest.mark.parametrize(
     "of",
     [

@@ -37,6 +37,10 @@ def log_input(gate, input, first):
     return scans.linear_scan(gate, input, first, log_input=True, return_final=True)
 
 
+def log_gate(gate, input, first):
+    return scans.linear_scan(gate, input, first, log_gate=True, return_final=True)
+
+
 def pool(kind, memory="store"):
     return lambda *x: scans.qrnn_pool(
         x[:-1], x[-1], pool=kind, memory=memory, resets=MARKS, return_final=True
@@ -58,6 +62,7 @@ CALLS = {
     "linear": (linear, (ALL, ALL, EDGE), {0}, {0}, OUTPUT, {2}),
     "logarithms": (logarithms, (ALL, ALL, EDGE), {0, 1, 2}, {0}, OUTPUT, set()),
     "log_input": (log_input, (ALL, ALL, EDGE), {0, 1, 2}, {0}, OUTPUT, set()),
+    "log_gate": (log_gate, (ALL, ALL, EDGE), {0, 2}, {0}, OUTPUT, {1}),
     "f": (pool("f"), (ALL, ALL, EDGE), {0, 1, 2}, {1}, OUTPUT, set()),
     "f, recompute": (
         pool("f", "recompute"), (ALL, ALL, EDGE), {0, 1, 2}, {1}, CHECKPOINTS, set(),

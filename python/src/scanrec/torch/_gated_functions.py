@@ -116,12 +116,16 @@ class Gated(Function):
         kept = output[2 if keep else 0]
         if not ctx.problem.reads_states(ctx.needs_input_grad[5:]):
             kept = None
+            if ctx.problem.cell and not ctx.problem.cell & LOG_INPUT:  # linear in the input
+                pre[0] = None
         ctx.save_for_backward(kept, initial, resets, zoneout, *pre)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx, output_grad, final_grad, _):
         kept, initial, resets, zoneout, *pre = ctx.saved_tensors
+        if pre[0] is None:  # no gradient depends on it
+            pre[0] = pre[1].new_zeros(()).expand(ctx.problem.shape)
         needs = (*ctx.needs_input_grad[5:], ctx.needs_input_grad[0])
         if output_grad is None and final_grad is None or not any(needs):
             return (None,) * len(ctx.needs_input_grad)
