@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from conftest import Random
+from conftest import Random, SlowDecay
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 jax.config.update("jax_enable_x64", True)
@@ -246,6 +246,24 @@ def test_types(name, random):
         dtypes_of = lambda state: [s.dtype for s in jax.tree.leaves(state)]
         assert dtypes_of(state) == dtypes_of(zeros)
         assert np.max(np.abs(output.astype(float) - all_of[-1][0])) < bound
+
+
+def test_slow_decays_of_min_gru_keep_their_digits(random):
+    """With update gates of 1e-4, in float32 as in float64 up to what SlowDecay allows."""
+    layer, x = nn.MinGRU(1, 1, bidirectional=True), abs(random(100_000, 1)).astype(np.float32)
+    names = {"weight": jnp.array([[1], [0]], np.float32), "bias": jnp.array([0, -9.2], np.float32)}
+    params = {"layer_0": {"forward": names, "reverse": names}}
+
+    @jax.jit
+    def run(params, x):
+        y, pull = jax.vjp(lambda *given: layer.apply(*given)[0], params, x)
+        of_params, of_x = pull(jnp.ones_like(y))
+        return y, of_x, *(way["bias"] for way in of_params["layer_0"].values())
+
+    wide = jax.tree.map(lambda x: x.astype(float), (params, x))
+    for a, b in zip(run(params, x), run(*wide)):
+        assert a.dtype == np.float32
+        assert jnp.max(jnp.abs(a - b)) <= SlowDecay.tolerance * jnp.max(jnp.abs(b))
 
 
 def test_starts():

@@ -12,6 +12,7 @@ import warnings
 
 import numpy as np
 import pytest
+from conftest import SlowDecay
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -80,6 +81,27 @@ def test_values_and_gradients(name, bidirectional):
             for all in ((got[0], *leaves(got[1])), (want[0], *want[1]))
         ]
         same(*gradients, 1e-10)
+
+
+def test_slow_decays_of_min_gru_keep_their_digits():
+    """With update gates of 1e-4, in float32 as in float64 up to what SlowDecay allows."""
+    layer, x = nn.MinGRU(1, 1, bidirectional=True), torch.rand(100_000, 1, 1)
+    for name, weight in layer.named_parameters():
+        values = [1.0, 0.0] if "weight" in name else [0.0, -9.2]
+        weight.data = torch.tensor(values).reshape(weight.shape)
+
+    def run(layer, x):
+        x.requires_grad_()
+        y = layer(x)[0]
+        layer.zero_grad()
+        y.sum().backward()
+        return [y.detach(), x.grad, *(layer.get_parameter(name).grad for name in biases)]
+
+    biases = ["bias_l0", "bias_l0_reverse"]
+    got = run(layer, x)
+    for a, b in zip(got, run(copy.deepcopy(layer).double(), x.detach().double())):
+        assert a.dtype == torch.float32
+        assert torch.dist(a, b, float("inf")) <= SlowDecay.tolerance * b.abs().max()
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])

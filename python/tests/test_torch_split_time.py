@@ -21,6 +21,7 @@ if not (dist.is_available() and dist.is_gloo_available()):
     pytest.skip("PyTorch without gloo", allow_module_level=True)
 
 import scanrec.torch
+from scanrec.torch import nn
 
 linear_scan = scanrec.torch.linear_scan
 BATCH, CHANNELS = 2, 3
@@ -194,6 +195,24 @@ def dtensors(here):
         linear_scan(distribute_tensor(gate[..., :2].contiguous(), mesh, [Shard(1)]), split)
 
 
+def layers_of_dtensors(here):
+    """MinGRU takes DTensors, though linear_scan takes no logarithms of these."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    torch.manual_seed(1)
+    layer, x = nn.MinGRU(3, 4, dtype=torch.float64), torch.randn(6, 6, 3, dtype=torch.float64)
+    first = torch.randn(1, 6, 4, dtype=torch.float64)
+    want = [result.detach() for result in layer(x, first)]
+    distribute_module(layer, mesh)
+    for placement in (Shard(0), Shard(1)):
+        state = distribute_tensor(first, mesh, [Replicate()])
+        got = layer(distribute_tensor(x, mesh, [placement]), state)
+        for a, b in zip(got, want, strict=True):
+            close(a.detach().full_tensor(), b)
+
+
 def meshes_of_two_axes(here):
     """Batches over one axis of a mesh, time over the other."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -318,7 +337,7 @@ def refusals(here):
 
 
 CASES = (
-    *(all_modes, zig_zag, dtensors, meshes_of_two_axes),
+    *(all_modes, zig_zag, dtensors, layers_of_dtensors, meshes_of_two_axes),
     *(bits_and_types, not_finite, wide_products),
     *(edges_and_meshes, state_spaces, compiled, refusals),
 )

@@ -27,9 +27,9 @@ class MinGRU(Layer[jax.Array]):
         v, update = weight x + bias
         state[t] = (1 - z[t]) state[t-1] + z[t] g(v[t]),        z = sigmoid(update)
 
-    Outputs are the states, computed as they are and not in logarithms. Parameters: ``weight``, ``(2 *
-    hidden_size, inputs)``, and ``bias``, ``(2 * hidden_size,)``, of v and of the update gate. The
-    state is ``(num_layers * num_directions, ..., hidden_size)``.
+    Outputs are the states, of any sign. Gates next to 1 keep the digits of ``log(1 - z)``.
+    Parameters: ``weight``, ``(2 * hidden_size, inputs)``, and ``bias``, ``(2 * hidden_size,)``, of
+    v and of the update gate. The state is ``(num_layers * num_directions, ..., hidden_size)``.
 
     Own options
     -----------
@@ -65,13 +65,14 @@ class MinGRU(Layer[jax.Array]):
         v, update = jnp.split(pre.astype(computed(x.dtype)), 2, -1)
         if self.candidate == "positive":
             v = jnp.where(v >= 0, v + 0.5, jax.nn.sigmoid(v))
-        # The gate is a sigmoid of its own: 1 - z is 0 long before it is.
+        # 1 - z would be rounded where it is next to 1, and 0 long before exp(-softplus) is.
         state, final = linear_scan(
-            jax.nn.sigmoid(-update),
+            -jax.nn.softplus(update),
             jax.nn.sigmoid(update) * v,
             first.get("hidden"),
             reverse=reverse,
             resets=None if marks is None else marks[..., None],
+            log_gate=True,
             return_final=True,
         )
         return state.astype(x.dtype), {"hidden": final}

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from ..._types import Candidate
 from .._linear_scan import linear_scan
+from .._modes import is_distributed
 from . import _checks as checks
 from ._recurrent import Recurrent, wide
 
@@ -21,7 +22,8 @@ class MinGRU(Recurrent[Tensor]):
         v, z = weight u[t] + bias
         h[t] = (1 - sigmoid(z)) h[t-1] + sigmoid(z) g(v)
 
-    exactly, by a scan of these numbers and not of their logarithms: whatever their signs are.
+    with candidates of any sign, since only gates are scanned as logarithms. Gates next to 1 keep
+    the digits of ``log(1 - sigmoid(z))``; gates that are DTensors are rounded.
 
     Parameters
     ----------
@@ -81,11 +83,15 @@ class MinGRU(Recurrent[Tensor]):
         v, z = wide(pre).chunk(2, -1)
         if self.candidate == "positive":
             v = torch.where(v >= 0, v + 0.5, torch.sigmoid(v))
+        log_gate = not is_distributed(z)  # linear_scan refuses logarithms of DTensors
+        # softplus returns z beyond the threshold: at 40 that is exact in float64.
+        gate = -functional.softplus(z, threshold=40) if log_gate else torch.sigmoid(-z)
         h, final = linear_scan(
-            *(torch.sigmoid(-z), torch.sigmoid(z) * v, state[0]),
+            *(gate, torch.sigmoid(z) * v, state[0]),
             axis=axis,
             reverse=reverse,
             resets=None if resets is None else resets.unsqueeze(-1),
+            log_gate=log_gate,
             return_final=True,
         )
         return h.to(pre.dtype), (final,)
