@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes docs/coverage.md from what the tests ran: see tests/executed.hpp.
+"""Makes docs/coverage.md from the calls that the tests made: see tests/executed.hpp.
 
 Fails if no test called a backend with one of the options of its calls, or if docs/coverage.md is
 not what ran. With --write: writes that file.
@@ -13,7 +13,7 @@ CPU = ("sequential", "tiled", "hillis_steele", "blelloch", "triangular_matmul")
 GPU = ("cuda::lanes", "cuda::look_back", "cuda::hillis_steele", "cuda::blelloch",
        "cuda::triangular_matmul")
 BACKENDS = CPU + GPU
-# (call, option, backend): options that a backend does not have, and what it does instead.
+# (call, option, backend): options that a backend lacks, and its answer to them.
 EXEMPT = {("gated_scan_vjp", "`memory::recompute`", name): "refuses it"
           for name in ("cuda::hillis_steele", "cuda::blelloch", "cuda::triangular_matmul")}
 
@@ -48,7 +48,7 @@ def page(tests, calls):
     lines = [
         "# What the tests cover",
         "",
-        "Written by `tests/coverage.py --write` from what the tests ran. Kernels for GPUs ran on an",
+        "Written by `tests/coverage.py --write` from the calls that the tests made. Kernels for GPUs ran on an",
         "emulator. Backends: " + ", ".join(f"`{name}`" for name in BACKENDS) + ".",
         "",
         "## Calls and their options",

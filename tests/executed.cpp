@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The record of what ran: see executed.hpp.
+// The record of executed.hpp.
 #include "executed.hpp"
 
 #include <cstdlib>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ran: the backends and options of every call that a test case made. A program fails if a test
-// case asked for a backend and did not call it.
+// A record of the backends and options of every call that a test case made. A program fails if a
+// test case asked for a backend and did not call it.
 //
-// With the environment variable SCANREC_TEST_EXECUTED, main() writes what ran into that file, from
-// which tests/coverage_table.py makes docs/coverage.md.
+// With the environment variable SCANREC_TEST_EXECUTED, main() writes the record into that file,
+// from which tests/coverage_table.py makes docs/coverage.md.
 #pragma once
 
 #include <initializer_list>
@@ -27,8 +27,8 @@ void record_call(const std::string& backend, const char* call,
 /// The same where the options are of no interest.
 void record_call(const std::string& backend);
 
-/// Writes what ran, if the environment asks for it. False, and a message on stderr, if a test case
-/// has not called a backend that it was to call.
+/// Writes the record, if the environment asks for it. False, and a message on stderr, if a test
+/// case has not called a backend that it was to call.
 bool report_executed();
 
 /// The name of the test case that runs.

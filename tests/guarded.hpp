@@ -133,7 +133,7 @@ struct spanned {
   }
 };
 
-/// An array of random elements in memory of its own.
+/// An array of random elements between inaccessible pages.
 template <class T>
 class guarded {
  public:
@@ -171,7 +171,7 @@ class guarded {
             f(data_[g * strides_.group + b * strides_.batch + t * strides_.time +
                     c * strides_.channel]);
   }
-  /// Whether what lies between the elements is as it was.
+  /// Whether the gaps between the elements are as they were.
   [[nodiscard]] bool gaps_untouched() const {
     for (std::size_t i = 0; i < bytes_; ++i)
       if (!owned_[i] && memory_->data()[i] != std::byte{0xff}) return false;
@@ -232,7 +232,7 @@ class guarded {
   std::shared_ptr<bool[]> owned_;
 };
 
-/// Extents around the edges of packs, tiles and stretches of 128 steps; few elements.
+/// Extents next to the sizes of packs, tiles and checkpoint intervals; at most 10,000 elements.
 inline scanrec::extents random_extents(generator& bits) {
   const auto one_of = [&](const auto&... values) {
     const std::int64_t all[]{values...};
@@ -281,7 +281,7 @@ class guarded_layouts {
   guarded<V> state(const char* name, broadcasts allowed) {
     return make<V>(name, one_step(), allowed, false);
   }
-  /// Of any extents.
+  /// An array of any extents.
   template <class T>
   guarded<T> made(const char* name, const scanrec::extents& of) {
     return make<T>(name, of, broadcasts::never, false);

@@ -33,7 +33,7 @@ class guarded_linear {
   }
   [[nodiscard]] const std::string& text() const { return layouts_.text; }
 
-  /// What a backend writes; its layouts are the same for all backends.
+  /// The arrays that a backend writes. Their layouts are the same for all backends.
   struct results {
     guarded<State> state, input_grad, state_tangent;
     guarded<Gate> gate_grad;

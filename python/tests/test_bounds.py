@@ -75,7 +75,7 @@ def random_strides(shape, rng, broadcast):
 
 
 class Guarded:
-    """Random numbers between -1 and 1 in memory of their own; what is between them is NaN."""
+    """Random numbers between -1 and 1 in memory of their own; the gaps between them are NaN."""
 
     def __init__(self, shape, dtype, rng, broadcast=False, scale=1.0):
         self.strides = random_strides(shape, rng, broadcast)
