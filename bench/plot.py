@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Prints the table and draws the pictures of a JSON file that a benchmark wrote."""
+
 import argparse
 import json
 import math
@@ -13,17 +14,34 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 INK, GREY = "#222222", "#8a8f98"
-COLOURS = {"forward": "#1f6fb4", "vjp": "#d1495b", "lambda_grad": "#e0a030",
-           "input_grad": "#e0a030", "inference": "#5a9367", "forward_store": "#1f6fb4",
-           "forward_recompute": "#7fb2dd", "vjp_store": "#d1495b", "vjp_recompute": "#e89aa4"}
+COLOURS = {
+    "forward": "#1f6fb4",
+    "vjp": "#d1495b",
+    "lambda_grad": "#e0a030",
+    "input_grad": "#e0a030",
+    "inference": "#5a9367",
+    "forward_store": "#1f6fb4",
+    "forward_recompute": "#7fb2dd",
+    "vjp_store": "#d1495b",
+    "vjp_recompute": "#e89aa4",
+}
 # Of each benchmark what is measured in it, and how the names of its pictures begin.
-SUBJECTS = {"bench_gated_scan": ("QRNN fo-pooling", "gated_"),
-            "bench_s5": ("The scan of S5", "s5_")}
+SUBJECTS = {
+    "bench_gated_scan": ("QRNN fo-pooling", "gated_"),
+    "bench_s5": ("The scan of S5", "s5_"),
+}
 TO_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 CALLS = ("forward", "vjp", "jvp")
-VARIANT_COLOURS = {"tiled": "#1f6fb4", "sequential": "#8a8f98", "hillis_steele": "#d1495b",
-                   "blelloch": "#e0a030", "triangular_matmul": "#5a9367", "plain_loop": "#222222",
-                   "std_inclusive_scan": "#8e5ea2", "tbb_parallel_scan": "#c17f9b"}
+VARIANT_COLOURS = {
+    "tiled": "#1f6fb4",
+    "sequential": "#8a8f98",
+    "hillis_steele": "#d1495b",
+    "blelloch": "#e0a030",
+    "triangular_matmul": "#5a9367",
+    "plain_loop": "#222222",
+    "std_inclusive_scan": "#8e5ea2",
+    "tbb_parallel_scan": "#c17f9b",
+}
 COUNTERS = ("GB/s", "twin_GB/s", "memcpy_GB/s", "fraction_of_twin")
 
 
@@ -41,7 +59,8 @@ def read_rows(path):
     for parts, same in runs.items():
         row = {name: statistics.median(r[name] for r in same) for name in COUNTERS}
         row["seconds"] = statistics.median(
-            r["real_time"] * TO_SECONDS[r["time_unit"]] for r in same)
+            r["real_time"] * TO_SECONDS[r["time_unit"]] for r in same
+        )
         row["steps"] = int(same[0]["steps"])
         row["sweep"] = parts[0] == "sweep"
         row["call"] = parts[-1]
@@ -56,12 +75,23 @@ def read_rows(path):
 def print_table(rows):
     rows = [{**r, "call": f"{r['variant']} {r['call']}"} if r["variant"] else r for r in rows]
     heads = ["workload", "call", "GB/s", "twin GB/s", "memcpy GB/s", "fraction of twin"]
-    lines = [[r["workload"], r["call"], *(f"{r[c]:.1f}" for c in COUNTERS[:3]),
-              f"{r['fraction_of_twin']:.2f}"] for r in rows]
+    lines = [
+        [
+            r["workload"],
+            r["call"],
+            *(f"{r[c]:.1f}" for c in COUNTERS[:3]),
+            f"{r['fraction_of_twin']:.2f}",
+        ]
+        for r in rows
+    ]
     widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
     for line in [heads, ["-" * w for w in widths], *lines]:
-        print("  ".join(cell.ljust(w) if i < 2 else cell.rjust(w)
-                        for i, (cell, w) in enumerate(zip(line, widths))))
+        print(
+            "  ".join(
+                cell.ljust(w) if i < 2 else cell.rjust(w)
+                for i, (cell, w) in enumerate(zip(line, widths))
+            )
+        )
 
 
 def caption(context):
@@ -90,24 +120,42 @@ def draw_fractions(rows, context, subject, path):
         positions.append(at)
         ticks.setdefault(row["workload"], []).append(at)
     figure, axes = plt.subplots(figsize=(9, 2.0 + 0.27 * -at))
-    figure.subplots_adjust(left=0.2, right=0.97, top=1 - 0.75 / figure.get_figheight(),
-                           bottom=0.75 / figure.get_figheight())
-    drawn = axes.barh(positions, [r["fraction_of_twin"] for r in table], height=0.86,
-                      color=[COLOURS.get(r["call"], GREY) for r in table])
+    figure.subplots_adjust(
+        left=0.2,
+        right=0.97,
+        top=1 - 0.75 / figure.get_figheight(),
+        bottom=0.75 / figure.get_figheight(),
+    )
+    drawn = axes.barh(
+        positions,
+        [r["fraction_of_twin"] for r in table],
+        height=0.86,
+        color=[COLOURS.get(r["call"], GREY) for r in table],
+    )
     axes.bar_label(drawn, fmt="%.2f", padding=-26, fontsize=8, color="white")
     axes.axvline(1.0, color=INK, lw=1.2)
-    axes.set_yticks([sum(at) / len(at) for at in ticks.values()],
-                    [name.replace("_", " ") for name in ticks])
+    axes.set_yticks(
+        [sum(at) / len(at) for at in ticks.values()], [name.replace("_", " ") for name in ticks]
+    )
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, 1.1 * max(1.0, *(r["fraction_of_twin"] for r in table)))
     axes.set_ylim(at - 0.8, 0.8)
-    axes.set_xlabel("fraction of the streaming twin's speed (1: as fast as reading and writing "
-                    "the same arrays)")
+    axes.set_xlabel(
+        "fraction of the streaming twin's speed (1: as fast as reading and writing the same arrays)"
+    )
     calls = list(dict.fromkeys(r["call"] for r in table))
-    axes.legend([plt.Rectangle((0, 0), 1, 1, color=COLOURS.get(call, GREY)) for call in calls],
-                [call.replace("_", " ") for call in calls], frameon=False, ncol=len(calls),
-                loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, borderpad=0.3,
-                handlelength=1.2, columnspacing=1.4)
+    axes.legend(
+        [plt.Rectangle((0, 0), 1, 1, color=COLOURS.get(call, GREY)) for call in calls],
+        [call.replace("_", " ") for call in calls],
+        frameon=False,
+        ncol=len(calls),
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        borderaxespad=0,
+        borderpad=0.3,
+        handlelength=1.2,
+        columnspacing=1.4,
+    )
     axes.set_title(f"{subject} against its streaming twin", loc="left", fontweight="bold", pad=26)
     finish(figure, axes, context, path)
 
@@ -117,17 +165,25 @@ def draw_times(rows, context, path):
     for row in rows:
         if row["sweep"]:
             lines.setdefault(int(row["call"].split("=")[1]), []).append(
-                (row["steps"], row["seconds"] * 1e6))
+                (row["steps"], row["seconds"] * 1e6)
+            )
     figure, axes = plt.subplots(figsize=(8, 5.2))
     figure.subplots_adjust(left=0.1, right=0.97, top=0.92, bottom=0.14)
-    for (channels, points), colour in zip(sorted(lines.items()),
-                                          ["#1f6fb4", "#d1495b", "#e0a030", "#5a9367"]):
+    for (channels, points), colour in zip(
+        sorted(lines.items()), ["#1f6fb4", "#d1495b", "#e0a030", "#5a9367"]
+    ):
         steps, times = zip(*sorted(points))
         name = "1 channel" if channels == 1 else f"{channels} channels"
         axes.loglog(steps, times, "o-", color=colour, lw=1.8, ms=5, label=name)
         # Linear in T, through the longest run.
-        axes.loglog(steps, [times[-1] * t / steps[-1] for t in steps], ":", color=colour, lw=1.2,
-                    label=f"{name}, proportional to T")
+        axes.loglog(
+            steps,
+            [times[-1] * t / steps[-1] for t in steps],
+            ":",
+            color=colour,
+            lw=1.2,
+            label=f"{name}, proportional to T",
+        )
     axes.set_xscale("log", base=2)
     axes.set_xticks(sorted({steps for points in lines.values() for steps, _ in points}))
     axes.set_xlabel("steps T")
@@ -144,33 +200,61 @@ def draw_variant_fractions(rows, context, path):
     workloads = list(dict.fromkeys(r["workload"] for r in table))
     variants = [v for v in VARIANT_COLOURS if any(r["variant"] == v for r in table)]
     columns = 2
-    figure, panels = plt.subplots(-(-len(workloads) // columns), columns, sharey=True, squeeze=False,
-                                  figsize=(10, 1.2 + 2.1 * -(-len(workloads) // columns)))
-    for panel in panels.flat[len(workloads):]:
+    figure, panels = plt.subplots(
+        -(-len(workloads) // columns),
+        columns,
+        sharey=True,
+        squeeze=False,
+        figsize=(10, 1.2 + 2.1 * -(-len(workloads) // columns)),
+    )
+    for panel in panels.flat[len(workloads) :]:
         panel.set_visible(False)
     width = 0.85 / len(variants)
     for workload, panel in zip(workloads, panels.flat):
         for i, variant in enumerate(variants):
-            bars = [(CALLS.index(r["call"]) + (i - (len(variants) - 1) / 2) * width,
-                     r["fraction_of_twin"])
-                    for r in table if r["workload"] == workload and r["variant"] == variant]
-            panel.bar([x for x, _ in bars], [y for _, y in bars], width=0.92 * width,
-                      color=VARIANT_COLOURS[variant], label=variant)
+            bars = [
+                (
+                    CALLS.index(r["call"]) + (i - (len(variants) - 1) / 2) * width,
+                    r["fraction_of_twin"],
+                )
+                for r in table
+                if r["workload"] == workload and r["variant"] == variant
+            ]
+            panel.bar(
+                [x for x, _ in bars],
+                [y for _, y in bars],
+                width=0.92 * width,
+                color=VARIANT_COLOURS[variant],
+                label=variant,
+            )
         panel.axhline(1.0, color=INK, lw=0.8)
         panel.set_yscale("log")
-        panel.set_ylim(0.7 * min(r["fraction_of_twin"] for r in table),
-                       1.6 * max(1.0, *(r["fraction_of_twin"] for r in table)))
+        panel.set_ylim(
+            0.7 * min(r["fraction_of_twin"] for r in table),
+            1.6 * max(1.0, *(r["fraction_of_twin"] for r in table)),
+        )
         panel.set_xticks(range(len(CALLS)), CALLS)
         panel.tick_params(axis="x", length=0)
         panel.set_title(workload.replace("_", " "), loc="left", fontsize=10)
         panel.spines[["top", "right"]].set_visible(False)
-    figure.legend(*panels[0][0].get_legend_handles_labels(), frameon=False, ncol=len(variants),
-                  loc="lower left", bbox_to_anchor=(0.06, 0.01))
-    figure.suptitle("The variants as fractions of the streaming twin", x=0.065, ha="left",
-                    fontweight="bold")
-    figure.subplots_adjust(left=0.07, right=0.98, hspace=0.45, wspace=0.06,
-                           top=1 - 0.75 / figure.get_figheight(),
-                           bottom=0.95 / figure.get_figheight())
+    figure.legend(
+        *panels[0][0].get_legend_handles_labels(),
+        frameon=False,
+        ncol=len(variants),
+        loc="lower left",
+        bbox_to_anchor=(0.06, 0.01),
+    )
+    figure.suptitle(
+        "The variants as fractions of the streaming twin", x=0.065, ha="left", fontweight="bold"
+    )
+    figure.subplots_adjust(
+        left=0.07,
+        right=0.98,
+        hspace=0.45,
+        wspace=0.06,
+        top=1 - 0.75 / figure.get_figheight(),
+        bottom=0.95 / figure.get_figheight(),
+    )
     finish(figure, panels[0][0], context, path)
 
 
@@ -205,17 +289,18 @@ def main():
         parser.exit(1, f"{arguments.bench_json}: no run with a fraction_of_twin\n")
     print_table(rows)
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
-    plt.rcParams.update({"font.size": 10, "axes.edgecolor": GREY, "text.color": INK,
-                         "axes.labelcolor": INK})
+    plt.rcParams.update(
+        {"font.size": 10, "axes.edgecolor": GREY, "text.color": INK, "axes.labelcolor": INK}
+    )
     if any(r["variant"] for r in rows):
         draw_variant_fractions(rows, context, arguments.out_dir / "variants.png")
         draw_variant_times(rows, context, arguments.out_dir / "variants_against_steps.png")
         return
     if any(not r["sweep"] for r in rows):
-        subject, prefix = SUBJECTS.get(pathlib.Path(context.get("executable", "")).name,
-                                       ("linear_scan", ""))
-        draw_fractions(rows, context, subject,
-                       arguments.out_dir / f"{prefix}fraction_of_twin.png")
+        subject, prefix = SUBJECTS.get(
+            pathlib.Path(context.get("executable", "")).name, ("linear_scan", "")
+        )
+        draw_fractions(rows, context, subject, arguments.out_dir / f"{prefix}fraction_of_twin.png")
     if any(r["sweep"] for r in rows):
         draw_times(rows, context, arguments.out_dir / "time_against_steps.png")
 

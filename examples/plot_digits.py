@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Draws which digits examples/s5_digits.cpp took for which, from the table that it wrote."""
+
 import argparse
 import csv
 import pathlib
@@ -20,20 +21,25 @@ def main():
     right = sum(table[i][i] for i in range(10))
     total = sum(map(sum, table))
     figure, axes = plt.subplots(figsize=(5.4, 5.6))
-    axes.imshow([[value ** 0.5 for value in row] for row in table], cmap="Blues")
+    axes.imshow([[value**0.5 for value in row] for row in table], cmap="Blues")
     for i, row in enumerate(table):
         for j, value in enumerate(row):
             if value:
-                axes.text(j, i, value, ha="center", va="center",
-                          color="white" if i == j else "#d1495b")
+                axes.text(
+                    j, i, value, ha="center", va="center", color="white" if i == j else "#d1495b"
+                )
     axes.set_xticks(range(10))
     axes.set_yticks(range(10))
     axes.set_xlabel("taken for")
     axes.set_ylabel("digit")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set_title(f"S5 on digits read pixel by pixel: {right} of {total} right", loc="left",
-                   fontweight="bold", fontsize=11)
+    axes.set_title(
+        f"S5 on digits read pixel by pixel: {right} of {total} right",
+        loc="left",
+        fontweight="bold",
+        fontsize=11,
+    )
     figure.tight_layout()
     figure.savefig(folder / "confusion.png", dpi=130)
     print(folder / "confusion.png")

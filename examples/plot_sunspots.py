@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Draws what sunspot_biquads wrote: held-out forecasts, and their errors by years ahead."""
+
 import argparse
 import csv
 import math
@@ -12,9 +13,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 INK, GREY, BLUE, RED = "#222222", "#8a8f98", "#1f6fb4", "#d1495b"
-METHODS = {"persistence": ("persistence", GREY, "--"),
-           "autoregression": ("before: autoregression of order 2, fitted one year ahead", BLUE, "-"),
-           "learned": ("after: biquads learned through time", RED, "-")}
+METHODS = {
+    "persistence": ("persistence", GREY, "--"),
+    "autoregression": ("before: autoregression of order 2, fitted one year ahead", BLUE, "-"),
+    "learned": ("after: biquads learned through time", RED, "-"),
+}
 HELD_OUT_FROM, SHOWN = 1925, 5  # years ahead
 
 
@@ -23,30 +26,50 @@ def main():
     parser.add_argument("out_dir", type=pathlib.Path, help="where sunspot_biquads wrote")
     out_dir = parser.parse_args().out_dir
     with open(out_dir / "forecast.csv", newline="") as file:
-        rows = [{name: float(value) for name, value in row.items()}
-                for row in csv.DictReader(file)]
+        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     rows = [row for row in rows if row["year"] >= HELD_OUT_FROM]
     shown = [row for row in rows if row["years_ahead"] == SHOWN]
 
-    plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False,
-                         "axes.edgecolor": GREY, "text.color": INK, "axes.labelcolor": INK})
+    plt.rcParams.update(
+        {
+            "font.size": 10,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.edgecolor": GREY,
+            "text.color": INK,
+            "axes.labelcolor": INK,
+        }
+    )
     figure, (series, errors) = plt.subplots(2, 1, figsize=(10, 8), constrained_layout=True)
     years = [row["year"] for row in shown]
-    series.plot(years, [row["number"] for row in shown], ".-", color=INK, lw=0.6, ms=5,
-                label="sunspot number")
+    series.plot(
+        years,
+        [row["number"] for row in shown],
+        ".-",
+        color=INK,
+        lw=0.6,
+        ms=5,
+        label="sunspot number",
+    )
     for method in ("autoregression", "learned"):
         label, colour, style = METHODS[method]
         series.plot(years, [row[method] for row in shown], style, color=colour, lw=1.6, label=label)
-    series.set_title(f"Held-out years, each forecast {SHOWN} years before", loc="left",
-                     fontweight="bold")
+    series.set_title(
+        f"Held-out years, each forecast {SHOWN} years before", loc="left", fontweight="bold"
+    )
     series.set_ylabel("yearly mean")
     series.legend(frameon=False, loc="upper left", fontsize=9)
     series.set_ylim(top=1.35 * max(row["number"] for row in shown))
 
     ahead = sorted({int(row["years_ahead"]) for row in rows})
     for method, (label, colour, style) in METHODS.items():
-        rmse = [math.sqrt(sum((row[method] - row["number"]) ** 2 for row in rows
-                              if row["years_ahead"] == k) / len(years)) for k in ahead]
+        rmse = [
+            math.sqrt(
+                sum((row[method] - row["number"]) ** 2 for row in rows if row["years_ahead"] == k)
+                / len(years)
+            )
+            for k in ahead
+        ]
         errors.plot(ahead, rmse, style, marker="o", color=colour, lw=1.8, ms=5, label=label)
     errors.set_title("Held-out RMSE", loc="left", fontweight="bold")
     errors.set_xlabel("years ahead")

@@ -5,6 +5,7 @@ argument is wrong, what was expected and what came.
 
 Use: compile_errors.py COMPILER INCLUDE_DIRECTORIES...
 """
+
 import concurrent.futures
 import os
 import re
@@ -176,8 +177,11 @@ void call() {{
 
 def said_by(command, code):
     done = subprocess.run(command, input=code, capture_output=True, text=True)
-    lines = [line for line in done.stderr.splitlines()
-             if not re.match(r"In file included|\s+from ", line)]
+    lines = [
+        line
+        for line in done.stderr.splitlines()
+        if not re.match(r"In file included|\s+from ", line)
+    ]
     return done.returncode, lines
 
 
@@ -187,8 +191,11 @@ def prepared(command, folder, define=""):
     header = os.path.join(folder, f"before{len(define)}.hpp")
     with open(header, "w") as file:
         file.write(define + BEFORE)
-    done = subprocess.run([*command, "-x", "c++-header", header, "-o", header + ".gch"],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "-x", "c++-header", header, "-o", header + ".gch"],
+        capture_output=True,
+        text=True,
+    )
     behind = [*command, "-fsyntax-only", "-include", header, "-x", "c++", "-"]
     return behind if done.returncode == 0 else None
 
@@ -212,8 +219,10 @@ def main():
             for (_, code, words), (status, said) in zip(runs, answers):
                 if status == 0 or not re.search(words, "\n".join(said[:LINES])):
                     failed += 1
-                    print(f"{code}\nexpected in the first {LINES} lines: {words}\n"
-                          + "\n".join(said[:8]))
+                    print(
+                        f"{code}\nexpected in the first {LINES} lines: {words}\n"
+                        + "\n".join(said[:8])
+                    )
     if failed:
         sys.exit(f"{failed} of {len(runs)} mistakes are not told well")
     print(f"{len(runs)} mistakes are told in the first {LINES} lines")

@@ -5,17 +5,25 @@
 Fails if no test called a backend with one of the options of its calls, or if docs/coverage.md is
 not what ran. With --write: writes that file.
 """
+
 import argparse
 import pathlib
 import sys
 
 CPU = ("sequential", "tiled", "hillis_steele", "blelloch", "triangular_matmul")
-GPU = ("cuda::lanes", "cuda::look_back", "cuda::hillis_steele", "cuda::blelloch",
-       "cuda::triangular_matmul")
+GPU = (
+    "cuda::lanes",
+    "cuda::look_back",
+    "cuda::hillis_steele",
+    "cuda::blelloch",
+    "cuda::triangular_matmul",
+)
 BACKENDS = CPU + GPU
 # (call, option, backend): options that a backend lacks, and its answer to them.
-EXEMPT = {("gated_scan_vjp", "`memory::recompute`", name): "refuses it"
-          for name in ("cuda::hillis_steele", "cuda::blelloch", "cuda::triangular_matmul")}
+EXEMPT = {
+    ("gated_scan_vjp", "`memory::recompute`", name): "refuses it"
+    for name in ("cuda::hillis_steele", "cuda::blelloch", "cuda::triangular_matmul")
+}
 
 
 def read(folder):
@@ -68,8 +76,11 @@ def page(tests, calls):
                 else:
                     missing.append(f"{backend}: no test called {call} with {option or 'it'}")
     lines += ["", "## Test cases and the backends that they called", ""]
-    lines += [f"- {test}: {names(backends)}" for test, backends in sorted(tests.items())
-              if names(backends)]
+    lines += [
+        f"- {test}: {names(backends)}"
+        for test, backends in sorted(tests.items())
+        if names(backends)
+    ]
     return "\n".join(lines) + "\n", missing
 
 
@@ -87,8 +98,9 @@ def main():
     if arguments.write:
         path.write_text(text)
     elif not path.exists() or path.read_text() != text:
-        problems.append("docs/coverage.md is not what ran: run tests/coverage.py --write "
-                        f"{arguments.executed}")
+        problems.append(
+            f"docs/coverage.md is not what ran: run tests/coverage.py --write {arguments.executed}"
+        )
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

@@ -12,6 +12,7 @@ docs/site/reference.toml every header that documents something; examples begin w
 public names of the Python package have docstrings. With --write the blocks are rewritten from the snippets. Exit status 1 if
 anything is wrong.
 """
+
 import argparse
 import fnmatch
 import os
@@ -27,12 +28,16 @@ FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*(\S*)")
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\s*\[[^\]]+\]:\s*<?([^\s>]+)")
 CPP = {"cpp", "c++", "cc", "cxx"}
 # A word that should name a file or a folder, by its extension or by its first folder.
-PATH = re.compile(r"(?:\./)?[\w./{},*-]+\.(?:[ch]pp|h|cuh?|py|pyi|md|sh|json|png|cmake|toml)"
-                  r"|(?:\./)?(?:bench|cmake|data|detail|docs|examples|include|packaging|python"
-                  r"|scanrec|scripts|tests)/[\w./{},*-]*")
+PATH = re.compile(
+    r"(?:\./)?[\w./{},*-]+\.(?:[ch]pp|h|cuh?|py|pyi|md|sh|json|png|cmake|toml)"
+    r"|(?:\./)?(?:bench|cmake|data|detail|docs|examples|include|packaging|python"
+    r"|scanrec|scripts|tests)/[\w./{},*-]*"
+)
 # Paths outside the repository: outputs, files of packages, programs of the reader.
-ELSEWHERE = re.compile(r"(?:build|OUT|statsmodels|sklearn|scanrec/include)/.*|(?:app|kernels)\.cpp"
-                       r"|(?:contents|first|four|out|TARGET)\.json")
+ELSEWHERE = re.compile(
+    r"(?:build|OUT|statsmodels|sklearn|scanrec/include)/.*|(?:app|kernels)\.cpp"
+    r"|(?:contents|first|four|out|TARGET)\.json"
+)
 COMMENT = re.compile(r"(?:^|\s)(?://+|#+)[!<]?\s(.*)")
 
 
@@ -60,7 +65,7 @@ def read_snippets(path, problems):
         elif end and end[1] != name:
             problems.add(path, number, f"snippet '{end[1]}' ends where it has not begun")
         elif end:
-            snippets[name] = textwrap.dedent("\n".join(lines[first:number - 1])).rstrip()
+            snippets[name] = textwrap.dedent("\n".join(lines[first : number - 1])).rstrip()
             name = None
     if name:
         problems.add(path, first, f"snippet '{name}' does not end")
@@ -110,10 +115,16 @@ def check_block(path, start, opening, before, block, snippets, used, problems, c
     used.add(name)
     wanted = snippets[name].splitlines()
     if compare and block != wanted:
-        at = next((i for i, (x, y) in enumerate(zip(block, wanted)) if x != y),
-                  min(len(block), len(wanted)))
-        problems.add(path, start + 1 + at, f"differs from snippet '{name}' of docs/snippets.cpp "
-                     "(tests/docs_check.py --write copies it)")
+        at = next(
+            (i for i, (x, y) in enumerate(zip(block, wanted)) if x != y),
+            min(len(block), len(wanted)),
+        )
+        problems.add(
+            path,
+            start + 1 + at,
+            f"differs from snippet '{name}' of docs/snippets.cpp "
+            "(tests/docs_check.py --write copies it)",
+        )
     return wanted
 
 
@@ -172,8 +183,11 @@ def alternatives(word):
     braces = re.search(r"\{([^{}]*)\}", word)
     if not braces:
         return [word]
-    return [one for part in braces[1].split(",")
-            for one in alternatives(word[:braces.start()] + part + word[braces.end():])]
+    return [
+        one
+        for part in braces[1].split(",")
+        for one in alternatives(word[: braces.start()] + part + word[braces.end() :])
+    ]
 
 
 def words_with_paths(path, lines):
@@ -207,8 +221,11 @@ def check_paths(path, lines, known, problems):
 def former_headers(root):
     """Headers that have moved, as include directives name them."""
     include = root / "include"
-    return [path.relative_to(include).as_posix() for path in sorted(include.rglob("*.hpp"))
-            if re.match(r".*\n// (Deprecated|The former name)\b", path.read_text(encoding="utf-8"))]
+    return [
+        path.relative_to(include).as_posix()
+        for path in sorted(include.rglob("*.hpp"))
+        if re.match(r".*\n// (Deprecated|The former name)\b", path.read_text(encoding="utf-8"))
+    ]
 
 
 def check_former_headers(path, lines, former, problems):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of model.py: every way of telling states is played through, message by message, and must
 end with all parts before a process, in order, by as many messages and operations as are counted."""
+
 import dataclasses
 import math
 
@@ -39,7 +40,7 @@ def spread(processes, members, have):
     while distance < n:
         sent = {p: list(maps) for p, maps in have.items()}
         for i, p in enumerate(members):
-            news = sent[members[(i + distance) % n]][:n - len(have[p])]
+            news = sent[members[(i + distance) % n]][: n - len(have[p])]
             have[p] = have[p] + news
             processes[p].received += len(news)
         rounds, distance = rounds + 1, 2 * distance
@@ -85,7 +86,7 @@ def play_two_levels(processes, group):
         rounds, have = spread(processes, members, {p: together[p] for p in members})
         outer = max(outer, rounds)
         for p, groups_maps in have.items():
-            state = processes[p].fold(0, groups_maps[:p // group])
+            state = processes[p].fold(0, groups_maps[: p // group])
             assert processes[p].fold(state, maps[p][:place]) == p
     return inner + outer
 
@@ -136,8 +137,12 @@ def play_chain(processes):
 
 
 def check_counts():
-    plays = {"gather": play_gather, "ring": play_ring, "doubling": play_doubling,
-             "exscan": play_exscan}
+    plays = {
+        "gather": play_gather,
+        "ring": play_ring,
+        "doubling": play_doubling,
+        "exscan": play_exscan,
+    }
     for P in range(2, 34):
         for way, play in plays.items():
             processes = [Process(p) for p in range(P)]
@@ -165,10 +170,12 @@ def check_counts():
 
 
 def check_times():
-    machine = model.Machine(latency=3.0, bandwidth=2.0, start=5.0, memory=7.0, act=0.25,
-                            combine=0.5, map=0.125)
-    call = model.Call(lanes=2, steps=12, element=1, map_bytes=4, walk_arrays=3, summary_arrays=5,
-                      check_bytes=6)
+    machine = model.Machine(
+        latency=3.0, bandwidth=2.0, start=5.0, memory=7.0, act=0.25, combine=0.5, map=0.125
+    )
+    call = model.Call(
+        lanes=2, steps=12, element=1, map_bytes=4, walk_arrays=3, summary_arrays=5, check_bytes=6
+    )
     one = model.phases(machine, call, 1, "gather")
     assert one == {"check": 0.0, "parts": 3 * 2 * 12 / 7, "exchange": 0.0, "walk": 0.0}
     two = model.phases(machine, call, 2, "gather")
@@ -183,8 +190,10 @@ def check_times():
     levels = model.exchange(machine, call, 4, "two_levels")
     assert levels == 2 * 5 + 2 * 3 + 2 * 8 / 2 + 3 * 0.125 + 2 * (2 * 0.25 + 0.5) + reduce
     assert model.exchange(machine, call, 2, "two_levels") == math.inf
-    assert model.phases(machine, dataclasses.replace(call, steps=13), 4, "ring")["walk"] \
-        == 3 * 2 * 4 / 7  # the longest part counts
+    assert (
+        model.phases(machine, dataclasses.replace(call, steps=13), 4, "ring")["walk"]
+        == 3 * 2 * 4 / 7
+    )  # the longest part counts
 
 
 def check_crossovers():
@@ -192,8 +201,11 @@ def check_crossovers():
     for P in (4, 64, 4096):
         # Both times are a straight line over lanes, so where they meet is known.
         gather, doubling = model.counts("gather", P), model.counts("doubling", P)
-        at = [model.time_of(machine, model.Call(lanes=lanes), P, n)
-              for n in (gather, doubling) for lanes in (0, 1)]
+        at = [
+            model.time_of(machine, model.Call(lanes=lanes), P, n)
+            for n in (gather, doubling)
+            for lanes in (0, 1)
+        ]
         meet = (at[2] - at[0]) / ((at[1] - at[0]) - (at[3] - at[2])) * 16
         found = model.bytes_from(machine, P, "doubling", "gather")
         assert abs(found / meet - 1) < 1e-9, (P, found, meet)
@@ -202,8 +214,9 @@ def check_crossovers():
             call = model.Call(lanes=lanes)
             P = model.processes_from(machine, call, way, other)
             for n in (1 << k for k in range(1, 17)):
-                faster = (model.exchange(machine, call, n, way)
-                          < model.exchange(machine, call, n, other))
+                faster = model.exchange(machine, call, n, way) < model.exchange(
+                    machine, call, n, other
+                )
                 assert faster or P is None or n < P, (way, other, lanes, n)
                 assert not faster or n != (P or 0) // 2, (way, other, lanes, n)
     # Groups of about sqrt(P): no other size is better, and with bytes alone that is the best.

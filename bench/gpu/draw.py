@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Draws the pictures of a report, in the style of bench/plot.py."""
+
 import pathlib
 import sys
 
@@ -14,8 +15,12 @@ plt = plot.plt
 
 def colours_of(rows):
     """A colour per variant: that of plot.py if it has one."""
-    colours = {**plot.VARIANT_COLOURS, DEFAULT: plot.VARIANT_COLOURS["tiled"],
-               "lanes": "#7fb2dd", "look_back": "#0b3c5d"}
+    colours = {
+        **plot.VARIANT_COLOURS,
+        DEFAULT: plot.VARIANT_COLOURS["tiled"],
+        "lanes": "#7fb2dd",
+        "look_back": "#0b3c5d",
+    }
     spare = iter([*plt.get_cmap("Dark2").colors, *plt.get_cmap("Set2").colors] * 9)
     for _, variant, _ in rows:
         if variant not in colours and variant not in ROOFS:
@@ -35,12 +40,20 @@ def label(panel, workload, values, places):
 
 def draw_fractions(context, rows, path):
     """A panel per workload, a group of bars per call, a bar per variant."""
-    table = {key: row["fraction_of_twin"] for key, row in rows.items()
-             if "fraction_of_twin" in row and key[1] not in ROOFS}
+    table = {
+        key: row["fraction_of_twin"]
+        for key, row in rows.items()
+        if "fraction_of_twin" in row and key[1] not in ROOFS
+    }
     names, colours = workloads_of(table), colours_of(table)
-    figure, panels = plt.subplots(-(-len(names) // 2), 2, sharey=True, squeeze=False,
-                                  figsize=(11, 1.9 + 2.1 * -(-len(names) // 2)))
-    for panel in panels.flat[len(names):]:
+    figure, panels = plt.subplots(
+        -(-len(names) // 2),
+        2,
+        sharey=True,
+        squeeze=False,
+        figsize=(11, 1.9 + 2.1 * -(-len(names) // 2)),
+    )
+    for panel in panels.flat[len(names) :]:
         panel.set_visible(False)
     handles = {}
     for workload, panel in zip(names, panels.flat):
@@ -48,25 +61,52 @@ def draw_fractions(context, rows, path):
         variants = variants_of(table, workload)
         width = 0.85 / len(variants)
         for i, variant in enumerate(variants):
-            bars = [(calls.index(c) + (i - (len(variants) - 1) / 2) * width, fraction)
-                    for (w, v, c), fraction in table.items() if (w, v) == (workload, variant)]
+            bars = [
+                (calls.index(c) + (i - (len(variants) - 1) / 2) * width, fraction)
+                for (w, v, c), fraction in table.items()
+                if (w, v) == (workload, variant)
+            ]
             handles[variant] = panel.bar(*zip(*bars), width=0.92 * width, color=colours[variant])
         for call, target in FRACTIONS.get(workload, {}).items():
             if call in calls:
-                panel.hlines(target, calls.index(call) - 0.45, calls.index(call) + 0.45,
-                             colors=plot.INK, linestyles=":", lw=1)
+                panel.hlines(
+                    target,
+                    calls.index(call) - 0.45,
+                    calls.index(call) + 0.45,
+                    colors=plot.INK,
+                    linestyles=":",
+                    lw=1,
+                )
         panel.axhline(1.0, color=plot.INK, lw=0.8)
         panel.set_yscale("log")
         panel.set_ylim(0.7 * min(table.values()), 1.6 * max(1.0, *table.values()))
         panel.set_xticks(range(len(calls)), [c.replace("_", " ") for c in calls])
         label(panel, workload, panel.yaxis, "x")
-    figure.legend(handles.values(), handles.keys(), frameon=False, ncol=5, loc="lower left",
-                  bbox_to_anchor=(0.05, 0.02), fontsize=9)
-    figure.suptitle(f"Fractions of the streaming twin, {context.get('gpu', 'GPU')} "
-                    "(dotted: targets, set for an H200)", x=0.065, ha="left", fontweight="bold")
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        frameon=False,
+        ncol=5,
+        loc="lower left",
+        bbox_to_anchor=(0.05, 0.02),
+        fontsize=9,
+    )
+    figure.suptitle(
+        f"Fractions of the streaming twin, {context.get('gpu', 'GPU')} "
+        "(dotted: targets, set for an H200)",
+        x=0.065,
+        ha="left",
+        fontweight="bold",
+    )
     height = figure.get_figheight()
-    figure.subplots_adjust(left=0.07, right=0.98, hspace=0.45, wspace=0.06, top=1 - 0.75 / height,
-                           bottom=(0.7 + 0.25 * -(-len(handles) // 5)) / height)
+    figure.subplots_adjust(
+        left=0.07,
+        right=0.98,
+        hspace=0.45,
+        wspace=0.06,
+        top=1 - 0.75 / height,
+        bottom=(0.7 + 0.25 * -(-len(handles) // 5)) / height,
+    )
     plot.finish(figure, panels[0][0], context, path)
 
 
@@ -77,8 +117,13 @@ def draw_times(context, rows, path):
     if not names:
         return
     counts = [len(variants_of(table, w)) for w in names]
-    figure, panels = plt.subplots(len(names), 1, squeeze=False, height_ratios=counts,
-                                  figsize=(9, 1.2 + 0.27 * sum(counts) + 0.7 * len(names)))
+    figure, panels = plt.subplots(
+        len(names),
+        1,
+        squeeze=False,
+        height_ratios=counts,
+        figsize=(9, 1.2 + 0.27 * sum(counts) + 0.7 * len(names)),
+    )
     colours = {**dict.fromkeys(ROOFS, plot.GREY), **colours_of(table)}
     for workload, panel in zip(names, panels.flat):
         variants = variants_of(table, workload)
@@ -91,17 +136,28 @@ def draw_times(context, rows, path):
         panel.set_xlim(0.5 * min(times), 3 * max(times))
         panel.invert_yaxis()
         label(panel, workload, panel.xaxis, "y")
-    figure.suptitle(f"Forward calls, milliseconds, {context.get('gpu', 'GPU')} (line: the twin)",
-                    x=0.02, ha="left", fontweight="bold")
+    figure.suptitle(
+        f"Forward calls, milliseconds, {context.get('gpu', 'GPU')} (line: the twin)",
+        x=0.02,
+        ha="left",
+        fontweight="bold",
+    )
     height = figure.get_figheight()
-    figure.subplots_adjust(left=0.25, right=0.96, hspace=0.6, top=1 - 0.8 / height,
-                           bottom=0.6 / height)
+    figure.subplots_adjust(
+        left=0.25, right=0.96, hspace=0.6, top=1 - 0.8 / height, bottom=0.6 / height
+    )
     plot.finish(figure, panels[0][0], context, path)
 
 
 def draw_all(context, rows, folder):
-    plt.rcParams.update({"font.size": 10, "axes.edgecolor": plot.GREY, "text.color": plot.INK,
-                         "axes.labelcolor": plot.INK})
+    plt.rcParams.update(
+        {
+            "font.size": 10,
+            "axes.edgecolor": plot.GREY,
+            "text.color": plot.INK,
+            "axes.labelcolor": plot.INK,
+        }
+    )
     if any("fraction_of_twin" in row for key, row in rows.items() if key[1] not in ROOFS):
         draw_fractions(context, rows, folder / "fraction_of_twin.png")
         draw_times(context, rows, folder / "forward_times.png")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """PyTorch and JAX on a GPU: random arrays, copies, and the time of a call."""
+
 import importlib
 import os
 import time

@@ -6,6 +6,7 @@ machine_code.py counts how many instructions a tile takes and how long they stal
 little, because tiles wait for each other: for tickets, data, maps of earlier tiles and a state. A
 tile that waits occupies the place of a resident block.
 """
+
 import collections
 import dataclasses
 import heapq
@@ -14,6 +15,7 @@ import heapq
 @dataclasses.dataclass(frozen=True)
 class Phase:
     """Work between two waits: clocks of a warp alone, and its instructions."""
+
     clocks: float
     instructions: float
 
@@ -21,18 +23,19 @@ class Phase:
 @dataclasses.dataclass(frozen=True)
 class Tile:
     """Parameters of the tiles of a workload."""
-    begin: Phase           # from the ticket to the last load instruction
-    compose: Phase         # from the data to the message with the map of the tile
-    compose_span: Phase    # from the maps of the tiles before to their composition
-    fold: float            # clocks for each span between the nearest state and the tile
-    rest: Phase            # from the state before the tile to its end
+
+    begin: Phase  # from the ticket to the last load instruction
+    compose: Phase  # from the data to the message with the map of the tile
+    compose_span: Phase  # from the maps of the tiles before to their composition
+    fold: float  # clocks for each span between the nearest state and the tile
+    rest: Phase  # from the state before the tile to its end
     bytes_read: int
     bytes_written: int
-    warps: int             # per block
-    span: int              # tiles per span
-    blocks: int            # per multiprocessor at a time
-    sequences: int         # columns of tiles: each tile has one sequence or several
-    tiles: int             # per sequence
+    warps: int  # per block
+    span: int  # tiles per span
+    blocks: int  # per multiprocessor at a time
+    sequences: int  # columns of tiles: each tile has one sequence or several
+    tiles: int  # per sequence
 
 
 class Multiprocessor:
@@ -74,8 +77,8 @@ class Simulation:
         self.latency = gpu.latency * gpu.clock
         self.clocks_per_byte = gpu.clock / gpu.twin
         self.memory_free = 0.0
-        self.sent = {}                                 # by message, when
-        self.waiting = collections.defaultdict(list)   # by message, which generators
+        self.sent = {}  # by message, when
+        self.waiting = collections.defaultdict(list)  # by message, which generators
         self.events, self.order = [], 0
         self.next_ticket, self.ended = 0, []
 

@@ -14,6 +14,7 @@ are left out, and so are kernels with a ring, whose loops are nested.
     pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm   # where the toolkit lacks them
     bench/gpu/machine_code.py --markdown
 """
+
 import argparse
 import dataclasses
 import json
@@ -36,26 +37,36 @@ from resources import readable  # noqa: E402
 class Gpu:
     """An H200. Figures are from data sheets and the CUDA programming guide, except those marked as
     assumed."""
+
     name: str = "an H200"
     architecture: str = "sm_90"
     multiprocessors: int = 132
-    clock: float = 1.98e9        # with which 67 TFLOP/s of floats on a data sheet agree
+    clock: float = 1.98e9  # with which 67 TFLOP/s of floats on a data sheet agree
     schedulers: int = 4
-    issue: float = 0.7           # assumed: instructions per scheduler and clock that real code gets
-    twin: float = 4.25e12        # assumed: bytes per second of the copy baseline
-    latency: float = 0.75e-6     # assumed: of memory under load; of messages and tickets, too
-    launch: float = 0.3e-6       # assumed: from the end of a block to the next one's start
+    issue: float = 0.7  # assumed: instructions per scheduler and clock that real code gets
+    twin: float = 4.25e12  # assumed: bytes per second of the copy baseline
+    latency: float = 0.75e-6  # assumed: of memory under load; of messages and tickets, too
+    launch: float = 0.3e-6  # assumed: from the end of a block to the next one's start
     registers: int = 65536
     warps: int = 64
-    shared: int = 227 * 1024     # 1 KiB more is taken by every block
-    doubles: int = 64            # operations on doubles per clock and multiprocessor
-    conversions: int = 16        # conversions to and from doubles, likewise
+    shared: int = 227 * 1024  # 1 KiB more is taken by every block
+    doubles: int = 64  # operations on doubles per clock and multiprocessor
+    conversions: int = 16  # conversions to and from doubles, likewise
 
 
 def without_doubles(name, architecture, multiprocessors, clock, bandwidth):
     """A GPU with doubles at 1/64 of the speed of floats; a copy reaches 0.9 of its bandwidth."""
-    return Gpu(name, architecture, multiprocessors, clock, twin=0.9 * bandwidth, warps=48,
-               shared=99 * 1024, doubles=2, conversions=2)
+    return Gpu(
+        name,
+        architecture,
+        multiprocessors,
+        clock,
+        twin=0.9 * bandwidth,
+        warps=48,
+        shared=99 * 1024,
+        doubles=2,
+        conversions=2,
+    )
 
 
 GPUS = {
@@ -70,20 +81,21 @@ GPUS = {
 @dataclasses.dataclass(frozen=True)
 class Workload:
     """A call: its kernel, its traffic and its launch shape."""
+
     name: str
-    row: str          # of the benchmarks; "" if none
-    kernel: str       # as resources.py prints it
-    reads: int        # bytes per element
+    row: str  # of the benchmarks; "" if none
+    kernel: str  # as resources.py prints it
+    reads: int  # bytes per element
     writes: int
-    inputs: int       # arrays that are read
-    outputs: int      # and written
+    inputs: int  # arrays that are read
+    outputs: int  # and written
     sequences: int
     steps: int
-    threads: int      # of a block
-    shared: int = 0   # bytes of a block
-    steps_of_thread: int = 0   # of look_back; 0: whole sequences
-    columns: int = 1           # sequences of a tile
-    staged: bool = False       # through shared memory, tile by tile
+    threads: int  # of a block
+    shared: int = 0  # bytes of a block
+    steps_of_thread: int = 0  # of look_back; 0: whole sequences
+    columns: int = 1  # sequences of a tile
+    staged: bool = False  # through shared memory, tile by tile
 
     @property
     def arrays(self):
@@ -91,8 +103,9 @@ class Workload:
 
     @property
     def blocks(self):
-        threads = self.sequences * (-(-self.steps // self.steps_of_thread)
-                                    if self.steps_of_thread else 1)
+        threads = self.sequences * (
+            -(-self.steps // self.steps_of_thread) if self.steps_of_thread else 1
+        )
         return -(-threads // self.threads)
 
 
@@ -111,18 +124,42 @@ FORWARD, SMALL_FORWARD = f"forward<{FLOATS}>, plain>", f"forward<{SMALL}>, plain
 VJP = "vjp<float, float, float, float, float>, plain>"
 SMALL_VJP = "vjp<bfloat16, bfloat16, bfloat16, bfloat16, bfloat16>, plain>"
 POOLING = "fo_pooling<tanh, sigmoid>"
-SMALL_POOLING = (f"gated_forward<{POOLING}, bfloat16, bfloat16, output_field<bfloat16> >, plain>")
-SMALL_POOLING_VJP = (f"gated_vjp<{POOLING}, bfloat16, bfloat16, bfloat16, bfloat16>, plain>")
+SMALL_POOLING = f"gated_forward<{POOLING}, bfloat16, bfloat16, output_field<bfloat16> >, plain>"
+SMALL_POOLING_VJP = f"gated_vjp<{POOLING}, bfloat16, bfloat16, bfloat16, bfloat16>, plain>"
 
 
 def in_lanes(name, row, kernel, bytes_each, inputs, outputs, sequences, steps):
-    return Workload(name, row, f"walk_lanes<{kernel}", bytes_each * inputs, bytes_each * outputs,
-                    inputs, outputs, sequences, steps, 128)
+    return Workload(
+        name,
+        row,
+        f"walk_lanes<{kernel}",
+        bytes_each * inputs,
+        bytes_each * outputs,
+        inputs,
+        outputs,
+        sequences,
+        steps,
+        128,
+    )
 
 
 def in_tiles(name, row, kernel, inputs, outputs, sequences, steps, each, columns, staged=False):
-    return Workload(name, row, f"walk_tiles<{kernel}", 4 * inputs, 4 * outputs, inputs, outputs,
-                    sequences, steps, THREADS, STAGED if staged else MAPS, each, columns, staged)
+    return Workload(
+        name,
+        row,
+        f"walk_tiles<{kernel}",
+        4 * inputs,
+        4 * outputs,
+        inputs,
+        outputs,
+        sequences,
+        steps,
+        THREADS,
+        STAGED if staged else MAPS,
+        each,
+        columns,
+        staged,
+    )
 
 
 WORKLOADS = (
@@ -137,21 +174,42 @@ WORKLOADS = (
     in_lanes("the same, vjp", "", SMALL_VJP, 2, 3, 2, 8 * 2048, 8192),
     in_tiles("f32 (1, 2^21, 256)", "two_million_steps/forward", FORWARD, 2, 1, 256, 1 << 21, 32, 8),
     in_tiles("the same, vjp", "two_million_steps/vjp", VJP, 3, 2, 256, 1 << 21, 16, 8),
-    in_tiles("f32 (8, 65536, 1536) along time", "time_contiguous/forward", FORWARD, 2, 1, 8 * 1536,
-             65536, 32, 1, True),
+    in_tiles(
+        "f32 (8, 65536, 1536) along time",
+        "time_contiguous/forward",
+        FORWARD,
+        2,
+        1,
+        8 * 1536,
+        65536,
+        32,
+        1,
+        True,
+    ),
     in_tiles("the same, vjp", "time_contiguous/vjp", VJP, 3, 2, 8 * 1536, 65536, 16, 1, True),
-    in_tiles("f32 2^28, one sequence", "one_sequence/forward", FORWARD, 2, 1, 1, 1 << 28, 32, 1,
-             True),
+    in_tiles(
+        "f32 2^28, one sequence", "one_sequence/forward", FORWARD, 2, 1, 1, 1 << 28, 32, 1, True
+    ),
     in_tiles("the same, vjp", "one_sequence/vjp", VJP, 3, 2, 1, 1 << 28, 16, 1, True),
-    in_lanes("bf16 QRNN (32, 4096, 3 x 1024)", "qrnn_packed/forward_store", SMALL_POOLING, 2, 3, 2,
-             32 * 1024, 4096),
+    in_lanes(
+        "bf16 QRNN (32, 4096, 3 x 1024)",
+        "qrnn_packed/forward_store",
+        SMALL_POOLING,
+        2,
+        3,
+        2,
+        32 * 1024,
+        4096,
+    ),
     in_lanes("the same, vjp", "qrnn_packed/vjp_store", SMALL_POOLING_VJP, 2, 5, 3, 32 * 1024, 4096),
 )
 
 
 # ---- reading ------------------------------------------------------------------------------------
 
-INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,5})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z0-9_.]+)\s*(.*?)\s*;")
+INSTRUCTION = re.compile(
+    r"^\s+/\*([0-9a-f]{4,5})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z0-9_.]+)\s*(.*?)\s*;"
+)
 ENCODED = re.compile(r"/\* 0x([0-9a-f]{16}) \*/\s*$")
 
 
@@ -161,7 +219,7 @@ class Instruction:
     predicate: str
     opcode: str
     operands: str
-    control: int = 7 << 5   # of its encoding; no scoreboard
+    control: int = 7 << 5  # of its encoding; no scoreboard
 
     @property
     def name(self):
@@ -208,7 +266,7 @@ def functions(listing):
             if m := INSTRUCTION.match(line):
                 # The second half of the encoding is on the next line.
                 high = ENCODED.search(after)
-                control = int(high[1], 16) >> 41 & 0x1fffff if high else 7 << 5
+                control = int(high[1], 16) >> 41 & 0x1FFFFF if high else 7 << 5
                 code.append(Instruction(int(m[1], 16), m[2] or "", m[3], m[4], control))
     return found
 
@@ -238,8 +296,11 @@ def blocks_of(code):
 
 
 def conditional(branch):
-    return (bool(branch.predicate) or branch.opcode == "BRA.DIV"
-            or branch.operands.startswith(("P", "!P", "UP", "!UP")))
+    return (
+        bool(branch.predicate)
+        or branch.opcode == "BRA.DIV"
+        or branch.operands.startswith(("P", "!P", "UP", "!UP"))
+    )
 
 
 #: Weights of instructions, by which a path is chosen. Kernels that can stage load and store steps by
@@ -256,8 +317,9 @@ def worth(instructions, weights):
     if callable(weights):
         return tuple(map(sum, zip((0, 0), *map(weights, instructions))))
     messages = sum(i.name == "LDG" and "STRONG" in i.opcode for i in instructions)
-    return messages, sum(weights.get(i.name, 0) for i in instructions
-                         if "STRONG" not in i.opcode and not i.predicate)
+    return messages, sum(
+        weights.get(i.name, 0) for i in instructions if "STRONG" not in i.opcode and not i.predicate
+    )
 
 
 def length(instructions):
@@ -335,7 +397,9 @@ def loops_of(follows, start):
 def hot_loop(blocks, follows):
     """One iteration of the innermost loop that stores most."""
     loops = loops_of(follows, min(blocks))
-    inner = [head for head, body in loops.items() if not any(h != head and h in body for h in loops)]
+    inner = [
+        head for head, body in loops.items() if not any(h != head and h in body for h in loops)
+    ]
     bodies = []
     for head in inner:
         within = {at: [then for then in follows[at] if then in loops[head]] for at in loops[head]}
@@ -367,7 +431,7 @@ def timeline(path, gpu, rounds=1, staged=False):
     memory = gpu.latency * gpu.clock
     now, times = 0.0, []
     there = {board: 0.0 for board in range(6)}
-    copied, groups = 0.0, []   # asynchronous copies, which use no scoreboard
+    copied, groups = 0.0, []  # asynchronous copies, which use no scoreboard
     for _ in range(rounds):
         began, times = now, []
         for i in path:
@@ -376,8 +440,8 @@ def timeline(path, gpu, rounds=1, staged=False):
                 now = max(now, there[board])
             if i.name == "DEPBAR":
                 left = int(i.operands.split(",")[1], 16)
-                now = max([now, *groups[:len(groups) - left]])
-                groups = groups[len(groups) - left:]
+                now = max([now, *groups[: len(groups) - left]])
+                groups = groups[len(groups) - left :]
             times.append((now - began, now - before))
             far = i.name in GLOBAL and not (staged and i.name == "LD")
             latency = memory if far else LATENCY.get(i.name, 25)
@@ -406,11 +470,14 @@ def tile_of(workload, path, gpu, together):
     loaded, heard = next(k for k in far if k < asked), next(k for k in far if k > asked)
 
     def sum_of(clocks, instructions, *loops):
-        return Phase(clocks + sum(rounds * loop.clocks for rounds, loop in loops),
-                     instructions + sum(rounds * loop.instructions for rounds, loop in loops))
+        return Phase(
+            clocks + sum(rounds * loop.clocks for rounds, loop in loops),
+            instructions + sum(rounds * loop.instructions for rounds, loop in loops),
+        )
 
     def phase(first, last, *loops):
         return sum_of(times[last][0] - times[last][1] - times[first][0], last - first, *loops)
+
     warps = -(-workload.threads // 32)
     levels = int(math.log2(32 // workload.columns))
     steps = workload.threads // workload.columns * workload.steps_of_thread
@@ -420,21 +487,28 @@ def tile_of(workload, path, gpu, together):
     span_warps = span * workload.columns // 32
     composed = sum_of(0, 0, (levels, SPAN_LEVEL), (span_warps - 1, SPAN_WARPS))
     share = max(1, span_warps / 2) / warps
-    return Tile(begin=phase(0, loaded),
-                compose=phase(loaded, asked, (levels, LEVEL), (warps - 1, WARPS)),
-                compose_span=Phase(composed.clocks, composed.instructions * share), fold=FOLD,
-                rest=phase(heard, len(path)),
-                bytes_read=elements * workload.reads, bytes_written=elements * workload.writes,
-                warps=warps, span=span, blocks=together,
-                sequences=workload.sequences // workload.columns, tiles=-(-workload.steps // steps))
+    return Tile(
+        begin=phase(0, loaded),
+        compose=phase(loaded, asked, (levels, LEVEL), (warps - 1, WARPS)),
+        compose_span=Phase(composed.clocks, composed.instructions * share),
+        fold=FOLD,
+        rest=phase(heard, len(path)),
+        bytes_read=elements * workload.reads,
+        bytes_written=elements * workload.writes,
+        warps=warps,
+        span=span,
+        blocks=together,
+        sequences=workload.sequences // workload.columns,
+        tiles=-(-workload.steps // steps),
+    )
 
 
 @dataclasses.dataclass
 class Count:
-    instructions: float   # per element of one output
-    clocks: float         # per element, of a warp alone
+    instructions: float  # per element of one output
+    clocks: float  # per element, of a warp alone
     registers: int
-    doubles: float = 0.0      # instructions on doubles, per element
+    doubles: float = 0.0  # instructions on doubles, per element
     conversions: float = 0.0  # conversions to and from doubles, per element
     path: tuple = ()
 
@@ -443,9 +517,13 @@ def count(workload, code, registers, gpu):
     blocks, follows = blocks_of(code)
     if workload.steps_of_thread:
         steps = workload.steps_of_thread
-        path = best_path(blocks, follows, code[0].address,
-                         weights=STAGES if workload.staged else DOES_NOT,
-                         enough=(MESSAGE, steps * workload.arrays * (2 if workload.staged else 1)))
+        path = best_path(
+            blocks,
+            follows,
+            code[0].address,
+            weights=STAGES if workload.staged else DOES_NOT,
+            enough=(MESSAGE, steps * workload.arrays * (2 if workload.staged else 1)),
+        )
     else:
         path = hot_loop(blocks, follows)
         steps = stores(path) / workload.outputs
@@ -455,8 +533,14 @@ def count(workload, code, registers, gpu):
     clocks = clocks_alone(path, gpu, 1 if workload.steps_of_thread else 4, workload.staged)
     doubles = sum(i.name in ("DADD", "DMUL", "DFMA", "DSETP") for i in path)
     conversions = sum(i.name == "F2F" and "F64" in i.opcode for i in path)
-    return Count(len(path) / steps, clocks / steps, registers, doubles / steps,
-                 conversions / steps, tuple(path))
+    return Count(
+        len(path) / steps,
+        clocks / steps,
+        registers,
+        doubles / steps,
+        conversions / steps,
+        tuple(path),
+    )
 
 
 def prediction(workload, counted, gpu):
@@ -473,17 +557,18 @@ def prediction(workload, counted, gpu):
     def bounds_of(blocks):
         by_latency = blocks * workload.threads * gpu.clock / counted.clocks
         working = min(blocks, gpu.multiprocessors)
-        by_issue = (working * gpu.schedulers * gpu.clock * gpu.issue * 32 /
-                    counted.instructions)
+        by_issue = working * gpu.schedulers * gpu.clock * gpu.issue * 32 / counted.instructions
         clocks = counted.doubles / gpu.doubles + counted.conversions / gpu.conversions
         by_doubles = working * gpu.clock / clocks if clocks else math.inf
-        return {"latency": by_latency / memory, "issue": by_issue / memory,
-                "doubles": by_doubles / memory}
+        return {
+            "latency": by_latency / memory,
+            "issue": by_issue / memory,
+            "doubles": by_doubles / memory,
+        }
 
     bounds = bounds_of(min(slots, workload.blocks))
     resident = min(slots, workload.blocks) / gpu.multiprocessors
-    flight = (resident * workload.threads * workload.reads * gpu.latency * gpu.clock /
-              counted.clocks)
+    flight = resident * workload.threads * workload.reads * gpu.latency * gpu.clock / counted.clocks
     if workload.steps_of_thread:
         tile = tile_of(workload, counted.path, gpu, together)
         enough = min(tile.tiles * tile.sequences, 24 * slots)
@@ -506,17 +591,37 @@ def compiled(compiler, includes, architecture, source, disassembler):
     with tempfile.TemporaryDirectory() as folder:
         cubin = f"{folder}/kernels.cubin"
         done = subprocess.run(
-            [compiler, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "--resource-usage", "-cubin",
-             f"-arch={architecture}", "-o", cubin, *(f"-I{i}" for i in includes), str(source)],
-            capture_output=True, text=True, check=False)
+            [
+                compiler,
+                "-std=c++20",
+                "-O3",
+                "--expt-relaxed-constexpr",
+                "--resource-usage",
+                "-cubin",
+                f"-arch={architecture}",
+                "-o",
+                cubin,
+                *(f"-I{i}" for i in includes),
+                str(source),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             sys.exit(done.stdout + done.stderr)
         # cuobjdump looks for nvdisasm in PATH.
         path = f"{pathlib.Path(disassembler).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        listing = subprocess.run([disassembler, "-sass", cubin], env={**os.environ, "PATH": path},
-                                 capture_output=True, text=True, check=True).stdout
-    used = re.findall(r"Compiling entry function '(\w+)'.*?Used (\d+) registers",
-                      done.stdout + done.stderr, re.S)
+        listing = subprocess.run(
+            [disassembler, "-sass", cubin],
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    used = re.findall(
+        r"Compiling entry function '(\w+)'.*?Used (\d+) registers", done.stdout + done.stderr, re.S
+    )
     code = functions(listing)
     return {readable(name): (int(registers), code[name]) for name, registers in used}
 
@@ -528,44 +633,75 @@ def table(kernels, gpus):
     for workload in WORKLOADS:
         registers, code = kernels[workload.kernel]
         counted = count(workload, code, registers, gpus[0])
-        (together, flight, bounds, _), *_ = found = [prediction(workload, counted, gpu)
-                                                     for gpu in gpus]
+        (together, flight, bounds, _), *_ = found = [
+            prediction(workload, counted, gpu) for gpu in gpus
+        ]
         limit = min(bounds, key=bounds.get)
         fractions = [f"{fraction:.2f}" for *_, fraction in found]
-        rows.append((workload.name, workload.kernel.split("<")[0], registers, together,
-                     f"{counted.instructions:.0f}", f"{flight:.0f}",
-                     *(f"{min(bounds[b], 9.99):.2f}" for b in ("latency", "issue", "doubles", "waves")),
-                     "memory" if bounds[limit] > 0.99 else limit, *fractions))
+        rows.append(
+            (
+                workload.name,
+                workload.kernel.split("<")[0],
+                registers,
+                together,
+                f"{counted.instructions:.0f}",
+                f"{flight:.0f}",
+                *(f"{min(bounds[b], 9.99):.2f}" for b in ("latency", "issue", "doubles", "waves")),
+                "memory" if bounds[limit] > 0.99 else limit,
+                *fractions,
+            )
+        )
         if workload.row:
             for gpu, fraction in zip(predicted, fractions):
                 predicted[gpu][workload.row] = float(fraction)
     return rows, predicted
 
 
-HEAD = ("workload", "kernel", "registers", "blocks per SM", "instructions per element",
-        "KiB in flight per SM", "by latency", "by issue", "by doubles", "by waves", "limit")
+HEAD = (
+    "workload",
+    "kernel",
+    "registers",
+    "blocks per SM",
+    "instructions per element",
+    "KiB in flight per SM",
+    "by latency",
+    "by issue",
+    "by doubles",
+    "by waves",
+    "limit",
+)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--compiler", default="nvcc")
     parser.add_argument("--disassembler", default="cuobjdump")
     parser.add_argument("--include", nargs="+", default=[str(ROOT / "include")])
-    parser.add_argument("--gpu", choices=GPUS, nargs="+", default=["h200", "h100"],
-                        help="GPUs of one architecture; bounds are shown for the first")
-    parser.add_argument("--source", type=pathlib.Path,
-                        default=ROOT / "tests" / "cuda" / "default_kernels.cu")
+    parser.add_argument(
+        "--gpu",
+        choices=GPUS,
+        nargs="+",
+        default=["h200", "h100"],
+        help="GPUs of one architecture; bounds are shown for the first",
+    )
+    parser.add_argument(
+        "--source", type=pathlib.Path, default=ROOT / "tests" / "cuda" / "default_kernels.cu"
+    )
     parser.add_argument("--markdown", action="store_true", help="a table for a document")
     parser.add_argument("--json", type=pathlib.Path, help="where to write the fractions as well")
     given = parser.parse_args()
     disassembler = shutil.which(given.disassembler)
     if not disassembler:
-        sys.exit(f"no {given.disassembler}; pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm, "
-                 "and pass --disassembler .../nvidia/cu13/bin/cuobjdump")
+        sys.exit(
+            f"no {given.disassembler}; pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm, "
+            "and pass --disassembler .../nvidia/cu13/bin/cuobjdump"
+        )
     gpus = [GPUS[name] for name in given.gpu]
-    kernels = compiled(given.compiler, given.include, gpus[0].architecture, given.source,
-                       disassembler)
+    kernels = compiled(
+        given.compiler, given.include, gpus[0].architecture, given.source, disassembler
+    )
     rows, predicted = table(kernels, gpus)
     rows.insert(0, (*HEAD, *predicted))
     if given.json:

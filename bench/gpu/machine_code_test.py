@@ -3,6 +3,7 @@
 """Tests of machine_code.py on a listing made for them: one loop that loads ahead, with a detour
 that is rarely taken, behind a loop that does nothing but compute; and of look_back_model.py on
 tiles of which the speed can be worked out."""
+
 import dataclasses
 
 import machine_code
@@ -20,10 +21,10 @@ INSTRUCTIONS = (
     (0x70, "     STG.E desc[UR4][R10.64], R6", 1, 7, 0),
     (0x80, "     STG.E desc[UR4][R10.64+0x4], R16", 1, 7, 0b10),
     (0x90, "@P2 BRA 0x30", 5, 7, 0),
-    (0xa0, "     EXIT", 5, 7, 0),
-    (0xb0, "     CALL.REL.NOINC 0xd0", 5, 7, 0),
-    (0xc0, "     BRA 0x70", 5, 7, 0),
-    (0xd0, "     RET.REL.NODEC R20 0x0", 5, 7, 0),
+    (0xA0, "     EXIT", 5, 7, 0),
+    (0xB0, "     CALL.REL.NOINC 0xd0", 5, 7, 0),
+    (0xC0, "     BRA 0x70", 5, 7, 0),
+    (0xD0, "     RET.REL.NODEC R20 0x0", 5, 7, 0),
 )
 
 
@@ -39,16 +40,16 @@ def listing():
 
 def main():
     code = machine_code.functions(listing())["kernel"]
-    assert [i.address for i in code] == list(range(0, 0xe0, 0x10))
+    assert [i.address for i in code] == list(range(0, 0xE0, 0x10))
     assert code[4].scoreboard == 1 and code[4].stall == 2 and code[0].scoreboard is None
     assert code[5].waits_for == [0] and code[8].waits_for == [1] and code[3].waits_for == []
     blocks, follows = machine_code.blocks_of(code)
-    assert sorted(blocks) == [0x00, 0x10, 0x30, 0x70, 0xa0, 0xb0, 0xd0]
-    assert sorted(follows[0x30]) == [0x70, 0xb0] and follows[0xa0] == [] and follows[0xb0] == [0x70]
+    assert sorted(blocks) == [0x00, 0x10, 0x30, 0x70, 0xA0, 0xB0, 0xD0]
+    assert sorted(follows[0x30]) == [0x70, 0xB0] and follows[0xA0] == [] and follows[0xB0] == [0x70]
     loops = machine_code.loops_of(follows, 0)
-    assert loops == {0x10: {0x10}, 0x30: {0x30, 0x70, 0xb0}}
+    assert loops == {0x10: {0x10}, 0x30: {0x30, 0x70, 0xB0}}
     body = machine_code.hot_loop(blocks, follows)
-    assert [i.address for i in body] == list(range(0x30, 0xa0, 0x10)), body  # not the call
+    assert [i.address for i in body] == list(range(0x30, 0xA0, 0x10)), body  # not the call
     assert machine_code.stores(body) == 2
     # The first load is waited for, the second is there by then, but for its later start.
     gpu = machine_code.Gpu(latency=1000 / 1e9, clock=1e9)
@@ -61,8 +62,9 @@ def main():
     workload = machine_code.Workload("test", "", "kernel", 8, 4, 2, 1, 1 << 20, 1000, 128)
     counted = machine_code.count(workload, code, 64, machine_code.Gpu())
     assert counted.instructions == 3.5 and counted.registers == 64
-    together, flight, bounds, fraction = machine_code.prediction(workload, counted,
-                                                                 machine_code.Gpu())
+    together, flight, bounds, fraction = machine_code.prediction(
+        workload, counted, machine_code.Gpu()
+    )
     gpu = machine_code.Gpu()
     assert together == 8 and flight > 0
     # Fewer loads are on their way than memory would take, and that is all there is to it.
@@ -75,12 +77,24 @@ def main():
 def check_simulation():
     nothing = Phase(1e-3, 0)
     gpu = machine_code.Gpu(clock=1e9, latency=1e-6, launch=0.5e-6, multiprocessors=4, twin=1e12)
-    tile = Tile(begin=nothing, compose=nothing, compose_span=nothing, fold=0, rest=nothing,
-                bytes_read=2000, bytes_written=1000, warps=4, span=32, blocks=2, sequences=100,
-                tiles=100)
+    tile = Tile(
+        begin=nothing,
+        compose=nothing,
+        compose_span=nothing,
+        fold=0,
+        rest=nothing,
+        bytes_read=2000,
+        bytes_written=1000,
+        warps=4,
+        span=32,
+        blocks=2,
+        sequences=100,
+        tiles=100,
+    )
 
     def fraction(**changes):
         return Simulation(dataclasses.replace(tile, **changes), gpu, 4000).run()
+
     # 8 tiles at a time, each for its launch and the latency of ticket, data and messages: 3500 clocks,
     # in which memory would move 3.5e6 bytes.
     alone = 8 * 3000 / 3.5e6

@@ -7,6 +7,7 @@ fails hold the error instead of figures.
 PyTorch's calls are timed by CUDA events with an empty L2 cache, JAX's by the clock of the host up to
 block_until_ready. A copy of one array is timed in the same way. vjp is the backward pass alone, with
 the gradients of all arrays."""
+
 import argparse
 import json
 import pathlib
@@ -19,10 +20,12 @@ import selective_peers as selective
 from frameworks import Absent, Jax, Torch, import_or_absent, short
 
 # Shape (batch, time, channel), and whether steps lie side by side, as (batch, channel, time).
-WORKLOADS = {"channels_last": ((32, 4096, 1024), False),
-             "time_contiguous": ((8, 65536, 1536), True),
-             "two_million_steps": ((1, 1 << 21, 256), False),
-             "complex_lambda": ((64, 4096, 256), True)}
+WORKLOADS = {
+    "channels_last": ((32, 4096, 1024), False),
+    "time_contiguous": ((8, 65536, 1536), True),
+    "two_million_steps": ((1, 1 << 21, 256), False),
+    "complex_lambda": ((64, 4096, 256), True),
+}
 # Arrays that a linear scan and a selective scan read and write at least once.
 ARRAYS = {"forward": (3, 4), "vjp": (5, 7)}
 CALLS = tuple(ARRAYS)
@@ -45,11 +48,13 @@ def by_autograd(torch, scan, gates, inputs, grads):
         if not states:
             states.append(scan(*leaves))
         return torch.autograd.grad(states[0], leaves, grads, retain_graph=True)
+
     return {"forward": forward, "vjp": vjp}
 
 
 def accelerated_scan(*names):
     """One variant of accelerated-scan; `names` are those of its module in different versions."""
+
     def make(torch, gates, inputs, grads, _):
         module = import_or_absent(*(f"accelerated_scan.{name}" for name in names))
         if not hasattr(module, "warpscan_forward"):
@@ -63,7 +68,9 @@ def accelerated_scan(*names):
 
         def vjp():
             module.warpscan_backward(gates, states, grads, gates_grad, inputs_grad)
+
         return {"forward": forward, "vjp": vjp}
+
     return make
 
 
@@ -75,14 +82,17 @@ def torch_associative_scan(torch, gates, inputs, grads, axis):
 
     def scan(a, u):
         return module.associative_scan(combine, (a, u), dim=axis, combine_mode="pointwise")[1]
+
     return by_autograd(torch, torch.compile(scan, dynamic=False), gates, inputs, grads)
 
 
 def hgrn(name):
     """HGRN of flash-linear-attention, which takes logarithms of gates."""
+
     def make(torch, gates, inputs, grads, _):
         scan = getattr(import_or_absent("fla.ops.hgrn"), name)
         return by_autograd(torch, lambda g, x: scan(x, g)[0], gates.log(), inputs, grads)
+
     return make
 
 
@@ -94,6 +104,7 @@ def mamba(torch, gates, inputs, grads, _):
 
     def scan(step, u):
         return module.selective_scan_fn(u, step, -ones, ones, ones)
+
     return by_autograd(torch, scan, steps, inputs / steps, grads)
 
 
@@ -107,14 +118,21 @@ def by_jax(jax, scan, gates, inputs, grads):
         if not kept:
             kept.append(prepare(gates, inputs))
         return pull(kept[0], grads)
+
     return {"forward": lambda: forward(gates, inputs), "vjp": vjp}
 
 
 def lax_associative_scan(jax, gates, inputs, grads, axis):
     def combine(x, y):
         return y[0] * x[0], y[0] * x[1] + y[1]
-    return by_jax(jax, lambda a, u: jax.lax.associative_scan(combine, (a, u), axis=axis)[1],
-                  gates, inputs, grads)
+
+    return by_jax(
+        jax,
+        lambda a, u: jax.lax.associative_scan(combine, (a, u), axis=axis)[1],
+        gates,
+        inputs,
+        grads,
+    )
 
 
 def lax_scan(jax, gates, inputs, grads, axis):
@@ -122,26 +140,31 @@ def lax_scan(jax, gates, inputs, grads, axis):
         def step(x, now):
             x = now[0] * x + now[1]
             return x, x
+
         steps = tuple(jax.numpy.moveaxis(x, axis, 0) for x in (a, u))
         return jax.numpy.moveaxis(
-            jax.lax.scan(step, jax.numpy.zeros_like(steps[1][0]), steps)[1], 0, axis)
+            jax.lax.scan(step, jax.numpy.zeros_like(steps[1][0]), steps)[1], 0, axis
+        )
+
     return by_jax(jax, scan, gates, inputs, grads)
 
 
 ROWS, STEPS = ("time_contiguous",), ("channels_last", "two_million_steps")
 ALL = ("channels_last", "time_contiguous", "two_million_steps")
 # The framework, the workloads in a layout that the peer takes, and how its calls are made.
-PEERS = {"accelerated_scan.warp": ("torch", ROWS, accelerated_scan("warp")),
-         "accelerated_scan.triton": ("torch", ROWS, accelerated_scan("scalar", "triton")),
-         "accelerated_scan.ref": ("torch", ROWS, accelerated_scan("ref")),
-         "accelerated_scan.complex": ("torch", ("complex_lambda",), accelerated_scan("complex")),
-         "torch.associative_scan": ("torch", ALL, torch_associative_scan),
-         "fla.chunk_hgrn": ("torch", STEPS, hgrn("chunk_hgrn")),
-         "fla.fused_recurrent_hgrn": ("torch", STEPS, hgrn("fused_recurrent_hgrn")),
-         "mamba_ssm.one_state": ("torch", ROWS, mamba),
-         "mamba_ssm.selective_scan": ("torch", tuple(selective.WORKLOADS), selective.mamba_ssm),
-         "lax.associative_scan": ("jax", ALL, lax_associative_scan),
-         "lax.scan": ("jax", ALL, lax_scan)}
+PEERS = {
+    "accelerated_scan.warp": ("torch", ROWS, accelerated_scan("warp")),
+    "accelerated_scan.triton": ("torch", ROWS, accelerated_scan("scalar", "triton")),
+    "accelerated_scan.ref": ("torch", ROWS, accelerated_scan("ref")),
+    "accelerated_scan.complex": ("torch", ("complex_lambda",), accelerated_scan("complex")),
+    "torch.associative_scan": ("torch", ALL, torch_associative_scan),
+    "fla.chunk_hgrn": ("torch", STEPS, hgrn("chunk_hgrn")),
+    "fla.fused_recurrent_hgrn": ("torch", STEPS, hgrn("fused_recurrent_hgrn")),
+    "mamba_ssm.one_state": ("torch", ROWS, mamba),
+    "mamba_ssm.selective_scan": ("torch", tuple(selective.WORKLOADS), selective.mamba_ssm),
+    "lax.associative_scan": ("jax", ALL, lax_associative_scan),
+    "lax.scan": ("jax", ALL, lax_scan),
+}
 
 
 # ---- one peer -------------------------------------------------------------------------------------
@@ -167,7 +190,14 @@ def prepare(framework, make, name, quick):
         given, grads = selective.arguments(framework, (batch, steps, channels), narrow)
         calls = make(framework.module, given, grads)
         selective.check(framework.module, calls["forward"](), given, CHECKED_STEPS)
-        return calls, {}, framework.copy(given["u"]), steps, batch * steps * channels, given["u"].nbytes
+        return (
+            calls,
+            {},
+            framework.copy(given["u"]),
+            steps,
+            batch * steps * channels,
+            given["u"].nbytes,
+        )
     (batch, steps, channels), time_last = WORKLOADS[name]
     if quick:
         steps = max(steps // 64, 1024)
@@ -197,24 +227,37 @@ def measure(framework, make, name, quick):
                 framework.seconds(short_calls[call])
                 expected = 256 * framework.seconds(short_calls[call])
                 if expected > LONGEST_CALL:
-                    raise Absent(f"left out: about {expected:.1f} s a call, judged by a 256th of "
-                                 "the steps")
+                    raise Absent(
+                        f"left out: about {expected:.1f} s a call, judged by a 256th of the steps"
+                    )
             for _ in range(2):
                 once = framework.seconds(calls[call])
             samples = (5 if quick else 20) if once < 0.1 else 3
             seconds = statistics.median(framework.seconds(calls[call]) for _ in range(samples))
             speed = ARRAYS[call][name in selective.WORKLOADS] * size / seconds
-            yield call, {"time_unit": "ms", "real_time": 1e3 * seconds, "samples": samples,
-                         "steps": steps, "elements": elements, "GB/s": 1e-9 * speed,
-                         "copy_GB/s": 1e-9 * copy_speed, "fraction_of_copy": speed / copy_speed}
+            yield (
+                call,
+                {
+                    "time_unit": "ms",
+                    "real_time": 1e3 * seconds,
+                    "samples": samples,
+                    "steps": steps,
+                    "elements": elements,
+                    "GB/s": 1e-9 * speed,
+                    "copy_GB/s": 1e-9 * copy_speed,
+                    "fraction_of_copy": speed / copy_speed,
+                },
+            )
         except Exception as error:
             yield call, short(error)
 
 
 def run_peer(peer, quick):
     """Prints a line of JSON for every result of one peer."""
+
     def say(**what):
         print(json.dumps(what), flush=True)
+
     kind, names, make = PEERS[peer]
     framework = Torch() if kind == "torch" else Jax()
     say(version=[kind, framework.module.__version__])
@@ -248,8 +291,11 @@ def rows_of(peer, quick, limit):
     said = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     results = {(s["workload"], s["call"]): s["result"] for s in said if "workload" in s}
     versions = dict(s["version"] for s in said if "version" in s)
-    return versions, [row(peer, name, call, results.get((name, call), why))
-                      for name in PEERS[peer][1] for call in CALLS]
+    return versions, [
+        row(peer, name, call, results.get((name, call), why))
+        for name in PEERS[peer][1]
+        for call in CALLS
+    ]
 
 
 def main():
@@ -274,10 +320,16 @@ def main():
         context.update(versions)
         rows += some
         for one in some:
-            print(f"{one['name']:50s} " + (
-                one["error_message"] if "error_message" in one else
-                f"{one['real_time']:10.4f} ms {one['GB/s']:7.0f} GB/s "
-                f"{one['fraction_of_copy']:6.3f} of a copy"), flush=True)
+            print(
+                f"{one['name']:50s} "
+                + (
+                    one["error_message"]
+                    if "error_message" in one
+                    else f"{one['real_time']:10.4f} ms {one['GB/s']:7.0f} GB/s "
+                    f"{one['fraction_of_copy']:6.3f} of a copy"
+                ),
+                flush=True,
+            )
         arguments.out.write_text(json.dumps({"context": context, "benchmarks": rows}, indent=1))
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The programs and tools of a machine, and the commands that run an item with them."""
+
 import contextlib
 import json
 import os
@@ -19,10 +20,27 @@ MOST_SECONDS = 15  # for a program to list its tests
 MOST_OUTPUT = 64 << 20  # bytes that a process may write to its log
 SANITIZERS = ("memcheck", "racecheck")
 # Request sections, since metric names differ per GPU; do not lock clocks.
-PROFILER = ("ncu", "--clock-control", "none", "--kernel-name-base", "demangled", "--page", "raw",
-            *(word for section in ("SpeedOfLight", "SchedulerStats", "WarpStateStats", "Occupancy",
-                                   "MemoryWorkloadAnalysis", "LaunchStats")
-              for word in ("--section", section)))
+PROFILER = (
+    "ncu",
+    "--clock-control",
+    "none",
+    "--kernel-name-base",
+    "demangled",
+    "--page",
+    "raw",
+    *(
+        word
+        for section in (
+            "SpeedOfLight",
+            "SchedulerStats",
+            "WarpStateStats",
+            "Occupancy",
+            "MemoryWorkloadAnalysis",
+            "LaunchStats",
+        )
+        for word in ("--section", section)
+    ),
+)
 
 
 class Machine:
@@ -34,16 +52,29 @@ class Machine:
         self.unlisted = {}  # programs that failed to list their tests, with the reason
         contents = folder / "contents.json"
         self.contents = json.loads(contents.read_text()) if contents.exists() else {}
-        tools = [*pathlib.Path("/usr/local").glob("cuda/bin"),
-                 *sorted(pathlib.Path("/opt/nvidia/nsight-compute").glob("*"), reverse=True)]
+        tools = [
+            *pathlib.Path("/usr/local").glob("cuda/bin"),
+            *sorted(pathlib.Path("/opt/nvidia/nsight-compute").glob("*"), reverse=True),
+        ]
         self.path = ":".join([os.environ["PATH"], *map(str, tools)])
         # Prefer cuBLAS of a wheel, which the frameworks need.
-        libraries = [*(path for place in sys.path if place
-                       for path in pathlib.Path(place).glob("nvidia/*/lib/libcublas.so.*")),
-                     *pathlib.Path("/usr/local/cuda").glob("lib64/libcublas.so.*")]
-        self.places = {"programs": folder, "scripts": scripts, "package": folder / "python",
-                       "site": folder / "site", "python": sys.executable,
-                       "cublas": ":".join(dict.fromkeys(str(path.parent) for path in libraries))}
+        libraries = [
+            *(
+                path
+                for place in sys.path
+                if place
+                for path in pathlib.Path(place).glob("nvidia/*/lib/libcublas.so.*")
+            ),
+            *pathlib.Path("/usr/local/cuda").glob("lib64/libcublas.so.*"),
+        ]
+        self.places = {
+            "programs": folder,
+            "scripts": scripts,
+            "package": folder / "python",
+            "site": folder / "site",
+            "python": sys.executable,
+            "cublas": ":".join(dict.fromkeys(str(path.parent) for path in libraries)),
+        }
 
     def environment(self, item):
         """The environment of an item's processes."""
@@ -69,9 +100,14 @@ class Machine:
         """Run a command in its own process group. Return its exit status, or why it was killed.
         The rest of the group is killed. Errors go to `output` unless they have a file."""
         end = time.monotonic() + limit
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output,
-                                   stderr=errors or subprocess.STDOUT, start_new_session=True,
-                                   env=environment)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors or subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
+        )
         self.processes.add(process)
         try:
             if self.stopped:  # stop() was called meanwhile.
@@ -79,8 +115,11 @@ class Machine:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(max(0, min(0.1, end - time.monotonic())))
-                if any(os.fstat(file.fileno()).st_size > MOST_OUTPUT
-                       for file in (output, errors) if file):
+                if any(
+                    os.fstat(file.fileno()).st_size > MOST_OUTPUT
+                    for file in (output, errors)
+                    if file
+                ):
                     return f"wrote more than {MOST_OUTPUT >> 20} MiB"
                 if time.monotonic() >= end:
                     kill(process, signal.SIGTERM)
@@ -101,8 +140,10 @@ class Machine:
 
     def absent(self, command, item):
         """Return missing tools and modules."""
-        find = ("import importlib.util, sys\n"
-                "print(*(n for n in sys.argv[1:] if not importlib.util.find_spec(n)))")
+        find = (
+            "import importlib.util, sys\n"
+            "print(*(n for n in sys.argv[1:] if not importlib.util.find_spec(n)))"
+        )
         absent = [] if shutil.which(command[0], path=self.path) else [command[0]]
         if item.modules:
             said, _ = said_by(self, item, [sys.executable, "-c", find, *item.modules.split()])
@@ -149,18 +190,28 @@ def names_of(machine, item, limit=MOST_SECONDS):
     try:
         if item.benchmark:
             quick = ["--quick"] if "--quick" in item.more else []
-            listed, errors = said_by(machine, item, [
-                path, "--benchmark_list_tests", f"--benchmark_filter={item.chosen or '.'}", *quick],
-                limit)
+            listed, errors = said_by(
+                machine,
+                item,
+                [
+                    path,
+                    "--benchmark_list_tests",
+                    f"--benchmark_filter={item.chosen or '.'}",
+                    *quick,
+                ],
+                limit,
+            )
             if "Failed to match" in listed + errors:
                 return []
         else:
             chosen = [item.chosen] if item.chosen else []
             listed, errors = said_by(  # Catch2 v2
-                machine, item, [path, "--list-test-names-only", *chosen], limit)
+                machine, item, [path, "--list-test-names-only", *chosen], limit
+            )
             if "nrecognised token" in listed + errors:
                 listed, errors = said_by(
-                    machine, item, [path, "--list-tests", "--verbosity", "quiet", *chosen], limit)
+                    machine, item, [path, "--list-tests", "--verbosity", "quiet", *chosen], limit
+                )
         if "error while loading" in errors:
             raise OSError(f"cannot load {errors.rpartition(' libraries: ')[2].strip()}")
     except OSError as error:
@@ -182,7 +233,8 @@ def unbuilt(machine, item, limit=MOST_SECONDS):
         lacks = not wanted <= set(known)
     else:  # Without contents.json, test whether the type's tag exists.
         lacks = len(wanted) == 1 and not names_of(
-            machine, replace(item, chosen=f"[{item.wants}]"), limit)
+            machine, replace(item, chosen=f"[{item.wants}]"), limit
+        )
     return f"not built for {item.wants}" if lacks else ""
 
 
@@ -198,8 +250,10 @@ def command_of(machine, item, out, quick=False, test=None):
             arguments.append("--quick")
         command += [f"--benchmark_filter={item.chosen}", *arguments]
         if item.part == "bench":
-            command += ["--benchmark_out_format=json",
-                        f"--benchmark_out={out}/rows/{file_name(item.name)}.json"]
+            command += [
+                "--benchmark_out_format=json",
+                f"--benchmark_out={out}/rows/{file_name(item.name)}.json",
+            ]
     else:
         chosen = item.chosen if test is None else escaped(test)
         command += [*filter(None, [chosen]), "--warn", "NoTests", "--abortx", str(MOST_FAILURES)]

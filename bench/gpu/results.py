@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The rows of benchmarks and peers, by workload, variant and call; targets and predictions."""
+
 import contextlib
 import json
 import math
@@ -13,18 +14,22 @@ from items import STAGES
 
 # Targets of the default backend, as fractions of the twin's speed. They were set for an H200.
 DEFAULT = "automatic"
-FRACTIONS = {"channels_last": {"forward": 0.92, "vjp": 0.90},
-             "time_contiguous": {"forward": 0.92, "vjp": 0.90},
-             "two_million_steps": {"forward": 0.90, "vjp": 0.88},
-             "one_sequence": {"forward": 0.85, "vjp": 0.80},
-             "bfloat16": {"forward": 0.90, "vjp": 0.88},
-             "complex_lambda": {"forward": 0.90},
-             "qrnn_packed": {"forward_store": 0.85, "vjp_store": 0.80}}
+FRACTIONS = {
+    "channels_last": {"forward": 0.92, "vjp": 0.90},
+    "time_contiguous": {"forward": 0.92, "vjp": 0.90},
+    "two_million_steps": {"forward": 0.90, "vjp": 0.88},
+    "one_sequence": {"forward": 0.85, "vjp": 0.80},
+    "bfloat16": {"forward": 0.90, "vjp": 0.88},
+    "complex_lambda": {"forward": 0.90},
+    "qrnn_packed": {"forward_store": 0.85, "vjp_store": 0.80},
+}
 # Required speedup over the fastest peer with this name prefix.
-SPEEDUPS = {("time_contiguous", "forward", "accelerated_scan"): 1.0,
-            ("time_contiguous", "vjp", "accelerated_scan"): 1.0,
-            ("one_sequence", "forward", "cub_pairs"): 2.0,
-            ("one_sequence", "vjp", "cub_pairs"): 2.0}
+SPEEDUPS = {
+    ("time_contiguous", "forward", "accelerated_scan"): 1.0,
+    ("time_contiguous", "vjp", "accelerated_scan"): 1.0,
+    ("one_sequence", "forward", "cub_pairs"): 2.0,
+    ("one_sequence", "vjp", "cub_pairs"): 2.0,
+}
 # Kernels and memsets that a call may queue.
 NODES = {("small", "forward"): 1, ("small", "vjp"): 1}
 ROOFS = ("device_copy", "streaming_twin")
@@ -32,8 +37,20 @@ TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 # Values of a row that a saved file keeps.
-COUNTERS = ("ms", "GB/s", "fraction_of_copy", "fraction_of_twin", "spread", "nodes", "samples",
-            "largest_difference", "queued_us", "graph_us", "copy_GB/s", "twin_GB/s")
+COUNTERS = (
+    "ms",
+    "GB/s",
+    "fraction_of_copy",
+    "fraction_of_twin",
+    "spread",
+    "nodes",
+    "samples",
+    "largest_difference",
+    "queued_us",
+    "graph_us",
+    "copy_GB/s",
+    "twin_GB/s",
+)
 CONTEXT = ("gpu", "driver", "driver_cuda", "compiler", "torch", "jax", "date", "commit", "quick")
 PREDICTIONS = pathlib.Path(__file__).with_name("predictions.json")
 
@@ -43,8 +60,16 @@ def skipped_if_bad(name):
     """Report a damaged input, and continue without it."""
     try:
         yield
-    except (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, KeyError, TypeError,
-            AttributeError) as error:
+    except (
+        OSError,
+        EOFError,
+        zlib.error,
+        tarfile.TarError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:
         print(f"{name} is skipped: {error!r}", file=sys.stderr)
 
 
@@ -69,7 +94,7 @@ def texts_of(path):
 
 def parsed(name, text):
     """Parse a report; repair one that was cut after or inside a row. Return None without rows."""
-    for repaired in (text, text.rstrip().rstrip(",") + "]}", text[:text.rfind("},") + 1] + "]}"):
+    for repaired in (text, text.rstrip().rstrip(",") + "]}", text[: text.rfind("},") + 1] + "]}"):
         with contextlib.suppress(json.JSONDecodeError):
             report = json.loads(repaired)
             return report if isinstance(report, dict) and "benchmarks" in report else None
@@ -110,10 +135,13 @@ def merged(context, other):
     """Merge the contexts of one run. Raise ValueError if they are of two cards."""
     cards = {c["gpu"] for c in (context, other) if "gpu" in c}
     if len(cards) > 1:
-        raise ValueError(f"read_results: expected rows of one card, got {' and '.join(cards)}: "
-                         "save each stage in a folder of its own")
-    commits = dict.fromkeys(c for one in (context, other) if "commit" in one
-                            for c in one["commit"].split(", "))
+        raise ValueError(
+            f"read_results: expected rows of one card, got {' and '.join(cards)}: "
+            "save each stage in a folder of its own"
+        )
+    commits = dict.fromkeys(
+        c for one in (context, other) if "commit" in one for c in one["commit"].split(", ")
+    )
     both = {**context, **other}
     if commits:
         both["commit"] = ", ".join(commits)
@@ -166,8 +194,10 @@ def verdicts_of(folder):
 
 def compact(context, rows, verdicts):
     """All that is kept of a run, as JSON."""
+
     def rounded(value):
         return float(f"{value:.4g}") if isinstance(value, float) else value
+
     kept = []
     for parts, row in rows.items():
         one = {"name": "/".join(parts), **{k: rounded(row[k]) for k in COUNTERS if k in row}}
@@ -177,9 +207,15 @@ def compact(context, rows, verdicts):
             one["label"] = row["label"]
         kept.append(one)
     lines = [json.dumps(one) for one in kept]
-    return ('{"context": ' + json.dumps({k: context[k] for k in CONTEXT if k in context}) +
-            ',\n "verdicts": ' + json.dumps(verdicts) +
-            ',\n "rows": [\n  ' + ",\n  ".join(lines) + "]}\n")
+    return (
+        '{"context": '
+        + json.dumps({k: context[k] for k in CONTEXT if k in context})
+        + ',\n "verdicts": '
+        + json.dumps(verdicts)
+        + ',\n "rows": [\n  '
+        + ",\n  ".join(lines)
+        + "]}\n"
+    )
 
 
 def file_name_of(context):
@@ -193,7 +229,9 @@ def predicted_for(card):
     known = json.loads(PREDICTIONS.read_text()) if PREDICTIONS.exists() else {}
     if "PCIe" in card:  # Fewer multiprocessors and slower memory.
         return {}
-    return next((fractions for key, fractions in known.items() if re.search(rf"\b{key}\b", card)), {})
+    return next(
+        (fractions for key, fractions in known.items() if re.search(rf"\b{key}\b", card)), {}
+    )
 
 
 def workloads_of(rows):

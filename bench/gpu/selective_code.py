@@ -12,6 +12,7 @@ as many elements the longer one may be counted, and the adjoint's adds to existi
 
     bench/gpu/selective_code.py --markdown
 """
+
 import argparse
 import pathlib
 import re
@@ -77,21 +78,32 @@ class Walk:
         elements = CHUNK // lanes
         batch = min(elements, 4)
         sums = 3 + max(0, (lanes // 4).bit_length() - 1)  # exchanges of a sum over lanes
-        self.rounds = {"chunks back": STRETCH // CHUNK, "chunks forward": STRETCH // CHUNK - 1,
-                       "sums back": CHUNK // SUMMED,
-                       "steps": SUMMED // 4 if adjoint else CHUNK // TOGETHER,
-                       "bare steps": CHUNK // TOGETHER, "saved steps": CHUNK // 4 - 1,
-                       "all elements": elements // batch, "elements": elements // batch,
-                       "gradients": elements // batch, "sums of D": CHUNK // lanes,
-                       "sums of B or C": 16 * STATES / 128 / 4, "other": 1}
+        self.rounds = {
+            "chunks back": STRETCH // CHUNK,
+            "chunks forward": STRETCH // CHUNK - 1,
+            "sums back": CHUNK // SUMMED,
+            "steps": SUMMED // 4 if adjoint else CHUNK // TOGETHER,
+            "bare steps": CHUNK // TOGETHER,
+            "saved steps": CHUNK // 4 - 1,
+            "all elements": elements // batch,
+            "elements": elements // batch,
+            "gradients": elements // batch,
+            "sums of D": CHUNK // lanes,
+            "sums of B or C": 16 * STATES / 128 / 4,
+            "other": 1,
+        }
         # Upper limits per element, which exclude the paths that add to gradients or store states:
         # arrays read or written and words to shared memory; special functions.
-        self.most = {"elements": ((2 + 2) * batch, 2 * batch),
-                     "all elements": ((4 + 7) * batch, 5 * batch),
-                     "gradients": ((3 + 2) * batch, 0)}
+        self.most = {
+            "elements": ((2 + 2) * batch, 2 * batch),
+            "all elements": ((4 + 7) * batch, 5 * batch),
+            "gradients": ((3 + 2) * batch, 0),
+        }
         mixed = 2 * STATES * CHUNK // 128  # of B and C
-        self.outer = ((4 + 4) * elements + 2 * mixed + TOGETHER // 4,
-                      4 * elements + TOGETHER // 4 * (sums + 4 * states))
+        self.outer = (
+            (4 + 4) * elements + 2 * mixed + TOGETHER // 4,
+            4 * elements + TOGETHER // 4 * (sums + 4 * states),
+        )
         if adjoint:
             self.outer = UNBOUNDED
 
@@ -134,40 +146,81 @@ def kernels_of(given):
     with tempfile.TemporaryDirectory() as folder:
         cubin = f"{folder}/kernels.cubin"
         done = subprocess.run(
-            [given.compiler, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "--resource-usage",
-             "-DSCANREC_FLOATS_ALONE", "-cubin", "-arch=sm_90", "-o", cubin,
-             *(f"-I{i}" for i in given.include),
-             str(code.ROOT / "tests/cuda/selective_kernels.cu")],
-            capture_output=True, text=True, check=False)
+            [
+                given.compiler,
+                "-std=c++20",
+                "-O3",
+                "--expt-relaxed-constexpr",
+                "--resource-usage",
+                "-DSCANREC_FLOATS_ALONE",
+                "-cubin",
+                "-arch=sm_90",
+                "-o",
+                cubin,
+                *(f"-I{i}" for i in given.include),
+                str(code.ROOT / "tests/cuda/selective_kernels.cu"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             sys.exit(done.stdout + done.stderr)
         path = f"{pathlib.Path(given.disassembler).parent}:/usr/bin:/bin"
-        listing = subprocess.run([given.disassembler, "-sass", cubin], env={"PATH": path},
-                                 capture_output=True, text=True, check=True).stdout
+        listing = subprocess.run(
+            [given.disassembler, "-sass", cubin],
+            env={"PATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
     said = done.stdout + done.stderr
-    used = re.findall(r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes "
-                      r"spill loads.*?Used (\d+) registers", said, re.S)
+    used = re.findall(
+        r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes "
+        r"spill loads.*?Used (\d+) registers",
+        said,
+        re.S,
+    )
     functions = code.functions(listing)
     found = {}
     for symbol, stores, loads, registers in used:
         readable = code.readable(symbol)
-        kernel = re.match(r"(walk|pull)_selective<selective_shape<float, (\d+, \d+)>, "
-                          r"\(selective_kind\)(\d)>", readable)
+        kernel = re.match(
+            r"(walk|pull)_selective<selective_shape<float, (\d+, \d+)>, "
+            r"\(selective_kind\)(\d)>",
+            readable,
+        )
         if kernel and kernel[3] == "0" and kernel[2] in SHAPES:
-            found[kernel[1], kernel[2]] = (int(registers), int(stores) + int(loads),
-                                           functions[symbol])
+            found[kernel[1], kernel[2]] = (
+                int(registers),
+                int(stores) + int(loads),
+                functions[symbol],
+            )
     return found
 
 
-HEAD = ("kernel", "S, L", "registers", "spilled bytes", "instructions", "special functions",
-        "clocks by issue", "by special functions", "by memory, f32", "by memory, bf16", "asked for",
-        "fraction, f32", "fraction, bf16")
+HEAD = (
+    "kernel",
+    "S, L",
+    "registers",
+    "spilled bytes",
+    "instructions",
+    "special functions",
+    "clocks by issue",
+    "by special functions",
+    "by memory, f32",
+    "by memory, bf16",
+    "asked for",
+    "fraction, f32",
+    "fraction, bf16",
+)
 CALLS = {"walk": "forward", "pull": "vjp"}  # by the names of kernels
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--compiler", default="nvcc")
     parser.add_argument("--disassembler", default="cuobjdump")
     parser.add_argument("--include", nargs="+", default=[str(code.ROOT / "include")])
@@ -177,24 +230,43 @@ def main():
     given.disassembler = shutil.which(given.disassembler) or sys.exit("no cuobjdump")
     gpu = code.GPUS["h200"]
     rows = [HEAD] + ([("---",) * len(HEAD)] if given.markdown else [])
-    for (name, shape), (registers, spilled, instructions) in sorted(kernels_of(given).items(),
-                                                                    reverse=True):
+    for (name, shape), (registers, spilled, instructions) in sorted(
+        kernels_of(given).items(), reverse=True
+    ):
         mix = count(name, shape, instructions)
         total, special = sum(mix.values()), mix.get("MUFU", 0)
         issue = total / (32 * gpu.schedulers * gpu.issue)
         unit = special / 16
         asked = LEAST_SPECIAL[name] / 16
-        memory = [bytes_each * sum(ARRAYS[name]) * gpu.multiprocessors * gpu.clock / gpu.twin
-                  for bytes_each in (4, 2)]
+        memory = [
+            bytes_each * sum(ARRAYS[name]) * gpu.multiprocessors * gpu.clock / gpu.twin
+            for bytes_each in (4, 2)
+        ]
         best = [max(m, asked) for m in memory]
         taken = [max(m, issue, unit) for m in memory]
-        rows.append((CALLS[name], shape, registers, spilled, f"{total:.0f}", f"{special:.1f}",
-                     f"{issue:.2f}", f"{unit:.2f}", *(f"{m:.2f}" for m in memory), f"{asked:.2f}",
-                     *(f"{b / t:.2f}" for b, t in zip(best, taken))))
+        rows.append(
+            (
+                CALLS[name],
+                shape,
+                registers,
+                spilled,
+                f"{total:.0f}",
+                f"{special:.1f}",
+                f"{issue:.2f}",
+                f"{unit:.2f}",
+                *(f"{m:.2f}" for m in memory),
+                f"{asked:.2f}",
+                *(f"{b / t:.2f}" for b, t in zip(best, taken)),
+            )
+        )
         if given.mix:
-            print(name, shape, {k: round(v, 1) for k, v in sorted(mix.items(), key=lambda x: -x[1])})
+            print(
+                name, shape, {k: round(v, 1) for k, v in sorted(mix.items(), key=lambda x: -x[1])}
+            )
     for row in rows:
-        print("| " + " | ".join(map(str, row)) + " |" if given.markdown else "  ".join(map(str, row)))
+        print(
+            "| " + " | ".join(map(str, row)) + " |" if given.markdown else "  ".join(map(str, row))
+        )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Selective scans of PyTorch on the workloads of selective_scan.cu, for peers.py."""
+
 from frameworks import import_or_absent
 
 STATES = 16
 # Shape (batch, time, channel), and whether what is stored per step has 16 bits.
-WORKLOADS = {"selective_few": ((2, 4096, 1536), False),
-             "selective_few_bfloat16": ((2, 4096, 1536), True),
-             "selective_many": ((8, 2048, 2048), False),
-             "selective_many_bfloat16": ((8, 2048, 2048), True)}
+WORKLOADS = {
+    "selective_few": ((2, 4096, 1536), False),
+    "selective_few_bfloat16": ((2, 4096, 1536), True),
+    "selective_many": ((8, 2048, 2048), False),
+    "selective_many_bfloat16": ((8, 2048, 2048), True),
+}
 
 
 def arguments(framework, shape, narrow):
@@ -21,9 +24,17 @@ def arguments(framework, shape, narrow):
 
     def of_channels(low, high, *extents):
         return framework.uniform((channels, *extents), low, high, False)
-    named = {"u": of_steps(channels), "delta": of_steps(channels), "A": of_channels(-16, -1, STATES),
-             "B": of_steps(STATES), "C": of_steps(STATES), "D": of_channels(0.5, 1.5),
-             "z": of_steps(channels), "delta_bias": of_channels(-5, -4)}
+
+    named = {
+        "u": of_steps(channels),
+        "delta": of_steps(channels),
+        "A": of_channels(-16, -1, STATES),
+        "B": of_steps(STATES),
+        "C": of_steps(STATES),
+        "D": of_channels(0.5, 1.5),
+        "z": of_steps(channels),
+        "delta_bias": of_channels(-5, -4),
+    }
     return named, of_steps(channels)
 
 
@@ -40,6 +51,7 @@ def mamba_ssm(torch, given, grads):
         if not outputs:
             outputs.append(scan(**leaves, delta_softplus=True))
         return torch.autograd.grad(outputs[0], list(leaves.values()), grads, retain_graph=True)
+
     return {"forward": forward, "vjp": vjp}
 
 
@@ -50,8 +62,12 @@ def check(torch, out, given, steps):
     state = 0 * delta[:, :, :1] * x["A"]
     for t in range(steps):
         step = delta[:, :, t, None]
-        state = torch.exp(step * x["A"]) * state + step * x["u"][:, :, t, None] * x["B"][:, None, :, t]
+        state = (
+            torch.exp(step * x["A"]) * state + step * x["u"][:, :, t, None] * x["B"][:, None, :, t]
+        )
         y = (state * x["C"][:, None, :, t]).sum(-1) + x["D"] * x["u"][:, :, t]
         y = y * torch.nn.functional.silu(x["z"][:, :, t])
-        if not float((out[:, :, t].float() - y).abs().max()) < (0.1 if out.dtype != y.dtype else 1e-3):
+        if not float((out[:, :, t].float() - y).abs().max()) < (
+            0.1 if out.dtype != y.dtype else 1e-3
+        ):
             raise RuntimeError(f"wrong from step {t} on")

@@ -9,6 +9,7 @@ is left. Each stage keeps three files up to date: <stage>.txt is the summary, <s
 verdicts, and <stage>.tar.gz has all logs and rows. The summary is printed at the end.
 The exit status is 1 after a failure or an interruption, 2 if nothing passed and nothing failed or an
 argument is wrong, and 0 otherwise."""
+
 import argparse
 import concurrent.futures
 import contextlib
@@ -44,9 +45,9 @@ from programs import (
 )
 from summary import FAIL, NOT_RUN, PASS, Result, clean, ends_of, lines_of, summary_of, verdict_of
 
-LEAST = 5            # seconds that an item needs at least
-CLOSING = 5          # seconds reserved for the final summary
-RERUN_UNTIL = 80     # seconds into the second stage; repeated items end by then
+LEAST = 5  # seconds that an item needs at least
+CLOSING = 5  # seconds reserved for the final summary
+RERUN_UNTIL = 80  # seconds into the second stage; repeated items end by then
 NO_TIME, NOT_REACHED, STOPPED = "no time", "not reached", "stopped"
 
 
@@ -60,7 +61,7 @@ class Stage:
         for folder in ("logs", "rows"):
             (self.work / folder).mkdir()
         self.items, self.tests, self.results = [], {}, {}
-        self.logs = {}    # (item, test) by name of the log
+        self.logs = {}  # (item, test) by name of the log
         self.packed, self.packed_at = {}, 0.0  # version and compressed bytes of each file
         self.unsaved = False  # whether the last logs could not be written to `out`
 
@@ -73,8 +74,10 @@ class Stage:
 
     def tests_of(self, item):
         """Return the tests of an item, [None] if it runs as a whole, or a Result if it cannot run."""
+
         def instead(verdict, why):
             return Result(item, None, verdict, why)
+
         if self.machine.stopped:
             return instead(NOT_RUN, STOPPED)
         if not item.program:
@@ -139,36 +142,64 @@ class Stage:
 
     def outcomes(self):
         """Pair each item with its results."""
-        return [(item, [self.results.get((item, test)) or Result(item, test, NOT_RUN, NOT_REACHED)
-                        for test in self.tests.get(item, [None])]) for item in self.items]
+        return [
+            (
+                item,
+                [
+                    self.results.get((item, test)) or Result(item, test, NOT_RUN, NOT_REACHED)
+                    for test in self.tests.get(item, [None])
+                ],
+            )
+            for item in self.items
+        ]
 
     def summary(self):
         outcomes = self.outcomes()
         verdicts = [verdict_of(results) for _, results in outcomes]
         counts = ", ".join(f"{verdicts.count(v)} {v}" for v in (PASS, FAIL, NOT_RUN))
         spent = time.monotonic() - self.begun
-        head = [f"stage {self.name}: {counts}; {spent:.0f} s" +
-                (f" of {self.budget:.0f}" if self.budget else "") +
-                f"; commit {self.machine.contents.get('commit', 'unknown')}",
-                "Each row: milliseconds, then GB/s as a fraction of a device copy's in the same run."]
+        head = [
+            f"stage {self.name}: {counts}; {spent:.0f} s"
+            + (f" of {self.budget:.0f}" if self.budget else "")
+            + f"; commit {self.machine.contents.get('commit', 'unknown')}",
+            "Each row: milliseconds, then GB/s as a fraction of a device copy's in the same run.",
+        ]
         return summary_of(head, outcomes)
 
     def note(self, result):
         """Keep a result, and bring all files up to date."""
         result.why = clean(result.why)
         self.results[result.item, result.test] = result
-        say(f"{result.verdict:7s}  {result.name[:70]:70s} {result.seconds:6.1f} s  "
-            f"{result.why[:60]}".rstrip())
+        say(
+            f"{result.verdict:7s}  {result.name[:70]:70s} {result.seconds:6.1f} s  "
+            f"{result.why[:60]}".rstrip()
+        )
         self.save(packing=time.monotonic() - self.packed_at > 1)
 
     def save(self, packing=True):
         """Bring the files in `out` up to date. A failure is reported once, and ends nothing."""
         try:
             write(self.out / f"{self.name}.txt", self.summary().encode())
-            write(self.out / f"{self.name}.json", json.dumps({"stage": self.name, "results": [
-                {"item": r.item.name, "test": r.test, "verdict": r.verdict, "why": r.why,
-                 "seconds": round(r.seconds, 1)}
-                for _, results in self.outcomes() for r in results]}, indent=1).encode())
+            write(
+                self.out / f"{self.name}.json",
+                json.dumps(
+                    {
+                        "stage": self.name,
+                        "results": [
+                            {
+                                "item": r.item.name,
+                                "test": r.test,
+                                "verdict": r.verdict,
+                                "why": r.why,
+                                "seconds": round(r.seconds, 1),
+                            }
+                            for _, results in self.outcomes()
+                            for r in results
+                        ],
+                    },
+                    indent=1,
+                ).encode(),
+            )
             if packing:
                 self.pack()
                 self.unsaved = False
@@ -189,10 +220,15 @@ class Stage:
             data = ends_of(file) if file.suffix == ".log" else file.read_bytes()
             about = tarfile.TarInfo(f"{file.parent.name}/{file.name}")
             about.size, about.mtime = len(data), int(status.st_mtime)
-            self.packed[file] = version, gzip.compress(
-                about.tobuf() + data + bytes(-len(data) % tarfile.BLOCKSIZE), 5)
-        write(self.out / f"{self.name}.tar.gz", b"".join(self.packed[file][1] for file in names) +
-              gzip.compress(bytes(2 * tarfile.BLOCKSIZE)))
+            self.packed[file] = (
+                version,
+                gzip.compress(about.tobuf() + data + bytes(-len(data) % tarfile.BLOCKSIZE), 5),
+            )
+        write(
+            self.out / f"{self.name}.tar.gz",
+            b"".join(self.packed[file][1] for file in names)
+            + gzip.compress(bytes(2 * tarfile.BLOCKSIZE)),
+        )
         self.packed_at = time.monotonic()
 
     def run(self, items):
@@ -205,12 +241,14 @@ class Stage:
                     try:
                         result = future.result()
                     except OSError as error:
-                        result = Result(*running[future], FAIL,
-                                        STOPPED if self.machine.stopped else str(error))
+                        result = Result(
+                            *running[future], FAIL, STOPPED if self.machine.stopped else str(error)
+                        )
                     except Exception as error:  # A bug in this script must not end the stage.
                         result = Result(*running[future], FAIL, repr(error)[:200])
                     self.note(result)
                 running.clear()
+
             for item in items:
                 if item.alone:
                     wait_for_all()
@@ -277,8 +315,10 @@ def failed_before(path):
 
     def repeated(item, results):
         tests = [result["test"] for result in results]
-        return replace(item, stage="second", until=RERUN_UNTIL,
-                       tests=() if None in tests else tuple(tests))
+        return replace(
+            item, stage="second", until=RERUN_UNTIL, tests=() if None in tests else tuple(tests)
+        )
+
     order = sorted(again, key=lambda name: all(r["verdict"] != FAIL for r in again[name]))
     return [repeated(known[name], again[name]) for name in order if name in known]
 
@@ -295,22 +335,27 @@ def dry_run(machine, items, quick):
         except OSError as error:
             wrong.append(f"{item.name}: {error}")
             continue
-        say(f"{item.stage} / {item.part} / {item.name}, {item.likely} to {item.limit} s"
-            f"{', ' * bool(why)}{why}\n    {' '.join(command)}")
+        say(
+            f"{item.stage} / {item.part} / {item.name}, {item.likely} to {item.limit} s"
+            f"{', ' * bool(why)}{why}\n    {' '.join(command)}"
+        )
         if not item.program:
             continue
         names = sources.names_of(item) if why else listed
         if names is None:
             say("    neither built nor in the sources")
             continue
-        say(f"    {len(names)} {'rows' if item.benchmark else 'tests'}"
-            f"{', each in a process of its own' if item.separately else ''}")
+        say(
+            f"    {len(names)} {'rows' if item.benchmark else 'tests'}"
+            f"{', each in a process of its own' if item.separately else ''}"
+        )
         if not names:
             wrong.append(f"{item.name}: filter {item.chosen} matches no test")
         if not why and item.separately:
             for test in names:
-                found, _ = said_by(machine, item, [machine.program(item.program), "--list-tests",
-                                                   escaped(test)])
+                found, _ = said_by(
+                    machine, item, [machine.program(item.program), "--list-tests", escaped(test)]
+                )
                 if not re.search(r"^1 (matching )?test case", found, re.MULTILINE):
                     wrong.append(f"{item.name}: {escaped(test)} does not select one test")
     for stage in dict.fromkeys(item.stage for item in items):
@@ -321,25 +366,42 @@ def dry_run(machine, items, quick):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stages", nargs="*", metavar="stage",
-                        help=f"{' or '.join(STAGES)}; default: both")
-    parser.add_argument("--programs", type=pathlib.Path, required=True,
-                        help="folder of a build or a pack")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "stages", nargs="*", metavar="stage", help=f"{' or '.join(STAGES)}; default: both"
+    )
+    parser.add_argument(
+        "--programs", type=pathlib.Path, required=True, help="folder of a build or a pack"
+    )
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/gpu/out"))
-    parser.add_argument("--failed", type=pathlib.Path, metavar="JSON",
-                        help="verdicts of an earlier run: `second` begins with what failed there")
+    parser.add_argument(
+        "--failed",
+        type=pathlib.Path,
+        metavar="JSON",
+        help="verdicts of an earlier run: `second` begins with what failed there",
+    )
     parser.add_argument("--rows", type=pathlib.Path, help="a second folder for the rows")
     parser.add_argument("--part", choices=PARTS, action="append", help="only items of these parts")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="only items of matching names")
-    parser.add_argument("--budget", type=float,
-                        help=f"seconds per stage, 0: no limit; default: {STAGES}")
-    parser.add_argument("--jobs", type=int, default=max(1, min(10, (os.cpu_count() or 1) - 2)),
-                        help="tests at the same time; default: %(default)s")
+    parser.add_argument(
+        "--only", default="", metavar="PATTERN", help="only items of matching names"
+    )
+    parser.add_argument(
+        "--budget", type=float, help=f"seconds per stage, 0: no limit; default: {STAGES}"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=max(1, min(10, (os.cpu_count() or 1) - 2)),
+        help="tests at the same time; default: %(default)s",
+    )
     parser.add_argument("--quick", action="store_true", help="shorter sequences, fewer samples")
-    parser.add_argument("--dry-run", action="store_true",
-                        help="print the commands and what they select; needs no GPU")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print the commands and what they select; needs no GPU",
+    )
     if isinstance(sys.stdout, io.TextIOWrapper):  # not when it is closed
         sys.stdout.reconfigure(errors="replace")
     arguments = parser.parse_args()
@@ -360,21 +422,30 @@ def main():
     try:
         again = failed_before(arguments.failed) if arguments.failed else []
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"--failed {arguments.failed} is ignored, because it holds no verdicts: {error!r}",
-              file=sys.stderr)
+        print(
+            f"--failed {arguments.failed} is ignored, because it holds no verdicts: {error!r}",
+            file=sys.stderr,
+        )
     repeated = {item.name for item in again}
-    chosen = [item for item in [*again, *(item for item in ITEMS if item.stage == "first" or
-                                          item.name not in repeated)]
-              if (not arguments.stages or item.stage in arguments.stages)
-              and (not arguments.part or item.part in arguments.part)
-              and only.search(item.name)]
+    chosen = [
+        item
+        for item in [
+            *again,
+            *(item for item in ITEMS if item.stage == "first" or item.name not in repeated),
+        ]
+        if (not arguments.stages or item.stage in arguments.stages)
+        and (not arguments.part or item.part in arguments.part)
+        and only.search(item.name)
+    ]
     if not chosen:
         parser.error("no item has the given stages, parts and name")
     if arguments.dry_run:
         sys.exit(0 if dry_run(machine, chosen, arguments.quick) else 1)
     needed = {item.program for item in chosen if item.program}
     if needed and not any(map(machine.program, needed)):
-        parser.error(f"argument --programs: {machine.folder} has none of {', '.join(sorted(needed))}")
+        parser.error(
+            f"argument --programs: {machine.folder} has none of {', '.join(sorted(needed))}"
+        )
     for folder in filter(None, (arguments.out, arguments.rows)):
         try:
             folder.mkdir(parents=True, exist_ok=True)

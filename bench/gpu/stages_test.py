@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of stages.py with shell scripts for programs, and of items.py against the sources."""
+
 import contextlib
 import io
 import json
@@ -86,13 +87,19 @@ def command(name, *words, **more):
 
 def check_a_stage(machine, out):
     """Every item runs whatever happened before it, and all logs are kept."""
-    items = [test(), row("rows small"), row("none", chosen="^nothing/"), row("long", likely=1000),
-             test("other type", chosen="[double]", wants="double"),
-             test("other program", program="numerics_test"),
-             command("echo", "echo", "{out}"), command("silent", "echo", "no", says=("no", "yes")),
-             command("both", "echo", "no, yes", says=("no", "yes")),
-             command("module", "echo", modules="json no_such_module"),
-             command("tool", "no-such-tool-here")]
+    items = [
+        test(),
+        row("rows small"),
+        row("none", chosen="^nothing/"),
+        row("long", likely=1000),
+        test("other type", chosen="[double]", wants="double"),
+        test("other program", program="numerics_test"),
+        command("echo", "echo", "{out}"),
+        command("silent", "echo", "no", says=("no", "yes")),
+        command("both", "echo", "no, yes", says=("no", "yes")),
+        command("module", "echo", modules="json no_such_module"),
+        command("tool", "no-such-tool-here"),
+    ]
     stage = stages.Stage("first", machine, out, 100, 4, quick=False)
     begun = time.monotonic()
     (found, printed) = said(lambda: stage.run(items))
@@ -101,20 +108,33 @@ def check_a_stage(machine, out):
     results = {result.name: result for result in stage.results.values()}
     verdicts = {name: (result.verdict, result.why) for name, result in results.items()}
     assert verdicts == {
-        "tests: passes": (PASS, ""), "tests: passes, too": (PASS, ""),
+        "tests: passes": (PASS, ""),
+        "tests: passes, too": (PASS, ""),
         "tests: fails, loudly": (FAIL, "status 3"),
         "tests: hangs": (FAIL, "timed out after 1 s"),
-        "rows small": (PASS, ""), "none": (FAIL, "filter ^nothing/ matches no test"),
-        "long": (NOT_RUN, NO_TIME), "other type": (NOT_RUN, "not built for double"),
-        "other program": (NOT_RUN, "numerics_test was not built"), "echo": (PASS, ""),
-        "silent": (FAIL, "output does not match yes"), "both": (PASS, ""),
+        "rows small": (PASS, ""),
+        "none": (FAIL, "filter ^nothing/ matches no test"),
+        "long": (NOT_RUN, NO_TIME),
+        "other type": (NOT_RUN, "not built for double"),
+        "other program": (NOT_RUN, "numerics_test was not built"),
+        "echo": (PASS, ""),
+        "silent": (FAIL, "output does not match yes"),
+        "both": (PASS, ""),
         "module": (NOT_RUN, "absent: no_such_module"),
-        "tool": (NOT_RUN, "absent: no-such-tool-here")}, verdicts
+        "tool": (NOT_RUN, "absent: no-such-tool-here"),
+    }, verdicts
     summary = (out / "first.txt").read_text()
     assert "first: 3 PASS, 3 FAIL, 5 NOT RUN" in summary and summary.splitlines()[3] in printed
-    for line in ("FAIL     tests ", "2 of 4 tests", "FAIL fails, loudly: status 3",
-                 "| what went wrong", "| before it hung", "PASS     rows small ",
-                 "NOT RUN  long ", "lanes: forward 0.0123 ms 0.93; cub: vjp left out"):
+    for line in (
+        "FAIL     tests ",
+        "2 of 4 tests",
+        "FAIL fails, loudly: status 3",
+        "| what went wrong",
+        "| before it hung",
+        "PASS     rows small ",
+        "NOT RUN  long ",
+        "lanes: forward 0.0123 ms 0.93; cub: vjp left out",
+    ):
         assert line in summary, (line, summary)
     with tarfile.open(out / "first.tar.gz") as packed:
         names = packed.getnames()
@@ -126,37 +146,57 @@ def check_a_stage(machine, out):
 
 def check_failed_before(machine, out):
     """The second stage begins with the failures of the first, then with its NOT RUN for lack of time."""
+
     def result(item, verdict, test=None, why=""):
         return {"item": item, "test": test, "verdict": verdict, "why": why}
+
     path = out / "before.json"
-    path.write_text(json.dumps({"results": [
-        result("memcheck smallest kernels", NOT_RUN, why=NO_TIME),
-        result("battery float", PASS, "kind: passes"), result("battery float", FAIL, "kind: hangs"),
-        result("battery float", NOT_RUN, "kind: passes, too", NOT_REACHED),
-        result("battery uint32", PASS), result("facts nvcc", NOT_RUN, why="absent: nvcc"),
-        result("look_back stress", FAIL), result("of another commit", FAIL)]}))
+    path.write_text(
+        json.dumps(
+            {
+                "results": [
+                    result("memcheck smallest kernels", NOT_RUN, why=NO_TIME),
+                    result("battery float", PASS, "kind: passes"),
+                    result("battery float", FAIL, "kind: hangs"),
+                    result("battery float", NOT_RUN, "kind: passes, too", NOT_REACHED),
+                    result("battery uint32", PASS),
+                    result("facts nvcc", NOT_RUN, why="absent: nvcc"),
+                    result("look_back stress", FAIL),
+                    result("of another commit", FAIL),
+                ]
+            }
+        )
+    )
     again, printed = said(lambda: stages.failed_before(path))
     assert "unknown items: of another commit" in printed, printed
     assert [(item.name, item.tests) for item in again] == [
-        ("battery float", ("kind: hangs", "kind: passes, too")), ("look_back stress", ()),
-        ("memcheck smallest kernels", ())], again
+        ("battery float", ("kind: hangs", "kind: passes, too")),
+        ("look_back stress", ()),
+        ("memcheck smallest kernels", ()),
+    ], again
     assert {item.stage for item in again} == {"second"}
     # A test that was renamed since then is reported; the others run.
     stage = stages.Stage("second", machine, out, 100, 1, quick=False)
     said(lambda: stage.run([test(tests=("kind: old name", "kind: passes, too"))]))
     stage.close()
     assert [(r.test, r.verdict, r.why) for r in stage.results.values()] == [
-        ("kind: old name", NOT_RUN, "test no longer exists"), ("kind: passes, too", PASS, "")]
+        ("kind: old name", NOT_RUN, "test no longer exists"),
+        ("kind: passes, too", PASS, ""),
+    ]
 
 
 def check_time(machine, out):
     """An item gets no more time than its stage has left, or than its own part of the stage."""
-    stage = stages.Stage("second", machine, out, stages.CLOSING + stages.LEAST + 0.3, 1, quick=False)
+    stage = stages.Stage(
+        "second", machine, out, stages.CLOSING + stages.LEAST + 0.3, 1, quick=False
+    )
     sleep = command("sleep", "sleep", "0.5")
     said(lambda: stage.run([sleep, command("again", "sleep", "2"), test("late")]))
     stage.close()
     assert [(r.verdict, r.why) for r in stage.results.values()] == [
-        (PASS, ""), *[(NOT_RUN, NO_TIME)] * 2], stage.results
+        (PASS, ""),
+        *[(NOT_RUN, NO_TIME)] * 2,
+    ], stage.results
     stage = stages.Stage("second", machine, out, 100, 1, quick=False)
     assert stage.left(command("early", "true", until=20)) < 20 < stage.left(sleep)
     stage.close()
@@ -182,8 +222,9 @@ def check_listing(parent, out):
     """A program that hangs while listing its tests costs its limit once; SIGTERM ends the wait."""
     machine = program_of(parent / "listing", "numerics_test", "exec sleep 60\n")
     hanging = [test(f"hanging {i}", program="numerics_test") for i in range(3)]
-    verdicts, seconds = run_items(machine, out, *hanging,
-                                  budget=stages.CLOSING + stages.LEAST - 0.1)
+    verdicts, seconds = run_items(
+        machine, out, *hanging, budget=stages.CLOSING + stages.LEAST - 0.1
+    )
     assert verdicts == [(NOT_RUN, NO_TIME)] * 3 and seconds < 1, (verdicts, seconds)
     most, stages.MOST_SECONDS = stages.MOST_SECONDS, 0.3
     verdicts, seconds = run_items(machine, out, *hanging)
@@ -195,11 +236,15 @@ def check_listing(parent, out):
     verdicts, seconds = run_items(machine, out, *hanging)
     assert verdicts == [(NOT_RUN, STOPPED)] * 3 and seconds < 1, (verdicts, seconds)
     # Warnings of the loader are no tests.
-    machine = program_of(parent / "listing", "numerics_test", """
+    machine = program_of(
+        parent / "listing",
+        "numerics_test",
+        """
 case "$1" in
   --list-test*) echo "libx.so: no version information available" >&2; echo "one test" ;;
 esac
-""")
+""",
+    )
     assert programs.names_of(machine, test(program="numerics_test")) == ["one test"]
 
 
@@ -209,13 +254,23 @@ def check_processes(parent, out):
     stage = stages.Stage("second", programs.Machine(parent), out, 100, 1, quick=False)
     # The child ignores SIGTERM and outlives its parent.
     survivor = f"(trap '' TERM; echo $BASHPID >{parent}/pid; exec sleep 60) & sleep 0.1"
-    said(lambda: stage.run([command("noisy", "yes"), command("parent", "bash", "-c", survivor),
-                            command("crash", "bash", "-c", "kill -SEGV $$")]))
+    said(
+        lambda: stage.run(
+            [
+                command("noisy", "yes"),
+                command("parent", "bash", "-c", survivor),
+                command("crash", "bash", "-c", "kill -SEGV $$"),
+            ]
+        )
+    )
     programs.MOST_OUTPUT = most
     size = (stage.work / "logs/noisy.log").stat().st_size
     stage.close()
     assert [(r.verdict, r.why) for r in stage.results.values()] == [
-        (FAIL, "wrote more than 1 MiB"), (PASS, ""), (FAIL, "killed by SIGSEGV")], stage.results
+        (FAIL, "wrote more than 1 MiB"),
+        (PASS, ""),
+        (FAIL, "killed by SIGSEGV"),
+    ], stage.results
     assert size < 3 * LONGEST_LOG, size
     pid = int((parent / "pid").read_text())
     state = pathlib.Path(f"/proc/{pid}/stat")
@@ -227,23 +282,51 @@ def check_summary():
     """A summary of many long failures fits, and has a verdict for each item."""
     with tempfile.TemporaryDirectory() as name:
         log = pathlib.Path(name) / "log"
-        log.write_text("command\n" + "what went wrong, at length " * 40 + "\n" * 2 +
-                       "a line of its own\n" * 1000)
-        items = [test(f"battery {i} with a name that is longer than any in the list", limit=1 + i)
-                 for i in range(60)]
-        outcomes = [(item, [Result(item, f"kind: test {i} " + "x" * 200, FAIL,
-                                          "does not say " + "y" * 300, 0, 1, log)
-                            for i in range(14)]) for item in items]
+        log.write_text(
+            "command\n"
+            + "what went wrong, at length " * 40
+            + "\n" * 2
+            + "a line of its own\n" * 1000
+        )
+        items = [
+            test(f"battery {i} with a name that is longer than any in the list", limit=1 + i)
+            for i in range(60)
+        ]
+        outcomes = [
+            (
+                item,
+                [
+                    Result(
+                        item,
+                        f"kind: test {i} " + "x" * 200,
+                        FAIL,
+                        "does not say " + "y" * 300,
+                        0,
+                        1,
+                        log,
+                    )
+                    for i in range(14)
+                ],
+            )
+            for item in items
+        ]
         text = summary_of(["stage first"], outcomes)
         assert len(text) <= LONGEST_SUMMARY < 12_000, len(text)
         assert sum(line.startswith("FAIL ") for line in text.splitlines()) == 60, text
         # With fewer failures there is room for their logs, and for rows.
         rows = pathlib.Path(name) / "rows"
-        rows.write_text("command\n" + "".join(
-            f"small/backend_{i}/{call} 0.0123 ms 2800 GB/s 0.931 of a copy 0.942 of the twin\n"
-            for call in ("forward", "vjp") for i in range(6)))
-        some = [(item, [Result(item, None, PASS, "", 0, 1, rows)])
-                for item in (row(f"rows small {i}") for i in range(20))]
+        rows.write_text(
+            "command\n"
+            + "".join(
+                f"small/backend_{i}/{call} 0.0123 ms 2800 GB/s 0.931 of a copy 0.942 of the twin\n"
+                for call in ("forward", "vjp")
+                for i in range(6)
+            )
+        )
+        some = [
+            (item, [Result(item, None, PASS, "", 0, 1, rows)])
+            for item in (row(f"rows small {i}") for i in range(20))
+        ]
         text = summary_of(["stage first"], [*outcomes[:2], *some])
         assert len(text) <= LONGEST_SUMMARY and "a line of its own" in text, text
         assert text.count("0.0123 ms 0.93") == 20 * 12, text
@@ -278,9 +361,15 @@ def check_lost_output(machine, out):
     lost = out / "lost"
     lost.mkdir()
     stage = stages.Stage("first", machine, lost, 100, 1, quick=False)
-    _, printed = said(lambda: stage.run([
-        command("remove", "rmdir", str(lost)), command("colour", "printf", "\\033[31mred\\007\\n"),
-        command("bad", "bash", "-c", "printf 'x\\033y\\n'; exit 3")]))
+    _, printed = said(
+        lambda: stage.run(
+            [
+                command("remove", "rmdir", str(lost)),
+                command("colour", "printf", "\\033[31mred\\007\\n"),
+                command("bad", "bash", "-c", "printf 'x\\033y\\n'; exit 3"),
+            ]
+        )
+    )
     _, closed = said(stage.close)
     assert "first: 2 PASS, 1 FAIL, 0 NOT RUN" in printed, printed
     assert printed.count("cannot write to") == 1 and "| x?y" in printed, printed
@@ -290,12 +379,27 @@ def check_lost_output(machine, out):
 
 def check_closed_output(folder, out):
     """A stage goes on if its standard output is closed."""
-    arguments = [sys.executable, stages.__file__, "--programs", folder, "--out", out / "closed",
-                 "first", "--only", "facts (cpu|libc|python)"]
+    arguments = [
+        sys.executable,
+        stages.__file__,
+        "--programs",
+        folder,
+        "--out",
+        out / "closed",
+        "first",
+        "--only",
+        "facts (cpu|libc|python)",
+    ]
     reader, writer = os.pipe()
     os.close(reader)
-    process = subprocess.run(arguments, stdout=writer, stderr=subprocess.PIPE, text=True,
-                             check=False, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    process = subprocess.run(
+        arguments,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
     os.close(writer)
     assert process.returncode == 0 and not process.stderr, process
     assert "3 PASS" in (out / "closed/first.txt").read_text()
@@ -303,27 +407,34 @@ def check_closed_output(folder, out):
 
 def check_arguments(folder, out):
     """Wrong arguments and runs of nothing exit with status 2 and a message."""
+
     def run(*arguments, programs=folder, to=out):
-        old, sys.argv = sys.argv, ["stages.py", "--programs", str(programs), "--out", str(to),
-                                   *map(str, arguments)]
+        old, sys.argv = (
+            sys.argv,
+            ["stages.py", "--programs", str(programs), "--out", str(to), *map(str, arguments)],
+        )
         try:
             return said(lambda: exit_of(stages.main))
         finally:
             sys.argv = old
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
     damaged = out / "damaged"
     damaged.mkdir()
     for name in ("contents.json", "first.json"):
         (damaged / name).write_text('{"results": [')
     a_file = damaged / "contents.json"
     for (status, printed), expected in (
-            (run("--only", "nothing"), "no item has"), (run("--only", "("), "argument --only"),
-            (run("--jobs", 0), "--jobs"), (run("--budget", -1), "--budget"),
-            (run("first", to=a_file), "cannot write to"),
-            (run("first", programs=out), "argument --programs"),
-            (run("first", programs=damaged), "contents.json is damaged"),
-            (run("second", "--only", "^numerics$", programs=out / "none"), "argument --programs"),
-            (run("--only", "battery double"), "0 PASS, 0 FAIL, 1 NOT RUN")):
+        (run("--only", "nothing"), "no item has"),
+        (run("--only", "("), "argument --only"),
+        (run("--jobs", 0), "--jobs"),
+        (run("--budget", -1), "--budget"),
+        (run("first", to=a_file), "cannot write to"),
+        (run("first", programs=out), "argument --programs"),
+        (run("first", programs=damaged), "contents.json is damaged"),
+        (run("second", "--only", "^numerics$", programs=out / "none"), "argument --programs"),
+        (run("--only", "battery double"), "0 PASS, 0 FAIL, 1 NOT RUN"),
+    ):
         assert status == 2 and expected in printed and "Traceback" not in printed, (printed, status)
     for failed in (damaged / "first.json", damaged / "absent.json"):
         status, printed = run("--failed", failed, "--only", "facts libc")
@@ -352,16 +463,31 @@ def check_long_lines():
 def check_kill(folder, out):
     """While a test hangs, the files have all results so far; SIGTERM ends the stage in order."""
     process = subprocess.Popen(
-        [sys.executable, stages.__file__, "--programs", folder, "--out", out, "first", "--only",
-         "battery float", "--jobs", "4"], stdout=subprocess.PIPE, text=True)
+        [
+            sys.executable,
+            stages.__file__,
+            "--programs",
+            folder,
+            "--out",
+            out,
+            "first",
+            "--only",
+            "battery float",
+            "--jobs",
+            "4",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         end = time.monotonic() + 20
         verdicts = []
         while verdicts.count(NOT_REACHED) != 1 and time.monotonic() < end:
             time.sleep(0.1)
             with contextlib.suppress(FileNotFoundError):
-                verdicts = [r["why"] for r in
-                            json.loads((out / "first.json").read_text())["results"]]
+                verdicts = [
+                    r["why"] for r in json.loads((out / "first.json").read_text())["results"]
+                ]
         assert sorted(verdicts) == ["", "", NOT_REACHED, "status 3"], verdicts
         assert "what went wrong" in (out / "first.txt").read_text()
         with tarfile.open(out / "first.tar.gz") as packed:
@@ -395,7 +521,9 @@ def check_environment(machine):
         assert environment["LD_LIBRARY_PATH"] == (f"{cublas}:theirs" if cublas else "theirs"), name
         kind = name.split()[0]
         assert (environment.get("SCANREC_TEST_BACKENDS") == "cuda") == (kind == "battery"), name
-        assert ("XLA_PYTHON_CLIENT_PREALLOCATE" in environment) == (kind in ("python", "peer")), name
+        assert ("XLA_PYTHON_CLIENT_PREALLOCATE" in environment) == (kind in ("python", "peer")), (
+            name
+        )
 
 
 def check_dry_runs(machine, nowhere):
@@ -421,8 +549,12 @@ def check_items():
         assert bool(item.program) != bool(item.words) and item.likely <= item.limit, item
         assert item.until < STAGES[item.stage], item
     # The tests that the Python items require are in the sources.
-    required = [(item.words[-1].removeprefix("{package}"), pattern.removesuffix(" PASSED"))
-                for item in ITEMS if item.part == "python" for pattern in item.says]
+    required = [
+        (item.words[-1].removeprefix("{package}"), pattern.removesuffix(" PASSED"))
+        for item in ITEMS
+        if item.part == "python"
+        for pattern in item.says
+    ]
     assert len(required) == 4
     for file, name in required:
         assert f"def {name}():" in (sources.ROOT / f"python{file}").read_text(), (file, name)

@@ -66,7 +66,9 @@ def stepwise(gate, input):
 def parser_of(doc):
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, help="folder for what is written")
-    parser.add_argument("--machine", default=platform.machine(), help="what the record says it is of")
+    parser.add_argument(
+        "--machine", default=platform.machine(), help="what the record says it is of"
+    )
     return parser
 
 

@@ -37,7 +37,9 @@ def parser_of(doc):
     parser.add_argument("--channels", type=int, default=64)
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--batch", type=int, default=50)
-    parser.add_argument("--rate", type=float, default=1e-2, help="the largest, a tenth of the way in")
+    parser.add_argument(
+        "--rate", type=float, default=1e-2, help="the largest, a tenth of the way in"
+    )
     parser.add_argument("--seed", type=int, default=1)
     return parser
 
@@ -46,4 +48,6 @@ def print_table(found):
     """Of rows (layer, parameters, digits held out, those of them that were right, seconds per epoch)."""
     print("\n| layer | parameters | held out, right | seconds per epoch |\n|---|---|---|---|")
     for name, size, held, right, seconds in found:
-        print(f"| {name} | {size} | {right} of {held}, {100 * right / held:.1f} % | {seconds:.2f} |")
+        print(
+            f"| {name} | {size} | {right} of {held}, {100 * right / held:.1f} % | {seconds:.2f} |"
+        )

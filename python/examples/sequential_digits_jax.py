@@ -29,7 +29,11 @@ class LSTM:
 
     def init(self, key):
         size, most = self.hidden_size, self.hidden_size**-0.5
-        shapes = {"weight": (4 * size, self.input_size), "past": (4 * size, size), "bias": (4 * size,)}
+        shapes = {
+            "weight": (4 * size, self.input_size),
+            "past": (4 * size, size),
+            "bias": (4 * size,),
+        }
         draw = lambda key, shape: jax.random.uniform(key, shape, minval=-most, maxval=most)
         return dict(zip(shapes, map(draw, jax.random.split(key, 3), shapes.values())))
 

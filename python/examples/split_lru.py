@@ -146,7 +146,9 @@ def main():
     split = losses_of(arguments.processes, arguments)
     whole = losses_of(1, arguments)
     for processes, (first, last, seconds) in ((arguments.processes, split), (1, whole)):
-        print(f"{processes} processes: loss {first:.6f} to {last:.6f}, {seconds * 1e3:.0f} ms a step")
+        print(
+            f"{processes} processes: loss {first:.6f} to {last:.6f}, {seconds * 1e3:.0f} ms a step"
+        )
     apart = max(abs(a - b) / b for a, b in zip(split[:2], whole[:2]))
     print(f"losses apart by {apart:.1e}: {'equal' if apart < 1e-4 else 'not equal'}")
     sys.exit(0 if apart < 1e-4 else 1)

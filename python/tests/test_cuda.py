@@ -114,7 +114,11 @@ def test_states_computed_anew(device, dtype, count, steps):
     random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)
     wide = WIDE.get(dtype, dtype)
     pre = {name: random(*shape, dtype=kind, scale=2.0) for name in _native.GATES[:count]}
-    given = {**pre, "initial_state": random(2, 1, 16, dtype=wide), "resets": random.marks(2, steps, 1)}
+    given = {
+        **pre,
+        "initial_state": random(2, 1, 16, dtype=wide),
+        "resets": random.marks(2, steps, 1),
+    }
     like = random(*shape, dtype=kind)
     kept = random(*_native.checkpoint_shape(shape, 1), dtype=wide)
     options = {"reverse": True, "forget_bias": 0.5}

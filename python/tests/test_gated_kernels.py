@@ -225,7 +225,12 @@ def test_what_is_refused():
         )  # fmt: skip
     with pytest.raises(ValueError, match="'output_gate'.*where there is an input gate"):
         run(
-            "gated_scan", "float64", candidate=x, forget_gate=x, input_gate=x, output=np.empty(SHAPE)
+            "gated_scan",
+            "float64",
+            candidate=x,
+            forget_gate=x,
+            input_gate=x,
+            output=np.empty(SHAPE),
         )
     with pytest.raises(ValueError, match="'forget_gate': expected an array"):
         run("gated_scan", "float64", candidate=x, output=np.empty(SHAPE))

@@ -32,7 +32,15 @@ def same(got, want, **tolerance):
 
 
 def composed(
-    pre, first=None, *, pool="fo", reverse=False, resets=None, zoneout=None, forget_bias=0, memory=None
+    pre,
+    first=None,
+    *,
+    pool="fo",
+    reverse=False,
+    resets=None,
+    zoneout=None,
+    forget_bias=0,
+    memory=None,
 ):
     """Pooling by the functions that JAX differentiates itself, and a scan."""
     if not isinstance(pre, (tuple, list)):
@@ -290,8 +298,10 @@ def test_state_spaces_in_reverse(random, call):
         y, final = call(u[:, ::-1], *diagonal, b, c, initial_state=first, **kept)
         return y[:, ::-1], final
 
-    loss = lambda f: lambda u, real: sum(
-        jnp.sum(jnp.sin(y.real) + y.imag**2) for y in f(u, jax.lax.complex(real, first.imag))
+    loss = lambda f: (
+        lambda u, real: sum(
+            jnp.sum(jnp.sin(y.real) + y.imag**2) for y in f(u, jax.lax.complex(real, first.imag))
+        )
     )
     at = u, first.real
     gradient = lambda f: jax.grad(loss(f), (0, 1))

@@ -29,7 +29,9 @@ T = 9
 LAYERS = {
     "QRNN": nn.QRNN(3, 4, bias=False),
     "QRNN two steps": nn.QRNN(3, 4, 2, kernel_size=2, pool="f"),
-    "QRNN both ways": nn.QRNN(3, 4, 2, bidirectional=True, kernel_size=2, pool="ifo", zoneout=0.3, memory="recompute"),
+    "QRNN both ways": nn.QRNN(
+        3, 4, 2, bidirectional=True, kernel_size=2, pool="ifo", zoneout=0.3, memory="recompute"
+    ),
     "MinGRU": nn.MinGRU(3, 4, bias=False, candidate="positive"),
     "MinGRU both ways": nn.MinGRU(3, 4, bidirectional=True),
     "RGLRU": nn.RGLRU(4, 4, bias=False, heads=2),

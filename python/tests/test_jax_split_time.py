@@ -102,7 +102,9 @@ def test_all_modes(random, monkeypatch, doubling, dtype, gate_shape, of_gate, re
     if doubling:
         monkeypatch.setattr(_split_time, "_MORE_BYTES", -(1 << 40))
     arguments = problem(random, dtype, gate_shape)
-    marks = jnp.asarray(random.marks(BATCH, STEPS, 1).copy()).at[:, 8].set(True)  # where a part begins
+    marks = (
+        jnp.asarray(random.marks(BATCH, STEPS, 1).copy()).at[:, 8].set(True)
+    )  # where a part begins
     kept = {"reverse": reverse, "return_final": True}
     specs = (of_gate, OVER_TIME, P(), OVER_TIME)
 
@@ -194,7 +196,9 @@ def test_not_finite(random):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("pool, count, packed", [("f", 2, True), ("fo", 3, True), ("ifo", 4, False)])
+@pytest.mark.parametrize(
+    "pool, count, packed", [("f", 2, True), ("fo", 3, True), ("ifo", 4, False)]
+)
 def test_qrnn_pool(random, pool, count, packed, reverse):
     pre = [jnp.asarray(random(BATCH, STEPS, CHANNELS)) for _ in range(count)]
     pre = jnp.concatenate(pre, -1) if packed else tuple(pre)
@@ -284,9 +288,15 @@ def test_state_spaces(random, ways):
     u = jnp.asarray(random(BATCH, STEPS, 3))
     diagonal = random(4, dtype="complex128")
     diagonal = jnp.asarray(diagonal - 1 - np.abs(diagonal.real))
-    b, c = (jnp.asarray(random(*s, dtype="complex128")) for s in ((4, 3), (3, 8 if ways == "both" else 4)))
+    b, c = (
+        jnp.asarray(random(*s, dtype="complex128"))
+        for s in ((4, 3), (3, 8 if ways == "both" else 4))
+    )
     nu, theta = jnp.asarray(random(4)), jnp.asarray(random(4))
-    for call, parameters in ((scanrec.jax.s5, (diagonal, b, c)), (scanrec.jax.lru, (nu, theta, b, c))):
+    for call, parameters in (
+        (scanrec.jax.s5, (diagonal, b, c)),
+        (scanrec.jax.lru, (nu, theta, b, c)),
+    ):
         call = partial(call, reverse=ways == "reverse")
         specs = (OVER_TIME, *(P() for _ in parameters))
         parted = split(partial(call, axis_name="t"), specs, OVER_TIME)

@@ -186,7 +186,9 @@ def test_every_instruction_set(level):
         assert "SCANREC_ISA" in shown.stderr
         pytest.skip(f"this CPU or this build has no {level}")
     assert level in shown.stdout
-    files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in ("numpy", "gated_kernels")]
+    files = [
+        str(Path(__file__).with_name(f"test_{name}.py")) for name in ("numpy", "gated_kernels")
+    ]
     files.append(f"{__file__}::test_selective_scan_of_the_c_interface")
     files.append(f"{__file__}::test_selective_lanes_are_one_by_one")
     subprocess.run([sys.executable, "-m", "pytest", "-q", *files], env=environment, check=True)
@@ -351,7 +353,9 @@ def test_keyboard_interrupt():
 
 
 def scan_until_interrupted():
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have what they start ignore it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # shells have what they start ignore it
     want = scanned()
     for delay in (0.1, 0.101, 0.1023, 0.1037):
         with pytest.raises(KeyboardInterrupt):

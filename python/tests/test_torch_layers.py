@@ -34,7 +34,15 @@ def same(got, want, **tolerance):
 
 
 def composed(
-    pre, first=None, *, pool="fo", reverse=False, resets=None, zoneout=None, forget_bias=0, memory=None
+    pre,
+    first=None,
+    *,
+    pool="fo",
+    reverse=False,
+    resets=None,
+    zoneout=None,
+    forget_bias=0,
+    memory=None,
 ):
     """Pooling by functions of PyTorch, and a scan."""
     if isinstance(pre, torch.Tensor):
@@ -224,7 +232,9 @@ def test_states_computed_anew(random, pool):
     found, sizes = [], []
     for memory in ("store", "recompute"):
         kept = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda x, k=kept: k.append(x) or x, lambda x: x):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x, k=kept: k.append(x) or x, lambda x: x
+        ):
             out = qrnn_pool(pre, pool=pool, memory=memory)
         sizes.append(sum(x.numel() for x in kept) - pre.numel())
         found += torch.autograd.grad(out.sin().sum(), pre)
@@ -448,7 +458,6 @@ X, Z = torch.ones(2, 9, 6), torch.ones(4, 6, dtype=torch.complex64)
 
 def misaligned():
     return torch.frombuffer(bytearray(4 * X.numel() + 1), dtype=torch.float32, offset=1).view_as(X)
-
 
 
 @pytest.mark.parametrize(

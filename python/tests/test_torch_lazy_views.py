@@ -61,7 +61,6 @@ def selective(u, delta, a, b, c, d, z, bias, first):
     return scans.selective_scan(u, delta, a, b, c, d, z, bias, True, True, initial_state=first)
 
 
-
 ALL, CHANNELS = (2, 9, 3), (2, 3, 9)
 OF_SELECTIVE = (
     *(CHANNELS, CHANNELS, (3, 4), (2, 4, 9), (3, 4), (3,), CHANNELS, (3,)),

@@ -65,7 +65,9 @@ def close(got, want, **tolerance):
 
 def loss_of(*results):
     """A number to which every element contributes in its own way."""
-    return sum((x.abs() ** 2 * torch.cos(torch.arange(x.numel()).reshape(x.shape))).sum() for x in results)
+    return sum(
+        (x.abs() ** 2 * torch.cos(torch.arange(x.numel()).reshape(x.shape))).sum() for x in results
+    )
 
 
 def check(here, gate, input, first, marks, reverse):
@@ -252,7 +254,9 @@ def not_finite(here):
     assert torch.equal(got.isfinite(), want.isfinite())
     gate, input = torch.full_like(gate, 1e100), torch.zeros_like(input)
     input[:, -1] = 1
-    assert torch.equal(linear_scan(here.part(gate), here.part(input), group=here.group), here.part(input))
+    assert torch.equal(
+        linear_scan(here.part(gate), here.part(input), group=here.group), here.part(input)
+    )
 
 
 def wide_products(here):
@@ -270,7 +274,12 @@ def edges_and_meshes(here):
     want = linear_scan(gate, input, first, resets=marks, reverse=True)
     mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
     got = linear_scan(
-        here.part(gate), here.part(input), first, resets=here.part(marks, more=1), reverse=True, group=mesh
+        here.part(gate),
+        here.part(input),
+        first,
+        resets=here.part(marks, more=1),
+        reverse=True,
+        group=mesh,
     )
     close(got, here.part(want))
 
@@ -305,10 +314,14 @@ def refusals(here):
     count = dist.get_world_size()
     last = here.rank == count - 1
     want = linear_scan(gate, input, group=here.group)
-    with pytest.raises(ValueError if last else RuntimeError, match="'gate'" if last else "cannot take part"):
+    with pytest.raises(
+        ValueError if last else RuntimeError, match="'gate'" if last else "cannot take part"
+    ):
         linear_scan(gate[..., :2] if last else gate, input, group=here.group)
     with pytest.raises(RuntimeError, match="differ between ranks"):
-        linear_scan(gate.float() if last else gate, input.float() if last else input, group=here.group)
+        linear_scan(
+            gate.float() if last else gate, input.float() if last else input, group=here.group
+        )
     with pytest.raises(RuntimeError, match="differ between ranks"):
         linear_scan(gate, input.requires_grad_(last), group=here.group)
     input.requires_grad_(False)
@@ -316,7 +329,9 @@ def refusals(here):
         torch.func.jvp(lambda x: linear_scan(gate, x, group=here.group), (input,), (input,))
     u, nu = input, torch.zeros(4)
     b, c = torch.zeros(4, 3 - last, dtype=torch.complex64), torch.zeros(3, 4, dtype=torch.complex64)
-    with pytest.raises(ValueError if last else RuntimeError, match="'b'" if last else "cannot take part"):
+    with pytest.raises(
+        ValueError if last else RuntimeError, match="'b'" if last else "cannot take part"
+    ):
         scanrec.torch.lru(u, nu, nu, b, c, group=here.group)
     for ranges, message in (
         ([[(0, 4)]], "those of"),
@@ -356,7 +371,10 @@ def run(rank, count, store):
 @pytest.mark.parametrize("count", PARTS)
 def test_split_time(tmp_path, count):
     here = Path(__file__).parent
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), *filter(None, sys.path)])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(here), *filter(None, sys.path)]),
+    }
     started = [
         subprocess.Popen(
             [sys.executable, "-c",

@@ -85,7 +85,11 @@ def mamba_step(layer, w, u, state, first, reverse):
 LAYERS = {
     "QRNN": (nn.QRNN, {}, qrnn_step),
     "QRNN f": (nn.QRNN, {"pool": "f", "bias": False, "zoneout": 0.3}, qrnn_step),
-    "QRNN ifo": (nn.QRNN, {"pool": "ifo", "kernel_size": 2, "zoneout": 0.3, "memory": "recompute"}, qrnn_step),
+    "QRNN ifo": (
+        nn.QRNN,
+        {"pool": "ifo", "kernel_size": 2, "zoneout": 0.3, "memory": "recompute"},
+        qrnn_step,
+    ),
     "MinGRU": (nn.MinGRU, {}, min_gru_step),
     "MinGRU positive": (nn.MinGRU, {"candidate": "positive", "bias": False}, min_gru_step),
     "LRU": (nn.LRU, {"state_size": 5}, state_space_step),

@@ -5,6 +5,7 @@
 Prints a table. Fails if a kernel of everyday calls, those that assume what is plain, spills: puts
 into memory what it has no registers for.
 """
+
 import argparse
 import pathlib
 import re
@@ -20,9 +21,19 @@ REGISTERS = re.compile(r"Used (\d+) registers")
 def report(compiler, includes, architecture, source):
     """What nvcc says while it compiles."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [compiler, "-std=c++20", "-O3", "--expt-relaxed-constexpr", "--resource-usage",
-                   "-cubin", f"-arch={architecture}", "-o", f"{folder}/out.cubin",
-                   *(f"-I{include}" for include in includes), str(source)]
+        command = [
+            compiler,
+            "-std=c++20",
+            "-O3",
+            "--expt-relaxed-constexpr",
+            "--resource-usage",
+            "-cubin",
+            f"-arch={architecture}",
+            "-o",
+            f"{folder}/out.cubin",
+            *(f"-I{include}" for include in includes),
+            str(source),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")

@@ -31,7 +31,9 @@ def show_config() -> None:
     print(f"scanrec {__version__}")
     print(f"instruction set: {_native.instruction_set()}")
     print(f"threads: {_native.threads()}")
-    print(f"kernels for GPUs: {'built' if _cuda.is_built() else f'not built; {_cuda.BUILD} builds them'}")
+    print(
+        f"kernels for GPUs: {'built' if _cuda.is_built() else f'not built; {_cuda.BUILD} builds them'}"
+    )
 
 
 if TYPE_CHECKING:

@@ -174,9 +174,7 @@ def check_shape(
         refuse(call, argument, f"a shape that broadcasts to {wanted}", got)
 
 
-def check_resets(
-    call: str, got: Sequence[int], shape: Sequence[int], axis: int
-) -> tuple[int, ...]:
+def check_resets(call: str, got: Sequence[int], shape: Sequence[int], axis: int) -> tuple[int, ...]:
     """The shape that marks broadcast to: that of the input, or one of one step more."""
     steps = shape[axis]
     place = len(got) - (len(shape) - axis)

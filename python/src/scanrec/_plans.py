@@ -198,7 +198,8 @@ class Problem:
             adjoint = call == "linear_scan_vjp"  # which reads the states
             call = "gated_scan_vjp" if adjoint else "gated_scan"
             strides = {
-                of if adjoint and of == "state" else _GATED.get(of, of): x for of, x in strides.items()
+                of if adjoint and of == "state" else _GATED.get(of, of): x
+                for of, x in strides.items()
             }
         prepared = native.Prepared(
             call,

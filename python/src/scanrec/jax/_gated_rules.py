@@ -67,9 +67,7 @@ def gates_of(arrays, problem):
 
 def keeps_states(arrays, problem):
     """Whether there are states that are not the outputs."""
-    return "output_gate" in arrays or (
-        "pre" in arrays and arrays["pre"].shape[problem.stack] > 2
-    )
+    return "output_gate" in arrays or ("pre" in arrays and arrays["pre"].shape[problem.stack] > 2)
 
 
 def without_unread_input(arrays, problem, moved):

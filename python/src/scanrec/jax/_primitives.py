@@ -31,7 +31,15 @@ from ._sharding import allow_in_shard_map, over_devices, specs_of_results
 
 __all__ = [
     *("OPERANDS", "PRIMITIVES", "RESULTS", "STATES", "TARGET_VERSION", "Problem"),
-    *("bind", "edge_dtype", "lower", "make_primitive", "on_gpu", "register_targets", "used_results"),
+    *(
+        "bind",
+        "edge_dtype",
+        "lower",
+        "make_primitive",
+        "on_gpu",
+        "register_targets",
+        "used_results",
+    ),
     "with_fewer",
 ]
 

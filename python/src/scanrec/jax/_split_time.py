@@ -64,18 +64,14 @@ def _names(call, axis_name):
         try:
             jax.lax.axis_index(name)
         except (NameError, TypeError, KeyError, ValueError):
-            refuse(
-                call, "axis_name", "axes of a mesh, within shard_map over them", repr(axis_name)
-            )
+            refuse(call, "axis_name", "axes of a mesh, within shard_map over them", repr(axis_name))
     return names
 
 
 def _on_each(call, problem, arrays, wanted, names, behind=None):
     """The call on the part that this device has. ``behind``: a mark behind the last step of all."""
     if problem.recompute:
-        refuse(
-            "qrnn_pool", "memory", "'store' where time is split over devices", "'recompute'"
-        )
+        refuse("qrnn_pool", "memory", "'store' where time is split over devices", "'recompute'")
     alike = "gate" in arrays and is_replicated(arrays["gate"], names)
     arrays = varying_alike(arrays, names)
     parts = _Parts(names, problem.reverse, jax.lax.psum(1, names))
@@ -375,4 +371,3 @@ def _walk_jvp(at, primals, tangents):
         moves[name].astype(x.dtype) if name in moves else jnp.zeros_like(x)  # kept, and dropped
         for (name, _), x in zip(at.results, results)
     ]
-

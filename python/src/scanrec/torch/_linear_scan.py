@@ -135,7 +135,9 @@ def linear_scan(
     log_gate = arguments.flag(call, "log_gate", log_gate)
     log_input = arguments.flag(call, "log_input", log_input)
     if log_gate or log_input:
-        if group is not None or any(is_distributed(x) for x in (gate, input, initial_state, resets)):
+        if group is not None or any(
+            is_distributed(x) for x in (gate, input, initial_state, resets)
+        ):
             arguments.refuse(
                 call, "log_gate" if log_gate else "log_input",
                 "False where time or tensors are split over processes: exp() of the tensor instead",

@@ -87,7 +87,9 @@ class _Parts(NamedTuple):
     def problems(self, problem):
         """The scans of this process's pieces."""
         shape, axis, reverse = problem
-        return [Problem((*shape[:axis], n, *shape[axis + 1 :]), axis, reverse) for n in self.lengths]
+        return [
+            Problem((*shape[:axis], n, *shape[axis + 1 :]), axis, reverse) for n in self.lengths
+        ]
 
     def pieces_of(self, x, axis):
         """What a tensor has for this process's pieces."""
@@ -101,7 +103,9 @@ def _ranges(call, ranges, count):
     try:
         table = tuple(tuple((index(begin), index(end)) for begin, end in own) for own in ranges)
     except (TypeError, ValueError):
-        refuse(call, "ranges", "for every rank a list of pairs (begin, end)", repr(ranges), TypeError)
+        refuse(
+            call, "ranges", "for every rank a list of pairs (begin, end)", repr(ranges), TypeError
+        )
     if len(table) != count:
         refuse(call, "ranges", f"those of {count} ranks", f"those of {len(table)}")
     at = 0
@@ -125,7 +129,9 @@ def _in_order(steps):
 
 def _all_gather(x, group):
     """(P, ...): the x of every rank."""
-    real = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x  # gloo knows no complex ones
+    real = (
+        torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+    )  # gloo knows no complex ones
     count = dist.get_world_size(group)
     out = real.new_empty(count * real.numel())
     if real.numel():
@@ -173,7 +179,9 @@ def agree(group, failed, device, steps, *alike):
         raise failed
     for rank, (takes_part, _, _) in enumerate(every):
         if not takes_part:
-            raise RuntimeError(f"linear_scan: rank {rank} of the group cannot take part in the call")
+            raise RuntimeError(
+                f"linear_scan: rank {rank} of the group cannot take part in the call"
+            )
     if len({same for _, _, same in every}) > 1:
         raise RuntimeError(
             "linear_scan: shapes, types, options or requires_grad differ between ranks of the group"

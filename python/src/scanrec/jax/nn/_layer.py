@@ -297,7 +297,10 @@ class Layer(Generic[State]):
         for label, (x, own) in given.items():
             if isinstance(x, (tuple, list, dict)):
                 arguments.refuse(call, label, "an array", type(x).__name__, TypeError)
-            x, wanted = array_of(call, label, x), (self.num_layers * self.num_directions, *lead, *own)
+            x, wanted = (
+                array_of(call, label, x),
+                (self.num_layers * self.num_directions, *lead, *own),
+            )
             if jnp.iscomplexobj(x) and not self._complex_state:
                 arguments.refuse(call, label, "a real type", x.dtype, TypeError)
             arguments.check_shape(call, label, x.shape, wanted, equal=True)
