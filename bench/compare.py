@@ -3,9 +3,9 @@
 
 Called by scripts/compare. Both builds are loaded into one process and work on the same buffers, so
 that neither the pages nor the pace of the machine differ between them. A round of a row is A B B A
-or B A A B, and gives one ratio, the base's shorter time over the head's: above 1 the head is faster.
-Rounds go round several layouts of the same code (compare_layout.cpp), since a kernel may by chance lie
-where the processor is bad at it.
+or B A A B, and gives one ratio, the base's shorter time over the head's: above 1 the head is
+faster. Rounds go round several layouts of the same code (compare_layout.cpp), since a kernel may by
+chance lie where the processor is bad at it.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ def page(tests, calls):
     lines = [
         "# What the tests cover",
         "",
-        "Written by `tests/coverage.py --write` from the calls that the tests made. Kernels for GPUs ran on an",
-        "emulator. Backends: " + ", ".join(f"`{name}`" for name in BACKENDS) + ".",
+        "Written by `tests/coverage.py --write` from the calls that the tests made. Kernels for",
+        "GPUs ran on an emulator. Backends: " + ", ".join(f"`{name}`" for name in BACKENDS) + ".",
         "",
         "## Calls and their options",
         "",

@@ -9,8 +9,8 @@ indentation. Every snippet is shown. Every relative link of a Markdown file name
 there, and its heading. Paths in Markdown files and in comments name files of the repository; no
 file but the changelog names a header that has moved. docs/site/index.md names every document,
 docs/site/reference.toml every header that documents something; examples begin with a sentence, and
-public names of the Python package have docstrings. With --write the blocks are rewritten from the snippets. Exit status 1 if
-anything is wrong.
+public names of the Python package have docstrings. With --write the blocks are rewritten from the
+snippets. Exit status 1 if anything is wrong.
 """
 
 import argparse
@@ -73,7 +73,8 @@ def read_snippets(path, problems):
 
 
 def check_blocks(path, lines, snippets, used, problems, compare):
-    """The lines with every C++ block replaced by its snippet; with `compare`, reports what differs."""
+    """The lines with every C++ block replaced by its snippet; with `compare`, reports what
+    differs."""
     result, number = [], 0
     while number < len(lines):
         line = lines[number]

@@ -2,9 +2,9 @@
 """A simulation of look_back: tiles that start in the order of their tickets, wait for messages of
 earlier tiles, and share the instruction issue of their multiprocessor and the memory of the GPU.
 
-machine_code.py counts how many instructions a tile takes and how long they stall. One tile alone says
-little, because tiles wait for each other: for tickets, data, maps of earlier tiles and a state. A
-tile that waits occupies the place of a resident block.
+machine_code.py counts how many instructions a tile takes and how long they stall. One tile alone
+says little, because tiles wait for each other: for tickets, data, maps of earlier tiles and a
+state. A tile that waits occupies the place of a resident block.
 """
 
 import collections
@@ -69,8 +69,8 @@ class Multiprocessor:
 
 
 class Simulation:
-    """All times are in clocks. A tile is a generator. It yields a Phase, a time at which it continues,
-    or a message that must be sent before it continues."""
+    """All times are in clocks. A tile is a generator. It yields a Phase, a time at which it
+    continues, or a message that must be sent before it continues."""
 
     def __init__(self, tile, gpu, number):
         self.tile, self.gpu, self.number = tile, gpu, number

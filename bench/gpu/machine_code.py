@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Bounds on the speed of kernels by their machine code, without a GPU.
 
-Compiles kernels with nvcc, reads them with cuobjdump, and follows the path of a thread that has all its
-steps. Each loop counts once; of two branches, the one that moves more elements is followed.
+Compiles kernels with nvcc, reads them with cuobjdump, and follows the path of a thread that has all
+its steps. Each loop counts once; of two branches, the one that moves more elements is followed.
 Counts instructions per element of the output, and the clocks that a warp alone takes on that path.
 The control bits of an instruction give its stall and the scoreboards that it waits for; a wait for
 one load waits for all loads that share its scoreboard. These and the limits of a GPU bound the
@@ -112,9 +112,9 @@ class Workload:
 THREADS = 128  # of a block of look_back
 # Shared memory of its tiles (docs/cuda.md), without and with staging.
 MAPS, STAGED = 9 * 1024, 43 * 1024
-# Clocks and instructions per iteration of those loops of walk_tiles that run several times, while the
-# counted path visits them once: a level of composition in a warp, and a step over warps; both for the
-# segments of a tile and for the tiles of a span. FOLD: clocks to fold a span.
+# Clocks and instructions per iteration of those loops of walk_tiles that run several times, while
+# the counted path visits them once: a level of composition in a warp, and a step over warps; both
+# for the segments of a tile and for the tiles of a span. FOLD: clocks to fold a span.
 LEVEL, WARPS = Phase(68, 16), Phase(60, 9)
 SPAN_LEVEL, SPAN_WARPS, FOLD = Phase(90, 20), Phase(110, 20), 103
 # Message words that a thread of look_back loads, for floats: a state and two maps.
@@ -231,9 +231,9 @@ class Instruction:
         return int(found[1], 16) if self.name == "BRA" and found else None
 
     # The control bits since Volta, as reverse-engineered: 4 bits of stall, a hint, 3 each for the
-    # scoreboard of results and of operands (7: none), and a mask of the 6 scoreboards that it waits for.
-    # Source: Jia et al., Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking (2018),
-    # section 2.1.
+    # scoreboard of results and of operands (7: none), and a mask of the 6 scoreboards that it waits
+    # for. Source: Jia et al., Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking
+    # (2018), section 2.1.
     @property
     def stall(self):
         return max(1, self.control & 15)
@@ -303,8 +303,9 @@ def conditional(branch):
     )
 
 
-#: Weights of instructions, by which a path is chosen. Kernels that can stage load and store steps by
-#: generic addresses, and copy tiles by global ones. Other kernels load and store by global addresses.
+#: Weights of instructions, by which a path is chosen. Kernels that can stage load and store steps
+#: by generic addresses, and copy tiles by global ones. Other kernels load and store by global
+#: addresses.
 ANY = {"LDG": 1, "LDGSTS": 1, "STG": 1, "LD": 1, "ST": 1}
 STAGES = {"LDG": -1, "LDGSTS": 1, "STG": 1, "LD": 1, "ST": 1}
 DOES_NOT = {"LDG": -1, "LDGSTS": -1, "STG": -1, "LD": 1, "ST": 1}
@@ -312,8 +313,8 @@ UNBOUNDED = 1 << 30
 
 
 def worth(instructions, weights):
-    """The words of messages that are loaded, and the elements that are moved without a predicate. If
-    `weights` is a function, the sums of its two results."""
+    """The words of messages that are loaded, and the elements that are moved without a predicate.
+    If `weights` is a function, the sums of its two results."""
     if callable(weights):
         return tuple(map(sum, zip((0, 0), *map(weights, instructions))))
     messages = sum(i.name == "LDG" and "STRONG" in i.opcode for i in instructions)
@@ -323,16 +324,17 @@ def worth(instructions, weights):
 
 
 def length(instructions):
-    """The number of instructions; a call counts 100, because called functions handle rare numbers."""
+    """The number of instructions; a call counts 100, because called functions handle rare
+    numbers."""
     return len(instructions) + 100 * sum(i.name == "CALL" for i in instructions)
 
 
 def best_path(blocks, follows, start, stop=None, weights=ANY, enough=(0, UNBOUNDED)):
-    """The instructions of the best path from a block to an end, or back to `stop`, which visits each
-    block at most once. The best path loads most messages and moves most elements, up to `enough`; of
-    equal paths it is the shortest."""
-    # ways[block][worth] is the shortest path from the block on with this worth: (length, next block,
-    # worth from the next block on).
+    """The instructions of the best path from a block to an end, or back to `stop`, which visits
+    each block at most once. The best path loads most messages and moves most elements, up to
+    `enough`; of equal paths it is the shortest."""
+    # ways[block][worth] is the shortest path from the block on with this worth: (length, next
+    # block, worth from the next block on).
     ways, under_way = {}, set()
 
     def search(at):
@@ -418,16 +420,16 @@ def stores(path):
 # ---- counting -----------------------------------------------------------------------------------
 
 
-#: Clocks until the results of instructions that use a scoreboard, except loads from global memory. They
-#: are approximate, and matter little beside those loads.
+#: Clocks until the results of instructions that use a scoreboard, except loads from global memory.
+#: They are approximate, and matter little beside those loads.
 LATENCY = {"LDS": 30, "LDC": 40, "MUFU": 25, "SHFL": 25, "ATOMS": 60}
 GLOBAL = ("LDG", "LD", "LDGSTS", "ATOMG", "ATOM")
 
 
 def timeline(path, gpu, rounds=1, staged=False):
     """(clock, clocks waited) of each instruction that a warp alone issues on a path, in the last of
-    `rounds` iterations and counted from its start; and one more pair for its end. If `staged`, steps
-    are read from shared memory."""
+    `rounds` iterations and counted from its start; and one more pair for its end. If `staged`,
+    steps are read from shared memory."""
     memory = gpu.latency * gpu.clock
     now, times = 0.0, []
     there = {board: 0.0 for board in range(6)}
@@ -462,8 +464,8 @@ def clocks_alone(path, gpu, rounds=1, staged=False):
 
 
 def tile_of(workload, path, gpu, together):
-    """The simulated tile that follows from the path of a thread. Its phases lie between the waits for
-    data and for messages of other tiles."""
+    """The simulated tile that follows from the path of a thread. Its phases lie between the waits
+    for data and for messages of other tiles."""
     times = timeline(path, gpu, staged=workload.staged)
     far = [k for k, (_, waited) in enumerate(times) if waited > gpu.latency * gpu.clock / 2]
     asked = next(k for k, i in enumerate(path) if i.name == "LDG" and "STRONG" in i.opcode)

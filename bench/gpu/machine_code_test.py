@@ -95,18 +95,19 @@ def check_simulation():
     def fraction(**changes):
         return Simulation(dataclasses.replace(tile, **changes), gpu, 4000).run()
 
-    # 8 tiles at a time, each for its launch and the latency of ticket, data and messages: 3500 clocks,
-    # in which memory would move 3.5e6 bytes.
+    # 8 tiles at a time, each for its launch and the latency of ticket, data and messages: 3500
+    # clocks, in which memory would move 3.5e6 bytes.
     alone = 8 * 3000 / 3.5e6
     assert abs(fraction() / alone - 1) < 0.02, fraction()
-    # 4 warps of 1000 instructions share 2.8 of them per clock with those of 19 other blocks, and all
-    # of them end together.
+    # 4 warps of 1000 instructions share 2.8 of them per clock with those of 19 other blocks, and
+    # all of them end together.
     busy = fraction(rest=Phase(1000, 1000), blocks=20, sequences=4000)
     clocks = 20 * 4 * 1000 / 2.8 + 2500
     assert abs(busy / (4 * 20 * 3 / clocks) - 1) < 0.02, busy
     # Memory is the limit where tiles are large.
     assert abs(fraction(bytes_read=2000000, bytes_written=1000000) - 1) < 0.02
-    # Of one sequence all tiles wait for the state before them; a fold of many spans delays them all.
+    # Of one sequence all tiles wait for the state before them; a fold of many spans delays them
+    # all.
     assert fraction(sequences=1) < alone
     assert fraction(sequences=1, span=1, fold=2000) < 0.5 * fraction(sequences=1, span=1)
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times scans of PyTorch and JAX on the workloads of linear_scan.cu and selective_scan.cu, and writes
-rows as those programs do. Each peer runs in a separate process. The rows of a peer that is absent or
-fails hold the error instead of figures.
+"""Times scans of PyTorch and JAX on the workloads of linear_scan.cu and selective_scan.cu, and
+writes rows as those programs do. Each peer runs in a separate process. The rows of a peer that is
+absent or fails hold the error instead of figures.
 
-PyTorch's calls are timed by CUDA events with an empty L2 cache, JAX's by the clock of the host up to
-block_until_ready. A copy of one array is timed in the same way. vjp is the backward pass alone, with
-the gradients of all arrays."""
+PyTorch's calls are timed by CUDA events with an empty L2 cache, JAX's by the clock of the host up
+to block_until_ready. A copy of one array is timed in the same way. vjp is the backward pass alone,
+with the gradients of all arrays."""
 
 import argparse
 import json
@@ -33,7 +33,7 @@ LONGEST_CALL = 3.0  # seconds; calls that take longer are left out
 CHECKED_STEPS = 64
 
 
-# ---- peers: from gates, inputs and gradients of the states to a function per call -----------------
+# ---- peers: from gates, inputs and gradients of the states to a function per call ----------------
 
 
 def by_autograd(torch, scan, gates, inputs, grads):
@@ -167,7 +167,7 @@ PEERS = {
 }
 
 
-# ---- one peer -------------------------------------------------------------------------------------
+# ---- one peer ------------------------------------------------------------------------------------
 
 
 def check(states, gates, inputs, axis):
@@ -182,8 +182,8 @@ def check(states, gates, inputs, axis):
 
 
 def prepare(framework, make, name, quick):
-    """Check the forward call of a peer. Return its calls; its calls on a 256th of the steps, if there
-    are many steps; a copy of an array; and the steps, elements and bytes of an array."""
+    """Check the forward call of a peer. Return its calls; its calls on a 256th of the steps, if
+    there are many steps; a copy of an array; and the steps, elements and bytes of an array."""
     if name in selective.WORKLOADS:
         (batch, steps, channels), narrow = selective.WORKLOADS[name]
         steps = 512 if quick else steps

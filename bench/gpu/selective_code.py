@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Estimates the speed of the kernels of selective scans from their machine code, without a GPU.
 
-Follows the path of a thread through a chunk of steps (of the adjoint: a checkpoint interval) with all
-arrays: u, delta, z, and B and C of every step. A loop within another counts as often as it runs.
-Counts, per element, the instructions of all lanes that share it, and those of the special-function
-unit. Compares the clocks of a multiprocessor with those that memory takes, and with those of the
-exponentials and divisions in the formulas. It is a count, not a measurement: caches, bank conflicts,
-barriers and the latency of memory are left out. The count is rather too high: of two paths that move
-as many elements the longer one may be counted, and the adjoint's adds to existing gradients.
+Follows the path of a thread through a chunk of steps (of the adjoint: a checkpoint interval) with
+all arrays: u, delta, z, and B and C of every step. A loop within another counts as often as it
+runs. Counts, per element, the instructions of all lanes that share it, and those of the
+special-function unit. Compares the clocks of a multiprocessor with those that memory takes, and
+with those of the exponentials and divisions in the formulas. It is a count, not a measurement:
+caches, bank conflicts, barriers and the latency of memory are left out. The count is rather too
+high: of two paths that move as many elements the longer one may be counted, and the adjoint's adds
+to existing gradients.
 
     bench/gpu/selective_code.py --markdown
 """

@@ -7,8 +7,8 @@ The programs are those of a build or of a pack.
 Every item has a time limit. A failure stops no other item. An item starts only if its expected time
 is left. Each stage keeps three files up to date: <stage>.txt is the summary, <stage>.json has the
 verdicts, and <stage>.tar.gz has all logs and rows. The summary is printed at the end.
-The exit status is 1 after a failure or an interruption, 2 if nothing passed and nothing failed or an
-argument is wrong, and 0 otherwise."""
+The exit status is 1 after a failure or an interruption, 2 if nothing passed and nothing failed or
+an argument is wrong, and 0 otherwise."""
 
 import argparse
 import concurrent.futures
@@ -73,7 +73,8 @@ class Stage:
         return self.begun + end - time.monotonic()
 
     def tests_of(self, item):
-        """Return the tests of an item, [None] if it runs as a whole, or a Result if it cannot run."""
+        """Return the tests of an item, [None] if it runs as a whole, or a Result if it cannot
+        run."""
 
         def instead(verdict, why):
             return Result(item, None, verdict, why)

@@ -145,7 +145,8 @@ def check_a_stage(machine, out):
 
 
 def check_failed_before(machine, out):
-    """The second stage begins with the failures of the first, then with its NOT RUN for lack of time."""
+    """The second stage begins with the failures of the first, then with its NOT RUN for lack of
+    time."""
 
     def result(item, verdict, test=None, why=""):
         return {"item": item, "test": test, "verdict": verdict, "why": why}

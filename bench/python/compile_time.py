@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Milliseconds to trace and compile, against the number of steps and against depth.
 
-One scan and its gradient of 2^8..2^18 steps by scanrec, lax.scan and lax.associative_scan; a stack of
-QRNN layers as lax.scan over stacked parameters, of 1 to 64 layers, with its gradient.
+One scan and its gradient of 2^8..2^18 steps by scanrec, lax.scan and lax.associative_scan; a stack
+of QRNN layers as lax.scan over stacked parameters, of 1 to 64 layers, with its gradient.
 
     python bench/python/compile_time.py --out build/bench
 """

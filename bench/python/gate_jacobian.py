@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Jacobians of the final state of a linear recurrent network, by what they are taken in.
 
-The question of https://github.com/jax-ml/jax/issues/19498: why is the one in lambda, the gate, so much
-slower than the one in the weights? One or two layers of `state[t] = lambda * state[t-1] + W x[t]`,
-batch 16, 64 states, T = 32..512, forward and reverse mode, for lax.associative_scan, lax.scan and
-scanrec, all in one run, warm, with fresh outputs. Writes a JSON file and a picture.
+The question of https://github.com/jax-ml/jax/issues/19498: why is the one in lambda, the gate, so
+much slower than the one in the weights? One or two layers of `state[t] = lambda * state[t-1] + W
+x[t]`, batch 16, 64 states, T = 32..512, forward and reverse mode, for lax.associative_scan,
+lax.scan and scanrec, all in one run, warm, with fresh outputs. Writes a JSON file and a picture.
 
     python bench/python/gate_jacobian.py --out build/bench
 """
@@ -29,7 +29,8 @@ WIDE = ("weights", "inputs")
 
 
 def associative(decay, inputs, initial):
-    """States by the composition of affine maps, and the last; the initial state is one more input."""
+    """States by the composition of affine maps, and the last; the initial state is one more
+    input."""
     elements = jnp.concatenate([initial[None], inputs])
 
     def combine(earlier, later):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the benchmarks of the Python package share: the clock, stock ways of scanning, the record."""
+"""What the benchmarks of the Python package share: the clock, stock ways of scanning, the
+record."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def commit():
 
 
 def record(args, name, rows, **more):
-    """Writes rows, and what they were measured on, to name.json in the folder that was asked for."""
+    """Writes rows, and what they were measured on, to name.json in the folder that was asked
+    for."""
     if args.out is None:
         return
     args.out.mkdir(parents=True, exist_ok=True)

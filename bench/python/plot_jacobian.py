@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws what gate_jacobian.py has measured: Jacobians in lambda against the steps, and all of them at the most.
+"""Draws what gate_jacobian.py has measured: Jacobians in lambda against the steps, and all of them
+at the most.
 
-python3 bench/python/plot_jacobian.py bench/results/python/gate_jacobian.json bench/results/gate_jacobian.png
+python3 bench/python/plot_jacobian.py bench/results/python/gate_jacobian.json
+bench/results/gate_jacobian.png
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
 `state[t] = gate[t] * state[t-1] + input[t]` in JAX by scanrec, lax.associative_scan and lax.scan,
 with fresh outputs (whose pages are new every time) and with donated ones; in PyTorch by scanrec and
 torch.associative_scan, where PyTorch is there; and by the kernels alone, into arrays that stay
-("library": what the C++ library reaches, and 10 to 20 us of ctypes). PyTorch's way is timed as it is
-called, not compiled. Then fo-pooling and S5 in JAX, with fresh outputs, beside the same in plain JAX;
-and a filter with one coefficient, beside scipy.signal.lfilter and torchlpc, where these are there.
+("library": what the C++ library reaches, and 10 to 20 us of ctypes). PyTorch's way is timed as it
+is called, not compiled. Then fo-pooling and S5 in JAX, with fresh outputs, beside the same in plain
+JAX; and a filter with one coefficient, beside scipy.signal.lfilter and torchlpc, where these are
+there.
 
     python bench/python/throughput.py --out build/bench
 
@@ -42,7 +43,7 @@ def problem(shape, dtype):
     return tuple(x.astype(dtype) for x in (gate, input, cotangent))
 
 
-# ---- JAX ------------------------------------------------------------------------------------------
+# ---- JAX -----------------------------------------------------------------------------------------
 
 
 def gradient_of(scan):
@@ -101,7 +102,7 @@ def measure_jax(name, arrays, rows, ours):
                 add(rows, name, f"JAX {way}", what, outputs, ms)
 
 
-# ---- the kernels alone ----------------------------------------------------------------------------
+# ---- the kernels alone ---------------------------------------------------------------------------
 
 
 def array_of(x):
@@ -129,7 +130,7 @@ def measure_library(name, arrays, rows):
     add(rows, name, "library", "gradient", "kept", milliseconds(both))
 
 
-# ---- PyTorch --------------------------------------------------------------------------------------
+# ---- PyTorch -------------------------------------------------------------------------------------
 
 
 def measure_torch(name, arrays, rows, ours):
@@ -163,7 +164,7 @@ def measure_torch(name, arrays, rows, ours):
         add(rows, name, f"PyTorch {way}", "gradient", "fresh", milliseconds(both))
 
 
-# ---- layers ---------------------------------------------------------------------------------------
+# ---- layers --------------------------------------------------------------------------------------
 
 
 def pooled_by(scan):
@@ -209,7 +210,7 @@ def measure_layer(name, ways, x, rows):
         add(rows, name, f"JAX {way}", "gradient", "fresh", milliseconds(jax.jit(gradient), x))
 
 
-# ---- one coefficient ------------------------------------------------------------------------------
+# ---- one coefficient -----------------------------------------------------------------------------
 
 
 def measure_filters(rows, ours):

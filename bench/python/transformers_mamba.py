@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Mamba of Hugging Face transformers, as it is and with its scans replaced by
-scanrec.torch.integrations.apply_to, in turn: logits of a prompt, by a model of the smallest published
-size with random weights, and of its scans alone what is left when all else is taken off.
+scanrec.torch.integrations.apply_to, in turn: logits of a prompt, by a model of the smallest
+published size with random weights, and of its scans alone what is left when all else is taken off.
 
     python bench/python/transformers_mamba.py --out build/bench
 """

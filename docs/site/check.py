@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks the built site: links and anchors, that nothing is loaded from elsewhere, and every page in Chromium,
-as a phone and a desktop show it, by day and at night. Pictures of some pages stay in screenshots/.
+"""Checks the built site: links and anchors, that nothing is loaded from elsewhere, and every page
+in Chromium, as a phone and a desktop show it, by day and at night. Pictures of some pages stay in
+screenshots/.
 
     python docs/site/check.py build/docs
 """
@@ -45,8 +46,8 @@ LOADS = {
     "video": "src",
     "object": "data",
 }
-#: What reaches beyond the window, unless it is within something that scrolls. The theme has the whole
-#: article scroll: that does not count.
+#: What reaches beyond the window, unless it is within something that scrolls. The theme has the
+#: whole article scroll: that does not count.
 OVERFLOW = """room => {
   const scrolls = e => ["auto", "scroll", "hidden"].includes(getComputedStyle(e).overflowX);
   const within = e => {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a header declares for its users: each declaration without its body, and the `///` above it.
 
-Reads the text and no more than its brackets, so it knows C++ as clang-format writes it here. What is
-in a namespace `detail`, private, or without a comment is nobody's business.
+Reads the text and no more than its brackets, so it knows C++ as clang-format writes it here. What
+is in a namespace `detail`, private, or without a comment is nobody's business.
 """
 
 import re

@@ -156,8 +156,8 @@ def problems(root):
 
 
 def write(root, out, documents, source_page):
-    """Writes a page for each, and an overview; source_page(path) is the address of a file's page. Returns the
-    names that have a place."""
+    """Writes a page for each, and an overview; source_page(path) is the address of a file's page.
+    Returns the names that have a place."""
     if found := problems(root):
         raise SystemExit("docs/site/reference.toml: " + "\n".join(found))
     pages = read(root, print)

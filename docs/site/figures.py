@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the page of measured figures: tables of bench/results/*.json, each with where it comes from."""
+"""Writes the page of measured figures: tables of bench/results/*.json, each with where it comes
+from."""
 
 import html
 import json

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the gallery: a card for every program among the examples, with the first sentence of its file."""
+"""Writes the gallery: a card for every program among the examples, with the first sentence of its
+file."""
 
 import ast
 import re

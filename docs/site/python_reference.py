@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the pages of the Python reference from the sources: signatures and docstrings, read, not run.
+"""Writes the pages of the Python reference from the sources: signatures and docstrings, read, not
+run.
 
 So it needs neither the built library nor JAX nor PyTorch. A module is public if it and the packages
 above it have no underscore, and it has an `__all__`; what that names is followed to where it is
@@ -43,7 +44,8 @@ def is_overload(node):
 
 
 def find(package, module, name, depth=0):
-    """(where it is defined, its node), or (None, None) if it is a module or comes from elsewhere."""
+    """(where it is defined, its node), or (None, None) if it is a module or comes from
+    elsewhere."""
     for node in module.tree.body:
         is_named = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name
         if is_named and not is_overload(node):
@@ -74,7 +76,8 @@ def indented(text, by=3):
 
 
 def converted(doc, documents):
-    """A numpydoc docstring as reStructuredText: sections as field lists, parameters as definitions."""
+    """A numpydoc docstring as reStructuredText: sections as field lists, parameters as
+    definitions."""
     lines, out = doc.splitlines(), []
     heads = [i for i in range(len(lines) - 1) if SECTION.match(lines[i + 1]) and lines[i].strip()]
     out.append("\n".join(lines[: heads[0] if heads else len(lines)]).strip())

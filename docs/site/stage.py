@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Puts the sources of the site together: documents where they are in the repository, generated pages, and a
-page for every file that they link to.
+"""Puts the sources of the site together: documents where they are in the repository, generated
+pages, and a page for every file that they link to.
 
     python docs/site/stage.py build/docs-source
 """
@@ -71,7 +71,8 @@ class Site:
         self.write(name, CODE_OR_LINK.sub(lambda m: self._link(name, m) if m[4] else m[0], text))
 
     def which_call(self, cpp, python):
-        """Has the tables of docs/which_call.md link to the references, by their columns' languages."""
+        """Has the tables of docs/which_call.md link to the references, by their columns'
+        languages."""
         heads = {"NumPy": "scanrec", "JAX": "scanrec.jax", "PyTorch": "scanrec.torch"}
         lines, columns = [], []
         for line in (self.out / "docs" / "which_call.md").read_text(encoding="utf-8").splitlines():
@@ -156,7 +157,8 @@ class Site:
 
 
 def landing():
-    """index.md with the snippets that it names: of docs/snippets.cpp, and of the README's Python."""
+    """index.md with the snippets that it names: of docs/snippets.cpp, and of the README's
+    Python."""
     text = (ROOT / "docs" / "site" / "index.md").read_text(encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     blocks = {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Conan 2: the headers and the CMake package of this checkout. `conan create packaging/conan`
 
-The package's own CMake configuration is what projects find, so its components are those of an installed
-scanrec: `compiled`, `mpi`, and `cuda` in projects that enable CUDA. `eigen` takes the option with_eigen,
-which brings Eigen.
+The package's own CMake configuration is what projects find, so its components are those of an
+installed scanrec: `compiled`, `mpi`, and `cuda` in projects that enable CUDA. `eigen` takes the
+option with_eigen, which brings Eigen.
 """
 
 import re

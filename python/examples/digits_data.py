@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What both examples that read digits pixel by pixel share: the images as sequences, the command line,
-and the table of all layers at the end."""
+"""What both examples that read digits pixel by pixel share: the images as sequences, the command
+line, and the table of all layers at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ LAYERS = {
 
 
 def read_digits():
-    """((images, digits) to learn from, (images, digits) held out): images are 64 numbers from -1 to 1."""
+    """((images, digits) to learn from, (images, digits) held out): images are 64 numbers from -1 to
+    1."""
     rows = np.loadtxt(DATA, delimiter=",", dtype=np.float32)
     images, digits, learned = rows[:, :-1] / 8 - 1, rows[:, -1].astype(np.int64), len(rows) * 4 // 5
     return (images[:learned], digits[:learned]), (images[learned:], digits[learned:])
@@ -45,7 +46,8 @@ def parser_of(doc):
 
 
 def print_table(found):
-    """Of rows (layer, parameters, digits held out, those of them that were right, seconds per epoch)."""
+    """Of rows (layer, parameters, digits held out, those of them that were right, seconds per
+    epoch)."""
     print("\n| layer | parameters | held out, right | seconds per epoch |\n|---|---|---|---|")
     for name, size, held, right, seconds in found:
         print(

@@ -3,8 +3,8 @@
 
 A bank of resonators, each one complex pole, x[t] = pole * x[t-1] + number[t], and a prediction that
 is linear in their states. Poles stay within the unit circle; poles and weights are fitted together
-by L-BFGS with gradients through the scan, on the years before 1920, and tested on those after. Beside
-it: next year will be as this one, and a linear prediction from the last two years.
+by L-BFGS with gradients through the scan, on the years before 1920, and tested on those after.
+Beside it: next year will be as this one, and a linear prediction from the last two years.
 
     pip install './python[jax]' scipy && python python/examples/learned_filter.py
 """

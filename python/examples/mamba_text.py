@@ -2,8 +2,8 @@
 """A character language model of Mamba blocks in PyTorch, beside one of QRNN layers.
 
 Blocks of a projection, a causal convolution, scanrec.torch.selective_scan and a gate. Both models
-learn for the same time, a chunk each in turn, and are measured on the end of the text; the Mamba model
-then writes, a character at a time, by selective_state_update. Draws both learning curves.
+learn for the same time, a chunk each in turn, and are measured on the end of the text; the Mamba
+model then writes, a character at a time, by selective_state_update. Draws both learning curves.
 
     pip install './python[torch]' tqdm matplotlib
     python python/examples/mamba_text.py --out build/text

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Handwritten digits read pixel by pixel: images are sequences of 64 numbers, classified by residual
-blocks around torch.nn.LSTM and around each layer of scanrec.torch.nn in turn.
+"""Handwritten digits read pixel by pixel: images are sequences of 64 numbers, classified by
+residual blocks around torch.nn.LSTM and around each layer of scanrec.torch.nn in turn.
 
 The last fifth of data/digits.csv is held out. Its rows are in the order in which 13 people wrote
 them, so that most of these hands are new.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Handwritten digits read pixel by pixel: what sequential_digits.py does, with the layers of scanrec.jax.nn
-and an LSTM by lax.scan. An epoch is one program; seconds are those after it is compiled.
+"""Handwritten digits read pixel by pixel: what sequential_digits.py does, with the layers of
+scanrec.jax.nn and an LSTM by lax.scan. An epoch is one program; seconds are those after it is
+compiled.
 
     pip install './python[jax]' optax tqdm
     python python/examples/sequential_digits_jax.py

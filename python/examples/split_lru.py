@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A linear recurrent unit trained on one sequence that is split along time over processes.
 
-The sequence is noise; what is to be predicted is the noise as three resonators, unknown to the model,
-have shaped it. Every process makes its part of it, and keeps its part of the states; per state and
-process a few numbers travel, by XLA's collectives. Then one process does the same alone: the losses
-are equal but for rounding.
+The sequence is noise; what is to be predicted is the noise as three resonators, unknown to the
+model, have shaped it. Every process makes its part of it, and keeps its part of the states; per
+state and process a few numbers travel, by XLA's collectives. Then one process does the same alone:
+the losses are equal but for rounding.
 
     pip install './python[jax]' optax && python python/examples/split_lru.py --processes 4
 """
@@ -31,7 +31,8 @@ OVER_TIME = P("time")
 
 
 def noise(begin, end):
-    """Steps [begin, end), (T, 1), in [-1, 1): a function of the step, so that anybody can make any."""
+    """Steps [begin, end), (T, 1), in [-1, 1): a function of the step, so that anybody can make
+    any."""
     bits = np.arange(begin, end, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     bits ^= bits >> np.uint64(29)
     return ((bits >> np.uint64(40)).astype(np.float32) / 2**23 - 1)[:, None]
@@ -51,7 +52,8 @@ def start(states):
 
 
 def unknown(u):
-    """The three resonators; they are the same everywhere, and so is the one program that runs them."""
+    """The three resonators; they are the same everywhere, and so is the one program that runs
+    them."""
     poles = np.array([0.995, 0.98, 0.9]) * np.exp(1j * np.array([0.2, 0.7, 1.9]))
     inputs = (0.1 * u).astype(np.complex64) * np.ones(3, np.complex64)
     states = scanrec.jax.linear_scan(poles.astype(np.complex64), inputs, axis_name="time")

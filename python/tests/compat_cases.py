@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls that scanrec.compat and the packages it stands in for are given alike, and what is kept of their
-results: values, and gradients of a weighted sum of them."""
+"""Calls that scanrec.compat and the packages it stands in for are given alike, and what is kept of
+their results: values, and gradients of a weighted sum of them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = [
 
 class Case(NamedTuple):
     """A call: `module` and `function` as of the package, arguments by name and in order. Where the
-    package computes on GPUs alone, or has a class around it, `original` is what computed the results,
-    given the arguments in order."""
+    package computes on GPUs alone, or has a class around it, `original` is what computed the
+    results, given the arguments in order."""
 
     name: str
     framework: str

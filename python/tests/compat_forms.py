@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The forms of arguments that each function of scanrec.compat takes, lengths of time among them, and
-each function as a loop over steps in NumPy."""
+"""The forms of arguments that each function of scanrec.compat takes, lengths of time among them,
+and each function as a loop over steps in NumPy."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class Draw:
 
 
 def arguments_of(name: str, row: dict[str, str], steps: int | None = None) -> dict[str, Any]:
-    """The arguments of a row, sorted by name; the same numbers each time. Steps are those of the row
-    unless given."""
+    """The arguments of a row, sorted by name; the same numbers each time. Steps are those of the
+    row unless given."""
     draw = Draw(name + str(row))
     made = {}
     for argument, form in row.items():
@@ -547,7 +547,8 @@ def rlax():
 
 
 def named_axes(x, axes, wanted, sizes):
-    """An array whose axes have these names, with all the wanted ones, of extent 1 where it lacks them."""
+    """An array whose axes have these names, with all the wanted ones, of extent 1 where it lacks
+    them."""
     order = [axes.index(axis) for axis in wanted if axis in axes]
     x = np.transpose(x, order)
     return x.reshape([sizes[axis] if axis in axes else 1 for axis in wanted])
@@ -590,8 +591,8 @@ def philtorch():
     offer("lpv.state_space_recursion", varying, {"A": both("t11", "bt11"), **given})
 
     def axes_of(x, candidates, sizes):
-        """The first of these names of axes that an array's shape has; ``p`` is any number, and ``n``
-        is there where coefficients vary."""
+        """The first of these names of axes that an array's shape has; ``p`` is any number, and
+        ``n`` is there where coefficients vary."""
         for axes in candidates:
             if (
                 ("n" in sizes or "n" not in axes)

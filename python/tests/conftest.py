@@ -97,8 +97,8 @@ MANY_AXES = {"dtype": "float64", "shape": (2, 3, 4, 2, 5, 3), "axis": 4, "revers
 
 
 def apart(random, *, edge=False, by=0):
-    """Two arrays of MANY_AXES in memory of their own, or so many positions of a walked axis apart in
-    one buffer: 0 is the same array twice."""
+    """Two arrays of MANY_AXES in memory of their own, or so many positions of a walked axis apart
+    in one buffer: 0 is the same array twice."""
     shape = [1 if edge and i == 4 else n for i, n in enumerate(MANY_AXES["shape"])]
     buffer = random(*(n + 1 for n in shape))
     at = lambda start: (slice(start, start + shape[0]), *(slice(0, n) for n in shape[1:]))

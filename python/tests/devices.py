@@ -2,8 +2,8 @@
 """What tests of arrays on GPUs share: the devices that a call runs on.
 
 SCANREC_EMULATED_CUDA names a build of libscanrec_cuda for the emulator of the C++ tests
-(-DSCANREC_CUDA_ON_HOST=ON): its calls take arrays of the host. What needs a GPU, and a framework that
-sees it, runs where there is one.
+(-DSCANREC_CUDA_ON_HOST=ON): its calls take arrays of the host. What needs a GPU, and a framework
+that sees it, runs where there is one.
 """
 
 from __future__ import annotations

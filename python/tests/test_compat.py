@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.compat: what the packages it stands in for return, gradients with it, and where it differs."""
+"""scanrec.compat: what the packages it stands in for return, gradients with it, and where it
+differs."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ WANTED = kept()
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_results(case):
-    """Both sides round a few operations per step of 9, on numbers of the size of the largest one."""
+    """Both sides round a few operations per step of 9, on numbers of the size of the largest
+    one."""
     call, arguments = called(case)
     results = {"torch": torch_results, "jax": jax_results}[case.framework]
     got = results(call, arguments)
@@ -180,8 +182,8 @@ SIZES = {"b": 2, "n": 6, "m": 3, "f": 4, "p": 5}
 
 
 def test_diagonal_matrices_and_repeated_eigenvalues():
-    """What the original of diag_state_space does not take: A = diag(...), an L of each sequence, and a
-    complex L with real inputs. Eigenvalues may repeat where no eigenvectors are computed."""
+    """What the original of diag_state_space does not take: A = diag(...), an L of each sequence,
+    and a complex L with real inputs. Eigenvalues may repeat where no eigenvectors are computed."""
     torch = framework("torch")
     call = ours("philtorch.lti", "diag_state_space")
     r = np.random.default_rng(8)
@@ -318,7 +320,8 @@ def test_liquid_states_go_on():
 
 
 def test_products_of_coefficients_do_not_lose_digits():
-    """Logarithms that add up to -30000: in float32 their sums would have no digits behind the point."""
+    """Logarithms that add up to -30000: in float32 their sums would have no digits behind the
+    point."""
     torch = framework("torch")
     scan = ours("minGRU_pytorch.minGRU", "heinsen_associative_scan_log")
     r = np.random.default_rng(2)

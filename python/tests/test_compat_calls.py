@@ -115,8 +115,8 @@ ALIKE = ("stopped", "beyond", "forward", "leaky_vtrace", "discounted_returns")
 
 @named("jax", but=ALIKE)
 def test_transformations_in_jax(case):
-    """Tangents against gradients, second derivatives of two kinds against each other, and batches; all
-    within one program."""
+    """Tangents against gradients, second derivatives of two kinds against each other, and batches;
+    all within one program."""
     jax = framework("jax")
     call, arguments = called(case)
     # Where gradients end tangents are not those of the values.

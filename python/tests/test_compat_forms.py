@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""scanrec.compat: every form of one argument with every form of another, at every length of time."""
+"""scanrec.compat: every form of one argument with every form of another, at every length of
+time."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def loss(values):
 
 
 def moved(arguments, directions, length):
-    """The arguments with real and complex arrays moved along directions, as long as there are any."""
+    """The arguments with real and complex arrays moved along directions, as long as there are
+    any."""
     if isinstance(arguments, tuple):
         return tuple(moved(x, directions, length) for x in arguments)
     if isinstance(arguments, np.ndarray) and arguments.dtype.kind in "fc":
@@ -188,7 +190,8 @@ KEPT = {
 
 
 def kept(name, row, constant, steps=500):
-    """How many arrays over time, other than arguments and booleans, a call keeps for its gradients."""
+    """How many arrays over time, other than arguments and booleans, a call keeps for its
+    gradients."""
     torch = framework("torch")
     call = ours(*name.rsplit(".", 1))
     arguments = arguments_of(name, row, steps)

@@ -149,7 +149,8 @@ def test_logarithms(device, dtype, cell):
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1, 2), (0, 3, 5)])
 def test_sums_and_many_axes(device, axes):
-    """Six axes that do not merge: some are walked, gradients that are sums are cleared and added to."""
+    """Six axes that do not merge: some are walked, gradients that are sums are cleared and added
+    to."""
     random, shape = Random(3), (2, 9, 3, 2, 2, 4)
     whole = random(*(n + 1 for n in shape), dtype="float32")[tuple(slice(0, n) for n in shape)]
     summed = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
@@ -231,7 +232,7 @@ def test_a_build_without_kernels_says_so(monkeypatch):
         _cuda.library.__wrapped__()
 
 
-# ---- PyTorch --------------------------------------------------------------------------------------
+# ---- PyTorch -------------------------------------------------------------------------------------
 
 
 def torch_values(torch, device):
@@ -289,11 +290,12 @@ def test_pytorch_on_a_gpu():
             torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-4)
 
 
-# ---- JAX ------------------------------------------------------------------------------------------
+# ---- JAX -----------------------------------------------------------------------------------------
 
 
 def test_programs_for_gpus_name_the_calls():
-    """What JAX lowers for a GPU where there may be none: the same calls, with the same attributes."""
+    """What JAX lowers for a GPU where there may be none: the same calls, with the same
+    attributes."""
     jax = pytest.importorskip("jax")
     if not _cuda.is_built():
         pytest.skip("no kernels for GPUs")

@@ -138,7 +138,7 @@ def test_errors(emulated):
     assert (x["out"] == 7).all() and (u_grad == 7).all()
 
 
-# ---- PyTorch --------------------------------------------------------------------------------------
+# ---- PyTorch -------------------------------------------------------------------------------------
 
 
 def torch_values(torch, device):
@@ -199,7 +199,7 @@ def test_pytorch_on_a_gpu():
         torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-4)
 
 
-# ---- JAX ------------------------------------------------------------------------------------------
+# ---- JAX -----------------------------------------------------------------------------------------
 
 
 def jax_arguments(jax, device=None):
@@ -218,7 +218,8 @@ def jax_loss(jax):
 
 
 def test_programs_for_gpus_name_the_calls():
-    """What JAX lowers for a GPU where there may be none: the same calls, with the same attributes."""
+    """What JAX lowers for a GPU where there may be none: the same calls, with the same
+    attributes."""
     jax = pytest.importorskip("jax")
     if not _cuda.is_built():
         pytest.skip("no kernels for GPUs")

@@ -65,7 +65,7 @@ def same(got, want, **tolerance):
         np.testing.assert_allclose(x, y, **{"rtol": 1e-9, "atol": 1e-9, **tolerance})
 
 
-# ---- values -----------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -132,7 +132,7 @@ def test_promotion():
     assert linear_scan(0.5, input, np.ones(3)).dtype == "float64"
 
 
-# ---- derivatives ------------------------------------------------------------------------------------
+# ---- derivatives ---------------------------------------------------------------------------------
 
 # (type, shape of the gate, reverse, steps with resets)
 CASES = [
@@ -236,7 +236,8 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_slow_constant_decays_keep_what_their_logarithms_hold(reverse):
-    """In gradients of input and initial state alone, which keep no states, and their derivatives."""
+    """In gradients of input and initial state alone, which keep no states, and their
+    derivatives."""
     slow = SlowDecay(reverse)
     input, first, grad = jnp.asarray(slow.input), jnp.ones(1, jnp.float32), jnp.asarray(slow.grad)
     scan = partial(linear_scan, jnp.float32(-1e-4), log_gate=True, reverse=reverse)
@@ -336,7 +337,8 @@ def test_vmap(random, axes):
 
 
 def test_jacobians_share_what_does_not_depend_on_the_batch(random):
-    """Cotangents of a linear loss are those of every row: only gradients of gates meet the states."""
+    """Cotangents of a linear loss are those of every row: only gradients of gates meet the
+    states."""
     gates, inputs = jnp.asarray(random(2, 3)), jnp.asarray(random(4, 9, 3))
 
     def final(f):
@@ -367,8 +369,8 @@ def test_vmap_of_vmap(random):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_broadcast_under_any_vmap(seed):
-    """Gates that broadcast along any axes, with fewer axes or not, while any operands are batched, once
-    or twice: values, gradients, and products of the Hessian with a vector."""
+    """Gates that broadcast along any axes, with fewer axes or not, while any operands are batched,
+    once or twice: values, gradients, and products of the Hessian with a vector."""
     random = Random(seed)
     choose = lambda *options: options[random.generator.integers(len(options))]
     shape = (2, 3, 5, 4)
@@ -402,7 +404,7 @@ def test_any_broadcast_under_any_vmap(seed):
     same(derivatives(partial(linear_scan, return_final=True)), derivatives(by_lax_scan))
 
 
-# ---- programs ---------------------------------------------------------------------------------------
+# ---- programs ------------------------------------------------------------------------------------
 
 
 def calls_in(f, *arrays):
@@ -542,7 +544,7 @@ def test_what_is_traced_is_no_switch_and_no_numpy_array():
         jax.jit(lambda x: scanrec.linear_scan(0.5, x))(ONES)
 
 
-# ---- several devices --------------------------------------------------------------------------------
+# ---- several devices -----------------------------------------------------------------------------
 
 shard_map = getattr(jax, "shard_map", None)
 if shard_map is None:

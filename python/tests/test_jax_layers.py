@@ -197,7 +197,8 @@ def test_explicit_sharding(random, packed):
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_shard_map(random, packed):
-    """A forget gate that the devices share receives the sum over them, and so do second derivatives."""
+    """A forget gate that the devices share receives the sum over them, and so do second
+    derivatives."""
     shard_map = getattr(jax, "shard_map", None)
     if shard_map is None:
         from jax.experimental.shard_map import shard_map
@@ -219,7 +220,7 @@ def test_shard_map(random, packed):
         same(jax.jit(of(parted))(pre), jax.jit(of(qrnn_pool))(pre))
 
 
-# ---- state spaces -----------------------------------------------------------------------------------
+# ---- state spaces --------------------------------------------------------------------------------
 
 
 def system(random, both_ways=False):
@@ -352,7 +353,7 @@ def test_discretisation_near_zero():
         np.testing.assert_allclose(_phi(jnp.asarray(complex(z))), want, rtol=1e-14)
 
 
-# ---- errors -----------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 X, Z = np.ones((2, 9, 6)), np.ones((4, 6), complex)
 

@@ -58,8 +58,8 @@ def state_of(layer, random, *batch):
 
 
 def compiled(layer):
-    """layer.apply. Before JAX 0.7.2 XLA ends the process where a program has a product and is rooted
-    in a call of ours; so it returns a number as well."""
+    """layer.apply. Before JAX 0.7.2 XLA ends the process where a program has a product and is
+    rooted in a call of ours; so it returns a number as well."""
     apply = jax.jit(lambda *given, **options: (layer.apply(*given, **options), 0))
     return lambda *given, **options: apply(*given, **options)[0]
 
@@ -286,7 +286,8 @@ def test_starts():
     step = np.log1p(np.exp(delta))
     assert 0.99e-3 < step.min() and step.max() < 0.101
     np.testing.assert_allclose(np.exp(decay)[3], np.arange(1, 17), rtol=1e-5)
-    # The eigenvalues of HiPPO-LegS' normal part, in whose basis real and normal is complex and normal.
+    # The eigenvalues of HiPPO-LegS' normal part, in whose basis real and normal is complex and
+    # normal.
     decay, frequency = draw(nn.S5(3, 4, state_size=6), "log_decay", "frequency")
     root = np.sqrt(2 * np.arange(6) + 1)
     lower = np.tril(np.outer(root, root), -1)
@@ -377,7 +378,8 @@ CALLS = ("linear_scan", "qrnn_pool", "s5", "lru", "selective_scan", "selective_s
 
 @pytest.mark.parametrize("name", [*CALLS, *LAYERS])
 def test_nothing_is_promoted(name, random):
-    """That was not given so: types and ranks are those that users see to, in second derivatives, too."""
+    """That was not given so: types and ranks are those that users see to, in second derivatives,
+    too."""
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         for call, *arrays in problems_of(name, random):
 
@@ -641,7 +643,8 @@ def test_as_rnn_of_flax(name, random):
 
 
 def test_lengths_of_rnn(random):
-    """That are no numbers of steps are refused; those that a program does not know are the nearest."""
+    """That are no numbers of steps are refused; those that a program does not know are the
+    nearest."""
     flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
     from scanrec.jax import nnx
 

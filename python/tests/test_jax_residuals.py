@@ -28,7 +28,8 @@ FIRST, GATE = random(B, C), random(C)
 
 
 def kept(f, *operands):
-    """How many arrays with a number for every step, the smallest being a channel's, jax.vjp keeps."""
+    """How many arrays with a number for every step, the smallest being a channel's, jax.vjp
+    keeps."""
     counts = set()
     for call in (f, jax.jit(f)):
         pullback = jax.vjp(call, *operands)[1]
@@ -112,7 +113,8 @@ def test_scans_in_a_row_with_a_constant_gate_keep_nothing():
 
 
 def test_a_selective_scan_keeps_its_operands_and_checkpoints():
-    """Of any gradient: one kernel computes all of them, and checkpoints are a state of 128 steps."""
+    """Of any gradient: one kernel computes all of them, and checkpoints are a state of 128
+    steps."""
     u, delta = X, jnp.abs(F)
     b, c = jnp.asarray(random(B, T, N)), jnp.asarray(random(B, T, N))
     operands = u, delta, -jnp.ones((C, N)), b, c, jnp.ones(C)

@@ -86,8 +86,8 @@ def test_parts_of_complex_numbers(random, groups, steps):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_types(random, dtype):
-    """Of 16 bits are sequences and parts, complex64 is the rest: outputs are within a unit of what is
-    computed in complex128 from the same numbers."""
+    """Of 16 bits are sequences and parts, complex64 is the rest: outputs are within a unit of what
+    is computed in complex128 from the same numbers."""
     given = on_device(arrays_of(random, steps=200))
     given = {n: x.astype(np.complex64 if n in OF_STATES else np.float32) for n, x in given.items()}
     given["B"] = parts_of(given["B"])
@@ -137,8 +137,8 @@ def test_numerical_derivatives(random):
 
 
 def test_jacobians(random):
-    """The final state is an analytic function of A, B and the initial state; outputs are real ones of
-    parts."""
+    """The final state is an analytic function of A, B and the initial state; outputs are real ones
+    of parts."""
     given = on_device(arrays_of(random, 1, 5, 2, 2))
     names = ("A", "B", "initial_state")
     every = tuple(given[name] for name in names)

@@ -140,7 +140,7 @@ def as_function(call, names, **options):
     return lambda *x: call(**dict(zip(names, x)), **options)
 
 
-# ---- values and gradients -------------------------------------------------------------------------
+# ---- values and gradients ------------------------------------------------------------------------
 
 # (of B and C, groups, reverse, steps with resets, what is left out)
 CASES = {
@@ -410,7 +410,7 @@ def test_steps_of_rows(random, is_complex):
         bits((out, after), want(held.astype(jnp.bfloat16), single))
 
 
-# ---- batching -------------------------------------------------------------------------------------
+# ---- batching ------------------------------------------------------------------------------------
 
 
 BATCHES = {
@@ -487,7 +487,7 @@ def test_batches_of_marks_and_jacobians(random):
     same(twice(A)[1, 2], final(ours)(A[1, 2]))
 
 
-# ---- programs -------------------------------------------------------------------------------------
+# ---- programs ------------------------------------------------------------------------------------
 
 
 def calls_in(f, *arrays):
@@ -505,7 +505,8 @@ def test_one_call_forward_and_one_back(random):
     assert calls_in(lambda x: ours(**x), given) == [("selective_scan", everything, 0b011)]
     loss = lambda x: jnp.sum(ours(**x)[0] ** 2)
     calls = calls_in(jax.grad(loss), given)
-    # Checkpoints are kept, of the three that there are the final state is not; no gradient of it comes.
+    # Checkpoints are kept, of the three that there are the final state is not; no gradient of it
+    # comes.
     assert calls[0] == ("selective_scan", everything, 0b101)
     assert calls[1] == ("selective_scan_vjp", everything | 0b011 << 11, everything)
     # With the final state alone there are no outputs, nor what is for them; only what is asked for.
@@ -563,7 +564,7 @@ def test_export(random):
             export.export(loss, disabled_checks=allowed, platforms=["cuda"])(given)
 
 
-# ---- several devices ------------------------------------------------------------------------------
+# ---- several devices -----------------------------------------------------------------------------
 
 shard_map = getattr(jax, "shard_map", None)
 if shard_map is None:
@@ -663,7 +664,7 @@ def test_explicit_sharding(random, split, groups, expected):
         same(x, y, rtol=1e-9, atol=1e-10)
 
 
-# ---- errors ---------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 U, W, M, S = (np.ones(s) for s in ((2, 9, 4), (4, 3), (2, 9, 3), (2, 4, 3)))
 

@@ -59,7 +59,7 @@ def tensors(*shapes, dtype="float64", scale=0.8, seed=1):
     return tuple(torch.from_numpy(random(*s, dtype=dtype, scale=scale)) for s in shapes)
 
 
-# ---- values -----------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -120,7 +120,7 @@ def test_threads_follow_pytorch():
         torch.set_num_threads(threads)
 
 
-# ---- calls again and again -------------------------------------------------------------------------
+# ---- calls again and again -----------------------------------------------------------------------
 
 
 def calls_of(dtype):
@@ -262,7 +262,7 @@ def test_what_is_kept_of_calls_is_bounded():
     assert gate() is None
 
 
-# ---- derivatives ------------------------------------------------------------------------------------
+# ---- derivatives ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
@@ -490,7 +490,7 @@ def test_checkpoint_and_autocast():
         assert linear_scan(gate.float(), input.float()).dtype == torch.float32
 
 
-# ---- programs ---------------------------------------------------------------------------------------
+# ---- programs ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["_linear_scan", "_linear_scan_jvp", "_linear_scan_vjp"])

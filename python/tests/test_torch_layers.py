@@ -242,7 +242,7 @@ def test_states_computed_anew(random, pool):
     assert sizes == [2 * 300 * 8, 2 * 2 * 8]
 
 
-# ---- state spaces -----------------------------------------------------------------------------------
+# ---- state spaces --------------------------------------------------------------------------------
 
 
 def system(random):
@@ -379,7 +379,7 @@ def test_derivatives_of_state_spaces(random):
     gradcheck(lambda *x: lru(u.detach(), *x, b.detach(), c.detach()), rings, check_forward_ad=True)
 
 
-# ---- training ---------------------------------------------------------------------------------------
+# ---- training ------------------------------------------------------------------------------------
 
 
 def models(random):
@@ -435,7 +435,8 @@ def trained(model, u, parameters, target, optimiser, rate, *, pairs=False):
 
 @pytest.mark.parametrize("name", list(models(Random())))
 def test_trained(name):
-    """Every optimiser takes the gradients, eager and compiled, of complex parameters as of pairs."""
+    """Every optimiser takes the gradients, eager and compiled, of complex parameters as of
+    pairs."""
     model, u, parameters = models(Random(1))[name]
     target = model(u, *parameters) + 0.3 * tensor(Random(2), 2, 12, 3)
     backend = "inductor" if name == "linear_scan complex" else "aot_eager"
@@ -451,7 +452,7 @@ def test_trained(name):
         same((again, got), (losses, want), rtol=1e-7, atol=1e-9)
 
 
-# ---- errors -----------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 X, Z = torch.ones(2, 9, 6), torch.ones(4, 6, dtype=torch.complex64)
 

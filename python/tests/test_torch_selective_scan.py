@@ -126,15 +126,15 @@ def gradients(call, x, cotangents):
     return out, dict(zip(x, torch.autograd.grad(loss, list(x.values()))))
 
 
-# ---- values and gradients --------------------------------------------------------------------------
+# ---- values and gradients ------------------------------------------------------------------------
 
 LENGTHS = (1, 64, 128, 256, 372, 512, 1024, 1134, 2048, 4096)
 TOLERANCES = {"float32": (6e-4, 2e-3), "float16": (3e-3, 5e-3), "bfloat16": (3e-2, 5e-2)}
 
 
 def grid():
-    """mamba_ssm's cases: every set of options at 128 steps in float32, every kind of B and C at 372,
-    and all lengths and types with everything there is."""
+    """mamba_ssm's cases: every set of options at 128 steps in float32, every kind of B and C at
+    372, and all lengths and types with everything there is."""
     whole = dict(D=True, z=True, bias=True, softplus=True, last=True)
     for variable_B, variable_C, groups in itertools.product((True, False), (True, False), (1, 2)):
         if groups == 2 and not (variable_B or variable_C):
@@ -287,7 +287,7 @@ def test_transformations():
     close(tangent, func.jvp(loop, tuple(values), ones)[1], 1e-9, 1e-9)
 
 
-# ---- properties ------------------------------------------------------------------------------------
+# ---- properties ----------------------------------------------------------------------------------
 
 
 def cut(x, steps, names=("u", "delta", "B", "C", "z")):
@@ -471,7 +471,7 @@ def test_autocast():
         assert torch.equal(selective_scan(**x), want)
 
 
-# ---- programs --------------------------------------------------------------------------------------
+# ---- programs ------------------------------------------------------------------------------------
 
 
 def test_operators():
@@ -528,7 +528,7 @@ def test_export():
             assert torch.equal(program(**part), Scan()(**part))
 
 
-# ---- one step --------------------------------------------------------------------------------------
+# ---- one step ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("groups", [0, 2])
@@ -651,7 +651,7 @@ def test_compiled_steps():
     assert torch.equal(state, again)
 
 
-# ---- bad input -------------------------------------------------------------------------------------
+# ---- bad input -----------------------------------------------------------------------------------
 
 
 def test_bad_input():

@@ -135,7 +135,7 @@ def problem(here, dtype, constant=False, seed=0):
     return gate, of(BATCH, here.steps, CHANNELS), of(BATCH, CHANNELS), marks
 
 
-# ---- what groups run ------------------------------------------------------------------------------
+# ---- what groups run -----------------------------------------------------------------------------
 
 
 def all_modes(here):

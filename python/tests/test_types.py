@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Type checkers on code that calls the package, and on what it offers; signatures that are said twice."""
+"""Type checkers on code that calls the package, and on what it offers; signatures that are said
+twice."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ def code(tmp_path):
     return names
 
 
-# Strict: an "ignore" of a mistake that is not found is an error, too. Much of the frameworks that no type
-# here is of takes as long as all the rest.
+# Strict: an "ignore" of a mistake that is not found is an error, too. Much of the frameworks that
+# no type here is of takes as long as all the rest.
 MYPY = """[mypy]
 strict = true
 [mypy-torch._inductor.*,torch._dynamo.*,torch.ao.*,torch.fx.*,torch.onnx.*,jaxlib.mlir.*]

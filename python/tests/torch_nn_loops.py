@@ -19,7 +19,7 @@ def leaves(state):
     return state if isinstance(state, tuple) else (state,)
 
 
-# ---- a step: (layer, weights, u, state, first, reverse) -> (output, state) ---------------------------
+# ---- a step: (layer, weights, u, state, first, reverse) -> (output, state) -----------------------
 
 
 def qrnn_step(layer, w, u, state, first, reverse):

@@ -31,9 +31,8 @@ def show_config() -> None:
     print(f"scanrec {__version__}")
     print(f"instruction set: {_native.instruction_set()}")
     print(f"threads: {_native.threads()}")
-    print(
-        f"kernels for GPUs: {'built' if _cuda.is_built() else f'not built; {_cuda.BUILD} builds them'}"
-    )
+    kernels = "built" if _cuda.is_built() else f"not built; {_cuda.BUILD} builds them"
+    print(f"kernels for GPUs: {kernels}")
 
 
 if TYPE_CHECKING:
@@ -45,5 +44,6 @@ else:
 
 
 def __dir__() -> list[str]:
-    # Parts that were imported: who looks at all that is here, as help does, need not have the frameworks.
+    # Parts that were imported: who looks at all that is here, as help does, need not have the
+    # frameworks.
     return sorted({*__all__, *(_PARTS & globals().keys())})

@@ -68,8 +68,8 @@ def check_number(call: str, argument: str, value: complex) -> None:
 
 
 def array_of(call: str, argument: str, value: object) -> np.ndarray:
-    """A value as an array of NumPy. Tensors that record gradients, and arrays of a traced program, are
-    none: their frameworks say so, but not of which argument."""
+    """A value as an array of NumPy. Tensors that record gradients, and arrays of a traced program,
+    are none: their frameworks say so, but not of which argument."""
     kind = type(value)
     if kind is np.ndarray:
         return value
@@ -99,8 +99,8 @@ def _is_traced(value: object) -> bool:
 
 
 def flag(call: str, argument: str, value: object) -> bool:
-    """A switch. What a traced program knows only when it runs is none; nor is a tensor, which a program
-    that is compiled would have to wait for."""
+    """A switch. What a traced program knows only when it runs is none; nor is a tensor, which a
+    program that is compiled would have to wait for."""
     if value is True or value is False:
         return value
     if isinstance(value, int) and value in (0, 1):
@@ -184,7 +184,8 @@ def check_resets(call: str, got: Sequence[int], shape: Sequence[int], axis: int)
         n in (1, m) for n, m in zip(reversed(got), reversed(wanted))
     )
     if not (whole and fits):
-        expected = f"a shape that broadcasts to {tuple(shape)}, with all of its {steps} steps on axis {axis}"
+        expected = f"a shape that broadcasts to {tuple(shape)}, "
+        expected += f"with all of its {steps} steps on axis {axis}"
         for_all = (*got, 1)
         if len(for_all) == len(shape) and for_all[axis] in (steps, steps + 1):
             expected += f", as {for_all} does"

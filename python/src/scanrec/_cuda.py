@@ -51,8 +51,8 @@ def library() -> ctypes.CDLL:
     """The library. Raises RuntimeError where this build has none."""
     if not is_built():
         raise RuntimeError(
-            f"scanrec: this build has no kernels for GPUs ({PATH.name}); with nvcc 12.3 or newer in PATH, "
-            f"build the package again: {BUILD}"
+            f"scanrec: this build has no kernels for GPUs ({PATH.name}); with nvcc 12.3 or newer "
+            f"in PATH, build the package again: {BUILD}"
         )
     return _native.load(PATH, "scanrec_cuda_")
 
@@ -65,8 +65,8 @@ def call(
     allocate: Callable[[int], int],
     **problem,
 ) -> None:
-    """Queues a call on arrays in the memory of the current GPU. ``allocate(bytes)`` is the address of
-    so much of its memory, which work queued in the stream until the call returns may use.
+    """Queues a call on arrays in the memory of the current GPU. ``allocate(bytes)`` is the address
+    of so much of its memory, which work queued in the stream until the call returns may use.
 
     Otherwise as :func:`scanrec._native.call`.
     """

@@ -64,7 +64,8 @@ _STRETCH = 128
 
 
 def checkpoint_shape(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """The shape of the checkpoints of a gated scan, in the type of the edges; none up to 128 steps."""
+    """The shape of the checkpoints of a gated scan, in the type of the edges; none up to 128
+    steps."""
     return (*shape[:axis], max(shape[axis] - 1, 0) // _STRETCH, *shape[axis + 1 :])
 
 
@@ -162,8 +163,9 @@ def raise_status(status: int, message: str):
 
 
 class Prepared:
-    """A call of the library on arrays with these strides, by their names; those left out are absent.
-    Where the arrays begin is said when it runs, which it may any number of times, in any thread.
+    """A call of the library on arrays with these strides, by their names; those left out are
+    absent. Where the arrays begin is said when it runs, which it may any number of times, in any
+    thread.
 
     The arrays must be alive then, and large enough: nobody else checks that.
     """
@@ -240,10 +242,10 @@ def packed_selective(
     threads: int = 0,
     more_resets: bool = False,
 ) -> tuple[bytes, bytes, array]:
-    """The problem of a selective scan, or of its adjoint, its arrays, and numbers that these lead to,
-    to be kept alive. Arrays are given by their names, with strides for the axes that the C interface
-    says. `dtypes` are those of arrays in other types than `dtype`, which is computed in; `shape` is
-    (batch, time, channel, states, groups)."""
+    """The problem of a selective scan, or of its adjoint, its arrays, and numbers that these lead
+    to, to be kept alive. Arrays are given by their names, with strides for the axes that the C
+    interface says. `dtypes` are those of arrays in other types than `dtype`, which is computed in;
+    `shape` is (batch, time, channel, states, groups)."""
     numbers = array("q")
     for x in arrays.values():
         numbers.extend(x.strides)

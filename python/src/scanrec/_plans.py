@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls on arrays of NumPy: what they have in common is checked, and kept for calls on others that are
-laid out alike."""
+"""Calls on arrays of NumPy: what they have in common is checked, and kept for calls on others that
+are laid out alike."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from . import _native as native
 
 __all__ = ["Problem", "layout", "run_again"]
 
-# ---- calls on arrays of one kind, again and again --------------------------------------------------
+# ---- calls on arrays of one kind, again and again ------------------------------------------------
 
 # Of a small scan most of the time would go into checks, and most of that into finding out what
-# arrays are. All checks are of types, shapes, strides and options, so what they come to is kept under
-# these: a plan, which is never changed.
+# arrays are. All checks are of types, shapes, strides and options, so what they come to is kept
+# under these: a plan, which is never changed.
 _plans: dict[tuple, _Plan] = {}
 _MOST_PLANS = 256
 
@@ -87,8 +87,8 @@ def _address_by_interface(x: np.ndarray) -> int:
 
 
 def _address_by_struct(x: np.ndarray) -> int:
-    """By what NumPy's C interface, PyArray_DATA, reads: the word behind what all objects begin with.
-    All of ``__array_interface__`` takes longer to make than a small scan takes."""
+    """By what NumPy's C interface, PyArray_DATA, reads: the word behind what all objects begin
+    with. All of ``__array_interface__`` takes longer to make than a small scan takes."""
     return _word_at(id(x) + _HEADER).value or 0
 
 
@@ -109,7 +109,7 @@ def _choose_address():
 _address = _choose_address()
 
 
-# ---- calls on arrays not seen before ---------------------------------------------------------------
+# ---- calls on arrays not seen before -------------------------------------------------------------
 
 
 #: What a gated scan calls the arrays of a linear scan.

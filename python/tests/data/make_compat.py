@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes compat.npz and compat_signatures.json beside it: results of the packages that scanrec.compat
-stands in for, and parameters of their functions.
+"""Makes compat.npz and compat_signatures.json beside it: results of the packages that
+scanrec.compat stands in for, and parameters of their functions.
 
-Needs the packages of README.md; run it only to make them anew. Clones of S5 and linrec, which are on
-no index, are given: make_compat.py S5 LINREC
+Needs the packages of README.md; run it only to make them anew. Clones of S5 and linrec, which are
+on no index, are given: make_compat.py S5 LINREC
 """
 
 from __future__ import annotations

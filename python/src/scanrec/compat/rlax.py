@@ -79,8 +79,8 @@ def n_step_bootstrapped_returns(
     lambda_t: Any = 1.0,
     stop_target_gradients: bool = False,
 ) -> jax.Array:
-    """:func:`lambda_returns` that begin ``n`` steps ahead of each, with the value there, or with the
-    last one, where fewer steps are left.
+    """:func:`lambda_returns` that begin ``n`` steps ahead of each, with the value there, or with
+    the last one, where fewer steps are left.
 
     ``n`` is an integer of 1 or more; ``lambda_t`` may be a number. ``n`` steps of elementwise
     operations, and no scan: what a window of ``n`` steps adds up to is no recurrence of the first
@@ -112,11 +112,11 @@ def importance_corrected_td_errors(
     values: Any,
     stop_target_gradients: bool = False,
 ) -> jax.Array:
-    """``rho[t] * E[t]`` with ``E[t] = delta[t] + discount[t] * rho[t+1] * lambda_ * E[t+1]`` and the
-    ``delta`` of :func:`truncated_generalized_advantage_estimation`; ``values`` is ``(T + 1,)``.
+    """``rho[t] * E[t]`` with ``E[t] = delta[t] + discount[t] * rho[t+1] * lambda_ * E[t+1]`` and
+    the ``delta`` of :func:`truncated_generalized_advantage_estimation`; ``values`` is ``(T + 1,)``.
 
-    With ``stop_target_gradients`` gradients reach ``values[:-1]`` alone, as of what is compared with
-    a constant.
+    With ``stop_target_gradients`` gradients reach ``values[:-1]`` alone, as of what is compared
+    with a constant.
     """
     call = "importance_corrected_td_errors"
     r_t, discount_t, rho = _sequences(call, r_t=r_t, discount_t=discount_t, rho_tm1=rho_tm1)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How gated scans differentiate, QRNN pooling and linear scans of logarithms. The value and its adjoint are fused kernels. The tangent is
-composed of activations and the tangent of a scan, and is a primitive for the sake of its transpose,
-which is the fused adjoint:
+"""How gated scans differentiate, QRNN pooling and linear scans of logarithms. The value and its
+adjoint are fused kernels. The tangent is composed of activations and the tangent of a scan, and is
+a primitive for the sake of its transpose, which is the fused adjoint:
 
 ========= ============================= ===============
 primitive its tangent                   its transpose
@@ -13,11 +13,11 @@ adjoint   that of the composed value's  tangent
 
 Where only tangents or cotangents vary, in which the last two are linear, each is its own tangent.
 
-Tangent and adjoint read the states that the value kept, or with ``problem.recompute`` checkpoints, of
-which up to 128 steps there are none. They follow from the pre-activations, which is where the composed
-functions take them from: tangents of the kept ones are dropped. Only gradients of the forget and
-the output gate depend on states. Without these none are kept, and the kernel of the adjoint gets a
-number in their place.
+Tangent and adjoint read the states that the value kept, or with ``problem.recompute`` checkpoints,
+of which up to 128 steps there are none. They follow from the pre-activations, which is where the
+composed functions take them from: tangents of the kept ones are dropped. Only gradients of the
+forget and the output gate depend on states. Without these none are kept, and the kernel of the
+adjoint gets a number in their place.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LINEAR = {*_TANGENTS.values(), *_GRADIENTS.values()}
 MEET_STATES = {"gate", "pre", "forget_gate", "output_gate"}
 
 
-# ---- composed of other primitives -----------------------------------------------------------------
+# ---- composed of other primitives ----------------------------------------------------------------
 
 
 def _pre_activations(arrays, problem):
@@ -71,8 +71,8 @@ def keeps_states(arrays, problem):
 
 
 def without_unread_input(arrays, problem, moved):
-    """The arrays, with a number for candidate and input gate if neither a tangent in `moved` nor its
-    transpose reads them. Types that say how arrays are split would not fit a number."""
+    """The arrays, with a number for candidate and input gate if neither a tangent in `moved` nor
+    its transpose reads them. Types that say how arrays are split would not fit a number."""
     linear = problem.cell and not problem.cell & LOG_INPUT  # in the candidate
     if "candidate" not in arrays or not (linear or moved.keys() == {"initial_state"}):
         return arrays
@@ -225,8 +225,8 @@ def _states(arrays, problem):
 
 
 def _with_initial_state(arrays, problem):
-    """The arrays, with a state of zeros where a part of split time leaves it out: without the states
-    derivatives depend on its tangent alone."""
+    """The arrays, with a state of zeros where a part of split time leaves it out: without the
+    states derivatives depend on its tangent alone."""
     dtype = edge_dtype(_pre_activations(arrays, problem)[0])
     return varying_alike({"initial_state": jnp.zeros(problem.edge, dtype), **arrays})
 
@@ -250,7 +250,7 @@ def _alike(x, other):
     return jnp.broadcast_to(x, jnp.broadcast_shapes(x.shape, other.shape))
 
 
-# ---- the rules ------------------------------------------------------------------------------------
+# ---- the rules -----------------------------------------------------------------------------------
 
 
 def _value_jvp(primals, tangents, *, problem, operands, results):

@@ -79,21 +79,21 @@ def linear_scan(
         more of them, whose mark is behind the last step: it cuts a reverse scan from
         ``initial_state``. A chunk of a stream takes the marks of its steps and the next one.
     log_gate, log_input:
-        ``gate``, or ``input``, holds logarithms: ``exp(gate[t]) * state[t-1] + exp(input[t])``. They
-        are exponentiated while they are read, and gradients are those of the logarithms: what else
-        would be two more arrays written, kept and read. -inf is 0. Real types.
+        ``gate``, or ``input``, holds logarithms: ``exp(gate[t]) * state[t-1] + exp(input[t])``.
+        They are exponentiated while they are read, and gradients are those of the logarithms: what
+        else would be two more arrays written, kept and read. -inf is 0. Real types.
     return_final:
         Returns ``(state, final_state)``. The final state has the shape of ``input`` without the
         axis of time, and is float32 for 16-bit types. The gradient of a loss that uses one of the
         two never reads or writes a gradient of the other.
     axis_name:
-        Within ``shard_map`` over a mesh whose devices have one part of time each: the axis, or axes,
-        of the mesh, as collectives of ``jax.lax`` take them. Arrays are the parts of this device,
-        and follow each other as devices do; ``initial_state`` is that of the whole sequence, read on
-        the device that has its first step; the final state is that of the whole sequence, on all.
-        A reverse scan finds marks behind a part on the next device. Two numbers per sequence and
-        device travel, in either direction. Arrays that are split along time by explicit sharding
-        need no name.
+        Within ``shard_map`` over a mesh whose devices have one part of time each: the axis, or
+        axes, of the mesh, as collectives of ``jax.lax`` take them. Arrays are the parts of this
+        device, and follow each other as devices do; ``initial_state`` is that of the whole
+        sequence, read on the device that has its first step; the final state is that of the whole
+        sequence, on all. A reverse scan finds marks behind a part on the next device. Two numbers
+        per sequence and device travel, in either direction. Arrays that are split along time by
+        explicit sharding need no name.
 
     Returns
     -------

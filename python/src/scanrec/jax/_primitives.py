@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The primitives, one per kernel: the scan, its fused tangent and its fused adjoint, gated scans and
-their fused adjoint; and the tangent of gated scans, which is composed.
+"""The primitives, one per kernel: the scan, its fused tangent and its fused adjoint, gated scans
+and their fused adjoint; and the tangent of gated scans, which is composed.
 
 All operands of a primitive have the rank of the problem, with extent 1 wherever they broadcast;
-states at the edges have extent 1 in time, and resets may have one step more. Pre-activations may lie in one array, ``pre``, stacked
-along one more axis. Which arrays there are is said by ``operands``, a tuple of names, and
-``results``, a tuple of pairs (name, shape): what is absent is neither read nor written, and a
-gradient of extent 1 receives the sum over the axis. Batching is then one more axis in front. How
-they differentiate is in ``_rules.py`` and ``_gated_rules.py``.
+states at the edges have extent 1 in time, and resets may have one step more. Pre-activations may
+lie in one array, ``pre``, stacked along one more axis. Which arrays there are is said by
+``operands``, a tuple of names, and ``results``, a tuple of pairs (name, shape): what is absent is
+neither read nor written, and a gradient of extent 1 receives the sum over the axis. Batching is
+then one more axis in front. How they differentiate is in ``_rules.py`` and ``_gated_rules.py``.
 """
 
 from __future__ import annotations
@@ -246,7 +246,8 @@ def make_primitive(call: str, abstract: Any, batch: Any, eliminate: Any) -> Prim
     primitive.def_abstract_eval(abstract)
     primitive.def_impl(partial(_run_eagerly, primitive))
     batching.primitive_batchers[primitive] = batch
-    # Newer JAX says between the two which operands anybody reads later, which matters to Refs alone.
+    # Newer JAX says between the two which operands anybody reads later, which matters to Refs
+    # alone.
     partial_eval.dce_rules[primitive] = lambda used, *more: eliminate(used, more[-1])
     allow_in_shard_map(primitive)
     return primitive

@@ -26,7 +26,8 @@ def qrnn_pool(
     pre: ArrayLike | Sequence[ArrayLike], initial_state: ArrayLike | None = None, *,
     pool: Pool = "fo", axis: SupportsIndex = -2, reverse: bool = False,
     resets: ArrayLike | None = None, zoneout: ArrayLike | None = None, forget_bias: float = 0.0,
-    memory: Memory = "store", return_final: Literal[False] = False, axis_name: Hashable | None = None,
+    memory: Memory = "store", return_final: Literal[False] = False,
+    axis_name: Hashable | None = None,
 ) -> jax.Array: ...  # fmt: skip
 @overload
 def qrnn_pool(
@@ -102,13 +103,13 @@ def qrnn_pool(
         Returns ``(output, final_state)``. The final state has the shape of the output without the
         axis of time, and is float32 for 16-bit types.
     axis_name:
-        Within ``shard_map`` over a mesh whose devices have one part of time each: the axis, or axes,
-        of the mesh, as collectives of ``jax.lax`` take them. Arrays are the parts of this device,
-        and follow each other as devices do; ``initial_state`` is that of the whole sequence, read on
-        the device that has its first step; the final state is that of the whole sequence, on all.
-        A reverse scan finds marks behind a part on the next device. Two numbers per sequence and
-        device travel, in either direction. Arrays that are split along time by explicit sharding
-        need no name.
+        Within ``shard_map`` over a mesh whose devices have one part of time each: the axis, or
+        axes, of the mesh, as collectives of ``jax.lax`` take them. Arrays are the parts of this
+        device, and follow each other as devices do; ``initial_state`` is that of the whole
+        sequence, read on the device that has its first step; the final state is that of the whole
+        sequence, on all. A reverse scan finds marks behind a part on the next device. Two numbers
+        per sequence and device travel, in either direction. Arrays that are split along time by
+        explicit sharding need no name.
 
     Returns
     -------

@@ -51,7 +51,7 @@ def nonzero(names, tangents):
     }
 
 
-# ---- tangents -------------------------------------------------------------------------------------
+# ---- tangents ------------------------------------------------------------------------------------
 
 
 def _scan_jvp(primals, tangents, *, problem, operands, results):
@@ -177,8 +177,8 @@ def _before(arrays, problem: Problem, dtype):
 
 
 def _shifted(x, first, axis, *, back):
-    """x one step later in time, or earlier, with `first`, unless it is None, where nothing comes in.
-    By padding, which leaves arrays split over devices as they are."""
+    """x one step later in time, or earlier, with `first`, unless it is None, where nothing comes
+    in. By padding, which leaves arrays split over devices as they are."""
     steps = x.shape[axis]
     if steps == 0:
         return x
@@ -216,7 +216,7 @@ def summed(x, shape):
     return jnp.sum(x, axes, keepdims=True) if axes else x
 
 
-# ---- transposes -----------------------------------------------------------------------------------
+# ---- transposes ----------------------------------------------------------------------------------
 
 
 def _scan_transpose(cts, gate, *args, **params):
@@ -245,9 +245,9 @@ def _kept(wanted, given):
 
 
 def transpose(into, names, kept, cts, args, problem, operands, results, full=None):
-    """Of a call that is linear in some operands: calls `into`, among whose operands are our results,
-    and among whose results are those operands, both under `names`. These have the shapes of the
-    operands, or what `full` says."""
+    """Of a call that is linear in some operands: calls `into`, among whose operands are our
+    results, and among whose results are those operands, both under `names`. These have the shapes
+    of the operands, or what `full` says."""
     arrays = dict(zip(operands, args))
     unknown = {name: v.aval for name, v in arrays.items() if ad.is_undefined_primal(v)}
     given = {names[name]: ct for (name, _), ct in zip(results, cts) if not isinstance(ct, ad.Zero)}

@@ -5,10 +5,10 @@ tangent, which is composed.
 Operands have the axes of the C interface: sequences (batch, time, channel); b and c (batch, time,
 group, state), or (channel, state) the same at all steps; intervals (batch, time); states (batch,
 channel, state); resets with extent 1 wherever they broadcast, perhaps with one step more. Which
-there are is said by ``operands`` and ``results``, tuples of names: what is absent is neither read nor
-written. The type of ``a`` is what is computed in; where it is complex, b and c of every step may be
-real, with the parts of twice as many numbers, side by side. Gradients are those of JAX, without
-conjugates. Batching is done by axes that there are. How they differentiate is in
+there are is said by ``operands`` and ``results``, tuples of names: what is absent is neither read
+nor written. The type of ``a`` is what is computed in; where it is complex, b and c of every step
+may be real, with the parts of twice as many numbers, side by side. Gradients are those of JAX,
+without conjugates. Batching is done by axes that there are. How they differentiate is in
 ``_selective_rules.py``.
 """
 
@@ -93,7 +93,7 @@ def bind_selective(
     return dict(zip(results, out))
 
 
-# ---- types ----------------------------------------------------------------------------------------
+# ---- types ---------------------------------------------------------------------------------------
 
 
 def _result(name, avals):
@@ -119,7 +119,7 @@ def _abstract(call, *avals, problem, operands, results):
     return out
 
 
-# ---- programs -------------------------------------------------------------------------------------
+# ---- programs ------------------------------------------------------------------------------------
 
 
 def _on_parts(call, ctx, problem, operands, results):
@@ -175,7 +175,7 @@ def _eliminate(call, used, equation):
     return with_fewer(equation, kept, used)
 
 
-# ---- batching -------------------------------------------------------------------------------------
+# ---- batching ------------------------------------------------------------------------------------
 
 
 def _batch(call, args, dims, *, problem, operands, results):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How selective scans differentiate. The value and its adjoint are fused kernels. The tangent is
-composed of elementwise operations and scans, and is a primitive for the sake of its transpose, which
-is the fused adjoint:
+composed of elementwise operations and scans, and is a primitive for the sake of its transpose,
+which is the fused adjoint:
 
 ========= ============================= ===============
 primitive its tangent                   its transpose
@@ -44,7 +44,7 @@ __all__: list[str] = []
 _KEPT = (*READ, "checkpoints")
 
 
-# ---- composed of other primitives -----------------------------------------------------------------
+# ---- composed of other primitives ----------------------------------------------------------------
 
 
 def _softplus(x):
@@ -134,7 +134,7 @@ def _read(arrays):
     return {name: arrays[name] for name in READ if name in arrays}
 
 
-# ---- the rules ------------------------------------------------------------------------------------
+# ---- the rules -----------------------------------------------------------------------------------
 
 
 def _value_jvp(primals, tangents, *, problem, operands, results):
@@ -169,8 +169,8 @@ def _composed_jvp(composed, primals, tangents, *, problem, operands, results):
 
 
 def _transpose(into, names, cts, *args, problem, operands, results):
-    """Of a call that is linear in some operands: calls `into`, among whose operands are our results,
-    and among whose results are those operands, both under `names`."""
+    """Of a call that is linear in some operands: calls `into`, among whose operands are our
+    results, and among whose results are those operands, both under `names`."""
     arrays = dict(zip(operands, args))
     unknown = {name: x.aval for name, x in arrays.items() if ad.is_undefined_primal(x)}
     given = {names[name]: ct for name, ct in zip(results, cts) if not isinstance(ct, ad.Zero)}

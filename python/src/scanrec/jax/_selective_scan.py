@@ -92,9 +92,9 @@ def selective_scan(
     initial_state:
         The state before the first step: any shape that broadcasts to ``(..., D, N)``. None is 0.
     resets:
-        Booleans that broadcast to ``u``, though not along time: ``(B, T, 1)``, say. Where one is set
-        a sequence starts: the link between steps t-1 and t is cut, in either direction. There may
-        be one step more of them, as in :func:`linear_scan`.
+        Booleans that broadcast to ``u``, though not along time: ``(B, T, 1)``, say. Where one is
+        set a sequence starts: the link between steps t-1 and t is cut, in either direction. There
+        may be one step more of them, as in :func:`linear_scan`.
     intervals:
         For samples at irregular times, any shape that broadcasts to ``(..., T)``: the factor of all
         steps at each.
@@ -117,11 +117,11 @@ def selective_scan(
 
     Notes
     -----
-    Reverse mode keeps the states before every 128 steps, and computes those in between anew. Forward
-    mode and what is differentiated more than once is composed of elementwise operations and scans,
-    with arrays of ``(..., T, D, N)``. ``vmap`` makes more sequences of a batch, or more channels where
-    weights, or gradients of weights, differ within it. Gradients of complex arrays are JAX's:
-    transposes, without conjugates. Results do not depend on the number of threads.
+    Reverse mode keeps the states before every 128 steps, and computes those in between anew.
+    Forward mode and what is differentiated more than once is composed of elementwise operations and
+    scans, with arrays of ``(..., T, D, N)``. ``vmap`` makes more sequences of a batch, or more
+    channels where weights, or gradients of weights, differ within it. Gradients of complex arrays
+    are JAX's: transposes, without conjugates. Results do not depend on the number of threads.
 
     Source: Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023).
     """
@@ -232,7 +232,8 @@ def selective_state_update(
 
 
 def _rows_of(call, rows, lead, held):
-    """The rows of a state that is held for more sequences than these; padding is behind the last."""
+    """The rows of a state that is held for more sequences than these; padding is behind the
+    last."""
     name = "state_batch_indices"
     if not isinstance(rows, jax.Array):
         rows = np.asarray(rows)

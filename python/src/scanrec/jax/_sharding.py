@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arrays over several devices. Sequences do not know of one another, so every device scans its own:
-nothing is communicated but sums over what a gate was shared by. Time that is split is another matter:
-``_split_time.py``.
+nothing is communicated but sums over what a gate was shared by. Time that is split is another
+matter: ``_split_time.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
     *("placed_as", "reshard", "spec_of", "specs_of_results", "split_over_time", "varying_alike"),
 ]
 
-# ---- explicit sharding: what types of arrays say ----------------------------------------------------
+# ---- explicit sharding: what types of arrays say -------------------------------------------------
 
 
 def spec_of(aval: Any) -> tuple[Any, ...] | None:
@@ -215,7 +215,7 @@ def _sum_over(x, spec, shape, problem):
     return jax.lax.psum(x, flat) if flat else x
 
 
-# ---- shard_map ------------------------------------------------------------------------------------
+# ---- shard_map -----------------------------------------------------------------------------------
 
 
 def _varying_axes(x):

@@ -2,7 +2,8 @@
 """Time over several devices: every one has a part of the steps, and knows the state before it from
 what the parts before do to a state::
 
-    part k takes a state x to a_k x + u_k      a_k: the product of its gates      u_k: where it ends from 0
+    part k takes a state x to a_k x + u_k      a_k: the product of its gates      u_k: where it ends
+    from 0
 
 That is one small message per sequence and device, by XLA's collectives. The maps of parts are a
 linear recurrence again, which the scan itself walks. How it differentiates:
@@ -35,8 +36,8 @@ from ._sharding import is_replicated, split_over_time, varying_alike
 
 __all__ = ["bind_parts"]
 
-#: Bytes that a device may receive beyond what log2(devices) messages would bring before these, which
-#: come one after the other, are the shorter way: what 10 us are worth at 100 GB/s.
+#: Bytes that a device may receive beyond what log2(devices) messages would bring before these,
+#: which come one after the other, are the shorter way: what 10 us are worth at 100 GB/s.
 _MORE_BYTES = 1 << 20
 
 #: What a tangent needs of a call besides its results: none of the primitive's.
@@ -138,12 +139,12 @@ class _Call(NamedTuple):
     parts: _Parts
 
 
-# ---- maps of parts --------------------------------------------------------------------------------
+# ---- maps of parts -------------------------------------------------------------------------------
 
 
 def _product(at, arrays, alike):
-    """The product of a part's gates, with extent 1 in time and wherever gates broadcast. One gate for
-    all steps of all devices is raised to their number by each, and has one axis less."""
+    """The product of a part's gates, with extent 1 in time and wherever gates broadcast. One gate
+    for all steps of all devices is raised to their number by each, and has one axis less."""
     problem, marks = at.problem, arrays.get("resets")
     if at.name == "gated_scan":
         gate = gates_of(arrays, problem)
@@ -235,7 +236,8 @@ def _by_doubling(parts, maps, ends):
 
 
 def _walked(at, maps, ends):
-    """The state before this part, 0 before the first, from the maps of all: the first to the last."""
+    """The state before this part, 0 before the first, from the maps of all: the first to the
+    last."""
     parts, axis = at.parts, at.problem.axis
     shared = maps.product.ndim < ends.ndim
     arrays = {"gate": jnp.expand_dims(maps.product, axis) if shared else maps.product}
@@ -276,7 +278,7 @@ def _doubled(at, maps, ends):
     return parts.from_before(ends)
 
 
-# ---- the call and its tangent ---------------------------------------------------------------------
+# ---- the call and its tangent --------------------------------------------------------------------
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

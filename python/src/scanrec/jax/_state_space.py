@@ -66,8 +66,9 @@ def s5(
         x[t] = gate * x[t-1] + scale * (B u[t])
         y[t] = Re(C x[t]) + D u[t]                 2 Re(C x[t]) with conjugate symmetry
 
-    where ``gate`` and ``scale`` are ``lambda_`` discretised with the steps ``exp(log_step)``. Matrix
-    products around one scan whose gate, without ``intervals``, is never spread over time. Differentiable in all arrays.
+    where ``gate`` and ``scale`` are ``lambda_`` discretised with the steps ``exp(log_step)``.
+    Matrix products around one scan whose gate, without ``intervals``, is never spread over time.
+    Differentiable in all arrays.
 
     Parameters
     ----------
@@ -76,8 +77,8 @@ def s5(
     lambda_:
         ``(P,)``, complex: the diagonal of the continuous system.
     b, c:
-        ``(P, H)`` and ``(Q, P)``, complex. With ``(Q, 2 * P)`` as many states again run from the end
-        of time, and the second half of ``c`` is theirs.
+        ``(P, H)`` and ``(Q, P)``, complex. With ``(Q, 2 * P)`` as many states again run from the
+        end of time, and the second half of ``c`` is theirs.
     d:
         ``(H,)``, real, where Q is H. None is 0.
     log_step:
@@ -96,7 +97,8 @@ def s5(
         ``x[t] = gate * x[t+1] + ...``; the final state is then that of the first step. Nothing is
         flipped. Not of systems that run both ways.
     resets:
-        Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here, as of
+        Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here, as
+        of
         :func:`linear_scan`. There may be one step more of them, whose mark cuts a reverse scan from
         ``initial_state``.
     return_final:
@@ -147,7 +149,8 @@ def s5(
 def lru(
     u: ArrayLike, nu: ArrayLike, theta: ArrayLike, b: ArrayLike, c: ArrayLike,
     d: ArrayLike | None = None, initial_state: ArrayLike | None = None, *, reverse: bool = False,
-    resets: ArrayLike | None = None, return_final: Literal[False] = False, axis_name: Hashable | None = None,
+    resets: ArrayLike | None = None, return_final: Literal[False] = False,
+    axis_name: Hashable | None = None,
 ) -> jax.Array: ...  # fmt: skip
 @overload
 def lru(
@@ -175,8 +178,8 @@ def lru(
     return_final: bool = False,
     axis_name: Hashable | None = None,
 ) -> jax.Array | tuple[jax.Array, jax.Array]:
-    """A linear recurrent unit over sequences: :func:`s5` without conjugate symmetry, with gates on a
-    ring of the complex plane::
+    """A linear recurrent unit over sequences: :func:`s5` without conjugate symmetry, with gates on
+    a ring of the complex plane::
 
         gate = exp(-exp(nu) + i exp(theta))        scale = sqrt(1 - |gate|^2)
 

@@ -279,12 +279,12 @@ def _tangent_kernel(*arguments):
 
 
 def _check_forward_mode():
-    """Refuses nested levels of forward mode, of which PyTorch's rule for functions gets values wrong.
-    A scan is taken apart for these; a recorded derivative of one is not."""
+    """Refuses nested levels of forward mode, of which PyTorch's rule for functions gets values
+    wrong. A scan is taken apart for these; a recorded derivative of one is not."""
     if levels().count("Jvp") > 1:
         raise NotImplementedError(
-            "linear_scan: PyTorch gets two levels of forward mode of a recorded derivative wrong; use "
-            "reverse mode for one of them"
+            "linear_scan: PyTorch gets two levels of forward mode of a recorded derivative wrong; "
+            "use reverse mode for one of them"
         )
 
 

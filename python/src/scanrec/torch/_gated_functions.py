@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gated scans, QRNN pooling and linear scans of logarithms, and their adjoint as functions with fused
-kernels; what differentiates them further is composed of activations and scans.
+"""Gated scans, QRNN pooling and linear scans of logarithms, and their adjoint as functions with
+fused kernels; what differentiates them further is composed of activations and scans.
 
 The states that the value keeps follow from the pre-activations, which is where composed functions
 take them from: they have no gradients of their own.
@@ -149,8 +149,9 @@ class Gated(Function):
 
 
 class GatedAdjoint(Function):
-    """(states or checkpoints, initial_state, resets, zoneout, output_grad, final_grad, problem, needs, *pre) ->
-    the gradients that are needed of (*pre, initial_state). States are None where these read none."""
+    """(states or checkpoints, initial_state, resets, zoneout, output_grad, final_grad, problem,
+    needs, *pre) -> the gradients that are needed of (*pre, initial_state). States are None where
+    these read none."""
 
     @staticmethod
     def forward(kept, initial, resets, zoneout, output_grad, final_grad, problem, needs, *pre):
@@ -246,8 +247,8 @@ def _is_composed(*tensors):
 
 @torch.compiler.allow_in_graph
 def gated_scan(problem, initial, resets, zoneout, *pre):
-    """(output, final state) under any transformation. Wherever forward mode is at work it is composed:
-    the scan knows what PyTorch gets right."""
+    """(output, final state) under any transformation. Wherever forward mode is at work it is
+    composed: the scan knows what PyTorch gets right."""
     arguments = *_four(pre), initial, resets, zoneout
     if torch.jit.is_tracing():  # which records operators alone, with shapes that are fixed
         fixed = problem._replace(shape=tuple(map(int, problem.shape)))

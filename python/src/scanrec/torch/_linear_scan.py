@@ -82,9 +82,9 @@ def linear_scan(
         more of them, whose mark is behind the last step: it cuts a reverse scan from
         ``initial_state``. A chunk of a stream takes the marks of its steps and the next one.
     log_gate, log_input:
-        ``gate``, or ``input``, holds logarithms: ``exp(gate[t]) * state[t-1] + exp(input[t])``. They
-        are exponentiated while they are read, and gradients are those of the logarithms: what else
-        would be two more arrays written, kept and read. -inf is 0. Real types.
+        ``gate``, or ``input``, holds logarithms: ``exp(gate[t]) * state[t-1] + exp(input[t])``.
+        They are exponentiated while they are read, and gradients are those of the logarithms: what
+        else would be two more arrays written, kept and read. -inf is 0. Real types.
     return_final:
         Returns ``(state, final_state)``. The final state has the shape of ``input`` without the
         axis of time, and is float32 for 16-bit types.
@@ -102,8 +102,8 @@ def linear_scan(
         The steps that every process of ``group`` has, where these are not one part each in the
         order of ranks: for every rank the ranges (begin, end) of the whole sequence that lie side
         by side in its tensors. Chunks of n steps in the zig-zag order of ring attention are
-        ``[[(r * n, (r + 1) * n), ((2 * P - 1 - r) * n, (2 * P - r) * n)] for r in range(P)]``. Every
-        range has a map of its own, and ``resets`` have the steps of ``input``.
+        ``[[(r * n, (r + 1) * n), ((2 * P - 1 - r) * n, (2 * P - r) * n)] for r in range(P)]``.
+        Every range has a map of its own, and ``resets`` have the steps of ``input``.
 
     Returns
     -------

@@ -67,8 +67,8 @@ def differentiate(op, function) -> None:
     _library.impl(op, function, "FuncTorchDynamicLayerFrontMode")
 
 
-# A name ends in a number if what the operator returns was laid out otherwise before: PyTorch keeps compiled
-# programs between runs, by the names of operators.
+# A name ends in a number if what the operator returns was laid out otherwise before: PyTorch keeps
+# compiled programs between runs, by the names of operators.
 _library = torch.library.Library("scanrec", "DEF")
 _PROBLEM = "SymInt[] shape, int axis, bool reverse"
 _library.define(
@@ -112,16 +112,16 @@ def _fake(call, *arguments):
 
 
 def checkpoint_memory(shape) -> tuple[int]:
-    """The shape of memory for checkpoints of this shape: one axis of 2 numbers or more. PyTorch asks
-    of any tensor whether it has less than 2, and of an axis whether it has one: a program for all
-    lengths must not depend on that."""
+    """The shape of memory for checkpoints of this shape: one axis of 2 numbers or more. PyTorch
+    asks of any tensor whether it has less than 2, and of an axis whether it has one: a program for
+    all lengths must not depend on that."""
     count = math.prod(shape)
     return (max(count, 2) if isinstance(count, int) else torch.sym_max(count, 2),)
 
 
 def blank(memory: torch.Tensor, shape) -> None:
-    """Writes 0 to new memory that is longer than its checkpoints, so that all that an operator returns
-    is the same each time."""
+    """Writes 0 to new memory that is longer than its checkpoints, so that all that an operator
+    returns is the same each time."""
     if memory.shape[0] > math.prod(shape):
         memory.zero_()
 
@@ -222,7 +222,7 @@ scan_op = torch.ops.scanrec._linear_scan.default
 jvp_op = torch.ops.scanrec._linear_scan_jvp.default
 vjp_op = torch.ops.scanrec._linear_scan_vjp.default
 
-# ---- gated scans ----------------------------------------------------------------------------------
+# ---- gated scans ---------------------------------------------------------------------------------
 
 # Lists of tensors would keep PyTorch from batching the operators: a stack takes the first place.
 _PRE = "Tensor pre, Tensor? forget_gate, Tensor? output_gate, Tensor? input_gate"

@@ -2,10 +2,10 @@
 """Selective scans as private operators of PyTorch: functional but for a state that moves a step on.
 
 Tensors have the axes of the calls: (B, D, L), b and c (D, N) or (B, G, N, L), intervals (B, L),
-states (B, D, N), resets (1 or B, 1 or D, L or L + 1). What is absent is None; a gradient that is not
-wanted is empty. The type of `a` is what is computed in; where it is complex, b and c of every step
-are the parts of complex numbers, side by side: (B, G, N, 2 L). Checkpoints are (B, K, N, D), which
-lie in memory of one axis.
+states (B, D, N), resets (1 or B, 1 or D, L or L + 1). What is absent is None; a gradient that is
+not wanted is empty. The type of `a` is what is computed in; where it is complex, b and c of every
+step are the parts of complex numbers, side by side: (B, G, N, 2 L). Checkpoints are (B, K, N, D),
+which lie in memory of one axis.
 """
 
 from __future__ import annotations

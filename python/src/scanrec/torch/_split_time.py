@@ -2,14 +2,15 @@
 """Time over the processes of torch.distributed: every one has a part of the steps, and knows the
 state before it from what the parts before do to a state::
 
-    part k takes a state x to a_k x + u_k      a_k: the product of its gates      u_k: where it ends from 0
+    part k takes a state x to a_k x + u_k      a_k: the product of its gates      u_k: where it ends
+    from 0
 
 Maps are made, sent and walked in the wide type: float64, complex128. They are a linear recurrence
 again, which the scan itself walks, the first part to the last, so bits do not depend on who comes
 first. The adjoint comes from the other side: conj(a_k), and the gradient before the part from 0.
 
-A process may have several pieces of the sequence, side by side in its tensors: each has its map, and
-all maps of a process travel together.
+A process may have several pieces of the sequence, side by side in its tensors: each has its map,
+and all maps of a process travel together.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def _in_order(steps):
     return tuple(((end - n, end),) for end, n in zip(ends, steps))
 
 
-# ---- what processes tell each other ---------------------------------------------------------------
+# ---- what processes tell each other --------------------------------------------------------------
 
 
 def _all_gather(x, group):
@@ -199,7 +200,7 @@ def telling(group):
         agree(group, error, _device(group), 0)
 
 
-# ---- maps of parts --------------------------------------------------------------------------------
+# ---- maps of parts -------------------------------------------------------------------------------
 
 
 def _wide(dtype):
@@ -303,8 +304,8 @@ class _Maps(NamedTuple):
 
 
 def _message(parts, axis, *values):
-    """One all-gather: what every piece of this process has of each value becomes that of all pieces,
-    side by side in the order of time."""
+    """One all-gather: what every piece of this process has of each value becomes that of all
+    pieces, side by side in the order of time."""
     tensors = [_padded(pieces, axis, parts.most) for pieces in values]
     every = _Gather.apply(torch.cat([x.reshape(-1) for x in tensors]), parts.group)
     places = [rank * parts.most + piece for rank, piece in parts.order]
@@ -318,7 +319,8 @@ def _message(parts, axis, *values):
 
 
 def _states_before(parts, axis, maps, ends):
-    """The states before this process's pieces in the order of the scan, 0 before the first of all."""
+    """The states before this process's pieces in the order of the scan, 0 before the first of
+    all."""
     marks = maps.cuts
     if marks is not None and parts.backwards:  # which finds the link behind a step
         marks = torch.cat([torch.zeros_like(marks.narrow(axis, 0, 1)), marks], axis)
@@ -337,7 +339,7 @@ def _all(value, like):
     return torch.full((), value, dtype=torch.bool, device=like.device)
 
 
-# ---- the call -------------------------------------------------------------------------------------
+# ---- the call ------------------------------------------------------------------------------------
 
 
 def _maps_and_ends(gates, marks, ends, problems, parts):
@@ -450,7 +452,8 @@ def scan_parts(checked: Any, group: Any, ranges: Any, return_final: bool, revers
     try:
         if levels() or forward_ad._current_level >= 0:
             raise NotImplementedError(
-                f"{call}: over a group there are gradients, of any order; no torch.func, no forward mode"
+                f"{call}: over a group there are gradients, of any order; no torch.func, no "
+                "forward mode"
             )
         (gate, input, initial, resets), axis = checked()
         shape, steps, device = tuple(input.shape), input.shape[axis], input.device

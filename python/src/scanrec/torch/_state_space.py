@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Diagonal state spaces: matrix products, which PyTorch has, around a scan, on complex numbers seen as pairs."""
+"""Diagonal state spaces: matrix products, which PyTorch has, around a scan, on complex numbers seen
+as pairs."""
 
 from __future__ import annotations
 
@@ -66,8 +67,9 @@ def s5(
         x[t] = gate * x[t-1] + scale * (B u[t])
         y[t] = Re(C x[t]) + D u[t]                 2 Re(C x[t]) with conjugate symmetry
 
-    where ``gate`` and ``scale`` are ``lambda_`` discretised with the steps ``exp(log_step)``. Matrix
-    products around one scan whose gate, without ``intervals``, is never spread over time. Differentiable in all tensors.
+    where ``gate`` and ``scale`` are ``lambda_`` discretised with the steps ``exp(log_step)``.
+    Matrix products around one scan whose gate, without ``intervals``, is never spread over time.
+    Differentiable in all tensors.
 
     Parameters
     ----------
@@ -76,8 +78,8 @@ def s5(
     lambda_:
         ``(P,)``, complex: the diagonal of the continuous system.
     b, c:
-        ``(P, H)`` and ``(Q, P)``, complex. With ``(Q, 2 * P)`` as many states again run from the end
-        of time, and the second half of ``c`` is theirs.
+        ``(P, H)`` and ``(Q, P)``, complex. With ``(Q, 2 * P)`` as many states again run from the
+        end of time, and the second half of ``c`` is theirs.
     d:
         ``(H,)``, real, where Q is H. None is 0.
     log_step:
@@ -96,7 +98,8 @@ def s5(
         ``x[t] = gate * x[t+1] + ...``; the final state is then that of the first step. Nothing is
         flipped. Not of systems that run both ways.
     resets:
-        Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here, as of
+        Booleans that broadcast to ``(..., T)``, with all of its steps: a sequence starts here, as
+        of
         :func:`linear_scan`. There may be one step more of them, whose mark cuts a reverse scan from
         ``initial_state``.
     return_final:
@@ -180,8 +183,8 @@ def lru(
     group: Group | None = None,
     ranges: Ranges | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """A linear recurrent unit over sequences: :func:`s5` without conjugate symmetry, with gates on a
-    ring of the complex plane::
+    """A linear recurrent unit over sequences: :func:`s5` without conjugate symmetry, with gates on
+    a ring of the complex plane::
 
         gate = exp(-exp(nu) + i exp(theta))        scale = sqrt(1 - |gate|^2)
 

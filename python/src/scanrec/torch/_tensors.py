@@ -68,7 +68,8 @@ def _promoted(dtype, value):
 
 
 def number_tensor(call: str, name: str, value: complex, dtype, device) -> torch.Tensor:
-    """A number as a tensor without axes: without a copy from the host, which a GPU would wait for."""
+    """A number as a tensor without axes: without a copy from the host, which a GPU would wait
+    for."""
     arguments.check_number(call, name, value)
     most = torch.finfo(dtype).max
     for part in (value.real, value.imag) if isinstance(value, complex) else (value,):

@@ -35,8 +35,8 @@ def initial_and_input(call: str, init: Any, x: Any, unroll_factor: Any) -> torch
 
 
 def scalar_matrices(call: str, A: Any, x: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
-    """``A`` as ``(axes[1:], 1)`` or ``(*axes, 1)``, where it is a matrix of one number for each, with
-    or without the first of the axes."""
+    """``A`` as ``(axes[1:], 1)`` or ``(*axes, 1)``, where it is a matrix of one number for each,
+    with or without the first of the axes."""
     tensor(call, "A", A, like=x)
     if A.dim() < 2 or A.shape[-2:] != (1, 1):
         steps = ", lpv.linear_recurrence of rows that vary" if len(axes) > 1 else ""

@@ -28,8 +28,8 @@ _FEW, _BLOCK = 4, 32
 def comb_filter(
     a: torch.Tensor, delay: int, x: torch.Tensor, zi: torch.Tensor | None = None, **kwargs: Any
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """``y[n] = x[n] - a * y[n - delay]`` along the last axis of ``x``, ``(B, N)``; ``a`` is ``()`` or
-    ``(B,)``.
+    """``y[n] = x[n] - a * y[n - delay]`` along the last axis of ``x``, ``(B, N)``; ``a`` is ``()``
+    or ``(B,)``.
 
     ``zi``, ``(delay,)`` or ``(B, delay)``, is the outputs before, the newest first; with it the
     result is ``(y, zf)``, ``zf`` the last outputs likewise, ``(B, delay)``. ``unroll_factor``, the
@@ -45,8 +45,8 @@ def comb_filter(
     if zi is not None:
         shape = (batch, delay)[isinstance(zi, torch.Tensor) and zi.dim() == 1 :]
         before = tensor(call, "zi", zi, shape=shape, like=x).flip(-1).expand(batch, delay)
-    # Steps that are `delay` apart are those of a channel. At least one step is added at every length:
-    # torch.compile makes another program of a call that adds none.
+    # Steps that are `delay` apart are those of a channel. At least one step is added at every
+    # length: torch.compile makes another program of a call that adds none.
     rows = steps // delay + 1
     folded = pad(x, (0, rows * delay - steps)).unflatten(1, (rows, delay))
     y = linear_scan(-a.reshape(-1, 1, 1), folded, before, axis=1).flatten(1)[:, :steps]
@@ -65,8 +65,8 @@ def lfilter(
     **kwargs: Any,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """``y[n] = b[0] x[n] + ... + b[K-1] x[n-K+1] - a[0] y[n-1]`` along the last axis of ``x``,
-    ``(B, N)`` or ``(N,)``; ``b`` is ``(B, K)`` or ``(K,)``, ``a`` is ``(B, 1)`` or ``(1,)``, without
-    the leading 1.
+    ``(B, N)`` or ``(N,)``; ``b`` is ``(B, K)`` or ``(K,)``, ``a`` is ``(B, 1)`` or ``(1,)``,
+    without the leading 1.
 
     ``zi``, ``(B, M)`` or ``(M,)`` with ``M = max(1, K - 1)``, is the state of a ``form`` of
     ``"tdf2"`` or ``"df2"``; with it the result is ``(y, zf)``. The others are the same filters, and

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What goes into states and comes out of them, of constant coefficients: ``B x``, ``C h``, ``D x``."""
+"""What goes into states and comes out of them, of constant coefficients: ``B x``, ``C h``, ``D
+x``."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def driven(
 
 
 def outputs(call: str, h: torch.Tensor, x: torch.Tensor, C: Any, D: Any) -> torch.Tensor:
-    """``C h + D x``, of states ``(B, N, M)``, or of one of them, ``(B, N)``, which is the output."""
+    """``C h + D x``, of states ``(B, N, M)``, or of one of them, ``(B, N)``, which is the
+    output."""
     batch = x.shape[0]
     y = h
     if C is not None:

@@ -72,8 +72,8 @@ def state_space(
     unroll_factor: int = 1,
     out_idx: int | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """``h[n+1] = A h[n] + B x[n]`` and ``y[n] = C h[n] + D x[n]`` from ``zi``, or 0: ``y``, and with
-    a ``zi`` ``(y, h[N])``.
+    """``h[n+1] = A h[n] + B x[n]`` and ``y[n] = C h[n] + D x[n]`` from ``zi``, or 0: ``y``, and
+    with a ``zi`` ``(y, h[N])``.
 
     Of one state, as :func:`state_space_recursion`; other arguments as of
     :func:`diag_state_space`. What is complex stays so, whatever ``C`` is.
@@ -117,10 +117,10 @@ def diag_state_space(
     With a real ``C`` outputs are the real parts, otherwise what numbers come to; eigenvalues of
     ``A`` are complex. ``unroll_factor`` is checked and chooses nothing.
 
-    The original raises for an ``L`` of ``(B, M)`` alone, for a complex ``L`` alone with a real ``x``,
-    and for an ``A`` with an eigenvector that begins with 0, as that of a diagonal matrix does.
-    Eigenvalues that repeat have ``torch.linalg.LinAlgError`` raised where eigenvectors are computed,
-    as there.
+    The original raises for an ``L`` of ``(B, M)`` alone, for a complex ``L`` alone with a real
+    ``x``, and for an ``A`` with an eigenvector that begins with 0, as that of a diagonal matrix
+    does. Eigenvalues that repeat have ``torch.linalg.LinAlgError`` raised where eigenvectors are
+    computed, as there.
     """
     call = "diag_state_space"
     checked_signal(call, x)
@@ -233,8 +233,8 @@ def _near(A, L):
 
 
 def _eigenvectors(A, L, near):
-    """Columns ``v`` with ``A v = l v``, as functions of ``A`` and ``L`` that have derivatives of any
-    order.
+    """Columns ``v`` with ``A v = l v``, as functions of ``A`` and ``L`` that have derivatives of
+    any order.
 
     ``v`` makes the norm of ``r = -(A - l) v`` least, and is 1 where the vector ``near`` it is
     largest: of this minimum the system that is solved is the condition.

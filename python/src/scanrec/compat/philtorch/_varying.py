@@ -15,8 +15,8 @@ from ._state_space import checked_index, checked_signal, one_output
 
 __all__ = ["state_space"]
 
-# Axes that B, C and D may have, of sequences, steps, states, inputs and outputs, for signals without
-# and with an axis of inputs; of two that fit the first is meant.
+# Axes that B, C and D may have, of sequences, steps, states, inputs and outputs, for signals
+# without and with an axis of inputs; of two that fit the first is meant.
 _DRIVEN = ("m", "nm", "bm", "bnm"), ("mf", "nmf", "bmf", "bnmf")
 _OUTPUTS = "m", "nm", "bm", "pm", "npm", "bnm", "bpm", "bnpm"
 _THROUGH = (
@@ -35,8 +35,8 @@ def state_space(
     unroll_factor: int = 1,
     out_idx: int | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """``h[n+1] = A[n] h[n] + B[n] x[n]`` and ``y[n] = C[n] h[n] + D[n] x[n]`` from ``zi``, ``(1,)`` or
-    ``(B, 1)``, or 0: ``y``, and with a ``zi`` ``(y, h[N])``.
+    """``h[n+1] = A[n] h[n] + B[n] x[n]`` and ``y[n] = C[n] h[n] + D[n] x[n]`` from ``zi``, ``(1,)``
+    or ``(B, 1)``, or 0: ``y``, and with a ``zi`` ``(y, h[N])``.
 
     Of one state: ``A`` is ``(N, 1, 1)`` or ``(B, N, 1, 1)``, and other matrices raise
     ``ValueError``. ``x``, ``B``, ``C`` and ``D`` are those of :func:`.lti.state_space`; the latter

@@ -22,7 +22,8 @@ from .._types import ArrayLike
 
 __all__ = ["Layer", "Parameters", "check_between"]
 
-#: Arrays by name, in dictionaries by direction, by layer: ``params["layer_0"]["forward"]["weight"]``.
+#: Arrays by name, in dictionaries by direction, by layer:
+#: ``params["layer_0"]["forward"]["weight"]``.
 Parameters = dict[str, dict[str, dict[str, jax.Array]]]
 
 _WAYS = ("forward", "reverse")
@@ -41,8 +42,9 @@ class Layer(Generic[State]):
     """A stack of ``num_layers`` layers, each of which reads the outputs of the one before.
 
     The configuration alone: parameters and states are arrays that :meth:`init` and :meth:`apply`
-    return. Pure functions of them, for ``jit``, ``vmap``, ``grad``, ``lax.scan`` and ``checkpoint``;
-    to these a layer may be an argument as well, of which a program is compiled for each.
+    return. Pure functions of them, for ``jit``, ``vmap``, ``grad``, ``lax.scan`` and
+    ``checkpoint``; to these a layer may be an argument as well, of which a program is compiled for
+    each.
 
     Parameters
     ----------
@@ -93,7 +95,7 @@ class Layer(Generic[State]):
         for name in names:
             self._keep(name, arguments.count(type(self).__name__, name, getattr(self, name)))
 
-    # ---- what a kind of layer says ----------------------------------------------------------------
+    # ---- what a kind of layer says ---------------------------------------------------------------
 
     def _init_one(self, key: jax.Array, inputs: int, dtype: Any) -> dict[str, jax.Array]:
         """The parameters of one direction of one layer with so many inputs."""
@@ -116,7 +118,7 @@ class Layer(Generic[State]):
         """The shape of each array of a state, of one sequence in one layer and direction."""
         return {"hidden": (self.hidden_size,)}
 
-    # ---- calls ------------------------------------------------------------------------------------
+    # ---- calls -----------------------------------------------------------------------------------
 
     @property
     def num_directions(self) -> int:
@@ -264,7 +266,7 @@ class Layer(Generic[State]):
         output, state = self.apply(params, x[..., None, :], state)
         return output[..., 0, :], state
 
-    # ---- arguments and states ---------------------------------------------------------------------
+    # ---- arguments and states --------------------------------------------------------------------
 
     def _state_dtype(self, dtype: Any) -> Any:
         dtype = edge_dtype(dtype)

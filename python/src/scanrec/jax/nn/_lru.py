@@ -26,10 +26,11 @@ class LRU(DiagonalLayer):
         y[t] = Re(c x[t]) + d u[t] + bias
 
     All of it is linear, and nothing is between layers. Parameters: ``nu``, ``theta``, ``(P,)``;
-    ``b``, ``(P, inputs, 2)``, and ``c``, ``(hidden_size, P, 2)``, pairs of real and imaginary parts,
-    so that optimisers, to which JAX gives complex gradients without conjugates, see real numbers;
-    ``d``, ``(hidden_size,)``, or ``(hidden_size, inputs)`` where these are not of one size;
-    ``bias``, ``(hidden_size,)``. The state is ``(num_layers * num_directions, ..., P)``, complex.
+    ``b``, ``(P, inputs, 2)``, and ``c``, ``(hidden_size, P, 2)``, pairs of real and imaginary
+    parts, so that optimisers, to which JAX gives complex gradients without conjugates, see real
+    numbers; ``d``, ``(hidden_size,)``, or ``(hidden_size, inputs)`` where these are not of one
+    size; ``bias``, ``(hidden_size,)``. The state is ``(num_layers * num_directions, ..., P)``,
+    complex.
 
     Own options
     -----------
@@ -40,9 +41,10 @@ class LRU(DiagonalLayer):
 
     Notes
     -----
-    Source: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences (2023), section
-    3; the start is that of lemma 3.2. Both parts of ``b`` start normal of variance ``1 / (2 inputs)``,
-    those of ``c`` of ``1 / P``; ``d`` normal of variance 1, as a matrix of ``1 / inputs``; ``bias`` 0.
+    Source: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences (2023),
+    section 3; the start is that of lemma 3.2. Both parts of ``b`` start normal of variance ``1 / (2
+    inputs)``, those of ``c`` of ``1 / P``; ``d`` normal of variance 1, as a matrix of ``1 /
+    inputs``; ``bias`` 0.
     """
 
     state_size: int = 64
@@ -67,7 +69,8 @@ class LRU(DiagonalLayer):
         keys, shape = jax.random.split(key, 5), (self.state_size,)
         of = computed(dtype)
         square = jax.random.uniform(keys[0], shape, of, self.r_min**2, self.r_max**2)
-        # Without 0 and 1, to which numbers are rounded: logarithms of it and of a radius are finite.
+        # Without 0 and 1, to which numbers are rounded: logarithms of it and of a radius are
+        # finite.
         square = jnp.clip(square, jnp.finfo(of).tiny, 1 - jnp.finfo(of).epsneg)
         turn = self.max_phase * (1 - jax.random.uniform(keys[1], shape, of))
         b, c = (self.state_size, inputs, 2), (self.hidden_size, self.state_size, 2)

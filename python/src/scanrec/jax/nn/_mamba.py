@@ -38,14 +38,15 @@ class Mamba(Layer[MambaState]):
         u, z = weight_in x
         v = silu(convolution of u by weight_conv + bias_conv)
         low, B, C = weight_mixing v
-        y = weight_out selective_scan(v, weight_delta low, -exp(log_decay), B, C, skip, z, bias_delta)
+        y = weight_out selective_scan(v, weight_delta low, -exp(log_decay), B, C, skip, z,
+        bias_delta)
 
     with the softplus of steps. E = expand * hidden_size, N = state_size, R = dt_rank. Parameters:
     ``weight_in``, ``(2 E, inputs)``; ``weight_conv``, ``(E, conv)``, of which the last is the
     present step's, in the other direction too; ``bias_conv``, ``(E,)``; ``weight_mixing``, ``(R + 2
     N, E)``; ``weight_delta``, ``(E, R)``; ``bias_delta``, ``(E,)``, also where ``bias`` is False;
-    ``log_decay``, ``(E, N)``; ``skip``, ``(E,)``; ``weight_out``, ``(hidden_size, E)``. The state is
-    a :class:`MambaState`.
+    ``log_decay``, ``(E, N)``; ``skip``, ``(E,)``; ``weight_out``, ``(hidden_size, E)``. The state
+    is a :class:`MambaState`.
 
     Own options
     -----------
@@ -62,9 +63,9 @@ class Mamba(Layer[MambaState]):
     -----
     Source: Gu and Dao, Mamba: Linear-time sequence modeling with selective state spaces (2023),
     sections 3.4 and 3.6, also for the start: ``log_decay`` log 1, ... log N (S4D-real: Gu et al.,
-    2022), ``skip`` 1, steps ``softplus(bias_delta)`` log-uniform from 1e-3 to 1e-1, ``weight_delta``
-    uniform in +-1 / sqrt(R); other weights and ``bias_conv`` uniform in +-1 / sqrt(inputs of each
-    output), as those of ``torch.nn.Linear`` and ``Conv1d``.
+    2022), ``skip`` 1, steps ``softplus(bias_delta)`` log-uniform from 1e-3 to 1e-1,
+    ``weight_delta`` uniform in +-1 / sqrt(R); other weights and ``bias_conv`` uniform in +-1 /
+    sqrt(inputs of each output), as those of ``torch.nn.Linear`` and ``Conv1d``.
     """
 
     state_size: int = 16

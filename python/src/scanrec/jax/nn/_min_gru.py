@@ -34,7 +34,8 @@ class MinGRU(Layer[jax.Array]):
     Own options
     -----------
     candidate:
-        What g is: ``"identity"``, or ``"positive"``, ``v + 1/2`` from 0 on and ``sigmoid(v)`` below.
+        What g is: ``"identity"``, or ``"positive"``, ``v + 1/2`` from 0 on and ``sigmoid(v)``
+        below.
 
     Notes
     -----

@@ -41,11 +41,11 @@ class QRNN(Layer[State]):
         output = qrnn_pool(pre, pool=pool)
 
     Parameters, of ``n`` = 2 (``"f"``), 3 or 4 pre-activations (candidate, forget gate, output gate,
-    input gate, one behind the other): ``weight`` and, with a window of two, ``weight_before``, ``(n *
-    hidden_size, inputs)``; ``bias``, ``(n * hidden_size,)``.
+    input gate, one behind the other): ``weight`` and, with a window of two, ``weight_before``, ``(n
+    * hidden_size, inputs)``; ``bias``, ``(n * hidden_size,)``.
 
-    The state is ``(num_layers * num_directions, ..., hidden_size)``; with a window of two steps it is
-    a :class:`QRNNState`.
+    The state is ``(num_layers * num_directions, ..., hidden_size)``; with a window of two steps it
+    is a :class:`QRNNState`.
 
     Own options
     -----------
@@ -62,10 +62,10 @@ class QRNN(Layer[State]):
 
     Notes
     -----
-    Source: Bradbury et al., Quasi-Recurrent Neural Networks (2017), section 2. Weights start normal,
-    of variance ``1 / (kernel_size * inputs)`` (LeCun et al., Efficient BackProp, 1998), biases 0,
-    those of forget gates 1 (Gers et al., Learning to Forget, 2000; Jozefowicz et al., An empirical
-    exploration of recurrent network architectures, 2015). Zoneout: Krueger et al. (2017).
+    Source: Bradbury et al., Quasi-Recurrent Neural Networks (2017), section 2. Weights start
+    normal, of variance ``1 / (kernel_size * inputs)`` (LeCun et al., Efficient BackProp, 1998),
+    biases 0, those of forget gates 1 (Gers et al., Learning to Forget, 2000; Jozefowicz et al., An
+    empirical exploration of recurrent network architectures, 2015). Zoneout: Krueger et al. (2017).
     """
 
     kernel_size: Literal[1, 2] = 1
@@ -147,7 +147,8 @@ class QRNN(Layer[State]):
 
 def _expected(pre, count, zoneout):
     """Pre-activations of states that move by ``1 - zoneout`` of what they would: ``1 - f``, and the
-    input gate if there is one, by this less. As a logit, ``f`` is then ``log((exp(p) + zoneout) / (1
+    input gate if there is one, by this less. As a logit, ``f`` is then ``log((exp(p) + zoneout) /
+    (1
     - zoneout))``, and ``i`` what ``1 - f`` is."""
     candidate, forget, *others = jnp.split(pre, count, -1)
     less = lambda p: jnp.logaddexp(p, math.log(zoneout)) - math.log1p(-zoneout)

@@ -36,17 +36,17 @@ def _root_jvp(values, tangents):
 class RGLRU(Layer[jax.Array]):
     """Layers of real-gated linear recurrent units::
 
-        x = u                                   weight_in u + bias_in where these are not hidden_size
-        r = sigmoid(weight_recurrence x + bias_recurrence),     i = sigmoid(weight_gate x + bias_gate)
-        a = exp(-c softplus(decay) r)
+        x = u                                   weight_in u + bias_in where these are not
+        hidden_size r = sigmoid(weight_recurrence x + bias_recurrence),     i = sigmoid(weight_gate
+        x + bias_gate) a = exp(-c softplus(decay) r)
         state[t] = a[t] state[t-1] + sqrt(1 - a[t]^2) i[t] x[t]
 
     Outputs are the states. The first step of a sequence is not scaled by the root, as in
     RecurrentGemma: a state of zeros is one to go on from, and not the same as None.
 
     Parameters: ``decay``, ``bias_recurrence`` and ``bias_gate``, ``(hidden_size,)``;
-    ``weight_recurrence`` and ``weight_gate``, ``(heads, n, n)`` with ``n = hidden_size / heads``, of
-    which ``weight[h, i, j]`` is that of input i and gate j; ``weight_in``, ``(hidden_size,
+    ``weight_recurrence`` and ``weight_gate``, ``(heads, n, n)`` with ``n = hidden_size / heads``,
+    of which ``weight[h, i, j]`` is that of input i and gate j; ``weight_in``, ``(hidden_size,
     inputs)``, and ``bias_in``, where there are not hidden_size inputs. The state is ``(num_layers *
     num_directions, ..., hidden_size)``.
 

@@ -19,7 +19,8 @@ __all__ = ["LRU", "Mamba", "MinGRU", "QRNN", "RGLRU", "S5"]
 
 
 class QRNN(Module[State]):
-    """Layers of a quasi-recurrent network: :class:`scanrec.jax.nn.QRNN`, with ``dtype`` and ``rngs``."""
+    """Layers of a quasi-recurrent network: :class:`scanrec.jax.nn.QRNN`, with ``dtype`` and
+    ``rngs``."""
 
     layer: nn.QRNN[State]
 
@@ -59,7 +60,8 @@ class QRNN(Module[State]):
 
 
 class MinGRU(Module[jax.Array]):
-    """Layers of minimal gated recurrent units: :class:`scanrec.jax.nn.MinGRU`, with ``dtype`` and ``rngs``."""
+    """Layers of minimal gated recurrent units: :class:`scanrec.jax.nn.MinGRU`, with ``dtype`` and
+    ``rngs``."""
 
     layer: nn.MinGRU
 
@@ -81,7 +83,8 @@ class MinGRU(Module[jax.Array]):
 
 
 class LRU(Module[jax.Array]):
-    """Layers of linear recurrent units: :class:`scanrec.jax.nn.LRU`, with ``dtype`` and ``rngs``."""
+    """Layers of linear recurrent units: :class:`scanrec.jax.nn.LRU`, with ``dtype`` and
+    ``rngs``."""
 
     layer: nn.LRU
 
@@ -134,7 +137,8 @@ class S5(Module[jax.Array]):
 
 
 class RGLRU(Module[jax.Array]):
-    """Layers of real-gated linear recurrent units: :class:`scanrec.jax.nn.RGLRU`, with ``dtype`` and ``rngs``."""
+    """Layers of real-gated linear recurrent units: :class:`scanrec.jax.nn.RGLRU`, with ``dtype``
+    and ``rngs``."""
 
     layer: nn.RGLRU
 
@@ -157,7 +161,8 @@ class RGLRU(Module[jax.Array]):
 
 
 class Mamba(Module[nn.MambaState]):
-    """Layers of selective state spaces: :class:`scanrec.jax.nn.Mamba`, with ``dtype`` and ``rngs``."""
+    """Layers of selective state spaces: :class:`scanrec.jax.nn.Mamba`, with ``dtype`` and
+    ``rngs``."""
 
     layer: nn.Mamba
 

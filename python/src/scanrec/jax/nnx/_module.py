@@ -39,7 +39,8 @@ class Parameters(nnx.Module):
 
 
 class Module(nnx.Module, Generic[State]):
-    """A layer, and parameters in the places where ``layer.init`` has them: ``layer_0.forward.weight``.
+    """A layer, and parameters in the places where ``layer.init`` has them:
+    ``layer_0.forward.weight``.
 
     Parameters
     ----------

@@ -22,9 +22,9 @@ __all__ = ["RNN"]
 class RNN(nnx.Module, Generic[State]):
     """A layer in the calls of ``flax.nnx.RNN``, which runs a cell step by step::
 
-        rnn = RNN(MinGRU(8, 16, rngs=rngs))                   # nnx.RNN(nnx.GRUCell(8, 16, rngs=rngs))
-        outputs = rnn(inputs)                                 # (..., T, 8) to (..., T, 16)
-        carry, outputs = rnn(inputs, seq_lengths=lengths, return_carry=True)
+        rnn = RNN(MinGRU(8, 16, rngs=rngs))                   # nnx.RNN(nnx.GRUCell(8, 16,
+        rngs=rngs)) outputs = rnn(inputs)                                 # (..., T, 8) to (..., T,
+        16) carry, outputs = rnn(inputs, seq_lengths=lengths, return_carry=True)
 
     also in ``flax.nnx.Bidirectional``. A carry is a state of the layer.
 
@@ -106,10 +106,10 @@ class RNN(nnx.Module, Generic[State]):
         initial_carry:
             The state that sequences go on from. None: they begin.
         seq_lengths:
-            Integers ``...``, from 1 to T: the steps of each sequence, behind which there is padding.
-            Outputs there are of no meaning. Where a carry is returned too, sequences begin. Other
-            integers are refused, or count as 1 or T where values are not known: when the call is
-            traced, and on a GPU.
+            Integers ``...``, from 1 to T: the steps of each sequence, behind which there is
+            padding. Outputs there are of no meaning. Where a carry is returned too, sequences
+            begin. Other integers are refused, or count as 1 or T where values are not known: when
+            the call is traced, and on a GPU.
         return_carry:
             Returns ``(carry, outputs)``: the state after the last step of each sequence.
         time_major:

@@ -162,7 +162,7 @@ def _copy_of(function, *, names=None, instead_of=None, within=None) -> FunctionT
     return copy
 
 
-# ---- the functions, with the arguments that mixers call them with -----------------------------------
+# ---- the functions, with the arguments that mixers call them with --------------------------------
 
 
 def _of_one_type(x, a, *weights):

@@ -52,11 +52,11 @@ class Mamba(Recurrent[MambaState]):
     dt_rank:
         R, of the product that makes ``delta``; ``"auto"``: hidden_size / 16, rounded up.
 
-    Weights of layer k: ``weight_in_lk``, ``(2 E, input_size)``; ``weight_conv_lk``, ``(E, K)``, whose
-    last column is of the present step; ``bias_conv_lk``, ``(E,)``; ``weight_mixing_lk``,
-    ``(R + 2 N, E)``; ``weight_delta_lk``, ``(E, R)``; ``bias_delta_lk``, ``(E,)``; ``log_decay_lk``,
-    ``(E, N)``; ``skip_lk``, ``(E,)``; ``weight_out_lk``, ``(hidden_size, E)``. With ``_reverse``
-    behind for the other direction, whose convolution is of the steps behind.
+    Weights of layer k: ``weight_in_lk``, ``(2 E, input_size)``; ``weight_conv_lk``, ``(E, K)``,
+    whose last column is of the present step; ``bias_conv_lk``, ``(E,)``; ``weight_mixing_lk``,
+    ``(R + 2 N, E)``; ``weight_delta_lk``, ``(E, R)``; ``bias_delta_lk``, ``(E,)``;
+    ``log_decay_lk``, ``(E, N)``; ``skip_lk``, ``(E,)``; ``weight_out_lk``, ``(hidden_size, E)``.
+    With ``_reverse`` behind for the other direction, whose convolution is of the steps behind.
 
     State: a :class:`MambaState`.
 

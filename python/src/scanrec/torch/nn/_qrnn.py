@@ -173,8 +173,8 @@ class QRNN(Recurrent[State]):
         return output, (final, *after)
 
 
-# Both in steps of which there are as many as in x, or one more: narrowed to one less, programs for any
-# length would ask whether one is left.
+# Both in steps of which there are as many as in x, or one more: narrowed to one less, programs for
+# any length would ask whether one is left.
 
 
 def _before(x, axis, reverse):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the layers share, in the habits of torch.nn.LSTM: stacking, directions, dropout, sequences of
-several lengths, and single steps."""
+"""What the layers share, in the habits of torch.nn.LSTM: stacking, directions, dropout, sequences
+of several lengths, and single steps."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def full_precision(x: Tensor) -> AbstractContextManager:
 
 
 class Recurrent(torch.nn.Module, Generic[State]):
-    """The base of all layers. One of them says which weights and states it has, what it starts from,
-    and how one layer and direction of it runs over sequences of one length."""
+    """The base of all layers. One of them says which weights and states it has, what it starts
+    from, and how one layer and direction of it runs over sequences of one length."""
 
     input_size: int
     hidden_size: int
@@ -254,8 +254,8 @@ class Recurrent(torch.nn.Module, Generic[State]):
     @torch.compiler.disable(reason="the lengths of packed sequences are numbers in a tensor")
     def _packed(self, packed, state):
         """Sequences of several lengths: steps lie behind one another, the longest sequence first in
-        each, so that those with as many sequences each are a whole batch. Not compiled: there would be
-        a program for each set of lengths."""
+        each, so that those with as many sequences each are a whole batch. Not compiled: there would
+        be a program for each set of lengths."""
         data, sizes, order, back = packed
         self._check(data, "a PackedSequence of steps (I)", (2,))
         counts = checks.batch_sizes(self._name, sizes, data.shape[0])

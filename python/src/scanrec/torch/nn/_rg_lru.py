@@ -39,8 +39,8 @@ class RGLRU(Recurrent[Tensor]):
         The factor in the exponent, above 0.
 
     Weights of layer k: ``decay_lk``, ``(hidden_size,)``; ``weight_recurrence_lk`` and
-    ``weight_gate_lk``, ``(heads, hidden_size / heads, hidden_size / heads)``, from the second axis to
-    the third; ``bias_recurrence_lk`` and ``bias_gate_lk``, ``(hidden_size,)``; ``weight_in_lk``,
+    ``weight_gate_lk``, ``(heads, hidden_size / heads, hidden_size / heads)``, from the second axis
+    to the third; ``bias_recurrence_lk`` and ``bias_gate_lk``, ``(hidden_size,)``; ``weight_in_lk``,
     ``(hidden_size, input_size)``, and ``bias_in_lk``, ``(hidden_size,)``, where the layer's inputs
     are not hidden_size. With ``_reverse`` behind for the other direction.
 
@@ -122,7 +122,8 @@ class RGLRU(Recurrent[Tensor]):
             scale = torch.where(firsts(resets, steps, axis, reverse).unsqueeze(-1), 1.0, scale)
         a, gated, initial = torch.exp(log_a), i * wide(x), state[0]
         if begins:
-            # Unscaled first inputs: a (a / (1 + scale)) is 1 - scale, so no step of the others is touched.
+            # Unscaled first inputs: a (a / (1 + scale)) is 1 - scale, so no step of the others is
+            # touched.
             at = [t.select(axis, steps - 1 if reverse else 0) for t in (a, scale, gated)]
             a_first, scale_first, first = (t[sequences - begins :] for t in at)
             goes_on = initial[: sequences - begins]

@@ -13,8 +13,8 @@ __all__ = ["convolved", "firsts", "left_of"]
 
 
 def firsts(marks: Tensor, steps: int, axis: int, reverse: bool) -> Tensor:
-    """The steps that a state does not reach, by the marks of as many steps or of one more: in reverse
-    the mark behind a step cuts it off."""
+    """The steps that a state does not reach, by the marks of as many steps or of one more: in
+    reverse the mark behind a step cuts it off."""
     if not reverse:
         return marks.narrow(axis, 0, steps)
     if marks.shape[axis] == steps:
@@ -56,8 +56,8 @@ def convolved(
 
 
 def left_of(past: Tensor, first: Tensor, reverse: bool) -> Tensor:
-    """The K - 1 steps at the edge, ``(B, E, K - 1)``, without those of another sequence than the last
-    (in reverse the first) step."""
+    """The K - 1 steps at the edge, ``(B, E, K - 1)``, without those of another sequence than the
+    last (in reverse the first) step."""
     cuts = _cuts(first, past.shape[2], reverse)
     at = 0 if reverse else first.shape[2] - 1
     other = [cut.narrow(2, at, 1) for cut in (cuts if reverse else reversed(cuts))]

@@ -135,8 +135,8 @@ def _is_rolling(call, rolling_gamma, done, *factors):
 
 
 def at_end(x, axis):
-    """A copy of the numbers of the last step, 0 where there is no step. Gradients keep a view's whole
-    array."""
+    """A copy of the numbers of the last step, 0 where there is no step. Gradients keep a view's
+    whole array."""
     if x.shape[axis]:
         return x.select(axis, -1).clone()
     return x.new_zeros(arguments.edge_shape(x.shape, axis))

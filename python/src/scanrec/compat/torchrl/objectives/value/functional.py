@@ -8,8 +8,8 @@ trajectory ends, and nothing behind is looked at, not even a NaN; where ``termin
 any shape that broadcasts to theirs, each in any form whatever the others have; numbers are not
 rounded to float32, as the original's are where values are float64. The original's functions with
 ``vec_`` drop what is discounted below 1e-7, and for discounts that are tensors build one of
-``(B, T, T)``; here they are the others. As there, they ignore ``rolling_gamma`` where every discount
-is a number or a tensor of one.
+``(B, T, T)``; here they are the others. As there, they ignore ``rolling_gamma`` where every
+discount is a number or a tensor of one.
 Wrong arguments raise ``ValueError`` and ``TypeError``, where the original raises ``RuntimeError``.
 """
 
@@ -131,9 +131,9 @@ def td1_return_estimate(
     """``G[t] = reward[t] + gamma * G[t+1]``, with the value after the step in place of ``G[t+1]``
     where a trajectory ends that is not ``terminated``.
 
-    ``rolling_gamma=False``, for a ``gamma`` of the shape of ``done``: the return of a step is discounted by
-    its own throughout, and takes no value from behind the last one, as in the original. That takes
-    memory for ``T`` times as many numbers.
+    ``rolling_gamma=False``, for a ``gamma`` of the shape of ``done``: the return of a step is
+    discounted by its own throughout, and takes no value from behind the last one, as in the
+    original. That takes memory for ``T`` times as many numbers.
     """
     call = "td1_return_estimate"
     return estimates.td1(
