@@ -3,7 +3,7 @@
 // test case asked for a backend and did not call it.
 //
 // With the environment variable SCANREC_TEST_EXECUTED, main() writes the record into that file,
-// from which tests/coverage_table.py makes docs/coverage.md.
+// from which tests/coverage.py makes docs/coverage.md.
 #pragma once
 
 #include <initializer_list>
