@@ -40,10 +40,13 @@ std::vector<layout> layouts() {
   constexpr std::int64_t many = 1 << 15, per_lane = 1 << 19;
   const extents last{1, 2 * many, 2}, rows{5, many, 2}, one{1, 2 * per_lane, 1};
   const extents whole{1, per_lane, 4}, gaps{1, 2 * per_lane, 1};
+  const extents packs{1, many / 4, 160};  // more than is carried in registers, and than a cache has
   return {{"channels last, default tiles", last, channels_last(last), 0, true},
           {"channels last, long tiles", last, channels_last(last), many, true},
           {"channels last, time whole", rows, channels_last(rows), many, false},
           {"channels apart, long tiles", last, {0, 4, 2}, many, true},
+          {"packs of channels, default tiles", packs, channels_last(packs), 0, true},
+          {"packs of channels, time whole", packs, channels_last(packs), many / 4, false},
           {"time last, long tiles", one, time_contiguous(one), per_lane, true},
           {"time last, time whole", whole, time_contiguous(whole), per_lane, false},
           {"steps apart, long tiles", gaps, {0, 2, 0}, per_lane, true}};
@@ -78,7 +81,9 @@ TEST_CASE("at most 256 terms of a sum are added up in the compute type",
   for (const layout& l : layouts()) {
     const std::size_t n = room(l);
     const float zero = 0;
-    std::vector<float> ones(n, 1), grad(n, term), first(10, 1), gate_sum(4), input_sum(4);
+    const auto channels = static_cast<std::size_t>(l.shape.channel);
+    std::vector<float> ones(n, 1), grad(n, term), gate_sum(channels), input_sum(channels);
+    std::vector<float> first(static_cast<std::size_t>(l.shape.batch) * channels, 1);
     const sequence_view<const float> gate(&zero, l.shape, strides{0, 0, 0, 0});
     const sequence_view<const float> state(ones.data(), l.shape, l.strides),
         state_grad(grad.data(), l.shape, l.strides);
@@ -159,7 +164,9 @@ TEST_CASE("the same where states are recomputed", "[gated]") {
     const std::size_t n = room(l);
     const float zero = 0;
     const extents few = memory::checkpoint_extents(l.shape);
-    std::vector<float> ones(n, 1), grad(n, term), first(10, 1), rate_sum(4), x_sum(4),
+    const auto channels = static_cast<std::size_t>(l.shape.channel);
+    std::vector<float> ones(n, 1), grad(n, term), rate_sum(channels), x_sum(channels),
+        first(static_cast<std::size_t>(l.shape.batch) * channels, 1),
         checkpoints(static_cast<std::size_t>(few.batch * few.time * few.channel), 1);
     const auto summed = [&](std::vector<float>& sums) {
       return sequence_view<float>(sums.data(), l.shape, per_channel);
