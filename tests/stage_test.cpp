@@ -212,10 +212,9 @@ TEST_CASE("an output in place of an input leaves what has been staged", "[stage]
 TEST_CASE("neighbours are staged where they are in the sequence", "[stage]") {
   for_layouts(
       [](const auto& layout, const block& where, bool inside, std::int64_t apart, bool descending) {
-        table state(1, inside, apart, descending);
-        float same = 1;
+        table state(1, inside, apart, descending), gate(2, inside, apart, descending);
         adjoint r;
-        r.gate = {&same, {}}, r.state = state.input(), r.steps = state.steps;
+        r.gate = gate.input(), r.state = state.input(), r.steps = state.steps;
         for (const std::int64_t steps : {where.end, state.steps}) {
           const adjoint here = detail::standing_at(r, where.begin, where.channel);
           const detail::staged_block<adjoint> staged(here, layout, where, lanes, steps, true);
@@ -225,6 +224,11 @@ TEST_CASE("neighbours are staged where they are in the sequence", "[stage]") {
             for (std::int64_t c = 0; c < where.channels; ++c)
               REQUIRE(value_at(copy, t - where.begin, c) == state.at(t, where.channel + c));
           }
+          // What is staged before it is as it was.
+          for (std::int64_t t = where.begin; t < where.end; ++t)
+            for (std::int64_t c = 0; c < where.channels; ++c)
+              REQUIRE(value_at(staged.recurrence().gate, t - where.begin, c) ==
+                      gate.at(t, where.channel + c));
         }
       });
 }
