@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Breaks of the kernels for CPUs, of the checks of arguments, and of layers."""
+from mutation import mutation
+
+FOLDER = "include/scanrec"
+CMAKE = ("-DSCANREC_TEST_CUDA_ON_HOST=OFF", "-DSCANREC_TEST_TYPES=float",
+         "-DSCANREC_TEST_GATED=gated_float", "-DSCANREC_TEST_OPTIMISATION=-O1",
+         "-DCMAKE_CXX_FLAGS=-DSCANREC_TEST_STRIDE=5")
+TEST = "linear_scan_battery"
+
+
+def cpu(header, old, new, why, **more):
+    return mutation(f"detail/cpu/{header}.hpp", old, new, why, **more)
+
+
+def recurrence(header, old, new, why, **more):
+    return mutation(f"detail/recurrence/{header}.hpp", old, new, why, **more)
+
+
+def shared(header, old, new, why, **more):
+    return mutation(f"detail/shared/{header}.hpp", old, new, why, **more)
+
+
+def selective(header, old, new, why):
+    return mutation(f"detail/selective/{header}.hpp", old, new, why, test="selective_scan_test")
+
+
+def call(header, old, new, why, test="arguments_test"):
+    return mutation(f"detail/call/{header}.hpp", old, new, why, test=test)
+
+
+MUTATIONS = (
+    # Lanes along channels.
+    cpu("channel_lanes", "std::min<std::int64_t>(lanes, where.channels - c));\n  }\n\n  // The order",
+        "lanes);\n  }\n\n  // The order", "reads and writes beyond the last channel"),
+    cpu("channel_lanes", "known == assume::plain && !reaches_over(few, halo_of<R>, plan.shape.time)",
+        "known == assume::plain", "reads a neighbour outside of the sequence"),
+    cpu("channel_lanes", "combine(reductions[i].all, map{recent.factor, "
+        "simd::to_wide<carry>(recent.u)})",
+        "combine(map{recent.factor, simd::to_wide<carry>(recent.u)}, reductions[i].all)",
+        "composes the later map first"),
+    cpu("channel_lanes", "      begin_recent(where, reductions);\n      const auto take",
+        "      const auto take", "maps of recent steps are counted again"),
+    cpu("channel_lanes", "const std::int64_t i = way.descending ? left - together.value",
+        "const std::int64_t i = way.descending ? left - 1", "walks the wrong packs together"),
+    cpu("channel_lanes", "slots[i].state = after;\n        if constexpr (Assume != assume::plain && "
+        "has_sums) r.copy_sums(sums, slots[i].sums);", "slots[i].state = after;",
+        "running sums are forgotten after every step", test="sums_test"),
+    # Lanes along time.
+    cpu("time_lanes", "if (end == next_drain && end < where.end) drain_one(r, where, i, own);", "",
+        "a lane adds up too many terms", test="sums_test"),
+    cpu("time_lanes", "at.time += lanes, at.index += next)", "at.time += lanes, at.index += lanes)",
+        "walks arrays that descend in memory upwards"),
+    cpu("time_lanes", "          fill_up();\n          all = combine", "          all = combine",
+        "steps between packs are composed before the packs that wait", test="many_threads_test"),
+    cpu("time_lanes", "state = states.last;", "", "the carry is not handed from pack to pack"),
+    cpu("time_lanes", "          factor = simd::constant<wide_few>(1);\n        }", "        }",
+        "factors of earlier packs are multiplied in again", test="many_threads_test"),
+    cpu("time_lanes", "if (at.time < where.end) steps(at.time, where.end);", "",
+        "the steps after the last whole pack are left out"),
+    # One sequence to a lane.
+    cpu("element_lanes", "first ? recent : algebra.compose(all, recent)",
+        "first ? recent : algebra.compose(recent, all)", "composes the later map first",
+        test="inclusive_scan_test"),
+    cpu("element_lanes", "recent = algebra.compose(recent, map_at(at));",
+        "recent = algebra.compose(map_at(at), recent);", "composes later steps first",
+        test="inclusive_scan_test"),
+    cpu("element_lanes", "one.index = c;", "", "all channels read those of the first",
+        test="matrix_scan_test"),
+    cpu("element_lanes", "add_few(r, few, few.begin == where.begin, reductions);\n      walk",
+        "add_few(r, few, true, reductions);\n      walk",
+        "forgets the steps before the last few", test="inclusive_scan_test"),
+    # Tiles.
+    cpu("tile_driver", "{unit_sums(j, output), -offset_of(j.box.begin, sum.strides), sum.strides}",
+        "{unit_sums(j, output), 0, sum.strides}", "sums of a unit lie beyond its accumulators"),
+    cpu("tile_driver", "if (inner == within_unit) clear", "if (inner && within_unit) clear",
+        "adds to sums of another unit"),
+    cpu("tile_driver", "if (is_last) kernels_.end", "if (tile == 0) kernels_.end",
+        "the final state is that after the first tile"),
+    cpu("tile_driver", "ceil_div(size.channel, kernels_.lanes)", "size.channel / kernels_.lanes",
+        "the last channels carry nothing from tile to tile"),
+    cpu("tile_driver", "kernels_.advance_walked(in_use, reductions, slots, carries);", "",
+        "a carry that is not finite is not handed on", test="overflow_test"),
+    cpu("tile_driver", "if (plan_.streaming) simd::stream_fence();", "",
+        "a worker ends before its streaming stores are ordered",
+        unseen="the fences of locks order them on these processors"),
+    cpu("tile_kernels", "    walker::drain(r, where, slots);\n  }\n\n  static void first_carries",
+        "  }\n\n  static void first_carries", "running sums are never handed on"),
+    cpu("tile_kernels", "row.group != 0 || row.batch != 0", "row.group != 0 && row.batch != 0",
+        "all sequences of the first group are the first"),
+    cpu("tile_kernels", "if (!finite) return false;", "",
+        "the carry is computed from maps that are not finite", test="overflow_test"),
+    cpu("tile_kernels", "finite = finite && walker", "finite = walker",
+        "only the last channels of a unit are asked for overflow", test="overflow_test"),
+    # Plans and scratch.
+    cpu("plan_tiles", "if (over_batch && !over_group) d.group_can_span = false;", "",
+        "a unit has groups whose sums must not meet", test="tile_plan_test"),
+    cpu("plan_tiles", "p.recomputed_bytes > 0 ? stretch_steps : 64;", "64;",
+        "tiles end within a stretch of steps that are recomputed", test="tile_plan_test"),
+    cpu("plan_tiles", "d.channel_whole |= broadcast_along(array, axis::channel);", "",
+        "strips of one row write the same sum", test="tile_plan_test"),
+    cpu("tile_plan", "lines(plan.units * slots, plan.carry_bytes)",
+        "lines(plan.units, plan.carry_bytes)", "carries overlap what comes after them",
+        test="tile_plan_test"),
+    cpu("tile_plan", "s.restored += lines(plan.sums[i].elements, plan.sums[i].wide_bytes);", "",
+        "the sums of all outputs lie in one place", test="tile_plan_test"),
+    cpu("tile_plan", "std::min(box.begin.batch + plan.batch_span, plan.shape.batch)",
+        "box.begin.batch + plan.batch_span", "the last unit has sequences that do not exist",
+        test="tile_plan_test"),
+    cpu("tile_plan", "recurrence::lane_axis::time && !lanes.reversed;",
+        "recurrence::lane_axis::time && lanes.reversed;",
+        "states are recomputed in the wrong direction of memory", test="gated_scan_battery"),
+    cpu("scratch", "if (size < bytes)", "if (size < 0)", "works in too small a workspace",
+        test="workspace_test"),
+    cpu("scratch", "if (bytes > 0 && place %", "if (bytes < 0 && place %",
+        "works in a workspace that is not aligned", test="workspace_test"),
+    # Staging.
+    cpu("stage", "marked_after || (halo && after) ? 1 : 0", "marked_after ? 1 : 0",
+        "the neighbour after a block is missing", test="stage_test"),
+    cpu("stage", "room) + before * row;", "room);", "the first element is the neighbour before it",
+        test="stage_test"),
+    cpu("stage", "field.action == recurrence::write::add);", "false);",
+        "adds to outputs that were not brought along", test="stage_test"),
+    cpu("stage", "if (!along_time) std::memset(static_cast<void*>(room), 0, size * sizeof(S));", "",
+        "lanes without a channel hold anything", test="stage_test"),
+    cpu("stage", "(along_time && layout_.reversed ? room + (rows - 1) : room)", "room",
+        "a reversed block begins at the wrong end", test="stage_test"),
+    # The backends for comparison.
+    cpu("map_columns", "(b.begin + shift) * plan.width", "b.begin * plan.width",
+        "the map of a step takes the place of that before it", test="inclusive_scan_test"),
+    cpu("map_columns", "if (at.time + 1 == steps) r.end(at, after);",
+        "if (at.time == steps) r.end(at, after);", "no final state is written",
+        test="inclusive_scan_test"),
+    cpu("hillis_steele", "std::int64_t i = (first + apart / 2) * width",
+        "std::int64_t i = (first + apart) * width",
+        "what is finished is missing in the other buffer", test="inclusive_scan_test"),
+    cpu("sequence_columns", "channel * rows + row;", "row * channels + channel;",
+        "sequences of one channel do not lie side by side"),
+    cpu("triangle", "fma(a, x[k], u)", "fma(a, u, x[k])", "the gate multiplies the input"),
+    # Workers.
+    cpu("workers", "if (number >= number_.load(std::memory_order_relaxed)) return;", "",
+        "the caller gets the last exception, not the first", test="throwing_test"),
+    cpu("workers", "std::min<std::int64_t>(block, tasks_ % workers_)",
+        "std::min<std::int64_t>(block - 1, tasks_ % workers_)",
+        "two workers have a task in common", test="task_queue_test"),
+    # Recurrences.
+    recurrence("vjp", "through_gate = simd::select(read.cut, simd::constant<factor_t<Lane>>(0), "
+               "through_gate);", "(void)read.cut;", "the gradient of the gate crosses a reset"),
+    recurrence("vjp", "at.rarely(at.time == steps - 1)", "at.rarely(at.time == 0)",
+               "the first step meets the initial state", test="vjp_options_test"),
+    recurrence("vjp", "if (input_grad.action == write::sum_time) to.input = from.input;", "",
+               "sums of input gradients are forgotten", test="vjp_options_test"),
+    recurrence("vjp", "read.previous = simd::conj_if(sign, before);", "read.previous = before;",
+               "the state is not conjugated", test="s5_test"),
+    recurrence("jvp", "linked = simd::select(read.cut, read.input, linked);", "",
+               "the tangent of the gate crosses a reset"),
+    recurrence("jvp", "return at.time > 0 && (", "return (",
+               "a pack reads the state before the first"),
+    recurrence("sensitivity", "{simd::constant<scalar>(1), a}", "{a, a}",
+               "the state is multiplied by the gate", test="s5_test"),
+    recurrence("gated_vjp", "this->unless_cut(at, read, load_before<Lane>(at), zero)",
+               "load_before<Lane>(at)", "the gradient of the gate crosses a reset",
+               test="gated_scan_battery"),
+    recurrence("gated_vjp", "r.cuts.shift = -r.cuts.shift;", "",
+               "states are recomputed with the resets of neighbours", test="gated_scan_battery"),
+    recurrence("gated_vjp", "if (static_cast<int>(i) != Cell::outputs::array)\n", "",
+               "the output gate of a zoned out step has no gradient", test="gated_scan_battery"),
+    recurrence("gated_forward", "left % interval != 0 || left == 0", "left % interval != 0",
+               "a checkpoint is written before the first", test="recompute_test"),
+    recurrence("gated_forward", "m.u = simd::select(read.zoned_out, zero, m.u);", "",
+               "the input of a zoned out step is added", test="gated_scan_battery"),
+    # What all backends share.
+    shared("sums", "if (out.update) sum = sum +", "if (false) sum = sum +",
+           "overwrites what sums are to be added to"),
+    shared("sums", "along(strides, a) == 0 ? along(box.begin, a) + 1 : along(box.end, a)",
+           "along(box.end, a)", "adds a sum once for every element that it is over",
+           test="vjp_options_test"),
+    shared("recompute", "before_stretch(stretch)", "before_stretch(stretch + 1)",
+           "recomputes states from a wrong checkpoint", test="recompute_test"),
+    shared("recompute", "const block again{T - stretch_end, T - 1 - begin,",
+           "const block again{T - stretch_end, T - 2 - begin,", "recomputes a state too few",
+           test="recompute_test"),
+    shared("lane_scans", "return scan_lanes<2 * K>(combine(earlier, m));",
+           "return scan_lanes<2 * K>(combine(m, earlier));", "composes the later map first"),
+    # Selective scans.
+    selective("adjoint", "(p_.time - place.begin) / selective_stretch - 1)",
+              "(p_.time - place.begin) / selective_stretch)",
+              "recomputes states from a wrong checkpoint"),
+    selective("adjoint", "y = y + y, y_grad =", "y_grad =",
+              "the factor 2 of conjugate pairs is missing in gradients of z"),
+    selective("walk", "const State met = times_conj(l, kept[2 * i + 1]);",
+              "const State met = simd::mul(l, kept[2 * i + 1]);",
+              "gradients of complex A are not conjugated"),
+    selective("walk", "carry[i] = simd::select(rows.cuts[t], zero, carry[i]);", "(void)i;",
+              "gradients of states cross a reset"),
+    selective("mixing_totals", "totals_ + (2 * group + odd)", "totals_ + (group + odd)",
+              "totals of two groups lie in one place"),
+    selective("tile", "at_.batch, begin, n, at_.group)", "at_.batch, begin, n, 0)",
+              "all groups have B and C of the first"),
+    # Cells.
+    mutation("cells/rg_lru.hpp", "a_minus = simd::negative(s.a);", "a_minus = s.a;",
+             "the slope of the scale has a wrong sign", test="gated_scan_test"),
+    mutation("cells/qrnn.hpp", "through(d.state, s.z.value, s.i.slope)",
+             "through(d.state, s.z.value, s.f.slope)",
+             "the gradient of the input gate has the slope of another", test="gated_scan_test"),
+    # Calls.
+    call("check", "if (!injective(array))", "if (false)", "writes elements that share a place"),
+    call("check", "same_elements(written, other) && !summed(written)",
+         "same_elements(written, other)", "a sum takes the place of what it is made of"),
+    call("check", "if (!overlap(written, other)) continue;", "continue;",
+         "writes arrays that overlap"),
+    call("check", "start -= std::abs(sx) * (n - 1);", "",
+         "misses overlaps of elements before those of the other array"),
+    call("check", "add(std::abs(sx), 2 * n - 1);", "add(std::abs(sx), n);",
+         "misses overlaps of elements after those of the other array"),
+    call("call", "field.shift = adjoint ? 1 : -1;", "field.shift = -1;",
+         "adjoints of reverse scans are cut one step away", test="vjp_options_test"),
+    call("call", "if (!problem_.arrays[index].one_step_more) field.unmarked", "field.unmarked",
+         "ignores the mark behind the last step", test="linear_scan_battery"),
+    call("view_checks", "last < first || last > count", "last > count",
+         "a part of a view has fewer than no elements", test="views_test"),
+    call("view_checks", "(n == 1 || (n > 1 && stride == 0))", "(n == 1 || stride == 0)",
+         "repeats elements that do not exist", test="views_test"),
+    # State spaces and layers.
+    cpu("s5_intervals", "const std::int64_t later = std::max(t, from);",
+        "const std::int64_t later = t;", "a reset cuts a reverse scan one step away",
+        test="s5_test"),
+    cpu("s5_intervals", "row.vjp(v * before.conjugate(),", "row.vjp(v * before,",
+        "the state is not conjugated", test="s5_test"),
+    cpu("s5_intervals", "(direction == 0 ? R(0) : grad)", "R(0)",
+        "gradients of intervals are those of one direction", test="s5_test"),
+    cpu("s5_products", "= -twice() * s.output(q, p).imag();", "= twice() * s.output(q, p).imag();",
+        "outputs are those of the conjugate of C", test="s5_test"),
+    cpu("causal_convolution", "now = resets.at(b, t, 0) ? 0 :", "now = resets.at(b, t, 0) ? 1 :",
+        "the convolution sees a step before a reset", test="mamba_layer_test"),
+    mutation("layers/mamba.hpp", "decay_grad.array() * decay.array();", "decay_grad.array();",
+             "the gradient is that of A and not of its logarithm", test="mamba_layer_test"),
+    mutation("layers/qrnn.hpp", "carried.past.topRows(old) = memory.start.past.bottomRows(old);",
+             "carried.past.topRows(old) = memory.start.past.topRows(old);",
+             "short chunks do not move the window on", test="qrnn_layer_test"),
+    mutation("layers/qrnn.hpp", 'if (u_grad) apart(memory_of("u_grad", *u_grad));', "",
+             "gradients of inputs overwrite what they are made of", test="qrnn_layer_test"),
+)
