@@ -2,8 +2,10 @@
 // The bits of long calls for 1 to 128 threads, however many cores there are: strips that follow the
 // threads, and time that is split, in order (one worker walks and reduces a tile in one pass) and
 // out of it.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -115,6 +117,38 @@ TEST_CASE("linear scans have the same bits for 1 to 128 threads",
   CHECK(in_order > 0);
   CHECK(out_of_order > 0);
   CHECK(cut > 0);
+}
+
+TEST_CASE("resets far apart cut sequences whose time is split",
+          "[tiled][forward][resets][threads]") {
+  // Gates of 1 and -1, and inputs that are small integers: states are exact, those of the loop.
+  constexpr std::int64_t steps = 6000;
+  const auto marks = std::make_unique<bool[]>(steps);
+  for (std::int64_t t = 0; t < steps; t += 701) marks[static_cast<std::size_t>(t)] = true;
+  for (const std::int64_t channels : {1, 3})
+    for (const auto& [name, strides_of] : layouts) {
+      INFO(channels << " channels, " << name);
+      const extents shape{1, steps, channels}, of_marks{1, steps, 1};
+      const auto n = static_cast<std::size_t>(detail::element_count(shape));
+      std::vector<float> gate = random(n, 1), input = random(n, 2), x(n), by_loop(n);
+      for (float& a : gate) a = a < 0 ? -1.0f : 1.0f;
+      for (float& u : input) u = std::round(4 * u);
+      const scanrec::strides of = strides_of(shape);
+      const auto view = [&](std::vector<float>& array) {
+        return sequence_view<float>(array.data(), shape, of);
+      };
+      const scan_options<float> options{.resets = {marks.get(), of_marks, channels_last(of_marks)}};
+      tested::linear_scan(tested::backend<float>("sequential", sequential{}), view(gate),
+                          view(input), view(by_loop), options);
+      for (const int threads : {1, 3}) {
+        const tiled on{.threads = threads, .tile_steps = 512};
+        CHECK(describe(on, linear_scan_problem(view(gate), view(input), view(x), options))
+                  .time_split);
+        tested::linear_scan(tested::backend<float>("tiled", on), view(gate), view(input), view(x),
+                            options);
+        CHECK((x == by_loop));
+      }
+    }
 }
 
 TEST_CASE("pooling has the same bits for 1 to 128 threads", "[tiled][gated][vjp][threads]") {
