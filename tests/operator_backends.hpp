@@ -53,7 +53,7 @@ void with_operator_backends(F call) {
     for (const bool own : {false, true}) {
       scanrec::executor e;
       if (own) e = backwards_executor;
-      for (const std::int64_t tile : {0, 1, 7, 16})
+      for (const std::int64_t tile : {0, 1, 7, 16, 300})
         f("tiled tile " + std::to_string(tile) + count,
           scanrec::tiled{.threads = threads, .tile_steps = tile, .executor = e});
       if constexpr (compare) {
