@@ -177,6 +177,11 @@ TEST_CASE("overlap", "[arguments][aliasing]") {
     const sequence_view<float> sum(v.g.data(), shape, strides{0, 0, 1});
     linear_scan_vjp(v.view(v.a), none, v.view(v.g), {.input_grad = sum});
   });
+  // Nor if that broadcasts alike.
+  refuses(v.g, "input_grad", "state_grad", [&] {
+    const sequence_view<float> sum(v.g.data(), shape, strides{0, 0, 1});
+    linear_scan_vjp(v.view(v.a), none, sum, {.input_grad = sum});
+  });
   // Interleaved slices of one buffer are apart, in every combination.
   linear_scan(slice(0), slice(1), slice(2));
   linear_scan_vjp(v.view(v.a), v.view(v.x), v.view(v.g),
