@@ -8,6 +8,7 @@ name all of them are run. It works on a copy of the sources in a temporary folde
 break without a reason (`unseen`) goes unnoticed, or if one with a reason is noticed. With --check it
 only verifies that every break still applies: that the replaced text occurs in its file exactly once.
 """
+
 import argparse
 import importlib
 import os
@@ -41,24 +42,47 @@ class Compiled:
     def __init__(self, listed, folder, options):
         self.options, self.build = options, folder / "build"
         source = folder / "scanrec"
-        shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns("build*", ".git", "__pycache__"))
+        shutil.copytree(
+            ROOT, source, ignore=shutil.ignore_patterns("build*", ".git", "__pycache__")
+        )
         self.sources = source / listed.FOLDER
         # Precompiled headers would be compiled again for every break.
         subprocess.run(
-            ["cmake", "-S", source, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-             "-DSCANREC_BUILD_BENCH=OFF", "-DSCANREC_BUILD_EXAMPLES=OFF", "-DSCANREC_CUDA=OFF",
-             "-DSCANREC_INSTALL=OFF", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", *listed.CMAKE],
-            check=True, stdout=subprocess.DEVNULL)
+            [
+                "cmake",
+                "-S",
+                source,
+                "-B",
+                self.build,
+                "-G",
+                "Ninja",
+                "-DCMAKE_BUILD_TYPE=Release",
+                "-DSCANREC_BUILD_BENCH=OFF",
+                "-DSCANREC_BUILD_EXAMPLES=OFF",
+                "-DSCANREC_CUDA=OFF",
+                "-DSCANREC_INSTALL=OFF",
+                "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON",
+                *listed.CMAKE,
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
 
     def outcome(self, test, cases):
         """How a test ends: "" if it passes."""
-        made = subprocess.run(["ninja", "-C", self.build, f"-j{self.options.jobs}", test],
-                              capture_output=True, text=True)
+        made = subprocess.run(
+            ["ninja", "-C", self.build, f"-j{self.options.jobs}", test],
+            capture_output=True,
+            text=True,
+        )
         if made.returncode != 0:
             print(made.stdout)
             sys.exit(f"{test} does not compile, with a mutation or without")
-        how, ran = ended([self.build / "tests" / test, "--abort", *([cases] if cases else [])],
-                         self.options.seconds, OMP_WAIT_POLICY="passive")
+        how, ran = ended(
+            [self.build / "tests" / test, "--abort", *([cases] if cases else [])],
+            self.options.seconds,
+            OMP_WAIT_POLICY="passive",
+        )
         said = re.search(r"exception with message:\s+(.*)|(SIG\w+)", ran)
         return how and (said[1] or said[2] if said else how)[:70]
 
@@ -68,8 +92,11 @@ class Interpreted:
 
     def __init__(self, listed, folder, options):
         self.options, self.sources = options, folder / "scanrec"
-        shutil.copytree(ROOT / listed.FOLDER, self.sources,
-                        ignore=shutil.ignore_patterns("*.so*", "__pycache__"))
+        shutil.copytree(
+            ROOT / listed.FOLDER,
+            self.sources,
+            ignore=shutil.ignore_patterns("*.so*", "__pycache__"),
+        )
         package = options.package or next(ROOT.glob(listed.PACKAGE), None)
         if package is None:
             sys.exit(f"there is no {listed.PACKAGE}: run scripts/test, or name a --package")
@@ -81,12 +108,25 @@ class Interpreted:
     def outcome(self, test, cases):
         """How a test ends: "" if it passes."""
         how, ran = ended(
-            [self.python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=line",
-             ROOT / "python/tests" / test, *(["-k", cases] if cases else [])],
-            self.options.seconds, PYTHONPATH=str(self.sources.parent), OMP_WAIT_POLICY="passive",
+            [
+                self.python,
+                "-m",
+                "pytest",
+                "-q",
+                "-x",
+                "-p",
+                "no:cacheprovider",
+                "--tb=line",
+                ROOT / "python/tests" / test,
+                *(["-k", cases] if cases else []),
+            ],
+            self.options.seconds,
+            PYTHONPATH=str(self.sources.parent),
+            OMP_WAIT_POLICY="passive",
             PYTHONDONTWRITEBYTECODE="1",
             # What XLA makes of its own loops is not what is tested.
-            XLA_FLAGS="--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+            XLA_FLAGS="--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+        )
         said = re.search(r"^(?:FAILED|ERROR) \S*?(?:::(\S+).*)?$", ran, re.MULTILINE)
         return how and (said[1] if said and said[1] else how)
 
@@ -95,9 +135,15 @@ def ended(command, seconds, **environment):
     """How a test ends, "" if it passes, and what it prints."""
     try:
         # What a broken test prints may be no text.
-        ran = subprocess.run(command, capture_output=True, text=True, errors="replace",
-                             timeout=seconds, env={**os.environ, **environment},
-                             cwd=tempfile.gettempdir())
+        ran = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            env={**os.environ, **environment},
+            cwd=tempfile.gettempdir(),
+        )
     except subprocess.TimeoutExpired:
         return "does not end", ""
     return "wrong values" if ran.returncode != 0 else "", ran.stdout
@@ -131,17 +177,22 @@ def run(listed, chosen, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("lists", nargs="*", metavar="LIST", help=", ".join(LISTS))
     parser.add_argument("--check", action="store_true", help="only whether mutations apply")
-    parser.add_argument("--only", default="", metavar="TEXT",
-                        help="mutations whose file or reason contains this")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="mutations whose file or reason contains this"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=120, help="a test may take")
-    parser.add_argument("--package", type=pathlib.Path, metavar="FOLDER",
-                        help="the installed Python package that has the libraries; by default that "
-                             "of scripts/test")
+    parser.add_argument(
+        "--package",
+        type=pathlib.Path,
+        metavar="FOLDER",
+        help="the installed Python package that has the libraries; by default that of scripts/test",
+    )
     options = parser.parse_args()
     for name in options.lists:
         if name not in LISTS:

@@ -117,8 +117,8 @@ struct input_field {
   }
 
  private:
-  // Elements from `data` to the lane with the lowest address at a row: lanes that are vectors have a
-  // stride of 1, others any.
+  // Elements from `data` to the lane with the lowest address at a row: lanes that are vectors have
+  // a stride of 1, others any.
   template <class Lane, class Place>
   SCANREC_INLINE std::int64_t offset(Place at, std::int64_t row) const {
     const std::int64_t lane_stride = simd::lane_count<Lane> == 1 ? strides.channel : 1;
