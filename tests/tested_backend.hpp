@@ -33,7 +33,7 @@
 
 namespace tested {
 
-/// What of the options of all calls a call of these arrays uses.
+/// Whether an array has a stride of 0, or a negative one.
 template <class T>
 bool broadcast(const maybe<T>& v) {
   const auto along = [](std::int64_t n, std::int64_t stride) { return n > 1 && stride == 0; };

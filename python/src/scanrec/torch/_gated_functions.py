@@ -35,9 +35,8 @@ class GatedProblem(NamedTuple):
     shape: tuple[int, ...]
     axis: int
     reverse: bool
-    stack: int = (
-        -1
-    )  #: of one tensor of pre-activations the axis along which they are stacked, or -1
+    #: The axis along which one tensor of pre-activations is stacked, or -1.
+    stack: int = -1
     cell: int = 0  #: QRNN pooling, or what is given by logarithms
     forget_bias: float = 0.0
     recompute: bool = False  #: keeps checkpoints for the adjoint
