@@ -29,27 +29,37 @@ std::int64_t workspace_bytes(const on_device<Backend>& on, const scanrec::proble
   return workspace_bytes(on.options, p);
 }
 
+#if defined(__CUDACC__)
+/// The problem with the reset after the last step, where the scan reads it, as one more step of the
+/// reset mask. The arrays of a problem leave it out.
+template <class R>
+scanrec::problem with_last_reset(const R& r, scanrec::problem p) {
+  if constexpr (requires { r.cuts; })
+    for (scanrec::array_use& array : p) {
+      if (!array.one_step_more) continue;
+      if (r.cuts.before_first()) array.data -= array.strides.time * array.element_bytes;
+      if (r.cuts.before_first() || r.cuts.after_last()) ++array.shape.time;
+    }
+  return p;
+}
+#endif
+
 template <class Backend, class R>
 void run_recurrence(const on_device<Backend>& on, R r, scanrec::problem p) {
 #if defined(__CUDACC__)
-  const device_mirror mirror(p);
+  const device_mirror mirror(with_last_reset(r, p));
   const auto move = [&](auto& field) { field.data = mirror.on_device(field.data); };
   using namespace scanrec::detail;
   for_reads(r, move), for_writes(r, move), for_starts(r, move), for_ends(r, move);
   for (scanrec::array_use& array : p) array.data = mirror.on_device(array.data);
 
-  cudaStream_t stream = nullptr;
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  check_cuda(cudaDeviceSynchronize());  // the copies are in another stream
   Backend backend = on.options;
-  backend.stream = stream;
+  backend.stream = test_stream();
   backend.workspace.bytes = workspace_bytes(backend, p);
   const device_memory memory(static_cast<std::size_t>(backend.workspace.bytes));
-  check_cuda(cudaMemsetAsync(memory.data(), 0xff, memory.bytes(), stream));
+  check_cuda(cudaMemsetAsync(memory.data(), 0xff, memory.bytes(), test_stream()));
   backend.workspace.data = memory.data();
   run_recurrence(backend, r, p);
-  check_cuda(cudaStreamSynchronize(stream));
-  check_cuda(cudaStreamDestroy(stream));
   mirror.copy_back();
 #else
   cuda_on_host::stream stream;

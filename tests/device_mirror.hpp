@@ -28,6 +28,16 @@ inline void check_cuda(cudaError_t status) {
     throw std::runtime_error(std::string("CUDA: ") + cudaGetErrorString(status));
 }
 
+/// The stream of all calls and copies of this process.
+inline cudaStream_t test_stream() {
+  static const cudaStream_t stream = [] {
+    cudaStream_t made = nullptr;
+    check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    return made;
+  }();
+  return stream;
+}
+
 /// The device memory that small blocks come from: a battery allocates hundreds of thousands, and
 /// cudaMalloc and cudaFree wait for the GPU. The arena has 64 MiB for the process, filled with 0xff
 /// when it is made. It has none if the environment variable SCANREC_TEST_ARENA is 0: set it so
@@ -106,7 +116,8 @@ class device_mirror {
     for (const span& s : spans_) {
       const auto bytes = static_cast<std::size_t>(s.end - s.begin);
       copies_.emplace_back(bytes, reinterpret_cast<std::uintptr_t>(s.begin) % 256);
-      check_cuda(cudaMemcpy(copies_.back().data(), s.begin, bytes, cudaMemcpyHostToDevice));
+      check_cuda(cudaMemcpyAsync(copies_.back().data(), s.begin, bytes, cudaMemcpyHostToDevice,
+                                 test_stream()));
     }
   }
 
@@ -119,10 +130,12 @@ class device_mirror {
         return reinterpret_cast<T*>(copies_[i].data() + (at - spans_[i].begin));
     return host;
   }
+  /// Copies everything back, and waits for the calls before.
   void copy_back() const {
     for (std::size_t i = 0; i < spans_.size(); ++i)
-      check_cuda(cudaMemcpy(spans_[i].begin, copies_[i].data(), copies_[i].bytes(),
-                            cudaMemcpyDeviceToHost));
+      check_cuda(cudaMemcpyAsync(spans_[i].begin, copies_[i].data(), copies_[i].bytes(),
+                                 cudaMemcpyDeviceToHost, test_stream()));
+    check_cuda(cudaStreamSynchronize(test_stream()));
   }
 
  private:
