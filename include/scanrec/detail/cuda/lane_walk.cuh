@@ -65,7 +65,7 @@ template <class R, class F>
 void with_assumption(const R& r, F f) {
   using recurrence::assume;
   if constexpr (!R::any_operator && !scanrec::detail::recomputes<R>)
-    if (scanrec::detail::assumption(r, {.whole = true}) == assume::plain)
+    if (scanrec::detail::assumption(r, {.whole = true, .scalar = true}) == assume::plain)
       return f.template operator()<assume::plain>();
   f.template operator()<assume::nothing>();
 }

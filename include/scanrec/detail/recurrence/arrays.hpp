@@ -231,7 +231,7 @@ recurrence::assume assumption(const R& r, const lane_layout& layout) {
       if (field.present()) known = assume::nothing;  // marks, which are rare
     } else if (!field.present() && !entry.optional) {
       known = assume::nothing;
-    } else if (!field.present() || layout.stride_of(field.strides) == 0) {
+    } else if (!field.present() || (!layout.scalar && layout.stride_of(field.strides) == 0)) {
       known = std::min(known, assume::whole);
     }
   });

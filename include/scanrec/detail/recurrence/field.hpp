@@ -339,6 +339,7 @@ struct lane_layout {
   bool reversed = false;
   bool whole = false;   // every array fits: nothing but tails is ever staged
   bool single = false;  // lanes are single elements
+  bool scalar = false;  // packs have one lane, so where its neighbours are does not matter
 
   [[nodiscard]] std::int64_t unit() const { return reversed ? -1 : 1; }
   [[nodiscard]] std::int64_t stride_of(const scanrec::strides& strides) const {
