@@ -67,6 +67,7 @@ struct recurrence_sizes {
   std::int64_t alignment = 64;        // of all that a backend keeps in scratch
   int pack_lanes = 1;                 // lanes of a SIMD pack of channels
   bool one_by_one = false;            // no lanes along time, no staging
+  bool linear = false;                // a step is a product and a sum of what it reads
 };
 
 /// What a call asks for. Made by linear_scan_problem and its siblings; see describe().

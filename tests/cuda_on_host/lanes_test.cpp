@@ -227,22 +227,24 @@ TEST_CASE("rings fit the shared memory that every GPU has", "[cuda_lanes][worksp
         }
 }
 
-TEST_CASE("few sequences walk through rings, many do not", "[cuda_lanes][workspace]") {
+TEST_CASE("lanes use rings for 12288 to 20479 sequences", "[cuda_lanes][workspace]") {
   const auto plan = [](const extents& s, std::int64_t first_byte = 64) {
     const sequence_view<float> any(reinterpret_cast<float*>(first_byte), s);
     const sequence_view<float> other(reinterpret_cast<float*>(std::intptr_t{1} << 44), s);
     return describe(cuda::lanes{.stream = nullptr}, linear_scan_problem(any, any, other));
   };
-  const cuda::launch_plan few = plan({.batch = 2, .time = 4096, .channel = 4100});
-  CHECK(few.threads == 32);
-  CHECK(few.blocks == 2 * 129);
-  CHECK(few.steps_ahead == 3 * 28);  // of 32 lanes in 32 KiB, with a neighbour and in fours
-  CHECK(to_string(few).find("84 steps ahead") != std::string::npos);
   // All rings together have 12 MiB.
-  CHECK(plan({.batch = 1, .time = 4096, .channel = 16352}).steps_ahead == 3 * 20);
-  CHECK(plan({.batch = 1, .time = 4096, .channel = 16384}).steps_ahead == 0);
-  CHECK(plan({.batch = 1, .time = 20, .channel = 4096}).steps_ahead == 0);
-  CHECK(plan({.batch = 0, .time = 4096, .channel = 4096}).steps_ahead == 0);
+  const cuda::launch_plan some = plan({.batch = 2, .time = 4096, .channel = 8190});
+  CHECK(some.threads == 32);
+  CHECK(some.blocks == 2 * 256);
+  CHECK(some.steps_ahead == 3 * 20);  // with a neighbour, and in fours
+  CHECK(to_string(some).find("60 steps ahead") != std::string::npos);
+  CHECK(plan({.batch = 1, .time = 4096, .channel = 12288}).steps_ahead > 0);
+  CHECK(plan({.batch = 1, .time = 4096, .channel = 12256}).steps_ahead == 0);
+  CHECK(plan({.batch = 1, .time = 4096, .channel = 20448}).steps_ahead > 0);
+  CHECK(plan({.batch = 1, .time = 4096, .channel = 20480}).steps_ahead == 0);
+  CHECK(plan({.batch = 1, .time = 12, .channel = 16384}).steps_ahead == 0);
+  CHECK(plan({.batch = 0, .time = 4096, .channel = 16384}).steps_ahead == 0);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ struct launch_plan {
   int threads = 0;              ///< of a block
   std::int64_t tiles = 1;       ///< of a sequence, along time
   std::int64_t tile_steps = 0;  ///< steps of a tile
-  int tile_channels = 1;        ///< channels of a tile; of `lanes` a thread has one
+  int tile_channels = 1;        ///< channels of a tile; of `lanes`, of a thread: 1 or 2
   int steps_ahead = 0;          ///< of `lanes`, through shared memory; 0: to registers only
   int kernels = 1;              ///< queued by a call: one for each gradient that is a sum
                                 ///< over time, channels or states, besides the scan
@@ -47,14 +47,15 @@ inline int sum_kernels(const lane_plan& sums) {
 inline launch_plan describe(const lanes& on, const problem& p) {
   const detail::lane_plan plan = detail::plan_of(on, p);
   const detail::ring_plan ring(p, plan, on.steps_ahead);
-  const bool rings = ring.steps > 0;
-  const int threads = rings ? device::warp_size : detail::lane_threads;
+  const bool rings = ring.steps > 0, pairs = !rings && detail::takes_pairs(p, plan);
+  detail::lane_dealing dealt = plan.lanes;
+  if (pairs) dealt.threads /= 2;
   return {.chosen = launch_plan::path::lanes,
           .shape = p.shape,
-          .blocks = rings ? detail::lane_strip::count(p.shape)
-                          : (plan.lanes.threads + threads - 1) / threads,
-          .threads = threads,
+          .blocks = rings ? detail::lane_strip::count(p.shape) : detail::blocks_of(dealt),
+          .threads = rings ? device::warp_size : detail::lane_threads,
           .tile_steps = p.shape.time,
+          .tile_channels = pairs ? 2 : 1,
           .steps_ahead = ring.steps_ahead(),
           .kernels = 1 + detail::sum_kernels(plan),
           .workspace_bytes = workspace_bytes(on, p)};
@@ -64,7 +65,7 @@ inline launch_plan describe(const look_back& on, const problem& p) {
   const detail::look_back_plan plan(p, on.segment_steps);
   return {.chosen = launch_plan::path::look_back,
           .shape = p.shape,
-          .blocks = plan.cutting.tiles * plan.cutting.groups,
+          .blocks = (plan.in_turn ? 1 : plan.cutting.tiles) * plan.cutting.groups,
           .threads = detail::tile_cutting::threads,
           .tiles = plan.cutting.tiles,
           .tile_steps = plan.cutting.tile_steps(),

@@ -46,6 +46,32 @@ inline bool has_resets(const problem& p) {
   });
 }
 
+/// Bytes of the largest elements of a problem's sequences.
+inline std::int64_t largest_element(const problem& p) {
+  std::int64_t bytes = 1;
+  for (const array_use& array : p)
+    if (array.data && array.sequence) bytes = std::max(bytes, array.element_bytes);
+  return bytes;
+}
+
+/// Whether any output is a sum.
+inline bool sums_any(const problem& p) {
+  return std::any_of(p.begin(), p.end(), [](const array_use& array) {
+    return array.use != access::read && scanrec::detail::summed(array);
+  });
+}
+/// Whether kernels for plain arrays take a problem: no masks, nothing absent, recomputed, summed or
+/// added to.
+inline bool is_plain(const problem& p) {
+  if (p.update || p.recomputed_bytes > 0) return false;
+  return std::all_of(p.begin(), p.end(), [](const array_use& array) {
+    if (!array.sequence) return true;
+    const bool mask = array.element_bytes == 1;
+    return (array.data != nullptr) != mask && !array.checkpoints &&
+           !(array.use != access::read && scanrec::detail::summed(array));
+  });
+}
+
 /// Whether an output is a sum that keeps its time axis.
 inline bool sum_keeps_time(const array_use& array) {
   return array.use != access::read && scanrec::detail::summed(array) && array.sequence &&

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_plan.cuh>
 #include <scanrec/detail/cuda/lane_sums.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/shared/recompute.hpp>
@@ -15,6 +16,11 @@
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
+
+inline constexpr int lane_threads = 128;  // of a block, unless it has a ring
+inline std::int64_t blocks_of(const lane_dealing& lanes) {
+  return (lanes.threads + lane_threads - 1) / lane_threads;
+}
 
 /// A copy of the operator of an operator's scan; empty for other recurrences.
 template <class R>

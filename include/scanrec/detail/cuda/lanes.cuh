@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_pairs.cuh>
 #include <scanrec/detail/cuda/lane_plan.cuh>
 #include <scanrec/detail/cuda/lane_ring.cuh>
 #include <scanrec/detail/cuda/lane_sums.cuh>
@@ -50,8 +51,6 @@ struct restored_rows {
                            p.recomputed_bytes);
   }
 };
-
-inline constexpr int lane_threads = 128;  // of a block
 
 /// Many lanes: every thread keeps the steps that follow in registers.
 template <class R, recurrence::assume Assume>
@@ -181,10 +180,17 @@ void run_recurrence(const lanes& on, R r, const problem& p) {
                               detail::lane_strip::count(plan.lanes.all), on.stream, ring.bytes());
       }
     }
+    if constexpr (Assume == recurrence::assume::plain && detail::count_16_bit_arrays<R>().reads > 0)
+      if (detail::takes_pairs(p, plan)) {
+        detail::lane_dealing pairs = plan.lanes;
+        pairs.parallel.channel /= 2, pairs.threads /= 2;
+        return detail::launch(detail::walk_pairs<R>{r, pairs, p.shape.time},
+                              detail::blocks_of(pairs), on.stream);
+      }
     using kernel = detail::walk_lanes<R, Assume>;
     detail::launch(kernel{r, detail::operator_copy<R>(r), plan.lanes, p.shape.time,
                           static_cast<std::byte*>(on.workspace.data) + restored.first},
-                   (plan.lanes.threads + kernel::threads - 1) / kernel::threads, on.stream);
+                   detail::blocks_of(plan.lanes), on.stream);
   });
   detail::add_all_lanes(r, plan, on.stream);
   if (p.recomputed_bytes > 0)

@@ -29,6 +29,13 @@ constexpr std::int64_t cut_bytes_of() {
   return sizeof(simd::real_lane_t<simd::lane_t<typename R::value, 1>>);
 }
 
+/// Whether a step takes its gate and its input as they are read.
+template <class R>
+constexpr bool has_linear_steps() {
+  if constexpr (requires { R::is_linear; }) return R::is_linear;
+  return false;
+}
+
 template <class R>
 constexpr recurrence_sizes sizes_of() {
   using scalar = simd::lane_t<typename R::value, 1>;
@@ -50,6 +57,7 @@ constexpr recurrence_sizes sizes_of() {
     s.alignment = std::max(s.alignment, static_cast<std::int64_t>(alignment));
   s.pack_lanes = walked_lanes_of<R>;
   s.one_by_one = R::one_by_one;
+  s.linear = has_linear_steps<R>();
   return s;
 }
 

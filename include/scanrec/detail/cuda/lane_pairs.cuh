@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Two neighbouring sequences of 16-bit elements per thread, which one access of four bytes reads or
+// writes. With two bytes to an access the memory system, which takes a number of accesses per
+// clock, delivers half of what it could.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_plan.cuh>
+#include <scanrec/detail/cuda/lane_walk.cuh>
+#include <scanrec/detail/recurrence/arrays.hpp>
+#include <scanrec/detail/shared/sizes.hpp>
+#include <scanrec/detail/shared/steps.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// Fewer threads would leave memory idle.
+inline constexpr std::int64_t fewest_pairs = 16384;
+
+template <class S>
+inline constexpr bool is_mark = std::is_same_v<std::remove_cvref_t<S>, bool>;
+
+/// The number of arrays of 16-bit elements that a recurrence reads, and that it writes; 0 if
+/// others are among them. Reset masks do not count, since plain calls have none.
+struct array_counts {
+  int reads = 0, writes = 0;
+};
+template <class R>
+constexpr array_counts count_16_bit_arrays() {
+  if constexpr (!scanrec::detail::has_linear_steps<R>()) {
+    return {};
+  } else {
+    array_counts counts;
+    bool others = false;
+    const auto count_in = [&](int& count) {
+      return [&](const auto& field) {
+        if constexpr (!is_mark<decltype(*field.data)>) {
+          ++count;
+          others = others || sizeof(*field.data) != 2;
+        }
+      };
+    };
+    const R r{};
+    scanrec::detail::for_reads(r, count_in(counts.reads));
+    scanrec::detail::for_writes(r, count_in(counts.writes));
+    return others ? array_counts{} : counts;
+  }
+}
+
+/// Whether the sequences of a problem are taken in pairs: plain arrays of 16-bit elements, with an
+/// even number of contiguous channels in rows that are aligned to four bytes. Cells compute so much
+/// that they need twice the threads (measured on an H200).
+inline bool takes_pairs(const problem& p, const lane_plan& plan) {
+  if (!p.linear || !is_plain(p) || p.shape.channel % 2 != 0 ||
+      plan.lanes.threads < 2 * fewest_pairs)
+    return false;
+  return std::all_of(p.begin(), p.end(), [](const array_use& array) {
+    const scanrec::strides& s = array.strides;
+    return !array.sequence || !array.data ||
+           (array.element_bytes == 2 && s.channel == 1 && s.time % 2 == 0 && s.batch % 2 == 0 &&
+            s.group % 2 == 0 && reinterpret_cast<std::uintptr_t>(array.data) % 4 == 0);
+  });
+}
+
+/// A thread takes a pair of sequences, with later steps on their way to its registers.
+template <class R>
+struct walk_pairs {
+  static constexpr int threads = lane_threads;
+  static constexpr array_counts arrays = count_16_bit_arrays<R>();
+  static constexpr int blocks_together = arrays.reads + arrays.writes > 5 ? 2 : 3;
+  static constexpr bool synchronises = false;
+
+  using scalar = simd::lane_t<typename R::value, 1>;
+  using lane = typename R::template state_of<scalar>;
+  using place = recurrence::place<recurrence::lane_axis::channel>;
+  using inner_place = recurrence::place<recurrence::lane_axis::channel, recurrence::assume::plain>;
+
+  R recurrence;
+  lane_dealing pairs;  // its channels are pairs
+  std::int64_t steps = 0;
+
+  SCANREC_DEVICE void operator()() const {
+    const std::int64_t thread = device::block_index() * threads + device::thread_index();
+    if (thread >= pairs.threads) return;
+    const region own = pairs.of(thread);
+    take(scanrec::detail::bound(recurrence, own.begin.group, own.begin.batch),
+         2 * own.begin.channel);
+  }
+
+ private:
+  using running_sums = typename R::template sums<scalar>;  // not used in plain calls
+
+  /// Steps on their way: in as many registers as those of scans of floats take.
+  static constexpr int together = [] {
+    int count = 32;
+    while (count > 1 && count * arrays.reads > 64) count /= 2;
+    return count;
+  }();
+  static constexpr int group = together > 4 ? together / 4 : 1;
+
+  /// Two elements of an array side by side, of any type.
+  struct __attribute__((may_alias, aligned(4))) two {
+    std::uint32_t bits;
+  };
+  struct read_step {
+    two of[arrays.reads];
+  };
+
+  // Both sequences from the channel on.
+  SCANREC_DEVICE void take(const R& row, std::int64_t c) const {
+    const R all = scanrec::detail::standing_at(row, 0, c);
+    lane x[2];
+    running_sums none{};
+    SCANREC_UNROLL
+    for (int i = 0; i < 2; ++i) x[i] = row.template begin<scalar>(place{0, c + i});
+    // At the ends of a sequence a neighbour is missing, and nothing is assumed.
+    const auto take_edge = [&](std::int64_t t) SCANREC_LAMBDA {
+      SCANREC_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const place at{t, c + i, t, i};
+        x[i] = scanrec::detail::take_step(all, at, all.template load<scalar>(at), x[i], none);
+      }
+    };
+    std::int64_t time = 0;
+    if (scanrec::detail::halo_of<R> < 0 && steps > 0) take_edge(time++);
+    const std::int64_t end = scanrec::detail::halo_of<R> > 0 && steps > 0 ? steps - 1 : steps;
+
+    R loading = scanrec::detail::standing_at(row, time, c), taking = loading;
+    const auto next_step = [](auto& field) SCANREC_LAMBDA {
+      field.seek(1, 0);
+      device::pin(field.data);
+    };
+    read_step ahead[together];
+    const auto load = [&](read_step& to) SCANREC_LAMBDA {
+      int i = 0;
+      scanrec::detail::for_reads(loading, [&](auto& field, auto entry) SCANREC_LAMBDA {
+        if constexpr (!is_mark<decltype(*field.data)>) {
+          load_two(to.of[i++], field.data + entry.neighbour * field.strides.time);
+          next_step(field);
+        }
+      });
+    };
+    const auto take_one = [&](const read_step& read, std::int64_t t) SCANREC_LAMBDA {
+      // The step of both sequences, with its arrays in registers.
+      R here = taking;
+      read_step held = read;
+      two written[arrays.writes];
+      int i = 0, o = 0;
+      scanrec::detail::for_reads(here, [&](auto& field) SCANREC_LAMBDA {
+        if constexpr (!is_mark<decltype(*field.data)>) {
+          // Taken apart here and not where it is loaded, which would wait for the load.
+          device::pin(held.of[i].bits);
+          point(field, held.of[i++]);
+        }
+      });
+      scanrec::detail::for_writes(here,
+                                  [&](auto& field) SCANREC_LAMBDA { point(field, written[o++]); });
+      SCANREC_UNROLL
+      for (int l = 0; l < 2; ++l) {
+        const inner_place at{t, c + l, 0, l};
+        x[l] = scanrec::detail::take_step(here, at, here.template load<scalar>(at), x[l], none);
+      }
+      o = 0;
+      scanrec::detail::for_writes(taking, [&](auto& field) SCANREC_LAMBDA {
+        store_two(field.data, written[o++]);
+        next_step(field);
+      });
+    };
+    SCANREC_UNROLL
+    for (int k = 0; k < together; ++k)
+      if (time + k < end) load(ahead[k]);
+    for (; time + 2 * together <= end; time += together) {
+      SCANREC_UNROLL
+      for (int first = 0; first < together; first += group) {
+        SCANREC_UNROLL
+        for (int k = first; k < first + group; ++k) take_one(ahead[k], time + k);
+        SCANREC_UNROLL
+        for (int k = first; k < first + group; ++k) load(ahead[k]);
+      }
+    }
+    for (; time < end; time += together) {
+      SCANREC_UNROLL
+      for (int k = 0; k < together; ++k) {
+        if (time + k >= end) continue;
+        take_one(ahead[k], time + k);
+        if (time + together + k < end) load(ahead[k]);
+      }
+    }
+    if (end < steps) take_edge(end);
+    SCANREC_UNROLL
+    for (int i = 0; i < 2; ++i)
+      scanrec::detail::standing_at(row, 0, c + i).end(place{steps, c + i}, x[i]);
+  }
+  template <class Field>
+  SCANREC_DEVICE static void point(Field& field, two& at) {
+    field.data = reinterpret_cast<decltype(field.data)>(&at);
+    field.strides = {0, 0, 1, 0};
+  }
+  template <class S>
+  SCANREC_DEVICE static void load_two(two& to, const S* from) {
+    device::assume_global(from);
+    to = *reinterpret_cast<const two*>(from);
+  }
+  template <class S>
+  SCANREC_DEVICE static void store_two(S* to, const two& from) {
+    device::assume_global(to);
+    *reinterpret_cast<two*>(to) = from;
+  }
+};
+
+}  // namespace detail
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI
