@@ -492,7 +492,7 @@ TEST_CASE("the gradient of a gate that channels share is right beside a nonfinit
   };
   run(cuda::lanes{.stream = &s}, want);
   for (const int steps : {0, 1}) {
-    CHECK(run(cuda::look_back{.stream = &s, .segment_steps = steps}, got).tile_channels == 8);
+    CHECK(run(cuda::look_back{.stream = &s, .segment_steps = steps}, got).tile_channels == 16);
     std::size_t nonfinite = 0;
     for (std::size_t i = 0; i < want.size(); ++i) {
       INFO("step " << i);

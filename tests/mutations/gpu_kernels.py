@@ -27,13 +27,13 @@ MUTATIONS = (
     # Looking back.
     mutation(
         "tiles_before.cuh",
-        "if (farthest || !part.read",
-        "if (!part.read",
+        "if (farthest || !m.part.read",
+        "if (!m.part.read",
         "the farthest segment accepts a map although the fold needs a state",
     ),
     mutation(
         "tiles_before.cuh",
-        "looks ? keep() : seen::nothing",
+        "looks(at) ? keep() : seen::nothing",
         "seen::nothing",
         "ignores messages that are already loaded",
         unseen="the same results, only later",
@@ -46,8 +46,8 @@ MUTATIONS = (
     ),
     mutation(
         "tiles_before.cuh",
-        "boundary = span_of(at) - at.segment;",
-        "boundary = span_of(at) - 1 - at.segment;",
+        "return span_of(at) - at.segment;",
+        "return span_of(at) - 1 - at.segment;",
         "the span before is left out",
     ),
     mutation(
@@ -168,14 +168,14 @@ MUTATIONS = (
     ),
     mutation(
         "look_back.cuh",
-        "if (sends && !unsent)",
-        "if (sends)",
+        "if (follows && !unknown)",
+        "if (follows)",
         "sends a state before it is known to be the loop's",
     ),
     mutation(
         "look_back.cuh",
-        "if (unsent) before_it",
-        "if (unsent && false) before_it",
+        "if (unknown) pass",
+        "if (unknown && false) pass",
         "never sends the state of a tile whose steps are computed one by one",
     ),
     mutation(
@@ -306,8 +306,45 @@ MUTATIONS = (
     without(
         "tile_place.cuh",
         BARRIER,
-        BARRIER + "  const drawn_tile own",
+        BARRIER + "  return place_in",
         "a ticket is read before it is drawn",
+    ),
+    # Tiles in turn.
+    mutation(
+        "look_back.cuh",
+        "if (!is_first && leads) before.state = ",
+        "if (false) before.state = ",
+        "every tile that a block takes begins as the first does",
+        test="tiles_in_turn_test",
+    ),
+    mutation(
+        "look_back.cuh",
+        "device::synchronise_block();  // shared memory is used again",
+        "",
+        "a block begins its next tile before all threads have left the last",
+        test="tiles_in_turn_test",
+    ),
+    # Pairs of sequences.
+    mutation(
+        "lane_pairs.cuh",
+        "entry.neighbour * field.strides.time",
+        "0 * field.strides.time",
+        "a pair reads its own step for its neighbour",
+        test="lane_pairs_test",
+    ),
+    mutation(
+        "lane_pairs.cuh",
+        "at{t, c + l, 0, l};",
+        "at{t, c + l, 0, 0};",
+        "both sequences of a pair are the first",
+        test="lane_pairs_test",
+    ),
+    mutation(
+        "lane_pairs.cuh",
+        "(array.data) % 4",
+        "(array.data) % 2",
+        "pairs begin at any element",
+        test="lane_pairs_test",
     ),
     # Sums.
     mutation("look_back.cuh", "turns.begin(recurrence, cutting, at);", "", "takes no turns"),

@@ -61,8 +61,12 @@ struct look_back {
 
 namespace detail {
 
+/// How a block gets its tiles: it draws one, or takes all tiles of its channels in turn, where
+/// there are blocks enough without splitting time.
+enum class tile_order { by_ticket, in_turn };
+
 /// Assume holds for all steps except those whose neighbour lies outside the sequence.
-template <class R, recurrence::assume Assume>
+template <class R, recurrence::assume Assume, tile_order Order = tile_order::by_ticket>
 struct walk_tiles {
   static constexpr int threads = tile_cutting::threads;
   // Adjoints of complex numbers and of cells hold many addresses and wide maps.
@@ -122,10 +126,31 @@ struct walk_tiles {
   [[nodiscard]] std::int64_t shared_bytes() const { return columns.first_byte + terms_bytes; }
 
   SCANREC_DEVICE void operator()() const {
-    const tile_place at = take_ticket(header, cutting);
+    if constexpr (Order == tile_order::by_ticket) {
+      take_tile(take_ticket(header, cutting));
+    } else {
+      const device::shared_array<drawn_tile> head(0);
+      if (device::thread_index() == 0)
+        head.store(0, tile_of(cutting, 0, static_cast<std::uint32_t>(device::block_index())));
+      for (std::uint32_t tile = 0; tile < cutting.tiles; ++tile) {
+        device::synchronise_block();  // shared memory is used again
+        drawn_tile own = head.load(0);
+        own.tile = tile;
+        take_tile(place_in(cutting, own));
+      }
+    }
+  }
+
+ private:
+  SCANREC_DEVICE void take_tile(const tile_place& at) const {
     step now[segment_steps];
     map own{};
     const auto algebra = scanrec::detail::algebra_of(copied_operator.in(recurrence));
+    // Messages are on their way together with the steps, unless these pass through shared memory:
+    // then it costs more than it gains.
+    typename tiles_before<R>::received early;
+    if constexpr (Order == tile_order::by_ticket)
+      if (at.tile > 0 && stage.which.reads == 0) before_it().load(at, early);
     stage.load(at_row(at), cutting, at, staged);
     states::compute(at_row(at), cutting, at, staged + stage.which.bytes);
     load_segment(at, algebra, now, own);
@@ -135,33 +160,36 @@ struct walk_tiles {
     const bool leads = at.segment == 0 && at.there;  // one thread per channel sends and receives
 
     const tiles_before<R> others = before_it();
-    const bool sends = at.tile + 1 < cutting.tiles, is_first = at.tile == 0;
+    const bool follows = at.tile + 1 < cutting.tiles, is_first = at.tile == 0;
     typename tiles_before<R>::found before;
     if (is_first && leads) before.state = first_state(at);
-    if (leads && sends && is_first) others.boundary_state(at, 0).send(before.state, call_number());
-    if (leads && sends && !others.ends_span(at))
-      others.tile_map(at, at.tile).send(composed.load(thread), call_number());
-    if (!is_first) before = others.look(at, algebra, leads, sends);
+    if constexpr (Order == tile_order::in_turn) {
+      if (!is_first && leads) before.state = device::shared_array<carry>(seen_states).load(thread);
+    } else {
+      if (leads && follows && is_first)
+        others.boundary_state(at, 0).send(before.state, call_number());
+      if (leads && follows && !others.ends_span(at))
+        others.tile_map(at, at.tile).send(composed.load(thread), call_number());
+      if (!is_first) before = others.look(at, algebra, leads, follows, early);
+    }
     states::order_writes();
     bool nonfinite = at.count > 0 && at.segment > 0 && !finite(composed.load(thread));
-    bool unsent = false;  // whether the state after the tile must wait for its steps
+    bool unknown = false;  // whether the state after the tile must wait for its steps
     if (leads) {
       const carry x_in = before.state;
       device::shared_array<carry>(incoming).store(at.column, x_in);
       const bool good = cutting.steps == 0 || finite_after(composed.load(thread), x_in);
       nonfinite = nonfinite || !good;
-      unsent = sends && !good && !before.knows_next;
-      if (sends && !unsent)
-        others.state_after(at).send(before.knows_next
-                                        ? before.next_boundary
-                                        : advance(is_first, composed.load(thread), x_in),
-                                    call_number());
+      unknown = follows && !good && !before.knows_next;
+      if (follows && !unknown)
+        pass(at, before.knows_next ? before.next_boundary
+                                   : advance(is_first, composed.load(thread), x_in));
     }
     turns.begin(recurrence, cutting, at);
     columns.clear(recurrence, cutting, at);
     nonfinite = device::any_of_block(nonfinite) && column_is_nonfinite(at, nonfinite);
 
-    walk_segment(at, now, nonfinite, unsent);
+    walk_segment(at, now, nonfinite, unknown);
     if (stage.which.writes != 0) {
       const device::shared_array<int> is_nonfinite(nonfinite_columns);
       device::synchronise_block();
@@ -171,8 +199,13 @@ struct walk_tiles {
     turns.end(recurrence, cutting, at);
     columns.gather(recurrence, cutting, at);
   }
-
- private:
+  // Passes the state after a tile on: to the block of the next tile, or to the same thread.
+  SCANREC_DEVICE void pass(const tile_place& at, const carry& x) const {
+    if constexpr (Order == tile_order::by_ticket)
+      before_it().state_after(at).send(x, call_number());
+    else
+      device::shared_array<carry>(seen_states).store(device::thread_index(), x);
+  }
   // The recurrence at the lane of the thread. It is constructed where it is used, because keeping
   // it would take the registers of the steps.
   SCANREC_DEVICE R at_lane(tile_place at) const {
@@ -279,7 +312,7 @@ struct walk_tiles {
   // tile. Values that follow from the position of the thread are computed again, since keeping them
   // takes registers.
   SCANREC_DEVICE void walk_segment(tile_place at, const step* now, bool nonfinite,
-                                   bool unsent) const {
+                                   bool unknown) const {
     device::pin(at.segment), device::pin(at.column), device::pin(at.count);
     thread_sums_of_carry sums;
     R here = at_lane(at);
@@ -307,7 +340,7 @@ struct walk_tiles {
           x = scanrec::detail::take_step(here, p, here.template load<scalar>(p), x, running);
           if ((t + 1) % scanrec::detail::sum_steps == 0) here.drain(p, running);
         }
-        if (unsent) before_it().state_after(at).send(maps::carry_of(x), call_number());
+        if (unknown) pass(at, maps::carry_of(x));
       } else {
         if (at.segment > 0) {
           const map before = device::shared_array<map>(composed_maps).load(device::thread_index());
@@ -350,14 +383,14 @@ template <class R>
 void run_recurrence(const look_back& on, R r, const problem& p) {
   const detail::look_back_plan plan(p, on.segment_steps);
   detail::check_workspace(p, on.workspace, plan.sums.bytes);
-  const std::int64_t blocks = plan.cutting.tiles * plan.cutting.groups;
-  detail::check_blocks(blocks);
+  detail::check_blocks(plan.cutting.tiles * plan.cutting.groups);
   auto* const memory = static_cast<std::byte*>(on.workspace.data);
   plan.sums.bind(r, memory);
   auto* const turns =
       plan.sums_by_step ? reinterpret_cast<device::word*>(memory + plan.first_turn()) : nullptr;
-  detail::with_assumption(r, [&]<recurrence::assume Assume>() {
-    using kernel = detail::walk_tiles<R, Assume>;
+  const auto queue = [&]<recurrence::assume Assume, detail::tile_order Order>() {
+    using kernel = detail::walk_tiles<R, Assume, Order>;
+    constexpr bool by_ticket = Order == detail::tile_order::by_ticket;
     const std::int64_t states = kernel::states::bytes(plan.cutting), terms = plan.terms_bytes();
     const detail::tile_stage<R, kernel::segment_steps> stage(
         r, detail::most_shared_bytes - kernel::staged - states - terms);
@@ -371,9 +404,16 @@ void run_recurrence(const look_back& on, R r, const problem& p) {
                       {plan.sums_by_column, kernel::staged + stage.which.bytes + states},
                       terms};
     detail::check_shared_bytes(body.shared_bytes());
-    if (on.workspace.content == workspace_content::unknown)
+    if (by_ticket && on.workspace.content == workspace_content::unknown)
       detail::clear(memory, plan.first_sum(), on.stream);
-    detail::launch(body, blocks, on.stream, body.shared_bytes());
+    detail::launch(body, (by_ticket ? plan.cutting.tiles : 1) * plan.cutting.groups, on.stream,
+                   body.shared_bytes());
+  };
+  detail::with_assumption(r, [&]<recurrence::assume Assume>() {
+    using detail::tile_order;
+    if constexpr (Assume == recurrence::assume::plain)
+      if (plan.in_turn) return queue.template operator()<Assume, tile_order::in_turn>();
+    queue.template operator()<Assume, tile_order::by_ticket>();
   });
   if constexpr (scanrec::detail::may_sum<R>)
     if (plan.sums_by_step && plan.cutting.groups == 0)

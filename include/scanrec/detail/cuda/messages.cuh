@@ -32,16 +32,19 @@ template <class T>
 struct loaded_message {
   device::word words[words_of<T>] = {};
 
+  /// Whether all words had arrived.
+  SCANREC_DEVICE bool complete(std::uint64_t tag) const {
+    bool there = true;
+    for (int i = 0; i < words_of<T>; ++i) there = there && words[i].tag == tag;
+    return there;
+  }
   /// Whether all words had arrived; if so, stores the value.
   SCANREC_DEVICE bool read(T& value, std::uint64_t tag) const {
+    if (!complete(tag)) return false;
     std::uint64_t bits[words_of<T>];
-    bool there = true;
-    for (int i = 0; i < words_of<T>; ++i) {
-      bits[i] = words[i].value;
-      there = there && words[i].tag == tag;
-    }
-    if (there) memcpy(&value, bits, sizeof(T));
-    return there;
+    for (int i = 0; i < words_of<T>; ++i) bits[i] = words[i].value;
+    memcpy(&value, bits, sizeof(T));
+    return true;
   }
 };
 

@@ -63,10 +63,13 @@ struct tile_cutting {
   // Each tile of a span has a segment that reads its map. Tiles of several channels have fewer
   // segments, and spans of 8 or 16 tiles.
   static constexpr int most_span_tiles = 32;
-  // As many channels as fill a memory sector of 32 bytes with the smallest elements. Where channels
-  // are not contiguous, as many short sequences as fill a tile.
+  // tiles_before.cuh has room for the maps of so many columns.
+  static constexpr std::int64_t most_columns_of_many_tiles = 16;
+  // As many channels as fill two memory sectors of 32 bytes with the smallest elements: with one
+  // sector at a time the L2 cache is slower than memory. Where channels are not contiguous, as many
+  // short sequences as fill a tile.
   [[nodiscard]] int width_of(const problem& p) const {
-    constexpr std::int64_t sector = 32;
+    constexpr std::int64_t two_sectors = 64;
     std::int64_t bytes = 0, most = 1;
     bool apart = false;
     for (const array_use& array : p) {
@@ -78,7 +81,7 @@ struct tile_cutting {
     if (apart)
       most = threads * segment_steps / to_power(steps);
     else if (bytes > 0)
-      most = sector / bytes;
+      most = std::min<std::int64_t>(two_sectors / bytes, most_columns_of_many_tiles);
     most = std::clamp<std::int64_t>(most, 1, device::warp_size);
     return static_cast<int>(
         std::min(static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(most))),
@@ -114,6 +117,7 @@ struct look_back_plan {
   tile_cutting cutting;
   bool sums_by_column = false;  // sums that keep their time axis, first over channels of a tile
   bool sums_by_step = false;    // such sums, to which tiles of one channel add in turn
+  bool in_turn = false;         // whether a block takes all tiles of its channels in turn
   std::int64_t first_message = sizeof(workspace_header), messages_bytes = 0;
   lane_plan sums;
 
@@ -127,6 +131,7 @@ struct look_back_plan {
         sums_by_step(!sums_by_column && lane_plan(p).per_step),
         sums(p) {
     if (sums_by_step) cutting = tile_cutting(p, cutting.segment_steps, true);
+    in_turn = cutting.groups >= enough_groups && is_plain(p);
     messages_bytes = bytes_of_messages(p);
     sums = lane_plan(p, cutting.tiles, first_sum(), sums_by_column ? cutting.width : 0);
   }
@@ -141,6 +146,8 @@ struct look_back_plan {
   }
 
  private:
+  // Blocks that fill a large GPU: four for each of 128 multiprocessors.
+  static constexpr std::int64_t enough_groups = 512;
   // With fewer columns, the sums of all tiles would take nearly as much memory as the array.
   static constexpr int enough_columns = 4;
   [[nodiscard]] std::int64_t bytes_of_terms(std::int64_t of_each) const {

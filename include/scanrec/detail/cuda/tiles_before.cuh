@@ -80,43 +80,53 @@ struct tiles_before {
     return carry_in(at, cutting.tiles + boundary);
   }
 
-  /// The state before a tile that is not the first; for all threads of the block. `sends`: whether
-  /// tiles follow.
-  template <class Algebra>
-  SCANREC_DEVICE found look(const tile_place& at, const Algebra& algebra, bool leads,
-                            bool sends) const {
-    // Each segment reads one boundary; the farthest accepts only a state. Boundaries and maps of
-    // tiles are both read by the first span_tiles() segments, hence by the same warps.
-    const int segments = cutting.span_tiles();
-    const int boundary = span_of(at) - at.segment;
-    const bool looks = at.there && boundary >= 0 && at.segment < segments;
-    const bool farthest = boundary == 0 || at.segment == segments - 1;
-    // Issue all loads before waiting for any, because each takes long. Threads without a message of
-    // their own load one that another thread needs.
+  /// Messages of earlier tiles, loaded by the thread: a state or a map from a boundary, and a map
+  /// of a tile of the span.
+  struct received {
     loaded_message<carry> state;
     loaded_message<map> part, tile;
-    if (first_segment_of_warp() < segments) {
-      const bool reads_tile = at.there && at.segment < in_span(at);
-      state = boundary_state(at, looks ? boundary : 0).load();
-      part = span_map(at, looks ? boundary : 0).load();
-      tile = tile_map(at, reads_tile ? at.tile - in_span(at) + at.segment : at.tile).load();
+  };
+  /// Loads those that have not been loaded since they arrived; for all threads of the block. All
+  /// loads are issued before any is waited for, because each takes long.
+  SCANREC_DEVICE void load(const tile_place& at, received& messages_of_thread) const {
+    // Threads without a message of their own load one that another thread needs.
+    if (first_segment_of_warp() >= cutting.span_tiles()) return;
+    const int boundary = looks(at) ? boundary_of(at) : 0;
+    const bool reads_tile = at.there && at.segment < in_span(at);
+    const int tile = reads_tile ? at.tile - in_span(at) + at.segment : at.tile;
+    received& m = messages_of_thread;
+    if (!m.state.complete(call_number())) {
+      m.state = boundary_state(at, boundary).load();
+      m.part = span_map(at, boundary).load();
     }
+    if (!m.tile.complete(call_number())) m.tile = tile_map(at, tile).load();
+  }
+
+  /// The state before a tile that is not the first; for all threads of the block. `sends`: whether
+  /// tiles follow. `early`: messages that were loaded before.
+  template <class Algebra>
+  SCANREC_DEVICE found look(const tile_place& at, const Algebra& algebra, bool leads, bool sends,
+                            const received& early) const {
+    received m = early;
+    load(at, m);
+    const int boundary = boundary_of(at);
+    const bool farthest = boundary == 0 || at.segment == cutting.span_tiles() - 1;
     const device::shared_array<map> map_of(shared.maps);
     const device::shared_array<carry> state_of(shared.states);
     const int thread = device::thread_index();
     const auto keep = [&] {
       carry x{};
-      map m{};
-      if (state.read(x, call_number())) {
+      map part{};
+      if (m.state.read(x, call_number())) {
         state_of.store(thread, x);
         return seen::state;
       }
-      if (farthest || !part.read(m, call_number())) return seen::nothing;
-      map_of.store(thread, m);
+      if (farthest || !m.part.read(part, call_number())) return seen::nothing;
+      map_of.store(thread, part);
       return seen::map;
     };
-    seen what = looks ? keep() : seen::nothing;
-    const span_prefix before = compose_span(at, algebra, tile, leads);
+    seen what = looks(at) ? keep() : seen::nothing;
+    const span_prefix before = compose_span(at, algebra, m.tile, leads);
     tile_states<R>::order_writes();
     map whole{};
     bool whole_moderate = false;
@@ -127,12 +137,12 @@ struct tiles_before {
       if (whole_moderate) span_map(at, span_of(at) + 1).send(whole, call_number());
     }
 
-    while (looks && what == seen::nothing) {
-      device::pause();
-      state = boundary_state(at, boundary).load();
-      part = span_map(at, boundary).load();
-      what = keep();
-    }
+    if (looks(at) && what == seen::nothing) do {
+        device::pause();
+        m.state = boundary_state(at, boundary).load();
+        m.part = span_map(at, boundary).load();
+        what = keep();
+      } while (what == seen::nothing);
     const device::shared_array<std::uint32_t> states_seen(shared.bits);
     const std::uint32_t states = device::ballot(what == seen::state);
     if (thread % device::warp_size == 0) states_seen.store(thread / device::warp_size, states);
@@ -162,6 +172,14 @@ struct tiles_before {
     bool moderate = false;
   };
 
+  // Each segment reads one boundary; the farthest accepts only a state. Boundaries and maps of
+  // tiles are both read by the first span_tiles() segments, hence by the same warps.
+  [[nodiscard]] SCANREC_DEVICE int boundary_of(const tile_place& at) const {
+    return span_of(at) - at.segment;
+  }
+  [[nodiscard]] SCANREC_DEVICE bool looks(const tile_place& at) const {
+    return at.there && boundary_of(at) >= 0 && at.segment < cutting.span_tiles();
+  }
   [[nodiscard]] SCANREC_DEVICE int in_span(const tile_place& at) const {
     return at.tile & (cutting.span_tiles() - 1);
   }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// look_back on so many sequences that a block takes all tiles of its channels in turn.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <scanrec/cuda/scan.cuh>
+
+#include "catch.hpp"
+#include "emulator.hpp"
+
+namespace {
+
+using namespace scanrec;
+using cuda_on_host::scheduled;
+using cuda_on_host::stream;
+
+/// The arrays of a forward scan and its adjoint. Numbers are so small that sums of them are exact.
+template <class T>
+struct arrays {
+  extents shape;
+  scanrec::strides strides;
+  std::vector<T> gate, input, state, grad, gate_grad, input_grad, initial, final_state,
+      initial_grad;
+
+  arrays(const extents& s, const scanrec::strides& apart) : shape(s), strides(apart) {
+    const auto n = static_cast<std::size_t>(s.batch * s.time * s.channel);
+    std::uint32_t seed = 5;
+    const auto next = [&](std::uint32_t range) {
+      seed = seed * 1664525u + 1013904223u;
+      return static_cast<T>((seed >> 8) % range);
+    };
+    for (auto* all : {&state, &gate_grad, &input_grad}) all->resize(n);
+    for (auto* all : {&gate, &input, &grad}) all->resize(n);
+    const bool exact = std::is_integral_v<T>;
+    for (T& x : gate) x = exact ? next(1u << 24) : next(2);
+    for (T& x : input) x = exact ? next(1u << 24) : next(9) - T(4);
+    for (T& x : grad) x = exact ? next(1u << 24) : next(9) - T(4);
+    initial.assign(static_cast<std::size_t>(s.batch * s.channel), T(3));
+    final_state = initial_grad = initial;
+  }
+  sequence_view<T> view(std::vector<T>& v) { return {v.data(), shape, strides}; }
+  T& at(std::vector<T>& v, std::int64_t b, std::int64_t t, std::int64_t c) {
+    return v[static_cast<std::size_t>(b * strides.batch + t * strides.time + c * strides.channel)];
+  }
+  template <class Backend>
+  void run(const Backend& on, direction order) {
+    const extents one{.batch = shape.batch, .time = 1, .channel = shape.channel};
+    const auto edge = [&](std::vector<T>& v) { return state_view<T>(v.data(), one); };
+    linear_scan(on, view(gate), view(input), view(state),
+                {.order = order, .initial_state = edge(initial), .final_state = edge(final_state)});
+    linear_scan_vjp(on, view(gate), view(state), view(grad),
+                    {.gate_grad = view(gate_grad),
+                     .input_grad = view(input_grad),
+                     .initial_grad = edge(initial_grad)},
+                    {.order = order, .initial_state = edge(initial), .final_grad = edge(initial)});
+  }
+};
+
+/// Whether all numbers are equal, or not numbers in both.
+template <class T>
+bool same(const std::vector<T>& x, const std::vector<T>& y) {
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (x[i] != y[i] && !(x[i] != x[i] && y[i] != y[i])) return false;
+  return x.size() == y.size();
+}
+template <class T>
+bool operator==(const arrays<T>& x, const arrays<T>& y) {
+  return same(x.state, y.state) && same(x.gate_grad, y.gate_grad) &&
+         same(x.input_grad, y.input_grad) && same(x.final_state, y.final_state) &&
+         same(x.initial_grad, y.initial_grad);
+}
+
+/// Runs look_back in tiles of few steps, and the loop.
+template <class T>
+void check(arrays<T> given, direction order) {
+  arrays<T> wanted = given;
+  wanted.run(sequential{}, order);
+  stream s;
+  cuda::look_back on{.stream = &s, .segment_steps = 2};
+  auto posed =
+      linear_scan_problem(given.view(given.gate), given.view(given.input), given.view(given.state));
+  const cuda::launch_plan plan = describe(on, posed);
+  INFO("T " << given.shape.time << ", channels of a tile " << plan.tile_channels << ", tiles "
+            << plan.tiles << ", reverse " << (order == direction::reverse));
+  CHECK(plan.blocks >= 512);
+  CHECK(plan.blocks * plan.tile_channels < 2 * given.shape.batch * given.shape.channel);
+  std::vector<double> room(1 << 20);
+  on.workspace = {room.data(), static_cast<std::int64_t>(room.size() * sizeof(double))};
+  const scheduled as({.seed = static_cast<std::uint64_t>(given.shape.time)});
+  given.run(on, order);
+  CHECK((given == wanted));
+  CHECK((room == std::vector<double>(room.size())));  // neither tickets nor messages
+}
+
+constexpr extents along(std::int64_t steps) { return {.batch = 2, .time = steps, .channel = 1040}; }
+constexpr extents across(std::int64_t steps) {
+  return {.batch = 3, .time = steps, .channel = 2740};
+}
+
+template <class T>
+void check_all(std::int64_t steps) {
+  for (const direction order : {direction::forward, direction::reverse}) {
+    if (steps > 32) check(arrays<T>(along(steps), time_contiguous(along(steps))), order);
+    check(arrays<T>(across(steps), channels_last(across(steps))), order);
+  }
+}
+
+TEST_CASE("tiles that a block takes in turn are exact",
+          "[exact][cuda_look_back][forward][vjp][order][initial_state][final_grad][tails]") {
+  // Tiles have 256 steps along time, and 16 of 16 channels.
+  for (const std::int64_t steps : {1, 15, 16, 17, 70}) check_all<std::uint32_t>(steps);
+  for (const std::int64_t steps : {255, 256, 257, 600})
+    check(arrays<std::uint32_t>(along(steps), time_contiguous(along(steps))), direction::forward);
+  check_all<float>(50);
+}
+
+TEST_CASE("infinities in one channel of tiles in turn stay in it, as in the loop",
+          "[overflow][cuda_look_back][forward][vjp]") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const std::int64_t steps = 600;
+  arrays<float> a(along(steps), time_contiguous(along(steps)));
+  a.at(a.input, 0, 300, 7) = infinity;
+  a.at(a.grad, 1, 3, 9) = -infinity;
+  for (std::int64_t t = 0; t < steps; ++t) {  // overflows after 128 steps
+    a.at(a.gate, 1, t, 11) = 2;
+    a.at(a.input, 1, t, 11) = 0;
+    a.at(a.grad, 1, t, 11) = 0;
+  }
+  check(a, direction::forward);
+  check(a, direction::reverse);
+}
+
+}  // namespace
