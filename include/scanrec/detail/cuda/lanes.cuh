@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One thread per sequence, walking time: what many sequences want.
+// One thread per sequence: for many sequences.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,9 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// A thread per sequence takes its steps one after the other; threads of a warp take neighbouring
-/// channels. Every array is read and written once. Below 16,384 sequences what is read passes
-/// through shared memory, in which more of it can be on its way.
+/// channels. Every array is read and written once. From 32,768 sequences on, a thread takes two
+/// neighbouring ones of plain 16-bit arrays. Steps of 12,288 to 20,479 sequences of floats arrive
+/// through shared memory.
 ///
 /// Bits     those of `sequential`, on any GPU, but for gated scans of 16-bit elements, which a GPU
 ///          activates in its own way; sums over sequences are added in an order of their own, which

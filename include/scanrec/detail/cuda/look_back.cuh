@@ -34,9 +34,10 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 
 /// Splits time into tiles of 128 threads with up to 32 steps each, which blocks process in one
-/// pass: every array is read and written once. Adjoints that recompute states read their inputs
-/// once more, from the checkpoint before a tile on; more often where tiles are shorter than the
-/// checkpoint interval.
+/// pass: every array is read and written once. From 512 channel blocks of plain arrays on, a block
+/// takes all tiles of its channels in turn, without messages. Adjoints that recompute states read
+/// their inputs once more, from the checkpoint before a tile on; more often where tiles are shorter
+/// than the checkpoint interval.
 ///
 /// Bits     the same in every run and on any GPU: tiles depend on shape, layout and types alone.
 ///          They may differ from those of the loop, within the bound of docs/numerics.md.
@@ -45,8 +46,8 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 ///          tile and channel; for sums that keep time one per step and tile, or one per element of
 ///          the gradient.
 /// Stream   queues one kernel, and one for each gradient that is a sum over time, over channels or
-///          over states; a memset before them unless the content of the workspace is kept. Waits
-///          for nothing.
+///          over states; a memset before them where there are messages, unless the content of the
+///          workspace is kept. Waits for nothing.
 /// Throws   cuda::error, before anything is queued, if maps of more than about 180 bytes need more
 ///          shared memory than the GPU has.
 /// Needs    running blocks that make progress while others wait.
