@@ -369,6 +369,8 @@ TEST_CASE("automatic chooses by the problem alone", "[cuda_lanes][cuda_look_back
     return cuda::chooses_lanes(linear_scan_problem(any, any, other));
   };
   CHECK(chosen({.batch = 32, .time = 4096, .channel = 1024}));
+  CHECK(chosen({.batch = 12, .time = 4096, .channel = 1024}));
+  CHECK_FALSE(chosen({.batch = 11, .time = 4096, .channel = 1024}));
   CHECK_FALSE(chosen({.batch = 1, .time = 1 << 21, .channel = 256}));
   CHECK_FALSE(chosen({.batch = 1, .time = 1 << 28, .channel = 1}));
   CHECK(chosen({.batch = 1, .time = 1, .channel = 64}));

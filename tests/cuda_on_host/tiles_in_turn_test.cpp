@@ -121,6 +121,31 @@ TEST_CASE("tiles that a block takes in turn are exact",
   check_all<float>(50);
 }
 
+TEST_CASE("blocks take tiles in turn only where arrays are plain and sequences many",
+          "[cuda_look_back][forward][vjp][resets][broadcast]") {
+  const auto blocks = [](const extents& shape, bool resets, bool sums) {
+    arrays<float> a(shape, time_contiguous(shape));
+    const std::vector<std::uint8_t> marks(static_cast<std::size_t>(shape.batch * shape.time));
+    extents one = shape;
+    one.channel = 1;
+    const auto cuts =
+        resets ? sequence_view<const bool>(reinterpret_cast<const bool*>(marks.data()), one)
+               : sequence_view<const bool>();
+    const sequence_view<float> decay(a.gate_grad.data(), shape,
+                                     sums ? strides{0, 0, 1, 0} : time_contiguous(shape));
+    return describe(cuda::look_back{.stream = nullptr, .segment_steps = 2},
+                    linear_scan_vjp_problem(
+                        a.view(a.gate), a.view(a.state), a.view(a.grad),
+                        {.gate_grad = decay, .input_grad = a.view(a.input_grad)}, {.resets = cuts}))
+        .blocks;
+  };
+  // Four tiles of each of 520 sequences.
+  CHECK(blocks(along(1000), false, false) == 520);
+  CHECK(blocks(along(1000), true, false) == 4 * 520);
+  CHECK(blocks(along(1000), false, true) == 4 * 520);
+  CHECK(blocks({.batch = 2, .time = 1000, .channel = 255}, false, false) == 4 * 510);
+}
+
 TEST_CASE("infinities in one channel of tiles in turn stay in it, as in the loop",
           "[overflow][cuda_look_back][forward][vjp]") {
   constexpr float infinity = std::numeric_limits<float>::infinity();
