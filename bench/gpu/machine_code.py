@@ -7,9 +7,9 @@ its steps. Each loop counts once; of two branches, the one that moves more eleme
 Counts instructions per element of the output, and the clocks that a warp alone takes on that path.
 The control bits of an instruction give its stall and the scoreboards that it waits for; a wait for
 one load waits for all loads that share its scoreboard. These and the limits of a GPU bound the
-fraction of the copy baseline's speed. Blocks of look_back wait for each other; look_back_model.py
-simulates them with the counted phases. It is a count, not a measurement: caches and bank conflicts
-are left out, and so are kernels with a ring, whose loops are nested.
+fraction of the copy baseline's speed. It is a count, not a measurement: caches and the accesses
+that a multiprocessor can issue are left out. Kernels with a ring and tiles of look_back are not
+counted.
 
     pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm   # where the toolkit lacks them
     bench/gpu/machine_code.py --markdown
@@ -18,7 +18,6 @@ are left out, and so are kernels with a ring, whose loops are nested.
 import argparse
 import dataclasses
 import json
-import math
 import os
 import pathlib
 import re
@@ -29,7 +28,6 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "cuda"))
-from look_back_model import Phase, Simulation, Tile  # noqa: E402
 from resources import readable  # noqa: E402
 
 
@@ -39,43 +37,17 @@ class Gpu:
     assumed."""
 
     name: str = "an H200"
-    architecture: str = "sm_90"
     multiprocessors: int = 132
     clock: float = 1.98e9  # with which 67 TFLOP/s of floats on a data sheet agree
     schedulers: int = 4
     issue: float = 0.7  # assumed: instructions per scheduler and clock that real code gets
     twin: float = 4.25e12  # assumed: bytes per second of the copy baseline
-    latency: float = 0.75e-6  # assumed: of memory under load; of messages and tickets, too
-    launch: float = 0.3e-6  # assumed: from the end of a block to the next one's start
+    latency: float = 0.75e-6  # assumed: of memory under load
     registers: int = 65536
     warps: int = 64
-    shared: int = 227 * 1024  # 1 KiB more is taken by every block
-    doubles: int = 64  # operations on doubles per clock and multiprocessor
-    conversions: int = 16  # conversions to and from doubles, likewise
 
 
-def without_doubles(name, architecture, multiprocessors, clock, bandwidth):
-    """A GPU with doubles at 1/64 of the speed of floats; a copy reaches 0.9 of its bandwidth."""
-    return Gpu(
-        name,
-        architecture,
-        multiprocessors,
-        clock,
-        twin=0.9 * bandwidth,
-        warps=48,
-        shared=99 * 1024,
-        doubles=2,
-        conversions=2,
-    )
-
-
-GPUS = {
-    "h200": Gpu(),
-    "h100": Gpu("an H100", twin=3.0e12),
-    "rtx3090": without_doubles("an RTX 3090", "sm_86", 82, 1.695e9, 936e9),
-    "rtx4090": without_doubles("an RTX 4090", "sm_89", 128, 2.52e9, 1008e9),
-    "rtx5090": without_doubles("an RTX 5090", "sm_120", 170, 2.407e9, 1792e9),
-}
+GPUS = {"h200": Gpu(), "h100": Gpu("an H100", twin=3.0e12)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,110 +59,57 @@ class Workload:
     kernel: str  # as resources.py prints it
     reads: int  # bytes per element
     writes: int
-    inputs: int  # arrays that are read
-    outputs: int  # and written
+    outputs: int  # arrays that are written
     sequences: int
-    steps: int
-    threads: int  # of a block
-    shared: int = 0  # bytes of a block
-    steps_of_thread: int = 0  # of look_back; 0: whole sequences
-    columns: int = 1  # sequences of a tile
-    staged: bool = False  # through shared memory, tile by tile
-
-    @property
-    def arrays(self):
-        return self.inputs + self.outputs
+    sequences_of_thread: int = 1
+    threads: int = 128  # of a block
 
     @property
     def blocks(self):
-        threads = self.sequences * (
-            -(-self.steps // self.steps_of_thread) if self.steps_of_thread else 1
-        )
-        return -(-threads // self.threads)
+        return -(-self.sequences // (self.sequences_of_thread * self.threads))
 
 
-THREADS = 128  # of a block of look_back
-# Shared memory of its tiles (docs/cuda.md), without and with staging.
-MAPS, STAGED = 9 * 1024, 43 * 1024
-# Clocks and instructions per iteration of those loops of walk_tiles that run several times, while
-# the counted path visits them once: a level of composition in a warp, and a step over warps; both
-# for the segments of a tile and for the tiles of a span. FOLD: clocks to fold a span.
-LEVEL, WARPS = Phase(68, 16), Phase(60, 9)
-SPAN_LEVEL, SPAN_WARPS, FOLD = Phase(90, 20), Phase(110, 20), 103
-# Message words that a thread of look_back loads, for floats: a state and two maps.
-MESSAGE = 5
 FLOATS, SMALL = "float, float, float", "bfloat16, bfloat16, bfloat16"
-FORWARD, SMALL_FORWARD = f"forward<{FLOATS}>, plain>", f"forward<{SMALL}>, plain>"
-VJP = "vjp<float, float, float, float, float>, plain>"
-SMALL_VJP = "vjp<bfloat16, bfloat16, bfloat16, bfloat16, bfloat16>, plain>"
+FORWARD, SMALL_FORWARD = f"forward<{FLOATS}>", f"forward<{SMALL}>"
+VJP = "vjp<float, float, float, float, float>"
+SMALL_VJP = "vjp<bfloat16, bfloat16, bfloat16, bfloat16, bfloat16>"
 POOLING = "fo_pooling<tanh, sigmoid>"
-SMALL_POOLING = f"gated_forward<{POOLING}, bfloat16, bfloat16, output_field<bfloat16> >, plain>"
-SMALL_POOLING_VJP = f"gated_vjp<{POOLING}, bfloat16, bfloat16, bfloat16, bfloat16>, plain>"
+SMALL_POOLING = f"gated_forward<{POOLING}, bfloat16, bfloat16, output_field<bfloat16> >"
+SMALL_POOLING_VJP = f"gated_vjp<{POOLING}, bfloat16, bfloat16, bfloat16, bfloat16>"
 
 
-def in_lanes(name, row, kernel, bytes_each, inputs, outputs, sequences, steps):
+def in_lanes(name, row, recurrence, bytes_each, inputs, outputs, sequences):
     return Workload(
         name,
         row,
-        f"walk_lanes<{kernel}",
+        f"walk_lanes<{recurrence}, plain>",
         bytes_each * inputs,
         bytes_each * outputs,
-        inputs,
         outputs,
         sequences,
-        steps,
-        128,
     )
 
 
-def in_tiles(name, row, kernel, inputs, outputs, sequences, steps, each, columns, staged=False):
+def in_pairs(name, row, recurrence, inputs, outputs, sequences):
     return Workload(
         name,
         row,
-        f"walk_tiles<{kernel}",
-        4 * inputs,
-        4 * outputs,
-        inputs,
+        f"walk_pairs<{recurrence} >",
+        2 * inputs,
+        2 * outputs,
         outputs,
         sequences,
-        steps,
-        THREADS,
-        STAGED if staged else MAPS,
-        each,
-        columns,
-        staged,
+        sequences_of_thread=2,
     )
 
 
 WORKLOADS = (
-    in_lanes("f32 (32, 4096, 1024)", "channels_last/forward", FORWARD, 4, 2, 1, 32 * 1024, 4096),
-    in_lanes("the same, vjp", "channels_last/vjp", VJP, 4, 3, 2, 32 * 1024, 4096),
-    in_lanes("bf16 (32, 4096, 2048)", "bfloat16/forward", SMALL_FORWARD, 2, 2, 1, 32 * 2048, 4096),
-    in_lanes("the same, vjp", "bfloat16/vjp", SMALL_VJP, 2, 3, 2, 32 * 2048, 4096),
-    in_lanes("f32 (8, 8192, 2048)", "", FORWARD, 4, 2, 1, 8 * 2048, 8192),
-    in_lanes("the same, vjp", "", VJP, 4, 3, 2, 8 * 2048, 8192),
-    in_lanes("f32 (64, 2048, 256)", "", FORWARD, 4, 2, 1, 64 * 256, 2048),
-    in_lanes("bf16 (8, 8192, 2048)", "", SMALL_FORWARD, 2, 2, 1, 8 * 2048, 8192),
-    in_lanes("the same, vjp", "", SMALL_VJP, 2, 3, 2, 8 * 2048, 8192),
-    in_tiles("f32 (1, 2^21, 256)", "two_million_steps/forward", FORWARD, 2, 1, 256, 1 << 21, 32, 8),
-    in_tiles("the same, vjp", "two_million_steps/vjp", VJP, 3, 2, 256, 1 << 21, 16, 8),
-    in_tiles(
-        "f32 (8, 65536, 1536) along time",
-        "time_contiguous/forward",
-        FORWARD,
-        2,
-        1,
-        8 * 1536,
-        65536,
-        32,
-        1,
-        True,
-    ),
-    in_tiles("the same, vjp", "time_contiguous/vjp", VJP, 3, 2, 8 * 1536, 65536, 16, 1, True),
-    in_tiles(
-        "f32 2^28, one sequence", "one_sequence/forward", FORWARD, 2, 1, 1, 1 << 28, 32, 1, True
-    ),
-    in_tiles("the same, vjp", "one_sequence/vjp", VJP, 3, 2, 1, 1 << 28, 16, 1, True),
+    in_lanes("f32 (32, 4096, 1024)", "channels_last/forward", FORWARD, 4, 2, 1, 32 * 1024),
+    in_lanes("the same, vjp", "channels_last/vjp", VJP, 4, 3, 2, 32 * 1024),
+    in_pairs("bf16 (32, 4096, 2048)", "bfloat16/forward", SMALL_FORWARD, 2, 1, 32 * 2048),
+    in_pairs("the same, vjp", "bfloat16/vjp", SMALL_VJP, 3, 2, 32 * 2048),
+    in_lanes("bf16 (8, 8192, 2048)", "", SMALL_FORWARD, 2, 2, 1, 8 * 2048),
+    in_lanes("the same, vjp", "", SMALL_VJP, 2, 3, 2, 8 * 2048),
     in_lanes(
         "bf16 QRNN (32, 4096, 3 x 1024)",
         "qrnn_packed/forward_store",
@@ -199,9 +118,8 @@ WORKLOADS = (
         3,
         2,
         32 * 1024,
-        4096,
     ),
-    in_lanes("the same, vjp", "qrnn_packed/vjp_store", SMALL_POOLING_VJP, 2, 5, 3, 32 * 1024, 4096),
+    in_lanes("the same, vjp", "qrnn_packed/vjp_store", SMALL_POOLING_VJP, 2, 5, 3, 32 * 1024),
 )
 
 
@@ -303,24 +221,12 @@ def conditional(branch):
     )
 
 
-#: Weights of instructions, by which a path is chosen. Kernels that can stage load and store steps
-#: by generic addresses, and copy tiles by global ones. Other kernels load and store by global
-#: addresses.
-ANY = {"LDG": 1, "LDGSTS": 1, "STG": 1, "LD": 1, "ST": 1}
-STAGES = {"LDG": -1, "LDGSTS": 1, "STG": 1, "LD": 1, "ST": 1}
-DOES_NOT = {"LDG": -1, "LDGSTS": -1, "STG": -1, "LD": 1, "ST": 1}
 UNBOUNDED = 1 << 30
 
 
-def worth(instructions, weights):
-    """The words of messages that are loaded, and the elements that are moved without a predicate.
-    If `weights` is a function, the sums of its two results."""
-    if callable(weights):
-        return tuple(map(sum, zip((0, 0), *map(weights, instructions))))
-    messages = sum(i.name == "LDG" and "STRONG" in i.opcode for i in instructions)
-    return messages, sum(
-        weights.get(i.name, 0) for i in instructions if "STRONG" not in i.opcode and not i.predicate
-    )
+def moves(i):
+    """Whether an instruction certainly moves an element; and 0."""
+    return int(i.name in ("LDG", "STG", "LD", "ST") and not i.predicate), 0
 
 
 def length(instructions):
@@ -329,10 +235,10 @@ def length(instructions):
     return len(instructions) + 100 * sum(i.name == "CALL" for i in instructions)
 
 
-def best_path(blocks, follows, start, stop=None, weights=ANY, enough=(0, UNBOUNDED)):
-    """The instructions of the best path from a block to an end, or back to `stop`, which visits
-    each block at most once. The best path loads most messages and moves most elements, up to
-    `enough`; of equal paths it is the shortest."""
+def best_path(blocks, follows, start, worth=moves, enough=(UNBOUNDED, UNBOUNDED)):
+    """The instructions of the best path from a block back to itself, which visits each block at
+    most once. `worth` gives two numbers per instruction. The best path has the largest sums of
+    them, up to `enough`, in lexicographic order; of equal paths it is the shortest."""
     # ways[block][worth] is the shortest path from the block on with this worth: (length, next
     # block, worth from the next block on).
     ways, under_way = {}, set()
@@ -341,11 +247,12 @@ def best_path(blocks, follows, start, stop=None, weights=ANY, enough=(0, UNBOUND
         if at in ways:
             return ways[at]
         under_way.add(at)
-        own, cost, found = worth(blocks[at], weights), length(blocks[at]), {}
-        for after in follows[at] or ([None] if stop is None else []):
-            if after in under_way and after != stop:
+        own = tuple(map(sum, zip((0, 0), *map(worth, blocks[at]))))
+        cost, found = length(blocks[at]), {}
+        for after in follows[at]:
+            if after in under_way and after != start:
                 continue
-            rest = {(0, 0): (0, None, None)} if after in (stop, None) else search(after)
+            rest = {(0, 0): (0, None, None)} if after == start else search(after)
             for moved, (instructions, *_) in rest.items():
                 key = tuple(map(min, map(sum, zip(own, moved)), enough))
                 way = (cost + instructions, after, moved)
@@ -361,7 +268,7 @@ def best_path(blocks, follows, start, stop=None, weights=ANY, enough=(0, UNBOUND
     while True:
         path += blocks[at]
         _, after, moved = ways[at][moved]
-        if after in (stop, None):
+        if after == start:
             return path
         at = after
 
@@ -405,7 +312,7 @@ def hot_loop(blocks, follows):
     bodies = []
     for head in inner:
         within = {at: [then for then in follows[at] if then in loops[head]] for at in loops[head]}
-        bodies.append(best_path(blocks, within, head, head))
+        bodies.append(best_path(blocks, within, head))
     return max(bodies, key=lambda body: (min(stores(body), loads(body)), -length(body)), default=[])
 
 
@@ -420,89 +327,24 @@ def stores(path):
 # ---- counting -----------------------------------------------------------------------------------
 
 
-#: Clocks until the results of instructions that use a scoreboard, except loads from global memory.
-#: They are approximate, and matter little beside those loads.
-LATENCY = {"LDS": 30, "LDC": 40, "MUFU": 25, "SHFL": 25, "ATOMS": 60}
-GLOBAL = ("LDG", "LD", "LDGSTS", "ATOMG", "ATOM")
+#: Clocks until the results of instructions that use a scoreboard, except loads from memory. It is
+#: approximate, and matters little beside those loads.
+SHORT_LATENCY = 25
 
 
-def timeline(path, gpu, rounds=1, staged=False):
-    """(clock, clocks waited) of each instruction that a warp alone issues on a path, in the last of
-    `rounds` iterations and counted from its start; and one more pair for its end. If `staged`,
-    steps are read from shared memory."""
-    memory = gpu.latency * gpu.clock
-    now, times = 0.0, []
-    there = {board: 0.0 for board in range(6)}
-    copied, groups = 0.0, []  # asynchronous copies, which use no scoreboard
-    for _ in range(rounds):
-        began, times = now, []
-        for i in path:
-            before = now
-            for board in i.waits_for:
-                now = max(now, there[board])
-            if i.name == "DEPBAR":
-                left = int(i.operands.split(",")[1], 16)
-                now = max([now, *groups[: len(groups) - left]])
-                groups = groups[len(groups) - left :]
-            times.append((now - began, now - before))
-            far = i.name in GLOBAL and not (staged and i.name == "LD")
-            latency = memory if far else LATENCY.get(i.name, 25)
-            if i.scoreboard is not None:
-                there[i.scoreboard] = max(there[i.scoreboard], now + latency)
-            if i.name == "LDGSTS":
-                copied = now + memory
-            elif i.name == "LDGDEPBAR":
-                groups.append(copied)
-            now += i.stall
-        times.append((now - began, 0.0))
-    return times
-
-
-def clocks_alone(path, gpu, rounds=1, staged=False):
+def clocks_alone(path, gpu, rounds=1):
     """Clocks that a warp alone takes for the last of `rounds` iterations."""
-    return timeline(path, gpu, rounds, staged)[-1][0]
-
-
-def tile_of(workload, path, gpu, together):
-    """The simulated tile that follows from the path of a thread. Its phases lie between the waits
-    for data and for messages of other tiles."""
-    times = timeline(path, gpu, staged=workload.staged)
-    far = [k for k, (_, waited) in enumerate(times) if waited > gpu.latency * gpu.clock / 2]
-    asked = next(k for k, i in enumerate(path) if i.name == "LDG" and "STRONG" in i.opcode)
-    loaded, heard = next(k for k in far if k < asked), next(k for k in far if k > asked)
-
-    def sum_of(clocks, instructions, *loops):
-        return Phase(
-            clocks + sum(rounds * loop.clocks for rounds, loop in loops),
-            instructions + sum(rounds * loop.instructions for rounds, loop in loops),
-        )
-
-    def phase(first, last, *loops):
-        return sum_of(times[last][0] - times[last][1] - times[first][0], last - first, *loops)
-
-    warps = -(-workload.threads // 32)
-    levels = int(math.log2(32 // workload.columns))
-    steps = workload.threads // workload.columns * workload.steps_of_thread
-    elements = steps * workload.columns
-    # On average half of the warps, and at least one, read maps of earlier tiles of the span.
-    span = min(32, workload.threads // workload.columns)
-    span_warps = span * workload.columns // 32
-    composed = sum_of(0, 0, (levels, SPAN_LEVEL), (span_warps - 1, SPAN_WARPS))
-    share = max(1, span_warps / 2) / warps
-    return Tile(
-        begin=phase(0, loaded),
-        compose=phase(loaded, asked, (levels, LEVEL), (warps - 1, WARPS)),
-        compose_span=Phase(composed.clocks, composed.instructions * share),
-        fold=FOLD,
-        rest=phase(heard, len(path)),
-        bytes_read=elements * workload.reads,
-        bytes_written=elements * workload.writes,
-        warps=warps,
-        span=span,
-        blocks=together,
-        sequences=workload.sequences // workload.columns,
-        tiles=-(-workload.steps // steps),
-    )
+    now = began = 0.0
+    there = {board: 0.0 for board in range(6)}
+    for _ in range(rounds):
+        began = now
+        for i in path:
+            now = max([now, *(there[board] for board in i.waits_for)])
+            if i.scoreboard is not None:
+                latency = gpu.latency * gpu.clock if i.name in ("LDG", "LD") else SHORT_LATENCY
+                there[i.scoreboard] = max(there[i.scoreboard], now + latency)
+            now += i.stall
+    return now - began
 
 
 @dataclasses.dataclass
@@ -510,39 +352,16 @@ class Count:
     instructions: float  # per element of one output
     clocks: float  # per element, of a warp alone
     registers: int
-    doubles: float = 0.0  # instructions on doubles, per element
-    conversions: float = 0.0  # conversions to and from doubles, per element
-    path: tuple = ()
 
 
 def count(workload, code, registers, gpu):
     blocks, follows = blocks_of(code)
-    if workload.steps_of_thread:
-        steps = workload.steps_of_thread
-        path = best_path(
-            blocks,
-            follows,
-            code[0].address,
-            weights=STAGES if workload.staged else DOES_NOT,
-            enough=(MESSAGE, steps * workload.arrays * (2 if workload.staged else 1)),
-        )
-    else:
-        path = hot_loop(blocks, follows)
-        steps = stores(path) / workload.outputs
-    if not steps:
+    path = hot_loop(blocks, follows)
+    elements = stores(path) / workload.outputs * workload.sequences_of_thread
+    if not elements:
         sys.exit(f"{workload.kernel}: no loop that stores")
     # Several iterations, because loads are issued ahead.
-    clocks = clocks_alone(path, gpu, 1 if workload.steps_of_thread else 4, workload.staged)
-    doubles = sum(i.name in ("DADD", "DMUL", "DFMA", "DSETP") for i in path)
-    conversions = sum(i.name == "F2F" and "F64" in i.opcode for i in path)
-    return Count(
-        len(path) / steps,
-        clocks / steps,
-        registers,
-        doubles / steps,
-        conversions / steps,
-        tuple(path),
-    )
+    return Count(len(path) / elements, clocks_alone(path, gpu, 4) / elements, registers)
 
 
 def prediction(workload, counted, gpu):
@@ -550,8 +369,7 @@ def prediction(workload, counted, gpu):
     baseline, and the fraction."""
     warps = -(-workload.threads // 32)
     of_registers = gpu.registers // (-(-counted.registers // 8) * 8 * 32) // warps
-    of_shared = gpu.shared // (workload.shared + 1024)
-    together = max(1, min(of_registers, of_shared, gpu.warps // warps))
+    together = max(1, min(of_registers, gpu.warps // warps))
     slots = together * gpu.multiprocessors
     # Elements that memory moves per second, and that so many blocks take at a time.
     memory = gpu.twin / (workload.reads + workload.writes)
@@ -560,23 +378,11 @@ def prediction(workload, counted, gpu):
         by_latency = blocks * workload.threads * gpu.clock / counted.clocks
         working = min(blocks, gpu.multiprocessors)
         by_issue = working * gpu.schedulers * gpu.clock * gpu.issue * 32 / counted.instructions
-        clocks = counted.doubles / gpu.doubles + counted.conversions / gpu.conversions
-        by_doubles = working * gpu.clock / clocks if clocks else math.inf
-        return {
-            "latency": by_latency / memory,
-            "issue": by_issue / memory,
-            "doubles": by_doubles / memory,
-        }
+        return {"latency": by_latency / memory, "issue": by_issue / memory}
 
     bounds = bounds_of(min(slots, workload.blocks))
     resident = min(slots, workload.blocks) / gpu.multiprocessors
     flight = resident * workload.threads * workload.reads * gpu.latency * gpu.clock / counted.clocks
-    if workload.steps_of_thread:
-        tile = tile_of(workload, counted.path, gpu, together)
-        enough = min(tile.tiles * tile.sequences, 24 * slots)
-        bounds["latency"] = Simulation(tile, gpu, enough).run()
-        bounds["waves"] = 1.0
-        return together, flight / 1024, bounds, min(1.0, *bounds.values())
     full, rest = divmod(workload.blocks, slots)
     alone = min(1, *bounds.values())
     time = full * slots / alone + (rest / min(1, *bounds_of(rest).values()) if rest else 0)
@@ -588,7 +394,7 @@ def prediction(workload, counted, gpu):
 # ---- the table ----------------------------------------------------------------------------------
 
 
-def compiled(compiler, includes, architecture, source, disassembler):
+def compiled(compiler, includes, source, disassembler):
     """Registers and code of the kernels of a source, by their readable names."""
     with tempfile.TemporaryDirectory() as folder:
         cubin = f"{folder}/kernels.cubin"
@@ -600,7 +406,7 @@ def compiled(compiler, includes, architecture, source, disassembler):
                 "--expt-relaxed-constexpr",
                 "--resource-usage",
                 "-cubin",
-                f"-arch={architecture}",
+                "-arch=sm_90",
                 "-o",
                 cubin,
                 *(f"-I{i}" for i in includes),
@@ -648,7 +454,7 @@ def table(kernels, gpus):
                 together,
                 f"{counted.instructions:.0f}",
                 f"{flight:.0f}",
-                *(f"{min(bounds[b], 9.99):.2f}" for b in ("latency", "issue", "doubles", "waves")),
+                *(f"{min(bounds[b], 9.99):.2f}" for b in ("latency", "issue", "waves")),
                 "memory" if bounds[limit] > 0.99 else limit,
                 *fractions,
             )
@@ -668,7 +474,6 @@ HEAD = (
     "KiB in flight per SM",
     "by latency",
     "by issue",
-    "by doubles",
     "by waves",
     "limit",
 )
@@ -682,13 +487,6 @@ def main():
     parser.add_argument("--disassembler", default="cuobjdump")
     parser.add_argument("--include", nargs="+", default=[str(ROOT / "include")])
     parser.add_argument(
-        "--gpu",
-        choices=GPUS,
-        nargs="+",
-        default=["h200", "h100"],
-        help="GPUs of one architecture; bounds are shown for the first",
-    )
-    parser.add_argument(
         "--source", type=pathlib.Path, default=ROOT / "tests" / "cuda" / "default_kernels.cu"
     )
     parser.add_argument("--markdown", action="store_true", help="a table for a document")
@@ -700,11 +498,8 @@ def main():
             f"no {given.disassembler}; pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm, "
             "and pass --disassembler .../nvidia/cu13/bin/cuobjdump"
         )
-    gpus = [GPUS[name] for name in given.gpu]
-    kernels = compiled(
-        given.compiler, given.include, gpus[0].architecture, given.source, disassembler
-    )
-    rows, predicted = table(kernels, gpus)
+    kernels = compiled(given.compiler, given.include, given.source, disassembler)
+    rows, predicted = table(kernels, tuple(GPUS.values()))
     rows.insert(0, (*HEAD, *predicted))
     if given.json:
         given.json.write_text(json.dumps(predicted, indent=1) + "\n")

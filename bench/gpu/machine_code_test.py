@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests of machine_code.py on a listing made for them: one loop that loads ahead, with a detour
-that is rarely taken, behind a loop that does nothing but compute; and of look_back_model.py on
-tiles of which the speed can be worked out."""
+that is rarely taken, behind a loop that does nothing but compute."""
 
 import dataclasses
 
 import machine_code
-from look_back_model import Phase, Simulation, Tile
 
 #: Address, instruction, its stall, the scoreboard of its result, and a bit for each it waits for.
 INSTRUCTIONS = (
@@ -38,6 +36,10 @@ def listing():
     return "\n".join(lines)
 
 
+def is_call(instruction):
+    return int(instruction.name == "CALL"), 0
+
+
 def main():
     code = machine_code.functions(listing())["kernel"]
     assert [i.address for i in code] == list(range(0, 0xE0, 0x10))
@@ -56,12 +58,18 @@ def main():
     assert machine_code.clocks_alone(body, gpu) == 1000 + 5 + 5 + 1 + 1 + 5
     # Where the second was asked for in the round before, nobody waits.
     assert machine_code.clocks_alone(body[5:], gpu, rounds=2) == 1 + 5
-    # No more than enough: the loop is left as soon as two elements have moved.
-    path = machine_code.best_path(blocks, follows, 0, enough=(0, 2))
-    assert [i.address for i in path][:4] == [0x00, 0x10, 0x20, 0x30], path
-    workload = machine_code.Workload("test", "", "kernel", 8, 4, 2, 1, 1 << 20, 1000, 128)
+    # The detour is taken for what it is worth, unless that is more than enough.
+    for enough, detours in ((1, True), (0, False)):
+        path = machine_code.best_path(blocks, follows, 0x30, is_call, (enough, 0))
+        assert (0xB0 in [i.address for i in path]) == detours, path
+        assert path[0].address == 0x30 and path[-1].address == 0x90, path
+    workload = machine_code.Workload("test", "", "kernel", 8, 4, 1, 1 << 20)
     counted = machine_code.count(workload, code, 64, machine_code.Gpu())
     assert counted.instructions == 3.5 and counted.registers == 64
+    of_pairs = dataclasses.replace(workload, sequences_of_thread=2)
+    assert of_pairs.blocks == workload.blocks / 2 == 1 << 12
+    halved = machine_code.count(of_pairs, code, 64, machine_code.Gpu())
+    assert (halved.instructions, halved.clocks) == (1.75, counted.clocks / 2)
     together, flight, bounds, fraction = machine_code.prediction(
         workload, counted, machine_code.Gpu()
     )
@@ -70,46 +78,7 @@ def main():
     # Fewer loads are on their way than memory would take, and that is all there is to it.
     alone = 8 * 128 * gpu.clock / counted.clocks * 132 / (gpu.twin / 12)
     assert abs(bounds["latency"] / alone - 1) < 0.01 and 0 < fraction <= 1 < bounds["issue"]
-    check_simulation()
     print("machine_code.py: right")
-
-
-def check_simulation():
-    nothing = Phase(1e-3, 0)
-    gpu = machine_code.Gpu(clock=1e9, latency=1e-6, launch=0.5e-6, multiprocessors=4, twin=1e12)
-    tile = Tile(
-        begin=nothing,
-        compose=nothing,
-        compose_span=nothing,
-        fold=0,
-        rest=nothing,
-        bytes_read=2000,
-        bytes_written=1000,
-        warps=4,
-        span=32,
-        blocks=2,
-        sequences=100,
-        tiles=100,
-    )
-
-    def fraction(**changes):
-        return Simulation(dataclasses.replace(tile, **changes), gpu, 4000).run()
-
-    # 8 tiles at a time, each for its launch and the latency of ticket, data and messages: 3500
-    # clocks, in which memory would move 3.5e6 bytes.
-    alone = 8 * 3000 / 3.5e6
-    assert abs(fraction() / alone - 1) < 0.02, fraction()
-    # 4 warps of 1000 instructions share 2.8 of them per clock with those of 19 other blocks, and
-    # all of them end together.
-    busy = fraction(rest=Phase(1000, 1000), blocks=20, sequences=4000)
-    clocks = 20 * 4 * 1000 / 2.8 + 2500
-    assert abs(busy / (4 * 20 * 3 / clocks) - 1) < 0.02, busy
-    # Memory is the limit where tiles are large.
-    assert abs(fraction(bytes_read=2000000, bytes_written=1000000) - 1) < 0.02
-    # Of one sequence all tiles wait for the state before them; a fold of many spans delays them
-    # all.
-    assert fraction(sequences=1) < alone
-    assert fraction(sequences=1, span=1, fold=2000) < 0.5 * fraction(sequences=1, span=1)
 
 
 if __name__ == "__main__":

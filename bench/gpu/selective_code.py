@@ -112,7 +112,7 @@ class Walk:
         """Instructions of one iteration of a loop, each with how often it runs in it."""
         body = loops[head]
         within = {at: [then for then in follows[at] if then in body] for at in body}
-        path = code.best_path(blocks, within, head, head, done, most)
+        path = code.best_path(blocks, within, head, done, most)
         weights = {i.address: (i, 1) for i in path}
         for inner, members in loops.items():
             around = [h for h in loops if h != inner and inner in loops[h]]
