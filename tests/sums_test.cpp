@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How many terms of a gradient that is a sum are added up in the compute type: at most 256.
 //
-// All terms are 1 + 2^-13. Up to 256 of them add up exactly in a float; from 4096 on their last bit
-// is lost every time. So the sum of 2^k terms is exact if, and only if, the wide type takes over in
-// time: a chain of n > 4096 floats is off by n - 4096 units of 2^-13.
+// All terms are 1 + 2^-16. Up to 256 of them add up exactly in a float; each further one loses its
+// last bit. So a sum is exact if, and only if, the wide type takes over in time: a chain of n > 256
+// floats is off by n - 256 units of 2^-16.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace {
 
 using namespace scanrec;
 
-constexpr float term = 1 + 0x1p-13f;
+constexpr float term = 1 + 0x1p-16f;
 constexpr float sum_of(std::int64_t terms) { return static_cast<float>(terms) * term; }
 
 struct layout {

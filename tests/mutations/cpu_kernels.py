@@ -203,6 +203,13 @@ MUTATIONS = (
         "only the last channels of a unit are asked for overflow",
         test="overflow_test",
     ),
+    cpu(
+        "tile_kernels",
+        "part.begin - drained >= walker::drain_steps",
+        "part.begin - drained > walker::drain_steps",
+        "sums go to the wide type after twice as many terms",
+        test="sums_test",
+    ),
     # Plans and scratch.
     cpu(
         "plan_tiles",
