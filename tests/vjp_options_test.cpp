@@ -17,9 +17,12 @@ namespace {
 using namespace scanrec;
 using word = std::uint32_t;
 
-// Channels for a pack and a tail, steps for a pack along time and a tail.
-constexpr extents shape{.batch = 2, .time = 69, .channel = 18};
-constexpr std::int64_t elements = 2 * 69 * 18;
+// Channels for a pack and a tail; steps for packs along time, with a tail and without.
+constexpr std::int64_t with_tail = 69, whole_packs = 64;
+constexpr extents shape_of(std::int64_t steps) {
+  return {.batch = 2, .time = steps, .channel = 18};
+}
+constexpr std::int64_t elements = detail::element_count(shape_of(with_tail));
 
 /// Where an array lies: which axes it has one value for.
 struct layout {
@@ -28,7 +31,7 @@ struct layout {
 };
 constexpr layout dense{"dense", false, false, false};
 
-strides strides_of(const layout& l, bool along_time, bool edge = false) {
+strides strides_of(const layout& l, const extents& shape, bool along_time, bool edge = false) {
   extents of = shape;
   if (edge) of.time = 1;
   strides s = along_time ? time_contiguous(of) : channels_last(of);
@@ -62,16 +65,18 @@ struct combination {
   bool has_state = true, has_start = false, has_last = false;
   const layout *gate_grad = nullptr, *input_grad = nullptr, *initial_grad = nullptr;
   bool along_time = false, reverse = false, accumulate = false;
+  std::int64_t steps = with_tail;
 };
 
 void run(const tested::backend<word>& on, const combination& c, memory_of_a_call& m) {
+  const extents shape = shape_of(c.steps);
   const auto view = [&](std::vector<word>& of, const layout* l) {
     if (!l) return sequence_view<word>();
-    return sequence_view<word>(of.data(), shape, strides_of(*l, c.along_time));
+    return sequence_view<word>(of.data(), shape, strides_of(*l, shape, c.along_time));
   };
   const auto edge = [&](std::vector<word>& of, const layout* l) {
     if (!l) return state_view<word>();
-    return state_view<word>(of.data(), shape, strides_of(*l, c.along_time, true));
+    return state_view<word>(of.data(), shape, strides_of(*l, shape, c.along_time, true));
   };
   vjp_options<word> options{.order = c.reverse ? direction::reverse : direction::forward,
                             .initial_state = edge(m.start, c.has_start ? &dense : nullptr),
@@ -125,6 +130,7 @@ TEST_CASE("all combinations of what an adjoint may have", "[vjp_options]") {
     c.along_time = number % 2 == 1, c.reverse = number / 3 % 2 == 1;
     c.accumulate = number / 5 % 2 == 1;
     c.has_start = number / 7 % 2 == 1, c.has_last = number / 11 % 2 == 1;
+    c.steps = number / 13 % 2 == 1 ? whole_packs : with_tail;
     want.clear();
     run(backends.front(), c, want);
     turns.next_round();
@@ -139,7 +145,7 @@ TEST_CASE("all combinations of what an adjoint may have", "[vjp_options]") {
                         << name(c.gate) << ", state_grad " << name(c.grad) << ", gate_grad "
                         << name(c.gate_grad) << ", input_grad " << name(c.input_grad)
                         << ", initial_grad " << name(c.initial_grad) << ", state " << c.has_state
-                        << ", along time " << c.along_time);
+                        << ", along time " << c.along_time << ", " << c.steps << " steps");
       CHECK(false);
     }
   };

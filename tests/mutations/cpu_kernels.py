@@ -383,6 +383,13 @@ MUTATIONS = (
         test="s5_test",
     ),
     recurrence(
+        "vjp",
+        "at.time + Lanes < steps",
+        "at.time + Lanes <= steps",
+        "a pack reads the state before the first",
+        test="vjp_options_test",
+    ),
+    recurrence(
         "jvp",
         "linked = simd::select(read.cut, read.input, linked);",
         "",
