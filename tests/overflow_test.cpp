@@ -6,8 +6,10 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <scanrec/scan.hpp>
@@ -125,6 +127,35 @@ TEMPLATE_TEST_CASE("an infinity is carried over tiles, as by the loop",
                       {.initial_tangent = a.edge(a.given), .final_tangent = a.edge(last)});
     }));
   });
+}
+
+TEST_CASE("an infinity in one channel changes no bit of another", "[overflow][tiled][forward]") {
+  // Random gates and inputs, so that a carry has more bits than a float.
+  const extents last{1, steps, 20}, contiguous{1, steps, 3};
+  for (const auto& [shape, strides] :
+       {std::pair{last, channels_last(last)}, std::pair{contiguous, time_contiguous(contiguous)}}) {
+    const auto n = static_cast<std::size_t>(steps * shape.channel);
+    std::mt19937 bits(1);
+    std::uniform_real_distribution<float> values(-1, 1);
+    std::vector<float> gate(n), input(n), tame(n), wild(n);
+    for (std::vector<float>* all : {&gate, &input})
+      for (float& x : *all) x = values(bits);
+    std::vector<float> growing = gate;
+    const auto view = [&, s = shape, at = strides](std::vector<float>& of) {
+      return sequence_view<float>(of.data(), s, at);
+    };
+    for (std::int64_t t = 0; t < steps; ++t) view(growing).at(0, t, 1) = 4;
+    for (const int threads : {1, 3}) {
+      INFO("strides " << to_string(strides) << ", threads " << threads);
+      const tiled backend{.threads = threads, .tile_steps = 128};
+      CHECK(describe(backend, linear_scan_problem(view(gate), view(input), view(tame))).time_split);
+      linear_scan(backend, view(gate), view(input), view(tame));
+      linear_scan(backend, view(growing), view(input), view(wild));
+      CHECK(std::isinf(view(wild).at(0, steps / 2, 1)));
+      for (std::int64_t t = 0; t < steps; ++t) view(wild).at(0, t, 1) = view(tame).at(0, t, 1);
+      CHECK((wild == tame));
+    }
+  }
 }
 
 TEST_CASE("an infinite vector is carried over tiles, as by the loop",

@@ -474,6 +474,13 @@ MUTATIONS = (
         "return scan_lanes<2 * K>(combine(m, earlier));",
         "composes the later map first",
     ),
+    shared(
+        "affine_carries",
+        "return simd::select(zero_if_finite_state<State>(after), carry_of(walked), after);",
+        "return carry_of(walked);",
+        "an infinity in one channel changes bits of another",
+        test="overflow_test",
+    ),
     # Selective scans.
     selective(
         "adjoint",
