@@ -70,6 +70,16 @@ TEST_CASE("selective scans of many states", "[selective]") {
   }
 }
 
+TEST_CASE("selective scans whose tasks have several packs are within the bound", "[selective]") {
+  // Enough packs for four to a task, whatever the number of lanes, and for two tasks to a sequence.
+  problem p;
+  p.shape = {.batch = 2 * detail::selective_policy::enough_strips, .time = 3, .channel = 81};
+  p.states = 2, p.intervals = true;
+  call<float, float> many(p, order::channels_last, 20);
+  many.run(tiled{.threads = 2});
+  many.check();
+}
+
 /// And intervals.
 problem usual() {
   problem p = selective_calls::usual();

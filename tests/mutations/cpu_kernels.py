@@ -495,6 +495,12 @@ MUTATIONS = (
         "the factor 2 of conjugate pairs is missing in gradients of z",
     ),
     selective(
+        "adjoint",
+        "interval_sums_[t] += sum_of",
+        "interval_sums_[t] = sum_of",
+        "the gradient of an interval is that of the last channels",
+    ),
+    selective(
         "walk",
         "const State met = times_conj(l, kept[2 * i + 1]);",
         "const State met = simd::mul(l, kept[2 * i + 1]);",
