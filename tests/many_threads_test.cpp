@@ -2,11 +2,16 @@
 // The bits of long calls for 1 to 128 threads, however many cores there are: strips that follow the
 // threads, and time that is split, in order (one worker walks and reduces a tile in one pass) and
 // out of it.
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include <scanrec/cells/qrnn.hpp>
@@ -117,6 +122,87 @@ TEST_CASE("linear scans have the same bits for 1 to 128 threads",
   CHECK(in_order > 0);
   CHECK(out_of_order > 0);
   CHECK(cut > 0);
+}
+
+namespace {
+
+/// state = rate * state + x, where x also says how to load a step: 1 in all lanes counts it in
+/// `ones`, 0 does nothing, and anything else waits until `ones` is 0, and 20 ms more.
+struct late_cell {
+  static inline std::atomic<std::int64_t> ones{0};
+
+  template <class View>
+  struct arrays {
+    View rate, x;
+  };
+  static constexpr std::array names{array_name{"rate", "rate_grad"}, array_name{"x", "x_grad"}};
+  using outputs = output_is_state;
+
+  template <class Lane>
+  struct step {
+    Lane rate, x;
+  };
+  template <class Lane>
+  static step<Lane> load(Lane rate, Lane x) {
+    if (simd::all_zero(x - simd::constant<Lane>(1))) {
+      --ones;
+    } else if (!simd::all_zero(x)) {
+      while (ones > 0) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return {rate, x};
+  }
+  template <class Lane>
+  static affine<Lane> map(const step<Lane>& s) {
+    return {s.rate, s.x};
+  }
+  template <class Lane>
+  static std::array<Lane, 2> gradients(const step<Lane>&, const cell_cotangents<Lane>& d) {
+    return {simd::mul(d.state, d.before), d.state};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("strips of channels add to a sum in order, even if the first is done last",
+          "[tiled][gated][vjp][broadcast][threads]") {
+  // Three strips, each on a thread of its own. In order the 1 is lost beside 2^60 and the sum is 0;
+  // if the first strip adds last, the 1 is left.
+  constexpr float of_strips[]{1, 0x1p60f, -0x1p60f};
+  const extents shape{1, 16, 3 * 512};
+  const auto n = static_cast<std::size_t>(detail::element_count(shape));
+  std::vector<float> rate(1), x(n), state(n, 1), grad(n), sum(1);
+  const auto view = [&](std::vector<float>& of) { return sequence_view(of.data(), shape); };
+  const auto of_all = [&](std::vector<float>& of) {
+    return sequence_view(of.data(), shape, strides{1, 0, 0});
+  };
+  for (std::int64_t t = 0; t < shape.time; ++t)
+    for (std::int64_t c = 0; c < shape.channel; ++c) {
+      view(grad).at(0, t, c) = of_strips[c / 512];
+      view(x).at(0, t, c) = c < 512 ? 0 : 1;
+    }
+  view(x).at(0, 0, 0) = 2;
+  const late_cell::arrays<sequence_view<float>> arrays{of_all(rate), view(x)};
+  const late_cell::arrays<sequence_view<float>> gradients{of_all(sum), {}};
+  const memory::store kept{view(state)};
+  const tile_plan plan = describe(
+      tiled{.threads = 3},
+      gated_scan_vjp_problem(late_cell{}, arrays, kept, view(grad), {.arrays = gradients}));
+  REQUIRE((plan.tasks == 3 && plan.strip == 512 && plan.threads == 3));
+  const auto on_threads = [](int workers, const std::function<void(int)>& work) {
+    std::vector<std::thread> threads;
+    for (int w = 0; w < workers; ++w) threads.emplace_back(std::cref(work), w);
+    for (std::thread& t : threads) t.join();
+  };
+  for (const int threads : {1, 3}) {
+    // A run on one thread counts the steps for which the other run waits.
+    late_cell::ones = threads == 1 ? std::int64_t{0} : -late_cell::ones;
+    gated_scan_vjp(tiled{.threads = threads, .executor = on_threads}, late_cell{}, arrays, kept,
+                   view(grad), {.arrays = gradients});
+    INFO(threads << " threads");
+    CHECK(sum[0] == 0);
+  }
+  CHECK(late_cell::ones == 0);
 }
 
 TEST_CASE("resets far apart cut sequences whose time is split",

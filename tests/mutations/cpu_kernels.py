@@ -178,6 +178,13 @@ MUTATIONS = (
         unseen="the fences of locks order them on these processors",
     ),
     cpu(
+        "tile_driver",
+        "tasks_.await(turn_, j.task, j.task);\n      kernels_.add_to_totals",
+        "kernels_.add_to_totals",
+        "adds to totals before its turn",
+        test="many_threads_test",
+    ),
+    cpu(
         "tile_kernels",
         "    walker::drain(r, where, slots);\n  }\n\n  static void first_carries",
         "  }\n\n  static void first_carries",
