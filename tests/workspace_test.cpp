@@ -3,8 +3,10 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cfenv>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string>
@@ -283,4 +285,42 @@ TEST_CASE("a call works in the memory that its caller gives it", "[workspace][ba
   check_given_workspace(tiled{.threads = 1, .tile_steps = 100});
   check_given_workspace(hillis_steele{.threads = 1});
   check_given_workspace(blelloch{.threads = 1});
+}
+
+namespace {
+
+/// Runs a scan in memory full of signaling NaNs, and checks that it raises no floating-point
+/// exception: arithmetic on one of them would.
+template <class Backend>
+void check_no_exception(Backend backend) {
+  // Two triangles of steps and a part of a third, and channels that fill no pack.
+  const extents shape{.batch = 2, .time = 300, .channel = 5};
+  const std::size_t n = shape.batch * shape.time * shape.channel;
+  std::vector<float> a(n, 0.5f), u(n, 1), x(n);
+  for (const scanrec::strides& strides : {channels_last(shape), time_contiguous(shape)})
+    for (const scanrec::strides& of_gate :
+         {strides, scanrec::strides{.channel = 1}, scanrec::strides{.batch = 300, .time = 1}}) {
+      const sequence_view<float> gate(a.data(), shape, of_gate), input(u.data(), shape, strides),
+          state(x.data(), shape, strides);
+      const std::int64_t bytes = workspace_bytes(backend, linear_scan_problem(gate, input, state));
+      std::vector<float> memory(static_cast<std::size_t>(bytes) / sizeof(float) + 32,
+                                std::numeric_limits<float>::signaling_NaN());
+      void* start = memory.data();
+      std::size_t room = memory.size() * sizeof(float);
+      REQUIRE(std::align(64, bytes, start, room));
+      backend.workspace = {static_cast<std::byte*>(start), static_cast<std::size_t>(bytes)};
+      std::feclearexcept(FE_ALL_EXCEPT);
+      linear_scan(backend, gate, input, state);
+      INFO("gate " << to_string(of_gate) << ", others " << to_string(strides));
+      CHECK(std::fetestexcept(FE_INVALID) == 0);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a call does not compute with what its workspace held before", "[workspace]") {
+  check_no_exception(tiled{.threads = 1});
+#if SCANREC_TEST_EIGEN
+  check_no_exception(triangular_matmul{.threads = 1});
+#endif
 }

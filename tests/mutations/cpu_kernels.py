@@ -345,6 +345,13 @@ MUTATIONS = (
         "row * channels + channel;",
         "sequences of one channel do not lie side by side",
     ),
+    cpu(
+        "sequence_columns",
+        "if (end >= steps) std::fill(x + steps, x + length, T(0));",
+        "",
+        "inputs after the last step are not initialised",
+        test="workspace_test",
+    ),
     cpu("triangle", "fma(a, x[k], u)", "fma(a, u, x[k])", "the gate multiplies the input"),
     # Workers.
     cpu(
