@@ -352,6 +352,13 @@ MUTATIONS = (
         "inputs after the last step are not initialised",
         test="workspace_test",
     ),
+    cpu(
+        "triangular_matmul",
+        "if (all_.cut_at(owner, t)) first = t, cut = 1;",
+        "if (all_.cut_at(owner, t)) cut = 1;",
+        "a chunk is not cut at its last reset",
+        test="numerics_test",
+    ),
     cpu("triangle", "fma(a, x[k], u)", "fma(a, u, x[k])", "the gate multiplies the input"),
     # Workers.
     cpu(
@@ -585,6 +592,13 @@ MUTATIONS = (
         "field.shift = -1;",
         "adjoints of reverse scans are cut one step away",
         test="vjp_options_test",
+    ),
+    call(
+        "linear",
+        '{"final_state", "initial_state"}',
+        '{"final_state", "input"}',
+        "refuses a final state in the place of the initial one",
+        test="linear_scan_battery",
     ),
     call(
         "call",
