@@ -135,6 +135,19 @@ def test_gradient_is_two_kernels():
     assert "xf64>, tensor<2x9x4xf64>)" not in jax.jit(qrnn_pool).lower(pre).as_text()  # no states
 
 
+@pytest.mark.parametrize("memory", ["store", "recompute"])
+@pytest.mark.parametrize("pool", POOLS)
+def test_compiled_final_state_alone_writes_no_outputs(random, pool, memory):
+    """Its gradient keeps states or checkpoints, but no other outputs."""
+    pre = jnp.asarray(random(2, 9, 4 * POOLS[pool]))
+    call = lambda pre: qrnn_pool(pre, pool=pool, memory=memory, return_final=True)[1]
+    loss = lambda pre: jnp.sum(call(pre) ** 2)
+    for f in (call, jax.grad(loss)):
+        same(jax.jit(f)(pre), f(pre), rtol=0, atol=0)
+    kernels = re.findall(r"scanrec_gated_scan_v1.*-> (.*)", jax.jit(call).lower(pre).as_text())
+    assert kernels == ["tensor<2x1x4xf64>"]
+
+
 @pytest.mark.parametrize("pool", POOLS)
 def test_states_computed_anew(random, pool):
     """The same gradients, from less memory; and of any order."""

@@ -202,9 +202,6 @@ def _eliminate(call, used, equation):
     """Results that nobody uses are not computed, and what only they need is not read."""
     if not any(used):
         return [False] * len(equation.invars), None
-    if call == "gated_scan":  # whose kernels have an output always
-        names = (name for name, _ in equation.params["results"])
-        used = [u or name == "output" for u, name in zip(used, names)]
     results = used_results(equation, used)
     operands = equation.params["operands"]
     kept = [n not in STATES or _needs_states(call, operands, results) for n in operands]
