@@ -96,10 +96,9 @@ def _steps(arrays, problem):
             jnp.where(arrays["zoneout"], 0, x) for x in (candidate, forget, into)
         )
     gate = jax.nn.sigmoid(forget)
-    input = jax.nn.sigmoid(into) * jnp.tanh(candidate)
+    input = jax.nn.sigmoid(into) * jnp.tanh(candidate)  # which is 0 for a candidate of 0
     if "zoneout" in arrays:
         gate = jnp.where(arrays["zoneout"], 1, gate)
-        input = jnp.where(arrays["zoneout"], 0, input)
     return gate, input, jax.nn.sigmoid(others[0]) if others else None
 
 

@@ -81,10 +81,9 @@ def composed(pre, initial, resets, zoneout, problem):
             torch.where(zoneout, x.new_zeros(()), x) for x in (candidate, forget, into)
         )
     gate, through = torch.sigmoid(forget), torch.sigmoid(into)
-    input = through * torch.tanh(candidate)
+    input = through * torch.tanh(candidate)  # which is 0 for a candidate of 0
     if zoneout is not None:
         gate = torch.where(zoneout, gate.new_ones(()), gate)
-        input = torch.where(zoneout, input.new_zeros(()), input)
     input = input.expand(problem.shape)
     state, final = scan(gate, input, initial, resets, problem.axis, problem.reverse)
     return (torch.sigmoid(others[0]) * state if others else state).to(dtype), final
