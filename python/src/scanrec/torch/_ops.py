@@ -160,6 +160,11 @@ def array_of(x: torch.Tensor) -> _native.Array:
     return _native.Array(x.data_ptr(), [0 if n == 1 else s for n, s in zip(x.shape, x.stride())])
 
 
+def _named(names, tensors):
+    """The arrays of tensors. PyTorch resolves lazy views before it calls a kernel."""
+    return {name: array_of(x) for name, x in zip(names, tensors) if x is not None}
+
+
 def _run_on_cpu(call, arrays, like, problem):
     _native.call(call, arrays, threads=torch.get_num_threads(), **problem)
 
@@ -201,9 +206,7 @@ def _run(call, *arguments):
     _check_shapes("linear_scan", OPERANDS[call], inputs, shape, axis)
     results = _results(call, inputs[0], shape, axis, shapes)
     wanted = [of is not None for of in shapes] or [True] * len(results)
-    # Held until the call is over: what resolves a view may be a copy.
-    kept = [None if x is None else x.resolve_conj().resolve_neg() for x in inputs]
-    arrays = {name: array_of(x) for name, x in zip(OPERANDS[call], kept) if x is not None}
+    arrays = _named(OPERANDS[call], inputs)
     for name, x, is_wanted in zip(RESULTS[call], results, wanted):
         if is_wanted:
             arrays[name] = array_of(x)
@@ -255,15 +258,6 @@ def _gates_of(tensors, stack, suffix=""):
     }
 
 
-def _in_memory(*tensors):
-    """Tensors as they are in memory: what resolves a view may be a copy."""
-    return [None if x is None else x.resolve_neg() for x in tensors]
-
-
-def _named(names, tensors):
-    return {name: array_of(x) for name, x in zip(names, tensors) if x is not None}
-
-
 def _check_gated(pre, names, others, shape, axis, stack, cell):
     """As :func:`_check_shapes`; of a stack, every slice."""
     call = "linear_scan" if cell else "qrnn_pool"
@@ -299,7 +293,7 @@ def _kept(memory, shape, axis, recompute):
 
 def _run_gated(*arguments):
     results = _gated_results(*arguments)
-    pre, edges = _in_memory(*arguments[:4]), _in_memory(*arguments[4:7])
+    pre, edges = arguments[:4], arguments[4:7]
     shape, axis, reverse, stack, cell, forget_bias, recompute, keep = arguments[7:]
     if keep and recompute:
         blank(results[2], _native.checkpoint_shape(shape, axis))
@@ -335,9 +329,8 @@ def _gated_gradients(*arguments):
 
 def _run_gated_vjp(*arguments):
     results = _gated_gradients(*arguments)
-    pre, others = _in_memory(*arguments[:4]), _in_memory(*arguments[4:10])
+    pre, (kept, *others) = arguments[:4], arguments[4:10]
     shape, axis, reverse, stack, cell, forget_bias, recompute, wanted = arguments[10:]
-    kept, *others = others
     names = ("initial_state", "resets", "zoneout", "output_grad", "final_grad")
     stored = None if recompute else kept
     _check_gated(pre, (*names, "state"), (*others, stored), shape, axis, stack, cell)
