@@ -611,3 +611,14 @@ def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
     same(linear_scan(gate, input), linear_scan(*map(jnp.asarray, plain)))
     same(jax.jit(gradient)(gate, input), want)
     same(got, (second(*map(jnp.asarray, plain)), hessian(*map(jnp.asarray, plain))))
+
+
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
+def test_tangents_split_along_time_are_refused_where_the_primals_are_not(random):
+    """A device would scan its part of the steps as if it were a whole sequence."""
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        whole = [jnp.asarray(random(2, 8, 3)) for _ in range(2)]
+        parts = [jax.device_put(x, NamedSharding(mesh, P(None, "d"))) for x in whole]
+        with pytest.raises(ValueError, match="an array that is not split along time, got"):
+            jax.jvp(linear_scan, whole, parts)

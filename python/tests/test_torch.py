@@ -174,14 +174,17 @@ def test_checks_are_made_once(dtype, inference):
 def test_checks_are_of_one_layout():
     """What an earlier call was like does not show."""
     x, g = tensors((9, 3), (9, 3))
+    gates = (g, g.T.contiguous().T, g[:, :1], g[0], g.to(torch.complex128), g.float(), 0.5)
+    abouts = ({}, {"axis": 0}, {"axis": 1}, {"axis": -2, "reverse": True})
+    calls, want = [(gate, about) for about in abouts for gate in gates], []
+    for gate, about in calls:
+        scanrec.torch._plans._plans.clear()
+        whole = gate if isinstance(gate, float) else gate.contiguous().clone()
+        want.append(linear_scan(whole, x, **about))
+    scanrec.torch._plans._plans.clear()
     for _ in range(2):
-        for gate in (g, g.T.contiguous().T, g[:, :1], g[0], g.to(torch.complex128), g.float(), 0.5):
-            for about in ({}, {"axis": 0}, {"axis": 1}, {"axis": -2, "reverse": True}):
-                got = linear_scan(gate, x, **about)
-                whole = gate if isinstance(gate, float) else gate.contiguous().clone()
-                scanrec.torch._plans._plans.clear()
-                same(got, linear_scan(whole, x, **about), rtol=1e-12, atol=1e-12)
-                linear_scan(gate, x, **about)
+        for (gate, about), exact in zip(calls, want):
+            same(linear_scan(gate, x, **about), exact, rtol=1e-12, atol=1e-12)
         for wrong in (g[:4], g.int(), g.to("meta")):
             with pytest.raises((ValueError, TypeError), match="linear_scan: argument 'gate'"):
                 linear_scan(wrong, x)

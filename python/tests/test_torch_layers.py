@@ -225,6 +225,21 @@ def test_operators():
         )
 
 
+@pytest.mark.parametrize("steps", [5, 200])
+def test_operators_write_all_that_they_return(steps):
+    """Memory for less than two checkpoints is longer than these."""
+    ops, x = torch.ops.scanrec, torch.ones(1, 1, 1, steps)
+    torch.use_deterministic_algorithms(True)  # which fills new memory with NaN
+    try:
+        of = ([1, 1, steps], 2, False, 0, 0, 0.0, True)
+        pool = ops._gated_scan_v2(torch.ones(3, 1, 1, steps), *[None] * 6, *of, True)
+        selective = (x[0], x[0], torch.ones(1, 1), x, x, *[None] * 6, False, False, True)
+        for kept in (pool[2], ops._selective_scan_v2(*selective)[2]):
+            assert kept.shape == (2,) and kept.isfinite().all()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.parametrize("pool", POOLS)
 def test_states_computed_anew(random, pool):
     """The same gradients, from less memory."""

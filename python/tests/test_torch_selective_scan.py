@@ -249,6 +249,16 @@ def test_higher_orders(kind):
     assert gradcheck(of, moved, fast_mode=True, check_forward_ad=True, check_batched_grad=True)
 
 
+@pytest.mark.parametrize("moves", [(True, False), (False, True)])
+def test_second_derivatives_along_one_cotangent(moves):
+    """The gradients' derivatives with respect to the cotangent of either result."""
+    x = small(batch=1, channels=2)
+    of = both(delta_softplus=True)(x)
+    given = [v.requires_grad_() for v in x.values()]
+    w = [torch.ones_like(y).requires_grad_(m) for y, m in zip(of(*given), moves)]
+    assert gradgradcheck(of, given, w, fast_mode=True)
+
+
 def test_transformations():
     x = small(steps=6)
     values = list(x.values())
