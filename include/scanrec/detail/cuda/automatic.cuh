@@ -30,9 +30,9 @@ struct automatic {
 
 /// Whether `automatic` gives a problem to `lanes`.
 inline bool chooses_lanes(const problem& p) {
-  // On an H200, look_back is the faster of the two for 8192 sequences of floats, and the slower one
-  // for 16,384. Half as many are enough if elements are twice as large, but twice as many of 16
-  // bits are not needed. A thread may take several sequences, one after the other.
+  // On an H200, look_back was the faster of the two for 8192 sequences of floats, before it took
+  // tiles in turn, and the slower one for 16,384. The numbers for other elements are assumed. A
+  // thread may take several sequences, one after the other.
   constexpr std::int64_t enough_bytes = 48 * 1024, few_steps = 64;
   const std::int64_t element = std::clamp<std::int64_t>(detail::largest_element(p), 4, 8);
   if (p.shape.time <= few_steps ||

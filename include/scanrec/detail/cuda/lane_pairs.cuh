@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Two neighbouring sequences of 16-bit elements per thread, which one access of four bytes reads or
-// writes. With two bytes to an access the memory system, which takes a number of accesses per
-// clock, delivers half of what it could.
+// writes. With accesses of two bytes, scans on an H200 reached two thirds of a copy's bandwidth.
 #pragma once
 
 #include <algorithm>
@@ -53,8 +52,8 @@ constexpr array_counts count_16_bit_arrays() {
 }
 
 /// Whether the sequences of a problem are taken in pairs: plain arrays of 16-bit elements, with an
-/// even number of contiguous channels in rows that are aligned to four bytes. Cells compute so much
-/// that they need twice the threads (measured on an H200).
+/// even number of contiguous channels in rows that are aligned to four bytes. Pairs made cells
+/// slower (QRNN pooling of 32,768 sequences on an H200: 0.59 of the copy baseline instead of 0.64).
 inline bool takes_pairs(const problem& p, const lane_plan& plan) {
   if (!p.linear || !is_plain(p) || p.shape.channel % 2 != 0 ||
       plan.lanes.threads < 2 * fewest_pairs)

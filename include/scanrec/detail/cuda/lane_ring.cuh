@@ -85,9 +85,10 @@ struct ring_plan {
  private:
   // The terms of every sum begin at a multiple of 16.
   [[nodiscard]] std::int64_t slack() const { return sum_row_bytes > 0 ? 16 * most_outputs : 0; }
-  // On an H200, a ring is the faster way for 16,384 lanes of floats without sums. It is the slower
-  // one for 8192 and 32,768 of them, for sums, and for complex numbers. All rings together are to
-  // fit a GPU at once, or a few warps would walk after all others; unless there are many that must.
+  // On an H200, a ring is the faster way for 16,384 lanes of floats. It is the slower one for 8192
+  // and 32,768 of them, and for 16,384 complex lanes, most of all with sums. All rings together are
+  // to fit a GPU at once, or a few warps would run after all others; unless there are many that
+  // must.
   template <class Fitting>
   [[nodiscard]] std::int64_t chosen_steps(const problem& p, Fitting fitting) const {
     constexpr std::int64_t few_lanes = 12288, many_lanes = 20480, element_bytes = 4;

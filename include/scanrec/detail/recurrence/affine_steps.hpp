@@ -20,7 +20,7 @@ struct affine_maps {
   static constexpr int registers_abreast = one_by_one ? 1 : 4;
   /// Whether the arithmetic of a step takes most registers of a GPU's thread.
   static constexpr bool computes_much = false;
-  /// Whether a step takes its gate and its input as they are read.
+  /// Whether a step uses its gate and its input as loaded, without activating them.
   static constexpr bool is_linear = true;
   /// Whether maps and states are the elements of an operator, and nothing is a sum.
   static constexpr bool any_operator = false;

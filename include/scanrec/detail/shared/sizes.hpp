@@ -29,7 +29,7 @@ constexpr std::int64_t cut_bytes_of() {
   return sizeof(simd::real_lane_t<simd::lane_t<typename R::value, 1>>);
 }
 
-/// Whether a step takes its gate and its input as they are read.
+/// Whether a step uses its gate and its input as loaded, without activating them.
 template <class R>
 constexpr bool has_linear_steps() {
   if constexpr (requires { R::is_linear; }) return R::is_linear;
