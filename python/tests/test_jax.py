@@ -191,10 +191,15 @@ def transforms(dtype):
 def test_derivatives_of_first_and_second_order(problem):
     ours, theirs, arrays = problem
     same(ours(*arrays), theirs(*arrays))
-    got, want = losses(ours), losses(theirs)
-    for name, transform in transforms(arrays[1].dtype).items():
-        for loss in ("both",) if " of " in name else got:
-            same(jax.jit(transform(got[loss]))(*arrays), jax.jit(transform(want[loss]))(*arrays))
+    every = transforms(arrays[1].dtype)
+
+    def derivatives(f):
+        """By transform and loss, as one program."""
+        chosen = [(n, loss) for n in every for loss in (["both"] if " of " in n else losses(f))]
+        programs = {(name, loss): every[name](losses(f)[loss]) for name, loss in chosen}
+        return jax.jit(lambda *x: [g(*x) for g in programs.values()])(*arrays)
+
+    same(derivatives(ours), derivatives(theirs))
 
 
 @pytest.mark.parametrize("gate_shape", [(2, 9, 3), (3,)])
@@ -210,8 +215,9 @@ def test_logarithms(random, gate_shape, log_gate, log_input):
         return linear_scan(gate, jnp.exp(input) if log_input else input, first, return_final=True)
 
     got, want = losses(ours)["both"], losses(theirs)["both"]
-    for transform in transforms(np.dtype("float64")).values():
-        same(jax.jit(transform(got))(*arrays), jax.jit(transform(want))(*arrays))
+    every = transforms(np.dtype("float64")).values()
+    derivatives = lambda f: jax.jit(lambda *x: [of(f)(*x) for of in every])(*arrays)
+    same(derivatives(got), derivatives(want))
     batch = lambda f: jax.vmap(jax.grad(f, (0, 1)), (None, 0, None))
     stacked = (arrays[0], jnp.stack([arrays[1], -arrays[1]]), arrays[2])
     same(batch(got)(*stacked), batch(want)(*stacked))
