@@ -61,7 +61,7 @@ std::pair<std::string, text_model<float, Layer>> load_model(const std::filesyste
   model_header h{};
   file.read(reinterpret_cast<char*>(&h), sizeof h);
   if (file && h.magic == model_header::expected(!is_mamba<Layer>))
-    fail(std::string("is a text model of ") + (is_mamba<Layer> ? "QRNN layers" : "Mamba blocks"));
+    fail(is_mamba<Layer> ? "is a text model of QRNN layers" : "is a text model of Mamba blocks");
   if (!file || h.magic != model_header::expected(is_mamba<Layer>))
     fail("is not a text model of this program");
   const auto sensible = [](std::int64_t x, std::int64_t most) { return x >= 1 && x <= most; };
