@@ -2,8 +2,9 @@
 """Microseconds per small call, (1, 16, 64) of float32, where the kernel itself takes about one.
 
 In NumPy and PyTorch, eager, and in JAX, compiled: the scan and its gradient, beside `gate * input +
-input` of the framework. Calls are repeated on arrays laid out alike, but for the rows "new layout",
-whose arrays have shapes that the calls before did not have.
+input` of the framework. A filter with one coefficient, also of a single sequence of 64 steps, beside
+SciPy's, where that is there. Calls are repeated on arrays laid out alike, except for the rows "new
+layout", whose arrays have shapes that the calls before did not have.
 
     python bench/python/call_overhead.py --out build/bench
 """
@@ -42,10 +43,25 @@ def measure_numpy(rows):
     state = scan(gate, input)
     add(rows, "NumPy", "gate * input + input", lambda: gate * input + input)
     add(rows, "NumPy", "linear_scan", lambda: scan(gate, input))
-    add(rows, "NumPy", "between states", lambda: scan(gate, input, first, return_final=True))
+    add(
+        rows,
+        "NumPy",
+        "between states",
+        lambda: scan(gate, input, first, return_final=True),
+    )
     add(rows, "NumPy", "float64 gate", lambda: scan(wide, input))
     add(rows, "NumPy", "new layout", over_new_layouts(scan, gate, input))
     add(rows, "NumPy", "linear_scan_vjp", lambda: vjp(gate, state, cotangent))
+    decay, short = np.float32(0.9), np.ascontiguousarray(input[0, 0])
+    add(rows, "NumPy", "one coefficient", lambda: scan(decay, input))
+    add(rows, "NumPy", "64 steps", lambda: scan(decay, short, axis=0))
+    try:
+        from scipy.signal import lfilter
+    except ImportError:
+        return
+    b, a = np.ones(1, np.float32), np.array([1, -decay])
+    add(rows, "SciPy", "one coefficient", lambda: lfilter(b, a, input, axis=1))
+    add(rows, "SciPy", "64 steps", lambda: lfilter(b, a, short))
 
 
 def measure_torch(rows):
@@ -65,7 +81,12 @@ def measure_torch(rows):
 
     add(rows, "PyTorch", "gate * input + input", lambda: gate * input + input)
     add(rows, "PyTorch", "linear_scan", lambda: scan(gate, input))
-    add(rows, "PyTorch", "between states", lambda: scan(gate, input, first, return_final=True))
+    add(
+        rows,
+        "PyTorch",
+        "between states",
+        lambda: scan(gate, input, first, return_final=True),
+    )
     add(rows, "PyTorch", "float64 gate", lambda: scan(wide, input))
     add(rows, "PyTorch", "new layout", over_new_layouts(scan, gate, input))
     add(rows, "PyTorch", "gradient", gradient(scan))
@@ -79,7 +100,12 @@ def measure_jax(rows):
         ("linear_scan", scanrec.jax.linear_scan),
     ):
         jitted = jax.jit(f)
-        add(rows, "JAX", name, lambda jitted=jitted: jitted(gate, input).block_until_ready())
+        add(
+            rows,
+            "JAX",
+            name,
+            lambda jitted=jitted: jitted(gate, input).block_until_ready(),
+        )
 
 
 def add(rows, framework, call, f):
