@@ -19,9 +19,14 @@ import re
 import subprocess
 import sys
 
-LINEAR = ("python/native/element_calls.cpp",)
-GATED = ("python/native/gated_calls.cpp",)
-SELECTIVE = ("python/native/selective_calls.cpp",)
+
+def native(*names):
+    return tuple(f"python/native/{name}.cpp" for name in names)
+
+
+LINEAR = native("element_calls", "axes", "thread_pool", "xla")
+GATED = native("gated_calls")
+SELECTIVE = native("selective_calls", "axes", "thread_pool")
 PYTHON = ("docs/python.md",)
 #: Of each figure the sources where the search for includes and imports begins, and the documents
 #: beside bench/results/README.md that quote it. The name of a file is its figure's, or this with a
@@ -41,7 +46,13 @@ FIGURES = {
         ("docs/distributed.md",),
     ),
     "gpu": (
-        ("bench/gpu/linear_scan.cu", "bench/gpu/gated_scan.cu", "bench/gpu/selective_scan.cu"),
+        tuple(
+            f"bench/gpu/{name}"
+            for name in (
+                *("linear_scan.cu", "gated_scan.cu", "selective_scan.cu"),
+                *("variants.cu", "peers.cu", "peers.py"),
+            )
+        ),
         ("docs/cuda.md",),
     ),
     "python/throughput": (("bench/python/throughput.py", *LINEAR, *GATED), PYTHON),
