@@ -11,7 +11,9 @@ namespace scanrec::inline SCANREC_ABI {
 
 /// state = (1 - z) * state + z * candidate, z = sigmoid(update_gate), and that is the output.
 ///
-/// Candidate is identity in the paper's plain form and positive in its log-space form.
+/// Candidate is identity in the paper's plain form and positive in its log-space form. 1 - z is a
+/// rounded number: for z below about 1e-3 over many steps, log_space with the logarithm of 1 - z
+/// keeps more digits (docs/numerics.md).
 template <class Candidate = activation::identity, class Gate = activation::sigmoid>
 struct min_gru {
   using outputs = output_is_state;
