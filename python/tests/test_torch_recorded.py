@@ -25,24 +25,46 @@ MARKS = torch.from_numpy(Random(1).marks(2, STEPS, 1))
 
 
 def tensors(*shapes, seed=3):
+    """Random ones in float64, or complex128 where a shape ends with "complex"."""
     random = Random(seed)
-    return tuple(torch.from_numpy(random(*shape)) for shape in shapes)
+    return tuple(
+        torch.from_numpy(
+            random(*shape[:-1], dtype=complex) if shape[-1:] == ("complex",) else random(*shape)
+        )
+        for shape in shapes
+    )
+
+
+def like(x, seed):
+    """Random tensors of these shapes and types."""
+    random = Random(seed)
+    kinds = [str(v.dtype).removeprefix("torch.") for v in x]
+    return tuple(torch.from_numpy(random(*v.shape, dtype=kind)) for v, kind in zip(x, kinds))
+
+
+def squares(values):
+    return sum((v * v.conj()).real.sum() for v in values)
 
 
 def selective(u, delta, a, b, c, d, z, bias, first):
+    a = torch.complex(-a.real.abs(), a.imag) if a.is_complex() else -a.abs()
     return scans.selective_scan(
-        u, delta, -a.abs(), b, c, d, z, bias, True, True,
-        initial_state=first, resets=MARKS[..., 0],
-    )  # fmt: skip
+        u, delta, a, b, c, d, z, bias, True, True, initial_state=first, resets=MARKS[..., 0]
+    )
 
 
 ALL = (2, STEPS, 3)
 CHANNELS = (2, 3, STEPS)
-#: Calls that return outputs and final state, and the shapes of their operands.
+#: Calls that return outputs and final state, and the shapes of their operands. The shape of a
+#: complex operand ends with "complex".
 CALLS = {
     "linear": (
         lambda a, u, x: scans.linear_scan(a, u, x, resets=MARKS, return_final=True),
         (ALL, ALL, (2, 3)),
+    ),
+    "linear, complex": (
+        lambda a, u, x: scans.linear_scan(a, u, x, resets=MARKS, return_final=True),
+        ((*ALL, "complex"), (*ALL, "complex"), (2, 3, "complex")),
     ),
     "linear, reverse": (
         lambda a, u: scans.linear_scan(a, u, reverse=True, return_final=True),
@@ -69,6 +91,13 @@ CALLS = {
     "selective": (
         selective,
         (CHANNELS, CHANNELS, (3, 2), (2, 2, STEPS), (3, 2), (3,), CHANNELS, (3,), (2, 3, 2)),
+    ),
+    "selective, complex": (
+        lambda u, delta, a, b, c, x: selective(u, delta, a, b, c, None, None, None, x),
+        (
+            *(CHANNELS, CHANNELS, (3, 2, "complex"), (2, 2, STEPS, "complex")),
+            *((3, 2, "complex"), (2, 3, 2, "complex")),
+        ),
     ),
 }
 
@@ -107,7 +136,7 @@ COMPILERS = {
 def problem(name):
     call, shapes = CALLS[name]
     x = tensors(*shapes)
-    return Model(call), x, tensors(*(v.shape for v in call(*x)), seed=5)
+    return Model(call), x, like(call(*x), 5)
 
 
 def backward(program, x, cotangents, **more):
@@ -124,8 +153,16 @@ def close(got, want):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("recorder", [*RECORDERS, *COMPILERS])
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "name, recorder",
+    [
+        (name, recorder)
+        for name in CALLS
+        for recorder in (*RECORDERS, *COMPILERS)
+        # Inductor would take 7 s for the operations before and after this call.
+        if (name, recorder) != ("selective, complex", "inductor")
+    ],
+)
 def test_gradients_of_recorded_programs_are_the_same_bits(name, recorder):
     model, x, w = problem(name)
     torch.compiler.reset()
@@ -153,7 +190,7 @@ def test_second_derivatives_of_recorded_programs(name, recorder):
     for f in (program, model):
         moved = leaves(x)
         first = backward(f, moved, w, create_graph=True)
-        found.append(torch.autograd.grad(sum(g.square().sum() for g in first), moved))
+        found.append(torch.autograd.grad(squares(first), moved))
     equal(*found)
 
 
@@ -168,12 +205,12 @@ def tangent(f, x, moved):
 def test_other_derivatives_of_recorded_programs(name, recorder):
     """Forward mode, torch.func and batches."""
     model, x, w = problem(name)
-    program, moved = RECORDERS[recorder](model, x), tensors(*(v.shape for v in x), seed=7)
+    program, moved = RECORDERS[recorder](model, x), like(x, 7)
     close(tangent(program, x, moved), tangent(model, x, moved))
     every = tuple(range(len(x)))
 
     def loss(f):
-        return lambda *x: sum((y**2).sum() for y in f(*x))
+        return lambda *x: squares(f(*x))
 
     for of in (
         lambda f: func.grad(loss(f), every)(*x),
@@ -189,14 +226,12 @@ def test_other_derivatives_of_recorded_programs(name, recorder):
 def test_derivatives_of_recorded_gradients(name):
     """These programs contain an adjoint, or a tangent, as an operator."""
     model, x, w = problem(name)
-    moved = tensors(*(v.shape for v in x), seed=7)
+    moved = like(x, 7)
     pull = lambda *x: func.vjp(model, *x)[1](w)
     push = lambda *x: func.jvp(model, x, moved)[1]
     for f in (pull, push):
         program, at = make_fx(f)(*x), leaves(x)
-        found = [
-            torch.autograd.grad(sum(y.square().sum() for y in of(*at)), at) for of in (program, f)
-        ]
+        found = [torch.autograd.grad(squares(of(*at)), at) for of in (program, f)]
         close(*found)
         close(func.jvp(program, x, moved)[1], func.jvp(f, x, moved)[1])
 
@@ -208,7 +243,7 @@ def test_levels_of_forward_mode_of_recorded_gradients(name):
     every = tuple(range(len(x)))
     program = make_fx(lambda *x: func.vjp(model, *x)[1](w))(*x)
     called = lambda *x: func.vjp(model, *x)[1](w)
-    moved = tensors(*(v.shape for v in x), seed=7)
+    moved = like(x, 7)
     push = lambda f: lambda *x: func.jvp(f, x, moved)[1]
     pull = lambda f: lambda *x: func.grad(lambda *x: sum(y.sum() for y in f(*x)), every)(*x)
     for of in (lambda f: push(pull(f)), lambda f: pull(push(f)), lambda f: pull(pull(f))):
@@ -317,3 +352,69 @@ def of_ones(**x):
         **{"u": ones(2, 3, 5), "delta": ones(2, 3, 5), "A": -ones(3, 4), "B": ones(2, 4, 5),
            "C": ones(2, 4, 5)} | x,
     )  # fmt: skip
+
+
+#: Calls, and the shapes of their operands at a length. Those of s5 and lru are tested by their layers.
+OF_A_LENGTH = {
+    "linear_scan": (
+        lambda *x: scans.linear_scan(*x, return_final=True),
+        lambda n: ((2, n, 3), (2, n, 3), (2, 3)),
+    ),
+    "linear_scan, complex": (
+        lambda *x: scans.linear_scan(*x, return_final=True),
+        lambda n: ((2, n, 3, "complex"), (2, n, 3, "complex"), (2, 3, "complex")),
+    ),
+    "qrnn_pool": (
+        lambda *x: scans.qrnn_pool(*x, return_final=True),
+        lambda n: ((2, n, 9), (3,)),
+    ),
+    "selective_scan": (
+        lambda *x: scans.selective_scan(*x[:-1], True, True, initial_state=x[-1]),
+        lambda n: (
+            *((2, 3, n), (2, 3, n), (3, 2), (2, 2, n), (3, 2)),
+            *((3,), (2, 3, n), (3,), (2, 3, 2)),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_LENGTH)
+def test_the_default_backend_compiles_a_call_once_for_ten_lengths(name):
+    """Outputs and gradients equal those of the call itself."""
+    call, shapes = OF_A_LENGTH[name]
+    torch.compiler.reset()
+    compiled = torch.compile(call, fullgraph=True)
+    for steps in range(20, 120, 10):
+        x = tensors(*shapes(steps), seed=steps)
+        if name == "selective_scan":
+            x[2].abs_().neg_()  # gates below 1
+        x = leaves(x)
+        for v in x if steps == 20 else ():
+            for axis in (i for i, n in enumerate(v.shape) if n == steps):
+                torch._dynamo.mark_dynamic(v, axis)
+        with torch.compiler.set_stance("default" if steps == 20 else "fail_on_recompile"):
+            got, want = compiled(*x), call(*x)
+            close(got, want)
+            w = like(want, 5)
+            close(*(torch.autograd.grad(y, x, w) for y in (got, want)))
+
+
+def test_the_default_backend_compiles_a_step_once_for_ten_batches():
+    """The step changes its state in place, and has no gradients."""
+    call = scans.selective_state_update
+    torch.compiler.reset()
+    compiled = torch.compile(call, fullgraph=True)
+    for batch in range(20, 120, 10):
+        first, *x = tensors(
+            *((batch, 3, 2), (batch, 3), (batch, 3), (3, 2), (batch, 2), (batch, 2)),
+            *((3,), (batch, 3), (3,)),
+            seed=batch,
+        )
+        state, other = first.clone(), first.clone()
+        for v in (state, *x) if batch == 20 else ():
+            if v.shape[0] == batch:
+                torch._dynamo.mark_dynamic(v, 0)
+        with torch.compiler.set_stance("default" if batch == 20 else "fail_on_recompile"):
+            got = compiled(state, *x, True)
+        close((got, state), (call(other, *x, True), other))
+        assert not torch.equal(state, first)
