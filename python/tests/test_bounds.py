@@ -16,9 +16,15 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import MANY_AXES
 
 import scanrec
 from scanrec import _native as native
+
+try:
+    from ml_dtypes import bfloat16
+except ImportError:  # NumPy has none of its own
+    bfloat16 = None
 
 DTYPES = {
     "float32": "float32", "float64": "float64", "complex64": "float32", "complex128": "float64",
@@ -130,18 +136,27 @@ class Guarded:
 
 
 class Case:
-    """A random problem: a shape, an axis of time, and arrays of its shape."""
+    """A random problem: a shape, an axis of time, and arrays of its shape.
 
-    def __init__(self, number, dtype):
+    Kernels take four axes, and the library loops over the others. With `many_axes` there are six.
+    They rarely merge, because each array has its own order of strides.
+    """
+
+    def __init__(self, number, dtype, many_axes=False):
         self.rng = rng = random.Random(number)
         self.number, self.dtype = number, dtype
         self.edge_dtype = DTYPES[dtype] if dtype in ("bfloat16", "float16") else dtype
-        while True:
+        while not many_axes:
             self.shape = [rng.choice((1, 1, 2, 3)), rng.choice(LENGTHS), rng.choice(CHANNELS)]
             self.axis = rng.choice((1, 1, 1, 0, 2))
             self.shape.insert(self.axis, self.shape.pop(1))
             if np.prod(self.shape) <= 10000:
                 break
+        if many_axes:
+            self.shape = list(MANY_AXES["shape"])
+            rng.shuffle(self.shape)
+            self.axis = rng.randrange(6)
+            self.shape[self.axis] = rng.choice((1, 5, 17, 33, 130))
         self.reverse = rng.random() < 0.5
         self.more = rng.random() < 0.5
         self.arrays = {}
@@ -178,7 +193,7 @@ class Case:
 
 def run_native(call, dtype, number):
     """A call of the C interface with random arrays of a random problem."""
-    case = Case(number, dtype)
+    case = Case(number, dtype, many_axes=number % 8 == 7)
     options = {}
     reads, writes = native.OPERANDS[call], native.RESULTS[call]
     if call.startswith("gated"):
@@ -300,21 +315,39 @@ def run_numpy(call, dtype, number):
     case = Case(number, dtype)
     for name in ("gate", "input", "state", "state_grad", "gate_tangent", "input_tangent"):
         case.add(name)
+    edges = ("initial_state", "final_grad", "initial_tangent")
+    for name in edges:
+        if not case.one_in(3):
+            case.edge(name)
     case.resets()
-    case.describe(call)
-    given = {name: x.view for name, x in case.arrays.items()}
-    options = dict(axis=case.axis, reverse=case.reverse, resets=given.get("resets"))
+    with_logarithms = call != "linear_scan_jvp" and not dtype.startswith("complex")
+    log_gate, log_input = (with_logarithms and case.one_in(2) for _ in range(2))
+    if log_gate:
+        case.arrays["gate"].make_negative()
+    case.describe(f"numpy.{call}, log_gate {log_gate}, log_input {log_input},")
+    given = {
+        name: x.view.squeeze(case.axis) if name in edges else x.view
+        for name, x in case.arrays.items()
+    }
+    if dtype == "bfloat16":
+        given = {k: x.view(bfloat16) if x.dtype == "uint16" else x for k, x in given.items()}
+    options = dict(axis=case.axis, reverse=case.reverse)
+    options |= {name: given.get(name) for name in ("initial_state", "resets")}
+    if with_logarithms:
+        options |= {"log_gate": log_gate, "log_input": log_input}
     gate, input, state = given["gate"], given["input"], given["state"]
     with np.errstate(all="raise"):
         if call == "linear_scan":
-            got = [scanrec.linear_scan(gate, input, **options)]
+            got = scanrec.linear_scan(gate, input, return_final=True, **options)
         elif call == "linear_scan_vjp":
-            got = scanrec.linear_scan_vjp(gate, state, given["state_grad"], **options)
+            grads = given["state_grad"], given.get("final_grad")
+            got = scanrec.linear_scan_vjp(gate, state, *grads, input=input, **options)
         else:
-            tangents = given["gate_tangent"], given["input_tangent"]
-            got = [scanrec.linear_scan_jvp(gate, state, *tangents, **options)]
-    for x in got:
-        assert x is None or np.all(np.isfinite(x))
+            tangents = (given.get(f"{name}_tangent") for name in ("gate", "input", "initial"))
+            got = scanrec.linear_scan_jvp(gate, state, *tangents, return_final=True, **options)
+    assert all(np.all(np.isfinite(x)) for x in got)
+    for x in case.arrays.values():
+        x.check()
 
 
 CALLS = [
@@ -323,7 +356,8 @@ CALLS = [
     *((call, dtype) for call in native.SELECTIVE
       for dtype in ("float32", "float64", "complex64", "complex128")),
     *((f"numpy.{call}", dtype) for call in ("linear_scan", "linear_scan_vjp", "linear_scan_jvp")
-      for dtype in ("float32", "complex128", "float16")),
+      for dtype in (*("float32", "float64", "complex128", "float16"),
+                    *(("bfloat16",) if bfloat16 else ()))),
 ]  # fmt: skip
 
 
