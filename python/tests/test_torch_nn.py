@@ -467,12 +467,25 @@ def test_bad_sizes_of_packed_sequences(sizes):
         nn.QRNN(3, H)(packed)
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_sequences_of_0_steps_are_refused(name):
+    """With a batch and without, with the batch first, and in both directions."""
+    words = f"^{name.split()[0]}: argument 'input': expected a step or more, got shape "
+    for options, shape in (
+        ({}, (0, B, 3)),
+        ({}, (0, 3)),
+        ({"batch_first": True}, (B, 0, 3)),
+        ({"bidirectional": True}, (0, B, 3)),
+    ):
+        with pytest.raises(ValueError, match=words):
+            make(name, **options)(torch.zeros(shape, dtype=DOUBLE))
+
+
 def test_bad_input():
     layer, x = nn.QRNN(3, H), torch.zeros(T, B, 3)
     both, mamba = nn.MinGRU(3, H, bidirectional=True), nn.Mamba(3, H)
     for call, words in (
         (lambda: layer(x[..., :2]), r"QRNN: argument 'input': .*I = 3, got shape \(7, 3, 2\)"),
-        (lambda: layer(x[:0]), "'input': expected a step or more"),
         (lambda: layer(x.double()), "'input': expected torch.float32, as the weights are"),
         (lambda: layer([1.0]), "'input': expected a tensor, got list"),
         (lambda: layer(x.to("meta")), "'input': expected a tensor on cpu"),
