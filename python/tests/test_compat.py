@@ -338,11 +338,17 @@ def test_products_of_coefficients_do_not_lose_digits():
 
 
 def test_slow_coefficients_keep_what_their_logarithms_hold():
+    """In states and in both gradients."""
     torch = framework("torch")
     slow = SlowDecay()
     coeffs, values = torch.from_numpy(slow.gate), torch.from_numpy(slow.input).log()
+    coeffs.requires_grad_(), values.requires_grad_()
     scan = ours("minGRU_pytorch.minGRU", "heinsen_associative_scan_log")
-    assert slow.close(scan(coeffs[None], values[None])[0], "state")
+    state = scan(coeffs[None], values[None])[0]
+    state.backward(torch.from_numpy(slow.grad))
+    assert slow.close(state.detach(), "state") and slow.close(coeffs.grad, "gate_grad")
+    want = slow.input * slow.input_grad  # of the logarithm of an input
+    assert np.max(np.abs(values.grad.numpy() - want)) <= slow.tolerance * np.max(np.abs(want))
 
 
 def test_kinds_of_scans_of_recurrentgemma():

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from conftest import Random, SlowDecay, loop
+from conftest import SLOW_SUMS, Random, SlowDecay, check_slow_sum, loop
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 jax.config.update("jax_enable_x64", True)
@@ -238,6 +238,23 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
     ones, tangent = jnp.ones_like(gate), lambda *x: jax.jvp(scan, (gate, input), x)[1]
     assert slow.close(tangent(0 * ones, input), "state")
     assert slow.close(tangent(ones, 0 * ones), "tangent")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_slow_decays_of_many_channels_keep_what_their_logarithms_hold(reverse):
+    slow = SlowDecay(reverse, steps=20_000)
+    gate, input, grad = map(jnp.asarray, slow.of_channels())
+    state, pull = jax.vjp(partial(linear_scan, log_gate=True, reverse=reverse), gate, input)
+    of_gate, of_input = pull(grad)
+    assert slow.close(state, "state")
+    assert slow.close(of_input, "input_grad") and slow.close(of_gate, "gate_grad")
+
+
+@pytest.mark.parametrize("shape", SLOW_SUMS, ids=str)
+def test_equal_inputs_of_a_slow_decay_add_up_within_the_bound(shape):
+    check_slow_sum(
+        lambda *x: linear_scan(*map(jnp.asarray, x[:2]), axis=x[2], log_gate=True), shape
+    )
 
 
 @pytest.mark.parametrize("reverse", [False, True])

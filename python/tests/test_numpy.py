@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import SlowDecay, loop
+from conftest import SLOW_SUMS, SlowDecay, check_slow_sum, loop
 
 import scanrec
 
@@ -248,6 +248,22 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
     # With logarithms of inputs, too.
     inputs = np.log(slow.input, where=slow.input > 0, out=np.full_like(slow.input, -np.inf))
     assert slow.close(scanrec.linear_scan(slow.gate, inputs, log_input=True, **of), "state")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_slow_decays_of_many_channels_keep_what_their_logarithms_hold(reverse):
+    slow = SlowDecay(reverse, steps=20_000)
+    gate, input, grad = slow.of_channels()
+    of = {"reverse": reverse, "log_gate": True}
+    state = scanrec.linear_scan(gate, input, **of)
+    assert slow.close(state, "state")
+    got = scanrec.linear_scan_vjp(gate, state, grad, **of)
+    assert slow.close(got.input, "input_grad") and slow.close(got.gate, "gate_grad")
+
+
+@pytest.mark.parametrize("shape", SLOW_SUMS, ids=str)
+def test_equal_inputs_of_a_slow_decay_add_up_within_the_bound(shape):
+    check_slow_sum(lambda a, u, axis: scanrec.linear_scan(a, u, axis=axis, log_gate=True), shape)
 
 
 def test_logarithms_of_gates_0_and_1(random):

@@ -11,7 +11,7 @@ import weakref
 
 import numpy as np
 import pytest
-from conftest import Random, SlowDecay, loop, run_alone
+from conftest import SLOW_SUMS, Random, SlowDecay, check_slow_sum, loop, run_alone
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -377,6 +377,24 @@ def test_slow_decays_keep_what_their_logarithms_hold(reverse):
     assert slow.close(value, "state") and slow.close(tangent, "tangent")
     pulled = lambda a: func.vjp(lambda u: scan(a, u), input)[1](grad)[0]
     assert slow.close(func.jvp(pulled, (gate,), (0 * ones,))[0], "input_grad")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_slow_decays_of_many_channels_keep_what_their_logarithms_hold(reverse):
+    slow = SlowDecay(reverse, steps=20_000)
+    gate, input, grad = map(torch.from_numpy, slow.of_channels())
+    gate.requires_grad_(), input.requires_grad_()
+    state = linear_scan(gate, input, log_gate=True, reverse=reverse)
+    state.backward(grad)
+    assert slow.close(state.detach(), "state")
+    assert slow.close(input.grad, "input_grad") and slow.close(gate.grad, "gate_grad")
+
+
+@pytest.mark.parametrize("shape", SLOW_SUMS, ids=str)
+def test_equal_inputs_of_a_slow_decay_add_up_within_the_bound(shape):
+    check_slow_sum(
+        lambda *x: linear_scan(*map(torch.from_numpy, x[:2]), axis=x[2], log_gate=True), shape
+    )
 
 
 @pytest.mark.parametrize("reverse", [False, True])
