@@ -114,16 +114,16 @@ TEST_CASE("operands are adjacent, in order and complete", "[inclusive_scan]") {
               CHECK(violations == 0);
             };
             std::vector<segment> results(n);
-            inclusive_scan(backend, merging, in,
+            inclusive_scan(backend(), merging, in,
                            sequence_view<segment>(results.data(), shape, strides), options);
             check(results, 1);
             std::vector<segment> own = elements;
             const sequence_view<segment> in_place(own.data(), shape, strides);
             if (with_initial) {
-              exclusive_scan(backend, merging, in_place, in_place, options);
+              exclusive_scan(backend(), merging, in_place, in_place, options);
               check(own, 0);
             } else {
-              inclusive_scan(backend, merging, in_place, in_place, options);
+              inclusive_scan(backend(), merging, in_place, in_place, options);
               check(own, 1);
             }
           });
@@ -156,10 +156,10 @@ TEST_CASE("products of integer matrices are exact", "[inclusive_scan]") {
         std::vector<words> got(n);
         const sequence_view<words> in(elements.data(), shape, strides),
             out(got.data(), shape, strides);
-        inclusive_scan(backend, times, in, out, {.initial = initial});
+        inclusive_scan(backend(), times, in, out, {.initial = initial});
         CHECK(got == want);
         got.assign(n, {});
-        exclusive_scan(backend, times, in, out, {.initial = initial});
+        exclusive_scan(backend(), times, in, out, {.initial = initial});
         CHECK(got == excluded);
       });
     }
@@ -211,9 +211,9 @@ TEST_CASE("composed maps do what the steps do", "[inclusive_scan]") {
     }
   with_operator_backends([&](const std::string& name, const auto& backend) {
     INFO(name);
-    inclusive_scan(backend, op::compose{}, sequence_view(maps.data(), shape),
+    inclusive_scan(backend(), op::compose{}, sequence_view(maps.data(), shape),
                    sequence_view(prefix.data(), shape));
-    inclusive_scan(backend, op::compose{}, sequence_view(steps.data(), shape),
+    inclusive_scan(backend(), op::compose{}, sequence_view(steps.data(), shape),
                    sequence_view(composed.data(), shape));
     double off = 0;
     for (int b = 0; b < 2; ++b) {
@@ -309,7 +309,7 @@ TEST_CASE("elements are not taken for steps or maps", "[inclusive_scan]") {
   with_operator_backends([&](const std::string& name, const auto& backend) {
     const extents shape{1, 100, 1};
     std::vector<part> sums(100);
-    inclusive_scan(backend, sum_of_parts{}, sequence_view(parts.data(), shape),
+    inclusive_scan(backend(), sum_of_parts{}, sequence_view(parts.data(), shape),
                    sequence_view(sums.data(), shape));
     INFO(name);
     for (std::size_t i = 0; i < sums.size(); ++i)
@@ -353,9 +353,9 @@ void check_bounds(unsigned cases) {
       const prefix_options<Element> options{
           .order = l.order, .initial = initial.state(), .final = last.state()};
       if (exclusive)
-        exclusive_scan(backend, add{}, elements.view(), results.view(), options);
+        exclusive_scan(backend(), add{}, elements.view(), results.view(), options);
       else
-        inclusive_scan(backend, add{}, elements.view(), results.view(), options);
+        inclusive_scan(backend(), add{}, elements.view(), results.view(), options);
       CHECK(results.gaps_untouched());
       CHECK(last.gaps_untouched());
       const std::string got = results.elements() + last.elements();

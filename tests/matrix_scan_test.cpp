@@ -161,15 +161,15 @@ void check_exact() {
         want.vjp(sequential{}, order, conjugation::hermitian);
         with_operator_backends<Compare>([&](const std::string& name, const auto& backend) {
           A got(shape, time_last);
-          got.forward(backend, order);
+          got.forward(backend(), order);
           INFO(name << " " << to_string(shape) << " " << time_last);
           CHECK(same_bits(got.x, want.x));
           CHECK(same_bits(got.xT, want.xT));
           got.x = want.x;
-          got.jvp(backend, order);
+          got.jvp(backend(), order);
           CHECK(same_bits(got.tx, want.tx));
           CHECK(same_bits(got.txT, want.txT));
-          got.vjp(backend, order, conjugation::hermitian);
+          got.vjp(backend(), order, conjugation::hermitian);
           CHECK(same_bits(got.da, want.da));
           CHECK(same_bits(got.du, want.du));
           CHECK(same_bits(got.dx0, want.dx0));
@@ -184,9 +184,9 @@ void check_dot_product() {
       for (const bool conj : {true, false})
         with_operator_backends<Compare>([&](const std::string& name, const auto& backend) {
           arrays<T, N> p({2, 61, 3}, time_last);
-          p.forward(backend, order);
-          p.jvp(backend, order);
-          p.vjp(backend, order, conj ? conjugation::hermitian : conjugation::plain);
+          p.forward(backend(), order);
+          p.jvp(backend(), order);
+          p.vjp(backend(), order, conj ? conjugation::hermitian : conjugation::plain);
           const T left = pairing(p.w, p.tx, conj) + pairing(p.wT, p.txT, conj);
           const T right =
               pairing(p.da, p.ta, conj) + pairing(p.du, p.tu, conj) + pairing(p.dx0, p.tx0, conj);
@@ -205,7 +205,7 @@ void check_bounds(unsigned cases) {
     with_operator_backends<Compare>([&](const std::string& name, const auto& backend) {
       if (name != "sequential" && !turns.takes(name.starts_with("cuda") ? 9 : 6)) return;
       INFO(name << ", " << p.text());
-      const auto got = p.run(backend);
+      const auto got = p.run(backend());
       CHECK(got.gaps_untouched());
       if constexpr (std::is_integral_v<T>) {
         if (wanted.empty()) wanted = got.elements();
@@ -281,7 +281,7 @@ TEST_CASE("one matrix for all steps gets the sum of their gradients", "[matrix_s
         p.vjp(sequential{}, direction::forward, conjugation::hermitian);
         std::vector<vec<double, 2>> x(p.x.size());
         const sequence_view<const mat<double, 2>> gate(one.data(), p.shape, once);
-        linear_scan(backend, gate, p.view(p.u), p.view(x), p.options(direction::forward));
+        linear_scan(backend(), gate, p.view(p.u), p.view(x), p.options(direction::forward));
         double off = 0;
         for (std::size_t i = 0; i < x.size(); ++i)
           for (int k = 0; k < 2; ++k) off = std::max(off, std::abs(x[i][k] - p.x[i][k]));
@@ -289,7 +289,7 @@ TEST_CASE("one matrix for all steps gets the sum of their gradients", "[matrix_s
         CHECK(off < 1e-12);
         for (const update how : {update::overwrite, update::accumulate}) {
           linear_scan_vjp(
-              backend, gate, p.view(p.x), p.view(p.w),
+              backend(), gate, p.view(p.x), p.view(p.w),
               {.gate_grad = {sum.data(), p.shape, once}, .update = how},
               {.initial_state = p.edge(p.x0), .final_grad = p.edge(p.wT), .resets = p.resets()});
           for (std::int64_t kept = 0; kept < (per_channel ? 4 : 1); ++kept)
@@ -327,8 +327,8 @@ TEST_CASE("a reset stops an infinity and a NaN of matrix recurrences", "[matrix_
           p.a[at(40, c)](0, 1) = bad;  // the gate at the reset must not be looked at
           p.w[at(60, c)][0] = bad;
         }
-        p.forward(backend, direction::forward);
-        p.vjp(backend, direction::forward, conjugation::hermitian);
+        p.forward(backend(), direction::forward);
+        p.vjp(backend(), direction::forward, conjugation::hermitian);
         const auto finite = [](const auto& x) {
           return std::isfinite(x[0]) && std::isfinite(x[1]);
         };
@@ -489,7 +489,7 @@ TEST_CASE("second-order sections and a filter of order 4 give SciPy's values",
       const double* of = expected::sections + 6 * section;
       vec<double, 2> state{expected::sections_start[2 * section],
                            expected::sections_start[2 * section + 1]};
-      signal = filter<2>(of, of + 3).run(backend, signal, state);
+      signal = filter<2>(of, of + 3).run(backend(), signal, state);
       for (int i = 0; i < 2; ++i)
         CHECK(std::abs(state[i] - expected::sections_left[2 * section + i]) < 1e-13);
     }
@@ -497,7 +497,7 @@ TEST_CASE("second-order sections and a filter of order 4 give SciPy's values",
 
     signal.assign(std::begin(expected::signal), std::end(expected::signal));
     vec<double, 4> state{};
-    signal = filter<4>(expected::numerator, expected::denominator).run(backend, signal, state);
+    signal = filter<4>(expected::numerator, expected::denominator).run(backend(), signal, state);
     CHECK(largest_difference(signal, expected::by_numerator) < 1e-11);
   });
 }

@@ -25,13 +25,26 @@ inline void backwards_executor(int workers, const std::function<void(int)>& work
 /// Whether a test compiles its kernels for the backends for comparison, too.
 enum class variants { no, yes };
 
-/// Calls f(name, backend) for all of them.
+/// A backend that a test case must call. A call of it returns the backend and records that: only
+/// what a test passes to a scan counts.
+template <class Backend>
+struct recorded_backend {
+  const std::string& name;
+  const Backend& backend;
+  const Backend& operator()() const {
+    record_call(name);
+    return backend;
+  }
+};
+
+/// Calls f(name, recorded_backend) for all of them. The program fails if a test case passes one of
+/// them to no scan.
 template <variants Compare = variants::yes, class F>
 void with_operator_backends(F call) {
   constexpr bool compare = Compare == variants::yes;
-  const auto f = [&](const std::string& name, const auto& backend) {
-    call(name, backend);
-    record_call(name);
+  const auto f = [&]<class Backend>(const std::string& name, const Backend& backend) {
+    expect_backend(name);
+    call(name, recorded_backend<Backend>{name, backend});
   };
   f("sequential", scanrec::sequential{});
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
