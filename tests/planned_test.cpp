@@ -16,6 +16,7 @@
 #include <scanrec/scan.hpp>
 
 #include "catch.hpp"
+#include "guarded.hpp"
 
 namespace {
 
@@ -86,6 +87,57 @@ void refuses(const char* argument, const char* text, F f) {
 }
 
 }  // namespace
+
+TEMPLATE_TEST_CASE("planned scans read and write nothing outside of arrays of any strides",
+                   "[planned][bounds]", float, std::uint32_t) {
+  using T = TestType;
+  using tested::broadcasts;
+  for (unsigned number = 0; number < 100; ++number) {
+    tested::guarded_layouts l(number);
+    const bool starts = !l.one_in(3);
+    // The arrays of the plan, and others of the same layouts that it is called on.
+    struct arrays {
+      tested::guarded<T> gate, input, state, first, last;
+      tested::guarded<bool> resets;
+    };
+    const auto make = [&] {
+      auto same = l;
+      arrays a;
+      a.gate = same.input<T>("gate", true), a.input = same.input<T>("input");
+      a.state = same.output<T>("state");
+      if (starts) a.first = same.state<T>("initial_state", broadcasts::sometimes);
+      a.last = same.state<T>("final_state", broadcasts::never);
+      a.resets = same.resets();
+      return std::pair(a, same.text);
+    };
+    const auto options = [&](const arrays& a) {
+      return scan_options<T>{.order = l.order,
+                             .initial_state = a.first.state(),
+                             .final_state = a.last.state(),
+                             .resets = a.resets.view()};
+    };
+    const auto [planned, text] = make();
+    const arrays other = make().first, want = make().first;
+    for (const tiled& backend : {tiled{}, tiled{.threads = 2, .tile_steps = 16}}) {
+      INFO(text << ", threads " << backend.threads);
+      linear_scan(backend, want.gate.view(), want.input.view(), want.state.view(), options(want));
+      auto scan = plan_linear_scan(backend, planned.gate.view(), planned.input.view(),
+                                   planned.state.view(), options(planned));
+      scan();
+      scan({.gate = other.gate.view().data,
+            .input = other.input.view().data,
+            .state = other.state.view().data,
+            .initial_state = other.first.state().data,
+            .final_state = other.last.state().data,
+            .resets = other.resets.view().data});
+      for (const arrays* a : {&planned, &other}) {
+        CHECK((a->state.gaps_untouched() && a->last.gaps_untouched()));
+        CHECK(a->state.elements() == want.state.elements());
+        CHECK(a->last.elements() == want.last.elements());
+      }
+    }
+  }
+}
 
 TEMPLATE_TEST_CASE("a planned scan has the bits of the scan", "[planned]", float, bfloat16,
                    std::complex<double>) {
