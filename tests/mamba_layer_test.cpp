@@ -265,6 +265,48 @@ TEST_CASE("a Mamba layer refuses arrays that share memory otherwise", "[selectiv
   CHECK_THROWS_AS(layer.backward(x, 2, memory, memory.out.leftCols(3), g, nullptr), argument_error);
   CHECK_THROWS_AS(layer.backward(x, 2, memory, y, g, &memory.wide), argument_error);
   CHECK_THROWS_AS(layer.backward(x, 2, memory, y, layer.own, nullptr), argument_error);
+  const auto refused = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const argument_error& e) {
+      return e.argument();
+    }
+    return "none";
+  };
+  CHECK(refused([&] { layer.forward(x, 2, s, memory, layer.own.input); }) == "y");
+  CHECK(refused([&] { layer.backward(x, 2, memory, y, g, &layer.own.output); }) == "x_grad");
+  CHECK(refused([&] { layer.backward(x, 2, memory, y, g, &g.mixing); }) == "x_grad");
+  const auto part = g.output.topRows(4);  // has as many columns as y
+  CHECK(refused([&] { layer.backward(part, 2, memory, y, g, nullptr); }) == "x");
+  CHECK(refused([&] { layer.backward(x, 2, memory, part, g, nullptr); }) == "y_grad");
+}
+
+TEST_CASE("a Mamba layer of no steps keeps its stream and adds no gradients", "[selective]") {
+  for (const std::int64_t window : {1, 4})
+    for (const bool begun : {false, true})
+      for (const int marked_steps : {-1, 0}) {  // no resets, or those of no steps
+        example e(0, window);
+        mamba_stream<double> carried,
+            before{matrix::Zero(2, 12), matrix::Zero((window - 1) * 2, 6)};
+        if (begun) before = carried = e.start;
+        const bool mark = false;
+        sequence_view<const bool> resets;
+        if (marked_steps == 0) resets = {&mark, {.batch = 2, .time = 0}};
+        matrix x_grad(4, 4);
+        e.y = matrix::Zero(4, 4);
+        INFO("window " << window << ", begun " << begun << ", resets of " << marked_steps);
+        e.layer.forward(e.x, 2, carried, e.memory, e.y, resets);
+        CHECK((e.y.rows() == 0 && e.y.cols() == 3));
+        CHECK(carried.state == before.state);
+        CHECK(carried.past == before.past);
+        auto g = e.layer.zeros();
+        g.for_each([](std::span<double> numbers) { std::fill(numbers.begin(), numbers.end(), 7); });
+        e.layer.backward(e.x, 2, e.memory, e.weight, g, &x_grad, resets);
+        CHECK((x_grad.rows() == 0 && x_grad.cols() == 3));
+        g.for_each([](std::span<double> numbers) {
+          CHECK(std::all_of(numbers.begin(), numbers.end(), [](double x) { return x == 7; }));
+        });
+      }
 }
 
 TEST_CASE("bad arguments of Mamba layers", "[selective]") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // QRNN layers, and the language model of the examples that is made of them: gradients against
 // central differences, streams of chunks and of single steps, memory, files.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -206,6 +207,44 @@ TEST_CASE("a QRNN layer refuses arrays that share memory otherwise", "[sequentia
   refuses("u_grad", [&] { layer.backward(u, 2, memory, y, g, &memory.pre); });
   auto changing = layer;
   refuses("gradients", [&] { changing.backward(u, 2, memory, y, changing.own, nullptr); });
+  refuses("y", [&] { changing.forward(u, 2, s, memory, changing.own.taps[1]); });
+  refuses("u_grad", [&] { changing.backward(u, 2, memory, y, g, &changing.own.taps[0]); });
+  refuses("u_grad", [&] { layer.backward(u, 2, memory, y, g, &g.taps[1]); });
+  // A part of the gradients that has the sizes of a step's inputs and outputs.
+  const auto part = g.taps[0].leftCols(2);
+  layer.forward(u.topRows(2), 2, s, memory, y);
+  refuses("u", [&] { layer.backward(part, 2, memory, y, g, nullptr); });
+  refuses("y_grad", [&] { layer.backward(u.topRows(2), 2, memory, part, g, nullptr); });
+}
+
+TEST_CASE("a QRNN layer of no steps keeps its stream and adds no gradients",
+          "[sequential][gated]") {
+  for (const std::int64_t window : {1, 3})
+    for (const keep what : {keep::nothing, keep::states, keep::checkpoints})
+      for (const bool begun : {false, true}) {
+        qrnn_layer<double> layer({.inputs = 3, .channels = 2, .window = window}, what);
+        std::mt19937 engine(1);
+        layer.randomise(engine);
+        qrnn_stream<double> carried, before{matrix::Zero(2, 2), matrix::Zero((window - 1) * 2, 3)};
+        if (begun)
+          before = carried = {random_matrix(2, 2, 3), random_matrix((window - 1) * 2, 3, 4)};
+        qrnn_memory<double> memory;
+        const matrix u(0, 3), y_grad(0, 2);
+        matrix y(4, 4), u_grad(4, 4);
+        INFO("window " << window << ", keep " << static_cast<int>(what) << ", begun " << begun);
+        layer.forward(u, 2, carried, memory, y);
+        CHECK((y.rows() == 0 && y.cols() == 2));
+        CHECK(carried.state == before.state);
+        CHECK(carried.past == before.past);
+        if (what == keep::nothing) continue;
+        auto g = layer.zeros();
+        g.for_each([](std::span<double> numbers) { std::fill(numbers.begin(), numbers.end(), 7); });
+        layer.backward(u, 2, memory, y_grad, g, &u_grad);
+        CHECK((u_grad.rows() == 0 && u_grad.cols() == 3));
+        g.for_each([](std::span<double> numbers) {
+          CHECK(std::all_of(numbers.begin(), numbers.end(), [](double x) { return x == 7; }));
+        });
+      }
 }
 
 // ---- arguments ---------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // S5 layers, and the classifier of the examples that is made of them: gradients against central
 // differences, streams of single steps.
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <random>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <Eigen/Core>
@@ -111,6 +114,48 @@ TEST_CASE("an S5 layer refuses arrays that share memory otherwise", "[sequential
   CHECK_THROWS_AS(layer.forward(matrix::Zero(0, 3), 0, memory, y), argument_error);
   CHECK_THROWS_AS(layer.backward(2, memory, y, layer.own, u), argument_error);
   CHECK_THROWS_AS(layer.backward(2, memory, y, g, memory.normal), argument_error);
+  const auto refused = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const argument_error& e) {
+      return e.argument();
+    }
+    return "none";
+  };
+  CHECK(refused([&] { layer.forward(u, 2, memory, layer.own.gate); }) == "y");
+  CHECK(refused([&] { layer.backward(2, memory, y, g, layer.own.gate); }) == "u_grad");
+  CHECK(refused([&] { layer.backward(2, memory, y, g, g.gate); }) == "u_grad");
+  // Three rows of three channels, as the gate has.
+  layer.forward(random_matrix(3, 3, 1), 1, memory, y);
+  CHECK(refused([&] { layer.backward(1, memory, g.gate, g, u); }) == "y_grad");
+}
+
+TEST_CASE("an S5 layer of no steps keeps its states and adds no gradients", "[sequential][tiled]") {
+  std::mt19937 engine(4);
+  for (const bool both_ways : {false, true})
+    for (const int stream : {0, 1, 2}) {  // none, one that begins, one that has begun
+      if (both_ways && stream > 0) continue;
+      s5_layer<double> layer(
+          make_s5<double>({.channels = 3, .states = 4, .bidirectional = both_ways}, engine));
+      layer.randomise(engine);
+      const auto states = static_cast<std::size_t>(2 * layer.own.system.lambda.size());
+      s5_layer<double>::stream carried, before(states);
+      if (stream == 2) carried = before = s5_layer<double>::stream(states, {0.5, -0.25});
+      s5_memory<double> memory;
+      const matrix empty(0, 3);
+      matrix y(4, 4), u_grad(4, 4);
+      INFO((both_ways ? "both ways" : "one way") << ", stream " << stream);
+      layer.forward(empty, 2, memory, y, stream == 0 ? nullptr : &carried);
+      CHECK((y.rows() == 0 && y.cols() == 3));
+      if (stream > 0) CHECK((carried == before));
+      auto g = layer.zeros();
+      g.for_each([](std::span<double> numbers) { std::fill(numbers.begin(), numbers.end(), 7); });
+      layer.backward(2, memory, empty, g, u_grad);
+      CHECK((u_grad.rows() == 0 && u_grad.cols() == 3));
+      g.for_each([](std::span<double> numbers) {
+        CHECK(std::all_of(numbers.begin(), numbers.end(), [](double x) { return x == 7; }));
+      });
+    }
 }
 
 // ---- the classifier

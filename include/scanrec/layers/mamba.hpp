@@ -166,7 +166,7 @@ class mamba_layer {
   ///
   /// Streams  scan and convolution of pieces have the bits of the whole; products have those of
   ///          Eigen, which may round differently by how many rows there are.
-  /// Aliasing y may be x; otherwise arguments share no memory.
+  /// Aliasing y may be x; otherwise the arguments share no memory, and y none with the weights.
   /// Throws   argument_error before anything is written; std::bad_alloc.
   void forward(const rows& x, std::int64_t batch, stream& carried, memory_type& memory, matrix& y,
                const marks& resets = {}) const {
@@ -179,8 +179,10 @@ class mamba_layer {
           "mamba_layer::forward", argument,
           {memory_of("memory.wide", memory.wide), memory_of("memory.low", memory.low),
            memory_of("memory.out", memory.out), memory_of("memory.start", memory.start.state),
-           memory_of("memory.start", memory.start.past), memory_of("stream", carried.state),
+           memory_of("memory.start", memory.start.past),
+           memory_of("memory.checkpoints", memory.checkpoints), memory_of("stream", carried.state),
            memory_of("stream", carried.past)});
+    detail::check_apart_from("mamba_layer::forward", memory_of("y", y), "the weights", own);
     const std::int64_t D = sizes_.inner(), w = sizes_.window;
     if (carried.state.size() == 0) carried.state = matrix::Zero(batch, D * sizes_.states);
     if (carried.past.size() == 0) carried.past = matrix::Zero((w - 1) * batch, D);
@@ -217,7 +219,8 @@ class mamba_layer {
   /// y; `resets` are those of the forward call. The chunk's start counts as given: no gradient goes
   /// back into the chunk before. Uses `memory` up: the gradients of u and z take their place.
   ///
-  /// Aliasing x_grad may be x or y_grad; otherwise arguments share no memory.
+  /// Aliasing x_grad may be x or y_grad; otherwise the arguments share no memory, and x_grad none
+  ///          with the weights.
   /// Throws   argument_error before anything is written; std::bad_alloc.
   void backward(const rows& x, std::int64_t batch, memory_type& memory, const rows& y_grad,
                 parameters& gradients, matrix* x_grad, const marks& resets = {}) const {
@@ -238,10 +241,15 @@ class mamba_layer {
           "mamba_layer::backward", argument,
           {memory_of("memory.wide", memory.wide), memory_of("memory.low", memory.low),
            memory_of("memory.out", memory.out), memory_of("memory.start", memory.start.state),
-           memory_of("memory.start", memory.start.past)});
+           memory_of("memory.start", memory.start.past),
+           memory_of("memory.checkpoints", memory.checkpoints)});
+      detail::check_apart_from("mamba_layer::backward", argument, "gradients", gradients);
     };
     apart(memory_of("x", x)), apart(memory_of("y_grad", y_grad));
     if (x_grad) apart(memory_of("x_grad", *x_grad));
+    if (x_grad)
+      detail::check_apart_from("mamba_layer::backward", memory_of("x_grad", *x_grad), "the weights",
+                               own);
 
     gradients.output.noalias() += memory.out.transpose() * y_grad;
     memory.out.noalias() = y_grad * own.output.transpose();

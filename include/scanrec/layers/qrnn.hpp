@@ -116,7 +116,7 @@ class qrnn_layer {
   /// y = the layer's outputs for inputs u of (steps * batch) rows; goes on from `carried` and
   /// leaves there what the next chunk goes on from.
   ///
-  /// Aliasing y may be u; otherwise arguments share no memory.
+  /// Aliasing y may be u; otherwise the arguments share no memory, and y none with the weights.
   /// Throws   argument_error before anything is written; std::bad_alloc.
   void forward(const rows& u, std::int64_t batch, stream& carried, memory_type& memory,
                matrix& y) const {
@@ -129,8 +129,10 @@ class qrnn_layer {
           "qrnn_layer::forward", argument,
           {memory_of("memory.pre", memory.pre), memory_of("memory.states", memory.states),
            memory_of("memory.start", memory.start.state),
-           memory_of("memory.start", memory.start.past), memory_of("stream", carried.state),
+           memory_of("memory.start", memory.start.past),
+           memory_of("memory.checkpoints", memory.checkpoints), memory_of("stream", carried.state),
            memory_of("stream", carried.past)});
+    detail::check_apart_from("qrnn_layer::forward", memory_of("y", y), "the weights", own);
     const std::int64_t C = sizes_.channels, w = sizes_.window;
     if (carried.state.size() == 0) carried.state = matrix::Zero(batch, C);
     if (carried.past.size() == 0) carried.past = matrix::Zero((w - 1) * batch, sizes_.inputs);
@@ -175,7 +177,8 @@ class qrnn_layer {
   /// y. The chunk's start counts as given: no gradient goes back into the chunk before. Uses
   /// `memory` up: the gradients of the pre-activations take their place.
   ///
-  /// Aliasing u_grad may be u or y_grad; otherwise arguments share no memory.
+  /// Aliasing u_grad may be u or y_grad; otherwise the arguments share no memory, and u_grad none
+  ///          with the weights.
   /// Throws   argument_error before anything is written; std::bad_alloc.
   void backward(const rows& u, std::int64_t batch, memory_type& memory, const rows& y_grad,
                 parameters& gradients, matrix* u_grad) const {
@@ -197,10 +200,15 @@ class qrnn_layer {
           "qrnn_layer::backward", argument,
           {memory_of("memory.pre", memory.pre), memory_of("memory.states", memory.states),
            memory_of("memory.start", memory.start.state),
-           memory_of("memory.start", memory.start.past)});
+           memory_of("memory.start", memory.start.past),
+           memory_of("memory.checkpoints", memory.checkpoints)});
+      detail::check_apart_from("qrnn_layer::backward", argument, "gradients", gradients);
     };
     apart(memory_of("u", u)), apart(memory_of("y_grad", y_grad));
     if (u_grad) apart(memory_of("u_grad", *u_grad));
+    if (u_grad)
+      detail::check_apart_from("qrnn_layer::backward", memory_of("u_grad", *u_grad), "the weights",
+                               own);
 
     const auto gates = packed<Cell>(view(memory.pre, batch));
     const auto grad = sequence_view<const R>(y_grad.data(), extents_of(steps, batch, C),

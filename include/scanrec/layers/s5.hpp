@@ -103,7 +103,7 @@ class s5_layer {
   /// y = the layer's outputs for inputs u of (batch * steps) rows. With `carried`, goes on from the
   /// states in it and leaves there those to go on from; not for systems that run both ways.
   ///
-  /// Aliasing y may be u; otherwise arguments share no memory.
+  /// Aliasing y may be u; otherwise the arguments share no memory, and y none with the weights.
   /// Throws   argument_error before anything is written; std::bad_alloc.
   void forward(const matrix& u, std::int64_t batch, memory_type& m, matrix& y,
                stream* carried = nullptr) const {
@@ -111,6 +111,7 @@ class s5_layer {
     const std::int64_t H = channels(), P = own.system.lambda.size();
     for (const auto& argument : {detail::memory_of("u", u), detail::memory_of("y", y)})
       check_apart_from_memory("forward", argument, m);
+    detail::check_apart_from("s5_layer::forward", detail::memory_of("y", y), "the weights", own);
     if (carried == &m.start)
       throw argument_error("s5_layer::forward", "carried", "a stream of its own", "m.start");
     if (carried) {
@@ -153,7 +154,8 @@ class s5_layer {
   /// Adds the gradients of the weights to `gradients` and writes those of u, from the gradient of
   /// y. A stream's start counts as given.
   ///
-  /// Aliasing u_grad may be y_grad; otherwise arguments share no memory.
+  /// Aliasing u_grad may be y_grad; otherwise the arguments share no memory, and u_grad none with
+  ///          the weights.
   /// Throws   argument_error before anything is written; std::bad_alloc.
   void backward(std::int64_t batch, const memory_type& m, const matrix& y_grad,
                 parameters& gradients, matrix& u_grad) const {
@@ -162,7 +164,11 @@ class s5_layer {
       throw argument_error("s5_layer::backward", "m", "what forward() left for as many rows",
                            std::to_string(m.normal.rows()) + " rows");
     detail::check_gradients("s5_layer::backward", gradients, own);
-    check_apart_from_memory("backward", detail::memory_of("u_grad", u_grad), m);
+    const auto written = detail::memory_of("u_grad", u_grad);
+    check_apart_from_memory("backward", written, m);
+    detail::check_apart_from("s5_layer::backward", written, "the weights", own);
+    for (const auto& argument : {written, detail::memory_of("y_grad", y_grad)})
+      detail::check_apart_from("s5_layer::backward", argument, "gradients", gradients);
     const auto H = static_cast<R>(channels());
     // y = u + v g, g = sigmoid(v W + b)
     const matrix at_gate =

@@ -37,6 +37,16 @@ inline void check_apart(const std::string& call, const named_memory& argument,
                            "memory that is shared with it");
 }
 
+/// The same for all arrays of parameters: the weights, or their gradients.
+template <class Parameters>
+void check_apart_from(const std::string& call, const named_memory& argument, const char* name,
+                      const Parameters& parameters) {
+  // for_each() hands out numbers to change; only their addresses are read here.
+  const_cast<Parameters&>(parameters).for_each([&](auto numbers) {
+    check_apart(call, argument, {memory_of(name, numbers)});
+  });
+}
+
 /// Throws argument_error if there are no sequences.
 inline void check_batch(const std::string& call, std::int64_t batch) {
   if (batch < 1) throw argument_error(call, "batch", "1 or more", std::to_string(batch));
