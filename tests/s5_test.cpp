@@ -397,9 +397,65 @@ TEST_CASE("a stream of chunks, padded arrays and threads give the same outputs",
     CHECK(std::abs(last[i] - carried[i]) <= 1e-5f * (1 + std::abs(last[i])));
 }
 
+TEST_CASE("gradients of a state space in the places of arguments have the bits of results apart",
+          "[s5]") {
+  // Products round by where their arrays begin, so all begin at a multiple of a vector.
+  using reals = std::vector<double, Eigen::aligned_allocator<double>>;
+  using complexes = std::vector<complex, Eigen::aligned_allocator<complex>>;
+  const extents shape{.batch = 3, .time = 50, .channel = 5};
+  const std::vector<double> numbers = random_numbers(3 * 50 * 5, 4);
+  const reals u(numbers.begin(), numbers.end());
+  const std::vector<double> ends = random_numbers(3 * 12 * 4, 5);
+  std::vector<double> steps = random_numbers(150, 6);
+  for (double& x : steps) x = std::abs(x);
+  for (const bool both_ways : {false, true})
+    for (const bool varies : {false, true}) {
+      std::mt19937 engine(3);
+      const auto s =
+          make_s5<double>({.channels = 5, .states = 24, .bidirectional = both_ways}, engine);
+      const extents wide{3, 50, both_ways ? 24 : 12}, half{3, 50, 12};
+      complexes start(36), states(3 * 50 * wide.channel), gates(3 * 50 * 12);
+      for (std::size_t i = 0; i < 36; ++i) start[i] = {ends[2 * i], ends[2 * i + 1]};
+      reals y(u.size());
+      s5_options<double> options;
+      s5_vjp_options<double> back;
+      if (varies) {
+        options.intervals = back.intervals = sequence_view<const double>(steps.data(), {3, 50, 1});
+        options.gates = sequence_view(gates.data(), half);
+        back.gates = sequence_view<const complex>(gates.data(), half);
+      }
+      if (!both_ways)
+        options.initial_state = back.initial_state = state_view<const complex>(start.data(), half);
+      s5(s, sequence_view(u.data(), shape), sequence_view(states.data(), wide),
+         sequence_view(y.data(), shape), options);
+      const auto run = [&](bool in_place) {
+        reals inputs = u, apart(u.size());
+        complexes scratch(states.size()), last_grad = start, first_grad(36);
+        reals& u_grad = in_place ? inputs : apart;
+        complexes& initial_grad = in_place ? last_grad : first_grad;
+        auto o = back;
+        if (!both_ways) {
+          o.final_grad = state_view<const complex>(last_grad.data(), half);
+          o.initial_grad = state_view(initial_grad.data(), half);
+        }
+        auto g = s.zeros();
+        s5_vjp(s, sequence_view<const double>(inputs.data(), shape),
+               sequence_view<const complex>(states.data(), wide),
+               sequence_view<const double>(y.data(), shape), sequence_view(scratch.data(), wide), g,
+               sequence_view(u_grad.data(), shape), o);
+        if (both_ways) initial_grad.clear();  // which the call has not written
+        return std::tuple(u_grad, initial_grad, complexes(g.lambda.begin(), g.lambda.end()),
+                          complexes(g.input.reshaped().begin(), g.input.reshaped().end()),
+                          reals(g.log_step.begin(), g.log_step.end()));
+      };
+      INFO((both_ways ? "both ways" : "one way") << (varies ? ", intervals" : ""));
+      CHECK((run(true) == run(false)));
+    }
+}
+
 TEST_CASE("nothing is read or written outside of arrays of a state space", "[s5][bounds]") {
   reference::generator bits{5};
-  // Rows of contiguous channels with gaps; sequences in either order.
+  // Arrays of products: rows of contiguous channels with gaps; sequences in either order.
   const auto rows = [&](const extents& shape) {
     const std::int64_t row = shape.channel + bits() % 3, all = shape.time * row + bits() % 3;
     return strides{.batch = bits() % 2 == 0 ? all : -all, .time = row, .channel = 1};
@@ -426,12 +482,25 @@ TEST_CASE("nothing is read or written outside of arrays of a state space", "[s5]
                intervals_grad = of(0.0f, narrow);
     const auto states = of(complex(), wide), scratch = of(complex(), wide),
                gates = of(complex(), own);
-    const auto first = of(complex(), one), last = of(complex(), one),
-               last_grad = of(complex(), one), first_grad = of(complex(), one);
+    // The scan's own arrays take any strides, negative ones of time included.
+    using tested::broadcasts;
+    const auto any = [&]<class T>(T, const extents& e, broadcasts allowed) {
+      return tested::guarded<T>(e, tested::random_strides(e, allowed, bits), bits);
+    };
+    const auto first = any(complex(), one, broadcasts::sometimes),
+               last = any(complex(), one, broadcasts::never),
+               last_grad = any(complex(), one, broadcasts::sometimes),
+               first_grad = any(complex(), one, broadcasts::never);
     intervals.each([](float& x) { x = std::abs(x); });
-    INFO("case " << number << ", " << to_string(shape));
     s5_options<float> options;
     s5_vjp_options<float> back;
+    extents marked = shape;
+    marked.time += bits() % 2, marked.channel = bits() % 2 == 0 ? 1 : P;
+    const auto resets =
+        bits() % 4 == 0 ? tested::guarded<bool>() : any(bool(), marked, broadcasts::sometimes);
+    options.resets = back.resets = resets.view();
+    INFO("case " << number << ", " << to_string(shape) << ", resets " << to_string(marked)
+                 << ", strides " << to_string(resets.view().strides));
     if (!both_ways) {
       options.initial_state = back.initial_state = first.state();
       options.final_state = last.state();
@@ -616,6 +685,80 @@ TEST_CASE("sensitivities are tangents of the gate", "[s5]") {
   check_sensitivity<double>(sequential{});
   check_sensitivity<complex>(tiled{.threads = 2, .tile_steps = 32});
   check_sensitivity<complex>(blelloch{});
+}
+
+/// Sensitivities, on arrays that lie beside inaccessible pages.
+template <class T>
+void check_sensitivity_bounds(unsigned cases) {
+  using tested::broadcasts;
+  for (unsigned number = 0; number < cases; ++number) {
+    tested::guarded_layouts given(number);
+    const auto gate = given.input<T>("gate", true), input = given.input<T>("input");
+    const auto first = given.state<T>("initial_state", broadcasts::sometimes),
+               first_sensitivity = given.state<T>("initial_sensitivity", broadcasts::sometimes);
+    const auto resets = given.resets();
+    const bool starts = !given.one_in(3), no_states = given.one_in(4);
+    std::string wanted;
+    const auto check = [&](const auto& backend) {
+      auto l = given;  // every backend has the same layouts
+      const auto state = l.output<T>("state"), sensitivity = l.output<T>("sensitivity");
+      const auto last = l.state<T>("final_state", broadcasts::never),
+                 last_sensitivity = l.state<T>("final_sensitivity", broadcasts::never);
+      sensitivity_options<T> options{.order = l.order,
+                                     .final_state = last.state(),
+                                     .final_sensitivity = last_sensitivity.state(),
+                                     .resets = resets.view()};
+      if (starts)
+        options.initial_state = first.state(),
+        options.initial_sensitivity = first_sensitivity.state();
+      INFO(l.text);
+      if (no_states)
+        linear_scan_sensitivity(backend, gate.view(), input.view(), none, sensitivity.view(),
+                                options);
+      else
+        linear_scan_sensitivity(backend, gate.view(), input.view(), state.view(),
+                                sensitivity.view(), options);
+      std::string got;
+      for (const auto* a : {&state, &sensitivity, &last, &last_sensitivity}) {
+        CHECK((a->gaps_untouched() && a->all_finite()));
+        if (a != &state || !no_states) got += a->elements();
+      }
+      if (wanted.empty()) wanted = got;
+      if (std::is_integral_v<T>) CHECK(got == wanted);
+    };
+    check(sequential{}), check(tiled{.threads = 1}), check(tiled{.threads = 2, .tile_steps = 16});
+    check(blelloch{.threads = 3});
+  }
+}
+TEST_CASE("nothing is read or written outside of arrays of sensitivities", "[s5][bounds]") {
+  check_sensitivity_bounds<std::uint32_t>(120);
+  check_sensitivity_bounds<std::complex<float>>(60);
+}
+
+TEST_CASE("sensitivities in the places of arguments have the bits of results apart", "[s5]") {
+  const extents shape{.batch = 2, .time = 90, .channel = 3};
+  const std::vector<double> numbers = random_numbers(540, 6), gates = random_numbers(540, 7);
+  const sequence_view gate(gates.data(), shape);
+  std::vector<double> state(540), sensitivity(540), place = numbers, place_sensitivity(540);
+  const std::vector<double> start = random_numbers(12, 8);
+  std::vector<double> last(12), carried = start;
+  linear_scan_sensitivity(gate, sequence_view(numbers.data(), shape),
+                          sequence_view(state.data(), shape),
+                          sequence_view(sensitivity.data(), shape),
+                          {.initial_state = state_view<const double>(start.data(), shape),
+                           .initial_sensitivity = state_view<const double>(start.data() + 6, shape),
+                           .final_state = state_view(last.data(), shape),
+                           .final_sensitivity = state_view(last.data() + 6, shape)});
+  linear_scan_sensitivity(
+      gate, sequence_view<const double>(place.data(), shape), sequence_view(place.data(), shape),
+      sequence_view(place_sensitivity.data(), shape),
+      {.initial_state = state_view<const double>(carried.data(), shape),
+       .initial_sensitivity = state_view<const double>(carried.data() + 6, shape),
+       .final_state = state_view(carried.data(), shape),
+       .final_sensitivity = state_view(carried.data() + 6, shape)});
+  CHECK((place == state));
+  CHECK((place_sensitivity == sensitivity));
+  CHECK((carried == last));
 }
 
 // ---- arguments --------------------------------------------------------------------------------
