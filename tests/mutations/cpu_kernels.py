@@ -420,6 +420,14 @@ MUTATIONS = (
         "jvp", "return at.time > 0 && (", "return (", "a pack reads the state before the first"
     ),
     recurrence(
+        "field",
+        "const std::int64_t lane_stride = simd::lane_count<Lane> == 1 ? strides.channel : 1;",
+        "const std::int64_t lane_stride = 1;",
+        "single lanes are touched without their channel stride",
+        test="matrix_scan_test",
+        cases="nothing is read or written outside of arrays of vectors of any strides",
+    ),
+    recurrence(
         "sensitivity",
         "{simd::constant<scalar>(1), a}",
         "{a, a}",
