@@ -4,6 +4,7 @@
 // and single steps bit for bit; gradients against central differences.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -116,6 +117,52 @@ void check_bits() {
 TEST_CASE("the same bits for any number of threads, kept or not", "[selective]") {
   check_bits<float>();
   check_bits<std::complex<float>>();
+}
+
+TEST_CASE("sums over channels of all groups and two neighbouring intervals are kept apart",
+          "[selective]") {
+  // Threads may add to these sums in any order; here they begin all of them before any is finished.
+  const std::int64_t batch = 2, steps = 2 * detail::selective_stretch, states = 3, groups = 2;
+  std::vector<float> grad(static_cast<std::size_t>(batch * steps * groups * states));
+  detail::selective_problem<float> p;
+  p.batch = batch, p.time = steps, p.channels = groups, p.states = states, p.groups = groups;
+  detail::mixing_array<float> of_b;
+  of_b.steps = {
+      reinterpret_cast<std::byte*>(grad.data()),
+      {.batch = steps * groups * states, .time = groups * states, .channel = 1, .group = states},
+      &detail::rows_of<float, float>};
+  using totals = detail::mixing_totals<float>;
+  const detail::selective_plan plan(p, totals::width, 1);
+  detail::arena size;
+  totals(p, plan, of_b, false, size);
+  std::vector<double> memory(static_cast<std::size_t>(size.bytes()) / sizeof(double));
+  detail::arena room(reinterpret_cast<std::byte*>(memory.data()));
+  const totals sums(p, plan, of_b, false, room);
+
+  const auto value = [](std::int64_t group, std::int64_t interval) {
+    return static_cast<float>(10 * group + interval);
+  };
+  const auto for_all = [&](auto f) {
+    for (std::int64_t group = 0; group < batch * groups; ++group)
+      for (std::int64_t k = 0; k < 2; ++k)
+        f(group, k,
+          detail::selective_place{.begin = k * detail::selective_stretch,
+                                  .end = (k + 1) * detail::selective_stretch});
+  };
+  for_all([&](std::int64_t group, std::int64_t k, const detail::selective_place& at) {
+    const std::vector<float> strip(
+        static_cast<std::size_t>(detail::selective_stretch * totals::width), value(group, k));
+    sums.add(group, at, true, strip.data());
+  });
+  for_all([&](std::int64_t group, std::int64_t, const detail::selective_place& at) {
+    sums.put(group, at);
+  });
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t t = 0; t < steps; ++t)
+      for (std::int64_t g = 0; g < groups; ++g)
+        for (std::int64_t n = 0; n < states; ++n)
+          CHECK(grad[static_cast<std::size_t>(((b * steps + t) * groups + g) * states + n)] ==
+                value(b * groups + g, t / detail::selective_stretch));
 }
 
 TEST_CASE("layouts change no bit", "[selective]") {

@@ -122,6 +122,15 @@ TEST_CASE("what an operator throws reaches the caller", "[inclusive_scan][throwi
   }
 }
 
+TEST_CASE("of several exceptions the caller gets that of the first worker", "[throwing]") {
+  // Also where it threw first, and where it threw last.
+  with_executors([](const std::string& name, const executor& e) {
+    INFO(name);
+    CHECK(thrown_by([&] { detail::run_on(e, 4, [](int worker) { throw thrown{worker + 1}; }); }) ==
+          1);
+  });
+}
+
 TEST_CASE("of several exceptions the caller gets that of the first task", "[tiled][throwing]") {
   const extents shape{.time = 640};
   std::vector<std::int64_t> elements(640, 1), results(640);
