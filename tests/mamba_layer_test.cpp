@@ -18,11 +18,13 @@
 #include "catch.hpp"
 #include "central_difference.hpp"
 #include "random_matrix.hpp"
+#include "refused.hpp"
 #include "text_model_gradients.hpp"
 
 namespace {
 
 using namespace scanrec;
+using tested::refused;
 using layer_type = mamba_layer<double>;
 
 /// A layer of odd sizes, inputs of two sequences, a stream that has begun, marks if wanted, and a
@@ -265,20 +267,16 @@ TEST_CASE("a Mamba layer refuses arrays that share memory otherwise", "[selectiv
   CHECK_THROWS_AS(layer.backward(x, 2, memory, memory.out.leftCols(3), g, nullptr), argument_error);
   CHECK_THROWS_AS(layer.backward(x, 2, memory, y, g, &memory.wide), argument_error);
   CHECK_THROWS_AS(layer.backward(x, 2, memory, y, layer.own, nullptr), argument_error);
-  const auto refused = [](const auto& call) -> std::string {
-    try {
-      call();
-    } catch (const argument_error& e) {
-      return e.argument();
-    }
-    return "none";
-  };
   CHECK(refused([&] { layer.forward(x, 2, s, memory, layer.own.input); }) == "y");
   CHECK(refused([&] { layer.backward(x, 2, memory, y, g, &layer.own.output); }) == "x_grad");
   CHECK(refused([&] { layer.backward(x, 2, memory, y, g, &g.mixing); }) == "x_grad");
   const auto part = g.output.topRows(4);  // has as many columns as y
   CHECK(refused([&] { layer.backward(part, 2, memory, y, g, nullptr); }) == "x");
   CHECK(refused([&] { layer.backward(x, 2, memory, part, g, nullptr); }) == "y_grad");
+  decltype(g) empty;
+  CHECK(refused([&] { layer.backward(x, 2, memory, y, empty, nullptr); }) == "gradients");
+  auto others = layer_type({.channels = 3, .states = 3}).zeros();
+  CHECK(refused([&] { layer.backward(x, 2, memory, y, others, nullptr); }) == "gradients");
 }
 
 TEST_CASE("a Mamba layer of no steps keeps its stream and adds no gradients", "[selective]") {

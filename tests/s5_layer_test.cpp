@@ -18,10 +18,12 @@
 #include "catch.hpp"
 #include "central_difference.hpp"
 #include "random_matrix.hpp"
+#include "refused.hpp"
 
 namespace {
 
 using namespace scanrec;
+using tested::refused;
 
 TEST_CASE("gradients of S5 layers are central differences", "[sequential][tiled]") {
   std::mt19937 engine(4);
@@ -114,20 +116,14 @@ TEST_CASE("an S5 layer refuses arrays that share memory otherwise", "[sequential
   CHECK_THROWS_AS(layer.forward(matrix::Zero(0, 3), 0, memory, y), argument_error);
   CHECK_THROWS_AS(layer.backward(2, memory, y, layer.own, u), argument_error);
   CHECK_THROWS_AS(layer.backward(2, memory, y, g, memory.normal), argument_error);
-  const auto refused = [](const auto& call) -> std::string {
-    try {
-      call();
-    } catch (const argument_error& e) {
-      return e.argument();
-    }
-    return "none";
-  };
   CHECK(refused([&] { layer.forward(u, 2, memory, layer.own.gate); }) == "y");
   CHECK(refused([&] { layer.backward(2, memory, y, g, layer.own.gate); }) == "u_grad");
   CHECK(refused([&] { layer.backward(2, memory, y, g, g.gate); }) == "u_grad");
   // Three rows of three channels, as the gate has.
   layer.forward(random_matrix(3, 3, 1), 1, memory, y);
   CHECK(refused([&] { layer.backward(1, memory, g.gate, g, u); }) == "y_grad");
+  decltype(g) empty;
+  CHECK(refused([&] { layer.backward(1, memory, y, empty, u); }) == "gradients");
 }
 
 TEST_CASE("an S5 layer of no steps keeps its states and adds no gradients", "[sequential][tiled]") {

@@ -18,6 +18,7 @@
 #include "catch.hpp"
 #include "guarded.hpp"
 #include "reference.hpp"
+#include "refused.hpp"
 #include "selective_reference.hpp"
 
 namespace selective_calls {
@@ -428,17 +429,6 @@ std::vector<std::uint16_t> bits_of(call<V, bfloat16>& of) {
   for (auto* const x : {&of.got.out, &of.got.u, &of.got.b.steps})
     x->each(false, [&](bfloat16 v, std::int64_t) { bits.push_back(v.bits); });
   return bits;
-}
-
-/// The argument that a call refuses; "" if none.
-template <class F>
-std::string refused(F f) {
-  try {
-    f();
-  } catch (const argument_error& e) {
-    return e.argument();
-  }
-  return "";
 }
 
 /// A problem of any kind.

@@ -15,6 +15,7 @@
 #include "catch.hpp"
 #include "central_difference.hpp"
 #include "reference.hpp"
+#include "refused.hpp"
 #include "selective_calls.hpp"
 #include "selective_reference.hpp"
 
@@ -25,9 +26,9 @@ using selective_calls::all_orders;
 using selective_calls::call;
 using selective_calls::doubled;
 using selective_calls::order;
-using selective_calls::refused;
 using selective_calls::steps_of;
 using selective_reference::problem;
+using tested::refused;
 
 template <class V, class S>
 void check_random_problems(int count, std::uint64_t seed) {

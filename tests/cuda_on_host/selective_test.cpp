@@ -20,6 +20,7 @@
 #include "catch.hpp"
 #include "emulator.hpp"
 #include "reference.hpp"
+#include "refused.hpp"
 #include "selective_calls.hpp"
 #include "selective_reference.hpp"
 
@@ -30,10 +31,10 @@ using selective_calls::all_orders;
 using selective_calls::call;
 using selective_calls::doubled;
 using selective_calls::order;
-using selective_calls::refused;
 using selective_calls::steps_of;
 using selective_calls::usual;
 using selective_reference::problem;
+using tested::refused;
 
 /// A GPU with a stream, and a workspace exactly as large as a call says, of any content.
 struct on_emulator {

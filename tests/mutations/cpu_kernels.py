@@ -681,7 +681,7 @@ MUTATIONS = (
     ),
     mutation(
         "layers/qrnn.hpp",
-        'if (u_grad) apart(memory_of("u_grad", *u_grad));',
+        "check_apart(written);",
         "",
         "gradients of inputs overwrite what they are made of",
         test="qrnn_layer_test",

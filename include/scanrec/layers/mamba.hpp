@@ -174,15 +174,12 @@ class mamba_layer {
     using detail::memory_of;
     if (&carried == &memory.start)
       throw argument_error("mamba_layer::forward", "stream", "a stream of its own", "memory.start");
-    for (const auto& argument : {memory_of("x", x), memory_of("y", y)})
-      detail::check_apart(
-          "mamba_layer::forward", argument,
-          {memory_of("memory.wide", memory.wide), memory_of("memory.low", memory.low),
-           memory_of("memory.out", memory.out), memory_of("memory.start", memory.start.state),
-           memory_of("memory.start", memory.start.past),
-           memory_of("memory.checkpoints", memory.checkpoints), memory_of("stream", carried.state),
-           memory_of("stream", carried.past)});
-    detail::check_apart_from("mamba_layer::forward", memory_of("y", y), "the weights", own);
+    for (const auto& argument : {memory_of("x", x), memory_of("y", y)}) {
+      check_apart_from_memory("mamba_layer::forward", argument, memory);
+      detail::check_apart("mamba_layer::forward", argument,
+                          {memory_of("stream", carried.state), memory_of("stream", carried.past)});
+    }
+    detail::check_apart("mamba_layer::forward", memory_of("y", y), "the weights", own);
     const std::int64_t D = sizes_.inner(), w = sizes_.window;
     if (carried.state.size() == 0) carried.state = matrix::Zero(batch, D * sizes_.states);
     if (carried.past.size() == 0) carried.past = matrix::Zero((w - 1) * batch, D);
@@ -236,20 +233,16 @@ class mamba_layer {
       refuse("y_grad", "a row per step and sequence, of the layer's channels", y_grad.rows());
     using detail::memory_of;
     detail::check_gradients("mamba_layer::backward", gradients, own);
-    const auto apart = [&](const detail::named_memory& argument) {
-      detail::check_apart(
-          "mamba_layer::backward", argument,
-          {memory_of("memory.wide", memory.wide), memory_of("memory.low", memory.low),
-           memory_of("memory.out", memory.out), memory_of("memory.start", memory.start.state),
-           memory_of("memory.start", memory.start.past),
-           memory_of("memory.checkpoints", memory.checkpoints)});
-      detail::check_apart_from("mamba_layer::backward", argument, "gradients", gradients);
+    const auto check_apart = [&](const detail::named_memory& argument) {
+      check_apart_from_memory("mamba_layer::backward", argument, memory);
+      detail::check_apart("mamba_layer::backward", argument, "gradients", gradients);
     };
-    apart(memory_of("x", x)), apart(memory_of("y_grad", y_grad));
-    if (x_grad) apart(memory_of("x_grad", *x_grad));
-    if (x_grad)
-      detail::check_apart_from("mamba_layer::backward", memory_of("x_grad", *x_grad), "the weights",
-                               own);
+    check_apart(memory_of("x", x)), check_apart(memory_of("y_grad", y_grad));
+    if (x_grad) {
+      const auto written = memory_of("x_grad", *x_grad);
+      check_apart(written);
+      detail::check_apart("mamba_layer::backward", written, "the weights", own);
+    }
 
     gradients.output.noalias() += memory.out.transpose() * y_grad;
     memory.out.noalias() = y_grad * own.output.transpose();
@@ -349,6 +342,16 @@ class mamba_layer {
     if (!resets.absent() && !(resets.shape == wanted))
       refuse("resets", to_string(wanted), to_string(resets.shape));
     return x.rows() / batch;
+  }
+  static void check_apart_from_memory(const char* call, const detail::named_memory& argument,
+                                      const memory_type& memory) {
+    using detail::memory_of;
+    detail::check_apart(
+        call, argument,
+        {memory_of("memory.wide", memory.wide), memory_of("memory.low", memory.low),
+         memory_of("memory.out", memory.out), memory_of("memory.checkpoints", memory.checkpoints),
+         memory_of("memory.start", memory.start.state),
+         memory_of("memory.start", memory.start.past)});
   }
   extents extents_of(std::int64_t batch, std::int64_t steps) const {
     return {.batch = batch, .time = steps, .channel = sizes_.inner(), .group = sizes_.states};

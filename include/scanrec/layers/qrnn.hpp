@@ -124,15 +124,12 @@ class qrnn_layer {
     using detail::memory_of;
     if (&carried == &memory.start)
       throw argument_error("qrnn_layer::forward", "stream", "a stream of its own", "memory.start");
-    for (const auto& argument : {memory_of("u", u), memory_of("y", y)})
-      detail::check_apart(
-          "qrnn_layer::forward", argument,
-          {memory_of("memory.pre", memory.pre), memory_of("memory.states", memory.states),
-           memory_of("memory.start", memory.start.state),
-           memory_of("memory.start", memory.start.past),
-           memory_of("memory.checkpoints", memory.checkpoints), memory_of("stream", carried.state),
-           memory_of("stream", carried.past)});
-    detail::check_apart_from("qrnn_layer::forward", memory_of("y", y), "the weights", own);
+    for (const auto& argument : {memory_of("u", u), memory_of("y", y)}) {
+      check_apart_from_memory("qrnn_layer::forward", argument, memory);
+      detail::check_apart("qrnn_layer::forward", argument,
+                          {memory_of("stream", carried.state), memory_of("stream", carried.past)});
+    }
+    detail::check_apart("qrnn_layer::forward", memory_of("y", y), "the weights", own);
     const std::int64_t C = sizes_.channels, w = sizes_.window;
     if (carried.state.size() == 0) carried.state = matrix::Zero(batch, C);
     if (carried.past.size() == 0) carried.past = matrix::Zero((w - 1) * batch, sizes_.inputs);
@@ -195,20 +192,16 @@ class qrnn_layer {
       refuse("y_grad", "a row per step and sequence, of the layer's channels", y_grad.rows());
     using detail::memory_of;
     detail::check_gradients("qrnn_layer::backward", gradients, own);
-    const auto apart = [&](const detail::named_memory& argument) {
-      detail::check_apart(
-          "qrnn_layer::backward", argument,
-          {memory_of("memory.pre", memory.pre), memory_of("memory.states", memory.states),
-           memory_of("memory.start", memory.start.state),
-           memory_of("memory.start", memory.start.past),
-           memory_of("memory.checkpoints", memory.checkpoints)});
-      detail::check_apart_from("qrnn_layer::backward", argument, "gradients", gradients);
+    const auto check_apart = [&](const detail::named_memory& argument) {
+      check_apart_from_memory("qrnn_layer::backward", argument, memory);
+      detail::check_apart("qrnn_layer::backward", argument, "gradients", gradients);
     };
-    apart(memory_of("u", u)), apart(memory_of("y_grad", y_grad));
-    if (u_grad) apart(memory_of("u_grad", *u_grad));
-    if (u_grad)
-      detail::check_apart_from("qrnn_layer::backward", memory_of("u_grad", *u_grad), "the weights",
-                               own);
+    check_apart(memory_of("u", u)), check_apart(memory_of("y_grad", y_grad));
+    if (u_grad) {
+      const auto written = memory_of("u_grad", *u_grad);
+      check_apart(written);
+      detail::check_apart("qrnn_layer::backward", written, "the weights", own);
+    }
 
     const auto gates = packed<Cell>(view(memory.pre, batch));
     const auto grad = sequence_view<const R>(y_grad.data(), extents_of(steps, batch, C),
@@ -267,6 +260,16 @@ class qrnn_layer {
         (s.past.rows() != (sizes_.window - 1) * batch || s.past.cols() != sizes_.inputs))
       refuse("stream", "the inputs that the window still sees", s.past.rows(), s.past.cols());
     return u.rows() / batch;
+  }
+  static void check_apart_from_memory(const char* call, const detail::named_memory& argument,
+                                      const memory_type& memory) {
+    using detail::memory_of;
+    detail::check_apart(
+        call, argument,
+        {memory_of("memory.pre", memory.pre), memory_of("memory.states", memory.states),
+         memory_of("memory.checkpoints", memory.checkpoints),
+         memory_of("memory.start", memory.start.state),
+         memory_of("memory.start", memory.start.past)});
   }
   static extents extents_of(std::int64_t steps, std::int64_t batch, std::int64_t channels) {
     return {.batch = batch, .time = steps, .channel = channels};

@@ -110,8 +110,8 @@ class s5_layer {
     const std::int64_t steps = check("forward", "u", u, batch);
     const std::int64_t H = channels(), P = own.system.lambda.size();
     for (const auto& argument : {detail::memory_of("u", u), detail::memory_of("y", y)})
-      check_apart_from_memory("forward", argument, m);
-    detail::check_apart_from("s5_layer::forward", detail::memory_of("y", y), "the weights", own);
+      check_apart_from_memory("s5_layer::forward", argument, m);
+    detail::check_apart("s5_layer::forward", detail::memory_of("y", y), "the weights", own);
     if (carried == &m.start)
       throw argument_error("s5_layer::forward", "carried", "a stream of its own", "m.start");
     if (carried) {
@@ -165,10 +165,10 @@ class s5_layer {
                            std::to_string(m.normal.rows()) + " rows");
     detail::check_gradients("s5_layer::backward", gradients, own);
     const auto written = detail::memory_of("u_grad", u_grad);
-    check_apart_from_memory("backward", written, m);
-    detail::check_apart_from("s5_layer::backward", written, "the weights", own);
+    check_apart_from_memory("s5_layer::backward", written, m);
+    detail::check_apart("s5_layer::backward", written, "the weights", own);
     for (const auto& argument : {written, detail::memory_of("y_grad", y_grad)})
-      detail::check_apart_from("s5_layer::backward", argument, "gradients", gradients);
+      detail::check_apart("s5_layer::backward", argument, "gradients", gradients);
     const auto H = static_cast<R>(channels());
     // y = u + v g, g = sigmoid(v W + b)
     const matrix at_gate =
@@ -225,7 +225,7 @@ class s5_layer {
   static void check_apart_from_memory(const char* call, const detail::named_memory& argument,
                                       const memory_type& m) {
     detail::check_apart(
-        std::string("s5_layer::") + call, argument,
+        call, argument,
         {detail::memory_of("m.normal", m.normal), detail::memory_of("m.filtered", m.filtered),
          detail::memory_of("m.active", m.active), detail::memory_of("m.open", m.open)});
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Checks of the arguments of layers that are alike: the batch, and arrays that share memory.
+// Checks of the arguments of layers: the batch, the sizes of gradients, arrays that share memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include <scanrec/error.hpp>
 
@@ -28,7 +29,7 @@ named_memory memory_of(const char* name, const Array& a) {
 }
 
 /// Throws argument_error if an argument is one of the others, or shares memory with one.
-inline void check_apart(const std::string& call, const named_memory& argument,
+inline void check_apart(const char* call, const named_memory& argument,
                         std::initializer_list<named_memory> others) {
   for (const named_memory& other : others)
     if (argument.object == other.object ||
@@ -37,26 +38,36 @@ inline void check_apart(const std::string& call, const named_memory& argument,
                            "memory that is shared with it");
 }
 
-/// The same for all arrays of parameters: the weights, or their gradients.
+/// Calls f(span of numbers) for every array of weights or gradients. It must not change them.
+template <class Parameters, class F>
+void for_arrays(const Parameters& parameters, F f) {
+  const_cast<Parameters&>(parameters).for_each(f);
+}
+/// Throws argument_error if an argument shares memory with an array of weights or gradients.
 template <class Parameters>
-void check_apart_from(const std::string& call, const named_memory& argument, const char* name,
-                      const Parameters& parameters) {
-  // for_each() hands out numbers to change; only their addresses are read here.
-  const_cast<Parameters&>(parameters).for_each([&](auto numbers) {
-    check_apart(call, argument, {memory_of(name, numbers)});
-  });
+void check_apart(const char* call, const named_memory& argument, const char* name,
+                 const Parameters& parameters) {
+  for_arrays(parameters,
+             [&](auto numbers) { check_apart(call, argument, {memory_of(name, numbers)}); });
 }
 
 /// Throws argument_error if there are no sequences.
 inline void check_batch(const std::string& call, std::int64_t batch) {
   if (batch < 1) throw argument_error(call, "batch", "1 or more", std::to_string(batch));
 }
-/// Throws argument_error if the gradients are the weights themselves.
+/// Throws argument_error if the gradients are the weights themselves, or have other sizes.
 template <class Parameters>
-void check_gradients(const std::string& call, const Parameters& gradients,
-                     const Parameters& weights) {
+void check_gradients(const char* call, const Parameters& gradients, const Parameters& weights) {
   if (&gradients == &weights)
     throw argument_error(call, "gradients", "parameters of their own", "the weights of the layer");
+  const auto sizes_of = [](const Parameters& parameters) {
+    std::vector<std::size_t> sizes;
+    for_arrays(parameters, [&](auto numbers) { sizes.push_back(numbers.size()); });
+    return sizes;
+  };
+  if (sizes_of(gradients) != sizes_of(weights))
+    throw argument_error(call, "gradients", "parameters of the layer's sizes, such as zeros()",
+                         "arrays of other sizes");
 }
 
 }  // namespace scanrec::detail::inline SCANREC_ABI
