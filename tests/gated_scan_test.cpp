@@ -17,6 +17,7 @@
 
 #include "catch.hpp"
 #include "central_difference.hpp"
+#include "golden.hpp"
 #include "reference.hpp"
 #include "tested_backend.hpp"
 
@@ -124,6 +125,29 @@ TEST_CASE("gradients are central differences, for every cell", "[sequential][gat
   check_gradients("log_space, of gates", log_space<exponential, identity>{});
   // The last array of rg_lru is at most 0; here all are.
   check_gradients("rg_lru", rg_lru{}, [](double& x) { x = -0.2 - std::abs(x); });
+}
+
+TEST_CASE("every cell has the golden bits", "[.golden]") {
+  using namespace activation;
+  const auto check = [](const char* name, auto cell, bool negative = false) {
+    golden::row row(std::string("gated_scan_vjp, double, sequential, ") + name);
+    for (const direction order : {direction::forward, direction::reverse}) {
+      loss_of loss(cell, order);
+      if (negative)
+        for (double& x : loss.pre) x = -0.25 - std::abs(x);
+      row.add_all(loss.gradient());
+      row.end_hash();
+    }
+    row.check();
+  };
+  check("f_pooling", f_pooling<>{.forget_bias = 0.25});
+  check("fo_pooling, gelu and hard_sigmoid", fo_pooling<gelu, hard_sigmoid>{});
+  check("ifo_pooling, relu and sigmoid", ifo_pooling<relu, sigmoid>{});
+  check("gated_accumulation", gated_accumulation<>{});
+  check("min_gru", min_gru<>{});
+  check("min_gru, positive", min_gru<positive>{});
+  check("log_space", log_space<>{});
+  check("rg_lru", rg_lru{}, true);
 }
 
 TEST_CASE("the gradient of a forget gate takes the state before the step", "[sequential][gated]") {

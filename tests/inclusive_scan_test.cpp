@@ -15,6 +15,7 @@
 #include <scanrec/variants.hpp>
 
 #include "catch.hpp"
+#include "golden.hpp"
 #include "guarded.hpp"
 #include "operator_backends.hpp"
 
@@ -163,6 +164,26 @@ TEST_CASE("products of integer matrices are exact", "[inclusive_scan]") {
         CHECK(got == excluded);
       });
     }
+}
+
+TEST_CASE("prefix sums have the golden bits", "[.golden]") {
+  with_operator_backends([](const std::string& name, const auto& backend) {
+    // Any number of threads has the bits of one.
+    golden::row row("inclusive_scan and exclusive_scan, sum of floats, " +
+                    name.substr(0, name.find(" threads")));
+    for (const extents& shape : {extents{2, 203, 19}, extents{1, 1500, 2}}) {
+      golden::numbers numbers(1);
+      std::vector<float> x(static_cast<std::size_t>(detail::element_count(shape))), y(x.size());
+      for (float& v : x) numbers.fill(v);
+      inclusive_scan(backend(), op::sum{}, sequence_view(x.data(), shape),
+                     sequence_view(y.data(), shape));
+      row.add_all(y);
+      exclusive_scan(backend(), op::sum{}, sequence_view(x.data(), shape),
+                     sequence_view(y.data(), shape));
+      row.add_all(y), row.end_hash();
+    }
+    row.check();
+  });
 }
 
 TEST_CASE("ready-made operators", "[inclusive_scan]") {

@@ -19,6 +19,7 @@
 
 #include "catch.hpp"
 #include "central_difference.hpp"
+#include "golden.hpp"
 #include "guarded.hpp"
 #include "reference.hpp"
 #include "state_space_values.hpp"
@@ -681,6 +682,47 @@ void check_sensitivity(const B& backend) {
     }
   }
 }
+/// A system without exp, and with products whose sums have two terms, which Eigen may order.
+system_d golden_system() {
+  system_d s;
+  s.method = discretisation::bilinear;
+  s.lambda.resize(1), s.log_step.resize(1), s.input.resize(1, 2), s.output.resize(2, 1);
+  s.lambda << complex(-0.3, 1.7);
+  s.log_step << 0;
+  s.input << complex(1, -0.5), complex(0.25, 2);
+  s.output << complex(0.5, 1), complex(-2, 0.25);
+  return s;
+}
+
+TEST_CASE("state spaces and sensitivities have the golden bits", "[.golden]") {
+  golden::row row("s5, s5_vjp and linear_scan_sensitivity, double, tiled");
+  golden::numbers numbers(1);
+  for (const extents& shape : {extents{2, 203, 2}, extents{1, 3000, 2}}) {
+    const auto elements = static_cast<std::size_t>(detail::element_count(shape));
+    const extents one{shape.batch, shape.time, 1};
+    std::vector<double> u(elements), y(elements), y_grad(elements), u_grad(elements);
+    std::vector<complex> states(elements / 2), scratch(states), again(states), sensitivity(states);
+    for (auto* const a : {&u, &y_grad})
+      for (double& x : *a) numbers.fill(x);
+    const system_d system = golden_system();
+    system_d grads = system.zeros();
+    s5(system, sequence_view<const double>(u.data(), shape), sequence_view(states.data(), one),
+       sequence_view(y.data(), shape));
+    s5_vjp(system, sequence_view<const double>(u.data(), shape),
+           sequence_view<const complex>(states.data(), one),
+           sequence_view<const double>(y_grad.data(), shape), sequence_view(scratch.data(), one),
+           grads, sequence_view(u_grad.data(), shape));
+    linear_scan_sensitivity(tiled{.threads = 2}, sequence_view<const complex>(states.data(), one),
+                            sequence_view<const complex>(scratch.data(), one),
+                            sequence_view(again.data(), one),
+                            sequence_view(sensitivity.data(), one));
+    row.add_all(states), row.add_all(y), row.add_all(u_grad), row.add_all(sensitivity);
+    row.add(grads.lambda[0]);
+    row.end_hash();
+  }
+  row.check();
+}
+
 TEST_CASE("sensitivities are tangents of the gate", "[s5]") {
   check_sensitivity<double>(sequential{});
   check_sensitivity<complex>(tiled{.threads = 2, .tile_steps = 32});

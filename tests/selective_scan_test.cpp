@@ -17,6 +17,7 @@
 #include "reference.hpp"
 #include "refused.hpp"
 #include "selective_calls.hpp"
+#include "selective_golden.hpp"
 #include "selective_reference.hpp"
 
 namespace {
@@ -539,6 +540,18 @@ TEST_CASE("wrong arguments of selective scans", "[selective][errors]") {
   CHECK(back([&](auto&, auto& o) {
           o.final_grad = state({.batch = 1, .channel = 42, .group = 6});
         }) == "final_grad");
+}
+
+TEST_CASE("selective scans have the golden bits", "[.golden]") {
+  using selective_calls::check_golden;
+  check_golden<float, float>("float, sequential", sequential{});
+  for (const int threads : {1, 3}) {
+    const tiled on{.threads = threads};
+    check_golden<float, float>("float, tiled", on);
+    check_golden<double, double>("double, tiled", on);
+    check_golden<float, bfloat16>("bfloat16, tiled", on);
+    check_golden<std::complex<float>, float>("complex_float, tiled", on);
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <scanrec/detail/split_time/entering.hpp>
 
 #include "catch.hpp"
+#include "golden.hpp"
 #include "split_time.hpp"
 
 namespace {
@@ -62,6 +63,31 @@ void check_parts() {
       w.check_input_grads({dx.data(), w.shape}, 0, w.shape.time, where + ": gradients");
     }
   });
+}
+
+TEST_CASE("maps of parts have the golden bits", "[.golden]") {
+  const extents shape{2, 300, 5};
+  golden::numbers numbers(1);
+  std::vector<float> gate(3000), input(3000);
+  for (auto* const a : {&gate, &input})
+    for (float& x : *a) numbers.fill(x);
+  golden::row row("linear_scan_summary and linear_scan_vjp_summary, float, tiled");
+  const tiled on{.threads = 2};
+  for (const direction order : {direction::forward, direction::reverse}) {
+    std::vector<part_state<float>> states(10, detail::widened_state(0.5f)), grads = states;
+    fold_part<part_state<float>>(
+        linear_scan_summary(on, sequence_view(gate.data(), shape),
+                            sequence_view(input.data(), shape), {.order = order}),
+        states);
+    fold_part<part_state<float>>(
+        linear_scan_vjp_summary(on, sequence_view(gate.data(), shape),
+                                sequence_view(input.data(), shape), {.order = order}),
+        grads);
+    for (const auto* const all : {&states, &grads})
+      for (const auto& x : *all) row.add(detail::narrowed_state<float>(x));
+    row.end_hash();
+  }
+  row.check();
 }
 
 TEST_CASE("a sequence in parts has the states and gradients of the whole",

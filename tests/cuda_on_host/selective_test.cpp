@@ -22,6 +22,7 @@
 #include "reference.hpp"
 #include "refused.hpp"
 #include "selective_calls.hpp"
+#include "selective_golden.hpp"
 #include "selective_reference.hpp"
 
 namespace {
@@ -386,6 +387,15 @@ TEST_CASE("how selective scans are dealt to blocks", "[selective]") {
   // More elements than 32 bits count.
   const selective_tiles large(1 << 20, 4096, 1, 32);
   CHECK(large.of(large.blocks() - 1).batch == (1 << 20) - 1);
+}
+
+TEST_CASE("selective scans on GPUs have the golden bits", "[.golden]") {
+  using selective_calls::check_golden;
+  cuda_on_host::stream stream;
+  const on_emulator on{&stream};
+  check_golden<float, float>("float, cuda::automatic", on);
+  check_golden<float, bfloat16>("bfloat16, cuda::automatic", on);
+  check_golden<complexes, float>("complex_float, cuda::automatic", on);
 }
 
 }  // namespace

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Golden bits: hashes of results, compared with those of tests/golden. A test case with the tag
+// [golden] computes a row per call, a hash per problem, on the kernels that its program has anyway.
+// scripts/golden compares or rewrites the files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/detail/config.hpp>
+
+namespace golden {
+
+/// Signed numbers below 1 of 23 bits: nothing that a compiler may contract, or a type may round.
+class numbers {
+ public:
+  explicit numbers(std::uint64_t seed) : state_(2 * seed + 1) {}
+  float next() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<float>(static_cast<std::int32_t>(state_ >> 40) - (1 << 23)) * 0x1p-23f;
+  }
+  /// One of -1, 0 and 1: sums of products of them are exact in every order.
+  float next_unit() { return static_cast<float>(static_cast<int>(3.99f * next()) % 2); }
+  template <class T>
+  void fill(T& x, bool units = false) {
+    const auto one = [&] { return units ? next_unit() : next(); };
+    if constexpr (requires { x.imag(); }) {
+      using R = typename T::value_type;
+      const R re = one(), im = units ? R(0) : R(one());
+      x = T(re, im);
+    } else if constexpr (std::is_integral_v<T>) {
+      next(), x = static_cast<T>(state_ >> 32);
+    } else {
+      x = static_cast<T>(one());
+    }
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// The hashes of one row of the file (FNV-1a, folded to 32 bits).
+class row {
+ public:
+  /// `name` says the call, the element type, the options and the backend.
+  explicit row(std::string name) : name_(std::move(name)) {}
+  template <class T>
+  void add(const T& value) {
+    add_bytes(&value, sizeof(T));
+  }
+  template <class Values>
+  void add_all(const Values& values) {
+    for (const auto& value : values) add(value);
+  }
+  /// Ends a hash, and begins the next.
+  void end_hash();
+  [[nodiscard]] const std::string& hashes() const { return hashes_; }
+  /// Whether the other row has the same hashes, of the first problems or of all.
+  [[nodiscard]] bool begins_with(const row& other) const {
+    return !other.hashes_.empty() && hashes_.rfind(other.hashes_, 0) == 0;
+  }
+  /// Fails the test unless the committed file has this row.
+  void check() const { check_in(SCANREC_FUSED != 0 ? "fused.txt" : "unfused.txt"); }
+
+ private:
+  void add_bytes(const void* data, std::size_t bytes);
+  void check_in(const char* file) const;
+
+  std::string name_, hashes_;
+  std::uint64_t hash_ = 14695981039346656037u;
+};
+
+}  // namespace golden
