@@ -118,9 +118,6 @@ if [[ $with_python == yes ]]; then
 fi
 cp bench/gpu/{stages,items,programs,summary,sources,report,results,draw,peers,selective_peers,frameworks}.py \
   bench/plot.py "$pack/scripts"
-if [[ -e bench/gpu/predictions.json ]]; then
-  cp bench/gpu/predictions.json "$pack/scripts"
-fi
 
 say "listing the items of the pack in $built/dry_run.txt"
 bench/gpu/run.sh --packed "$pack" --dry-run >"$built/dry_run.txt"

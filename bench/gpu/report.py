@@ -22,7 +22,6 @@ from results import (
     compact,
     file_name_of,
     merged,
-    predicted_for,
     read_results,
     variants_of,
     verdicts_of,
@@ -98,14 +97,13 @@ def judged(rows, context):
 
 
 def table_of(rows, context, workload):
-    predicted = predicted_for(context.get("gpu", ""))
     lines = []
     for variant in variants_of(rows, workload):
         for (w, v, call), row in rows.items():
             if (w, v) != (workload, variant):
                 continue
             if "ms" not in row:
-                lines.append([variant, call] + [""] * 8 + [row["error_message"]])
+                lines.append([variant, call] + [""] * 7 + [row["error_message"]])
                 continue
 
             def number(key, text, row=row):
@@ -123,7 +121,6 @@ def table_of(rows, context, workload):
                 if key in row
             ]
             notes += [row["label"]] if variant == "streaming_twin" and row.get("label") else []
-            expected = predicted.get(f"{workload}/{call}") if variant == DEFAULT else None
             lines.append(
                 [
                     variant,
@@ -132,7 +129,6 @@ def table_of(rows, context, workload):
                     number("GB/s", "{:.0f}"),
                     number("fraction_of_copy", "{:.3f}"),
                     number("fraction_of_twin", "{:.3f}"),
-                    f"{expected:.2f}" if expected is not None else "",
                     number("spread", "{:.1%}"),
                     number("nodes", "{:.0f}"),
                     number("largest_difference", "{:.1e}"),
@@ -179,15 +175,11 @@ def report_of(context, rows):
             "GB/s",
             "of copy",
             "of twin",
-            "predicted",
             "spread",
             "nodes",
             "difference",
             "notes",
         ]
-        if not any(line[6] for line in lines):  # no prediction for this card and workload
-            for line in (heads, *lines):
-                del line[6]
         text += f"\n## {workload}\n\n" + markdown(heads, lines, (0, 1, len(heads) - 1))
     return text
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The rows of benchmarks and peers, by workload, variant and call; targets and predictions."""
+"""The rows of benchmarks and peers, by workload, variant and call, and the targets."""
 
 import contextlib
 import json
 import math
-import pathlib
 import re
 import sys
 import tarfile
@@ -52,7 +51,6 @@ COUNTERS = (
     "twin_GB/s",
 )
 CONTEXT = ("gpu", "driver", "driver_cuda", "compiler", "torch", "jax", "date", "commit", "quick")
-PREDICTIONS = pathlib.Path(__file__).with_name("predictions.json")
 
 
 @contextlib.contextmanager
@@ -222,16 +220,6 @@ def file_name_of(context):
     """<card>-<date>.json."""
     card = re.sub(r"[^a-z0-9]+", "-", context.get("gpu", "gpu").lower()).strip("-")
     return f"{card}-{context.get('date', 'undated')[:10]}.json"
-
-
-def predicted_for(card):
-    """The predicted fractions of the twin for a card, by "workload/call"."""
-    known = json.loads(PREDICTIONS.read_text()) if PREDICTIONS.exists() else {}
-    if "PCIe" in card:  # Fewer multiprocessors and slower memory.
-        return {}
-    return next(
-        (fractions for key, fractions in known.items() if re.search(rf"\b{key}\b", card)), {}
-    )
 
 
 def workloads_of(rows):
