@@ -10,7 +10,6 @@ PICTURES = {
     "co2_smoothers": "docs/pictures/co2_smoothers.png",
     "qrnn_text": "docs/pictures/text_learning_curve.png",
     "s5_digits": "docs/pictures/digits_confusion.png",
-    "split_time": "bench/results/distributed_time.png",
     "sunspot_biquads": "docs/pictures/sunspot_biquads.png",
 }
 
