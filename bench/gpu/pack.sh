@@ -3,10 +3,10 @@
 # Builds, without a GPU, everything that stages.py runs on a machine that has one. That machine needs a
 # driver and python3, and cuBLAS for the tests of state spaces, but no compiler and no network.
 # Use: bench/gpu/pack.sh [-jN] [--architectures LIST] [--types LIST] [--arch ARCH] [--no-tests]
-#                        [--no-python] [--need-peers] [DIR]
+#                        [--no-python] [DIR]
 # DIR (build/pack) is replaced. A pack over 48 MiB is an error. --architectures lists GPU architectures
 # (90), and --types the batteries' element types (all), separated by commas. --arch: the -march of code for
-# CPUs (x86-64-v3). --need-peers: fail if accelerated-scan, a comparison library, cannot be downloaded.
+# CPUs (x86-64-v3).
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/lib.sh"
 source bench/gpu/build.sh
@@ -20,7 +20,6 @@ types=
 arch=x86-64-v3
 with_tests=ON
 with_python=yes
-need_peers=no
 usage() {
   sed -n '5,6s/^# //p' bench/gpu/pack.sh >&2
   exit 2
@@ -30,7 +29,6 @@ while (($#)); do
     -j[1-9]*) jobs=${1#-j} ;;
     --no-tests) with_tests=OFF ;;
     --no-python) with_python=no ;;
-    --need-peers) need_peers=yes ;;
     --architectures | --types | --arch)
       if (($# < 2)); then
         usage
@@ -111,16 +109,13 @@ if [[ $with_python == yes ]]; then
   if ! "$pip" install --quiet --disable-pip-version-check --no-deps --no-compile --target "$pack/site" \
     "accelerated-scan==$accelerated_scan"; then
     echo "accelerated-scan cannot be downloaded, so this peer is not in the pack" >&2
-    if [[ $need_peers == yes ]]; then
-      exit 1
-    fi
   fi
 fi
-cp bench/gpu/{stages,items,programs,summary,sources,report,results,draw,peers,selective_peers,frameworks}.py \
+cp bench/gpu/{stages,items,programs,summary,report,results,draw,peers,selective_peers,frameworks}.py \
   bench/plot.py "$pack/scripts"
 
 say "listing the items of the pack in $built/dry_run.txt"
-bench/gpu/run.sh --packed "$pack" --dry-run >"$built/dry_run.txt"
+python3 "$pack/scripts/stages.py" --programs "$pack" --dry-run >"$built/dry_run.txt"
 size=$(du -sm "$pack" | cut -f1)
 if ((size > most_megabytes)); then
   echo "$pack has $size MiB, more than $most_megabytes: leave types out by --types" >&2

@@ -6,13 +6,8 @@ The results are a folder with JSON files or archives of stages, or a JSON file o
 --save writes such a file first."""
 
 import argparse
-import contextlib
-import io
-import json
 import pathlib
 import sys
-import tarfile
-import tempfile
 
 from results import (
     DEFAULT,
@@ -21,7 +16,6 @@ from results import (
     SPEEDUPS,
     compact,
     file_name_of,
-    merged,
     read_results,
     variants_of,
     verdicts_of,
@@ -217,142 +211,11 @@ def save(folder, where=SAVED):
     return path
 
 
-def check_self():
-    """Check the report of made-up rows."""
-
-    def row(name, ms, **more):
-        return {
-            "name": f"{name}/iterations:1/manual_time",
-            "run_type": "iteration",
-            "real_time": ms,
-            "time_unit": "ms",
-            "elements": 8.0,
-            "label": "twin 2R+1W",
-            **more,
-        }
-
-    absent = {"error_occurred": True, "error_message": "torch does not import"}
-    ours = [
-        row("channels_last/device_copy/copy", 1.0, fraction_of_twin=1.0),
-        row("channels_last/streaming_twin/forward", 1.5, fraction_of_twin=1.0),
-        row(
-            "channels_last/automatic/forward",
-            1.6,
-            fraction_of_twin=0.94,
-            spread=0.01,
-            **{"GB/s": 2900.0, "fraction_of_copy": 0.91, "copy_GB/s": 3187.0},
-        ),
-        row("channels_last/automatic/vjp", 3.0, fraction_of_twin=0.85, nodes=1.0),
-        row("small/automatic/forward", 0.01, fraction_of_twin=0.5, nodes=1.0, graph_us=2.5),
-        row("one_sequence/automatic/forward", 1.0, fraction_of_twin=0.9),
-        row("one_sequence/cub_pairs/forward", 1.9, fraction_of_twin=0.47),
-    ]
-    peers = [
-        row("channels_last/torch.associative_scan/forward", 15.0),
-        {"name": "channels_last/lax.scan/forward", **absent},
-        {"name": "channels_last/no_time/forward"},
-        {"name": "incomplete"},
-        row("channels_last/zero/forward", 0),
-    ]
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        of_one = {"gpu": "A GPU", "quick": "no", "date": "2030-01-02T03:04:05"}
-        text = json.dumps({"context": of_one, "benchmarks": ours})
-        # The second file is cut inside a row, the third is empty, and a row lacks its time.
-        with tarfile.open(folder / "first.tar.gz", "w:gz") as packed:
-            for file, data in (
-                ("a.json", text),
-                ("b.json", text[: text.rindex("real_time") + 14].replace("0.94", "0.95")),
-                ("c.json", ""),
-            ):
-                about = tarfile.TarInfo(f"rows/{file}")
-                about.size = len(data)
-                packed.addfile(about, io.BytesIO(data.encode()))
-        (folder / "peers.json").write_text(json.dumps({"context": of_one, "benchmarks": peers}))
-        (folder / "first.json").write_text(
-            json.dumps(
-                {
-                    "stage": "first",
-                    "results": [
-                        {"item": "battery float", "test": "x", "verdict": "PASS"},
-                        {"item": "battery float", "test": "y", "verdict": "FAIL"},
-                    ],
-                }
-            )
-        )
-        (folder / "second.json").write_text('{"results": [')
-        (folder / "second.tar.gz").write_bytes((folder / "first.tar.gz").read_bytes()[:100])
-        with (
-            contextlib.redirect_stdout(io.StringIO()) as printed,
-            contextlib.redirect_stderr(io.StringIO()) as warned,
-        ):
-            saved = save(folder, folder / "saved")
-            write_report(saved, folder)
-        assert saved.name == "a-gpu-2030-01-02.json", saved
-        kept = json.loads(saved.read_text())
-        assert kept["verdicts"] == {"battery float": "FAIL"} and kept["context"] == of_one, kept
-        for text in (
-            "second.json is skipped",
-            "rest of second.tar.gz",
-            "c.json is skipped",
-            "no_time",
-            "incomplete",
-            "expected a positive number",
-        ):
-            assert text in warned.getvalue(), (text, warned.getvalue())
-        with contextlib.redirect_stderr(warned):
-            assert report_of(*read_results(saved)) == report_of(*read_results(folder))
-        for refused, expected in (
-            (lambda: merged(of_one, {"gpu": "another GPU"}), "another GPU"),
-            (lambda: save(saved, folder / "saved"), "expected a folder"),
-            (lambda: save(folder / "saved/none"), "no row was measured"),
-        ):
-            try:
-                refused()
-                raise AssertionError("expected a ValueError: " + expected)
-            except ValueError as error:
-                assert expected in str(error), error
-        assert "| automatic" in printed.getvalue() and "0.910 |   0.950" in printed.getvalue()
-        with contextlib.redirect_stderr(warned):
-            context, rows = read_results(folder)
-        verdicts = {
-            (w, call, asked.split()[-1]): said for w, call, asked, _, said in judged(rows, context)
-        }
-        for key, said in (
-            (("channels_last", "forward", "twin"), "met"),
-            (("channels_last", "vjp", "twin"), "missed"),
-            (("small", "forward", "memset"), "met"),
-            (("small", "vjp", "memset"), "not measured"),
-            (("one_sequence", "forward", "cub_pairs"), "missed"),
-        ):
-            assert verdicts[key] == said, (key, verdicts[key])
-        assert (
-            abs(
-                rows["channels_last", "torch.associative_scan", "forward"]["fraction_of_twin"] - 0.1
-            )
-            < 1e-9
-        )
-        text = (folder / "report.md").read_text()
-        assert "torch does not import" in text and "in a graph 2.50 us" in text
-        if draw:  # A report of one row has no picture of times.
-            key = "channels_last", "automatic", "forward"
-            with contextlib.redirect_stdout(printed):
-                draw.draw_all(context, {key: rows[key]}, folder / "saved")
-        pictures = sorted(path.name for path in folder.glob("*.png"))
-        assert pictures == (["forward_times.png", "fraction_of_twin.png"] if draw else []), pictures
-    print(
-        "the report of made-up rows is right"
-        + ("" if draw else f", without pictures: {WITHOUT_PICTURES}")
-    )
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("results", type=pathlib.Path, nargs="?", help="a folder or a saved file")
-    what.add_argument("--self-check", action="store_true", help="report made-up rows instead")
+    parser.add_argument("results", type=pathlib.Path, help="a folder or a saved file")
     parser.add_argument(
         "--save",
         action="store_true",
@@ -360,9 +223,7 @@ def main():
     )
     arguments = parser.parse_args()
     try:
-        if arguments.self_check:
-            check_self()
-        elif arguments.save:
+        if arguments.save:
             saved = save(arguments.results)
             write_report(saved)
             print(f"saved: {saved}")

@@ -1,24 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Builds, tests, measures and reports on this machine's GPU, in build/gpu; or builds a pack for a machine
-# with a GPU, or runs one there.
+# with a GPU.
 # Use: bench/gpu/run.sh [-jN] [--quick] [--no-tests] [build] [tests] [python] [sanitizers] [bench]
 #                      [profiles] [peers] [report]
 #      bench/gpu/run.sh [-jN] --build-only
-#      bench/gpu/run.sh --dry-run
 #      bench/gpu/run.sh --pack [ARGUMENTS OF pack.sh]
-#      bench/gpu/run.sh --packed DIR [ARGUMENTS OF stages.py]
 # Runs the named steps; default: all. Each step builds what it needs in build/gpu.
 # --quick: shorter sequences, fewer samples. --no-tests: leave out the tests, which take longest to build.
-# --build-only: compile the benchmarks for all supported architectures, and check the report; needs no GPU.
-# --dry-run: print all commands; fails if a filter selects nothing. --pack: build a pack for a machine that
-# has a GPU but no compiler. --packed: run the pack in DIR on that machine.
+# --build-only: compile the benchmarks for all supported architectures; needs no GPU.
+# --pack: build a pack for a machine that has a GPU but no compiler.
 set -euo pipefail
 source "$(dirname "$0")/../../scripts/lib.sh"
 source bench/gpu/build.sh
 
 usage() {
-  sed -n '5,10s/^# //p' bench/gpu/run.sh >&2
+  sed -n '5,8s/^# //p' bench/gpu/run.sh >&2
   exit 2
 }
 
@@ -26,23 +23,16 @@ all=(build tests python sanitizers bench profiles peers report)
 stages=()
 quick=()
 with_tests=ON
-what=stages
+build_only=no
 while (($#)); do
   case $1 in
     -j[1-9]*) jobs=${1#-j} ;;
     --quick) quick=(--quick) ;;
     --no-tests) with_tests=OFF ;;
-    --build-only) what=build_only ;;
-    --dry-run) what=dry_run ;;
+    --build-only) build_only=yes ;;
     --pack)
       shift
       exec bench/gpu/pack.sh "-j$jobs" "$@"
-      ;;
-    --packed)
-      if [[ ! -e ${2:-}/contents.json ]]; then
-        usage
-      fi
-      exec python3 "$2/scripts/stages.py" --programs "${@:2}"
       ;;
     *)
       if [[ " ${all[*]} " != *" $1 "* ]]; then
@@ -64,18 +54,6 @@ need_gpu() {
     echo "no GPU: nvidia-smi lists none; --build-only does what can be done without" >&2
     exit 1
   fi
-}
-
-# make_report ARGUMENTS... Prefer a Python with matplotlib; without it there are no pictures.
-make_report() {
-  local one
-  for one in python3 "$python"; do
-    if "$one" -c 'import matplotlib' 2>/dev/null; then
-      "$one" bench/gpu/report.py "$@"
-      return
-    fi
-  done
-  python3 bench/gpu/report.py "$@"
 }
 
 configured=no
@@ -185,10 +163,15 @@ peers_stage() {
   "$(with_python)" bench/gpu/peers.py "${quick[@]}" --out "$results/peers.json"
 }
 
+# Prefers a Python with matplotlib; without it there are no pictures.
 report_stage() {
   say "report: $results"
   mkdir -p "$results"
-  if ! make_report "$results"; then
+  local one=python3
+  if "$python" -c 'import matplotlib' 2>/dev/null; then
+    one=$python
+  fi
+  if ! "$one" bench/gpu/report.py "$results"; then
     failed+=(report)
   fi
 }
@@ -207,23 +190,18 @@ build_for_all() {
     -DCMAKE_CUDA_ARCHITECTURES="$(IFS=';' && echo "${architectures[*]}")" \
     -DSCANREC_BUILD_TESTS=OFF -DSCANREC_BUILD_EXAMPLES=OFF -DSCANREC_BUILD_GPU_BENCH=ON
   build gpu_build_only "${benchmarks[@]}"
-  make_report --self-check
 }
 
-case $what in
-  build_only)
-    build_for_all
-    say "built; nothing was measured"
-    ;;
-  dry_run) python3 bench/gpu/stages.py --programs build/gpu --dry-run "${quick[@]}" ;;
-  stages)
-    for stage in "${stages[@]}"; do
-      "${stage}_stage"
-    done
-    if ((${#failed[@]})); then
-      echo "failed: ${failed[*]}; their logs are in build/gpu/out" >&2
-      exit 1
-    fi
-    say "done: ${stages[*]}"
-    ;;
-esac
+if [[ $build_only == yes ]]; then
+  build_for_all
+  say "built; nothing was measured"
+  exit
+fi
+for stage in "${stages[@]}"; do
+  "${stage}_stage"
+done
+if ((${#failed[@]})); then
+  echo "failed: ${failed[*]}; their logs are in build/gpu/out" >&2
+  exit 1
+fi
+say "done: ${stages[*]}"

@@ -13,7 +13,6 @@ an argument is wrong, and 0 otherwise."""
 import argparse
 import concurrent.futures
 import contextlib
-import gzip
 import io
 import json
 import os
@@ -30,17 +29,14 @@ from dataclasses import replace
 if sys.version_info < (3, 10):  # noqa: UP036 (an old Python gets this far)
     sys.exit("stages.py: expected Python 3.10 or newer, got " + sys.version.split()[0])
 
-import sources
 from items import ITEMS, PARTS, STAGES
 from programs import (
     MOST_SECONDS,
     Machine,
     command_of,
     ended_by,
-    escaped,
     file_name,
     names_of,
-    said_by,
     unbuilt,
 )
 from summary import FAIL, NOT_RUN, PASS, Result, clean, ends_of, lines_of, summary_of, verdict_of
@@ -62,7 +58,7 @@ class Stage:
             (self.work / folder).mkdir()
         self.items, self.tests, self.results = [], {}, {}
         self.logs = {}  # (item, test) by name of the log
-        self.packed, self.packed_at = {}, 0.0  # version and compressed bytes of each file
+        self.packed_at = 0.0
         self.unsaved = False  # whether the last logs could not be written to `out`
 
     def left(self, item):
@@ -94,11 +90,7 @@ class Stage:
             return instead(*((NOT_RUN, STOPPED) if self.machine.stopped else (FAIL, str(error))))
         if not names:
             return instead(FAIL, f"filter {item.chosen} matches no test")
-        if not item.separately:
-            return [None]
-        for test in set(item.tests) - set(names):
-            self.results[item, test] = Result(item, test, NOT_RUN, "test no longer exists")
-        return list(item.tests) or names
+        return list(item.tests) or names if item.separately else [None]
 
     def run_test(self, item, test):
         """Run an item, or one of its tests."""
@@ -175,7 +167,7 @@ class Stage:
             f"{result.verdict:7s}  {result.name[:70]:70s} {result.seconds:6.1f} s  "
             f"{result.why[:60]}".rstrip()
         )
-        self.save(packing=time.monotonic() - self.packed_at > 1)
+        self.save(packing=time.monotonic() - self.packed_at > 5)
 
     def save(self, packing=True):
         """Bring the files in `out` up to date. A failure is reported once, and ends nothing."""
@@ -210,26 +202,15 @@ class Stage:
             self.unsaved = True
 
     def pack(self):
-        """Write all logs and rows, those of running items as well, into one file. Each log is a
-        separate member of the gzip file, and is compressed again only if it has changed."""
-        names = sorted(self.work.glob("*/*"))
-        for file in names:
-            status = file.stat()
-            version = status.st_size, status.st_mtime_ns
-            if self.packed.get(file, [None])[0] == version:
-                continue
-            data = ends_of(file) if file.suffix == ".log" else file.read_bytes()
-            about = tarfile.TarInfo(f"{file.parent.name}/{file.name}")
-            about.size, about.mtime = len(data), int(status.st_mtime)
-            self.packed[file] = (
-                version,
-                gzip.compress(about.tobuf() + data + bytes(-len(data) % tarfile.BLOCKSIZE), 5),
-            )
-        write(
-            self.out / f"{self.name}.tar.gz",
-            b"".join(self.packed[file][1] for file in names)
-            + gzip.compress(bytes(2 * tarfile.BLOCKSIZE)),
-        )
+        """Write all logs and rows, those of running items as well, into one file."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=5) as archive:
+            for file in sorted(self.work.glob("*/*")):
+                data = ends_of(file) if file.suffix == ".log" else file.read_bytes()
+                about = tarfile.TarInfo(f"{file.parent.name}/{file.name}")
+                about.size, about.mtime = len(data), int(file.stat().st_mtime)
+                archive.addfile(about, io.BytesIO(data))
+        write(self.out / f"{self.name}.tar.gz", packed.getvalue())
         self.packed_at = time.monotonic()
 
     def run(self, items):
@@ -246,7 +227,7 @@ class Stage:
                             *running[future], FAIL, STOPPED if self.machine.stopped else str(error)
                         )
                     except Exception as error:  # A bug in this script must not end the stage.
-                        result = Result(*running[future], FAIL, repr(error)[:200])
+                        result = Result(*running[future], FAIL, repr(error))
                     self.note(result)
                 running.clear()
 
@@ -259,8 +240,6 @@ class Stage:
                     continue
                 self.tests[item] = tests
                 for test in tests:
-                    if (item, test) in self.results:
-                        continue
                     running[pool.submit(self.run_test, item, test)] = item, test
                     if item.alone:
                         wait_for_all()
@@ -325,40 +304,26 @@ def failed_before(path):
 
 
 def dry_run(machine, items, quick):
-    """Print every command. Return whether each item selects a test or a row. Programs list their
-    tests; those of a program that is not built are read from the sources."""
+    """Print every command, and how many tests or rows a built program selects. Return whether each
+    item selects one."""
     wrong = []
     for item in items:
         command = command_of(machine, item, pathlib.Path("OUT"), quick)
-        try:
-            why = unbuilt(machine, item)
-            listed = names_of(machine, item) if item.program and not why else None
-        except OSError as error:
-            wrong.append(f"{item.name}: {error}")
-            continue
         say(
-            f"{item.stage} / {item.part} / {item.name}, {item.likely} to {item.limit} s"
-            f"{', ' * bool(why)}{why}\n    {' '.join(command)}"
+            f"{item.stage} / {item.part} / {item.name}, {item.likely} to {item.limit} s\n"
+            f"    {' '.join(command)}"
         )
         if not item.program:
             continue
-        names = sources.names_of(item) if why else listed
-        if names is None:
-            say("    neither built nor in the sources")
+        try:
+            why = unbuilt(machine, item)
+            names = [] if why else names_of(machine, item)
+        except OSError as error:
+            wrong.append(f"{item.name}: {error}")
             continue
-        say(
-            f"    {len(names)} {'rows' if item.benchmark else 'tests'}"
-            f"{', each in a process of its own' if item.separately else ''}"
-        )
-        if not names:
+        say(f"    {why or f'selects {len(names)}'}")
+        if not why and not names:
             wrong.append(f"{item.name}: filter {item.chosen} matches no test")
-        if not why and item.separately:
-            for test in names:
-                found, _ = said_by(
-                    machine, item, [machine.program(item.program), "--list-tests", escaped(test)]
-                )
-                if not re.search(r"^1 (matching )?test case", found, re.MULTILINE):
-                    wrong.append(f"{item.name}: {escaped(test)} does not select one test")
     for stage in dict.fromkeys(item.stage for item in items):
         say(f"{stage}: {sum(item.stage == stage for item in items)} items")
     for line in wrong:
@@ -450,8 +415,7 @@ def main():
     for folder in filter(None, (arguments.out, arguments.rows)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder) as trial:
-                trial.write(bytes(1 << 16))
+            tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
             parser.error(f"cannot write to {folder}: {error}")
     verdicts = set()
