@@ -12,12 +12,13 @@ import ast
 import dataclasses
 import datetime
 import functools
-import json
 import pathlib
 import platform
 import re
 import subprocess
 import sys
+
+import table
 
 
 def native(*names):
@@ -73,6 +74,8 @@ FIGURES = {
         ("docs/selective_scan.md",),
     ),
 }
+#: Draws what a benchmark has measured, which imports it.
+DRAWING = "plot_jacobian.py"
 CODE_OR_COMMENT = re.compile(
     r'(R"([^(\s]*)\(.*?\)\2"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\')|//[^\n]*|/\*.*?\*/|\s+',
     re.S,
@@ -121,7 +124,7 @@ def closure(root, sources):
     found, waiting = set(), [(root / source).resolve() for source in sources]
     while waiting:
         path = waiting.pop()
-        if path not in found:
+        if path not in found and path.name != DRAWING:
             found.add(path)
             text = path.read_text(encoding="utf-8")
             follow = (
@@ -184,15 +187,14 @@ class Figure:
 
 def figures(root):
     results = root / "bench" / "results"
-    for path in sorted(results.rglob("*.json")):
+    for path in sorted(results.rglob("*.tsv")):
         file = path.relative_to(results).as_posix()
-        name = next((name for name in FIGURES if re.match(rf"{name}(-.*|/.*)?\.json$", file)), None)
+        name = next((name for name in FIGURES if re.match(rf"{name}(-.*|/.*)?\.tsv$", file)), None)
         if name is None:
             raise SystemExit(
                 f"bench/results/{file}: expected a file named after a figure of bench/figures.py"
             )
-        record = json.loads(path.read_text(encoding="utf-8"))
-        yield Figure(file, name, record.get("context", record))
+        yield Figure(file, name, table.read(path)[0])
 
 
 @functools.cache

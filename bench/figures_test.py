@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of figures.py on a repository of a few files."""
+"""Tests of figures.py on a repository of a few files, and of table.py."""
 
-import json
 import pathlib
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import tempfile
 
 import figures
+import table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = "python/src/scanrec"
@@ -20,13 +20,14 @@ FILES = {
     "include/scanrec/s5.hpp": '#include <scanrec/kernel.hpp>\nconst char* s = "http://x";  // y\n',
     "include/scanrec/kernel.hpp": "int f(int x) { return x; }\n",
     "include/scanrec/other.hpp": "int other();\n",
-    "bench/python/compile_time.py": "import scanrec.jax\n",
+    "bench/python/compile_time.py": "import plot_jacobian\nimport scanrec.jax\n",
+    f"bench/python/{figures.DRAWING}": "x = 1\n",
     f"{PACKAGE}/__init__.py": "if TYPE_CHECKING:\n    from . import torch\n",
     f"{PACKAGE}/torch.py": "x = 1\n",
     f"{PACKAGE}/jax/__init__.py": "from ._calls import call\n",
     f"{PACKAGE}/jax/_calls.py": 'def call(x):\n    """Call."""\n    return x\n',
 }
-CPP, PYTHON = ["s5-machine.json"], ["python/compile_time.json"]
+CPP, PYTHON = ["s5-machine.tsv"], ["python/compile_time.tsv"]
 #: A file, a change of it, and the figures that are then stale.
 CHANGES = (
     ("include/scanrec/s5.hpp", "// y", "/* another\n comment */", []),
@@ -34,6 +35,7 @@ CHANGES = (
     ("include/scanrec/other.hpp", "other", "another", []),
     (f"{PACKAGE}/jax/_calls.py", '"""Call."""', '"""A call."""  # comment', []),
     (f"{PACKAGE}/torch.py", "1", "2", []),  # imported for type checkers alone
+    (f"bench/python/{figures.DRAWING}", "1", "2", []),
     ("bench/measure.hpp", "once\n", "once\nint y;\n", CPP),
     ("include/scanrec/kernel.hpp", "return x", "return x + 1", CPP),
     ("include/scanrec/s5.hpp", "http://x", "http://z", CPP),
@@ -64,9 +66,7 @@ def stale(root):
 
 def test_staleness(root):
     def record(name, recorded):
-        path = root / "bench/results" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"commit": recorded}))
+        table.write(root / "bench/results" / name, {"commit": recorded}, [{"name": "row"}])
 
     for name, text in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -91,8 +91,17 @@ def test_staleness(root):
         record(CPP[0], recorded)
         names, output = stale(root)
         assert names == CPP and reason in output and "docs/s5.md" in output, output
-    record("s6-machine.json", first)
-    assert "bench/results/s6-machine.json: expected" in check(root)[1]
+    record("s6-machine.tsv", first)
+    assert "bench/results/s6-machine.tsv: expected" in check(root)[1]
+
+
+def test_tables_keep_rows(folder):
+    for rows in (
+        [{"name": "a b", "time": 0.25, "steps": 2**40}, {"name": "c", "unit": "ms"}],
+        [{"of": "x", "way": way, "milliseconds": 1.5} for way in ("scanrec", "lax.scan")],
+    ):
+        table.write(folder / "x.tsv", {"commit": "12345678"}, rows)
+        assert table.read(folder / "x.tsv") == ({"commit": "12345678"}, rows)
 
 
 def test_the_figures_of_this_repository():
@@ -110,6 +119,7 @@ def test_the_figures_of_this_repository():
 if __name__ == "__main__":
     if not shutil.which("git"):
         sys.exit(77)
-    with tempfile.TemporaryDirectory() as folder:
-        test_staleness(pathlib.Path(folder))
+    for test in (test_staleness, test_tables_keep_rows):
+        with tempfile.TemporaryDirectory() as folder:
+            test(pathlib.Path(folder))
     test_the_figures_of_this_repository()

@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Prints the table and draws the pictures of a JSON file that a benchmark wrote."""
+"""Prints and draws a table of bench/results, or the JSON file that a benchmark wrote."""
 
 import argparse
-import json
-import math
 import pathlib
-import statistics
 
 import matplotlib
+from table import read
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -46,30 +44,18 @@ COUNTERS = ("GB/s", "twin_GB/s", "memcpy_GB/s", "fraction_of_twin")
 
 
 def read_rows(path):
-    """The context, and one row per workload and call; repetitions become their median."""
-    with open(path) as file:
-        report = json.load(file)
-    runs = {}
-    for run in report["benchmarks"]:
-        if run.get("run_type", "iteration") == "iteration" and "fraction_of_twin" in run:
-            # "workload/call/iterations:9/manual_time": the parts with a colon are the library's.
-            parts = [p for p in run["name"].split("/") if ":" not in p and p != "manual_time"]
-            runs.setdefault(tuple(parts), []).append(run)
-    rows = []
-    for parts, same in runs.items():
-        row = {name: statistics.median(r[name] for r in same) for name in COUNTERS}
-        row["seconds"] = statistics.median(
-            r["real_time"] * TO_SECONDS[r["time_unit"]] for r in same
-        )
-        row["steps"] = int(same[0]["steps"])
+    """The context, and one row per workload and call."""
+    context, rows = read(path)
+    rows = [row for row in rows if "fraction_of_twin" in row]
+    for row in rows:
+        parts = row["name"].split("/")
+        row["seconds"] = row["time"] * TO_SECONDS[row["unit"]]
         row["sweep"] = parts[0] == "sweep"
         row["call"] = parts[-1]
         # "workload/call" and "sweep/T=2^k/channel=n", or with a variant before the call.
         row["variant"] = parts[-2] if len(parts) == (4 if row["sweep"] else 3) else None
         row["workload"] = " ".join(parts[:2]) if row["sweep"] else parts[0]
-        row["ns"] = statistics.median(r.get("ns/element", math.nan) for r in same)
-        rows.append(row)
-    return report.get("context", {}), rows
+    return context, rows
 
 
 def print_table(rows):
@@ -263,7 +249,7 @@ def draw_variant_times(rows, context, path):
     figure, axes = plt.subplots(figsize=(9, 5.4))
     figure.subplots_adjust(left=0.09, right=0.78, top=0.92, bottom=0.14)
     for variant, colour in VARIANT_COLOURS.items():
-        points = sorted((r["steps"], r["ns"]) for r in sweep if r["variant"] == variant)
+        points = sorted((r["steps"], r["ns/element"]) for r in sweep if r["variant"] == variant)
         if not points:
             continue
         steps, times = zip(*points)
@@ -280,13 +266,13 @@ def draw_variant_times(rows, context, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("bench_json", type=pathlib.Path)
+    parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("out_dir", type=pathlib.Path)
     arguments = parser.parse_args()
 
-    context, rows = read_rows(arguments.bench_json)
+    context, rows = read_rows(arguments.results)
     if not rows:
-        parser.exit(1, f"{arguments.bench_json}: no run with a fraction_of_twin\n")
+        parser.exit(1, f"{arguments.results}: no run with a fraction_of_twin\n")
     print_table(rows)
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
     plt.rcParams.update(

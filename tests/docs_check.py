@@ -29,7 +29,7 @@ LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\s*\[[^\]]+\]:\s*<?(
 CPP = {"cpp", "c++", "cc", "cxx"}
 # A word that should name a file or a folder, by its extension or by its first folder.
 PATH = re.compile(
-    r"(?:\./)?[\w./{},*-]+\.(?:[ch]pp|h|cuh?|py|pyi|md|sh|json|png|cmake|toml)"
+    r"(?:\./)?[\w./{},*-]+\.(?:[ch]pp|h|cuh?|py|pyi|md|sh|json|tsv|png|cmake|toml)"
     r"|(?:\./)?(?:bench|cmake|data|detail|docs|examples|include|packaging|python"
     r"|scanrec|scripts|tests)/[\w./{},*-]*"
 )

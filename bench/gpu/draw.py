@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Draws the pictures of a report, in the style of bench/plot.py."""
 
-import pathlib
-import sys
-
-from results import DEFAULT, FRACTIONS, ROOFS, variants_of, workloads_of
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-import plot
+from results import DEFAULT, FRACTIONS, ROOFS, variants_of, workloads_of  # isort: skip
+import plot  # in the folder that results adds to the path
 from matplotlib.ticker import LogLocator
 
 plt = plot.plt

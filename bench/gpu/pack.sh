@@ -112,7 +112,7 @@ if [[ $with_python == yes ]]; then
   fi
 fi
 cp bench/gpu/{stages,items,programs,summary,report,results,draw,peers,selective_peers,frameworks}.py \
-  bench/plot.py "$pack/scripts"
+  bench/{plot,table}.py "$pack/scripts"
 
 say "listing the items of the pack in $built/dry_run.txt"
 python3 "$pack/scripts/stages.py" --programs "$pack" --dry-run >"$built/dry_run.txt"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Print, write and draw the report of a run.
 
-The results are a folder with JSON files or archives of stages, or a JSON file of bench/results/gpu.
---save writes such a file first."""
+The results are a folder with JSON files or archives of stages, or a table of bench/results/gpu.
+--save writes such a table first."""
 
 import argparse
 import pathlib
@@ -14,11 +14,10 @@ from results import (
     FRACTIONS,
     NODES,
     SPEEDUPS,
-    compact,
     file_name_of,
     read_results,
+    save_table,
     variants_of,
-    verdicts_of,
     workloads_of,
 )
 
@@ -187,7 +186,7 @@ def measured(path):
 
 
 def write_report(path, where=None):
-    """Print the report of a folder or of a saved file, and write and draw it in `where`."""
+    """Print the report of a folder or of a table, and write and draw it in `where`."""
     context, rows = measured(path)
     where = where or (path.parent / path.stem if path.is_file() else path)
     where.mkdir(parents=True, exist_ok=True)
@@ -201,13 +200,12 @@ def write_report(path, where=None):
 
 
 def save(folder, where=SAVED):
-    """Write the results of a run as one file. Returns its path."""
+    """Write the results of a run as a table. Returns its path."""
     if folder.is_file():
         raise ValueError(f"--save: expected a folder with the results of a run, got {folder}")
     context, rows = measured(folder)
-    where.mkdir(parents=True, exist_ok=True)
     path = where / file_name_of(context)
-    path.write_text(compact(context, rows, verdicts_of(folder)))
+    save_table(path, context, rows)
     return path
 
 
@@ -215,11 +213,11 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("results", type=pathlib.Path, help="a folder or a saved file")
+    parser.add_argument("results", type=pathlib.Path, help="a folder or a saved table")
     parser.add_argument(
         "--save",
         action="store_true",
-        help="write bench/results/gpu/<card>-<date>.json of the folder first",
+        help="write bench/results/gpu/<card>-<date>.tsv of the folder first",
     )
     arguments = parser.parse_args()
     try:

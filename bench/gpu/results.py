@@ -4,12 +4,14 @@
 import contextlib
 import json
 import math
+import pathlib
 import re
 import sys
 import tarfile
 import zlib
 
-from items import STAGES
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import table
 
 # Targets of the default backend, as fractions of the twin's speed. They were set for an H200.
 DEFAULT = "automatic"
@@ -35,7 +37,7 @@ ROOFS = ("device_copy", "streaming_twin")
 TO_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
-# Values of a row that a saved file keeps.
+# Values of a row that a table keeps.
 COUNTERS = (
     "ms",
     "GB/s",
@@ -148,12 +150,12 @@ def merged(context, other):
 
 
 def read_results(path):
-    """Return the merged context and the rows of a folder, or of a file that `compact` made."""
+    """Return the merged context and the rows of a folder, or of a table that `save_table` wrote."""
     if path.is_file():
-        report = json.loads(path.read_text())
-        if not isinstance(report, dict) or not {"context", "rows"} <= set(report):
-            raise ValueError(f"{path}: expected a file that report.py saved")
-        return report["context"], rows_of(path.name, report["rows"])
+        if path.suffix != ".tsv":
+            raise ValueError(f"{path}: expected a table that report.py saved")
+        context, rows = table.read(path)
+        return context, rows_of(path.name, rows)
     context, rows = driver_of(path), {}
     for name, text in texts_of(path):
         report = parsed(name, text)
@@ -177,49 +179,23 @@ def driver_of(folder):
     return {}
 
 
-def verdicts_of(folder):
-    """Return each item's verdict; later stages override."""
-    verdicts = {}
-    for path in (folder / f"{stage}.json" for stage in STAGES):
-        items = {}
-        with skipped_if_bad(path):
-            for result in json.loads(path.read_text())["results"] if path.exists() else ():
-                items.setdefault(result["item"], []).append(result["verdict"])
-        for item, of_tests in items.items():
-            verdicts[item] = next((v for v in ("FAIL", "NOT RUN") if v in of_tests), "PASS")
-    return verdicts
-
-
-def compact(context, rows, verdicts):
-    """All that is kept of a run, as JSON."""
-
-    def rounded(value):
-        return float(f"{value:.4g}") if isinstance(value, float) else value
-
+def save_table(path, context, rows):
+    """Write the table of a run."""
     kept = []
     for parts, row in rows.items():
-        one = {"name": "/".join(parts), **{k: rounded(row[k]) for k in COUNTERS if k in row}}
+        one = {"name": "/".join(parts), **{k: row[k] for k in COUNTERS if k in row}}
         if "ms" not in row:
             one["error_message"] = row["error_message"]
         if row["variant"] == "streaming_twin" and row.get("label"):
             one["label"] = row["label"]
         kept.append(one)
-    lines = [json.dumps(one) for one in kept]
-    return (
-        '{"context": '
-        + json.dumps({k: context[k] for k in CONTEXT if k in context})
-        + ',\n "verdicts": '
-        + json.dumps(verdicts)
-        + ',\n "rows": [\n  '
-        + ",\n  ".join(lines)
-        + "]}\n"
-    )
+    table.write(path, {k: context[k] for k in CONTEXT if k in context}, kept)
 
 
 def file_name_of(context):
-    """<card>-<date>.json."""
+    """<card>-<date>.tsv."""
     card = re.sub(r"[^a-z0-9]+", "-", context.get("gpu", "gpu").lower()).strip("-")
-    return f"{card}-{context.get('date', 'undated')[:10]}.json"
+    return f"{card}-{context.get('date', 'undated')[:10]}.tsv"
 
 
 def workloads_of(rows):

@@ -2,21 +2,24 @@
 """Draws what gate_jacobian.py has measured: Jacobians in lambda against the steps, and all of them
 at the most.
 
-python3 bench/python/plot_jacobian.py bench/results/python/gate_jacobian.json
+python3 bench/python/plot_jacobian.py bench/results/python/gate_jacobian.tsv
 bench/results/gate_jacobian.png
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
+import sys
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import table
 
 INK, PALE = "#222222", "#dddddd"
 WAYS = {"associative_scan": "#d1495b", "lax.scan": "#8a8f98", "scanrec": "#1f6fb4"}
@@ -168,7 +171,7 @@ def main():
     parser.add_argument("record", type=pathlib.Path)
     parser.add_argument("picture", type=pathlib.Path)
     args = parser.parse_args()
-    draw(json.loads(args.record.read_text(encoding="utf-8"))["rows"], args.picture)
+    draw(table.read(args.record)[1], args.picture)
 
 
 if __name__ == "__main__":

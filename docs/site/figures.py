@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes the page of measured figures: tables of bench/results/*.json, each with where it comes
+"""Writes the page of measured figures: tables of bench/results, each with where it comes
 from."""
 
 import html
-import json
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+from table import read
 
 #: Of each record: its title, what is measured, and the beginnings of the names of its pictures.
 RECORDS = {
@@ -81,21 +85,7 @@ PIVOTS = {
     "python/compile_time": (("steps",), ("way", "what"), "milliseconds"),
     "python/log_step_qrnn": (("steps",), ("way", "what"), "milliseconds"),
 }
-NOT_SHOWN = {
-    "name",
-    "run_name",
-    "run_type",
-    "family_index",
-    "per_family_instance_index",
-    "repetitions",
-    "repetition_index",
-    "threads",
-    "iterations",
-    "cpu_time",
-    "time_unit",
-    "label",
-    "memcpy_GB/s",
-}
+NOT_SHOWN = {"name", "time", "unit", "memcpy_GB/s"}
 
 
 def number(value):
@@ -140,13 +130,11 @@ def pivot(corner, entries, show):
 
 
 def of_benchmarks(runs):
-    """Tables of what Google Benchmark wrote: workload/call, workload/backend/call, sweep/T=n/..."""
+    """Tables of Google Benchmark's rows: workload/call, workload/backend/call, sweep/T=n/..."""
     single, by_backend, sweep, others = {}, {}, {}, []
     for run in runs:
         parts = [
-            p.replace("_", " ") if not p.startswith("T=") else p
-            for p in run["name"].split("/")
-            if ":" not in p and p != "manual_time"
+            p.replace("_", " ") if not p.startswith("T=") else p for p in run["name"].split("/")
         ]
         if "fraction_of_twin" not in run:
             others.append((" ".join(parts), run))
@@ -177,12 +165,11 @@ def of_benchmarks(runs):
         names = [
             n for n in dict.fromkeys(n for _, run in others for n in run) if n not in NOT_SHOWN
         ]
-        names.remove("real_time")
         rows = [
             (
                 head,
                 [
-                    f"{number(run['real_time'])} {run['time_unit']}",
+                    f"{number(run['time'])} {run['unit']}",
                     *(number(run[n]) if n in run else "" for n in names),
                 ],
             )
@@ -233,8 +220,9 @@ def of_phases(phases):
         (
             f"{p['name']}, {p['call']}",
             f"{p['processes']} processes" if p["processes"] > 1 else "1 process",
-        ): f"{p['whole_by_alone']:.2f} <small>{number(1e3 * p['seconds']['whole'])} ms</small>"
+        ): f"{p['whole_by_alone']:.2f} <small>{number(1e3 * p['whole'])} ms</small>"
         for p in phases
+        if p["name"] != "fold"
     }
     return [pivot("", entries, str)]
 
@@ -261,7 +249,7 @@ def write(root, out):
     results = root / "bench" / "results"
     pictures = sorted(p.name for p in results.glob("*.png"))
     files = {}
-    for path in sorted(results.rglob("*.json")):
+    for path in sorted(results.rglob("*.tsv")):
         stem = path.relative_to(results).with_suffix("").as_posix()
         key = next((k for k in RECORDS if stem == k or stem.startswith(k + "-")), stem)
         files.setdefault(key, []).append(path)
@@ -275,16 +263,14 @@ def write(root, out):
         title, about, beginnings = RECORDS.get(key, (key, "", ()))
         lines += [f"## {title}\n", about + "\n"]
         for path in files[key]:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if "benchmarks" in record:
-                tables = of_benchmarks(record["benchmarks"])
-            elif "phases" in record:
-                tables = of_phases(record["phases"])
-            elif record.get("rows"):
-                tables = of_rows(key, record["rows"])
+            context, rows = read(path)
+            if "unit" in rows[0]:
+                tables = of_benchmarks(rows)
+            elif "processes" in rows[0]:
+                tables = of_phases(rows)
             else:
-                raise SystemExit(f"{path.relative_to(root)}: neither benchmarks, phases nor rows")
-            lines += [provenance(record.get("context", record)), *tables]
+                tables = of_rows(key, rows)
+            lines += [provenance(context), *tables]
         for name in [p for p in pictures if p.startswith(beginnings)] if beginnings else []:
             lines.append(
                 f"![{name.removesuffix('.png').replace('_', ' ')}](/bench/results/{name})\n"
