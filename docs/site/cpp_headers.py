@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a header declares for its users: each declaration without its body, and the `///` above it.
 
-Reads the text and no more than its brackets, so it knows C++ as clang-format writes it here. What
-is in a namespace `detail`, private, or without a comment is nobody's business.
+Namespaces `detail`, private members and declarations without a comment are left out.
 """
 
 import re
 from dataclasses import dataclass, field
 
+import tree_sitter
+import tree_sitter_cpp
+
 NOISE = re.compile(r"\b(SCANREC_INLINE|SCANREC_HD|SCANREC_C_API)\b ?")
-OPEN, CLOSE = "([{", ")]}"
-HIDDEN_WORDS = {"requires", "noexcept", "decltype", "alignas", "explicit", "sizeof"}
+#: Not in the parser's grammar: our macros, preprocessor lines, nested inline namespaces, `= {}`.
+UNPARSED = re.compile(
+    r"\b(?:SCANREC_INLINE|SCANREC_HD|SCANREC_C_API)\b|^SCANREC_[A-Z_]+\([^\n]*\)$"
+    r"|^[ \t]*#(?:\\\n|[^\n])*|(?<=::)inline(?= )|(?<== )\{\}(?=[,)])",
+    re.M,
+)
+TYPES = {"struct_specifier", "class_specifier", "enum_specifier", "union_specifier"}
+PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
 
 
 @dataclass
@@ -21,88 +29,65 @@ class Declaration:
     texts: list[str] = field(default_factory=list)  # it, and overloads that share its comment
 
 
-def blanked(text):
-    """The text with comments, literals and preprocessor lines as spaces, character by character."""
-    pattern = re.compile(
-        r"//[^\n]*|/\*.*?\*/|^SCANREC_[A-Z_]+\([^\n]*\)$|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'|^[ \t]*#(?:\\\n|[^\n])*",
-        re.S | re.M,
-    )
-    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+def parsed(text):
+    """The syntax tree; byte positions are those of the text."""
+
+    def instead(match):
+        fill = "0" if match[0] == "{}" else " "
+        return re.sub(r"[^\n]", fill, match[0])
+
+    code = UNPARSED.sub(instead, text)
+    code = re.sub(r"::( +)(\w+)", r"\1::\2", code)
+    return PARSER.parse(code.encode()).root_node
 
 
-def closing(code, start):
-    """Where the bracket that opens at `start` closes."""
-    depth = 0
-    for at in range(start, len(code)):
-        depth += (code[at] in OPEN) - (code[at] in CLOSE)
-        if depth == 0:
-            return at
-    raise ValueError(f"a bracket does not close: {code[start : start + 60]!r}")
+def name_of(node):
+    """(kind, name) of a declaration."""
+    while node.type == "template_declaration":
+        node = [c for c in node.named_children if c.type != "comment"][-1]
+    if node.type in ("concept_definition", "alias_declaration"):
+        return node.type.split("_")[0], node.child_by_field_name("name").text.decode()
+    kind = "alias" if node.type == "type_definition" else "constant"
+    inner = node.child_by_field_name("type") if node.type == "type_definition" else node
+    if inner is not None and inner.type in TYPES:
+        return "type", inner.child_by_field_name("name").text.decode()
+    while below := [
+        c for c in node.named_children if "declarator" in c.type
+    ] or node.children_by_field_name("declarator"):
+        node = below[0]
+        if node.type == "function_declarator" and kind != "alias":
+            kind = "function"
+    return kind, node.text.decode()
 
 
-def extent(code, at, end):
-    """(where the signature ends, where the body begins or None, where all of it ends)."""
-    start = at
-    while at < end:
-        letter = code[at]
-        if letter == ";":
-            return at, None, at + 1
-        if letter in "([":
-            at = closing(code, at)
-        elif letter == "{":
-            last = closing(code, at)
-            before, after = code[start:at], code[last + 1 : end].lstrip()
-            if code.startswith("typedef", start):
-                at = last + 1
-                continue
-            value = re.search(r"(=|\brequires(\s*\([^{]*\))?)\s*$", before) is not None
-            initialises = re.search(r"\)\s*:[^:]", before) and after[:1] in "{,"
-            if not value and not initialises and not after.startswith((";", ",", "&&", "||", ")")):
-                return at, at, last + 1
-            if re.match(r"(template\s*<.*>\s*)?(struct|class|enum|union)\b", before.strip(), re.S):
-                return (
-                    at,
-                    at,
-                    last + 1 + after.index(";") + len(code[last + 1 : end]) - len(after) + 1,
-                )
-            at = last
-        at += 1
-    raise ValueError(f"a declaration does not end: {code[start : start + 80]!r}")
+def understood(node):
+    """Raises ValueError where the parser gave up, since declarations may be lost there."""
+    if node.type == "ERROR":
+        raise ValueError(
+            f"line {node.start_point[0] + 1}: expected a declaration, got {node.text!r}"
+        )
 
 
-def without_template(code):
-    """A declaration less its template heads, attributes and noise."""
-    code = re.sub(r"\[\[.*?\]\]", "", NOISE.sub("", code)).strip()
-    while (head := re.match(r"template\s*<", code)) is not None:
-        depth, at = 1, head.end()
-        while depth:
-            depth += {"<": 1, ">": -1}.get(code[at], 0) if code[at - 1 : at + 1] != "->" else 0
-            at += 1
-        code = code[at:].strip()
-    return code
-
-
-def name_of(code):
-    """(kind, name) of a declaration, or (None, None)."""
-    code = without_template(code)
-    for kind, pattern in (
-        ("namespace", r"(?:inline\s+)?namespace\b\s*(.*)"),
-        ("concept", r"concept\s+(\w+)"),
-        ("alias", r"typedef[^({]*\(\*(\w+)\)"),
-        (
-            "type",
-            r"(?:typedef\s+)?(?:struct|class|enum(?:\s+class)?|union)\s+(\w+)\s*(?:final\s*)?(?::[^:]|\{|$)",
-        ),
-        ("alias", r"using\s+(\w+)\s*="),
-        ("block", r"extern\s*$"),
-    ):
-        if (match := re.match(pattern, code, re.S)) is not None:
-            return kind, match[1].strip() if match.groups() else ""
-    for match in re.finditer(r"(\boperator\s*(?:\(\)|[^\s\w(]+)|\w+)\s*\(", code):
-        if match[1] not in HIDDEN_WORDS:
-            return "function", match[1]
-    match = re.search(r"(\w+)\s*(?:\{|=|\[|$)", code)
-    return ("constant", match[1]) if match else (None, None)
+def hidden(node, cuts):
+    """Appends (from, to, replacement) for bodies of functions and private members."""
+    if node.type == "function_definition":
+        body = node.child_by_field_name("body")
+        if body is not None:
+            lists = [c for c in node.children if c.type == "field_initializer_list"]
+            cuts.append(((lists or [body])[0].start_byte, body.end_byte, ";"))
+        return
+    shown = not (node.type == "field_declaration_list" and node.parent.type == "class_specifier")
+    begin = node.start_byte + 1
+    for child in node.children:
+        understood(child)
+        if child.type == "access_specifier":
+            if not shown:
+                cuts.append((begin, child.start_byte, "\n "))
+            shown, begin = child.text == b"public", child.start_byte
+        elif shown:
+            hidden(child, cuts)
+    if not shown:
+        cuts.append((begin, node.end_byte - 1, "\n"))
 
 
 def tidy(text):
@@ -112,122 +97,60 @@ def tidy(text):
         kept = NOISE.sub("", line)
         if depth > 0 and shift:
             kept = kept[min(shift, len(kept) - len(kept.lstrip())) :]
-        code = blanked(line)
+        code = line.partition("//")[0]
         if depth == 0:
             shift = len(line) - len(NOISE.sub("", line))
         depth += sum(code.count(c) for c in "([") - sum(code.count(c) for c in ")]")
-        lines.append(re.sub(r"///<?", "//", kept).rstrip())
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
+        if kept.strip() or not line.strip():  # a macro alone leaves no line
+            lines.append(re.sub(r"///<?", "//", kept).rstrip())
+    text = re.sub(r"\n\s*\n(\s*\})", r"\n\1", "\n".join(lines))
+    return re.sub(r"\s*// NOLINT[^\n;]*(;?)", r"\1", re.sub(r"\n{3,}", "\n\n", text))
 
 
 class Header:
     """A header's declarations, in its order, and its opening comment."""
 
     def __init__(self, text):
-        self.text, self.code = text, blanked(text)
+        self.text = text
         opening = re.match(r"(?://[^\n]*SPDX[^\n]*\n)((?://[^\n]*\n)*)", text)
-        self.opening = (
-            [line[2:].removeprefix(" ") for line in opening[1].splitlines()] if opening else []
-        )
+        self.opening = re.findall(r"// ?(.*)", opening[1]) if opening else []
         self.declarations = []
-        self._scan(0, len(text), "")
+        self._scan(parsed(text), "")
 
-    def _comment(self, start):
-        """The `///` lines right above, without their marks."""
-        lines = []
-        above = self.text[: self.text.rfind("\n", 0, start) + 1].splitlines()
-        while above and above[-1].lstrip().startswith("///") and "///<" not in above[-1]:
+    def _comment(self, row):
+        """The `///` lines right above a row, without their marks."""
+        lines, above = [], self.text.splitlines()[:row]
+        while above and re.match(r"\s*///(?!<)", above[-1]):
             lines.insert(0, above.pop().strip()[3:].removeprefix(" "))
         return lines
 
-    def _scan(self, at, end, prefix):
-        while True:
-            at += len(self.code[at:end]) - len(self.code[at:end].lstrip("; \n\t}"))
-            if at >= end:
-                return
-            signature, body, last = extent(self.code, at, end)
-            kind, name = name_of(self.code[at:signature])
-            if kind == "namespace":
-                names = [
-                    n
-                    for n in re.findall(r"\w+", name)
-                    if n not in ("inline", "scanrec") and not n.startswith("SCANREC_")
-                ]
+    def _scan(self, node, prefix):
+        for child in node.named_children:
+            understood(child)
+            if child.type == "namespace_definition":
+                name = child.child_by_field_name("name").text.decode()
+                names = re.findall(r"\b(?!SCANREC_|scanrec\b)\w+", name)
                 if "detail" not in names:
-                    self._scan(body + 1, last - 1, prefix + "".join(n + "::" for n in names))
-            elif kind == "block":
-                self._scan(body + 1, last - 1, prefix)
-            elif name is not None:
-                self._add(prefix + name, kind, at, signature, body, last)
-            at = last
+                    inner = prefix + "".join(f"{each}::" for each in names)
+                    self._scan(child.child_by_field_name("body"), inner)
+            elif child.type == "linkage_specification":
+                self._scan(child.child_by_field_name("body"), prefix)
+            elif child.type != "comment" and not child.type.startswith("preproc"):
+                self._add(child, prefix)
 
-    def _add(self, name, kind, at, signature, body, last):
-        comment, known = self._comment(at), self.declarations
-        overload = known and known[-1].name == name and not comment
+    def _add(self, node, prefix):
+        comment, known = self._comment(node.start_point[0]), self.declarations
+        kind, name = name_of(node)
+        overload = known and known[-1].name == prefix + name and not comment
         if not comment and not overload:
             return
-        opens = self.code.find("{", at, last) if body is None else body
-        if kind == "type" and opens >= 0:
-            text = self._type(at, opens, last)
-        elif body is not None:
-            text = self.text[at : self._before_initialisers(at, signature)].rstrip() + ";"
-        else:
-            text = self.text[at:last]
-        line = self.text.rfind("\n", 0, at) + 1
-        text = re.sub(r"\s*// NOLINT[^\n;]*(;?)", r"\1", text)
-        text = tidy(self.text[line:at] + text if not self.text[line:at].strip() else text)
+        source, cuts, text = self.text.encode(), [], ""
+        done = source.rfind(b"\n", 0, node.start_byte) + 1  # a macro may stand before it
+        hidden(node, cuts)
+        for first, to, instead in cuts:
+            text, done = text + source[done:first].decode().rstrip() + instead, to
+        text = tidy(text + source[done : node.end_byte].decode()).removesuffix(";") + ";"
         if overload:
             known[-1].texts.append(text)
         else:
-            known.append(Declaration(name, kind, comment, [text]))
-
-    def _before_initialisers(self, at, signature):
-        """Where the signature of a constructor ends, before what it initialises."""
-        code, depth = self.code, 0
-        for i in range(at, signature):
-            depth += (code[i] in OPEN) - (code[i] in CLOSE)
-            if code[i] == ":" and depth == 0 and ":" not in (code[i - 1], code[i + 1]):
-                return i
-        return signature
-
-    def _type(self, at, body, last):
-        """A type without the bodies of its functions and without what is private."""
-        end = closing(self.code, body)
-        cuts = []  # (from, to, what stands there instead)
-        if not re.match(r"enum\b", without_template(self.code[at:body])):
-            self._cut(body + 1, end, cuts)
-        text, done = "", at
-        for first, to, instead in cuts:
-            text, done = text + self.text[done:first] + instead, to
-        text += self.text[done:last]
-        return re.sub(r"\n\s*\n(\s*\})", r"\n\1", text)
-
-    def _cut(self, at, end, cuts):
-        hidden = None
-        while True:
-            at += len(self.code[at:end]) - len(self.code[at:end].lstrip("; \n\t"))
-            access = re.compile(r"(public|private|protected)\s*:(?!:)").match(self.code, at, end)
-            if access:
-                line = self.text.rfind("\n", 0, at) + 1
-                if hidden is not None:
-                    cuts.append((hidden, line, ""))
-                    hidden = None
-                if access[1] != "public":
-                    hidden = line
-                at = access.end()
-                continue
-            if at >= end:
-                if hidden is not None:
-                    cuts.append((hidden, self.text.rfind("\n", 0, end) + 1 or end, ""))
-                return
-            signature, body, last = extent(self.code, at, end)
-            if hidden is None and body is not None:
-                kind, _ = name_of(self.code[at:signature])
-                if kind == "type":
-                    if not re.match(r"enum\b", without_template(self.code[at:body])):
-                        self._cut(body + 1, closing(self.code, body), cuts)
-                else:
-                    stop = self._before_initialisers(at, signature)
-                    stop -= len(self.text[at:stop]) - len(self.text[at:stop].rstrip())
-                    cuts.append((stop, last, ";"))
-            at = last
+            known.append(Declaration(prefix + name, kind, comment, [text]))

@@ -4,7 +4,6 @@
 import re
 
 import tomllib
-from cpp_headers import Header
 
 FIELDS = (
     "Aliasing Backends Bits Blocking Cost Determinism Error Gradients Law Memory Order Precision Range Returns "
@@ -107,60 +106,58 @@ class Prose:
         return "\n".join(out)
 
 
-def is_public(path, include):
-    return "detail" not in path.relative_to(include).parts
-
-
-def read(root, complain):
-    """[(page, [(header, its Header, the declarations that are shown)])]."""
-    include = root / "include" / "scanrec"
-    pages, seen = [], set()
+def listed(root):
+    """The pages of reference.toml."""
     with open(root / "docs" / "site" / "reference.toml", "rb") as file:
-        listed = tomllib.load(file)["page"]
-
-    def header_of(name):
-        try:
-            return Header((include / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            complain(f"include/scanrec/{name}: {error}")
-            return Header("")
-
-    for page in listed:
-        sections = []
-        for name in page["headers"]:
-            header = header_of(name)
-            sections.append((name, header, header.declarations))
-            seen.add(name)
-        parts = []
-        for part in page.get("parts", []):
-            header = header_of(part["header"])
-            shown = [d for d in header.declarations if d.name in part["names"]]
-            if missing := set(part["names"]) - {d.name for d in shown}:
-                complain(
-                    f"include/scanrec/{part['header']} documents no {', '.join(sorted(missing))}"
-                )
-            parts.append((part["header"], header, shown))
-        pages.append((page, parts + sections if page.get("parts_first") else sections + parts))
-    for path in sorted(p for suffix in ("hpp", "cuh", "h") for p in include.rglob(f"*.{suffix}")):
-        name = path.relative_to(include).as_posix()
-        if is_public(path, include) and name not in seen and header_of(name).declarations:
-            complain(f"no page names include/scanrec/{name}")
-    return pages
+        return tomllib.load(file)["page"]
 
 
 def problems(root):
-    """What keeps the reference from being whole, in words."""
-    found = []
-    read(root, found.append)
-    return found
+    """Headers that reference.toml lacks or should not name, in words; needs no parser."""
+    include = root / "include" / "scanrec"
+    named = {name for page in listed(root) for name in page["headers"]}
+    documented = {
+        path.relative_to(include).as_posix()
+        for path in include.rglob("*.*")
+        if "detail" not in path.relative_to(include).parts
+        and re.search(r"^ *///(?!<).*\n(?! *(?:///|#))", path.read_text(encoding="utf-8"), re.M)
+    }
+    return [
+        *(f"no page names include/scanrec/{name}" for name in sorted(documented - named)),
+        *(f"include/scanrec/{name} documents nothing" for name in sorted(named - documented)),
+    ]
+
+
+def read(root):
+    """[(page, [(header, its Header, the declarations that are shown)])]."""
+    from cpp_headers import Header  # needs the tools of scripts/docs
+
+    pages, found = [], problems(root)
+
+    def section(name, wanted=None):
+        header = Header("")
+        try:
+            header = Header((root / "include" / "scanrec" / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            found.append(f"include/scanrec/{name}: {error}")
+        shown = [d for d in header.declarations if wanted is None or d.name in wanted]
+        if missing := set(wanted or ()) - {d.name for d in shown}:
+            found.append(f"include/scanrec/{name} documents no {', '.join(sorted(missing))}")
+        return name, header, shown
+
+    for page in listed(root):
+        sections = [section(name) for name in page["headers"]]
+        parts = [section(part["header"], part["names"]) for part in page.get("parts", [])]
+        pages.append((page, parts + sections if page.get("parts_first") else sections + parts))
+    if found:
+        raise SystemExit("docs/site/reference.toml: " + "\n".join(found))
+    return pages
 
 
 def write(root, out, documents, source_page):
     """Writes a page for each, and an overview; source_page(path) is the address of a file's page.
     Returns the names that have a place."""
-    if found := problems(root):
-        raise SystemExit("docs/site/reference.toml: " + "\n".join(found))
-    pages = read(root, print)
+    pages = read(root)
     names = {d.name for _, sections in pages for _, _, shown in sections for d in shown}
     prose, given = Prose(names, documents), set()
     folder = out / "reference" / "cpp"
