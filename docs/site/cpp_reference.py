@@ -6,8 +6,8 @@ import re
 import tomllib
 
 FIELDS = (
-    "Aliasing Backends Bits Blocking Cost Determinism Error Gradients Law Memory Order Precision Range Returns "
-    "Shapes Source Sources Stream Synchronisation Threads Throws Types Units Waits"
+    "Aliasing Backends Bits Blocking Cost Determinism Error Gradients Law Memory Needs Order Output Precision Range Returns "
+    "Shapes Source Sources Stream Synchronisation Threads Throws Traffic Types Units Waits"
 ).split()
 LABEL = re.compile(rf"({'|'.join(FIELDS)})((?:, [a-z]+)*)( +)(?=\S)")
 KINDS = {
