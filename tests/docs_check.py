@@ -6,11 +6,10 @@ somewhere, and that the site has a place for everything.
 Every ```cpp block of README.md and docs/*.md follows a line `<!-- snippet: name -->` and is the
 text between the lines `// [name]` and `// [/name]` of docs/snippets.cpp or .cu, less its common
 indentation. Every snippet is shown. Every relative link of a Markdown file names a file that is
-there, and its heading. Paths in Markdown files and in comments name files of the repository; no
-file but the changelog names a header that has moved. docs/site/index.md names every document,
-docs/site/reference.toml every header that documents something; examples begin with a sentence, and
-public names of the Python package have docstrings. With --write the blocks are rewritten from the
-snippets. Exit status 1 if anything is wrong.
+there, and its heading. Paths in Markdown files and in comments name files of the repository.
+docs/site/index.md names every document, docs/site/reference.toml every header that documents
+something; examples begin with a sentence, and public names of the Python package have docstrings.
+With --write the blocks are rewritten from the snippets. Exit status 1 if anything is wrong.
 """
 
 import argparse
@@ -219,23 +218,6 @@ def check_paths(path, lines, known, problems):
                 problems.add(path, number, f"{one}: the repository has no such file or folder")
 
 
-def former_headers(root):
-    """Headers that have moved, as include directives name them."""
-    include = root / "include"
-    return [
-        path.relative_to(include).as_posix()
-        for path in sorted(include.rglob("*.hpp"))
-        if re.match(r".*\n// (Deprecated|The former name)\b", path.read_text(encoding="utf-8"))
-    ]
-
-
-def check_former_headers(path, lines, former, problems):
-    names = re.compile(r"\b(?:" + "|".join(map(re.escape, former)) + r")\b")
-    for number, line in enumerate(lines, 1):
-        for header in names.findall(line) if former else ():
-            problems.add(path, number, f"{header} is deprecated: name the header that replaces it")
-
-
 def check_site(root, problems):
     """What the site would leave out. Its pages are built by scripts/docs."""
     sys.path.insert(0, str(root / "docs" / "site"))
@@ -280,7 +262,6 @@ def main():
             problems.add(snippets_file, 1, f"no document shows snippet '{name}'")
     files = list(visible(root))
     known = parts_of_paths(path.relative_to(root) for path in files)
-    former = former_headers(root)
     for path in files:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -288,9 +269,7 @@ def main():
             continue
         if path.suffix == ".md":
             check_links(path, lines, problems)
-        if path.name != "CHANGELOG.md":  # which names files that are gone
-            check_paths(path, lines, known, problems)
-            check_former_headers(path, lines, former, problems)
+        check_paths(path, lines, known, problems)
     check_site(root, problems)
     if problems.count:
         print(f"{problems.count} problem(s)")
