@@ -217,10 +217,10 @@ def test_operators():
     ops = torch.ops.scanrec
     for recompute in (False, True):
         of = ([2, 5, 4], 1, False, 2, 0, 0.5, recompute)
-        torch.library.opcheck(ops._gated_scan_v2.default, (*pre, None, None, None, *of, True))
-        kept = ops._gated_scan_v2(*pre, None, None, None, *of, True)[2]
+        torch.library.opcheck(ops._gated_scan.default, (*pre, None, None, None, *of, True))
+        kept = ops._gated_scan(*pre, None, None, None, *of, True)[2]
         torch.library.opcheck(
-            ops._gated_scan_vjp_v2.default,
+            ops._gated_scan_vjp.default,
             (*pre, kept, None, None, None, torch.randn(2, 5, 4), None, *of, [True, *[False] * 4]),
         )
 
@@ -232,9 +232,9 @@ def test_operators_write_all_that_they_return(steps):
     torch.use_deterministic_algorithms(True)  # which fills new memory with NaN
     try:
         of = ([1, 1, steps], 2, False, 0, 0, 0.0, True)
-        pool = ops._gated_scan_v2(torch.ones(3, 1, 1, steps), *[None] * 6, *of, True)
+        pool = ops._gated_scan(torch.ones(3, 1, 1, steps), *[None] * 6, *of, True)
         selective = (x[0], x[0], torch.ones(1, 1), x, x, *[None] * 6, False, False, True)
-        for kept in (pool[2], ops._selective_scan_v2(*selective)[2]):
+        for kept in (pool[2], ops._selective_scan(*selective)[2]):
             assert kept.shape == (2,) and kept.isfinite().all()
     finally:
         torch.use_deterministic_algorithms(False)

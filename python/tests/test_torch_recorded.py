@@ -327,8 +327,8 @@ def test_operators_refuse_shapes_that_do_not_belong_together():
         ops._linear_scan: (ONES, ONES, edge, marks, *problem),
         ops._linear_scan_jvp: (ONES, ONES, edge, marks, ONES, ONES, edge, *problem),
         ops._linear_scan_vjp: (ONES, ONES, edge, marks, ONES, edge, *problem, *rest),
-        ops._gated_scan_v2: (ONES, ONES, ONES, ONES, edge, marks, ONES > 0, *gated, False),
-        ops._gated_scan_vjp_v2: (
+        ops._gated_scan: (ONES, ONES, ONES, ONES, edge, marks, ONES > 0, *gated, False),
+        ops._gated_scan_vjp: (
             *(ONES, ONES, ONES, ONES, ONES, edge, marks, ONES > 0, ONES, edge, *gated),
             [True] * 5,
         ),

@@ -488,10 +488,10 @@ def test_operators():
     x = small(steps=131, groups=2)
     order = (*(x.get(name) for name in NAMES), torch.from_numpy(Random(1).marks(2, 1, 131)))
     ops = torch.ops.scanrec
-    torch.library.opcheck(ops._selective_scan_v2.default, (*order, True, False, True))
-    checkpoints = ops._selective_scan_v2(*order, True, False, True)[2]
+    torch.library.opcheck(ops._selective_scan.default, (*order, True, False, True))
+    checkpoints = ops._selective_scan(*order, True, False, True)[2]
     torch.library.opcheck(
-        ops._selective_scan_vjp_v2.default,
+        ops._selective_scan_vjp.default,
         (*order, checkpoints, x["u"], None, True, False, [True, False, *[True] * 6, False, True]),
     )
     step = [x["u"][..., 0], x["delta"][..., 0], x["A"], x["B"][..., 0], x["C"][..., 0], x["D"]]

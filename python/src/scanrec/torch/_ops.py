@@ -67,8 +67,6 @@ def differentiate(op, function) -> None:
     _library.impl(op, function, "FuncTorchDynamicLayerFrontMode")
 
 
-# A name ends in a number if what the operator returns was laid out otherwise before: PyTorch keeps
-# compiled programs between runs, by the names of operators.
 _library = torch.library.Library("scanrec", "DEF")
 _PROBLEM = "SymInt[] shape, int axis, bool reverse"
 _library.define(
@@ -231,11 +229,11 @@ vjp_op = torch.ops.scanrec._linear_scan_vjp.default
 _PRE = "Tensor pre, Tensor? forget_gate, Tensor? output_gate, Tensor? input_gate"
 _GATED = f"{_PROBLEM}, int stack, int cell, float forget_bias, bool recompute"
 _library.define(
-    f"_gated_scan_v2({_PRE}, Tensor? initial_state, Tensor? resets, Tensor? zoneout, "
+    f"_gated_scan({_PRE}, Tensor? initial_state, Tensor? resets, Tensor? zoneout, "
     f"{_GATED}, bool keep) -> (Tensor, Tensor, Tensor)"
 )
 _library.define(
-    f"_gated_scan_vjp_v2({_PRE}, Tensor kept, Tensor? initial_state, Tensor? resets, "
+    f"_gated_scan_vjp({_PRE}, Tensor kept, Tensor? initial_state, Tensor? resets, "
     "Tensor? zoneout, Tensor? output_grad, Tensor? final_grad, "
     f"{_GATED}, bool[] wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
@@ -348,11 +346,11 @@ def _run_gated_vjp(*arguments):
 
 
 for _device in DEVICES:
-    _library.impl("_gated_scan_v2", _run_gated, _device)
-    _library.impl("_gated_scan_vjp_v2", _run_gated_vjp, _device)
-torch.library.register_fake("scanrec::_gated_scan_v2", _gated_results, lib=_library)
-torch.library.register_fake("scanrec::_gated_scan_vjp_v2", _gated_gradients, lib=_library)
+    _library.impl("_gated_scan", _run_gated, _device)
+    _library.impl("_gated_scan_vjp", _run_gated_vjp, _device)
+torch.library.register_fake("scanrec::_gated_scan", _gated_results, lib=_library)
+torch.library.register_fake("scanrec::_gated_scan_vjp", _gated_gradients, lib=_library)
 
 #: The operators of gated scans and of their adjoint.
-gated_op = torch.ops.scanrec._gated_scan_v2.default
-gated_vjp_op = torch.ops.scanrec._gated_scan_vjp_v2.default
+gated_op = torch.ops.scanrec._gated_scan.default
+gated_vjp_op = torch.ops.scanrec._gated_scan_vjp.default

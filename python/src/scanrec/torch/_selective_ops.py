@@ -38,11 +38,11 @@ _ARRAYS = (
     "Tensor? delta_bias, Tensor? intervals, Tensor? initial_state, Tensor? resets"
 )
 _library.define(
-    f"_selective_scan_v2({_ARRAYS}, bool softplus, bool reverse, bool keep)"
+    f"_selective_scan({_ARRAYS}, bool softplus, bool reverse, bool keep)"
     " -> (Tensor, Tensor, Tensor)"
 )
 _library.define(
-    f"_selective_scan_vjp_v2({_ARRAYS}, Tensor? checkpoints, Tensor? out_grad, Tensor? final_grad, "
+    f"_selective_scan_vjp({_ARRAYS}, Tensor? checkpoints, Tensor? out_grad, Tensor? final_grad, "
     "bool softplus, bool reverse, bool[] wanted) -> "
     f"({', '.join(['Tensor'] * 10)})"
 )
@@ -268,21 +268,21 @@ def _instead_of_padding(rows, states, there):
 
 
 for _device in DEVICES:
-    _library.impl("_selective_scan_v2", _scan, _device)
-    _library.impl("_selective_scan_vjp_v2", _vjp, _device)
+    _library.impl("_selective_scan", _scan, _device)
+    _library.impl("_selective_scan_vjp", _vjp, _device)
     _library.impl("_selective_state_update", _update, _device)
 # PyTorch cannot resolve lazy views for operators that change an argument: the kernel resolves them.
 for _view in ("Conjugate", "Negative"):
     _library.impl("_selective_state_update", torch.library.fallthrough_kernel, _view)
-torch.library.register_fake("scanrec::_selective_scan_v2", _scan_results, lib=_library)
-torch.library.register_fake("scanrec::_selective_scan_vjp_v2", _gradients, lib=_library)
+torch.library.register_fake("scanrec::_selective_scan", _scan_results, lib=_library)
+torch.library.register_fake("scanrec::_selective_scan_vjp", _gradients, lib=_library)
 torch.library.register_fake(
     "scanrec::_selective_state_update", lambda state, x, *_: torch.empty_like(x), lib=_library
 )
 
 #: The operators: a scan, its adjoint, and a step that a state moves on.
-selective_op = torch.ops.scanrec._selective_scan_v2.default
-selective_vjp_op = torch.ops.scanrec._selective_scan_vjp_v2.default
+selective_op = torch.ops.scanrec._selective_scan.default
+selective_vjp_op = torch.ops.scanrec._selective_scan_vjp.default
 update_op = torch.ops.scanrec._selective_state_update.default
 
 
