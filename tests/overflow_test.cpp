@@ -158,8 +158,7 @@ TEST_CASE("an infinity in one channel changes no bit of another", "[overflow][ti
   }
 }
 
-TEST_CASE("an infinite vector is carried over tiles, as by the loop",
-          "[overflow][tiled][matrix_scan]") {
+TEST_CASE("an infinite vector is carried over tiles, as by the loop", "[overflow][tiled][matrix]") {
   using T = vec<float, 2>;
   for_tilings([](std::int64_t channels, bool time_last, float back, const tiled& backend) {
     arrays<mat<float, 2>, T> a(channels, time_last, back);

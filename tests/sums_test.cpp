@@ -108,7 +108,7 @@ TEST_CASE("at most 256 terms of a sum are added up in the compute type",
   }
 }
 
-TEST_CASE("the same where states are vectors", "[matrix_scan]") {
+TEST_CASE("the same where states are vectors", "[matrix]") {
   const layout l{"", {1, 1 << 15, 2}, {0, 2, 1, 0}, 1 << 14, true};
   using V = vec<float, 2>;
   using M = mat<float, 2>;

@@ -129,7 +129,7 @@ MUTATIONS = (
         "one.index = c;",
         "",
         "all channels read those of the first",
-        test="matrix_scan_test",
+        test="matrix_test",
     ),
     cpu(
         "element_lanes",
@@ -424,7 +424,7 @@ MUTATIONS = (
         "const std::int64_t lane_stride = simd::lane_count<Lane> == 1 ? strides.channel : 1;",
         "const std::int64_t lane_stride = 1;",
         "single lanes are touched without their channel stride",
-        test="matrix_scan_test",
+        test="matrix_test",
         cases="nothing is read or written outside of arrays of vectors of any strides",
     ),
     recurrence(

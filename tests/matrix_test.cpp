@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Recurrences of small vectors: exact on integers on every backend, adjoint identities, sums,
-// resets, bounds; and against filters of SciPy.
+// Recurrences of small vectors: exact on integers on every backend, adjoint identities, summed
+// gradients, resets, accesses within arrays, packs, and filters compared with SciPy.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -71,7 +71,7 @@ struct arrays {
     for (std::size_t i = 0; i < marks.size(); ++i) marks[i] = i % 11 == 5;
     marks[static_cast<std::size_t>(marked_steps() - 1)] = 1;
   }
-  /// Of some shapes there are marks behind the last step.
+  /// Unless the batch is 2, resets have one more step, after the last.
   std::int64_t marked_steps() const { return shape.time + (shape.batch != 2 ? 1 : 0); }
   template <class E>
   sequence_view<E> view(std::vector<E>& v) const {
@@ -139,7 +139,7 @@ void check_exact() {
       for (const direction order : {direction::forward, direction::reverse}) {
         A want(shape, time_last);
         want.forward(sequential{}, order);
-        // The loop itself, spelled out.
+        // The recurrence as a plain loop.
         for (std::int64_t s = 0; s < shape.group * shape.batch; ++s)
           for (std::int64_t c = 0; c < shape.channel; ++c) {
             auto x = want.x0[s * shape.channel + c];
@@ -220,25 +220,25 @@ void check_bounds(unsigned cases) {
 }  // namespace
 
 TEST_CASE("nothing is read or written outside of arrays of vectors of any strides",
-          "[matrix_scan][bounds]") {
+          "[matrix][bounds]") {
   check_bounds<std::uint32_t, 2, variants::yes>(120);
   check_bounds<std::uint32_t, 3>(120);
   check_bounds<float, 3>(120);
   check_bounds<std::complex<double>, 3>(60);
 }
 
-TEST_CASE("matrix recurrences are exact on integers", "[matrix_scan]") {
+TEST_CASE("matrix recurrences are exact on integers", "[matrix]") {
   check_exact<2, variants::yes>();
   check_exact<3>();
 }
 
-TEST_CASE("<J v, w> = <v, J^T w> of matrix recurrences", "[matrix_scan][adjoint]") {
+TEST_CASE("<J v, w> = <v, J^T w> of matrix recurrences", "[matrix][adjoint]") {
   check_dot_product<double, 2, variants::yes>();
   check_dot_product<std::complex<double>, 3>();
 }
 
 TEST_CASE("the adjoint of a matrix recurrence agrees with central differences",
-          "[matrix_scan][adjoint]") {
+          "[matrix][adjoint]") {
   arrays<double, 4> p({2, 9, 2}, false);
   const auto loss = [&] {
     p.forward(tiled{}, direction::forward);
@@ -264,7 +264,8 @@ TEST_CASE("the adjoint of a matrix recurrence agrees with central differences",
   check(p.x0, p.dx0);
 }
 
-TEST_CASE("one matrix for all steps gets the sum of their gradients", "[matrix_scan][broadcast]") {
+TEST_CASE("the gradient of a matrix that all steps share is a sum over steps",
+          "[matrix][broadcast]") {
   using A = arrays<double, 2>;
   for (const bool time_last : {false, true})
     for (const bool per_channel : {false, true})
@@ -312,7 +313,7 @@ TEST_CASE("one matrix for all steps gets the sum of their gradients", "[matrix_s
       });
 }
 
-TEST_CASE("a reset stops an infinity and a NaN of matrix recurrences", "[matrix_scan][resets]") {
+TEST_CASE("a reset stops an infinity and a NaN of matrix recurrences", "[matrix][resets]") {
   for (const bool time_last : {false, true})
     for (const float bad : {INFINITY, std::nanf("")})
       with_operator_backends([&](const std::string& name, const auto& backend) {
@@ -324,7 +325,7 @@ TEST_CASE("a reset stops an infinity and a NaN of matrix recurrences", "[matrix_
         };
         for (int c = 0; c < 3; ++c) {
           p.u[at(20, c)][1] = bad;
-          p.a[at(40, c)](0, 1) = bad;  // the gate at the reset must not be looked at
+          p.a[at(40, c)](0, 1) = bad;  // the gate at the reset must not be read
           p.w[at(60, c)][0] = bad;
         }
         p.forward(backend(), direction::forward);
@@ -347,8 +348,8 @@ TEST_CASE("a reset stops an infinity and a NaN of matrix recurrences", "[matrix_
 
 namespace {
 
-/// Calls without options on a gate that lies as `gate` says, in packs of channels where there are
-/// enough of them, against the loop: the same bits, but of sums of what is not exact.
+/// Compares `tiled`, which takes packs of channels if there are enough of them, with the loop for a
+/// gate of these strides: the same bits, except for sums of rounded terms.
 template <class T, int N>
 void check_packs(const extents& shape, const scanrec::strides& gate_strides) {
   using M = mat<T, N>;
@@ -359,7 +360,7 @@ void check_packs(const extents& shape, const scanrec::strides& gate_strides) {
     linear_scan_jvp(backend, gate(p), p.view(p.x), p.view(p.ta), p.view(p.tu), p.view(p.tx));
     linear_scan_vjp(backend, gate(p), p.view(p.x), p.view(p.w),
                     {.gate_grad = {p.da.data(), shape, gate_strides}, .input_grad = p.view(p.du)});
-    // With what is rare: resets, states at the edges, no gradient of the gate.
+    // With resets, initial and final states, and no gradient of the gate.
     linear_scan(backend, gate(p), p.view(p.u), p.view(p.tu), p.options(direction::reverse));
     linear_scan_vjp(backend, gate(p), p.view(p.x), p.view(p.w),
                     {.input_grad = p.view(p.du_reversed), .initial_grad = p.edge(p.dx0)},
@@ -402,14 +403,14 @@ void check_packs() {
 
 }  // namespace
 
-TEST_CASE("packs of vectors give the bits of the loop", "[matrix_scan][tiled]") {
+TEST_CASE("packs of vectors give the bits of the sequential loop", "[matrix][tiled]") {
   check_packs<float, 2>();
   check_packs<double, 3>();
   check_packs<std::uint32_t, 3>();
   check_packs<std::complex<float>, 2>();
 }
 
-TEST_CASE("vectors are walked in packs where channels lie side by side", "[matrix_scan][tiled]") {
+TEST_CASE("vectors are processed in packs if channels are contiguous", "[matrix][tiled]") {
   using V = vec<float, 2>;
   const auto problem_of = [](const extents& shape, const scanrec::strides& states) {
     const auto at = [](int place) { return std::uintptr_t{1} << place; };  // never read
@@ -425,7 +426,7 @@ TEST_CASE("vectors are walked in packs where channels lie side by side", "[matri
   CHECK(slots(wide, channels_last(wide)) == 3);
   CHECK(slots(wide, time_contiguous(wide)) == 48);
   CHECK(slots(narrow, channels_last(narrow)) == 15);
-  // Time is left whole, whatever steps are asked for.
+  // Time is split only if there are too few channels for a pack.
   const extents lone{1, 1 << 20, 16};
   CHECK(!describe(tiled{}, problem_of(lone, channels_last(lone))).time_split);
   const extents few{1, 1 << 20, 2};
@@ -435,7 +436,7 @@ TEST_CASE("vectors are walked in packs where channels lie side by side", "[matri
 namespace {
 
 /// The direct form II transposed of a filter, b and a of N + 1 numbers each, a[0] = 1: the state
-/// before step t gives output[t] = b[0] x[t] + state[0], and goes on to gate state + input.
+/// before step t gives output[t] = b[0] x[t] + state[0], and the next state is gate state + input.
 template <int N>
 struct filter {
   mat<double, N> gate{};
@@ -449,7 +450,7 @@ struct filter {
       weight[i] = b[i + 1] - a[i + 1] * b[0];
     }
   }
-  /// `state` is the initial state, and becomes the final one.
+  /// Reads the initial state from `state` and writes the final state to it.
   template <class Backend>
   std::vector<double> run(const Backend& backend, const std::vector<double>& signal,
                           vec<double, N>& state) const {
@@ -480,7 +481,7 @@ double largest_difference(const std::vector<double>& x, const double* y) {
 }  // namespace
 
 TEST_CASE("second-order sections and a filter of order 4 give SciPy's values",
-          "[matrix_scan][filters]") {
+          "[matrix][filters]") {
   namespace expected = scipy_filters;
   with_operator_backends<variants::no>([](const std::string& name, const auto& backend) {
     INFO(name);
