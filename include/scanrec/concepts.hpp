@@ -52,21 +52,13 @@ template <class V>
 concept sequence_of_elements = sequence<V> && element<typename detail::sequence_traits<V>::stored>;
 
 namespace detail {
-/// Whether an array, if it is one, is computed in the type of states that gates are multiplied by.
+/// Whether an array is computed in the type of states that gates are multiplied by. True where
+/// there is no array, or no gate.
 template <class V, class Gate>
-concept computed_as = !sequence_of_elements<V> ||
+concept computed_as = !sequence_of_elements<V> || !sequence_of_elements<Gate> ||
                       std::same_as<factor_t<compute_t<typename sequence_traits<V>::stored>>,
                                    compute_t<typename sequence_traits<Gate>::stored>>;
 }  // namespace detail
-
-/// A view that is there, of the compute type that goes with these gates.
-template <class V, class Gate>
-concept sequence_beside = sequence_of_elements<V> && detail::computed_as<V, Gate>;
-
-/// A view whose elements can be written, of the compute type that goes with these gates, or `none`.
-template <class V, class Gate>
-concept writable_sequence_beside = writable_sequence_argument<V> &&
-    (std::same_as<V, none_t> || sequence_beside<V, Gate>);
 
 inline namespace SCANREC_ABI {
 

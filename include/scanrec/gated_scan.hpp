@@ -7,7 +7,6 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/cells/cell.hpp>
-#include <scanrec/detail/call/explain_gated.hpp>
 #include <scanrec/detail/call/gated.hpp>
 #include <scanrec/detail/call/run.hpp>
 #include <scanrec/memory.hpp>
@@ -35,19 +34,18 @@ namespace scanrec::inline SCANREC_ABI {
 /// Error    as linear_scan on a and u, which are off by the ULPs that the activations state.
 /// Cost     as many arrays read as the cell has + 1 written, + 1 with memory::store.
 /// Source   docs/qrnn.md.
-template <backend Backend, gated_cell Cell, detail::arrays_of_cell<Cell> Arrays,
-          detail::output_of_cell<Cell, Arrays> Output, detail::kept_by_forward Memory = none_t>
+template <backend Backend, class Cell, class Arrays, class Output, class Memory = none_t>
 void gated_scan(const Backend& backend, const Cell& cell, const Arrays& arrays,
                 const Output& output, const Memory& kept = {},
                 const detail::gated_options_for<Cell, Arrays>& options = {}) {
-  detail::make_gated_scan("gated_scan", cell, arrays, output, kept, options,
-                          detail::run_on_backend(backend));
+  if constexpr (detail::fits_gated_scan<Cell, Arrays, Output, Memory>())
+    detail::make_gated_scan("gated_scan", cell, arrays, output, kept, options,
+                            detail::run_on_backend(backend));
 }
-template <gated_cell Cell, detail::arrays_of_cell<Cell> Arrays,
-          detail::output_of_cell<Cell, Arrays> Output, detail::kept_by_forward Memory = none_t>
-void gated_scan(const Cell& cell, const Arrays& arrays, const Output& output,
-                const Memory& kept = {},
-                const detail::gated_options_for<Cell, Arrays>& options = {}) {
+template <class Cell, class Arrays, class Output, class Memory = none_t>
+requires(!backend<Cell>) void gated_scan(
+    const Cell& cell, const Arrays& arrays, const Output& output, const Memory& kept = {},
+    const detail::gated_options_for<Cell, Arrays>& options = {}) {
   gated_scan(tiled{}, cell, arrays, output, kept, options);
 }
 
@@ -67,8 +65,7 @@ void gated_scan(const Cell& cell, const Arrays& arrays, const Output& output,
 /// Cost     the arrays of the cell + 2 read, + 1 written per gradient, each element once; with
 ///          memory::recompute one array less is read, and pre-activations are activated twice.
 /// Source   docs/qrnn.md.
-template <backend Backend, gated_cell Cell, detail::arrays_of_cell<Cell> Arrays,
-          detail::kept_states Memory, sequence_argument OutputGrad,
+template <backend Backend, class Cell, class Arrays, class Memory, class OutputGrad,
           class Gradients = detail::gated_gradients_for<Cell, Arrays>>
 void gated_scan_vjp(const Backend& backend, const Cell& cell, const Arrays& arrays,
                     const Memory& kept, const OutputGrad& output_grad, const Gradients& gradients,
@@ -76,38 +73,41 @@ void gated_scan_vjp(const Backend& backend, const Cell& cell, const Arrays& arra
   static_assert(!detail::memory_traits<Memory>::recomputes || detail::restores_states<Backend>,
                 "scanrec: this backend does not compute states anew (see restores_states in "
                 "docs/design.md): use memory::store");
-  detail::make_gated_scan_vjp("gated_scan_vjp", cell, arrays, kept, output_grad, gradients, options,
-                              detail::run_on_backend(backend));
+  if constexpr (detail::fits_gated_scan_vjp<Cell, Arrays, Memory, OutputGrad>())
+    detail::make_gated_scan_vjp("gated_scan_vjp", cell, arrays, kept, output_grad, gradients,
+                                options, detail::run_on_backend(backend));
 }
-template <gated_cell Cell, detail::arrays_of_cell<Cell> Arrays, detail::kept_states Memory,
-          sequence_argument OutputGrad, class Gradients = detail::gated_gradients_for<Cell, Arrays>>
-void gated_scan_vjp(const Cell& cell, const Arrays& arrays, const Memory& kept,
-                    const OutputGrad& output_grad, const Gradients& gradients,
-                    const detail::gated_vjp_options_for<Cell, Arrays>& options = {}) {
+template <class Cell, class Arrays, class Memory, class OutputGrad,
+          class Gradients = detail::gated_gradients_for<Cell, Arrays>>
+requires(!backend<Cell>) void gated_scan_vjp(
+    const Cell& cell, const Arrays& arrays, const Memory& kept, const OutputGrad& output_grad,
+    const Gradients& gradients, const detail::gated_vjp_options_for<Cell, Arrays>& options = {}) {
   gated_scan_vjp(tiled{}, cell, arrays, kept, output_grad, gradients, options);
 }
 
 // ---- what a call would do, without doing it ---------------------------------------------------
 
 /// The problem that the same call of gated_scan poses, for describe() and workspace_bytes().
-template <gated_cell Cell, class Arrays, writable_sequence_argument Output, class Memory = none_t>
+template <class Cell, class Arrays, class Output, class Memory = none_t>
 [[nodiscard]] problem gated_scan_problem(
     const Cell& cell, const Arrays& arrays, const Output& output, const Memory& kept = {},
     const detail::gated_options_for<Cell, Arrays>& options = {}) {
   problem result;
-  detail::make_gated_scan("gated_scan", cell, arrays, output, kept, options,
-                          [&](const auto&, const problem& p) { result = p; });
+  if constexpr (detail::fits_gated_scan<Cell, Arrays, Output, Memory>())
+    detail::make_gated_scan("gated_scan", cell, arrays, output, kept, options,
+                            [&](const auto&, const problem& p) { result = p; });
   return result;
 }
 /// The problem that the same call of gated_scan_vjp poses.
-template <gated_cell Cell, class Arrays, class Memory, sequence_argument OutputGrad,
+template <class Cell, class Arrays, class Memory, class OutputGrad,
           class Gradients = detail::gated_gradients_for<Cell, Arrays>>
 [[nodiscard]] problem gated_scan_vjp_problem(
     const Cell& cell, const Arrays& arrays, const Memory& kept, const OutputGrad& output_grad,
     const Gradients& gradients, const detail::gated_vjp_options_for<Cell, Arrays>& options = {}) {
   problem result;
-  detail::make_gated_scan_vjp("gated_scan_vjp", cell, arrays, kept, output_grad, gradients, options,
-                              [&](const auto&, const problem& p) { result = p; });
+  if constexpr (detail::fits_gated_scan_vjp<Cell, Arrays, Memory, OutputGrad>())
+    detail::make_gated_scan_vjp("gated_scan_vjp", cell, arrays, kept, output_grad, gradients,
+                                options, [&](const auto&, const problem& p) { result = p; });
   return result;
 }
 

@@ -7,7 +7,7 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/detail/call/call.hpp>
-#include <scanrec/detail/call/explain_prefix.hpp>
+#include <scanrec/detail/call/expect.hpp>
 #include <scanrec/detail/call/run.hpp>
 #include <scanrec/detail/recurrence/operator_scan.hpp>
 #include <scanrec/operators.hpp>
@@ -20,9 +20,9 @@ namespace scanrec {
 /// Options of inclusive_scan and exclusive_scan over elements of type E.
 template <class E>
 struct prefix_options {
-  direction order = direction::forward;  ///< reverse: the last element comes first
-  state_view<const E> initial{};         ///< comes before the first element
-  state_view<E> final{};                 ///< receives all elements combined, after the initial one
+  direction order = direction::forward;     ///< reverse: the last element comes first
+  detail::state_option<const E> initial{};  ///< comes before the first element
+  detail::state_option<E> final{};  ///< receives all elements combined, after the initial one
 };
 
 }  // namespace scanrec
@@ -31,19 +31,44 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 template <class View>
 using element_of = typename sequence_traits<View>::stored;
-/// A view to write, of the type of the elements.
-template <class Results, class Elements>
-concept results_of = sequence<Results> && writable_sequence_argument<Results> &&
-    std::is_same_v<element_of<Results>, element_of<Elements>>;
+/// The options of a call with such elements; those of floats where they are no view, so that the
+/// call is found and says so.
+template <class Elements>
+struct element_or_float : std::type_identity<float> {};
+template <sequence Elements>
+struct element_or_float<Elements> : std::type_identity<element_of<Elements>> {};
+template <class Elements>
+using prefix_options_for = prefix_options<typename element_or_float<Elements>::type>;
+/// What an array is by its place, or by mistake. The calls of the standard library have no views.
+template <class Elements, class Results>
+concept scans_a_view = sequence<Elements> || sequence<Results>;
+
+template <class Op, class Elements, class Results>
+constexpr bool fits_operator_scan() {
+  constexpr bool elements = sequence<Elements>,
+                 results = sequence<Results> && writable_sequence_argument<Results>;
+  constexpr bool op =
+      !elements || associative_operator<Op, typename element_or_float<Elements>::type>;
+  SCANREC_EXPECT(op, "inclusive_scan or exclusive_scan", "op",
+                 "an associative operator before the arrays, as op::sum{}, called as op(earlier, "
+                 "later) of two elements");
+  SCANREC_EXPECT(elements, "inclusive_scan or exclusive_scan", "elements", "a sequence_view");
+  SCANREC_EXPECT(results || !op, "inclusive_scan or exclusive_scan", "results",
+                 "a sequence_view with elements that can be written");
+  if constexpr (elements && results) {
+    constexpr bool same = std::is_same_v<element_of<Results>, element_of<Elements>>;
+    SCANREC_EXPECT(same, "inclusive_scan or exclusive_scan", "results",
+                   "elements of the type of 'elements'");
+    return op && same;
+  }
+  return false;
+}
 
 template <class Op, class Elements, class Results, class Then>
 void make_operator_scan(const char* name, bool exclusive, const Op& op, const Elements& elements,
                         const Results& results, const prefix_options<element_of<Elements>>& options,
                         Then then) {
   using E = element_of<Elements>;
-  static_assert(std::is_same_v<E, element_of<Results>>,
-                "scanrec: elements and results must have the same type");
-
   call c(name, elements.shape);
   const int u = c.add("elements", elements, access::read);
   const int u0 = c.add("initial", options.initial, access::read);
@@ -88,62 +113,62 @@ namespace scanrec::inline SCANREC_ABI {
 ///          any more. What is in results and final then is unspecified.
 /// Cost     1 array read + 1 written, and n calls of op by `sequential`; 2n by `tiled` where time
 ///          is split and by `blelloch`; n log2 n by `hillis_steele`.
-template <backend Backend, class Op, sequence Elements, detail::results_of<Elements> Results>
-requires associative_operator<Op, detail::element_of<Elements>>
-void inclusive_scan(
-    const Backend& backend, const Op& op, const Elements& elements, const Results& results,
-    const std::type_identity_t<prefix_options<detail::element_of<Elements>>>& options = {}) {
-  detail::make_operator_scan("inclusive_scan", false, op, elements, results, options,
-                             detail::run_on_backend(backend));
+template <backend Backend, class Op, class Elements, class Results>
+requires detail::scans_a_view<Elements, Results>
+void inclusive_scan(const Backend& backend, const Op& op, const Elements& elements,
+                    const Results& results,
+                    const detail::prefix_options_for<Elements>& options = {}) {
+  if constexpr (detail::fits_operator_scan<Op, Elements, Results>())
+    detail::make_operator_scan("inclusive_scan", false, op, elements, results, options,
+                               detail::run_on_backend(backend));
 }
-template <class Op, sequence Elements, detail::results_of<Elements> Results>
-requires associative_operator<Op, detail::element_of<Elements>>
-void inclusive_scan(
-    const Op& op, const Elements& elements, const Results& results,
-    const std::type_identity_t<prefix_options<detail::element_of<Elements>>>& options = {}) {
+template <class Op, class Elements, class Results>
+requires detail::scans_a_view<Elements, Results>
+void inclusive_scan(const Op& op, const Elements& elements, const Results& results,
+                    const detail::prefix_options_for<Elements>& options = {}) {
   inclusive_scan(tiled{}, op, elements, results, options);
 }
 
 /// results[t] = initial op elements[0] op ... op elements[t - 1]; results[0] = initial, or the
 /// identity of op. As inclusive_scan in all else.
-template <backend Backend, class Op, sequence Elements, detail::results_of<Elements> Results>
-requires associative_operator<Op, detail::element_of<Elements>>
-void exclusive_scan(
-    const Backend& backend, const Op& op, const Elements& elements, const Results& results,
-    const std::type_identity_t<prefix_options<detail::element_of<Elements>>>& options = {}) {
-  detail::make_operator_scan("exclusive_scan", true, op, elements, results, options,
-                             detail::run_on_backend(backend));
+template <backend Backend, class Op, class Elements, class Results>
+requires detail::scans_a_view<Elements, Results>
+void exclusive_scan(const Backend& backend, const Op& op, const Elements& elements,
+                    const Results& results,
+                    const detail::prefix_options_for<Elements>& options = {}) {
+  if constexpr (detail::fits_operator_scan<Op, Elements, Results>())
+    detail::make_operator_scan("exclusive_scan", true, op, elements, results, options,
+                               detail::run_on_backend(backend));
 }
-template <class Op, sequence Elements, detail::results_of<Elements> Results>
-requires associative_operator<Op, detail::element_of<Elements>>
-void exclusive_scan(
-    const Op& op, const Elements& elements, const Results& results,
-    const std::type_identity_t<prefix_options<detail::element_of<Elements>>>& options = {}) {
+template <class Op, class Elements, class Results>
+requires detail::scans_a_view<Elements, Results>
+void exclusive_scan(const Op& op, const Elements& elements, const Results& results,
+                    const detail::prefix_options_for<Elements>& options = {}) {
   exclusive_scan(tiled{}, op, elements, results, options);
 }
 
 // ---- what a call would do, without doing it ---------------------------------------------------
 
 /// The problem that the same call of inclusive_scan poses, for describe() and workspace_bytes().
-template <class Op, sequence Elements, sequence Results>
-requires associative_operator<Op, detail::element_of<Elements>>
+template <class Op, class Elements, class Results>
 [[nodiscard]] problem inclusive_scan_problem(
     const Op& op, const Elements& elements, const Results& results,
-    const std::type_identity_t<prefix_options<detail::element_of<Elements>>>& options = {}) {
+    const detail::prefix_options_for<Elements>& options = {}) {
   problem made;
-  detail::make_operator_scan("inclusive_scan", false, op, elements, results, options,
-                             [&](const auto&, const problem& p) { made = p; });
+  if constexpr (detail::fits_operator_scan<Op, Elements, Results>())
+    detail::make_operator_scan("inclusive_scan", false, op, elements, results, options,
+                               [&](const auto&, const problem& p) { made = p; });
   return made;
 }
 /// The problem that the same call of exclusive_scan poses.
-template <class Op, sequence Elements, sequence Results>
-requires associative_operator<Op, detail::element_of<Elements>>
+template <class Op, class Elements, class Results>
 [[nodiscard]] problem exclusive_scan_problem(
     const Op& op, const Elements& elements, const Results& results,
-    const std::type_identity_t<prefix_options<detail::element_of<Elements>>>& options = {}) {
+    const detail::prefix_options_for<Elements>& options = {}) {
   problem made;
-  detail::make_operator_scan("exclusive_scan", true, op, elements, results, options,
-                             [&](const auto&, const problem& p) { made = p; });
+  if constexpr (detail::fits_operator_scan<Op, Elements, Results>())
+    detail::make_operator_scan("exclusive_scan", true, op, elements, results, options,
+                               [&](const auto&, const problem& p) { made = p; });
   return made;
 }
 

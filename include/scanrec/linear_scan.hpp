@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include <scanrec/backends.hpp>
-#include <scanrec/detail/call/explain_linear.hpp>
 #include <scanrec/detail/call/linear.hpp>
 #include <scanrec/detail/call/run.hpp>
 #include <scanrec/options.hpp>
@@ -32,17 +31,16 @@ namespace scanrec::inline SCANREC_ABI {
 ///          computed state bit for bit, before it is rounded to a 16-bit storage type.
 /// Cost     2 arrays read + 1 written; a broadcast gate is not read from memory again.
 /// Source   Blelloch, Prefix Sums and Their Applications (1990), section 1.4.
-template <backend Backend, sequence_of_elements Gate, sequence_beside<Gate> Input,
-          writable_sequence_beside<Gate> State>
+template <backend Backend, class Gate, class Input, class State>
 void linear_scan(const Backend& backend, const Gate& gate, const Input& input, const State& state,
-                 const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
-  detail::make_linear_scan("linear_scan", gate, input, state, options,
-                           detail::run_on_backend(backend));
+                 const detail::options_for<scan_options, Gate>& options = {}) {
+  if constexpr (detail::fits_linear_scan<Gate, Input, State>())
+    detail::make_linear_scan("linear_scan", gate, input, state, options,
+                             detail::run_on_backend(backend));
 }
-template <sequence_of_elements Gate, sequence_beside<Gate> Input,
-          writable_sequence_beside<Gate> State>
+template <class Gate, class Input, class State>
 void linear_scan(const Gate& gate, const Input& input, const State& state,
-                 const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
+                 const detail::options_for<scan_options, Gate>& options = {}) {
   linear_scan(tiled{}, gate, input, state, options);
 }
 
@@ -63,21 +61,20 @@ void linear_scan(const Gate& gate, const Input& input, const State& state,
 /// Cost     3 arrays read + 2 written; without gate_grad 2 + 1; a gate_grad that is a sum writes
 ///          nothing of length time. Never divides by the gate.
 /// Source   docs/adjoint.md.
-template <backend Backend, sequence_of_elements Gate, sequence_argument State,
-          sequence_argument StateGrad,
+template <backend Backend, class Gate, class State, class StateGrad,
           detail::gradients_of_a_scan Gradients = detail::default_gradients<Gate, State, StateGrad>>
-void linear_scan_vjp(
-    const Backend& backend, const Gate& gate, const State& state, const StateGrad& state_grad,
-    const Gradients& gradients,
-    const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
-  detail::make_linear_scan_vjp("linear_scan_vjp", gate, state, state_grad, gradients, options,
-                               detail::run_on_backend(backend));
+void linear_scan_vjp(const Backend& backend, const Gate& gate, const State& state,
+                     const StateGrad& state_grad, const Gradients& gradients,
+                     const detail::options_for<vjp_options, Gate>& options = {}) {
+  if constexpr (detail::fits_linear_scan_vjp<Gate, State, StateGrad>())
+    detail::make_linear_scan_vjp("linear_scan_vjp", gate, state, state_grad, gradients, options,
+                                 detail::run_on_backend(backend));
 }
-template <sequence_of_elements Gate, sequence_argument State, sequence_argument StateGrad,
+template <class Gate, class State, class StateGrad,
           detail::gradients_of_a_scan Gradients = detail::default_gradients<Gate, State, StateGrad>>
-void linear_scan_vjp(
-    const Gate& gate, const State& state, const StateGrad& state_grad, const Gradients& gradients,
-    const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
+void linear_scan_vjp(const Gate& gate, const State& state, const StateGrad& state_grad,
+                     const Gradients& gradients,
+                     const detail::options_for<vjp_options, Gate>& options = {}) {
   linear_scan_vjp(tiled{}, gate, state, state_grad, gradients, options);
 }
 
@@ -92,22 +89,21 @@ void linear_scan_vjp(
 /// Throws   argument_error before anything is written; std::bad_alloc from the workspace.
 /// Error    as linear_scan, with the parenthesis as its input.
 /// Cost     4 arrays read + 1 written; with one tangent absent 2 + 1 or 3 + 1.
-template <backend Backend, sequence_of_elements Gate, sequence_argument State,
-          sequence_argument GateTangent, sequence_argument InputTangent,
-          writable_sequence_argument StateTangent>
-void linear_scan_jvp(
-    const Backend& backend, const Gate& gate, const State& state, const GateTangent& gate_tangent,
-    const InputTangent& input_tangent, const StateTangent& state_tangent,
-    const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
-  detail::make_linear_scan_jvp("linear_scan_jvp", gate, state, gate_tangent, input_tangent,
-                               state_tangent, options, detail::run_on_backend(backend));
+template <backend Backend, class Gate, class State, class GateTangent, class InputTangent,
+          class StateTangent>
+void linear_scan_jvp(const Backend& backend, const Gate& gate, const State& state,
+                     const GateTangent& gate_tangent, const InputTangent& input_tangent,
+                     const StateTangent& state_tangent,
+                     const detail::options_for<jvp_options, Gate>& options = {}) {
+  if constexpr (detail::fits_linear_scan_jvp<Gate, State, GateTangent, InputTangent,
+                                             StateTangent>())
+    detail::make_linear_scan_jvp("linear_scan_jvp", gate, state, gate_tangent, input_tangent,
+                                 state_tangent, options, detail::run_on_backend(backend));
 }
-template <sequence_of_elements Gate, sequence_argument State, sequence_argument GateTangent,
-          sequence_argument InputTangent, writable_sequence_argument StateTangent>
-void linear_scan_jvp(
-    const Gate& gate, const State& state, const GateTangent& gate_tangent,
-    const InputTangent& input_tangent, const StateTangent& state_tangent,
-    const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
+template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent>
+void linear_scan_jvp(const Gate& gate, const State& state, const GateTangent& gate_tangent,
+                     const InputTangent& input_tangent, const StateTangent& state_tangent,
+                     const detail::options_for<jvp_options, Gate>& options = {}) {
   linear_scan_jvp(tiled{}, gate, state, gate_tangent, input_tangent, state_tangent, options);
 }
 
@@ -115,37 +111,40 @@ void linear_scan_jvp(
 
 /// The problem that the same call of linear_scan poses, for describe() and workspace_bytes().
 /// Checks the arguments as the call does.
-template <sequence Gate, sequence Input, writable_sequence_argument State>
+template <class Gate, class Input, class State>
 [[nodiscard]] problem linear_scan_problem(
     const Gate& gate, const Input& input, const State& state,
-    const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
+    const detail::options_for<scan_options, Gate>& options = {}) {
   problem result;
-  detail::make_linear_scan("linear_scan", gate, input, state, options,
-                           [&](const auto&, const problem& p) { result = p; });
+  if constexpr (detail::fits_linear_scan<Gate, Input, State>())
+    detail::make_linear_scan("linear_scan", gate, input, state, options,
+                             [&](const auto&, const problem& p) { result = p; });
   return result;
 }
 /// The problem that the same call of linear_scan_vjp poses.
-template <sequence Gate, sequence_argument State, sequence_argument StateGrad,
-          class Gradients = detail::default_gradients<Gate, State, StateGrad>>
+template <class Gate, class State, class StateGrad,
+          detail::gradients_of_a_scan Gradients = detail::default_gradients<Gate, State, StateGrad>>
 [[nodiscard]] problem linear_scan_vjp_problem(
     const Gate& gate, const State& state, const StateGrad& state_grad, const Gradients& gradients,
-    const std::type_identity_t<vjp_options<detail::value_of<Gate>>>& options = {}) {
+    const detail::options_for<vjp_options, Gate>& options = {}) {
   problem result;
-  detail::make_linear_scan_vjp("linear_scan_vjp", gate, state, state_grad, gradients, options,
-                               [&](const auto&, const problem& p) { result = p; });
+  if constexpr (detail::fits_linear_scan_vjp<Gate, State, StateGrad>())
+    detail::make_linear_scan_vjp("linear_scan_vjp", gate, state, state_grad, gradients, options,
+                                 [&](const auto&, const problem& p) { result = p; });
   return result;
 }
 /// The problem that the same call of linear_scan_jvp poses.
-template <sequence Gate, sequence_argument State, sequence_argument GateTangent,
-          sequence_argument InputTangent, writable_sequence_argument StateTangent>
+template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent>
 [[nodiscard]] problem linear_scan_jvp_problem(
     const Gate& gate, const State& state, const GateTangent& gate_tangent,
     const InputTangent& input_tangent, const StateTangent& state_tangent,
-    const std::type_identity_t<jvp_options<detail::value_of<Gate>>>& options = {}) {
+    const detail::options_for<jvp_options, Gate>& options = {}) {
   problem result;
-  detail::make_linear_scan_jvp("linear_scan_jvp", gate, state, gate_tangent, input_tangent,
-                               state_tangent, options,
-                               [&](const auto&, const problem& p) { result = p; });
+  if constexpr (detail::fits_linear_scan_jvp<Gate, State, GateTangent, InputTangent,
+                                             StateTangent>())
+    detail::make_linear_scan_jvp("linear_scan_jvp", gate, state, gate_tangent, input_tangent,
+                                 state_tangent, options,
+                                 [&](const auto&, const problem& p) { result = p; });
   return result;
 }
 

@@ -41,31 +41,4 @@ SCANREC_INLINE constexpr extents checkpoint_extents(extents shape) {
   return shape;
 }
 
-// Of what is no view: what says so.
-template <>
-struct store<detail::no_element> {
-  template <class Given>
-  constexpr store(const Given&) {  // NOLINT(google-explicit-constructor)
-    static_assert(
-        std::is_void_v<Given>,
-        "scanrec: memory::store: argument 'states': expected a sequence_view(x, extents), "
-        "got something else");
-  }
-};
-template <>
-struct recompute<detail::no_element> {
-  template <class Given>
-  constexpr recompute(const Given&) {  // NOLINT(google-explicit-constructor)
-    static_assert(std::is_void_v<Given>,
-                  "scanrec: memory::recompute: argument 'checkpoints': expected a "
-                  "sequence_view(x, checkpoint_extents(shape)), got something else");
-  }
-};
-template <class Given>
-requires(!detail::a_view<Given>) store(const Given&)
-->store<detail::no_element>;
-template <class Given>
-requires(!detail::a_view<Given>) recompute(const Given&)
-->recompute<detail::no_element>;
-
 }  // namespace scanrec::memory

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The options of the calls, as structs with defaults: name those that differ.
+// The options of the calls, as structs with defaults: name those that differ. A state_option<T> is
+// a state_view<T>, a sequence_option<T> a sequence_view<T>.
 #pragma once
 
 #include <complex>
 
+#include <scanrec/detail/call/view_parameter.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/views.hpp>
@@ -23,20 +25,20 @@ enum class conjugation {
 template <class T>
 struct scan_options {
   direction order = direction::forward;
-  state_view<const T> initial_state{};  ///< state before the first step; absent: 0
-  state_view<T> final_state{};          ///< receives the last state, before rounding to storage
+  detail::state_option<const T> initial_state{};  ///< state before the first step; absent: 0
+  detail::state_option<T> final_state{};  ///< receives the last state, before rounding to storage
   /// (batch, time or time + 1, 1 or channel): a sequence starts here. The mark behind the last step
   /// says that one starts after this: it cuts a reverse scan from its initial state.
-  sequence_view<const bool> resets{};
+  detail::sequence_option<const bool> resets{};
 };
 
 /// Gradients wanted of linear_scan_vjp; those left absent are not computed. A zero stride receives
 /// the sum over its axis, accumulated in the wide type.
 template <class Gate, class Input = Gate>
 struct scan_gradients {
-  sequence_view<Gate> gate_grad{};
-  sequence_view<Input> input_grad{};
-  state_view<compute_t<Input>> initial_grad{};
+  detail::sequence_option<Gate> gate_grad{};
+  detail::sequence_option<Input> input_grad{};
+  detail::state_option<compute_t<Input>> initial_grad{};
   scanrec::update update = update::overwrite;
 };
 
@@ -44,9 +46,9 @@ struct scan_gradients {
 template <class T>
 struct vjp_options {
   direction order = direction::forward;
-  state_view<const T> initial_state{};  ///< that of the forward call; absent: 0
-  state_view<const T> final_grad{};     ///< gradient of the final state; absent: 0
-  sequence_view<const bool> resets{};
+  detail::state_option<const T> initial_state{};  ///< that of the forward call; absent: 0
+  detail::state_option<const T> final_grad{};     ///< gradient of the final state; absent: 0
+  detail::sequence_option<const bool> resets{};
   conjugation convention = conjugation::hermitian;
 };
 
@@ -54,32 +56,33 @@ struct vjp_options {
 template <class T>
 struct jvp_options {
   direction order = direction::forward;
-  state_view<const T> initial_state{};    ///< that of the forward call; absent: 0
-  state_view<const T> initial_tangent{};  ///< absent: 0
-  state_view<T> final_tangent{};
-  sequence_view<const bool> resets{};
+  detail::state_option<const T> initial_state{};    ///< that of the forward call; absent: 0
+  detail::state_option<const T> initial_tangent{};  ///< absent: 0
+  detail::state_option<T> final_tangent{};
+  detail::sequence_option<const bool> resets{};
 };
 
 /// Options of gated_scan; T is the compute type (float for bfloat16 and float16 data).
 template <class T>
 struct gated_options {
   direction order = direction::forward;
-  state_view<const T> initial_state{};  ///< state before the first step; absent: 0
-  state_view<T> final_state{};          ///< receives the last state, before rounding to storage
-  sequence_view<const bool> resets{};   ///< as those of scan_options: a sequence starts here
+  detail::state_option<const T> initial_state{};  ///< state before the first step; absent: 0
+  detail::state_option<T> final_state{};  ///< receives the last state, before rounding to storage
+  /// As those of scan_options: a sequence starts here.
+  detail::sequence_option<const bool> resets{};
   /// (batch, time, channel): where set, the state stays as it was, whatever the gates say (Krueger
   /// et al., Zoneout, 2017). Nothing is rescaled.
-  sequence_view<const bool> zoneout{};
+  detail::sequence_option<const bool> zoneout{};
 };
 
 /// Options of gated_scan_vjp; `order`, `resets` and `zoneout` are those of the forward call.
 template <class T>
 struct gated_vjp_options {
   direction order = direction::forward;
-  state_view<const T> initial_state{};  ///< that of the forward call; absent: 0
-  state_view<const T> final_grad{};     ///< gradient of the final state; absent: 0
-  sequence_view<const bool> resets{};
-  sequence_view<const bool> zoneout{};
+  detail::state_option<const T> initial_state{};  ///< that of the forward call; absent: 0
+  detail::state_option<const T> final_grad{};     ///< gradient of the final state; absent: 0
+  detail::sequence_option<const bool> resets{};
+  detail::sequence_option<const bool> zoneout{};
 };
 
 /// Gradients wanted of gated_scan_vjp; those left absent are not computed. A zero stride receives
@@ -87,34 +90,35 @@ struct gated_vjp_options {
 template <class Cell, class T>
 struct gated_gradients {
   typename Cell::template arrays<sequence_view<T>> arrays{};  ///< of the pre-activations
-  state_view<compute_t<T>> initial_grad{};
+  detail::state_option<compute_t<T>> initial_grad{};
   scanrec::update update = update::overwrite;
 };
 
 /// Options of s5(); of systems that run both ways there are no states to start from.
 template <class R>
 struct s5_options {
-  state_view<const std::complex<R>> initial_state{};  ///< (batch, P); absent: 0
-  state_view<std::complex<R>> final_state{};
+  detail::state_option<const std::complex<R>> initial_state{};  ///< (batch, P); absent: 0
+  detail::state_option<std::complex<R>> final_state{};
   /// (batch, time or time + 1, 1 or P): a sequence starts here. The mark behind the last step cuts
   /// nothing: states that run backward start there from 0.
-  sequence_view<const bool> resets{};
+  detail::sequence_option<const bool> resets{};
   /// For samples at irregular times, (batch, time, 1): the factor of the step at each.
-  sequence_view<const R> intervals{};
+  detail::sequence_option<const R> intervals{};
   /// With intervals, (batch, time, P): receives the gates of every step, for s5_vjp().
-  sequence_view<std::complex<R>> gates{};
+  detail::sequence_option<std::complex<R>> gates{};
 };
 /// Options of s5_vjp(); `resets`, `initial_state`, `intervals` and `gates` are those of the forward
 /// call.
 template <class R>
 struct s5_vjp_options {
-  state_view<const std::complex<R>> initial_state{};
-  state_view<const std::complex<R>> final_grad{};
-  state_view<std::complex<R>> initial_grad{};  ///< receives the gradient of the initial state
-  sequence_view<const bool> resets{};
-  sequence_view<const R> intervals{};
-  sequence_view<const std::complex<R>> gates{};  ///< what s5() wrote
-  sequence_view<R> intervals_grad{};             ///< receives the gradient of the intervals
+  detail::state_option<const std::complex<R>> initial_state{};
+  detail::state_option<const std::complex<R>> final_grad{};
+  /// Receives the gradient of the initial state.
+  detail::state_option<std::complex<R>> initial_grad{};
+  detail::sequence_option<const bool> resets{};
+  detail::sequence_option<const R> intervals{};
+  detail::sequence_option<const std::complex<R>> gates{};  ///< what s5() wrote
+  detail::sequence_option<R> intervals_grad{};  ///< receives the gradient of the intervals
 };
 
 }  // namespace scanrec

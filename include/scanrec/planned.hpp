@@ -19,8 +19,6 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/cells/cell.hpp>
-#include <scanrec/detail/call/explain_gated.hpp>
-#include <scanrec/detail/call/explain_linear.hpp>
 #include <scanrec/detail/call/gated.hpp>
 #include <scanrec/detail/call/linear.hpp>
 #include <scanrec/detail/cpu/planned_call.hpp>
@@ -82,30 +80,24 @@ class planned_linear_scan {
 
 /// Checks and plans a linear_scan of these arrays, without making it; arguments, checks and errors
 /// are those of linear_scan.
-template <sequence_of_elements Gate, sequence_beside<Gate> Input,
-          writable_sequence_beside<Gate> State>
-[[nodiscard]] auto plan_linear_scan(
-    const tiled& backend, const Gate& gate, const Input& input, const State& state,
-    const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
-  return detail::make_linear_scan(
-      "linear_scan", gate, input, state, options, [&](const auto& r, const problem& p) {
-        using gate_t = typename detail::sequence_traits<Gate>::stored;
-        return planned_linear_scan<gate_t, typename detail::sequence_traits<Input>::stored,
-                                   detail::stored_or<State, detail::state_of_gate<Gate>>>(
-            backend, r, p, options.order);
-      });
+template <class Gate, class Input, class State>
+[[nodiscard]] auto plan_linear_scan(const tiled& backend, const Gate& gate, const Input& input,
+                                    const State& state,
+                                    const detail::options_for<scan_options, Gate>& options = {}) {
+  if constexpr (detail::fits_linear_scan<Gate, Input, State>())
+    return detail::make_linear_scan(
+        "linear_scan", gate, input, state, options, [&](const auto& r, const problem& p) {
+          using gate_t = typename detail::sequence_traits<Gate>::stored;
+          return planned_linear_scan<gate_t, typename detail::sequence_traits<Input>::stored,
+                                     detail::stored_or<State, detail::state_of_gate<Gate>>>(
+              backend, r, p, options.order);
+        });
 }
-template <sequence_of_elements Gate, sequence_beside<Gate> Input,
-          writable_sequence_beside<Gate> State>
-[[nodiscard]] auto plan_linear_scan(
-    const Gate& gate, const Input& input, const State& state,
-    const std::type_identity_t<scan_options<detail::value_of<Gate>>>& options = {}) {
+template <class Gate, class Input, class State>
+[[nodiscard]] auto plan_linear_scan(const Gate& gate, const Input& input, const State& state,
+                                    const detail::options_for<scan_options, Gate>& options = {}) {
   return plan_linear_scan(tiled{}, gate, input, state, options);
 }
-SCANREC_EXPLAIN_SCAN(
-    plan_linear_scan,
-    ": argument 'backend' or 'options': expected tiled or none to name in front, scan_options in "
-    "braces behind, got something else");
 
 /// A planned gated_scan that keeps nothing for a backward pass. Made by plan_gated_scan.
 ///
@@ -168,26 +160,22 @@ class planned_gated_scan {
 
 /// Checks and plans a gated_scan of these arrays that keeps nothing for a backward pass, without
 /// making it; arguments, checks and errors are those of gated_scan.
-template <gated_cell Cell, detail::arrays_of_cell<Cell> Arrays,
-          detail::output_of_cell<Cell, Arrays> Output>
+template <class Cell, class Arrays, class Output>
 [[nodiscard]] auto plan_gated_scan(const tiled& backend, const Cell& cell, const Arrays& arrays,
                                    const Output& output,
                                    const detail::gated_options_for<Cell, Arrays>& options = {}) {
-  return detail::make_gated_scan(
-      "gated_scan", cell, arrays, output, none, options, [&](const auto& r, const problem& p) {
-        return planned_gated_scan<Cell, detail::stored_in<Cell, Arrays>,
-                                  detail::stored_or<Output, none_t>>(backend, r, p, options.order);
-      });
+  if constexpr (detail::fits_gated_scan<Cell, Arrays, Output, none_t>())
+    return detail::make_gated_scan(
+        "gated_scan", cell, arrays, output, none, options, [&](const auto& r, const problem& p) {
+          return planned_gated_scan<Cell, detail::stored_in<Cell, Arrays>,
+                                    detail::stored_or<Output, none_t>>(backend, r, p,
+                                                                       options.order);
+        });
 }
-template <gated_cell Cell, detail::arrays_of_cell<Cell> Arrays,
-          detail::output_of_cell<Cell, Arrays> Output>
+template <class Cell, class Arrays, class Output>
 [[nodiscard]] auto plan_gated_scan(const Cell& cell, const Arrays& arrays, const Output& output,
                                    const detail::gated_options_for<Cell, Arrays>& options = {}) {
   return plan_gated_scan(tiled{}, cell, arrays, output, options);
 }
-SCANREC_EXPLAIN_GATED_SCAN(
-    plan_gated_scan,
-    ": argument 'backend' or 'options': expected tiled or none to name in front, gated_options in "
-    "braces behind (a plan keeps no states), got something else");
 
 }  // namespace scanrec::inline SCANREC_ABI

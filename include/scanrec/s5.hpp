@@ -12,11 +12,19 @@
 
 #include <Eigen/Core>
 
-#include <scanrec/detail/call/explain_s5.hpp>
+#include <scanrec/detail/call/view_parameter.hpp>
 #include <scanrec/detail/cpu/s5_intervals.hpp>
 #include <scanrec/detail/cpu/s5_products.hpp>
 #include <scanrec/linear_scan.hpp>
 #include <scanrec/s5_system.hpp>
+
+namespace scanrec::detail {
+
+/// An array of s5(), whose element type is that of the system.
+template <class T>
+using s5_array = std::type_identity_t<view_parameter<sequence_view<T>>>;
+
+}  // namespace scanrec::detail
 
 namespace scanrec::inline SCANREC_ABI {
 
@@ -32,17 +40,16 @@ namespace scanrec::inline SCANREC_ABI {
 ///          and two sines per state and step more.
 /// Source   Smith et al., Simplified State Space Layers for Sequence Modeling (2023), sections 2-3.
 template <backend Backend, class R>
-void s5(const Backend& on, const s5_system<R>& system,
-        const sequence_view<const std::type_identity_t<R>>& u,
-        const sequence_view<std::complex<std::type_identity_t<R>>>& states,
-        const sequence_view<std::type_identity_t<R>>& y,
+void s5(const Backend& on, const s5_system<R>& system, const detail::s5_array<const R>& u,
+        const detail::s5_array<std::complex<R>>& states, const detail::s5_array<R>& y,
         const std::type_identity_t<s5_options<R>>& options = {}) {
   const detail::s5_products<R> p("s5", system, !options.intervals.absent());
   p.check_forward(u, states, y, options);
 
   const auto first = p.half(states, 0);
   const sequence_view<const std::complex<R>> gate =
-      p.varies ? options.gates : p.broadcast(p.gate.data(), u.shape);
+      p.varies ? sequence_view<const std::complex<R>>(options.gates)
+               : p.broadcast(p.gate.data(), u.shape);
   const scan_options<std::complex<R>> scan{.initial_state = options.initial_state,
                                            .final_state = options.final_state,
                                            .resets = options.resets};
@@ -66,9 +73,8 @@ void s5(const Backend& on, const s5_system<R>& system,
       states, u, y);
 }
 template <class R>
-void s5(const s5_system<R>& system, const sequence_view<const std::type_identity_t<R>>& u,
-        const sequence_view<std::complex<std::type_identity_t<R>>>& states,
-        const sequence_view<std::type_identity_t<R>>& y,
+void s5(const s5_system<R>& system, const detail::s5_array<const R>& u,
+        const detail::s5_array<std::complex<R>>& states, const detail::s5_array<R>& y,
         const std::type_identity_t<s5_options<R>>& options = {}) {
   s5(tiled{}, system, u, states, y, options);
 }
@@ -85,13 +91,11 @@ void s5(const s5_system<R>& system, const sequence_view<const std::type_identity
 ///          step.
 /// Source   docs/s5.md.
 template <backend Backend, class R>
-void s5_vjp(const Backend& on, const s5_system<R>& system,
-            const sequence_view<const std::type_identity_t<R>>& u,
-            const sequence_view<const std::complex<std::type_identity_t<R>>>& states,
-            const sequence_view<const std::type_identity_t<R>>& y_grad,
-            const sequence_view<std::complex<std::type_identity_t<R>>>& scratch,
-            s5_system<std::type_identity_t<R>>& gradients,
-            const sequence_view<std::type_identity_t<R>>& u_grad,
+void s5_vjp(const Backend& on, const s5_system<R>& system, const detail::s5_array<const R>& u,
+            const detail::s5_array<const std::complex<R>>& states,
+            const detail::s5_array<const R>& y_grad,
+            const detail::s5_array<std::complex<R>>& scratch,
+            s5_system<std::type_identity_t<R>>& gradients, const detail::s5_array<R>& u_grad,
             const std::type_identity_t<s5_vjp_options<R>>& options = {}) {
   using complex = std::complex<R>;
   const detail::s5_products<R> p("s5_vjp", system, !options.intervals.absent());
@@ -109,7 +113,8 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
   // The gradients of lambda_bar and of the inputs of the scan, which take the place of those of x.
   typename s5_system<R>::template vector<complex> of_gate = decltype(of_gate)::Zero(p.states);
   const sequence_view<const complex> gate =
-      p.varies ? options.gates : p.broadcast(p.gate.data(), u.shape);
+      p.varies ? sequence_view<const std::complex<R>>(options.gates)
+               : p.broadcast(p.gate.data(), u.shape);
   // Where steps vary, that of every gate is taken further at once, below.
   const auto gate_grad = p.varies ? sequence_view<complex>() : p.broadcast(of_gate.data(), u.shape);
   const auto first = p.half(scratch, 0);
@@ -191,12 +196,11 @@ void s5_vjp(const Backend& on, const s5_system<R>& system,
   gradients.feedthrough += of_feedthrough;
 }
 template <class R>
-void s5_vjp(const s5_system<R>& system, const sequence_view<const std::type_identity_t<R>>& u,
-            const sequence_view<const std::complex<std::type_identity_t<R>>>& states,
-            const sequence_view<const std::type_identity_t<R>>& y_grad,
-            const sequence_view<std::complex<std::type_identity_t<R>>>& scratch,
-            s5_system<std::type_identity_t<R>>& gradients,
-            const sequence_view<std::type_identity_t<R>>& u_grad,
+void s5_vjp(const s5_system<R>& system, const detail::s5_array<const R>& u,
+            const detail::s5_array<const std::complex<R>>& states,
+            const detail::s5_array<const R>& y_grad,
+            const detail::s5_array<std::complex<R>>& scratch,
+            s5_system<std::type_identity_t<R>>& gradients, const detail::s5_array<R>& u_grad,
             const std::type_identity_t<s5_vjp_options<R>>& options = {}) {
   s5_vjp(tiled{}, system, u, states, y_grad, scratch, gradients, u_grad, options);
 }

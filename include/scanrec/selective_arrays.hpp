@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <scanrec/detail/selective/problem.hpp>
 #include <scanrec/element.hpp>
@@ -32,6 +33,9 @@ class stored_sequence {
   template <class S>
   static constexpr bool fits = std::is_same_v<compute_t<std::remove_const_t<S>>, value> &&
                                (std::is_const_v<V> || !std::is_const_v<S>);
+  template <class S>
+  static std::bool_constant<fits<S>> converts(const sequence_view<S>&);
+  static std::false_type converts(...);
 
  public:
   SCANREC_INLINE constexpr stored_sequence() = default;
@@ -44,6 +48,14 @@ class stored_sequence {
     use_.element_bytes = sizeof(S), use_.alignment = alignof(S);
     use_.type = &detail::type_mark<std::remove_const_t<S>>;
     use_.given = !view.absent();
+  }
+  template <class Given>
+  requires(!decltype(converts(std::declval<const Given&>()))::value)
+      stored_sequence(const Given&) {  // NOLINT(google-explicit-constructor)
+    static_assert(std::is_void_v<Given>,
+                  "scanrec: expected a sequence_view(x, extents) that computes in the real type of "
+                  "the arrays (float for bfloat16 and float16), not const where it is written; {} "
+                  "if absent");
   }
 
   [[nodiscard]] SCANREC_INLINE bool absent() const { return !use_.given; }
@@ -122,26 +134,27 @@ template <class V>
 struct selective_arrays {
   using real = detail::real_part_of<V>;
   stored_sequence<const real> u, delta;
-  state_view<const V> a;
+  detail::state_option<const V> a;
   mixing_view<const V> b, c;
-  state_view<const real> skip{};        ///< D; absent: 0
-  stored_sequence<const real> z{};      ///< absent: outputs are not gated
-  state_view<const real> delta_bias{};  ///< absent: 0
-  bool softplus = false;                ///< whether steps are softplus(delta + delta_bias)
+  detail::state_option<const real> skip{};        ///< D; absent: 0
+  stored_sequence<const real> z{};                ///< absent: outputs are not gated
+  detail::state_option<const real> delta_bias{};  ///< absent: 0
+  bool softplus = false;  ///< whether steps are softplus(delta + delta_bias)
   /// For samples at irregular times: the factor of all steps at each; absent: 1.
-  sequence_view<const real> intervals{};
+  detail::sequence_option<const real> intervals{};
 };
 
 /// Options of selective_scan.
 template <class V>
 struct selective_options {
   direction order = direction::forward;
-  state_view<const V> initial_state{};  ///< (batch, channel, group states); absent: 0
-  state_view<V> final_state{};          ///< the same; receives the last state
-  sequence_view<const bool> resets{};   ///< as those of scan_options: a sequence starts here
+  detail::state_option<const V> initial_state{};  ///< (batch, channel, group states); absent: 0
+  detail::state_option<V> final_state{};          ///< the same; receives the last state
+  detail::sequence_option<const bool>
+      resets{};  ///< as those of scan_options: a sequence starts here
   /// checkpoint_extents() of (batch, time, channel, group states): receives the states before every
   /// 128 steps, counted from the end of the scan, for selective_scan_vjp.
-  sequence_view<V> checkpoints{};
+  detail::sequence_option<V> checkpoints{};
 };
 
 /// Options of selective_scan_vjp; `order`, `initial_state` and `resets` are those of the forward
@@ -149,10 +162,11 @@ struct selective_options {
 template <class V>
 struct selective_vjp_options {
   direction order = direction::forward;
-  state_view<const V> initial_state{};
-  state_view<const V> final_grad{};  ///< gradient of the final state; absent: 0
-  sequence_view<const bool> resets{};
-  sequence_view<const V> checkpoints{};  ///< what the forward call wrote; absent: made anew
+  detail::state_option<const V> initial_state{};
+  detail::state_option<const V> final_grad{};  ///< gradient of the final state; absent: 0
+  detail::sequence_option<const bool> resets{};
+  detail::sequence_option<const V>
+      checkpoints{};  ///< what the forward call wrote; absent: made anew
 };
 
 /// Gradients wanted of selective_scan_vjp, of the shapes of what they are of; those left absent are
@@ -161,13 +175,13 @@ template <class V>
 struct selective_gradients {
   using real = detail::real_part_of<V>;
   stored_sequence<real> u{}, delta{};
-  state_view<V> a{};
+  detail::state_option<V> a{};
   mixing_view<V> b{}, c{};
-  state_view<real> skip{};
+  detail::state_option<real> skip{};
   stored_sequence<real> z{};
-  state_view<real> delta_bias{};
-  state_view<V> initial_state{};
-  sequence_view<real> intervals{};
+  detail::state_option<real> delta_bias{};
+  detail::state_option<V> initial_state{};
+  detail::sequence_option<real> intervals{};
   scanrec::update update = update::overwrite;
 };
 

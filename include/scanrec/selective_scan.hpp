@@ -126,5 +126,3 @@ template <runs_selective_scans Backend, class V>
 }
 
 }  // namespace scanrec::inline SCANREC_ABI
-
-#include <scanrec/detail/call/explain_selective.hpp>  // what is told of calls that do not fit

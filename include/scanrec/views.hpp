@@ -8,8 +8,8 @@
 #include <span>
 #include <type_traits>
 
-#include <scanrec/detail/call/explain_views.hpp>
 #include <scanrec/detail/call/view_checks.hpp>
+#include <scanrec/detail/call/view_data.hpp>
 #include <scanrec/detail/config.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/extents.hpp>
@@ -58,16 +58,16 @@ struct sequence_view {
   /// Not of a container of other elements, and not of a temporary one: says so.
   template <class Container>
   requires detail::no_span_for<Container, T> sequence_view(Container&&, const extents&) {
-    SCANREC_EXPLAIN_ELEMENTS_(Container, T, "sequence_view");
+    detail::check_container<Container, T>();
   }
   template <class Container>
   requires detail::no_span_for<Container, T> sequence_view(Container&&, const extents&,
                                                            const scanrec::strides&) {
-    SCANREC_EXPLAIN_ELEMENTS_(Container, T, "sequence_view");
+    detail::check_container<Container, T>();
   }
   template <class Container, std::integral Count>
   requires detail::no_span_for<Container, T> sequence_view(Container&&, Count) {
-    SCANREC_EXPLAIN_ELEMENTS_(Container, T, "sequence_view");
+    detail::check_container<Container, T>();
   }
   /// A view to read is made from a view to write wherever one is asked for.
   template <class U>
@@ -146,23 +146,15 @@ struct state_view {
       : state_view(elements.data(), shape_of, strides_of) {
     detail::check_span("state_view", elements.size(), shape, strides);
   }
-  /// Not of a container alone, whose extents it does not know; nor of one of other elements, nor of
-  /// a temporary: says so.
-  template <class Container>
-  requires detail::a_container<std::remove_cvref_t<Container>>
-  explicit state_view(Container&&) {
-    static_assert(std::is_void_v<Container>,
-                  "scanrec: state_view: argument 'shape': expected extents behind a container, as "
-                  "extents{.batch = 8, .channel = 3}, got none");
-  }
+  /// Not of a container of other elements, and not of a temporary one: says so.
   template <class Container>
   requires detail::no_span_for<Container, T> state_view(Container&&, const extents&) {
-    SCANREC_EXPLAIN_ELEMENTS_(Container, T, "state_view");
+    detail::check_container<Container, T>();
   }
   template <class Container>
   requires detail::no_span_for<Container, T> state_view(Container&&, const extents&,
                                                         const scanrec::strides&) {
-    SCANREC_EXPLAIN_ELEMENTS_(Container, T, "state_view");
+    detail::check_container<Container, T>();
   }
   template <class U>
   requires(std::is_same_v<const U, T>) SCANREC_INLINE
@@ -215,27 +207,28 @@ state_view(Range&&, extents) -> state_view<detail::span_element<Range>>;
 template <class Range>
 state_view(Range&&, extents, strides) -> state_view<detail::span_element<Range>>;
 
-// From anything else: what says what was expected.
+// Of what no view can be deduced: says so.
 template <>
 struct sequence_view<detail::no_element> {
-  template <class... Given>
-  sequence_view(const Given&...) {  // NOLINT(google-explicit-constructor)
-    SCANREC_EXPLAIN_VIEW_(Given, "sequence_view",
-                          "(x), (x, channels), (x, extents) or (x, extents, strides)");
+  template <class Data, class... Rest>
+  explicit sequence_view(const Data&, const Rest&...) {
+    detail::check_data<Data>();
   }
 };
 template <>
 struct state_view<detail::no_element> {
-  template <class... Given>
-  state_view(const Given&...) {  // NOLINT(google-explicit-constructor)
-    SCANREC_EXPLAIN_VIEW_(Given, "state_view", "(x, extents) or (x, extents, strides)");
+  template <class Data, class... Rest>
+  explicit state_view(const Data&, const Rest&...) {
+    detail::check_data<Data>();
   }
 };
-template <class First, class... Rest>
-requires(!detail::makes_a_view<First, Rest...>::value) sequence_view(const First&, const Rest&...)
+template <class Data, class... Rest>
+requires(detail::no_array<Data> ||
+         (detail::only_counts<Data, Rest...> && (sizeof...(Rest) > 1 || !detail::spannable<Data>)))
+    sequence_view(Data&&, Rest...)
 ->sequence_view<detail::no_element>;
-template <class First, class... Rest>
-requires(!detail::makes_a_state_view<First, Rest...>) state_view(const First&, const Rest&...)
+template <class Data, class... Rest>
+requires(detail::no_array<Data> || detail::only_counts<Data, Rest...>) state_view(Data&&, Rest...)
 ->state_view<detail::no_element>;
 
 /// The view with another shape, of which it is a part that repeats: an axis with an extent of 1, or

@@ -64,7 +64,7 @@ void gated_scan(
                                          .zoneout = options.zoneout};
   };
   const state_view<const value> initial =
-      all.first() ? options.initial_state : state_view<const value>{};
+      all.first() ? state_view<const value>(options.initial_state) : state_view<const value>{};
   const auto check = [&](const state_view<value>& final_state) {
     static_cast<void>(gated_scan_problem(cell, arrays, output, kept, with(initial, final_state)));
   };

@@ -84,7 +84,8 @@ void linear_scan(
     static_cast<void>(linear_scan_problem(
         gate, input, state,
         {.order = options.order,
-         .initial_state = all.first() ? options.initial_state : state_view<const value>{},
+         .initial_state = all.first() ? state_view<const value>(options.initial_state)
+                                      : state_view<const value>{},
          .final_state = final_state,
          .resets = options.resets}));
   };
@@ -94,19 +95,20 @@ void linear_scan(
               if (!enters || !options.final_state.absent()) check(options.final_state);
             }),
             shape, detail::kind_of<value>(options.order));
-  detail::walk_scan<value>(
-      all, backend, gate, input, state, {.order = options.order, .resets = options.resets},
-      {.initial = all.first() ? options.initial_state : state_view<const value>{},
-       .entering = options.entering_state,
-       .behind = options.final_state},
-      [&](const state_view<const value>& before, const State& states,
-          const state_view<value>& behind) {
-        scanrec::linear_scan(backend, gate, input, states,
-                             {.order = options.order,
-                              .initial_state = before,
-                              .final_state = behind,
-                              .resets = options.resets});
-      });
+  detail::walk_scan<value>(all, backend, gate, input, state,
+                           {.order = options.order, .resets = options.resets},
+                           {.initial = all.first() ? state_view<const value>(options.initial_state)
+                                                   : state_view<const value>{},
+                            .entering = options.entering_state,
+                            .behind = options.final_state},
+                           [&](const state_view<const value>& before, const State& states,
+                               const state_view<value>& behind) {
+                             scanrec::linear_scan(backend, gate, input, states,
+                                                  {.order = options.order,
+                                                   .initial_state = before,
+                                                   .final_state = behind,
+                                                   .resets = options.resets});
+                           });
 }
 
 /// The tangent of mpi::linear_scan.
@@ -133,7 +135,7 @@ void linear_scan_jvp(
                                        .resets = options.resets};
   };
   const state_view<const value> initial =
-      all.first() ? options.initial_tangent : state_view<const value>{};
+      all.first() ? state_view<const value>(options.initial_tangent) : state_view<const value>{};
   all.agree(detail::caught([&] {
               static_cast<void>(linear_scan_jvp_problem(gate, state, gate_tangent, input_tangent,
                                                         state_tangent,

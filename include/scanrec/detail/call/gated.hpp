@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <scanrec/detail/call/call.hpp>
+#include <scanrec/detail/call/expect.hpp>
 #include <scanrec/detail/recurrence/gated_forward.hpp>
 #include <scanrec/detail/recurrence/gated_vjp.hpp>
 #include <scanrec/element.hpp>
@@ -29,8 +30,8 @@ concept arrays_of_cell = gated_cell<Cell> && std::is_aggregate_v<Arrays> &&
                              sizeof(Arrays) == Cell::names.size() * sizeof(sequence_view<float>) &&
                          element<stored_in<Cell, Arrays>>;
 
-/// What goes with a cell and its arrays; something where these are wrong, since some compilers look
-/// here before they look at constraints.
+/// What goes with a cell and its arrays; something where these are wrong, so that the call is found
+/// and says so.
 template <class Cell, class Arrays>
 struct beside_arrays {
   using value = float;
@@ -86,12 +87,43 @@ concept kept_states = memory_traits<Memory>::stores || memory_traits<Memory>::re
 template <class Memory>
 concept kept_by_forward = std::same_as<Memory, none_t> ||
     (kept_states<Memory>&& memory_traits<Memory>::writable);
-/// What the outputs of these arrays can be written to.
-template <class Output, class Cell, class Arrays>
-concept output_of_cell = arrays_of_cell<Arrays, Cell> && writable_sequence_argument<Output> &&
-    (std::same_as<Output, none_t> ||
-     (sequence_of_elements<Output> &&
-      std::same_as<compute_t<stored_or<Output, float>>, compute_t<stored_in<Cell, Arrays>>>));
+
+template <class Cell, class Arrays>
+constexpr bool fits_cell() {
+  constexpr bool cell = gated_cell<Cell>, arrays = arrays_of_cell<Arrays, Cell>;
+  SCANREC_EXPECT(cell, "gated_scan", "cell",
+                 "one of cells/, as fo_pooling<>{}, or your own (docs/qrnn.md)");
+  SCANREC_EXPECT(arrays || !cell, "gated_scan", "arrays",
+                 "the arrays of the cell, as packed<Cell>(sequence_view(x, extents)) or "
+                 "Cell::arrays<sequence_view<T>>{...}, of float, double, bfloat16 or float16");
+  return cell && arrays;
+}
+template <class Cell, class Arrays, class Output, class Memory>
+constexpr bool fits_gated_scan() {
+  constexpr bool cell = fits_cell<Cell, Arrays>(), output = writable_elements_or_none<Output>,
+                 kept = kept_by_forward<Memory>;
+  SCANREC_EXPECT_VIEW(output, "gated_scan", "output", SCANREC_TO_WRITE);
+  SCANREC_EXPECT(kept, "gated_scan", "kept",
+                 "none, memory::store{states to write} or memory::recompute{checkpoints to write}");
+  if constexpr (cell && sequence_of_elements<Output>) {
+    constexpr bool same = std::same_as<compute_t<typename sequence_traits<Output>::stored>,
+                                       compute_t<stored_in<Cell, Arrays>>>;
+    SCANREC_EXPECT(same, "gated_scan", "output",
+                   "the compute type of the arrays (float for bfloat16 and float16)");
+    return kept && output && same;
+  }
+  return cell && output && kept;
+}
+template <class Cell, class Arrays, class Memory, class OutputGrad>
+constexpr bool fits_gated_scan_vjp() {
+  constexpr bool cell = fits_cell<Cell, Arrays>(), kept = kept_states<Memory>,
+                 output_grad = elements_or_none<OutputGrad>;
+  SCANREC_EXPECT(
+      kept, "gated_scan_vjp", "kept",
+      "memory::store{states} or memory::recompute{checkpoints}, as the forward call had");
+  SCANREC_EXPECT_VIEW(output_grad, "gated_scan_vjp", "output_grad", SCANREC_OR_NONE);
+  return cell && kept && output_grad;
+}
 
 template <class Memory, class Value>
 constexpr void check_checkpoints() {
@@ -186,7 +218,6 @@ decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays&
   using value = compute_t<pre_t>;
   using policy = memory_traits<Memory>;
   check_cell<Cell>(std::make_index_sequence<Cell::names.size()>{});
-  static_assert(policy::writable, "scanrec: the views of a memory policy must be writable here");
   check_checkpoints<Memory, value>();
   call c(name, listed<Cell::names.size()>(arrays)[0].shape);
   const int pre = add_arrays<Cell>(c, arrays, &array_name::value, access::read);
@@ -238,9 +269,6 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   using policy = memory_traits<Memory>;
   check_cell<Cell>(std::make_index_sequence<Cell::names.size()>{});
   using grad_t = stored_in<Cell, decltype(gradients.arrays)>;
-  static_assert(
-      policy::stores || policy::recomputes,
-      "scanrec: an adjoint needs memory::store{states} or memory::recompute{checkpoints}");
   static_assert(
       !std::is_const_v<
           std::remove_pointer_t<decltype(listed<Cell::names.size()>(gradients.arrays)[0].data)>>,

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include <scanrec/detail/call/call.hpp>
+#include <scanrec/detail/call/expect.hpp>
 #include <scanrec/detail/recurrence/forward.hpp>
 #include <scanrec/detail/recurrence/jvp.hpp>
 #include <scanrec/detail/recurrence/vjp.hpp>
@@ -25,6 +26,15 @@ using state_of_gate = typename multiplied_by<typename sequence_traits<Gate>::sto
 /// The compute type of the states of a call with such gates.
 template <class Gate>
 using value_of = compute_t<state_of_gate<Gate>>;
+
+/// The options of a call with such gates; those of floats where the gates are no view, so that the
+/// call is found and says so.
+template <class Gate>
+struct value_or_float : std::type_identity<float> {};
+template <sequence_of_elements Gate>
+struct value_or_float<Gate> : std::type_identity<value_of<Gate>> {};
+template <template <class> class Options, class Gate>
+using options_for = Options<typename value_or_float<Gate>::type>;
 
 template <class G>
 struct gradient_traits;
@@ -49,6 +59,42 @@ constexpr void check_types(types<Gate, Gates...>, types<State, States...>) {
                     std::same_as<compute_t<Gate>, factor_t<compute_t<State>>>,
                 "scanrec: all arrays of a call must have the same compute type (float for bfloat16 "
                 "and float16); a complex gate needs complex inputs, a matrix vectors");
+}
+
+template <class Gate, class Input, class State>
+constexpr bool fits_linear_scan() {
+  constexpr bool gate = sequence_of_elements<Gate>, input = sequence_of_elements<Input>,
+                 state = writable_elements_or_none<State>;
+  constexpr bool of_input = computed_as<Input, Gate>, of_state = computed_as<State, Gate>;
+  static_assert(!backend<Gate>, "scanrec: linear_scan: expected backend, gate, input, state");
+  SCANREC_EXPECT_VIEW(gate || backend<Gate>, "linear_scan", "gate", "");
+  SCANREC_EXPECT_VIEW(input, "linear_scan", "input", "");
+  SCANREC_EXPECT_VIEW(state, "linear_scan", "state", SCANREC_TO_WRITE);
+  SCANREC_EXPECT(of_input, "linear_scan", "input", SCANREC_TYPE_OF_GATES);
+  SCANREC_EXPECT(of_state, "linear_scan", "state", SCANREC_TYPE_OF_GATES);
+  return gate && input && state && of_input && of_state;
+}
+template <class Gate, class State, class StateGrad>
+constexpr bool fits_linear_scan_vjp() {
+  constexpr bool gate = sequence_of_elements<Gate>, state = elements_or_none<State>,
+                 grad = elements_or_none<StateGrad>;
+  SCANREC_EXPECT_VIEW(gate, "linear_scan_vjp", "gate", "");
+  SCANREC_EXPECT_VIEW(state, "linear_scan_vjp", "state", SCANREC_OR_NONE);
+  SCANREC_EXPECT_VIEW(grad, "linear_scan_vjp", "state_grad", SCANREC_OR_NONE);
+  return gate && state && grad;
+}
+template <class Gate, class State, class GateTangent, class InputTangent, class StateTangent>
+constexpr bool fits_linear_scan_jvp() {
+  constexpr bool gate = sequence_of_elements<Gate>, state = elements_or_none<State>,
+                 gate_tangent = elements_or_none<GateTangent>,
+                 input_tangent = elements_or_none<InputTangent>,
+                 state_tangent = writable_elements_or_none<StateTangent>;
+  SCANREC_EXPECT_VIEW(gate, "linear_scan_jvp", "gate", "");
+  SCANREC_EXPECT_VIEW(state, "linear_scan_jvp", "state", SCANREC_OR_NONE);
+  SCANREC_EXPECT_VIEW(gate_tangent, "linear_scan_jvp", "gate_tangent", SCANREC_OR_NONE);
+  SCANREC_EXPECT_VIEW(input_tangent, "linear_scan_jvp", "input_tangent", SCANREC_OR_NONE);
+  SCANREC_EXPECT_VIEW(state_tangent, "linear_scan_jvp", "state_tangent", SCANREC_TO_WRITE);
+  return gate && state && gate_tangent && input_tangent && state_tangent;
 }
 
 /// What of linear_scan may be one and the same.
@@ -186,8 +232,13 @@ void make_linear_scan_jvp(const char* name, const Gate& gate, const State& state
 
 /// The gradients a call takes when they are given in braces.
 template <class Gate, class State, class StateGrad>
-using default_gradients =
-    scan_gradients<typename sequence_traits<Gate>::stored,
-                   stored_or<StateGrad, stored_or<State, state_of_gate<Gate>>>>;
+struct gradients_beside : std::type_identity<scan_gradients<float>> {};
+template <sequence_of_elements Gate, sequence_argument State, sequence_argument StateGrad>
+struct gradients_beside<Gate, State, StateGrad>
+    : std::type_identity<
+          scan_gradients<typename sequence_traits<Gate>::stored,
+                         stored_or<StateGrad, stored_or<State, state_of_gate<Gate>>>>> {};
+template <class Gate, class State, class StateGrad>
+using default_gradients = typename gradients_beside<Gate, State, StateGrad>::type;
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -46,7 +46,8 @@ template <class T, class Options, class Gradients, class Check, class Map, class
 void walk_adjoint(const char* call, MPI_Comm comm, const extents& shape, const Options& options,
                   const Gradients& gradients, Check check, Map map, Walk walk) {
   const parts all(comm, options.order == direction::forward, options.exchange);
-  const state_view<const T> final_grad = all.first() ? options.final_grad : state_view<const T>{};
+  const state_view<const T> final_grad =
+      all.first() ? state_view<const T>(options.final_grad) : state_view<const T>{};
   const state_view<T> wanted = gradients.initial_grad;
   Gradients own = gradients;
   all.agree(caught([&] {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Views as members of options and as parameters of calls.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+#include <scanrec/detail/config.hpp>
+#include <scanrec/views.hpp>
+
+namespace scanrec::detail {
+
+template <class View>
+inline constexpr bool is_state_view = false;
+template <class T>
+inline constexpr bool is_state_view<state_view<T>> = true;
+
+/// A view that is made of anything: what does not convert to it fails to compile with a sentence.
+/// Views themselves convert from nothing else, so that functions can be overloaded on them.
+template <class View>
+struct view_parameter : View {
+  // The constructors of the view, written out: inherited ones are functions that objects share.
+  SCANREC_INLINE constexpr view_parameter() = default;
+  template <class Data>
+  SCANREC_INLINE constexpr view_parameter(Data&& data, const extents& shape)
+      : View(std::forward<Data>(data), shape) {}
+  template <class Data>
+  SCANREC_INLINE constexpr view_parameter(Data&& data, const extents& shape,
+                                          const scanrec::strides& strides)
+      : View(std::forward<Data>(data), shape, strides) {}
+  template <class Data, std::integral Count>
+  SCANREC_INLINE constexpr view_parameter(Data&& data, Count channels)
+      : View(std::forward<Data>(data), channels) {}
+  template <class Given>
+  SCANREC_INLINE constexpr view_parameter(
+      const Given& given)  // NOLINT(google-explicit-constructor)
+      : View(view_or_none(given)) {
+    constexpr bool fits = std::is_convertible_v<const Given&, View>;
+    static_assert(fits || !is_state_view<View>,
+                  "scanrec: expected a state_view(x, extents) of the compute type of the arrays "
+                  "(float for bfloat16 and float16), not const where it is written; {} if absent");
+    static_assert(fits || is_state_view<View>,
+                  "scanrec: expected a sequence_view(x, extents) of the element type of View, "
+                  "not const where it is written; {} if absent");
+  }
+
+ private:
+  template <class Given>
+  SCANREC_INLINE static constexpr View view_or_none(const Given& given) {
+    if constexpr (std::is_convertible_v<const Given&, View>)
+      return given;
+    else
+      return {};
+  }
+};
+
+/// An option that is a state or a sequence.
+template <class T>
+using state_option = view_parameter<state_view<T>>;
+template <class T>
+using sequence_option = view_parameter<sequence_view<T>>;
+
+}  // namespace scanrec::detail
