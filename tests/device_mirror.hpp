@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include <scanrec/detail/call/check.hpp>
+#include <scanrec/detail/problem/check.hpp>
 #include <scanrec/problem.hpp>
 
 #include "arena.hpp"

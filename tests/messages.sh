@@ -42,7 +42,7 @@ struct running_sum {
   struct sums {};
 #endif
   input_field<float> input;
-  cut_field cuts;
+  reset_field cuts;
   output_field<float> state;
 #ifndef NO_arrays
   using arrays = array_list<reads<&running_sum::input>, reads_marks<&running_sum::cuts>,
@@ -95,7 +95,7 @@ struct running_sum {
 }  // namespace mine
 
 void call(const scanrec::sequence_view<float>& x, const scanrec::sequence_view<float>& y) {
-  scanrec::detail::call c("running_sum", x.shape);
+  scanrec::detail::problem_builder c("running_sum", x.shape);
   const int input = c.add("input", x, scanrec::access::read);
   const int state = c.add("state", y, scanrec::access::write);
   c.prepare<mine::running_sum>(false, std::array<scanrec::detail::in_place_pair, 0>{}, false);

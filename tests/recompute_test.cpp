@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <scanrec/cells/qrnn.hpp>
-#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/recurrence/recompute.hpp>
 #include <scanrec/gated_scan.hpp>
 #include <scanrec/scan.hpp>
 

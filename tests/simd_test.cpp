@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/maps/lane_scans.hpp>
 #include <scanrec/detail/simd/memory.hpp>
 
 #include "catch.hpp"

@@ -17,16 +17,17 @@
 #include <array>
 #include <complex>
 
-#include <scanrec/detail/call/call.hpp>
+#include <scanrec/detail/problem/build.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/linear_scan.hpp>
 
 /// What a call is made of, its checks and its kernels, as explicit instantiations, or `extern` as
 /// their declarations. `pairs`: of arrays that may be one and the same.
-#define SCANREC_CALL(external, pairs, ...)                                                 \
-  external template void scanrec::detail::call::prepare<scanrec::recurrence::__VA_ARGS__>( \
-      bool, const std::array<scanrec::detail::in_place_pair, pairs>&, bool);               \
-  external template void scanrec::run_recurrence(                                          \
+#define SCANREC_CALL(external, pairs, ...)                                     \
+  external template void                                                       \
+  scanrec::detail::problem_builder::prepare<scanrec::recurrence::__VA_ARGS__>( \
+      bool, const std::array<scanrec::detail::in_place_pair, pairs>&, bool);   \
+  external template void scanrec::run_recurrence(                              \
       const scanrec::tiled&, scanrec::recurrence::__VA_ARGS__, const scanrec::problem&);
 /// The calls of one element type.
 #define SCANREC_CALLS(external, T)              \

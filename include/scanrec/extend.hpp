@@ -5,10 +5,10 @@
 
 #include <scanrec/affine.hpp>
 #include <scanrec/concepts.hpp>
-#include <scanrec/detail/call/run.hpp>
+#include <scanrec/detail/problem/run.hpp>
 #include <scanrec/detail/recurrence/affine_steps.hpp>
 #include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/recurrence/field.hpp>
-#include <scanrec/detail/shared/recompute.hpp>
-#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/recurrence/recompute.hpp>
+#include <scanrec/detail/recurrence/sums.hpp>
 #include <scanrec/problem.hpp>

@@ -7,8 +7,8 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/cells/cell.hpp>
-#include <scanrec/detail/call/gated.hpp>
-#include <scanrec/detail/call/run.hpp>
+#include <scanrec/detail/problem/gated_scan.hpp>
+#include <scanrec/detail/problem/run.hpp>
 #include <scanrec/memory.hpp>
 #include <scanrec/options.hpp>
 #include <scanrec/problem.hpp>

@@ -6,9 +6,9 @@
 #include <type_traits>
 
 #include <scanrec/backends.hpp>
-#include <scanrec/detail/call/call.hpp>
-#include <scanrec/detail/call/expect.hpp>
-#include <scanrec/detail/call/run.hpp>
+#include <scanrec/detail/problem/build.hpp>
+#include <scanrec/detail/problem/expect.hpp>
+#include <scanrec/detail/problem/run.hpp>
 #include <scanrec/detail/recurrence/operator_scan.hpp>
 #include <scanrec/operators.hpp>
 #include <scanrec/options.hpp>
@@ -69,7 +69,7 @@ void make_operator_scan(const char* name, bool exclusive, const Op& op, const El
                         const Results& results, const prefix_options<element_of<Elements>>& options,
                         Then then) {
   using E = element_of<Elements>;
-  call c(name, elements.shape);
+  problem_builder c(name, elements.shape);
   const int u = c.add("elements", elements, access::read);
   const int u0 = c.add("initial", options.initial, access::read);
   const int x = c.add("results", results, access::write);

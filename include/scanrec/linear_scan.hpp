@@ -5,8 +5,8 @@
 #include <type_traits>
 
 #include <scanrec/backends.hpp>
-#include <scanrec/detail/call/linear.hpp>
-#include <scanrec/detail/call/run.hpp>
+#include <scanrec/detail/problem/linear_scan.hpp>
+#include <scanrec/detail/problem/run.hpp>
 #include <scanrec/options.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/views.hpp>

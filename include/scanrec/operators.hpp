@@ -11,7 +11,7 @@
 #include <span>
 #include <type_traits>
 
-#include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/maps/lane_scans.hpp>
 
 namespace scanrec {
 

@@ -5,7 +5,7 @@
 
 #include <complex>
 
-#include <scanrec/detail/call/view_parameter.hpp>
+#include <scanrec/detail/view_parameter.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/views.hpp>

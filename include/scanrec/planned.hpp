@@ -19,9 +19,9 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/cells/cell.hpp>
-#include <scanrec/detail/call/gated.hpp>
-#include <scanrec/detail/call/linear.hpp>
 #include <scanrec/detail/cpu/planned_call.hpp>
+#include <scanrec/detail/problem/gated_scan.hpp>
+#include <scanrec/detail/problem/linear_scan.hpp>
 #include <scanrec/options.hpp>
 #include <scanrec/views.hpp>
 

@@ -12,9 +12,9 @@
 
 #include <Eigen/Core>
 
-#include <scanrec/detail/call/view_parameter.hpp>
 #include <scanrec/detail/cpu/s5_intervals.hpp>
 #include <scanrec/detail/cpu/s5_products.hpp>
+#include <scanrec/detail/view_parameter.hpp>
 #include <scanrec/linear_scan.hpp>
 #include <scanrec/s5_system.hpp>
 

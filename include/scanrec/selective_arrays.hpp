@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <scanrec/detail/selective/problem.hpp>
+#include <scanrec/detail/recurrence/selective.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/options.hpp>
 #include <scanrec/problem.hpp>

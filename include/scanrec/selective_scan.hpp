@@ -18,8 +18,8 @@
 #include <type_traits>
 
 #include <scanrec/backends.hpp>
-#include <scanrec/detail/call/selective.hpp>
-#include <scanrec/detail/selective/driver.hpp>
+#include <scanrec/detail/cpu/selective_driver.hpp>
+#include <scanrec/detail/problem/selective_scan.hpp>
 #include <scanrec/selective_arrays.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {

@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include <scanrec/backends.hpp>
-#include <scanrec/detail/call/linear.hpp>
-#include <scanrec/detail/call/run.hpp>
+#include <scanrec/detail/problem/linear_scan.hpp>
+#include <scanrec/detail/problem/run.hpp>
 #include <scanrec/detail/recurrence/sensitivity.hpp>
 
 namespace scanrec {
@@ -41,7 +41,7 @@ void make_sensitivity(const char* name, const Gate& gate, const Input& input, co
                 "scanrec: states and sensitivities must be of one type");
   check_types(types<gate_t>{}, types<state_t, input_t>{});
 
-  call c(name, gate.shape);
+  problem_builder c(name, gate.shape);
   const int a = c.add_factor("gate", gate);
   const int u = c.add("input", input, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);

@@ -8,9 +8,9 @@
 #include <span>
 #include <type_traits>
 
-#include <scanrec/detail/call/view_checks.hpp>
-#include <scanrec/detail/call/view_data.hpp>
 #include <scanrec/detail/config.hpp>
+#include <scanrec/detail/view_checks.hpp>
+#include <scanrec/detail/view_data.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/extents.hpp>
 

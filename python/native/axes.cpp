@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include <scanrec/detail/call/check.hpp>
+#include <scanrec/detail/problem/check.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/memory.hpp>
 

@@ -22,52 +22,52 @@ def recurrence(header, old, new, why, **more):
     return mutation(f"detail/recurrence/{header}.hpp", old, new, why, **more)
 
 
-def shared(header, old, new, why, **more):
-    return mutation(f"detail/shared/{header}.hpp", old, new, why, **more)
+def maps(header, old, new, why, **more):
+    return mutation(f"detail/maps/{header}.hpp", old, new, why, **more)
 
 
 def selective(header, old, new, why):
-    return mutation(f"detail/selective/{header}.hpp", old, new, why, test="selective_scan_test")
+    return cpu(f"selective_{header}", old, new, why, test="selective_scan_test")
 
 
-def call(header, old, new, why, test="arguments_test"):
-    return mutation(f"detail/call/{header}.hpp", old, new, why, test=test)
+def problem(header, old, new, why, test="arguments_test"):
+    return mutation(f"detail/problem/{header}.hpp", old, new, why, test=test)
 
 
 MUTATIONS = (
     # Lanes along channels.
     cpu(
-        "channel_lanes",
+        "kernels_by_channel",
         "std::min<std::int64_t>(lanes, where.channels - c));\n  }\n\n  // The order",
         "lanes);\n  }\n\n  // The order",
         "reads and writes beyond the last channel",
     ),
     cpu(
-        "channel_lanes",
+        "kernels_by_channel",
         "known == assume::plain && !reaches_over(few, halo_of<R>, plan.shape.time)",
         "known == assume::plain",
         "reads a neighbour outside of the sequence",
     ),
     cpu(
-        "channel_lanes",
+        "kernels_by_channel",
         "combine(reductions[i].all, map{recent.factor, simd::to_wide<carry>(recent.u)})",
         "combine(map{recent.factor, simd::to_wide<carry>(recent.u)}, reductions[i].all)",
         "composes the later map first",
     ),
     cpu(
-        "channel_lanes",
+        "kernels_by_channel",
         "      begin_recent(where, reductions);\n      const auto take",
         "      const auto take",
         "maps of recent steps are counted again",
     ),
     cpu(
-        "channel_lanes",
+        "kernels_by_channel",
         "const std::int64_t i = way.descending ? left - together.value",
         "const std::int64_t i = way.descending ? left - 1",
         "walks the wrong packs together",
     ),
     cpu(
-        "channel_lanes",
+        "kernels_by_channel",
         "slots[i].state = after;\n        if constexpr (Assume != assume::plain && "
         "has_sums) r.copy_sums(sums, slots[i].sums);",
         "slots[i].state = after;",
@@ -76,63 +76,63 @@ MUTATIONS = (
     ),
     # Lanes along time.
     cpu(
-        "time_lanes",
+        "kernels_by_time",
         "if (end == next_drain && end < where.end) drain_one(r, where, i, own);",
         "",
         "a lane adds up too many terms",
         test="sums_test",
     ),
     cpu(
-        "time_lanes",
+        "kernels_by_time",
         "at.time += lanes, at.index += next)",
         "at.time += lanes, at.index += lanes)",
         "walks arrays that descend in memory upwards",
     ),
     cpu(
-        "time_lanes",
+        "kernels_by_time",
         "          fill_up();\n          all = combine",
         "          all = combine",
         "steps between packs are composed before the packs that wait",
         test="many_threads_test",
     ),
-    cpu("time_lanes", "state = states.last;", "", "the carry is not handed from pack to pack"),
+    cpu("kernels_by_time", "state = states.last;", "", "the carry is not handed from pack to pack"),
     cpu(
-        "time_lanes",
+        "kernels_by_time",
         "          factor = simd::constant<wide_few>(1);\n        }",
         "        }",
         "factors of earlier packs are multiplied in again",
         test="many_threads_test",
     ),
     cpu(
-        "time_lanes",
+        "kernels_by_time",
         "if (at.time < where.end) steps(at.time, where.end);",
         "",
         "the steps after the last whole pack are left out",
     ),
     # One sequence to a lane.
     cpu(
-        "element_lanes",
+        "kernels_by_element",
         "first ? recent : algebra.compose(all, recent)",
         "first ? recent : algebra.compose(recent, all)",
         "composes the later map first",
         test="inclusive_scan_test",
     ),
     cpu(
-        "element_lanes",
+        "kernels_by_element",
         "recent = algebra.compose(recent, map_at(at));",
         "recent = algebra.compose(map_at(at), recent);",
         "composes later steps first",
         test="inclusive_scan_test",
     ),
     cpu(
-        "element_lanes",
+        "kernels_by_element",
         "one.index = c;",
         "",
         "all channels read those of the first",
         test="matrix_test",
     ),
     cpu(
-        "element_lanes",
+        "kernels_by_element",
         "add_few(r, few, few.begin == where.begin, reductions);\n      walk",
         "add_few(r, few, true, reductions);\n      walk",
         "forgets the steps before the last few",
@@ -140,78 +140,78 @@ MUTATIONS = (
     ),
     # Tiles.
     cpu(
-        "tile_driver",
+        "tile_schedule",
         "{unit_sums(j, output), -offset_of(j.box.begin, sum.strides), sum.strides}",
         "{unit_sums(j, output), 0, sum.strides}",
         "sums of a unit lie beyond its accumulators",
     ),
     cpu(
-        "tile_driver",
+        "tile_schedule",
         "if (inner == within_unit) clear",
         "if (inner && within_unit) clear",
         "adds to sums of another unit",
     ),
     cpu(
-        "tile_driver",
+        "tile_schedule",
         "if (is_last) kernels_.end",
         "if (tile == 0) kernels_.end",
         "the final state is that after the first tile",
     ),
     cpu(
-        "tile_driver",
+        "tile_schedule",
         "ceil_div(size.channel, kernels_.lanes)",
         "size.channel / kernels_.lanes",
         "the last channels carry nothing from tile to tile",
     ),
     cpu(
-        "tile_driver",
+        "tile_schedule",
         "kernels_.advance_walked(in_use, reductions, slots, carries);",
         "",
         "a carry that is not finite is not handed on",
         test="overflow_test",
     ),
     cpu(
-        "tile_driver",
+        "tile_schedule",
         "if (plan_.streaming) simd::stream_fence();",
         "",
         "a worker ends before its streaming stores are ordered",
         unseen="the fences of locks order them on these processors",
     ),
     cpu(
-        "tile_driver",
+        "tile_schedule",
         "tasks_.await(turn_, j.task, j.task);\n      kernels_.add_to_totals",
         "kernels_.add_to_totals",
         "adds to totals before its turn",
         test="many_threads_test",
     ),
     cpu(
-        "tile_kernels",
+        "kernel_table",
         "    walker::drain(r, where, slots);\n  }\n\n  static void first_carries",
         "  }\n\n  static void first_carries",
         "running sums are never handed on",
     ),
     cpu(
-        "tile_kernels",
+        "kernel_table",
         "row.group != 0 || row.batch != 0",
         "row.group != 0 && row.batch != 0",
         "all sequences of the first group are the first",
     ),
     cpu(
-        "tile_kernels",
+        "kernel_table",
         "if (!finite) return false;",
         "",
         "the carry is computed from maps that are not finite",
         test="overflow_test",
     ),
     cpu(
-        "tile_kernels",
+        "kernel_table",
         "finite = finite && walker",
         "finite = walker",
         "only the last channels of a unit are asked for overflow",
         test="overflow_test",
     ),
     cpu(
-        "tile_kernels",
+        "kernel_table",
         "part.begin - drained >= walker::drain_steps",
         "part.begin - drained > walker::drain_steps",
         "sums go to the wide type after twice as many terms",
@@ -219,21 +219,21 @@ MUTATIONS = (
     ),
     # Plans and scratch.
     cpu(
-        "plan_tiles",
+        "choose_tiles",
         "if (over_batch && !over_group) d.group_can_span = false;",
         "",
         "a unit has groups whose sums must not meet",
         test="tile_plan_test",
     ),
     cpu(
-        "plan_tiles",
+        "choose_tiles",
         "p.recomputed_bytes > 0 ? stretch_steps : 64;",
         "64;",
         "tiles end within a stretch of steps that are recomputed",
         test="tile_plan_test",
     ),
     cpu(
-        "plan_tiles",
+        "choose_tiles",
         "d.channel_whole |= broadcast_along(array, axis::channel);",
         "",
         "strips of one row write the same sum",
@@ -470,40 +470,40 @@ MUTATIONS = (
         test="gated_scan_battery",
     ),
     # What all backends share.
-    shared(
+    recurrence(
         "sums",
         "if (out.update) sum = sum +",
         "if (false) sum = sum +",
         "overwrites what sums are to be added to",
     ),
-    shared(
+    recurrence(
         "sums",
         "along(strides, a) == 0 ? along(box.begin, a) + 1 : along(box.end, a)",
         "along(box.end, a)",
         "adds a sum once for every element that it is over",
         test="vjp_options_test",
     ),
-    shared(
+    recurrence(
         "recompute",
         "before_stretch(stretch)",
         "before_stretch(stretch + 1)",
         "recomputes states from a wrong checkpoint",
         test="recompute_test",
     ),
-    shared(
+    recurrence(
         "recompute",
         "const block again{T - stretch_end, T - 1 - begin,",
         "const block again{T - stretch_end, T - 2 - begin,",
         "recomputes a state too few",
         test="recompute_test",
     ),
-    shared(
+    maps(
         "lane_scans",
         "return scan_lanes<2 * K>(combine(earlier, m));",
         "return scan_lanes<2 * K>(combine(m, earlier));",
         "composes the later map first",
     ),
-    shared(
+    maps(
         "affine_carries",
         "return simd::select(zero_if_finite_state<State>(after), carry_of(walked), after);",
         "return carry_of(walked);",
@@ -569,61 +569,61 @@ MUTATIONS = (
         test="gated_scan_test",
     ),
     # Calls.
-    call("check", "if (!injective(array))", "if (false)", "writes elements that share a place"),
-    call(
+    problem("check", "if (!injective(array))", "if (false)", "writes elements that share a place"),
+    problem(
         "check",
         "same_elements(written, other) && !summed(written)",
         "same_elements(written, other)",
         "a sum takes the place of what it is made of",
     ),
-    call(
+    problem(
         "check",
         "if (!overlap(written, other)) continue;",
         "continue;",
         "writes arrays that overlap",
     ),
-    call(
+    problem(
         "check",
         "start -= std::abs(sx) * (n - 1);",
         "",
         "misses overlaps of elements before those of the other array",
     ),
-    call(
+    problem(
         "check",
         "add(std::abs(sx), 2 * n - 1);",
         "add(std::abs(sx), n);",
         "misses overlaps of elements after those of the other array",
     ),
-    call(
-        "call",
+    problem(
+        "build",
         "field.shift = adjoint ? 1 : -1;",
         "field.shift = -1;",
         "adjoints of reverse scans are cut one step away",
         test="vjp_options_test",
     ),
-    call(
-        "linear",
+    problem(
+        "linear_scan",
         '{"final_state", "initial_state"}',
         '{"final_state", "input"}',
         "refuses a final state in the place of the initial one",
         test="linear_scan_battery",
     ),
-    call(
-        "call",
+    problem(
+        "build",
         "if (!problem_.arrays[index].one_step_more) field.unmarked",
         "field.unmarked",
         "ignores the mark behind the last step",
         test="linear_scan_battery",
     ),
-    call(
-        "view_checks",
+    problem(
+        "../view_checks",
         "last < first || last > count",
         "last > count",
         "a part of a view has fewer than no elements",
         test="views_test",
     ),
-    call(
-        "view_checks",
+    problem(
+        "../view_checks",
         "(n == 1 || (n > 1 && stride == 0))",
         "(n == 1 || stride == 0)",
         "repeats elements that do not exist",

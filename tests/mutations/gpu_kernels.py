@@ -155,13 +155,13 @@ MUTATIONS = (
         unseen="the same results, only slower",
     ),
     mutation(
-        "../shared/affine_carries.hpp",
+        "../maps/affine_carries.hpp",
         "range_of<State> / 6>",
         "range_of<State> / 3>",
         "takes larger factors for moderate",
     ),
     mutation(
-        "../shared/affine_carries.hpp",
+        "../maps/affine_carries.hpp",
         "& 0x7fffffffu)",
         "& 0xffffffffu)",
         "takes negative numbers for large ones",

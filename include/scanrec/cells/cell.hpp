@@ -21,7 +21,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/maps/lane_scans.hpp>
 #include <scanrec/detail/simd/lanes.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/error.hpp>

@@ -20,8 +20,8 @@
 
 #include <Eigen/Core>
 
-#include <scanrec/detail/call/layer_checks.hpp>
 #include <scanrec/detail/cpu/causal_convolution.hpp>
+#include <scanrec/detail/problem/check_layers.hpp>
 #include <scanrec/detail/simd/math.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/memory.hpp>

@@ -17,7 +17,7 @@
 #include <Eigen/Core>
 
 #include <scanrec/cells/qrnn.hpp>
-#include <scanrec/detail/call/layer_checks.hpp>
+#include <scanrec/detail/problem/check_layers.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/gated_scan.hpp>
 

@@ -18,7 +18,7 @@
 #include <Eigen/Core>
 
 #include <scanrec/cells/activation.hpp>
-#include <scanrec/detail/call/layer_checks.hpp>
+#include <scanrec/detail/problem/check_layers.hpp>
 #include <scanrec/detail/simd/memory.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/s5.hpp>

@@ -9,8 +9,8 @@
 
 #include <scanrec/detail/cpu/materialised_plan.hpp>
 #include <scanrec/detail/cpu/stage.hpp>
-#include <scanrec/detail/shared/map_planes.hpp>
-#include <scanrec/detail/shared/steps.hpp>
+#include <scanrec/detail/maps/map_planes.hpp>
+#include <scanrec/detail/recurrence/steps.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 

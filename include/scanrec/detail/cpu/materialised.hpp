@@ -14,14 +14,14 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/cpu/channel_lanes.hpp>
+#include <scanrec/detail/cpu/kernels_by_channel.hpp>
+#include <scanrec/detail/cpu/kernels_by_time.hpp>
 #include <scanrec/detail/cpu/map_columns.hpp>
 #include <scanrec/detail/cpu/materialised_plan.hpp>
 #include <scanrec/detail/cpu/scratch.hpp>
-#include <scanrec/detail/cpu/time_lanes.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
-#include <scanrec/detail/shared/recompute.hpp>
-#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/recurrence/recompute.hpp>
+#include <scanrec/detail/recurrence/sums.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
@@ -193,9 +193,9 @@ class materialised_call {
     way.shape = shape_;
     way.steps_per_carry = tile_policy::steps_in_cache;
     if constexpr (Columns::along_time)
-      walk_alone<time_lanes>(r, where, way.turned(), memory);
+      walk_alone<kernels_by_time>(r, where, way.turned(), memory);
     else
-      walk_alone<channel_lanes>(r, where, way.turned(), memory);
+      walk_alone<kernels_by_channel>(r, where, way.turned(), memory);
   }
 
   // Finishes block i of a unit's; `place` is that of the worker among those who share the unit.

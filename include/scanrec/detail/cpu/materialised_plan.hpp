@@ -7,9 +7,9 @@
 #include <string>
 #include <type_traits>
 
-#include <scanrec/detail/cpu/plan_tiles.hpp>
+#include <scanrec/detail/cpu/choose_tiles.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
-#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/recurrence/sums.hpp>
 #include <scanrec/detail/text.hpp>
 
 namespace scanrec::inline SCANREC_ABI {

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include <scanrec/backends.hpp>
-#include <scanrec/detail/call/check.hpp>
 #include <scanrec/detail/cpu/tiled.hpp>
+#include <scanrec/detail/problem/check.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
@@ -50,7 +50,7 @@ class kept_memory {
 template <class R, std::size_t Pairs>
 class planned_call {
  public:
-  /// `may_alias`, `descending`: as of call::prepare.
+  /// `may_alias`, `descending`: as of problem_builder::prepare.
   planned_call(const tiled& backend, const R& r, const problem& p,
                const std::array<in_place_pair, Pairs>& may_alias, bool descending)
       : recurrence_(r),
@@ -74,7 +74,7 @@ class planned_call {
   void run() {
     if constexpr (!R::one_by_one)
       if (whole_) return run_whole();
-    tile_driver(tile_kernels_for<R>(plan_), &recurrence_, plan_, scratch_).run(executor_);
+    tile_schedule(kernel_table_for<R>(plan_), &recurrence_, plan_, scratch_).run(executor_);
   }
 
   /// Takes other memory for the arrays, of one pointer each in the order of the problem; null: what
@@ -115,7 +115,7 @@ class planned_call {
                         [](const sum_plan& sum) { return sum.active; });
   }
   void run_whole() {
-    using walker = channel_lanes<R>;
+    using walker = kernels_by_channel<R>;
     auto* const slots = reinterpret_cast<typename walker::slot*>(scratch_);
     const block all{0, plan_.shape.time, 0, plan_.shape.channel};
     walker::begin(recurrence_, all, slots);

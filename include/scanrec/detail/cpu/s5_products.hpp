@@ -5,7 +5,7 @@
 #include <complex>
 #include <cstdint>
 
-#include <scanrec/detail/call/s5.hpp>
+#include <scanrec/detail/problem/s5.hpp>
 #include <scanrec/discretise.hpp>
 #include <scanrec/options.hpp>
 #include <scanrec/s5_system.hpp>

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include <scanrec/detail/cpu/materialised_plan.hpp>
-#include <scanrec/detail/shared/map_planes.hpp>
+#include <scanrec/detail/maps/map_planes.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 

@@ -10,10 +10,10 @@
 
 #include <scanrec/backends.hpp>
 #include <scanrec/detail/cpu/scratch.hpp>
-#include <scanrec/detail/shared/lane_scans.hpp>
-#include <scanrec/detail/shared/recompute.hpp>
-#include <scanrec/detail/shared/steps.hpp>
-#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/maps/lane_scans.hpp>
+#include <scanrec/detail/recurrence/recompute.hpp>
+#include <scanrec/detail/recurrence/steps.hpp>
+#include <scanrec/detail/recurrence/sums.hpp>
 #include <scanrec/detail/text.hpp>
 #include <scanrec/problem.hpp>
 

@@ -15,7 +15,7 @@
 #include <type_traits>
 
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/block.hpp>
+#include <scanrec/detail/recurrence/block.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 

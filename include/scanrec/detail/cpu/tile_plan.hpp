@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The plan of the tiled backend as data: how a problem is cut into units and tiles, and where what
-// that needs lies in scratch. plan_tiles.hpp makes it.
+// that needs lies in scratch. choose_tiles.hpp makes it.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 #include <scanrec/detail/cpu/stage.hpp>
 #include <scanrec/detail/cpu/tile_policy.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
+#include <scanrec/detail/maps/lane_scans.hpp>
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/lane_scans.hpp>
-#include <scanrec/detail/shared/recompute.hpp>
-#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/recurrence/recompute.hpp>
+#include <scanrec/detail/recurrence/sums.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
@@ -114,7 +114,7 @@ constexpr std::int64_t align_up(std::int64_t a, std::int64_t power) {
 }
 
 /// Scratch for one pack of lanes along an axis: what is carried from step to step, the map of many
-/// steps in the making, and a state between tiles. In bytes; tile_kernels_of asserts that it has
+/// steps in the making, and a state between tiles. In bytes; kernel_table_of asserts that it has
 /// them.
 struct pack_bytes {
   std::int64_t lanes, slot, reduction, carry;

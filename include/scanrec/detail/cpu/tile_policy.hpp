@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <scanrec/detail/config.hpp>
-#include <scanrec/detail/shared/steps.hpp>
+#include <scanrec/detail/recurrence/steps.hpp>
 
 namespace scanrec::inline SCANREC_ABI {
 

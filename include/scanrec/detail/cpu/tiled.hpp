@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The default backend: cache-sized tiles, SIMD lanes, threads, one pass over memory. What is done
-// is planned in plan_tiles.hpp, in which order in tile_driver.hpp, and how to a tile in
-// channel_lanes.hpp, time_lanes.hpp and element_lanes.hpp.
+// is planned in choose_tiles.hpp, in which order in tile_schedule.hpp, and how to a tile in
+// kernels_by_channel.hpp, kernels_by_time.hpp and kernels_by_element.hpp.
 #pragma once
 
 #include <cstdint>
 
 #include <scanrec/backends.hpp>
-#include <scanrec/detail/cpu/channel_lanes.hpp>
-#include <scanrec/detail/cpu/element_lanes.hpp>
-#include <scanrec/detail/cpu/plan_tiles.hpp>
+#include <scanrec/detail/cpu/choose_tiles.hpp>
+#include <scanrec/detail/cpu/kernel_table.hpp>
+#include <scanrec/detail/cpu/kernels_by_channel.hpp>
+#include <scanrec/detail/cpu/kernels_by_element.hpp>
+#include <scanrec/detail/cpu/kernels_by_time.hpp>
 #include <scanrec/detail/cpu/scratch.hpp>
-#include <scanrec/detail/cpu/tile_driver.hpp>
-#include <scanrec/detail/cpu/tile_kernels.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
-#include <scanrec/detail/cpu/time_lanes.hpp>
+#include <scanrec/detail/cpu/tile_schedule.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
 /// The functions that the plan needs.
 template <class R>
-const tile_kernels& tile_kernels_for(const tile_plan& plan) {
+const kernel_table& kernel_table_for(const tile_plan& plan) {
   if constexpr (R::one_by_one) {
     if constexpr ((walked_lanes_of<R>) > 1)
-      if (!plan.lanes.single) return tile_kernels_of<R, channel_lanes>::table;
-    return tile_kernels_of<R, element_lanes>::table;
+      if (!plan.lanes.single) return kernel_table_of<R, kernels_by_channel>::table;
+    return kernel_table_of<R, kernels_by_element>::table;
   } else {
     if (plan.lanes.along == recurrence::lane_axis::time)
-      return tile_kernels_of<R, time_lanes>::table;
-    return tile_kernels_of<R, channel_lanes>::table;
+      return kernel_table_of<R, kernels_by_time>::table;
+    return kernel_table_of<R, kernels_by_channel>::table;
   }
 }
 
@@ -46,7 +46,7 @@ void run_recurrence(const tiled& backend, R recurrence, const problem& p) {
   const tile_plan plan = detail::plan_for(backend, p);
   detail::for_outputs(recurrence, [&](auto& out) { out.stream = out.stream && plan.streaming; });
   detail::scratch memory(p, plan.workspace_bytes, plan.alignment, backend.workspace);
-  detail::tile_driver(detail::tile_kernels_for<R>(plan), &recurrence, plan, memory.data())
+  detail::tile_schedule(detail::kernel_table_for<R>(plan), &recurrence, plan, memory.data())
       .run(backend.executor);
 }
 

@@ -12,7 +12,7 @@
 #include <scanrec/detail/cuda/panel_steps.cuh>
 #include <scanrec/detail/cuda/triangle.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/steps.hpp>
+#include <scanrec/detail/recurrence/steps.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {

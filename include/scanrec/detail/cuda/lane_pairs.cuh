@@ -11,8 +11,8 @@
 #include <scanrec/detail/cuda/lane_plan.cuh>
 #include <scanrec/detail/cuda/lane_walk.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/sizes.hpp>
-#include <scanrec/detail/shared/steps.hpp>
+#include <scanrec/detail/recurrence/sizes.hpp>
+#include <scanrec/detail/recurrence/steps.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {

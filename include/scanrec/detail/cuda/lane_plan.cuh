@@ -16,7 +16,7 @@
 #include <cstdint>
 
 #include <scanrec/detail/cuda/device.cuh>
-#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/recurrence/sums.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {

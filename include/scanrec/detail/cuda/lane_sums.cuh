@@ -10,7 +10,7 @@
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_plan.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/recurrence/sums.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {

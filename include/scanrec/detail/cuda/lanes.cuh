@@ -14,7 +14,7 @@
 #include <scanrec/detail/cuda/lane_walk.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/recurrence/recompute.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {

@@ -27,8 +27,8 @@
 #include <scanrec/detail/cuda/tile_sums.cuh>
 #include <scanrec/detail/cuda/tiles_before.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
-#include <scanrec/detail/shared/element_maps.hpp>
-#include <scanrec/detail/shared/steps.hpp>
+#include <scanrec/detail/maps/element_maps.hpp>
+#include <scanrec/detail/recurrence/steps.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {

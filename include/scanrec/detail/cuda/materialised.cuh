@@ -14,9 +14,9 @@
 #include <scanrec/detail/cuda/lane_sums.cuh>
 #include <scanrec/detail/cuda/lanes.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
-#include <scanrec/detail/shared/lane_scans.hpp>
-#include <scanrec/detail/shared/map_planes.hpp>
-#include <scanrec/detail/shared/steps.hpp>
+#include <scanrec/detail/maps/lane_scans.hpp>
+#include <scanrec/detail/maps/map_planes.hpp>
+#include <scanrec/detail/recurrence/steps.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {

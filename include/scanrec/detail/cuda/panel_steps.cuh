@@ -9,10 +9,10 @@
 #include <scanrec/detail/cuda/chunk_cutting.cuh>
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/triangle.cuh>
+#include <scanrec/detail/maps/element_maps.hpp>
+#include <scanrec/detail/maps/lane_scans.hpp>
+#include <scanrec/detail/maps/map_planes.hpp>
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/element_maps.hpp>
-#include <scanrec/detail/shared/lane_scans.hpp>
-#include <scanrec/detail/shared/map_planes.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {

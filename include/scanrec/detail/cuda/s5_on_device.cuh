@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/call/s5.hpp>
 #include <scanrec/detail/cuda/blas.cuh>
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/s5_kernels.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
+#include <scanrec/detail/problem/s5.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/views.hpp>
 

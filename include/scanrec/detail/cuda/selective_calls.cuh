@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/call/selective.hpp>
 #include <scanrec/detail/cuda/selective_adjoint.cuh>
 #include <scanrec/detail/cuda/selective_forward.cuh>
 #include <scanrec/detail/cuda/selective_plan.cuh>
 #include <scanrec/detail/cuda/selective_problem.cuh>
 #include <scanrec/detail/cuda/selective_sums.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
+#include <scanrec/detail/problem/selective_scan.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/selective_arrays.hpp>
 

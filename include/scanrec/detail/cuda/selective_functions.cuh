@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <scanrec/detail/cpu/selective_state_lanes.hpp>
 #include <scanrec/detail/cuda/device.cuh>
-#include <scanrec/detail/selective/state_lanes.hpp>
 #include <scanrec/detail/simd/sin_cos.hpp>
 #include <scanrec/detail/simd/softplus.hpp>
 

@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <scanrec/detail/cpu/selective_state_lanes.hpp>
 #include <scanrec/detail/cuda/device.cuh>
-#include <scanrec/detail/selective/problem.hpp>
-#include <scanrec/detail/selective/state_lanes.hpp>
+#include <scanrec/detail/recurrence/selective.hpp>
 #include <scanrec/memory.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {

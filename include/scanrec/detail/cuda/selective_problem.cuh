@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include <scanrec/detail/cuda/device.cuh>
-#include <scanrec/detail/selective/problem.hpp>
+#include <scanrec/detail/recurrence/selective.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/views.hpp>

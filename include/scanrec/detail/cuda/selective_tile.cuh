@@ -6,11 +6,11 @@
 
 #include <cstdint>
 
+#include <scanrec/detail/cpu/selective_state_lanes.hpp>
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/selective_elements.cuh>
 #include <scanrec/detail/cuda/selective_plan.cuh>
 #include <scanrec/detail/cuda/selective_problem.cuh>
-#include <scanrec/detail/selective/state_lanes.hpp>
 #include <scanrec/detail/simd/memory.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {

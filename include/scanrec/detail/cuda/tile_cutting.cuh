@@ -11,7 +11,7 @@
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_plan.cuh>
 #include <scanrec/detail/cuda/messages.cuh>
-#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/recurrence/recompute.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {

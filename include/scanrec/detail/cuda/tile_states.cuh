@@ -13,7 +13,7 @@
 #include <scanrec/detail/cuda/lane_walk.cuh>
 #include <scanrec/detail/cuda/tile_cutting.cuh>
 #include <scanrec/detail/cuda/tile_place.cuh>
-#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/recurrence/recompute.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {

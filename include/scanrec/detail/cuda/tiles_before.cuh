@@ -26,8 +26,8 @@
 #include <scanrec/detail/cuda/tile_maps.cuh>
 #include <scanrec/detail/cuda/tile_place.cuh>
 #include <scanrec/detail/cuda/tile_states.cuh>
-#include <scanrec/detail/shared/element_maps.hpp>
-#include <scanrec/detail/shared/steps.hpp>
+#include <scanrec/detail/maps/element_maps.hpp>
+#include <scanrec/detail/recurrence/steps.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {

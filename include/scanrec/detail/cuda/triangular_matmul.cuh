@@ -18,7 +18,7 @@
 #include <scanrec/detail/cuda/lane_sums.cuh>
 #include <scanrec/detail/cuda/precision.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
-#include <scanrec/linear_scan.hpp>
+#include <scanrec/detail/problem/linear_scan.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -138,7 +138,9 @@ void run_recurrence(const triangular_matmul<Precision>& on, R r, const problem& 
                                    .workspace = {memory + plan.scan, plan.scan_bytes}};
     scan_options<wide> options{.initial_state = state_view<const wide>(chunks.first_states, shape)};
     if (chunks.cuts) options.resets = sequence_view<const bool>(chunks.cuts, shape);
-    linear_scan(scan, sequence_view<const wide>(chunks.products, shape), offsets, offsets, options);
+    scanrec::detail::make_linear_scan(
+        p.call, sequence_view<const wide>(chunks.products, shape), offsets, offsets, options,
+        [&](const auto& of_chunks, const problem& few) { run_recurrence(scan, of_chunks, few); });
   }
   using apply = detail::apply_chunks<R, Precision>;
   detail::launch(apply{{cutting, chunks}, r, plan.sums_over_time}, blocks, on.stream,

@@ -2,8 +2,8 @@
 // What recurrences share that load a gate and an input per step: x -> gate * x + input, or a cut.
 #pragma once
 
+#include <scanrec/detail/maps/lane_scans.hpp>
 #include <scanrec/detail/recurrence/field.hpp>
-#include <scanrec/detail/shared/lane_scans.hpp>
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 

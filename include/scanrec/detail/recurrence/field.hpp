@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Fields: the arrays of a recurrence as a kernel sees them, in scan order, one lane at a time.
 //
-// A kernel owns a copy of the recurrence whose fields stand at the first element of a block
+// A kernel owns a copy of the recurrence whose fields point at the first element of a block
 // (`seek`), and says with a `place` which lanes it wants from there. It sees whole vectors only:
 // the lanes of a field lie side by side or are all the same. What a caller lays out otherwise is
 // staged (detail/cpu/stage.hpp).
@@ -12,44 +12,12 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <scanrec/detail/recurrence/place.hpp>
 #include <scanrec/detail/simd/memory.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/views.hpp>
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
-
-/// Along which axis the lanes of a pack lie.
-enum class lane_axis { channel, time };
-
-/// What a kernel may assume of a recurrence.
-enum class assume {
-  nothing,
-  whole,  // all lanes exist, no cuts, all neighbours within the sequence. Optional inputs may be
-          // absent, inputs may be the same for all lanes; outputs are stored, absent, or summed
-  plain,  // as whole, and the lanes of every input are contiguous, and every output is stored
-};
-
-/// Where a kernel stands: lane i is (time, channel + i), or (time + i, channel).
-template <lane_axis Axis, assume Assume = assume::nothing>
-struct place {
-  static constexpr lane_axis along = Axis;
-  std::int64_t time = 0;
-  std::int64_t channel = 0;
-  std::int64_t row = 0;    // steps from where the fields stand
-  std::int64_t index = 0;  // elements from there to the lane with the lowest address; of a scalar
-                           // lane, channels
-  int count = 1;           // lanes in use; the others compute on zeros and are dropped
-  bool reversed = false;   // the first lane has the highest address
-
-  /// The condition, known at compile time where something is assumed: false.
-  SCANREC_HD static SCANREC_INLINE bool rarely(bool condition) {
-    return Assume == assume::nothing && condition;
-  }
-  /// The condition, known at compile time where all is assumed: true.
-  SCANREC_HD static SCANREC_INLINE bool mostly(bool condition) {
-    return Assume == assume::plain || condition;
-  }
-};
 
 /// An array that is read. Strides are in scan order: a reverse scan has its time stride negated.
 template <class S>
@@ -191,7 +159,7 @@ struct output_field {
     if (Assume == assume::plain || action == write::store) [[likely]] {
       save(at, value);
     } else if (action == write::sum_site) {
-      // Packs side by side are never added up: see channel_lanes.
+      // Packs side by side are never added up: see kernels_by_channel.
       if constexpr (Axis == lane_axis::time ||
                     simd::lane_count<Lane> <= simd::lanes_v<compute_t<S>>)
         sums.add(at, value);
@@ -287,6 +255,39 @@ struct state_output : output_field<V> {
       simd::store(to, stride, at.count, value + simd::load<Lane>(to, stride, at.count));
     else if (this->action == write::sum_site)
       this->sums.add(at, value);
+  }
+};
+
+/// Where states come from that a forward call has kept checkpoints of.
+template <class V>
+struct checkpoint_input {
+  const V* data = nullptr;
+  scanrec::strides strides{};
+
+  SCANREC_HD void bind(std::int64_t group, std::int64_t batch) {
+    data += group * strides.group + batch * strides.batch;
+  }
+  /// The states before a stretch of steps; stretches are counted from the end of the scan.
+  SCANREC_HD [[nodiscard]] state_input<V> before_stretch(std::int64_t stretch) const {
+    return {data + stretch * strides.time, strides};
+  }
+};
+
+/// An array of elements that are copied as they are.
+template <class E>
+struct element_field {
+  E* data = nullptr;
+  scanrec::strides strides{};
+
+  template <class Place>
+  SCANREC_HD SCANREC_INLINE E& operator[](Place at) const {
+    return data[at.row * strides.time + at.index * strides.channel];
+  }
+  SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {
+    data += group * strides.group + batch * strides.batch;
+  }
+  SCANREC_HD SCANREC_INLINE void seek(std::int64_t time, std::int64_t channel) {
+    data += time * strides.time + channel * strides.channel;
   }
 };
 

@@ -17,21 +17,6 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// Where states come from that a forward call has kept checkpoints of.
-template <class V>
-struct checkpoint_input {
-  const V* data = nullptr;
-  scanrec::strides strides{};
-
-  SCANREC_HD void bind(std::int64_t group, std::int64_t batch) {
-    data += group * strides.group + batch * strides.batch;
-  }
-  /// The states before a stretch of steps; stretches are counted from the end of the scan.
-  SCANREC_HD [[nodiscard]] state_input<V> before_stretch(std::int64_t stretch) const {
-    return {data + stretch * strides.time, strides};
-  }
-};
-
 /// Where the forward call has kept all states.
 template <class Cell, class Pre, class State, class OutputGrad, class PreGrad>
 struct gated_vjp : gated<Cell, Pre> {
@@ -164,7 +149,7 @@ struct gated_vjp : gated<Cell, Pre> {
 
 /// The same where the forward call has kept checkpoints: `state` has no array of its own. A backend
 /// restores it for a few steps at a time, and takes these as those of `restored`, so that their
-/// code is there once (detail/shared/recompute.hpp).
+/// code is there once (detail/recurrence/recompute.hpp).
 template <class Cell, class Pre, class State, class OutputGrad, class PreGrad>
 struct gated_vjp_anew : gated_vjp<Cell, Pre, State, OutputGrad, PreGrad> {
   using restored = gated_vjp<Cell, Pre, State, OutputGrad, PreGrad>;

@@ -10,24 +10,6 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// An array of elements that are copied as they are.
-template <class E>
-struct element_field {
-  E* data = nullptr;
-  scanrec::strides strides{};
-
-  template <class Place>
-  SCANREC_HD SCANREC_INLINE E& operator[](Place at) const {
-    return data[at.row * strides.time + at.index * strides.channel];
-  }
-  SCANREC_HD SCANREC_INLINE void bind(std::int64_t group, std::int64_t batch) {
-    data += group * strides.group + batch * strides.batch;
-  }
-  SCANREC_HD SCANREC_INLINE void seek(std::int64_t time, std::int64_t channel) {
-    data += time * strides.time + channel * strides.channel;
-  }
-};
-
 template <class Op, class E>
 struct operator_scan {
   using value = E;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the tiled backend does to a tile, as a table of functions: everything that depends on the
 // recurrence. Each is called once per tile and row, so that all recurrences can share one driver
-// (tile_driver.hpp). The loops over steps are in channel_lanes.hpp, time_lanes.hpp,
-// element_lanes.hpp.
+// (tile_schedule.hpp). The loops over steps are in kernels_by_channel.hpp, kernels_by_time.hpp,
+// kernels_by_element.hpp.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 #include <scanrec/detail/cpu/stage.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/recompute.hpp>
-#include <scanrec/detail/shared/sizes.hpp>
-#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/recurrence/recompute.hpp>
+#include <scanrec/detail/recurrence/sizes.hpp>
+#include <scanrec/detail/recurrence/sums.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
@@ -52,7 +52,7 @@ struct slots_in_use {
 
 /// Slots hold what is carried from step to step, reductions the map of a tile, carries the states
 /// between tiles of a unit whose time is split: arrays of types that the recurrence knows.
-struct tile_kernels {
+struct kernel_table {
   int lanes;  // channels, or steps, of a slot
   void (*begin)(const tile_row&, std::byte* slots);
   void (*reduce)(const tile_row&, std::byte* reductions);
@@ -81,10 +81,10 @@ struct tile_kernels {
                         const scanrec::strides& total_strides);
 };
 
-/// Those of a recurrence with lanes along channels (channel_lanes), time (time_lanes), or of single
-/// elements (element_lanes).
+/// Those of a recurrence with lanes along channels (kernels_by_channel), time (kernels_by_time), or
+/// of single elements (kernels_by_element).
 template <class R, template <class> class Lanes>
-struct tile_kernels_of {
+struct kernel_table_of {
   using walked = restored_t<R>;
   using walker = Lanes<walked>;
   using slot = typename walker::slot;
@@ -240,7 +240,7 @@ struct tile_kernels_of {
     });
   }
 
-  static constexpr tile_kernels table{walker::lanes,
+  static constexpr kernel_table table{walker::lanes,
                                       begin,
                                       composes ? reduce : nullptr,
                                       walk,

@@ -8,9 +8,9 @@
 #include <type_traits>
 #include <utility>
 
+#include <scanrec/detail/maps/element_maps.hpp>
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/element_maps.hpp>
-#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/recurrence/recompute.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {

@@ -8,13 +8,13 @@
 
 #include <scanrec/detail/cpu/stage.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
-#include <scanrec/detail/shared/element_maps.hpp>
-#include <scanrec/detail/shared/steps.hpp>
+#include <scanrec/detail/maps/element_maps.hpp>
+#include <scanrec/detail/recurrence/steps.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
 template <class R>
-struct element_lanes : element_maps<R> {
+struct kernels_by_element : element_maps<R> {
   static constexpr int lanes = 1;
   /// Steps that a lane may add up before its sums are drained.
   static constexpr std::int64_t drain_steps = tile_policy::sum_steps;

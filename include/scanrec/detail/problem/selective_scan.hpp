@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/call/check.hpp>
-#include <scanrec/detail/selective/problem.hpp>
+#include <scanrec/detail/problem/check.hpp>
+#include <scanrec/detail/recurrence/selective.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/memory.hpp>
 #include <scanrec/selective_arrays.hpp>

@@ -9,18 +9,19 @@
 
 #include <scanrec/detail/cpu/stage.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
-#include <scanrec/detail/shared/affine_carries.hpp>
-#include <scanrec/detail/shared/lane_scans.hpp>
-#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/maps/affine_carries.hpp>
+#include <scanrec/detail/maps/lane_scans.hpp>
+#include <scanrec/detail/recurrence/sums.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
 template <class R>
-struct channel_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, walked_lanes_of<R>>> {
+struct kernels_by_channel
+    : affine_carries<simd::lane_t<wide_t<typename R::value>, walked_lanes_of<R>>> {
   using value = typename R::value;
   static constexpr int lanes = walked_lanes_of<R>;
   using lane = simd::lane_t<value, lanes>;
-  using carry = typename channel_lanes::affine_carries::carry;
+  using carry = typename kernels_by_channel::affine_carries::carry;
   using map = affine<carry>;
   using assume = recurrence::assume;
   template <assume Assume>

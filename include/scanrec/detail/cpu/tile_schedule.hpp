@@ -18,20 +18,20 @@
 #include <new>
 #include <optional>
 
-#include <scanrec/detail/cpu/tile_kernels.hpp>
+#include <scanrec/detail/cpu/kernel_table.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
-#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/recurrence/sums.hpp>
 #include <scanrec/detail/simd/memory.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
 /// One call of the tiled backend.
-class tile_driver {
+class tile_schedule {
  public:
   /// `memory` has plan.workspace_bytes.
-  tile_driver(const tile_kernels& kernels, const void* recurrence, const tile_plan& plan,
-              std::byte* memory)
+  tile_schedule(const kernel_table& kernels, const void* recurrence, const tile_plan& plan,
+                std::byte* memory)
       : kernels_(kernels),
         recurrence_(recurrence),
         plan_(plan),
@@ -276,7 +276,7 @@ class tile_driver {
       for (row.batch = j.box.begin.batch; row.batch < j.box.end.batch; ++row.batch) f(row, i++);
   }
 
-  const tile_kernels& kernels_;
+  const kernel_table& kernels_;
   const void* recurrence_;
   const tile_plan& plan_;
   const scratch_layout& layout_;

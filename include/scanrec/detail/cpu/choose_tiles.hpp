@@ -14,7 +14,7 @@
 #include <scanrec/detail/cpu/tile_policy.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
 #include <scanrec/detail/recurrence/field.hpp>
-#include <scanrec/detail/shared/recompute.hpp>
+#include <scanrec/detail/recurrence/recompute.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {

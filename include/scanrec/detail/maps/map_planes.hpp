@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/maps/lane_scans.hpp>
 #include <scanrec/detail/simd/memory.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {

@@ -14,14 +14,14 @@
 
 #include <scanrec/detail/cpu/stage.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
-#include <scanrec/detail/shared/affine_carries.hpp>
-#include <scanrec/detail/shared/lane_scans.hpp>
-#include <scanrec/detail/shared/sums.hpp>
+#include <scanrec/detail/maps/affine_carries.hpp>
+#include <scanrec/detail/maps/lane_scans.hpp>
+#include <scanrec/detail/recurrence/sums.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
 template <class R>
-struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
+struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   using value = typename R::value;
   static constexpr int vector = simd::lanes_v<value>;
   static constexpr int lanes = 4 * vector;
@@ -33,7 +33,7 @@ struct time_lanes : affine_carries<simd::lane_t<wide_t<typename R::value>, 1>> {
   using few = simd::lane_t<value, vector>;
   using wide_few = simd::lane_t<wide_t<value>, vector>;
   using scalar = simd::lane_t<value, 1>;
-  using carry = typename time_lanes::affine_carries::carry;
+  using carry = typename kernels_by_time::affine_carries::carry;
   using map = affine<carry>;
   using assume = recurrence::assume;
   template <assume Assume>

@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <utility>
 
-#include <scanrec/detail/call/call.hpp>
-#include <scanrec/detail/call/expect.hpp>
+#include <scanrec/detail/problem/build.hpp>
+#include <scanrec/detail/problem/expect.hpp>
 #include <scanrec/detail/recurrence/gated_forward.hpp>
 #include <scanrec/detail/recurrence/gated_vjp.hpp>
 #include <scanrec/element.hpp>
@@ -152,7 +152,8 @@ struct kept_field<memory::recompute<T>, Value> {
 
 /// Adds the arrays of a cell to a call, under their names; the index of the first.
 template <class Cell, class Arrays>
-int add_arrays(call& c, const Arrays& arrays, const char* array_name::*name, access use) {
+int add_arrays(problem_builder& c, const Arrays& arrays, const char* array_name::*name,
+               access use) {
   constexpr std::size_t count = Cell::names.size();
   const auto views = listed<count>(arrays);
   int first = 0;
@@ -164,11 +165,11 @@ int add_arrays(call& c, const Arrays& arrays, const char* array_name::*name, acc
   return first;
 }
 template <class Cell>
-void require_arrays(const call& c, int first) {
+void require_arrays(const problem_builder& c, int first) {
   for (int i = 0; i < static_cast<int>(Cell::names.size()); ++i) c.require(first + i, "an array");
 }
 template <class R>
-void take_arrays(R& r, const call& c, int first, int zoneout, int cut, direction order,
+void take_arrays(R& r, const problem_builder& c, int first, int zoneout, int cut, direction order,
                  bool adjoint) {
   for (std::size_t i = 0; i < R::pre_arrays; ++i) {
     r.pre[i] = c.input<typename std::remove_cvref_t<decltype(r.pre[i])>::stored>(
@@ -219,7 +220,7 @@ decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays&
   using policy = memory_traits<Memory>;
   check_cell<Cell>(std::make_index_sequence<Cell::names.size()>{});
   check_checkpoints<Memory, value>();
-  call c(name, listed<Cell::names.size()>(arrays)[0].shape);
+  problem_builder c(name, listed<Cell::names.size()>(arrays)[0].shape);
   const int pre = add_arrays<Cell>(c, arrays, &array_name::value, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);
   const int cut = c.add_resets(options.resets);
@@ -274,7 +275,7 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
           std::remove_pointer_t<decltype(listed<Cell::names.size()>(gradients.arrays)[0].data)>>,
       "scanrec: gradients must be writable");
   check_checkpoints<Memory, value>();
-  call c(name, listed<Cell::names.size()>(arrays)[0].shape);
+  problem_builder c(name, listed<Cell::names.size()>(arrays)[0].shape);
   const int pre = add_arrays<Cell>(c, arrays, &array_name::value, access::read);
   const int gh = c.add("output_grad", output_grad, access::read);
   int x = 0;

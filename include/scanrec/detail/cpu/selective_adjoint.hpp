@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <scanrec/detail/selective/tile.hpp>
+#include <scanrec/detail/cpu/selective_tile.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/shared/block.hpp>
+#include <scanrec/detail/recurrence/block.hpp>
 #include <scanrec/memory.hpp>
 #include <scanrec/problem.hpp>
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <scanrec/detail/cpu/selective_tile.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
-#include <scanrec/detail/selective/tile.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/selective/problem.hpp>
-#include <scanrec/detail/selective/walk.hpp>
+#include <scanrec/detail/cpu/selective_walk.hpp>
+#include <scanrec/detail/recurrence/selective.hpp>
 #include <scanrec/detail/simd/softplus.hpp>
 #include <scanrec/problem.hpp>
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <scanrec/detail/selective/state_lanes.hpp>
+#include <scanrec/detail/cpu/selective_state_lanes.hpp>
 #include <scanrec/detail/simd/memory.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {

@@ -17,11 +17,11 @@
 #include <span>
 
 #include <scanrec/detail/cpu/scratch.hpp>
+#include <scanrec/detail/cpu/selective_adjoint.hpp>
+#include <scanrec/detail/cpu/selective_mixing_totals.hpp>
+#include <scanrec/detail/cpu/selective_plan.hpp>
+#include <scanrec/detail/cpu/selective_tile.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
-#include <scanrec/detail/selective/adjoint.hpp>
-#include <scanrec/detail/selective/mixing_totals.hpp>
-#include <scanrec/detail/selective/plan.hpp>
-#include <scanrec/detail/selective/tile.hpp>
 #include <scanrec/executor.hpp>
 #include <scanrec/problem.hpp>
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <scanrec/detail/selective/plan.hpp>
+#include <scanrec/detail/cpu/selective_plan.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 

@@ -11,12 +11,11 @@
 #include <utility>
 
 #include <scanrec/concepts.hpp>
-#include <scanrec/detail/call/check.hpp>
+#include <scanrec/detail/problem/check.hpp>
 #include <scanrec/detail/recurrence/arrays.hpp>
-#include <scanrec/detail/recurrence/check.hpp>
-#include <scanrec/detail/recurrence/gated_vjp.hpp>
-#include <scanrec/detail/recurrence/operator_scan.hpp>
-#include <scanrec/detail/shared/sizes.hpp>
+#include <scanrec/detail/recurrence/check_recurrence.hpp>
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/sizes.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/views.hpp>
@@ -24,9 +23,9 @@
 namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Collects the arrays of a call into a problem, and hands them back as fields in scan order.
-class call {
+class problem_builder {
  public:
-  call(const char* name, const extents& shape) {
+  problem_builder(const char* name, const extents& shape) {
     problem_.call = name;
     problem_.shape = shape;
   }
@@ -162,7 +161,8 @@ class call {
 
 // Not inline, so that `extern template` can keep it out of a unit.
 template <class R, std::size_t N>
-void call::prepare(bool descending, const std::array<in_place_pair, N>& may_alias, bool update) {
+void problem_builder::prepare(bool descending, const std::array<in_place_pair, N>& may_alias,
+                              bool update) {
   check_recurrence<R>();
   check_arguments(problem_, may_alias);
   problem_.update = update;

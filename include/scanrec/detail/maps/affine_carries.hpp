@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include <scanrec/detail/shared/lane_scans.hpp>
+#include <scanrec/detail/maps/lane_scans.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 

@@ -3,9 +3,9 @@
 // numbers, small vectors, and the elements of any operator.
 #pragma once
 
-#include <scanrec/detail/shared/affine_carries.hpp>
-#include <scanrec/detail/shared/lane_scans.hpp>
-#include <scanrec/detail/shared/map_planes.hpp>
+#include <scanrec/detail/maps/affine_carries.hpp>
+#include <scanrec/detail/maps/lane_scans.hpp>
+#include <scanrec/detail/maps/map_planes.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 

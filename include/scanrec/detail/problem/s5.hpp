@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include <scanrec/detail/call/check.hpp>
+#include <scanrec/detail/problem/check.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/options.hpp>
 #include <scanrec/problem.hpp>

@@ -6,8 +6,8 @@
 #include <concepts>
 #include <type_traits>
 
-#include <scanrec/detail/call/call.hpp>
-#include <scanrec/detail/call/expect.hpp>
+#include <scanrec/detail/problem/build.hpp>
+#include <scanrec/detail/problem/expect.hpp>
 #include <scanrec/detail/recurrence/forward.hpp>
 #include <scanrec/detail/recurrence/jvp.hpp>
 #include <scanrec/detail/recurrence/vjp.hpp>
@@ -112,7 +112,7 @@ decltype(auto) make_linear_scan(const char* name, const Gate& gate, const Input&
   using value = value_of<Gate>;
   check_types(types<gate_t>{}, types<state_t, input_t>{});
 
-  call c(name, gate.shape);
+  problem_builder c(name, gate.shape);
   const int a = c.add_factor("gate", gate);
   const int u = c.add("input", input, access::read);
   const int x0 = c.add("initial_state", options.initial_state, access::read);
@@ -147,7 +147,7 @@ void make_linear_scan_vjp(const char* name, const Gate& gate, const State& state
   using value = value_of<Gate>;
   check_types(types<gate_t, gate_grad_t>{}, types<state_t, grad_t, input_grad_t>{});
 
-  call c(name, gate.shape);
+  problem_builder c(name, gate.shape);
   const int a = c.add_factor("gate", gate);
   const int x = c.add("state", state, access::read);
   const int gx = c.add("state_grad", state_grad, access::read);
@@ -196,7 +196,7 @@ void make_linear_scan_jvp(const char* name, const Gate& gate, const State& state
   using value = value_of<Gate>;
   check_types(types<gate_t, gate_tangent_t>{}, types<state_t, input_tangent_t, state_tangent_t>{});
 
-  call c(name, gate.shape);
+  problem_builder c(name, gate.shape);
   const int a = c.add_factor("gate", gate);
   const int x = c.add("state", state, access::read);
   const int ta = c.add("gate_tangent", gate_tangent, access::read);

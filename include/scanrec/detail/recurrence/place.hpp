@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The position of a kernel: which lanes of which step it processes, and what it may assume there.
+#pragma once
+
+#include <cstdint>
+
+#include <scanrec/detail/config.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+/// Along which axis the lanes of a pack lie.
+enum class lane_axis { channel, time };
+
+/// What a kernel may assume of a recurrence.
+enum class assume {
+  nothing,
+  whole,  // all lanes exist, no cuts, all neighbours within the sequence. Optional inputs may be
+          // absent, inputs may be the same for all lanes; outputs are stored, absent, or summed
+  plain,  // as whole, and the lanes of every input are contiguous, and every output is stored
+};
+
+/// Where a kernel stands: lane i is (time, channel + i), or (time + i, channel).
+template <lane_axis Axis, assume Assume = assume::nothing>
+struct place {
+  static constexpr lane_axis along = Axis;
+  std::int64_t time = 0;
+  std::int64_t channel = 0;
+  std::int64_t row = 0;    // steps from where the fields stand
+  std::int64_t index = 0;  // elements from there to the lane with the lowest address; of a scalar
+                           // lane, channels
+  int count = 1;           // lanes in use; the others compute on zeros and are dropped
+  bool reversed = false;   // the first lane has the highest address
+
+  /// The condition, known at compile time where something is assumed: false.
+  SCANREC_HD static SCANREC_INLINE bool rarely(bool condition) {
+    return Assume == assume::nothing && condition;
+  }
+  /// The condition, known at compile time where all is assumed: true.
+  SCANREC_HD static SCANREC_INLINE bool mostly(bool condition) {
+    return Assume == assume::plain || condition;
+  }
+};
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence
