@@ -124,7 +124,7 @@ TEST_CASE("the same bits for any number of threads, kept or not", "[selective]")
 TEST_CASE("sums over channels of all groups and two neighbouring intervals are kept apart",
           "[selective]") {
   // Threads may add to these sums in any order; here they begin all of them before any is finished.
-  const std::int64_t batch = 2, steps = 2 * detail::selective_stretch, states = 3, groups = 2;
+  const std::int64_t batch = 2, steps = 2 * memory::checkpoint_interval, states = 3, groups = 2;
   std::vector<float> grad(static_cast<std::size_t>(batch * steps * groups * states));
   detail::selective_problem<float> p;
   p.batch = batch, p.time = steps, p.channels = groups, p.states = states, p.groups = groups;
@@ -148,12 +148,12 @@ TEST_CASE("sums over channels of all groups and two neighbouring intervals are k
     for (std::int64_t group = 0; group < batch * groups; ++group)
       for (std::int64_t k = 0; k < 2; ++k)
         f(group, k,
-          detail::selective_place{.begin = k * detail::selective_stretch,
-                                  .end = (k + 1) * detail::selective_stretch});
+          detail::selective_place{.begin = k * memory::checkpoint_interval,
+                                  .end = (k + 1) * memory::checkpoint_interval});
   };
   for_all([&](std::int64_t group, std::int64_t k, const detail::selective_place& at) {
     const std::vector<float> strip(
-        static_cast<std::size_t>(detail::selective_stretch * totals::width), value(group, k));
+        static_cast<std::size_t>(memory::checkpoint_interval * totals::width), value(group, k));
     sums.add(group, at, true, strip.data());
   });
   for_all([&](std::int64_t group, std::int64_t, const detail::selective_place& at) {
@@ -164,7 +164,7 @@ TEST_CASE("sums over channels of all groups and two neighbouring intervals are k
       for (std::int64_t g = 0; g < groups; ++g)
         for (std::int64_t n = 0; n < states; ++n)
           CHECK(grad[static_cast<std::size_t>(((b * steps + t) * groups + g) * states + n)] ==
-                value(b * groups + g, t / detail::selective_stretch));
+                value(b * groups + g, t / memory::checkpoint_interval));
 }
 
 TEST_CASE("layouts change no bit", "[selective]") {

@@ -273,7 +273,7 @@ void check_cover(const tile_plan& plan, problems& random) {
   CHECK((plan.units_whole || plan.time_split));
   // What one tile recomputes, another may be writing gradients over.
   if (plan.restored.bytes > 0 && plan.tiles > 1)
-    CHECK(plan.tile_steps % detail::stretch_steps == 0);
+    CHECK(plan.tile_steps % memory::checkpoint_interval == 0);
   CHECK(plan.tasks == (plan.units_whole ? plan.units : plan.units * plan.tiles));
   CHECK(plan.at_once == (plan.time_split && (plan.units_whole || plan.threads == 1)));
   // Tasks in blocks wait for none, and no sum of theirs has a turn.

@@ -19,6 +19,11 @@ struct store {
 template <class T>
 store(sequence_view<T>) -> store<T>;
 
+inline namespace SCANREC_ABI {
+/// Steps between two checkpoints.
+inline constexpr std::int64_t checkpoint_interval = 128;
+}  // namespace SCANREC_ABI
+
 /// Keeps the state before every stretch of `interval` steps, counted from the end of the scan; the
 /// backward pass computes the states in between anew, a stretch at a time, in cache.
 ///
@@ -28,7 +33,7 @@ store(sequence_view<T>) -> store<T>;
 ///         `store` gives the same bits wherever lanes walk time serially.
 template <class T>
 struct recompute {
-  static constexpr std::int64_t interval = 128;
+  static constexpr std::int64_t interval = checkpoint_interval;
   sequence_view<T> checkpoints;  ///< of shape checkpoint_extents(shape); absent up to 128 steps
 };
 template <class T>
@@ -37,7 +42,7 @@ recompute(sequence_view<T>) -> recompute<T>;
 /// The extents of the checkpoints of a call with sequences of this shape; there are none up to
 /// `interval` steps.
 SCANREC_INLINE constexpr extents checkpoint_extents(extents shape) {
-  shape.time = shape.time > 0 ? (shape.time - 1) / recompute<float>::interval : 0;
+  shape.time = shape.time > 0 ? (shape.time - 1) / checkpoint_interval : 0;
   return shape;
 }
 

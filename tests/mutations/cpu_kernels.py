@@ -227,7 +227,7 @@ MUTATIONS = (
     ),
     cpu(
         "choose_tiles",
-        "p.recomputed_bytes > 0 ? stretch_steps : 64;",
+        "p.recomputed_bytes > 0 ? memory::checkpoint_interval : 64;",
         "64;",
         "tiles end within a stretch of steps that are recomputed",
         test="tile_plan_test",
@@ -513,8 +513,8 @@ MUTATIONS = (
     # Selective scans.
     selective(
         "adjoint",
-        "(p_.time - place.begin) / selective_stretch - 1)",
-        "(p_.time - place.begin) / selective_stretch)",
+        "(p_.time - place.begin) / memory::checkpoint_interval - 1)",
+        "(p_.time - place.begin) / memory::checkpoint_interval)",
         "recomputes states from a wrong checkpoint",
     ),
     selective(
@@ -594,10 +594,10 @@ MUTATIONS = (
         "add(std::abs(sx), n);",
         "misses overlaps of elements after those of the other array",
     ),
-    problem(
-        "build",
-        "field.shift = adjoint ? 1 : -1;",
-        "field.shift = -1;",
+    recurrence(
+        "reset_field",
+        "resets.shift = adjoint ? 1 : -1;",
+        "resets.shift = -1;",
         "adjoints of reverse scans are cut one step away",
         test="vjp_options_test",
     ),
@@ -608,10 +608,10 @@ MUTATIONS = (
         "refuses a final state in the place of the initial one",
         test="linear_scan_battery",
     ),
-    problem(
-        "build",
-        "if (!problem_.arrays[index].one_step_more) field.unmarked",
-        "field.unmarked",
+    recurrence(
+        "reset_field",
+        "if (!one_more) resets.unmarked",
+        "resets.unmarked",
         "ignores the mark behind the last step",
         test="linear_scan_battery",
     ),

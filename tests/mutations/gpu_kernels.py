@@ -507,8 +507,8 @@ MUTATIONS = (
     ),
     of_selective(
         "forward",
-        "(p.time - end) % selective_stretch == 0",
-        "end % selective_stretch == 0",
+        "(p.time - end) % memory::checkpoint_interval == 0",
+        "end % memory::checkpoint_interval == 0",
         "counts checkpoints from the first step instead of the last",
     ),
     of_selective(

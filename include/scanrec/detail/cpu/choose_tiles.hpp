@@ -138,7 +138,7 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
   };
   std::int64_t widest = packs_of(policy::strip_bytes);
   if (p.recomputed_bytes > 0)
-    widest = std::clamp(policy::recompute_bytes / stretch_steps /
+    widest = std::clamp(policy::recompute_bytes / memory::checkpoint_interval /
                             (moved.read_per_site + p.recomputed_bytes) / lanes * lanes,
                         lanes, widest);
   const std::int64_t narrowest = std::min(widest, packs_of(policy::least_strip_bytes));
@@ -181,9 +181,9 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
   const std::int64_t steps = std::max<std::int64_t>(p.shape.time, 1);
   const bool along_time = layout.along == recurrence::lane_axis::time;
   // Tiles are whole stretches: what one recomputes, another may be writing gradients over.
-  const std::int64_t grain = p.recomputed_bytes > 0 ? stretch_steps : 64;
+  const std::int64_t grain = p.recomputed_bytes > 0 ? memory::checkpoint_interval : 64;
   asked = std::min(asked, steps);
-  if (p.recomputed_bytes > 0) asked = std::min(round_up(asked, stretch_steps), steps);
+  if (p.recomputed_bytes > 0) asked = std::min(round_up(asked, memory::checkpoint_interval), steps);
 
   const std::int64_t fitting =
       policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site * strips.widest);
@@ -293,9 +293,9 @@ inline std::int64_t choose_prefetch(const problem& p, const tile_plan& plan, std
   if (!moved.gaps && !pieces) return 0;
   // States are recomputed against the direction of the walk. So the walk asks for all of the next
   // stretch, if it is small; else each asks for what is just ahead of it.
-  if (p.recomputed_bytes > 0 &&
-      stretch_steps * moved.read_per_site * plan.strip <= policy::prefetch_stretch_bytes)
-    return stretch_steps;
+  if (p.recomputed_bytes > 0 && memory::checkpoint_interval * moved.read_per_site * plan.strip <=
+                                    policy::prefetch_stretch_bytes)
+    return memory::checkpoint_interval;
   const std::int64_t ahead = moved.gaps ? policy::prefetch_bytes : policy::prefetch_piece_bytes;
   return std::max<std::int64_t>(1, ahead / (plan.strip * p.compute_bytes));
 }

@@ -34,26 +34,28 @@ class selective_adjoint : selective_tile<V, W> {
   using typename base::state;
 
   selective_adjoint(const selective_vjp_problem<V>& p, arena& memory)
-      : base(p, selective_stretch, true, memory),
+      : base(p, memory::checkpoint_interval, true, memory),
         p_(p),
-        grad_(memory.take<lane>(selective_stretch)),
-        y_grad_(memory.take<lane>(selective_stretch)),
-        fed_sum_(memory.take<lane>(selective_stretch)),
-        gate_sum_(memory.take<lane>(selective_stretch)),
-        kept_(memory.take<state>(selective_stretch * 2 * selective_block<state>)),
+        grad_(memory.take<lane>(memory::checkpoint_interval)),
+        y_grad_(memory.take<lane>(memory::checkpoint_interval)),
+        fed_sum_(memory.take<lane>(memory::checkpoint_interval)),
+        gate_sum_(memory.take<lane>(memory::checkpoint_interval)),
+        kept_(memory.take<state>(memory::checkpoint_interval * 2 * selective_block<state>)),
         states_(memory.take<state>(p.states)),
         of_rates_(memory.take<state>(p.states)),
         of_b_(memory.take<state>(p.b.channels.present() ? p.states : 0)),
         of_c_(memory.take<state>(p.c.channels.present() ? p.states : 0)),
         b_sums_(memory.take<real>(p.b_grad.steps.present() ? sums_count(p) : 0)),
         c_sums_(memory.take<real>(p.c_grad.steps.present() ? sums_count(p) : 0)),
-        interval_sums_(memory.take<real>(p.intervals_grad.present() ? selective_stretch : 0)) {}
+        interval_sums_(
+            memory.take<real>(p.intervals_grad.present() ? memory::checkpoint_interval : 0)) {}
 
   /// Forgets the sums over channels of a stretch.
   void clear_sums() {
     if (p_.b_grad.steps.present()) std::fill_n(b_sums_, sums_count(p_), real(0));
     if (p_.c_grad.steps.present()) std::fill_n(c_sums_, sums_count(p_), real(0));
-    if (p_.intervals_grad.present()) std::fill_n(interval_sums_, selective_stretch, real(0));
+    if (p_.intervals_grad.present())
+      std::fill_n(interval_sums_, memory::checkpoint_interval, real(0));
   }
   /// Sums over the channels since then, (step, part, padded(states)).
   [[nodiscard]] const real* b_sums() const { return b_sums_; }
@@ -67,7 +69,8 @@ class selective_adjoint : selective_tile<V, W> {
     this->stand_at(place);
     if (place.end == p_.time) this->load_states_or_zero(p_.final_grad, grads);
     if (place.begin > 0)
-      this->load_states(p_.checkpoints, states_, (p_.time - place.begin) / selective_stretch - 1);
+      this->load_states(p_.checkpoints, states_,
+                        (p_.time - place.begin) / memory::checkpoint_interval - 1);
     else
       this->load_states_or_zero(p_.initial, states_);
 
@@ -152,7 +155,7 @@ class selective_adjoint : selective_tile<V, W> {
   }
 
   static std::int64_t sums_count(const selective_problem<V>& p) {
-    return selective_stretch * parts * padded(p.states);
+    return memory::checkpoint_interval * parts * padded(p.states);
   }
   // Over lanes; a call, as that of products.
   [[gnu::noinline]] static real sum_of(lane x) {

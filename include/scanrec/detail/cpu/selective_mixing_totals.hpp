@@ -26,7 +26,8 @@ class mixing_totals {
         groups_(p.groups),
         update_(update),
         totals_(memory.take<double>(
-            wanted() ? clipped_product(2 * plan.group_count, selective_stretch * row()) : 0)) {}
+            wanted() ? clipped_product(2 * plan.group_count, memory::checkpoint_interval * row())
+                     : 0)) {}
 
   [[nodiscard]] bool wanted() const { return grad_[0].present(); }
   /// Adds the sums of a strip; `first`: it is the first one of its group.
@@ -44,8 +45,9 @@ class mixing_totals {
   static constexpr std::int64_t row_steps = 32;
   [[nodiscard]] std::int64_t row() const { return parts * padded_; }
   double* total_of(std::int64_t group, const selective_place& at) const {
-    const std::int64_t odd = (at.end + selective_stretch - 1) / selective_stretch % 2;
-    return totals_ + (2 * group + odd) * selective_stretch * row();
+    const std::int64_t odd =
+        (at.end + memory::checkpoint_interval - 1) / memory::checkpoint_interval % 2;
+    return totals_ + (2 * group + odd) * memory::checkpoint_interval * row();
   }
   void put_part(int part, std::int64_t group, const selective_place& at, bool none) const {
     const double* const total = total_of(group, at) + part * padded_;

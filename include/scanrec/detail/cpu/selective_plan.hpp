@@ -35,7 +35,8 @@ struct selective_plan {
         groups(p.groups),
         group_packs((channels + lanes_of - 1) / lanes_of),
         group_count(p.batch * p.groups),
-        stretches(std::max<std::int64_t>(1, (p.time + selective_stretch - 1) / selective_stretch)),
+        stretches(std::max<std::int64_t>(
+            1, (p.time + memory::checkpoint_interval - 1) / memory::checkpoint_interval)),
         time(p.time),
         lanes(lanes_of) {
     while (strip_packs < 4 && strip_packs < group_packs &&
@@ -57,8 +58,8 @@ struct selective_plan {
             .group = group % groups,
             .channel = group % groups * channels + first,
             .count = static_cast<int>(std::min<std::int64_t>(lanes, channels - first)),
-            .begin = k == 0 ? 0 : time - (stretches - k) * selective_stretch,
-            .end = time - (stretches - 1 - k) * selective_stretch};
+            .begin = k == 0 ? 0 : time - (stretches - k) * memory::checkpoint_interval,
+            .end = time - (stretches - 1 - k) * memory::checkpoint_interval};
   }
   /// Calls f(place, index among all packs) for stretch k of the packs of a strip.
   template <class F>

@@ -34,8 +34,6 @@ class arena {
   std::int64_t bytes_ = 0;
 };
 
-/// Steps between two checkpoints, and of a task.
-inline constexpr std::int64_t selective_stretch = memory::recompute<float>::interval;
 /// Steps whose rows a forward call has near at a time.
 inline constexpr std::int64_t selective_chunk = 32;
 /// States that are walked at a time.
@@ -70,8 +68,8 @@ class selective_tile {
         fed_(memory.take<lane>(steps)),
         y_(memory.take<lane>(steps)),
         z_(memory.take<lane>(steps)),
-        cuts_(memory.take<lane>(p.cuts.data ? steps : 0)),
-        any_cut_(memory.take<bool>(p.cuts.data ? steps : 0)),
+        cuts_(memory.take<lane>(p.cuts.present() ? steps : 0)),
+        any_cut_(memory.take<bool>(p.cuts.present() ? steps : 0)),
         b_rows_(memory.take<real>(p.b.steps.present() ? steps * parts * padded(p.states) : 0)),
         c_rows_(memory.take<real>(p.c.steps.present() ? steps * parts * padded(p.states) : 0)),
         rates_(memory.take<state>(p.states)),
@@ -198,7 +196,7 @@ class selective_tile {
   // Marks of these steps; whether there is any. Lanes without a channel are cut wherever one is:
   // what a B or C that is not finite leaves in them ends where it ends for all.
   bool mark_cuts(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
-    if (p_.cuts.data == nullptr) return false;
+    if (!p_.cuts.present()) return false;
     bool any = false;
     for (std::int64_t t = 0; t < padded; ++t) {
       real marks[W];
@@ -273,7 +271,7 @@ class selective_forward : selective_tile<V, W> {
       if (out) put_out(t, steps);
     }
     // Checkpoint i has the states before step time - 128 (i + 1).
-    const std::int64_t checkpoint = (p.time - place.end) / selective_stretch - 1;
+    const std::int64_t checkpoint = (p.time - place.end) / memory::checkpoint_interval - 1;
     if (p.checkpoints.present() && checkpoint >= 0)
       this->store_states(p.checkpoints, states, false, checkpoint);
     if (p.final_state.present() && place.end == p.time) this->store_states(p.final_state, states);

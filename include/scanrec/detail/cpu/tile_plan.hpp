@@ -65,7 +65,7 @@ struct walk_plan {
     walk_plan back = *this;
     back.lanes.reversed = lanes.along == recurrence::lane_axis::time && !lanes.reversed;
     back.descending = false;
-    const bool there = prefetch_steps >= detail::stretch_steps;  // brought by the walk before
+    const bool there = prefetch_steps >= memory::checkpoint_interval;  // brought by the walk before
     if (lanes.along == recurrence::lane_axis::time || there) back.prefetch_steps = 0;
     return back;
   }

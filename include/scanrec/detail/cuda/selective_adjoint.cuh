@@ -29,7 +29,7 @@ struct pull_selective {
   static constexpr int blocks_together = Shape::own * sizeof(number) > 16 || sizeof(V) > 4 ? 2 : 3;
   static constexpr bool synchronises = true;
   /// Chunks of a stretch.
-  static constexpr int chunks = selective_stretch / Shape::steps;
+  static constexpr int chunks = memory::checkpoint_interval / Shape::steps;
   /// Numbers per block of selective_vjp_room::states.
   static constexpr std::int64_t kept_states = (chunks - 1) * Shape::own * selective_threads;
 
@@ -39,7 +39,7 @@ struct pull_selective {
 
   static std::int64_t shared_bytes(const selective_device_vjp<number>& p) {
     if (p.intervals_grad.present()) return Shape::vjp_soft + Shape::soft_bytes;
-    return Shape::vjp_bytes + (p.cuts.data ? Shape::mark_bytes : 0);
+    return Shape::vjp_bytes + (p.cuts.present() ? Shape::mark_bytes : 0);
   }
 
   SCANREC_DEVICE void operator()() const {
@@ -185,7 +185,7 @@ struct pull_selective {
     }
     // Takes the gradients of the states behind a stretch to those of the states before it.
     SCANREC_DEVICE SCANREC_INLINE void pull_stretch(std::int64_t number) {
-      const std::int64_t begin = p.time - (number + 1) * selective_stretch;
+      const std::int64_t begin = p.time - (number + 1) * memory::checkpoint_interval;
       this->load_states(begin > 0 ? p.checkpoints : p.initial, x, begin > 0 ? number : 0);
       const auto at = [&](int chunk) SCANREC_LAMBDA { return begin + chunk * Shape::steps; };
       int first = 0;
@@ -231,7 +231,8 @@ struct pull_selective {
     SCANREC_DEVICE SCANREC_INLINE void run() {
       this->load_states(p.final_grad, carry);
       device::synchronise_block();  // D and bias are there
-      const std::int64_t stretches = (p.time + selective_stretch - 1) / selective_stretch;
+      const std::int64_t stretches =
+          (p.time + memory::checkpoint_interval - 1) / memory::checkpoint_interval;
       for (std::int64_t number = 0; number < stretches; ++number) pull_stretch(number);
       this->store_states(p.initial_grad, carry, 0, p.update);
 

@@ -131,7 +131,7 @@ struct selective_vjp_layout {
     if (p.c_grad.channels.present()) take(room.c_own, states * parts);
     if (p.skip_grad.present()) take(room.skip, channels);
     if (p.bias_grad.present()) take(room.bias, channels);
-    if (p.time > selective_stretch && !p.checkpoints.present())
+    if (p.time > memory::checkpoint_interval && !p.checkpoints.present())
       take(checkpoints, clipped_product(kept(p), states));
   }
   static std::int64_t kept(const selective_device_vjp<V>& p) {

@@ -229,7 +229,7 @@ class selective_elements {
   template <selective_runs Along>
   SCANREC_DEVICE SCANREC_INLINE void mark_cut(int of_run, int k) const {
     if constexpr (!plain) {
-      if (p_.cuts.data == nullptr) return;
+      if (!p_.cuts.present()) return;
       const bool cut =
           there<Along>(of_run, k) && p_.cuts.at(at_.batch, begin_ + step_of<Along>(of_run, k),
                                                 at_.channel + channel_of<Along>(of_run, k));
@@ -241,7 +241,7 @@ class selective_elements {
     if constexpr (plain)
       return false;
     else
-      return p_.cuts.data && marks_.load(t * row + channel) != 0;
+      return p_.cuts.present() && marks_.load(t * row + channel) != 0;
   }
 
   const selective_device_problem<number>& p_;

@@ -49,7 +49,7 @@ struct walk_selective {
   selective_tiles tiles;
 
   static std::int64_t shared_bytes(const selective_device_problem<number>& p) {
-    return Shape::forward_bytes + (p.cuts.data ? Shape::mark_bytes : 0);
+    return Shape::forward_bytes + (p.cuts.present() ? Shape::mark_bytes : 0);
   }
 
   SCANREC_DEVICE void operator()() const {
@@ -215,8 +215,8 @@ struct walk_selective {
         if (p.out.present())
           this->along([&](auto runs) SCANREC_LAMBDA { this->template put<runs.value>(); });
         // Checkpoint k has the states before step time - 128 (k + 1).
-        if (end < p.time && (p.time - end) % selective_stretch == 0)
-          this->store_states(p.checkpoints, x, (p.time - end) / selective_stretch - 1);
+        if (end < p.time && (p.time - end) % memory::checkpoint_interval == 0)
+          this->store_states(p.checkpoints, x, (p.time - end) / memory::checkpoint_interval - 1);
       }
       this->store_states(p.final_state, x);
     }

@@ -21,8 +21,6 @@ namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
 inline constexpr int selective_threads = 128;
-/// Steps between two checkpoints.
-inline constexpr int selective_stretch = scanrec::memory::recompute<float>::interval;
 
 /// Four steps of one state, read at once.
 template <class V>

@@ -193,20 +193,6 @@ struct device_mixing {
   device_values<V> channels;
 };
 
-/// Where sequences start, in scan order.
-struct device_cuts {
-  const bool* data = nullptr;
-  scanrec::strides strides{};
-  int shift = 0;
-  std::int64_t unmarked = -1;
-
-  SCANREC_DEVICE SCANREC_INLINE bool at(std::int64_t batch, std::int64_t time,
-                                        std::int64_t channel) const {
-    return time != unmarked &&
-           data[batch * strides.batch + (time + shift) * strides.time + channel * strides.channel];
-  }
-};
-
 /// A call of selective_scan; states are numbers V.
 template <class V>
 struct selective_device_problem {
@@ -218,12 +204,12 @@ struct selective_device_problem {
   device_values<V> a, initial, final_state, checkpoints;
   device_values<real> skip, bias, intervals;  // those of intervals: batch and time
   device_mixing<V> b, c;
-  device_cuts cuts;
+  recurrence::reset_field cuts;
 
   SCANREC_HD SCANREC_INLINE std::int64_t group_channels() const { return channels / groups; }
   /// Whether B and C are of every step, steps as long as they say, and nothing is cut.
   [[nodiscard]] bool plain() const {
-    return b.steps.present() && c.steps.present() && !intervals.present() && cuts.data == nullptr;
+    return b.steps.present() && c.steps.present() && !intervals.present() && !cuts.present();
   }
 };
 /// A call of its adjoint.
@@ -279,7 +265,7 @@ void take_device_problem(selective_device_problem<V>& to,
   to.a = device_form(p.a), to.skip = device_form(p.skip), to.bias = device_form(p.bias);
   to.initial = device_form(p.initial), to.intervals = device_form(p.intervals);
   to.b = device_form(p.b, arrays.b), to.c = device_form(p.c, arrays.c);
-  to.cuts = {p.cuts.data, p.cuts.strides, p.cuts.shift, p.cuts.unmarked};
+  to.cuts = p.cuts;
 }
 
 }  // namespace detail

@@ -158,9 +158,8 @@ struct look_back_plan {
     std::int64_t of_each = 0;
     for (const array_use& array : p)
       if (sum_keeps_time(array)) of_each += array.wide_bytes;
-    const std::int64_t states =
-        (std::max(cutting.tile_steps(), scanrec::detail::stretch_steps) + 2) * cutting.width *
-        p.recomputed_bytes;
+    const std::int64_t states = (std::max(cutting.tile_steps(), memory::checkpoint_interval) + 2) *
+                                cutting.width * p.recomputed_bytes;
     return bytes_of_maps(p.carry_map_bytes, p.carry_bytes) + states + bytes_of_terms(of_each) <=
            most_shared_bytes;
   }

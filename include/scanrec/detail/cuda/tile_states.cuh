@@ -34,7 +34,7 @@ template <class R>
 requires scanrec::detail::recomputes<R>
 struct tile_states<R> {
   using state = std::remove_cvref_t<decltype(*std::declval<R>().state.data)>;
-  static constexpr std::int64_t stretch = scanrec::detail::stretch_steps;
+  static constexpr std::int64_t stretch = memory::checkpoint_interval;
 
   /// Bytes of shared memory. A checkpoint interval may be longer than the tile.
   static std::int64_t bytes(const tile_cutting& cutting) {

@@ -115,13 +115,9 @@ class problem_builder {
     return {reinterpret_cast<E*>(const_cast<std::byte*>(array.data)), array.strides};
   }
   /// `adjoint` is true for scans that run against the forward call.
-  recurrence::cut_field cuts(int index, direction order, bool adjoint) const {
-    recurrence::cut_field field;
-    field.marks = input<bool>(index);
-    if (order == direction::forward) return field;
-    field.shift = adjoint ? 1 : -1;
-    if (!problem_.arrays[index].one_step_more) field.unmarked = adjoint ? steps() - 1 : 0;
-    return field;
+  recurrence::reset_field cuts(int index, direction order, bool adjoint) const {
+    return recurrence::resets_of(input<bool>(index), order, adjoint, steps(),
+                                 problem_.arrays[index].one_step_more);
   }
 
  private:

@@ -109,7 +109,7 @@ class selective_call {
              "one of every channel");
     return mixing(name, of);
   }
-  cut_array cuts(const sequence_view<const bool>& resets) {
+  recurrence::reset_field cuts(const sequence_view<const bool>& resets) {
     if (resets.absent()) return {};
     array_use use = use_of("resets", resets, access::read);
     extents wanted = shape_;
@@ -118,15 +118,14 @@ class selective_call {
     if (one_more) wanted.time = resets.shape.time;
     check(use, wanted, ", or 1 channel, or one step more");
     if (element_count(shape_) == 0) return {};
-    cut_array cuts{.data = resets.data, .strides = resets.strides};
-    if (wanted.channel == 1) cuts.strides.channel = 0;
-    if (!reverse_) return cuts;
-    // Step s of the scan is step time - 1 - s; a mark there cuts it from the step before.
-    cuts.data += (shape_.time - 1) * resets.strides.time;
-    cuts.strides.time = -cuts.strides.time;
-    cuts.shift = -1;
-    if (!one_more) cuts.unmarked = 0;
-    return cuts;
+    recurrence::input_field<bool> marks{resets.data, resets.strides};
+    if (wanted.channel == 1) marks.strides.channel = 0;
+    if (reverse_) {
+      marks.data += (shape_.time - 1) * resets.strides.time;
+      marks.strides.time = -marks.strides.time;
+    }
+    const direction order = reverse_ ? direction::reverse : direction::forward;
+    return recurrence::resets_of(marks, order, false, shape_.time, one_more);
   }
 
   /// Fills in the sizes; checks what can be wrong of two arrays.

@@ -44,7 +44,7 @@ struct affine_steps : affine_maps<Value> {
   template <class Lane>
   struct sums {};
 
-  cut_field cuts;
+  reset_field cuts;
 
   /// The step as a map of what is carried. A cut forgets: its factor is zero, which is exact for
   /// what is finite; backends do not trust maps of what is not.

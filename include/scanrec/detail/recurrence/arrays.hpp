@@ -14,6 +14,7 @@
 #include <utility>
 
 #include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/reset_field.hpp>
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
@@ -47,7 +48,7 @@ template <auto Member>
 using reads_next_if_given = array_entry<Member, role::read, 1, true>;
 template <auto Member>
 using reads_previous_if_given = array_entry<Member, role::read, -1, true>;
-/// Of a cut_field: its marks.
+/// Of a reset_field: its marks.
 template <auto Member>
 using reads_marks = array_entry<Member, role::read, 0, false, true>;
 template <auto Member>

@@ -291,34 +291,6 @@ struct element_field {
   }
 };
 
-/// Resets in scan order. A mark at step t cuts t - 1 from t. A scan that runs the other way meets
-/// that link one step off, hence `shift`; at the edge of the sequence it reads the mark behind the
-/// last step, if there is one.
-struct cut_field {
-  input_field<bool> marks;
-  int shift = 0;               // 0: the mark of this step; -1 or +1: of its neighbour in scan order
-  std::int64_t unmarked = -1;  // the step whose mark would lie outside of the array; -1: none
-
-  SCANREC_HD SCANREC_INLINE bool present() const { return marks.present(); }
-  /// Whether a mark is read before the first step in scan order, or after the last.
-  bool before_first() const { return shift < 0 && unmarked < 0; }
-  bool after_last() const { return shift > 0 && unmarked < 0; }
-
-  /// 1 in the lanes that are cut, 0 in the others.
-  template <class Mask, lane_axis Axis, assume Assume>
-  SCANREC_HD SCANREC_INLINE Mask load(place<Axis, Assume> at) const {
-    if (at.time == unmarked) return simd::constant<Mask>(0);
-    return marks.template load_neighbour<Mask>(at, shift);
-  }
-  /// Whether any of `lanes` steps from a place on is cut, or has no neighbour to look at.
-  template <int Lanes, assume Assume>
-  SCANREC_INLINE bool any(place<lane_axis::time, Assume> at) const {
-    if (at.time <= unmarked && unmarked < at.time + Lanes) return true;
-    const bool* first = marks.data + shift * marks.strides.time;
-    return marks.strides.time == 0 ? *first : simd::any_set<Lanes>(first + at.index);
-  }
-};
-
 }  // namespace scanrec::inline SCANREC_ABI::recurrence
 
 namespace scanrec::detail::inline SCANREC_ABI {

@@ -29,7 +29,7 @@ struct gated : affine_maps<compute_t<Pre>> {
   cell_type cell;
   std::array<input_field<Pre>, pre_arrays> pre;
   input_field<bool> zoneout;
-  cut_field cuts;
+  reset_field cuts;
 
   /// What one step read.
   template <class Lane>

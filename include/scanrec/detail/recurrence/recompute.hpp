@@ -45,13 +45,10 @@ constexpr std::int64_t recomputed_bytes_of() {
     return 0;
 }
 
-/// Steps between checkpoints.
-inline constexpr std::int64_t stretch_steps = memory::recompute<float>::interval;
-
 /// Rows of states that a stretch has of a sequence of so many steps: two more than steps, see
 /// below.
 constexpr std::int64_t stretch_rows(std::int64_t steps) {
-  return std::min(stretch_steps, steps) + 2;
+  return std::min(memory::checkpoint_interval, steps) + 2;
 }
 
 /// Where the states of a stretch lie. The state of the step after it in scan order is read too; two
@@ -98,8 +95,8 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_s
   auto* const states = reinterpret_cast<state*>(memory);
   const std::int64_t T = r.steps;
   for (std::int64_t begin = where.begin, end; begin < where.end; begin = end) {
-    const std::int64_t stretch = begin / stretch_steps;
-    const std::int64_t stretch_end = std::min((stretch + 1) * stretch_steps, T);
+    const std::int64_t stretch = begin / memory::checkpoint_interval;
+    const std::int64_t stretch_end = std::min((stretch + 1) * memory::checkpoint_interval, T);
     end = std::min(stretch_end, where.end);
     // Of the steps from begin - 1 on, counted as `r` counts; begin + 1 to stretch_end are read.
     state* const first = room.row < 0 ? states + (room.column - 1) : states;

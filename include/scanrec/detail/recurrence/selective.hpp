@@ -10,6 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include <scanrec/detail/recurrence/reset_field.hpp>
 #include <scanrec/detail/simd/memory.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/memory.hpp>
@@ -169,20 +170,6 @@ struct mixing_array {
   [[nodiscard]] bool present() const { return steps.present() || channels.present(); }
 };
 
-/// Where a sequence starts, in scan order.
-struct cut_array {
-  const bool* data = nullptr;
-  scanrec::strides strides{};
-  int shift = 0;               // the mark of this step, or of a neighbour in scan order
-  std::int64_t unmarked = -1;  // the step whose mark would lie outside of the array; -1: none
-
-  /// Whether channel i is cut from the step before.
-  [[nodiscard]] bool at(std::int64_t batch, std::int64_t time, std::int64_t channel) const {
-    return time != unmarked &&
-           data[batch * strides.batch + (time + shift) * strides.time + channel * strides.channel];
-  }
-};
-
 /// A call of selective_scan, in scan order.
 template <class V>
 struct selective_problem {
@@ -195,7 +182,7 @@ struct selective_problem {
   value_array<V> a, initial, final_state, checkpoints;
   value_array<real> skip, bias, intervals;  // those of intervals: batch and time
   mixing_array<V> b, c;
-  cut_array cuts;
+  recurrence::reset_field cuts;
 
   [[nodiscard]] std::int64_t group_channels() const { return channels / groups; }
 };

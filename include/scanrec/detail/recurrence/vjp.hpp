@@ -37,7 +37,7 @@ struct vjp : affine_maps<compute_t<State>> {
   input_field<Gate> gate;
   input_field<State> state;
   input_field<StateGrad> state_grad;
-  cut_field cuts;
+  reset_field cuts;
   state_input<value> initial_state;  // x[-1]
   state_input<value> final_grad;
   output_field<GateGrad> gate_grad;

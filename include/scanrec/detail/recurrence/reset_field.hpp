@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The reset mask of a call as kernels see it, in scan order.
+#pragma once
+
+#include <cstdint>
+
+#include <scanrec/detail/recurrence/field.hpp>
+#include <scanrec/detail/recurrence/place.hpp>
+#include <scanrec/problem.hpp>
+
+namespace scanrec::inline SCANREC_ABI::recurrence {
+
+/// Resets in scan order. A mark at step t cuts t - 1 from t. A scan that runs the other way meets
+/// that link one step off, hence `shift`; at the edge of the sequence it reads the mark behind the
+/// last step, if there is one.
+struct reset_field {
+  input_field<bool> marks;
+  int shift = 0;               // 0: the mark of this step; -1 or +1: of its neighbour in scan order
+  std::int64_t unmarked = -1;  // the step whose mark would lie outside of the array; -1: none
+
+  SCANREC_HD SCANREC_INLINE bool present() const { return marks.present(); }
+  /// Whether a mark is read before the first step in scan order, or after the last.
+  bool before_first() const { return shift < 0 && unmarked < 0; }
+  bool after_last() const { return shift > 0 && unmarked < 0; }
+
+  /// Whether a channel is cut from the step before, of fields that point at the first element.
+  SCANREC_HD SCANREC_INLINE bool at(std::int64_t batch, std::int64_t time,
+                                    std::int64_t channel) const {
+    const scanrec::strides& by = marks.strides;
+    return time != unmarked &&
+           marks.data[batch * by.batch + (time + shift) * by.time + channel * by.channel];
+  }
+
+  /// 1 in the lanes that are cut, 0 in the others.
+  template <class Mask, lane_axis Axis, assume Assume>
+  SCANREC_HD SCANREC_INLINE Mask load(place<Axis, Assume> at) const {
+    if (at.time == unmarked) return simd::constant<Mask>(0);
+    return marks.template load_neighbour<Mask>(at, shift);
+  }
+  /// Whether any of `lanes` steps from a place on is cut, or has no neighbour to look at.
+  template <int Lanes, assume Assume>
+  SCANREC_INLINE bool any(place<lane_axis::time, Assume> at) const {
+    if (at.time <= unmarked && unmarked < at.time + Lanes) return true;
+    const bool* first = marks.data + shift * marks.strides.time;
+    return marks.strides.time == 0 ? *first : simd::any_set<Lanes>(first + at.index);
+  }
+};
+
+/// The resets of a scan whose marks are in scan order. `adjoint` is true for scans that run against
+/// the forward call; `one_more` if there is a mark after the last step.
+inline reset_field resets_of(const input_field<bool>& marks, direction order, bool adjoint,
+                             std::int64_t steps, bool one_more) {
+  reset_field resets{marks};
+  if (order == direction::forward) return resets;
+  // Step s of the scan is step (steps - 1 - s) in time: its mark cuts it from the step after.
+  resets.shift = adjoint ? 1 : -1;
+  if (!one_more) resets.unmarked = adjoint ? steps - 1 : 0;
+  return resets;
+}
+
+}  // namespace scanrec::inline SCANREC_ABI::recurrence
