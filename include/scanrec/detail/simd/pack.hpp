@@ -74,7 +74,7 @@ namespace detail {
 //
 // For scalars. Vectors go without: an empty asm costs kernels up to a quarter in registers (and
 // __builtin_assoc_barrier takes GCC 12's vectors apart, element by element). So no kernel adds
-// anything to the product of two packs but by fma, and tests/contraction.sh sees to it.
+// anything to the product of two packs but by fma, and tests/golden sees to it.
 template <class V>
 requires std::is_arithmetic_v<V> SCANREC_HD SCANREC_INLINE V uncontracted(V product) {
 #if defined(__CUDA_ARCH__)
