@@ -95,20 +95,20 @@ void check_random_problems(int count, std::uint64_t seed) {
 }
 
 TEST_CASE("selective scans on GPUs within the bound, float", "[selective]") {
-  check_random_problems<float, float>(40, 1);
+  check_random_problems<float, float>(20, 1);
 }
 TEST_CASE("selective scans on GPUs within the bound, double", "[selective]") {
-  check_random_problems<double, double>(24, 2);
+  check_random_problems<double, double>(12, 2);
 }
 TEST_CASE("selective scans on GPUs within the bound, 16 bits", "[selective]") {
-  check_random_problems<float, bfloat16>(20, 3);
-  check_random_problems<float, float16>(10, 4);
+  check_random_problems<float, bfloat16>(12, 3);
+  check_random_problems<float, float16>(6, 4);
 }
 
 TEST_CASE("selective scans on GPUs within the bound, complex", "[selective]") {
-  check_random_problems<complexes, float>(24, 5);
-  check_random_problems<complexes, bfloat16>(10, 6);
-  check_random_problems<double_complexes, double>(16, 7);
+  check_random_problems<complexes, float>(12, 5);
+  check_random_problems<complexes, bfloat16>(6, 6);
+  check_random_problems<double_complexes, double>(8, 7);
 }
 
 TEST_CASE("selective scans on GPUs in blocks of every shape", "[selective]") {
