@@ -98,7 +98,7 @@ void call(const scanrec::sequence_view<float>& x, const scanrec::sequence_view<f
   scanrec::detail::problem_builder c("running_sum", x.shape);
   const int input = c.add("input", x, scanrec::access::read);
   const int state = c.add("state", y, scanrec::access::write);
-  c.prepare<mine::running_sum>(false, std::array<scanrec::detail::in_place_pair, 0>{}, false);
+  c.prepare<mine::running_sum>(scanrec::direction::forward);
   mine::running_sum r;
   r.input = c.input<float>(input), r.state = c.output<float>(state);
   scanrec::detail::run_on_backend(scanrec::tiled{})(r, c.described());

@@ -23,11 +23,12 @@
 
 /// What a call is made of, its checks and its kernels, as explicit instantiations, or `extern` as
 /// their declarations. `pairs`: of arrays that may be one and the same.
-#define SCANREC_CALL(external, pairs, ...)                                     \
-  external template void                                                       \
-  scanrec::detail::problem_builder::prepare<scanrec::recurrence::__VA_ARGS__>( \
-      bool, const std::array<scanrec::detail::in_place_pair, pairs>&, bool);   \
-  external template void scanrec::run_recurrence(                              \
+#define SCANREC_CALL(external, pairs, ...)                                          \
+  external template void                                                            \
+  scanrec::detail::problem_builder::prepare<scanrec::recurrence::__VA_ARGS__>(      \
+      scanrec::direction, const std::array<scanrec::detail::in_place_pair, pairs>&, \
+      scanrec::update);                                                             \
+  external template void scanrec::run_recurrence(                                   \
       const scanrec::tiled&, scanrec::recurrence::__VA_ARGS__, const scanrec::problem&);
 /// The calls of one element type.
 #define SCANREC_CALLS(external, T)              \

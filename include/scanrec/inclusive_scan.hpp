@@ -82,8 +82,7 @@ void make_operator_scan(const char* name, bool exclusive, const Op& op, const El
 
   using R = recurrence::operator_scan<Op, E>;
   c.template prepare<R>(
-      options.order == direction::reverse,
-      std::array<in_place_pair, 2>{{{"results", "elements"}, {"final", "initial"}}}, false);
+      options.order, std::array<in_place_pair, 2>{{{"results", "elements"}, {"final", "initial"}}});
   R r;
   r.op = &op;
   r.elements = c.template elements<const E>(u);

@@ -23,6 +23,11 @@ enum class direction {
 
 inline namespace SCANREC_ABI {
 
+/// The direction in which the adjoint of a scan runs.
+SCANREC_INLINE constexpr direction opposite(direction order) {
+  return order == direction::forward ? direction::reverse : direction::forward;
+}
+
 /// What a call does with an array.
 enum class access {
   read,

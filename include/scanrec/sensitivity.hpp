@@ -59,11 +59,9 @@ void make_sensitivity(const char* name, const Gate& gate, const Input& input, co
 
   using R = recurrence::sensitivity<gate_t, input_t, state_t>;
   c.template prepare<R>(
-      options.order == direction::reverse,
-      std::array<in_place_pair, 3>{{{"state", "input"},
-                                    {"final_state", "initial_state"},
-                                    {"final_sensitivity", "initial_sensitivity"}}},
-      false);
+      options.order, std::array<in_place_pair, 3>{{{"state", "input"},
+                                                   {"final_state", "initial_state"},
+                                                   {"final_sensitivity", "initial_sensitivity"}}});
   R r;
   r.gate = c.input<gate_t>(a);
   r.input = c.input<input_t>(u);

@@ -17,6 +17,7 @@
 #include <scanrec/detail/recurrence/field.hpp>
 #include <scanrec/detail/recurrence/sizes.hpp>
 #include <scanrec/element.hpp>
+#include <scanrec/options.hpp>
 #include <scanrec/problem.hpp>
 #include <scanrec/views.hpp>
 
@@ -69,9 +70,10 @@ class problem_builder {
     if (!array.given) refuse(problem_, array, why, "none");
   }
 
-  /// Checks everything, then brings the arrays to scan order.
-  template <class R, std::size_t N>
-  void prepare(bool descending, const std::array<in_place_pair, N>& may_alias, bool update);
+  /// Checks everything, then brings the arrays to scan order: `order` is that of the recurrence R.
+  template <class R, std::size_t N = 0>
+  void prepare(direction order, const std::array<in_place_pair, N>& may_alias = {},
+               update gradients = update::overwrite);
 
   [[nodiscard]] const problem& described() const { return problem_; }
   [[nodiscard]] std::int64_t steps() const { return problem_.shape.time; }
@@ -157,11 +159,11 @@ class problem_builder {
 
 // Not inline, so that `extern template` can keep it out of a unit.
 template <class R, std::size_t N>
-void problem_builder::prepare(bool descending, const std::array<in_place_pair, N>& may_alias,
-                              bool update) {
+void problem_builder::prepare(direction order, const std::array<in_place_pair, N>& may_alias,
+                              update gradients) {
   check_recurrence<R>();
   check_arguments(problem_, may_alias);
-  problem_.update = update;
+  problem_.update = gradients == update::accumulate;
   for (array_use& array : problem_) {
     if (array.one_channel_will_do && array.given && array.shape.channel == 1) {
       array.shape.channel = problem_.shape.channel;
@@ -183,7 +185,7 @@ void problem_builder::prepare(bool descending, const std::array<in_place_pair, N
       along(array.strides, a) = std::clamp(along(array.strides, a), -most, most);
     }
   }
-  to_scan_order(problem_, descending);
+  to_scan_order(problem_, order == direction::reverse);
   merge_axes(problem_);
   static_cast<recurrence_sizes&>(problem_) = sizes_of<R>();
   for (const array_use& array : problem_)

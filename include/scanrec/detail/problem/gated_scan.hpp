@@ -243,7 +243,7 @@ decltype(auto) make_gated_scan(const char* name, const Cell& cell, const Arrays&
   using out_t = std::conditional_t<std::same_as<Output, none_t>, none_t,
                                    typename sequence_traits<Output>::stored>;
   using R = recurrence::gated_forward<Cell, pre_t, out_t, kept_t>;
-  c.template prepare<R>(options.order == direction::reverse, gated_scan_aliases, false);
+  c.template prepare<R>(options.order, gated_scan_aliases);
   R r;
   r.cell = computed_cell<Cell, pre_t>::of(cell);
   take_arrays(r, c, pre, zoned, cut, options.order, false);
@@ -302,8 +302,7 @@ void make_gated_scan_vjp(const char* name, const Cell& cell, const Arrays& array
   std::array<in_place_pair, R::pre_arrays + 1> may_alias{{{"initial_grad", "final_grad"}}};
   for (std::size_t i = 0; i < R::pre_arrays; ++i)
     may_alias[i + 1] = {Cell::names[i].gradient, Cell::names[i].value};
-  c.template prepare<R>(options.order == direction::forward, may_alias,
-                        gradients.update == update::accumulate);
+  c.template prepare<R>(opposite(options.order), may_alias, gradients.update);
   R r;
   r.cell = computed_cell<Cell, pre_t>::of(cell);
   take_arrays(r, c, pre, zoned, cut, options.order, true);

@@ -124,7 +124,7 @@ decltype(auto) make_linear_scan(const char* name, const Gate& gate, const Input&
   if (options.final_state.absent()) c.require(x, "an array, or none together with a final_state");
 
   using R = recurrence::forward<gate_t, input_t, state_t>;
-  c.template prepare<R>(options.order == direction::reverse, linear_scan_aliases, false);
+  c.template prepare<R>(options.order, linear_scan_aliases);
   R r;
   r.gate = c.input<gate_t>(a);
   r.input = c.input<input_t>(u);
@@ -163,9 +163,9 @@ void make_linear_scan_vjp(const char* name, const Gate& gate, const State& state
 
   using R = recurrence::vjp<gate_t, state_t, grad_t, gate_grad_t, input_grad_t>;
   c.template prepare<R>(
-      options.order == direction::forward,
+      opposite(options.order),
       std::array<in_place_pair, 2>{{{"input_grad", "state_grad"}, {"initial_grad", "final_grad"}}},
-      gradients.update == update::accumulate);
+      gradients.update);
   R r;
   r.gate = c.input<gate_t>(a);
   if (!gradients.gate_grad.absent()) r.state = c.input<state_t>(x);
@@ -213,10 +213,9 @@ void make_linear_scan_jvp(const char* name, const Gate& gate, const State& state
     c.require(tx, "an array, or none together with a final_tangent");
 
   using R = recurrence::jvp<gate_t, state_t, gate_tangent_t, input_tangent_t, state_tangent_t>;
-  c.template prepare<R>(options.order == direction::reverse,
+  c.template prepare<R>(options.order,
                         std::array<in_place_pair, 2>{{{"state_tangent", "input_tangent"},
-                                                      {"final_tangent", "initial_tangent"}}},
-                        false);
+                                                      {"final_tangent", "initial_tangent"}}});
   R r;
   r.gate = c.input<gate_t>(a);
   r.gate_tangent = c.input<gate_tangent_t>(ta);

@@ -20,8 +20,6 @@ struct affine_maps {
   static constexpr int registers_abreast = one_by_one ? 1 : 4;
   /// Whether the arithmetic of a step takes most registers of a GPU's thread.
   static constexpr bool computes_much = false;
-  /// Whether a step uses its gate and its input as loaded, without activating them.
-  static constexpr bool is_linear = true;
   /// Whether maps and states are the elements of an operator, and nothing is a sum.
   static constexpr bool any_operator = false;
   template <class Lane>
@@ -61,6 +59,12 @@ struct affine_steps : affine_maps<Value> {
                                       Lane before) const {
     const Lane linked = simd::fma(read.gate, before, read.input);
     return at.rarely(cuts.present()) ? simd::select(read.cut, read.input, linked) : linked;
+  }
+  /// Whether the lanes of a pack along time compose: no cut among them. Recurrences that
+  /// read a neighbour have their own.
+  template <int Lanes, assume Assume>
+  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
+    return !at.rarely(cuts.present()) || !cuts.template any<Lanes>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void drain(place<Axis, Assume>, sums<Lane>&) const {}

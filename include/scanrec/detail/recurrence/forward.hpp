@@ -13,6 +13,8 @@ struct forward : affine_steps<compute_t<State>> {
   using base = affine_steps<compute_t<State>>;
   using base::cuts;
   using typename base::value;
+  /// Whether a step uses its gate and its input as loaded, without activating them.
+  static constexpr bool is_linear = true;
   template <class Lane>
   using step = typename base::template step<Lane>;
   template <class Lane>
@@ -46,11 +48,6 @@ struct forward : affine_steps<compute_t<State>> {
   template <class Lane>
   SCANREC_HD SCANREC_INLINE step<Lane> made_of(const raw<Lane>& read) const {
     return {simd::from_element(read.gate), simd::from_element(read.input), read.cut};
-  }
-  /// Whether the lanes of a pack along time compose: no cut among them.
-  template <int Lanes, assume Assume>
-  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
-    return !at.rarely(cuts.present()) || !cuts.template any<Lanes>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,

@@ -21,7 +21,6 @@ struct gated : affine_maps<compute_t<Pre>> {
   using typename affine_maps<compute_t<Pre>>::value;
   static constexpr std::size_t pre_arrays = Cell::names.size();
   static constexpr int registers_abreast = 1;  // a step is long: measured, company does not help
-  static constexpr bool is_linear = false;     // a cell makes gate and input
 
   using cell_type = typename computed_cell<Cell, Pre>::type;
   static constexpr bool computes_much = std::is_same_v<cell_type, Cell>;

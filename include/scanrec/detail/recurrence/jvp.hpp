@@ -14,6 +14,8 @@ struct jvp : affine_steps<compute_t<State>> {
   using base = affine_steps<compute_t<State>>;
   using base::cuts;
   using typename base::value;
+  /// Whether a step uses its gate and its input as loaded, without activating them.
+  static constexpr bool is_linear = true;
   template <class Lane>
   using step = typename base::template step<Lane>;
   template <class Lane>

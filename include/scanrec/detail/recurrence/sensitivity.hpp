@@ -15,6 +15,8 @@ template <class Gate, class Input, class State>
 struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
   using base = affine_steps<vec<compute_t<State>, 2>>;
   using base::cuts;
+  /// Whether a step uses its gate and its input as loaded, without activating them.
+  static constexpr bool is_linear = true;
   using number = compute_t<State>;
   template <class Lane>
   using step = typename base::template step<Lane>;
@@ -36,11 +38,6 @@ struct sensitivity : affine_steps<vec<compute_t<State>, 2>> {
                     simd::constant<simd::real_lane_t<Lane>>(0)};
     if (at.rarely(cuts.present())) read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
     return read;
-  }
-  /// Whether the lanes of a pack along time compose: no cut among them.
-  template <int Lanes, assume Assume>
-  SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
-    return !at.rarely(cuts.present()) || !cuts.template any<Lanes>(at);
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,

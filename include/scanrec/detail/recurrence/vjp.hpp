@@ -20,6 +20,8 @@ template <class Gate, class State, class StateGrad, class GateGrad, class InputG
 struct vjp : affine_maps<compute_t<State>> {
   using typename affine_maps<compute_t<State>>::value;
   using real = simd::real_lane_t<simd::lane_t<value, 1>>;
+  /// Whether a step uses its gate and its input as loaded, without activating them.
+  static constexpr bool is_linear = true;
   /// What one step reads.
   template <class Lane>
   struct step {
