@@ -62,7 +62,9 @@ concept computed_as = !sequence_of_elements<V> || !sequence_of_elements<Gate> ||
 
 inline namespace SCANREC_ABI {
 
-/// Something that runs recurrences: `sequential`, `tiled`, ...
+/// Something that runs recurrences: `sequential`, `tiled`, ... The concept asks for
+/// workspace_bytes; a call asserts that there is a run_recurrence. Both are described at
+/// backend_for, in extend.hpp.
 template <class B>
 concept backend = std::is_class_v<B> && requires(const B& b, const problem& p) {
   { workspace_bytes(b, p) } -> std::convertible_to<std::int64_t>;

@@ -1,14 +1,199 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What backends and recurrences of your own are written with (docs/design.md). The interface
-// between the two may change with any minor version, unlike that of the calls.
+// Recurrences and backends of your own: their concepts, and the names they are written with.
+//
+// A recurrence is a struct with the inputs, the map and the outputs of a time step. A backend is a
+// struct with an order in which steps are combined, on its own lanes and threads. Neither knows the
+// other: a recurrence runs on every backend, a backend runs every recurrence.
+//
+//     struct leaky_sum : extend::affine_steps<double> {...};  // load, finish, begin, end, arrays
+//
+//     extend::problem_builder c("leaky_sum", input.shape);    // the call:
+//     const int u = c.add("input", input, access::read);      // each of its arrays,
+//     c.prepare<leaky_sum>(direction::forward);               // their checks, which throw,
+//     leaky_sum r;
+//     r.input = c.input<double>(u);                           // each of the fields
+//     extend::run(tiled{}, r, c);
+//
+// docs/extend.md is the guide, with the optional members that make kernels faster.
+// examples/extend.cpp is a program with a recurrence, its adjoint and a backend.
 #pragma once
+
+#include <concepts>
+#include <cstdint>
 
 #include <scanrec/affine.hpp>
 #include <scanrec/concepts.hpp>
+#include <scanrec/detail/problem/build.hpp>
 #include <scanrec/detail/problem/run.hpp>
 #include <scanrec/detail/recurrence/affine_steps.hpp>
 #include <scanrec/detail/recurrence/arrays.hpp>
 #include <scanrec/detail/recurrence/field.hpp>
 #include <scanrec/detail/recurrence/recompute.hpp>
+#include <scanrec/detail/recurrence/steps.hpp>
 #include <scanrec/detail/recurrence/sums.hpp>
 #include <scanrec/problem.hpp>
+
+namespace scanrec::inline SCANREC_ABI::extend {
+
+// ---- lanes and positions ----------------------------------------------------------------------
+
+// place<Axis, Assume>: the lanes of a step. `time` and `channel` are the index of the first lane in
+// the sequence; `row` and `index` count from where the fields point; `count` lanes are in use.
+// rarely(condition) is false, and mostly(condition) true, where a kernel knows so at compile time.
+using recurrence::assume;
+using recurrence::lane_axis;
+using recurrence::place;
+
+/// The position of a single lane: a backend without SIMD needs no other.
+using scalar_place = place<lane_axis::channel>;
+/// A single lane of R's compute type; other lanes are packs of them.
+template <class R>
+using lane_of = simd::lane_t<typename R::value, 1>;
+/// The state of a single lane.
+template <class R>
+using state_of = typename R::template state_of<lane_of<R>>;
+/// The map of a single lane: composed by combine(earlier, later), applied by act(state).
+template <class R>
+using map_of = typename R::template map_of<lane_of<R>>;
+/// The running sums of a single lane.
+template <class R>
+using sums_of = typename R::template sums<lane_of<R>>;
+/// The step of a single lane, as R's load returns it.
+template <class R>
+using step_of = scanrec::detail::step_of<R>;
+
+// ---- the fields of a recurrence ---------------------------------------------------------------
+
+// Pointers and strides in scan order; a backend moves them, a recurrence asks for lanes.
+using recurrence::input_field;   // a sequence: load<Lane>(at), load_or_zero, load_neighbour(at, 1)
+using recurrence::output_field;  // a sequence: store(at, lane), of a gradient put(at, lane, sum)
+using recurrence::reset_field;   // the reset mask: present(), load<Mask>(at)
+using recurrence::state_input;   // a value per sequence: load_or_zero<Lane>(at)
+using recurrence::state_output;  // a value per sequence: put(at, lane)
+
+// `arrays` lists the fields: using arrays = array_list<reads<&r::gate>, writes<&r::state>>. An
+// array that is not listed does not move. Outputs are listed as the problem has them, `writes`
+// first. Neighbours are those in scan order; all that are listed are on the same side.
+using recurrence::array_list;
+using recurrence::ends_in;
+using recurrence::only_if;
+using recurrence::reads;
+using recurrence::reads_if_given;
+using recurrence::reads_marks;
+using recurrence::reads_next;
+using recurrence::reads_next_if_given;
+using recurrence::reads_previous_if_given;
+using recurrence::starts_from;
+using recurrence::writes;
+using recurrence::writes_if_given;
+
+// Bases. affine_steps<Value>: steps are state = gate * state + input; it lacks load, finish, begin,
+// end and arrays. affine_maps<Value>: the constants and types alone.
+using recurrence::affine_maps;
+using recurrence::affine_steps;
+
+// ---- calls ------------------------------------------------------------------------------------
+
+// problem_builder: add, add_factor, add_resets and require describe the arrays of a call, prepare
+// checks them and brings them to scan order, input, output, start, end and cuts are the fields.
+using scanrec::detail::in_place_pair;
+using scanrec::detail::problem_builder;
+
+// ---- backends ---------------------------------------------------------------------------------
+
+using scanrec::detail::sums_layout;  // accumulators of gradients that are sums, and their bytes
+using scanrec::detail::take_step;    // next, then finish: returns the state after the step
+// Adjoints that kept checkpoints: states are recomputed a block at a time
+// (detail/cpu/sequential.hpp).
+using scanrec::detail::block;
+using scanrec::detail::recompute_scratch;
+using scanrec::detail::with_states;
+
+/// The recurrence with its fields at the first step of one sequence.
+template <class R>
+R sequence_of(const R& r, std::int64_t group, std::int64_t batch, std::int64_t channel) {
+  return scanrec::detail::standing_at(scanrec::detail::bound(r, group, batch), 0, channel);
+}
+
+}  // namespace scanrec::inline SCANREC_ABI::extend
+
+namespace scanrec::inline SCANREC_ABI {
+
+/// A recurrence: the members that every backend calls. The base affine_steps has most of them.
+///
+/// Types and constants:
+///
+///     value, map_of<Lane>, state_of<Lane>     compute type; type of maps; type of states
+///     sums<Lane>                              running sums of gradients; empty if it has none
+///     arrays                                  the array_list of its fields
+///     one_by_one                              lanes are single sequences, never packs
+///     any_operator                            maps are elements of an operator
+///
+/// Functions, all const, for every Lane and place (marked SCANREC_HD to run on GPUs):
+///
+///     load<Lane>(at) -> step                  reads a step. Called any number of times
+///     map(at, step) -> map                    the step as a map of the state; a reset has factor 0
+///     next(at, step, before) -> state         the same, applied to a state; a reset is a select
+///     finish(at, step, before, after, sums)   writes the outputs. Called once per step
+///     begin<Lane>(at) -> state                the state before the first step
+///     end(at, after)                          takes the state after the last step
+///     drain(at, sums)                         moves running sums to the accumulators
+///     touch_rest<Lane>(at)                    reads what finish needs and map does not
+///
+/// Law      map(at, step).act(x) equals next(at, step, x) up to rounding, for finite numbers.
+/// Order    finish is the last call at a step, whose inputs it may overwrite in place.
+/// Threads  members are called from several threads at once, on copies of the recurrence.
+template <class R>
+concept step_recurrence = requires {
+  typename R::value;
+  typename R::arrays;
+  { R::one_by_one } -> std::convertible_to<bool>;
+  { R::any_operator } -> std::convertible_to<bool>;
+  typename extend::map_of<R>;
+  typename extend::state_of<R>;
+  typename extend::sums_of<R>;
+  typename extend::step_of<R>;
+}
+&&requires(const R& r, extend::scalar_place at, const extend::step_of<R>& read,
+           extend::state_of<R> before, extend::sums_of<R>& sums) {
+  { r.map(at, read) } -> std::convertible_to<extend::map_of<R>>;
+  { r.next(at, read, before) } -> std::convertible_to<extend::state_of<R>>;
+  r.finish(at, read, before, before, sums);
+  { r.template begin<extend::lane_of<R>>(at) } -> std::convertible_to<extend::state_of<R>>;
+  r.end(at, before);
+  r.drain(at, sums);
+  r.template touch_rest<extend::lane_of<R>>(at);
+};
+
+/// A backend that runs the recurrence R: a struct of options with two functions, found by its type:
+///
+///     workspace_bytes(backend, problem) -> bytes      of memory that a call needs
+///     run_recurrence(backend, recurrence, problem)    runs every sequence of the problem
+///
+/// A backend that runs one recurrence runs all: run_recurrence is a template. The arguments are
+/// checked and in scan order, so a backend knows no direction. For every sequence it calls `begin`,
+/// then for every step `load` and `finish` with what `next` or a composed map gives, and `end`.
+///
+/// Order      finish is the last call at a step, whose inputs it may overwrite in place.
+/// Bits       the order in which maps compose is the backend's; its documentation states it.
+/// Gradients  that are sums go through sums_layout, in an order that threads do not change.
+/// Needs      `static constexpr bool restores_states = true` for adjoints that kept checkpoints.
+template <class B, class R>
+concept backend_for = backend<B> && step_recurrence<R> &&
+    requires(const B& b, const R& r, const problem& p) {
+  run_recurrence(b, r, p);
+};
+
+}  // namespace scanrec::inline SCANREC_ABI
+
+namespace scanrec::inline SCANREC_ABI::extend {
+
+/// Runs a recurrence on a backend, after prepare(): the last line of a call.
+///
+/// Throws   the exceptions of the backend.
+template <backend Backend, step_recurrence R>
+void run(const Backend& backend, const R& r, const problem_builder& call) {
+  scanrec::detail::run_on_backend{backend}(r, call.described());
+}
+
+}  // namespace scanrec::inline SCANREC_ABI::extend

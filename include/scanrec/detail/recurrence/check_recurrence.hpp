@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a recurrence must have, said by name where one lacks it. docs/design.md tells what each is.
+// Compile-time checks of a recurrence that name the member it lacks: the requirements of the
+// concept step_recurrence (extend.hpp), one by one.
 #pragma once
 
 #include <utility>
@@ -8,7 +9,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Refuses what is no recurrence, and names what it lacks.
+/// Asserts each requirement of step_recurrence.
 template <class R>
 constexpr void check_recurrence() {
 #define SCANREC_HAS(what, ...) \
