@@ -18,48 +18,6 @@
 #include <utility>
 #include <vector>
 
-// [backend]
-#include <scanrec/extend.hpp>
-
-namespace mine {
-
-/// Time in two halves: the first is reduced to one map, so the second need not wait for it.
-struct halves {};
-inline std::int64_t workspace_bytes(const halves&, const scanrec::problem&) { return 0; }
-
-template <class R>
-void run_recurrence(const halves&, R recurrence, const scanrec::problem& p) {
-  using namespace scanrec;
-  using lane = simd::lane_t<typename R::value, 1>;
-  using place = recurrence::place<recurrence::lane_axis::channel>;
-  detail::for_outputs(recurrence, [](auto& out) { out.stream = false; });  // plain stores
-  const std::int64_t middle = p.shape.time / 2;
-  for (std::int64_t g = 0; g < p.shape.group; ++g)
-    for (std::int64_t b = 0; b < p.shape.batch; ++b)
-      for (std::int64_t c = 0; c < p.shape.channel; ++c) {
-        const R r = detail::standing_at(detail::bound(recurrence, g, b), 0, c);
-        const auto walk = [&](std::int64_t begin, std::int64_t end, lane x) {
-          typename R::template sums<lane> unused{};  // this backend takes no summed gradients
-          for (place at{begin, c, begin}; at.time < end; ++at.time, ++at.row) {
-            const auto read = r.template load<lane>(at);
-            const lane after = r.next(at, read, x);
-            r.finish(at, read, x, after, unused);
-            x = after;
-          }
-          return x;
-        };
-        affine<lane> first = affine<lane>::identity();
-        for (place at{0, c}; at.time < middle; ++at.time, ++at.row)
-          first = combine(first, r.map(at, r.template load<lane>(at)));
-        const lane start = r.template begin<lane>(place{0, c});
-        walk(0, middle, start);
-        r.end(place{p.shape.time, c}, walk(middle, p.shape.time, first.act(start)));
-      }
-}
-
-}  // namespace mine
-// [/backend]
-
 // [minimal]
 #include <cassert>
 #include <vector>
@@ -515,21 +473,6 @@ void errors() {
   // [/errors]
 }
 
-void own_backend() {
-  const extents shape{.batch = 2, .time = 9, .channel = 3};
-  floats gate(54), input(54, 1), loop(54), split(54), loop_grad(54), split_grad(54), w(54, 1);
-  for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = i % 3 == 0 ? 0.5f : 2.0f;
-  linear_scan(sequential{}, view(gate, shape), view(input, shape), view(loop, shape));
-  linear_scan_vjp(sequential{}, view(gate, shape), view(loop, shape), view(w, shape),
-                  {.gate_grad = view(loop_grad, shape)});
-  // [use_backend]
-  linear_scan(mine::halves{}, view(gate, shape), view(input, shape), view(split, shape));
-  linear_scan_vjp(mine::halves{}, view(gate, shape), view(split, shape), view(w, shape),
-                  {.gate_grad = view(split_grad, shape)});
-  // [/use_backend]
-  assert(split == loop && split_grad == loop_grad);  // small numbers: nothing rounds
-}
-
 void operators() {
   {
     // [prefixes]
@@ -841,7 +784,6 @@ int main() {
   planning();
   own_executor();
   errors();
-  own_backend();
   eigen_matrices();
   operators();
   gated_cells();

@@ -4,9 +4,9 @@
 somewhere, and that the site has a place for everything.
 
 Every ```cpp block of README.md and docs/*.md follows a line `<!-- snippet: name -->` and is the
-text between the lines `// [name]` and `// [/name]` of docs/snippets.cpp or .cu, less its common
-indentation. Every snippet is shown. Every relative link of a Markdown file names a file that is
-there, and its heading. Paths in Markdown files and in comments name files of the repository.
+text between the lines `// [name]` and `// [/name]` of docs/snippets.cpp or .cu, or of a header in
+examples, less its common indentation. Every snippet is shown. Every relative link of a Markdown
+file names a file that is there, and its heading. Paths in Markdown files and in comments name files of the repository.
 docs/site/index.md names every document, docs/site/reference.toml every header that documents
 something; examples begin with a sentence, and public names of the Python package have docstrings.
 With --write the blocks are rewritten from the snippets. Exit status 1 if anything is wrong.
@@ -248,6 +248,8 @@ def main():
     snippets_file = root / "docs" / "snippets.cpp"
     snippets = read_snippets(snippets_file, problems)
     snippets |= read_snippets(snippets_file.with_suffix(".cu"), problems)
+    for header in sorted((root / "examples").glob("*.hpp")):
+        snippets |= read_snippets(header, problems)
     write = arguments.write and problems.count == 0
     used, shown = set(), [root / "README.md", *sorted((root / "docs").glob("*.md"))]
     for path in shown:
