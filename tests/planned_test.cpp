@@ -254,9 +254,9 @@ TEST_CASE("a planned call refuses memory that the call would", "[planned][argume
     call({.input =
               reinterpret_cast<const float*>(reinterpret_cast<const char*>(v.gate.data()) + 1)});
   });
-  refuses("initial_state", "as where it was planned",
+  refuses("initial_state", "absent when planned",
           [&] { call({.initial_state = v.initial.data()}); });
-  refuses("resets", "as where it was planned", [&] { call({.resets = v.resets()}); });
+  refuses("resets", "absent when planned", [&] { call({.resets = v.resets()}); });
   // All of that has changed nothing.
   call();
   CHECK(same_bits(v.state, want.state));

@@ -86,7 +86,8 @@ class planned_call {
       next[i] = data_[i];
       if (given[i] == nullptr) continue;
       const array_use& array = problem_.arrays[i];
-      if (!array.given) refuse(problem_, array, "nothing, as where it was planned", "a pointer");
+      if (!array.given)
+        refuse(problem_, array, "null, since the array was absent when planned", "a pointer");
       if (array.data == nullptr) continue;  // without elements
       if (reinterpret_cast<std::uintptr_t>(given[i]) % array.alignment != 0)
         refuse(problem_, array, text("a pointer aligned to ", array.alignment, " bytes"),
