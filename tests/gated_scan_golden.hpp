@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Golden bits of gated_scan and its vjp for one cell and element type: the end of the unit that
-// gated_scan_battery.hpp begins.
+// gated_scan_typed_test.cpp begins.
 #include "golden.hpp"
 
 namespace {

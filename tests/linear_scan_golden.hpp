@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Golden bits of linear_scan, its vjp and jvp for one element type: the end of the unit that
-// linear_scan_battery.hpp begins.
+// linear_scan_test.cpp begins.
 #include "golden.hpp"
 
 namespace {

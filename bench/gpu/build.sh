@@ -7,7 +7,7 @@
 benchmarks=(bench_gpu_linear_scan bench_gpu_gated_scan bench_gpu_selective_scan)
 # The tests that run kernels on the GPU; all others use the emulator or the CPU.
 # shellcheck disable=SC2034
-tests=(look_back_stress_gpu linear_scan_battery gated_scan_battery_gpu device_test_gpu)
+tests=(look_back_stress_gpu linear_scan_test gated_scan_typed_gpu device_test_gpu)
 
 need_nvcc() {
   export PATH=$PATH:/usr/local/cuda/bin

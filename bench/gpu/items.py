@@ -10,8 +10,8 @@ PARTS = ("facts", "tests", "sanitizers", "bench", "profiles", "peers", "python")
 
 # Programs whose tests each run in a process of their own.
 SEPARATELY = (
-    "linear_scan_battery",
-    "gated_scan_battery_gpu",
+    "linear_scan_test",
+    "gated_scan_typed_gpu",
     "look_back_stress_gpu",
     "device_test_gpu",
 )
@@ -100,7 +100,7 @@ def battery(stage, kind, until):
         12,
         until,
         wants=kind,
-        program="gated_scan_battery_gpu" if gated else "linear_scan_battery",
+        program="gated_scan_typed_gpu" if gated else "linear_scan_test",
         chosen=f"[{kind}][backends]" + ("" if gated else f",[{kind}][cuda_lanes]"),
         environment=(("SCANREC_TEST_BACKENDS", "cuda"),),
     )
@@ -291,7 +291,7 @@ def second():
         100,
         12,
         240,
-        program="linear_scan_battery",
+        program="linear_scan_test",
         chosen="[numerics][backends],[numerics][cuda_lanes],[numerics][nan]",
         wants="float double complex_double uint32",
     )

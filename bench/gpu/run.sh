@@ -132,7 +132,7 @@ sanitizers_stage() {
   configure_gpu
   build gpu "${benchmarks[0]}"
   if [[ $with_tests == ON ]]; then
-    build gpu linear_scan_battery
+    build gpu linear_scan_test
   fi
   items sanitizers
 }

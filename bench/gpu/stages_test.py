@@ -33,7 +33,7 @@ JSON
 done
 echo "small/lanes/forward        2.0000 ms    2800 GB/s  0.931 of a copy  0.942 of the twin"
 """
-TESTS = {"program": "linear_scan_battery"}
+TESTS = {"program": "linear_scan_test"}
 CHOSEN = [
     Item("first", "tests", "battery float", 1, 0, **TESTS),
     Item("first", "tests", "battery double", 40, 1000, **TESTS),
@@ -57,7 +57,7 @@ def main():
         out, folder = pathlib.Path(name) / "out", pathlib.Path(name) / "programs"
         out.mkdir()
         folder.mkdir()
-        for program, text in (("linear_scan_battery", BATTERY), ("bench_gpu_linear_scan", ROWS)):
+        for program, text in (("linear_scan_test", BATTERY), ("bench_gpu_linear_scan", ROWS)):
             (folder / program).write_text(text)
         machine = programs.Machine(folder)
         expected = {

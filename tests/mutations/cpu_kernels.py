@@ -11,7 +11,7 @@ CMAKE = (
     "-DSCANREC_TEST_OPTIMISATION=-O1",
     "-DCMAKE_CXX_FLAGS=-DSCANREC_TEST_STRIDE=5",
 )
-TEST = "linear_scan_battery"
+TEST = "linear_scan_test"
 
 
 def cpu(header, old, new, why, **more):
@@ -265,7 +265,7 @@ MUTATIONS = (
         "recurrence::lane_axis::time && !lanes.reversed;",
         "recurrence::lane_axis::time && lanes.reversed;",
         "states are recomputed in the wrong direction of memory",
-        test="gated_scan_battery",
+        test="gated_scan_typed_test",
     ),
     cpu(
         "scratch",
@@ -439,21 +439,21 @@ MUTATIONS = (
         "this->unless_cut(at, read, load_before<Lane>(at), zero)",
         "load_before<Lane>(at)",
         "the gradient of the gate crosses a reset",
-        test="gated_scan_battery",
+        test="gated_scan_typed_test",
     ),
     recurrence(
         "gated_vjp",
         "r.cuts.shift = -r.cuts.shift;",
         "",
         "states are recomputed with the resets of neighbours",
-        test="gated_scan_battery",
+        test="gated_scan_typed_test",
     ),
     recurrence(
         "gated_vjp",
         "if (static_cast<int>(i) != Cell::outputs::array)\n",
         "",
         "the output gate of a zoned out step has no gradient",
-        test="gated_scan_battery",
+        test="gated_scan_typed_test",
     ),
     recurrence(
         "gated_forward",
@@ -467,7 +467,7 @@ MUTATIONS = (
         "m.u = simd::select(read.zoned_out, zero, m.u);",
         "",
         "the input of a zoned out step is added",
-        test="gated_scan_battery",
+        test="gated_scan_typed_test",
     ),
     # What all backends share.
     recurrence(
@@ -606,14 +606,14 @@ MUTATIONS = (
         '{"final_state", "initial_state"}',
         '{"final_state", "input"}',
         "refuses a final state in the place of the initial one",
-        test="linear_scan_battery",
+        test="linear_scan_test",
     ),
     recurrence(
         "reset_field",
         "if (!one_more) resets.unmarked",
         "resets.unmarked",
         "ignores the mark behind the last step",
-        test="linear_scan_battery",
+        test="linear_scan_test",
     ),
     problem(
         "../view_checks",

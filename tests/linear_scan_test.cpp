@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The battery of linear_scan, its vjp and jvp for one element type: the whole of a generated unit
-// that defines TEST_TYPE and its name, a string, as TEST_TYPE_NAME.
+// linear_scan, its vjp and jvp for one element type. CMake compiles this file once for each type,
+// with TEST_TYPE and the name of the type, TEST_TYPE_NAME, defined.
 #include <algorithm>
 #include <atomic>
 #include <cstring>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The battery of gated_scan and its adjoint for one cell and element type: the whole of a generated
-// unit that defines TEST_CELL, TEST_TYPE and a name for the pair, a string, as TEST_TYPE_NAME.
+// gated_scan and its adjoint for one cell and element type. CMake compiles this file once for each
+// pair, with TEST_CELL, TEST_TYPE and the name of the pair, TEST_TYPE_NAME, defined.
 #include <algorithm>
 #include <cstring>
 #include <iterator>
