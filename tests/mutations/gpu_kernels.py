@@ -5,16 +5,16 @@ from mutation import Mutation, mutation, without
 
 FOLDER = "include/scanrec/detail/cuda"
 CMAKE = ("-DSCANREC_TEST_TYPES=float",)
-TEST = "protocol_test"
+TEST = "cuda_protocol_test"
 BARRIER = "device::synchronise_block();\n"
 
 
 def of_rings(old, new, why):
-    return mutation("lane_ring.cuh", old, new, why, test="lanes_test")
+    return mutation("lane_ring.cuh", old, new, why, test="cuda_lanes_test")
 
 
 def of_selective(file, old, new, why, **more):
-    return mutation(f"selective_{file}.cuh", old, new, why, test="selective_test", **more)
+    return mutation(f"selective_{file}.cuh", old, new, why, test="cuda_selective_scan_test", **more)
 
 
 ACQUIRE = (
@@ -115,7 +115,7 @@ MUTATIONS = (
         "result.knows_next = whole_moderate && start_moderate;",
         "",
         "the state at a boundary is not that of the fixed fold",
-        test="look_back_test",
+        test="cuda_look_back_test",
     ),
     mutation(
         "tiles_before.cuh",
@@ -315,14 +315,14 @@ MUTATIONS = (
         "if (!is_first && leads) before.state = ",
         "if (false) before.state = ",
         "every tile that a block takes begins as the first does",
-        test="tiles_in_turn_test",
+        test="cuda_tiles_in_turn_test",
     ),
     mutation(
         "look_back.cuh",
         "device::synchronise_block();  // shared memory is used again",
         "",
         "a block begins its next tile before all threads have left the last",
-        test="tiles_in_turn_test",
+        test="cuda_tiles_in_turn_test",
     ),
     # Pairs of sequences.
     mutation(
@@ -330,21 +330,21 @@ MUTATIONS = (
         "entry.neighbour * field.strides.time",
         "0 * field.strides.time",
         "a pair reads its own step for its neighbour",
-        test="lane_pairs_test",
+        test="cuda_lane_pairs_test",
     ),
     mutation(
         "lane_pairs.cuh",
         "at{t, c + l, 0, l};",
         "at{t, c + l, 0, 0};",
         "both sequences of a pair are the first",
-        test="lane_pairs_test",
+        test="cuda_lane_pairs_test",
     ),
     mutation(
         "lane_pairs.cuh",
         "(array.data) % 4",
         "(array.data) % 2",
         "pairs begin at any element",
-        test="lane_pairs_test",
+        test="cuda_lane_pairs_test",
     ),
     # Sums.
     mutation("look_back.cuh", "turns.begin(recurrence, cutting, at);", "", "takes no turns"),

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The rank of a process, and what all its calls have in common.
+#pragma once
+
+#include <array>
+
+#include <scanrec/backends.hpp>
+#include <scanrec/mpi.hpp>
+
+namespace tested {
+
+struct place {
+  int rank = 0, size = 1;
+  place() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+  }
+};
+inline const scanrec::tiled on{.threads = 1};
+inline const std::array both{scanrec::mpi::exchange::gather, scanrec::mpi::exchange::scan};
+
+}  // namespace tested
