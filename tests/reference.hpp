@@ -119,6 +119,13 @@ struct generator {
     return static_cast<std::uint32_t>((z ^ (z >> 31)) >> 32);
   }
 };
+/// n numbers between -scale and scale.
+inline std::vector<double> random_numbers(std::int64_t n, unsigned seed, double scale = 1) {
+  generator bits{seed};
+  std::vector<double> x(static_cast<std::size_t>(n));
+  for (double& v : x) v = scale * (2 * (bits() * 0x1p-32) - 1);
+  return x;
+}
 
 /// An owned array and a view of it; elements the view does not own hold a pattern that must stay.
 template <class T>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Diagonal state spaces: discretisation and outputs against values of high precision, all gradients
-// against central differences, start values, streams, sensitivities.
+// Diagonal state spaces: outputs against values of high precision, all gradients against central
+// differences, streams, arguments.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -15,7 +15,6 @@
 #include <scanrec/s5_init.hpp>
 #include <scanrec/scan.hpp>
 #include <scanrec/sensitivity.hpp>
-#include <scanrec/variants.hpp>
 
 #include "catch.hpp"
 #include "central_difference.hpp"
@@ -29,74 +28,9 @@ namespace {
 using namespace scanrec;
 using complex = std::complex<double>;
 using system_d = s5_system<double>;
-
-std::vector<double> random_numbers(std::int64_t n, unsigned seed) {
-  reference::generator bits{seed};
-  std::vector<double> x(static_cast<std::size_t>(n));
-  for (double& v : x) v = 2 * (bits() * 0x1p-32) - 1;
-  return x;
-}
+using reference::random_numbers;
 
 // ---- discretisation ---------------------------------------------------------------------------
-
-TEST_CASE("discretisations are those of mpmath", "[s5]") {
-  for (const auto& p : state_space_values::points) {
-    const auto d = discretise<double>(p.method, p.lambda, p.step);
-    INFO("method " << static_cast<int>(p.method) << ", lambda " << p.lambda << ", step " << p.step);
-    CHECK(std::abs(d.gate - p.gate) <=
-          1e-14 * (1 + std::abs(p.lambda * p.step)) * std::abs(p.gate));
-    CHECK(std::abs(d.scale - p.scale) <= 1e-14 * std::abs(p.scale));
-    const auto f =
-        discretise<float>(p.method, std::complex<float>(p.lambda), static_cast<float>(p.step));
-    // A float is that of the rounded parameters, rounded.
-    const auto d_of_f = discretise<double>(p.method, complex(std::complex<float>(p.lambda)),
-                                           static_cast<float>(p.step));
-    CHECK(f.gate == std::complex<float>(d_of_f.gate));
-    CHECK(f.scale == std::complex<float>(d_of_f.scale));
-  }
-}
-
-TEST_CASE("the step of a float system is exp(log_step) correctly rounded", "[s5]") {
-  // So no compiler's exponential function, nor that of a GPU, has a say in it.
-  std::int64_t wrong = 0;
-  double most = 0;  // ULP, of doubles
-  for (float log_step = -12; log_step < 3; log_step += 1e-3f) {
-    const long double exact = std::exp(static_cast<long double>(log_step));
-    wrong += detail::step_size(log_step) != static_cast<float>(exact);
-    int exponent = 0;
-    std::frexp(exact, &exponent);
-    const long double apart = detail::step_size(static_cast<double>(log_step)) - exact;
-    most = std::max(most, static_cast<double>(std::abs(std::ldexp(apart, 53 - exponent))));
-  }
-  CHECK(wrong == 0);
-  CHECK(most <= 2);
-}
-
-TEST_CASE("gradients of discretisations, near zero too", "[s5]") {
-  const complex gate_grad(0.7, -0.4), scale_grad(-1.1, 0.3);
-  const auto loss = [&](discretisation method, complex lambda, double step) {
-    const auto d = discretise<double>(method, lambda, step);
-    return (std::conj(gate_grad) * d.gate + std::conj(scale_grad) * d.scale).real();
-  };
-  for (const auto method :
-       {discretisation::zero_order_hold, discretisation::bilinear, discretisation::ring})
-    for (const complex lambda : {complex(-0.5, 1.5), complex(-1e-7, 1e-8), complex(-0.25, 0.6),
-                                 complex(-2, 0.1), complex(-0.6, -0.9)})
-      for (const double step : {1.0, 0.3}) {
-        const auto got = discretise_vjp<double>(method, lambda, step, gate_grad, scale_grad);
-        constexpr double e = 1e-5;
-        const double by_re =
-            (loss(method, lambda + e, step) - loss(method, lambda - e, step)) / (2 * e);
-        const complex i(0, e);
-        const double by_im =
-            (loss(method, lambda + i, step) - loss(method, lambda - i, step)) / (2 * e);
-        const double by_step =
-            (loss(method, lambda, step + e) - loss(method, lambda, step - e)) / (2 * e);
-        INFO("method " << static_cast<int>(method) << ", lambda " << lambda << ", step " << step);
-        CHECK(std::abs(got.lambda - complex(by_re, by_im)) <= 1e-8);
-        CHECK(std::abs(got.step - (method == discretisation::ring ? 0 : by_step)) <= 1e-8);
-      }
-}
 
 template <class R>
 void check_rows(discretisation method) {
@@ -523,68 +457,6 @@ TEST_CASE("nothing is read or written outside of arrays of a state space", "[s5]
   }
 }
 
-// ---- start values -----------------------------------------------------------------------------
-
-TEST_CASE("HiPPO-LegS in diagonal form is the matrix it is made of", "[s5]") {
-  for (const int n : {2, 16, 64}) {
-    const hippo_legs h = make_hippo_legs(n);
-    const Eigen::MatrixXcd a = h.vectors * h.lambda.asDiagonal() * h.vectors.adjoint();
-    double off = 0, size = 0;
-    for (int i = 0; i < n; ++i)
-      for (int j = 0; j < n; ++j) {
-        // LegS itself is lower triangular: -sqrt((2i + 1)(2j + 1)), -(i + 1) on the diagonal. Its
-        // normal part has the outer product of sqrt(i + 1/2) with itself more.
-        const double legs = i > j    ? -std::sqrt((2.0 * i + 1) * (2.0 * j + 1))
-                            : i == j ? -(i + 1.0)
-                                     : 0;
-        const double want = legs + std::sqrt((i + 0.5) * (j + 0.5));
-        off = std::max(off, std::abs(a(i, j) - want)), size = std::max(size, std::abs(want));
-      }
-    CHECK(off <= 1e-12 * size);
-    for (int i = 0; i < n; ++i) {
-      CHECK(h.lambda[i].real() == -0.5);
-      CHECK(std::abs(h.lambda[i].imag() + h.lambda[n - 1 - i].imag()) <= 1e-10 * size);
-    }
-  }
-}
-
-TEST_CASE("start values", "[s5]") {
-  std::mt19937 engine(5);
-  const auto s = make_s5<float>({.channels = 4,
-                                 .states = 32,
-                                 .blocks = 4,
-                                 .bidirectional = true,
-                                 .least_step = 0.01,
-                                 .most_step = 0.1},
-                                engine);
-  CHECK(s.lambda.size() == 16);
-  CHECK(s.output.cols() == 32);
-  for (int i = 0; i < 16; ++i) {
-    CHECK(s.lambda[i].imag() > 0);
-    CHECK(s.lambda[i] == s.lambda[i % 4]);
-    CHECK(s.log_step[i] >= std::log(0.01f) - 1e-5f);
-    CHECK(s.log_step[i] <= std::log(0.1f) + 1e-5f);
-  }
-  const auto lru = make_lru<double>(
-      {.channels = 2, .states = 4000, .least_radius = 0.5, .most_radius = 0.9, .most_angle = 1},
-      engine);
-  double squares = 0;
-  for (const auto& parameter : lru.lambda) {
-    const auto d = discretise<double>(lru.method, parameter, 1);
-    CHECK(std::abs(d.gate) >= 0.5 - 1e-12);
-    CHECK(std::abs(d.gate) <= 0.9 + 1e-12);
-    CHECK(std::arg(d.gate) > 0);
-    CHECK(std::arg(d.gate) <= 1);
-    CHECK(std::abs(std::norm(d.scale) + std::norm(d.gate) - 1) <= 1e-12);
-    squares += std::norm(d.gate) / 4000;
-  }
-  // Uniform on the ring: squared radii are uniform between 0.25 and 0.81; six standard errors.
-  CHECK(std::abs(squares - 0.53) <= 6 * 0.56 / std::sqrt(12.0 * 4000));
-  CHECK_THROWS_AS(make_s5<float>({.channels = 4, .states = 6, .blocks = 2}, engine),
-                  argument_error);
-  CHECK_THROWS_AS(make_lru<float>({.channels = 4, .most_radius = 1}, engine), argument_error);
-}
-
 TEST_CASE("state spaces do not see what begins behind their last step", "[s5][resets]") {
   std::mt19937 engine(11);
   for (const bool bidirectional : {false, true})
@@ -629,59 +501,6 @@ TEST_CASE("state spaces do not see what begins behind their last step", "[s5][re
     }
 }
 
-// ---- sensitivities ----------------------------------------------------------------------------
-
-template <class T, class B>
-void check_sensitivity(const B& backend) {
-  const extents shape{.batch = 2, .time = 90, .channel = 3};
-  const strides once{.batch = 0, .time = 0, .channel = 1};
-  const std::vector<double> numbers = random_numbers(2000, 6);
-  const auto number = [&](std::size_t i) {
-    if constexpr (reference::complex<T>)
-      return T(numbers[2 * i], numbers[2 * i + 1]);
-    else
-      return T(numbers[i]);
-  };
-  std::vector<T> u(540), state(540), sensitivity(540), plain(540), tangent(540), last(6);
-  for (std::size_t i = 0; i < u.size(); ++i) u[i] = number(i);
-  T lambda[3], one[3] = {T(1), T(1), T(1)}, start[6], start_tangent[6];
-  for (std::size_t c = 0; c < 3; ++c)
-    lambda[c] = T(0.95) * number(600 + c) / std::abs(number(600 + c));
-  for (std::size_t i = 0; i < 6; ++i)
-    start[i] = number(700 + i), start_tangent[i] = number(720 + i);
-  const sequence_view<const T> gate(lambda, shape, once), ones(one, shape, once);
-  bool marks[182] = {};
-  marks[17] = marks[90] = marks[101] = true;  // that of step 90 is behind the first sequence
-  const sequence_view<const bool> resets(marks, {2, 91, 1});
-  for (const direction order : {direction::forward, direction::reverse}) {
-    linear_scan_sensitivity(backend, gate, sequence_view<const T>(u.data(), shape),
-                            sequence_view(state.data(), shape),
-                            sequence_view(sensitivity.data(), shape),
-                            {.order = order,
-                             .initial_state = state_view<const T>(start, shape),
-                             .initial_sensitivity = state_view<const T>(start_tangent, shape),
-                             .final_sensitivity = state_view<T>(last.data(), shape),
-                             .resets = resets});
-    linear_scan(
-        sequential{}, gate, sequence_view<const T>(u.data(), shape),
-        sequence_view(plain.data(), shape),
-        {.order = order, .initial_state = state_view<const T>(start, shape), .resets = resets});
-    linear_scan_jvp(sequential{}, gate, sequence_view<const T>(plain.data(), shape), ones, none,
-                    sequence_view(tangent.data(), shape),
-                    {.order = order,
-                     .initial_state = state_view<const T>(start, shape),
-                     .initial_tangent = state_view<const T>(start_tangent, shape),
-                     .resets = resets});
-    for (std::size_t i = 0; i < u.size(); ++i) {
-      CHECK(std::abs(state[i] - plain[i]) <= 1e-13 * (1 + std::abs(plain[i])));
-      CHECK(std::abs(sensitivity[i] - tangent[i]) <= 1e-12 * (1 + std::abs(tangent[i])));
-    }
-    for (std::size_t i = 0; i < 6; ++i) {
-      const std::size_t t = order == direction::forward ? 89 : 0;
-      CHECK(last[i] == sensitivity[(i / 3 * 90 + t) * 3 + i % 3]);
-    }
-  }
-}
 /// A system without exp, and with products whose sums have two terms, which Eigen may order.
 system_d golden_system() {
   system_d s;
@@ -721,86 +540,6 @@ TEST_CASE("state spaces and sensitivities have the golden bits", "[.golden]") {
     row.end_hash();
   }
   row.check();
-}
-
-TEST_CASE("sensitivities are tangents of the gate", "[s5]") {
-  check_sensitivity<double>(sequential{});
-  check_sensitivity<complex>(tiled{.threads = 2, .tile_steps = 32});
-  check_sensitivity<complex>(blelloch{});
-}
-
-/// Sensitivities, on arrays that lie beside inaccessible pages.
-template <class T>
-void check_sensitivity_bounds(unsigned cases) {
-  using tested::broadcasts;
-  for (unsigned number = 0; number < cases; ++number) {
-    tested::guarded_layouts given(number);
-    const auto gate = given.input<T>("gate", true), input = given.input<T>("input");
-    const auto first = given.state<T>("initial_state", broadcasts::sometimes),
-               first_sensitivity = given.state<T>("initial_sensitivity", broadcasts::sometimes);
-    const auto resets = given.resets();
-    const bool starts = !given.one_in(3), no_states = given.one_in(4);
-    std::string wanted;
-    const auto check = [&](const auto& backend) {
-      auto l = given;  // every backend has the same layouts
-      const auto state = l.output<T>("state"), sensitivity = l.output<T>("sensitivity");
-      const auto last = l.state<T>("final_state", broadcasts::never),
-                 last_sensitivity = l.state<T>("final_sensitivity", broadcasts::never);
-      sensitivity_options<T> options{.order = l.order,
-                                     .final_state = last.state(),
-                                     .final_sensitivity = last_sensitivity.state(),
-                                     .resets = resets.view()};
-      if (starts)
-        options.initial_state = first.state(),
-        options.initial_sensitivity = first_sensitivity.state();
-      INFO(l.text);
-      if (no_states)
-        linear_scan_sensitivity(backend, gate.view(), input.view(), none, sensitivity.view(),
-                                options);
-      else
-        linear_scan_sensitivity(backend, gate.view(), input.view(), state.view(),
-                                sensitivity.view(), options);
-      std::string got;
-      for (const auto* a : {&state, &sensitivity, &last, &last_sensitivity}) {
-        CHECK((a->gaps_untouched() && a->all_finite()));
-        if (a != &state || !no_states) got += a->elements();
-      }
-      if (wanted.empty()) wanted = got;
-      if (std::is_integral_v<T>) CHECK(got == wanted);
-    };
-    check(sequential{}), check(tiled{.threads = 1}), check(tiled{.threads = 2, .tile_steps = 16});
-    check(blelloch{.threads = 3});
-  }
-}
-TEST_CASE("nothing is read or written outside of arrays of sensitivities", "[s5][bounds]") {
-  check_sensitivity_bounds<std::uint32_t>(120);
-  check_sensitivity_bounds<std::complex<float>>(60);
-}
-
-TEST_CASE("sensitivities in the places of arguments have the bits of results apart", "[s5]") {
-  const extents shape{.batch = 2, .time = 90, .channel = 3};
-  const std::vector<double> numbers = random_numbers(540, 6), gates = random_numbers(540, 7);
-  const sequence_view gate(gates.data(), shape);
-  std::vector<double> state(540), sensitivity(540), place = numbers, place_sensitivity(540);
-  const std::vector<double> start = random_numbers(12, 8);
-  std::vector<double> last(12), carried = start;
-  linear_scan_sensitivity(gate, sequence_view(numbers.data(), shape),
-                          sequence_view(state.data(), shape),
-                          sequence_view(sensitivity.data(), shape),
-                          {.initial_state = state_view<const double>(start.data(), shape),
-                           .initial_sensitivity = state_view<const double>(start.data() + 6, shape),
-                           .final_state = state_view(last.data(), shape),
-                           .final_sensitivity = state_view(last.data() + 6, shape)});
-  linear_scan_sensitivity(
-      gate, sequence_view<const double>(place.data(), shape), sequence_view(place.data(), shape),
-      sequence_view(place_sensitivity.data(), shape),
-      {.initial_state = state_view<const double>(carried.data(), shape),
-       .initial_sensitivity = state_view<const double>(carried.data() + 6, shape),
-       .final_state = state_view(carried.data(), shape),
-       .final_sensitivity = state_view(carried.data() + 6, shape)});
-  CHECK((place == state));
-  CHECK((place_sensitivity == sensitivity));
-  CHECK((carried == last));
 }
 
 // ---- arguments --------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Views: strides apart from extents, whole spans, parts, turns and broadcasts, and that scans over
+// Views: strides, whole spans, parts, turns and broadcasts, and that scans over
 // them have the bits of scans over copies.
 #include <array>
 #include <concepts>
@@ -78,12 +78,8 @@ void refuses(const std::string& call, const std::string& argument, const std::st
 
 }  // namespace
 
-TEST_CASE("strides are no extents, and 0 where they are left out", "[views]") {
-  static_assert(strides{.time = 3} == strides{0, 3, 0, 0});
-  static_assert(extents{.time = 3} == extents{1, 3, 1, 1});
-  static_assert(!std::is_convertible_v<extents, strides> &&
-                !std::is_convertible_v<strides, extents>);
-  static_assert(!std::is_constructible_v<strides, extents>);
+TEST_CASE("views take strides, not extents, and repeat an element along a stride left out",
+          "[views]") {
   static_assert(std::is_constructible_v<view, float*, extents, strides>);
   static_assert(std::is_constructible_v<view, std::span<float>, extents, strides>);
   static_assert(!std::is_constructible_v<view, float*, extents, extents>);
@@ -92,28 +88,12 @@ TEST_CASE("strides are no extents, and 0 where they are left out", "[views]") {
   static_assert(std::is_constructible_v<state_view<float>, float*, extents, strides>);
   static_assert(!std::is_constructible_v<state_view<float>, float*, extents, extents>);
   static_assert(!std::is_constructible_v<state_view<float>, std::span<float>, extents, extents>);
-  static_assert(std::same_as<decltype(channels_last({})), strides>);
-  static_assert(std::same_as<decltype(time_contiguous({})), strides>);
-  static_assert(channels_last({2, 5, 3, 4}) == strides{15, 3, 1, 30});
-  static_assert(time_contiguous({2, 5, 3, 4}) == strides{15, 1, 5, 30});
   static_assert(view{}.strides == strides{} && state_view<float>{}.strides == strides{});
-  CHECK(to_string(strides{6, -2, 1}) == "(batch 6, time -2, channel 1)");
-  CHECK(to_string(strides{6, -2, 1, 1}) == "(batch 6, time -2, channel 1, group 1)");
 
   // A stride that is left out reads one element for all positions of its axis, the group as well.
   floats x = counted(8);
   const view shared(x.data(), extents{.batch = 2, .time = 2, .group = 3}, {.batch = 4, .time = 1});
   CHECK(copied(shared) == floats{0, 1, 4, 5, 0, 1, 4, 5, 0, 1, 4, 5});
-}
-
-TEST_CASE("products are clipped", "[views]") {
-  using detail::clipped_product;
-  static_assert(clipped_product(6, 7) == 42);
-  static_assert(clipped_product(most, 1) == most && clipped_product(most, 2) == most);
-  static_assert(clipped_product(-3, 5) == -15);
-  static_assert(clipped_product(6, 7, 42) == 42 && clipped_product(6, 7, 41) == 41);
-  static_assert(clipped_product(most, most, detail::most_bytes) == detail::most_bytes);
-  static_assert(clipped_product(0, most) == 0);
 }
 
 TEST_CASE("all of a span is a sequence", "[views]") {

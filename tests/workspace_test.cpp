@@ -194,37 +194,6 @@ TEST_CASE("indices reach beyond 2^31 elements", "[index][backends][forward]") {
   munmap(reserved, bytes);
 }
 
-TEST_CASE("one long problem of more than 2^31 elements is planned in 64 bits", "[index]") {
-  const extents shape{.batch = 3, .time = std::int64_t{1} << 31, .channel = 5};
-  float one = 0.5f;
-  const sequence_view<const float> everywhere(&one, shape, scanrec::strides{0, 0, 0});
-  std::vector<float> last(15);
-  const state_view<float> final_state(last.data(), shape);
-  const auto plan = describe(
-      tiled{}, linear_scan_problem(everywhere, everywhere, none, {.final_state = final_state}));
-  CHECK(plan.tiles * plan.tile_steps >= shape.time);
-  CHECK(!to_string(plan).empty());
-}
-
-TEST_CASE("describe names the path", "[describe]") {
-  const extents shape{8, 8192, 256};
-  float* nowhere = reinterpret_cast<float*>(4096);
-  const sequence_view<float> rows(nowhere, shape), far(nowhere + (1 << 25), shape),
-      further(nowhere + (2 << 25), shape);
-  const auto plan = describe(tiled{}, linear_scan_problem(rows, far, further));
-  CHECK(plan.lanes.along == recurrence::lane_axis::channel);
-  CHECK_FALSE(plan.time_split);
-  CHECK(plan.streaming);
-  const extents one{1, 1 << 24, 1};
-  const sequence_view<float> a(nowhere, one), b(nowhere + (1 << 25), one),
-      c(nowhere + (2 << 25), one);
-  const auto split = describe(tiled{.threads = 2}, linear_scan_problem(a, b, c));
-  CHECK(split.lanes.along == recurrence::lane_axis::time);
-  CHECK(split.time_split);
-  CHECK(split.threads == 2);
-  CHECK(to_string(split).find("tiles") != std::string::npos);
-}
-
 namespace {
 
 /// Runs a scan in memory of the caller; the bits are those of a scan in its own.

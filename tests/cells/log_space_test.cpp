@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Scans of logarithmic gates: slow decays and growths over many steps, forward and adjoint, and
-// gates of 0 and 1.
+// Scans of logarithmic gates: gradients, slow decays and growths over many steps, forward and
+// adjoint, and gates of 0 and 1.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -14,8 +14,7 @@
 #include <scanrec/scan.hpp>
 #include <scanrec/split_time.hpp>
 
-#include "catch.hpp"
-#include "reference.hpp"
+#include "gated_loss.hpp"
 #if defined(SCANREC_TEST_CUDA_ON_HOST)
 #include "device_backend.hpp"
 #endif
@@ -110,6 +109,15 @@ void check_slow(float log_gate, const extents& shape, const strides& layout, dir
       CHECK(off_log <= 1.01L * (of_states * adjoint.largest + of_gradients * forward.largest));
     }
   });
+}
+
+TEST_CASE("gradients of log_space are central differences", "[log_space]") {
+  tested::check_gradients("log_space", log_space<>{});
+  tested::check_gradients("log_space, of gates", cell{});
+}
+
+TEST_CASE("gradients of log_space have the golden bits", "[.golden]") {
+  tested::check_golden("log_space", log_space<>{});
 }
 
 TEST_CASE("slow decays and growths keep what their logarithms hold",

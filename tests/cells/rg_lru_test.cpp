@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RG-LRU: slow decays over many steps, forward and adjoint.
+// RG-LRU: gradients, and slow decays over many steps, forward and adjoint.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,13 +9,21 @@
 #include <scanrec/gated_scan.hpp>
 #include <scanrec/scan.hpp>
 
-#include "catch.hpp"
-#include "reference.hpp"
+#include "gated_loss.hpp"
 
 namespace {
 
 using namespace scanrec;
 using floats = std::vector<float>;
+
+// The last array of rg_lru is at most 0; here all are.
+TEST_CASE("gradients of RG-LRU are central differences", "[rg_lru]") {
+  tested::check_gradients("rg_lru", rg_lru{}, [](double& x) { x = -0.2 - std::abs(x); });
+}
+
+TEST_CASE("gradients of RG-LRU have the golden bits", "[.golden]") {
+  tested::check_golden("rg_lru", rg_lru{}, [](double& x) { x = -0.25 - std::abs(x); });
+}
 
 // Inputs are random, so that roundings of states have both signs. The error of a rounded decay has
 // one sign: the states are then off by 2e-4 of the largest.

@@ -366,7 +366,7 @@ MUTATIONS = (
         "if (number >= number_.load(std::memory_order_relaxed)) return;",
         "",
         "the caller gets the last exception, not the first",
-        test="throwing_test",
+        test="executor_test",
     ),
     cpu(
         "workers",
@@ -432,7 +432,7 @@ MUTATIONS = (
         "{simd::constant<scalar>(1), a}",
         "{a, a}",
         "the state is multiplied by the gate",
-        test="s5_test",
+        test="sensitivity_test",
     ),
     recurrence(
         "gated_vjp",
@@ -559,14 +559,14 @@ MUTATIONS = (
         "a_minus = simd::negative(s.a);",
         "a_minus = s.a;",
         "the slope of the scale has a wrong sign",
-        test="gated_scan_test",
+        test="cells_rg_lru_test",
     ),
     mutation(
         "cells/qrnn.hpp",
         "through(d.state, s.z.value, s.i.slope)",
         "through(d.state, s.z.value, s.f.slope)",
         "the gradient of the input gate has the slope of another",
-        test="gated_scan_test",
+        test="cells_qrnn_test",
     ),
     # Calls.
     problem("check", "if (!injective(array))", "if (false)", "writes elements that share a place"),
@@ -587,12 +587,14 @@ MUTATIONS = (
         "start -= std::abs(sx) * (n - 1);",
         "",
         "misses overlaps of elements before those of the other array",
+        test="problem_test",
     ),
     problem(
         "check",
         "add(std::abs(sx), 2 * n - 1);",
         "add(std::abs(sx), n);",
         "misses overlaps of elements after those of the other array",
+        test="problem_test",
     ),
     recurrence(
         "reset_field",

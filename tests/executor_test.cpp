@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Operators, cells and executors that throw: the caller gets the exception, and no thread waits for
-// ever. Compiled once more without OpenMP, where workers are std::threads.
+// Executors, and exceptions of operators, cells and executors: the caller gets the exception, and
+// no thread waits for ever. Compiled once more without OpenMP, where workers are std::threads.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -78,7 +78,8 @@ std::int64_t thrown_by(const Call& call) {
 
 }  // namespace
 
-TEST_CASE("what an operator throws reaches the caller", "[inclusive_scan][throwing]") {
+TEST_CASE("an exception of an operator reaches the caller, on any executor",
+          "[inclusive_scan][throwing]") {
   const std::int64_t steps = 600;
   const auto check = [&](const std::string& name, const auto& backend, std::int64_t batch,
                          std::int64_t channels) {
@@ -122,7 +123,7 @@ TEST_CASE("what an operator throws reaches the caller", "[inclusive_scan][throwi
   }
 }
 
-TEST_CASE("of several exceptions the caller gets that of the first worker", "[throwing]") {
+TEST_CASE("the exception of the first worker that throws reaches the caller", "[throwing]") {
   // Also where it threw first, and where it threw last.
   with_executors([](const std::string& name, const executor& e) {
     INFO(name);
@@ -131,7 +132,7 @@ TEST_CASE("of several exceptions the caller gets that of the first worker", "[th
   });
 }
 
-TEST_CASE("of several exceptions the caller gets that of the first task", "[tiled][throwing]") {
+TEST_CASE("the exception of the first task that throws reaches the caller", "[tiled][throwing]") {
   const extents shape{.time = 640};
   std::vector<std::int64_t> elements(640, 1), results(640);
   for (const std::int64_t first : {3, 100, 200}) {
@@ -183,7 +184,7 @@ struct cell_or_throw {
 
 }  // namespace
 
-TEST_CASE("what a cell throws reaches the caller, while sums take turns", "[gated][throwing]") {
+TEST_CASE("an exception of a cell reaches the caller, on any executor", "[gated][throwing]") {
   const extents shape{.batch = 3, .time = 700, .channel = 20};
   const auto n = static_cast<std::size_t>(3 * 700 * 20);
   std::vector<float> rate(n, 0.5f), x(n, 1.0f), state(n, 1.0f), grad(n, 1.0f), x_grad(n), sum(20),
@@ -231,7 +232,7 @@ TEST_CASE("what a cell throws reaches the caller, while sums take turns", "[gate
   });
 }
 
-TEST_CASE("what an executor throws reaches the caller", "[throwing]") {
+TEST_CASE("an exception of an executor reaches the caller", "[throwing]") {
   const extents shape{.time = 5000};
   std::vector<std::int64_t> elements(5000, 1), results(5000);
   const sequence_view<std::int64_t> in(elements.data(), shape), out(results.data(), shape);
@@ -256,7 +257,8 @@ TEST_CASE("what an executor throws reaches the caller", "[throwing]") {
     });
 }
 
-TEST_CASE("what an executor throws waits for the workers that are at work", "[tiled][throwing]") {
+TEST_CASE("an exception of an executor reaches the caller once its workers have returned",
+          "[tiled][throwing]") {
   const extents shape{.time = 5000};
   std::vector<std::int64_t> elements(5000, 1), results(5000);
   std::atomic<std::int64_t> calls{0};

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// minGRU: its gradients.
+#include <scanrec/cells/min_gru.hpp>
+
+#include "gated_loss.hpp"
+
+using scanrec::min_gru;
+using scanrec::activation::positive;
+
+TEST_CASE("gradients of minGRU are central differences", "[min_gru]") {
+  tested::check_gradients("min_gru", min_gru<>{});
+  tested::check_gradients("min_gru, positive", min_gru<positive>{});
+}
+
+TEST_CASE("gradients of minGRU have the golden bits", "[.golden]") {
+  tested::check_golden("min_gru", min_gru<>{});
+  tested::check_golden("min_gru, positive", min_gru<positive>{});
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory policies of gated scans: how much recomputation of states keeps and works in.
+#include <cstdint>
+#include <vector>
+
+#include <scanrec/cells/qrnn.hpp>
+#include <scanrec/gated_scan.hpp>
+#include <scanrec/memory.hpp>
+#include <scanrec/scan.hpp>
+
+#include "catch.hpp"
+
+namespace {
+
+using namespace scanrec;
+
+template <class T>
+void check_memory() {
+  const extents shape{.batch = 2, .time = 4096, .channel = 96}, wide{2, 4096, 3 * 96};
+  const std::int64_t n = 2 * 4096 * 96;
+  std::vector<T> pre(3 * n), grad(3 * n), dh(n);
+  const extents few = memory::checkpoint_extents(shape);
+  std::vector<compute_t<T>> checkpoints(
+      static_cast<std::size_t>(few.batch * few.time * few.channel));
+  CHECK(checkpoints.size() * sizeof(compute_t<T>) * 64 <= n * sizeof(T));
+  const int threads = 3;
+  const problem p = gated_scan_vjp_problem(
+      fo_pooling<>{}, packed<fo_pooling<>>(sequence_view(pre.data(), wide)),
+      memory::recompute{sequence_view(checkpoints.data(), few)}, sequence_view(dh.data(), shape),
+      {.arrays = packed<fo_pooling<>>(sequence_view(grad.data(), wide))});
+  // A stretch of 128 steps and its neighbours; what walks carry; a page to the next worker's.
+  const std::int64_t tile = 130 * 96 * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t page = tile_policy::page_bytes;
+  CHECK(workspace_bytes(tiled{.threads = threads}, p) <= threads * (tile + 8192 + page));
+}
+TEST_CASE("recomputation keeps a sixty-fourth of the states, and works in a tile per thread",
+          "[memory]") {
+  check_memory<float>();
+  check_memory<bfloat16>();
+}
+
+}  // namespace

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Options of the calls: aggregates whose views may be const or not.
+#include <vector>
+
+#include <scanrec/options.hpp>
+#include <scanrec/scan.hpp>
+
+#include "catch.hpp"
+
+using namespace scanrec;
+
+TEST_CASE("options can be assigned by field, and const views mix with mutable ones", "[options]") {
+  const extents shape{.batch = 2, .time = 8, .channel = 4};
+  const std::vector<float> a(64, 0.5f), u(64, 1.0f);
+  std::vector<float> x(64), first(8, 7.0f), last(8), grad(64);
+  scan_options<float> options;
+  options.initial_state = state_view(first.data(), shape);
+  options.final_state = state_view(last.data(), shape);
+  linear_scan(sequential{}, sequence_view(a.data(), shape), sequence_view(u.data(), shape),
+              sequence_view(x.data(), shape), options);
+  scan_gradients<float> gradients;
+  gradients.gate_grad = sequence_view(grad.data(), shape);
+  linear_scan_vjp(sequential{}, sequence_view(a.data(), shape), sequence_view(x.data(), shape),
+                  sequence_view(a.data(), shape), gradients);
+  CHECK(last[3] == x[7 * 4 + 3]);
+}
