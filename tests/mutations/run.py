@@ -42,9 +42,7 @@ class Compiled:
     def __init__(self, listed, folder, options):
         self.options, self.build = options, folder / "build"
         source = folder / "scanrec"
-        shutil.copytree(
-            ROOT, source, ignore=shutil.ignore_patterns("build*", ".git", "__pycache__")
-        )
+        shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))
         self.sources = source / listed.FOLDER
         # Precompiled headers would be compiled again for every break.
         subprocess.run(
