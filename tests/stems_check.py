@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every public header has a test of its stem: that of cells/qrnn.hpp is tests/cells/qrnn_test.cpp.
+
+Tests of headers in cuda are in tests/cuda_on_host. Headers that declare nothing need no test.
+"""
+
+import pathlib
+import re
+import sys
+
+TESTS = pathlib.Path(__file__).resolve().parent
+INCLUDE = TESTS.parent / "include/scanrec"
+#: Headers without a test of their stem, and the file that tests them.
+ELSEWHERE = {
+    "backends.hpp": "linear_scan_test.cpp",
+    "compiled.hpp": "install/compiled.cpp",
+    "cuda/cub.cuh": "cuda/cub_kernels.cu",
+    "cuda/error.cuh": "cuda/launch_test.cpp",
+    "s5_system.hpp": "s5_test.cpp",
+    "selective_arrays.hpp": "selective_scan_test.cpp",
+    "triangular_matmul.hpp": "linear_scan_test.cpp",
+    "variants.hpp": "linear_scan_test.cpp",
+}
+
+
+def declares(path):
+    """Whether a header has more than comments and directives of the preprocessor."""
+    text = path.read_text().replace("\\\n", "")
+    return bool(re.sub(r"^\s*#.*|//.*", "", text, flags=re.MULTILINE).strip())
+
+
+def main():
+    paths = [p for p in INCLUDE.rglob("*.*") if p.suffix in (".hpp", ".cuh")]
+    headers = {str(p.relative_to(INCLUDE)): p for p in paths}
+    wrong = [f"{name}: there is no such header" for name in ELSEWHERE if name not in headers]
+    for name, path in headers.items():
+        if name.startswith("detail/") or not declares(path):
+            continue
+        own = re.sub("^cuda/", "cuda_on_host/", name).rsplit(".", 1)[0] + "_test.cpp"
+        if name in ELSEWHERE and (TESTS / own).exists():
+            wrong.append(f"{name}: has the test {own}, and needs no other")
+        elif not (TESTS / ELSEWHERE.get(name, own)).exists():
+            wrong.append(f"{name}: expected a test in tests/{ELSEWHERE.get(name, own)}")
+    print(*sorted(wrong), f"{len(headers)} headers, {len(wrong)} problems", sep="\n")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
