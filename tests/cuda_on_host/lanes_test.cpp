@@ -219,7 +219,7 @@ TEST_CASE("rings fit the shared memory that every GPU has", "[cuda_lanes][worksp
             array.given = true;
           }
           const cuda::lanes on{.stream = nullptr, .steps_ahead = ahead};
-          const cuda::detail::ring_plan ring(p, cuda::detail::plan_of(on, p), ahead);
+          const cuda::detail::ring_plan ring = plan_for(on, p).ring;
           INFO(element << " bytes, " << sums << " sums, ahead " << ahead);
           CHECK(ring.bytes() <= cuda::detail::most_shared_bytes);
           CHECK(ring.steps <= steps);

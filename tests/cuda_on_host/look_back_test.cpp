@@ -363,10 +363,12 @@ TEST_CASE("elements too large for shared memory are refused before anything is q
 }
 
 TEST_CASE("automatic chooses by the problem alone", "[cuda_lanes][cuda_look_back]") {
+  using path = cuda::launch_plan::path;
   const auto chosen = [](const extents& s) {
     const sequence_view<float> any(reinterpret_cast<float*>(64), s);
     const sequence_view<float> other(reinterpret_cast<float*>(std::intptr_t{1} << 44), s);
-    return cuda::chooses_lanes(linear_scan_problem(any, any, other));
+    const cuda::automatic on{.stream = nullptr};
+    return describe(on, linear_scan_problem(any, any, other)).chosen == path::lanes;
   };
   CHECK(chosen({.batch = 32, .time = 4096, .channel = 1024}));
   CHECK(chosen({.batch = 12, .time = 4096, .channel = 1024}));

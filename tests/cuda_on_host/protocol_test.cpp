@@ -119,7 +119,7 @@ void check_forward(const extents& shape, const strides& apart, int segment_steps
     wanted.forward(sequential{});
     const cuda::detail::look_back_plan plan(got.forward_problem(), segment_steps);
     CHECK(plan.cutting.tiles == tiles);
-    room.resize(static_cast<std::size_t>(plan.sums.bytes / 8));
+    room.resize(static_cast<std::size_t>(plan.workspace_bytes / 8));
     const cuda::look_back on{.stream = &s, .workspace = kept(room), .segment_steps = segment_steps};
     const weakly_ordered header(room.data(), sizeof(cuda::detail::workspace_header));
     const scheduled as(with);
@@ -176,7 +176,7 @@ void check_exponents(std::int64_t tiles, Exponent exponent) {
     const cuda::detail::look_back_plan plan(got.forward_problem(), 1);
     CHECK(plan.cutting.tiles == tiles);
     CHECK(plan.cutting.span_tiles() == 16);
-    room.resize(static_cast<std::size_t>(plan.sums.bytes / 8));
+    room.resize(static_cast<std::size_t>(plan.workspace_bytes / 8));
     const scheduled as(with);
     got.forward(cuda::look_back{.stream = &s, .workspace = kept(room), .segment_steps = 1});
     INFO("seed " << with.seed);
@@ -269,7 +269,7 @@ TEST_CASE("every span but the last sends its map if all numbers are moderate",
   arrays<float> a(shape, channels_last(shape));
   const cuda::detail::look_back_plan plan(a.forward_problem(), 1);
   CHECK(plan.cutting.spans() == 4);
-  memory room(static_cast<std::size_t>(plan.sums.bytes / 8));
+  memory room(static_cast<std::size_t>(plan.workspace_bytes / 8));
   stream s;
   a.forward(cuda::look_back{.stream = &s, .workspace = kept(room), .segment_steps = 1});
   const auto* const words =
@@ -327,7 +327,7 @@ void check_backward(const extents& shape, const strides& apart, const wanted_gra
         const cuda::detail::look_back_plan plan(
             linear_scan_vjp_problem(gate, state, grad, gradients), with.segment_steps);
         CHECK(plan.sums_by_step == with.turns);
-        room.resize(static_cast<std::size_t>(plan.sums.bytes / 8));
+        room.resize(static_cast<std::size_t>(plan.workspace_bytes / 8));
         on.workspace = kept(room);
         const weakly_ordered all_of_it(room.data(), room.size() * 8);
         linear_scan_vjp(on, gate, state, grad, gradients);

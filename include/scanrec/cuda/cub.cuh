@@ -60,38 +60,31 @@ struct sequence_of_slot {
 };
 
 /// The maps, slots side by side, and behind them room for CUB.
-struct cub_plan {
-  slot_plan slots;
+struct cub_plan : slot_plan {
   std::int64_t first_byte = 0, temporary_bytes = 0;
 
-  explicit cub_plan(const problem& p) : slots(p, p.shape.time, 1, true) {
-    const std::int64_t items = slots.grid.lane_count * slots.grid.slots;
+  explicit cub_plan(const problem& p) : slot_plan(p, p.shape.time, 1, true) {
+    const std::int64_t items = grid.lane_count * grid.slots;
     // CUB keeps two values, a status and a key per tile of its own, in some arrays that it aligns.
     // Its tiles are not told; the smallest that its policies have come to are far above this.
-    const std::int64_t least_tile = slots.map_bytes <= 32 ? 128 : 32,
-                       tiles = items / least_tile + 64;
-    temporary_bytes = tiles * (2 * (slots.map_bytes + 16) + 16) + 4096;
-    first_byte = slots.sums.reserve(temporary_bytes);
+    const std::int64_t least_tile = map_bytes <= 32 ? 128 : 32, tiles = items / least_tile + 64;
+    temporary_bytes = tiles * (2 * (map_bytes + 16) + 16) + 4096;
+    first_byte = sums.reserve(temporary_bytes);
+    workspace_bytes = sums.bytes;
   }
 };
 
 }  // namespace detail
 
-/// Bytes of device memory that cub{.workspace} must have for a problem.
-inline std::int64_t workspace_bytes(const cub&, const problem& p) {
-  return detail::cub_plan(p).slots.sums.bytes;
-}
+inline detail::cub_plan plan_for(const cub&, const problem& p) { return detail::cub_plan(p); }
 
-/// Queues a recurrence, given in scan order.
 template <class R>
-void run_recurrence(const cub& on, const R& r, const problem& p) {
-  detail::cub_plan plan(p);
-  detail::check_workspace(p, on.workspace, plan.slots.sums.bytes);
-  const detail::map_memory maps = plan.slots.maps(on.workspace.data);
-  const std::int64_t shift = plan.slots.begin_with_state(scanrec::detail::starts(r));
-  const detail::slot_grid& grid = plan.slots.grid;
+void run_planned(const cub& on, detail::cub_plan plan, const R& r, const problem& p) {
+  const detail::map_memory maps = plan.maps(on.workspace.data);
+  const std::int64_t shift = plan.begin_with_state(scanrec::detail::starts(r));
+  const detail::slot_grid& grid = plan.grid;
   const std::int64_t items = grid.lane_count * grid.slots;
-  const detail::materialised_call<R> call(r, p, plan.slots, on.workspace.data, on.stream);
+  const detail::materialised_call<R> call(r, p, plan, on.workspace.data, on.stream);
 #if CUB_VERSION < 200500  // which count in an int
   if (items > std::numeric_limits<int>::max())
     throw error("cub::DeviceScan", cudaErrorInvalidValue, std::to_string(items) + " maps", __FILE__,
@@ -123,7 +116,7 @@ void run_recurrence(const cub& on, const R& r, const problem& p) {
                     "cub::DeviceScan");
   });
   call.finish(maps, shift);
-  detail::zero_used(on.workspace, 0, plan.slots.sums.bytes, on.stream);
+  detail::zero_used(on.workspace, 0, plan.workspace_bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -74,8 +74,8 @@ template <class V>
     const std::type_identity_t<stored_sequence<const scanrec::detail::real_part_of<V>>>& out_grad,
     const std::type_identity_t<selective_gradients<V>>& gradients,
     const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
-  return detail::selective_vjp_bytes(
-      detail::selective_vjp_of(arrays, out_grad, gradients, options));
+  const auto p = detail::selective_vjp_of(arrays, out_grad, gradients, options);
+  return detail::selective_vjp_layout<V>(p, nullptr).bytes;
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

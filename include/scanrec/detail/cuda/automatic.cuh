@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_plan.cuh>
@@ -28,15 +29,17 @@ struct automatic {
   cuda::workspace workspace{};  ///< workspace_bytes(automatic, problem) of device memory
 };
 
+namespace detail {
+
 /// Whether `automatic` gives a problem to `lanes`.
-inline bool chooses_lanes(const problem& p) {
+inline bool chooses_lanes(const problem& p, const lanes_plan& plan) {
   // On an H200, look_back was the faster of the two for 8192 sequences of floats, before it took
   // tiles in turn, and the slower one for 16,384. The numbers for other elements are assumed. A
   // thread may take several sequences, one after the other.
   constexpr std::int64_t enough_bytes = 48 * 1024, few_steps = 64;
-  const std::int64_t element = std::clamp<std::int64_t>(detail::largest_element(p), 4, 8);
+  const std::int64_t element = std::clamp<std::int64_t>(largest_element(p), 4, 8);
   if (p.shape.time <= few_steps ||
-      detail::bytes_of_maps(p.carry_map_bytes, p.carry_bytes) > detail::most_shared_bytes)
+      bytes_of_maps(p.carry_map_bytes, p.carry_bytes) > most_shared_bytes)
     return true;
   // Threads that walk along memory, each in lines of its own, keep the caches busy with parts of
   // lines; look_back stages whole ones, of elements up to this size.
@@ -44,23 +47,32 @@ inline bool chooses_lanes(const problem& p) {
   const bool staged = std::all_of(p.begin(), p.end(), [](const array_use& array) {
     return array.element_bytes <= staged_element;
   });
-  return detail::plan_of(lanes{.stream = nullptr}, p).lanes.threads * element >= enough_bytes &&
-         !(staged && detail::lies_along_time(p));
+  return plan.sums.lanes.threads * element >= enough_bytes && !(staged && lies_along_time(p));
 }
 
-/// Bytes of device memory that automatic{.workspace} must have for a problem.
-inline std::int64_t workspace_bytes(const automatic& on, const problem& p) {
-  return chooses_lanes(p) ? workspace_bytes(lanes{.stream = on.stream}, p)
-                          : workspace_bytes(look_back{.stream = on.stream}, p);
+/// What a call of `automatic` does.
+struct automatic_plan {
+  lanes_plan by_lanes;
+  std::optional<look_back_plan> by_tiles{};  // where look_back is chosen
+  std::int64_t workspace_bytes = by_lanes.workspace_bytes;
+};
+
+}  // namespace detail
+
+inline detail::automatic_plan plan_for(const automatic&, const problem& p) {
+  detail::automatic_plan plan{{p, 0}};
+  if (!detail::chooses_lanes(p, plan.by_lanes))
+    plan.workspace_bytes = plan.by_tiles.emplace(p, 0).workspace_bytes;
+  return plan;
 }
 
-/// Queues a recurrence, given in scan order.
 template <class R>
-void run_recurrence(const automatic& on, const R& r, const problem& p) {
-  if (chooses_lanes(p))
-    run_recurrence(lanes{.stream = on.stream, .workspace = on.workspace}, r, p);
+void run_planned(const automatic& on, const detail::automatic_plan& plan, const R& r,
+                 const problem& p) {
+  if (plan.by_tiles)
+    run_planned(look_back{.stream = on.stream, .workspace = on.workspace}, *plan.by_tiles, r, p);
   else
-    run_recurrence(look_back{.stream = on.stream, .workspace = on.workspace}, r, p);
+    run_planned(lanes{.stream = on.stream, .workspace = on.workspace}, plan.by_lanes, r, p);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -106,22 +106,14 @@ struct hand_down {
   }
 };
 
-inline slot_plan plan_blelloch(const problem& p) {
-  return {p, tree_levels(p.shape.time).slots(), 1, lies_along_time(p)};
-}
-
 }  // namespace detail
 
-/// Bytes of device memory that blelloch{.workspace} must have for a problem.
-inline std::int64_t workspace_bytes(const blelloch&, const problem& p) {
-  return detail::plan_blelloch(p).sums.bytes;
+inline detail::slot_plan plan_for(const blelloch&, const problem& p) {
+  return {p, detail::tree_levels(p.shape.time).slots(), 1, detail::lies_along_time(p)};
 }
 
-/// Queues a recurrence, given in scan order.
 template <class R>
-void run_recurrence(const blelloch& on, const R& r, const problem& p) {
-  const detail::slot_plan plan = detail::plan_blelloch(p);
-  detail::check_workspace(p, on.workspace, plan.sums.bytes);
+void run_planned(const blelloch& on, const detail::slot_plan& plan, const R& r, const problem& p) {
   const detail::map_memory maps = plan.maps(on.workspace.data);
   const detail::tree_levels tree(p.shape.time);
   const detail::materialised_call<R> call(r, p, plan, on.workspace.data, on.stream);
@@ -144,7 +136,7 @@ void run_recurrence(const blelloch& on, const R& r, const problem& p) {
                      on.stream);
   });
   call.finish(maps, 0);
-  detail::zero_used(on.workspace, 0, plan.sums.bytes, on.stream);
+  detail::zero_used(on.workspace, 0, plan.workspace_bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

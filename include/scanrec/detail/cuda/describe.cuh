@@ -9,10 +9,10 @@
 #include <scanrec/detail/cuda/automatic.cuh>
 #include <scanrec/detail/cuda/device.cuh>
 #include <scanrec/detail/cuda/lane_plan.cuh>
-#include <scanrec/detail/cuda/lane_ring.cuh>
 #include <scanrec/detail/cuda/lanes.cuh>
 #include <scanrec/detail/cuda/look_back.cuh>
 #include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/workspace.cuh>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
@@ -42,41 +42,40 @@ inline int sum_kernels(const lane_plan& sums) {
                     [](const auto& out) { return out.per_lane || out.per_strip; }));
 }
 
-}  // namespace detail
-
-inline launch_plan describe(const lanes& on, const problem& p) {
-  const detail::lane_plan plan = detail::plan_of(on, p);
-  const detail::ring_plan ring(p, plan, on.steps_ahead);
-  const bool rings = ring.steps > 0, pairs = !rings && detail::takes_pairs(p, plan);
-  detail::lane_dealing dealt = plan.lanes;
-  if (pairs) dealt.threads /= 2;
-  return {.chosen = launch_plan::path::lanes,
-          .shape = p.shape,
-          .blocks = rings ? detail::lane_strip::count(p.shape) : detail::blocks_of(dealt),
-          .threads = rings ? device::warp_size : detail::lane_threads,
-          .tile_steps = p.shape.time,
-          .tile_channels = pairs ? 2 : 1,
-          .steps_ahead = ring.steps_ahead(),
-          .kernels = 1 + detail::sum_kernels(plan),
-          .workspace_bytes = workspace_bytes(on, p)};
+inline launch_plan launch_of(const lanes_plan& plan, const extents& shape) {
+  const bool rings = plan.ring.steps > 0, pairs = plan.pairs.threads > 0;
+  return {
+      .chosen = launch_plan::path::lanes,
+      .shape = shape,
+      .blocks = rings ? lane_strip::count(shape) : blocks_of(pairs ? plan.pairs : plan.sums.lanes),
+      .threads = rings ? device::warp_size : lane_threads,
+      .tile_steps = shape.time,
+      .tile_channels = pairs ? 2 : 1,
+      .steps_ahead = plan.ring.steps_ahead(),
+      .kernels = 1 + sum_kernels(plan.sums),
+      .workspace_bytes = plan.workspace_bytes};
 }
-
-inline launch_plan describe(const look_back& on, const problem& p) {
-  const detail::look_back_plan plan(p, on.segment_steps);
+inline launch_plan launch_of(const look_back_plan& plan, const extents& shape) {
   return {.chosen = launch_plan::path::look_back,
-          .shape = p.shape,
+          .shape = shape,
           .blocks = (plan.in_turn ? 1 : plan.cutting.tiles) * plan.cutting.groups,
-          .threads = detail::tile_cutting::threads,
+          .threads = tile_cutting::threads,
           .tiles = plan.cutting.tiles,
           .tile_steps = plan.cutting.tile_steps(),
           .tile_channels = plan.cutting.width,
-          .kernels = 1 + detail::sum_kernels(plan.sums),
-          .workspace_bytes = plan.sums.bytes};
+          .kernels = 1 + sum_kernels(plan.sums),
+          .workspace_bytes = plan.workspace_bytes};
+}
+inline launch_plan launch_of(const automatic_plan& plan, const extents& shape) {
+  return plan.by_tiles ? launch_of(*plan.by_tiles, shape) : launch_of(plan.by_lanes, shape);
 }
 
-inline launch_plan describe(const automatic& on, const problem& p) {
-  return chooses_lanes(p) ? describe(lanes{.stream = on.stream}, p)
-                          : describe(look_back{.stream = on.stream}, p);
+}  // namespace detail
+
+/// What a call on `lanes`, `look_back` or `automatic` will do.
+template <plans_calls Backend>
+launch_plan describe(const Backend& on, const problem& p) {
+  return detail::launch_of(plan_for(on, p), p.shape);
 }
 
 /// A plan as lines of text.

@@ -55,22 +55,14 @@ struct doubling_pass {
   }
 };
 
-inline slot_plan plan_hillis_steele(const problem& p) {
-  return {p, p.shape.time, 2, lies_along_time(p)};
-}
-
 }  // namespace detail
 
-/// Bytes of device memory that hillis_steele{.workspace} must have for a problem.
-inline std::int64_t workspace_bytes(const hillis_steele&, const problem& p) {
-  return detail::plan_hillis_steele(p).sums.bytes;
+inline detail::slot_plan plan_for(const hillis_steele&, const problem& p) {
+  return {p, p.shape.time, 2, detail::lies_along_time(p)};
 }
 
-/// Queues a recurrence, given in scan order.
 template <class R>
-void run_recurrence(const hillis_steele& on, const R& r, const problem& p) {
-  detail::slot_plan plan = detail::plan_hillis_steele(p);
-  detail::check_workspace(p, on.workspace, plan.sums.bytes);
+void run_planned(const hillis_steele& on, detail::slot_plan plan, const R& r, const problem& p) {
   detail::map_memory maps = plan.maps(on.workspace.data), other = plan.maps(on.workspace.data, 1);
   const std::int64_t shift = plan.begin_with_state(scanrec::detail::starts(r));
   const detail::materialised_call<R> call(r, p, plan, on.workspace.data, on.stream);
@@ -84,7 +76,7 @@ void run_recurrence(const hillis_steele& on, const R& r, const problem& p) {
           call.template blocks_of<kernel>(plan.grid.lane_count * plan.grid.slots), on.stream);
   });
   call.finish(maps, shift);
-  detail::zero_used(on.workspace, 0, plan.sums.bytes, on.stream);
+  detail::zero_used(on.workspace, 0, plan.workspace_bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

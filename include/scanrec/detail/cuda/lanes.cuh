@@ -42,17 +42,6 @@ struct lanes {
 
 namespace detail {
 
-/// States that are recomputed, a stretch per thread: rows of neighbouring threads' states.
-struct restored_rows {
-  std::int64_t first = 0;  // byte of the workspace
-
-  restored_rows(const problem& p, lane_plan& plan) {
-    if (p.recomputed_bytes > 0)
-      first = plan.reserve(scanrec::detail::stretch_rows(p.shape.time) * plan.lanes.threads *
-                           p.recomputed_bytes);
-  }
-};
-
 /// Many lanes: every thread keeps the steps that follow in registers.
 template <class R, recurrence::assume Assume>
 struct walk_lanes {
@@ -146,56 +135,61 @@ struct walk_ring {
   }
 };
 
-/// Warps add up their lanes where they have a ring.
-inline lane_plan plan_of(const lanes& on, const problem& p) {
-  if (sums_over_channels(p)) {
-    const lane_plan by_warps(p, 1, 0, device::warp_size);
-    if (ring_plan(p, by_warps, on.steps_ahead).steps > 0) return by_warps;
+/// What a call of `lanes` does.
+struct lanes_plan {
+  lane_plan sums;
+  ring_plan ring;
+  lane_dealing pairs;                 // threads: 0 unless each takes two sequences
+  std::int64_t first_recomputed = 0;  // byte of the workspace; rows of neighbouring threads' states
+  std::int64_t workspace_bytes = 0;
+
+  lanes_plan(const problem& p, int steps_ahead)
+      : sums(p, 1, 0, sums_over_channels(p) ? device::warp_size : 0), ring(p, sums, steps_ahead) {
+    // Warps add up their lanes where they have a ring.
+    if (ring.steps == 0 && sums_over_channels(p))
+      sums = lane_plan(p), ring = ring_plan(p, sums, steps_ahead);
+    if (ring.steps == 0 && takes_pairs(p, sums)) {
+      pairs = sums.lanes;
+      pairs.parallel.channel /= 2, pairs.threads /= 2;
+    }
+    if (p.recomputed_bytes > 0)
+      first_recomputed = sums.reserve(scanrec::detail::stretch_rows(p.shape.time) *
+                                      sums.lanes.threads * p.recomputed_bytes);
+    workspace_bytes = sums.bytes;
   }
-  return lane_plan(p);
-}
+};
 
 }  // namespace detail
 
-/// Bytes of device memory that lanes{.workspace} must have for a problem.
-inline std::int64_t workspace_bytes(const lanes& on, const problem& p) {
-  detail::lane_plan plan = detail::plan_of(on, p);
-  const detail::restored_rows restored(p, plan);
-  return plan.bytes;
+inline detail::lanes_plan plan_for(const lanes& on, const problem& p) {
+  return {p, on.steps_ahead};
 }
 
-/// Queues a recurrence, given in scan order.
 template <class R>
-void run_recurrence(const lanes& on, R r, const problem& p) {
-  detail::lane_plan plan = detail::plan_of(on, p);
-  const detail::restored_rows restored(p, plan);
-  detail::check_workspace(p, on.workspace, plan.bytes);
-  plan.bind(r, on.workspace.data);
+void run_planned(const lanes& on, const detail::lanes_plan& plan, R r, const problem& p) {
+  plan.sums.bind(r, on.workspace.data);
   detail::with_assumption(r, [&]<recurrence::assume Assume>() {
-    if constexpr (!scanrec::detail::recomputes<R>) {
-      const detail::ring_plan ring(p, plan, on.steps_ahead);
-      if (ring.steps > 0) {
+    if constexpr (!scanrec::detail::recomputes<R>)
+      if (plan.ring.steps > 0) {
         using kernel = detail::walk_ring<R, Assume>;
-        return detail::launch(kernel{r, detail::operator_copy<R>(r), plan.lanes.all, p.shape.time,
-                                     detail::lane_ring<R>(r, p, ring)},
-                              detail::lane_strip::count(plan.lanes.all), on.stream, ring.bytes());
+        return detail::launch(kernel{r, detail::operator_copy<R>(r), plan.sums.lanes.all,
+                                     p.shape.time, detail::lane_ring<R>(r, p, plan.ring)},
+                              detail::lane_strip::count(plan.sums.lanes.all), on.stream,
+                              plan.ring.bytes());
       }
-    }
     if constexpr (Assume == recurrence::assume::plain && detail::count_16_bit_arrays<R>().reads > 0)
-      if (detail::takes_pairs(p, plan)) {
-        detail::lane_dealing pairs = plan.lanes;
-        pairs.parallel.channel /= 2, pairs.threads /= 2;
-        return detail::launch(detail::walk_pairs<R>{r, pairs, p.shape.time},
-                              detail::blocks_of(pairs), on.stream);
-      }
+      if (plan.pairs.threads > 0)
+        return detail::launch(detail::walk_pairs<R>{r, plan.pairs, p.shape.time},
+                              detail::blocks_of(plan.pairs), on.stream);
     using kernel = detail::walk_lanes<R, Assume>;
-    detail::launch(kernel{r, detail::operator_copy<R>(r), plan.lanes, p.shape.time,
-                          static_cast<std::byte*>(on.workspace.data) + restored.first},
-                   detail::blocks_of(plan.lanes), on.stream);
+    detail::launch(kernel{r, detail::operator_copy<R>(r), plan.sums.lanes, p.shape.time,
+                          static_cast<std::byte*>(on.workspace.data) + plan.first_recomputed},
+                   detail::blocks_of(plan.sums.lanes), on.stream);
   });
-  detail::add_all_lanes(r, plan, on.stream);
+  detail::add_all_lanes(r, plan.sums, on.stream);
   if (p.recomputed_bytes > 0)
-    detail::zero_used(on.workspace, restored.first, plan.bytes - restored.first, on.stream);
+    detail::zero_used(on.workspace, plan.first_recomputed,
+                      plan.workspace_bytes - plan.first_recomputed, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

@@ -374,16 +374,12 @@ struct walk_tiles {
 
 }  // namespace detail
 
-/// Bytes of device memory that look_back{.workspace} must have for a problem.
-inline std::int64_t workspace_bytes(const look_back& on, const problem& p) {
-  return detail::look_back_plan(p, on.segment_steps).sums.bytes;
+inline detail::look_back_plan plan_for(const look_back& on, const problem& p) {
+  return {p, on.segment_steps};
 }
 
-/// Queues a recurrence, given in scan order.
 template <class R>
-void run_recurrence(const look_back& on, R r, const problem& p) {
-  const detail::look_back_plan plan(p, on.segment_steps);
-  detail::check_workspace(p, on.workspace, plan.sums.bytes);
+void run_planned(const look_back& on, const detail::look_back_plan& plan, R r, const problem& p) {
   detail::check_blocks(plan.cutting.tiles * plan.cutting.groups);
   auto* const memory = static_cast<std::byte*>(on.workspace.data);
   plan.sums.bind(r, memory);

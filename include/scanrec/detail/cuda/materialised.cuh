@@ -74,6 +74,7 @@ struct slot_plan {
   // time, each of which has a place per lane and walker.
   std::int64_t walkers = 1;
   lane_plan sums;
+  std::int64_t workspace_bytes = sums.bytes;
 
   /// With so many slots for a lane, `copies` times.
   slot_plan(const problem& p, std::int64_t slots, int copies, bool time_first)

@@ -83,11 +83,7 @@ class s5_on_device : public scanrec::detail::s5_call<R> {
     static const complex somewhere{};
     return varies ? of_steps : this->broadcast(m.gate ? m.gate : &somewhere, shape);
   }
-  void check_memory() const {
-    problem p;
-    p.call = this->name;
-    check_workspace(p, on.workspace, bytes);
-  }
+  void check_memory() const { check_workspace(this->name, on.workspace, bytes); }
   void make_matrices() const {
     const make_s5_matrices<R> kernel{s, varies, m};
     per_number(kernel, kernel.count(), on.stream);

@@ -153,17 +153,9 @@ struct selective_vjp_layout {
 };
 
 template <class V>
-std::int64_t selective_vjp_bytes(const selective_device_vjp<V>& p) {
-  return selective_vjp_layout<V>(p, nullptr).bytes;
-}
-
-template <class V>
 void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspace& memory) {
-  problem named;
-  named.call = "selective_scan_vjp";
-  const std::int64_t bytes = selective_vjp_bytes(p);
-  check_workspace(named, memory, bytes);
   const selective_vjp_layout<V> layout(p, memory.data);
+  check_workspace("selective_scan_vjp", memory, layout.bytes);
   if (layout.checkpoints != nullptr) {
     selective_device_problem<V> before = p;
     before.checkpoints = {layout.checkpoints,
@@ -215,7 +207,7 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
       p.update};
   per_number(sequences, sequences.count());
   // What blocks keep of states is not zeros.
-  zero_used(memory, 0, bytes, stream);
+  zero_used(memory, 0, layout.bytes, stream);
 }
 
 }  // namespace detail

@@ -120,6 +120,7 @@ struct look_back_plan {
   bool in_turn = false;         // whether a block takes all tiles of its channels in turn
   std::int64_t first_message = sizeof(workspace_header), messages_bytes = 0;
   lane_plan sums;
+  std::int64_t workspace_bytes = 0;
 
   /// `most_steps` of a thread; 0: by the size of elements.
   look_back_plan(const problem& p, int most_steps)
@@ -128,12 +129,13 @@ struct look_back_plan {
                 false),
         sums_by_column(cutting.groups > 0 && sums_over_channels(p) &&
                        cutting.width >= enough_columns && terms_fit(p)),
-        sums_by_step(!sums_by_column && lane_plan(p).per_step),
         sums(p) {
+    sums_by_step = !sums_by_column && sums.per_step;
     if (sums_by_step) cutting = tile_cutting(p, cutting.segment_steps, true);
     in_turn = cutting.groups >= enough_groups && is_plain(p);
     messages_bytes = bytes_of_messages(p);
     sums = lane_plan(p, cutting.tiles, first_sum(), sums_by_column ? cutting.width : 0);
+    workspace_bytes = sums.bytes;
   }
   /// Bytes of shared memory for the terms of sums over the channels of a tile.
   [[nodiscard]] std::int64_t terms_bytes() const { return bytes_of_terms(sums.strip_sum_bytes); }

@@ -62,6 +62,7 @@ struct chunk_plan {
   std::int64_t products = 0, offsets = 0, first_states = 0, chunk_cuts = 0;  // first bytes
   std::int64_t scan = 0, scan_bytes = 0;
   lane_plan sums;
+  std::int64_t workspace_bytes = sums.bytes;
 
   explicit chunk_plan(const problem& p) : chunk_plan(p, lane_plan(p)) {}
 
@@ -79,6 +80,7 @@ struct chunk_plan {
     if (cuts) chunk_cuts = sums.reserve(maps);
     scan_bytes = bytes_of_scan(cutting.chunks, lanes, p.carry_bytes, cuts);
     scan = sums.reserve(scan_bytes);
+    workspace_bytes = sums.bytes;
   }
 
   // What the scan of the maps of chunks, a call like this one, will ask for.
@@ -99,15 +101,14 @@ struct chunk_plan {
 
 }  // namespace detail
 
-/// Bytes of device memory that triangular_matmul{.workspace} must have for a problem.
 template <class Precision>
-std::int64_t workspace_bytes(const triangular_matmul<Precision>&, const problem& p) {
-  return detail::chunk_plan(p).sums.bytes;
+detail::chunk_plan plan_for(const triangular_matmul<Precision>&, const problem& p) {
+  return detail::chunk_plan(p);
 }
 
-/// Queues a recurrence, given in scan order.
 template <class Precision, class R>
-void run_recurrence(const triangular_matmul<Precision>& on, R r, const problem& p) {
+void run_planned(const triangular_matmul<Precision>& on, const detail::chunk_plan& plan, R r,
+                 const problem& p) {
   using value = typename R::value;
   static_assert(!R::any_operator && !scanrec::detail::is_vec<value>,
                 "scanrec: triangular_matmul runs recurrences of numbers, not of vectors or with "
@@ -116,8 +117,6 @@ void run_recurrence(const triangular_matmul<Precision>& on, R r, const problem& 
   static_assert(!Precision::on_matrix_units || device::has_matrix_units,
                 "scanrec: matrix units multiply floats from compute capability 8.0 on; compile for "
                 "such GPUs alone, or take precision::full");
-  const detail::chunk_plan plan(p);
-  detail::check_workspace(p, on.workspace, plan.sums.bytes);
   auto* const memory = static_cast<std::byte*>(on.workspace.data);
   plan.sums.bind(r, memory);
   using wide = wide_t<value>;
@@ -146,7 +145,7 @@ void run_recurrence(const triangular_matmul<Precision>& on, R r, const problem& 
   detail::launch(apply{{cutting, chunks}, r, plan.sums_over_time}, blocks, on.stream,
                  apply::shared_bytes);
   detail::add_all_lanes(r, plan.sums, on.stream);
-  detail::zero_used(on.workspace, 0, plan.sums.bytes, on.stream);
+  detail::zero_used(on.workspace, 0, plan.workspace_bytes, on.stream);
 }
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

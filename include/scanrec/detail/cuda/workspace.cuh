@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory that calls work in, and the stream they are queued in. Both belong to the caller.
+// The memory that calls work in, and the stream they are queued in. Both belong to the caller. How
+// a backend plans a call and queues it.
 #pragma once
 
 #include <cstddef>
@@ -39,11 +40,11 @@ struct workspace {
 namespace detail {
 
 /// Throws argument_error unless there is as much memory as a call needs.
-inline void check_workspace(const problem& p, const workspace& given, std::int64_t needed) {
+inline void check_workspace(const char* call, const workspace& given, std::int64_t needed) {
   if (needed == 0) return;
   const auto refuse = [&](const scanrec::detail::text& got) {
     throw argument_error(
-        p.call, "workspace",
+        call, "workspace",
         scanrec::detail::text(needed, " bytes of device memory, as workspace_bytes() says").c_str(),
         got.c_str());
   };
@@ -62,5 +63,26 @@ inline void zero_used(const workspace& given, std::int64_t first, std::int64_t b
 }
 
 }  // namespace detail
+
+/// A backend with plan_for(backend, problem), which returns all that a call does, `workspace_bytes`
+/// among it, and run_planned(backend, plan, recurrence, problem), which queues that.
+template <class B>
+concept plans_calls = requires(const B& on, const problem& p) {
+  plan_for(on, p).workspace_bytes;
+};
+
+/// Bytes of device memory that the workspace of a backend must have for a problem.
+template <plans_calls Backend>
+std::int64_t workspace_bytes(const Backend& on, const problem& p) {
+  return plan_for(on, p).workspace_bytes;
+}
+
+/// Queues a recurrence, given in scan order.
+template <plans_calls Backend, class R>
+void run_recurrence(const Backend& on, const R& r, const problem& p) {
+  const auto plan = plan_for(on, p);
+  detail::check_workspace(p.call, on.workspace, plan.workspace_bytes);
+  run_planned(on, plan, r, p);
+}
 
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI
