@@ -59,15 +59,12 @@ void run_recurrence(const tiled_or_checked<InPacks>& on, const R& recurrence, co
   }
 }
 
-/// Runs run(backend), or checks the arguments alone.
-template <class T, class ProblemOf, class Run>
-void on_backend(const call& c, ProblemOf, Run run) {
-  run(tiled_or_checked<in_packs<T>>{{.threads = c.threads, .executor = *c.workers}, c.check_only});
+/// The backend of a call, for arrays of T, or of a selective scan.
+template <class T>
+tiled_or_checked<in_packs<T>> backend_of(const call& c) {
+  return {{.threads = c.threads, .executor = *c.workers}, c.check_only};
 }
-
-/// The backend of a selective scan, which needs no memory to be lent.
-template <class BytesOf>
-tiled selective_backend(const selective_call& c, const BytesOf&) {
+inline tiled backend_of(const selective_call& c) {
   return {.threads = c.threads, .executor = *c.workers};
 }
 

@@ -54,9 +54,7 @@ void run_linear_scan(const call& c, const scanrec_scan_arrays& a) {
                                            .initial_state = state_of<T>(c, a.initial_state),
                                            .final_state = state_of<T>(c, a.final_state),
                                            .resets = resets_of(c, a.resets)};
-  on_backend<T>(
-      c, [&] { return linear_scan_problem(gate, input, state, options); },
-      [&](const auto& on) { linear_scan(on, gate, input, state, options); });
+  linear_scan(backend_of<T>(c), gate, input, state, options);
 }
 
 template <class T>
@@ -74,9 +72,7 @@ void run_linear_scan_vjp(const call& c, const scanrec_vjp_arrays& a) {
       .final_grad = state_of<T>(c, a.final_grad),
       .resets = resets_of(c, a.resets),
       .convention = c.plain ? conjugation::plain : conjugation::hermitian};
-  on_backend<T>(
-      c, [&] { return linear_scan_vjp_problem(gate, state, state_grad, gradients, options); },
-      [&](const auto& on) { linear_scan_vjp(on, gate, state, state_grad, gradients, options); });
+  linear_scan_vjp(backend_of<T>(c), gate, state, state_grad, gradients, options);
 }
 
 template <class T>
@@ -90,15 +86,8 @@ void run_linear_scan_jvp(const call& c, const scanrec_jvp_arrays& a) {
                                           .final_tangent = state_of<T>(c, a.final_tangent),
                                           .resets = resets_of(c, a.resets)};
   const auto with = [&](const auto& gate_tangent) {
-    on_backend<T>(
-        c,
-        [&] {
-          return linear_scan_jvp_problem(gate, state, gate_tangent, input_tangent, state_tangent,
-                                         options);
-        },
-        [&](const auto& on) {
-          linear_scan_jvp(on, gate, state, gate_tangent, input_tangent, state_tangent, options);
-        });
+    linear_scan_jvp(backend_of<T>(c), gate, state, gate_tangent, input_tangent, state_tangent,
+                    options);
   };
   if (is_given(a.gate_tangent))
     with(sequence_of<const T>(c, a.gate_tangent));

@@ -189,10 +189,7 @@ void run_gated_scan(const call& c, const scanrec_gated_arrays& a) {
                                             .resets = resets_of(c, a.resets),
                                             .zoneout = sequence_of<const bool>(c, a.zoneout)};
   const auto with = [&](const auto& cell, const auto& kept) {
-    const auto pre = pre_activations<T>(c, cell, a);
-    on_backend<T>(
-        c, [&] { return gated_scan_problem(cell, pre, output, kept, options); },
-        [&](const auto& on) { gated_scan(on, cell, pre, output, kept, options); });
+    gated_scan(backend_of<T>(c), cell, pre_activations<T>(c, cell, a), output, kept, options);
   };
   if (is_given(a.checkpoints)) {
     if (is_given(a.state))
@@ -222,18 +219,14 @@ void run_gated_scan_vjp(const call& c, const scanrec_gated_vjp_arrays& a) {
                                                 .resets = resets_of(c, a.resets),
                                                 .zoneout = sequence_of<const bool>(c, a.zoneout)};
   const auto with = [&](const auto& cell, const auto& kept) {
-    const auto pre = pre_activations<T>(c, cell, a);
     const gated_gradients<std::remove_cvref_t<decltype(cell)>, T> gradients{
         .arrays = views_of<T>(
             c, cell,
             {&a.candidate_grad, &a.forget_gate_grad, &a.output_gate_grad, &a.input_gate_grad}),
         .initial_grad = state_of<T>(c, a.initial_grad),
         .update = c.accumulate ? update::accumulate : update::overwrite};
-    on_backend<T>(
-        c, [&] { return gated_scan_vjp_problem(cell, pre, kept, output_grad, gradients, options); },
-        [&](const auto& on) {
-          gated_scan_vjp(on, cell, pre, kept, output_grad, gradients, options);
-        });
+    gated_scan_vjp(backend_of<T>(c), cell, pre_activations<T>(c, cell, a), kept, output_grad,
+                   gradients, options);
   };
   if (!is_given(a.state) && !is_given(a.checkpoints) &&
       memory::checkpoint_extents(c.shape).time > 0)

@@ -173,10 +173,7 @@ void run_selective_scan(const selective_call& c, const scanrec_selective_arrays&
                                      .final_state = of.template states<V>(a.final_state),
                                      .resets = of.resets(a.resets),
                                      .checkpoints = of.template checkpoints<V>(a.checkpoints)};
-  const auto bytes_of = [&](const auto& on) {
-    return selective_scan_workspace_bytes(on, arrays, out, options);
-  };
-  selective_scan(selective_backend(c, bytes_of), arrays, out, options);
+  selective_scan(backend_of(c), arrays, out, options);
 }
 
 template <class V>
@@ -202,10 +199,7 @@ void run_selective_scan_vjp(const selective_call& c, const scanrec_selective_vjp
       .final_grad = of.template states<const V>(a.final_grad),
       .resets = of.resets(a.resets),
       .checkpoints = of.template checkpoints<const V>(a.checkpoints)};
-  const auto bytes_of = [&](const auto& on) {
-    return selective_scan_vjp_workspace_bytes(on, arrays, out_grad, gradients, options);
-  };
-  selective_scan_vjp(selective_backend(c, bytes_of), arrays, out_grad, gradients, options);
+  selective_scan_vjp(backend_of(c), arrays, out_grad, gradients, options);
 }
 
 }  // namespace scanrec::native::SCANREC_LEVEL
