@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <type_traits>
 #include <utility>
 
 #include <scanrec/views.hpp>
@@ -119,6 +120,21 @@ constexpr std::int64_t element_count(const extents& e) {
 
 template <class T>
 inline constexpr char type_mark{};
+
+/// A view as an array of a call.
+template <class View>
+SCANREC_INLINE array_use use_of(const char* name, const View& view, access use) {
+  using element = std::remove_const_t<std::remove_pointer_t<decltype(view.data)>>;
+  array_use array;
+  array.name = name;
+  array.data = reinterpret_cast<const std::byte*>(view.data);
+  array.shape = view.shape, array.strides = view.strides;
+  array.element_bytes = sizeof(element), array.alignment = alignof(element);
+  array.type = &type_mark<element>;
+  array.use = use;
+  array.given = !view.absent();
+  return array;
+}
 
 /// Whether the array has one value for all of this axis.
 constexpr bool broadcast_along(const array_use& array, axis a) {

@@ -42,13 +42,8 @@ class stored_sequence {
   template <class S>
   requires(fits<S>) SCANREC_INLINE
       stored_sequence(const sequence_view<S>& view)  // NOLINT(google-explicit-constructor)
-      : access_(&detail::rows_of<std::remove_const_t<S>, value>) {
-    use_.data = reinterpret_cast<const std::byte*>(view.data);
-    use_.shape = view.shape, use_.strides = view.strides;
-    use_.element_bytes = sizeof(S), use_.alignment = alignof(S);
-    use_.type = &detail::type_mark<std::remove_const_t<S>>;
-    use_.given = !view.absent();
-  }
+      : use_(detail::use_of("", view, access::read)),
+        access_(&detail::rows_of<std::remove_const_t<S>, value>) {}
   template <class Given>
   requires(!decltype(converts(std::declval<const Given&>()))::value)
       stored_sequence(const Given&) {  // NOLINT(google-explicit-constructor)

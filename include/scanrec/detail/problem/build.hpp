@@ -33,14 +33,14 @@ class problem_builder {
 
   template <class T>
   int add(const char* name, const sequence_view<T>& view, access use) {
-    return insert<T>(name, view.data, view.shape, view.strides, use, true, !view.absent());
+    return insert(name, view, use, true, !view.absent());
   }
   template <class T>
   int add(const char* name, const state_view<T>& view, access use) {
-    return insert<T>(name, view.data, view.shape, view.strides, use, false, !view.absent());
+    return insert(name, view, use, false, !view.absent());
   }
   int add(const char* name, none_t, access use) {
-    return insert<char>(name, nullptr, {0, 0, 0, 0}, {0, 0, 0, 0}, use, true, false);
+    return insert(name, sequence_view<const char>{}, use, true, false);
   }
   int add_resets(const sequence_view<const bool>& view) {
     const int index = add("resets", view, access::read);
@@ -59,8 +59,7 @@ class problem_builder {
   template <class T>
   int add_checkpoints(const char* name, const sequence_view<T>& view, access use) {
     const bool any = memory::checkpoint_extents(problem_.shape).time > 0;
-    const int index =
-        insert<T>(name, view.data, view.shape, view.strides, use, false, any || !view.absent());
+    const int index = insert(name, view, use, false, any || !view.absent());
     problem_.arrays[index].checkpoints = true;
     return index;
   }
@@ -123,19 +122,12 @@ class problem_builder {
   }
 
  private:
-  template <class T>
-  int insert(const char* name, const void* data, const extents& shape,
-             const scanrec::strides& strides, access use, bool is_sequence, bool given) {
+  template <class View>
+  int insert(const char* name, const View& view, access use, bool is_sequence, bool given) {
+    using element_t = std::remove_const_t<std::remove_pointer_t<decltype(view.data)>>;
     array_use& array = problem_.arrays[problem_.count];
-    array.name = name;
-    array.data = static_cast<const std::byte*>(data);
-    array.shape = shape;
-    array.strides = strides;
-    array.element_bytes = sizeof(T);
-    if constexpr (element<T>) array.wide_bytes = sizeof(wide_t<T>);
-    array.alignment = alignof(T);
-    array.type = &type_mark<std::remove_const_t<T>>;
-    array.use = use;
+    array = use_of(name, view, use);
+    if constexpr (element<element_t>) array.wide_bytes = sizeof(wide_t<element_t>);
     array.sequence = is_sequence;
     array.given = given;
     return problem_.count++;

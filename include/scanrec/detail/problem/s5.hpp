@@ -42,14 +42,14 @@ struct s5_call {
     check_ends(options.initial_state.absent() && options.final_state.absent());
     check_intervals(options, u.shape);
     using enum access;
-    std::array arrays{array("gates", options.gates, write),
-                      array("states", x, write),
-                      array("y", y, write),
-                      array("final_state", options.final_state, write),
-                      array("u", u, read),
-                      array("intervals", options.intervals, read),
-                      array("initial_state", options.initial_state, read),
-                      array("resets", options.resets, read)};
+    std::array arrays{use_of("gates", options.gates, write),
+                      use_of("states", x, write),
+                      use_of("y", y, write),
+                      use_of("final_state", options.final_state, write),
+                      use_of("u", u, read),
+                      use_of("intervals", options.intervals, read),
+                      use_of("initial_state", options.initial_state, read),
+                      use_of("resets", options.resets, read)};
     check_overlaps(name, arrays, std::array<in_place_pair, 1>{{{"final_state", "initial_state"}}});
   }
   /// Checks the arrays of s5_vjp(), but for what its scan checks, and the gradients of parameters.
@@ -67,18 +67,18 @@ struct s5_call {
       check_written("intervals_grad", options.intervals_grad, with(u.shape, 1));
     }
     using enum access;
-    std::array arrays{array("scratch", scratch, write),
-                      array("u_grad", u_grad, write),
-                      array("intervals_grad", options.intervals_grad, write),
-                      array("initial_grad", options.initial_grad, write),
-                      array("u", u, read),
-                      array("states", x, read),
-                      array("y_grad", y_grad, read),
-                      array("intervals", options.intervals, read),
-                      array("gates", options.gates, read),
-                      array("initial_state", options.initial_state, read),
-                      array("final_grad", options.final_grad, read),
-                      array("resets", options.resets, read)};
+    std::array arrays{use_of("scratch", scratch, write),
+                      use_of("u_grad", u_grad, write),
+                      use_of("intervals_grad", options.intervals_grad, write),
+                      use_of("initial_grad", options.initial_grad, write),
+                      use_of("u", u, read),
+                      use_of("states", x, read),
+                      use_of("y_grad", y_grad, read),
+                      use_of("intervals", options.intervals, read),
+                      use_of("gates", options.gates, read),
+                      use_of("initial_state", options.initial_state, read),
+                      use_of("final_grad", options.final_grad, read),
+                      use_of("resets", options.resets, read)};
     check_overlaps(name, arrays,
                    std::array<in_place_pair, 2>{{{"u_grad", "u"}, {"initial_grad", "final_grad"}}});
     check_ends(options.initial_state.absent() && options.final_grad.absent() &&
@@ -153,16 +153,6 @@ struct s5_call {
       check_rows("gates", options.gates, with(shape, states));
     else
       check_written("gates", options.gates, with(shape, states));
-  }
-  // An array as the check of overlaps sees it.
-  template <class View>
-  static array_use array(const char* of, const View& view, access use) {
-    array_use array;
-    array.name = of, array.use = use;
-    array.data = reinterpret_cast<const std::byte*>(view.data);
-    array.shape = view.shape, array.strides = view.strides;
-    array.element_bytes = sizeof(*view.data);
-    return array;
   }
 };
 
