@@ -57,9 +57,9 @@ template <runs_selective_scans Backend, class V>
 void selective_scan(const Backend& on, const selective_arrays<V>& arrays,
                     const std::type_identity_t<stored_sequence<detail::real_part_of<V>>>& out,
                     const std::type_identity_t<selective_options<V>>& options = {}) {
-  const auto p = detail::make_selective_scan<V>(arrays, out, options);
+  const auto p = detail::make_selective_scan(arrays, out, options);
   detail::run_selective<detail::selective_forward_run, detail::selective_lanes<Backend, V>>(
-      p, detail::workers_of(on));
+      "selective_scan", p, detail::workers_of(on));
 }
 template <class V>
 void selective_scan(const selective_arrays<V>& arrays,
@@ -89,9 +89,9 @@ void selective_scan_vjp(
     const std::type_identity_t<stored_sequence<const detail::real_part_of<V>>>& out_grad,
     const std::type_identity_t<selective_gradients<V>>& gradients,
     const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
-  const auto p = detail::make_selective_scan_vjp<V>(arrays, out_grad, gradients, options);
+  const auto p = detail::make_selective_scan_vjp(arrays, out_grad, gradients, options);
   detail::run_selective<detail::selective_vjp_run, detail::selective_lanes<Backend, V>>(
-      p, detail::workers_of(on));
+      "selective_scan_vjp", p, detail::workers_of(on));
 }
 template <class V>
 void selective_scan_vjp(
@@ -108,7 +108,7 @@ template <runs_selective_scans Backend, class V>
     const Backend& on, const selective_arrays<V>& arrays,
     const std::type_identity_t<stored_sequence<detail::real_part_of<V>>>& out,
     const std::type_identity_t<selective_options<V>>& options = {}) {
-  const auto p = detail::make_selective_scan<V>(arrays, out, options);
+  const auto p = detail::make_selective_scan(arrays, out, options);
   return detail::selective_bytes<detail::selective_forward_run,
                                  detail::selective_lanes<Backend, V>>(
       p, detail::workers_of(on).threads);
@@ -120,7 +120,7 @@ template <runs_selective_scans Backend, class V>
     const std::type_identity_t<stored_sequence<const detail::real_part_of<V>>>& out_grad,
     const std::type_identity_t<selective_gradients<V>>& gradients,
     const std::type_identity_t<selective_vjp_options<V>>& options = {}) {
-  const auto p = detail::make_selective_scan_vjp<V>(arrays, out_grad, gradients, options);
+  const auto p = detail::make_selective_scan_vjp(arrays, out_grad, gradients, options);
   return detail::selective_bytes<detail::selective_vjp_run, detail::selective_lanes<Backend, V>>(
       p, detail::workers_of(on).threads);
 }

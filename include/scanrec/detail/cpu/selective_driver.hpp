@@ -268,13 +268,13 @@ class selective_vjp_run {
 
 /// Runs a call, or says what memory it takes.
 template <template <class, int> class Run, int W, class Problem>
-void run_selective(const Problem& p, const selective_workers& workers) {
+void run_selective(const char* call, const Problem& p, const selective_workers& workers) {
   using V = typename Problem::value;
   const selective_plan plan(p, W, workers.threads);
   arena counting;
   { const Run<V, W> counted(p, plan, counting); }
   problem named;
-  named.call = p.call;
+  named.call = call;
   scratch memory(named, counting.bytes(), least_alignment, workers.workspace);
   arena room(memory.data());
   Run<V, W> run(p, plan, room);

@@ -9,30 +9,12 @@
 #include <type_traits>
 
 #include <scanrec/detail/cpu/selective_walk.hpp>
+#include <scanrec/detail/problem/arena.hpp>
 #include <scanrec/detail/recurrence/selective.hpp>
 #include <scanrec/detail/simd/softplus.hpp>
 #include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
-
-/// Gives out memory piece by piece, none for nothing; without any, counts what it would give.
-class arena {
- public:
-  explicit arena(std::byte* memory = nullptr) : memory_(memory) {}
-
-  template <class T>
-  T* take(std::int64_t count) {
-    std::byte* const place = memory_ == nullptr || count == 0 ? nullptr : memory_ + bytes_;
-    const std::int64_t bytes = clipped_product(count, sizeof(T), most_bytes);
-    bytes_ = std::min(bytes_ + (bytes + 63) / 64 * 64, most_bytes);
-    return reinterpret_cast<T*>(place);
-  }
-  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
-
- private:
-  std::byte* memory_;
-  std::int64_t bytes_ = 0;
-};
 
 /// Steps whose rows a forward call has near at a time.
 inline constexpr std::int64_t selective_chunk = 32;

@@ -2,6 +2,7 @@
 // From the arguments of selective scans on GPUs to their kernels: checks, workspace, launches.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -12,6 +13,7 @@
 #include <scanrec/detail/cuda/selective_problem.cuh>
 #include <scanrec/detail/cuda/selective_sums.cuh>
 #include <scanrec/detail/cuda/workspace.cuh>
+#include <scanrec/detail/problem/arena.hpp>
 #include <scanrec/detail/problem/selective_scan.hpp>
 #include <scanrec/error.hpp>
 #include <scanrec/selective_arrays.hpp>
@@ -22,16 +24,18 @@ namespace detail {
 using scanrec::detail::real_part_of;
 
 /// Throws at what a CPU takes and kernels do not: more states than fit a block.
-template <class V>
-void check_taken(const scanrec::detail::selective_problem<V>& p) {
+template <class Problem>
+Problem taken(const char* call, const Problem& p) {
+  using V = typename Problem::value;
   if (p.states > selective_most_states<V>)
     throw argument_error(
-        p.call, "a",
+        call, "a",
         scanrec::detail::text(selective_most_states<V>, scanrec::detail::is_complex<V>
                                                             ? " complex states or fewer, on a GPU"
                                                             : " states or fewer, on a GPU")
             .c_str(),
         scanrec::detail::text(p.states).c_str());
+  return p;
 }
 
 /// Calls f(shape, kind) of the blocks for a problem.
@@ -41,7 +45,7 @@ auto with_selective_kernel(const selective_device_problem<V>& p, F f) {
   return with_selective_shape<V>(p.batch, p.channels, p.groups, p.states, [&](auto shape) {
     // Of doubles and complex numbers there is one kernel for everything.
     if constexpr (sizeof(V) <= 4)
-      if (p.plain()) return f(shape, std::integral_constant<selective_kind, plain>());
+      if (is_plain(p)) return f(shape, std::integral_constant<selective_kind, plain>());
     return f(shape, std::integral_constant<selective_kind, any>());
   });
 }
@@ -56,14 +60,8 @@ template <class V>
 selective_device_problem<V> selective_forward_of(const selective_arrays<V>& arrays,
                                                  const stored_sequence<real_part_of<V>>& out,
                                                  const selective_options<V>& options) {
-  const auto p = scanrec::detail::make_selective_scan<V>(arrays, out, options);
-  check_taken(p);
-  selective_device_problem<V> on_device;
-  take_device_problem(on_device, p, arrays);
-  on_device.out = device_form(p.out, out.use());
-  on_device.final_state = device_form(p.final_state);
-  on_device.checkpoints = device_form(p.checkpoints);
-  return on_device;
+  return taken("selective_scan",
+               scanrec::detail::make_selective_scan<device_rows>(arrays, out, options));
 }
 
 template <class V>
@@ -83,25 +81,8 @@ selective_device_vjp<V> selective_vjp_of(const selective_arrays<V>& arrays,
                                          const stored_sequence<const real_part_of<V>>& out_grad,
                                          const selective_gradients<V>& gradients,
                                          const selective_vjp_options<V>& options) {
-  const auto p = scanrec::detail::make_selective_scan_vjp<V>(arrays, out_grad, gradients, options);
-  check_taken(p);
-  selective_device_vjp<V> on_device;
-  take_device_problem(on_device, p, arrays);
-  on_device.checkpoints = device_form(p.checkpoints);
-  on_device.out_grad = device_form(p.out_grad, out_grad.use());
-  on_device.u_grad = device_form(p.u_grad, gradients.u.use());
-  on_device.delta_grad = device_form(p.delta_grad, gradients.delta.use());
-  on_device.z_grad = device_form(p.z_grad, gradients.z.use());
-  on_device.b_grad = device_form(p.b_grad, gradients.b);
-  on_device.c_grad = device_form(p.c_grad, gradients.c);
-  on_device.a_grad = device_form(p.a_grad), on_device.skip_grad = device_form(p.skip_grad);
-  on_device.bias_grad = device_form(p.bias_grad);
-  on_device.initial_grad = device_form(p.initial_grad);
-  on_device.final_grad = device_form(p.final_grad);
-  on_device.intervals_grad = {reinterpret_cast<std::byte*>(p.intervals_grad.data),
-                              p.intervals_grad.strides};
-  on_device.update = p.update;
-  return on_device;
+  return taken("selective_scan_vjp", scanrec::detail::make_selective_scan_vjp<device_rows>(
+                                         arrays, out_grad, gradients, options));
 }
 
 /// What an adjoint has in its workspace.
@@ -112,8 +93,12 @@ struct selective_vjp_layout {
   V* checkpoints = nullptr;  // (batch, stretch, channel, state); null: the call brings its own
   std::int64_t bytes = 0;
 
-  selective_vjp_layout(const selective_device_vjp<V>& p, void* memory) : memory_(memory) {
+  selective_vjp_layout(const selective_device_vjp<V>& p, void* memory) {
     using scanrec::detail::clipped_product;
+    scanrec::detail::arena pieces(memory, 16);
+    const auto take = [&]<class T>(T*& place, std::int64_t count) {
+      place = pieces.take<T>(std::max<std::int64_t>(count, 1));  // null: not wanted
+    };
     with_selective_kernel(p, [&]<class Shape, selective_kind Kind>(
                                  Shape, std::integral_constant<selective_kind, Kind>) {
       const std::int64_t blocks = tiles_of(p, Shape::channels).blocks();
@@ -133,23 +118,13 @@ struct selective_vjp_layout {
     if (p.bias_grad.present()) take(room.bias, channels);
     if (p.time > memory::checkpoint_interval && !p.checkpoints.present())
       take(checkpoints, clipped_product(kept(p), states));
+    bytes = pieces.bytes();
   }
   static std::int64_t kept(const selective_device_vjp<V>& p) {
     extents of;
     of.time = p.time;
     return scanrec::memory::checkpoint_extents(of).time;
   }
-
- private:
-  template <class T>
-  void take(T*& place, std::int64_t count) {
-    // Something, so that it is told apart from what is not wanted.
-    place = reinterpret_cast<T*>(static_cast<std::byte*>(memory_) + bytes);
-    constexpr std::int64_t most = std::int64_t{1} << 56;
-    bytes += std::min(count, most / 16) * static_cast<std::int64_t>(sizeof(T));
-    bytes = (bytes + 15) / 16 * 16;
-  }
-  void* memory_;
 };
 
 template <class V>
@@ -189,13 +164,15 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
         add_selective_tiles<real>{partial, groups, tiles, p.time, states, numbers, to, p.update},
         numbers);
   };
-  const auto add_mixing = [&](const real* partial, const device_mixing<V>& to) {
+  const auto add_mixing = [&](const real* partial, const mixing_array<V, device_rows>& to) {
     add_tiles(partial, p.groups, in_group, p.states, to.steps);
     if (to.imaginary.present())
       add_tiles(partial + room.of_part, p.groups, in_group, p.states, to.imaginary);
   };
   add_mixing(room.b, p.b_grad), add_mixing(room.c, p.c_grad);
-  add_tiles(room.intervals, 1, p.groups * in_group, 1, p.intervals_grad);
+  const auto& per_step = p.intervals_grad;
+  add_tiles(room.intervals, 1, p.groups * in_group, 1,
+            {reinterpret_cast<std::byte*>(per_step.data), per_step.strides});
   const add_selective_sequences<real> sequences{
       {{room.a, reals_of(p.a_grad), p.states, parts},
        {room.b_own, reals_of(p.b_grad.channels), p.states, parts},

@@ -19,6 +19,9 @@
 namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
 namespace detail {
 
+using scanrec::detail::mixing_array;
+using scanrec::detail::value_array;
+
 /// How elements that compute in V are stored.
 enum class stored_as { computed, bfloat16, float16 };
 
@@ -74,6 +77,12 @@ struct device_rows {
   scanrec::strides strides{};
   stored_as as = stored_as::computed;
 
+  static device_rows of(const array_use& array, const scanrec::detail::row_access<V>* = nullptr) {
+    stored_as as = stored_as::computed;
+    if (array.type == &scanrec::detail::type_mark<bfloat16>) as = stored_as::bfloat16;
+    if (array.type == &scanrec::detail::type_mark<float16>) as = stored_as::float16;
+    return {const_cast<std::byte*>(array.data), array.strides, as};
+  }
   SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
   SCANREC_DEVICE SCANREC_INLINE std::int64_t offset(std::int64_t batch, std::int64_t time,
                                                     std::int64_t channel,
@@ -172,101 +181,28 @@ struct device_rows {
   }
 };
 
-/// Numbers of (batch, time, channel, group), of which states are the groups.
+/// A call of selective_scan, and of its adjoint, as it is copied to the device.
 template <class V>
-struct device_values {
-  V* data = nullptr;
-  scanrec::strides strides{};
-
-  SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
-  SCANREC_DEVICE SCANREC_INLINE V* at(std::int64_t batch, std::int64_t channel,
-                                      std::int64_t state = 0, std::int64_t time = 0) const {
-    return data + batch * strides.batch + time * strides.time + channel * strides.channel +
-           state * strides.group;
-  }
-};
-
-/// B or C, or its gradient: of every step, complex ones in two arrays, or of every channel.
+using selective_device_problem = scanrec::detail::selective_problem<V, device_rows>;
 template <class V>
-struct device_mixing {
-  device_rows<scanrec::detail::real_part_of<V>> steps, imaginary;
-  device_values<V> channels;
-};
+using selective_device_vjp = scanrec::detail::selective_vjp_problem<V, device_rows>;
 
-/// A call of selective_scan; states are numbers V.
+/// Whether B and C are of every step, steps as long as they say, and nothing is cut.
 template <class V>
-struct selective_device_problem {
-  using real = scanrec::detail::real_part_of<V>;
-  std::int64_t batch = 0, time = 0, channels = 0, groups = 1;
-  int states = 0;
-  bool softplus = false;
-  device_rows<real> u, delta, z, out;
-  device_values<V> a, initial, final_state, checkpoints;
-  device_values<real> skip, bias, intervals;  // those of intervals: batch and time
-  device_mixing<V> b, c;
-  recurrence::reset_field cuts;
-
-  SCANREC_HD SCANREC_INLINE std::int64_t group_channels() const { return channels / groups; }
-  /// Whether B and C are of every step, steps as long as they say, and nothing is cut.
-  [[nodiscard]] bool plain() const {
-    return b.steps.present() && c.steps.present() && !intervals.present() && !cuts.present();
-  }
-};
-/// A call of its adjoint.
-template <class V>
-struct selective_device_vjp : selective_device_problem<V> {
-  using typename selective_device_problem<V>::real;
-  device_rows<real> out_grad, u_grad, delta_grad, z_grad;
-  device_rows<real> intervals_grad;  // of one channel
-  device_values<V> a_grad, initial_grad, final_grad;
-  device_values<real> skip_grad, bias_grad;
-  device_mixing<V> b_grad, c_grad;
-  bool update = false;
-};
-
-// ---- from the checked arguments ---------------------------------------------------------------
-
-template <class V>
-device_values<V> device_form(const scanrec::detail::value_array<V>& of) {
-  return {of.data, of.strides};
+bool is_plain(const selective_device_problem<V>& p) {
+  return p.b.steps.present() && p.c.steps.present() && !p.intervals.present() && !p.cuts.present();
 }
-/// `use` says what the elements are.
-template <class V>
-device_rows<V> device_form(const scanrec::detail::row_array<V>& of, const array_use& use) {
-  stored_as as = stored_as::computed;
-  if (use.type == &scanrec::detail::type_mark<bfloat16>) as = stored_as::bfloat16;
-  if (use.type == &scanrec::detail::type_mark<float16>) as = stored_as::float16;
-  return {of.data, of.strides, as};
-}
+
 /// Numbers as real ones side by side, of which the first is the real part.
-inline device_values<float> reals_of(const device_values<float>& of) { return of; }
-inline device_values<double> reals_of(const device_values<double>& of) { return of; }
+inline value_array<float> reals_of(const value_array<float>& of) { return of; }
+inline value_array<double> reals_of(const value_array<double>& of) { return of; }
 template <class R>
-device_values<R> reals_of(const device_values<std::complex<R>>& of) {
+value_array<R> reals_of(const value_array<std::complex<R>>& of) {
   return {reinterpret_cast<R*>(of.data),
           {.batch = 2 * of.strides.batch,
            .time = 2 * of.strides.time,
            .channel = 2 * of.strides.channel,
            .group = 2 * of.strides.group}};
 }
-template <class V, class View>
-device_mixing<V> device_form(const scanrec::detail::mixing_array<V>& of, const View& view) {
-  return {device_form(of.steps, view.steps.use()), device_form(of.imaginary, view.imaginary.use()),
-          device_form(of.channels)};
-}
-template <class V, class Arrays>
-void take_device_problem(selective_device_problem<V>& to,
-                         const scanrec::detail::selective_problem<V>& p, const Arrays& arrays) {
-  to.batch = p.batch, to.time = p.time, to.channels = p.channels, to.groups = p.groups;
-  to.states = static_cast<int>(p.states);
-  to.softplus = p.softplus;
-  to.u = device_form(p.u, arrays.u.use()), to.delta = device_form(p.delta, arrays.delta.use());
-  to.z = device_form(p.z, arrays.z.use());
-  to.a = device_form(p.a), to.skip = device_form(p.skip), to.bias = device_form(p.bias);
-  to.initial = device_form(p.initial), to.intervals = device_form(p.intervals);
-  to.b = device_form(p.b, arrays.b), to.c = device_form(p.c, arrays.c);
-  to.cuts = p.cuts;
-}
-
 }  // namespace detail
 }  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI

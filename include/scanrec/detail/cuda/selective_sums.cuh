@@ -45,7 +45,7 @@ struct add_selective_sequences {
   static constexpr bool synchronises = false;
   struct sum {
     const double* partial = nullptr;  // (batch, channel, state, part)
-    device_values<V> to{};  // of real parts, each before the imaginary one if there are two parts
+    value_array<V> to{};  // of real parts, each before the imaginary one if there are two parts
     std::int64_t states = 1, parts = 1;
   };
   static constexpr int most = 5;

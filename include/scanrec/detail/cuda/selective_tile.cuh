@@ -94,7 +94,7 @@ class selective_tile : public selective_elements<Shape, Kind> {
     return own() && state(i) < p_.states;
   }
   SCANREC_DEVICE SCANREC_INLINE std::int64_t own_channel() const { return at_.channel + channel_; }
-  SCANREC_DEVICE SCANREC_INLINE void load_states(const device_values<number>& from, X (&x)[S],
+  SCANREC_DEVICE SCANREC_INLINE void load_states(const value_array<number>& from, X (&x)[S],
                                                  std::int64_t time = 0) const {
     SCANREC_UNROLL
     for (int i = 0; i < S; ++i)
@@ -102,7 +102,7 @@ class selective_tile : public selective_elements<Shape, Kind> {
                  ? simd::load_one<X>(from.at(at_.batch, own_channel(), state(i), time))
                  : zero();
   }
-  SCANREC_DEVICE SCANREC_INLINE void store_states(const device_values<number>& to, const X (&x)[S],
+  SCANREC_DEVICE SCANREC_INLINE void store_states(const value_array<number>& to, const X (&x)[S],
                                                   std::int64_t time = 0, bool add = false) const {
     if (!to.present()) return;
     SCANREC_UNROLL
@@ -129,20 +129,20 @@ class selective_tile : public selective_elements<Shape, Kind> {
   static constexpr int M = 4;
   static constexpr bool mixed_early = Shape::mixed == M;
 
-  SCANREC_DEVICE SCANREC_INLINE void load_mixing(const device_mixing<number>& from,
+  SCANREC_DEVICE SCANREC_INLINE void load_mixing(const mixing_array<number, device_rows>& from,
                                                  const mixed_array& of, int first,
                                                  raw (&to)[parts][M]) const {
     load_mixing(from.steps, of.k, first, to[0]);
     if constexpr (parts == 2) load_mixing(from.imaginary, of.k + 1, first, to[1]);
   }
-  SCANREC_DEVICE SCANREC_INLINE void place_mixing(const device_mixing<number>& from,
+  SCANREC_DEVICE SCANREC_INLINE void place_mixing(const mixing_array<number, device_rows>& from,
                                                   const mixed_array& to, int first,
                                                   const raw (&x)[parts][M]) const {
     place_mixing(from.steps, to, 0, first, x[0]);
     if constexpr (parts == 2) place_mixing(from.imaginary, to, 1, first, x[1]);
   }
   /// B or C, all at once.
-  SCANREC_DEVICE SCANREC_INLINE void take_mixing(const device_mixing<number>& from,
+  SCANREC_DEVICE SCANREC_INLINE void take_mixing(const mixing_array<number, device_rows>& from,
                                                  const mixed_array& to) const {
     SCANREC_KEEP_LOOP
     for (int first = 0; first < Shape::mixed; first += M) {
@@ -216,7 +216,7 @@ class selective_tile : public selective_elements<Shape, Kind> {
     for (int e = 0; e < M; ++e) to.numbers.store(place + e * Shape::state_row, of.of[e]);
   }
   SCANREC_DEVICE SCANREC_INLINE mixed_steps<X> mixed(
-      const device_mixing<number>& of, const device::shared_array<four_steps<V>>& rows,
+      const mixing_array<number, device_rows>& of, const device::shared_array<four_steps<V>>& rows,
       const X (&of_channel)[plain ? 1 : S], int t, int i) const {
     if constexpr (!plain)
       if (of.channels.present()) return mixed_steps<X>::same(of_channel[i]);

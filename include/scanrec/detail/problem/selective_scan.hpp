@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include <scanrec/detail/problem/check.hpp>
@@ -15,8 +16,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Collects the arrays of a call, checks them, and brings them to scan order.
-template <class V>
+/// Collects the arrays of a call, checks them, and brings them to scan order, as Rows.
+template <class V, template <class> class Rows>
 class selective_call {
  public:
   using real = real_part_of<V>;
@@ -35,7 +36,8 @@ class selective_call {
     require("b", !arrays.b.absent());
     require("c", !arrays.c.absent());
     states_ = arrays.a.shape.group;
-    if (states_ < 1) refuse("a", "1 state or more, as its group axis", text(arrays.a.shape));
+    if (states_ < 1 || states_ > std::numeric_limits<int>::max())
+      refuse("a", "1 to 2^31 - 1 states, as its group axis", text(arrays.a.shape));
     for (const auto& [mixing, of] : {named_mixing{"b", &arrays.b}, named_mixing{"c", &arrays.c}})
       if (!of->steps.absent()) take_groups(mixing, of->steps.shape().channel);
     std::int64_t bytes = sizeof(std::complex<double>);
@@ -47,11 +49,9 @@ class selective_call {
   }
 
   // Arrays: each is checked, and what kernels read of it returned.
-  row_array<real> rows(const char* name, const stored_sequence<const real>& of) {
-    return rows_of_use(name, of.use(), of.access(), access::read);
-  }
-  row_array<real> rows(const char* name, const stored_sequence<real>& of) {
-    return rows_of_use(name, of.use(), of.access(), access::write);
+  template <class E>
+  Rows<real> rows(const char* name, const stored_sequence<E>& of) {
+    return checked_rows<E>(name, of, shape_);
   }
   template <class E>
   auto per_channel(const char* name, const state_view<E>& of, std::int64_t states = 1) {
@@ -62,8 +62,7 @@ class selective_call {
   /// One number for all channels of a step.
   template <class E>
   value_array<real> per_step(const char* name, const sequence_view<E>& of) {
-    const array_use use = use_of(name, of, std::is_const_v<E> ? access::read : access::write);
-    check(use, {.batch = shape_.batch, .time = shape_.time});
+    check(use_of(name, of, access_to<E>), {.batch = shape_.batch, .time = shape_.time});
     value_array<real> v{const_cast<real*>(of.data), of.strides};
     if (!reverse_ || of.absent() || of.shape.time == 0) return v;
     v.data += (of.shape.time - 1) * of.strides.time;
@@ -78,14 +77,12 @@ class selective_call {
   value_array<V> checkpoints(const sequence_view<E>& of) {
     extents wanted = memory::checkpoint_extents(shape_);
     wanted.group = states_;
-    const array_use use =
-        use_of("checkpoints", of, std::is_const_v<E> ? access::read : access::write);
-    check(use, wanted);
+    check(use_of("checkpoints", of, access_to<E>), wanted);
     return {const_cast<V*>(of.data), of.strides};
   }
   template <class E>
-  mixing_array<V> mixing(const char* name, const mixing_view<E>& of) {
-    mixing_array<V> m;
+  mixing_array<V, Rows> mixing(const char* name, const mixing_view<E>& of) {
+    mixing_array<V, Rows> m;
     if ((!of.steps.absent() || !of.imaginary.absent()) && !of.channels.absent())
       refuse(name, "an array of every step, or one of every channel", "both");
     if (!is_complex<V> && !of.imaginary.absent())
@@ -94,13 +91,18 @@ class selective_call {
       refuse(name, "a real and an imaginary part",
              of.steps.absent() ? "the imaginary one alone" : "the real one alone");
     m.channels = per_channel(name, of.channels, states_);
-    m.steps = mixing_rows_of(name, of.steps, std::is_const_v<E>);
-    m.imaginary = mixing_rows_of(name, of.imaginary, std::is_const_v<E>);
+    const extents wanted{
+        .batch = shape_.batch, .time = shape_.time, .channel = groups_, .group = states_};
+    m.steps = checked_rows<E>(name, of.steps, wanted);
+    m.imaginary = checked_rows<E>(name, of.imaginary, wanted);
+    // Kernels read states as if they were channels.
+    for (Rows<real>* const rows : {&m.steps, &m.imaginary})
+      std::swap(rows->strides.channel, rows->strides.group);
     return m;
   }
   /// A gradient of B or C.
-  mixing_array<V> mixing_grad(const char* name, const mixing_view<V>& of,
-                              const mixing_view<const V>& value) {
+  mixing_array<V, Rows> mixing_grad(const char* name, const mixing_view<V>& of,
+                                    const mixing_view<const V>& value) {
     if (!of.steps.absent() && value.steps.absent())
       refuse(name, "an array of every channel, as that which it is the gradient of",
              "one of every step");
@@ -111,12 +113,11 @@ class selective_call {
   }
   recurrence::reset_field cuts(const sequence_view<const bool>& resets) {
     if (resets.absent()) return {};
-    array_use use = use_of("resets", resets, access::read);
     extents wanted = shape_;
     if (resets.shape.channel == 1) wanted.channel = 1;
     const bool one_more = resets.shape.time == shape_.time + 1;
     if (one_more) wanted.time = resets.shape.time;
-    check(use, wanted, ", or 1 channel, or one step more");
+    check(use_of("resets", resets, access::read), wanted, ", or 1 channel, or one step more");
     if (element_count(shape_) == 0) return {};
     recurrence::input_field<bool> marks{resets.data, resets.strides};
     if (wanted.channel == 1) marks.strides.channel = 0;
@@ -130,10 +131,9 @@ class selective_call {
 
   /// Fills in the sizes; checks what can be wrong of two arrays.
   template <std::size_t N>
-  void finish(selective_problem<V>& p, const std::array<in_place_pair, N>& may_alias) {
-    p.call = called_.call;
+  void finish(selective_problem<V, Rows>& p, const std::array<in_place_pair, N>& may_alias) {
     p.batch = shape_.batch, p.time = shape_.time, p.channels = shape_.channel;
-    p.states = states_, p.groups = groups_;
+    p.states = static_cast<int>(states_), p.groups = groups_;
     check_overlaps<most>(called_.call, used_, may_alias);
   }
 
@@ -167,17 +167,8 @@ class selective_call {
       refuse(name, text("as many groups as 'b' has, ", groups_), text(groups));
     groups_ = groups, grouped_ = true;
   }
-  template <class View>
-  static array_use use_of(const char* name, const View& view, access use) {
-    using element = std::remove_const_t<std::remove_pointer_t<decltype(view.data)>>;
-    array_use array;
-    array.name = name, array.use = use, array.given = !view.absent();
-    array.data = reinterpret_cast<const std::byte*>(view.data);
-    array.shape = view.shape, array.strides = view.strides;
-    array.element_bytes = sizeof(element), array.alignment = alignof(element);
-    array.type = &type_mark<element>;
-    return array;
-  }
+  template <class E>
+  static constexpr access access_to = std::is_const_v<E> ? access::read : access::write;
   // Shape, place and strides of one array.
   void check(const array_use& array, const extents& wanted, const char* more = "") {
     if (!array.given) return;
@@ -186,14 +177,12 @@ class selective_call {
     check_array(called_, array, array);
     used_.all[used_.count++] = array;
   }
-  row_array<real> rows_of_use(const char* name, array_use array, const row_access<real>* stored,
-                              access use) {
-    array.name = name, array.use = use;
-    check(array, shape_);
-    return in_scan_order(array, stored);
-  }
-  row_array<real> in_scan_order(const array_use& array, const row_access<real>* stored) const {
-    row_array<real> rows{const_cast<std::byte*>(array.data), array.strides, stored};
+  template <class E, class Sequence>
+  Rows<real> checked_rows(const char* name, const Sequence& of, const extents& wanted) {
+    array_use array = of.use();
+    array.name = name, array.use = access_to<E>;
+    check(array, wanted);
+    Rows<real> rows = Rows<real>::of(array, of.access());
     if (!reverse_ || array.data == nullptr || array.shape.time == 0) return rows;
     rows.data += (array.shape.time - 1) * array.strides.time * array.element_bytes;
     rows.strides.time = -rows.strides.time;
@@ -202,18 +191,8 @@ class selective_call {
   template <class E>
   auto values(const char* name, const state_view<E>& of, const extents& wanted) {
     using value = std::remove_const_t<E>;
-    check(use_of(name, of, std::is_const_v<E> ? access::read : access::write), wanted);
+    check(use_of(name, of, access_to<E>), wanted);
     return value_array<value>{const_cast<value*>(of.data), of.strides};
-  }
-  template <class Sequence>
-  row_array<real> mixing_rows_of(const char* name, const Sequence& of, bool read) {
-    array_use use = of.use();
-    use.name = name, use.use = read ? access::read : access::write;
-    check(use, {.batch = shape_.batch, .time = shape_.time, .channel = groups_, .group = states_});
-    row_array<real> rows = in_scan_order(use, of.access());
-    // Kernels read states as if they were channels.
-    std::swap(rows.strides.channel, rows.strides.group);
-    return rows;
   }
 
   problem called_;  // whose name errors have
@@ -223,9 +202,9 @@ class selective_call {
   bool grouped_ = false, reverse_;
 };
 
-template <class V>
-void take_selective_arrays(selective_call<V>& c, const selective_arrays<V>& arrays,
-                           selective_problem<V>& p) {
+template <class V, template <class> class Rows>
+void take_selective_arrays(selective_call<V, Rows>& c, const selective_arrays<V>& arrays,
+                           selective_problem<V, Rows>& p) {
   p.softplus = arrays.softplus;
   p.u = c.rows("u", arrays.u), p.delta = c.rows("delta", arrays.delta);
   p.a = c.per_channel("a", arrays.a, arrays.a.shape.group);
@@ -235,12 +214,12 @@ void take_selective_arrays(selective_call<V>& c, const selective_arrays<V>& arra
   p.intervals = c.per_step("intervals", arrays.intervals);
 }
 
-template <class V>
-selective_problem<V> make_selective_scan(const selective_arrays<V>& arrays,
-                                         const stored_sequence<real_part_of<V>>& out,
-                                         const selective_options<V>& options) {
-  selective_call<V> c("selective_scan", arrays, options.order);
-  selective_problem<V> p;
+template <template <class> class Rows = row_array, class V>
+selective_problem<V, Rows> make_selective_scan(const selective_arrays<V>& arrays,
+                                               const stored_sequence<real_part_of<V>>& out,
+                                               const selective_options<V>& options) {
+  selective_call<V, Rows> c("selective_scan", arrays, options.order);
+  selective_problem<V, Rows> p;
   take_selective_arrays(c, arrays, p);
   p.initial = c.state("initial_state", options.initial_state);
   p.cuts = c.cuts(options.resets);
@@ -253,12 +232,12 @@ selective_problem<V> make_selective_scan(const selective_arrays<V>& arrays,
   return p;
 }
 
-template <class V>
-selective_vjp_problem<V> make_selective_scan_vjp(
+template <template <class> class Rows = row_array, class V>
+selective_vjp_problem<V, Rows> make_selective_scan_vjp(
     const selective_arrays<V>& arrays, const stored_sequence<const real_part_of<V>>& out_grad,
     const selective_gradients<V>& gradients, const selective_vjp_options<V>& options) {
-  selective_call<V> c("selective_scan_vjp", arrays, options.order);
-  selective_vjp_problem<V> p;
+  selective_call<V, Rows> c("selective_scan_vjp", arrays, options.order);
+  selective_vjp_problem<V, Rows> p;
   take_selective_arrays(c, arrays, p);
   p.out_grad = c.rows("out_grad", out_grad);
   p.initial = c.state("initial_state", options.initial_state);

@@ -126,6 +126,9 @@ struct row_array {
   scanrec::strides strides{};  // elements; that of time in scan order
   const row_access<V>* access = nullptr;
 
+  static row_array of(const array_use& array, const row_access<V>* stored) {
+    return {const_cast<std::byte*>(array.data), array.strides, stored};
+  }
   [[nodiscard]] bool present() const { return data != nullptr; }
   [[nodiscard]] std::byte* at(std::int64_t batch, std::int64_t time, std::int64_t channel,
                               std::int64_t group = 0) const {
@@ -152,9 +155,9 @@ struct value_array {
   V* data = nullptr;
   scanrec::strides strides{};  // elements; those of states are `group`
 
-  [[nodiscard]] bool present() const { return data != nullptr; }
-  [[nodiscard]] V* at(std::int64_t batch, std::int64_t channel, std::int64_t state = 0,
-                      std::int64_t time = 0) const {
+  SCANREC_HD SCANREC_INLINE bool present() const { return data != nullptr; }
+  SCANREC_HD SCANREC_INLINE V* at(std::int64_t batch, std::int64_t channel, std::int64_t state = 0,
+                                  std::int64_t time = 0) const {
     return data + batch * strides.batch + time * strides.time + channel * strides.channel +
            state * strides.group;
   }
@@ -162,39 +165,38 @@ struct value_array {
 
 /// B or C, or its gradient: of every step and shared by a group of channels, or of every channel
 /// and the same at all steps. Complex ones of every step are two arrays.
-template <class V>
+template <class V, template <class> class Rows = row_array>
 struct mixing_array {
-  row_array<real_part_of<V>> steps, imaginary;
+  Rows<real_part_of<V>> steps, imaginary;
   value_array<V> channels;
-
-  [[nodiscard]] bool present() const { return steps.present() || channels.present(); }
 };
 
-/// A call of selective_scan, in scan order.
-template <class V>
+/// A call of selective_scan, in scan order. Rows says how kernels reach elements of any stored
+/// type: row_array on CPUs.
+template <class V, template <class> class Rows = row_array>
 struct selective_problem {
   using value = V;
   using real = real_part_of<V>;
-  const char* call = "";
-  std::int64_t batch = 0, time = 0, channels = 0, states = 0, groups = 1;
+  std::int64_t batch = 0, time = 0, channels = 0, groups = 1;
+  int states = 0;
   bool softplus = false;
-  row_array<real> u, delta, z, out;
+  Rows<real> u, delta, z, out;
   value_array<V> a, initial, final_state, checkpoints;
   value_array<real> skip, bias, intervals;  // those of intervals: batch and time
-  mixing_array<V> b, c;
+  mixing_array<V, Rows> b, c;
   recurrence::reset_field cuts;
 
-  [[nodiscard]] std::int64_t group_channels() const { return channels / groups; }
+  SCANREC_HD SCANREC_INLINE std::int64_t group_channels() const { return channels / groups; }
 };
 
 /// A call of its adjoint. Sums go to arrays of the wide type, and from there to the gradients.
-template <class V>
-struct selective_vjp_problem : selective_problem<V> {
-  using typename selective_problem<V>::real;
-  row_array<real> out_grad, u_grad, delta_grad, z_grad;
+template <class V, template <class> class Rows = row_array>
+struct selective_vjp_problem : selective_problem<V, Rows> {
+  using typename selective_problem<V, Rows>::real;
+  Rows<real> out_grad, u_grad, delta_grad, z_grad;
   value_array<V> a_grad, initial_grad, final_grad;
   value_array<real> skip_grad, bias_grad, intervals_grad;
-  mixing_array<V> b_grad, c_grad;
+  mixing_array<V, Rows> b_grad, c_grad;
   bool update = false;  // add to the gradients
 };
 
