@@ -102,7 +102,8 @@ struct walk_pairs {
   }();
   static constexpr int group = together > 4 ? together / 4 : 1;
 
-  /// Two elements of an array side by side, of any type.
+  /// Two elements of an array side by side, of any type. `may_alias` holds for accesses by pointers
+  /// alone: memory that is accessed by elements, too, takes read_two and write_two.
   struct __attribute__((may_alias, aligned(4))) two {
     std::uint32_t bits;
   };
@@ -139,7 +140,9 @@ struct walk_pairs {
       int i = 0;
       scanrec::detail::for_reads(loading, [&](auto& field, auto entry) SCANREC_LAMBDA {
         if constexpr (!is_mark<decltype(*field.data)>) {
-          load_two(to.of[i++], field.data + entry.neighbour * field.strides.time);
+          const auto* const from = field.data + entry.neighbour * field.strides.time;
+          device::assume_global(from);
+          to.of[i++] = read_two(from);
           next_step(field);
         }
       });
@@ -147,14 +150,14 @@ struct walk_pairs {
     const auto take_one = [&](const read_step& read, std::int64_t t) SCANREC_LAMBDA {
       // The step of both sequences, with its arrays in registers.
       R here = taking;
-      read_step held = read;
-      two written[arrays.writes];
+      two held[arrays.reads], written[arrays.writes];
       int i = 0, o = 0;
       scanrec::detail::for_reads(here, [&](auto& field) SCANREC_LAMBDA {
         if constexpr (!is_mark<decltype(*field.data)>) {
           // Taken apart here and not where it is loaded, which would wait for the load.
-          device::pin(held.of[i].bits);
-          point(field, held.of[i++]);
+          two elements = read.of[i];
+          device::pin(elements.bits);
+          write_two(point(field, held[i++]), elements);
         }
       });
       scanrec::detail::for_writes(here,
@@ -166,7 +169,8 @@ struct walk_pairs {
       }
       o = 0;
       scanrec::detail::for_writes(taking, [&](auto& field) SCANREC_LAMBDA {
-        store_two(field.data, written[o++]);
+        device::assume_global(field.data);
+        write_two(field.data, read_two(elements_of(field, written[o++])));
         next_step(field);
       });
     };
@@ -196,19 +200,23 @@ struct walk_pairs {
       scanrec::detail::standing_at(row, 0, c + i).end(place{steps, c + i}, x[i]);
   }
   template <class Field>
-  SCANREC_DEVICE static void point(Field& field, two& at) {
-    field.data = reinterpret_cast<decltype(field.data)>(&at);
+  SCANREC_DEVICE static auto* elements_of(const Field& field, two& at) {
+    return reinterpret_cast<std::remove_cvref_t<decltype(*field.data)>*>(&at);
+  }
+  template <class Field>
+  SCANREC_DEVICE static auto* point(Field& field, two& at) {
+    auto* const elements = elements_of(field, at);
+    field.data = elements;
     field.strides = {0, 0, 1, 0};
+    return elements;
   }
   template <class S>
-  SCANREC_DEVICE static void load_two(two& to, const S* from) {
-    device::assume_global(from);
-    to = *reinterpret_cast<const two*>(from);
+  SCANREC_DEVICE static two read_two(const S* from) {
+    return *reinterpret_cast<const two*>(from);
   }
   template <class S>
-  SCANREC_DEVICE static void store_two(S* to, const two& from) {
-    device::assume_global(to);
-    *reinterpret_cast<two*>(to) = from;
+  SCANREC_DEVICE static void write_two(S* to, const two& elements) {
+    *reinterpret_cast<two*>(to) = elements;
   }
 };
 
