@@ -90,8 +90,8 @@ MUTATIONS = (
     ),
     cpu(
         "kernels_by_time",
-        "          fill_up();\n          all = combine",
-        "          all = combine",
+        "          maps = filled_up(maps);\n",
+        "",
         "steps between packs are composed before the packs that wait",
         test="many_threads_test",
     ),

@@ -114,11 +114,29 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   // Packs are composed down to vectors, and four vectors to one, before lanes are composed one by
   // one in the wide type.
   [[gnu::noinline]] static map reduce_packs(R r, block where, bool reversed) {
+    four_vectors maps;
+    sweep<assume::nothing>(
+        r, where, reversed,
+        [&](auto at) SCANREC_LAMBDA {
+          r.template touch_rest<lane>(at);
+          const auto of_pack = r.map(at, r.template load<lane>(at));
+          maps.factor = simd::mul(maps.factor, fold_factors<wide_few>(of_pack));
+          maps.add(combine_lanes<vector>(affine<lane>(of_pack)));
+        },
+        [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
+          maps = filled_up(maps);
+          maps.all = combine(maps.all, reduce_steps(r, where, first, last));
+        });
+    return filled_up(maps).all;
+  }
+  // The map of all packs so far, but for up to three vectors that wait for a fourth.
+  struct four_vectors {
     map all = map::identity();
     affine<few> one = affine<few>::identity(), two = one;
     wide_few factor = simd::constant<wide_few>(1);  // of the packs added
     int waiting = 0;                                // vectors in `one` and `two`
-    const auto add = [&](affine<few> m) SCANREC_LAMBDA {
+
+    SCANREC_INLINE void add(affine<few> m) {
       if (waiting % 2 == 0) {
         one = m;
       } else {
@@ -132,24 +150,12 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
         }
       }
       waiting = (waiting + 1) % 4;
-    };
-    const auto fill_up = [&]() SCANREC_LAMBDA {
-      for (int missing = (4 - waiting) % 4; missing > 0; --missing) add(affine<few>::identity());
-    };
-    sweep<assume::nothing>(
-        r, where, reversed,
-        [&](auto at) SCANREC_LAMBDA {
-          r.template touch_rest<lane>(at);
-          const auto maps = r.map(at, r.template load<lane>(at));
-          factor = simd::mul(factor, fold_factors<wide_few>(maps));
-          add(combine_lanes<vector>(affine<lane>(maps)));
-        },
-        [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
-          fill_up();
-          all = combine(all, reduce_steps(r, where, first, last));
-        });
-    fill_up();
-    return all;
+    }
+  };
+  // By value, so that the vectors of the loop over packs stay in registers.
+  [[gnu::noinline]] static four_vectors filled_up(four_vectors maps) {
+    while (maps.waiting != 0) maps.add(affine<few>::identity());
+    return maps;
   }
 
   // Out of line, so that the maps need not be kept for it.
