@@ -53,9 +53,9 @@ concept eigen_array_of_no_memory = eigen_array<Given> &&
 template <detail::eigen_memory Dense>
 auto as_sequence(Dense& matrix, std::int64_t batch = 1) {
   if (batch <= 0 || matrix.rows() % batch != 0)
-    throw argument_error("as_sequence", "matrix",
-                         detail::text("rows that divide into ", batch, " sequences").c_str(),
-                         detail::text(matrix.rows(), " rows").c_str());
+    detail::refuse("as_sequence", "matrix",
+                   detail::text("rows that divide into ", batch, " sequences"),
+                   detail::text(matrix.rows(), " rows"));
   const std::int64_t steps = matrix.rows() / batch;
   return sequence_view<detail::eigen_element<Dense>>(
       matrix.data(), extents{.batch = batch, .time = steps, .channel = matrix.cols()},

@@ -41,4 +41,14 @@ class argument_error : public std::invalid_argument {
   std::runtime_error argument_, expected_, got_;
 };
 
+namespace detail {
+inline namespace SCANREC_ABI {
+/// Throws argument_error; out of the way of what is checked.
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse(const char* call, const char* argument,
+                                                          const text& expected, const text& got) {
+  throw argument_error(call, argument, expected.c_str(), got.c_str());
+}
+}  // namespace SCANREC_ABI
+}  // namespace detail
+
 }  // namespace scanrec

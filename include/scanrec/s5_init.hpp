@@ -73,10 +73,9 @@ template <class R, class Generator>
 s5_system<R> make_s5(const s5_sizes& sizes, Generator& generator) {
   const std::int64_t blocks = std::max<std::int64_t>(sizes.blocks, 1), n = sizes.states / blocks;
   if (sizes.channels < 1 || n < 2 || n % 2 != 0 || n * blocks != sizes.states)
-    throw argument_error("make_s5", "sizes", "channels, and blocks of an even number of states",
-                         detail::text(sizes.channels, " channels, ", sizes.states, " states in ",
-                                      sizes.blocks, " blocks")
-                             .c_str());
+    detail::refuse("make_s5", "sizes", "channels, and blocks of an even number of states",
+                   detail::text(sizes.channels, " channels, ", sizes.states, " states in ",
+                                sizes.blocks, " blocks"));
   const std::int64_t half = n / 2, P = half * blocks, H = sizes.channels;
   const hippo_legs basis = make_hippo_legs(n);
   const Eigen::MatrixXcd vectors = basis.vectors.rightCols(half);
@@ -116,9 +115,8 @@ template <class R, class Generator>
 s5_system<R> make_lru(const ring_sizes& sizes, Generator& generator) {
   if (!(sizes.channels > 0 && sizes.states > 0 && 0 <= sizes.least_radius &&
         sizes.least_radius < sizes.most_radius && sizes.most_radius < 1 && sizes.most_angle > 0))
-    throw argument_error("make_lru", "sizes",
-                         "channels, states, 0 <= least_radius < most_radius < 1, an angle",
-                         "others");
+    detail::refuse("make_lru", "sizes",
+                   "channels, states, 0 <= least_radius < most_radius < 1, an angle", "others");
   std::normal_distribution<double> normal;
   std::uniform_real_distribution<double> uniform(0, 1);
   const std::int64_t P = sizes.states, H = sizes.channels;

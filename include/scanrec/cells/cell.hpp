@@ -116,9 +116,8 @@ typename Cell::template arrays<sequence_view<T>> packed(const sequence_view<T>& 
   constexpr auto count = static_cast<std::int64_t>(Cell::names.size());
   const extents& shape = all.shape;
   if (shape.channel % count != 0)
-    throw argument_error("packed", "all",
-                         detail::text("a multiple of ", count, " channels").c_str(),
-                         detail::text(shape).c_str());
+    detail::refuse("packed", "all", detail::text("a multiple of ", count, " channels"),
+                   detail::text(shape));
   const std::int64_t channels = shape.channel / count;
   const auto slice = [&](std::int64_t i) { return all.channels(i * channels, (i + 1) * channels); };
   return [&]<std::int64_t... I>(std::integer_sequence<std::int64_t, I...>) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 
 #include <scanrec/detail/config.hpp>
@@ -15,11 +16,10 @@ namespace scanrec::detail::inline SCANREC_ABI {
 /// Parts one after the other: text, integers, and whatever has an `append(text&, part)`.
 class text {
  public:
-  text(const char* part) { append(*this, part); }  // NOLINT(google-explicit-constructor)
+  text(const char* only) { append_all({part(only)}); }  // NOLINT(google-explicit-constructor)
   template <class First, class... Parts>
   explicit text(const First& first, const Parts&... parts) {
-    append(*this, first);
-    (append(*this, parts), ...);
+    append_all({part(first), part(parts)...});
   }
   ~text() {
     if (heap_) ::operator delete(heap_);
@@ -30,8 +30,8 @@ class text {
   [[nodiscard]] const char* c_str() const { return heap_ ? heap_ : stack_; }
   [[nodiscard]] std::size_t size() const { return size_; }
 
-  friend void append(text& t, const char* part) { t.add(part, std::strlen(part)); }
-  friend void append(text& t, const text& part) { t.add(part.c_str(), part.size_); }
+  friend void append(text& t, const char* words) { t.add(words, std::strlen(words)); }
+  friend void append(text& t, const text& other) { t.add(other.c_str(), other.size_); }
   friend void append(text& t, std::int64_t number) {
     char digits[20];
     int first = 20;
@@ -45,7 +45,23 @@ class text {
   friend void append(text& t, std::size_t number) { append(t, static_cast<std::int64_t>(number)); }
 
  private:
-  void add(const char* part, std::size_t bytes) {
+  // A part of any type, so that the loop over parts is compiled once.
+  struct part {
+    part(const char* words)  // NOLINT(google-explicit-constructor)
+        : value(words),
+          append_to([](text& t, const void* of) { append(t, static_cast<const char*>(of)); }) {}
+    template <class T>
+    part(const T& of)  // NOLINT(google-explicit-constructor)
+        : value(&of),
+          append_to([](text& t, const void* of_) { append(t, *static_cast<const T*>(of_)); }) {}
+    const void* value;
+    void (*append_to)(text&, const void*);
+  };
+  [[gnu::noinline]] void append_all(std::initializer_list<part> parts) {
+    stack_[0] = '\0';
+    for (const part& one : parts) one.append_to(*this, one.value);
+  }
+  void add(const char* words, std::size_t bytes) {
     if (size_ + bytes >= room_) {
       const std::size_t room = 2 * (size_ + bytes) + 1;
       char* const grown = static_cast<char*>(::operator new(room));
@@ -54,12 +70,12 @@ class text {
       heap_ = grown, room_ = room;
     }
     char* const to = heap_ ? heap_ : stack_;
-    std::memcpy(to + size_, part, bytes);
+    std::memcpy(to + size_, words, bytes);
     size_ += bytes;
     to[size_] = '\0';
   }
 
-  char stack_[256]{};
+  char stack_[256];
   char* heap_ = nullptr;
   std::size_t size_ = 0, room_ = sizeof stack_;
 };

@@ -36,18 +36,16 @@ constexpr std::int64_t span_needed(const extents& shape, const scanrec::strides&
 inline void check_span(const char* view, std::size_t size, const extents& shape,
                        const scanrec::strides& strides) {
   if (strides.batch < 0 || strides.time < 0 || strides.channel < 0 || strides.group < 0)
-    throw argument_error(view, "strides", "strides of 0 or more over a span",
-                         text(strides).c_str());
+    refuse(view, "strides", "strides of 0 or more over a span", text(strides));
   const std::int64_t needed = span_needed(shape, strides);
   if (needed == beyond_count)
-    throw argument_error(view, "shape", "a last element within 2^63 of the first",
-                         text(shape, " with strides ", strides).c_str());
+    refuse(view, "shape", "a last element within 2^63 of the first",
+           text(shape, " with strides ", strides));
   if (static_cast<std::int64_t>(size) < needed)
-    throw argument_error(view, "data",
-                         text("a span of at least ", needed, " elements for shape ", shape,
-                              " with strides, counted in elements, ", strides)
-                             .c_str(),
-                         text(size).c_str());
+    refuse(view, "data",
+           text("a span of at least ", needed, " elements for shape ", shape,
+                " with strides, counted in elements, ", strides),
+           text(size));
 }
 
 /// Where a part of an array begins, `positions` along an axis. What has no place stays where it is:
@@ -61,29 +59,24 @@ constexpr T* moved(T* data, const extents& shape, const scanrec::strides& stride
 /// The steps of one sequence that has all elements of a span.
 constexpr std::int64_t steps_of(std::size_t size, std::int64_t channels) {
   const auto elements = static_cast<std::int64_t>(size);
-  if (channels < 1)
-    throw argument_error("sequence_view", "channels", "1 or more", text(channels).c_str());
+  if (channels < 1) refuse("sequence_view", "channels", "1 or more", text(channels));
   if (elements % channels != 0)
-    throw argument_error("sequence_view", "data",
-                         text("a multiple of ", channels, " elements").c_str(),
-                         text(elements).c_str());
+    refuse("sequence_view", "data", text("a multiple of ", channels, " elements"), text(elements));
   return elements / channels;
 }
 
 /// Throws unless [first, last) is a range of the positions of an axis with so many.
 constexpr void check_range(const char* part, std::int64_t first, std::int64_t last,
                            std::int64_t count) {
-  if (first < 0 || first > count)
-    throw argument_error(part, "first", text("0 to ", count).c_str(), text(first).c_str());
-  if (last < first || last > count)
-    throw argument_error(part, "last", text(first, " to ", count).c_str(), text(last).c_str());
+  if (first < 0 || first > count) refuse(part, "first", text("0 to ", count), text(first));
+  if (last < first || last > count) refuse(part, "last", text(first, " to ", count), text(last));
 }
 
 /// The strides with which an array has another shape, by zeros.
 constexpr strides broadcast_strides(const extents& from, scanrec::strides strides,
                                     const extents& to) {
   if (to.batch < 0 || to.time < 0 || to.channel < 0 || to.group < 0)
-    throw argument_error("broadcast_to", "shape", "extents of 0 or more", text(to).c_str());
+    refuse("broadcast_to", "shape", "extents of 0 or more", text(to));
   bool fits = true;
   const auto stretch = [&fits](std::int64_t n, std::int64_t& stride, std::int64_t wanted) {
     if (n == wanted) return;
@@ -95,10 +88,9 @@ constexpr strides broadcast_strides(const extents& from, scanrec::strides stride
   stretch(from.channel, strides.channel, to.channel);
   stretch(from.group, strides.group, to.group);
   if (!fits)
-    throw argument_error(
-        "broadcast_to", "view",
-        text("shape ", to, ", or an extent of 1 or a stride of 0 where it has another").c_str(),
-        text("shape ", from, " with strides ", given).c_str());
+    refuse("broadcast_to", "view",
+           text("shape ", to, ", or an extent of 1 or a stride of 0 where it has another"),
+           text("shape ", from, " with strides ", given));
   return strides;
 }
 

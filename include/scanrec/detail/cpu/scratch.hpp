@@ -52,17 +52,14 @@ class scratch {
                     const std::span<std::byte>& given) {
     const auto size = static_cast<std::int64_t>(given.size());
     if (size < bytes)
-      throw argument_error(p.call, "workspace",
-                           text(bytes, " bytes, as workspace_bytes() says").c_str(),
-                           text(size, " bytes").c_str());
+      refuse(p.call, "workspace", text(bytes, " bytes, as workspace_bytes() says"),
+             text(size, " bytes"));
     const auto place = reinterpret_cast<std::uintptr_t>(given.data());
     if (bytes > 0 && place % static_cast<std::uintptr_t>(alignment) != 0)
-      throw argument_error(
-          p.call, "workspace", text("memory aligned to ", alignment, " bytes").c_str(),
-          text("an address that is ",
-               static_cast<std::int64_t>(place % static_cast<std::uintptr_t>(alignment)),
-               " bytes past that")
-              .c_str());
+      refuse(p.call, "workspace", text("memory aligned to ", alignment, " bytes"),
+             text("an address that is ",
+                  static_cast<std::int64_t>(place % static_cast<std::uintptr_t>(alignment)),
+                  " bytes past that"));
   }
 
  private:

@@ -27,8 +27,7 @@ struct triangular_scan : map_scan {
 
   triangular_scan(const triangular_matmul& backend, const problem& p) {
     if (backend.chunk < 1)
-      throw argument_error("triangular_matmul", "chunk", "1 step or more",
-                           text(backend.chunk).c_str());
+      refuse("triangular_matmul", "chunk", "1 step or more", text(backend.chunk));
     chunk = std::clamp<std::int64_t>(p.shape.time, 1, backend.chunk);
     bool time = p.shape.time > 1, channel = p.shape.channel > 1, batch = true;
     for (const array_use& array : p) {

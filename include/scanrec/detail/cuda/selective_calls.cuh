@@ -28,13 +28,12 @@ template <class Problem>
 Problem taken(const char* call, const Problem& p) {
   using V = typename Problem::value;
   if (p.states > selective_most_states<V>)
-    throw argument_error(
+    scanrec::detail::refuse(
         call, "a",
         scanrec::detail::text(selective_most_states<V>, scanrec::detail::is_complex<V>
                                                             ? " complex states or fewer, on a GPU"
-                                                            : " states or fewer, on a GPU")
-            .c_str(),
-        scanrec::detail::text(p.states).c_str());
+                                                            : " states or fewer, on a GPU"),
+        scanrec::detail::text(p.states));
   return p;
 }
 

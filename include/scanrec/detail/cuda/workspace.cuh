@@ -43,10 +43,9 @@ namespace detail {
 inline void check_workspace(const char* call, const workspace& given, std::int64_t needed) {
   if (needed == 0) return;
   const auto refuse = [&](const scanrec::detail::text& got) {
-    throw argument_error(
+    scanrec::detail::refuse(
         call, "workspace",
-        scanrec::detail::text(needed, " bytes of device memory, as workspace_bytes() says").c_str(),
-        got.c_str());
+        scanrec::detail::text(needed, " bytes of device memory, as workspace_bytes() says"), got);
   };
   if (!given.data) refuse("a null pointer");
   if (given.bytes < needed) refuse(scanrec::detail::text(given.bytes, " bytes"));

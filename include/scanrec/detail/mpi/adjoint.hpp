@@ -20,8 +20,7 @@ bool is_sum(const state_view<T>& view) {
 template <class T>
 void check_initial_grad(const char* call, const state_view<T>& wanted) {
   if (!wanted.absent() && is_sum(wanted))
-    throw argument_error(call, "initial_grad", "one per sequence",
-                         "strides of 0, which ask for a sum");
+    detail::refuse(call, "initial_grad", "one per sequence", "strides of 0, which ask for a sum");
 }
 /// Puts it where the caller wants it.
 template <class T>

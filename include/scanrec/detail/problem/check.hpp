@@ -20,7 +20,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 [[noreturn]] inline void refuse(const problem& p, const array_use& array, const text& expected,
                                 const text& got) {
-  throw argument_error(p.call, array.name, expected.c_str(), got.c_str());
+  refuse(p.call, array.name, expected, got);
 }
 
 /// Bytes that an array has less of.
@@ -43,8 +43,9 @@ inline void sort_by_step(address_term* terms, int count) {
 ///
 /// Steps are positive and sorted from large to small. Exact; the search is short because steps nest
 /// in every layout that people use. When it is not (`budget` nodes are spent) the answer is "yes".
-inline bool reaches(const address_term* term, const address_term* last, std::int64_t start,
-                    std::int64_t lowest, std::int64_t highest, int& budget) {
+[[gnu::noinline]] inline bool reaches(const address_term* term, const address_term* last,
+                                      std::int64_t start, std::int64_t lowest, std::int64_t highest,
+                                      int& budget) {
   if (--budget < 0) return true;
   if (term == last) return lowest <= start && start <= highest;
   std::int64_t rest = 0;
@@ -236,12 +237,10 @@ void check_overlaps(const char* call, Arrays& arrays,
         continue;
       }
       if (!overlap(written, other)) continue;
-      throw argument_error(
-          call, written.name,
-          text("memory apart from '", other.name,
-               allowed ? "', or the same pointer, strides and type (in place)" : "'")
-              .c_str(),
-          "memory that overlaps it");
+      refuse(call, written.name,
+             text("memory apart from '", other.name,
+                  allowed ? "', or the same pointer, strides and type (in place)" : "'"),
+             "memory that overlaps it");
     }
   }
 }

@@ -31,7 +31,7 @@ struct s5_call {
   [[nodiscard]] std::int64_t state_channels() const { return bidirectional ? 2 * states : states; }
 
   void check(const char* argument, bool good, const text& expected, const text& got) const {
-    if (!good) throw argument_error(name, argument, expected.c_str(), got.c_str());
+    if (!good) refuse(name, argument, expected, got);
   }
   /// Checks the arrays of s5(), but for what its scan checks.
   void check_forward(const sequence_view<const R>& u, const sequence_view<complex>& x,

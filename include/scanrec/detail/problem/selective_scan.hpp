@@ -152,7 +152,7 @@ class selective_call {
   };
 
   [[noreturn]] void refuse(const char* argument, const text& expected, const text& got) const {
-    throw argument_error(called_.call, argument, expected.c_str(), got.c_str());
+    scanrec::detail::refuse(called_.call, argument, expected, got);
   }
   void require(const char* argument, bool given) const {
     if (!given) refuse(argument, "an array", "none");
@@ -251,13 +251,12 @@ selective_vjp_problem<V, Rows> make_selective_scan_vjp(
   p.skip_grad = c.per_channel("skip_grad", gradients.skip);
   p.z_grad = c.rows("z_grad", gradients.z);
   if (p.z_grad.present() && !p.z.present())
-    throw argument_error("selective_scan_vjp", "z_grad", "no array where there is no z", "one");
+    refuse("selective_scan_vjp", "z_grad", "no array where there is no z", "one");
   p.bias_grad = c.per_channel("delta_bias_grad", gradients.delta_bias);
   p.initial_grad = c.state("initial_grad", gradients.initial_state);
   p.intervals_grad = c.per_step("intervals_grad", gradients.intervals);
   if (p.intervals_grad.present() && !p.intervals.present())
-    throw argument_error("selective_scan_vjp", "intervals_grad",
-                         "no array where there are no intervals", "one");
+    refuse("selective_scan_vjp", "intervals_grad", "no array where there are no intervals", "one");
   p.update = gradients.update == update::accumulate;
   c.finish(p, std::array<in_place_pair, 5>{{{"u_grad", "u"},
                                             {"u_grad", "out_grad"},
