@@ -430,10 +430,13 @@ void check_packs() {
 }  // namespace
 
 TEST_CASE("packs of vectors give the bits of the sequential loop", "[matrix][tiled]") {
-  check_packs<float, 2>();
-  check_packs<double, 3>();
+  check_packs<double, 2>();
   check_packs<std::uint32_t, 3>();
   check_packs<std::complex<float>, 2>();
+#if !defined(SCANREC_TEST_STRIDE) || SCANREC_TEST_STRIDE == 1  // --full: other sizes of numbers
+  check_packs<float, 2>();
+  check_packs<double, 3>();
+#endif
 }
 
 TEST_CASE("vectors are processed in packs if channels are contiguous", "[matrix][tiled]") {
