@@ -121,11 +121,11 @@ constexpr std::int64_t element_count(const extents& e) {
 template <class T>
 inline constexpr char type_mark{};
 
-/// A view as an array of a call.
+/// Describes a view as an array of a call.
 template <class View>
-SCANREC_INLINE array_use use_of(const char* name, const View& view, access use) {
+SCANREC_INLINE void describe_view(array_use& array, const char* name, const View& view,
+                                  access use) {
   using element = std::remove_const_t<std::remove_pointer_t<decltype(view.data)>>;
-  array_use array;
   array.name = name;
   array.data = reinterpret_cast<const std::byte*>(view.data);
   array.shape = view.shape, array.strides = view.strides;
@@ -133,6 +133,11 @@ SCANREC_INLINE array_use use_of(const char* name, const View& view, access use) 
   array.type = &type_mark<element>;
   array.use = use;
   array.given = !view.absent();
+}
+template <class View>
+SCANREC_INLINE array_use use_of(const char* name, const View& view, access use) {
+  array_use array;
+  describe_view(array, name, view, use);
   return array;
 }
 

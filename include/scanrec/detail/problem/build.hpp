@@ -126,7 +126,7 @@ class problem_builder {
   int insert(const char* name, const View& view, access use, bool is_sequence, bool given) {
     using element_t = std::remove_const_t<std::remove_pointer_t<decltype(view.data)>>;
     array_use& array = problem_.arrays[problem_.count];
-    array = use_of(name, view, use);
+    describe_view(array, name, view, use);
     if constexpr (element<element_t>) array.wide_bytes = sizeof(wide_t<element_t>);
     array.sequence = is_sequence;
     array.given = given;
