@@ -56,7 +56,10 @@ FIGURES = {
         ),
         ("docs/cuda.md",),
     ),
-    "python/throughput": (("bench/python/throughput.py", *LINEAR, *GATED), PYTHON),
+    "python/throughput": (
+        ("bench/python/throughput.py", *LINEAR, *GATED),
+        ("README.md", *PYTHON),
+    ),
     "python/call_overhead": (
         ("bench/python/call_overhead.py", *LINEAR, "python/native/library.cpp"),
         PYTHON,

@@ -72,7 +72,7 @@ void gated_scan_vjp(const Backend& backend, const Cell& cell, const Arrays& arra
                     const detail::gated_vjp_options_for<Cell, Arrays>& options = {}) {
   static_assert(!detail::memory_traits<Memory>::recomputes || detail::restores_states<Backend>,
                 "scanrec: this backend does not compute states anew (see restores_states in "
-                "docs/design.md): use memory::store");
+                "docs/extend.md): use memory::store");
   if constexpr (detail::fits_gated_scan_vjp<Cell, Arrays, Memory, OutputGrad>())
     detail::make_gated_scan_vjp("gated_scan_vjp", cell, arrays, kept, output_grad, gradients,
                                 options, detail::run_on_backend(backend));

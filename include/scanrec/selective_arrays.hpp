@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What selective_scan and its adjoint take: sequences of any stored type, states, options.
+// What selective_scan and its adjoint take, on CPUs and GPUs: sequences of any stored type, states,
+// options.
 #pragma once
 
 #include <cstdint>

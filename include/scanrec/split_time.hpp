@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One sequence in parts: what a part of time does to the state before it, and the states between
-// parts. Parts may be anywhere, in other processes or computed later; who carries the maps is not
-// the concern of this header (scanrec/mpi.hpp carries them by MPI).
+// One sequence in parts, each a call: what a part of time does to the state before it, and the
+// states between parts. (Within a call, detail/cpu/choose_tiles.hpp splits time over threads.)
+// Parts may be anywhere, in other processes or computed later; who carries the maps is not the
+// concern of this header (scanrec/mpi.hpp carries them by MPI).
 //
 //     part k takes a state x to a_k x + u_k:        x_{k+1} = a_k x_k + u_k
 //

@@ -73,8 +73,8 @@ struct walk_plan {
 
 /// What the tiled backend will do with a problem; describe() returns it.
 struct tile_plan : walk_plan {
-  bool time_split = false;      ///< workers take tiles of one sequence, not all of its time
-  bool at_once = false;         ///< and take them when the carry is known: each is read once
+  bool time_split = false;      ///< time is cut into tiles, with a carry from one to the next
+  bool at_once = false;         ///< a tile waits for its carry, and is read once
   std::int64_t tile_steps = 1;  ///< steps per tile
   std::int64_t tiles = 0;       ///< tiles along time
   std::int64_t strip = 1;       ///< channels per unit

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A selective scan as its kernels see it: what the checks of a call have found, as numbers that are
-// copied to the device. Elements of any stored type are loaded as they lie in memory, and made
-// numbers where they are used.
+// How kernels on GPUs reach the elements of a selective scan: rows of any stored type are loaded as
+// they lie in memory, and become numbers where they are used.
 #pragma once
 
 #include <bit>

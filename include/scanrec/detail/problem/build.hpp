@@ -115,9 +115,10 @@ class problem_builder {
     if (!array.data) return {};
     return {reinterpret_cast<E*>(const_cast<std::byte*>(array.data)), array.strides};
   }
-  /// `adjoint` is true for scans that run against the forward call.
-  recurrence::reset_field cuts(int index, direction order, bool adjoint) const {
-    return recurrence::resets_of(input<bool>(index), order, adjoint, steps(),
+  /// `call` is the direction of the forward call, for its adjoint, too; `adjoint` is true for scans
+  /// that run against it.
+  recurrence::reset_field cuts(int index, direction call, bool adjoint) const {
+    return recurrence::resets_of(input<bool>(index), call, adjoint, steps(),
                                  problem_.arrays[index].one_step_more);
   }
 

@@ -17,7 +17,7 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// Where the forward call has kept all states.
+/// The adjoint where the forward call has kept all states.
 template <class Cell, class Pre, class State, class OutputGrad, class PreGrad>
 struct gated_vjp : gated<Cell, Pre> {
   using base = gated<Cell, Pre>;

@@ -10,9 +10,9 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// Resets in scan order. A mark at step t cuts t - 1 from t. A scan that runs the other way meets
-/// that link one step off, hence `shift`; at the edge of the sequence it reads the mark behind the
-/// last step, if there is one.
+/// Resets in scan order. A mark at step t cuts t - 1 from t. A forward call and its adjoint find
+/// the mark of a step's link at that step, a reverse call and its adjoint one step off, hence
+/// `shift`. At the edge of the sequence these read the mark after the last step, if there is one.
 struct reset_field {
   input_field<bool> marks;
   int shift = 0;               // 0: the mark of this step; -1 or +1: of its neighbour in scan order
@@ -46,13 +46,15 @@ struct reset_field {
   }
 };
 
-/// The resets of a scan whose marks are in scan order. `adjoint` is true for scans that run against
-/// the forward call; `one_more` if there is a mark after the last step.
-inline reset_field resets_of(const input_field<bool>& marks, direction order, bool adjoint,
+/// The resets of a scan whose marks are in scan order. `call` is the direction of the forward call,
+/// for its adjoint, too; `adjoint` is true for scans that run against it; `one_more` if there is a
+/// mark after the last step.
+inline reset_field resets_of(const input_field<bool>& marks, direction call, bool adjoint,
                              std::int64_t steps, bool one_more) {
   reset_field resets{marks};
-  if (order == direction::forward) return resets;
-  // Step s of the scan is step (steps - 1 - s) in time: its mark cuts it from the step after.
+  if (call == direction::forward) return resets;
+  // The link from t + 1 to t, which the mark at t + 1 cuts. A reverse call takes it at step t, one
+  // step after t + 1 in scan order; its adjoint, in time order, at step t, one step before.
   resets.shift = adjoint ? 1 : -1;
   if (!one_more) resets.unmarked = adjoint ? steps - 1 : 0;
   return resets;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A selective scan as its kernels see it: arrays of unknown types in scan order, read and written
-// some steps of some channels at a time as lanes of the compute type.
+// The arrays of a selective scan in scan order, for kernels on CPUs and GPUs, and how those on CPUs
+// read and write rows of any stored type: some steps of some channels at a time, as lanes of the
+// compute type.
 #pragma once
 
 #include <algorithm>
