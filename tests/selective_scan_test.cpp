@@ -496,6 +496,9 @@ TEST_CASE("wrong arguments of selective scans", "[selective][errors]") {
   CHECK(forward([&](auto& a, auto&, auto&) { a.delta = sequence({2, 300, 41}); }) == "delta");
   CHECK(forward([&](auto& a, auto&, auto&) { a.a = state({.channel = 41, .group = 6}); }) == "a");
   CHECK(forward([&](auto& a, auto&, auto&) { a.a = {}; }) == "a");
+  const std::int64_t too_many = std::int64_t{1} << 31;
+  CHECK(forward([&](auto& a, auto&, auto&) { a.a = state({.channel = 41, .group = too_many}); }) ==
+        "a");
   CHECK(forward([&](auto& a, auto&, auto&) {
           a.b = sequence({.batch = 2, .time = 300, .channel = 5, .group = 6});
         }) == "b");

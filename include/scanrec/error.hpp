@@ -43,7 +43,7 @@ class argument_error : public std::invalid_argument {
 
 namespace detail {
 inline namespace SCANREC_ABI {
-/// Throws argument_error; out of the way of what is checked.
+/// Throws argument_error, out of line so that the checks stay small.
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse(const char* call, const char* argument,
                                                           const text& expected, const text& got) {
   throw argument_error(call, argument, expected.c_str(), got.c_str());

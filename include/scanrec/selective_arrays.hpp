@@ -123,8 +123,8 @@ struct mixing_view {
 /// one of them. Steps, inputs and outputs are real.
 ///
 /// Shapes  u, delta, z: (batch, time, channel), in any types that compute in V's real type. a:
-///         (channel, group states). skip, delta_bias: (channel). The states of a channel are the
-///         `group` axis. intervals: (batch, time, 1).
+///         (channel, group states), 2^31 - 1 states at most. skip, delta_bias: (channel). The
+///         states of a channel are the `group` axis. intervals: (batch, time, 1).
 /// Units   interval times step times a is dimensionless.
 template <class V>
 struct selective_arrays {

@@ -129,7 +129,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
         });
     return filled_up(maps).all;
   }
-  // The map of all packs so far, but for up to three vectors that wait for a fourth.
+  // The map of all packs so far, except up to three vectors that wait for a fourth.
   struct four_vectors {
     map all = map::identity();
     affine<few> one = affine<few>::identity(), two = one;

@@ -22,6 +22,7 @@
 #include <scanrec/detail/cpu/selective_plan.hpp>
 #include <scanrec/detail/cpu/selective_tile.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
+#include <scanrec/detail/problem/arena.hpp>
 #include <scanrec/executor.hpp>
 #include <scanrec/problem.hpp>
 
@@ -176,7 +177,9 @@ class selective_vjp_run {
   }
 
  private:
-  [[nodiscard]] std::int64_t numbers() const { return tile::parts * p_.states; }  // of a channel
+  [[nodiscard]] std::int64_t numbers() const {  // of a channel
+    return std::int64_t{tile::parts} * p_.states;
+  }
   template <class E>
   double* take_totals(const value_array<E>& grad, std::int64_t of, arena& memory) const {
     const std::int64_t count = clipped_product(plan_.packs() * W, of);

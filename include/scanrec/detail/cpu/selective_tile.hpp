@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -12,7 +11,6 @@
 #include <scanrec/detail/problem/arena.hpp>
 #include <scanrec/detail/recurrence/selective.hpp>
 #include <scanrec/detail/simd/softplus.hpp>
-#include <scanrec/problem.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
 

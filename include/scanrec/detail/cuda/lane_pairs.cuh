@@ -102,8 +102,8 @@ struct walk_pairs {
   }();
   static constexpr int group = together > 4 ? together / 4 : 1;
 
-  /// Two elements of an array side by side, of any type. `may_alias` holds for accesses by pointers
-  /// alone: memory that is accessed by elements, too, takes read_two and write_two.
+  /// Two elements of an array side by side, of any type. `may_alias` covers only accesses through
+  /// pointers: memory that is also accessed as elements is read by read_two, written by write_two.
   struct __attribute__((may_alias, aligned(4))) two {
     std::uint32_t bits;
   };

@@ -23,7 +23,7 @@ namespace detail {
 
 using scanrec::detail::real_part_of;
 
-/// Throws at what a CPU takes and kernels do not: more states than fit a block.
+/// Returns the problem. Throws if it has more states than fit a block; CPUs have no such limit.
 template <class Problem>
 Problem taken(const char* call, const Problem& p) {
   using V = typename Problem::value;
@@ -96,7 +96,8 @@ struct selective_vjp_layout {
     using scanrec::detail::clipped_product;
     scanrec::detail::arena pieces(memory, 16);
     const auto take = [&]<class T>(T*& place, std::int64_t count) {
-      place = pieces.take<T>(std::max<std::int64_t>(count, 1));  // null: not wanted
+      // At least one element: a null pointer means that a sum is not wanted.
+      place = pieces.take<T>(std::max<std::int64_t>(count, 1));
     };
     with_selective_kernel(p, [&]<class Shape, selective_kind Kind>(
                                  Shape, std::integral_constant<selective_kind, Kind>) {

@@ -76,7 +76,7 @@ struct device_rows {
   scanrec::strides strides{};
   stored_as as = stored_as::computed;
 
-  static device_rows of(const array_use& array, const scanrec::detail::row_access<V>* = nullptr) {
+  static device_rows of(const array_use& array, const scanrec::detail::row_access<V>*) {
     stored_as as = stored_as::computed;
     if (array.type == &scanrec::detail::type_mark<bfloat16>) as = stored_as::bfloat16;
     if (array.type == &scanrec::detail::type_mark<float16>) as = stored_as::float16;
@@ -186,7 +186,7 @@ using selective_device_problem = scanrec::detail::selective_problem<V, device_ro
 template <class V>
 using selective_device_vjp = scanrec::detail::selective_vjp_problem<V, device_rows>;
 
-/// Whether B and C are of every step, steps as long as they say, and nothing is cut.
+/// Whether B and C vary with the step, and there are neither intervals nor resets.
 template <class V>
 bool is_plain(const selective_device_problem<V>& p) {
   return p.b.steps.present() && p.c.steps.present() && !p.intervals.present() && !p.cuts.present();

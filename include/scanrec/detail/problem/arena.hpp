@@ -10,7 +10,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Pieces of a memory, one after the other. Without memory it counts them, and its pieces are null.
+/// Hands out pieces of one block of memory. Without memory it only counts bytes and returns null.
 class arena {
  public:
   explicit arena(void* memory = nullptr, std::int64_t alignment = least_alignment)

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <complex>
-#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 

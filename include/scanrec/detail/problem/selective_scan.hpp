@@ -2,11 +2,14 @@
 // From the arguments of selective_scan and its adjoint to a problem of its kernels.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include <scanrec/detail/problem/check.hpp>
 #include <scanrec/detail/recurrence/selective.hpp>

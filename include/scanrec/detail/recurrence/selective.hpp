@@ -15,6 +15,7 @@
 #include <scanrec/detail/simd/memory.hpp>
 #include <scanrec/element.hpp>
 #include <scanrec/memory.hpp>
+#include <scanrec/problem.hpp>
 #include <scanrec/views.hpp>
 
 namespace scanrec::detail::inline SCANREC_ABI {
@@ -172,8 +173,8 @@ struct mixing_array {
   value_array<V> channels;
 };
 
-/// A call of selective_scan, in scan order. Rows says how kernels reach elements of any stored
-/// type: row_array on CPUs.
+/// A call of selective_scan, in scan order. Rows is the type of arrays with elements of any stored
+/// type: row_array on CPUs, device_rows on GPUs.
 template <class V, template <class> class Rows = row_array>
 struct selective_problem {
   using value = V;
