@@ -16,7 +16,7 @@
 
 namespace scanrec {
 
-/// Which way time runs in a scan.
+/// The direction of time in a scan.
 enum class direction {
   forward,  ///< state[t] depends on state[t-1]
   reverse,  ///< state[t] depends on state[t+1]; never by flipping copies
@@ -29,10 +29,10 @@ SCANREC_INLINE constexpr direction opposite(direction order) {
   return order == direction::forward ? direction::reverse : direction::forward;
 }
 
-/// What a call does with an array.
+/// How a call uses an array.
 enum class access {
   read,
-  write,       ///< every element has a place of its own
+  write,       ///< no two elements share memory
   accumulate,  ///< a gradient: zero strides receive sums
 };
 
@@ -60,7 +60,7 @@ struct array_use {
 /// Most arrays of a call, and most that it may write.
 inline constexpr int most_arrays = 16, most_outputs = 6;
 
-/// What a recurrence is made of, of one lane each; what a backend needs to lay out its scratch.
+/// The sizes of the parts of a recurrence, for one lane. Backends lay out their scratch by them.
 struct recurrence_sizes {
   std::int64_t compute_bytes = 0;     // a value of the compute type
   std::int64_t sums_bytes = 0;        // running sums of outputs
@@ -76,7 +76,7 @@ struct recurrence_sizes {
   bool linear = false;                // a step is a product and a sum of what it reads
 };
 
-/// What a call asks for. Made by linear_scan_problem and its siblings; see describe().
+/// The description of a call, as linear_scan_problem and its siblings return it; see describe().
 struct problem : recurrence_sizes {
   const char* call = "";
   extents shape{0, 0, 0, 0};
@@ -99,7 +99,7 @@ namespace scanrec::detail::inline SCANREC_ABI {
 enum class axis : std::uint8_t { group, batch, time, channel };
 inline constexpr std::array<axis, 4> all_axes{axis::group, axis::batch, axis::time, axis::channel};
 
-/// What extents or strides say of an axis.
+/// The extent or stride of an axis.
 template <class Sizes>
 SCANREC_HD SCANREC_INLINE constexpr auto& along(Sizes& sizes, axis a) {
   return a == axis::group   ? sizes.group

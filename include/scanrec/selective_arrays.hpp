@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What selective_scan and its adjoint take, on CPUs and GPUs: sequences of any stored type, states,
-// options.
+// The arguments of selective_scan and its adjoint, on CPUs and GPUs: sequences of any stored type,
+// states, options.
 #pragma once
 
 #include <cstdint>
@@ -107,7 +107,7 @@ struct mixing_view {
   template <class S>
   SCANREC_INLINE static sequence_view<part> part_of(const sequence_view<S>& view, int which) {
     if (view.absent()) return {};
-    // Clipped, so that strides which do not fit are refused for what they are.
+    // Clipped, so that the checks refuse strides that are too large.
     const auto twice = [](std::int64_t stride) { return detail::clipped_product(2, stride); };
     const strides& s = view.strides;
     return {reinterpret_cast<part*>(view.data) + which,
@@ -119,8 +119,8 @@ struct mixing_view {
   }
 };
 
-/// What a selective scan is made of; V is the type of its states: float, double, or std::complex of
-/// one of them. Steps, inputs and outputs are real.
+/// The input arrays of a selective scan. V is the type of its states: float, double, or
+/// std::complex of one of them. Steps, inputs and outputs are real.
 ///
 /// Shapes  u, delta, z: (batch, time, channel), in any types that compute in V's real type. a:
 ///         (channel, group states), 2^31 - 1 states at most. skip, delta_bias: (channel). The
@@ -161,12 +161,12 @@ struct selective_vjp_options {
   detail::state_option<const V> initial_state{};
   detail::state_option<const V> final_grad{};  ///< gradient of the final state; absent: 0
   detail::sequence_option<const bool> resets{};
-  detail::sequence_option<const V>
-      checkpoints{};  ///< what the forward call wrote; absent: made anew
+  detail::sequence_option<const V> checkpoints{};  ///< from the forward call; absent: recomputed
 };
 
-/// Gradients wanted of selective_scan_vjp, of the shapes of what they are of; those left absent are
-/// not computed. That of a B or C is of its kind. Those of complex numbers are dL/dRe + i dL/dIm.
+/// The gradients that selective_scan_vjp computes, with the shapes of their arrays; absent ones are
+/// not computed. The gradient of a B or C varies with steps or channels as the array does.
+/// Gradients of complex numbers are dL/dRe + i dL/dIm.
 template <class V>
 struct selective_gradients {
   using real = detail::real_part_of<V>;

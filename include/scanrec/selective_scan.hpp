@@ -72,7 +72,7 @@ void selective_scan(const selective_arrays<V>& arrays,
 /// and of the initial state.
 ///
 /// Shapes    as selective_scan; out_grad may be absent if a gradient arrives by final_grad alone.
-/// Bits      the same for any number of threads, with checkpoints that were kept or are made anew;
+/// Bits      the same for any number of threads, with checkpoints kept or recomputed;
 ///           sums over channels, time and sequences are taken in a fixed order, partly in the wide
 ///           type.
 /// Memory    the states of 128 steps of 16 channels at a time, in cache; and if there are no
@@ -102,7 +102,7 @@ void selective_scan_vjp(
   selective_scan_vjp(tiled{}, arrays, out_grad, gradients, options);
 }
 
-/// Bytes that the same call of selective_scan works in, for the `workspace` of its backend.
+/// Bytes of workspace that the same call of selective_scan needs.
 template <runs_selective_scans Backend, class V>
 [[nodiscard]] std::int64_t selective_scan_workspace_bytes(
     const Backend& on, const selective_arrays<V>& arrays,
@@ -113,7 +113,7 @@ template <runs_selective_scans Backend, class V>
                                  detail::selective_lanes<Backend, V>>(
       p, detail::workers_of(on).threads);
 }
-/// Bytes that the same call of selective_scan_vjp works in.
+/// Bytes of workspace that the same call of selective_scan_vjp needs.
 template <runs_selective_scans Backend, class V>
 [[nodiscard]] std::int64_t selective_scan_vjp_workspace_bytes(
     const Backend& on, const selective_arrays<V>& arrays,

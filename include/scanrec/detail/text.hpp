@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Text in the making, of messages and descriptions, without std::string: what that leaves in an
-// object is named alike for every instruction set.
+// Builds the text of messages and descriptions. It does not use std::string, whose functions would
+// have the same names in objects for different instruction sets.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Parts one after the other: text, integers, and whatever has an `append(text&, part)`.
+/// A text made of parts: strings, integers, and any type with an `append(text&, part)`.
 class text {
  public:
   text(const char* only) { append_all({part(only)}); }  // NOLINT(google-explicit-constructor)

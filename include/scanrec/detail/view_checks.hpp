@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What views ask of shapes, strides and spans before they are made, and where their parts begin.
+// Checks of shapes, strides and spans for the constructors of views, and the address of a part.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Whether an array has no place at all. An empty axis with a zero stride takes none away: what a
-/// gradient is the sum over may be nothing, and the sum is written.
+/// Whether an array has no elements. An empty axis with a zero stride does not make it so: a
+/// gradient that is a sum over no elements is still written.
 constexpr bool placeless(const extents& shape, const scanrec::strides& strides) {
   const auto none = [](std::int64_t n, std::int64_t stride) { return n <= 0 && stride != 0; };
   return none(shape.batch, strides.batch) || none(shape.time, strides.time) ||
@@ -48,8 +48,8 @@ inline void check_span(const char* view, std::size_t size, const extents& shape,
            text(size));
 }
 
-/// Where a part of an array begins, `positions` along an axis. What has no place stays where it is:
-/// there may be no such address.
+/// The address of a part of an array, `positions` along an axis. For an array without elements it
+/// is unchanged, since there may be no such address.
 template <class T>
 constexpr T* moved(T* data, const extents& shape, const scanrec::strides& strides,
                    std::int64_t positions, std::int64_t stride) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tasks of a selective scan, and what becomes of sums over channels and sequences.
+// Runs the tasks of a selective scan, and sums gradients over channels and sequences.
 //
-// Tasks are stretches of strips, all
-// strips of a stretch before those of the next: strips wait for their own last stretch only, so few
-// of them still keep many workers busy. The gradients of a B and C of every step are sums over
-// strips: each adds its own when those before it have, so the same sums are the same bits for any
-// number of workers.
+// A task is one checkpoint interval of one channel block. All blocks of an interval come before
+// those of the next. A block waits only for its own last interval, so a few blocks keep many
+// workers busy. The gradients of a B and C that vary with the step are sums over channel blocks:
+// each block adds its share after the blocks before it, so the bits do not depend on the number of
+// workers.
 #pragma once
 
 #include <algorithm>
@@ -28,9 +28,9 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// Who works on a call, and where.
+/// The threads, executor and workspace of a call.
 struct selective_workers {
-  int threads = 1;  // that were asked for; 0: policy
+  int threads = 1;  // as requested; 0: policy
   const executor* on = nullptr;
   std::span<std::byte> workspace{};
 };
@@ -40,7 +40,7 @@ inline void start_counters(selective_counter* counters, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) ::new (&counters[i]) selective_counter(0);
 }
 
-/// Does all tasks: f(worker, task, strip, n), n counting the stretches of a strip as they come.
+/// Runs all tasks: f(worker, task, strip, n), for the n-th interval of a channel block (`strip`).
 template <class F>
 void run_stretches(const selective_plan& plan, const executor& on, selective_counter* done,
                    task_queue& tasks, F f) {
@@ -205,7 +205,7 @@ class selective_vjp_run {
     if (!of_b_.wanted() && !of_c_.wanted() && intervals_ == nullptr) return;
     const std::int64_t group = strip / plan_.group_strips, number = strip % plan_.group_strips;
     selective_counter* const turns = turns_ + group * plan_.stretches;
-    // The place of the totals was that of the stretch two behind.
+    // The totals lie where those of the interval two steps earlier were.
     if (number == 0 && k + 2 < plan_.stretches) tasks.await(turns[k + 2], plan_.group_strips, task);
     tasks.await(turns[k], number, task);
     const selective_place at = plan_.place(group, 0, k);

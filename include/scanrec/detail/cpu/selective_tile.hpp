@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A stretch of steps of one pack of channels, forward: rows are brought to cache as packs, taken
-// through the states a few at a time, and written.
+// The forward pass over one checkpoint interval of one pack of channels: loads rows into the cache
+// as packs, updates a few states at a time, and stores the outputs.
 #pragma once
 
 #include <algorithm>
@@ -16,18 +16,18 @@ namespace scanrec::detail::inline SCANREC_ABI {
 
 /// Steps whose rows a forward call has near at a time.
 inline constexpr std::int64_t selective_chunk = 32;
-/// States that are walked at a time.
+/// States that are processed together.
 template <class State>
 inline constexpr int selective_block = 4 / parts_of<State>;
 
-/// A stretch of a pack of channels.
+/// A checkpoint interval of a pack of channels.
 struct selective_place {
   std::int64_t batch = 0, group = 0, channel = 0;
   int count = 1;                    // channels, of the W lanes
   std::int64_t begin = 0, end = 0;  // steps
 };
 
-/// What forward calls and adjoints do alike.
+/// The common part of the forward pass and the adjoint.
 template <class V, int W>
 class selective_tile {
  public:
@@ -38,7 +38,7 @@ class selective_tile {
  protected:
   static constexpr int parts = parts_of<state>;
 
-  /// Room for so many steps at a time; `grads`: for what an adjoint keeps of them.
+  /// Takes memory for `steps` steps at a time, and with `grads` for those of an adjoint.
   selective_tile(const selective_problem<V>& p, std::int64_t steps, bool grads, arena& memory)
       : p_(p),
         u_(memory.take<lane>(steps)),
@@ -56,7 +56,7 @@ class selective_tile {
         b_own_(memory.take<state>(p.b.channels.present() ? p.states : 0)),
         c_own_(memory.take<state>(p.c.channels.present() ? p.states : 0)) {}
 
-  /// What all steps share.
+  /// Loads the values that all steps share.
   void stand_at(const selective_place& place) {
     at_ = place;
     load_states(p_.a, rates_);
@@ -173,8 +173,8 @@ class selective_tile {
   static std::int64_t padded(std::int64_t states) { return (states + width - 1) / width * width; }
 
  private:
-  // Marks of these steps; whether there is any. Lanes without a channel are cut wherever one is:
-  // what a B or C that is not finite leaves in them ends where it ends for all.
+  // Loads the resets of these steps; returns whether there are any. Lanes without a channel are
+  // reset wherever a channel is, so that a B or C that is not finite does not stay in them.
   bool mark_cuts(std::int64_t begin, std::int64_t steps, std::int64_t padded) {
     if (!p_.cuts.present()) return false;
     bool any = false;
@@ -222,7 +222,7 @@ class selective_tile {
   bool decays_ = false;  // no gate of these steps is above 1
 };
 
-/// Stretches of a forward call.
+/// The forward pass over checkpoint intervals.
 template <class V, int W>
 class selective_forward : selective_tile<V, W> {
   using base = selective_tile<V, W>;
@@ -233,7 +233,7 @@ class selective_forward : selective_tile<V, W> {
   selective_forward(const selective_problem<V>& p, arena& memory)
       : base(p, selective_chunk, false, memory) {}
 
-  /// Takes the states before a stretch to those behind it; at the first one they are set.
+  /// Updates the states over one interval; at the first one it sets them.
   void run(const selective_place& place, state* states) {
     const selective_problem<V>& p = this->p_;
     this->stand_at(place);

@@ -42,7 +42,7 @@ template <class V, class F>
 auto with_selective_kernel(const selective_device_problem<V>& p, F f) {
   using enum selective_kind;
   return with_selective_shape<V>(p.batch, p.channels, p.groups, p.states, [&](auto shape) {
-    // Of doubles and complex numbers there is one kernel for everything.
+    // Doubles and complex numbers have one kernel for everything.
     if constexpr (sizeof(V) <= 4)
       if (is_plain(p)) return f(shape, std::integral_constant<selective_kind, plain>());
     return f(shape, std::integral_constant<selective_kind, any>());
@@ -84,7 +84,7 @@ selective_device_vjp<V> selective_vjp_of(const selective_arrays<V>& arrays,
                                          arrays, out_grad, gradients, options));
 }
 
-/// What an adjoint has in its workspace.
+/// The workspace of an adjoint.
 template <class V>
 struct selective_vjp_layout {
   static constexpr int parts = scanrec::detail::parts_of<simd::lane_t<V, 1>>;
@@ -183,7 +183,7 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
       p.channels,
       p.update};
   per_number(sequences, sequences.count());
-  // What blocks keep of states is not zeros.
+  // The states that blocks keep are not zeros.
   zero_used(memory, 0, layout.bytes, stream);
 }
 

@@ -34,9 +34,9 @@ struct alignas(sizeof(T) * Count) packed {
   T of[Count];
 };
 
-/// What is asked of all elements of an array is asked once for several: in between there is no
-/// branch, so that they wait for each other's results, not for their own. Elements of 16 bits that
-/// were loaded in runs are two in a word, in the first half of the words of their run.
+/// Converts loaded elements. Tests the stored type once for several elements: without branches in
+/// between, the conversions overlap. Elements of 16 bits that were loaded in runs lie two in a
+/// word, in the first half of the words of their run.
 template <int Run, class V, int Count>
 SCANREC_DEVICE SCANREC_INLINE void to_numbers(const raw_element<V> (&raw)[Count], stored_as as,
                                               bool in_runs, V (&to)[Count]) {
@@ -97,7 +97,7 @@ struct device_rows {
                (bytes * static_cast<std::uintptr_t>(run)) ==
            0;
   }
-  /// Elements at(i) for i below Count, or zeros where the offset is none.
+  /// Loads elements at(i) for i below Count, and zeros where the offset is `none`.
   template <int Count, class Offset>
   SCANREC_DEVICE SCANREC_INLINE void load(raw_element<V> (&to)[Count], const Offset& at) const {
     if (sizeof(V) > 4 || as == stored_as::computed)
@@ -117,7 +117,7 @@ struct device_rows {
       load_words<std::uint16_t, std::uint32_t, Run / 2, Run>(to, first, apart);
     }
   }
-  /// Elements at(i), but for those where the offset is none; adds to what is there already.
+  /// Stores elements at(i), or with `add` adds to them; skips those whose offset is `none`.
   template <int Count, class Offset>
   SCANREC_DEVICE SCANREC_INLINE void store(const V (&x)[Count], bool add, const Offset& at) const {
     with_stored([&](auto stored) SCANREC_LAMBDA {
@@ -180,7 +180,7 @@ struct device_rows {
   }
 };
 
-/// A call of selective_scan, and of its adjoint, as it is copied to the device.
+/// A call of selective_scan, and one of its adjoint, on the device.
 template <class V>
 using selective_device_problem = scanrec::detail::selective_problem<V, device_rows>;
 template <class V>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sums of what the blocks of the adjoint of a selective scan have left, in a fixed order, in the
-// wide type.
+// Sums the partial gradients of the blocks of a selective adjoint, in a fixed order, in the wide
+// type.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct add_selective_tiles {
   }
 };
 
-/// The gradients of what all sequences share: a thread per number adds them up.
+/// Gradients of arrays that all sequences share: one thread per number sums over sequences.
 template <class V>
 struct add_selective_sequences {
   static constexpr int threads = 128, blocks_together = 8;

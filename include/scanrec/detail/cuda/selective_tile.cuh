@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the kernels of selective scans do alike: bring the rows of a chunk to shared memory, where
-// steps are made once per element and B and C serve all channels of the block; add over the states
-// of a channel.
+// The common part of the kernels of selective scans. It loads the rows of a chunk into shared
+// memory, where steps are computed once per element and B and C serve all channels of the block,
+// and sums over the states of a channel.
 #pragma once
 
 #include <cstdint>
@@ -124,8 +124,8 @@ class selective_tile : public selective_elements<Shape, Kind> {
     SCANREC_DEVICE SCANREC_INLINE mixed_array(std::int64_t first_byte, int which)
         : numbers(first_byte), fours(first_byte), k(2 * which) {}
   };
-  /// As many of B or C at once as registers are lent: states of a step or steps of a state,
-  /// whichever lie side by side.
+  /// Elements of B or C loaded at once, limited by registers: states of a step or steps of a state,
+  /// whichever are contiguous.
   static constexpr int M = 4;
   static constexpr bool mixed_early = Shape::mixed == M;
 

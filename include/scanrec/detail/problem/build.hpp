@@ -108,7 +108,7 @@ class problem_builder {
     if (!array.data) return {};
     return {reinterpret_cast<const V*>(array.data), array.strides};
   }
-  /// An array of elements that are copied as they are.
+  /// An array of elements that are copied bit by bit.
   template <class E>
   recurrence::element_field<E> elements(int index) const {
     const array_use& array = problem_.arrays[index];
@@ -169,8 +169,8 @@ void problem_builder::prepare(direction order, const std::array<in_place_pair, N
       array.shape.time = steps();
       array.one_step_more = true;
     }
-    // Nor do those of an array without a place, which have not been checked: whatever they are,
-    // products with extents stay representable. Those that are 0 stay so.
+    // The strides of an array without elements have not been checked. Clamp them, so that products
+    // with extents stay representable; a stride of 0 stays 0.
     if (!placeless(array)) continue;
     for (const axis a : all_axes) {
       const std::int64_t most =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What calls of s5() and s5_vjp() have in common on CPUs and GPUs: their sizes, the checks of their
-// arguments, and views of their arrays.
+// The common part of s5() and s5_vjp() on CPUs and GPUs: sizes, checks of the arguments, and views
+// of the arrays.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ struct s5_call {
   void check(const char* argument, bool good, const text& expected, const text& got) const {
     if (!good) refuse(name, argument, expected, got);
   }
-  /// Checks the arrays of s5(), but for what its scan checks.
+  /// Checks the arrays of s5(), except those that its scan checks.
   void check_forward(const sequence_view<const R>& u, const sequence_view<complex>& x,
                      const sequence_view<R>& y, const s5_options<R>& options) const {
     check_rows("u", u, with(u.shape, inputs));
@@ -51,7 +51,7 @@ struct s5_call {
                       use_of("resets", options.resets, read)};
     check_overlaps(name, arrays, std::array<in_place_pair, 1>{{{"final_state", "initial_state"}}});
   }
-  /// Checks the arrays of s5_vjp(), but for what its scan checks, and the gradients of parameters.
+  /// Checks the arrays of s5_vjp(), except those that its scan checks and the parameter gradients.
   void check_vjp(const sequence_view<const R>& u, const sequence_view<const complex>& x,
                  const sequence_view<const R>& y_grad, const sequence_view<complex>& scratch,
                  const sequence_view<R>& u_grad, const s5_vjp_options<R>& options) const {
@@ -96,7 +96,7 @@ struct s5_call {
   sequence_view<E> broadcast(E* data, const extents& shape) const {
     return {data, with(shape, states), strides{.channel = 1}};
   }
-  /// So many pieces of so many rows each: as many rows as all arrays have one after the other.
+  /// A number of pieces, each of the most rows that are equally far apart in all arrays.
   struct row_pieces {
     std::int64_t pieces = 0, rows = 0;
   };
@@ -128,7 +128,7 @@ struct s5_call {
           "an array of one group: channels contiguous, steps one after the other",
           text(view.strides));
   }
-  // The same for an array that is written: every row has a place of its own.
+  // The same for an array that is written, whose rows must not overlap.
   template <class E>
   void check_written(const char* argument, const sequence_view<E>& view,
                      const extents& shape) const {

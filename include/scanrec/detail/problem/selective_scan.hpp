@@ -51,7 +51,7 @@ class selective_call {
              text(shape, " with ", states_, " states"));
   }
 
-  // Arrays: each is checked, and what kernels read of it returned.
+  // Each function checks an array and returns its form for kernels.
   template <class E>
   Rows<real> rows(const char* name, const stored_sequence<E>& of) {
     return checked_rows<E>(name, of, shape_);
@@ -132,7 +132,7 @@ class selective_call {
     return recurrence::resets_of(marks, order, false, shape_.time, one_more);
   }
 
-  /// Fills in the sizes; checks what can be wrong of two arrays.
+  /// Sets the sizes, and checks that arrays do not overlap.
   template <std::size_t N>
   void finish(selective_problem<V, Rows>& p, const std::array<in_place_pair, N>& may_alias) {
     p.batch = shape_.batch, p.time = shape_.time, p.channels = shape_.channel;

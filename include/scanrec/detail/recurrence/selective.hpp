@@ -99,7 +99,7 @@ void store_rows(void* data, row_strides strides, std::int64_t steps, int count, 
 }
 #endif
 
-/// What is known of an array's element type: how to read and write its rows, W lanes or one.
+/// How to load and store rows of an array by its element type, W lanes or one at a time.
 template <class V>
 struct row_access {
   std::int64_t bytes = 0;
