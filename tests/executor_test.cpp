@@ -20,6 +20,7 @@
 #include <scanrec/variants.hpp>
 
 #include "catch.hpp"
+#include "linear_cell.hpp"
 #include "tested_backend.hpp"
 #if SCANREC_TEST_EIGEN
 #include <scanrec/triangular_matmul.hpp>
@@ -152,33 +153,14 @@ TEST_CASE("the exception of the first task that throws reaches the caller", "[ti
 
 namespace {
 
-/// state = rate * state + x, which throws when it has been loaded so many times.
-struct cell_or_throw {
+/// Throws when it has been loaded so many times.
+struct cell_or_throw : tested::linear_cell {
   static inline std::atomic<std::int64_t> left{0};
 
-  template <class View>
-  struct arrays {
-    View rate, x;
-  };
-  static constexpr std::array names{array_name{"rate", "rate_grad"}, array_name{"x", "x_grad"}};
-  using outputs = output_is_state;
-
-  template <class Lane>
-  struct step {
-    Lane rate, x;
-  };
   template <class Lane>
   static step<Lane> load(Lane rate, Lane x) {
     if (--left == 0) throw thrown{1};
     return {rate, x};
-  }
-  template <class Lane>
-  static affine<Lane> map(const step<Lane>& s) {
-    return {s.rate, s.x};
-  }
-  template <class Lane>
-  static std::array<Lane, 2> gradients(const step<Lane>&, const cell_cotangents<Lane>& d) {
-    return {simd::mul(d.state, d.before), d.state};
   }
 };
 

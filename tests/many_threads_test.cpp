@@ -19,6 +19,7 @@
 #include <scanrec/scan.hpp>
 
 #include "catch.hpp"
+#include "linear_cell.hpp"
 #include "tested_backend.hpp"
 
 namespace {
@@ -126,22 +127,11 @@ TEST_CASE("linear scans have the same bits for 1 to 128 threads",
 
 namespace {
 
-/// state = rate * state + x, where x also says how to load a step: 1 in all lanes counts it in
-/// `ones`, 0 does nothing, and anything else waits until `ones` is 0, and 20 ms more.
-struct late_cell {
+/// x also says how to load a step: 1 in all lanes counts it in `ones`, 0 does nothing, and anything
+/// else waits until `ones` is 0, and 20 ms more.
+struct late_cell : tested::linear_cell {
   static inline std::atomic<std::int64_t> ones{0};
 
-  template <class View>
-  struct arrays {
-    View rate, x;
-  };
-  static constexpr std::array names{array_name{"rate", "rate_grad"}, array_name{"x", "x_grad"}};
-  using outputs = output_is_state;
-
-  template <class Lane>
-  struct step {
-    Lane rate, x;
-  };
   template <class Lane>
   static step<Lane> load(Lane rate, Lane x) {
     if (simd::all_zero(x - simd::constant<Lane>(1))) {
@@ -151,14 +141,6 @@ struct late_cell {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     return {rate, x};
-  }
-  template <class Lane>
-  static affine<Lane> map(const step<Lane>& s) {
-    return {s.rate, s.x};
-  }
-  template <class Lane>
-  static std::array<Lane, 2> gradients(const step<Lane>&, const cell_cotangents<Lane>& d) {
-    return {simd::mul(d.state, d.before), d.state};
   }
 };
 

@@ -454,4 +454,22 @@ inline problem random_problem(reference::generator& bits) {
   return p;
 }
 
+/// Random problems, changed by change(problem), lie within their bounds; every other adjoint gets
+/// the checkpoints of the forward call.
+template <class V, class S, class Backend>
+void check_random_problems(
+    int count, std::uint64_t seed, const Backend& on, void (*change)(problem&) = [](problem&) {},
+    long double rate_error = 0) {
+  reference::generator bits{seed};
+  for (int i = 0; i < count; ++i) {
+    problem p = random_problem(bits);
+    change(p);
+    const order lies = all_orders[bits() % all_orders.size()];
+    INFO("problem " << i << ": " << to_string(p) << ", order " << static_cast<int>(lies));
+    call<V, S> of(p, lies, bits());
+    of.run(on, i % 2 == 0);
+    of.check(rate_error);
+  }
+}
+
 }  // namespace selective_calls

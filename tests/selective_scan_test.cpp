@@ -33,16 +33,7 @@ using tested::refused;
 
 template <class V, class S>
 void check_random_problems(int count, std::uint64_t seed) {
-  reference::generator bits{seed};
-  for (int i = 0; i < count; ++i) {
-    const problem p = selective_calls::random_problem(bits);
-    const order lies = all_orders[bits() % all_orders.size()];
-    INFO("problem " << i << ": " << selective_calls::to_string(p) << ", order "
-                    << static_cast<int>(lies));
-    call<V, S> of(p, lies, bits());
-    of.run(tiled{.threads = 2}, i % 2 == 0);
-    of.check();
-  }
+  selective_calls::check_random_problems<V, S>(count, seed, tiled{.threads = 2});
 }
 
 TEST_CASE("selective scans within the bound, float", "[selective]") {

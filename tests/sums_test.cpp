@@ -17,6 +17,7 @@
 #include <scanrec/variants.hpp>
 
 #include "catch.hpp"
+#include "linear_cell.hpp"
 #include "tested_backend.hpp"
 #if SCANREC_TEST_EIGEN
 #include <scanrec/triangular_matmul.hpp>
@@ -128,37 +129,6 @@ TEST_CASE("the same where states are vectors", "[matrix]") {
   });
 }
 
-namespace {
-
-/// state = rate * state + x.
-struct linear_cell {
-  template <class View>
-  struct arrays {
-    View rate, x;
-  };
-  static constexpr std::array names{array_name{"rate", "rate_grad"}, array_name{"x", "x_grad"}};
-  using outputs = output_is_state;
-
-  template <class Lane>
-  struct step {
-    Lane rate, x;
-  };
-  template <class Lane>
-  static step<Lane> load(Lane rate, Lane x) {
-    return {rate, x};
-  }
-  template <class Lane>
-  static affine<Lane> map(const step<Lane>& s) {
-    return {s.rate, s.x};
-  }
-  template <class Lane>
-  static std::array<Lane, 2> gradients(const step<Lane>&, const cell_cotangents<Lane>& d) {
-    return {simd::mul(d.state, d.before), d.state};
-  }
-};
-
-}  // namespace
-
 TEST_CASE("the same where states are recomputed", "[gated]") {
   for (const layout& l : layouts()) {
     const std::size_t n = room(l);
@@ -171,11 +141,11 @@ TEST_CASE("the same where states are recomputed", "[gated]") {
     const auto summed = [&](std::vector<float>& sums) {
       return sequence_view<float>(sums.data(), l.shape, per_channel);
     };
-    const linear_cell::arrays<sequence_view<const float>> arrays{
+    const tested::linear_cell::arrays<sequence_view<const float>> arrays{
         {&zero, l.shape, strides{0, 0, 0, 0}}, {ones.data(), l.shape, l.strides}};
     for_backends(l, [&](const std::string& name, const auto& backend) {
       INFO(l.name << ", " << name);
-      gated_scan_vjp(backend, linear_cell{}, arrays,
+      gated_scan_vjp(backend, tested::linear_cell{}, arrays,
                      memory::recompute{sequence_view(checkpoints.data(), few)},
                      sequence_view(grad.data(), l.shape, l.strides),
                      {.arrays = {summed(rate_sum), summed(x_sum)}},

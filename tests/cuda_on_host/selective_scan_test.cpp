@@ -79,19 +79,14 @@ using double_complexes = std::complex<double>;
 
 template <class V, class S>
 void check_random_problems(int count, std::uint64_t seed) {
-  reference::generator bits{seed};
   cuda_on_host::stream stream;
-  for (int i = 0; i < count; ++i) {
-    problem p = selective_calls::random_problem(bits);
-    p.shape.batch = 1 + p.shape.batch % 2;
-    p.grows = p.grows && !p.softplus;  // steps of 30 would take floats to infinity
-    const order lies = all_orders[bits() % all_orders.size()];
-    INFO("problem " << i << ": " << selective_calls::to_string(p) << ", order "
-                    << static_cast<int>(lies));
-    call<V, S> of(p, lies, bits());
-    of.run(on_emulator{&stream}, i % 2 == 0);
-    of.check(rate_error<V>);
-  }
+  selective_calls::check_random_problems<V, S>(
+      count, seed, on_emulator{&stream},
+      [](problem& p) {
+        p.shape.batch = 1 + p.shape.batch % 2;
+        p.grows = p.grows && !p.softplus;  // steps of 30 would take floats to infinity
+      },
+      rate_error<V>);
 }
 
 TEST_CASE("selective scans on GPUs within the bound, float", "[selective]") {
