@@ -37,7 +37,7 @@ def problem(header, old, new, why, test="arguments_test"):
 MUTATIONS = (
     # Lanes along channels.
     cpu(
-        "kernels_by_channel",
+        "channel_packs",
         "std::min<std::int64_t>(lanes, where.channels - c));\n  }\n\n  // The order",
         "lanes);\n  }\n\n  // The order",
         "reads and writes beyond the last channel",
@@ -61,7 +61,7 @@ MUTATIONS = (
         "maps of recent steps are counted again",
     ),
     cpu(
-        "kernels_by_channel",
+        "channel_packs",
         "const std::int64_t i = way.descending ? left - together.value",
         "const std::int64_t i = way.descending ? left - 1",
         "walks the wrong packs together",

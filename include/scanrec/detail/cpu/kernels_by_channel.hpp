@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <scanrec/detail/cpu/channel_packs.hpp>
 #include <scanrec/detail/cpu/stage.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
 #include <scanrec/detail/maps/affine_carries.hpp>
@@ -18,29 +19,21 @@ namespace scanrec::detail::inline SCANREC_ABI {
 template <class R>
 struct kernels_by_channel
     : affine_carries<simd::lane_t<wide_t<typename R::value>, walked_lanes_of<R>>> {
-  using value = typename R::value;
-  static constexpr int lanes = walked_lanes_of<R>;
-  using lane = simd::lane_t<value, lanes>;
+  using loops = channel_packs<R>;
+  using value = typename loops::value;
+  static constexpr int lanes = loops::lanes;
+  using lane = typename loops::lane;
+  using slot = typename loops::slot;
   using carry = typename kernels_by_channel::affine_carries::carry;
   using map = affine<carry>;
   using assume = recurrence::assume;
   template <assume Assume>
-  using place_if = recurrence::place<recurrence::lane_axis::channel, Assume>;
-  using place = place_if<assume::nothing>;
+  using place_if = typename loops::template place_if<Assume>;
+  using place = typename loops::place;
 
   /// Steps that a lane may add up before its sums are drained.
   static constexpr std::int64_t drain_steps = tile_policy::sum_steps;
   static constexpr bool drains_itself = false;
-  static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
-
-  /// What is carried from step to step for the channels of a lane type.
-  template <class Lane>
-  struct carried {
-    Lane state;
-    [[no_unique_address]] typename R::template sums<Lane> sums;
-  };
-  /// The same for one pack of channels.
-  using slot = carried<lane>;
 
   /// Packs that are walked side by side, as the lanes of one wider pack.
   static constexpr int abreast =
@@ -61,18 +54,20 @@ struct kernels_by_channel
   };
 
   static void begin(const R& r, const block& where, slot* slots) {
-    for_packs(where, 0, [&](std::int64_t i, place at) {
+    loops::for_packs(where, 0, [&](std::int64_t i, place at) {
       slots[i] = slot{r.template begin<lane>(at), {}};
     });
   }
   static void end(const R& r, const block& where, const slot* slots) {
-    for_packs(where, where.end, [&](std::int64_t i, place at) { r.end(at, slots[i].state); });
+    loops::for_packs(where, where.end,
+                     [&](std::int64_t i, place at) { r.end(at, slots[i].state); });
   }
   static void drain(const R& r, const block& where, slot* slots) {
-    for_packs(where, where.begin, [&](std::int64_t i, place at) { r.drain(at, slots[i].sums); });
+    loops::for_packs(where, where.begin,
+                     [&](std::int64_t i, place at) { r.drain(at, slots[i].sums); });
   }
   static void clear(const block& where, reduction* reductions) {
-    for_packs(where, 0, [&](std::int64_t i, place) { reductions[i].all = map::identity(); });
+    loops::for_packs(where, 0, [&](std::int64_t i, place) { reductions[i].all = map::identity(); });
   }
 
   /// Composes the maps of the block's steps, in the wide type, after those in `reductions`.
@@ -115,24 +110,8 @@ struct kernels_by_channel
   }
 
  private:
-  template <class F>
-  static SCANREC_INLINE void for_packs(const block& where, std::int64_t time, F f) {
-    for (std::int64_t c = 0; c < where.channels; c += lanes)
-      f(c / lanes, place{time, where.channel + c, 0, c, count_of(where, c)});
-  }
-  static SCANREC_INLINE int count_of(const block& where, std::int64_t c) {
-    return static_cast<int>(std::min<std::int64_t>(lanes, where.channels - c));
-  }
-
-  // The order of a block: `steps` steps of one pack, then of the next; from the last pack to the
-  // first if `descending`, as where most arrays are read towards lower addresses. Hardware
-  // prefetchers follow addresses that rise or fall all along, but not rows that rise one below the
-  // other.
-  struct course {
-    std::int64_t steps;
-    bool descending;
-    std::int64_t prefetch = 0;  // steps; 0: none
-  };
+  using course = typename loops::course;
+  static constexpr bool has_sums = loops::has_sums;
 
   // Calls f(recurrence at the piece, piece, steps to take of a pack before the next) for the whole
   // packs in place, and for what has to be staged.
@@ -182,13 +161,14 @@ struct kernels_by_channel
         compose(r.map(at, r.template load<lane>(at)), recent);
       };
       if (by_rows(where))
-        for_rows<assume::nothing>(few, way, [&](auto at, std::int64_t i) SCANREC_LAMBDA {
-          recent_steps recent = reductions[i].recent;
-          take(at, recent);
-          reductions[i].recent = recent;
-        });
+        loops::template for_rows<assume::nothing>(few, way,
+                                                  [&](auto at, std::int64_t i) SCANREC_LAMBDA {
+                                                    recent_steps recent = reductions[i].recent;
+                                                    take(at, recent);
+                                                    reductions[i].recent = recent;
+                                                  });
       else
-        sweep<assume::nothing, 1>(
+        loops::template sweep<assume::nothing, 1>(
             few, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i].recent; },
             take,
             [=](std::int64_t i, const recent_steps& recent)
@@ -198,7 +178,7 @@ struct kernels_by_channel
     }
   }
   static SCANREC_INLINE void begin_recent(const block& where, reduction* reductions) {
-    for_packs(where, 0, [&](std::int64_t i, place) {
+    loops::for_packs(where, 0, [&](std::int64_t i, place) {
       reductions[i].recent = {simd::constant<carry>(1), simd::constant<lane>(0)};
     });
   }
@@ -208,7 +188,7 @@ struct kernels_by_channel
     recent.u = step.act(recent.u);
   }
   static SCANREC_INLINE void add_recent(const block& where, reduction* reductions) {
-    for_packs(where, 0, [&](std::int64_t i, place) {
+    loops::for_packs(where, 0, [&](std::int64_t i, place) {
       const recent_steps& recent = reductions[i].recent;
       reductions[i].all =
           combine(reductions[i].all, map{recent.factor, simd::to_wide<carry>(recent.u)});
@@ -236,35 +216,21 @@ struct kernels_by_channel
   [[gnu::noinline]] static void walk_and_compose(const R& given, block where, slot* slots,
                                                  reduction* reductions, course way) {
     const R r = given;
-    for_rows<assume::plain>(where, way, [&](auto at, std::int64_t i) SCANREC_LAMBDA {
-      if (way.prefetch > 0) prefetch<lane>(r, at, way.prefetch);
-      typename R::template sums<lane> none{};
-      recent_steps recent = reductions[i].recent;
-      const lane before = slots[i].state;
-      const auto read = r.template load<lane>(at);
-      const lane after = r.next(at, read, before);
-      compose(r.map(at, read), recent);
-      r.finish(at, read, before, after, none);
-      slots[i].state = after;
-      reductions[i].recent = recent;
-    });
+    loops::template for_rows<assume::plain>(where, way,
+                                            [&](auto at, std::int64_t i) SCANREC_LAMBDA {
+                                              if (way.prefetch > 0)
+                                                prefetch<lane>(r, at, way.prefetch);
+                                              typename R::template sums<lane> none{};
+                                              recent_steps recent = reductions[i].recent;
+                                              const lane before = slots[i].state;
+                                              const auto read = r.template load<lane>(at);
+                                              const lane after = r.next(at, read, before);
+                                              compose(r.map(at, read), recent);
+                                              r.finish(at, read, before, after, none);
+                                              slots[i].state = after;
+                                              reductions[i].recent = recent;
+                                            });
   }
-  // Calls f(place, pack) for the packs of one row after the other.
-  template <assume Assume, class F>
-  static SCANREC_INLINE void for_rows(const block& where, course way, F f) {
-    const std::int64_t rows = where.end - where.begin;
-    const std::int64_t packs = (where.channels + lanes - 1) / lanes;
-    const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
-    const std::int64_t end = way.descending ? -1 : packs;
-    for (std::int64_t row = 0; row < rows; ++row)
-      for (std::int64_t i = first; i != end; i += next) {
-        const std::int64_t c = i * lanes;
-        f(place_if<Assume>{where.begin + row, where.channel + c, row, c,
-                           Assume == assume::nothing ? count_of(where, c) : lanes},
-          i);
-      }
-  }
-
   // From memory a row is walked from end to end before the next: descending walks that rise within
   // groups of packs defeat hardware prefetchers (the adjoint took 1.7 times as long). In cache some
   // steps of a pack are walked at a time, or of packs side by side: as many as there are registers,
@@ -316,126 +282,23 @@ struct kernels_by_channel
     if (where.begin == where.end) return;
     if constexpr (Assume == assume::plain) {
       // No running sums: the state alone is carried.
-      sweep<Assume, Abreast>(
+      loops::template sweep<Assume, Abreast>(
           where, way,
           [=](std::int64_t i, auto packs)
-              SCANREC_LAMBDA { return states_of<packs.value>(slots + i); },
+              SCANREC_LAMBDA { return loops::template states_of<packs.value>(slots + i); },
           [&]<class Lane>(auto at, Lane& state) SCANREC_LAMBDA {
             typename R::template sums<Lane> none{};
             state = walk_step(at, state, none);
           },
-          [=](std::int64_t i, auto state) SCANREC_LAMBDA { put_states(slots + i, state); });
+          [=](std::int64_t i, auto state) SCANREC_LAMBDA { loops::put_states(slots + i, state); });
     } else {
-      sweep<Assume, Abreast>(
+      loops::template sweep<Assume, Abreast>(
           where, way,
           [&](std::int64_t i, auto packs)
-              SCANREC_LAMBDA { return take_slots<packs.value>(r, slots + i); },
+              SCANREC_LAMBDA { return loops::template take_slots<packs.value>(r, slots + i); },
           [&](auto at, auto& s) SCANREC_LAMBDA { s.state = walk_step(at, s.state, s.sums); },
-          [&](std::int64_t i, const auto& s) SCANREC_LAMBDA { give_slots(r, s, slots + i); });
-    }
-  }
-
-  // The states of some packs, which lie one after the other, as one wider lane; and back.
-  template <int Packs>
-  static SCANREC_INLINE auto states_of(const slot* from) {
-    if constexpr (Packs == 1)
-      return from->state;
-    else
-      return simd::join(states_of<Packs / 2>(from), states_of<Packs / 2>(from + Packs / 2));
-  }
-  template <class Lane>
-  static SCANREC_INLINE void put_states(slot* to, Lane state) {
-    if constexpr (std::is_same_v<Lane, lane>) {
-      to->state = state;
-    } else {
-      put_states(to, simd::half_of<0>(state));
-      put_states(to + simd::lane_count<Lane> / lanes / 2, simd::half_of<1>(state));
-    }
-  }
-  // The same for all that is carried, but sums that do not run.
-  template <int Packs>
-  static SCANREC_INLINE auto take_slots(const R& r, const slot* from) {
-    carried<simd::lane_t<value, Packs * lanes>> to{};
-    if constexpr (Packs == 1) {
-      to.state = from->state;
-      if constexpr (has_sums) r.copy_sums(from->sums, to.sums);
-    } else {
-      const auto low = take_slots<Packs / 2>(r, from),
-                 high = take_slots<Packs / 2>(r, from + Packs / 2);
-      to.state = simd::join(low.state, high.state);
-      if constexpr (has_sums) r.join_sums(low.sums, high.sums, to.sums);
-    }
-    return to;
-  }
-  template <class Lane>
-  static SCANREC_INLINE void give_slots(const R& r, const carried<Lane>& from, slot* to) {
-    if constexpr (std::is_same_v<Lane, lane>) {
-      to->state = from.state;
-      if constexpr (has_sums) r.copy_sums(from.sums, to->sums);
-    } else {
-      carried<decltype(simd::half_of<0>(from.state))> low{simd::half_of<0>(from.state), {}},
-          high{simd::half_of<1>(from.state), {}};
-      if constexpr (has_sums) r.split_sums(from.sums, low.sums, high.sums);
-      give_slots(r, low, to);
-      give_slots(r, high, to + simd::lane_count<Lane> / lanes / 2);
-    }
-  }
-
-  // Calls body(place, carried) for every step of every pack i, or of at most `Abreast` as one,
-  // between take(i, how many) and give(i, carried). The loop over single packs is spelled out:
-  // through a lambda GCC 12 does not unswitch it, which costs gated cells up to a tenth.
-  template <assume Assume, int Abreast, class Take, class Body, class Give>
-  static SCANREC_INLINE void sweep(const block& where, course way, Take take, Body body,
-                                   Give give) {
-    if constexpr (Abreast > 1) {
-      sweep_abreast<Assume, Abreast>(where, way, take, body, give);
-    } else {
-      const std::int64_t rows = where.end - where.begin;
-      const std::int64_t packs = (where.channels + lanes - 1) / lanes;
-      const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
-      const std::int64_t end = way.descending ? -1 : packs;
-      for (std::int64_t row = 0; row < rows; row += way.steps) {
-        const std::int64_t last = std::min(row + way.steps, rows);
-        for (std::int64_t i = first; i != end; i += next) {
-          const std::int64_t c = i * lanes;
-          auto carried = take(i, std::integral_constant<int, 1>{});
-          place_if<Assume> at{where.begin + row, where.channel + c, row, c,
-                              Assume == assume::nothing ? count_of(where, c) : lanes};
-          for (;;) {
-            body(at, carried);
-            if (++at.row == last) break;
-            ++at.time;
-          }
-          give(i, carried);
-        }
-      }
-    }
-  }
-  template <assume Assume, int Abreast, class Take, class Body, class Give>
-  static SCANREC_INLINE void sweep_abreast(const block& where, course way, Take take, Body body,
-                                           Give give) {
-    const std::int64_t rows = where.end - where.begin;
-    const std::int64_t packs = (where.channels + lanes - 1) / lanes;
-    for (std::int64_t row = 0; row < rows; row += way.steps) {
-      const std::int64_t last = std::min(row + way.steps, rows);
-      std::int64_t left = packs;
-      const auto walk_by = [&](auto together) SCANREC_LAMBDA {
-        for (; left >= together.value; left -= together.value) {
-          const std::int64_t i = way.descending ? left - together.value : packs - left;
-          auto carried = take(i, together);
-          place_if<Assume> at{where.begin + row, where.channel + i * lanes, row, i * lanes,
-                              together.value * lanes};
-          for (;;) {
-            body(at, carried);
-            if (++at.row == last) break;
-            ++at.time;
-          }
-          give(i, carried);
-        }
-      };
-      if constexpr (Abreast >= 4) walk_by(std::integral_constant<int, 4>{});
-      walk_by(std::integral_constant<int, 2>{});
-      walk_by(std::integral_constant<int, 1>{});
+          [&](std::int64_t i, const auto& s)
+              SCANREC_LAMBDA { loops::give_slots(r, s, slots + i); });
     }
   }
 };
