@@ -29,8 +29,8 @@ LINEAR = native("element_calls", "axes", "thread_pool", "xla")
 GATED = native("gated_calls")
 SELECTIVE = native("selective_calls", "axes", "thread_pool")
 PYTHON = ("docs/python.md",)
-#: Of each figure the sources where the search for includes and imports begins, and the documents
-#: beside bench/results/README.md that quote it. The name of a file is its figure's, or this with a
+#: For each figure: the sources where the search for includes and imports begins, and the documents
+#: beside bench/results/README.md that quote it. A file has the name of its figure, or this with a
 #: dash and a machine.
 FIGURES = {
     "linear_scan": (("bench/linear_scan.cpp", "bench/main.cpp"), ("README.md",)),

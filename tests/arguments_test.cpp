@@ -196,7 +196,7 @@ TEST_CASE("spans are checked", "[arguments][views]") {
   CHECK_THROWS_AS(sequence_view(std::span<float>(v), extents{1, 8, 4}, strides{0, -4, 1}),
                   argument_error);
   CHECK_THROWS_AS(state_view(std::span<float>(v), extents{8, 100, 4}), argument_error);
-  // Bytes for elements: the strides are what is wrong, so the words name them.
+  // Strides in bytes instead of elements: the message names the strides.
   refuses(v, "data", "strides, counted in elements, (batch 0, time 16, channel 4)", [&] {
     (void)sequence_view(std::span<float>(v), extents{1, 7, 4}, strides{0, 16, 4});
   });

@@ -42,7 +42,7 @@ struct affine {
   SCANREC_HD static SCANREC_INLINE affine identity() {
     return {simd::constant<factor_t<Lane>>(1), simd::constant<Lane>(0)};
   }
-  /// Forgets what was before.
+  /// The map that ignores the earlier state.
   SCANREC_HD static SCANREC_INLINE affine constant(Lane x) {
     return {simd::constant<factor_t<Lane>>(0), x};
   }

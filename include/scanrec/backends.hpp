@@ -23,9 +23,9 @@ struct tiled {
   std::int64_t tile_steps = 0;    ///< steps per tile; 0: policy. Changes bits where time is split.
                                   ///< With memory::recompute rounded up to a multiple of 128.
   std::int64_t stream_bytes = 0;  ///< non-temporal stores from this many bytes on; 0: policy
-  scanrec::executor executor{};   ///< who runs the workers; empty: OpenMP, or POSIX threads
-  /// What a call works in, instead of memory of its own: workspace_bytes() of them, aligned to 64
-  /// bytes (elements of an operator may ask for more). One call at a time.
+  scanrec::executor executor{};   ///< runs the workers; empty: OpenMP, or POSIX threads
+  /// Memory for a call to use instead of allocating: workspace_bytes(), aligned to 64 bytes
+  /// (elements of an operator may need more). One call at a time.
   std::span<std::byte> workspace{};
 };
 
@@ -35,8 +35,8 @@ struct tiled {
 ///         memory::recompute the states of one channel's 128 steps.
 struct sequential {
   static constexpr bool restores_states = true;  ///< serves adjoints that kept checkpoints
-  /// What a call works in, instead of memory of its own: workspace_bytes() of them, aligned to 64
-  /// bytes (elements of an operator may ask for more). One call at a time.
+  /// Memory for a call to use instead of allocating: workspace_bytes(), aligned to 64 bytes
+  /// (elements of an operator may need more). One call at a time.
   std::span<std::byte> workspace{};
 };
 

@@ -21,8 +21,8 @@
 #include <scanrec/element.hpp>
 #include <scanrec/linear_scan.hpp>
 
-/// What a call is made of, its checks and its kernels, as explicit instantiations, or `extern` as
-/// their declarations. `pairs`: of arrays that may be one and the same.
+/// Explicit instantiations of the checks and kernels of a call, or with `extern` their
+/// declarations. `pairs`: the number of pairs of arrays that may alias.
 #define SCANREC_CALL(external, pairs, ...)                                          \
   external template void                                                            \
   scanrec::detail::problem_builder::prepare<scanrec::recurrence::__VA_ARGS__>(      \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the calls ask of their arguments.
+// Concepts of the arguments of calls.
 #pragma once
 
 #include <concepts>
@@ -25,7 +25,7 @@ template <>
 struct sequence_traits<none_t> {
   using stored = none_t;
 };
-/// The element type of an argument; that of Default if the argument is none.
+/// The element type of an argument, or Default if the argument is `none`.
 template <class V, class Default>
 using stored_or =
     std::conditional_t<std::same_as<V, none_t>, Default, typename sequence_traits<V>::stored>;

@@ -24,7 +24,7 @@ enum class discretisation {
   ring,
 };
 
-/// What a system is multiplied by per step; complex, R is the real type.
+/// The discretised system: the factors of the state and of the input per step. R is the real type.
 template <class R>
 struct discretised {
   std::complex<R> gate, scale;
@@ -110,7 +110,7 @@ SCANREC_HD R step_size(R log_step) {
   return static_cast<R>(simd::exp_of_any(static_cast<double>(log_step)));
 }
 
-/// What discretise() says, in the type that it is computed in.
+/// The result of discretise() in the type that it is computed in.
 template <class R>
 struct discretised_lanes {
   complex_lanes<R> gate, scale;
@@ -134,7 +134,7 @@ SCANREC_HD discretised_lanes<R> discretise_lanes(discretisation method, complex_
           complex_lanes<R>(std::sqrt(-std::expm1(-2 * decay)), 0)};
 }
 
-/// What discretise_vjp() says.
+/// The result of discretise_vjp().
 template <class R>
 struct discretise_lanes_gradients {
   complex_lanes<R> lambda;

@@ -27,13 +27,13 @@ concept eigen_memory = eigen_array<Dense> && requires(Dense& matrix) {
   matrix.data();
   matrix.rowStride();
 };
-/// One that no view can be made of: a temporary, or what does not lie in memory.
+/// A matrix that has no view: a temporary, or an expression that is not in memory.
 template <class Given>
 concept eigen_array_of_no_memory = eigen_array<Given> &&
     (!std::is_lvalue_reference_v<Given> || !eigen_memory<std::remove_reference_t<Given>>);
 }  // namespace detail
 
-// Of what there is no view: what says so.
+// Assertions that say why a matrix has no view.
 #define SCANREC_EXPLAIN_EIGEN_(Given, call)                                                      \
   static_assert(detail::eigen_memory<std::remove_reference_t<Given>>,                            \
                 "scanrec: " call                                                                 \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Element types: what may be stored, the type it is computed in, and the wider type of aggregates.
+// Element types: the stored types, the type each is computed in, and the wider type of sums.
 #pragma once
 
 #include <bit>
@@ -138,9 +138,9 @@ inline constexpr bool is_complex<std::complex<T>> = true;
 
 }  // namespace detail
 
-/// What an array may hold: float, double, std::complex of both, bfloat16, float16, and uint32_t
-/// (affine maps modulo 2^32 are exactly associative: every backend must match the loop bit for
-/// bit).
+/// The element types of arrays: float, double, std::complex of both, bfloat16, float16, and
+/// uint32_t (affine maps modulo 2^32 are exactly associative: every backend must match the loop bit
+/// for bit).
 template <class T>
 concept element = requires {
   typename detail::element_traits<std::remove_cv_t<T>>::compute;

@@ -32,9 +32,9 @@ class argument_error : public std::invalid_argument {
 
   /// Name of the argument as the documentation spells it, for example "gate_grad".
   [[nodiscard]] SCANREC_INLINE std::string argument() const { return argument_.what(); }
-  /// What would have been accepted.
+  /// A description of the values that the call accepts.
   [[nodiscard]] SCANREC_INLINE std::string expected() const { return expected_.what(); }
-  /// What came.
+  /// A description of the value that it got.
   [[nodiscard]] SCANREC_INLINE std::string got() const { return got_.what(); }
 
  private:

@@ -10,7 +10,8 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-// What executor and work_ref, which are one type for all instruction sets, have made of a type.
+// Functions that executor and work_ref instantiate for a type. Those two are each one type for all
+// instruction sets.
 template <class Work>
 void call_work(const void* work, int worker) {
   (*static_cast<const Work*>(work))(worker);
@@ -32,8 +33,9 @@ void drop_executor(void* run) {
 
 namespace scanrec {
 
-/// What an executor runs: work(worker) for each of its workers. It refers to what the caller of the
-/// executor holds until that returns, and may be copied, also to a std::function<void(int)>.
+/// The work that an executor runs: work(worker) for each of its workers. It refers to an object
+/// that the caller of the executor holds until the executor returns. It may be copied, also to a
+/// std::function<void(int)>.
 class work_ref {
  public:
   template <class Work>
@@ -57,8 +59,8 @@ class work_ref {
 /// progress, since workers claim tasks in order and only ever wait for a task that was claimed
 /// before. A thread pool is plugged in here; the library owns none.
 ///
-/// `work` does not throw. An executor may: what it throws reaches the caller of the scan once those
-/// workers have returned that were at work. It must begin none after that.
+/// `work` does not throw. An executor may: its exception reaches the caller of the scan once all
+/// workers that have begun have returned. It must begin none after that.
 ///
 /// Not a std::function, whose members the linker could take from an object that is compiled for
 /// another CPU.

@@ -66,7 +66,7 @@ inline std::string to_string(const strides& s) { return detail::text(s).c_str();
 
 namespace detail {
 inline namespace SCANREC_ABI {
-/// What stands for numbers of elements that are beyond any array.
+/// Stands for every number of elements that is larger than any array.
 inline constexpr std::int64_t beyond_count = std::numeric_limits<std::int64_t>::max();
 
 /// a * b, or `most` where that is less: as many stand for more than any machine has, and what

@@ -29,8 +29,8 @@ namespace scanrec::inline SCANREC_ABI {
 ///          will follow. Where outputs are the states, store{output} serves the backward pass, and
 ///          `none` here writes them once.
 /// Aliasing final_state may be initial_state: same pointer, strides, type.
-/// Throws   argument_error before anything is written; std::bad_alloc from the workspace; what the
-///          cell throws, as inclusive_scan does with an operator.
+/// Throws   argument_error before anything is written; std::bad_alloc from the workspace;
+///          exceptions of the cell, as inclusive_scan does with an operator.
 /// Error    as linear_scan on a and u, which are off by the ULPs that the activations state.
 /// Cost     as many arrays read as the cell has + 1 written, + 1 with memory::store.
 /// Source   docs/qrnn.md.
@@ -55,13 +55,13 @@ requires(!backend<Cell>) void gated_scan(
 /// Shapes   as gated_scan; `output_grad` may be `none`, or absent, if a gradient arrives only
 ///          through options.final_grad. A gradient with zero strides receives the sum over those
 ///          axes, in a fixed order, in the wide type.
-/// Memory   what the forward call kept: memory::store{states} or memory::recompute{checkpoints};
+/// Memory   that of the forward call: memory::store{states} or memory::recompute{checkpoints};
 ///          the same bits from both wherever lanes walk time serially, if `states` has the type of
 ///          the pre-activations.
 /// Aliasing a gradient may be the array of pre-activations that it is the gradient of, initial_grad
 ///          may be final_grad (not sums).
-/// Throws   argument_error before anything is written; std::bad_alloc from the workspace; what the
-///          cell throws, as inclusive_scan does with an operator.
+/// Throws   argument_error before anything is written; std::bad_alloc from the workspace;
+///          exceptions of the cell, as inclusive_scan does with an operator.
 /// Cost     the arrays of the cell + 2 read, + 1 written per gradient, each element once; with
 ///          memory::recompute one array less is read, and pre-activations are activated twice.
 /// Source   docs/qrnn.md.
@@ -85,7 +85,8 @@ requires(!backend<Cell>) void gated_scan_vjp(
   gated_scan_vjp(tiled{}, cell, arrays, kept, output_grad, gradients, options);
 }
 
-// ---- what a call would do, without doing it ---------------------------------------------------
+// ---- descriptions of calls, without running them
+// ---------------------------------------------------
 
 /// The problem that the same call of gated_scan poses, for describe() and workspace_bytes().
 template <class Cell, class Arrays, class Output, class Memory = none_t>

@@ -39,7 +39,7 @@ template <sequence Elements>
 struct element_or_float<Elements> : std::type_identity<element_of<Elements>> {};
 template <class Elements>
 using prefix_options_for = prefix_options<typename element_or_float<Elements>::type>;
-/// What an array is by its place, or by mistake. The calls of the standard library have no views.
+/// Whether the elements or the results are a view, unlike those of the standard library's calls.
 template <class Elements, class Results>
 concept scans_a_view = sequence<Elements> || sequence<Results>;
 
@@ -103,13 +103,13 @@ namespace scanrec::inline SCANREC_ABI {
 /// Shapes   elements, results: (batch, time, channel), equal, any strides; initial, final: (batch,
 ///          channel), where a zero stride gives all sequences one element.
 /// Backends sequential, tiled, hillis_steele, blelloch.
-/// Law      op must be associative, see associative_operator; it is called with adjacent stretches,
-///          the earlier one first, never with an identity or with memory nobody wrote, from several
-///          threads at once.
+/// Law      op must be associative, see associative_operator. It is called with the results of
+///          adjacent blocks, the earlier one first, from several threads at once; never with an
+///          identity or with uninitialised memory.
 /// Aliasing results may be elements, and final may be initial: same pointer, strides, type.
 /// Throws   argument_error before anything is written; std::bad_alloc from the workspace; what op
 ///          throws, on whatever thread: the first by the order of tasks, once no worker is at work
-///          any more. What is in results and final then is unspecified.
+///          any more. The contents of results and final are then unspecified.
 /// Cost     1 array read + 1 written, and n calls of op by `sequential`; 2n by `tiled` where time
 ///          is split and by `blelloch`; n log2 n by `hillis_steele`.
 template <backend Backend, class Op, class Elements, class Results>
@@ -146,7 +146,8 @@ void exclusive_scan(const Op& op, const Elements& elements, const Results& resul
   exclusive_scan(tiled{}, op, elements, results, options);
 }
 
-// ---- what a call would do, without doing it ---------------------------------------------------
+// ---- descriptions of calls, without running them
+// ---------------------------------------------------
 
 /// The problem that the same call of inclusive_scan poses, for describe() and workspace_bytes().
 template <class Op, class Elements, class Results>

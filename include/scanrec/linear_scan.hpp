@@ -107,7 +107,8 @@ void linear_scan_jvp(const Gate& gate, const State& state, const GateTangent& ga
   linear_scan_jvp(tiled{}, gate, state, gate_tangent, input_tangent, state_tangent, options);
 }
 
-// ---- what a call would do, without doing it ---------------------------------------------------
+// ---- descriptions of calls, without running them
+// ---------------------------------------------------
 
 /// The problem that the same call of linear_scan poses, for describe() and workspace_bytes().
 /// Checks the arguments as the call does.

@@ -61,7 +61,8 @@ template <class T, int N>
 struct element_traits<mat<T, N>> : element_types<mat<typename element_traits<T>::compute, N>,
                                                  mat<typename element_traits<T>::wide, N>> {};
 
-/// What multiplies a state: a number for a number, a matrix for a vector. And back.
+/// The type that multiplies a state: a number for a number, a matrix for a vector. multiplied_by is
+/// the state that a factor multiplies.
 template <class State>
 struct factor_of {
   using type = State;

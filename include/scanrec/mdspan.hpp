@@ -16,7 +16,7 @@ namespace scanrec {
 namespace detail {
 inline namespace SCANREC_ABI {
 
-/// What std::mdspan (C++23) and its reference implementation, std::experimental::mdspan, share.
+/// The interface that std::mdspan (C++23) and std::experimental::mdspan have in common.
 template <class M>
 concept mdspan_like = requires(const M& array) {
   typename M::element_type;
@@ -33,7 +33,7 @@ constexpr bool always_strided() {
   else
     return requires(const M& array) { array.stride(0); };
 }
-/// Whether elements are what the handle points to, and nothing an accessor makes of them.
+/// Whether the accessor returns the elements at the data handle, and does not compute others.
 template <class M>
 constexpr bool elements_in_memory() {
   using element = typename M::element_type;
@@ -73,10 +73,9 @@ constexpr std::int64_t mdspan_stride(const M& array) {
 /// A view of an mdspan over (time), (time, channel), (batch, time, channel) or (group, batch, time,
 /// channel), by its rank of 1 to 4. An axis that is not there has an extent of 1.
 ///
-/// `array` is a std::mdspan or has what that has: rank(), extent(i), stride(i), data_handle(). Any
-/// layout with strides (in elements, as they are); another one, or an accessor that does not hand
-/// out the elements in memory, is refused at compile time. Nothing is copied, and the elements must
-/// outlive the view.
+/// `array` is a std::mdspan or has its members rank(), extent(i), stride(i) and data_handle().
+/// Layouts without strides, and accessors that do not return the elements in memory, are refused at
+/// compile time. Nothing is copied, and the elements must outlive the view.
 template <detail::mdspan_like M>
 [[nodiscard]] SCANREC_INLINE constexpr sequence_view<typename M::element_type> view_of(
     const M& array) {

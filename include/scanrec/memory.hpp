@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory policies: what a forward call keeps for its backward pass.
+// Memory policies: the states that a forward call keeps for its backward pass.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ inline namespace SCANREC_ABI {
 inline constexpr std::int64_t checkpoint_interval = 128;
 }  // namespace SCANREC_ABI
 
-/// Keeps the state before every stretch of `interval` steps, counted from the end of the scan; the
-/// backward pass computes the states in between anew, a stretch at a time, in cache.
+/// Keeps the state before every `interval` steps, counted from the end of the scan. The backward
+/// pass recomputes the states in between, one interval at a time, in cache.
 ///
 /// Memory  `checkpoint_extents(shape)` in the compute type: 1/128 of the elements of an array of
-///         states, and in the backward pass one stretch per thread. States recomputed
-///         are rounded to the type of the pre-activations, so that what is kept in that type by
-///         `store` gives the same bits wherever lanes walk time serially.
+///         states, and in the backward pass one interval per thread. Recomputed states are rounded
+///         to the type of the pre-activations, so that `store` in that type gives the same bits
+///         wherever lanes process time serially.
 template <class T>
 struct recompute {
   static constexpr std::int64_t interval = checkpoint_interval;
@@ -39,8 +39,8 @@ struct recompute {
 template <class T>
 recompute(sequence_view<T>) -> recompute<T>;
 
-/// The extents of the checkpoints of a call with sequences of this shape; there are none up to
-/// `interval` steps.
+/// The extents of the checkpoints of a call with sequences of this shape. Up to `interval` steps
+/// there are no checkpoints.
 SCANREC_INLINE constexpr extents checkpoint_extents(extents shape) {
   shape.time = shape.time > 0 ? (shape.time - 1) / checkpoint_interval : 0;
   return shape;

@@ -12,10 +12,10 @@
 
 namespace scanrec {
 
-/// Whether gradients replace what is there or add to it.
+/// Whether gradients overwrite their arrays or are added to them.
 enum class update { overwrite, accumulate };
 
-/// What a complex adjoint does with the factors it multiplies by.
+/// Whether a complex adjoint conjugates the factors that it multiplies by.
 enum class conjugation {
   hermitian,  ///< conjugates gate and state: the adjoint of the complex inner product; PyTorch's
   plain,      ///< no conjugate: the transpose of the complex-linear map; JAX's
@@ -27,8 +27,8 @@ struct scan_options {
   direction order = direction::forward;
   detail::state_option<const T> initial_state{};  ///< state before the first step; absent: 0
   detail::state_option<T> final_state{};  ///< receives the last state, before rounding to storage
-  /// (batch, time or time + 1, 1 or channel): a sequence starts here. The mark behind the last step
-  /// says that one starts after this: it cuts a reverse scan from its initial state.
+  /// (batch, time or time + 1, 1 or channel): a sequence starts here. The mark after the last step
+  /// says that a sequence starts there: it cuts a reverse scan from its initial state.
   detail::sequence_option<const bool> resets{};
 };
 
@@ -70,8 +70,8 @@ struct gated_options {
   detail::state_option<T> final_state{};  ///< receives the last state, before rounding to storage
   /// As those of scan_options: a sequence starts here.
   detail::sequence_option<const bool> resets{};
-  /// (batch, time, channel): where set, the state stays as it was, whatever the gates say (Krueger
-  /// et al., Zoneout, 2017). Nothing is rescaled.
+  /// (batch, time, channel): where set, the state keeps its value and the gates are ignored
+  /// (Krueger et al., Zoneout, 2017). Nothing is rescaled.
   detail::sequence_option<const bool> zoneout{};
 };
 
@@ -99,8 +99,8 @@ template <class R>
 struct s5_options {
   detail::state_option<const std::complex<R>> initial_state{};  ///< (batch, P); absent: 0
   detail::state_option<std::complex<R>> final_state{};
-  /// (batch, time or time + 1, 1 or P): a sequence starts here. The mark behind the last step cuts
-  /// nothing: states that run backward start there from 0.
+  /// (batch, time or time + 1, 1 or P): a sequence starts here. The mark after the last step has
+  /// no effect: states that run backward start there from 0.
   detail::sequence_option<const bool> resets{};
   /// For samples at irregular times, (batch, time, 1): the factor of the step at each.
   detail::sequence_option<const R> intervals{};

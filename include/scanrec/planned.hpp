@@ -31,15 +31,15 @@ namespace scanrec::inline SCANREC_ABI {
 ///
 /// Bits     those of linear_scan.
 /// Memory   keeps its scratch, workspace_bytes() of the plan, or works in the backend's
-///          `workspace`: a call allocates nothing, but what an executor or OpenMP does.
+///          `workspace`: a call allocates nothing, except within an executor or OpenMP.
 /// Threads  one call at a time.
 template <class Gate, class Input, class State>
 class planned_linear_scan {
  public:
   using value = compute_t<State>;
 
-  /// Where the arrays are now, of each its first element; null: where they were. Layouts, options
-  /// and what is absent stay as planned.
+  /// The first elements of the arrays; null: the array of the call before. Layouts, options and
+  /// absent arrays stay as planned.
   struct pointers {
     const Gate* gate = nullptr;
     const Input* input = nullptr;
@@ -66,7 +66,7 @@ class planned_linear_scan {
     r.final_state.data = call_.template at<value>(5);
     call_.run();
   }
-  /// What the calls do: path, tiles, threads, workspace.
+  /// The plan of the calls: path, tiles, threads, workspace.
   [[nodiscard]] const tile_plan& plan() const { return call_.plan(); }
 
   /// Not for callers: what plan_linear_scan makes.
@@ -140,7 +140,7 @@ class planned_gated_scan {
     r.final_state.data = call_.template at<value>(final);
     call_.run();
   }
-  /// What the calls do: path, tiles, threads, workspace.
+  /// The plan of the calls: path, tiles, threads, workspace.
   [[nodiscard]] const tile_plan& plan() const { return call_.plan(); }
 
   /// Not for callers: what plan_gated_scan makes.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One sequence in parts, each a call: what a part of time does to the state before it, and the
-// states between parts. (Within a call, detail/cpu/choose_tiles.hpp splits time over threads.)
-// Parts may be anywhere, in other processes or computed later; who carries the maps is not the
-// concern of this header (scanrec/mpi.hpp carries them by MPI).
+// One sequence in parts, each a call: the map of a part, which takes the state before it to the
+// state after it, and the states between parts. (Within a call, detail/cpu/choose_tiles.hpp splits
+// time over threads.) Parts may be in other processes or computed later. The caller transports the
+// maps; scanrec/mpi.hpp does so by MPI.
 //
 //     part k takes a state x to a_k x + u_k:        x_{k+1} = a_k x_k + u_k
 //
@@ -31,7 +31,7 @@ namespace scanrec::inline SCANREC_ABI {
 /// A state in the wide type, in which parts are folded: of a real number the number itself.
 template <class T>
 using part_state = detail::wide_lane<T>;
-/// What a part does to a state of compute type T: state -> a * state + u.
+/// The map of a part for states of compute type T: state -> a * state + u.
 template <class T>
 using part_map = affine<part_state<T>>;
 
@@ -60,8 +60,8 @@ std::vector<part_map<T>> part_maps(const std::vector<part_state<T>>& products,
 
 namespace scanrec::inline SCANREC_ABI {
 
-/// What linear_scan over a part of time does to the states before it: one map per sequence, by
-/// group, batch and channel.
+/// The maps of linear_scan over a part of time, from the states before it to those after it: one
+/// per sequence, ordered by group, batch and channel.
 ///
 /// Shapes   gate, input: (batch, time, channel), of the part, as linear_scan takes them; numbers,
 ///          real or complex. A part without steps is the identity.
@@ -86,8 +86,8 @@ template <backend Backend, sequence Gate, sequence Input>
                            ends.values());
 }
 
-/// What linear_scan_vjp over a part of time does to the gradient of the states after it, which
-/// becomes that of the states before it: c -> conj(a) c + u, a being the product of the gates.
+/// The maps of linear_scan_vjp over a part of time, from the gradients of the states after it to
+/// those of the states before it: c -> conj(a) c + u, where a is the product of the gates.
 ///
 /// Shapes   gate, state_grad: (batch, time, channel), of the part; state_grad may be `none`.
 /// Throws, error, cost   as linear_scan_summary.
@@ -115,10 +115,10 @@ template <backend Backend, sequence Gate, sequence_argument StateGrad>
   return detail::part_maps(products, begins.values());
 }
 
-/// What linear_scan_jvp over a part of time does to the tangents of the states before it.
+/// The maps of linear_scan_jvp over a part of time, of the tangents of states.
 ///
-/// Shapes   as linear_scan_jvp, of the part; `initial_state` is the state before it, which stands
-///          beside the tangent of its first gate; absent: 0.
+/// Shapes   as linear_scan_jvp, of the part; `initial_state` is the state before it, which is
+///          multiplied by the tangent of the first gate; absent: 0.
 /// Throws, error   as linear_scan_summary. Cost: what linear_scan_jvp reads, and the gate once
 /// more.
 template <backend Backend, sequence Gate, sequence_argument State, sequence_argument GateTangent,
@@ -140,7 +140,7 @@ template <backend Backend, sequence Gate, sequence_argument State, sequence_argu
                            ends.values());
 }
 
-/// What gated_scan over a part of time does to the states before it.
+/// The maps of gated_scan over a part of time.
 ///
 /// Shapes, throws   as gated_scan, of the part. Error: as linear_scan_summary.
 /// Cost     reads and activates every array twice, the second time only until all products are 0.
@@ -160,8 +160,8 @@ template <backend Backend, gated_cell Cell, class Arrays>
       ends.values());
 }
 
-/// What gated_scan_vjp over a part of time does to the gradient of the states after it, which
-/// becomes that of the states before it.
+/// The maps of gated_scan_vjp over a part of time, from the gradients of the states after it to
+/// those of the states before it.
 ///
 /// Shapes, memory, throws   as gated_scan_vjp, of the part. Error: as linear_scan_summary.
 /// Cost     what gated_scan_vjp reads, and every array once more.
@@ -189,8 +189,8 @@ template <backend Backend, gated_cell Cell, class Arrays, class Memory,
       begins.values());
 }
 
-/// The states behind a part: every state by its map. From left to right over parts, whoever does it
-/// gets the same bits.
+/// Replaces the states before a part by those after it. Every process that folds the parts from
+/// left to right gets the same bits.
 template <class T>
 void fold_part(std::span<const affine<T>> maps, std::span<T> states) {
   for (std::size_t i = 0; i < states.size(); ++i) states[i] = maps[i].act(states[i]);

@@ -88,8 +88,8 @@ struct sequence_view {
                 channel * strides.channel];
   }
 
-  /// Steps [first, last) of every sequence: (batch, last - first, channel), the strides as they
-  /// are. No data moves. Throws argument_error unless 0 <= first <= last <= shape.time.
+  /// Steps [first, last) of every sequence: (batch, last - first, channel), with the same
+  /// strides. No data moves. Throws argument_error unless 0 <= first <= last <= shape.time.
   [[nodiscard]] SCANREC_INLINE constexpr sequence_view steps(std::int64_t first,
                                                              std::int64_t last) const {
     detail::check_range("steps", first, last, shape.time);
@@ -98,7 +98,7 @@ struct sequence_view {
     part.data = detail::moved(data, part.shape, strides, first, strides.time);
     return part;
   }
-  /// Channels [first, last) of every step: (batch, time, last - first), the strides as they are. No
+  /// Channels [first, last) of every step: (batch, time, last - first), with the same strides. No
   /// data moves. Throws argument_error unless 0 <= first <= last <= shape.channel.
   [[nodiscard]] SCANREC_INLINE constexpr sequence_view channels(std::int64_t first,
                                                                 std::int64_t last) const {
@@ -122,7 +122,7 @@ struct sequence_view {
 };
 
 /// A non-owning array over (group, batch, channel): one state per sequence. The time entries of
-/// `shape` and `strides` are ignored, so the extents of the sequences serve as they are.
+/// `shape` and `strides` are ignored, so the extents of the sequences can be passed.
 template <class T>
 struct state_view {
   T* data = nullptr;
@@ -171,7 +171,7 @@ struct state_view {
     return data[group * strides.group + batch * strides.batch + channel * strides.channel];
   }
 
-  /// Channels [first, last) of every state: (batch, last - first), the strides as they are. No data
+  /// Channels [first, last) of every state: (batch, last - first), with the same strides. No data
   /// moves. Throws argument_error unless 0 <= first <= last <= shape.channel.
   [[nodiscard]] SCANREC_INLINE constexpr state_view channels(std::int64_t first,
                                                              std::int64_t last) const {
@@ -192,8 +192,8 @@ struct state_view {
   }
 };
 
-// From what converts to a span: std::vector, std::array, a C array, a span. (A C array with extents
-// goes by its pointer.)
+// Deduced from ranges that convert to a span: std::vector, std::array, a C array, a span. (A C
+// array with extents is passed by its pointer.)
 template <class Range>
 sequence_view(Range&&) -> sequence_view<detail::span_element<Range>>;
 template <class Range, std::integral Count>
@@ -207,7 +207,7 @@ state_view(Range&&, extents) -> state_view<detail::span_element<Range>>;
 template <class Range>
 state_view(Range&&, extents, strides) -> state_view<detail::span_element<Range>>;
 
-// Of what no view can be deduced: says so.
+// Guides that report arguments from which no view can be deduced.
 template <>
 struct sequence_view<detail::no_element> {
   template <class Data, class... Rest>
@@ -232,8 +232,8 @@ requires(detail::no_array<Data> || detail::only_counts<Data, Rest...>) state_vie
 ->state_view<detail::no_element>;
 
 /// The view with another shape, of which it is a part that repeats: an axis with an extent of 1, or
-/// with a stride of 0, gets the extent of `shape` and a stride of 0. No data moves: what is read is
-/// read once, and a gradient receives the sum over the axes that were stretched.
+/// with a stride of 0, gets the extent of `shape` and a stride of 0. No data moves: an element is
+/// read once, and a gradient receives the sum over the repeated axes.
 ///
 /// Throws argument_error if another axis differs from `shape`, or `shape` has an extent below 0.
 template <class T>

@@ -22,7 +22,7 @@ struct channel_packs {
   using place = place_if<assume::nothing>;
   static constexpr bool has_sums = !std::is_empty_v<typename R::template sums<lane>>;
 
-  /// What is carried from step to step for the channels of a lane type.
+  /// The state and running sums of the channels of a lane type.
   template <class Lane>
   struct carried {
     Lane state;

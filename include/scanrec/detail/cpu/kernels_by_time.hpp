@@ -3,10 +3,10 @@
 //
 // Packs are a few vectors long. Neighbouring steps are composed until one vector is left, which is
 // scanned in log2(lanes) doubling shifts and acts on the carried state; the states in between
-// follow on the way back. Where the last state is not finite (a product that overflowed while the
-// loop would stay finite, an infinity that a vanishing product would drop) and where a pack does
-// not compose (a cut, the edge of the sequence) it is walked step by step. docs/numerics.md says
-// what the last state does not tell.
+// follow on the way back. A pack is processed step by step where it does not compose (at a reset,
+// at the edge of the sequence), and where its last state is not finite: a product may overflow
+// where the loop stays finite, or vanish and drop an infinity. docs/numerics.md says which cases
+// the last state does not show.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   using place_if = recurrence::place<recurrence::lane_axis::time, Assume>;
   using place = place_if<assume::nothing>;
 
-  /// What is carried from pack to pack for one channel; of one size for all instruction sets.
+  /// The carry from pack to pack for one channel. Its size is the same for all instruction sets.
   struct alignas(may_sum<R> ? 64 : alignof(scalar)) slot {
     scalar state;
     [[no_unique_address]] typename R::template sums<lane> sums;
@@ -194,7 +194,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     running = sums;
   }
 
-  // Calls pack(place) for every pack that composes, steps(first, last) for what lies between.
+  // Calls pack(place) for every pack that composes, and steps(first, last) for the steps in
+  // between.
   template <assume Assume, class Pack, class Steps>
   static SCANREC_INLINE void sweep(const R& r, const block& where, bool reversed, Pack pack,
                                    Steps steps) {

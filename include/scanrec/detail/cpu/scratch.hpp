@@ -20,7 +20,7 @@ class scratch {
  public:
   static constexpr std::int64_t on_stack = 8 * 1024;
 
-  /// `given`: what the caller lets the call work in, if it is not empty.
+  /// `given`: memory of the caller to use instead, unless it is empty.
   scratch(const problem& p, std::int64_t bytes, std::int64_t alignment,
           const std::span<std::byte>& given)
       : alignment_(static_cast<std::align_val_t>(alignment)) {
@@ -47,7 +47,7 @@ class scratch {
 
   [[nodiscard]] std::byte* data() { return place_; }
 
-  /// Throws unless what the caller gave will do.
+  /// Throws if the caller's memory is too small or not aligned.
   static void check(const problem& p, std::int64_t bytes, std::int64_t alignment,
                     const std::span<std::byte>& given) {
     const auto size = static_cast<std::int64_t>(given.size());

@@ -50,7 +50,7 @@ inline bool chooses_lanes(const problem& p, const lanes_plan& plan) {
   return plan.sums.lanes.threads * element >= enough_bytes && !(staged && lies_along_time(p));
 }
 
-/// What a call of `automatic` does.
+/// The plan of a call of `automatic`.
 struct automatic_plan {
   lanes_plan by_lanes;
   std::optional<look_back_plan> by_tiles{};  // where look_back is chosen

@@ -87,7 +87,7 @@ struct panel_steps {
     matrix::build(here.cuts.present());
   }
 
-  /// Of a column with factors of its own the map of a thread's 16 steps, and whether one is cut.
+  /// The map of a thread's 16 steps of a column with its own factors, and whether a step is reset.
   struct block_map {
     map all;
     bool cut;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arrays of a recurrence, said once: which members they are, and what becomes of each.
+// The list of the arrays of a recurrence: which members they are, and how each is used.
 //
 //     using arrays = array_list<reads<&vjp::gate>, reads_marks<&vjp::cuts>,
 //                               writes<&vjp::gate_grad>, starts_from<&vjp::final_grad>>;
 //
-// Everything that goes over a recurrence's arrays goes over this list, in its order: outputs come
-// in the order in which the problem of the call lists them, those that it writes before those that
-// it ends in.
+// All loops over a recurrence's arrays follow this list. Outputs come in the order in which the
+// problem of the call lists them: those of all steps before those of the last state.
 #pragma once
 
 #include <cstddef>
