@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Sentences for arrays that a call cannot take. The array parameters of the calls are
-// unconstrained: a check named fits_<call> asserts what each has to be, and what the call does is
-// compiled only where it returns true.
+// Compile-time messages for arrays that a call cannot take. The array parameters of the calls are
+// unconstrained: a check named fits_<call> asserts the requirements of each, and the body of the
+// call is compiled only if it returns true.
 #pragma once
 
 #include <concepts>

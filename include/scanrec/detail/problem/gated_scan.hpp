@@ -18,7 +18,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// The views of a cell's arrays, and what they hold.
+/// The views of a cell's arrays, and their element type.
 template <class Cell, class Arrays>
 using listed_views = decltype(listed<Cell::names.size()>(std::declval<const Arrays&>()));
 template <class Cell, class Arrays>
@@ -30,8 +30,8 @@ concept arrays_of_cell = gated_cell<Cell> && std::is_aggregate_v<Arrays> &&
                              sizeof(Arrays) == Cell::names.size() * sizeof(sequence_view<float>) &&
                          element<stored_in<Cell, Arrays>>;
 
-/// What goes with a cell and its arrays; something where these are wrong, so that the call is found
-/// and says so.
+/// The types that belong to a cell and its arrays. Wrong arrays have placeholder types, so that the
+/// call is found and reports the mistake.
 template <class Cell, class Arrays>
 struct beside_arrays {
   using value = float;
@@ -49,7 +49,7 @@ using gated_vjp_options_for = gated_vjp_options<typename beside_arrays<Cell, Arr
 template <class Cell, class Arrays>
 using gated_gradients_for = typename beside_arrays<Cell, Arrays>::gradients;
 
-/// Whether a backend computes states anew that a recurrence has kept no more than checkpoints of.
+/// Whether a backend recomputes states from checkpoints.
 template <class Backend>
 inline constexpr bool restores_states = requires {
   requires Backend::restores_states;
@@ -81,7 +81,7 @@ struct memory_traits<memory::recompute<T>> {
   static constexpr bool stores = false, recomputes = true, writable = !std::is_const_v<T>;
   using kept = std::remove_const_t<T>;
 };
-/// What a forward call may be told to keep, and what an adjoint needs.
+/// The memory policy of a forward call, and that of its adjoint.
 template <class Memory>
 concept kept_states = memory_traits<Memory>::stores || memory_traits<Memory>::recomputes;
 template <class Memory>
@@ -179,7 +179,7 @@ void take_arrays(R& r, const problem_builder& c, int first, int zoneout, int cut
   r.cuts = c.cuts(cut, order, adjoint);
 }
 
-/// Refuses what is no cell, and names what it lacks. cells/cell.hpp tells what each is.
+/// Asserts the requirements of a cell and names a missing member. cells/cell.hpp describes them.
 template <class Cell, std::size_t... I>
 constexpr void check_cell(std::index_sequence<I...>) {
 #define SCANREC_HAS(what, ...) \
@@ -206,7 +206,7 @@ constexpr void check_cell(std::index_sequence<I...>) {
 #undef SCANREC_HAS
 }
 
-/// What of gated_scan may be one and the same.
+/// Pairs of arrays of gated_scan that may alias.
 inline constexpr std::array<in_place_pair, 1> gated_scan_aliases{
     {{"final_state", "initial_state"}}};
 

@@ -97,7 +97,7 @@ constexpr bool fits_linear_scan_jvp() {
   return gate && state && gate_tangent && input_tangent && state_tangent;
 }
 
-/// What of linear_scan may be one and the same.
+/// Pairs of arrays of linear_scan that may alias.
 inline constexpr std::array<in_place_pair, 2> linear_scan_aliases{
     {{"state", "input"}, {"final_state", "initial_state"}}};
 

@@ -7,7 +7,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// What hands the recurrence of a call to a backend.
+/// Passes the recurrence of a call to a backend.
 template <class Backend>
 class run_on_backend {
  public:

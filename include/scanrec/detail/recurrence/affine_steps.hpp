@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What recurrences share that load a gate and an input per step: x -> gate * x + input, or a cut.
+// The common part of recurrences with a gate and an input per step: x -> gate * x + input, or a
+// reset.
 #pragma once
 
 #include <scanrec/detail/maps/lane_scans.hpp>
@@ -31,7 +32,7 @@ struct affine_maps {
 /// Base of recurrences whose `load` makes a gate and an input.
 template <class Value>
 struct affine_steps : affine_maps<Value> {
-  /// What one step reads.
+  /// The values that one step reads.
   template <class Lane>
   struct step {
     factor_t<Lane> gate;
@@ -44,8 +45,8 @@ struct affine_steps : affine_maps<Value> {
 
   reset_field cuts;
 
-  /// The step as a map of what is carried. A cut forgets: its factor is zero, which is exact for
-  /// what is finite; backends do not trust maps of what is not.
+  /// The map of the step. A reset has a factor of 0, which is exact for finite states; backends do
+  /// not use maps of others.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
     affine<Lane> m{read.gate, read.input};
@@ -53,7 +54,7 @@ struct affine_steps : affine_maps<Value> {
       m.a = simd::select(read.cut, simd::constant<factor_t<Lane>>(0), m.a);
     return m;
   }
-  /// What is carried after the step.
+  /// The state after the step.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {

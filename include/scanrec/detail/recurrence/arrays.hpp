@@ -17,8 +17,8 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// What becomes of an array: a sequence that is read or written, or one value per sequence that is
-/// read before the first step, or written after the last.
+/// How an array is used: as a sequence that is read or written, or as one value per sequence that
+/// is read before the first step or written after the last.
 enum class role { none, read, write, start, end };
 
 /// One array, or an std::array of them: the member it is, and how it is used.
@@ -47,7 +47,7 @@ template <auto Member>
 using reads_next_if_given = array_entry<Member, role::read, 1, true>;
 template <auto Member>
 using reads_previous_if_given = array_entry<Member, role::read, -1, true>;
-/// Of a reset_field: its marks.
+/// The mask of a reset_field.
 template <auto Member>
 using reads_marks = array_entry<Member, role::read, 0, false, true>;
 template <auto Member>
@@ -104,9 +104,9 @@ SCANREC_HD constexpr SCANREC_INLINE void visit_list(R& r, F& f,
   (visit(Entries{}), ...);
 }
 
-/// Call f(field), or f(field, its entry in the list), for every sequence that is read, the marks of
-/// cuts among them; that is written; for what is read before the first step; written after the
-/// last.
+/// Call f(field), or f(field, its entry in the list): for_reads for every sequence that is read,
+/// reset masks included; for_writes for every one that is written; for_starts for the values read
+/// before the first step; for_ends for those written after the last.
 template <class R, class F>
 SCANREC_HD constexpr SCANREC_INLINE void for_reads(R& r, F f) {
   visit_list<recurrence::role::read>(r, f, typename R::arrays{});
@@ -214,13 +214,13 @@ SCANREC_INLINE void prefetch(const R& r, Place at, std::int64_t gap) {
   for_reads(r, [=](const auto& field) SCANREC_LAMBDA { field.template prefetch<Lane>(at, gap); });
 }
 
-/// What one step of a single sequence reads.
+/// The values that one step of a single sequence reads.
 template <class R>
 using step_of = std::remove_cvref_t<
     decltype(std::declval<const R&>().template load<simd::lane_t<typename R::value, 1>>(
         recurrence::place<recurrence::lane_axis::channel>{}))>;
 
-/// What kernels may assume of a call, edges apart.
+/// The assumptions that hold for all steps of a call but the first and the last.
 template <class R>
 recurrence::assume assumption(const R& r, const lane_layout& layout) {
   using recurrence::assume;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A block: what is taken of one batch row at a time.
+// A block: the part of one batch row that is processed at a time.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// A stretch of one batch row: steps [begin, end) of channels [channel, channel + channels).
+/// A part of one batch row: steps [begin, end) of channels [channel, channel + channels).
 struct block {
   std::int64_t begin = 0, end = 0;
   std::int64_t channel = 0, channels = 0;

@@ -3,8 +3,8 @@
 //
 // A kernel owns a copy of the recurrence whose fields point at the first element of a block
 // (`seek`), and says with a `place` which lanes it wants from there. It sees whole vectors only:
-// the lanes of a field lie side by side or are all the same. What a caller lays out otherwise is
-// staged (detail/cpu/stage.hpp).
+// the lanes of a field lie side by side or are all the same. Arrays with other layouts
+// are staged (detail/cpu/stage.hpp).
 #pragma once
 
 #include <algorithm>
@@ -37,12 +37,12 @@ struct input_field {
   SCANREC_HD SCANREC_INLINE Lane load_or_zero(place<Axis, Assume> at) const {
     return at.mostly(present()) ? load<Lane>(at) : simd::constant<Lane>(0);
   }
-  /// What stands `shift` steps later (earlier if negative), which must exist.
+  /// The lane `shift` steps later (earlier if negative), which must exist.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane load_neighbour(place<Axis, Assume> at, std::int64_t shift) const {
     return load_from<Lane>(data + (at.row + shift) * strides.time, at);
   }
-  /// The same as they are stored, of a single lane: what is kept of a step that is taken later.
+  /// The stored element of a single lane, for steps that are processed later.
   template <lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE S stored_at(place<Axis, Assume> at) const {
     return data[at.row * strides.time + at.index * strides.channel];
@@ -105,7 +105,7 @@ struct input_field {
   }
 };
 
-/// What an output does with a value.
+/// How an output treats a value.
 enum class write : std::uint8_t {
   nothing,   // absent
   store,     // data = value
@@ -212,8 +212,8 @@ struct output_field {
   }
 };
 
-/// An output that may be absent whatever is assumed. One kernel instead of two, for a test per
-/// step.
+/// An output that may be absent even where kernels assume that all outputs are stored. It costs a
+/// test per step and saves a second kernel.
 template <class S>
 struct output_if_given : output_field<S> {
   template <class Lane, lane_axis Axis, assume Assume>
@@ -258,7 +258,7 @@ struct state_output : output_field<V> {
   }
 };
 
-/// Where states come from that a forward call has kept checkpoints of.
+/// The checkpoints that a forward call has kept.
 template <class V>
 struct checkpoint_input {
   const V* data = nullptr;
@@ -267,13 +267,13 @@ struct checkpoint_input {
   SCANREC_HD void bind(std::int64_t group, std::int64_t batch) {
     data += group * strides.group + batch * strides.batch;
   }
-  /// The states before a stretch of steps; stretches are counted from the end of the scan.
+  /// The states before a checkpoint interval; intervals are counted from the end of the scan.
   SCANREC_HD [[nodiscard]] state_input<V> before_stretch(std::int64_t stretch) const {
     return {data + stretch * strides.time, strides};
   }
 };
 
-/// An array of elements that are copied as they are.
+/// An array of elements that are copied bit by bit.
 template <class E>
 struct element_field {
   E* data = nullptr;

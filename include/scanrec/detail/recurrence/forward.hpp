@@ -32,7 +32,8 @@ struct forward : affine_steps<compute_t<State>> {
     if (at.rarely(cuts.present())) read.cut = cuts.template load<simd::real_lane_t<Lane>>(at);
     return read;
   }
-  /// The same as it lies in memory: what GPUs keep of the steps ahead. Who converts waits.
+  /// The stored values of a step. GPUs keep these of the steps ahead, since a conversion would wait
+  /// for the load.
   template <class Lane>
   struct raw {
     Gate gate;

@@ -15,7 +15,8 @@
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
-/// What forward and backward share: a cell, its arrays, and where steps are cut or left out.
+/// The common part of forward and backward: a cell, its arrays, the reset mask and the zoneout
+/// mask.
 template <class Cell, class Pre>
 struct gated : affine_maps<compute_t<Pre>> {
   using typename affine_maps<compute_t<Pre>>::value;
@@ -30,7 +31,7 @@ struct gated : affine_maps<compute_t<Pre>> {
   input_field<bool> zoneout;
   reset_field cuts;
 
-  /// What one step read.
+  /// The values that one step reads.
   template <class Lane>
   struct step {
     typename cell_type::template step<Lane> of_cell;
@@ -45,8 +46,8 @@ struct gated : affine_maps<compute_t<Pre>> {
     }
     (std::make_index_sequence<pre_arrays>{});
   }
-  /// What one step reads as it lies in memory: what GPUs keep of the steps ahead. Conversions and
-  /// activations wait until the step is taken, or every load would be waited for at once.
+  /// The stored values of a step. GPUs keep these of the steps ahead: conversions and activations
+  /// come when the step is processed, since each would wait for its load.
   template <class Lane>
   struct raw {
     std::array<Pre, pre_arrays> pre;
@@ -65,14 +66,14 @@ struct gated : affine_maps<compute_t<Pre>> {
     }
     (std::make_index_sequence<pre_arrays>{});
   }
-  /// Into a step, or what is raw of one.
+  /// Loads the masks into a step or its stored values.
   template <class Read, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void load_marks(place<Axis, Assume> at, Read& read) const {
     using Lane = decltype(read.cut);
     if (at.rarely(cuts.present())) read.cut = cuts.template load<Lane>(at);
     if (at.rarely(zoneout.present())) read.zoned_out = zoneout.template load<Lane>(at);
   }
-  /// The step without its cut: what is zoned out stays as it was.
+  /// The step without its reset. A lane that is zoned out keeps its state.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE auto linked(place<Axis, Assume> at, const step<Lane>& read) const {
     auto m = cell.map(read.of_cell);
@@ -110,7 +111,7 @@ struct kept_nowhere {
   template <class Lane, class Place>
   SCANREC_HD SCANREC_INLINE void store(Place, Lane) const {}
 };
-/// ... the states before every stretch of steps, counted from the end of the scan.
+/// ... the states before every checkpoint interval, counted from the end of the scan.
 template <class V>
 struct checkpoint_output : state_output<V> {
   static constexpr std::int64_t interval = memory::recompute<V>::interval;
@@ -184,14 +185,14 @@ struct gated_forward : gated<Cell, Pre> {
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
     return !at.rarely(this->cuts.present()) || !this->cuts.template any<Lanes>(at);
   }
-  /// The step as a map of what is carried; a cut is a factor of 0.
+  /// The map of the step; a reset has a factor of 0.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE auto map(place<Axis, Assume> at, const step<Lane>& read) const {
     auto m = this->linked(at, read);
     this->cut_factor(at, read, m);
     return m;
   }
-  /// What is carried after the step.
+  /// The state after the step.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane next(place<Axis, Assume> at, const step<Lane>& read,
                                       Lane before) const {

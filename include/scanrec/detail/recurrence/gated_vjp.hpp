@@ -23,7 +23,7 @@ struct gated_vjp : gated<Cell, Pre> {
   using base = gated<Cell, Pre>;
   using typename base::value;
 
-  /// What one step reads.
+  /// The values that one step reads.
   template <class Lane>
   struct step : base::template step<Lane> {
     Lane output_grad;
@@ -133,7 +133,7 @@ struct gated_vjp : gated<Cell, Pre> {
       if (pre_grad[i].action == write::sum_time) to.pre[i] = from.pre[i];
   }
   /// Called while tiles are reduced: reads arrays that only the later walk needs, so that they are
-  /// in L2 by then. States that are computed anew are not there yet.
+  /// in L2 by then. Recomputed states do not exist yet.
   template <class Lane, class Place>
   SCANREC_INLINE void touch_rest(Place at) const {
     this->template touch_arrays<Lane>(at);
@@ -147,9 +147,9 @@ struct gated_vjp : gated<Cell, Pre> {
                             starts_from<&gated_vjp::final_grad>, ends_in<&gated_vjp::initial_grad>>;
 };
 
-/// The same where the forward call has kept checkpoints: `state` has no array of its own. A backend
-/// restores it for a few steps at a time, and takes these as those of `restored`, so that their
-/// code is there once (detail/recurrence/recompute.hpp).
+/// The adjoint where the forward call has kept checkpoints: `state` has no array. A backend
+/// recomputes it for a few steps at a time and processes these as steps of `restored`, so that
+/// their code exists once (detail/recurrence/recompute.hpp).
 template <class Cell, class Pre, class State, class OutputGrad, class PreGrad>
 struct gated_vjp_anew : gated_vjp<Cell, Pre, State, OutputGrad, PreGrad> {
   using restored = gated_vjp<Cell, Pre, State, OutputGrad, PreGrad>;

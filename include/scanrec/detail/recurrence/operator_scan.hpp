@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Scans with any associative operator: what is carried, and composed, are the elements themselves.
+// Scans with any associative operator: elements are both the states and the maps.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The position of a kernel: which lanes of which step it processes, and what it may assume there.
+// The position of a kernel: the lanes and the step that it processes, and its assumptions there.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace scanrec::inline SCANREC_ABI::recurrence {
 /// Along which axis the lanes of a pack lie.
 enum class lane_axis { channel, time };
 
-/// What a kernel may assume of a recurrence.
+/// The assumptions of a kernel about a recurrence.
 enum class assume {
   nothing,
   whole,  // all lanes exist, no cuts, all neighbours within the sequence. Optional inputs may be

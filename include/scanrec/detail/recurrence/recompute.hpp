@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Lending states to recurrences that have kept checkpoints only: a stretch of steps at a time, the
-// forward recurrence is walked again from the checkpoint before it, into memory of the worker.
+// Recomputation of states from checkpoints: for one checkpoint interval at a time, the forward
+// recurrence runs again from the checkpoint before it, into memory of the worker.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct restored<R> {
 template <class R>
 using restored_t = typename restored<R>::type;
 
-/// Bytes of one of these states; 0 where there are none.
+/// Bytes of a recomputed state; 0 if R recomputes none.
 template <class R>
 constexpr std::int64_t recomputed_bytes_of() {
   if constexpr (recomputes<R>)
@@ -45,17 +45,18 @@ constexpr std::int64_t recomputed_bytes_of() {
     return 0;
 }
 
-/// Rows of states that a stretch has of a sequence of so many steps: two more than steps, see
+/// Rows of states of an interval, for sequences with `steps` steps: two more than its steps, see
 /// below.
 constexpr std::int64_t stretch_rows(std::int64_t steps) {
   return std::min(memory::checkpoint_interval, steps) + 2;
 }
 
-/// Where the states of a stretch lie. The state of the step after it in scan order is read too; two
-/// rows before the first that is read are there for staging, which copies whole neighbourhoods.
+/// The layout of the states of an interval. The state of the step after it in scan order is read
+/// too; two rows before the first that is read are there for staging, which copies whole
+/// neighbourhoods.
 struct recompute_scratch {
   std::int64_t row = 0, column = 0;  // strides in elements, along time and channels
-  std::int64_t states_bytes = 0;     // then the states that the walk carries
+  std::int64_t states_bytes = 0;     // then the carries of the forward pass
   std::int64_t bytes = 0;
 
   recompute_scratch() = default;
@@ -85,9 +86,9 @@ void walk_alone(const R& r, const block& where, const Plan& plan, std::byte* mem
   Lanes<R>::walk(r, where, slots, plan);
 }
 
-/// Calls f(recurrence whose states are at hand, part) for the parts of a block, in order. `r`
-/// stands at the first step of its row. walk(forward recurrence, block, memory for what it carries)
-/// takes the steps of a stretch anew.
+/// Calls f(recurrence with its states in memory, part) for the parts of a block, in order. The
+/// fields of `r` point at the first step of its row. walk(forward recurrence, block, memory for
+/// carries) recomputes the states of an interval.
 template <class R, class Walk, class F>
 SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_scratch& room,
                                std::byte* memory, Walk walk, F f) {
@@ -98,7 +99,7 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_s
     const std::int64_t stretch = begin / memory::checkpoint_interval;
     const std::int64_t stretch_end = std::min((stretch + 1) * memory::checkpoint_interval, T);
     end = std::min(stretch_end, where.end);
-    // Of the steps from begin - 1 on, counted as `r` counts; begin + 1 to stretch_end are read.
+    // Steps begin - 1 to stretch_end in the order of `r`; begin + 1 to stretch_end are read.
     state* const first = room.row < 0 ? states + (room.column - 1) : states;
     const auto at = [&](std::int64_t t) { return first + (t - begin + 1) * room.row; };
 
@@ -125,8 +126,8 @@ SCANREC_HD void for_recomputed(const R& r, const block& where, const recompute_s
   }
 }
 
-/// The same for any recurrence: one that reads its states from memory, or has no need of any, gets
-/// the whole block at once. What backends take steps by.
+/// The same for any recurrence: one that reads its states from memory, or needs none, gets the
+/// whole block at once. Backends process all steps through this function.
 template <class R, class Walk, class F>
 SCANREC_HD SCANREC_INLINE void with_states(const R& r, const block& where,
                                            const recompute_scratch& room, std::byte* memory,

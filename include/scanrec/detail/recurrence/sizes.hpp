@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The sizes of what a recurrence is made of, for plans, which know nothing of its types.
+// The sizes of the parts of a recurrence, for plans, which do not know its types.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace scanrec::detail::inline SCANREC_ABI {
 
-/// One lane of what is carried from step to step.
+/// One lane of the state and the running sums.
 template <class R>
 struct carried_by_one {
   using scalar = simd::lane_t<typename R::value, 1>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every walk does at a step, whatever its lanes.
+// One step of a kernel, for any kind of lanes.
 #pragma once
 
 #include <cstdint>

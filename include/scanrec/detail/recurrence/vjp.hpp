@@ -22,7 +22,7 @@ struct vjp : affine_maps<compute_t<State>> {
   using real = simd::real_lane_t<simd::lane_t<value, 1>>;
   /// Whether a step uses its gate and its input as loaded, without activating them.
   static constexpr bool is_linear = true;
-  /// What one step reads.
+  /// The values that one step reads.
   template <class Lane>
   struct step {
     factor_t<Lane> gate;  // conj(gate[t]); of a matrix, transposed
@@ -65,8 +65,8 @@ struct vjp : affine_maps<compute_t<State>> {
     if (at.rarely(cuts.present())) read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
     return read;
   }
-  /// The same as it lies in memory, of a step that is not the last: what GPUs keep of the steps
-  /// ahead. Who converts waits.
+  /// The stored values of a step that is not the last. GPUs keep these of the steps ahead, since a
+  /// conversion would wait for the load.
   template <class Lane>
   struct raw {
     Gate gate;
