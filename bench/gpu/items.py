@@ -189,7 +189,7 @@ def profiled(workload):
             "--launch-count",
             "1",
         ),
-        says=(r"gpu__time_duration\.sum",),
+        says=(r"smsp__issue_active\.avg\.per_cycle_active",),
     )
 
 
