@@ -221,27 +221,23 @@ def state_spaces():
 def returns():
     steps = lambda d: d.number(9)
     share = lambda d: d.share(9)
-    n_step = {"r_t": steps, "discount_t": share}
-    add("jax", "rlax", "lambda_returns", **n_step, v_t=steps, lambda_=0.75)
-    add("jax", "rlax", "discounted_returns", **n_step, v_t=steps)
-    gae = {**n_step, "lambda_": share, "values": lambda d: d.number(10)}
+    first = {"r_t": steps, "discount_t": share}
+    add("jax", "rlax", "lambda_returns", **first, v_t=steps, lambda_=0.75)
+    add("jax", "rlax", "discounted_returns", **first, v_t=steps)
+    gae = {**first, "lambda_": share, "values": lambda d: d.number(10)}
     add("jax", "rlax", "truncated_generalized_advantage_estimation", **gae)
-    q_and_v = {"q_t": lambda d: d.number(8), "v_t": steps, **n_step, "c_t": lambda d: d.share(8)}
+    q_and_v = {"q_t": lambda d: d.number(8), "v_t": steps, **first, "c_t": lambda d: d.share(8)}
     add("jax", "rlax", "general_off_policy_returns_from_q_and_v", **q_and_v)
     actions = {"a_t": np.arange(9) * 7 % 3, "pi_t": lambda d: d.share(9, 3), "c_t": share}
-    q_values = {"q_t": lambda d: d.number(9, 3), **n_step, **actions}
+    q_values = {"q_t": lambda d: d.number(9, 3), **first, **actions}
     add("jax", "rlax", "general_off_policy_returns_from_action_values", **q_values)
-    ahead = {**n_step, "v_t": steps, "lambda_t": share}
-    add("jax", "rlax", "n_step_bootstrapped_returns", **ahead, n=3)
-    ahead["lambda_t"] = 0.75
-    add("jax", "rlax", "n_step_bootstrapped_returns", "beyond", **ahead, n=12)
     errors = {"r_t": steps, "discount_t": share, "rho_tm1": lambda d: 2 * d.share(9)}
     errors |= {"lambda_": share, "values": lambda d: d.number(10)}
     corrected = "importance_corrected_td_errors"  # which the package does not export
     for name, stop in (("", False), ("stopped", True)):
         given = {**errors, "stop_target_gradients": stop}
         add("jax", "rlax", corrected, name, ("rlax._src.multistep", corrected), **given)
-    trace = {"v_tm1": steps, "v_t": steps, **n_step, "rho_tm1": lambda d: 3 * d.share(9)}
+    trace = {"v_tm1": steps, "v_t": steps, **first, "rho_tm1": lambda d: 3 * d.share(9)}
     mask = {"sample_mask": lambda d: ~d.marks(9), "stop_target_gradients": False}
     add("jax", "rlax", "vtrace", **trace, **mask, clip_rho_threshold=0.9)
     add("jax", "rlax", "leaky_vtrace", **trace, alpha_=0.25, lambda_=share)
@@ -263,9 +259,6 @@ def returns():
     axis = {"gamma": share, "lmbda": 0.75, "time_dim": 0}
     add("torch", module, "generalized_advantage_estimate", "time_dim", **gae, **axis)
     add("torch", module, "vec_generalized_advantage_estimate", **one, **gae)
-    once = {"next_state_value": steps, "reward": steps}
-    add("torch", module, "td0_return_estimate", gamma=share, **once, **ended)
-    add("torch", module, "td0_advantage_estimate", gamma=0.875, **gae)
     add("torch", module, "td1_return_estimate", gamma=share, **after, **ended)
     add("torch", module, "td1_return_estimate", "own", **own)
     add("torch", module, "td1_advantage_estimate", gamma=0.875, **gae)

@@ -367,8 +367,7 @@ def torchrl():
         return lambda state_value, **given: loop(**given) - state_value
 
     def in_time(loop, vec):
-        def function(reward, done=None, terminated=None, time_dim=-2, **given):
-            done = terminated if done is None else done
+        def function(reward, done, terminated=None, time_dim=-2, **given):
             whole = {"done": done, "terminated": done if terminated is None else terminated}
             ahead = lambda x: np.moveaxis(np.broadcast_to(x, reward.shape), time_dim, 0)
             option = {k: given.pop(k) for k in ("rolling_gamma",) if k in given}
@@ -410,9 +409,6 @@ def torchrl():
 
     names = "generalized_advantage_estimate vec_generalized_advantage_estimate"
     offer(names, gae, {**mixing, **after, **value, **time})
-    ended = {"terminated": only(mark)}
-    offer("td0_return_estimate", td0, {"next_state_value": steps, "reward": steps, **ended})
-    offer("td0_advantage_estimate", less_value(td0), {**after, **value})
     rolling = {"rolling_gamma": {"None": None, **SWITCH}}
     every_step = lambda row: any(
         row.get(k) in ("whole", "single", "whole int") for k in ("gamma", "lmbda")
@@ -460,14 +456,6 @@ def rlax():
         lambda_, v_t = (np.broadcast_to(x, r_t.shape) for x in (lambda_, v_t))
         mixed = r_t + discount_t * (1 - lambda_) * v_t
         return scan(discount_t * lambda_, mixed, last_of(v_t, 0), reverse=True)
-
-    def n_step(r_t, discount_t, v_t, n, lambda_t):
-        lambda_t = np.broadcast_to(lambda_t, r_t.shape)
-        out = np.zeros(r_t.shape)
-        for t in range(len(out)):
-            part = slice(t, t + n)
-            out[t] = lambda_returns(r_t[part], discount_t[part], v_t[part], lambda_t[part])[0]
-        return out
 
     def gae(r_t, discount_t, lambda_, values):
         delta = r_t + discount_t * values[1:] - values[:-1]
@@ -522,8 +510,6 @@ def rlax():
     offer("lambda_returns", lambda_returns, {**first, **values, "lambda_": mixing})
     last = {"steps": number("t"), "number": 0.5, "0-d": np.array(0.5)}
     offer("discounted_returns", lambda_returns, {**first, "v_t": last})
-    given = {**first, **values, "lambda_t": mixing, "n": {"1": 1, "3": 3, "9": 9}}
-    offer("n_step_bootstrapped_returns", n_step, given, steps=(5, 0, 1, 2, 3))
     ahead = {"_v": only(lambda d: d.sizes["t"] + 1), "values": only(number("v"))}
     given = {**first, "lambda_": mixing, **ahead}
     offer("truncated_generalized_advantage_estimation", gae, given)

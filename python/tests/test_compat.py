@@ -109,11 +109,9 @@ def test_torch_refuses():
     refused(gae, ValueError, "'time_dim'", 0.9, 0.9, x, x, x, x > 0, time_dim=3)
     refused(gae, TypeError, "'gamma': expected a number or a tensor", None, 0.9, x, x, x, x > 0)
     refused(gae, TypeError, "'lmbda': .* of a real type", 0.9, c, x, x, x, x > 0)
-    td0 = ours("torchrl.objectives.value.functional", "td0_return_estimate")
-    refused(td0, TypeError, "'terminated': expected a tensor of booleans", 0.9, x, x)
-    refused(td0, ValueError, "'terminated': expected shape", 0.9, x, x, x[0] > 0)
-    with pytest.warns(UserWarning, match="'done' is deprecated"):
-        assert td0(0.9, x, x, done=x > 0).shape == x.shape
+    given = 0.9, 0.9, x, x, x, x > 0
+    refused(gae, TypeError, "'terminated': expected a tensor of booleans", *given, x)
+    refused(gae, ValueError, "'terminated': expected shape", *given, x[0] > 0)
     td_lambda = ours("torchrl.objectives.value.functional", "td_lambda_return_estimate")
     refused(td_lambda, ValueError, "'rolling_gamma'", 0.9, 0.9, x, x, x > 0, rolling_gamma=False)
 
@@ -264,9 +262,7 @@ def test_jax_refuses():
     refused(lambda_returns, TypeError, "'stop_target_gradients'", *steps, 1.0, None)
     refused(lambda_returns, ValueError, r"'v_t': expected shape \(3,\)", *x[0, :, :2].T, x[0, 0])
     refused(lambda_returns, TypeError, "'r_t': expected one of", [1, 2], [1, 2], [1, 2])
-    n_step = ours("rlax", "n_step_bootstrapped_returns")
-    refused(n_step, ValueError, "'n': expected an integer of 1", *steps, 0)
-    refused(n_step, ValueError, r"'lambda_t': expected shape \(4,\)", *steps, 2, x[0, 0, :3])
+    refused(lambda_returns, ValueError, r"'lambda_': expected shape \(4,\)", *steps, x[0, 0, :3])
     corrected = ours("rlax", "importance_corrected_td_errors")
     refused(corrected, ValueError, r"'values': expected shape \(5,\)", *5 * [x[0, 0]])
     vtrace = ours("rlax", "vtrace")

@@ -110,7 +110,7 @@ def test_compiles(name):
 
 
 #: Cases that are computed as others are.
-ALIKE = ("stopped", "beyond", "forward", "leaky_vtrace", "discounted_returns")
+ALIKE = ("stopped", "forward", "leaky_vtrace", "discounted_returns")
 
 
 @named("jax", but=ALIKE)

@@ -24,7 +24,6 @@ __all__ = [
     "lambda_returns",
     "leaky_vtrace",
     "leaky_vtrace_td_error_and_advantage",
-    "n_step_bootstrapped_returns",
     "truncated_generalized_advantage_estimation",
     "vtrace",
     "vtrace_td_error_and_advantage",
@@ -68,39 +67,6 @@ def discounted_returns(
     r_t, discount_t = _sequences(call, r_t=r_t, discount_t=discount_t)
     last = _last(jnp.broadcast_to(_mixing(call, v_t, r_t, "v_t"), r_t.shape))
     returns = linear_scan(discount_t, r_t, last, axis=0, reverse=True)
-    return _stopped(call, stop_target_gradients, returns)
-
-
-def n_step_bootstrapped_returns(
-    r_t: Any,
-    discount_t: Any,
-    v_t: Any,
-    n: int,
-    lambda_t: Any = 1.0,
-    stop_target_gradients: bool = False,
-) -> jax.Array:
-    """:func:`lambda_returns` that begin ``n`` steps ahead of each, with the value there, or with
-    the last one, where fewer steps are left.
-
-    ``n`` is an integer of 1 or more; ``lambda_t`` may be a number. ``n`` steps of elementwise
-    operations, and no scan: what a window of ``n`` steps adds up to is no recurrence of the first
-    order.
-    """
-    call = "n_step_bootstrapped_returns"
-    r_t, discount_t, v_t = _sequences(call, r_t=r_t, discount_t=discount_t, v_t=v_t)
-    n = arguments.count(call, "n", n)
-    steps = r_t.shape[0]
-    lambda_t = jnp.broadcast_to(_mixing(call, lambda_t, r_t, "lambda_t"), r_t.shape)
-    gate = discount_t * lambda_t
-    mixed = r_t + discount_t * (1 - lambda_t) * v_t
-    # From behind the last step on returns are its value: gates are 1 there, and inputs 0.
-    ahead = max(1, min(n, steps))
-    returns = jnp.concatenate((v_t[ahead - 1 :], jnp.repeat(v_t[-1:], ahead - 1)))
-    gate = jnp.pad(gate, (0, ahead - 1), constant_values=1)
-    mixed = jnp.pad(mixed, (0, ahead - 1))
-    for first in reversed(range(ahead)):
-        window = slice(first, first + steps)
-        returns = mixed[window] + gate[window] * returns
     return _stopped(call, stop_target_gradients, returns)
 
 

@@ -10,7 +10,7 @@ from scanrec import _arguments as arguments
 from scanrec.compat._torch import tensor
 from scanrec.torch import linear_scan
 
-__all__ = ["at_end", "backward", "checked", "factors", "gae", "same", "td0", "td1", "td_lambda"]
+__all__ = ["at_end", "backward", "checked", "factors", "gae", "same", "td1", "td_lambda"]
 
 
 def gae(call, gamma, lmbda, state_value, next_state_value, reward, done, terminated, time_dim):
@@ -21,15 +21,6 @@ def gae(call, gamma, lmbda, state_value, next_state_value, reward, done, termina
     delta = reward + (gamma * next_state_value).masked_fill(terminated, 0) - state_value
     advantage = backward(gamma * lmbda, delta, None, done, axis).to(next_state_value.dtype)
     return advantage, advantage + state_value
-
-
-def td0(call, gamma, next_state_value, reward, terminated):
-    """Rewards, and values that are discounted once."""
-    checked(
-        call, next_state_value, {"reward": reward}, terminated, None, None, done_name="terminated"
-    )
-    (gamma,) = factors(call, next_state_value, gamma=gamma)
-    return reward + (gamma * next_state_value).masked_fill(terminated, 0)
 
 
 def td1(call, gamma, next_state_value, reward, done, terminated, rolling_gamma, time_dim):
@@ -76,18 +67,13 @@ def td_lambda(
     return returns.to(next_state_value.dtype)
 
 
-def checked(
-    call, first, values, done, terminated, time_dim, name="next_state_value", done_name="done"
-):
-    """The axis of time from the front, if there is one, and where values after a step count for
-    nothing."""
+def checked(call, first, values, done, terminated, time_dim, name="next_state_value"):
+    """The axis of time from the front, and where values after a step count for nothing."""
     tensor(call, name, first, real=True)
-    axis = time_dim
-    if time_dim is not None:
-        axis = arguments.time_axis(call, time_dim, first.shape, "time_dim")
+    axis = arguments.time_axis(call, time_dim, first.shape, "time_dim")
     for other, x in values.items():
         same(call, other, x, first)
-    marks = {done_name: done}
+    marks = {"done": done}
     if terminated is not None:
         marks["terminated"] = terminated
     for other, x in marks.items():

@@ -15,7 +15,6 @@ Wrong arguments raise ``ValueError`` and ``TypeError``, where the original raise
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
@@ -28,8 +27,6 @@ from . import _estimates as estimates
 __all__ = [
     "generalized_advantage_estimate",
     "reward2go",
-    "td0_advantage_estimate",
-    "td0_return_estimate",
     "td1_advantage_estimate",
     "td1_return_estimate",
     "td_lambda_advantage_estimate",
@@ -79,43 +76,6 @@ def vec_generalized_advantage_estimate(
     return estimates.gae(
         call, gamma, lmbda, state_value, next_state_value, reward, done, terminated, time_dim
     )
-
-
-def td0_return_estimate(
-    gamma: Any,
-    next_state_value: torch.Tensor,
-    reward: torch.Tensor,
-    terminated: torch.Tensor | None = None,
-    *,
-    done: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """``reward[t] + gamma * next_state_value[t]``, and the reward alone where ``terminated``.
-
-    ``done`` stands in for ``terminated`` with a warning, as in the original: it says nothing else.
-    No scan.
-    """
-    call = "td0_return_estimate"
-    if terminated is None:
-        if done is None:
-            arguments.refuse(call, "terminated", "a tensor of booleans", None, TypeError)
-        warnings.warn(f"{call}: 'done' is deprecated: pass it as 'terminated'", stacklevel=2)
-        terminated = done
-    return estimates.td0(call, gamma, next_state_value, reward, terminated)
-
-
-def td0_advantage_estimate(
-    gamma: Any,
-    state_value: torch.Tensor,
-    next_state_value: torch.Tensor,
-    reward: torch.Tensor,
-    done: torch.Tensor,
-    terminated: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """:func:`td0_return_estimate` less ``state_value``; ``terminated`` is ``done`` unless given."""
-    call = "td0_advantage_estimate"
-    estimates.checked(call, next_state_value, {"state_value": state_value}, done, terminated, None)
-    terminated = done if terminated is None else terminated
-    return estimates.td0(call, gamma, next_state_value, reward, terminated) - state_value
 
 
 def td1_return_estimate(
