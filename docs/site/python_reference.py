@@ -8,6 +8,7 @@ defined.
 """
 
 import ast
+import copy
 import re
 
 SECTION = re.compile(r"^-{3,}$")
@@ -43,13 +44,52 @@ def is_overload(node):
     return any(ast.unparse(each).endswith("overload") for each in node.decorator_list)
 
 
+def made(module, call):
+    """The function that ``named(name, body, **options)`` of ``scanrec.compat`` makes, as a
+    definition."""
+    name, body = (ast.unparse(x).strip("'") for x in call.args)
+    definitions = {node.name: node for node in module.tree.body if hasattr(node, "name")}
+    function = copy.deepcopy(definitions[body])
+    function.name, given = name, function.args
+    options = {option.arg: option.value for option in call.keywords}
+    keyword_only = ast.literal_eval(options.pop("keyword_only", ast.Constant("")))
+    defaults = [None] * (len(given.args) - len(given.defaults)) + given.defaults
+    kept = [x for x in zip(given.args[1:], defaults[1:]) if x[0].arg not in options]
+    by_name = [x for x in kept if x[0].arg == keyword_only]
+    given.kwonlyargs += [argument for argument, _ in by_name]
+    given.kw_defaults += [default for _, default in by_name]
+    by_position = [x for x in kept if x[0].arg != keyword_only]
+    given.args = [argument for argument, _ in by_position]
+    given.defaults = [default for _, default in by_position if default is not None]
+    return function
+
+
+def with_members(module, namespace):
+    """A class with the functions that ``named`` makes in it, and with those of private bases."""
+    private = {b.id for b in namespace.bases if isinstance(b, ast.Name) and b.id.startswith("_")}
+    inherited = [m for n in module.tree.body if getattr(n, "name", "") in private for m in n.body]
+    whole = copy.copy(namespace)
+    whole.body = [
+        made(module, member.value.args[0])
+        if isinstance(member, ast.AnnAssign) and "named(" in ast.unparse(member.value or member)
+        else member
+        for member in [*namespace.body, *inherited]
+    ]
+    return whole
+
+
 def find(package, module, name, depth=0):
     """(where it is defined, its node), or (None, None) if it is a module or comes from
     elsewhere."""
     for node in module.tree.body:
         is_named = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name
+        if is_named and isinstance(node, ast.ClassDef):
+            return module, with_members(module, node)
         if is_named and not is_overload(node):
             return module, node
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name:
+            if ast.unparse(node.value or node).startswith("named("):
+                return module, made(module, node.value)
         if isinstance(node, ast.ImportFrom) and node.level and depth < 8:
             for alias in node.names:
                 if (alias.asname or alias.name) != name:
@@ -66,7 +106,7 @@ def find(package, module, name, depth=0):
 def signature(function, method=False):
     arguments = ast.unparse(function.args)
     if method:
-        arguments = re.sub(r"^self(, )?", "", arguments)
+        arguments = re.sub(r"^(self|cls)(, )?", "", arguments)
     returns = f" -> {ast.unparse(function.returns)}" if function.returns is not None else ""
     return f"({arguments}){returns}"
 
