@@ -19,7 +19,9 @@ def framework(name):
     return module
 
 
-def ours(module, function):
+def ours(name):
+    """The function of scanrec.compat with this name, such as ``philtorch.lti.lfilter``."""
+    module, _, function = name.partition(".")
     return attrgetter(function)(importlib.import_module(f"scanrec.compat.{module}"))
 
 
@@ -49,4 +51,4 @@ def called(case):
     arguments = dict(case.arguments)
     if "semigroup_op" in arguments:
         arguments["semigroup_op"] = operator(arguments["semigroup_op"])
-    return ours(case.module, case.function), arguments
+    return ours(case.ours), arguments

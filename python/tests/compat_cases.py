@@ -28,27 +28,53 @@ __all__ = [
 
 
 class Case(NamedTuple):
-    """A call: `module` and `function` as of the package, arguments by name and in order. Where the
-    package computes on GPUs alone, or has a class around it, `original` is what computed the
-    results, given the arguments in order."""
+    """A call: `ours` is the name in scanrec.compat, `module` and `function` are those of
+    the package, and arguments are by name and in order. Where the package computes on GPUs
+    alone, or has a class around it, `original` is what computed the results, given the arguments in
+    order."""
 
     name: str
     framework: str
+    ours: str
     module: str
     function: str
     arguments: dict[str, Any]
     original: tuple[str, str] | None = None
 
 
-def functions(root: Path) -> Iterator[tuple[str, str]]:
-    """(module, function) of everything that modules below a folder offer, by their ``__all__``."""
-    for path in sorted(root.rglob("*.py")):
-        module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-        if path.name.startswith("_") and path.name not in ("__init__.py", "_recur.py"):
-            continue
-        for line in ast.parse(path.read_text()).body:
-            if isinstance(line, ast.Assign) and line.targets[0].id == "__all__":
-                yield from ((module, name) for name in ast.literal_eval(line.value))
+#: Modules of packages that are namespaces in scanrec.compat; names of others are in its modules.
+NAMESPACES = {
+    *(f"accelerated_scan.{name}" for name in ("complex", "ref", "scalar", "warp")),
+    *("philtorch.lpv", "philtorch.lti", "s5.s5_model", "s5.ssm"),
+}
+
+
+def name_here(module: str, function: str) -> str:
+    """The name in scanrec.compat of a function of a package."""
+    return f"{module if module in NAMESPACES else module.split('.')[0]}.{function}"
+
+
+def functions(root: Path) -> Iterator[str]:
+    """The names of all functions that modules in a folder offer by their ``__all__``: of its
+    functions, and of those in its namespaces."""
+    for path in sorted(root.glob("[!_]*.py")):
+        body = ast.parse(path.read_text()).body
+        assigned = [line for line in body if isinstance(line, ast.Assign)]
+        (names,) = (x.value for x in assigned if ast.unparse(x.targets[0]) == "__all__")
+        classes = {line.name: line for line in body if isinstance(line, ast.ClassDef)}
+        for name in ast.literal_eval(names):
+            for member in members(classes[name], classes) if name in classes else [name]:
+                yield f"{path.stem}.{member}"
+
+
+def members(namespace: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[str]:
+    """The names of the functions in a namespace, and in the ones that it extends."""
+    found = [line.name for line in namespace.body if isinstance(line, ast.FunctionDef)]
+    found += [line.target.id for line in namespace.body if isinstance(line, ast.AnnAssign)]
+    names = [f"{namespace.name}.{name}" for name in found if not name.startswith("_")]
+    for base in (classes[base.id] for base in namespace.bases):
+        names += [f"{namespace.name}.{name.split('.')[1]}" for name in members(base, classes)]
+    return sorted(names)
 
 
 def shown(parameters: list[inspect.Parameter]) -> str:
@@ -86,11 +112,14 @@ CASES: list[Case] = []
 
 
 def add(framework, module, function, name="", original=None, **makers):
-    """A case whose arguments are constants, or functions of what they are drawn from."""
-    full = ".".join([module, function, *filter(None, [name])])
-    draw = Draw(full)
+    """A case whose arguments are constants, or functions of what they are drawn from.
+
+    The package's names seed the draw, so that names in scanrec.compat may change."""
+    draw = Draw(".".join([module, function, *filter(None, [name])]))
     made = {k: make(draw) if callable(make) else make for k, make in makers.items()}
-    CASES.append(Case(full, framework, module, function, made, original))
+    here = name_here(module, function)
+    full = ".".join([here, *filter(None, [name])])
+    CASES.append(Case(full, framework, here, module, function, made, original))
 
 
 def linear_scans():

@@ -176,23 +176,23 @@ def linear_scans():
     shapes = ("btcb", "1tcb", "1t11", "cb", "b", "1")
     pscan = {"A": {axes: share(axes) for axes in shapes}, "X": of_types(number("btcb"))}
     pscan["A"]["number"] = np.array(0.5)
-    add("torch", "mambapy.pscan.pscan", lambda A, X: scan(A, X, axis=1), pscan)
+    add("torch", "mambapy.pscan", lambda A, X: scan(A, X, axis=1), pscan)
     logs = {"_x": {axes: axes for axes in ("bt", "btc", "btcb")}}
     logs |= {"log_coeffs": of_types(lambda d: -d.share(d.sizes["x"]))}
     logs |= {"log_values": of_types(lambda d: d.number(d.sizes["x"]))}
     loop = lambda log_coeffs, log_values: scan(
         np.exp(log_coeffs.astype(float)), np.exp(log_values.astype(float)), axis=1
     )
-    add("torch", "minGRU_pytorch.minGRU.heinsen_associative_scan_log", loop, logs)
+    add("torch", "minGRU_pytorch.heinsen_associative_scan_log", loop, logs)
 
     of = lambda axes: {"real": number(axes), "pair": pair(axes)}
     zi = lambda axes: {**of(axes), **NOTHING}
     states = lambda a, x, zi: scan(a, x, 0 if zi is None else zi, axis=-1)
-    names = "torchlpc.linear_recurrence torchlpc.recurrence.linear_recurrence"
+    names = "torchlpc.linear_recurrence"
     add("torch", names, states, {"a": of("bt"), "x": of("bt"), "zi": zi("b")})
     apply = lambda decay, impulse, initial_state: states(decay, impulse, initial_state)
     given = {"decay": of("bt"), "impulse": of("bt"), "initial_state": of("b")}
-    add("torch", "torchlpc.Recurrence torchlpc.recurrence.Recurrence", apply, given)
+    add("torch", "torchlpc.Recurrence.apply", apply, given)
 
     def sample_wise_lpc(x, a, zi, return_zf):
         first = np.zeros((len(x), 1)) if zi is None else zi
@@ -210,7 +210,7 @@ def linear_scans():
     given = {"x": of("btc"), "a": {axes: share(axes) for axes in ("btc", "tc", "c")}}
     given |= {"h0": {**of("bc"), **NOTHING}, "reverse": SWITCH}
     given["acc_float_dtype"] = only(np.dtype("float64"))
-    add("jax", "recurrentgemma.jax.scan.linear_scan", recurrentgemma, given)
+    add("jax", "recurrentgemma.linear_scan", recurrentgemma, given)
 
 
 def operators():
@@ -260,7 +260,7 @@ def operators():
     forms["semigroup_op"] = only(lambda d: name[d.sizes["op"]])
     forms |= {"state": only(first), "input": only(states)}
     forms["axis"] = only(lambda d: d.sizes["x"].index("t"))
-    names = "memax.equinox.scans.semigroup_scan memax.linen.scans.semigroup_scan"
+    names = "memax.semigroup_scan"
     along = lambda row: row["_op"] != "resettable" or row["_x"] == "tb"
     add("jax", names, loop, forms, allowed=along)
 
@@ -274,7 +274,7 @@ def state_spaces():
     forms = {"x": of_types(number("btc")), "delta": of_types(share("btc"))}
     forms |= {"A": only(lambda d: -d.share("cb")), "B": of_types(number("btb"))}
     forms |= {"C": only(number("btb")), "D": only(number("c"))}
-    add("torch", "mambapy.mamba.selective_scan", selective_scan, forms)
+    add("torch", "mambapy.selective_scan", selective_scan, forms)
 
     def apply_ssm(Lambda_bars, B_bars, C_tilde, D, input_sequence, state, bidir, liquid=False):
         u, first = input_sequence, 0 if state is None else state
@@ -403,7 +403,7 @@ def torchrl():
 
     def offer(names, loop, forms, **options):
         for name in names.split():
-            full = f"torchrl.objectives.value.functional.{name}"
+            full = f"torchrl.{name}"
             own = in_time(loop, name.startswith("vec_"))
             add("torch", full, own, {**layout, "gamma": factor, **forms}, **options)
 
@@ -446,7 +446,7 @@ def rl_games():
     forms = {"self": only(agent), "fdones": flags("b"), "last_extrinsic_values": only(number("bc"))}
     forms |= {"mb_fdones": flags("tb"), "mb_extrinsic_values": of_types(number("tbc"))}
     forms["mb_rewards"] = only(number("tbc"))
-    name = "rl_games.common.a2c_common.discount_values"
+    name = "rl_games.discount_values"
     add("torch", name, advantages, forms)
     add("torch", f"{name}_masks", advantages, forms | {"mb_masks": flags("tb")})
 
@@ -564,7 +564,7 @@ def philtorch():
     offer("lpv.linear_recurrence", varying, {"a": both("t", "bt"), **start})
     matrices = both("bt11", "1t11", "b111", "1111")
     given = {"A": matrices, "zi": both("b1"), "x": both("bt1")}
-    offer("_recur.recurrence", lambda A, zi, x: scan(A[..., 0], x, zi, axis=1), given)
+    offer("recurrence", lambda A, zi, x: scan(A[..., 0], x, zi, axis=1), given)
 
     def recursion(A, zi, x, unroll_factor, out_idx):
         h = scan(A, x.reshape(*x.shape[:2], 1), zi, axis=1)

@@ -8,6 +8,7 @@ import enum
 import importlib
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -58,11 +59,28 @@ def test_every_case_is_kept():
     assert list(INDEX) == [case.name for case in CASES]
 
 
-def test_imports():
-    """A table costs no framework, and a module no more than its own."""
-    code = "import sys, scanrec.compat\nassert not {'jax', 'torch'} & set(sys.modules)"
+def imports(modules):
+    """The frameworks that an import of these modules of scanrec.compat takes with it."""
+    names = ", ".join(f"scanrec.compat.{module}" for module in modules)
+    code = f"import sys, {names}; print(*sorted(sys.modules.keys() & {{'jax', 'torch'}}))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return ran.stdout.split()
+
+
+def test_an_import_takes_no_framework():
+    assert imports(["s5"]) == []
+
+
+@pytest.mark.parametrize("kind", ["torch", "jax"])
+def test_a_module_imports_its_own_framework_alone(kind):
+    framework(kind)
+    modules = {case.ours.partition(".")[0] for case in CASES if case.framework == kind} - {"s5"}
+    assert imports(modules) == [kind]
+
+
+def test_scan_of_accelerated_scan_is_that_of_warp():
     framework("torch")
     from scanrec.compat.accelerated_scan import scan, warp
 
@@ -77,33 +95,33 @@ def refused(call, error, words, *arguments, **options):
 def test_torch_refuses():
     torch = framework("torch")
     x, c = torch.zeros(2, 3, 4), torch.zeros(2, 3, 4, dtype=torch.complex64)
-    scan = ours("accelerated_scan.warp", "scan")
+    scan = ours("accelerated_scan.warp.scan")
     refused(scan, ValueError, r"scan: argument 'gates': expected shape \(2, 3, 4\)", x[:1], x)
     refused(scan, ValueError, r"'tokens': expected shape \(B, C, T\), got \(2, 3\)", x, x[..., 0])
     refused(scan, TypeError, "'gates': expected a dense tensor", x.to_sparse(), x)
     refused(scan, TypeError, "'gates': expected a tensor, got list", [1], x)
     refused(scan, TypeError, "'tokens': expected one of float32.*got int64", x, x.long())
-    scan = ours("accelerated_scan.ref", "scan")
+    scan = ours("accelerated_scan.ref.scan")
     refused(scan, ValueError, "'mul': expected torch.mul", x, x, mul=torch.matmul)
-    refused(ours("accelerated_scan.complex", "scan"), TypeError, "'forget': .*complex", x, x)
-    logarithms = ours("minGRU_pytorch.minGRU", "heinsen_associative_scan_log")
+    refused(ours("accelerated_scan.complex.scan"), TypeError, "'forget': .*complex", x, x)
+    logarithms = ours("minGRU_pytorch.heinsen_associative_scan_log")
     refused(logarithms, TypeError, "'log_values': expected a real type", x, x + 0j)
-    pscan = ours("mambapy.pscan", "pscan")
+    pscan = ours("mambapy.pscan")
     refused(pscan, ValueError, "'A': expected a shape that broadcasts", x[:, None, :2], x[:, None])
-    selective_scan = ours("mambapy.mamba", "selective_scan")
+    selective_scan = ours("mambapy.selective_scan")
     a, d = x[0], x[0, :, 0]
     refused(selective_scan, TypeError, "'C': expected a real", x, x, a.T, x[..., :3], c[..., :3], d)
-    apply_ssm = ours("s5.s5_model", "apply_ssm")
+    apply_ssm = ours("s5.s5_model.apply_ssm")
     given = {"Lambda_bars": c[0, :, 0], "B_bars": c[0], "D": x[0, 0], "input_sequence": x[0]}
     state = {"C_tilde": c[0, :2].reshape(4, 2).repeat(1, 3), "state": c[0, :, 0], "bidir": True}
     refused(apply_ssm, ValueError, "'state': expected None with 'bidir'", **given, **state)
-    lpc = ours("torchlpc", "sample_wise_lpc")
+    lpc = ours("torchlpc.sample_wise_lpc")
     refused(lpc, TypeError, "'return_zf': expected True", x[..., 0], x[..., :1], None, "yes")
     refused(lpc, ValueError, r"'a': expected shape \(2, 3, 1\), got \(2, 3, 4\)", x[..., 0], x)
-    apply = ours("torchlpc.recurrence", "Recurrence.apply")
+    apply = ours("torchlpc.Recurrence.apply")
     refused(apply, ValueError, r"^Recurrence.apply: argument 'decay': .* \(3, 4\)", x, a, a[:, 0])
     refused(apply, TypeError, "'initial_state': expected a tensor", a, a, None)
-    gae = ours("torchrl.objectives.value.functional", "generalized_advantage_estimate")
+    gae = ours("torchrl.generalized_advantage_estimate")
     refused(gae, TypeError, "'done': expected a tensor of booleans", 0.9, 0.9, x, x, x, x)
     refused(gae, ValueError, "'reward': expected shape", 0.9, 0.9, x, x, x[:1], x > 0)
     refused(gae, ValueError, "'time_dim'", 0.9, 0.9, x, x, x, x > 0, time_dim=3)
@@ -112,7 +130,7 @@ def test_torch_refuses():
     given = 0.9, 0.9, x, x, x, x > 0
     refused(gae, TypeError, "'terminated': expected a tensor of booleans", *given, x)
     refused(gae, ValueError, "'terminated': expected shape", *given, x[0] > 0)
-    td_lambda = ours("torchrl.objectives.value.functional", "td_lambda_return_estimate")
+    td_lambda = ours("torchrl.td_lambda_return_estimate")
     refused(td_lambda, ValueError, "'rolling_gamma'", 0.9, 0.9, x, x, x > 0, rolling_gamma=False)
 
 
@@ -123,7 +141,7 @@ VECTORISED = ("generalized", "td1_return", "td1", "td_lambda_return", "td_lambda
 def test_errors_name_what_was_called(function):
     torch = framework("torch")
     name = f"{function}_estimate" if "return" in function else f"{function}_advantage_estimate"
-    call = ours("torchrl.objectives.value.functional", name)
+    call = ours(f"torchrl.{name}")
     x, done = torch.zeros(5, 1), torch.zeros(5, 1, dtype=torch.bool)
     factors = [0.9] * (1 + ("td1" not in name))
     values = [x[1:], x] if "advantage" in name else [x[1:]]
@@ -134,13 +152,13 @@ def test_philtorch_refuses():
     torch = framework("torch")
     x, c = torch.zeros(2, 9), torch.zeros(3, dtype=torch.complex64)
     a, eye = torch.zeros(2), torch.eye(3)
-    lti = lambda name: ours("philtorch.lti", name)
+    lti = lambda name: ours(f"philtorch.lti.{name}")
     recurrence = lti("linear_recurrence")
     refused(recurrence, ValueError, "'unroll_factor'", a, a, x, unroll_factor=0)
     wide = x.unsqueeze(-1).expand(2, 9, 3)
-    refused(ours("philtorch._recur", "recurrence"), ValueError, "'x': .*one num", eye, x, wide)
+    refused(ours("philtorch.recurrence"), ValueError, "'x': .*one num", eye, x, wide)
     for module, lead in (("philtorch.lti", ()), ("philtorch.lpv", (9,))):
-        call = ours(module, "state_space_recursion")
+        call = ours(f"{module}.state_space_recursion")
         matrices = eye.expand(*lead, 3, 3)
         refused(call, ValueError, "'A': .*diag_state_space takes", matrices, x[:, :3], wide)
         one = matrices[..., :1, :1]
@@ -150,7 +168,7 @@ def test_philtorch_refuses():
         )
         refused(call, ValueError, r"'A': expected shape \(", one.expand(4, 9, 1, 1), x[:, :1], x)
     refused(lti("state_space"), ValueError, "'A': .*diag_state_space takes", eye, x)
-    varying = ours("philtorch.lpv", "state_space")
+    varying = ours("philtorch.lpv.state_space")
     one = eye[:1, :1].expand(9, 1, 1)
     refused(varying, ValueError, r"'B': expected one of the shapes \(M\), .*\(B, N, M\)", one, x, c)
     refused(varying, ValueError, "'D': expected one for outputs", one, x, D=c)
@@ -183,7 +201,7 @@ def test_diagonal_matrices_and_repeated_eigenvalues():
     """What the original of diag_state_space does not take: A = diag(...), an L of each sequence,
     and a complex L with real inputs. Eigenvalues may repeat where no eigenvectors are computed."""
     torch = framework("torch")
-    call = ours("philtorch.lti", "diag_state_space")
+    call = ours("philtorch.lti.diag_state_space")
     r = np.random.default_rng(8)
     x = torch.from_numpy(r.normal(size=(2, 9, 3)))
     values = torch.tensor([0.5, -0.25, 0.75], dtype=torch.float64)
@@ -198,7 +216,7 @@ def test_diagonal_matrices_and_repeated_eigenvalues():
 def test_layouts_of_state_spaces():
     """Every shape that B, C and D may have, against sums that are written out."""
     torch = framework("torch")
-    call = ours("philtorch.lti", "diag_state_space")
+    call = ours("philtorch.lti.diag_state_space")
     r = np.random.default_rng(9)
     draw = lambda shape: torch.from_numpy(r.normal(size=[SIZES[axis] for axis in shape]))
     values = draw("m") / 4
@@ -224,7 +242,7 @@ def test_layouts_of_state_spaces():
 def test_blocks_of_mambapy(monkeypatch):
     """Its classes, where it is installed, with the scan in place of theirs: here of a stand-in."""
     framework("torch")
-    module = importlib.import_module("scanrec.compat.mambapy.mamba")
+    module = importlib.import_module("scanrec.compat.mambapy")
     assert not hasattr(module, "other")
     block = type("MambaBlock", (), {})
     layers = lambda self, config: setattr(self, "layers", [SimpleNamespace(mixer=block())] * config)
@@ -247,7 +265,7 @@ def test_blocks_of_mambapy(monkeypatch):
 def test_jax_refuses():
     jnp = framework("jax").numpy
     x = jnp.zeros((2, 3, 4))
-    scan = ours("recurrentgemma.jax.scan", "linear_scan")
+    scan = ours("recurrentgemma.linear_scan")
     refused(scan, ValueError, "'sharding_spec': expected None", x, x, sharding_spec=())
     refused(scan, ValueError, "'scan_type': .* ASSOCIATIVE_NATIVE", x, x, scan_type="AUTO")
     refused(scan, ValueError, "'unroll': expected an integer of 1", x, x, unroll=0)
@@ -256,22 +274,22 @@ def test_jax_refuses():
     refused(scan, ValueError, r"'h0': expected shape \(2, 4\)", x, x, x[:, 0, :3])
     refused(scan, TypeError, "'a': expected an array of numbers, got NoneType", x, None)
     assert scan(x.tolist(), x)[0].shape == x.shape
-    lambda_returns = ours("rlax", "lambda_returns")
+    lambda_returns = ours("rlax.lambda_returns")
     steps = 3 * [x[0, 0]]
     refused(lambda_returns, TypeError, "'lambda_': expected an array of numbers", *steps, None)
     refused(lambda_returns, TypeError, "'stop_target_gradients'", *steps, 1.0, None)
     refused(lambda_returns, ValueError, r"'v_t': expected shape \(3,\)", *x[0, :, :2].T, x[0, 0])
     refused(lambda_returns, TypeError, "'r_t': expected one of", [1, 2], [1, 2], [1, 2])
     refused(lambda_returns, ValueError, r"'lambda_': expected shape \(4,\)", *steps, x[0, 0, :3])
-    corrected = ours("rlax", "importance_corrected_td_errors")
+    corrected = ours("rlax.importance_corrected_td_errors")
     refused(corrected, ValueError, r"'values': expected shape \(5,\)", *5 * [x[0, 0]])
-    vtrace = ours("rlax", "vtrace")
+    vtrace = ours("rlax.vtrace")
     refused(vtrace, TypeError, "'sample_mask': .*booleans", *5 * [x[0, 0]], sample_mask=x[0, 0])
     refused(vtrace, TypeError, "'clip_rho_threshold'", *5 * [x[0, 0]], clip_rho_threshold=None)
-    semigroup_scan = ours("memax.equinox.scans", "semigroup_scan")
+    semigroup_scan = ours("memax.semigroup_scan")
     refused(semigroup_scan, ValueError, "'input': expected at least one array", Affine(), (), ())
     refused(semigroup_scan, ValueError, "'state': expected the structure", Affine(), x, (x, x))
-    apply_ssm = ours("s5.ssm", "apply_ssm")
+    apply_ssm = ours("s5.ssm.apply_ssm")
     c = x + 0j
     refused(
         apply_ssm, ValueError, r"'C_tilde': expected shape \(4, 6\)", c[0, :, 0], c[0], c[0].T, x[0],
@@ -282,7 +300,6 @@ def test_jax_refuses():
 def test_ends_of_trajectories_are_exact():
     """A NaN stays within its trajectory, though discounts times 0 would carry it on."""
     torch = framework("torch")
-    module = "torchrl.objectives.value.functional"
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(8, 1)))
     done = torch.zeros(8, 1, dtype=torch.bool)
     done[3] = True
@@ -290,17 +307,17 @@ def test_ends_of_trajectories_are_exact():
     value[5] = reward[6] = float("nan")
     for function in ("td1_return_estimate", "td_lambda_return_estimate"):
         given = (0.9, 0.5)[: 1 + function.startswith("td_l")]
-        whole = ours(module, function)(*given, value, reward, done)
-        begin = ours(module, function)(*given, x[:4], x[:4], done[:4])
+        whole = ours(f"torchrl.{function}")(*given, value, reward, done)
+        begin = ours(f"torchrl.{function}")(*given, x[:4], x[:4], done[:4])
         assert torch.equal(whole[:4], begin) and whole[4:7].isnan().all()
-    advantage, _ = ours(module, "generalized_advantage_estimate")(0.9, 0.5, x, x, reward, done)
+    advantage, _ = ours("torchrl.generalized_advantage_estimate")(0.9, 0.5, x, x, reward, done)
     assert not advantage[:4].isnan().any() and advantage[4:7].isnan().all()
 
 
 def test_liquid_states_go_on():
     """Two halves with the state between them are the whole, in batches, too."""
     torch = framework("torch")
-    scan = ours("s5.s5_model", "apply_ssm_liquid")
+    scan = ours("s5.s5_model.apply_ssm_liquid")
     r = np.random.default_rng(1)
     real = lambda *n: torch.from_numpy(r.uniform(-0.5, 0.5, n))
     number = lambda *n: torch.complex(real(*n), real(*n))
@@ -319,7 +336,7 @@ def test_products_of_coefficients_do_not_lose_digits():
     """Logarithms that add up to -30000: in float32 their sums would have no digits behind the
     point."""
     torch = framework("torch")
-    scan = ours("minGRU_pytorch.minGRU", "heinsen_associative_scan_log")
+    scan = ours("minGRU_pytorch.heinsen_associative_scan_log")
     r = np.random.default_rng(2)
     coeffs, values = (
         torch.from_numpy(x) for x in (-6 * r.random((1, 9999, 2)), r.random((1, 9999, 2)))
@@ -339,7 +356,7 @@ def test_slow_coefficients_keep_what_their_logarithms_hold():
     slow = SlowDecay()
     coeffs, values = torch.from_numpy(slow.gate), torch.from_numpy(slow.input).log()
     coeffs.requires_grad_(), values.requires_grad_()
-    scan = ours("minGRU_pytorch.minGRU", "heinsen_associative_scan_log")
+    scan = ours("minGRU_pytorch.heinsen_associative_scan_log")
     state = scan(coeffs[None], values[None])[0]
     state.backward(torch.from_numpy(slow.grad))
     assert slow.close(state.detach(), "state") and slow.close(coeffs.grad, "gate_grad")
@@ -350,7 +367,7 @@ def test_slow_coefficients_keep_what_their_logarithms_hold():
 def test_kinds_of_scans_of_recurrentgemma():
     """What chooses a kernel of theirs is taken, and nothing depends on it."""
     x = framework("jax").numpy.full((1, 3, 2), 0.5)
-    scan = ours("recurrentgemma.jax.scan", "linear_scan")
+    scan = ours("recurrentgemma.linear_scan")
     kinds = enum.Enum("ScanType", "AUTO LINEAR_NATIVE ASSOCIATIVE_NATIVE LINEAR_PALLAS")
     for kind in kinds:
         y, last = scan(x, x, scan_type=kind, unroll=4, pallas_pad_last_dim_to_128=True)
@@ -359,7 +376,7 @@ def test_kinds_of_scans_of_recurrentgemma():
 
 def test_time_of_returns_by_position():
     torch = framework("torch")
-    values = ours("torchrl.objectives.value.functional", "vec_td1_return_estimate")
+    values = ours("torchrl.vec_td1_return_estimate")
     x, done = torch.rand(4, 5, 3), torch.zeros(4, 5, 3, dtype=torch.bool)
     want = values(0.9, x.mT, x.mT, done.mT, done.mT).mT
     assert (values(0.9, x, x, done, done, None, -1) == want).all()
@@ -369,7 +386,7 @@ def test_types_of_recurrentgemma():
     """States are of the type of x, the last one of the accumulator's; pairs come back as pairs."""
     jax = framework("jax")
     jnp = jax.numpy
-    scan = ours("recurrentgemma.jax.scan", "linear_scan")
+    scan = ours("recurrentgemma.linear_scan")
     r = np.random.default_rng(4)
     draw = lambda *n, dtype=jnp.float32: jnp.asarray(r.uniform(-0.5, 0.5, n), dtype)
     x, a = draw(2, 5, 3, dtype=jnp.bfloat16), draw(2, 5, 3, dtype=jnp.bfloat16)
@@ -396,7 +413,7 @@ def test_operators_of_memax():
     """What is no linear recurrence is scanned as it is; resets of one that is cut a NaN off."""
     jax = framework("jax")
     jnp = jax.numpy
-    scan = ours("memax.equinox.scans", "semigroup_scan")
+    scan = ours("memax.semigroup_scan")
     r = np.random.default_rng(5)
     x, first = r.normal(size=(9, 2)), r.normal(size=2)
     assert (scan(jnp.maximum, first, x) == np.maximum(np.maximum.accumulate(x), first)).all()
@@ -418,7 +435,21 @@ def test_operators_of_memax():
 
 def test_batches_of_returns():
     jax = framework("jax")
-    vtrace = ours("rlax", "vtrace")
+    vtrace = ours("rlax.vtrace")
     given = np.random.default_rng(6).uniform(size=(5, 7, 3))
     got = jax.jit(jax.vmap(vtrace, in_axes=1, out_axes=1))(*given)
     assert (got[:, 1] == vtrace(*given[..., 1])).all()
+
+
+def test_functions_of_one_body_take_their_own_parameters_alone():
+    torch = framework("torch")
+    values, wide = ours("torchrl.td1_return_estimate"), ours("torchrl.vec_td1_return_estimate")
+    x, done = torch.zeros(5, 1), torch.zeros(5, 1, dtype=torch.bool)
+    given = 0.9, x, x, done, None, None
+    assert torch.equal(values(*given, time_dim=0), wide(*given, 0))
+    refused(values, TypeError, "^td1_return_estimate: expected at most 6 positional", *given, 0)
+    refused(values, TypeError, "state_value", *given, state_value=x)
+    refused(values, TypeError, "done", *given[:3])
+    advantages = ours("torchrl.td1_advantage_estimate")
+    refused(advantages, TypeError, "'state_value': expected a tensor", 0.9, None, x, x, done)
+    assert pickle.loads(pickle.dumps(values)) is values

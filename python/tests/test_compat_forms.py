@@ -16,8 +16,7 @@ from compat_forms import FORMS, arguments_of, rows
 def test_every_function_has_forms():
     import scanrec.compat
 
-    offered = functions(Path(scanrec.compat.__file__).parent)
-    assert sorted(FORMS) == sorted(f"{module}.{function}" for module, function in offered)
+    assert sorted(FORMS) == sorted(functions(Path(scanrec.compat.__file__).parent))
 
 
 def arrays(values):
@@ -88,8 +87,7 @@ def test_pairs_of_forms(name):
     products are exact in float32; gradients of it are differences, which 1e-7 is enough for."""
     forms = FORMS[name]
     framework(forms.framework)
-    call = ours(*name.rsplit(".", 1))
-    call = getattr(call, "apply", call)
+    call = ours(name)
     draw = np.random.default_rng(7)
     taken = set()
     for row, allowed in rows(forms):
@@ -122,8 +120,8 @@ def test_pairs_of_forms(name):
 
 #: A row for each way in which functions of PyTorch prepare scans; other forms are the first ones.
 COMPILED = [
-    ("minGRU_pytorch.minGRU.heinsen_associative_scan_log", {"_x": "btc"}),
-    ("mambapy.mamba.selective_scan", {}),
+    ("minGRU_pytorch.heinsen_associative_scan_log", {"_x": "btc"}),
+    ("mambapy.selective_scan", {}),
     ("s5.s5_model.apply_ssm_liquid", {"_both": "True"}),
     ("torchlpc.sample_wise_lpc", {"return_zf": "True"}),
     ("philtorch.lti.diag_state_space", {"_kind": "one A", "zi": "bm", "_outputs": "pm"}),
@@ -132,11 +130,11 @@ COMPILED = [
     ("philtorch.lti.lfilter", {"zi": "so", "form": "tdf2"}),
     ("philtorch.lti.lfilter", {"zi": "so", "_k": "40"}),
     (
-        "torchrl.objectives.value.functional.td_lambda_return_estimate",
+        "torchrl.td_lambda_return_estimate",
         {"gamma": "whole", "rolling_gamma": "False"},
     ),
-    ("torchrl.objectives.value.functional.vtrace_advantage_estimate", {}),
-    ("rl_games.common.a2c_common.discount_values_masks", {}),
+    ("torchrl.vtrace_advantage_estimate", {}),
+    ("rl_games.discount_values_masks", {}),
 ]
 
 
@@ -146,7 +144,7 @@ def test_lengths_share_a_program(name, chosen):
     the call that is not compiled. Agents have the length as a number, which becomes dynamic when it
     changes, in a second program."""
     torch = framework("torch")
-    call = ours(*name.rsplit(".", 1))
+    call = ours(name)
     row = {k: next(iter(forms)) for k, forms in FORMS[name].forms.items()} | chosen
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
@@ -183,9 +181,9 @@ CONSTANT = {
 #: How many arrays over time are kept all the same, where any are.
 KEPT = {
     "torchlpc.sample_wise_lpc": 1,  # the gate, -a
-    "torchrl.objectives.value.functional.vtrace_advantage_estimate": 2,  # rho, and the gate
-    "rl_games.common.a2c_common.discount_values": 2,  # 1 - dones, and the gate
-    "rl_games.common.a2c_common.discount_values_masks": 2,
+    "torchrl.vtrace_advantage_estimate": 2,  # rho, and the gate
+    "rl_games.discount_values": 2,  # 1 - dones, and the gate
+    "rl_games.discount_values_masks": 2,
 }
 
 
@@ -193,7 +191,7 @@ def kept(name, row, constant, steps=500):
     """How many arrays over time, other than arguments and booleans, a call keeps for its
     gradients."""
     torch = framework("torch")
-    call = ours(*name.rsplit(".", 1))
+    call = ours(name)
     arguments = arguments_of(name, row, steps)
     tensors = {k: torch.from_numpy(x) for k, x in arguments.items() if hasattr(x, "dtype")}
     for k, x in tensors.items():
@@ -208,7 +206,7 @@ def kept(name, row, constant, steps=500):
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        getattr(call, "apply", call)(**(arguments | tensors))
+        call(**(arguments | tensors))
     return len(found.keys() - given)
 
 
@@ -226,6 +224,6 @@ def test_constant_gates_keep_no_states(name):
 def test_last_values_keep_no_array():
     """A discount's gradient reads the states and the sum that it multiplies, and the value that the
     scan starts from: one of each sequence, which is no view of the others."""
-    name = "torchrl.objectives.value.functional.td_lambda_return_estimate"
+    name = "torchrl.td_lambda_return_estimate"
     row = {k: next(iter(forms)) for k, forms in FORMS[name].forms.items()} | {"gamma": "0-d"}
     assert kept(name, row, ()) == 2

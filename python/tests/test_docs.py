@@ -59,7 +59,7 @@ cleanup.callback(dist.destroy_process_group)
 mesh = dist.device_mesh.init_device_mesh("cpu", (1,), mesh_dim_names=("time",))
 gate, input = torch.rand(2, 8, 3), torch.rand(2, 8, 3)
 """,
-    "from scanrec.compat.accelerated_scan.warp": "import torch\nclass A2CBase: pass\n",
+    "from scanrec.compat.accelerated_scan import": "class A2CBase: pass\n",
 }
 
 

@@ -71,29 +71,30 @@ def operator(name: str):
     return Resettable(S6Semigroup(2)) if name == "resettable" else S6Semigroup(2)
 
 
-# Where a package has what scanrec.compat has at another place, and None where it has it not.
+# The modules and functions of packages with the parameters of functions that have no case of their
+# own, or whose case has another original; None for a function that only a later version has.
 ELSEWHERE = {
     "accelerated_scan.scan": ("accelerated_scan.warp", "scan"),
-    "mambapy.pscan.pscan": ("mambapy.pscan", "PScan.forward"),
-    "torchlpc.Recurrence": ("torchlpc.recurrence", "Recurrence.forward"),
+    "mambapy.pscan": ("mambapy.pscan", "PScan.forward"),
+    "torchlpc.Recurrence.apply": ("torchlpc.recurrence", "Recurrence.forward"),
     "torchlpc.linear_recurrence": None,
-    "torchlpc.recurrence.Recurrence": ("torchlpc.recurrence", "Recurrence.forward"),
-    "torchlpc.recurrence.linear_recurrence": None,
 }
+for _name in ("td1_advantage_estimate", "td1_return_estimate", "td_lambda_return_estimate"):
+    ELSEWHERE[f"torchrl.vec_{_name}"] = ("torchrl.objectives.value.functional", f"vec_{_name}")
+_name = "td_lambda_advantage_estimate"
+ELSEWHERE[f"torchrl.{_name}"] = ("torchrl.objectives.value.functional", _name)
 
 
 def signatures(clones) -> dict[str, str | None]:
-    """Parameters by name of the function; those of methods without the object."""
-    found = {}
-    originals = {f"{case.module}.{case.function}": case.original for case in CASES}
-    for module, function in functions(HERE.parents[1] / "src/scanrec/compat"):
-        name = f"{module}.{function}"
-        place = originals.get(name)
-        if place is None or module.startswith("accelerated_scan"):
-            place = (module, function)
-        place = ELSEWHERE.get(name, place)
-        found[name] = None if place is None else parameters(*place, clones)
-    return found
+    """Parameters by name in scanrec.compat; those of methods without the object."""
+    places = {}
+    for case in CASES:
+        own = (case.module, case.function)
+        warped = case.module.startswith("accelerated_scan")
+        places[case.ours] = own if warped else case.original or own
+    places |= ELSEWHERE
+    names = functions(HERE.parents[1] / "src/scanrec/compat")
+    return {name: places[name] and parameters(*places[name], clones) for name in names}
 
 
 def parameters(module: str, function: str, clones) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of arrays under the names that other packages have for them."""
+"""Checks of arrays, under the argument names of other packages."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ def array(
     axes: str | None = None,
     shape: Sequence[int] | None = None,
 ) -> jax.Array:
-    """The value as an array, if it is of an element type that kernels know, and has these axes,
-    "(B, T)" say, and this shape."""
+    """Return the value as an array if its element type is one that the kernels support.
+
+    ``axes``, such as ``"(B, T)"``, gives the number of axes, and ``shape`` the exact shape.
+    """
     value = array_of(call, name, value)
     arguments.check_dtype(call, name, value.dtype.name)
     if axes is not None and value.ndim != axes.count(",") + 1 - axes.endswith(",)"):

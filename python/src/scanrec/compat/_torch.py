@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of tensors under the names that other packages have for them."""
+"""Checks of tensors, under the argument names of other packages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from scanrec import _arguments as arguments
 from scanrec.torch import linear_scan
 from scanrec.torch._tensors import check_dense
 
-__all__ = ["last_axis_scan", "tensor"]
+__all__ = ["check_tensors", "common_dtype", "last_axis_scan", "tensor"]
 
 
 def tensor(
@@ -25,8 +26,11 @@ def tensor(
     like: torch.Tensor | None = None,
     real: bool = False,
 ) -> torch.Tensor:
-    """The value, if it is a tensor of an element type that kernels know, has these axes, "(B, T)"
-    say, and this shape, is on the device of another, and is real."""
+    """Return the value if it is a tensor of an element type that the kernels support.
+
+    ``axes``, such as ``"(B, T)"``, gives the number of axes, ``shape`` the exact shape, and
+    ``like`` a tensor on the same device. ``real`` excludes complex types.
+    """
     check_dense(call, name, value)
     arguments.check_dtype(call, name, str(value.dtype).removeprefix("torch."))
     if real and value.is_complex():
@@ -40,15 +44,31 @@ def tensor(
     return value
 
 
+def check_tensors(
+    call: str, like: torch.Tensor, real: bool = False, **given: tuple[Any, Sequence[int]]
+) -> None:
+    """Check tensors, each given by name with its shape."""
+    for name, (value, shape) in given.items():
+        tensor(call, name, value, shape=shape, like=like, real=real)
+
+
+def common_dtype(*tensors: torch.Tensor) -> torch.dtype:
+    """Return the type that the types of all tensors promote to."""
+    return reduce(torch.promote_types, (t.dtype for t in tensors))
+
+
 def last_axis_scan(
     call: str,
     gate: tuple[str, Any],
     input: tuple[str, Any],
     axes: str | None,
+    *,
+    initial: tuple[str, Any] | None = None,
     reverse: bool = False,
 ) -> torch.Tensor:
-    """The scan of two tensors of one shape, given with their names, along their last axis."""
+    """Scan two tensors of one shape along their last axis; arguments are (name, value)."""
     x = tensor(call, *input, axes=axes)
     a = tensor(call, *gate, shape=x.shape, like=x)
+    first = None if initial is None else tensor(call, *initial, shape=x.shape[:-1], like=x)
     reverse = arguments.flag(call, "reverse", reverse)
-    return linear_scan(a, x, axis=-1, reverse=reverse)
+    return linear_scan(a, x, first, axis=-1, reverse=reverse)

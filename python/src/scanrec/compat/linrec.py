@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stands in for linrec, of which ``linrec`` is the operation."""
+"""Stands in for linrec, on CPUs and GPUs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ __all__ = ["linrec"]
 
 
 def linrec(inputs: torch.Tensor, coeffs: torch.Tensor, reverse: bool = False) -> torch.Tensor:
-    """``outputs[t] = coeffs[t] * outputs[t-1] + inputs[t]`` along the last axis of two tensors of
-    one shape, or with ``outputs[t+1]``.
+    """Compute ``outputs[t] = coeffs[t] * outputs[t-1] + inputs[t]`` along the last axis.
 
-    Any length and any strides, on CPUs, too; second derivatives are right.
+    Both tensors have one shape. With ``reverse``, ``outputs[t+1]`` takes the place of
+    ``outputs[t-1]``. Second derivatives are right.
     """
-    return last_axis_scan("linrec", ("coeffs", coeffs), ("inputs", inputs), None, reverse)
+    given = ("coeffs", coeffs), ("inputs", inputs)
+    return last_axis_scan("linrec", *given, None, reverse=reverse)

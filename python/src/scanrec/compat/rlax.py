@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stands in for RLax's returns, advantages and V-trace: one sequence a call, as there; ``jax.vmap``
-for more. A sequence of no steps has results of no steps, where most of the original's functions
-raise."""
+"""Stands in for RLax's returns, advantages and V-trace.
+
+As in RLax, a call has one sequence, and ``jax.vmap`` makes a batch of calls. Arrays are ``(T,)``
+unless a docstring says otherwise. T may be 0, for which most of the original's functions raise.
+With ``stop_target_gradients`` no gradients flow through the targets.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +18,7 @@ from scanrec import _arguments as arguments
 from scanrec.jax import linear_scan
 from scanrec.jax._arrays import array_of
 
+from ._calls import named
 from ._jax import array
 
 __all__ = [
@@ -31,7 +36,7 @@ __all__ = [
 
 
 class VTraceOutput(NamedTuple):
-    """Errors, advantages of a policy gradient, and estimates of action values."""
+    """Errors, policy gradient advantages, and estimates of action values."""
 
     errors: jax.Array
     pg_advantage: jax.Array
@@ -45,10 +50,9 @@ def lambda_returns(
     lambda_: Any = 1.0,
     stop_target_gradients: bool = False,
 ) -> jax.Array:
-    """``G[t] = r[t] + discount[t] * ((1 - lambda_) * v[t] + lambda_ * G[t+1])``, from the last
-    ``v``.
+    """Compute ``G[t] = r[t] + discount[t] * ((1 - lambda_) * v[t] + lambda_ * G[t+1])``.
 
-    Of ``(T,)`` each; ``lambda_`` may be a number.
+    The last element of ``v_t`` takes the place of ``G[T]``. ``lambda_`` may be a number.
     """
     call = "lambda_returns"
     r_t, discount_t, v_t = _sequences(call, r_t=r_t, discount_t=discount_t, v_t=v_t)
@@ -61,8 +65,10 @@ def lambda_returns(
 def discounted_returns(
     r_t: Any, discount_t: Any, v_t: Any, stop_target_gradients: bool = False
 ) -> jax.Array:
-    """``G[t] = r[t] + discount[t] * G[t+1]``, from the last ``v``, or from ``v_t``, if it is a
-    number."""
+    """Compute ``G[t] = r[t] + discount[t] * G[t+1]``.
+
+    The last element of ``v_t``, or ``v_t`` itself if it is a number, takes the place of ``G[T]``.
+    """
     call = "discounted_returns"
     r_t, discount_t = _sequences(call, r_t=r_t, discount_t=discount_t)
     last = _last(jnp.broadcast_to(_mixing(call, v_t, r_t, "v_t"), r_t.shape))
@@ -78,11 +84,11 @@ def importance_corrected_td_errors(
     values: Any,
     stop_target_gradients: bool = False,
 ) -> jax.Array:
-    """``rho[t] * E[t]`` with ``E[t] = delta[t] + discount[t] * rho[t+1] * lambda_ * E[t+1]`` and
-    the ``delta`` of :func:`truncated_generalized_advantage_estimation`; ``values`` is ``(T + 1,)``.
+    """Compute ``rho[t] * E[t]``.
 
-    With ``stop_target_gradients`` gradients reach ``values[:-1]`` alone, as of what is compared
-    with a constant.
+    ``E[t]`` is ``delta[t] + discount[t] * rho[t+1] * lambda_ * E[t+1]``, with the ``delta`` and
+    ``values`` of :func:`truncated_generalized_advantage_estimation`. With
+    ``stop_target_gradients``, only ``values[:-1]`` has gradients.
     """
     call = "importance_corrected_td_errors"
     r_t, discount_t, rho = _sequences(call, r_t=r_t, discount_t=discount_t, rho_tm1=rho_tm1)
@@ -92,7 +98,7 @@ def importance_corrected_td_errors(
     ahead = jnp.concatenate((rho[1:], jnp.ones_like(rho[:1])))
     gate = discount_t * ahead * _mixing(call, lambda_, r_t)
     errors = rho * linear_scan(gate, delta, axis=0, reverse=True)
-    return _of_constant(call, stop_target_gradients, errors, v_tm1)
+    return _stopped(call, stop_target_gradients, errors, v_tm1)
 
 
 def truncated_generalized_advantage_estimation(
@@ -102,8 +108,10 @@ def truncated_generalized_advantage_estimation(
     values: Any,
     stop_target_gradients: bool = False,
 ) -> jax.Array:
-    """``A[t] = delta[t] + discount[t] * lambda_ * A[t+1]`` with
-    ``delta[t] = r[t] + discount[t] * values[t+1] - values[t]``: ``values`` is ``(T + 1,)``."""
+    """Compute ``A[t] = delta[t] + discount[t] * lambda_ * A[t+1]``.
+
+    ``delta[t]`` is ``r[t] + discount[t] * values[t+1] - values[t]``. ``values`` is ``(T + 1,)``.
+    """
     call = "truncated_generalized_advantage_estimation"
     r_t, discount_t = _sequences(call, r_t=r_t, discount_t=discount_t)
     values = array(call, "values", values, shape=(r_t.shape[0] + 1,))
@@ -122,8 +130,11 @@ def general_off_policy_returns_from_action_values(
     pi_t: Any,
     stop_target_gradients: bool = False,
 ) -> jax.Array:
-    """:func:`general_off_policy_returns_from_q_and_v` of action values ``q_t`` ``(K, A)``, actions
-    ``a_t`` and policies ``pi_t``; the last of ``c_t``, ``(K,)``, is not used."""
+    """Compute :func:`general_off_policy_returns_from_q_and_v` from action values.
+
+    ``q_t`` and the policies ``pi_t`` are ``(K, A)``, and the actions ``a_t`` and ``c_t`` are
+    ``(K,)``. The last element of ``c_t`` is not used.
+    """
     call = "general_off_policy_returns_from_action_values"
     q_t = array(call, "q_t", q_t, axes="(K, A)")
     pi_t = array(call, "pi_t", pi_t, shape=q_t.shape)
@@ -146,36 +157,17 @@ def general_off_policy_returns_from_q_and_v(
     c_t: Any,
     stop_target_gradients: bool = False,
 ) -> jax.Array:
-    """``G[t] = r[t] + discount[t] * (v[t] - c[t] * q[t] + c[t] * G[t+1])``, but for the last,
-    ``r + discount * v``: ``q_t`` and ``c_t`` are one step shorter than the others, of ``(K,)``."""
+    """Compute ``G[t] = r[t] + discount[t] * (v[t] - c[t] * q[t] + c[t] * G[t+1])``.
+
+    The last return is ``r + discount * v``. ``q_t`` and ``c_t`` are ``(K - 1,)``, the others
+    ``(K,)``.
+    """
     call = "general_off_policy_returns_from_q_and_v"
     return _off_policy(call, q_t, v_t, r_t, discount_t, c_t, stop_target_gradients)
 
 
-def vtrace(
-    v_tm1: Any,
-    v_t: Any,
-    r_t: Any,
-    discount_t: Any,
-    rho_tm1: Any,
-    lambda_: Any = 1.0,
-    clip_rho_threshold: Any = 1.0,
-    stop_target_gradients: bool = True,
-    sample_mask: Any = None,
-) -> jax.Array:
-    """``E[t] = delta[t] + discount * min(1, rho) * lambda_ * E[t+1]`` with
-    ``delta = min(clip_rho_threshold, rho) * (r + discount * v_t - v_tm1)``.
-
-    Steps whose ``sample_mask`` is not set have the error of the next. With
-    ``stop_target_gradients`` gradients reach ``v_tm1`` alone.
-    """
-    return _errors(
-        "vtrace", v_tm1, v_t, r_t, discount_t, rho_tm1, 1.0, lambda_, clip_rho_threshold,
-        stop_target_gradients, sample_mask,
-    )  # fmt: skip
-
-
-def leaky_vtrace(
+def _vtrace(
+    call: str,
     v_tm1: Any,
     v_t: Any,
     r_t: Any,
@@ -187,34 +179,32 @@ def leaky_vtrace(
     stop_target_gradients: bool = True,
     sample_mask: Any = None,
 ) -> jax.Array:
-    """:func:`vtrace` whose clipped weights are mixed with those not clipped:
-    ``(1 - alpha_) * rho + alpha_ * min(threshold, rho)``."""
-    return _errors(
-        "leaky_vtrace", v_tm1, v_t, r_t, discount_t, rho_tm1, alpha_, lambda_, clip_rho_threshold,
-        stop_target_gradients, sample_mask,
-    )  # fmt: skip
+    """Compute ``E[t] = delta[t] + discount * clip(1) * lambda_ * E[t+1]``.
+
+    ``delta`` is ``clip(clip_rho_threshold) * (r + discount * v_t - v_tm1)``. ``clip(x)`` is
+    ``min(x, rho)``, or ``(1 - alpha_) * rho + alpha_ * min(x, rho)`` in the leaky functions. Where
+    ``sample_mask`` is False the error is that of the next step. With ``stop_target_gradients``,
+    only ``v_tm1`` has gradients.
+    """
+    array_of(call, "alpha_" if call == "leaky_vtrace" else "alpha", alpha_)
+    array_of(call, "clip_rho_threshold", clip_rho_threshold)
+    v_tm1, v_t, r_t, discount_t, rho = _sequences(
+        call, v_tm1=v_tm1, v_t=v_t, r_t=r_t, discount_t=discount_t, rho_tm1=rho_tm1
+    )
+    gate = discount_t * (_clipped(rho, 1.0, alpha_) * _mixing(call, lambda_, v_tm1))
+    input = _clipped(rho, clip_rho_threshold, alpha_) * (r_t + discount_t * v_t - v_tm1)
+    if sample_mask is not None:
+        mask = array_of(call, "sample_mask", sample_mask)
+        if mask.dtype != jnp.bool_:
+            arguments.refuse(call, "sample_mask", "booleans", mask.dtype, TypeError)
+        arguments.check_shape(call, "sample_mask", mask.shape, v_tm1.shape, equal=True)
+        gate, input = jnp.where(mask, gate, 1), jnp.where(mask, input, 0)
+    errors = linear_scan(gate, input, axis=0, reverse=True)
+    return _stopped(call, stop_target_gradients, errors, v_tm1)
 
 
-def vtrace_td_error_and_advantage(
-    v_tm1: Any,
-    v_t: Any,
-    r_t: Any,
-    discount_t: Any,
-    rho_tm1: Any,
-    lambda_: Any = 1.0,
-    clip_rho_threshold: Any = 1.0,
-    clip_pg_rho_threshold: Any = 1.0,
-    stop_target_gradients: bool = True,
-    sample_mask: Any = None,
-) -> VTraceOutput:
-    """:func:`vtrace`, the values of actions that its targets estimate, and their advantages."""
-    return _with_advantage(
-        "vtrace_td_error_and_advantage", v_tm1, v_t, r_t, discount_t, rho_tm1, 1.0, lambda_,
-        clip_rho_threshold, clip_pg_rho_threshold, stop_target_gradients, sample_mask,
-    )  # fmt: skip
-
-
-def leaky_vtrace_td_error_and_advantage(
+def _vtrace_and_advantage(
+    call: str,
     v_tm1: Any,
     v_t: Any,
     r_t: Any,
@@ -227,15 +217,32 @@ def leaky_vtrace_td_error_and_advantage(
     stop_target_gradients: bool = True,
     sample_mask: Any = None,
 ) -> VTraceOutput:
-    """:func:`vtrace_td_error_and_advantage` with the weights of :func:`leaky_vtrace`."""
-    return _with_advantage(
-        "leaky_vtrace_td_error_and_advantage", v_tm1, v_t, r_t, discount_t, rho_tm1, alpha, lambda_,
-        clip_rho_threshold, clip_pg_rho_threshold, stop_target_gradients, sample_mask,
-    )  # fmt: skip
+    """Compute :func:`vtrace`, the action values that its targets estimate, and their advantages."""
+    array_of(call, "clip_pg_rho_threshold", clip_pg_rho_threshold)
+    given = v_tm1, v_t, r_t, discount_t, rho_tm1
+    options = alpha, lambda_, clip_rho_threshold, stop_target_gradients, sample_mask
+    errors = _vtrace(call, *given, *options)
+    v_tm1, v_t, r_t, discount_t, rho = map(jnp.asarray, given)
+    mixing = jnp.broadcast_to(_mixing(call, lambda_, v_tm1), v_tm1.shape)[:-1]
+    targets = errors + v_tm1
+    ahead = mixing * targets[1:] + (1 - mixing) * v_tm1[1:]
+    q_estimate = r_t + discount_t * jnp.concatenate((ahead, v_t[-1:]))
+    advantage = _clipped(rho, clip_pg_rho_threshold, alpha) * (q_estimate - v_tm1)
+    return VTraceOutput(errors=errors, pg_advantage=advantage, q_estimate=q_estimate)
+
+
+vtrace: Callable[..., jax.Array] = named("vtrace", _vtrace, alpha_=1.0)
+leaky_vtrace: Callable[..., jax.Array] = named("leaky_vtrace", _vtrace)
+vtrace_td_error_and_advantage: Callable[..., VTraceOutput] = named(
+    "vtrace_td_error_and_advantage", _vtrace_and_advantage, alpha=1.0
+)
+leaky_vtrace_td_error_and_advantage: Callable[..., VTraceOutput] = named(
+    "leaky_vtrace_td_error_and_advantage", _vtrace_and_advantage
+)
 
 
 def _sequences(call, **given):
-    """Arrays of one axis, all of the first one's shape, and real."""
+    """Return real arrays of one axis and one length."""
     arrays, shape = [], None
     for name, value in given.items():
         x = array(call, name, value, axes="(T,)", shape=shape)
@@ -247,7 +254,7 @@ def _sequences(call, **given):
 
 
 def _mixing(call, value, sequence, name="lambda_"):
-    """A number, or one per step."""
+    """Return a number, or one of each step."""
     dtype = None if isinstance(value, jax.Array) else sequence.dtype
     array_of(call, name, value)
     value = jnp.asarray(value, dtype)
@@ -257,31 +264,8 @@ def _mixing(call, value, sequence, name="lambda_"):
 
 
 def _last(x):
-    """The number of the last step, 0 where there is no step."""
+    """Return the last element, or 0 if T is 0."""
     return x[-1] if x.shape[0] else jnp.zeros((), x.dtype)
-
-
-def _stopped(call, stop, x):
-    """The value, behind which gradients may end; ``stop`` may be an array."""
-    if isinstance(stop, bool):
-        return jax.lax.stop_gradient(x) if stop else x
-    return jnp.where(_switch(call, stop), jax.lax.stop_gradient(x), x)
-
-
-def _switch(call, stop):
-    return array_of(call, "stop_target_gradients", stop).astype(bool)
-
-
-def _off_policy(call, q_t, v_t, r_t, discount_t, c_t, stop):
-    v_t, r_t, discount_t = _sequences(call, v_t=v_t, r_t=r_t, discount_t=discount_t)
-    q_t, c_t = (
-        array(call, name, x, shape=(max(0, v_t.shape[0] - 1),))
-        for name, x in (("q_t", q_t), ("c_t", c_t))
-    )
-    last = r_t[-1:] + discount_t[-1:] * v_t[-1:]
-    input = r_t[:-1] + discount_t[:-1] * (v_t[:-1] - c_t * q_t)
-    returns = linear_scan(discount_t[:-1] * c_t, input, _last(last), axis=0, reverse=True)
-    return _stopped(call, stop, jnp.concatenate((returns, last)))
 
 
 def _clipped(rho, threshold, alpha):
@@ -291,41 +275,22 @@ def _clipped(rho, threshold, alpha):
     return (1 - alpha) * rho + alpha * clipped
 
 
-def _errors(call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, stop, mask):
-    v_tm1, v_t, r_t, discount_t, rho = _sequences(
-        call, v_tm1=v_tm1, v_t=v_t, r_t=r_t, discount_t=discount_t, rho_tm1=rho
-    )
-    array_of(call, "alpha_" if call == "leaky_vtrace" else "alpha", alpha)
-    array_of(call, "clip_rho_threshold", threshold)
-    gate = discount_t * (_clipped(rho, 1.0, alpha) * _mixing(call, lambda_, v_tm1))
-    input = _clipped(rho, threshold, alpha) * (r_t + discount_t * v_t - v_tm1)
-    if mask is not None:
-        mask = array_of(call, "sample_mask", mask)
-        if mask.dtype != jnp.bool_:
-            arguments.refuse(call, "sample_mask", "booleans", mask.dtype, TypeError)
-        arguments.check_shape(call, "sample_mask", mask.shape, v_tm1.shape, equal=True)
-        gate, input = jnp.where(mask, gate, 1), jnp.where(mask, input, 0)
-    errors = linear_scan(gate, input, axis=0, reverse=True)
-    return _of_constant(call, stop, errors, v_tm1)
-
-
-def _of_constant(call, stop, errors, values):
-    """Errors whose targets are constants if ``stop``, while what they are compared with is not."""
-    stopped = jax.lax.stop_gradient(errors + values) - values
+def _stopped(call, stop, x, values=None):
+    """Stop the gradients of ``x + values``, or of ``x``, if ``stop``, which may be an array."""
+    if values is None:
+        stopped = jax.lax.stop_gradient(x)
+    else:
+        stopped = jax.lax.stop_gradient(x + values) - values
     if isinstance(stop, bool):
-        return stopped if stop else errors
-    return jnp.where(_switch(call, stop), stopped, errors)
+        return stopped if stop else x
+    return jnp.where(array_of(call, "stop_target_gradients", stop).astype(bool), stopped, x)
 
 
-def _with_advantage(
-    call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, pg_threshold, stop, mask
-):
-    array_of(call, "clip_pg_rho_threshold", pg_threshold)
-    errors = _errors(call, v_tm1, v_t, r_t, discount_t, rho, alpha, lambda_, threshold, stop, mask)
-    v_tm1, v_t, r_t, discount_t, rho = (jnp.asarray(x) for x in (v_tm1, v_t, r_t, discount_t, rho))
-    mixing = jnp.broadcast_to(_mixing(call, lambda_, v_tm1), v_tm1.shape)[:-1]
-    targets = errors + v_tm1
-    ahead = mixing * targets[1:] + (1 - mixing) * v_tm1[1:]
-    q_estimate = r_t + discount_t * jnp.concatenate((ahead, v_t[-1:]))
-    advantage = _clipped(rho, pg_threshold, alpha) * (q_estimate - v_tm1)
-    return VTraceOutput(errors=errors, pg_advantage=advantage, q_estimate=q_estimate)
+def _off_policy(call, q_t, v_t, r_t, discount_t, c_t, stop):
+    v_t, r_t, discount_t = _sequences(call, v_t=v_t, r_t=r_t, discount_t=discount_t)
+    short = (max(0, v_t.shape[0] - 1),)
+    q_t, c_t = (array(call, name, x, shape=short) for name, x in (("q_t", q_t), ("c_t", c_t)))
+    last = r_t[-1:] + discount_t[-1:] * v_t[-1:]
+    input = r_t[:-1] + discount_t[:-1] * (v_t[:-1] - c_t * q_t)
+    returns = linear_scan(discount_t[:-1] * c_t, input, _last(last), axis=0, reverse=True)
+    return _stopped(call, stop, jnp.concatenate((returns, last)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``minGRU_pytorch.minGRU``."""
+"""Stands in for the scan of minGRU-pytorch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from scanrec import _arguments as arguments
 from scanrec.torch import linear_scan
 
-from .._torch import tensor
+from ._torch import tensor
 
 __all__ = ["heinsen_associative_scan_log"]
 
@@ -16,11 +16,11 @@ __all__ = ["heinsen_associative_scan_log"]
 def heinsen_associative_scan_log(
     log_coeffs: torch.Tensor, log_values: torch.Tensor
 ) -> torch.Tensor:
-    """``h[t] = exp(log_coeffs[t]) * h[t-1] + exp(log_values[t])`` along the second axis.
+    """Compute ``h[t] = exp(log_coeffs[t]) * h[t-1] + exp(log_values[t])`` along the second axis.
 
-    Coefficients are multiplied, not their logarithms added: the error does not grow with the sum of
-    ``log_coeffs``, as the original's does. Values that no ``exp`` of the type can show, which large
-    coefficients would bring back, are 0 or infinite. 16-bit types are computed in float32.
+    Coefficients are multiplied; the original adds their logarithms, and its error grows with that
+    sum. A state outside the range of the type is 0 or infinite, even if a later large coefficient
+    would bring it back. 16-bit types are computed in float32.
     """
     call = "heinsen_associative_scan_log"
     tensor(call, "log_values", log_values, real=True)

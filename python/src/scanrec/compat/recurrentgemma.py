@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``recurrentgemma.jax.scan``."""
+"""Stands in for the scan of recurrentgemma, in JAX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from scanrec import _arguments as arguments
 from scanrec import jax as ops
-from scanrec.compat._jax import array
+
+from ._jax import array
 
 __all__ = ["linear_scan"]
 
@@ -31,17 +32,21 @@ def linear_scan(
     pallas_pad_seq_to_min_block_size: bool = True,
     pallas_pad_last_dim_to_128: bool = False,
 ) -> tuple[Any, Any]:
-    """``y[t] = a[t] * y[t-1] + x[t]`` along the second axis of ``(B, T, D)``, from ``h0``,
-    ``(B, D)``, or 0; returns ``(y, h_last)``, the first of the type of ``x``, the second of
-    ``acc_float_dtype``.
+    """Compute ``y[t] = a[t] * y[t-1] + x[t]`` along the second axis of ``(B, T, D)``.
 
-    ``x``, ``a`` and ``h0`` may be the package's pairs of a real and an imaginary part. ``a`` may
-    lack axes that are the same for all. Computed in float32, or in float64 if arrays or
-    ``acc_float_dtype`` are; forward mode works, too. ``scan_type``, ``unroll`` and
-    the ``pallas_`` options choose among kernels of the original; here they are checked, and nothing
-    depends on them. None is the package's ``ScanType.AUTO``. A
-    ``sharding_spec`` is refused: ``scanrec.jax.linear_scan`` has ``axis_name``, within
-    ``shard_map``.
+    Returns ``(y, h_last)``: ``y`` has the type of ``x``, and ``h_last`` that of
+    ``acc_float_dtype``. The scan is computed in float32, or in float64 if the arrays or
+    ``acc_float_dtype`` have that type. Forward mode works.
+
+    Parameters
+    ----------
+    x, a, h0 : arrays, or the package's ``Complex`` pairs of a real and an imaginary part
+        Shapes are ``(B, T, D)``, the same or its last axes, and ``(B, D)``. An absent ``h0`` is 0.
+    scan_type, unroll, pallas_* :
+        Checked and ignored: they choose among kernels of the original. None is its
+        ``ScanType.AUTO``.
+    sharding_spec :
+        Must be None. ``scanrec.jax.linear_scan`` has ``axis_name`` for use in ``shard_map``.
     """
     call = "linear_scan"
     if sharding_spec is not None:
@@ -59,7 +64,7 @@ def linear_scan(
     if not jnp.issubdtype(accumulated, jnp.floating):
         arguments.refuse(call, "acc_float_dtype", "a real type", accumulated, TypeError)
     wide = jnp.promote_types(accumulated, jnp.float32)
-    input, remade, dtype = _numbers(call, "x", x, wide)
+    input, restored, dtype = _numbers(call, "x", x, wide)
     gate, _, _ = _numbers(call, "a", a, wide)
     if input.ndim != 3:
         arguments.refuse(call, "x", "shape (B, T, D)", input.shape)
@@ -69,30 +74,24 @@ def linear_scan(
         h0, _, _ = _numbers(call, "h0", h0, wide)
         arguments.check_shape(call, "h0", h0.shape, (input.shape[0], input.shape[2]), equal=True)
     states, final = ops.linear_scan(gate, input, h0, axis=1, reverse=reverse, return_final=True)
-    return remade(states, dtype), remade(final, accumulated)
-
-
-def _is_pair(x):
-    """Whether it is one of recurrentgemma's complex numbers of two arrays."""
-    return not isinstance(x, jax.Array) and hasattr(x, "imag") and type(x).__name__ == "Complex"
+    return restored(states, dtype), restored(final, accumulated)
 
 
 def _numbers(call, name, x, wide):
-    """The array to compute with, how a result becomes what came, of another type, and the type that
-    came."""
-    if _is_pair(x):
+    """Return the array to compute with, a function from results to the kind of x, and x's type."""
+    if not isinstance(x, jax.Array) and hasattr(x, "imag") and type(x).__name__ == "Complex":
         parts = [array(call, name, p).astype(wide) for p in (x.real, x.imag)]
         kind = type(x)
 
-        def paired(y, dtype):
+        def to_pair(y, dtype):
             return kind(real=y.real.astype(dtype), imag=y.imag.astype(dtype))
 
-        return jax.lax.complex(*parts), paired, x.dtype
+        return jax.lax.complex(*parts), to_pair, x.dtype
     x = array(call, name, x)
     dtype = jnp.promote_types(x.dtype, wide) if wide == jnp.float64 else x.dtype
 
-    def remade(y, dtype):
-        complex_to = jnp.promote_types(dtype, jnp.complex64)
-        return y.astype(complex_to if jnp.iscomplexobj(y) else dtype)
+    def to_array(y, dtype):
+        complex_dtype = jnp.promote_types(dtype, jnp.complex64)
+        return y.astype(complex_dtype if jnp.iscomplexobj(y) else dtype)
 
-    return x.astype(dtype), remade, x.dtype
+    return x.astype(dtype), to_array, x.dtype

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Stands in for two packages that are imported as ``s5``: s5-pytorch and S5, which is in JAX.
+
+``s5_model`` has the functions of s5-pytorch, ``ssm`` those of S5. Each imports its framework when
+one of its functions is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scanrec import _arguments as arguments
+
+from ._calls import named
+
+if TYPE_CHECKING:
+    import jax
+    import torch
+
+__all__ = ["s5_model", "ssm"]
+
+
+def _apply_ssm(
+    call: str,
+    Lambda_bars: torch.Tensor,
+    B_bars: torch.Tensor,
+    C_tilde: torch.Tensor,
+    D: torch.Tensor,
+    input_sequence: torch.Tensor,
+    state: torch.Tensor | None = None,
+    bidir: bool = False,
+    liquid: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute ``y[t] = Re(C_tilde x[t]) + D u[t]`` with ``x[t] = gate x[t-1] + B_bars u[t]``.
+
+    The gate of ``apply_ssm`` is ``Lambda_bars``, and that of ``apply_ssm_liquid`` is ``Lambda_bars
+    + B_bars u[t]``, also at the first step, as in the paper (equation 8) and in the original's step
+    by step form. The original's scan multiplies an initial state by ``Lambda_bars``.
+
+    Returns ``(y, x[L-1])``. With ``bidir`` a second set of P states runs backward, with the gate
+    ``Lambda_bars``, and the last state has both sets, ``(2 P,)``. ``bidir`` with a ``state`` raises
+    ``ValueError``: the original's layer refuses it too, but its function adds the state to the
+    backward set.
+
+    Parameters
+    ----------
+    Lambda_bars : (P,) or (L, P)
+    B_bars : (P, H) or (L, P, H)
+    C_tilde : (H, P), or (H, 2 P) with ``bidir``
+    D : (H,)
+    input_sequence : (L, H), the ``u`` of the formula
+    state : (P,), the initial state, 0 if absent
+    """
+    import torch
+
+    from scanrec.torch import linear_scan
+    from scanrec.torch._state_space import complex_product, real_of_product
+
+    from ._torch import tensor
+
+    u = input_sequence
+    steps, inputs = tensor(call, "input_sequence", u, axes="(L, H)", real=True).shape
+    tensor(call, "Lambda_bars", Lambda_bars, like=u)
+    if not Lambda_bars.is_complex():
+        arguments.refuse(call, "Lambda_bars", "a complex type", Lambda_bars.dtype, TypeError)
+    states = Lambda_bars.shape[-1] if Lambda_bars.dim() else 0
+    if Lambda_bars.dim() != 1:
+        tensor(call, "Lambda_bars", Lambda_bars, shape=(steps, states))
+    varies = tensor(call, "B_bars", B_bars, like=u).dim() == 3
+    shape = (steps, states, inputs) if varies else (states, inputs)
+    tensor(call, "B_bars", B_bars, shape=shape)
+    bidir = arguments.flag(call, "bidir", bidir)
+    tensor(call, "C_tilde", C_tilde, shape=(inputs, states * (1 + bidir)), like=u)
+    arguments.check_shape(call, "D", tensor(call, "D", D, like=u).shape, (inputs,))
+    if state is not None:
+        if bidir:
+            arguments.refuse(call, "state", "None with 'bidir'", "a tensor")
+        state = tensor(call, "state", state, shape=(states,), like=u)
+    B_bars = B_bars.to(Lambda_bars.dtype)
+    if varies:
+        driven = (B_bars @ u.to(B_bars.dtype).unsqueeze(-1)).squeeze(-1)
+    else:
+        driven = complex_product(u.to(B_bars.real.dtype), B_bars)
+    state = None if state is None else state.to(driven.dtype)
+    gate = Lambda_bars + driven if liquid else Lambda_bars
+    h, last = linear_scan(gate, driven, state, return_final=True)
+    if bidir:
+        back = linear_scan(Lambda_bars, driven, reverse=True)
+        back_last = back[-1] if steps else torch.zeros_like(last)
+        h, last = torch.cat((h, back), -1), torch.cat((last, back_last), -1)
+    return real_of_product(h, C_tilde.to(driven.dtype)) + D * u, last
+
+
+class s5_model:
+    """``s5.s5_model`` of s5-pytorch."""
+
+    apply_ssm: Callable[..., tuple[torch.Tensor, torch.Tensor]] = staticmethod(
+        named("apply_ssm", _apply_ssm, liquid=False)
+    )
+    apply_ssm_liquid: Callable[..., tuple[torch.Tensor, torch.Tensor]] = staticmethod(
+        named("apply_ssm_liquid", _apply_ssm, liquid=True)
+    )
+
+
+class ssm:
+    """``s5.ssm`` of S5."""
+
+    @staticmethod
+    def apply_ssm(
+        Lambda_bar: Any,
+        B_bar: Any,
+        C_tilde: Any,
+        input_sequence: Any,
+        conj_sym: bool,
+        bidirectional: bool,
+    ) -> jax.Array:
+        """Compute ``x[t] = Lambda_bar x[t-1] + B_bar u[t]`` and ``y[t] = Re(C_tilde x[t])``.
+
+        Returns ``y``, ``(..., L, H)``, or twice that with ``conj_sym``. ``Lambda_bar`` is not
+        spread over time.
+
+        Parameters
+        ----------
+        Lambda_bar : (P,)
+        B_bar : (P, H)
+        C_tilde : (H, P), or (H, 2 P) with ``bidirectional``: the second half runs backward
+        input_sequence : (..., L, H), the ``u`` of the formula
+        """
+        import jax.numpy as jnp
+
+        from scanrec.jax import linear_scan
+        from scanrec.jax._state_space import complex_product, real_of_product
+
+        from ._jax import array
+
+        call = "apply_ssm"
+        gate = array(call, "Lambda_bar", Lambda_bar, axes="(P,)")
+        u = array(call, "input_sequence", input_sequence)
+        if u.ndim < 2 or jnp.iscomplexobj(u):
+            got = (u.dtype.name, u.shape)
+            arguments.refuse(call, "input_sequence", "real numbers of shape (L, H)", got)
+        states, both_ways = gate.shape[0], arguments.flag(call, "bidirectional", bidirectional)
+        b = array(call, "B_bar", B_bar, shape=(states, u.shape[-1]))
+        c = array(call, "C_tilde", C_tilde, axes="(H, P)")
+        wanted = (c.shape[0], states * (1 + both_ways))
+        arguments.check_shape(call, "C_tilde", c.shape, wanted, equal=True)
+        c = 2 * c if conj_sym else c
+        x = complex_product(u, b)
+        y = real_of_product(linear_scan(gate, x), c[:, :states])
+        if both_ways:
+            y = y + real_of_product(linear_scan(gate, x, reverse=True), c[:, states:])
+        return y
