@@ -12,7 +12,7 @@ import copy
 import re
 
 SECTION = re.compile(r"^-{3,}$")
-LISTS = {"Parameters", "Raises", "Attributes", "Other Parameters", "Own options"}
+LISTS = {"Parameters", "Raises", "Attributes", "Other Parameters"}
 
 
 class Module:
@@ -101,6 +101,18 @@ def find(package, module, name, depth=0):
                     return None, None
                 return find(package, Module(package, origin), alias.name, depth + 1)
     return None, None
+
+
+def describe(package, module, node):
+    """Adds to a layer what it inherits from scanrec._layers: its description, public members."""
+    for base in getattr(node, "bases", ()):
+        where, spec = find(package, module, ast.unparse(base).partition("[")[0])
+        if where is None or not where.name.startswith("scanrec._layers."):
+            continue
+        if spec.name != "Spec":  # the base class of descriptions
+            doc = f"{ast.get_docstring(node)}\n\n{ast.get_docstring(spec)}"
+            node.body[0].value.value = doc
+        node.body += [each for each in spec.body if getattr(each, "name", "_")[0] != "_"]
 
 
 def signature(function, method=False):
@@ -195,8 +207,13 @@ def exports(package):
     """(module, [(name, its node)]) of every public module; names of other modules are left out."""
     for name in public_modules(package):
         module = Module(package, name)
-        found = [(item, find(package, module, item)[1]) for item in module.exported() or []]
-        if found := [(item, node) for item, node in found if node is not None]:
+        found = []
+        for item in module.exported() or []:
+            where, node = find(package, module, item)
+            if node is not None:
+                describe(package, where, node)
+                found.append((item, node))
+        if found:
             yield module, found
 
 

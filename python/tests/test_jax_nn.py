@@ -442,7 +442,7 @@ def test_refusals():
         (lambda: nn.QRNN(0, 4), ValueError, "QRNN: argument 'input_size': expected an integer of 1"),
         (lambda: nn.QRNN(3, 4.5), TypeError, "'hidden_size'.*got 4.5"),
         (lambda: nn.QRNN(3, 4, dropout=2.0), ValueError, "'dropout': expected a number from 0 to 1"),
-        (lambda: nn.QRNN(3, 4, kernel_size=3), ValueError, "'kernel_size': expected 1 or 2, got 3"),
+        (lambda: nn.QRNN(3, 4, kernel_size=3), ValueError, "'kernel_size': expected one of 1, 2, got 3"),
         (lambda: nn.MinGRU(3, 4, candidate="tanh"), ValueError, "'candidate'.*'positive'"),
         (lambda: nn.RGLRU(3, 4, heads=3), ValueError, "'heads': expected a divisor"),
         (lambda: nn.S5(3, 4, state_size=7), ValueError, "'state_size'.*multiple"),

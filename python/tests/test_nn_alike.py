@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields
 
 import numpy as np
@@ -45,3 +46,23 @@ def test_alike(name):
             for x, y in zip([got, *last], jax.tree.leaves((want, final)), strict=True):
                 assert tuple(x.shape) == y.shape
                 np.testing.assert_allclose(x.numpy(), y, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["LRU", "Mamba", "MinGRU", "QRNN", "RGLRU", "S5"])
+def test_layers_have_the_same_options_and_documentation(name):
+    kinds = (
+        getattr(torch_nn, name),
+        type(next(x for x in LAYERS.values() if type(x).__name__ == name)),
+    )
+    (of_torch, of_jax), docs = map(dict, (inspect.signature(x).parameters for x in kinds)), []
+    assert of_torch.keys() - of_jax.keys() == {"batch_first", "device", "dtype"}
+    for option, parameter in of_jax.items():
+        assert (of_torch[option].default, of_torch[option].annotation) == (
+            parameter.default,
+            parameter.annotation,
+        )
+    for kind in kinds:
+        own, _, description = inspect.getdoc(kind).partition("\n\nA step computes")
+        assert own and all(f"{option}" in description for option in list(of_jax)[6:])
+        docs.append(description)
+    assert docs[0] and docs[0] == docs[1]

@@ -235,7 +235,7 @@ MUTATIONS = (
         "test_jax_nn.py",
     ),
     jax(
-        "nn/_s5",
+        "nn/_state_space",
         'jax.lax.complex(-jnp.exp(params["log_decay"])',
         'jax.lax.complex(jnp.exp(params["log_decay"])',
         "states grow",
@@ -372,7 +372,7 @@ MUTATIONS = (
         "one_layout",
     ),
     torch(
-        "nn/_min_gru",
+        "nn/_gated",
         "*(gate, torch.sigmoid(z) * v, state[0]),",
         "*(gate, torch.sigmoid(-z) * v, state[0]),",
         "keeps as much of the state as it takes of the candidate",
@@ -380,7 +380,7 @@ MUTATIONS = (
         "test_torch_nn.py",
     ),
     torch(
-        "nn/_rg_lru",
+        "nn/_gated",
         "at = [t.select(axis, steps - 1 if reverse else 0)",
         "at = [t.select(axis, 0)",
         "the first step of a reverse scan is at the wrong end",

@@ -6,15 +6,14 @@
     output, state = layer.apply(params, input)             # (..., T, 8) to (..., T, 16)
     output, state = layer.step(params, next_input, state)  # (..., 8) to (..., 16)
 
-A layer is a frozen dataclass: the configuration alone.
+A layer is a frozen dataclass, its configuration alone. :class:`Layer` describes the options that
+all layers share. Parameters are ``params["layer_k"]["forward"][name]``, or ``"reverse"`` in the
+reverse direction.
 """
 
+from ._gated import QRNN, RGLRU, MinGRU, QRNNState
 from ._layer import Layer
-from ._lru import LRU
 from ._mamba import Mamba, MambaState
-from ._min_gru import MinGRU
-from ._qrnn import QRNN, QRNNState
-from ._rg_lru import RGLRU
-from ._s5 import S5
+from ._state_space import LRU, S5
 
 __all__ = ["LRU", "Layer", "Mamba", "MambaState", "MinGRU", "QRNN", "QRNNState", "RGLRU", "S5"]

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What all layers share: configuration, parameters, a stack of layers that run one way or both."""
+"""Base class of the layers: configuration, parameters, stacking and directions."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,51 +14,55 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ... import _arguments as arguments
+from ..._layers import Spec
 from ..._types import State
 from .._arrays import array_of, marks_of
 from .._primitives import edge_dtype
 from .._types import ArrayLike
+from ._initial import draw
 
-__all__ = ["Layer", "Parameters", "check_between"]
+__all__ = ["Layer", "Parameters", "saved_by_name"]
 
 #: Arrays by name, in dictionaries by direction, by layer:
 #: ``params["layer_0"]["forward"]["weight"]``.
 Parameters = dict[str, dict[str, dict[str, jax.Array]]]
+Kind = TypeVar("Kind", bound=type)
 
 _WAYS = ("forward", "reverse")
 
 
-def check_between(call: str, name: str, value: object, expected: str, holds: Any) -> None:
-    """Refuses a number of which a condition does not hold, and what is no number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        arguments.refuse(call, name, expected, repr(value), TypeError)
-    if not holds(value):
-        arguments.refuse(call, name, expected, value)
+def saved_by_name(kind: Kind) -> Kind:
+    """Register a named tuple with jax.export, if its dependencies are installed."""
+    try:
+        from jax.export import register_namedtuple_serialization as register
+    except ImportError:
+        return kind
+    return register(kind, serialized_name=f"scanrec.jax.nn.{kind.__name__}")
 
 
 @dataclass(frozen=True)
-class Layer(Generic[State]):
+class Layer(Spec, Generic[State]):
     """A stack of ``num_layers`` layers, each of which reads the outputs of the one before.
 
-    The configuration alone: parameters and states are arrays that :meth:`init` and :meth:`apply`
-    return. Pure functions of them, for ``jit``, ``vmap``, ``grad``, ``lax.scan`` and
-    ``checkpoint``; to these a layer may be an argument as well, of which a program is compiled for
-    each.
+    A layer is its configuration alone. Parameters and states are arrays, which :meth:`init` and
+    :meth:`apply` return. These are pure functions, for ``jit``, ``vmap``, ``grad``, ``lax.scan``
+    and ``checkpoint``. A layer may be an argument of such a program, which is then compiled for
+    each layer.
 
     Parameters
     ----------
     input_size, hidden_size:
         Channels of inputs, and of the outputs of one direction.
     num_layers:
-        Layers.
+        Number of layers.
     bias:
         Whether there are biases.
     dropout:
-        The share of outputs of each layer but the last that are dropped, if there is a key to draw
-        them with; the others are scaled by ``1 / (1 - dropout)``.
+        Share of the outputs of each layer but the last that are dropped, if a key is passed to draw
+        them with. The other outputs are scaled by ``1 / (1 - dropout)``.
     bidirectional:
-        Whether layers run both ways, with parameters of their own, and put their outputs side by
-        side.
+        Whether layers run in both directions, each with its own parameters. The outputs are
+        concatenated.
     """
 
     input_size: int
@@ -69,37 +72,15 @@ class Layer(Generic[State]):
     dropout: float = 0.0
     bidirectional: bool = False
 
-    #: A named tuple, if states are more than one array.
+    #: A named tuple, for states of several arrays.
     _state_type: ClassVar[Any] = None
-    _complex_state: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        jax.tree_util.register_static(cls)  # no arrays in it
+        jax.tree_util.register_static(cls)  # it has no arrays
 
     def __post_init__(self) -> None:
-        call = type(self).__name__
-        self._keep_counts("input_size", "hidden_size", "num_layers")
-        for name in ("bias", "bidirectional"):
-            self._keep(name, arguments.flag(call, name, getattr(self, name)))
-        check_between(call, "dropout", self.dropout, "a number from 0 to 1", lambda p: 0 <= p <= 1)
-        if self.dropout and self.num_layers == 1:
-            message = f"{call}: dropout is between layers, and there is one"
-            warnings.warn(message, stacklevel=4)
-
-    def _keep(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)  # it is frozen
-
-    def _keep_counts(self, *names: str) -> None:
-        """Those of the configuration as integers of Python, which have a hash."""
-        for name in names:
-            self._keep(name, arguments.count(type(self).__name__, name, getattr(self, name)))
-
-    # ---- what a kind of layer says ---------------------------------------------------------------
-
-    def _init_one(self, key: jax.Array, inputs: int, dtype: Any) -> dict[str, jax.Array]:
-        """The parameters of one direction of one layer with so many inputs."""
-        raise NotImplementedError
+        self._check_options()
 
     def _run(
         self,
@@ -110,51 +91,51 @@ class Layer(Generic[State]):
         reverse: bool,
         key: jax.Array | None,
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """One direction of one layer: outputs, and the arrays of the state. There are no first ones
-        where a sequence begins, and no key where nothing is to be drawn."""
+        """Run one direction of one layer: outputs, and the arrays of the final state.
+
+        `first`, the initial state, is empty if the sequence begins. `key` is None if nothing is
+        drawn.
+        """
         raise NotImplementedError
 
-    def _fields(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each array of a state, of one sequence in one layer and direction."""
-        return {"hidden": (self.hidden_size,)}
-
     # ---- calls -----------------------------------------------------------------------------------
-
-    @property
-    def num_directions(self) -> int:
-        """2 where layers run both ways, otherwise 1."""
-        return 2 if self.bidirectional else 1
 
     @property
     def output_size(self) -> int:
         """Channels of outputs: ``num_directions * hidden_size``."""
         return self.num_directions * self.hidden_size
 
-    def _inputs(self, at: int) -> int:
-        return self.output_size if at else self.input_size
-
     def init(self, key: jax.Array, dtype: DTypeLike = jnp.float32) -> Parameters:
-        """Draws parameters.
+        """Draw parameters from their initial distributions.
 
         Parameters
         ----------
         key:
-            Of ``jax.random``.
+            Key of ``jax.random``.
         dtype:
-            Of all parameters, which are real: float32, float64, float16 or bfloat16.
+            Type of all parameters, which are real: float32, float64, float16 or bfloat16.
 
         Returns
         -------
-        ``{"layer_0": {"forward": {"weight": ...}}}``, with ``"reverse"`` beside ``"forward"`` where
-        layers run both ways.
+        ``{"layer_0": {"forward": {"weight": ...}}}``. A bidirectional layer has ``"reverse"``
+        besides ``"forward"``.
         """
         call, count = f"{type(self).__name__}.init", self.num_layers * self.num_directions
         dtype = jnp.dtype(dtype)
         arguments.check_real(call, "dtype", dtype.name)
         keys = iter(_drawn(call, jax.random.split, key, count))
+
+        def init_one(parameters):
+            own = dict(zip(self._key_order, jax.random.split(next(keys), len(self._key_order))))
+            return {name: draw(own.get(name), p, dtype) for name, p in parameters.items()}
+
+        return self._of_each(init_one)
+
+    def _of_each(self, call):
+        """Call a function of the parameters' descriptions for each layer and direction."""
         return {
             f"layer_{i}": {
-                way: self._init_one(next(keys), self._inputs(i), dtype)
+                way: call(self._parameter_specs(self._inputs(i)))
                 for way in _WAYS[: self.num_directions]
             }
             for i in range(self.num_layers)
@@ -163,14 +144,23 @@ class Layer(Generic[State]):
     def initial_state(
         self, shape: int | Sequence[int] = (), dtype: DTypeLike = jnp.float32
     ) -> State:
-        """A state of zeros, as ``lax.scan`` wants it to carry: of a batch of this shape, and of
-        inputs and parameters of this type."""
+        """A state of zeros, for instance for ``lax.scan`` to carry.
+
+        Parameters
+        ----------
+        shape:
+            Shape of the batch.
+        dtype:
+            Type of inputs and parameters.
+        """
         dtype = jnp.dtype(dtype)
         check = arguments.check_dtype if self._complex_state else arguments.check_real
         check(f"{type(self).__name__}.initial_state", "dtype", dtype.name)
         lead = (shape,) if isinstance(shape, (int, np.integer)) else shape
         count, dtype = self.num_layers * self.num_directions, self._state_dtype(dtype)
-        zeros = {n: jnp.zeros((count, *lead, *own), dtype) for n, own in self._fields().items()}
+        zeros = {
+            n: jnp.zeros((count, *lead, *own), dtype) for n, own in self._state_shapes().items()
+        }
         return self._of_arrays(zeros)
 
     def apply(
@@ -182,34 +172,33 @@ class Layer(Generic[State]):
         resets: ArrayLike | None = None,
         key: jax.Array | None = None,
     ) -> tuple[jax.Array, State]:
-        """Runs over sequences.
+        """Run over whole sequences.
 
         Parameters
         ----------
         params:
-            What :meth:`init` returned, or arrays in their places.
+            Arrays with the structure that :meth:`init` returns.
         input:
             ``(..., T, input_size)``.
         state:
-            What a call returned that these inputs go on from, of the same shape ``...``. None is 0.
-            Of layers that run both ways the half that runs in reverse starts behind the last step.
+            State that an earlier call returned, to continue its sequences. The reverse direction
+            continues from after the last step. With None the sequences begin.
         resets:
-            Booleans that broadcast to ``(..., T)``, with all of its steps: where one is set a
-            sequence starts, and sees nothing of those before. There may be one step more of them,
-            whose mark is behind the last step.
+            Booleans that broadcast to ``(..., T)``. True starts a new sequence, which sees no step
+            before. The mask has all T steps, or one more, which is after the last step.
         key:
-            Of ``jax.random``, to draw what is dropped. None drops nothing.
+            Key of ``jax.random`` for dropout and zoneout. None drops nothing.
 
         Returns
         -------
-        ``(output, state)``: ``(..., T, num_directions * hidden_size)``, and states after the last
-        step (in reverse: after the first), ``(num_layers * num_directions, ..., hidden_size)`` with
-        the directions of a layer one after the other, unless the layer says otherwise.
+        ``(output, state)``: outputs of shape ``(..., T, num_directions * hidden_size)``, and the
+        state after the last step, in reverse after the first. Its first axis is ``num_layers *
+        num_directions``, with the directions of a layer next to each other.
 
         Raises
         ------
         ValueError, TypeError:
-            Names the argument, what was expected and what came.
+            An argument does not fit. The message names it.
         """
         call = f"{type(self).__name__}.apply"
         params, x = self._checked(call, params, input, ("T",))
@@ -239,23 +228,23 @@ class Layer(Generic[State]):
         input: ArrayLike,
         state: State | np.ndarray | None = None,
     ) -> tuple[jax.Array, State]:
-        """One step of time: what :meth:`apply` gives for a chunk of one.
+        """Run a single step, with the results of :meth:`apply` on a sequence of this step.
 
         Parameters
         ----------
         params, state:
-            As of :meth:`apply`.
+            As in :meth:`apply`.
         input:
             ``(..., input_size)``.
 
         Returns
         -------
-        ``(output, state)``, the former ``(..., hidden_size)``. Nothing is dropped.
+        ``(output, state)``, with an output of shape ``(..., hidden_size)``. Nothing is dropped.
 
         Raises
         ------
         ValueError, TypeError:
-            As :meth:`apply`; and of layers that run both ways, which have no steps.
+            An argument does not fit, as in :meth:`apply`, or the layer is bidirectional.
         """
         call = f"{type(self).__name__}.step"
         if self.bidirectional:
@@ -273,7 +262,7 @@ class Layer(Generic[State]):
         return np.result_type(dtype, np.complex64) if self._complex_state else dtype
 
     def _checked(self, call, params, input, axes):
-        """Parameters and inputs in their common type."""
+        """Check parameters and inputs, and convert them to their common type."""
         params = _parameters(call, params, _shapes(self))
         x = array_of(call, "input", input)
         if x.ndim < 1 + len(axes) or x.shape[-1] != self.input_size:
@@ -284,10 +273,10 @@ class Layer(Generic[State]):
         return jax.tree.map(lambda p: p.astype(dtype), params), x.astype(dtype)
 
     def _arrays(self, call, state, lead, dtype):
-        """Those of a state by name; none where there is no state."""
+        """The arrays of a state by name. The result is empty if there is no state."""
         if state is None:
             return {}
-        fields = self._fields()
+        fields = self._state_shapes()
         if len(fields) == 1:
             given = {"state": (state, *fields.values())}
         elif isinstance(state, tuple) and len(state) == len(fields):
@@ -299,10 +288,8 @@ class Layer(Generic[State]):
         for label, (x, own) in given.items():
             if isinstance(x, (tuple, list, dict)):
                 arguments.refuse(call, label, "an array", type(x).__name__, TypeError)
-            x, wanted = (
-                array_of(call, label, x),
-                (self.num_layers * self.num_directions, *lead, *own),
-            )
+            x = array_of(call, label, x)
+            wanted = (self.num_layers * self.num_directions, *lead, *own)
             if jnp.iscomplexobj(x) and not self._complex_state:
                 arguments.refuse(call, label, "a real type", x.dtype, TypeError)
             arguments.check_shape(call, label, x.shape, wanted, equal=True)
@@ -310,12 +297,12 @@ class Layer(Generic[State]):
         return dict(zip(fields, arrays))
 
     def _of_arrays(self, arrays):
-        """A state of arrays by name."""
+        """The state with these arrays, by name."""
         return self._state_type(**arrays) if len(arrays) > 1 else arrays["hidden"]
 
 
 def _drawn(call, draw, key, number):
-    """Keys drawn from one. JAX says of what is none that it is none, but not of which argument."""
+    """Derive keys from a key. The errors of JAX do not name the argument, so this one does."""
     try:
         return draw(key, number)
     except Exception as error:
@@ -325,7 +312,7 @@ def _drawn(call, draw, key, number):
 
 
 def _dropped(key, x, share):
-    """Without this share of its numbers, the others scaled."""
+    """Drop this share of the elements, and scale the others."""
     if share == 1:
         return jnp.zeros_like(x)
     return jnp.where(jax.random.bernoulli(key, 1 - share, x.shape), x / (1 - share), 0)
@@ -334,12 +321,11 @@ def _dropped(key, x, share):
 @lru_cache(maxsize=256)
 def _shapes(layer: Layer) -> dict[str, Any]:
     """The shapes of a layer's parameters."""
-    drawn = jax.eval_shape(lambda: layer.init(jax.random.key(0)))
-    return jax.tree.map(lambda x: tuple(x.shape), drawn)
+    return layer._of_each(lambda parameters: {name: p.shape for name, p in parameters.items()})
 
 
 def _parameters(call, params, shapes, path=""):
-    """Arrays in dictionaries, if they are of these shapes."""
+    """The parameters as arrays, if their structure and shapes are these."""
     if not isinstance(params, Mapping):
         arguments.refuse(call, f"params{path}", "a dictionary", type(params).__name__, TypeError)
     if set(params) != set(shapes):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Steps and what comes before them in their sequences, in either direction of time."""
+"""Windows over past steps, and the first steps of sequences, in both directions of time."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ __all__ = ["begins", "window"]
 def window(
     x: jax.Array, past: jax.Array | None, count: int, marks: jax.Array | None, reverse: bool
 ) -> tuple[list[jax.Array], jax.Array]:
-    """The steps that a window of ``count`` steps has: the present one, that before it, and so on.
+    """The steps in a window of ``count`` steps: the present step, the step before it, and so on.
 
     Parameters
     ----------
     x:
         ``(..., T, C)``.
     past:
-        ``(..., count - 1, C)``: the steps before the first, or in reverse behind the last, in the
-        order of time. None is 0.
+        ``(..., count - 1, C)``: the steps before the first step, in the order of time. In reverse
+        they are after the last step. None is 0.
     marks:
-        Booleans that broadcast to ``(..., T)``, or with one step more: where a sequence starts.
-        Steps of other sequences are 0.
+        Booleans that broadcast to ``(..., T)``, or to one step more: True starts a sequence. Steps
+        of other sequences are 0.
     reverse:
-        Whether what comes before a step is behind it in time.
+        Whether the window extends to later steps instead of earlier ones.
 
     Returns
     -------
-    ``count`` arrays of the shape of ``x``, and the past of what follows.
+    ``count`` arrays of the shape of ``x``, and the ``past`` of the next call.
     """
     steps, more = x.shape[-2], count - 1
-    if past is None:  # padding leaves arrays split over devices as they are
+    if past is None:  # padding keeps the sharding of an array
         widths = [(0, 0)] * x.ndim
         widths[-2] = (0, more) if reverse else (more, 0)
         whole = jnp.pad(x, widths)
@@ -52,7 +52,7 @@ def window(
     else:
         marks, widths = marks[..., :steps], (more, 0)
     marks = jnp.pad(marks, [(0, 0)] * (marks.ndim - 1) + [widths])[..., : steps + more]
-    sequence = jnp.cumsum(marks, -1, dtype=jnp.int32)[..., None]  # the number of each step's
+    sequence = jnp.cumsum(marks, -1, dtype=jnp.int32)[..., None]  # number of each step's sequence
     now = sequence[..., begins[0] : begins[0] + steps, :]
     for i, k in enumerate(begins[1:], 1):
         seen[i] = jnp.where(sequence[..., k : k + steps, :] == now, seen[i], 0)
@@ -64,9 +64,11 @@ def window(
 
 
 def begins(steps: int, marks: jax.Array | None, fresh: bool, reverse: bool) -> jax.Array | None:
-    """Booleans that broadcast to ``(..., T)``: the steps before which there is no state, of arrays
-    as of :func:`window`; ``fresh``: there is none before the first, or in reverse the last. None
-    where there are no such steps."""
+    """Mask of the steps that have no state before them, which broadcasts to ``(..., T)``.
+
+    ``marks`` and ``reverse`` are as in :func:`window`. ``fresh`` says that the first step (in
+    reverse: the last) has no state before it. The result is None if there are no such steps.
+    """
     found = None
     if marks is not None and not reverse:
         found = marks[..., :steps]

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of options, inputs and states of layers, by name."""
+"""Checks of the inputs and states of layers."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,38 +9,19 @@ from torch import Tensor
 from ... import _arguments as arguments
 from .._tensors import check_dense
 
-__all__ = [
-    *("batch_sizes", "check_dtype", "check_input", "choice", "is_autocast", "number"),
-    "state_leaves",
-]
+__all__ = ["batch_sizes", "check_dtype", "check_input", "is_autocast", "state_leaves"]
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 _WEIGHTS = (torch.float64, *_NARROW)
 
 
 def is_autocast(device: torch.device) -> bool:
-    """Whether products on a device are in 16 bits."""
+    """Whether autocast is enabled on a device, so that products are in 16 bits."""
     return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
-def number(call: str, name: str, value: object, least: float, most: float) -> float:
-    """A number within bounds."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        arguments.refuse(call, name, "a number", repr(value), TypeError)
-    if not least <= value <= most:
-        arguments.refuse(call, name, f"a number from {least} to {most}", value)
-    return float(value)
-
-
-def choice(call: str, name: str, value: Any, known: tuple) -> Any:
-    """One of a few."""
-    if isinstance(value, bool) or value not in known:
-        arguments.refuse(call, name, "one of " + ", ".join(map(repr, known)), repr(value))
-    return value
-
-
 def check_dtype(call: str, dtype: object) -> None:
-    """Refuses types that weights are not of."""
+    """Raise TypeError for an element type that parameters cannot have."""
     if dtype is not None and dtype not in _WEIGHTS:
         arguments.refuse(call, "dtype", f"one of {_said(_WEIGHTS)}", dtype, TypeError)
 
@@ -54,8 +33,7 @@ def _said(dtypes):
 def check_input(
     call: str, x: object, axes: str, ranks: tuple[int, ...], size: int, weight: Tensor
 ) -> None:
-    """Refuses an input of other axes than these, the last of this size, and one that is not of the
-    weight's kind."""
+    """Check the axes of an input, the size of the last one, and the device and type."""
     name = "input"
     check_dense(call, name, x)
     if x.dim() not in ranks or x.shape[-1] != size:
@@ -74,7 +52,7 @@ def check_input(
 
 
 def batch_sizes(call: str, sizes: Tensor, rows: int) -> list[int]:
-    """How many sequences have each step, of a PackedSequence with so many rows."""
+    """The number of sequences at each step of a PackedSequence with this number of rows."""
     found = sizes.tolist() if sizes.dim() == 1 and sizes.dtype == torch.int64 else []
     falls = bool(found) and found[-1] > 0 and found == sorted(found, reverse=True)
     if not falls or sum(found) != rows:
@@ -88,19 +66,19 @@ def batch_sizes(call: str, sizes: Tensor, rows: int) -> list[int]:
 def state_leaves(
     call: str,
     state: object,
-    several: bool,
     shapes: dict[str, tuple[int, ...]],
     dtype: torch.dtype,
     device: torch.device,
 ) -> list[Tensor]:
-    """The tensors of a state, of these shapes by their names, in this type."""
+    """The tensors of a state, converted to a type, if they have these shapes."""
+    several = len(shapes) > 1
     given = state if several else (state,)
     if not isinstance(given, tuple) or len(given) != len(shapes):
         expected = f"a tuple of {', '.join(shapes)}"
         got = f"{len(given)} of them" if isinstance(given, tuple) else type(given).__name__
         arguments.refuse(call, "state", expected, got, TypeError)
     for (name, shape), x in zip(shapes.items(), given):
-        name = f"state.{name}" if several else name
+        name = f"state.{name}" if several else "state"
         check_dense(call, name, x)
         arguments.check_shape(call, name, x.shape, shape, equal=True)
         if x.is_complex() != dtype.is_complex or not (x.is_complex() or x.is_floating_point()):

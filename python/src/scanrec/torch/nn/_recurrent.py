@@ -1,36 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the layers share, in the habits of torch.nn.LSTM: stacking, directions, dropout, sequences
-of several lengths, and single steps."""
+"""Base class of the layers: stacking, directions, dropout, packed sequences and single steps."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+import inspect
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils import _pytree
 
 from ... import _arguments as arguments
+from ..._layers._spec import Spec, options_of
 from ..._types import State
 from .._tensors import marks
 from . import _checks as checks
+from ._initial import draw
 
-__all__ = ["Leaves", "Recurrent", "Weights", "full_precision", "wide"]
+__all__ = ["Leaves", "Recurrent", "Weights", "full_precision", "saved_by_name", "wide"]
 
-_DEFAULTS = {
-    "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False,
-}  # fmt: skip
 Input = TypeVar("Input", Tensor, PackedSequence)
+Kind = TypeVar("Kind", bound=type)
 Leaves = tuple[Tensor, ...]  # the tensors of a state
-Weights = dict[str, Tensor]  # of one layer and direction, by names without these
+Weights = dict[str, Tensor]  # of one layer and direction, by names without suffix
 
 
 def wide(x: Tensor) -> Tensor:
-    """A tensor in the type that scans compute in: float32 instead of 16 bits."""
+    """Convert 16-bit tensors to float32, the type that scans compute in."""
     return x.float() if x.dtype.itemsize == 2 else x
 
 
@@ -41,57 +40,63 @@ def full_precision(x: Tensor) -> AbstractContextManager:
     return nullcontext()
 
 
-class Recurrent(torch.nn.Module, Generic[State]):
-    """The base of all layers. One of them says which weights and states it has, what it starts
-    from, and how one layer and direction of it runs over sequences of one length."""
+def saved_by_name(kind: Kind) -> Kind:
+    """Register a named tuple with torch.load, for ``weights_only``, and with torch.export.save.
 
-    input_size: int
-    hidden_size: int
-    num_layers: int
-    bias: bool
+    The registration with torch.export has no public name: its errors ask for this one, and
+    ``torch.export.register_dataclass`` takes no named tuples.
+    """
+    torch.serialization.add_safe_globals([kind])
+    _pytree._register_namedtuple(kind, serialized_type_name=f"scanrec.torch.nn.{kind.__name__}")
+    return kind
+
+
+class Recurrent(Spec, torch.nn.Module, Generic[State]):
+    """Base class of all layers. A layer inherits from its description as well."""
+
     batch_first: bool
-    dropout: float
-    bidirectional: bool
 
-    _own: dict[str, Any] = {}  #: options of the layer's own, and their defaults
-    _state_type: Callable[..., Any] | None = None  #: a named tuple; None: a tensor
-    _complex_state = False
+    #: A named tuple, for states of several tensors.
+    _state_type: ClassVar[Any] = None
+    #: Parameters that are drawn before the others, which are drawn in their order.
+    _drawn_first: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int,
-        bias: bool,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
-    ):
+    def __init__(self, given: dict[str, Any]) -> None:
+        """Check the arguments of a layer's constructor, its ``locals()``, and draw parameters."""
         super().__init__()
-        self.input_size = self._count("input_size", input_size)
-        self.hidden_size = self._count("hidden_size", hidden_size)
-        self.num_layers = self._count("num_layers", num_layers)
-        self.bias = arguments.flag(self._name, "bias", bias)
-        self.batch_first = arguments.flag(self._name, "batch_first", batch_first)
-        self.dropout = self._number("dropout", dropout, 0, 1)
-        self.bidirectional = arguments.flag(self._name, "bidirectional", bidirectional)
-        if self.dropout and self.num_layers == 1:
-            said = "dropout is between layers, of which there is one"
-            warnings.warn(f"{self._name}: {said}", stacklevel=3)
+        options = options_of(given)
+        device, dtype = options.pop("device"), options.pop("dtype")
+        for name, value in options.items():
+            self._keep(name, value)
+        self._check_flags("batch_first")
+        self._check_options()
+        checks.check_dtype(self._name, dtype)
+        self._names: list[dict[str, str]] = []  # of the parameters, with suffix, by place
+        for place in self._places():
+            layer, direction = divmod(place, self.num_directions)
+            suffix, names = f"_l{layer}" + ("_reverse" if direction else ""), {}
+            for name, parameter in self._parameter_specs(self._inputs(layer)).items():
+                weight = torch.empty(parameter.shape, device=device, dtype=dtype)
+                names[name] = name + suffix
+                self.register_parameter(names[name], torch.nn.Parameter(weight))
+            self._names.append(names)
+        self.reset_parameters()
 
-    # ---- of each layer -------------------------------------------------------------------------
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all parameters from their initial distributions."""
+        for place in self._places():
+            weights = self._weights(place)
+            parameters = self._parameter_specs(self._inputs(place // self.num_directions))
+            for name in dict.fromkeys((*self._drawn_first, *parameters)):
+                draw(weights[name], parameters[name].initial)
 
-    def _shapes(self, inputs: int) -> dict[str, tuple[int, ...]]:
-        """Weights of a layer with so many inputs."""
-        raise NotImplementedError
+    def _places(self) -> range:
+        """Layers and directions, the directions of a layer next to each other."""
+        return range(self.num_layers * self.num_directions)
 
-    def _reset(self, weights: Weights, inputs: int) -> None:
-        """Draws them, in place."""
-        raise NotImplementedError
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of each tensor of a state, what one sequence has of it."""
-        return {"state": (self.hidden_size,)}
+    def _weights(self, place: int) -> Weights:
+        return {name: getattr(self, full) for name, full in self._names[place].items()}
 
     def _run(
         self,
@@ -103,97 +108,55 @@ class Recurrent(torch.nn.Module, Generic[State]):
         begins: int,
         resets: Tensor | None,
     ) -> tuple[Tensor, Leaves]:
-        """One direction of one layer over x, whose time is `axis`, 0 or 1 of three. The last
-        `begins` sequences begin here, and their state is 0; others start where `resets`, of the
-        first two axes with one step more or without, says so."""
+        """Run one direction of one layer over x, of three axes with time as `axis`, 0 or 1.
+
+        The last `begins` sequences start here, and their state is 0. `resets` has the first two
+        axes of x, with the same number of steps or one more.
+        """
         raise NotImplementedError
 
-    # ---- construction --------------------------------------------------------------------------
-
-    def _build(self, device, dtype) -> None:
-        checks.check_dtype(self._name, dtype)
-        for place in self._places():
-            for name, shape in self._shapes(self._inputs(place)).items():
-                weight = torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-                self.register_parameter(name + self._suffix(place), weight)
-        self.reset_parameters()
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Draws all weights anew, as the class says."""
-        for place in self._places():
-            self._reset(self._weights(place), self._inputs(place))
-
-    @property
-    def num_directions(self) -> int:
-        """2 where it is bidirectional."""
-        return 2 if self.bidirectional else 1
-
-    @property
-    def _name(self) -> str:
-        return type(self).__name__
-
-    def _places(self) -> range:
-        """Layers and directions, the latter side by side."""
-        return range(self.num_layers * self.num_directions)
-
-    def _inputs(self, place: int) -> int:
-        first = place < self.num_directions
-        return self.input_size if first else self.hidden_size * self.num_directions
-
-    def _suffix(self, place: int) -> str:
-        layer, direction = divmod(place, self.num_directions)
-        return f"_l{layer}" + ("_reverse" if direction else "")
-
-    def _weights(self, place: int) -> Weights:
-        suffix = self._suffix(place)
-        return {name: getattr(self, name + suffix) for name in self._shapes(self._inputs(place))}
-
-    def _count(self, name: str, value: object) -> int:
-        return arguments.count(self._name, name, value)
-
-    def _number(self, name: str, value: object, least: float, most: float) -> float:
-        return checks.number(self._name, name, value, least, most)
-
     def extra_repr(self) -> str:
-        """Sizes, and options that are not the defaults."""
-        others = {**_DEFAULTS, **self._own}
-        said = [f"{n}={getattr(self, n)!r}" for n, x in others.items() if getattr(self, n) != x]
-        return ", ".join([str(self.input_size), str(self.hidden_size), *said])
+        """Sizes, and options that differ from the defaults."""
+        shown = [str(self.input_size), str(self.hidden_size)]
+        for name, option in inspect.signature(type(self).__init__).parameters.items():
+            value = getattr(self, name, option.default)  # device and dtype are no attributes
+            if option.default is not option.empty and value != option.default:
+                shown.append(f"{name}={value!r}")
+        return ", ".join(shown)
 
     # ---- calls ---------------------------------------------------------------------------------
 
     def forward(
         self, input: Input, state: State | None = None, resets: Tensor | None = None
     ) -> tuple[Input, State]:
-        """The outputs of all steps, and the state after the last.
+        """Run over whole sequences.
 
         Parameters
         ----------
         input:
             ``(T, B, input_size)``, ``(B, T, input_size)`` with ``batch_first``, ``(T, input_size)``
-            for one sequence without a batch; or a ``PackedSequence``, whose steps are all that is
-            computed: those with as many sequences each, at once, where they lie.
+            for one sequence without a batch, or a ``PackedSequence``. A ``PackedSequence`` is not
+            padded: consecutive steps with equally many sequences are one batch.
         state:
-            What the sequences go on from, as an earlier call returned it: one tensor, or a named
-            tuple of several, ``(num_layers * num_directions, B, ...)``, without ``B`` where the
-            input has no batch. float32, or float64 in layers of float64, and complex ones of these;
-            others are converted. None: sequences begin.
+            State that an earlier call returned, to continue its sequences. It is one tensor or a
+            named tuple of tensors, ``(num_layers * num_directions, B, ...)``, without ``B`` if the
+            input has no batch. It is converted to float32, or float64 in layers of float64, or to
+            the complex type of that precision. With None the sequences begin.
         resets:
-            Booleans that broadcast to the input's ``(T, B)``, ``(B, T)`` or ``(T,)``, with all of
-            its steps: where one is set a sequence starts, and sees nothing of those before. There
-            may be one step more of them, whose mark is behind the last step. None beside a
-            ``PackedSequence``.
+            Booleans that broadcast to the input's ``(T, B)``, ``(B, T)`` or ``(T,)``. True starts a
+            new sequence, which sees no step before. The mask has all steps of the input, or one
+            more, which is after the last step. It is None with a ``PackedSequence``.
 
         Returns
         -------
-        ``(output, state)``, the former like the input with ``hidden_size * num_directions`` numbers
-        at each step. States of packed sequences are in the order of the sequences.
+        ``(output, state)``: the outputs of all steps, with ``hidden_size * num_directions``
+        channels, and the state after the last step. States of packed sequences are in the order of
+        the sequences.
 
         Raises
         ------
         ValueError, TypeError:
-            Names the argument, what was expected and what came.
+            An argument does not fit. The message names it.
         """
         if isinstance(input, PackedSequence):
             if resets is not None:
@@ -228,8 +191,9 @@ class Recurrent(torch.nn.Module, Generic[State]):
         ) -> tuple[Input, State]: ...
 
     def step(self, input: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """One step of a stream: the output and the state after it, those of :meth:`forward` on a
-        sequence of this step. Not of a bidirectional layer.
+        """Run a single step, with the results of :meth:`forward` on a sequence of this step.
+
+        A bidirectional layer raises ValueError.
 
         Parameters
         ----------
@@ -240,7 +204,7 @@ class Recurrent(torch.nn.Module, Generic[State]):
 
         Returns
         -------
-        ``(output, state)``, the former ``(B, hidden_size)``.
+        ``(output, state)``, with an output of shape ``(B, hidden_size)``.
         """
         call = f"{self._name}.step"
         if self.bidirectional:
@@ -253,9 +217,12 @@ class Recurrent(torch.nn.Module, Generic[State]):
 
     @torch.compiler.disable(reason="the lengths of packed sequences are numbers in a tensor")
     def _packed(self, packed, state):
-        """Sequences of several lengths: steps lie behind one another, the longest sequence first in
-        each, so that those with as many sequences each are a whole batch. Not compiled: there would
-        be a program for each set of lengths."""
+        """Run over sequences of several lengths.
+
+        The steps are consecutive in memory, each with the longest sequence first. So steps with
+        equally many sequences are one batch. torch.compile would make a program for each set of
+        lengths.
+        """
         data, sizes, order, back = packed
         self._check(data, "a PackedSequence of steps (I)", (2,))
         counts = checks.batch_sizes(self._name, sizes, data.shape[0])
@@ -278,7 +245,7 @@ class Recurrent(torch.nn.Module, Generic[State]):
         return PackedSequence(output, sizes, order, back), self._state(finals)
 
     def _forward(self, parts, weights, state, begins):
-        """Parts with fewer and fewer sequences: the last of them end."""
+        """Run over parts with fewer and fewer sequences, the last of which end."""
         outputs, ended = [], []
         for x in parts:
             rows = x.shape[1]
@@ -292,7 +259,7 @@ class Recurrent(torch.nn.Module, Generic[State]):
         return outputs, tuple(torch.cat(s) for s in zip(*reversed(ended)))
 
     def _backward(self, parts, weights, state, begins):
-        """The same from the end: more and more sequences, which begin at their last steps."""
+        """Run over the parts from the end: sequences are added, and begin at their last steps."""
         outputs, now = [], tuple(s[:0] for s in state)
         for x in reversed(parts):
             held, rows = now[0].shape[0], x.shape[1]
@@ -302,7 +269,7 @@ class Recurrent(torch.nn.Module, Generic[State]):
         return outputs[::-1], now
 
     def _stacked(self, x, state, run):
-        """All layers and directions, by run(x, weights, state, reverse) of one."""
+        """Run all layers and directions, each by run(x, weights, state, reverse)."""
         finals = []
         for layer in range(self.num_layers):
             if layer and self.dropout:
@@ -322,7 +289,7 @@ class Recurrent(torch.nn.Module, Generic[State]):
         checks.check_input(call or self._name, x, axes, ranks, self.input_size, weight)
 
     def _leaves(self, state, batch, is_batch, device) -> Leaves:
-        """The tensors of a state, with an axis of the batch; zeros where there is none."""
+        """The tensors of a state, with a batch axis. They are 0 if there is no state."""
         double = next(iter(self._weights(0).values())).dtype == torch.float64
         if self._complex_state:
             dtype = torch.complex128 if double else torch.complex64
@@ -333,9 +300,8 @@ class Recurrent(torch.nn.Module, Generic[State]):
         if state is None:
             leaves = [torch.zeros(shape, dtype=dtype, device=device) for shape in shapes.values()]
         else:
-            several = self._state_type is not None
-            leaves = checks.state_leaves(self._name, state, several, shapes, dtype, device)
+            leaves = checks.state_leaves(self._name, state, shapes, dtype, device)
         return tuple(x if is_batch else x.unsqueeze(1) for x in leaves)
 
     def _state(self, leaves: Leaves) -> Any:
-        return leaves[0] if self._state_type is None else self._state_type(*leaves)
+        return leaves[0] if len(leaves) == 1 else self._state_type(*leaves)

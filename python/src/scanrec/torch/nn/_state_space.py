@@ -1,61 +1,37 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What S5 and the linear recurrent unit share: complex states between two products."""
+"""The layers LRU and S5: complex states between two products."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ..._layers import LRUSpec, S5Spec
+from ..._types import Discretisation
+from .._state_space import lru, s5
 from ._recurrent import Recurrent, Weights, full_precision, wide
 
-__all__ = ["StateSpace", "complex_of"]
-
-
-def complex_of(pairs: Tensor) -> Tensor:
-    """Complex numbers of the pairs that weights hold."""
-    return torch.view_as_complex(wide(pairs))
+__all__ = ["LRU", "S5"]
 
 
 class StateSpace(Recurrent[Tensor]):
     """A layer around one of the state spaces of scanrec.torch."""
 
-    _complex_state = True
-    _states: int  #: complex ones
-
-    def _diagonal(self) -> tuple[str, ...]:
-        """Names of the weights of which there is one per state."""
-        raise NotImplementedError
-
     def _scan(self, u: Tensor, weights: Weights, b: Tensor, c: Tensor, d, **given):
-        """The call for (B, T, I): what it returns for `initial_state`, `reverse`, `resets` and
-        `return_final`."""
+        """Call the state space on ``(B, T, I)``.
+
+        It passes on the options ``initial_state``, ``reverse``, ``resets`` and ``return_final``.
+        """
         raise NotImplementedError
-
-    def _state_shapes(self):
-        return {"state": (self._states,)}
-
-    def _shapes(self, inputs):
-        size, states = self.hidden_size, self._states
-        return {
-            **{name: (states,) for name in self._diagonal()},
-            "b": (states, inputs, 2),
-            "c": (size, states, 2),
-            "d": (size,) if inputs == size else (size, inputs),
-            **({"bias": (size,)} if self.bias else {}),
-        }
-
-    def _reset_feedthrough(self, weights, inputs):
-        d = weights["d"]
-        d.normal_(0, 1 if d.dim() == 1 else inputs**-0.5)
-        if self.bias:
-            weights["bias"].zero_()
 
     def _run(self, x, weights, state, axis, reverse, begins, resets):
         with full_precision(x):
             u = wide(x).transpose(0, 1) if axis == 0 else wide(x)
             d = wide(weights["d"])
-            b, c = complex_of(weights["b"]), complex_of(weights["c"])
+            b, c = (torch.view_as_complex(wide(weights[name])) for name in ("b", "c"))
             if resets is not None and axis == 0:
                 resets = resets.transpose(0, 1)
             y, final = self._scan(
@@ -71,3 +47,58 @@ class StateSpace(Recurrent[Tensor]):
                 y = y + wide(weights["bias"])
         y = y.to(x.dtype)
         return y.transpose(0, 1) if axis == 0 else y, (final,)
+
+
+class LRU(LRUSpec, StateSpace):
+    """Linear recurrent units, with the interface of torch.nn.LSTM."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        state_size: int = 64,
+        r_min: float = 0.9,
+        r_max: float = 0.999,
+        max_phase: float = 2 * math.pi,
+    ):
+        super().__init__(locals())
+
+    def _scan(self, u, weights, b, c, d, **given):
+        return lru(u, wide(weights["nu"]), wide(weights["theta"]), b, c, d, **given)
+
+
+class S5(S5Spec, StateSpace):
+    """Simplified state space layers, with the interface of torch.nn.LSTM."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        state_size: int = 64,
+        blocks: int = 1,
+        discretisation: Discretisation = "zero_order_hold",
+        dt_min: float = 1e-3,
+        dt_max: float = 1e-1,
+    ):
+        super().__init__(locals())
+
+    def _scan(self, u, weights, b, c, d, **given):
+        decay, frequency = torch.exp(wide(weights["log_decay"])), wide(weights["frequency"])
+        lambda_, log_step = torch.complex(-decay, frequency), wide(weights["log_step"])
+        return s5(u, lambda_, b, c, d, log_step, discretisation=self.discretisation, **given)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Marks of sequences that start within time, and what a convolution sees of its sequence alone."""
+"""Resets within time, and convolutions that do not cross them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ __all__ = ["convolved", "firsts", "left_of"]
 
 
 def firsts(marks: Tensor, steps: int, axis: int, reverse: bool) -> Tensor:
-    """The steps that a state does not reach, by the marks of as many steps or of one more: in
-    reverse the mark behind a step cuts it off."""
+    """Mask of the steps that start a sequence, from resets with `steps` steps or one more.
+
+    In reverse, a step starts a sequence if the reset after it is True.
+    """
     if not reverse:
         return marks.narrow(axis, 0, steps)
     if marks.shape[axis] == steps:
@@ -23,7 +25,10 @@ def firsts(marks: Tensor, steps: int, axis: int, reverse: bool) -> Tensor:
 
 
 def _cuts(first, count, reverse):
-    """Of (B, 1, T), by how many steps away: where a sequence starts in between."""
+    """For each distance below `count`: whether a sequence starts between a step and that step.
+
+    `first` and the masks are ``(B, 1, T)``.
+    """
     cuts, steps = [torch.zeros_like(first)], first.shape[2]
     for k in range(count - 1):
         pad = (0, k) if reverse else (k, 0)
@@ -37,12 +42,12 @@ def convolved(
 ) -> Tensor:
     """The convolution of every channel, ``(B, E, T)``, with 0 for the steps of another sequence.
 
-    `whole` has the steps and, on the side that they come from, the K - 1 before them; the last of
-    the K `taps` is of the present step; `first`, ``(B, 1, T)``, are :func:`firsts`, None without
-    resets.
+    `whole` has the steps, and the K - 1 steps before them (in reverse: after them). The last of the
+    K `taps` multiplies the present step. `first`, ``(B, 1, T)``, is the result of :func:`firsts`,
+    or None without resets.
 
-    A sum of shifted products, since conv1d is compiled for one length only. 16-bit types are summed
-    in float32, as conv1d does.
+    The convolution is a sum of shifted products, since conv1d is compiled for one length only.
+    16-bit types are summed in float32, as in conv1d.
     """
     count, taps = taps.shape[1], wide(taps)
     steps = whole.shape[2] - (count - 1)
@@ -56,8 +61,10 @@ def convolved(
 
 
 def left_of(past: Tensor, first: Tensor, reverse: bool) -> Tensor:
-    """The K - 1 steps at the edge, ``(B, E, K - 1)``, without those of another sequence than the
-    last (in reverse the first) step."""
+    """The last K - 1 steps, ``(B, E, K - 1)``, with 0 for those of another sequence.
+
+    In reverse these are the first K - 1 steps.
+    """
     cuts = _cuts(first, past.shape[2], reverse)
     at = 0 if reverse else first.shape[2] - 1
     other = [cut.narrow(2, at, 1) for cut in (cuts if reverse else reversed(cuts))]

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Descriptions of the layers whose gates are products of the inputs: QRNN, MinGRU, RGLRU."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from .. import _arguments as arguments
+from .._types import Candidate, Memory, Pool
+from ._spec import Constant, GateDecay, Normal, Parameter, Spec, Uniform
+
+__all__ = ["MinGRUSpec", "QRNNSpec", "RGLRUSpec"]
+
+
+class QRNNSpec(Spec):
+    """A step computes::
+
+        pre[t] = weight u[t] + weight_before u[t-1] + bias
+        output = qrnn_pool(pre, pool=pool)
+
+    The second product exists with ``kernel_size=2`` only. The pooling and its gradient are one pass
+    over memory each.
+
+    Other Parameters
+    ----------------
+    kernel_size:
+        Number of steps that the products see: 1 or 2.
+    pool:
+        ``"f"``, ``"fo"`` or ``"ifo"``, as in ``qrnn_pool``.
+    zoneout:
+        Probability, below 1, that a channel of the state keeps its value at a step. It is drawn in
+        PyTorch in training, in JAX with a key. Otherwise the state moves by the expected part.
+    memory:
+        ``"store"`` or ``"recompute"``, as in ``qrnn_pool``. Recomputing the states for the gradient
+        gives the same bits and takes 1/128 of their memory.
+
+    Notes
+    -----
+    The parameters of a layer, with n = 2, 3, 4 pre-activations for ``"f"``, ``"fo"``, ``"ifo"``:
+
+    - ``weight`` and ``weight_before``, ``(n * hidden_size, inputs)``: rows of the candidate, the
+      forget gate, the output gate and the input gate, in this order.
+    - ``bias``, ``(n * hidden_size,)``.
+
+    The state is ``(num_layers * num_directions, *batch, hidden_size)``. With ``kernel_size=2`` it
+    is a :class:`QRNNState`.
+
+    Weights start normal, of variance ``1 / (kernel_size * inputs)`` (LeCun et al., Efficient
+    BackProp, 1998). Biases of forget gates start at 1 (Gers et al., Learning to Forget, 2000;
+    Jozefowicz et al., An Empirical Exploration of Recurrent Network Architectures, 2015), the
+    others at 0.
+
+    Source: Bradbury et al., Quasi-Recurrent Neural Networks (2017), section 2. Zoneout: Krueger et
+    al. (2017).
+    """
+
+    kernel_size: Literal[1, 2]
+    pool: Pool
+    zoneout: float
+    memory: Memory
+
+    _key_order = ("weight", "weight_before")
+
+    @property
+    def _parts(self) -> int:
+        """Number of pre-activations of a channel."""
+        return arguments.POOLS[self.pool]
+
+    def _check_own(self):
+        self._check_choice("kernel_size", (1, 2))
+        arguments.pool_size(self._name, self.pool)
+        arguments.recomputes(self._name, self.memory)
+        self._check_number("zoneout", "a number below 1 and not negative", lambda p: 0 <= p < 1)
+
+    def _parameter_specs(self, inputs):
+        rows, forgets = self._parts * self.hidden_size, np.eye(self._parts)[1]
+        weight = Parameter((rows, inputs), Normal(self.kernel_size * inputs))
+        found = {"weight": weight}
+        if self.kernel_size == 2:
+            found["weight_before"] = weight
+        if self.bias:
+            found["bias"] = Parameter((rows,), Constant(np.repeat(forgets, self.hidden_size)))
+        return found
+
+    def _state_shapes(self):
+        shapes = {"hidden": (self.hidden_size,)}
+        if self.kernel_size == 2:
+            shapes["before"] = (self._parts * self.hidden_size,)
+        return shapes
+
+
+class MinGRUSpec(Spec):
+    """A step computes::
+
+        v, z = weight u[t] + bias
+        h[t] = (1 - sigmoid(z)) h[t-1] + sigmoid(z) g(v)
+
+    The outputs are the states h, of any sign. Only the gates are scanned as logarithms, so gates
+    next to 1 keep the digits of ``log(1 - sigmoid(z))``.
+
+    Other Parameters
+    ----------------
+    candidate:
+        The function g: ``"identity"``, or ``"positive"``, which is ``v + 1/2`` from 0 on and
+        ``sigmoid(v)`` below.
+
+    Notes
+    -----
+    The parameters of a layer are:
+
+    - ``weight``, ``(2 * hidden_size, inputs)``: rows of the candidate, then of the gate.
+    - ``bias``, ``(2 * hidden_size,)``.
+
+    The state is ``(num_layers * num_directions, *batch, hidden_size)``.
+
+    Parameters start uniform in ``+-1 / sqrt(inputs)``, as in torch.nn.Linear.
+
+    Source: Feng et al., Were RNNs All We Needed? (2024), section 3.1, and appendix B for g.
+    """
+
+    candidate: Candidate
+
+    _key_order = ("weight", "bias")
+
+    def _check_own(self):
+        self._check_choice("candidate", ("identity", "positive"))
+
+    def _parameter_specs(self, inputs):
+        rows = 2 * self.hidden_size
+        found = {"weight": Parameter((rows, inputs), Uniform(inputs))}
+        if self.bias:
+            found["bias"] = Parameter((rows,), Uniform(inputs))
+        return found
+
+
+class RGLRUSpec(Spec):
+    """A step computes::
+
+        x = u if there are hidden_size inputs, else weight_in u + bias_in
+        r = sigmoid(weight_recurrence x[t] + bias_recurrence)
+        i = sigmoid(weight_gate x[t] + bias_gate)
+        a = exp(-c softplus(decay) r)
+        h[t] = a h[t-1] + sqrt(1 - a^2) i x[t]
+
+    The outputs are the states h. As in RecurrentGemma, the input of the first step of a sequence is
+    not scaled by ``sqrt(1 - a^2)``. So a state of zeros differs from no state.
+
+    Other Parameters
+    ----------------
+    heads:
+        Number of blocks on the diagonals of the weights of the gates. It divides hidden_size.
+    c:
+        Factor in the exponent, above 0.
+
+    Notes
+    -----
+    The parameters of a layer are:
+
+    - ``decay``, ``bias_recurrence`` and ``bias_gate``, ``(hidden_size,)``.
+    - ``weight_recurrence`` and ``weight_gate``, ``(heads, n, n)`` with n = hidden_size / heads:
+      ``weight[h, i, j]`` multiplies input i of gate j.
+    - ``weight_in``, ``(hidden_size, inputs)``, and ``bias_in``, ``(hidden_size,)``, if the layer
+      does not have hidden_size inputs.
+
+    The state is ``(num_layers * num_directions, *batch, hidden_size)``.
+
+    The gate a at r = 1 starts uniform from 0.9 to 0.999; this is the power c of the paper's a.
+    Weights start normal, of variance 1 / (number of inputs of an output) (LeCun et al., Efficient
+    BackProp, 1998), biases at 0.
+
+    Source: De et al., Griffin: Mixing Gated Linear Recurrences with Local Attention for Efficient
+    Language Models (2024), section 2.4.
+    """
+
+    heads: int
+    c: float
+
+    _key_order = ("decay", "weight_recurrence", "weight_gate", "weight_in")
+
+    def _check_own(self):
+        self._check_counts("heads")
+        if self.hidden_size % self.heads:
+            expected = f"a divisor of hidden_size, {self.hidden_size}"
+            arguments.refuse(self._name, "heads", expected, self.heads)
+        self._check_number("c", "a finite number above 0", lambda c: 0 < c < float("inf"))
+
+    def _parameter_specs(self, inputs):
+        size, n = self.hidden_size, self.hidden_size // self.heads
+        block, zero = Parameter((self.heads, n, n), Normal(n)), Parameter((size,), Constant(0.0))
+        found = {
+            "decay": Parameter((size,), GateDecay(0.9, 0.999, self.c)),
+            "weight_recurrence": block,
+            "weight_gate": block,
+        }
+        if inputs != size:
+            found["weight_in"] = Parameter((size, inputs), Normal(inputs))
+        if self.bias:
+            found.update(bias_recurrence=zero, bias_gate=zero)
+            if inputs != size:
+                found["bias_in"] = zero
+        return found

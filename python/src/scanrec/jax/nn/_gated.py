@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The layers QRNN, MinGRU and RGLRU, whose gates are products of the inputs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, overload
+
+import jax
+import jax.numpy as jnp
+
+from ... import _arguments as arguments
+from ..._layers import MinGRUSpec, QRNNSpec, RGLRUSpec
+from ..._types import Candidate, Memory, Pool, State
+from .._arrays import of_rank
+from .._linear_scan import linear_scan
+from .._primitives import edge_dtype as computed
+from .._qrnn_pool import qrnn_pool
+from ._layer import Layer, saved_by_name
+from ._window import begins, window
+
+__all__ = ["QRNN", "MinGRU", "QRNNState", "RGLRU"]
+
+
+@saved_by_name
+class QRNNState(NamedTuple):
+    """State of a :class:`QRNN` with ``kernel_size=2``, and n as there."""
+
+    #: ``(num_layers * num_directions, ..., hidden_size)``.
+    hidden: jax.Array
+    #: ``(num_layers * num_directions, ..., n * hidden_size)``: what the last step adds to the
+    #: pre-activations of the next one.
+    before: jax.Array
+
+
+@dataclass(frozen=True)
+class QRNN(QRNNSpec, Layer[State]):
+    """Layers of a quasi-recurrent network."""
+
+    kernel_size: Literal[1, 2] = 1
+    pool: Pool = "fo"
+    zoneout: float = 0.0
+    memory: Memory = "store"
+
+    _state_type: ClassVar[Any] = QRNNState
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: QRNN[jax.Array], input_size: int, hidden_size: int, num_layers: int = 1,
+            bias: bool = True, dropout: float = 0.0, bidirectional: bool = False,
+            kernel_size: Literal[1] = 1, pool: Pool = "fo", zoneout: float = 0.0,
+            memory: Memory = "store",
+        ) -> None: ...  # fmt: skip
+        @overload
+        def __init__(
+            self: QRNN[QRNNState], input_size: int, hidden_size: int, num_layers: int = 1,
+            bias: bool = True, dropout: float = 0.0, bidirectional: bool = False,
+            *, kernel_size: Literal[2], pool: Pool = "fo", zoneout: float = 0.0,
+            memory: Memory = "store",
+        ) -> None: ...  # fmt: skip
+        def __init__(self, *sizes: Any, **options: Any) -> None: ...
+
+    def _run(self, params, x, first, marks, reverse, key):
+        left, pre = {}, x @ params["weight"].T
+        if self.kernel_size == 2:
+            past = first["before"][..., None, :] if first else None
+            (_, before), past = window(x @ params["weight_before"].T, past, 2, marks, reverse)
+            pre = pre + before
+            left["before"] = past[..., 0, :].astype(computed(x.dtype))
+        if self.bias:
+            pre = pre + of_rank(params["bias"], pre.ndim)
+        zoneout, shape = None, (*x.shape[:-1], self.hidden_size)
+        if self.zoneout and key is not None:
+            zoneout = jax.random.bernoulli(key, self.zoneout, shape)
+        elif self.zoneout:
+            pre = _expected(pre, arguments.POOLS[self.pool], self.zoneout)
+        output, left["hidden"] = qrnn_pool(
+            pre,
+            first.get("hidden"),
+            pool=self.pool,
+            reverse=reverse,
+            resets=None if marks is None else marks[..., None],
+            zoneout=zoneout,
+            memory=self.memory,
+            return_final=True,
+        )
+        return output, left
+
+
+def _expected(pre, count, zoneout):
+    """Pre-activations with which the state moves by the expected part, ``1 - zoneout``.
+
+    ``1 - f`` and the input gate are scaled by this factor. The logit p of ``f`` becomes
+    ``log((exp(p) + zoneout) / (1 - zoneout))``, and the input gate is treated like ``1 - f``.
+    """
+    candidate, forget, *others = jnp.split(pre, count, -1)
+    less = lambda p: jnp.logaddexp(p, math.log(zoneout)) - math.log1p(-zoneout)
+    if len(others) > 1:
+        others[1] = -less(-others[1])
+    return jnp.concatenate([candidate, less(forget), *others], -1)
+
+
+@dataclass(frozen=True)
+class MinGRU(MinGRUSpec, Layer[jax.Array]):
+    """Layers of minimal gated recurrent units."""
+
+    candidate: Candidate = "identity"
+
+    def _run(self, params, x, first, marks, reverse, key):
+        pre = x @ params["weight"].T
+        if self.bias:
+            pre = pre + of_rank(params["bias"], pre.ndim)
+        # Rounding gates close to 1 to 16 bits would make them 1.
+        v, update = jnp.split(pre.astype(computed(x.dtype)), 2, -1)
+        if self.candidate == "positive":
+            v = jnp.where(v >= 0, v + 0.5, jax.nn.sigmoid(v))
+        # 1 - z would be rounded next to 1, and would be 0 long before exp(-softplus) is.
+        state, final = linear_scan(
+            -jax.nn.softplus(update),
+            jax.nn.sigmoid(update) * v,
+            first.get("hidden"),
+            reverse=reverse,
+            resets=None if marks is None else marks[..., None],
+            log_gate=True,
+            return_final=True,
+        )
+        return state.astype(x.dtype), {"hidden": final}
+
+
+#: Lower bound of square roots in denominators of derivatives, as in RecurrentGemma.
+_LEAST = 0.5e-3
+
+
+@jax.custom_jvp
+def _root(x):
+    return jnp.sqrt(x)
+
+
+@_root.defjvp
+def _root_jvp(values, tangents):
+    root = _root(values[0])
+    return root, tangents[0] / (2 * jnp.maximum(root, _LEAST))
+
+
+@dataclass(frozen=True)
+class RGLRU(RGLRUSpec, Layer[jax.Array]):
+    """Layers of real-gated linear recurrent units.
+
+    The derivative of the square root, which is infinite at a = 1, is limited to 1000.
+    """
+
+    heads: int = 1
+    c: float = 8.0
+
+    def _run(self, params, x, first, marks, reverse, key):
+        kind = x.dtype
+        bias = lambda name: of_rank(params[f"bias_{name}"], x.ndim) if self.bias else 0
+        if "weight_in" in params:
+            x = x @ params["weight_in"].T + bias("in")
+        by_heads = x.reshape(*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
+
+        def gate(name):
+            pre = jnp.einsum("...hi,hij->...hj", by_heads, params[f"weight_{name}"])
+            # Rounding gates close to 1 to 16 bits would make them 1.
+            return jax.nn.sigmoid((pre.reshape(x.shape) + bias(name)).astype(computed(kind)))
+
+        recurs, opens = gate("recurrence"), gate("gate")
+        decay = of_rank(params["decay"].astype(recurs.dtype), x.ndim)
+        log_a = -self.c * jax.nn.softplus(decay) * recurs
+        scale = _root(-jnp.expm1(2 * log_a))  # does not cancel near a = 1
+        is_first = begins(x.shape[-2], marks, not first, reverse)
+        if is_first is not None:
+            scale = jnp.where(of_rank(is_first[..., None], x.ndim), 1, scale)
+        state, final = linear_scan(
+            jnp.exp(log_a),
+            scale * opens * x.astype(scale.dtype),
+            first.get("hidden"),
+            reverse=reverse,
+            resets=None if marks is None else marks[..., None],
+            return_final=True,
+        )
+        return state.astype(kind), {"hidden": final}

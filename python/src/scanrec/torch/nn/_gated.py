@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The layers QRNN, MinGRU and RGLRU, whose gates are products of the inputs."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple, overload
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..._layers import MinGRUSpec, QRNNSpec, RGLRUSpec
+from ..._types import Candidate, Memory, Pool, State
+from .._linear_scan import linear_scan
+from .._modes import is_distributed
+from .._qrnn_pool import qrnn_pool
+from ._recurrent import Recurrent, saved_by_name, wide
+from ._window import firsts
+
+__all__ = ["QRNN", "MinGRU", "QRNNState", "RGLRU"]
+
+
+@saved_by_name
+class QRNNState(NamedTuple):
+    """State of a :class:`QRNN` with ``kernel_size=2``."""
+
+    hidden: Tensor  #: ``(num_layers * num_directions, B, hidden_size)``
+    before: Tensor  #: what the last step adds to the pre-activations of the next one
+
+
+class QRNN(QRNNSpec, Recurrent[State]):
+    """Quasi-recurrent network, with the interface of torch.nn.LSTM."""
+
+    _state_type = QRNNState
+
+    @overload
+    def __init__(
+        self: QRNN[Tensor], input_size: int, hidden_size: int, num_layers: int = 1,
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+        bidirectional: bool = False, device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None, *, kernel_size: Literal[1] = 1, pool: Pool = "fo",
+        zoneout: float = 0.0, memory: Memory = "store",
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: QRNN[QRNNState], input_size: int, hidden_size: int, num_layers: int = 1,
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+        bidirectional: bool = False, device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None, *, kernel_size: Literal[2], pool: Pool = "fo",
+        zoneout: float = 0.0, memory: Memory = "store",
+    ) -> None: ...  # fmt: skip
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        kernel_size: Literal[1, 2] = 1,
+        pool: Pool = "fo",
+        zoneout: float = 0.0,
+        memory: Memory = "store",
+    ):
+        super().__init__(locals())
+
+    def _run(self, x, weights, state, axis, reverse, begins, resets):
+        after, weight = (), weights["weight"]
+        if self.kernel_size == 2:
+            steps, last = x.shape[axis], x.select(axis, 0 if reverse else -1)
+            after = (functional.linear(last, weights["weight_before"]),)
+            first = None if resets is None else firsts(resets, steps, axis, reverse).unsqueeze(-1)
+            # Inputs are smaller than pre-activations, so concatenate inputs for one product. A
+            # single step needs the second product only to give its weights a gradient of 0.
+            if torch.is_grad_enabled() or steps > 1:
+                before = _before(x, axis, reverse)
+                before = before if first is None else before.masked_fill(first, 0)
+                x = torch.cat([x, before], -1)
+                weight = torch.cat([weight, weights["weight_before"]], 1)
+        pre = functional.linear(x, weight, weights.get("bias"))
+        if self.kernel_size == 2 and begins != x.shape[1 - axis]:
+            pre = _with_edge(pre, state[1].to(pre.dtype), first, axis, reverse)
+        stays = None
+        if self.zoneout and self.training:
+            shape = (*pre.shape[:-1], self.hidden_size)
+            stays = torch.rand(shape, device=pre.device) < self.zoneout
+        elif self.zoneout:
+            pre = _expected(pre.chunk(self._parts, -1), self.zoneout)
+        output, final = qrnn_pool(
+            *(pre, state[0]), pool=self.pool, axis=axis, reverse=reverse,
+            resets=None if resets is None else resets.unsqueeze(-1), zoneout=stays,
+            memory=self.memory, return_final=True,
+        )  # fmt: skip
+        return output, (final, *after)
+
+
+# Both functions handle the steps of x, or one more. With one less, programs for any length would
+# need a guard that one is left.
+
+
+def _before(x, axis, reverse):
+    """Shift x by one step, with 0 at the first step."""
+    zeros, steps = torch.zeros_like(x.narrow(axis, 0, 1)), x.shape[axis]
+    longer = torch.cat([x, zeros] if reverse else [zeros, x], axis)
+    return longer.narrow(axis, 1 if reverse else 0, steps)
+
+
+def _with_edge(pre, edge, first, axis, reverse):
+    """Add the product of the step before the first to the pre-activations of the first step."""
+    at = pre.shape[axis] - 1 if reverse else 0
+    edge = edge if first is None else edge.masked_fill(first.select(axis, at), 0)
+    return torch.select_scatter(pre, pre.select(axis, at) + edge, axis, at)
+
+
+def _expected(pre, zoneout):
+    """Pre-activations with which the state moves by the expected part, 1 - zoneout."""
+    candidate, forget, *others = pre
+
+    def less(x):  # 1 - f' = (1 - zoneout) (1 - f), in terms of logits
+        least = torch.full_like(x, math.log(zoneout))
+        return torch.logaddexp(x, least) - math.log1p(-zoneout)
+
+    if len(others) > 1:
+        others[1] = -less(-others[1])
+    return [candidate, less(forget), *others]
+
+
+class MinGRU(MinGRUSpec, Recurrent[Tensor]):
+    """Minimal gated recurrent units, with the interface of torch.nn.LSTM.
+
+    Gates that are DTensors are not scanned as logarithms, and are rounded.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        candidate: Candidate = "identity",
+    ):
+        super().__init__(locals())
+
+    def _run(self, x, weights, state, axis, reverse, begins, resets):
+        pre = functional.linear(x, weights["weight"], weights.get("bias"))
+        v, z = wide(pre).chunk(2, -1)
+        if self.candidate == "positive":
+            v = torch.where(v >= 0, v + 0.5, torch.sigmoid(v))
+        log_gate = not is_distributed(z)  # linear_scan refuses logarithms of DTensors
+        # softplus returns z beyond the threshold: at 40 that is exact in float64.
+        gate = -functional.softplus(z, threshold=40) if log_gate else torch.sigmoid(-z)
+        h, final = linear_scan(
+            *(gate, torch.sigmoid(z) * v, state[0]),
+            axis=axis,
+            reverse=reverse,
+            resets=None if resets is None else resets.unsqueeze(-1),
+            log_gate=log_gate,
+            return_final=True,
+        )
+        return h.to(pre.dtype), (final,)
+
+
+class RGLRU(RGLRUSpec, Recurrent[Tensor]):
+    """Real-gated linear recurrent units of Griffin, with the interface of torch.nn.LSTM."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        heads: int = 1,
+        c: float = 8.0,
+    ):
+        super().__init__(locals())
+
+    def _run(self, x, weights, state, axis, reverse, begins, resets):
+        if "weight_in" in weights:
+            x = functional.linear(x, weights["weight_in"], weights.get("bias_in"))
+        r, i = (self._gate(x, weights, name) for name in ("recurrence", "gate"))
+        log_a = -self.c * functional.softplus(wide(weights["decay"])) * r
+        # 1 - a^2 without cancellation. If it is 0, its root has a gradient of 0, not infinity.
+        scale = torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(torch.finfo(log_a.dtype).tiny))
+        steps, sequences = x.shape[axis], x.shape[1 - axis]
+        if resets is not None:
+            scale = torch.where(firsts(resets, steps, axis, reverse).unsqueeze(-1), 1.0, scale)
+        a, gated, initial = torch.exp(log_a), i * wide(x), state[0]
+        if begins:
+            # This state makes the first inputs unscaled, since a (a / (1 + scale)) is 1 - scale.
+            # The other sequences are not touched.
+            at = [t.select(axis, steps - 1 if reverse else 0) for t in (a, scale, gated)]
+            a_first, scale_first, first = (t[sequences - begins :] for t in at)
+            goes_on = initial[: sequences - begins]
+            initial = torch.cat([goes_on, a_first / (1 + scale_first) * first])
+        h, final = linear_scan(
+            *(a, scale * gated, initial),
+            axis=axis,
+            reverse=reverse,
+            resets=None if resets is None else resets.unsqueeze(-1),
+            return_final=True,
+        )
+        return h.to(x.dtype), (final,)
+
+    def _gate(self, x, weights, name):
+        apart = x.unflatten(-1, (self.heads, -1))
+        pre = torch.einsum("...hi,hij->...hj", apart, weights[f"weight_{name}"]).flatten(-2)
+        if self.bias:
+            pre = pre + weights[f"bias_{name}"]
+        return torch.sigmoid(wide(pre))
