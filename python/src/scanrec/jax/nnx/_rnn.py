@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What calls a module as flax.nnx.RNN is called."""
+"""A wrapper of modules with the interface of flax.nnx.RNN."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from ... import _arguments as arguments
 from ..._types import State
 from .._arrays import array_of, given, is_known, of_rank
 from .._types import ArrayLike
-from ._module import Module, SignatureOfInit
+from ._modules import Module, SignatureOfInit
 
 __all__ = ["RNN"]
 
 
 class RNN(nnx.Module, Generic[State]):
-    """A layer in the calls of ``flax.nnx.RNN``, which runs a cell step by step::
+    """A layer with the interface of ``flax.nnx.RNN``, for instance in ``flax.nnx.Bidirectional``::
 
-        rnn = RNN(MinGRU(8, 16, rngs=rngs))                   # nnx.RNN(nnx.GRUCell(8, 16,
-        rngs=rngs)) outputs = rnn(inputs)                                 # (..., T, 8) to (..., T,
-        16) carry, outputs = rnn(inputs, seq_lengths=lengths, return_carry=True)
+        rnn = RNN(MinGRU(8, 16, rngs=rngs))        # nnx.RNN(nnx.GRUCell(8, 16, rngs=rngs))
+        outputs = rnn(inputs)                      # (..., T, 8) to (..., T, 16)
+        carry, outputs = rnn(inputs, seq_lengths=lengths, return_carry=True)
 
-    also in ``flax.nnx.Bidirectional``. A carry is a state of the layer.
+    A carry is a state of the layer.
 
     Parameters
     ----------
     layer:
-        A module of this package whose layers run forward.
+        A module of this package that is not bidirectional.
     time_major, return_carry, reverse, keep_order:
-        Of calls that do not say otherwise.
+        Defaults of the arguments of a call.
     """
 
     __signature__: ClassVar[SignatureOfInit] = SignatureOfInit()
@@ -97,37 +97,37 @@ class RNN(nnx.Module, Generic[State]):
         keep_order: bool | None = None,
         rngs: Any = None,
     ) -> jax.Array | tuple[State, jax.Array] | Any:
-        """Runs over sequences.
+        """Run over whole sequences.
 
         Parameters
         ----------
         inputs:
             ``(..., T, input_size)``; ``(T, ..., input_size)`` with ``time_major``.
         initial_carry:
-            The state that sequences go on from. None: they begin.
+            Initial state. With None the sequences begin.
         seq_lengths:
-            Integers ``...``, from 1 to T: the steps of each sequence, behind which there is
-            padding. Outputs there are of no meaning. Where a carry is returned too, sequences
-            begin. Other integers are refused, or count as 1 or T where values are not known: when
-            the call is traced, and on a GPU.
+            Integers ``...``, from 1 to T: the number of steps of each sequence. The steps after
+            them are padding, and their outputs are meaningless. Other integers raise ValueError, or
+            are clipped if their values are unknown: in a traced call, and on a GPU.
         return_carry:
-            Returns ``(carry, outputs)``: the state after the last step of each sequence.
+            Whether to return ``(carry, outputs)``, with the state after the last step of each
+            sequence. With ``seq_lengths`` it needs ``initial_carry=None``.
         time_major:
             Whether time is the first axis.
         reverse, keep_order:
-            Whether sequences are run from their ends, and then whether outputs are in the order of
-            the inputs, and not in that in which they were computed.
+            Whether to run sequences from their ends, and then whether to return outputs in the
+            order of the inputs instead of the order of computation.
         rngs:
-            What ``flax.nnx.Bidirectional`` draws carries with: here none is drawn.
+            Ignored. ``flax.nnx.Bidirectional`` passes it to draw carries.
 
         Returns
         -------
-        The outputs, laid out as the inputs.
+        The outputs, with the axes of the inputs.
 
         Raises
         ------
         ValueError, TypeError:
-            Names the argument, what was expected and what came.
+            An argument does not fit. The message names it.
         """
         del rngs
         given = {
@@ -151,7 +151,7 @@ class RNN(nnx.Module, Generic[State]):
         if reverse:
             x = _turned(x, lengths)
         resets = None
-        if aligns:  # sequences end at the last step, where the state is
+        if aligns:  # let all sequences end at the last step, whose state is returned
             begin = x.shape[-2] - lengths[..., None]
             x, resets = _rolled(x, -begin), _steps_of(x, begin.ndim) == begin
         y, carry = self.layer(x, initial_carry, resets)
@@ -163,7 +163,7 @@ class RNN(nnx.Module, Generic[State]):
 
 
 def _lengths(value, x):
-    """Those of sequences in an array."""
+    """Check the lengths of the sequences of an array, and clip them if they are unknown."""
     *batch, steps = x.shape[:-1]
     lengths = given("RNN", "seq_lengths", value)
     if not isinstance(lengths, jax.Array):
@@ -182,18 +182,18 @@ def _lengths(value, x):
 
 
 def _steps_of(x, ndim):
-    """The numbers of steps, along the last of so many axes."""
+    """Indices of the steps of x, along the last of `ndim` axes."""
     return of_rank(jnp.arange(x.shape[-2], dtype=jnp.int32), ndim)
 
 
 def _rolled(x, by):
-    """Step t is what step t + by was, around the end."""
+    """Move step t + by of x to step t, around the end."""
     steps = (_steps_of(x, by.ndim) + by) % x.shape[-2]
     return jnp.take_along_axis(x, steps[..., None], -2)
 
 
 def _turned(x, lengths):
-    """Sequences from their ends, with what is behind them behind them."""
+    """Reverse each sequence and keep its padding at the end."""
     if lengths is None:
         return x[..., ::-1, :]
     return _rolled(x[..., ::-1, :], -lengths[..., None])
