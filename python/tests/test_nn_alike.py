@@ -18,6 +18,8 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 from test_jax_nn import LAYERS, state_of, weights_of
 
+from scanrec.jax import nn as jax_nn
+
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_alike(name):
@@ -50,19 +52,42 @@ def test_alike(name):
 
 @pytest.mark.parametrize("name", ["LRU", "Mamba", "MinGRU", "QRNN", "RGLRU", "S5"])
 def test_layers_have_the_same_options_and_documentation(name):
-    kinds = (
-        getattr(torch_nn, name),
-        type(next(x for x in LAYERS.values() if type(x).__name__ == name)),
-    )
-    (of_torch, of_jax), docs = map(dict, (inspect.signature(x).parameters for x in kinds)), []
+    kinds, docs = (getattr(torch_nn, name), getattr(jax_nn, name)), []
+    of_torch, of_jax = (dict(inspect.signature(kind).parameters) for kind in kinds)
     assert of_torch.keys() - of_jax.keys() == {"batch_first", "device", "dtype"}
     for option, parameter in of_jax.items():
-        assert (of_torch[option].default, of_torch[option].annotation) == (
-            parameter.default,
-            parameter.annotation,
-        )
+        assert parameter.replace(kind=of_torch[option].kind) == of_torch[option]
     for kind in kinds:
         own, _, description = inspect.getdoc(kind).partition("\n\nA step computes")
-        assert own and all(f"{option}" in description for option in list(of_jax)[6:])
+        assert own and all(option in description for option in list(of_jax)[6:])
         docs.append(description)
     assert docs[0] and docs[0] == docs[1]
+
+
+REFUSED = [
+    *(("MinGRU", "input_size", 0), ("MinGRU", "num_layers", 1.5), ("MinGRU", "bias", "no")),
+    *(("MinGRU", "dropout", 2), ("MinGRU", "dropout", "x"), ("MinGRU", "candidate", "tanh")),
+    *(("QRNN", "kernel_size", 3), ("QRNN", "kernel_size", True), ("QRNN", "pool", "of")),
+    *(("QRNN", "zoneout", 1), ("QRNN", "zoneout", -0.1), ("QRNN", "memory", "none")),
+    *(
+        ("LRU", "r_min", 0.999),
+        ("LRU", "r_min", -1),
+        ("LRU", "r_max", 1.1),
+        ("LRU", "max_phase", 0),
+    ),
+    *(("LRU", "max_phase", 7), ("S5", "state_size", 7), ("S5", "discretisation", "euler")),
+    *(("S5", "dt_min", 0), ("S5", "dt_min", 1.0), ("S5", "dt_max", float("inf"))),
+    *(("RGLRU", "heads", 3), ("RGLRU", "c", 0), ("RGLRU", "c", float("inf")), ("RGLRU", "c", "x")),
+    *(("Mamba", "dt_rank", "all"), ("Mamba", "dt_rank", 0), ("Mamba", "conv", 0)),
+]
+
+
+@pytest.mark.parametrize(("name", "option", "value"), REFUSED)
+def test_invalid_options_raise_the_same_errors(name, option, value):
+    errors = []
+    for package in (torch_nn, jax_nn):
+        with pytest.raises((ValueError, TypeError)) as raised:
+            getattr(package, name)(**{"input_size": 3, "hidden_size": 4, option: value})
+        errors.append((raised.type, str(raised.value)))
+    assert errors[0] == errors[1]
+    assert errors[0][1].startswith(f"{name}: argument '{option}': expected ")
