@@ -369,13 +369,16 @@ TEST_CASE("how selective scans are dealt to blocks", "[selective]") {
     for (const std::int64_t channels : {1, 32, 1536, 16384})
       for (const std::int64_t states : {1, 4, 16, 17, 64, 65, 128, 256}) {
         if (states > cuda::detail::selective_most_states<V>) continue;
-        cuda::detail::with_selective_shape<V>(1, channels, 1, states, [&](auto shape) {
+        const auto check = [&](auto shape) {
           using of = decltype(shape);
           CHECK(of::states >= states);
           CHECK(of::forward_bytes + of::mark_bytes <= cuda::detail::most_shared_bytes);
           CHECK(of::vjp_soft + of::soft_bytes <= cuda::detail::most_shared_bytes);
           CHECK(of::steps % of::sum_steps == 0);
-        });
+        };
+        using enum cuda::detail::selective_pass;
+        cuda::detail::with_selective_shape<V, forward>(1, channels, 1, states, check);
+        cuda::detail::with_selective_shape<V, adjoint>(1, channels, 1, states, check);
       }
   };
   each(0.0f), each(0.0), each(complexes()), each(double_complexes());

@@ -26,7 +26,9 @@ struct pull_selective {
   using V = typename Shape::value;
   static constexpr int threads = selective_threads;
   using number = typename Shape::number;
-  static constexpr int blocks_together = Shape::own * sizeof(number) > 16 || sizeof(V) > 4 ? 2 : 3;
+  static constexpr int blocks_together = Shape::own * sizeof(number) > 16 || sizeof(V) > 4
+                                             ? 2
+                                             : (Shape::own == 2 ? 4 : 3);
   static constexpr bool synchronises = true;
   /// Chunks of a stretch.
   static constexpr int chunks = memory::checkpoint_interval / Shape::steps;

@@ -38,10 +38,10 @@ Problem taken(const char* call, const Problem& p) {
 }
 
 /// Calls f(shape, kind) of the blocks for a problem.
-template <class V, class F>
+template <selective_pass Pass, class V, class F>
 auto with_selective_kernel(const selective_device_problem<V>& p, F f) {
   using enum selective_kind;
-  return with_selective_shape<V>(p.batch, p.channels, p.groups, p.states, [&](auto shape) {
+  return with_selective_shape<V, Pass>(p.batch, p.channels, p.groups, p.states, [&](auto shape) {
     // Doubles and complex numbers have one kernel for everything.
     if constexpr (sizeof(V) <= 4)
       if (is_plain(p)) return f(shape, std::integral_constant<selective_kind, plain>());
@@ -65,12 +65,13 @@ selective_device_problem<V> selective_forward_of(const selective_arrays<V>& arra
 
 template <class V>
 void run_selective_forward(const selective_device_problem<V>& p, stream_t stream) {
-  with_selective_kernel(p, [&]<class Shape, selective_kind Kind>(
-                               Shape, std::integral_constant<selective_kind, Kind>) {
-    using kernel = walk_selective<Shape, Kind>;
-    const selective_tiles tiles = tiles_of(p, Shape::channels);
-    launch(kernel{p, tiles}, tiles.blocks(), stream, kernel::shared_bytes(p));
-  });
+  with_selective_kernel<selective_pass::forward>(
+      p,
+      [&]<class Shape, selective_kind Kind>(Shape, std::integral_constant<selective_kind, Kind>) {
+        using kernel = walk_selective<Shape, Kind>;
+        const selective_tiles tiles = tiles_of(p, Shape::channels);
+        launch(kernel{p, tiles}, tiles.blocks(), stream, kernel::shared_bytes(p));
+      });
 }
 
 // ---- the adjoint ------------------------------------------------------------------------------
@@ -99,17 +100,18 @@ struct selective_vjp_layout {
       // At least one element: a null pointer means that a sum is not wanted.
       place = pieces.take<T>(std::max<std::int64_t>(count, 1));
     };
-    with_selective_kernel(p, [&]<class Shape, selective_kind Kind>(
-                                 Shape, std::integral_constant<selective_kind, Kind>) {
-      const std::int64_t blocks = tiles_of(p, Shape::channels).blocks();
-      if (p.time > Shape::steps)
-        take(room.states, clipped_product(blocks, pull_selective<Shape, Kind>::kept_states));
-      room.of_part = clipped_product(clipped_product(blocks, p.time), p.states);
-      const std::int64_t mixed = clipped_product(room.of_part, parts);
-      if (p.b_grad.steps.present()) take(room.b, mixed);
-      if (p.c_grad.steps.present()) take(room.c, mixed);
-      if (p.intervals_grad.present()) take(room.intervals, clipped_product(blocks, p.time));
-    });
+    with_selective_kernel<selective_pass::adjoint>(
+        p,
+        [&]<class Shape, selective_kind Kind>(Shape, std::integral_constant<selective_kind, Kind>) {
+          const std::int64_t blocks = tiles_of(p, Shape::channels).blocks();
+          if (p.time > Shape::steps)
+            take(room.states, clipped_product(blocks, pull_selective<Shape, Kind>::kept_states));
+          room.of_part = clipped_product(clipped_product(blocks, p.time), p.states);
+          const std::int64_t mixed = clipped_product(room.of_part, parts);
+          if (p.b_grad.steps.present()) take(room.b, mixed);
+          if (p.c_grad.steps.present()) take(room.c, mixed);
+          if (p.intervals_grad.present()) take(room.intervals, clipped_product(blocks, p.time));
+        });
     const std::int64_t channels = p.batch * p.channels, states = channels * p.states;
     if (p.a_grad.present()) take(room.a, states * parts);
     if (p.b_grad.channels.present()) take(room.b_own, states * parts);
@@ -143,13 +145,14 @@ void run_selective_vjp(selective_device_vjp<V> p, stream_t stream, const workspa
   }
   const selective_vjp_room<V>& room = layout.room;
   std::int64_t in_group = 0;
-  with_selective_kernel(p, [&]<class Shape, selective_kind Kind>(
-                               Shape, std::integral_constant<selective_kind, Kind>) {
-    using kernel = pull_selective<Shape, Kind>;
-    const selective_tiles tiles = tiles_of(p, Shape::channels);
-    in_group = tiles.in_group;
-    launch(kernel{p, tiles, room}, tiles.blocks(), stream, kernel::shared_bytes(p));
-  });
+  with_selective_kernel<selective_pass::adjoint>(
+      p,
+      [&]<class Shape, selective_kind Kind>(Shape, std::integral_constant<selective_kind, Kind>) {
+        using kernel = pull_selective<Shape, Kind>;
+        const selective_tiles tiles = tiles_of(p, Shape::channels);
+        in_group = tiles.in_group;
+        launch(kernel{p, tiles, room}, tiles.blocks(), stream, kernel::shared_bytes(p));
+      });
   const auto per_number = [&](const auto& kernel, std::int64_t count) {
     constexpr int threads = std::remove_reference_t<decltype(kernel)>::threads;
     launch(kernel, (count + threads - 1) / threads, stream);

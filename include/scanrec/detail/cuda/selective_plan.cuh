@@ -167,14 +167,23 @@ inline constexpr std::int64_t selective_enough_blocks = 264;
 template <class V>
 inline constexpr std::int64_t selective_most_states = 1024 / static_cast<std::int64_t>(sizeof(V));
 
+/// Which kernel a shape is chosen for.
+enum class selective_pass { forward, adjoint };
+
 /// Calls f with the shape of the blocks for so many sequences, channels, groups and states.
-template <class V, class F>
+///
+/// Blocks that fill the GPU take four states per lane in the forward pass and two in the adjoint.
+/// On an H200 with 512 blocks of 32 channels the adjoint is 1.22 times as fast so: four of its
+/// blocks fit a multiprocessor, where of those with four states three do, whose last wave is short.
+/// The forward pass is 0.70 times as fast with two.
+template <class V, selective_pass Pass, class F>
 auto with_selective_shape(std::int64_t batch, std::int64_t channels, std::int64_t groups,
                           std::int64_t states, F f) {
   if constexpr (std::is_same_v<V, float>) {
     if (states <= 16 &&
         selective_tiles(batch, channels, groups, 32).blocks() >= selective_enough_blocks)
-      return f(selective_shape<V, 4, 4>());
+      return f(std::conditional_t<Pass == selective_pass::forward, selective_shape<V, 4, 4>,
+                                  selective_shape<V, 2, 8>>());
     if (states <= 16) return f(selective_shape<V, 1, 16>());
     if (states <= 64) return f(selective_shape<V, 4, 16>());
     return f(selective_shape<V, 8, 32>());
