@@ -4,12 +4,14 @@ run.
 
 So it needs neither the built library nor JAX nor PyTorch. A module is public if it and the packages
 above it have no underscore, and it has an `__all__`; what that names is followed to where it is
-defined.
+defined. Docstrings of functions with the decorator `documented` are composed by _op/doc.py of the
+package.
 """
 
 import ast
 import copy
 import re
+import runpy
 
 SECTION = re.compile(r"^-{3,}$")
 LISTS = {"Parameters", "Raises", "Attributes", "Other Parameters"}
@@ -90,17 +92,45 @@ def find(package, module, name, depth=0):
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name:
             if ast.unparse(node.value or node).startswith("named("):
                 return module, made(module, node.value)
-        if isinstance(node, ast.ImportFrom) and node.level and depth < 8:
-            for alias in node.names:
-                if (alias.asname or alias.name) != name:
-                    continue
+    origin, imported = source(package, module, name)
+    if origin is None or depth == 8:
+        return None, None
+    return find(package, origin, imported, depth + 1)
+
+
+def source(package, module, name):
+    """The module of this package that a name is imported from, and its name there, or
+    (None, None)."""
+    for node in module.tree.body:
+        if not (isinstance(node, ast.ImportFrom) and node.level and node.module):
+            continue
+        for alias in node.names:
+            if (alias.asname or alias.name) == name:
                 above = module.name.split(".")
                 above = above[: len(above) - node.level + module.is_package]
-                origin = ".".join([*above, *(node.module or "").split(".")]).rstrip(".")
-                if node.module is None:
-                    return None, None
-                return find(package, Module(package, origin), alias.name, depth + 1)
+                return Module(package, ".".join([*above, node.module])), alias.name
     return None, None
+
+
+def text_of(package, module, name):
+    """The string that a name of a module is defined as, there or where it is imported from."""
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return ast.literal_eval(node.value)
+    return text_of(package, *source(package, module, name))
+
+
+def compose(package, module, function):
+    """Replaces the docstring of a function by the one that ``documented`` composes."""
+    for each in function.decorator_list:
+        if not ast.unparse(each).startswith("documented("):
+            continue
+        texts = [text_of(package, module, ast.unparse(argument)) for argument in each.args]
+        given = function.args
+        parameters = [x.arg for x in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+        rule = runpy.run_path(str(package / "_op" / "doc.py"))["compose"]
+        doc = rule(parameters, *texts, ast.get_docstring(function) or "")
+        function.body.insert(0, ast.Expr(ast.Constant(doc)))
 
 
 def describe(package, module, node):
@@ -212,6 +242,7 @@ def exports(package):
             where, node = find(package, module, item)
             if node is not None:
                 describe(package, where, node)
+                compose(package, where, node)
                 found.append((item, node))
         if found:
             yield module, found
