@@ -110,7 +110,7 @@ def test_the_figures_of_this_repository():
         assert set(sources) <= set(figures.closure(ROOT, sources))
     for name, file in (
         ("linear_scan", "include/scanrec/detail/cpu/tile_policy.hpp"),
-        ("python/throughput", f"{PACKAGE}/jax/_rules.py"),
+        ("python/throughput", f"{PACKAGE}/_jax/fused.py"),
     ):
         assert file in figures.closure(ROOT, figures.FIGURES[name][0])
     assert {figure.name for figure in figures.figures(ROOT)} <= set(figures.FIGURES)

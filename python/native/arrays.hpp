@@ -68,9 +68,10 @@ struct call_of<scanrec_vjp_arrays> {
   static constexpr const char* name = "linear_scan_vjp";
   static constexpr array_list<a> arrays{
       {{"gate", &a::gate, role::read},
-       {"state", &a::state, role::read},
+       {"input", &a::input, role::read},
        {"initial_state", &a::initial_state, role::read_edge},
        {"resets", &a::resets, role::read_resets},
+       {"state", &a::state, role::read},
        {"state_grad", &a::state_grad, role::read},
        {"final_grad", &a::final_grad, role::read_edge},
        {"gate_grad", &a::gate_grad, role::gradient},
@@ -84,9 +85,9 @@ struct call_of<scanrec_jvp_arrays> {
   static constexpr const char* name = "linear_scan_jvp";
   static constexpr array_list<a> arrays{
       {{"gate", &a::gate, role::read},
-       {"state", &a::state, role::read},
        {"initial_state", &a::initial_state, role::read_edge},
        {"resets", &a::resets, role::read_resets},
+       {"state", &a::state, role::read},
        {"gate_tangent", &a::gate_tangent, role::read},
        {"input_tangent", &a::input_tangent, role::read},
        {"initial_tangent", &a::initial_tangent, role::read_edge},
@@ -107,8 +108,8 @@ struct call_of<scanrec_gated_arrays> {
        {"resets", &a::resets, role::read_resets},
        {"zoneout", &a::zoneout, role::read_marks},
        {"output", &a::output, role::write},
-       {"state", &a::state, role::write},
        {"final_state", &a::final_state, role::write_edge, "initial_state"},
+       {"state", &a::state, role::write},
        {"checkpoints", &a::checkpoints, role::write_checkpoints}}};
 };
 
@@ -121,13 +122,13 @@ struct call_of<scanrec_gated_vjp_arrays> {
        {"forget_gate", &a::forget_gate, role::read},
        {"output_gate", &a::output_gate, role::read},
        {"input_gate", &a::input_gate, role::read},
-       {"state", &a::state, role::read},
        {"initial_state", &a::initial_state, role::read_edge},
        {"resets", &a::resets, role::read_resets},
        {"zoneout", &a::zoneout, role::read_marks},
+       {"state", &a::state, role::read},
+       {"checkpoints", &a::checkpoints, role::read_checkpoints},
        {"output_grad", &a::output_grad, role::read},
        {"final_grad", &a::final_grad, role::read_edge},
-       {"checkpoints", &a::checkpoints, role::read_checkpoints},
        {"candidate_grad", &a::candidate_grad, role::gradient, "candidate"},
        {"forget_gate_grad", &a::forget_gate_grad, role::gradient, "forget_gate"},
        {"output_gate_grad", &a::output_gate_grad, role::gradient, "output_gate"},

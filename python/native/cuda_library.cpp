@@ -28,7 +28,7 @@ int run_on_gpu(const scanrec_problem* problem, const Arrays* arrays,
     gpu_queue in = checked_queue(call_of<Arrays>::name, queue);
     call c;
     c.queue = &in;
-    r.run(c, scanrec_kernels_gpu.*Calls, [&](void* data, std::int64_t bytes) {
+    r.template run<Calls>(c, scanrec_kernels_gpu, [&](void* data, std::int64_t bytes) {
       cuda::detail::clear(data, bytes, static_cast<cuda::stream_t>(queue->stream));
     });
   });
@@ -87,6 +87,8 @@ int scanrec_cuda_selective_scan_vjp(const scanrec_selective_problem* problem,
                                                             queue);
 }
 
-const char* scanrec_cuda_last_error(void) { return last_error.c_str(); }
+const char* scanrec_cuda_last_error(void) { return last_error.whole.c_str(); }
+const char* scanrec_cuda_last_error_argument(void) { return last_error.argument.c_str(); }
+const char* scanrec_cuda_last_error_reason(void) { return last_error.reason.c_str(); }
 
 int scanrec_cuda_c_version(void) { return SCANREC_C_VERSION; }

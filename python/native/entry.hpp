@@ -9,6 +9,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include <scanrec/error.hpp>
 
@@ -18,25 +19,32 @@
 
 namespace scanrec::native {
 
-/// What was wrong with the last call of this thread.
-inline thread_local std::string last_error;
+/// What was wrong with the last call of this thread, and the parts that name an argument.
+struct error_text {
+  std::string whole, argument, reason;
+};
+inline thread_local error_text last_error;
 
 /// Runs f; what it throws becomes a status and a message.
 template <class F>
 int guarded(F f) noexcept {
-  const auto say = [](int status, const char* message) {
+  const auto say = [](int status, const char* message, const argument_error* error = nullptr) {
     try {
-      last_error = message;
+      last_error = {message, {}, {}};
+      if (error != nullptr) {
+        last_error.argument = error->argument();
+        last_error.reason = "expected " + error->expected() + ", got " + error->got();
+      }
     } catch (...) {
-      last_error.clear();
+      last_error = {};
     }
     return status;
   };
   try {
     f();
     return SCANREC_OK;
-  } catch (const std::invalid_argument& error) {
-    return say(SCANREC_BAD_ARGUMENT, error.what());
+  } catch (const argument_error& error) {
+    return say(SCANREC_BAD_ARGUMENT, error.what(), &error);
   } catch (const std::bad_alloc&) {
     return say(SCANREC_OUT_OF_MEMORY, "out of memory");
   } catch (const std::exception& error) {
@@ -84,44 +92,57 @@ class request {
         dtype_(static_cast<std::size_t>(problem_.dtype)),
         arrays_(*arrays),
         axes_(name, problem_) {
-    check_cell();
+    check_options();
     for (const auto& e : call_of<Arrays>::arrays)
       axes_.add(e.name, arrays_.*e.member, bytes_of(e.use), e.use, e.in_place_of);
   }
 
   [[nodiscard]] const scanrec_problem& problem() const { return problem_; }
 
-  /// Runs the call of `calls` for the element type of the problem. `c` says where it runs,
+  /// The call `Calls` of a table, or its variant for logarithms.
+  template <auto Calls>
+  [[nodiscard]] const auto& calls_of(const kernels& table) const {
+    if constexpr (std::is_same_v<Arrays, scanrec_scan_arrays>) {
+      if (problem_.logarithms != 0) return table.log_scan;
+    } else if constexpr (std::is_same_v<Arrays, scanrec_vjp_arrays>) {
+      if (problem_.logarithms != 0) return table.log_scan_vjp;
+    }
+    return table.*Calls;
+  }
+
+  /// Runs the call `Calls` of a table for the element type of the problem. `c` says where it runs,
   /// clear(data, bytes) sets memory there to zero.
-  template <class Clear>
-  void run(call c, void (*const (&calls)[dtypes])(const call&, const Arrays&), Clear clear) {
+  template <auto Calls, class Clear>
+  void run(call c, const kernels& table, Clear clear) {
+    const auto& calls = calls_of<Calls>(table);
     if (calls[dtype_] == nullptr)
       throw argument_error(name, "dtype", "a type that there are kernels for", dtype_names[dtype_]);
     c.reverse = problem_.reverse != 0;
     c.plain = problem_.plain != 0;
     c.more_resets = problem_.more_resets != 0;
-    c.cell = problem_.cell;
+    c.logarithms = problem_.logarithms;
     c.forget_bias = problem_.forget_bias;
     axes_.run(c, clear, [&](const call& one) { calls[dtype_](one, arrays_); });
   }
 
  private:
   static constexpr const char* name = call_of<Arrays>::name;
+  static constexpr bool is_gated = requires { &Arrays::candidate; };
+  static constexpr bool has_logarithms = requires { &Arrays::input; };
   // Bytes of an element, and of a state at an edge, by scanrec_dtype.
   static constexpr std::array<std::int64_t, dtypes> element_bytes{4, 8, 8, 16, 2, 2};
   static constexpr std::array<std::int64_t, dtypes> edge_bytes{4, 8, 8, 16, 4, 4};
 
-  void check_cell() const {
+  void check_options() const {
     const auto refuse = [](const char* what, const char* expected, const std::string& got) {
       throw argument_error(name, what, expected, got);
     };
-    constexpr bool gated = requires { &Arrays::candidate; };
-    const std::int32_t cell = problem_.cell;
-    if (cell < 0 || cell > (gated ? SCANREC_LOG_GATE_AND_INPUT : 0))
-      refuse("cell", gated ? "one of scanrec_cell" : "0, for it is no gated scan",
-             std::to_string(cell));
-    if ((!gated || cell != SCANREC_QRNN_POOLING) && problem_.forget_bias != 0)
-      refuse("forget_bias", "0, for this is no QRNN pooling", std::to_string(problem_.forget_bias));
+    const std::int32_t logarithms = problem_.logarithms;
+    if (logarithms < 0 || logarithms > (has_logarithms ? SCANREC_LOG_GATE | SCANREC_LOG_INPUT : 0))
+      refuse("logarithms", has_logarithms ? "bits of scanrec_logarithms" : "0 for this call",
+             std::to_string(logarithms));
+    if (!is_gated && problem_.forget_bias != 0)
+      refuse("forget_bias", "0 for this call", std::to_string(problem_.forget_bias));
   }
 
   [[nodiscard]] std::int64_t bytes_of(role use) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gated scans of one element type: QRNN pooling, where which arrays are there says which kind it
-// is, and linear scans of logarithms.
+// Gated scans of one element type: QRNN pooling, whose present arrays say which kind it is, and
+// linear scans of logarithms.
 #pragma once
 
 #include <array>
@@ -36,16 +36,16 @@ __attribute__((noinline)) simd::two_parts<Lane> exp_apart(Lane x) {
   return activation::exponential::in_two_parts(x);
 }
 
-/// Linear scans of logarithms: log_space with either array as it is, or not.
+/// The cell of linear scans of logarithms: log_space, where either array may be none.
 struct any_logarithms {
   using outputs = output_is_state;
   template <class View>
   struct arrays {
     View input, gate;
   };
-  static constexpr std::array names{array_name{"candidate", "candidate_grad"},
-                                    array_name{"forget_gate", "forget_gate_grad"}};
-  std::int32_t logarithms = SCANREC_LOG_GATE_AND_INPUT;
+  static constexpr std::array names{array_name{"input", "input_grad"},
+                                    array_name{"gate", "gate_grad"}};
+  std::int32_t logarithms = SCANREC_LOG_GATE | SCANREC_LOG_INPUT;
 
   template <class Lane>
   struct step {
@@ -133,16 +133,12 @@ struct any_pooling {
 enum class kernels_of { every_kind, one_kind };
 
 /// Runs f(cell) for a call. Throws argument_error for gates that do not go together.
-template <kernels_of Which, bool Logarithms, class Arrays, class F>
-void with_cell(const char* name, const call& c, const Arrays& a, F f) {
+template <kernels_of Which, class Arrays, class F>
+void with_pooling(const char* name, const call& c, const Arrays& a, F f) {
   const bool output = is_given(a.output_gate), input = is_given(a.input_gate);
   if (input && !output)
     throw argument_error(name, "output_gate", "an array, where there is an input gate", "none");
-  if (output && c.cell != SCANREC_QRNN_POOLING)
-    throw argument_error(name, "output_gate", "none, for logarithms", "an array");
-  if (c.cell != SCANREC_QRNN_POOLING) {
-    if constexpr (Logarithms) f(any_logarithms{c.cell});
-  } else if constexpr (Which == kernels_of::one_kind)
+  if constexpr (Which == kernels_of::one_kind)
     f(any_pooling{output, input, c.forget_bias});
   else if (input)
     f(ifo_pooling<>{c.forget_bias});
@@ -151,21 +147,13 @@ void with_cell(const char* name, const call& c, const Arrays& a, F f) {
   else
     f(f_pooling<>{c.forget_bias});
 }
-/// With states that are kept, if they are not the outputs; with checkpoints, of pooling alone.
-template <class Arrays, class F>
-void with_stored(const char* name, const call& c, const Arrays& a, F f) {
-  with_cell<kernel_per_kind ? kernels_of::every_kind : kernels_of::one_kind, true>(name, c, a, f);
-}
-template <class Arrays, class F>
-void with_checkpoints(const char* name, const call& c, const Arrays& a, F f) {
-  if (c.cell != SCANREC_QRNN_POOLING)
-    throw argument_error(name, "state", "the outputs, for logarithms", "none, or checkpoints");
-  with_cell<kernels_of::one_kind, false>(name, c, a, f);
-}
+/// The kernels of calls that keep all states, or none.
+inline constexpr kernels_of stored_kernels =
+    kernel_per_kind ? kernels_of::every_kind : kernels_of::one_kind;
 
 /// As many views as a cell takes, in its order.
-template <class T, class Cell>
-auto views_of(const call& c, const Cell&, const std::array<const scanrec_array*, 4>& from) {
+template <class T, class Cell, std::size_t N>
+auto views_of(const call& c, const Cell&, const std::array<const scanrec_array*, N>& from) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
     return typename Cell::template arrays<sequence_view<T>>{sequence_of<T>(c, *from[I])...};
   }
@@ -176,8 +164,8 @@ auto views_of(const call& c, const Cell&, const std::array<const scanrec_array*,
 template <class T, class Cell, class Arrays>
 auto pre_activations(const call& c, const Cell& cell, const Arrays& a) {
   const auto gate = [&](const scanrec_array& x) { return is_given(x) ? &x : &a.candidate; };
-  return views_of<const T>(c, cell,
-                           {&a.candidate, &a.forget_gate, gate(a.output_gate), gate(a.input_gate)});
+  return views_of<const T>(
+      c, cell, std::array{&a.candidate, &a.forget_gate, gate(a.output_gate), gate(a.input_gate)});
 }
 
 template <class T>
@@ -194,12 +182,12 @@ void run_gated_scan(const call& c, const scanrec_gated_arrays& a) {
   if (is_given(a.checkpoints)) {
     if (is_given(a.state))
       throw argument_error("gated_scan", "checkpoints", "none, where 'state' is kept", "an array");
-    with_checkpoints("gated_scan", c, a, [&](const auto& cell) {
+    with_pooling<kernels_of::one_kind>("gated_scan", c, a, [&](const auto& cell) {
       with(cell, memory::recompute{checkpoints_of<T>(c, a.checkpoints)});
     });
     return;
   }
-  with_stored("gated_scan", c, a, [&](const auto& cell) {
+  with_pooling<stored_kernels>("gated_scan", c, a, [&](const auto& cell) {
     const auto state = sequence_of<T>(c, a.state);
     if constexpr (kernel_keeps_if_given)
       with(cell, scanrec::detail::store_if_given<T>{state});
@@ -220,26 +208,89 @@ void run_gated_scan_vjp(const call& c, const scanrec_gated_vjp_arrays& a) {
                                                 .zoneout = sequence_of<const bool>(c, a.zoneout)};
   const auto with = [&](const auto& cell, const auto& kept) {
     const gated_gradients<std::remove_cvref_t<decltype(cell)>, T> gradients{
-        .arrays = views_of<T>(
-            c, cell,
-            {&a.candidate_grad, &a.forget_gate_grad, &a.output_gate_grad, &a.input_gate_grad}),
+        .arrays = views_of<T>(c, cell,
+                              std::array{&a.candidate_grad, &a.forget_gate_grad,
+                                         &a.output_gate_grad, &a.input_gate_grad}),
         .initial_grad = state_of<T>(c, a.initial_grad),
         .update = c.accumulate ? update::accumulate : update::overwrite};
     gated_scan_vjp(backend_of<T>(c), cell, pre_activations<T>(c, cell, a), kept, output_grad,
                    gradients, options);
   };
-  if (!is_given(a.state) && !is_given(a.checkpoints) &&
+  // Gradients of the other arrays depend on no state: any array takes their place.
+  const bool reads_states = is_given(a.forget_gate_grad) || is_given(a.output_gate_grad);
+  if (reads_states && !is_given(a.state) && !is_given(a.checkpoints) &&
       memory::checkpoint_extents(c.shape).time > 0)
     throw argument_error("gated_scan_vjp", "state",
                          "an array, or checkpoints of more than 128 steps", "none");
-  if (is_given(a.state))
-    with_stored("gated_scan_vjp", c, a, [&](const auto& cell) {
-      with(cell, memory::store{sequence_of<const T>(c, a.state)});
+  if (is_given(a.state) || !reads_states)
+    with_pooling<stored_kernels>("gated_scan_vjp", c, a, [&](const auto& cell) {
+      const scanrec_array& state = is_given(a.state) ? a.state : a.candidate;
+      with(cell, memory::store{sequence_of<const T>(c, state)});
     });
   else
-    with_checkpoints("gated_scan_vjp", c, a, [&](const auto& cell) {
+    with_pooling<kernels_of::one_kind>("gated_scan_vjp", c, a, [&](const auto& cell) {
       with(cell, memory::recompute{checkpoints_of<const T>(c, a.checkpoints)});
     });
+}
+
+/// Runs f, a gated scan of `any_logarithms`, and reports errors under the names of linear_scan.
+template <class F>
+void as_linear_scan(const char* name, F f) {
+  try {
+    f();
+  } catch (const argument_error& error) {
+    std::string argument = error.argument();
+    if (argument == "output" || argument == "output_grad") argument.replace(0, 6, "state");
+    if (argument == "states") argument = "state";
+    throw argument_error(name, argument, error.expected(), error.got());
+  }
+}
+
+template <class T>
+void run_log_scan(const call& c, const scanrec_scan_arrays& a) {
+  const any_logarithms cell{c.logarithms};
+  const gated_options<compute_t<T>> options{.order = order_of(c),
+                                            .initial_state = state_of<T>(c, a.initial_state),
+                                            .final_state = state_of<T>(c, a.final_state),
+                                            .resets = resets_of(c, a.resets)};
+  const auto arrays = views_of<const T>(c, cell, std::array{&a.input, &a.gate});
+  as_linear_scan("linear_scan", [&] {
+    const auto with = [&](const auto& kept) {
+      gated_scan(backend_of<T>(c), cell, arrays, sequence_of<T>(c, a.state), kept, options);
+    };
+    if constexpr (kernel_keeps_if_given)
+      with(scanrec::detail::store_if_given<T>{});
+    else
+      with(none);
+  });
+}
+
+template <class T>
+void run_log_scan_vjp(const call& c, const scanrec_vjp_arrays& a) {
+  const any_logarithms cell{c.logarithms};
+  const auto refuse_absent = [&](const char* argument, const char* when) {
+    throw argument_error("linear_scan_vjp", argument, std::string("an array ") + when, "none");
+  };
+  const bool reads_input = (c.logarithms & SCANREC_LOG_INPUT) != 0 && is_given(a.input_grad);
+  if (reads_input && !is_given(a.input)) refuse_absent("input", "of logarithms, for 'input_grad'");
+  if (is_given(a.gate_grad) && !is_given(a.state)) refuse_absent("state", "for 'gate_grad'");
+  // The kernel loads both arrays and the states. Where no gradient depends on one of them, the gate
+  // takes its place.
+  const auto or_gate = [&](const scanrec_array& x) { return is_given(x) ? &x : &a.gate; };
+  const gated_vjp_options<compute_t<T>> options{.order = order_of(c),
+                                                .initial_state = state_of<T>(c, a.initial_state),
+                                                .final_grad = state_of<T>(c, a.final_grad),
+                                                .resets = resets_of(c, a.resets)};
+  const gated_gradients<any_logarithms, T> gradients{
+      .arrays = views_of<T>(c, cell, std::array{&a.input_grad, &a.gate_grad}),
+      .initial_grad = state_of<T>(c, a.initial_grad),
+      .update = c.accumulate ? update::accumulate : update::overwrite};
+  as_linear_scan("linear_scan_vjp", [&] {
+    gated_scan_vjp(backend_of<T>(c), cell,
+                   views_of<const T>(c, cell, std::array{or_gate(a.input), &a.gate}),
+                   memory::store{sequence_of<const T>(c, *or_gate(a.state))},
+                   sequence_of<const T>(c, a.state_grad), gradients, options);
+  });
 }
 
 }  // namespace scanrec::native::SCANREC_LEVEL

@@ -25,8 +25,8 @@ struct call {
   bool more_resets = false;  // resets have one step more
   bool reverse = false;
   bool plain = false;                 // adjoints do not conjugate
-  std::int32_t cell = 0;              // of gated scans, enum scanrec_cell
-  double forget_bias = 0;             // of QRNN pooling
+  std::int32_t logarithms = 0;        // of linear scans, enum scanrec_logarithms
+  double forget_bias = 0;             // of gated scans
   bool accumulate = false;            // gradients are added to
   bool check_only = false;            // arguments are checked, and that is all
   int threads = 0;                    // on a CPU,
@@ -51,6 +51,8 @@ struct kernels {
   void (*linear_scan[dtypes])(const call&, const scanrec_scan_arrays&);
   void (*linear_scan_vjp[dtypes])(const call&, const scanrec_vjp_arrays&);
   void (*linear_scan_jvp[dtypes])(const call&, const scanrec_jvp_arrays&);
+  void (*log_scan[dtypes])(const call&, const scanrec_scan_arrays&);  // linear, of logarithms
+  void (*log_scan_vjp[dtypes])(const call&, const scanrec_vjp_arrays&);
   void (*gated_scan[dtypes])(const call&, const scanrec_gated_arrays&);
   void (*gated_scan_vjp[dtypes])(const call&, const scanrec_gated_vjp_arrays&);
   // By the type that is computed in.

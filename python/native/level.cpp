@@ -38,6 +38,8 @@ constexpr kernels table_of() {
   return {{where<known<T>>([] { return &run_linear_scan<T>; })...},
           {where<known<T>>([] { return &run_linear_scan_vjp<T>; })...},
           {where<known<T>>([] { return &run_linear_scan_jvp<T>; })...},
+          {where<known_real<T>>([] { return &run_log_scan<T>; })...},
+          {where<known_real<T>>([] { return &run_log_scan_vjp<T>; })...},
           {where<known_real<T>>([] { return &run_gated_scan<T>; })...},
           {where<known_real<T>>([] { return &run_gated_scan_vjp<T>; })...},
           {where<selective<T>>([] { return &run_selective_scan<T>; })...},

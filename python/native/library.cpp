@@ -98,7 +98,7 @@ int run_on_cpu(const scanrec_problem* problem, const Arrays* arrays) {
     call c;
     c.threads = workers_asked_for(p);
     c.workers = &workers;
-    r.run(c, chosen().table->*Calls, [](void* data, std::int64_t bytes) {
+    r.template run<Calls>(c, *chosen().table, [](void* data, std::int64_t bytes) {
       std::memset(data, 0, static_cast<std::size_t>(bytes));
     });
   });
@@ -145,7 +145,9 @@ int scanrec_selective_scan_vjp(const scanrec_selective_problem* problem,
   return run_selective<&kernels::selective_scan_vjp>("selective_scan_vjp", problem, arrays);
 }
 
-const char* scanrec_last_error(void) { return last_error.c_str(); }
+const char* scanrec_last_error(void) { return last_error.whole.c_str(); }
+const char* scanrec_last_error_argument(void) { return last_error.argument.c_str(); }
+const char* scanrec_last_error_reason(void) { return last_error.reason.c_str(); }
 
 int scanrec_c_version(void) { return SCANREC_C_VERSION; }
 

@@ -63,15 +63,16 @@ void run_by(ffi::ThreadPool& pool, Problem& problem) {
 /// The handler of a call.
 template <auto Function>
 ffi::Error run(ffi::ThreadPool pool, std::int64_t axis, bool reverse, span shape,
-               std::int64_t stack, std::int64_t cell, double forget_bias, std::int64_t operands,
-               std::int64_t results, ffi::RemainingArgs args, ffi::RemainingRets rets) {
+               std::int64_t stack, std::int64_t logarithms, double forget_bias,
+               std::int64_t operands, std::int64_t results, ffi::RemainingArgs args,
+               ffi::RemainingRets rets) {
   using Arrays = decltype(arrays_taken_by(Function));
   const auto call = [&](scanrec_problem& problem, const Arrays& arrays) {
     run_by(pool, problem);
     return Function(&problem, &arrays);
   };
   return call_on_buffers<Arrays>(
-      {axis, reverse, shape, stack, cell, forget_bias, operands, results}, args, rets, call,
+      {axis, reverse, shape, stack, logarithms, forget_bias, operands, results}, args, rets, call,
       scanrec_last_error);
 }
 

@@ -84,7 +84,7 @@ struct attributes {
   bool reverse;
   span shape;
   std::int64_t stack;
-  std::int64_t cell;
+  std::int64_t logarithms;
   double forget_bias;
   std::int64_t operands, results;  // bit i says whether the i-th is there
 };
@@ -152,7 +152,7 @@ ffi::Error call_on_buffers(const attributes& given, ffi::RemainingArgs args,
   problem.reverse = given.reverse;
   problem.plain = 1;
   problem.more_resets = more_resets;
-  problem.cell = static_cast<std::int32_t>(given.cell);
+  problem.logarithms = static_cast<std::int32_t>(given.logarithms);
   problem.forget_bias = given.forget_bias;
   return error_of(run(problem, arrays), error);
 }
@@ -165,7 +165,7 @@ auto with_attributes_and_buffers(Binding binding) {
       .template Attr<bool>("reverse")
       .template Attr<span>("shape")
       .template Attr<std::int64_t>("stack")
-      .template Attr<std::int64_t>("cell")
+      .template Attr<std::int64_t>("logarithms")
       .template Attr<double>("forget_bias")
       .template Attr<std::int64_t>("operands")
       .template Attr<std::int64_t>("results")

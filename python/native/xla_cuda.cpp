@@ -23,7 +23,7 @@ void* lend(void* context, std::int64_t bytes) {
 /// The handler of a call.
 template <auto Function>
 ffi::Error run(void* stream, ffi::ScratchAllocator scratch, std::int64_t axis, bool reverse,
-               span shape, std::int64_t stack, std::int64_t cell, double forget_bias,
+               span shape, std::int64_t stack, std::int64_t logarithms, double forget_bias,
                std::int64_t operands, std::int64_t results, ffi::RemainingArgs args,
                ffi::RemainingRets rets) {
   using Arrays = decltype(arrays_taken_by(Function));
@@ -32,7 +32,7 @@ ffi::Error run(void* stream, ffi::ScratchAllocator scratch, std::int64_t axis, b
     return Function(&problem, &arrays, &queue);
   };
   return call_on_buffers<Arrays>(
-      {axis, reverse, shape, stack, cell, forget_bias, operands, results}, args, rets, call,
+      {axis, reverse, shape, stack, logarithms, forget_bias, operands, results}, args, rets, call,
       scanrec_cuda_last_error);
 }
 

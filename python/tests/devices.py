@@ -31,7 +31,7 @@ def device(request):
     """How a call runs on arrays of the host: on the emulator as they are, on a GPU on copies."""
     if request.param == "emulator":
         request.getfixturevalue("emulated")
-        return lambda call, arrays, *more, **problem: queue(
+        return lambda call, arrays, *more, **problem: _cuda.call(
             call, {name: array_of(x) for name, x in arrays.items()}, *more,
             stream=None, allocate=Memory(), **problem,
         )  # fmt: skip
@@ -39,12 +39,6 @@ def device(request):
     if not torch.cuda.is_available() or not _cuda.is_built():
         pytest.skip("no GPU, or no kernels for one")
     return partial(run_on_copies, torch)
-
-
-def queue(call, *arguments, **problem):
-    """Selective scans are told the types of their arrays, too."""
-    selective = call in _native.SELECTIVE
-    (_cuda.call_selective if selective else _cuda.call)(call, *arguments, **problem)
 
 
 def run_on_copies(torch, call, arrays, *more, **problem):
@@ -63,7 +57,7 @@ def run_on_copies(torch, call, arrays, *more, **problem):
         return held[-1][1].data_ptr()
 
     stream = torch.cuda.current_stream().cuda_stream
-    queue(call, copies, *more, stream=stream, allocate=allocate, **problem)
+    _cuda.call(call, copies, *more, stream=stream, allocate=allocate, **problem)
     for host, copy in held:
         if host is not None:
             host.copy_(copy)
@@ -106,10 +100,9 @@ def array_of(x):
 def torch_on_emulator(emulated, monkeypatch):
     """Tensors of the CPU are run as those of a GPU would be."""
     torch = pytest.importorskip("torch")
-    from scanrec.torch import _ops, _selective_ops
+    from scanrec._torch import operators
 
-    for module in (_ops, _selective_ops):
-        monkeypatch.setattr(module, "_run_on_cpu", module._run_on_gpu)
+    monkeypatch.setattr(operators, "_run_on_cpu", operators._run_on_gpu)
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
     return torch

@@ -20,6 +20,7 @@ from conftest import MANY_AXES
 
 import scanrec
 from scanrec import _native as native
+from scanrec._op.spec import is_edge
 
 try:
     from ml_dtypes import bfloat16
@@ -195,16 +196,18 @@ def run_native(call, dtype, number):
     """A call of the C interface with random arrays of a random problem."""
     case = Case(number, dtype, many_axes=number % 8 == 7)
     options = {}
-    reads, writes = native.OPERANDS[call], native.RESULTS[call]
+    reads, writes = native.CALLS[call].reads, native.CALLS[call].writes
+    real = not dtype.startswith("complex")
+    if call in ("linear_scan", "linear_scan_vjp") and real and case.one_in(2):
+        options["logarithms"] = case.rng.randrange(1, 4)
     if call.startswith("gated"):
-        options["cell"] = cell = case.rng.randrange(4)
-        absent = {"output_gate", "input_gate", "zoneout"} if cell else set()
+        absent = set()
         if case.one_in(2):
             absent.add("input_gate")
         if absent >= {"input_gate"} and case.one_in(2):
             absent.add("output_gate")
-        # States are kept, or checkpoints of QRNN pooling; where outputs are states, by these.
-        keeps = "checkpoints" if not cell and case.one_in(2) else "state"
+        # States are kept, or checkpoints; where outputs are states, by these.
+        keeps = "checkpoints" if case.one_in(2) else "state"
         absent.add({"checkpoints": "state", "state": "checkpoints"}[keeps])
         absent |= {f"{name}_grad" for name in absent}
         if call == "gated_scan" and "output_gate" in absent:
@@ -225,16 +228,16 @@ def run_native(call, dtype, number):
             case.add(name, dtype="bool", broadcast=False)
         elif name == "checkpoints":
             case.add(name, checkpoints, case.edge_dtype, broadcast=False)
-        elif name in native.EDGES:
+        elif is_edge(name):
             case.edge(name)
         else:
             case.add(name)
-            if name == "forget_gate":
-                case.arrays[name].make_negative()  # where it is a logarithm, gates are below 1
+            if name == "gate" and options.get("logarithms"):
+                case.arrays[name].make_negative()  # gates below 1
     for name in writes:
         if name == "checkpoints":
             case.add(name, checkpoints, case.edge_dtype, broadcast=False)
-        elif name in native.EDGES:
+        elif is_edge(name):
             case.edge(name, broadcast=name == "initial_grad")
         else:
             case.add(name, broadcast=name in ("gate_grad", "input_grad"))
@@ -272,7 +275,7 @@ def run_selective(call, dtype, number):
         else:
             shapes[name] = own
     reals = {"skip", "delta_bias", "intervals"}
-    names = native.SELECTIVE[call]
+    names = native.CALLS[call].arrays
     for name in names:
         of = name.removesuffix("_grad")
         of = {"final": "final_state", "initial": "initial_state"}.get(of, of)
@@ -301,7 +304,7 @@ def run_selective(call, dtype, number):
     if "resets" not in case.arrays:
         case.more = False
     case.describe(call)
-    native.call_selective(
+    native.call(
         call, {name: x.native for name, x in case.arrays.items()}, dtypes, dtype=dtype,
         shape=(batch, time, channels, states, groups), b_of_steps=b_of_steps, c_of_steps=c_of_steps,
         softplus=True, reverse=case.reverse, threads=rng.choice((1, 2, 5)), more_resets=case.more,
@@ -351,10 +354,9 @@ def run_numpy(call, dtype, number):
 
 
 CALLS = [
-    *((call, dtype) for call in native.OPERANDS for dtype in DTYPES
-      if not (call.startswith("gated") and dtype.startswith("complex"))),
-    *((call, dtype) for call in native.SELECTIVE
-      for dtype in ("float32", "float64", "complex64", "complex128")),
+    *((call, dtype) for call in native.CALLS for dtype in DTYPES
+      if not (call.startswith("gated") and dtype.startswith("complex"))
+      and not (call.startswith("selective") and dtype.endswith("16"))),
     *((f"numpy.{call}", dtype) for call in ("linear_scan", "linear_scan_vjp", "linear_scan_jvp")
       for dtype in (*("float32", "float64", "complex128", "float16"),
                     *(("bfloat16",) if bfloat16 else ()))),
@@ -375,7 +377,7 @@ if __name__ == "__main__":
     for call, dtype in CALLS:
         if call != sys.argv[1]:
             continue
-        run = run_selective if call in native.SELECTIVE else run_native
+        run = run_selective if call.startswith("selective") else run_native
         for number in range(int(sys.argv[2])):
             if call.startswith("numpy."):
                 run_numpy(call.removeprefix("numpy."), dtype, number)

@@ -13,10 +13,11 @@ from conftest import MANY_AXES, Random, check_many_axes
 from devices import Memory, array_of, assert_alike, numpy_dtype
 
 from scanrec import _cuda, _native
+from scanrec._op.gated.spec import GATES
 
 GRADIENTS = {
     "linear_scan_vjp": {"gate": "gate_grad", "input": "input_grad"},
-    "gated_scan_vjp": {name: f"{name}_grad" for name in _native.GATES},
+    "gated_scan_vjp": {name: f"{name}_grad" for name in GATES},
 }
 WIDE = {"bfloat16": "float32", "float16": "float32"}
 
@@ -76,7 +77,7 @@ def test_scans(device, dtype, shape):
 def test_pooling(device, dtype, count):
     random, kind, shape = Random(count), numpy_dtype(dtype), (2, 70, 18)
     packed = random(*shape[:2], count * shape[2], dtype=kind, scale=2.0)
-    pre = dict(zip(_native.GATES, np.split(packed, count, -1)))
+    pre = dict(zip(GATES, np.split(packed, count, -1)))
     first = random(2, 1, 18, dtype=WIDE.get(dtype, dtype))
     given = {**pre, "initial_state": first, "zoneout": random.marks(*shape)}
     like = random(*shape, dtype=kind)
@@ -96,7 +97,7 @@ def test_pooling(device, dtype, count):
 def test_pooling_with_and_without_states(device, dtype, count, steps):
     """One kernel serves both; it is another one where steps are zoned out."""
     random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)
-    pre = {name: random(*shape, dtype=kind, scale=2.0) for name in _native.GATES[:count]}
+    pre = {name: random(*shape, dtype=kind, scale=2.0) for name in GATES[:count]}
     for marks in ({}, {"zoneout": random.marks(*shape)}):
         outputs = []
         for names in (["output"], ["output", "state"]):
@@ -113,7 +114,7 @@ def test_pooling_with_and_without_states(device, dtype, count, steps):
 def test_states_computed_anew(device, dtype, count, steps):
     random, kind, shape = Random(steps + count), numpy_dtype(dtype), (2, steps, 16)
     wide = WIDE.get(dtype, dtype)
-    pre = {name: random(*shape, dtype=kind, scale=2.0) for name in _native.GATES[:count]}
+    pre = {name: random(*shape, dtype=kind, scale=2.0) for name in GATES[:count]}
     given = {
         **pre,
         "initial_state": random(2, 1, 16, dtype=wide),
@@ -132,18 +133,18 @@ def test_states_computed_anew(device, dtype, count, steps):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
-@pytest.mark.parametrize("cell", [1, 2, 3])
-def test_logarithms(device, dtype, cell):
-    random, kind, shape = Random(cell), numpy_dtype(dtype), (2, 300, 18)
+@pytest.mark.parametrize("logarithms", [1, 2, 3])
+def test_logarithms(device, dtype, logarithms):
+    random, kind, shape = Random(logarithms), numpy_dtype(dtype), (2, 300, 18)
     gate = -np.abs(random(1, 1, 18, dtype="float32")).astype(kind)
     first, like = random(2, 1, 18, dtype=WIDE.get(dtype, dtype)), random(*shape, dtype=kind)
-    given = {"candidate": random(*shape, dtype=kind), "forget_gate": gate, "initial_state": first}
-    written = {"output": like, "final_state": first}
-    want, got = both(device, "gated_scan", dtype, shape, given, written, cell=cell)
+    given = {"gate": gate, "input": random(*shape, dtype=kind), "initial_state": first}
+    written, options = {"state": like, "final_state": first}, {"logarithms": logarithms}
+    want, got = both(device, "linear_scan", dtype, shape, given, written, **options)
     assert_alike(got, want, dtype)
-    read = {**given, "state": want["output"], "output_grad": like}
-    written = {"candidate_grad": like, "forget_gate_grad": gate, "initial_grad": first}
-    want, got = both(device, "gated_scan_vjp", dtype, shape, read, written, cell=cell)
+    read = {**given, "state": want["state"], "state_grad": like}
+    written = {"gate_grad": gate, "input_grad": like, "initial_grad": first}
+    want, got = both(device, "linear_scan_vjp", dtype, shape, read, written, **options)
     assert_alike(got, want, dtype, 40)
 
 

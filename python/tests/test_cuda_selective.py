@@ -14,9 +14,7 @@ TYPED = ("u", "delta", "z", "b", "c")
 
 
 def run_on_cpu(call, arrays, *more, **problem):
-    _native.call_selective(
-        call, {name: array_of(x) for name, x in arrays.items()}, *more, **problem
-    )
+    _native.call(call, {name: array_of(x) for name, x in arrays.items()}, *more, **problem)
 
 
 def arrays_of(stored, dtype, *, batch, steps, channels, states, groups, mixing):
@@ -117,7 +115,7 @@ def test_errors(emulated):
     problem = dict(dtype="float32", shape=(1, 300, 2, 3, 1), softplus=True, reverse=False)
     problem |= dict(b_of_steps=True, c_of_steps=True, more_resets=True)
     lend = Memory()
-    run = lambda call, arrays, allocate=lend, **other: _cuda.call_selective(
+    run = lambda call, arrays, allocate=lend, **other: _cuda.call(
         call, arrays, {}, stream=None, allocate=allocate, **{**problem, **other}
     )
     with pytest.raises(ValueError, match="'groups': expected 1 or more, of which"):

@@ -9,6 +9,8 @@ import pytest
 from conftest import Random, loop, pooled
 
 from scanrec import _native
+from scanrec._op.gated.spec import GATES
+from scanrec._op.linear.spec import LOG_GATE, LOG_INPUT
 
 SHAPE = (2, 37, 18)
 
@@ -19,10 +21,11 @@ def array_of(x):
     )
 
 
-def run(call, dtype, *, shape=SHAPE, reverse=False, cell=0, forget_bias=0.0, **arrays):
+def run(call, dtype, *, shape=SHAPE, reverse=False, logarithms=0, forget_bias=0.0, **arrays):
     _native.call(
         call, {name: array_of(x) for name, x in arrays.items()},
-        dtype=dtype, shape=shape, axis=1, reverse=reverse, cell=cell, forget_bias=forget_bias,
+        dtype=dtype, shape=shape, axis=1, reverse=reverse, logarithms=logarithms,
+        forget_bias=forget_bias,
     )  # fmt: skip
 
 
@@ -40,7 +43,7 @@ def test_value(count, dtype, rounding):
     if count > 2:
         outputs["state"] = np.empty(SHAPE, dtype)
     run(
-        "gated_scan", dtype, **dict(zip(_native.GATES, pre)), initial_state=first,
+        "gated_scan", dtype, **dict(zip(GATES, pre)), initial_state=first,
         resets=resets, zoneout=zoneout, **outputs,
     )  # fmt: skip
     want, state, final = pooled(pre, first[:, 0], resets=resets, zoneout=zoneout)
@@ -57,7 +60,7 @@ def test_adjoint(count, dtype, rounding):
     first, final_grad = (random(2, 1, 18, dtype=dtype) for _ in range(2))
     output_grad, zoneout = random(*SHAPE, dtype=dtype), random.marks(*SHAPE)
     state = np.empty(SHAPE, dtype)
-    names = _native.GATES[:count]
+    names = GATES[:count]
     kept = {"output": np.empty(SHAPE, dtype), "state": state} if count > 2 else {"output": state}
     run("gated_scan", dtype, **dict(zip(names, pre)), initial_state=first, zoneout=zoneout, **kept)
     gradients = {f"{n}_grad": np.empty(SHAPE, dtype) for n in names}
@@ -102,7 +105,7 @@ def test_a_gate_that_broadcasts_receives_the_sum():
 def test_states_that_are_computed_anew(count, dtype, steps, reverse):
     """Bit for bit those that were kept."""
     random, shape, wide = Random(steps), (2, steps, 18), "float32" if dtype == "float16" else dtype
-    pre = {n: random(*shape, dtype=dtype, scale=2.0) for n in _native.GATES[:count]}
+    pre = {n: random(*shape, dtype=dtype, scale=2.0) for n in GATES[:count]}
     given = {
         **{"initial_state": random(2, 1, 18, dtype=wide), "resets": random.marks(2, steps, 1)},
         **{"zoneout": random.marks(*shape), "shape": shape, "reverse": reverse},
@@ -130,7 +133,7 @@ def test_states_that_are_computed_anew(count, dtype, steps, reverse):
 def test_checkpoints_of_axes_that_are_walked():
     random, shape = Random(), (2, 300, 3, 2, 2, 2)
     whole = lambda: random(*(n + 1 for n in shape))[tuple(slice(0, n) for n in shape)]
-    pre = {n: whole() for n in _native.GATES[:3]}
+    pre = {n: whole() for n in GATES[:3]}
     output, state, output_grad = np.empty(shape), np.empty(shape), random(*shape)
     checkpoints = np.empty(_native.checkpoint_shape(shape, 1))
     run("gated_scan", "float64", shape=shape, **pre, output=output, state=state)
@@ -152,63 +155,91 @@ def test_forget_bias_is_added_to_the_gate():
     assert np.array_equal(*out)
 
 
-@pytest.mark.parametrize("cell", [1, 2, 3])
+@pytest.mark.parametrize("logarithms", [LOG_GATE, LOG_INPUT, LOG_GATE | LOG_INPUT])
 @pytest.mark.parametrize(
     "dtype, rounding", [("float32", 2e-6), ("float64", 1e-14), ("float16", 2e-3)]
 )
-def test_logarithms(cell, dtype, rounding):
+def test_logarithms(logarithms, dtype, rounding):
     """Against the loop of what they are logarithms of, and gradients along <J v, w> = <v, J* w>."""
-    random, wide = Random(cell), "float32" if dtype == "float16" else dtype
-    gate = -np.abs(random(*SHAPE, dtype=dtype)) if cell & 1 else random(*SHAPE, dtype=dtype)
+    random, wide = Random(logarithms), "float32" if dtype == "float16" else dtype
+    gate = (
+        -np.abs(random(*SHAPE, dtype=dtype))
+        if logarithms & LOG_GATE
+        else random(*SHAPE, dtype=dtype)
+    )
     input, first = random(*SHAPE, dtype=dtype), random(2, 1, 18, dtype=wide)
     resets = random.marks(2, 37, 1)
-    if cell & 1:
+    if logarithms & LOG_GATE:
         gate[0, 3] = -np.inf
     exact = [
-        np.exp(x.astype(np.longdouble)) if cell & bit else x.astype(np.longdouble)
-        for bit, x in ((1, gate), (2, input))
+        np.exp(x.astype(np.longdouble)) if logarithms & bit else x.astype(np.longdouble)
+        for bit, x in ((LOG_GATE, gate), (LOG_INPUT, input))
     ]
-    given = {"forget_gate": gate, "candidate": input, "initial_state": first, "resets": resets}
-    out = {"output": np.empty(SHAPE, dtype), "final_state": np.empty_like(first)}
-    run("gated_scan", dtype, cell=cell, **given, **out)
+    given = {"gate": gate, "input": input, "initial_state": first, "resets": resets}
+    out = {"state": np.empty(SHAPE, dtype), "final_state": np.empty_like(first)}
+    run("linear_scan", dtype, logarithms=logarithms, **given, **out)
     want, final = loop(*exact, first[:, 0], resets=resets)
     for got, of in zip(out.values(), (want, final[:, None]), strict=True):
         scale = max(1.0, float(np.max(np.abs(of))))
         np.testing.assert_allclose(got.astype(np.longdouble), of, rtol=0, atol=rounding * scale)
 
-    output_grad = random(*SHAPE, dtype=dtype)
+    state_grad = random(*SHAPE, dtype=dtype)
     gradients = {
-        "forget_gate_grad": np.empty(SHAPE, dtype),
-        "candidate_grad": np.empty(SHAPE, dtype),
+        "gate_grad": np.empty(SHAPE, dtype),
+        "input_grad": np.empty(SHAPE, dtype),
         "initial_grad": np.empty_like(first),
     }
-    given |= {"state": out["output"], "output_grad": output_grad}
-    run("gated_scan_vjp", dtype, cell=cell, **given, **gradients)
+    given |= {"state": out["state"], "state_grad": state_grad}
+    run("linear_scan_vjp", dtype, logarithms=logarithms, **given, **gradients)
     # The adjoint of the scan by a loop, and the slopes of exp.
     back, _ = loop(
         np.concatenate([exact[0][:, 1:], exact[0][:, :1]], 1),
-        output_grad, reverse=True, resets=resets,
+        state_grad, reverse=True, resets=resets,
     )  # fmt: skip
     before = np.concatenate([first, want[:, :-1]], 1)
     before = np.where(resets, 0, before)
-    slopes = [exact[0] if cell & 1 else 1, exact[1] if cell & 2 else 1]
-    for name, of in (("forget_gate", back * before * slopes[0]), ("candidate", back * slopes[1])):
+    slopes = [exact[0] if logarithms & LOG_GATE else 1, exact[1] if logarithms & LOG_INPUT else 1]
+    for name, of in (("gate", back * before * slopes[0]), ("input", back * slopes[1])):
         got = gradients[f"{name}_grad"].astype(np.longdouble)
         scale = max(1.0, float(np.max(np.abs(of))))
         np.testing.assert_allclose(got, of, rtol=0, atol=4 * rounding * scale)
 
 
-def test_what_is_refused():
+def test_only_gradients_of_forget_and_output_gate_read_states(random):
+    shape = (2, 300, 18)
+    pre = {name: random(*shape) for name in GATES[:3]}
+    state, output, found = np.empty(shape), np.empty(shape), []
+    run("gated_scan", "float64", shape=shape, **pre, output=output, state=state)
+    for kept in ({"state": state}, {}):
+        found.append({"candidate_grad": np.empty(shape), "initial_grad": np.empty((2, 1, 18))})
+        given = {**pre, **kept, "output_grad": output, "shape": shape}
+        run("gated_scan_vjp", "float64", **given, **found[-1])
+    assert all(np.array_equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_bad_arguments_are_named():
     x = np.ones(SHAPE)
-    of = {"candidate": x, "forget_gate": x, "output": np.empty(SHAPE)}
-    with pytest.raises(ValueError, match="'cell': expected one of scanrec_cell, got 4"):
-        run("gated_scan", "float64", cell=4, **of)
-    with pytest.raises(ValueError, match="'cell': expected 0, for it is no gated scan, got 1"):
-        run("linear_scan", "float64", cell=1, gate=x, input=x, state=np.empty(SHAPE))
-    with pytest.raises(ValueError, match="'forget_bias': expected 0, for this is no QRNN pooling"):
-        run("gated_scan", "float64", cell=1, forget_bias=1.0, **of)
-    with pytest.raises(ValueError, match="'output_gate': expected none, for logarithms"):
-        run("gated_scan", "float64", cell=1, output_gate=x, **of)
+    pre = {"candidate": x, "forget_gate": x, "output": np.empty(SHAPE)}
+    scan = {"gate": x, "input": x, "state": np.empty(SHAPE)}
+    with pytest.raises(
+        ValueError, match="'logarithms': expected bits of scanrec_logarithms, got 4"
+    ):
+        run("linear_scan", "float64", logarithms=4, **scan)
+    with pytest.raises(ValueError, match="gated_scan: argument 'logarithms': expected 0 for this"):
+        run("gated_scan", "float64", logarithms=1, **pre)
+    with pytest.raises(
+        ValueError, match="linear_scan: argument 'forget_bias': expected 0 for this"
+    ):
+        run("linear_scan", "float64", forget_bias=1.0, **scan)
+    with pytest.raises(ValueError, match="'dtype': expected a type that there are kernels for"):
+        run("linear_scan", "complex128", logarithms=1, **{k: v + 0j for k, v in scan.items()})
+    adjoint = {"gate": x, "state_grad": x, "input_grad": np.empty(SHAPE)}
+    with pytest.raises(ValueError, match="linear_scan_vjp: argument 'input': expected an array of"):
+        run("linear_scan_vjp", "float64", logarithms=LOG_INPUT, **adjoint)
+    with pytest.raises(
+        ValueError, match="linear_scan_vjp: argument 'state': expected an array for"
+    ):
+        run("linear_scan_vjp", "float64", logarithms=LOG_GATE, **adjoint, gate_grad=np.empty(SHAPE))
     long = np.ones((2, 300, 18))
     with pytest.raises(ValueError, match="'checkpoints': expected none, where 'state' is kept"):
         run(
@@ -216,12 +247,10 @@ def test_what_is_refused():
             output=np.empty_like(long), state=np.empty_like(long),
             checkpoints=np.empty((2, 2, 18)),
         )  # fmt: skip
-    with pytest.raises(ValueError, match="'state': expected the outputs, for logarithms"):
-        run("gated_scan_vjp", "float64", cell=1, candidate=x, forget_gate=x, output_grad=x)
     with pytest.raises(ValueError, match="'state': expected an array, or checkpoints"):
         run(
             "gated_scan_vjp", "float64", shape=long.shape, candidate=long, forget_gate=long,
-            output_grad=long, candidate_grad=np.empty_like(long),
+            output_grad=long, forget_gate_grad=np.empty_like(long),
         )  # fmt: skip
     with pytest.raises(ValueError, match="'output_gate'.*where there is an input gate"):
         run(

@@ -222,7 +222,7 @@ def test_logarithms(random, gate_shape, log_gate, log_input):
     stacked = (arrays[0], jnp.stack([arrays[1], -arrays[1]]), arrays[2])
     same(batch(got)(*stacked), batch(want)(*stacked))
     text = jax.jit(jax.grad(losses(ours)["states"])).lower(*arrays).as_text()
-    assert re.findall(r"scanrec_(\w+)_v1", text) == ["gated_scan", "gated_scan_vjp"]
+    assert re.findall(r"scanrec_(\w+)_v1", text) == ["linear_scan", "linear_scan_vjp"]
     assert "exponential" not in text
 
 
@@ -458,8 +458,8 @@ def test_what_nobody_uses_is_not_there():
 
     assert calls_in(final, gate, input) == [("linear_scan", 0b0011, 0b10)]
     # The adjoint reads gate, states and the gradient of the final state, and writes one gradient.
-    assert calls_in(jax.grad(final), gate, input)[1] == ("linear_scan_vjp", 0b100011, 0b001)
-    assert calls_in(jax.grad(final, 1), gate, input) == [("linear_scan_vjp", 0b100001, 0b010)]
+    assert calls_in(jax.grad(final), gate, input)[1] == ("linear_scan_vjp", 0b1010001, 0b001)
+    assert calls_in(jax.grad(final, 1), gate, input) == [("linear_scan_vjp", 0b1000001, 0b010)]
 
 
 def test_a_broadcast_gate_is_not_materialised():
@@ -514,7 +514,7 @@ def test_many_threads_at_once(random):
 def test_errors_of_handlers_leave_the_process_alive(random):
     call = jax.ffi.ffi_call("scanrec_linear_scan_v1", jax.ShapeDtypeStruct((3,), np.float64))
     masks = {"stack": np.int64(-1), "operands": np.int64(3), "results": np.int64(1)}
-    masks |= {"cell": np.int64(0), "forget_bias": np.float64(0)}
+    masks |= {"logarithms": np.int64(0), "forget_bias": np.float64(0)}
     x = jnp.ones(3)
     with pytest.raises(Exception, match="linear_scan: argument 'axis'"):
         call(
@@ -634,6 +634,63 @@ def test_explicit_sharding(random, gate_shape, of_gate, of_input, expected):
     same(linear_scan(gate, input), linear_scan(*map(jnp.asarray, plain)))
     same(jax.jit(gradient)(gate, input), want)
     same(got, (second(*map(jnp.asarray, plain)), hessian(*map(jnp.asarray, plain))))
+
+
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="needs JAX 0.7")
+@pytest.mark.parametrize("logs", [{}, {"log_gate": True, "log_input": True}], ids=["", "log"])
+@pytest.mark.parametrize(
+    "gate_shape, of_gate, of_input, expected",
+    [
+        ((4, 9, 6), P("d"), P("d"), set()),
+        ((4, 9, 6), P("d", None, "e"), P("d", None, "e"), set()),
+        ((6,), P("e"), P("d", None, "e"), {"all-reduce"}),  # of the gradient of the gate
+        ((6,), P(), P("d"), {"all-reduce"}),
+    ],
+)
+def test_automatic_sharding_gathers_nothing(random, logs, gate_shape, of_gate, of_input, expected):
+    mesh = jax.make_mesh((2, 3), ("d", "e"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    plain = -np.abs(random(*gate_shape)), random(4, 9, 6)
+    marks = random.marks(4, 10, 1)  # one behind the last step
+    call = partial(linear_scan, resets=marks, reverse=True, return_final=True, **logs)
+    arrays = [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip(plain, (of_gate, of_input))]
+    gradient = jax.grad(lambda *x: sum(jnp.sum(y**3) for y in call(*x)), (0, 1))
+    tangent = lambda *x: jax.jvp(call, x, x)[1]
+    for f, wanted in ((call, set()), (tangent, set()), (gradient, expected)):
+        out = jax.jit(f)(*arrays)
+        same(out, jax.jit(f)(*map(jnp.asarray, plain)))
+        assert collectives(f, *arrays) == wanted
+    assert [x.sharding.spec for x in out] == [of_gate, of_input]  # of the gradients
+    same(linear_scan(*arrays), linear_scan(*map(jnp.asarray, plain)))
+    second = lambda *x: jax.jvp(gradient, x, x)[1]
+    same(jax.jit(second)(*arrays), jax.jit(second)(*map(jnp.asarray, plain)))
+
+
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="needs JAX 0.7")
+def test_automatic_sharding_along_time_is_that_of_whole_sequences(random):
+    """Steps are gathered. So are sequences that devices cannot share in equal numbers."""
+    mesh = jax.make_mesh((2, 3), ("d", "e"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    gate, input = random(6), random(4, 8, 6)
+    for spec in (P(None, "d", "e"), P("d", None, "e")):
+        put = jax.device_put(input, NamedSharding(mesh, spec))
+        for more in (0, 1):
+            longer = lambda x: linear_scan(gate, jnp.concatenate([x, x[:more]]))  # noqa: B023
+            same(jax.jit(longer)(put), longer(jnp.asarray(input)))
+
+
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="needs JAX 0.7")
+def test_shard_map_over_the_second_mesh_of_a_program(random):
+    """Programs that XLA splits have one mesh; shard_map says itself how arrays are split."""
+    auto = jax.sharding.AxisType.Auto
+    one = jax.make_mesh((2, 2), ("d", "e"), axis_types=(auto,) * 2)
+    other = jax.make_mesh((4,), ("f",), axis_types=(auto,))
+    input = random(4, 9, 6)
+    parted = jax.shard_map(partial(linear_scan, 0.5), mesh=other, in_specs=P("f"), out_specs=P("f"))
+
+    def call(x):
+        return parted(jax.lax.with_sharding_constraint(x, NamedSharding(other, P("f"))))
+
+    x = jax.device_put(input, NamedSharding(one, P("d")))
+    same(jax.jit(call)(x), linear_scan(0.5, input))
 
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")

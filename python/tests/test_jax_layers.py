@@ -208,6 +208,25 @@ def test_explicit_sharding(random, packed):
     same(got_second, want_second)
 
 
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="needs JAX 0.7")
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("memory", ["store", "recompute"])
+def test_automatic_sharding_gathers_nothing(random, memory, packed):
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    split = NamedSharding(mesh, PartitionSpec("d"))
+    pre = tuple(jnp.asarray(random(4, 140, 6)) for _ in range(3))
+    pre = jnp.concatenate(pre, -1) if packed else pre
+    parts = jax.tree.map(lambda x: jax.device_put(x, split), pre)
+    call = lambda pre: qrnn_pool(pre, memory=memory)
+    gradient = jax.grad(lambda pre: jnp.sum(call(pre) ** 3))
+    tangent = lambda pre: jax.jvp(call, (pre,), (pre,))[1]
+    for f in (call, gradient, tangent):
+        got = jax.jit(f)(parts)
+        same(got, jax.jit(f)(pre))
+        assert all(x.sharding.is_equivalent_to(split, 3) for x in jax.tree.leaves(got))
+        assert "all-" not in jax.jit(f).lower(parts).compile().as_text()
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_shard_map(random, packed):
     """A forget gate that the devices share receives the sum over them, and so do second
@@ -359,7 +378,7 @@ def test_gradients_of_gates_at_the_ends(nu):
 
 def test_discretisation_near_zero():
     """Where exp(z) - 1 cancels."""
-    from scanrec.jax._state_space import _phi
+    from scanrec._op.state_space.jax import _phi
 
     for z in (0.0, 1e-9 + 1e-9j, 1e-3j, 0.4 + 0.3j, 0.49, 0.51):
         want = sum(complex(z) ** k / np.prod(np.arange(1.0, k + 2)) for k in range(25))

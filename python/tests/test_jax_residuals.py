@@ -189,7 +189,7 @@ def test_the_adjoint_without_states_runs_one_kernel():
     loss = lambda x: jnp.sum(linear_scan(GATE, x, log_input=True) ** 2)
     compiled = jax.jit(jax.grad(loss)).lower(X).compile().as_text()
     calls = re.findall(r'custom_call_target="scanrec_(\w+)_v1"', compiled)
-    assert calls == ["gated_scan", "gated_scan_vjp"]
+    assert calls == ["linear_scan", "linear_scan_vjp"]
 
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")

@@ -667,6 +667,26 @@ def test_explicit_sharding(random, split, groups, expected):
         same(x, y, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="needs JAX 0.7")
+@pytest.mark.parametrize("split, groups, expected", SPLITS.values(), ids=SPLITS)
+def test_automatic_sharding_gathers_nothing(random, split, groups, expected):
+    mesh = jax.make_mesh((2, 4), ("d", "e"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    plain, loss = of_devices(random, groups)
+    specs = split_over(*split)
+    given = {n: jax.device_put(x, NamedSharding(mesh, specs[n])) for n, x in plain.items()}
+    call, gradient = (lambda x: ours(**x)), jax.grad(loss(ours))
+    tangent = lambda x: jax.jvp(call, (x,), (x,))[1]
+    bits(jax.jit(call)(given), call(plain))
+    same(jax.jit(tangent)(given), jax.jit(tangent)(plain))
+    got = jax.jit(gradient)(given)
+    same(got, jax.jit(gradient)(plain))
+    for name, g in got.items():
+        assert g.sharding.is_equivalent_to(given[name].sharding, g.ndim)
+    assert collectives(call, given) == set()
+    assert "all-gather" not in collectives(tangent, given)
+    assert collectives(gradient, given) == expected
+
+
 # ---- errors --------------------------------------------------------------------------------------
 
 U, W, M, S = (np.ones(s) for s in ((2, 9, 4), (4, 3), (2, 9, 3), (2, 4, 3)))

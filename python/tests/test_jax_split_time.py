@@ -22,7 +22,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import scanrec.jax
-from scanrec.jax import _split_time
+from scanrec._op.linear import jax_split_time
 
 linear_scan = scanrec.jax.linear_scan
 BATCH, STEPS, CHANNELS = 2, 32, 3
@@ -102,7 +102,7 @@ def problem(random, dtype, gate_shape):
 @pytest.mark.parametrize("dtype, gate_shape, of_gate, reverse, resets", CASES)
 def test_all_modes(random, monkeypatch, doubling, dtype, gate_shape, of_gate, reverse, resets):
     if doubling:
-        monkeypatch.setattr(_split_time, "_MORE_BYTES", -(1 << 40))
+        monkeypatch.setattr(jax_split_time, "_MORE_BYTES", -(1 << 40))
     arguments = problem(random, dtype, gate_shape)
     marks = (
         jnp.asarray(random.marks(BATCH, STEPS, 1).copy()).at[:, 8].set(True)

@@ -20,6 +20,9 @@ from conftest import MANY_AXES, Random, check_many_axes, loop, run_alone
 
 import scanrec
 from scanrec import _native
+from scanrec._op.gated.spec import GATED
+from scanrec._op.linear.spec import LINEAR
+from scanrec._op.selective.spec import SELECTIVE as SELECTIVE_SCAN
 
 LIBRARIES = sorted(Path(_native.__file__).parent.glob("libscanrec*.so"))
 BIG = (4, 5000, 64)
@@ -51,12 +54,12 @@ assert not frameworks & sys.modules.keys()"""
     assert "linear_scan(" in shown and "\n    jax (package)\n" in shown
 
 
-@pytest.mark.parametrize("call", _native.OPERANDS)
+@pytest.mark.parametrize("call", [call for op in (LINEAR, GATED) for call in op.calls])
 def test_arrays_have_the_names_that_the_library_knows_them_by(call):
-    for name in _native.OPERANDS[call] + _native.RESULTS[call]:
+    for name in call.arrays:
         arrays = {name: _native.Array(0, (2**62, 1))}
-        with pytest.raises(ValueError, match=f"{call}: argument '{name}': expected strides"):
-            _native.call(call, arrays, dtype="float64", shape=(3, 300), axis=1, reverse=False)
+        with pytest.raises(ValueError, match=f"{call.name}: argument '{name}': expected strides"):
+            _native.call(call.name, arrays, dtype="float64", shape=(3, 300), axis=1, reverse=False)
 
 
 SELECTIVE = dict(
@@ -76,13 +79,13 @@ def run_selective(call, arrays, dtypes=(), **problem):
         name: _native.Array(x.ctypes.data, [s // x.itemsize for s in x.strides])
         for name, x in arrays.items()
     }
-    _native.call_selective(call, given, dict(dtypes), **SELECTIVE | problem)
+    _native.call(call, given, dict(dtypes), **SELECTIVE | problem)
 
 
-@pytest.mark.parametrize("call", _native.SELECTIVE)
+@pytest.mark.parametrize("call", [call.name for call in SELECTIVE_SCAN.calls])
 def test_selective_arrays_have_the_names_that_the_library_knows_them_by(random, call):
     read = selective_arrays(random)
-    for name in _native.SELECTIVE[call]:
+    for name in _native.CALLS[call].arrays:
         far = _native.Array(64, (2**62, 2**62, 2**62, 2**62))
         given = {k: _native.Array(x.ctypes.data, [1] * x.ndim) for k, x in read.items()}
         if call.endswith("vjp"):
@@ -92,7 +95,7 @@ def test_selective_arrays_have_the_names_that_the_library_knows_them_by(random, 
         else:
             problem = SELECTIVE
         with pytest.raises(ValueError, match=f"^{call}: argument '{name}': expected strides"):
-            _native.call_selective(call, given | {name: far}, {}, **problem)
+            _native.call(call, given | {name: far}, {}, **problem)
 
 
 def test_selective_scan_of_the_c_interface(random):
@@ -271,7 +274,7 @@ def test_errors_of_the_c_interface():
         _native.call("linear_scan", {}, dtype="float32", shape=[3], axis=1, reverse=False)
     status = _native._lib.scanrec_linear_scan(None, None)
     with pytest.raises(ValueError, match="'problem': expected a pointer, got null"):
-        _native.raise_status(status, _native._text("last_error"))
+        _native.raise_error(_native._lib, "scanrec_", status, "linear_scan")
     # Sums over walked axes are cleared first: not before everything is checked.
     place = np.full(3, 7.0)
     shape = [2, 2, 2, 2, 2, 5, 3]

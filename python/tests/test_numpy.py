@@ -11,6 +11,7 @@ import pytest
 from conftest import SLOW_SUMS, SlowDecay, check_slow_sum, loop
 
 import scanrec
+from scanrec._op.linear import numpy_plans as plans
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 signal = pytest.importorskip("scipy.signal")
@@ -320,7 +321,7 @@ def test_absent_gradients(random):
 
 def test_checks_are_made_once(random, monkeypatch):
     """A call on arrays laid out as those of an earlier call finds what their checks came to."""
-    scanrec._plans._plans.clear()  # of which there may be enough
+    plans._plans.clear()  # of which there may be enough
     shape, edge = (2, 9, 3), (2, 3)
     numbers = lambda: (random(3), random(*shape), random(*edge))
     resets, w = random.marks(2, 9, 1), random(*shape)
@@ -333,17 +334,17 @@ def test_checks_are_made_once(random, monkeypatch):
 
     all_of(*numbers())
     gate, input, first = numbers()
-    monkeypatch.setattr(scanrec._plans.arguments, "check_shape", None)
+    monkeypatch.setattr(plans.arguments, "check_shape", None)
     got = all_of(gate, input, first)
     assert close(got[0], loop(gate, input, first, resets=resets)[0], np.float64)
     monkeypatch.undo()
-    scanrec._plans._plans.clear()
+    plans._plans.clear()
     assert all(np.array_equal(x, y) for x, y in zip(got, all_of(gate, input, first), strict=True))
 
 
 def test_checks_are_made_once_of_what_is_copied(random, monkeypatch):
     """Likewise where types are promoted, bytes swapped, or elements not where they can be read."""
-    scanrec._plans._plans.clear()
+    plans._plans.clear()
     x = random(9, 3)
     bytes = np.empty(x.nbytes + 1, np.uint8)
     unaligned = bytes[1:].view(np.float64).reshape(x.T.shape).T
@@ -354,7 +355,7 @@ def test_checks_are_made_once_of_what_is_copied(random, monkeypatch):
     half = (x.astype("f2"), x.astype("f2"), x[0].astype("f2"))  # an initial state is float32
     calls = [(kind, x, kind[0]) for kind in kinds] + [(x, kind, kind[0]) for kind in kinds] + [half]
     want = [scanrec.linear_scan(*call) for call in calls]
-    monkeypatch.setattr(scanrec._plans.arguments, "check_shape", None)
+    monkeypatch.setattr(plans.arguments, "check_shape", None)
     for call, state in zip(calls, want, strict=True):
         assert np.array_equal(scanrec.linear_scan(*call), state) and np.any(state)
 
@@ -399,7 +400,7 @@ def test_what_is_kept_of_calls_is_bounded():
     for n in range(1, 2000):
         assert scanrec.linear_scan(last[:n], x[:n], axis=0)[-1] == n
     scanrec.linear_scan(last, last, axis=0)
-    assert 0 < len(scanrec._plans._plans) <= scanrec._plans._MOST_PLANS
+    assert 0 < len(plans._plans) <= plans._MOST_PLANS
     del last
     assert gate() is None
 
@@ -408,8 +409,8 @@ def test_where_arrays_begin(random):
     x = random(4, 6)
     for view in (x, x[1:, ::2], x[::-1], x.T, x[:0], x[2, 3:4], np.array(1.0), np.array(True)):
         want = view.ctypes.data
-        assert scanrec._plans._address(view) == want
-        assert scanrec._plans._address_by_interface(view) == want
+        assert plans._addresses([view]) == [want]
+        assert plans._addresses_by_interface([view]) == [want]
 
 
 def test_small_calls_of_many_threads(random):

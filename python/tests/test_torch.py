@@ -6,6 +6,7 @@ Every test of derivatives compares values: PyTorch gives zeros, not errors, for 
 
 from __future__ import annotations
 
+import sys
 import warnings
 import weakref
 
@@ -21,6 +22,8 @@ from torch.utils._pytree import tree_leaves
 
 import scanrec
 import scanrec.torch
+from scanrec._op.linear import torch_plans as plans
+from scanrec._torch import operators
 
 linear_scan = scanrec.torch.linear_scan
 DTYPES = ["float32", "float64", "complex64", "complex128", "float16", "bfloat16"]
@@ -145,7 +148,7 @@ def calls_of(dtype):
 def is_planned(call, about):
     """Whether a call needs no checks."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(scanrec.torch._linear_scan, "_aligned", None)
+        patched.setattr(sys.modules["scanrec._op.linear.torch"], "_aligned", None)
         try:
             linear_scan(*call, **about)
         except TypeError as error:
@@ -160,7 +163,7 @@ def test_checks_are_made_once(dtype, inference):
     """A call on tensors laid out as those of an earlier call gives the same, without the checks."""
     with torch.inference_mode(inference):
         for call, about in calls_of(dtype):
-            scanrec.torch._plans._plans.clear()
+            plans._plans.clear()
             assert not is_planned(call, about)
             want = tree_leaves(linear_scan(*call, **about))
             assert is_planned(call, about)
@@ -178,10 +181,10 @@ def test_checks_are_of_one_layout():
     abouts = ({}, {"axis": 0}, {"axis": 1}, {"axis": -2, "reverse": True})
     calls, want = [(gate, about) for about in abouts for gate in gates], []
     for gate, about in calls:
-        scanrec.torch._plans._plans.clear()
+        plans._plans.clear()
         whole = gate if isinstance(gate, float) else gate.contiguous().clone()
         want.append(linear_scan(whole, x, **about))
-    scanrec.torch._plans._plans.clear()
+    plans._plans.clear()
     for _ in range(2):
         for (gate, about), exact in zip(calls, want):
             same(linear_scan(gate, x, **about), exact, rtol=1e-12, atol=1e-12)
@@ -260,7 +263,7 @@ def test_what_is_kept_of_calls_is_bounded():
     for n in range(1, 2000):
         assert linear_scan(last[:n], x[:n], axis=0)[-1] == n
     linear_scan(last, last, axis=0)
-    assert 0 < len(scanrec.torch._plans._plans) <= scanrec.torch._plans._MOST_PLANS
+    assert 0 < len(plans._plans) <= plans._MOST_PLANS
     del last
     assert gate() is None
 
@@ -490,16 +493,33 @@ def test_what_is_not_asked_for(monkeypatch):
     """Only the gradients that are wanted are computed, from what has a gradient."""
     from scanrec import _native
 
-    calls = []
-    run = _native.call
-    monkeypatch.setattr(
-        _native, "call", lambda n, a, **k: (calls.append((n, set(a))), run(n, a, **k))
-    )
+    calls, prepared = [], _native.Prepared
+
+    def recorded(name, strides, *more, **problem):
+        calls.append((name, set(strides)))
+        return prepared(name, strides, *more, **problem)
+
+    monkeypatch.setattr(_native, "Prepared", recorded)
+    operators._plans.clear()
     gate, input = tensors((3,), (2, 9, 3))
     final = linear_scan(gate.requires_grad_(), input, return_final=True)[1]
     final.sum().backward()
     assert calls[1] == ("linear_scan_vjp", {"gate", "state", "final_grad", "gate_grad"})
     assert gate.grad.shape == (3,)
+
+
+def test_plans_tell_roles_of_one_tensor_apart():
+    """A later call of the same layouts has a tensor for each role."""
+    x, y, t, s = tensors((5, 3), (5, 3), (5, 3), (5, 3))
+    states = lambda *operands: by_loop(*operands)[0]
+    for gate, input in ((x, x), (x, y)):
+        for tangents in ((t, t), (t, s)):
+            want = func.jvp(states, (gate, input), tangents)
+            same(func.jvp(linear_scan, (gate, input), tangents), want)
+        leaves = [v.clone().requires_grad_() for v in (gate, input)]
+        leaves = leaves[:1] * 2 if gate is input else leaves
+        grads = [torch.autograd.grad(f(*leaves).sin().sum(), leaves) for f in (linear_scan, states)]
+        same(*grads)
 
 
 def test_checkpoint_and_autocast():
@@ -519,10 +539,11 @@ def test_operators(name):
     gate, x, y = tensors((2, 5, 3), (2, 5, 3), (2, 5, 3))
     problem = [2, 5, 3], 1, False
     marks = torch.from_numpy(Random(2).marks(2, 6, 1))
+    shapes = [2, 5, 3], None, [2, 1, 3]
     inputs = {
-        "_linear_scan": (gate, x, None, marks, *problem),
-        "_linear_scan_jvp": (gate, x, None, None, gate, None, None, *problem),
-        "_linear_scan_vjp": (gate, x, None, None, y, None, *problem, [2, 5, 3], None, [2, 1, 3]),
+        "_linear_scan": (gate, x, None, marks, *problem, 0),
+        "_linear_scan_jvp": (gate, None, None, x, gate, None, None, *problem),
+        "_linear_scan_vjp": (gate, None, None, None, x, y, None, *problem, *shapes, 0),
     }
     torch.library.opcheck(getattr(torch.ops.scanrec, name).default, inputs[name])
 

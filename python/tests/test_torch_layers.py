@@ -216,12 +216,13 @@ def test_operators():
     pre = (torch.randn(2, 5, 3, 4), None, None, None)
     ops = torch.ops.scanrec
     for recompute in (False, True):
-        of = ([2, 5, 4], 1, False, 2, 0, 0.5, recompute)
+        of = ([2, 5, 4], 1, False, 2, 0.5, recompute)
         torch.library.opcheck(ops._gated_scan.default, (*pre, None, None, None, *of, True))
-        kept = ops._gated_scan(*pre, None, None, None, *of, True)[2]
+        kept = ops._gated_scan(*pre, None, None, None, *of, True)[2:]
+        kept = (None, kept[1]) if recompute else (kept[0], None)
         torch.library.opcheck(
             ops._gated_scan_vjp.default,
-            (*pre, kept, None, None, None, torch.randn(2, 5, 4), None, *of, [True, *[False] * 4]),
+            (*pre, *[None] * 3, *kept, torch.randn(2, 5, 4), None, *of, [True, *[False] * 4]),
         )
 
 
@@ -231,10 +232,10 @@ def test_operators_write_all_that_they_return(steps):
     ops, x = torch.ops.scanrec, torch.ones(1, 1, 1, steps)
     torch.use_deterministic_algorithms(True)  # which fills new memory with NaN
     try:
-        of = ([1, 1, steps], 2, False, 0, 0, 0.0, True)
+        of = ([1, 1, steps], 2, False, 0, 0.0, True)
         pool = ops._gated_scan(torch.ones(3, 1, 1, steps), *[None] * 6, *of, True)
         selective = (x[0], x[0], torch.ones(1, 1), x, x, *[None] * 6, False, False, True)
-        for kept in (pool[2], ops._selective_scan(*selective)[2]):
+        for kept in (pool[3], ops._selective_scan(*selective)[2]):
             assert kept.shape == (2,) and kept.isfinite().all()
     finally:
         torch.use_deterministic_algorithms(False)

@@ -322,14 +322,14 @@ def test_operators_refuse_shapes_that_do_not_belong_together():
     ops, ones = torch.ops.scanrec, torch.ones
     edge, marks = ones(2, 1, 3), ones(1, 6, 1) > 0
     problem, rest = ([2, 5, 3], 1, False), ([2, 5, 3], [2, 5, 3], [2, 1, 3])
-    gated = (*problem, -1, 0, 0.0, False)
+    gated, pre = (*problem, -1, 0.0, False), (ONES, ONES, ONES, ONES)
     good = {
-        ops._linear_scan: (ONES, ONES, edge, marks, *problem),
-        ops._linear_scan_jvp: (ONES, ONES, edge, marks, ONES, ONES, edge, *problem),
-        ops._linear_scan_vjp: (ONES, ONES, edge, marks, ONES, edge, *problem, *rest),
-        ops._gated_scan: (ONES, ONES, ONES, ONES, edge, marks, ONES > 0, *gated, False),
+        ops._linear_scan: (ONES, ONES, edge, marks, *problem, 0),
+        ops._linear_scan_jvp: (ONES, edge, marks, ONES, ONES, ONES, edge, *problem),
+        ops._linear_scan_vjp: (ONES, ONES, edge, marks, ONES, ONES, edge, *problem, *rest, 3),
+        ops._gated_scan: (*pre, edge, marks, ONES > 0, *gated, False),
         ops._gated_scan_vjp: (
-            *(ONES, ONES, ONES, ONES, ONES, edge, marks, ONES > 0, ONES, edge, *gated),
+            *(*pre, edge, marks, ONES > 0, ONES, None, ONES, edge, *gated),
             [True] * 5,
         ),
     }

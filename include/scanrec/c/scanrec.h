@@ -14,7 +14,7 @@ extern "C" {
 #define SCANREC_C_API __attribute__((visibility("default")))
 
 /// Grows whenever a struct or a function below changes; scanrec_c_version() says the library's.
-#define SCANREC_C_VERSION 3
+#define SCANREC_C_VERSION 4
 
 /// What a call returns; scanrec_last_error() has the words.
 enum scanrec_status {
@@ -35,14 +35,9 @@ enum scanrec_dtype {
   SCANREC_FLOAT16 = 5
 };
 
-/// What scanrec_gated_scan makes of its arrays. Logarithms are exponentiated while they are read:
-/// state[t] = exp(gate[t]) * state[t-1] + exp(input[t]), or one of the two as it is.
-enum scanrec_cell {
-  SCANREC_QRNN_POOLING = 0,
-  SCANREC_LOG_GATE = 1,
-  SCANREC_LOG_INPUT = 2,
-  SCANREC_LOG_GATE_AND_INPUT = 3
-};
+/// Bits that say which arrays of a linear scan hold logarithms. The kernels exponentiate them while
+/// they read them: state[t] = exp(gate[t]) * state[t-1] + exp(input[t]) with both bits.
+enum scanrec_logarithms { SCANREC_LOG_GATE = 1, SCANREC_LOG_INPUT = 2 };
 
 /// Runs work(0, context), ..., work(workers - 1, context), each exactly once, and returns when all
 /// have returned; any order, any threads, fewer threads than workers.
@@ -51,16 +46,16 @@ typedef void (*scanrec_executor)(void* pool, int workers, scanrec_work work, voi
 
 /// What all arrays of a call have in common.
 typedef struct scanrec_problem {
-  int32_t dtype;              ///< enum scanrec_dtype
-  int32_t rank;               ///< number of axes
-  const int64_t* shape;       ///< of every axis
-  int32_t axis;               ///< which of them is time, 0 <= axis < rank
-  int32_t reverse;            ///< 1: state[t] depends on state[t+1]
-  int32_t plain;              ///< 1: adjoints do not conjugate (JAX); 0: they do (PyTorch)
-  int32_t threads;            ///< at most so many; 0: one per CPU, fewer on small problems
-  int32_t more_resets;        ///< 1: resets have one step more than `shape` says
-  int32_t cell;               ///< enum scanrec_cell, of gated scans; 0 elsewhere
-  double forget_bias;         ///< added to forget gates of QRNN pooling; 0 elsewhere
+  int32_t dtype;         ///< enum scanrec_dtype
+  int32_t rank;          ///< number of axes
+  const int64_t* shape;  ///< of every axis
+  int32_t axis;          ///< which of them is time, 0 <= axis < rank
+  int32_t reverse;       ///< 1: state[t] depends on state[t+1]
+  int32_t plain;         ///< 1: adjoints do not conjugate (JAX); 0: they do (PyTorch)
+  int32_t threads;       ///< at most so many; 0: one per CPU, fewer on small problems
+  int32_t more_resets;   ///< 1: resets have one step more than `shape` says
+  int32_t logarithms;    ///< enum scanrec_logarithms, of linear scans and their vjp; 0 elsewhere
+  double forget_bias;    ///< added to the forget gates of gated scans; 0 elsewhere
   scanrec_executor executor;  ///< who runs the workers; null: threads of the library
   void* pool;                 ///< passed to the executor
 } scanrec_problem;
@@ -83,10 +78,10 @@ typedef struct scanrec_scan_arrays {
   scanrec_array state, final_state;
 } scanrec_scan_arrays;
 
-/// Arrays of scanrec_linear_scan_vjp. Absent gradients are zero, or not computed; `state` is read
-/// for gate_grad alone.
+/// Arrays of scanrec_linear_scan_vjp. Absent gradients are zero, or not computed. `state` is read
+/// for gate_grad alone, `input` for input_grad alone, and only if it holds logarithms.
 typedef struct scanrec_vjp_arrays {
-  scanrec_array gate, state, initial_state, resets;
+  scanrec_array gate, input, initial_state, resets, state;
   scanrec_array state_grad, final_grad;
   scanrec_array gate_grad, input_grad, initial_grad;
 } scanrec_vjp_arrays;
@@ -94,36 +89,35 @@ typedef struct scanrec_vjp_arrays {
 /// Arrays of scanrec_linear_scan_jvp. Absent tangents are zero, or not computed; `state` is read
 /// with gate_tangent alone.
 typedef struct scanrec_jvp_arrays {
-  scanrec_array gate, state, initial_state, resets;
+  scanrec_array gate, initial_state, resets, state;
   scanrec_array gate_tangent, input_tangent, initial_tangent;
   scanrec_array state_tangent, final_tangent;
 } scanrec_jvp_arrays;
 
-/// Arrays of scanrec_gated_scan. Of QRNN pooling what is there says which it is: without
-/// output_gate f-pooling, whose outputs are the states; without input_gate fo-pooling; with all
-/// ifo-pooling. Of logarithms the input is `candidate`, the gate `forget_gate`, and outputs are the
-/// states.
+/// Arrays of scanrec_gated_scan, which is QRNN pooling. The present arrays say which kind:
+/// f-pooling has no output_gate, and its outputs are the states; fo-pooling has no input_gate;
+/// ifo-pooling has all four.
 typedef struct scanrec_gated_arrays {
   scanrec_array candidate, forget_gate, output_gate, input_gate;  ///< before their activations
   scanrec_array initial_state;                                    ///< absent: 0
   scanrec_array resets;                                           ///< as in scanrec_scan_arrays
   scanrec_array zoneout;  ///< bytes, 0 or 1: the state stays as it was; absent: nowhere
-  scanrec_array output;
+  scanrec_array output, final_state;
   scanrec_array state;  ///< kept for the adjoint; absent: for none, or where outputs are the states
-  scanrec_array final_state;
-  /// Kept for the adjoint of QRNN pooling instead: in the type of the edges, with (time - 1) / 128
-  /// steps, the states before every 128th step, counted from the end of the scan.
+  /// Kept for the adjoint instead: the states before every 128th step, counted from the end of the
+  /// scan, in the type of the edges. There are (time - 1) / 128 of them along the time axis.
   scanrec_array checkpoints;
 } scanrec_gated_arrays;
 
 /// Arrays of scanrec_gated_scan_vjp. `state` is what the forward call kept, or its outputs where
-/// those are the states; without it `checkpoints` are read, which up to 128 steps there are none
-/// of, and states computed anew. Absent gradients are zero, or not computed.
+/// those are the states. Without it the adjoint reads `checkpoints`, of which there are none up to
+/// 128 steps, and recomputes the states. Only the gradients of forget and output gate depend on
+/// states. Absent gradients are zero, or not computed.
 typedef struct scanrec_gated_vjp_arrays {
   scanrec_array candidate, forget_gate, output_gate, input_gate;
-  scanrec_array state, initial_state, resets, zoneout;
+  scanrec_array initial_state, resets, zoneout;
+  scanrec_array state, checkpoints;
   scanrec_array output_grad, final_grad;
-  scanrec_array checkpoints;
   scanrec_array candidate_grad, forget_gate_grad, output_gate_grad, input_gate_grad;
   scanrec_array initial_grad;
 } scanrec_gated_vjp_arrays;
@@ -192,7 +186,8 @@ typedef struct scanrec_selective_vjp_arrays {
   scanrec_array delta_bias_grad, intervals_grad, initial_grad;
 } scanrec_selective_vjp_arrays;
 
-/// state[t] = gate[t] * state[t-1] + input[t]; contracts as scanrec::linear_scan.
+/// state[t] = gate[t] * state[t-1] + input[t]; contracts as scanrec::linear_scan. Logarithms, of
+/// real element types, as in scanrec::gated_scan with the cell log_space.
 SCANREC_C_API int scanrec_linear_scan(const scanrec_problem* problem,
                                       const scanrec_scan_arrays* arrays);
 /// Its adjoint, as scanrec::linear_scan_vjp.
@@ -202,9 +197,8 @@ SCANREC_C_API int scanrec_linear_scan_vjp(const scanrec_problem* problem,
 SCANREC_C_API int scanrec_linear_scan_jvp(const scanrec_problem* problem,
                                           const scanrec_jvp_arrays* arrays);
 
-/// What problem.cell says: QRNN pooling with tanh and sigmoid, or a linear scan of logarithms, as
-/// scanrec::gated_scan with the cells of cells/qrnn.hpp and cells/log_space.hpp. Real element
-/// types.
+/// QRNN pooling with tanh and sigmoid, as scanrec::gated_scan with the cells of cells/qrnn.hpp.
+/// Real element types.
 SCANREC_C_API int scanrec_gated_scan(const scanrec_problem* problem,
                                      const scanrec_gated_arrays* arrays);
 /// Its adjoint, as scanrec::gated_scan_vjp.
@@ -218,8 +212,13 @@ SCANREC_C_API int scanrec_selective_scan(const scanrec_selective_problem* proble
 SCANREC_C_API int scanrec_selective_scan_vjp(const scanrec_selective_problem* problem,
                                              const scanrec_selective_vjp_arrays* arrays);
 
-/// What was wrong with the last call of this thread that did not return SCANREC_OK.
+/// What was wrong with the last call of this thread that did not return SCANREC_OK. For
+/// SCANREC_BAD_ARGUMENT the text is "<call>: argument '<argument>': <reason>".
 SCANREC_C_API const char* scanrec_last_error(void);
+/// The argument and the reason in that text, for bindings that name arguments otherwise; empty for
+/// other errors. The reason has the names of further arguments in single quotes.
+SCANREC_C_API const char* scanrec_last_error_argument(void);
+SCANREC_C_API const char* scanrec_last_error_reason(void);
 
 /// SCANREC_C_VERSION of the library.
 SCANREC_C_API int scanrec_c_version(void);

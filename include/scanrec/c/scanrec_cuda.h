@@ -48,6 +48,8 @@ SCANREC_C_API int scanrec_cuda_selective_scan_vjp(const scanrec_selective_proble
 
 /// What was wrong with the last of these calls in this thread that did not return SCANREC_OK.
 SCANREC_C_API const char* scanrec_cuda_last_error(void);
+SCANREC_C_API const char* scanrec_cuda_last_error_argument(void);
+SCANREC_C_API const char* scanrec_cuda_last_error_reason(void);
 
 /// SCANREC_C_VERSION of the library.
 SCANREC_C_API int scanrec_cuda_c_version(void);

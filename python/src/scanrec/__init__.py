@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import _cuda, _native
-from ._numpy import Gradients, linear_scan, linear_scan_jvp, linear_scan_vjp
+from ._op.linear.numpy import Gradients, linear_scan, linear_scan_jvp, linear_scan_vjp
 from ._parts import importer
 
 __all__ = [

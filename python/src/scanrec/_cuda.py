@@ -7,13 +7,13 @@ A library of its own, which not every build has, loaded when it is first needed.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from . import _native
 
-__all__ = ["PATH", "call", "call_selective", "has_driver", "is_built", "library"]
+__all__ = ["BUILD", "PATH", "call", "has_driver", "is_built", "library", "run"]
 
 PATH = Path(__file__).with_name("libscanrec_cuda.so")
 
@@ -60,50 +60,51 @@ def library() -> ctypes.CDLL:
 def call(
     name: str,
     arrays: Mapping[str, _native.Array],
+    dtypes: Mapping[str, str] | None = None,
     *,
-    stream: int,
+    stream: int | None,
     allocate: Callable[[int], int],
     **problem,
 ) -> None:
-    """Queues a call on arrays in the memory of the current GPU. ``allocate(bytes)`` is the address
-    of so much of its memory, which work queued in the stream until the call returns may use.
+    """Queues a native call on arrays in the memory of the current GPU.
 
-    Otherwise as :func:`scanrec._native.call`.
+    Parameters
+    ----------
+    name, arrays, dtypes, **problem:
+        The arguments of :func:`scanrec._native.call`.
+    stream:
+        The CUDA stream; None is the default stream.
+    allocate:
+        Returns the address of so many bytes of the GPU's memory, which work that is queued in the
+        stream until the call returns may use.
     """
-    prepared = _native.Prepared(name, {of: x.strides for of, x in arrays.items()}, **problem)
-    places = prepared.arrays([x.data for x in arrays.values()])
-    _queue(name, prepared.problem, places, stream, allocate)
+    prepared = _native.Prepared(
+        name, {of: x.strides for of, x in arrays.items()}, dtypes, **problem
+    )
+    run(prepared, [x.data for x in arrays.values()], stream=stream, allocate=allocate)
 
 
-def call_selective(
-    name: str,
-    arrays: Mapping[str, _native.Array],
-    dtypes: Mapping[str, str],
+def run(
+    prepared: _native.Prepared,
+    addresses: Sequence[int],
     *,
-    stream: int,
+    stream: int | None,
     allocate: Callable[[int], int],
-    **problem,
 ) -> None:
-    """Queues a selective scan, or its adjoint: as :func:`call`, of what
-    :func:`scanrec._native.call_selective` takes."""
-    packed, places, kept = _native.packed_selective(name, arrays, dtypes, **problem)
-    _queue(name, packed, places, stream, allocate)
-    del kept  # what the places lead to
-
-
-def _queue(name, problem, places, stream, allocate):
+    """Queues a prepared call on arrays at these addresses, in the order of its strides."""
     raised = []
 
-    def lend(_, bytes):
+    def allocated(_, bytes):
         try:
             return allocate(bytes)
-        except BaseException as error:  # which ctypes would print, and forget
+        except BaseException as error:  # which ctypes would print and drop
             raised.append(error)
             return None
 
-    queue = _Queue(stream, _Allocate(lend), None)
-    status = getattr(library(), f"scanrec_cuda_{name}")(problem, places, ctypes.byref(queue))
+    queue = _Queue(stream, _Allocate(allocated), None)
+    function = getattr(library(), f"scanrec_cuda_{prepared.name}")
+    status = function(prepared.problem, prepared.arrays(addresses), ctypes.byref(queue))
     if raised:
-        raise raised.pop()  # which keeps nobody's frames
+        raise raised.pop()  # which keeps no frames alive
     if status != 0:
-        _native.raise_status(status, library().scanrec_cuda_last_error().decode())
+        _native.raise_error(library(), "scanrec_cuda_", status, prepared.name)

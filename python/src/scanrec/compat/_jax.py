@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from scanrec import _arguments as arguments
-from scanrec.jax._arrays import array_of
+from scanrec._jax.arrays import array_of
 
 __all__ = ["array"]
 

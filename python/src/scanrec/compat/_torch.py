@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from scanrec import _arguments as arguments
+from scanrec._torch.tensors import check_dense
 from scanrec.torch import linear_scan
-from scanrec.torch._tensors import check_dense
 
 __all__ = ["check_tensors", "common_dtype", "last_axis_scan", "tensor"]
 

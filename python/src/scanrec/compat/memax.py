@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax.extend.core import Var
 
 from scanrec import _arguments as arguments
+from scanrec._jax.arrays import array_of
 from scanrec.jax import linear_scan
-from scanrec.jax._arrays import array_of
 
 __all__ = ["semigroup_scan"]
 

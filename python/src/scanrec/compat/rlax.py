@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from scanrec import _arguments as arguments
+from scanrec._jax.arrays import array_of
 from scanrec.jax import linear_scan
-from scanrec.jax._arrays import array_of
 
 from ._calls import named
 from ._jax import array

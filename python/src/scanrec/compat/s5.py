@@ -54,8 +54,8 @@ def _apply_ssm(
     """
     import torch
 
+    from scanrec._op.state_space.torch import complex_product, real_of_product
     from scanrec.torch import linear_scan
-    from scanrec.torch._state_space import complex_product, real_of_product
 
     from ._torch import tensor
 
@@ -129,8 +129,8 @@ class ssm:
         """
         import jax.numpy as jnp
 
+        from scanrec._op.state_space.jax import complex_product, real_of_product
         from scanrec.jax import linear_scan
-        from scanrec.jax._state_space import complex_product, real_of_product
 
         from ._jax import array
 

@@ -17,11 +17,11 @@ if _jax.__version_info__ < _OLDEST:
         "pip install --upgrade 'scanrec[jax]'"
     )
 
+from .._op.gated.jax import qrnn_pool
+from .._op.linear.jax import linear_scan
+from .._op.selective.jax import selective_scan, selective_state_update
+from .._op.state_space.jax import lru, s5
 from .._parts import importer
-from ._linear_scan import linear_scan
-from ._qrnn_pool import qrnn_pool
-from ._selective_scan import selective_scan, selective_state_update
-from ._state_space import lru, s5
 
 __all__ = ["linear_scan", "lru", "qrnn_pool", "s5", "selective_scan", "selective_state_update"]
 _PARTS = {"nn", "nnx"}

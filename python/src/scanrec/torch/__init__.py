@@ -15,12 +15,13 @@ if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < _OLDEST:
         f"{_torch.__version__}: pip install --upgrade 'scanrec[torch]'"
     )
 
+from .._op.gated.torch import qrnn_pool
+from .._op.linear.torch import linear_scan
+from .._op.selective.torch import resets_from_cu_seqlens, selective_scan
+from .._op.selective.torch_step import selective_state_update
+from .._op.state_space.torch import lru, s5
 from .._parts import importer
 from . import integrations
-from ._linear_scan import linear_scan
-from ._qrnn_pool import qrnn_pool
-from ._selective_scan import resets_from_cu_seqlens, selective_scan, selective_state_update
-from ._state_space import lru, s5
 
 __all__ = [
     "integrations",

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 
 from ... import _arguments as arguments
+from ..._jax.arrays import edge_dtype as computed
+from ..._jax.arrays import of_rank
 from ..._layers import MinGRUSpec, QRNNSpec, RGLRUSpec
+from ..._op.gated.jax import qrnn_pool
+from ..._op.linear.jax import linear_scan
 from ..._types import Candidate, Memory, Pool, State
-from .._arrays import of_rank
-from .._linear_scan import linear_scan
-from .._primitives import edge_dtype as computed
-from .._qrnn_pool import qrnn_pool
 from ._layer import Layer, saved_by_name
 from ._window import begins, window
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._jax.arrays import edge_dtype as computed
 from ..._layers import _spec as spec
-from .._primitives import edge_dtype as computed
 
 __all__ = ["draw"]
 

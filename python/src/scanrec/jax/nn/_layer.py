@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ... import _arguments as arguments
+from ..._jax.arrays import array_of, edge_dtype, marks_of
+from ..._jax.types import ArrayLike
 from ..._layers import Spec
 from ..._types import State
-from .._arrays import array_of, marks_of
-from .._primitives import edge_dtype
-from .._types import ArrayLike
 from ._initial import draw
 
 __all__ = ["Layer", "Parameters", "saved_by_name"]

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..._jax.arrays import edge_dtype as computed
+from ..._jax.arrays import of_rank
 from ..._layers import MambaSpec
-from .._arrays import of_rank
-from .._primitives import edge_dtype as computed
-from .._selective_scan import selective_scan
+from ..._op.selective.jax import selective_scan
 from ._layer import Layer, saved_by_name
 from ._window import window
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from ..._jax.arrays import edge_dtype as computed
+from ..._jax.arrays import of_rank
 from ..._layers import LRUSpec, S5Spec
+from ..._op.state_space.jax import lru, s5
 from ..._types import Discretisation
-from .._arrays import of_rank
-from .._primitives import edge_dtype as computed
-from .._state_space import lru, s5
 from ._layer import Layer
 
 __all__ = ["LRU", "S5"]

@@ -6,8 +6,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from .._arrays import of_rank
-from .._sharding import placed_as
+from ..._jax.arrays import of_rank
+from ..._jax.sharding import placed_as
 
 __all__ = ["begins", "window"]
 

@@ -14,10 +14,10 @@ from flax import nnx
 from numpy.typing import DTypeLike
 
 from ... import _arguments as arguments
+from ..._jax.types import ArrayLike
 from ..._layers._spec import options_of
 from ..._types import Candidate, Discretisation, Memory, Pool, State
 from .. import nn
-from .._types import ArrayLike
 
 __all__ = ["LRU", "Mamba", "MinGRU", "Module", "QRNN", "RGLRU", "S5", "SignatureOfInit"]
 

@@ -11,9 +11,9 @@ import numpy as np
 from flax import nnx
 
 from ... import _arguments as arguments
+from ..._jax.arrays import array_of, given, is_known, of_rank
+from ..._jax.types import ArrayLike
 from ..._types import State
-from .._arrays import array_of, given, is_known, of_rank
-from .._types import ArrayLike
 from ._modules import Module, SignatureOfInit
 
 __all__ = ["RNN"]

@@ -19,8 +19,9 @@ from typing import TypeVar
 import torch
 
 from ... import _arguments as arguments
-from .._linear_scan import linear_scan
-from .._selective_scan import selective_scan, selective_state_update
+from ..._op.linear.torch import linear_scan
+from ..._op.selective.torch import selective_scan
+from ..._op.selective.torch_step import selective_state_update
 
 __all__ = ["apply_to", "restore"]
 

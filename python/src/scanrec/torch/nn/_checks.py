@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
-from .._tensors import check_dense
+from ..._torch.tensors import check_dense
 
 __all__ = ["batch_sizes", "check_dtype", "check_input", "is_autocast", "state_leaves"]
 

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..._layers import MinGRUSpec, QRNNSpec, RGLRUSpec
+from ..._op.gated.torch import qrnn_pool
+from ..._op.linear.torch import linear_scan
+from ..._torch.modes import is_distributed
 from ..._types import Candidate, Memory, Pool, State
-from .._linear_scan import linear_scan
-from .._modes import is_distributed
-from .._qrnn_pool import qrnn_pool
 from ._recurrent import Recurrent, saved_by_name, wide
 from ._window import firsts
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..._layers import MambaSpec
-from .._selective_scan import selective_scan
+from ..._op.selective.torch import selective_scan
 from ._recurrent import Recurrent, saved_by_name, wide
 from ._window import convolved, firsts, left_of
 

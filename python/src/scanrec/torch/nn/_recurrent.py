@@ -15,8 +15,8 @@ from torch.utils import _pytree
 
 from ... import _arguments as arguments
 from ..._layers._spec import Spec, options_of
+from ..._torch.tensors import marks
 from ..._types import State
-from .._tensors import marks
 from . import _checks as checks
 from ._initial import draw
 

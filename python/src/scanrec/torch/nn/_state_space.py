@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..._layers import LRUSpec, S5Spec
+from ..._op.state_space.torch import lru, s5
 from ..._types import Discretisation
-from .._state_space import lru, s5
 from ._recurrent import Recurrent, Weights, full_precision, wide
 
 __all__ = ["LRU", "S5"]

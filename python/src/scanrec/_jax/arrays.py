@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arguments of the calls as arrays that primitives take: checked, of one type and one rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _arguments as arguments
+
+__all__ = [
+    *("aligned", "array_of", "checked", "edge_dtype", "edge_of", "given", "is_known"),
+    *("marks_of", "of_rank", "promoted", "zoneout_of"),
+]
+
+#: Adds axes of extent 1 in front of an array, up to a rank.
+of_rank = jax.lax.broadcast_to_rank
+
+
+def edge_dtype(dtype: Any) -> np.dtype:
+    """The type that arrays of a type are computed in, which initial and final states have."""
+    return np.dtype(arguments.EDGE_DTYPES[np.dtype(dtype).name])
+
+
+def given(call: str, name: str, value: Any) -> Any:
+    """Returns the value as a number of Python or an array of JAX or NumPy. Variables of Flax are
+    converted by their own method."""
+    if arguments.is_number(value) or isinstance(value, jax.Array):
+        return value
+    if hasattr(value, "__jax_array__"):
+        return jnp.asarray(value)
+    return arguments.array_of(call, name, value)
+
+
+def array_of(call: str, name: str, value: Any) -> jax.Array:
+    """Returns the value as an array of any type. Raises an error that names the argument."""
+    value = given(call, name, value)
+    try:
+        return jnp.asarray(value)
+    except TypeError as error:  # JAX has no arrays of text, dates and some other types
+        text = f"{call}: argument '{name}': expected an array of numbers, got {value.dtype}"
+        raise TypeError(text) from error
+
+
+def is_known(x: Any) -> bool:
+    """Whether the values of an array are available now: not in a traced call, nor on a GPU."""
+    if not isinstance(x, jax.Array):
+        return True
+    if isinstance(x, jax.core.Tracer) or not x.is_fully_addressable:
+        return False
+    return all(device.platform == "cpu" for device in x.devices())
+
+
+def checked(call: str, name: str, value: Any) -> Any:
+    """Returns a number or an array. Raises TypeError if no kernel has its element type."""
+    value = given(call, name, value)
+    if not arguments.is_number(value):
+        arguments.check_dtype(call, name, value.dtype.name)
+    return value
+
+
+def aligned(call: str, name: str, value: Any, shape, dtype: Any) -> jax.Array:
+    """Returns the value as an array of the rank of a shape that it broadcasts to."""
+    value = jnp.asarray(value, dtype)
+    arguments.check_shape(call, name, value.shape, shape)
+    return value.reshape((1,) * (len(shape) - value.ndim) + value.shape)
+
+
+def promoted(call: str, name: str, dtype: Any, *values: Any) -> Any:
+    """The element type of a call whose values include an initial state, the last of them."""
+    *others, first = values
+    first = checked(call, name, first)
+    # Numbers, and arrays made of numbers, have no type of their own and promote to any other.
+    with jax.numpy_dtype_promotion("standard"):
+        weak = jnp.result_type(first, jnp.bfloat16) == jnp.bfloat16
+    if weak or jnp.result_type(first) == edge_dtype(dtype):
+        return dtype
+    return jnp.result_type(*others, first)
+
+
+def edge_of(call: str, value: Any, shape, axis: int, dtype: Any) -> jax.Array:
+    """Returns an initial state with an axis of time of extent 1."""
+    edges = arguments.edge_shape(shape, axis)
+    value = aligned(call, "initial_state", value, edges, edge_dtype(dtype))
+    return jnp.expand_dims(value, axis)
+
+
+def _booleans(call, name, value):
+    value = array_of(call, name, value)
+    if value.dtype != np.bool_:
+        arguments.refuse(call, name, "booleans", value.dtype, TypeError)
+    return value
+
+
+def marks_of(call: str, resets: Any, shape, axis: int) -> jax.Array:
+    """Returns the reset mask with the rank of the input."""
+    marks = _booleans(call, "resets", resets)
+    shape = arguments.check_resets(call, marks.shape, shape, axis)
+    return aligned(call, "resets", marks, shape, np.bool_)
+
+
+def zoneout_of(call: str, zoneout: Any, shape) -> jax.Array:
+    """Returns the mask of steps that keep the state, with the rank of the input."""
+    return aligned(call, "zoneout", _booleans(call, "zoneout", zoneout), shape, np.bool_)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``qrnn_pool``: scans whose gates are activated by the kernels."""

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The description of ``qrnn_pool``."""
+
+from ..spec import Operation
+
+__all__ = ["GATED", "GATES", "QRNN_POOL_DOC"]
+
+#: The pre-activations. f-pooling has the first two, fo-pooling three, ifo-pooling all.
+GATES = ("candidate", "forget_gate", "output_gate", "input_gate")
+
+GATED = Operation(
+    "gated_scan",
+    operands=(*GATES, "initial_state", "resets", "zoneout"),
+    results=("output", "final_state"),
+    residuals=("state", "checkpoints"),
+)
+
+#: The docstring of the pooling. SEQUENCE_DOC has the other arguments.
+QRNN_POOL_DOC = """
+Pool the pre-activations of a quasi-recurrent network along an axis::
+
+    state[t] = f[t] * state[t-1] + (1 - f[t]) * z[t]       "f", "fo"
+    state[t] = f[t] * state[t-1] + i[t] * z[t]             "ifo"
+    output[t] = state[t]                                   "f"
+    output[t] = o[t] * state[t]                            "fo", "ifo"
+
+``z`` is the tanh of the candidate. ``f``, ``o`` and ``i`` are the sigmoids of the pre-activations
+of the forget, output and input gate. Differentiable in ``pre`` and ``initial_state``.
+
+Parameters
+----------
+pre:
+    The n = 2 (``"f"``), 3 (``"fo"``) or 4 (``"ifo"``) pre-activations, in the order candidate,
+    forget gate, output gate, input gate. float16, bfloat16, float32 or float64. They have one of
+    two forms:
+
+    - packed side by side, ``(..., T, n * C)``. They are read in place, and so is their gradient
+      written.
+    - a sequence of n. The candidate is ``(..., T, C)`` and has the shape of the result. The gates
+      have any shapes that broadcast to it.
+pool:
+    ``"f"``, ``"fo"`` or ``"ifo"``.
+axis:
+    The time axis. Packed pre-activations are side by side along the last other axis.
+zoneout:
+    Booleans that broadcast to the output. Where one is True, the state keeps its value for any
+    values of the gates. Nothing is rescaled.
+forget_bias:
+    A number added to the pre-activation of the forget gate. With 1 or 2, a network remembers from
+    the first step of training.
+memory:
+    The states that the gradient needs besides ``pre``. ``"store"`` keeps the state of every step,
+    which for ``"f"`` is the output. ``"recompute"`` keeps that of every 128th step and recomputes
+    the others. It needs 1/128 of the memory, and the gradient takes about a fifth longer.
+axis_name:
+    As in :func:`linear_scan`. It requires ``memory="store"``.
+
+Returns
+-------
+The outputs. 16-bit types are computed in float32 and rounded when stored.
+
+Notes
+-----
+Activations, scan and output are one pass over memory, and so is the gradient. Forward mode and
+higher orders are composed of activations and scans.
+
+Source: Bradbury et al., Quasi-Recurrent Neural Networks (2017), section 2.1. Zoneout: Krueger et
+al. (2017).
+"""

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Linear scans in JAX whose gate and input are computed from the operands: their tangents, and the
+primitives of scans of logarithms."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..._jax.arrays import edge_dtype
+from ..._jax.scans import Problem, Scans, edges_of, zero_of
+from ..._jax.sharding import varying_alike
+from ..spec import tangent_of
+from .jax_rules import LINEAR_SCAN, STATES, moves_gate
+from .spec import LINEAR, LOG_GATE, LOG_INPUT
+
+__all__ = ["LOG_SCAN", "ComputedScan"]
+
+
+class ComputedScan(Scans):
+    """A linear scan whose gate and input are computed from the operands. Value and adjoint are
+    kernels. The tangent is that of the computation, and then that of the linear scan."""
+
+    composes_tangent = True
+
+    def steps(self, problem: Problem, arrays) -> tuple[Any, Any, Any]:
+        """Returns gate, input, and what states are multiplied by for the output or None. All are in
+        the type of the states, with extent 1 in time if the operands have it."""
+        raise NotImplementedError
+
+    def reads_states(self, problem: Problem, names: Collection[str]) -> bool:
+        """Whether the derivatives in these operands read states."""
+        raise NotImplementedError
+
+    def states(self, problem: Problem, arrays) -> Any:
+        """The states that the value kept."""
+        return arrays["state"]
+
+    def tangent_of_scan(self, problem: Problem, arrays, given) -> dict[str, Any]:
+        """Returns the tangents of states and final state, given the operands of the linear scan and
+        their tangents."""
+        shapes = {"state_tangent": problem.shape, "final_tangent": problem.edge}
+        return LINEAR_SCAN.jvp(problem.linear, given, shapes)
+
+    def gate(self, problem, arrays):
+        return self.steps(problem, arrays)[0]
+
+    def composed(self, problem, arrays):
+        gate, input, output = self.steps(problem, arrays)
+        given = {**edges_of(arrays), "gate": gate, "input": input}
+        shapes = {"state": problem.shape, "final_state": problem.edge}
+        out = LINEAR_SCAN.value(problem.linear, given, shapes)
+        state = out["state"] if output is None else output * out["state"]
+        name = self.operation.results[0]
+        return {**out, name: state.astype(self.dtype(name, arrays))}
+
+    def tangent(self, problem, arrays, results):
+        names = [n for n in self.operation.differentiable if n != "initial_state"]
+        moved = [name for name in names if tangent_of(name) in arrays]
+        state = gate_t = input_t = output_t = None
+        if moved:
+            at = [jnp.broadcast_arrays(arrays[n], arrays[tangent_of(n)]) for n in moved]
+            (gate, _, output), (gate_t, input_t, output_t) = jax.jvp(
+                lambda *values: self.steps(problem, {**arrays, **dict(zip(moved, values))}),
+                *zip(*at),
+            )
+            if self.reads_states(problem, moved):
+                state = self.states(problem, arrays).astype(gate.dtype)
+            else:  # these are 0
+                gate_t = output_t = None
+        else:
+            gate, _, output = self.steps(problem, arrays)
+        given = {
+            **edges_of(arrays),
+            "gate": gate,
+            "state": state,
+            "gate_tangent": gate_t,
+            "input_tangent": input_t,
+            "initial_tangent": arrays.get("initial_tangent"),
+        }
+        out = self.tangent_of_scan(problem, arrays, given)
+        moves = out["state_tangent"]
+        if output is not None:
+            moves = output * moves
+            if output_t is not None:
+                moves = moves + output_t * state
+        name = self.operation.results[0]
+        out[tangent_of(name)] = moves.astype(self.dtype(name, arrays))
+        return [out[name] for name, _ in results]
+
+
+# ---- of logarithms -------------------------------------------------------------------------------
+
+
+class _LogScan(ComputedScan):
+    operation = LINEAR
+    user_call = "linear_scan"
+
+    def steps(self, problem, arrays):
+        dtype = edge_dtype(arrays["gate"].dtype)
+        gate, input = (arrays[name].astype(dtype) for name in ("gate", "input"))
+        gate = jnp.exp(gate) if problem.logarithms & LOG_GATE else gate
+        return gate, jnp.exp(input) if problem.logarithms & LOG_INPUT else input, None
+
+    def reads_states(self, problem, names):
+        return "gate" in names
+
+    def residuals(self, problem, arrays, moved):
+        return {"state": "state"} if "gate" in moved else {}
+
+    def unread(self, kind, problem, operands, results):
+        if kind == "value" or moves_gate(operands, results):
+            return ()
+        moves_input = "input_tangent" in operands or "input_grad" in results
+        reads_input = problem.logarithms & LOG_INPUT and moves_input
+        return STATES if reads_input else {"input", *STATES}
+
+    def completed(self, problem, arrays):
+        return super().completed(problem, _with_input(problem, arrays))
+
+    def tangent(self, problem, arrays, results):
+        return super().tangent(problem, _with_input(problem, arrays), results)
+
+    def tangent_of_scan(self, problem, arrays, given):
+        if not problem.logarithms & LOG_GATE:
+            return super().tangent_of_scan(problem, arrays, given)
+        # By a scan of the same log gates, which keeps what their logarithms hold.
+        gate, tangent_in = given["gate"], given["input_tangent"]
+        if given["gate_tangent"] is not None:
+            # The tangent of the gate times the state before: that of a scan of gates 0.
+            now = {**given, "gate": jnp.zeros_like(gate), "initial_tangent": None}
+            shapes = {"state_tangent": problem.shape}
+            tangent_in = LINEAR_SCAN.jvp(problem.linear, now, shapes)["state_tangent"]
+        scanned = {
+            "gate": arrays["gate"].astype(gate.dtype),
+            "input": zero_of(problem, gate.dtype) if tangent_in is None else tangent_in,
+            "initial_state": given["initial_tangent"],
+            "resets": given.get("resets"),
+        }
+        out = self.value(
+            problem.linear._replace(logarithms=LOG_GATE),
+            varying_alike({name: x for name, x in scanned.items() if x is not None}),
+            {"state": problem.shape, "final_state": problem.edge},
+        )
+        return {tangent_of(name): x for name, x in out.items()}
+
+
+def _with_input(problem, arrays):
+    """The arrays with a zero for an absent input. It is absent if only derivatives are wanted that
+    do not depend on it."""
+    return varying_alike({"input": zero_of(problem, arrays["gate"].dtype), **arrays})
+
+
+#: The primitives of linear scans of logarithms.
+LOG_SCAN = _LogScan()

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checked calls on NumPy arrays, kept as plans for later calls on arrays of the same layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import _arguments as arguments
+from ... import _native as native
+from ..spec import is_edge
+from .spec import LOG_GATE
+
+__all__ = ["Checked", "layout", "run_again"]
+
+# ---- plans ---------------------------------------------------------------------------------------
+
+# Checks would take most of the time of a small scan. They depend on types, shapes, strides and
+# options alone, so a plan, which never changes, is kept under these.
+_plans: dict[tuple, _Plan] = {}
+_MOST_PLANS = 256
+
+
+class _Plan(NamedTuple):
+    """A checked call without its arrays."""
+
+    prepared: native.Prepared
+    operands: list[tuple[int, np.dtype | None]]  #: indices into the values; types of copies
+    results: list[tuple[tuple[int, ...], np.dtype]]
+
+    def run(self, values: Sequence[Any]) -> list[np.ndarray]:
+        """Returns the results of the call on values of the plan's layout."""
+        arrays = [
+            values[index] if dtype is None else _ready(values[index], dtype)
+            for index, dtype in self.operands
+        ]
+        results = [np.empty(shape, dtype) for shape, dtype in self.results]
+        self.prepared.run(_addresses([*arrays, *results]))
+        return results
+
+
+def layout(value: Any) -> Any:
+    """Returns the part of a plan's key for an argument. A value that is neither an array nor a
+    number gets one that equals no other."""
+    if value is None:
+        return None
+    kind = type(value)
+    if kind is np.ndarray:
+        return value.dtype, value.shape, value.strides, value.flags.aligned
+    return kind if kind in _KINDS else object()
+
+
+_KINDS = frozenset((
+    *(type(None), bool, int, float, complex, np.ndarray),
+    *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
+))  # fmt: skip
+
+
+def run_again(key: tuple, values: Sequence[Any]) -> list[np.ndarray] | None:
+    """Returns the results of a call that was checked before, else None."""
+    try:
+        plan = _plans.get(key)
+    except TypeError:  # an axis or a name without a hash
+        return None
+    try:
+        return plan.run(values) if plan is not None else None
+    except OverflowError:  # a number that no type holds, which the checks name
+        return None
+
+
+def _keep(key: tuple, plan: _Plan) -> None:
+    if len(_plans) >= _MOST_PLANS:
+        _plans.clear()
+    try:
+        _plans[key] = plan
+    except TypeError:  # an axis without a hash
+        pass
+
+
+def _addresses_by_interface(arrays: list[np.ndarray]) -> list[int]:
+    """The addresses of the elements of arrays."""
+    return [x.__array_interface__["data"][0] for x in arrays]
+
+
+try:  # the same in C, where the package was built with the headers of Python
+    from ..._arrays import addresses as _addresses
+except ImportError:
+    _addresses = _addresses_by_interface
+
+
+# ---- checks --------------------------------------------------------------------------------------
+
+
+class Checked:
+    """The arrays of one call, checked one by one.
+
+    Parameters
+    ----------
+    call:
+        The native call.
+    full:
+        The name of the operand that has the shape of the sequences.
+    values:
+        The arrays that the call reads, by name.
+    axis, reverse, logarithms:
+        The options of the call.
+    """
+
+    def __init__(self, call, full, values, axis, reverse, logarithms=0):
+        self.call, self.values = call, values
+        self.reverse, self.plain, self.more_resets = reverse, False, False
+        self.logarithms = logarithms
+        first, resets = _asarray(call, full, values[full]), values["resets"]
+        self.shape = first.shape
+        if first.ndim == 0:
+            arguments.refuse(call, full, "an array with an axis of time", "a number")
+        self.axis = arguments.time_axis(call, axis, first.shape)
+        self.edges = arguments.edge_shape(self.shape, self.axis)
+        self.dtype = _promoted(call, full, first, values)
+        if logarithms:
+            argument = "gate" if logarithms & LOG_GATE else "input"
+            arguments.check_real(call, argument, _name(self.dtype))
+        self.edge_dtype = np.dtype(arguments.EDGE_DTYPES[_name(self.dtype)])
+        self.strides: dict[str, Sequence[int]] = {}  # of every array, in elements
+        self.given: dict[str, np.ndarray] = {}  # those that are read
+        self.results: list[tuple[tuple[int, ...], np.dtype]] = []
+        if resets is not None:
+            mask = arguments.array_of(call, "resets", resets)
+            if mask.dtype != np.bool_:
+                arguments.refuse(call, "resets", "booleans", mask.dtype, TypeError)
+            shape = arguments.check_resets(call, mask.shape, self.shape, self.axis)
+            self.more_resets = shape != self.shape
+            self._put("resets", mask)
+
+    def read(self, name, *, equal=False, used=True):
+        """Checks an operand, if it is present, and has the call read it, if it is used."""
+        if self.values[name] is None:
+            return
+        shape, dtype = self._kind(name)
+        array = _asarray(self.call, name, self.values[name])
+        arguments.check_shape(self.call, name, array.shape, shape, equal=equal)
+        if used:
+            self._put(name, _ready(array, dtype))
+
+    def new(self, name, *, like=None):
+        """Adds a result, in the shape of its kind or of another array."""
+        shape, dtype = self._kind(name)
+        if like is not None:
+            shape = self.given[like].shape
+        self._spread(name, arguments.contiguous(shape))
+        self.results.append((shape, dtype))
+
+    def _kind(self, name):
+        """Returns the shape and the type of a sequence, or of a state at an edge."""
+        edge = is_edge(name)
+        return (self.edges, self.edge_dtype) if edge else (self.shape, self.dtype)
+
+    def _put(self, name, array):
+        # Strides along axes of one element are arbitrary.
+        size = array.itemsize
+        strides = [s // size if n != 1 else 0 for s, n in zip(array.strides, array.shape)]
+        self._spread(name, strides)
+        self.given[name] = array
+
+    def _spread(self, name, strides):
+        """Extends strides to all axes: 0 along axes added in front, and along time at an edge."""
+        edge = is_edge(name)
+        strides = [0] * (len(self.shape) - edge - len(strides)) + strides
+        if edge:
+            strides.insert(self.axis, 0)
+        self.strides[name] = strides
+
+    def run(self, key: tuple, values: Sequence[Any]) -> list[np.ndarray]:
+        """Returns the results, and keeps the plan if all values are arrays and numbers."""
+        prepared = native.Prepared(
+            self.call,
+            self.strides,
+            dtype=_name(self.dtype),
+            shape=self.shape,
+            axis=self.axis,
+            reverse=self.reverse,
+            plain=self.plain,
+            more_resets=self.more_resets,
+            logarithms=self.logarithms,
+        )
+        if all(type(x) in _KINDS for x in values):
+            operands, names = [], list(self.values)
+            for name, array in self.given.items():
+                index = names.index(name)
+                operands.append((index, None if values[index] is array else array.dtype))
+            _keep(key, _Plan(prepared, operands, self.results))
+        as_they_are = [(i, None) for i in range(len(self.given))]
+        return _Plan(prepared, as_they_are, self.results).run(list(self.given.values()))
+
+
+@lru_cache(maxsize=64)
+def _name(dtype: np.dtype) -> str:
+    """Returns the name of a type, which NumPy composes at every access."""
+    return dtype.name
+
+
+def _asarray(call: str, name: str, value: Any) -> np.ndarray:
+    if arguments.is_number(value):
+        arguments.check_number(call, name, value)
+        return np.asarray(value)
+    array = arguments.array_of(call, name, value)
+    arguments.check_dtype(call, name, _name(array.dtype))
+    return array
+
+
+def _promoted(call: str, name: str, full: np.ndarray, values: Mapping[str, Any]) -> np.dtype:
+    """Returns the element type of a call. Python's real numbers do not count, nor do states at the
+    edges that are float32 because all else has 16 bits."""
+    arguments.check_dtype(call, name, _name(full.dtype))
+    dtype = full.dtype.newbyteorder("=")
+    # States at the edges come last, when it is known whether all else has 16 bits.
+    for of, value in sorted(values.items(), key=lambda item: is_edge(item[0])):
+        if of in (name, "resets"):
+            continue
+        if value is None or arguments.is_number(value):
+            if isinstance(value, complex):
+                dtype = np.promote_types(dtype, np.complex64)
+            continue
+        found = arguments.array_of(call, of, value).dtype.newbyteorder("=")
+        if _name(found) not in arguments.EDGE_DTYPES:
+            continue  # refused later, by its name
+        if is_edge(of) and found == arguments.EDGE_DTYPES[_name(dtype)]:
+            continue
+        try:
+            dtype = np.promote_types(dtype, found)
+        except TypeError:  # bfloat16 beside float16, which are float32 in JAX and PyTorch
+            dtype = np.dtype(np.float32)
+    return dtype
+
+
+def _ready(value: Any, dtype: np.dtype) -> np.ndarray:
+    """Returns an array that the library can read. It is a copy only if the type, byte order or
+    alignment requires one. The strides of a copy follow from those of the array, as plans
+    assume."""
+    array = np.asarray(value, dtype)
+    whole = all(s % array.itemsize == 0 for s, n in zip(array.strides, array.shape) if n > 1)
+    return array if array.flags.aligned and whole else array.copy()

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``linear_scan`` in PyTorch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal, SupportsIndex, overload
+
+from torch import Tensor
+
+from ... import _arguments as arguments
+from ..._torch.modes import is_distributed
+from ..._torch.tensors import aligned, check_tensor, common_dtype, edge_tensor, marks
+from ..._torch.types import Group, Ranges
+from ..doc import documented
+from ..spec import SEQUENCE_DOC
+from . import torch_plans as plans
+from .spec import LINEAR_SCAN_DOC, LOG_GATE, LOG_INPUT
+from .torch_logarithms import LogProblem, scan_logarithms
+from .torch_rules import scan
+
+__all__ = ["linear_scan"]
+
+
+@overload
+def linear_scan(
+    gate: Tensor | complex, input: Tensor, initial_state: Tensor | complex | None = None, *,
+    axis: SupportsIndex = -2, reverse: bool = False, resets: Tensor | None = None,
+    log_gate: bool = False, log_input: bool = False, return_final: Literal[False] = False,
+    group: Group | None = None, ranges: Ranges | None = None,
+) -> Tensor: ...  # fmt: skip
+@overload
+def linear_scan(
+    gate: Tensor | complex, input: Tensor, initial_state: Tensor | complex | None = None, *,
+    axis: SupportsIndex = -2, reverse: bool = False, resets: Tensor | None = None,
+    log_gate: bool = False, log_input: bool = False, return_final: Literal[True],
+    group: Group | None = None, ranges: Ranges | None = None,
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def linear_scan(
+    gate: Tensor | complex, input: Tensor, initial_state: Tensor | complex | None = None, *,
+    axis: SupportsIndex = -2, reverse: bool = False, resets: Tensor | None = None,
+    log_gate: bool = False, log_input: bool = False, return_final: bool = False,
+    group: Group | None = None, ranges: Ranges | None = None,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
+@documented(SEQUENCE_DOC, LINEAR_SCAN_DOC)
+def linear_scan(
+    gate: Tensor | complex,
+    input: Tensor,
+    initial_state: Tensor | complex | None = None,
+    *,
+    axis: SupportsIndex = -2,
+    reverse: bool = False,
+    resets: Tensor | None = None,
+    log_gate: bool = False,
+    log_input: bool = False,
+    return_final: bool = False,
+    group: Group | None = None,
+    ranges: Ranges | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Differentiable in ``gate``, ``input`` and ``initial_state``.
+
+    Parameters
+    ----------
+    group:
+        The processes that time is split over: a ``ProcessGroup`` or a ``DeviceMesh`` of one
+        dimension. Each process calls with its part of the sequence. Parts have any length and
+        follow the order of ranks, unless ``ranges`` says otherwise.
+
+        - ``initial_state`` is that of the whole sequence. The process where the scan starts uses
+          it. If it requires a gradient, all processes pass it.
+        - The final state is that of the whole sequence, on all processes.
+        - ``resets`` are those of the part. A reverse scan gets the reset after the part from the
+          next rank.
+        - A gradient that is a sum over time is the sum over the part.
+        - All processes take part in the call and in its gradient. They exchange two float64 or
+          complex128 numbers per sequence and process for the call, and one for the gradient.
+        - ``torch.compile`` breaks the graph at the call.
+        - ``log_gate`` and ``log_input`` are not supported.
+    ranges:
+        The steps of each process, if they are not one part each in the order of ranks.
+        ``ranges[r]`` lists the ranges (begin, end) of the whole sequence that are side by side in
+        the tensors of rank r. The zig-zag order of ring attention, in chunks of n steps, is
+        ``[[(r * n, (r + 1) * n), ((2 * P - 1 - r) * n, (2 * P - r) * n)] for r in range(P)]``. The
+        numbers are then exchanged per range. ``resets`` have the steps of ``input`` only.
+
+    Raises
+    ------
+    NotImplementedError:
+        PyTorch would silently compute wrong values: for three levels of forward mode, or two over
+        reverse mode. With ``group``, forward mode and ``torch.func`` are not supported.
+    RuntimeError:
+        Another process of ``group`` cannot take part in the call, and the message gives its rank.
+        Or shapes, types, options or ``requires_grad`` differ between the processes.
+
+    Notes
+    -----
+    Supported: eager mode, backward, double backward, forward mode, ``torch.func``,
+    ``torch.compile`` and ``torch.export``. Tensors of any strides are read in place, and results
+    are contiguous. Gradients of complex tensors are conjugated, as PyTorch defines them.
+    ``torch.get_num_threads()`` threads run the scan.
+
+    DTensors: the result has the placements of ``input``, and the placements of the other arguments
+    follow from them. Any axis may be split. Time may be split over one dimension of the mesh,
+    without ``group``. The other arguments are DTensors or numbers, not plain tensors. Gradients are
+    DTensors. ``log_gate`` and ``log_input`` are not supported.
+    """
+    call = "linear_scan"
+    reverse = arguments.flag(call, "reverse", reverse)
+    return_final = arguments.flag(call, "return_final", return_final)
+    log_gate = arguments.flag(call, "log_gate", log_gate)
+    log_input = arguments.flag(call, "log_input", log_input)
+    if log_gate or log_input:
+        if group is not None or any(
+            is_distributed(x) for x in (gate, input, initial_state, resets)
+        ):
+            arguments.refuse(
+                call, "log_gate" if log_gate else "log_input",
+                "False where time or tensors are split over processes: exp() of the tensor instead",
+                True,
+            )  # fmt: skip
+        return _scan_logarithms(
+            gate, input, initial_state, axis, reverse, resets, log_gate, log_input, return_final
+        )
+    if group is not None:
+        from .torch_split_time import scan_parts
+
+        checked = partial(_aligned, gate, input, initial_state, axis, resets)
+        return scan_parts(checked, group, ranges, return_final, reverse)
+    if ranges is not None:
+        arguments.refuse(call, "ranges", "None without a 'group'", type(ranges).__name__)
+    values = (gate, input, initial_state, resets)
+    key = plans.key_of(values, axis, reverse, return_final)
+    if key is not None and (plan := plans.find(key)) is not None:
+        return plan.run(values)
+    if key is None and any(is_distributed(x) for x in values):
+        from .torch_dtensors import scan_dtensors
+
+        return scan_dtensors(linear_scan, values, axis, reverse, return_final)
+    tensors, axis = _aligned(gate, input, initial_state, axis, resets)
+    if key is not None:
+        return plans.make(key, values, tensors, axis, reverse, return_final).run(tensors)
+    state, final = scan(*tensors, axis, reverse)
+    return (state, final.squeeze(axis)) if return_final else state
+
+
+def _aligned(gate, input, initial_state, axis, resets):
+    """Tensors of one type, with the rank of the input, and the axis counted from the front."""
+    call = "linear_scan"
+    shape, device = tuple(check_tensor(call, "input", input).shape), input.device
+    values = {"input": input, "gate": gate, "initial_state": initial_state}
+    dtype = common_dtype(call, input, values)
+    axis = arguments.time_axis(call, axis, shape)
+    tensors = (
+        aligned(call, "gate", gate, shape, dtype, device),
+        input.to(dtype),
+        edge_tensor(call, initial_state, shape, axis, dtype, device),
+        marks(call, resets, shape, axis, device),
+    )
+    return tensors, axis
+
+
+def _scan_logarithms(
+    gate, input, initial_state, axis, reverse, resets, log_gate, log_input, return_final
+):
+    tensors, axis = _aligned(gate, input, initial_state, axis, resets)
+    gate, input, initial, resets = tensors
+    dtype = str(input.dtype).removeprefix("torch.")
+    arguments.check_real("linear_scan", "gate" if log_gate else "input", dtype)
+    logarithms = LOG_GATE * log_gate + LOG_INPUT * log_input
+    problem = LogProblem(tuple(input.shape), axis, reverse, logarithms)
+    state, final = scan_logarithms(problem, gate, input, initial, resets)
+    return (state, final.squeeze(axis)) if return_final else state

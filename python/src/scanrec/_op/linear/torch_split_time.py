@@ -1,0 +1,495 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Time split over the processes of torch.distributed.
+
+Every process has a part of the steps. Part k maps the state x before it to a_k x + u_k, where a_k
+is the product of its gates and u_k the state that it ends with if it starts from 0. The maps of the
+parts before a process give the state that its part starts from.
+
+Maps are computed, sent and folded in the wide type: float64, complex128. They form a linear
+recurrence again, which the scan itself folds from the first part to the last. Bits therefore do not
+depend on the order in which processes arrive. The adjoint folds from the other side, with conj(a_k)
+and the gradient before a part that starts from 0.
+
+A process may have several pieces of the sequence, side by side in its tensors. Each piece has its
+map, and all maps of a process travel together.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from itertools import accumulate
+from operator import index
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import torch
+import torch.distributed as dist
+from torch.autograd import Function, forward_ad
+from torch.distributed.device_mesh import DeviceMesh
+
+from ..._arguments import refuse
+from ..._torch.modes import levels
+from ..._torch.operators import edge_dtype, edge_of
+from .torch_rules import Problem, Scan, adjoint, scan_op, tangent_of
+
+__all__ = ["scan_parts", "telling"]
+
+#: Numbers of a gate that are widened at a time.
+_TOGETHER = 1 << 18
+
+
+def group_of(call: str, group: Any) -> dist.ProcessGroup:
+    """The processes that time is split over."""
+    if isinstance(group, DeviceMesh):
+        if group.ndim != 1:
+            refuse(call, "group", "a mesh of one dimension", f"{group.ndim} of them")
+        return group.get_group()
+    if not isinstance(group, dist.ProcessGroup):
+        refuse(call, "group", "a ProcessGroup or a DeviceMesh", type(group).__name__, TypeError)
+    return group
+
+
+class _Parts(NamedTuple):
+    """The pieces of a sequence that processes have."""
+
+    group: dist.ProcessGroup
+    backwards: bool
+    ranges: tuple[tuple[tuple[int, int], ...], ...]  #: of every rank, as they lie in its tensors
+
+    @property
+    def rank(self):
+        return dist.get_rank(self.group)
+
+    @property
+    def lengths(self):
+        """Steps of this process's pieces."""
+        return [end - begin for begin, end in self.ranges[self.rank]]
+
+    @property
+    def most(self):
+        """Pieces of the process that has most of them."""
+        return max(len(own) for own in self.ranges)
+
+    @property
+    def order(self):
+        """(rank, piece) of all, as they follow each other in time."""
+        pieces = [(*r, rank, i) for rank, own in enumerate(self.ranges) for i, r in enumerate(own)]
+        return [(rank, i) for _, _, rank, i in sorted(pieces)]
+
+    @property
+    def first(self):
+        """The piece that the scan comes to first, None if another process has it."""
+        rank, piece = self.order[-1 if self.backwards else 0]
+        return piece if rank == self.rank else None
+
+    def turned(self):
+        """In the order of the adjoint."""
+        return self._replace(backwards=not self.backwards)
+
+    def problems(self, problem):
+        """The scans of this process's pieces."""
+        shape, axis, reverse = problem
+        return [
+            Problem((*shape[:axis], n, *shape[axis + 1 :]), axis, reverse) for n in self.lengths
+        ]
+
+    def pieces_of(self, x, axis):
+        """Returns the pieces of a tensor for this process's pieces of the sequence."""
+        if x is None or x.shape[axis] == 1 != sum(self.lengths):
+            return [x] * len(self.lengths)
+        return x.split(self.lengths, axis)
+
+
+def _ranges(call, ranges, count):
+    """A table of ranges, checked: together they are a sequence."""
+    try:
+        table = tuple(tuple((index(begin), index(end)) for begin, end in own) for own in ranges)
+    except (TypeError, ValueError):
+        refuse(
+            call, "ranges", "for every rank a list of pairs (begin, end)", repr(ranges), TypeError
+        )
+    if len(table) != count:
+        refuse(call, "ranges", f"those of {count} ranks", f"those of {len(table)}")
+    at = 0
+    for begin, end in sorted(r for own in table for r in own):
+        if begin != at or end <= begin:
+            refuse(call, "ranges", f"one from step {at}, of a step or more", (begin, end))
+        at = end
+    if not all(table):
+        refuse(call, "ranges", "steps for every rank", f"none for rank {table.index(())}")
+    return table
+
+
+def _in_order(steps):
+    """The ranges of ranks that have one part each."""
+    ends = tuple(accumulate(steps))
+    return tuple(((end - n, end),) for end, n in zip(ends, steps))
+
+
+# ---- what processes tell each other --------------------------------------------------------------
+
+
+def _all_gather(x, group):
+    """(P, ...): the x of every rank."""
+    real = (
+        torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+    )  # gloo knows no complex ones
+    count = dist.get_world_size(group)
+    out = real.new_empty(count * real.numel())
+    if real.numel():
+        dist.all_gather_into_tensor(out, real.reshape(-1), group=group)
+    out = out.reshape(count, *real.shape)
+    return torch.view_as_complex(out) if x.is_complex() else out
+
+
+class _Gather(Function):
+    """x -> (P, ...), the x of every rank. Its gradient is the sum of the gradients of all ranks."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        return _all_gather(x, group)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _Return.apply(grad, ctx.group), None
+
+
+class _Return(Function):
+    """(P, ...) -> the sum over ranks of their entries for this rank, in the order of ranks."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        real = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+        out = torch.empty_like(real, memory_format=torch.contiguous_format)
+        if real.numel():
+            dist.all_to_all_single(out, real.contiguous(), group=group)
+        return (torch.view_as_complex(out) if x.is_complex() else out).sum(0)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _Gather.apply(grad, ctx.group), None
+
+
+def agree(group, failed, device, steps, *alike):
+    """Returns the steps of every rank, once all can take part. `alike` must be the same on every
+    rank. If a rank has failed, raises its error there and RuntimeError on all others."""
+    mine = torch.tensor([failed is None, steps, crc32(repr(alike).encode())], device=device)
+    every = _all_gather(mine, group).tolist()
+    if failed is not None:
+        raise failed
+    for rank, (takes_part, _, _) in enumerate(every):
+        if not takes_part:
+            raise RuntimeError(
+                f"linear_scan: rank {rank} of the group cannot take part in the call"
+            )
+    if len({same for _, _, same in every}) > 1:
+        raise RuntimeError(
+            "linear_scan: shapes, types, options or requires_grad differ between ranks of the group"
+        )
+    return tuple(steps for _, steps, _ in every)
+
+
+@contextmanager
+def telling(group):
+    """Tells the other processes if this one cannot take part in the call that follows."""
+    try:
+        yield
+    except Exception as error:
+        group = group_of("linear_scan", group)
+        agree(group, error, _device(group), 0)
+
+
+# ---- maps of parts -------------------------------------------------------------------------------
+
+
+def _wide(dtype):
+    return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def _product(gate, resets, problem):
+    """The product of a part's gates in the wide type, with extent 1 in time and wherever gates and
+    marks broadcast. Products that overflow are large numbers: 0 times one is 0."""
+    axis, wide = problem.axis, _wide(gate.dtype)
+    if resets is None and gate.shape[axis] == 1:
+        power, product, left = gate.to(wide), None, problem.steps
+        while left > 0:
+            if left % 2 == 1:
+                product = power if product is None else product * power
+            power, left = power * power, left // 2
+        return _finite(torch.ones_like(power) if product is None else product)
+    shape = list(gate.shape)
+    if resets is not None:
+        shape = [max(n, m) for n, m in zip(shape, resets.shape)]
+    shape[axis] = 1
+    product = torch.ones(shape, dtype=wide, device=gate.device)
+    length = max(1, _TOGETHER // max(1, product.numel()))
+    begins = range(0, problem.steps, length)
+    for begin in reversed(begins) if problem.reverse else begins:
+        steps = min(length, problem.steps - begin)
+        piece = gate if gate.shape[axis] == 1 else gate.narrow(axis, begin, steps)
+        marks = None
+        if resets is not None:
+            marks = resets.narrow(axis, begin, min(steps + 1, resets.shape[axis] - begin))
+        shape[axis] = steps
+        small = Problem(tuple(shape), axis, problem.reverse)
+        _, product = tangent_of(piece.to(wide), None, None, marks, None, None, product, small)
+        # A product of 0 stays 0. Gates that are not finite also meet the scan from 0.
+        if not torch.is_grad_enabled() and product.device.type == "cpu" and not product.any():
+            break
+    return _finite(product)
+
+
+def _finite(product):
+    most = torch.finfo(torch.float64).max
+    if product.is_complex():
+        return torch.complex(product.real.clamp(-most, most), product.imag.clamp(-most, most))
+    return product.clamp(-most, most)
+
+
+def _cut(resets, problem):
+    """Whether a part is cut from the state before it, or within."""
+    if resets is None:
+        return None
+    more = resets.shape[problem.axis] > problem.steps
+    first = 1 if more and problem.reverse else 0
+    marks = resets.narrow(problem.axis, first, resets.shape[problem.axis] - more)
+    return marks.any(problem.axis, keepdim=True)
+
+
+def _marks_of_pieces(resets, problem, parts):
+    """Returns the resets of this process's pieces. In a reverse scan each piece also gets the first
+    reset of the steps that follow it."""
+    axis = problem.axis
+    if resets is None or not problem.reverse:
+        more = 0 if resets is None else resets.shape[axis] - sum(parts.lengths)
+        if more == 0:
+            return parts.pieces_of(resets, axis)
+        return [resets]  # of the one piece, a mark behind it
+    own = resets.narrow(axis, 0, sum(parts.lengths)).split(parts.lengths, axis)
+    every = _all_gather(_padded([_first_mark(x, axis) for x in own], axis, parts.most), parts.group)
+    if resets.shape[axis] > sum(parts.lengths):
+        return [resets]
+    out, order = [], parts.order
+    for i, x in enumerate(own):
+        behind = order[order.index((parts.rank, i)) + 1 :]
+        with_steps = [(r, j) for r, j in behind if parts.ranges[r][j][0] < parts.ranges[r][j][1]]
+        mark = torch.zeros_like(every[0].narrow(axis, 0, 1))
+        if with_steps:
+            rank, piece = with_steps[0]
+            mark = every[rank].narrow(axis, piece, 1)
+        out.append(torch.cat([x, mark.bool()], axis))
+    return out
+
+
+def _padded(tensors, axis, count):
+    """Side by side along an axis, with zeros for those that are less than a number of them."""
+    left = count - len(tensors)
+    tensors = [*tensors, *[torch.zeros_like(tensors[0])] * left]
+    return tensors[0] if count == 1 else torch.cat(tensors, axis)
+
+
+def _first_mark(resets, axis):
+    if resets.shape[axis] == 0:
+        shape = [1 if i == axis else n for i, n in enumerate(resets.shape)]
+        return torch.zeros(shape, dtype=torch.uint8, device=resets.device)
+    return resets.narrow(axis, 0, 1).to(torch.uint8)
+
+
+class _Maps(NamedTuple):
+    """The maps of all pieces, side by side in the order of time, without the states that they end
+    with."""
+
+    products: torch.Tensor
+    cuts: torch.Tensor | None
+
+
+def _message(parts, axis, *values):
+    """Gathers values of the pieces of all processes in one message. Each value becomes one tensor
+    with all pieces side by side in the order of time."""
+    tensors = [_padded(pieces, axis, parts.most) for pieces in values]
+    every = _Gather.apply(torch.cat([x.reshape(-1) for x in tensors]), parts.group)
+    places = [rank * parts.most + piece for rank, piece in parts.order]
+    out = []
+    for x, like in zip(every.split([x.numel() for x in tensors], 1), tensors):
+        x = x.reshape(len(parts.ranges), *like.shape).movedim(0, axis).flatten(axis, axis + 1)
+        if places != list(range(x.shape[axis])):
+            x = x.index_select(axis, torch.tensor(places, device=x.device))
+        out.append(x)
+    return out
+
+
+def _states_before(parts, axis, maps, ends):
+    """The states before this process's pieces in the order of the scan, 0 before the first of
+    all."""
+    marks = maps.cuts
+    if marks is not None and parts.backwards:  # which finds the link behind a step
+        marks = torch.cat([torch.zeros_like(marks.narrow(axis, 0, 1)), marks], axis)
+    problem = Problem(tuple(ends.shape), axis, parts.backwards)
+    states, _ = Scan.apply(maps.products, ends, None, marks, problem)
+    order, out = parts.order, []
+    for i in range(len(parts.lengths)):
+        neighbour = order.index((parts.rank, i)) + (1 if parts.backwards else -1)
+        before = states.narrow(axis, min(max(neighbour, 0), len(order) - 1), 1)
+        # The first one takes part in what becomes of gradients, too.
+        out.append(torch.where(_all(i == parts.first, before), torch.zeros_like(before), before))
+    return out
+
+
+def _all(value, like):
+    return torch.full((), value, dtype=torch.bool, device=like.device)
+
+
+# ---- the call ------------------------------------------------------------------------------------
+
+
+def _maps_and_ends(gates, marks, ends, problems, parts):
+    """One message: the maps of all pieces, and where they end."""
+    axis, wide = problems[0].axis, _wide(gates[0].dtype)
+    cuts = [_cut(m, p) for m, p in zip(marks, problems)]
+    sent = [[_product(g, m, p) for g, m, p in zip(gates, marks, problems)]]
+    if cuts[0] is not None:
+        sent.append([x.to(wide) for x in cuts])
+    products, *cuts, ends = _message(parts, axis, *sent, [x.to(wide) for x in ends])
+    return _Maps(products, cuts[0].real != 0 if cuts else None), ends
+
+
+class _SplitScan(Function):
+    """(gate, input, initial_state, problem, parts, marks of pieces) -> (state, final states of the
+    pieces, states before them)"""
+
+    @staticmethod
+    def forward(ctx, gate, input, initial, problem, parts, *marks):
+        axis, problems = problem.axis, parts.problems(problem)
+        gates, inputs = parts.pieces_of(gate, axis), input.split(parts.lengths, axis)
+        walk = lambda entering: [
+            scan_op(*piece, *p, 0) for *piece, p in zip(gates, inputs, entering, marks, problems)
+        ]
+        entering = [None] * len(problems)
+        if initial is not None and parts.first is not None:
+            entering[parts.first] = initial.expand(problem.edge).clone()
+        ends = [end for _, end in walk(entering)]
+        maps, ends = _maps_and_ends(gates, marks, ends, problems, parts)
+        dtype = edge_dtype(gate.dtype)
+        for i, before in enumerate(_states_before(parts, axis, maps, ends)):
+            if entering[i] is None:
+                entering[i] = before.to(dtype)
+        results = *zip(*walk(entering)), entering
+        state, final, before = (_padded(list(x), axis, len(problems)) for x in results)
+        ctx.problem, ctx.parts, ctx.pieces = problem, parts, len(marks)
+        of_gate = (state, before) if ctx.needs_input_grad[0] else (None, None)
+        ctx.save_for_backward(gate, *of_gate, *maps, *marks)
+        ctx.shapes = gate.shape, input.shape, None if initial is None else initial.shape
+        ctx.set_materialize_grads(False)
+        return state, final, before
+
+    @staticmethod
+    def backward(ctx, state_grad, final_grad, before_grad):
+        gate, state, before, products, cuts, *marks = ctx.saved_tensors
+        problem, parts = ctx.problem, ctx.parts.turned()
+        axis, problems, wide = problem.axis, parts.problems(problem), _wide(gate.dtype)
+        dtype = edge_dtype(gate.dtype)
+        maps, gates = _Maps(products, cuts), parts.pieces_of(gate, axis)
+        edges = lambda x: [None] * len(problems) if x is None else x.split(1, axis)
+        states, befores = parts.pieces_of(state, axis), edges(before)
+        state_grads, final_grads = parts.pieces_of(state_grad, axis), edges(final_grad)
+        begins = []
+        for i, (g, m, s, last, more, p) in enumerate(
+            zip(gates, marks, state_grads, final_grads, edges(before_grad), problems)
+        ):
+            wanted = (None, None, p.edge)
+            last = last if i == parts.first else None
+            begin = adjoint(g, None, None, m, s, last, p, wanted)[2]
+            begin = gate.new_zeros(p.edge, dtype=dtype) if begin is None else begin
+            begins.append(begin if more is None else begin + more)
+        if torch.is_grad_enabled():  # gradients of gradients: products move, too
+            maps, begins = _maps_and_ends(gates, marks, begins, problems, parts)
+        else:
+            (begins,) = _message(parts, axis, [x.to(wide) for x in begins])
+        maps = maps._replace(products=maps.products.conj().resolve_conj())
+        needs, out = ctx.needs_input_grad, []
+        for g, s, b, m, s_grad, last, after, p in zip(
+            *(gates, states, befores, marks, state_grads, final_grads),
+            *(_states_before(parts, axis, maps, begins), problems),
+        ):
+            after = after.to(dtype)
+            if last is not None:  # of the last piece; nobody sees that of others
+                after = after + last
+            wanted = [x if n else None for n, x in zip(needs, (g.shape, p.shape, p.edge))]
+            out.append(adjoint(g, s, b, m, s_grad, after, p, wanted))
+        of_gate, of_input, of_initial = zip(*out)
+        return (
+            _joined(of_gate, gates, axis) if needs[0] else None,
+            _padded(of_input, axis, len(problems)) if needs[1] else None,
+            _of_first(of_initial, edges(before_grad), ctx) if needs[2] else None,
+            *[None] * (2 + len(marks)),
+        )
+
+
+def _joined(grads, pieces, axis):
+    """The gradient of what pieces have each of, or all the same."""
+    if len(pieces) > 1 and pieces[0] is pieces[1]:
+        return sum(grads[1:], start=grads[0])
+    return _padded(grads, axis, len(pieces))
+
+
+def _of_first(initial_grads, more, ctx):
+    """The gradient of the initial state: that of the state before the first piece, elsewhere 0."""
+    first = ctx.parts.first
+    at = first or 0
+    grad = initial_grads[at] if more[at] is None else initial_grads[at] + more[at]
+    grad = torch.where(_all(first is not None, grad), grad, torch.zeros_like(grad))
+    axes = [i for i, (n, m) in enumerate(zip(grad.shape, ctx.shapes[2])) if n != m]
+    return grad.sum(axes, keepdim=True) if axes else grad
+
+
+@torch.compiler.disable
+def scan_parts(checked: Any, group: Any, ranges: Any, return_final: bool, reverse: bool) -> Any:
+    """The scan of this process's part. ``checked()`` gives its tensors, aligned, and the axis of
+    time, or raises."""
+    call = "linear_scan"
+    group = group_of(call, group)
+    failed, steps, alike, device = None, 0, (), _device(group)
+    try:
+        if levels() or forward_ad._current_level >= 0:
+            raise NotImplementedError(
+                f"{call}: over a group there are gradients, of any order; no torch.func, no "
+                "forward mode"
+            )
+        (gate, input, initial, resets), axis = checked()
+        shape, steps, device = tuple(input.shape), input.shape[axis], input.device
+        if ranges is not None:
+            ranges = _ranges(call, ranges, dist.get_world_size(group))
+            _check_against_ranges(call, ranges[dist.get_rank(group)], steps, resets, axis)
+        lanes = [None if x is None else edge_of(x.shape, axis) for x in (gate, input, resets)]
+        moved = [x is not None and x.requires_grad for x in (gate, input, initial)]
+        options = reverse, return_final, torch.is_grad_enabled()
+        alike = (lanes, axis, input.dtype, moved, options, ranges)
+    except Exception as error:
+        failed = error
+    every = agree(group, failed, device, steps, *alike)
+    parts = _Parts(group, reverse, _in_order(every) if ranges is None else ranges)
+    problem = Problem(shape, axis, reverse)
+    marks = _marks_of_pieces(resets, problem, parts)
+    state, finals, _ = _SplitScan.apply(gate, input, initial, problem, parts, *marks)
+    if not return_final:
+        return state
+    rank, piece = parts.order[0 if reverse else -1]
+    final = finals.narrow(axis, piece if rank == parts.rank else 0, 1)
+    return state, _Gather.apply(final, group)[rank].squeeze(axis)
+
+
+def _check_against_ranges(call, own, steps, resets, axis):
+    of_ranges = sum(end - begin for begin, end in own)
+    if steps != of_ranges:
+        refuse(call, "input", f"the {of_ranges} steps of this rank's 'ranges'", steps)
+    if resets is not None and resets.shape[axis] > steps:
+        refuse(call, "resets", f"{steps} steps, none behind them with 'ranges'", resets.shape[axis])
+
+
+def _device(group):
+    """A device on which the group can tell that a process has no tensors."""
+    if "nccl" in dist.get_backend(group):
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")

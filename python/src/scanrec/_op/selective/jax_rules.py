@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Selective scans in JAX: their primitives, and what their derivatives are composed of.
+
+Operands have the axes of the C interface. B and C of every step are those of groups of channels, or
+they are the same at all steps. Resets have extent 1 wherever they broadcast, and may have one step
+more. The type of ``a`` is the one that is computed in. If it is complex, b and c of every step may
+be real, with the parts of complex numbers side by side.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._jax.arrays import of_rank
+from ..._jax.fused import Fused
+from ..._jax.scans import Problem
+from ..linear.jax_rules import LINEAR_SCAN
+from .spec import SELECTIVE
+
+__all__ = ["SELECTIVE_SCAN", "SelectiveProblem"]
+
+
+class SelectiveProblem(NamedTuple):
+    """Options of a call."""
+
+    softplus: bool
+    reverse: bool
+
+
+_MIXING = "batch time channel state | channel state"
+
+
+class _SelectiveScan(Fused):
+    operation = SELECTIVE
+    user_call = "selective_scan"
+    layout = {
+        **dict.fromkeys(("u", "delta", "z", "out", "resets"), "batch time channel"),
+        **dict.fromkeys(("initial_state", "final_state"), "batch channel state"),
+        **dict.fromkeys(("skip", "delta_bias"), "channel"),
+        **dict.fromkeys(("b", "c"), _MIXING),
+        "intervals": "batch time",
+        "a": "channel state",
+        "checkpoints": "batch checkpoint state channel",
+    }
+    conjugated = True
+
+    def computed(self, arrays):
+        return arrays["a"].dtype
+
+    def unread(self, kind, problem, operands, results):
+        return {"skip", "z"} if kind == "value" and "out" not in results else ()
+
+    def composed(self, problem, arrays):
+        """Works on arrays (batch, time, channel, state)."""
+        u, a = arrays["u"], arrays["a"]
+        dtype, (batch, steps, channels) = jnp.finfo(a.dtype).dtype, u.shape  # the real one
+        x, step = u.astype(dtype), arrays["delta"].astype(dtype)
+        if "delta_bias" in arrays:
+            step = step + of_rank(arrays["delta_bias"], 3)
+        if problem.softplus:
+            step = _softplus(step)
+        if "intervals" in arrays:
+            step = step * arrays["intervals"][..., None]
+        mixing = _of_all_channels(arrays["b"], channels, a.dtype)
+        given = {
+            "input": (step * x)[..., None].astype(a.dtype) * mixing,
+            "gate": jnp.exp(step[..., None].astype(a.dtype) * of_rank(a, 4)),
+        }
+        for name, axis in (("initial_state", 1), ("resets", -1)):
+            if name in arrays:
+                given[name] = jnp.expand_dims(arrays[name], axis)
+        scan = Problem((batch, steps, channels, a.shape[1]), 1, problem.reverse)
+        scanned = LINEAR_SCAN.value(scan, given, {"state": scan.shape, "final_state": scan.edge})
+        y = jnp.sum(scanned["state"] * _of_all_channels(arrays["c"], channels, a.dtype), -1)
+        if jnp.iscomplexobj(y):
+            y = 2 * y.real
+        if "skip" in arrays:
+            y = y + of_rank(arrays["skip"], 3) * x
+        if "z" in arrays:
+            y = y * jax.nn.silu(arrays["z"].astype(dtype))
+        final = jax.lax.squeeze(scanned["final_state"], (1,))
+        return {"out": y.astype(u.dtype), "final_state": final}
+
+
+def _softplus(x):
+    """The softplus of the kernels, which is x above 20."""
+    above = x > 20
+    return jnp.where(above, x, jnp.logaddexp(jnp.where(above, 0, x), 0))
+
+
+def _of_all_channels(mixing, channels, dtype):
+    """Returns B or C as (batch or 1, time or 1, channel or 1, state)."""
+    is_complex = np.issubdtype(dtype, np.complexfloating)
+    if is_complex and not jnp.iscomplexobj(mixing) and mixing.ndim == 4:  # parts, side by side
+        pairs = mixing.astype(jnp.finfo(dtype).dtype)
+        pairs = pairs.reshape(*pairs.shape[:-1], pairs.shape[-1] // 2, 2)
+        mixing = jax.lax.complex(pairs[..., 0], pairs[..., 1])
+    mixing = mixing.astype(dtype)
+    if mixing.ndim == 2:
+        return mixing[None, None]
+    batch, steps, groups, states = mixing.shape
+    if groups == 1:
+        return mixing
+    every = (batch, steps, groups, channels // groups, states)
+    return jnp.broadcast_to(mixing[..., None, :], every).reshape(batch, steps, channels, states)
+
+
+#: The primitives of selective scans.
+SELECTIVE_SCAN = _SelectiveScan()

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``selective_scan`` in PyTorch."""
+
+from __future__ import annotations
+
+import operator
+from typing import Literal, overload
+
+import torch
+from torch import Tensor
+
+from ... import _arguments as arguments
+from ..._torch.tensors import marks
+from ..doc import documented
+from ..spec import SEQUENCE_DOC
+from .spec import SELECTIVE_SCAN_DOC
+from .torch_arguments import Checked
+from .torch_rules import SelectiveProblem, real_type, selective
+
+__all__ = ["resets_from_cu_seqlens", "selective_scan"]
+
+
+@overload
+def selective_scan(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
+    z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
+    return_last_state: Literal[False] = False, *, initial_state: Tensor | None = None,
+    resets: Tensor | None = None, cu_seqlens: Tensor | None = None,
+    intervals: Tensor | None = None, reverse: bool = False,
+) -> Tensor: ...  # fmt: skip
+@overload
+def selective_scan(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
+    z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
+    *, return_last_state: Literal[True], initial_state: Tensor | None = None,
+    resets: Tensor | None = None, cu_seqlens: Tensor | None = None,
+    intervals: Tensor | None = None, reverse: bool = False,
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def selective_scan(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None,
+    z: Tensor | None, delta_bias: Tensor | None, delta_softplus: bool,
+    return_last_state: Literal[True], *, initial_state: Tensor | None = None,
+    resets: Tensor | None = None, cu_seqlens: Tensor | None = None,
+    intervals: Tensor | None = None, reverse: bool = False,
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def selective_scan(
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
+    z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
+    return_last_state: bool = False, *, initial_state: Tensor | None = None,
+    resets: Tensor | None = None, cu_seqlens: Tensor | None = None,
+    intervals: Tensor | None = None, reverse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
+@documented(SEQUENCE_DOC, SELECTIVE_SCAN_DOC)
+def selective_scan(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    delta_bias: Tensor | None = None,
+    delta_softplus: bool = False,
+    return_last_state: bool = False,
+    *,
+    initial_state: Tensor | None = None,
+    resets: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    intervals: Tensor | None = None,
+    reverse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """The arguments are those of ``selective_scan_fn`` of mamba_ssm. Tensors of any strides are
+    read in place. If ``u`` has no gaps, the outputs have its memory layout.
+
+    Parameters
+    ----------
+    u:
+        ``(B, D, L)``. In other shapes, ``...`` is B.
+    B, C:
+        ``(B, N, L)``, ``(B, G, N, L)`` for G groups of channels, or ``(D, N)`` if constant over
+        time. Complex if ``A`` is. ``B`` and ``C`` of every step may then also be real with
+        ``2 * L`` numbers, in which real and imaginary parts alternate.
+    resets:
+        Booleans ``(B, L)``, or with three axes that broadcast to ``(B, D, L)``, with all L steps or
+        one further step. A sequence starts at each step that is True, as in :func:`linear_scan`.
+        :func:`resets_from_cu_seqlens` computes them.
+    cu_seqlens:
+        int32 or int64, ``(S + 1,)``, for S sequences one after the other in a batch of 1: the
+        numbers of steps before each, ``[0, n0, n0 + n1, ..., L]``. The host reads them.
+        ``initial_state`` and the final state are then ``(S, D, N)``, one per sequence. With either
+        of them, each sequence is a separate call. Otherwise there is one call.
+    intervals:
+        ``(B, L)``, for samples at irregular times: a factor of all steps at each time.
+
+    Raises
+    ------
+    NotImplementedError:
+        As in :func:`linear_scan`, or a tensor is neither on a CPU nor on a GPU.
+
+    Notes
+    -----
+    Batching by ``torch.func`` is composed like forward mode.
+    """
+    call = "selective_scan"
+    softplus = arguments.flag(call, "delta_softplus", delta_softplus)
+    return_last_state = arguments.flag(call, "return_last_state", return_last_state)
+    reverse = arguments.flag(call, "reverse", reverse)
+    checked = Checked(call, "u", u, A, 3)
+    batch, channels, steps = u.shape
+    states = A.shape[1]
+    checked.same("delta", delta)
+    b = checked.mixing("B", B, (batch, states, steps))
+    c = checked.mixing("C", C, (batch, states, steps))
+    if b.dim() == c.dim() == 4 and b.shape[1] != c.shape[1]:
+        arguments.refuse(call, "C", f"as many groups as 'B' has, {b.shape[1]}", c.shape[1])
+    skip = checked.weight("D", D)
+    if z is not None:
+        checked.same("z", z)
+    bias = checked.weight("delta_bias", delta_bias)
+    if intervals is not None:
+        checked.type("intervals", intervals)
+        arguments.check_shape(call, "intervals", intervals.shape, (batch, steps), equal=True)
+        intervals = intervals.to(real_type(A.dtype))
+    sequences = batch
+    if cu_seqlens is not None:
+        sequences = _sequences(call, cu_seqlens, u, resets)
+        if initial_state is not None or return_last_state or _is_known(cu_seqlens):
+            bounds = _bounds(call, cu_seqlens, steps)
+        if initial_state is None and not return_last_state:
+            resets, cu_seqlens = _marks_at(cu_seqlens, steps), None
+    edge = (sequences, channels, states)
+    if initial_state is not None:
+        checked.state_type("initial_state", initial_state)
+        arguments.check_shape(call, "initial_state", initial_state.shape, edge)
+        initial_state = initial_state.to(A.dtype).expand(edge)
+    if isinstance(resets, Tensor) and resets.dim() == 2:
+        resets = resets.unsqueeze(1)
+    cuts = marks(call, resets, u.shape, 2, u.device)
+    tensors = u, delta, A, b, c, skip, z, bias, intervals, initial_state, cuts
+    if cu_seqlens is None:
+        out, last = selective(SelectiveProblem(softplus, reverse), *tensors)
+    else:
+        out, last = _each(bounds, tensors, SelectiveProblem(softplus, reverse))
+    return (out, last) if return_last_state else out
+
+
+def _sequences(call, cu_seqlens, u, resets):
+    """How many sequences lie one after the other."""
+    _check_lengths(call, cu_seqlens)
+    if cu_seqlens.shape[0] < 2:
+        arguments.refuse(call, "cu_seqlens", "2 numbers or more", tuple(cu_seqlens.shape))
+    if u.shape[0] != 1:
+        expected = "a batch of 1, as there are 'cu_seqlens'"
+        arguments.refuse(call, "u", expected, f"shape {tuple(u.shape)}")
+    if resets is not None:
+        arguments.refuse(call, "resets", "None, as there are 'cu_seqlens'", type(resets).__name__)
+    return cu_seqlens.shape[0] - 1
+
+
+def _each(bounds, tensors, problem):
+    """The outputs and last states of sequences between these steps, by one call for each."""
+    u, delta, a, b, c, skip, z, bias, intervals, initial, _ = tensors
+    lengths = [end - begin for begin, end in zip(bounds, bounds[1:])]
+
+    def of_each(x):
+        if x is None or x.dim() == 2 and x is not intervals:  # B or C of channels
+            return [x] * len(lengths)
+        numbers = x.shape[-1] // u.shape[-1] if u.shape[-1] else 1  # 2 for parts of complex ones
+        return x.split([numbers * n for n in lengths], -1)
+
+    firsts = [None] * len(lengths) if initial is None else initial.split(1)
+    results = [
+        selective(problem, u, delta, a, b, c, skip, z, bias, times, first, None)
+        for u, delta, b, c, z, times, first in zip(
+            *(of_each(x) for x in (u, delta, b, c, z, intervals)), firsts
+        )
+    ]
+    out, last = zip(*results)
+    return torch.cat(out, -1), torch.cat(last)
+
+
+@documented()
+def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
+    """Compute ``resets`` of :func:`selective_scan` for sequences one after the other.
+
+    Parameters
+    ----------
+    cu_seqlens:
+        int32 or int64: the numbers of steps before each sequence and in all of them,
+        ``[0, n0, n0 + n1, ...]``. Steps after the last number are a sequence of their own.
+    length:
+        The number of steps.
+
+    Returns
+    -------
+    Booleans ``(1, length)``.
+    """
+    call = "resets_from_cu_seqlens"
+    _check_lengths(call, cu_seqlens)
+    length = _length(call, length)
+    if _is_known(cu_seqlens):
+        _bounds(call, cu_seqlens, length, whole=False)
+    return _marks_at(cu_seqlens, length)
+
+
+def _marks_at(cu_seqlens, length):
+    marked = torch.zeros(length + 1, dtype=torch.bool, device=cu_seqlens.device)
+    marked[cu_seqlens.long()] = True
+    return marked[:length].unsqueeze(0)
+
+
+def _check_lengths(call, cu_seqlens):
+    """Refuses values that are no numbers of steps by their type or shape."""
+    name = "cu_seqlens"
+    if not isinstance(cu_seqlens, Tensor):
+        arguments.refuse(call, name, "a tensor", type(cu_seqlens).__name__, TypeError)
+    if cu_seqlens.dtype not in (torch.int32, torch.int64):
+        arguments.refuse(call, name, "int32 or int64", cu_seqlens.dtype, TypeError)
+    if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 1:
+        arguments.refuse(call, name, "one axis, of 1 number or more", tuple(cu_seqlens.shape))
+
+
+def _is_known(cu_seqlens):
+    """Whether values are there, not only when a program runs."""
+    return not (torch.compiler.is_compiling() or cu_seqlens.is_meta)
+
+
+def _bounds(call, cu_seqlens, length, whole=True):
+    """The numbers of steps before sequences, and before the end of the last: of all steps if it is
+    the whole that they divide."""
+    found = cu_seqlens.tolist()
+    rises = found[0] == 0 and found == sorted(found)
+    if not rises or found[-1] > length or (whole and found[-1] < length):
+        expected = f"numbers that rise from 0 to {length}{'' if whole else ' at most'}"
+        arguments.refuse(call, "cu_seqlens", expected, found if len(found) < 10 else "others")
+    return found
+
+
+def _length(call, value):
+    """A number of steps, as it is: of programs for any length it is not to be asked for."""
+    expected, found = "an integer of 0 or more", value
+    if not isinstance(value, (int, torch.SymInt)):
+        try:
+            found = operator.index(value)
+        except TypeError:
+            arguments.refuse(call, "length", expected, repr(value), TypeError)
+    if isinstance(value, bool):
+        arguments.refuse(call, "length", expected, value, TypeError)
+    if found < 0:
+        arguments.refuse(call, "length", expected, found)
+    return found

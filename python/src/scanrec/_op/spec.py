@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The description of an operation, from which its bindings are derived.
+
+An operation computes results from operands. Its derivatives may read residuals, which the value
+keeps for them. The names of gradients and tangents follow from those of the operands and results,
+and the arrays of each native call, in the order of its struct in ``include/scanrec/c/scanrec.h``,
+follow from all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+__all__ = [
+    *("SEQUENCE_DOC", "Call", "Operation", "gradient_of", "is_edge", "primal_of", "tangent_of"),
+]
+
+#: The docstring of arguments that operations on sequences have in common.
+SEQUENCE_DOC = """
+Parameters
+----------
+initial_state:
+    The state before the first step, 0 if absent. Any shape that broadcasts to that of the result
+    without the time axis.
+reverse:
+    Whether time runs from the last step to the first. No array is flipped. ``initial_state`` is
+    then the state after the last step, and the final state that of the first step.
+resets:
+    Booleans that broadcast to the result, such as ``(B, T, 1)``, with all T steps or one further
+    step along time. A sequence starts at each step t that is True: no state passes between steps
+    t-1 and t, in either direction. If the further step is True, a sequence starts after the last
+    step, and a reverse scan ignores ``initial_state``. The chunk ``[a:b]`` of a stream takes
+    ``resets[a:b+1]``.
+return_final:
+    Whether to return a pair, the result and the final state. The latter has the shape of the result
+    without the time axis. For 16-bit types it is float32.
+"""
+
+_EDGES = ("initial", "final")
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix("_state") if name.startswith(_EDGES) else name
+
+
+def gradient_of(name: str) -> str:
+    """The name of the gradient of an operand, or of the cotangent of a result."""
+    return f"{_stem(name)}_grad"
+
+
+def tangent_of(name: str) -> str:
+    """The name of the tangent of an operand or a result."""
+    return f"{_stem(name)}_tangent"
+
+
+def primal_of(name: str) -> str:
+    """The operand or result that a gradient or tangent belongs to; other names are their own."""
+    stem = name.removesuffix("_grad").removesuffix("_tangent")
+    return f"{stem}_state" if stem in _EDGES else stem
+
+
+def is_edge(name: str) -> bool:
+    """Whether an array holds states at an edge of time: it has no time axis, and the element type
+    that is computed in."""
+    return name.startswith(_EDGES)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A native call: the names of the arrays that it reads and writes, in the order of its
+    struct."""
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    @cached_property
+    def arrays(self) -> tuple[str, ...]:
+        """All arrays, in the order of the struct."""
+        return self.reads + self.writes
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation and its native calls.
+
+    Parameters
+    ----------
+    name:
+        The name of the native call that computes the value.
+    operands, results:
+        The names of the arrays that the value reads and returns.
+    residuals:
+        The results, or further arrays, that the value keeps for its derivatives.
+    fixed:
+        The operands without derivatives.
+    has_jvp:
+        Whether the tangent has a native call. It reads no operand in which the value is linear,
+        but for its tangent.
+    linear_in:
+        The operands, beside the initial state, in which the value is linear.
+    names:
+        The users' names of arrays whose native names differ.
+    typed:
+        The arrays with an element type of their own.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    residuals: tuple[str, ...]
+    fixed: frozenset[str] = frozenset({"resets", "zoneout"})
+    has_jvp: bool = False
+    linear_in: frozenset[str] = frozenset()
+    names: dict[str, str] = field(default_factory=dict, hash=False)
+    typed: frozenset[str] = frozenset()
+
+    @cached_property
+    def differentiable(self) -> tuple[str, ...]:
+        """The operands that have derivatives."""
+        return tuple(name for name in self.operands if name not in self.fixed)
+
+    @cached_property
+    def value(self) -> Call:
+        """The call that computes the results."""
+        kept = (name for name in self.residuals if name not in self.results)
+        return Call(self.name, self.operands, (*self.results, *kept))
+
+    @cached_property
+    def vjp(self) -> Call:
+        """The call that computes gradients from cotangents of the results."""
+        cotangents = map(gradient_of, self.results)
+        gradients = tuple(map(gradient_of, self.differentiable))
+        return Call(f"{self.name}_vjp", (*self.operands, *self.residuals, *cotangents), gradients)
+
+    @cached_property
+    def jvp(self) -> Call:
+        """The call, or for JAX the primitive, that computes tangents of the results."""
+        read = (name for name in self.operands if name not in self.linear_in)
+        tangents = map(tangent_of, self.differentiable)
+        results = tuple(map(tangent_of, self.results))
+        return Call(f"{self.name}_jvp", (*read, *self.residuals, *tangents), results)
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """All native calls."""
+        return (self.value, self.vjp, self.jvp) if self.has_jvp else (self.value, self.vjp)
+
+
+def native_calls(operations: Iterable[Operation]) -> dict[str, Call]:
+    """The native calls of operations by name."""
+    return {call.name: call for operation in operations for call in operation.calls}

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Queries of the modes around a call: differentiation, batching, tracing and all others that
+PyTorch's dispatcher would show the call to. PyTorch answers most of these in private functions
+only. All of those that the package uses are in this file. It was tried on PyTorch 2.10 to 2.15."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from torch._C import _AutoDispatchBelowAutograd as below_autograd
+from torch.autograd import forward_ad
+from torch.overrides import has_torch_function
+
+try:
+    from torch._C import (
+        DispatchKey,
+        DispatchKeySet,
+        _dispatch_keys,
+        _dispatch_tls_local_include_set,
+    )
+    from torch.autograd import _profiler_enabled
+except ImportError:  # a version that has them elsewhere: no call is plain
+    DispatchKey = None
+
+__all__ = ["below_autograd", "is_distributed", "is_dual", "is_eager", "is_plain", "is_recorded"]
+__all__ += ["levels"]
+
+
+def is_distributed(x: object) -> bool:
+    """Whether a tensor is one of several devices, a DTensor: without those being imported."""
+    tensors = sys.modules.get("torch.distributed.tensor")
+    return tensors is not None and isinstance(x, tensors.DTensor)
+
+
+def is_recorded(*tensors: torch.Tensor | None) -> bool:
+    """Whether any kind of differentiation or batching sees a call with these tensors. If none does,
+    the operator alone will do, in half the time."""
+    if not is_eager():
+        return True
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
+def is_eager() -> bool:
+    """Whether neither a transformation of torch.func nor forward mode is at work."""
+    return torch._C._functorch.peek_interpreter_stack() is None and forward_ad._current_level < 0
+
+
+def is_dual(x: torch.Tensor) -> bool:
+    """Whether a tensor has a tangent of a level of forward_ad."""
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
+
+
+def levels() -> list[str]:
+    """The transformations of torch.func that are at work, by name, the innermost last."""
+    functorch = torch._C._functorch
+    if functorch.peek_interpreter_stack() is None:
+        return []
+    return [level.key().name for level in functorch.get_interpreter_stack()]
+
+
+def _number_of(*names: str) -> int:
+    """A set of dispatch keys, as a number."""
+    keys = DispatchKeySet(getattr(DispatchKey, names[0]))
+    for name in names[1:]:
+        keys = keys | DispatchKeySet(getattr(DispatchKey, name))
+    return keys.raw_repr()
+
+
+# Dispatch keys of dense tensors on a CPU, and those that a thread adds where nothing is at work.
+# Inference mode leaves out those of autograd. Views that are conjugated lazily, tensors that are
+# wrapped, sparse or on other devices have other keys, and so have modes that trace or watch.
+_TENSOR: frozenset[int] = frozenset()
+_THREAD: frozenset[int] = frozenset()
+if DispatchKey is not None:
+    _TENSOR = frozenset((
+        _number_of("CPU", "AutocastCPU"),
+        _number_of("CPU", "AutocastCPU", "AutogradCPU", "ADInplaceOrView"),
+    ))  # fmt: skip
+    _THREAD = frozenset((
+        _number_of("BackendSelect"),
+        _number_of("BackendSelect", "ADInplaceOrView"),
+    ))  # fmt: skip
+
+
+def is_plain(*tensors: torch.Tensor | None) -> bool:
+    """Whether the dispatcher would run a kernel for CPUs on these tensors, and do nothing else."""
+    if not _THREAD or is_recorded(*tensors) or has_torch_function(tensors):
+        return False
+    if _profiler_enabled():
+        return False
+    if _dispatch_tls_local_include_set().raw_repr() not in _THREAD:
+        return False
+    return all(x is None or _dispatch_keys(x).raw_repr() in _TENSOR for x in tensors)
