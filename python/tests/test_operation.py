@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A new operation takes a description, its kernels, and a function that composes its value.
+
+The toy is a running mean, state[t] = state[t-1] + rate[t] * (input[t] - state[t-1]), along the first
+axis. Its kernels are the linear scan of NumPy arrays. CONTRIBUTING.md walks through this file.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from conftest import Random
+
+import scanrec
+from scanrec._op.spec import Operation
+
+MEAN = Operation(
+    "toy_mean", operands=("rate", "input"), results=("state", "final_state"), residuals=("state",)
+)
+
+
+def test_calls_follow_from_the_description():
+    assert MEAN.value.arrays == ("rate", "input", "state", "final_state")
+    assert MEAN.vjp.reads == ("rate", "input", "state", "state_grad", "final_grad")
+    assert MEAN.vjp.writes == ("rate_grad", "input_grad")
+    assert MEAN.jvp.writes == ("state_tangent", "final_tangent")
+
+
+def value(rate, input):
+    return scanrec.linear_scan(1 - rate, rate * input, axis=0, return_final=True)
+
+
+def adjoint(rate, input, state, state_grad, final_grad):
+    gate, into, _ = scanrec.linear_scan_vjp(1 - rate, state, state_grad, final_grad, axis=0)
+    return into * input - gate, into * rate
+
+
+# ---- PyTorch -------------------------------------------------------------------------------------
+
+
+class Problem(NamedTuple):
+    """Options of the toy."""
+
+    reverse: bool = False
+
+
+@pytest.fixture(scope="module")
+def mean():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from scanrec._op.linear.torch_rules import scan
+    from scanrec._torch import fused, operators
+
+    def kernel(function, count):
+        def run(*arguments):
+            found = function(*(None if x is None else x.numpy() for x in arguments[:count]))
+            return tuple(map(torch.from_numpy, found))
+
+        return run
+
+    like = torch.empty_like
+    values = lambda rate, input, *_: (like(input), like(input[0]))
+    gradients = lambda rate, input, *_: (like(rate), like(input))
+
+    class Mean(fused.Fused):
+        operation, problem = MEAN, Problem
+        value = operators.define(
+            MEAN.value, MEAN.operands, "bool reverse, bool keep", 2, kernel(value, 2), values
+        )
+        adjoint = operators.define(
+            MEAN.vjp, MEAN.operands, "bool reverse, bool[] wanted", 2, kernel(adjoint, 5), gradients
+        )
+
+        def composed(self, problem, rate, input):
+            state, final = scan(1 - rate, rate * input, None, None, 0, problem.reverse)
+            return state, final[0]
+
+        def keeps(self, problem, tensors, needs):
+            return False  # the residual is a result
+
+        def residuals(self, problem, out, keep, needs):
+            return out[:1]
+
+    toy = Mean()
+    toy.register(values)
+    # torch.compile is not to look into derivatives.
+    return torch.compiler.allow_in_graph(lambda rate, input: toy.run(Problem(), rate, input))
+
+
+def test_pytorch_differentiates_and_batches_it(mean):
+    import torch
+
+    random = Random(1)
+    rate, input = (torch.from_numpy(random(5, 3)).abs().requires_grad_() for _ in range(2))
+    state = torch.zeros(3, dtype=torch.float64)
+    for t, found in enumerate(mean(rate, input)[0]):
+        state = state + rate[t] * (input[t] - state)
+        torch.testing.assert_close(found, state)
+    assert torch.autograd.gradcheck(mean, (rate, input), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(mean, (rate, input))
+    loss = lambda rate, input: mean(rate, input)[0].sin().sum()
+    of_batch = torch.func.vmap(torch.func.grad(loss), (None, 0))(rate, torch.stack([input] * 2))
+    torch.testing.assert_close(of_batch[1], torch.func.grad(loss)(rate, input))
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(rate, input), loss(rate, input))
+
+
+# ---- JAX -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mean_in_jax():
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    from scanrec._jax.fused import Fused
+    from scanrec.jax import linear_scan
+
+    class Mean(Fused):
+        operation, user_call = MEAN, "toy_mean"
+        layout = {
+            **dict.fromkeys(("rate", "input", "state"), "time channel"),
+            "final_state": "channel",
+        }
+
+        def composed(self, problem, arrays):
+            rate, input = arrays["rate"], arrays["input"]
+            state, final = linear_scan(1 - rate, rate * input, axis=0, return_final=True)
+            return {"state": state, "final_state": final}
+
+        def run(self, kind, *args, problem, operands, results):
+            if kind == "jvp":
+                return super().run(kind, *args, problem=problem, operands=operands, results=results)
+            arrays = dict.fromkeys(self.reads[kind]) | dict(zip(operands, args))
+            present = [x for x in arrays.values() if x is not None]
+            names = [name for name, _ in results]
+            shapes = [jax.ShapeDtypeStruct(shape, args[0].dtype) for _, shape in results]
+
+            def kernel(*given):
+                rest = iter(given)
+                numbers = [None if x is None else np.asarray(next(rest)) for x in arrays.values()]
+                found = (value if kind == "value" else adjoint)(*numbers)
+                found = dict(zip(self.calls[kind].writes, found))
+                return [found[name] for name in names]
+
+            return jax.pure_callback(kernel, shapes, *present)
+
+    toy = Mean()
+    return lambda rate, input: toy.value(
+        Problem(), {"rate": rate, "input": input}, {"state": input.shape}
+    )["state"]
+
+
+def test_jax_differentiates_and_batches_it(mean_in_jax):
+    import jax
+    from jax.test_util import check_grads
+
+    random = Random(1)
+    rate, input = (np.abs(random(5, 3)).astype(np.float32) for _ in range(2))
+    want, _ = value(rate, input)
+    np.testing.assert_array_equal(mean_in_jax(rate, input), want)
+    check_grads(mean_in_jax, (rate, input), 2, rtol=2e-2, atol=2e-2, eps=1e-2)
+    loss = lambda rate, input: (mean_in_jax(rate, input) ** 2).sum()
+    of_batch = jax.vmap(jax.grad(loss), (None, 0))(rate, np.stack([input] * 2))
+    np.testing.assert_allclose(of_batch[1], jax.jit(jax.grad(loss))(rate, input), rtol=1e-5)
+
+
+# ---- the kernels ---------------------------------------------------------------------------------
+
+
+def test_numpy_kernels_are_right():
+    rate, input = np.abs(Random(2)(6, 2)), Random(3)(6, 2)
+    state, final = value(rate, input)
+    assert np.array_equal(state[-1], final)
