@@ -124,6 +124,10 @@ def test_derivatives_of_functions(problem):
             "batch": func.vmap(gradient, (0, None))(
                 tree_map(lambda *x: torch.stack(x), arrays[0], moves[0]), arrays[1]
             ),
+            "batch of initial states": func.vmap(gradient, (None, 0))(
+                arrays[0], torch.stack((arrays[1], moves[1]))
+            ),
+            "reverse per output": func.jacrev(lambda *x: f(*x)[0], (0, 1))(*arrays),
         }
 
     got, want = all_of(ours), all_of(theirs)

@@ -79,7 +79,7 @@ def _views(call, tensors, problem):
     if stack >= 0:
         pre = checked.pop("candidate")
         apart = pre.shape[:stack] + pre.shape[stack + 1 :]
-        check_shape(_CALL, "pre", apart, problem.shape, equal=True)
+        check_shape(_CALL, "pre", apart, problem.shape)
     check_shapes(_CALL, checked, problem.shape, problem.axis)
     views = _gates(GATES, tensors[:gates], stack) | views_of(
         call.reads[gates:], tensors[gates:], gates
