@@ -198,7 +198,9 @@ def _rows_of(call, rows, lead, held):
         found = [row for row in np.ravel(rows).tolist() if 0 <= row < held]
         if len(set(found)) < len(found):
             arguments.refuse(call, name, "every row of 'state' once at most", np.asarray(rows))
-    return jnp.where(rows < 0, held, rows)  # below 0 JAX would count from the end
+    # Below 0 JAX would count from the end, and it may narrow 64 bits to 32.
+    where = jnp.where if isinstance(rows, jax.Array) else np.where
+    return jnp.asarray(where((rows < 0) | (rows > held), held, rows))
 
 
 def _scan(arrays, lead, softplus, reverse, with_final):
