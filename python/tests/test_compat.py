@@ -447,9 +447,11 @@ def test_functions_of_one_body_take_their_own_parameters_alone():
     x, done = torch.zeros(5, 1), torch.zeros(5, 1, dtype=torch.bool)
     given = 0.9, x, x, done, None, None
     assert torch.equal(values(*given, time_dim=0), wide(*given, 0))
-    refused(values, TypeError, "^td1_return_estimate: expected at most 6 positional", *given, 0)
+    refused(values, TypeError, "^td1_return_estimate: too many positional", *given, 0)
     refused(values, TypeError, "state_value", *given, state_value=x)
-    refused(values, TypeError, "done", *given[:3])
+    refused(values, TypeError, "^td1_return_estimate: missing .*'done'", *given[:3])
+    refused(values, TypeError, "multiple values .*'gamma'", *given, gamma=0.5)
     advantages = ours("torchrl.td1_advantage_estimate")
     refused(advantages, TypeError, "'state_value': expected a tensor", 0.9, None, x, x, done)
-    assert pickle.loads(pickle.dumps(values)) is values
+    for function in (values, ours("s5.s5_model.apply_ssm")):
+        assert pickle.loads(pickle.dumps(function)) is function

@@ -16,26 +16,41 @@ ABSENT: Any = object()
 
 
 def named(
-    name: str, body: Callable[..., Result], *, keyword_only: str = "", **fixed: Any
+    name: str,
+    body: Callable[..., Result],
+    *,
+    within: str = "",
+    keyword_only: str = "",
+    **fixed: Any,
 ) -> Callable[..., Result]:
     """Make the function ``name`` from a body whose first parameter is the name for errors.
 
     The function lacks the parameters that are ``fixed``, and takes ``keyword_only`` by name alone.
+    It is an attribute of the module, or of the class ``within``.
     """
     parameters = [
         p.replace(kind=p.KEYWORD_ONLY) if p.name == keyword_only else p
         for p in list(inspect.signature(body).parameters.values())[1:]
         if p.name not in fixed
     ]
+    signature = inspect.signature(body).replace(parameters=parameters)
     by_position = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    names = {p.name for p in parameters}
+    required = {p.name for p in parameters if p.default is p.empty}
 
     def function(*args: Any, **kwargs: Any) -> Result:
-        if len(args) > len(by_position):
-            most, got = len(by_position), len(args)
-            raise TypeError(f"{name}: expected at most {most} positional arguments, got {got}")
-        return body(name, **dict(zip(by_position, args)), **fixed, **kwargs)
+        first = dict(zip(by_position, args))
+        by_name = kwargs.keys()
+        known = len(first) == len(args) and by_name <= names - first.keys()
+        if not known or not required <= first.keys() | by_name:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from None
+        return body(name, **first, **fixed, **kwargs)
 
-    function.__name__ = function.__qualname__ = name
+    function.__name__ = name
+    function.__qualname__ = f"{within}.{name}" if within else name
     function.__module__, function.__doc__ = body.__module__, body.__doc__
-    function.__signature__ = inspect.signature(body).replace(parameters=parameters)
+    function.__signature__ = signature
     return function

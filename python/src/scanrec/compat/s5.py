@@ -96,10 +96,10 @@ class s5_model:
     """``s5.s5_model`` of s5-pytorch."""
 
     apply_ssm: Callable[..., tuple[torch.Tensor, torch.Tensor]] = staticmethod(
-        named("apply_ssm", _apply_ssm, liquid=False)
+        named("apply_ssm", _apply_ssm, within="s5_model", liquid=False)
     )
     apply_ssm_liquid: Callable[..., tuple[torch.Tensor, torch.Tensor]] = staticmethod(
-        named("apply_ssm_liquid", _apply_ssm, liquid=True)
+        named("apply_ssm_liquid", _apply_ssm, within="s5_model", liquid=True)
     )
 
 
