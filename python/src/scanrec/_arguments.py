@@ -221,14 +221,14 @@ _MEMORIES = ("store", "recompute")
 
 
 def recomputes(call: str, memory: object) -> bool:
-    """Whether states are computed anew for the gradient."""
+    """Whether states are computed again for the gradient."""
     if not isinstance(memory, str) or memory not in _MEMORIES:
         refuse(call, "memory", "one of " + ", ".join(map(repr, _MEMORIES)), repr(memory))
     return memory == "recompute"
 
 
 def number(call: str, argument: str, value: object) -> float:
-    """A finite number that is known when a call is made."""
+    """A finite number of Python, not a traced one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         refuse(call, argument, "a number of Python's", type(value).__name__, TypeError)
     check_number(call, argument, value)
@@ -277,7 +277,7 @@ def check_given(call: str, given: Mapping[str, object]) -> None:
 
 def check_state_space(call: str, shapes: dict, dtypes: dict, reverse: bool) -> bool:
     """Refuses arrays of a state space that do not belong together: shapes and names of types by
-    name, None for what is not there. Returns whether it runs both ways, instead of in reverse."""
+    name, None for absent ones. Returns whether it runs both ways, instead of in reverse."""
     u = shapes["u"]
     if len(u) < 2:
         refuse(call, "u", "axes of time and of inputs", f"shape {tuple(u)}")

@@ -21,8 +21,11 @@ __all__ += ["instruction_set", "load", "raise_error", "threads", "version"]
 
 _C_VERSION = 4
 
+#: The operations with native calls.
+_OPERATIONS = LINEAR, GATED, SELECTIVE
+
 #: The native calls by name.
-CALLS = {call.name: call for op in (LINEAR, GATED, SELECTIVE) for call in op.calls}
+CALLS = {call.name: call for op in _OPERATIONS for call in op.calls}
 
 #: ``enum scanrec_dtype`` by the names of NumPy.
 DTYPES = {
@@ -139,11 +142,7 @@ class _Layout:
         self.count, self.pack = count, Struct(fields).pack
 
 
-_LAYOUTS = {
-    call.name: _Layout(call.arrays, op.typed)
-    for op in (LINEAR, GATED, SELECTIVE)
-    for call in op.calls
-}
+_LAYOUTS = {call.name: _Layout(call.arrays, op.typed) for op in _OPERATIONS for call in op.calls}
 
 # struct scanrec_problem: dtype, rank, shape, axis, reverse, plain, threads, more_resets,
 # logarithms; forget_bias; executor, pool.

@@ -41,8 +41,8 @@ class Primitives:
     #: The call as users know it.
     user_call: str
     #: The names of the axes of every operand, result and residual. An array of several kinds, which
-    #: differ in rank, has them separated by "|". The axes "batch" and "channel" may be split over
-    #: devices.
+    #: differ in rank, has them separated by "|". Some operand must have an axis "time". The axes
+    #: "batch" and "channel" may be split over devices.
     layout: Mapping[str, str]
     #: Whether the kernels' gradients of complex numbers are conjugated, unlike those of JAX.
     conjugated = False

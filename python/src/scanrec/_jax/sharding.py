@@ -74,7 +74,9 @@ class Split(NamedTuple):
         of, spec = primal_of(name), []
         for axis, extent in zip(self.primitives.axes(of, len(shape), self.problem), shape):
             if extent != 1 and extent % self.parts(axis) != 0:
-                expected = f"as many of its axis of {axis} as {self.parts(axis)} devices share"
+                expected = (
+                    f"an extent of axis {axis} that is divisible by {self.parts(axis)} devices"
+                )
                 refuse(*_argument(self.primitives, of, self.problem), expected, extent)
             spec.append(None if extent == 1 else self.names.get(axis))
         return PartitionSpec(*spec)
@@ -118,7 +120,7 @@ def _argument(primitives, name, problem):
 
 
 def _mesh_of(avals):
-    """The mesh that arrays are split over, of which the types of some say so."""
+    """The mesh of the first array whose type names axes of one."""
     return next(aval.sharding.mesh for aval in avals if spec_of(aval) is not None)
 
 

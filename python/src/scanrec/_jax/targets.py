@@ -62,5 +62,5 @@ def _load():
 
 
 _register(_load(), "scanrec_xla_", "cpu")
-if _cuda.is_built() and _cuda.has_driver():  # a program may come that another process lowered
+if _cuda.is_built() and _cuda.has_driver():  # for programs that another process lowered
     _register_on_gpu()

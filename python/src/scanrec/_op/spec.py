@@ -9,7 +9,6 @@ follow from all of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -62,8 +61,8 @@ def primal_of(name: str) -> str:
 
 
 def is_edge(name: str) -> bool:
-    """Whether an array holds states at an edge of time: it has no time axis, and the element type
-    that is computed in."""
+    """Whether an array holds states at an edge of time. It has no time axis, and its elements have
+    the type that is computed in."""
     return name.startswith(_EDGES)
 
 
@@ -97,8 +96,8 @@ class Operation:
     fixed:
         The operands without derivatives.
     has_jvp:
-        Whether the tangent has a native call. It reads no operand in which the value is linear,
-        but for its tangent.
+        Whether the tangent has a native call. Of an operand in ``linear_in`` it reads the tangent
+        alone.
     linear_in:
         The operands, beside the initial state, in which the value is linear.
     names:
@@ -137,7 +136,8 @@ class Operation:
 
     @cached_property
     def jvp(self) -> Call:
-        """The call, or for JAX the primitive, that computes tangents of the results."""
+        """The call that computes tangents of the results. If ``has_jvp`` is false, it names the
+        primitive of JAX, which composes them."""
         read = (name for name in self.operands if name not in self.linear_in)
         tangents = map(tangent_of, self.differentiable)
         results = tuple(map(tangent_of, self.results))
@@ -147,8 +147,3 @@ class Operation:
     def calls(self) -> tuple[Call, ...]:
         """All native calls."""
         return (self.value, self.vjp, self.jvp) if self.has_jvp else (self.value, self.vjp)
-
-
-def native_calls(operations: Iterable[Operation]) -> dict[str, Call]:
-    """The native calls of operations by name."""
-    return {call.name: call for operation in operations for call in operation.calls}

@@ -68,8 +68,8 @@ class Fused:
         return tensors
 
     def batched(self, problem, size: int):
-        """Returns the problem with one more axis in front, for tensors that have it, too. None:
-        such batches are composed."""
+        """Returns the problem of tensors with a batch axis in front, or None if batches run
+        ``composed``."""
         return None
 
     def kept(self, problem, keep: bool) -> Sequence[bool]:
@@ -77,7 +77,7 @@ class Fused:
         return [keep] * (len(self.operation.value.writes) - self.results)
 
     def apart(self, problem, index: int, residual: Tensor | None) -> Tensor | None:
-        """Returns a residual with the axes of its shape, to which a batch adds one."""
+        """Returns a flat residual in its own shape, so that a batch axis can be put in front."""
         return residual
 
     # ---- the call --------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
                 for i, x in enumerate(tensors)
             ]
             tensors = _in_front(tensors, dims)
-            # A gradient has a place for every element of the batch, whether it was shared or not.
+            # vmap expects a gradient per element of the batch, of shared operands, too.
             for i, need in zip(fused.moved, needs):
                 if need:
                     tensors[i] = tensors[i].expand(size, *tensors[i].shape[1:])

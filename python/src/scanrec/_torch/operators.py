@@ -197,7 +197,7 @@ class _Plan(NamedTuple):
 
 # A plan holds no tensors, and knows them by their numbers: one tensor may have several roles.
 # Most of the time of a small call would go into checks, and into finding the strides of arrays.
-# Both depend on layouts and options alone, under which a plan, which never changes, is kept.
+# Both depend on layouts and options alone. Under these a plan is kept, which never changes.
 _plans: dict[tuple, _Plan] = {}
 _MOST_PLANS = 256
 

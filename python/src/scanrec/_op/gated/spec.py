@@ -34,8 +34,8 @@ pre:
     forget gate, output gate, input gate. float16, bfloat16, float32 or float64. They have one of
     two forms:
 
-    - packed side by side, ``(..., T, n * C)``. They are read in place, and so is their gradient
-      written.
+    - packed side by side, ``(..., T, n * C)``. They are read in this layout, and their gradient is
+      written in it.
     - a sequence of n. The candidate is ``(..., T, C)`` and has the shape of the result. The gates
       have any shapes that broadcast to it.
 pool:

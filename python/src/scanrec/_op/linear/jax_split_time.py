@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Time split over devices in JAX.
 
-Each device has a part of the steps. It finds the state before its part from the maps of the parts
-before, by which they take a state from their beginning to their end::
+Each device has a part of the steps. Composing the maps of the parts before its own gives it its
+initial state::
 
-    part k maps a state x to a_k x + u_k
+    part k maps the state x before it to the state a_k x + u_k at its end
     a_k    product of its gates
     u_k    its final state from 0
 

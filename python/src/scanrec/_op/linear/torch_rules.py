@@ -207,7 +207,7 @@ class Tangent(Function):
         gate, resets, tangent, initial_t, state, initial, gate_t = ctx.saved_tensors
         needs = ctx.needs_input_grad
         wanted = _shapes(needs[4:7], ctx.shapes[4:])
-        if any(needs[:3]):  # which what is pulled back meets, at every step
+        if any(needs[:3]):  # these read the gradient of the input, of every step
             wanted = (wanted[0], ctx.problem.shape, wanted[2])
         gate_g, pulled, initial_g = adjoint(
             gate, state, initial, resets, tangent_grad, final_grad, ctx.problem, wanted
@@ -408,9 +408,9 @@ def _by_place(values, shapes):
 
 
 def _met(needs, pulled, shapes, stored, resets, tangent, gate_t, initial_t, problem):
-    """Gradients of gate, state and initial state, which have these shapes, of a tangent that is
-    pulled back; of an adjoint, likewise, with the cotangents of its results in place of tangents.
-    The gate is stored in this type."""
+    """Second derivatives: the gradients of a tangent in gate, state and initial state, which have
+    these shapes. Those of an adjoint have the cotangents of its results in place of tangents. The
+    gate is stored in this type."""
     dtype = edge_dtype(stored)
     pulled = pulled.to(dtype)
     of_gate = of_state = of_initial = None

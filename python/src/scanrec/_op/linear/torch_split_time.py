@@ -24,11 +24,11 @@ from zlib import crc32
 
 import torch
 import torch.distributed as dist
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..._arguments import refuse
-from ..._torch.modes import levels
+from ..._torch.modes import is_eager
 from ..._torch.operators import edge_dtype, edge_of
 from .torch_rules import Problem, Scan, adjoint, scan_op, tangent_of
 
@@ -377,10 +377,10 @@ class _SplitScan(Function):
                 entering[i] = before.to(dtype)
         results = *zip(*walk(entering)), entering
         state, final, before = (_padded(list(x), axis, len(problems)) for x in results)
-        ctx.problem, ctx.parts, ctx.pieces = problem, parts, len(marks)
+        ctx.problem, ctx.parts = problem, parts
         of_gate = (state, before) if ctx.needs_input_grad[0] else (None, None)
         ctx.save_for_backward(gate, *of_gate, *maps, *marks)
-        ctx.shapes = gate.shape, input.shape, None if initial is None else initial.shape
+        ctx.initial_shape = None if initial is None else initial.shape
         ctx.set_materialize_grads(False)
         return state, final, before
 
@@ -440,7 +440,7 @@ def _of_first(initial_grads, more, ctx):
     at = first or 0
     grad = initial_grads[at] if more[at] is None else initial_grads[at] + more[at]
     grad = torch.where(_all(first is not None, grad), grad, torch.zeros_like(grad))
-    axes = [i for i, (n, m) in enumerate(zip(grad.shape, ctx.shapes[2])) if n != m]
+    axes = [i for i, (n, m) in enumerate(zip(grad.shape, ctx.initial_shape)) if n != m]
     return grad.sum(axes, keepdim=True) if axes else grad
 
 
@@ -452,7 +452,7 @@ def scan_parts(checked: Any, group: Any, ranges: Any, return_final: bool, revers
     group = group_of(call, group)
     failed, steps, alike, device = None, 0, (), _device(group)
     try:
-        if levels() or forward_ad._current_level >= 0:
+        if not is_eager():
             raise NotImplementedError(
                 f"{call}: over a group there are gradients, of any order; no torch.func, no "
                 "forward mode"

@@ -32,9 +32,9 @@ Parameters
 delta, z:
     The shape of ``u``. Without ``z``, outputs are not gated.
 A:
-    ``(D, N)``, float32, float64, complex64 or complex128. It has the type of the states. The other
-    arguments have its real type, unless stated otherwise. If that is float32, each of them may also
-    be bfloat16 or float16.
+    ``(D, N)``, float32, float64, complex64 or complex128. The states have its type.
+    The other arguments have the real type of the same width, unless stated otherwise. Where that is
+    float32, each of them may also be bfloat16 or float16.
 D, delta_bias:
     ``(D,)``, 0 if absent.
 delta_softplus:
