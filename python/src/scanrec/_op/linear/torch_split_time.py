@@ -266,7 +266,7 @@ def _marks_of_pieces(resets, problem, parts):
         more = 0 if resets is None else resets.shape[axis] - sum(parts.lengths)
         if more == 0:
             return parts.pieces_of(resets, axis)
-        return [resets]  # of the one piece, a mark behind it
+        return [resets]  # of the only piece, with a reset after its last step
     own = resets.narrow(axis, 0, sum(parts.lengths)).split(parts.lengths, axis)
     every = _all_gather(_padded([_first_mark(x, axis) for x in own], axis, parts.most), parts.group)
     if resets.shape[axis] > sum(parts.lengths):
@@ -284,7 +284,7 @@ def _marks_of_pieces(resets, problem, parts):
 
 
 def _padded(tensors, axis, count):
-    """Side by side along an axis, with zeros for those that are less than a number of them."""
+    """Joins tensors along an axis, with zeros after them up to a count."""
     left = count - len(tensors)
     tensors = [*tensors, *[torch.zeros_like(tensors[0])] * left]
     return tensors[0] if count == 1 else torch.cat(tensors, axis)
@@ -324,7 +324,7 @@ def _states_before(parts, axis, maps, ends):
     """The states before this process's pieces in the order of the scan, 0 before the first of
     all."""
     marks = maps.cuts
-    if marks is not None and parts.backwards:  # which finds the link behind a step
+    if marks is not None and parts.backwards:  # a reverse scan reads the reset of the next step
         marks = torch.cat([torch.zeros_like(marks.narrow(axis, 0, 1)), marks], axis)
     problem = Problem(tuple(ends.shape), axis, parts.backwards)
     states, _ = Scan.apply(maps.products, ends, None, marks, problem)
@@ -428,7 +428,7 @@ class _SplitScan(Function):
 
 
 def _joined(grads, pieces, axis):
-    """The gradient of what pieces have each of, or all the same."""
+    """The gradients of the pieces side by side, or their sum where all pieces share one tensor."""
     if len(pieces) > 1 and pieces[0] is pieces[1]:
         return sum(grads[1:], start=grads[0])
     return _padded(grads, axis, len(pieces))
@@ -485,7 +485,7 @@ def _check_against_ranges(call, own, steps, resets, axis):
     if steps != of_ranges:
         refuse(call, "input", f"the {of_ranges} steps of this rank's 'ranges'", steps)
     if resets is not None and resets.shape[axis] > steps:
-        refuse(call, "resets", f"{steps} steps, none behind them with 'ranges'", resets.shape[axis])
+        refuse(call, "resets", f"the {steps} steps of this rank's 'ranges'", resets.shape[axis])
 
 
 def _device(group):
