@@ -169,12 +169,17 @@ def converted(doc, documents):
             entries = []
             for line, below in zip(body, [*body[1:], ""]):
                 names, _, kind = line.partition(" : ")
-                if re.fullmatch(r"[\w*., ]+:?", names) and names[0] != " " and below[:1] == " ":
+                described = below[:1] == " "
+                is_name = re.fullmatch(r"[\w*., ]+:?", names) and names[0] != " "
+                if is_name and (kind or described):
                     each = (
                         name.strip().replace("*", "\\*") for name in names.rstrip(":").split(",")
                     )
                     words = ", ".join(f"**{name}**" for name in each)
-                    entries.append(f"{words} : {kind.rstrip(':')}" if kind else words)
+                    if described:
+                        entries.append(f"{words} : {kind.rstrip(':')}" if kind else words)
+                    else:
+                        entries += [words, f"    {kind}"]
                 else:  # what is said of one, or after all of them
                     entries.append(line)
             out.append(f":{title}:\n" + indented("\n".join(entries).strip("\n")))
@@ -218,7 +223,7 @@ def entry(node, documents, method=False):
             and not member.name.startswith("_")
             and ast.get_docstring(member)
         ):
-            parts.append(indented(entry(member, documents, True)))
+            parts.append(indented(entry(member, documents, True)) + "\n")
         if (
             isinstance(member, ast.AnnAssign)
             and not initial
