@@ -40,7 +40,10 @@ static PyObject* addresses(PyObject* module, PyObject* arrays) {
   if (count < 0) return NULL;
   PyObject* const found = PyList_New(count);
   for (Py_ssize_t i = 0; found != NULL && i < count; ++i) {
-    PyObject* const address = address_of(PyList_GetItem(arrays, i));
+    PyObject* const array = PyList_GetItem(arrays, i);
+    Py_XINCREF(array);  // reading an attribute may run code that changes the list
+    PyObject* const address = array == NULL ? NULL : address_of(array);
+    Py_XDECREF(array);
     if (address == NULL || PyList_SetItem(found, i, address) != 0) {
       Py_DECREF(found);
       return NULL;
