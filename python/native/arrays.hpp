@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The arrays of every call, said once: which members of its struct they are, and what becomes of
-// each. What the entry points gather and check, and the operands and results of XLA's handlers,
-// follow from these lists.
+// The arrays of every call, listed once: the member of its struct, and its role. The checks of the
+// entry points, and the operands and results of XLA's handlers, follow from these lists.
 #pragma once
 
 #include <array>
@@ -11,7 +10,7 @@
 
 namespace scanrec::native {
 
-/// What a call does with an array: first what is read, then what is written.
+/// How a call uses an array. Arrays that are read come first, then those that are written.
 enum class role {
   read,
   read_marks,        ///< bytes

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which calls there are, for which types: declared once per instruction set, and for GPUs, in the
+// The calls and their element types, declared once per instruction set, and for GPUs, in the
 // namespace that the build names SCANREC_LEVEL.
 #pragma once
 
@@ -14,7 +14,7 @@ void run_linear_scan_vjp(const call& c, const scanrec_vjp_arrays& a);
 template <class T>
 void run_linear_scan_jvp(const call& c, const scanrec_jvp_arrays& a);
 
-// Of real types alone.
+// For real types alone.
 template <class T>
 void run_log_scan(const call& c, const scanrec_scan_arrays& a);
 template <class T>

@@ -54,7 +54,7 @@ int guarded(F f) noexcept {
   }
 }
 
-/// Refuses what is no problem, and arrays that are null.
+/// Refuses invalid problems, and arrays that are null.
 template <class Problem>
 const Problem& checked(const char* name, const Problem* problem, const void* arrays) {
   const auto refuse = [&](const char* what, const char* expected, const std::string& got) {
@@ -99,17 +99,6 @@ class request {
 
   [[nodiscard]] const scanrec_problem& problem() const { return problem_; }
 
-  /// The call `Calls` of a table, or its variant for logarithms.
-  template <auto Calls>
-  [[nodiscard]] const auto& calls_of(const kernels& table) const {
-    if constexpr (std::is_same_v<Arrays, scanrec_scan_arrays>) {
-      if (problem_.logarithms != 0) return table.log_scan;
-    } else if constexpr (std::is_same_v<Arrays, scanrec_vjp_arrays>) {
-      if (problem_.logarithms != 0) return table.log_scan_vjp;
-    }
-    return table.*Calls;
-  }
-
   /// Runs the call `Calls` of a table for the element type of the problem. `c` says where it runs,
   /// clear(data, bytes) sets memory there to zero.
   template <auto Calls, class Clear>
@@ -126,6 +115,17 @@ class request {
   }
 
  private:
+  /// The call `Calls` of a table, or its variant for logarithms.
+  template <auto Calls>
+  [[nodiscard]] const auto& calls_of(const kernels& table) const {
+    if constexpr (std::is_same_v<Arrays, scanrec_scan_arrays>) {
+      if (problem_.logarithms != 0) return table.log_scan;
+    } else if constexpr (std::is_same_v<Arrays, scanrec_vjp_arrays>) {
+      if (problem_.logarithms != 0) return table.log_scan_vjp;
+    }
+    return table.*Calls;
+  }
+
   static constexpr const char* name = call_of<Arrays>::name;
   static constexpr bool is_gated = requires { &Arrays::candidate; };
   static constexpr bool has_logarithms = requires { &Arrays::input; };

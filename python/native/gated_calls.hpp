@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gated scans of one element type: QRNN pooling, whose present arrays say which kind it is, and
-// linear scans of logarithms.
+// Gated scans of one element type: QRNN pooling, whose kind follows from the arrays that are
+// present, and linear scans of logarithms.
 #pragma once
 
 #include <array>
@@ -129,7 +129,7 @@ struct any_pooling {
   }
 };
 
-/// Which kernels of pooling there are: where states are computed anew one serves all kinds.
+/// The kernels of pooling: one serves all kinds where states are recomputed.
 enum class kernels_of { every_kind, one_kind };
 
 /// Runs f(cell) for a call. Throws argument_error for gates that do not go together.

@@ -45,8 +45,8 @@ struct selective_call {
 /// Number of element types, in the order of scanrec_dtype.
 inline constexpr int dtypes = 6;
 
-/// The calls of one instruction set, or of GPUs, by element type; null where there is none for a
-/// type. They throw as the C++ calls do.
+/// The calls of one instruction set, or of GPUs, by element type; null for types without a
+/// kernel. They throw as the C++ calls do.
 struct kernels {
   void (*linear_scan[dtypes])(const call&, const scanrec_scan_arrays&);
   void (*linear_scan_vjp[dtypes])(const call&, const scanrec_vjp_arrays&);

@@ -12,7 +12,7 @@
 #include "entry.hpp"
 #include "thread_pool.hpp"
 
-// What the library was built for, the best first.
+// The levels that the library was built for, the best first.
 #include "levels.hpp"
 
 #define SCANREC_DECLARE(level) extern "C" const scanrec::native::kernels scanrec_kernels_##level;
@@ -68,7 +68,7 @@ const level& chosen() {
   return l;
 }
 
-/// Who runs the workers of a call: those of the problem, or the library's pool.
+/// The executor of a call: that of the problem, or the library's pool.
 template <class Problem>
 executor workers_of(const Problem& p) {
   if (p.executor != nullptr)
@@ -82,7 +82,7 @@ executor workers_of(const Problem& p) {
     run_on_pool(most, count, work);
   };
 }
-/// A number of workers would be taken as it is; without one, small problems have few.
+/// 0 lets the plan choose few workers for small problems, where a number would be taken as it is.
 template <class Problem>
 int workers_asked_for(const Problem& p) {
   return p.threads == 1 ? 1 : 0;

@@ -68,12 +68,12 @@ typedef struct scanrec_array {
   const int64_t* strides;
 } scanrec_array;
 
-/// Arrays of scanrec_linear_scan. Of state and final_state either may be absent.
+/// Arrays of scanrec_linear_scan. Either state or final_state may be absent.
 typedef struct scanrec_scan_arrays {
   scanrec_array gate, input;
   scanrec_array initial_state;  ///< absent: 0
-  /// Bytes, 0 or 1: a sequence starts here; absent: nowhere. With problem.more_resets there is a
-  /// mark behind the last step, which cuts a reverse scan from its initial state.
+  /// Bytes, 0 or 1: a sequence starts here; absent: nowhere. problem.more_resets adds
+  /// a step after the last, whose reset ends a reverse scan's use of its initial state.
   scanrec_array resets;
   scanrec_array state, final_state;
 } scanrec_scan_arrays;
@@ -124,8 +124,8 @@ typedef struct scanrec_gated_vjp_arrays {
 
 /// What all arrays of a selective scan have in common.
 typedef struct scanrec_selective_problem {
-  /// That of states: SCANREC_FLOAT32, SCANREC_FLOAT64, SCANREC_COMPLEX64 or SCANREC_COMPLEX128.
-  /// What has no states is computed in its real type.
+  /// The type of the states: SCANREC_FLOAT32, SCANREC_FLOAT64, SCANREC_COMPLEX64 or
+  /// SCANREC_COMPLEX128. Everything else is computed in its real type.
   int32_t dtype;
   int64_t batch, time, channel;           ///< of u
   int64_t states;                         ///< of every channel
@@ -145,8 +145,9 @@ typedef struct scanrec_typed_array {
   int32_t dtype;
 } scanrec_typed_array;
 
-/// Arrays of scanrec_selective_scan, with a stride for every axis that is named here. Those without
-/// a type have the problem's, or its real one: skip, delta_bias and intervals.
+/// Arrays of scanrec_selective_scan, with a stride for every axis that is named here. Arrays
+/// without a type of their own have the problem's type, but skip, delta_bias and intervals its real
+/// type.
 typedef struct scanrec_selective_arrays {
   scanrec_typed_array u, delta;  ///< batch, time, channel
   scanrec_array a;               ///< channel, state
@@ -166,8 +167,8 @@ typedef struct scanrec_selective_arrays {
   scanrec_array checkpoints;
 } scanrec_selective_arrays;
 
-/// Arrays of scanrec_selective_scan_vjp. Absent gradients are zero, or not computed. Those that are
-/// written have the axes of what they are gradients of, and those of b and c their kind.
+/// Arrays of scanrec_selective_scan_vjp. Absent gradients are zero, or not computed. A
+/// gradient has the axes of its array; the gradients of b and c vary in time as b and c do.
 typedef struct scanrec_selective_vjp_arrays {
   scanrec_typed_array u, delta;
   scanrec_array a;
@@ -187,7 +188,8 @@ typedef struct scanrec_selective_vjp_arrays {
 } scanrec_selective_vjp_arrays;
 
 /// state[t] = gate[t] * state[t-1] + input[t]; contracts as scanrec::linear_scan. Logarithms, of
-/// real element types, as in scanrec::gated_scan with the cell log_space.
+/// real element types, as in scanrec::gated_scan with the cell log_space: not in place of the
+/// input.
 SCANREC_C_API int scanrec_linear_scan(const scanrec_problem* problem,
                                       const scanrec_scan_arrays* arrays);
 /// Its adjoint, as scanrec::linear_scan_vjp.

@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/// Lends so many bytes of the GPU's memory, aligned to 16, to work that is queued in the stream
-/// until the call returns; null: there is no more. Asked once by most calls, by some not at all.
+/// Allocates so many bytes of the GPU's memory, aligned to 16, for work that is queued in the
+/// stream until the call returns; null: out of memory. Most calls allocate once, some not at all.
 typedef void* (*scanrec_cuda_allocate)(void* context, int64_t bytes);
 
 /// Where a call is queued. The GPU of the stream is the current one of the calling thread.

@@ -216,7 +216,7 @@ def pool_size(call: str, pool: object) -> int:
     return POOLS[pool]
 
 
-#: What a gradient may find kept of the states.
+#: Whether states are kept for the gradient, or recomputed.
 _MEMORIES = ("store", "recompute")
 
 

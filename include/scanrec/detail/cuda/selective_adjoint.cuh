@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The adjoint of selective scans: a block walks time from the end with the gradients of the states
-// of its channels in registers. States are walked anew, from checkpoints to chunks, in a chunk to
-// every fourth step, and from there with the gates in registers.
+// of its channels in registers. States are recomputed: from checkpoints to chunks, within a
+// chunk to every fourth step, and from there with the gates in registers.
 //
 //     l[t] = g[t] C[t] + a[t+1] l[t+1]          gradient of x[t]; g: of the sum of C x
 //     u:      step sum_n l B + D g              A:  sum_t step l a x[t-1]

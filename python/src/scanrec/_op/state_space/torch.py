@@ -226,7 +226,7 @@ def real_of_product(x, c):
 
 
 def _discretised(method, lambda_, step):
-    """What a system is multiplied by per step: (gate, scale)."""
+    """Returns the gate and the scale of the input of a discretised system."""
     z = lambda_ * step
     if method == "bilinear":
         factor = 1 / (1 - z / 2)
@@ -235,7 +235,7 @@ def _discretised(method, lambda_, step):
 
 
 def _root(x):
-    """The square root, of slope 0 at 0: below the least number a scale is 0, and stays it."""
+    """The square root with slope 0 at 0. A scale that underflows to 0 stays 0."""
     is_zero = x == 0
     return torch.where(is_zero, 0, torch.sqrt(torch.where(is_zero, 1, x)))
 
