@@ -44,33 +44,6 @@ need_for_tests() {
   need_where_absent eigen3/Eigen/Core libeigen3-dev
 }
 
-# oldest_jaxlib: sets xla_include to the headers of the oldest jaxlib that the package supports, and pip to
-# that of its environment. Newer versions of JAX accept handlers that were built with these headers.
-# scripts/test may have installed this jaxlib.
-# shellcheck disable=SC2154 # lib.sh sets python
-oldest_jaxlib() {
-  local version environment=build/python/oldest
-  version=$(sed -n 's/^jax = \["jax>=\([0-9.]*\)".*/\1/p' python/pyproject.toml)
-  if ! compgen -G "$environment/lib/python*/site-packages/jaxlib-$version.dist-info" >/dev/null; then
-    environment=build/gpu_jaxlib
-  fi
-  if ! compgen -G "$environment/lib/python*/site-packages/jaxlib-$version.dist-info" >/dev/null; then
-    say "installing jaxlib $version, for its headers"
-    if ! "$python" -c "import ensurepip" 2>/dev/null; then
-      need python3-venv
-    fi
-    rm -rf "$environment"
-    if ! "$python" -m venv "$environment" ||
-      ! "$environment/bin/pip" install --quiet --disable-pip-version-check --no-deps "jaxlib==$version"; then
-      echo "jaxlib $version cannot be installed: without its headers scanrec.jax cannot be built" >&2
-      return 1
-    fi
-  fi
-  # shellcheck disable=SC2034 # pack.sh uses it
-  pip=$environment/bin/pip
-  xla_include=$(cd "$environment"/lib/python*/site-packages/jaxlib/include && pwd)
-}
-
 # need_symbol LIBRARY SYMBOL PART: fails unless the library exists and exports the symbol.
 need_symbol() {
   if [[ ! -e $1 ]]; then
@@ -86,10 +59,9 @@ need_symbol() {
 # python_package DIRECTORY TO CMAKE_ARGUMENTS...: put the package with its tests into TO. Fails if the part
 # for JAX or for PyTorch is incomplete.
 python_package() {
-  local directory=$1 to=$2 xla_include
+  local directory=$1 to=$2
   shift 2
-  oldest_jaxlib
-  source=python configure "$directory" -DCMAKE_BUILD_TYPE=Release "-DSCANREC_XLA_INCLUDE=$xla_include" "$@"
+  source=python configure "$directory" -DCMAKE_BUILD_TYPE=Release "$@"
   build "$directory"
   if [[ ! -e build/$directory/libscanrec_cuda.so ]]; then
     echo "CMake found no CUDA compiler that works: build/$directory/configure.log" >&2

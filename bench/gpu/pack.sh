@@ -50,9 +50,6 @@ need_build
 if [[ $with_tests == ON ]]; then
   need_for_tests
 fi
-if [[ $with_python == yes ]]; then
-  oldest_jaxlib # now, because all else takes long
-fi
 small=
 if [[ $(nvcc --help) == *--compress-mode* ]]; then # 12.8 and newer: half the size
   small=--compress-mode=size
@@ -106,8 +103,9 @@ if [[ $with_python == yes ]]; then
     -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DCMAKE_CUDA_FLAGS="$small"
   strip "$pack"/python/scanrec/*.so
   say "downloading accelerated-scan $accelerated_scan, a peer"
-  if ! "$pip" install --quiet --disable-pip-version-check --no-deps --no-compile --target "$pack/site" \
-    "accelerated-scan==$accelerated_scan"; then
+  if ! "$python" -m venv build/tools ||
+    ! build/tools/bin/pip install --quiet --disable-pip-version-check --no-deps --no-compile \
+      --target "$pack/site" "accelerated-scan==$accelerated_scan"; then
     echo "accelerated-scan cannot be downloaded, so this peer is not in the pack" >&2
   fi
 fi

@@ -44,54 +44,46 @@ class workers {
   std::condition_variable all_finished_;
 };
 
+/// The runtime's thread pool.
+struct thread_pool {
+  const xla::api* api;
+  xla::context* ctx;
+
+  std::int64_t num_threads() const {
+    std::int64_t count = 0;
+    auto args = sized(xla::num_threads_args{{}, ctx, &count});
+    return discard(*api, api->num_threads(&args)) ? 0 : count;
+  }
+
+  /// Queues a task, or runs it here where the runtime has no threads.
+  template <class Task>
+  void schedule(const Task& task) const {
+    const auto run = [](void* data) {
+      const std::unique_ptr<Task> owned(static_cast<Task*>(data));
+      (*owned)();
+    };
+    auto args = sized(xla::schedule_args{{}, ctx, run, new Task(task)});
+    if (discard(*api, api->schedule(&args))) run(args.data);
+  }
+};
+
 void run_on_xla(void* pool, int count, scanrec_work work, void* context) {
   auto shared = std::make_shared<workers>(count, work, context);
   for (int helper = 1; helper < count; ++helper)
-    static_cast<ffi::ThreadPool*>(pool)->Schedule([shared] { shared->take_part(); });
+    static_cast<const thread_pool*>(pool)->schedule([shared] { shared->take_part(); });
   shared->take_part();
   shared->wait();
 }
 
-/// Has XLA's threads work on a problem.
-template <class Problem>
-void run_by(ffi::ThreadPool& pool, Problem& problem) {
-  problem.threads = static_cast<std::int32_t>(pool.num_threads());
-  problem.executor = run_on_xla;
-  problem.pool = &pool;
-}
-
 /// The handler of a call.
 template <auto Function>
-ffi::Error run(ffi::ThreadPool pool, std::int64_t axis, bool reverse, span shape,
-               std::int64_t stack, std::int64_t logarithms, double forget_bias,
-               std::int64_t operands, std::int64_t results, ffi::RemainingArgs args,
-               ffi::RemainingRets rets) {
-  using Arrays = decltype(arrays_taken_by(Function));
-  const auto call = [&](scanrec_problem& problem, const Arrays& arrays) {
-    run_by(pool, problem);
-    return Function(&problem, &arrays);
-  };
-  return call_on_buffers<Arrays>(
-      {axis, reverse, shape, stack, logarithms, forget_bias, operands, results}, args, rets, call,
-      scanrec_last_error);
-}
-
-/// The handler of a selective scan.
-template <auto Function>
-ffi::Error run_selective(ffi::ThreadPool pool, bool softplus, bool reverse, std::int64_t operands,
-                         std::int64_t results, ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  using Arrays = decltype(arrays_taken_by(Function));
-  const auto call = [&](scanrec_selective_problem& problem, const Arrays& arrays) {
-    run_by(pool, problem);
-    return Function(&problem, &arrays);
-  };
-  return call_on_selective_buffers<Arrays>({softplus, reverse, operands, results}, args, rets, call,
-                                           scanrec_last_error);
-}
-
-auto binding() { return with_attributes_and_buffers(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>()); }
-auto selective_binding() {
-  return with_selective_attributes_and_buffers(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>());
+void run(const xla::call_frame& frame) {
+  decoded_call<decltype(arrays_taken_by(Function))> call(frame);
+  thread_pool pool{frame.api, frame.ctx};
+  call.problem.threads = static_cast<std::int32_t>(pool.num_threads());
+  call.problem.executor = run_on_xla;
+  call.problem.pool = &pool;
+  check(Function(&call.problem, &call.arrays), scanrec_last_error);
 }
 
 }  // namespace
@@ -101,7 +93,5 @@ SCANREC_HANDLER(scanrec_xla_linear_scan_vjp, scanrec_linear_scan_vjp)
 SCANREC_HANDLER(scanrec_xla_linear_scan_jvp, scanrec_linear_scan_jvp)
 SCANREC_HANDLER(scanrec_xla_gated_scan, scanrec_gated_scan)
 SCANREC_HANDLER(scanrec_xla_gated_scan_vjp, scanrec_gated_scan_vjp)
-SCANREC_HANDLER_OF(scanrec_xla_selective_scan, selective_binding, run_selective,
-                   scanrec_selective_scan)
-SCANREC_HANDLER_OF(scanrec_xla_selective_scan_vjp, selective_binding, run_selective,
-                   scanrec_selective_scan_vjp)
+SCANREC_HANDLER(scanrec_xla_selective_scan, scanrec_selective_scan)
+SCANREC_HANDLER(scanrec_xla_selective_scan_vjp, scanrec_selective_scan_vjp)

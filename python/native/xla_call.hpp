@@ -1,186 +1,272 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From the buffers of a handler of XLA's foreign function interface to the arrays of a call: what
-// handlers for CPUs and for GPUs share. Buffers have axes of extent 1 wherever they broadcast.
-// Checks are made before, in Python; errors here are bugs.
+// Decodes the call frame of XLA's foreign function interface into a problem and its arrays. The
+// handlers for CPUs and for GPUs share it. Python has checked the arguments, so an error here is a
+// bug of the package.
 #pragma once
 
+#include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
+#include <new>
+#include <span>
+#include <string_view>
 #include <vector>
-
-#include <xla/ffi/api/ffi.h>
 
 #include <scanrec/c/scanrec.h>
 
 #include "arrays.hpp"
+#include "xla_ffi.hpp"
 
 namespace scanrec::native {
 
-namespace ffi = xla::ffi;
+/// An error to report to XLA. The message outlives the handler.
+struct failure {
+  xla::error_code code;
+  const char* message;
+};
+
+inline failure bad_frame(const char* message) { return {xla::invalid_argument, message}; }
 
 /// scanrec_dtype of an element type, or -1.
-inline int dtype_of(ffi::DataType type) {
-  switch (type) {
-    case ffi::DataType::F32:
+inline int dtype_of(const xla::buffer& buffer) {
+  switch (buffer.dtype) {
+    case xla::f32:
       return SCANREC_FLOAT32;
-    case ffi::DataType::F64:
+    case xla::f64:
       return SCANREC_FLOAT64;
-    case ffi::DataType::C64:
+    case xla::c64:
       return SCANREC_COMPLEX64;
-    case ffi::DataType::C128:
+    case xla::c128:
       return SCANREC_COMPLEX128;
-    case ffi::DataType::BF16:
+    case xla::bf16:
       return SCANREC_BFLOAT16;
-    case ffi::DataType::F16:
+    case xla::f16:
       return SCANREC_FLOAT16;
     default:
       return -1;
   }
 }
 
-using span = ffi::Span<const std::int64_t>;
+inline std::span<const std::int64_t> dimensions_of(const xla::buffer& buffer) {
+  return {buffer.dimensions, static_cast<std::size_t>(buffer.rank)};
+}
 
-/// Turns dense buffers into arrays of a call. A buffer with one more axis than the problem, the
-/// axis `stack`, is a stack of arrays that follow one another in the call.
-class arrays_of_buffers {
+/// Reads the attributes of a call. XLA sorts them by name, so they are read in that order.
+class attribute_reader {
  public:
-  arrays_of_buffers(std::size_t rank, std::int64_t stack) : rank_(rank), stack_(stack) {}
+  explicit attribute_reader(const xla::attributes& attributes) : attributes_(attributes) {}
 
-  /// Puts what is in a buffer at to(0), to(1), ...; how many arrays, or 0 for one of another rank.
-  template <class Buffer, class To>
-  std::size_t put(const Buffer& buffer, To to) {
-    const auto dimensions = buffer.dimensions();
-    auto* const data = static_cast<char*>(buffer.untyped_data());
-    const bool stacked = stack_ >= 0 && dimensions.size() == rank_ + 1;
-    if (dimensions.size() != rank_ && !stacked) return 0;
+  template <class T>
+  T scalar(std::string_view name) {
+    const auto& value = *static_cast<const xla::scalar*>(next(name, xla::scalar_attribute));
+    constexpr int dtype = std::same_as<T, bool>     ? xla::pred
+                          : std::same_as<T, double> ? xla::f64
+                                                    : xla::s64;
+    if (value.dtype != dtype) throw bad_frame("scanrec: type of an attribute");
+    return *static_cast<const T*>(value.value);
+  }
 
-    auto& strides = strides_.emplace_back(new std::int64_t[rank_]);
-    std::int64_t stride = 1, between = 0;
-    std::size_t axis = rank_;
+  std::span<const std::int64_t> array(std::string_view name) {
+    const auto& value = *static_cast<const xla::array*>(next(name, xla::array_attribute));
+    if (value.dtype != xla::s64) throw bad_frame("scanrec: type of an attribute");
+    return {static_cast<const std::int64_t*>(value.data), value.size};
+  }
+
+ private:
+  const void* next(std::string_view name, int type) {
+    if (next_ >= attributes_.size) throw bad_frame("scanrec: too few attributes");
+    const auto i = next_++;
+    const auto& found = *attributes_.names[i];
+    if (std::string_view(found.data, found.size) != name || attributes_.types[i] != type)
+      throw bad_frame("scanrec: name of an attribute");
+    return attributes_.values[i];
+  }
+
+  const xla::attributes& attributes_;
+  std::int64_t next_ = 0;
+};
+
+/// Reads the operands or results of a call. Bit i of `present` says whether the i-th array of the
+/// call is among them.
+class buffer_reader {
+ public:
+  buffer_reader(const xla::buffers& buffers, std::int64_t present)
+      : buffers_(buffers), present_(present) {}
+
+  /// The buffer of array i, or null where it is absent.
+  const xla::buffer* get(std::size_t i) {
+    if ((present_ >> i & 1) == 0) return nullptr;
+    if (next_ >= buffers_.size) throw bad_frame("scanrec: too few buffers");
+    return static_cast<const xla::buffer*>(buffers_.items[next_++]);
+  }
+
+ private:
+  const xla::buffers& buffers_;
+  std::int64_t present_;
+  std::int64_t next_ = 0;
+};
+
+/// What a function of the C interfaces takes.
+template <class Problem, class Arrays, class... More>
+Arrays arrays_taken_by(int (*)(const Problem*, const Arrays*, More...));
+
+/// The problem and the arrays that a call frame describes.
+template <class Arrays>
+class decoded_call;
+
+/// Of linear and gated scans. Buffers have axes of extent 1 where they broadcast. A buffer with one
+/// more axis than the problem, the axis `stack`, holds successive arrays of the call.
+template <class Arrays>
+requires requires { call_of<Arrays>::arrays; }
+class decoded_call<Arrays> {
+ public:
+  explicit decoded_call(const xla::call_frame& frame) {
+    attribute_reader attributes(frame.attributes);
+    const auto axis = attributes.scalar<std::int64_t>("axis");
+    problem.axis = static_cast<std::int32_t>(axis);
+    problem.forget_bias = attributes.scalar<double>("forget_bias");
+    problem.logarithms = static_cast<std::int32_t>(attributes.scalar<std::int64_t>("logarithms"));
+    const auto operands = attributes.scalar<std::int64_t>("operands");
+    const auto results = attributes.scalar<std::int64_t>("results");
+    problem.reverse = attributes.scalar<bool>("reverse");
+    const auto shape = attributes.array("shape");
+    problem.rank = static_cast<std::int32_t>(shape.size());
+    problem.shape = shape.data();
+    problem.plain = 1;
+    problem.dtype = -1;
+    stack_ = attributes.scalar<std::int64_t>("stack");
+
+    constexpr const auto& list = call_of<Arrays>::arrays;
+    constexpr std::size_t read = count_read<Arrays>();
+    buffer_reader inputs(frame.operands, operands), outputs(frame.results, results);
+    for (std::size_t i = 0, count = 1; i < list.size(); i += count) {
+      const auto* const buffer = i < read ? inputs.get(i) : outputs.get(i - read);
+      count = buffer != nullptr ? put(*buffer, i) : 1;
+      if (buffer == nullptr) continue;
+      if (problem.dtype < 0) problem.dtype = dtype_of(*buffer);
+      // The call refuses an axis that the shape does not have.
+      if (list[i].use == role::read_resets && axis >= 0 && axis < problem.rank)
+        problem.more_resets = buffer->dimensions[axis] == shape[axis] + 1 && shape[axis] > 0;
+    }
+  }
+
+  scanrec_problem problem{};
+  Arrays arrays{};
+
+ private:
+  /// Makes a buffer the i-th array of the call, or a stack the i-th and following ones. Returns
+  /// the number of arrays.
+  std::size_t put(const xla::buffer& buffer, std::size_t i) {
+    const auto dimensions = dimensions_of(buffer);
+    const auto rank = static_cast<std::size_t>(problem.rank);
+    const bool stacked = stack_ >= 0 && dimensions.size() == rank + 1;
+    if (dimensions.size() != rank && !stacked) throw bad_frame("scanrec: rank");
+
+    auto& strides = strides_.emplace_back(new std::int64_t[rank]);
+    std::int64_t stride = 1, elements_between = 0;
+    std::size_t axis = rank;
     for (std::size_t d = dimensions.size(); d-- > 0;) {
       if (stacked && d == static_cast<std::size_t>(stack_))
-        between = stride * static_cast<std::int64_t>(ffi::ByteWidth(buffer.element_type()));
+        elements_between = stride;
       else
         strides[--axis] = dimensions[d] == 1 ? 0 : stride;
       stride *= dimensions[d];
     }
-    const std::int64_t count = stacked ? dimensions[static_cast<std::size_t>(stack_)] : 1;
-    for (std::int64_t i = 0; i < count; ++i)
-      to(static_cast<std::size_t>(i)) = {data + i * between, strides.get()};
-    return static_cast<std::size_t>(count);
+    const std::size_t count =
+        stacked ? static_cast<std::size_t>(dimensions[static_cast<std::size_t>(stack_)]) : 1;
+    const std::int64_t bytes_between = stacked ? elements_between * element_bytes(buffer) : 0;
+    for (std::size_t k = 0; k < count; ++k)
+      arrays.*call_of<Arrays>::arrays[i + k].member = {
+          static_cast<char*>(buffer.data) + static_cast<std::int64_t>(k) * bytes_between,
+          strides.get()};
+    return count;
   }
 
- private:
-  std::size_t rank_;
-  std::int64_t stack_;
+  /// Bytes of an element of a stack.
+  static std::int64_t element_bytes(const xla::buffer& buffer) {
+    switch (buffer.dtype) {
+      case xla::bf16:
+      case xla::f16:
+        return 2;
+      case xla::f32:
+        return 4;
+      case xla::f64:
+      case xla::c64:
+        return 8;
+      case xla::c128:
+        return 16;
+      default:
+        throw bad_frame("scanrec: type of a stack");
+    }
+  }
+
+  std::int64_t stack_ = -1;
   std::vector<std::unique_ptr<std::int64_t[]>> strides_;
 };
 
-/// The attributes of every call.
-struct attributes {
-  std::int64_t axis;
-  bool reverse;
-  span shape;
-  std::int64_t stack;
-  std::int64_t logarithms;
-  double forget_bias;
-  std::int64_t operands, results;  // bit i says whether the i-th is there
-};
-
-/// What a function of the C interfaces takes.
-template <class Arrays, class... More>
-Arrays arrays_taken_by(int (*)(const scanrec_problem*, const Arrays*, More...));
-
-/// What a call returned, as XLA says it. error() has the words.
-inline ffi::Error error_of(int status, const char* (*error)()) {
+/// Throws if a call did not return SCANREC_OK. last_error() has the message.
+inline void check(int status, const char* (*last_error)()) {
   switch (status) {
     case SCANREC_OK:
-      return ffi::Error::Success();
+      return;
     case SCANREC_BAD_ARGUMENT:
-      return ffi::Error::InvalidArgument(error());
+      throw failure{xla::invalid_argument, last_error()};
     case SCANREC_OUT_OF_MEMORY:
-      return ffi::Error(ffi::ErrorCode::kResourceExhausted, error());
+      throw failure{xla::resource_exhausted, last_error()};
     default:
-      return ffi::Error::Internal(error());
+      throw failure{xla::internal, last_error()};
   }
 }
 
-/// Calls run(problem, arrays), which returns a status. error() has the words.
-template <class Arrays, class Run>
-ffi::Error call_on_buffers(const attributes& given, ffi::RemainingArgs args,
-                           ffi::RemainingRets rets, Run run, const char* (*error)()) {
-  constexpr const auto& list = call_of<Arrays>::arrays;
-  constexpr std::size_t operands = count_read<Arrays>();
-  const auto wrong_rank = ffi::Error::InvalidArgument("scanrec: rank");
-  arrays_of_buffers made(given.shape.size(), given.stack);
-  Arrays arrays{};
-  const auto from = [&](std::size_t i) {
-    return [&arrays, i](std::size_t k) -> scanrec_array& { return arrays.*list[i + k].member; };
-  };
-  int dtype = -1;
-  // An axis that is none is refused by the call.
-  const auto axis = static_cast<std::size_t>(given.axis);
-  const std::int64_t steps = axis < given.shape.size() ? given.shape[axis] : 0;
-  bool more_resets = false;
-  std::size_t next = 0;
-  for (std::size_t i = 0, count = 1; i < operands; i += count) {
-    count = 1;
-    if ((given.operands >> i & 1) == 0) continue;
-    const auto buffer = args.get<ffi::AnyBuffer>(next++);
-    if (buffer.has_error()) return buffer.error();
-    if (dtype < 0) dtype = dtype_of(buffer->element_type());
-    if ((count = made.put(*buffer, from(i))) == 0) return wrong_rank;
-    if (list[i].use == role::read_resets && steps > 0)
-      more_resets = buffer->dimensions()[axis] == steps + 1;
-  }
-  next = 0;
-  for (std::size_t i = operands, count = 1; i < list.size(); i += count) {
-    count = 1;
-    if ((given.results >> (i - operands) & 1) == 0) continue;
-    auto buffer = rets.get<ffi::AnyBuffer>(next++);
-    if (buffer.has_error()) return buffer.error();
-    if ((count = made.put(**buffer, from(i))) == 0) return wrong_rank;
-  }
-
-  scanrec_problem problem{};
-  problem.dtype = dtype;
-  problem.rank = static_cast<std::int32_t>(given.shape.size());
-  problem.shape = given.shape.begin();
-  problem.axis = static_cast<std::int32_t>(given.axis);
-  problem.reverse = given.reverse;
-  problem.plain = 1;
-  problem.more_resets = more_resets;
-  problem.logarithms = static_cast<std::int32_t>(given.logarithms);
-  problem.forget_bias = given.forget_bias;
-  return error_of(run(problem, arrays), error);
+/// Arguments of a function of the runtime, with the size that it checks.
+template <class Args>
+Args sized(Args args) {
+  args.head.struct_size = sizeof(Args);
+  return args;
 }
 
-/// What every handler takes after its contexts.
-template <class Binding>
-auto with_attributes_and_buffers(Binding binding) {
-  return std::move(binding)
-      .template Attr<std::int64_t>("axis")
-      .template Attr<bool>("reverse")
-      .template Attr<span>("shape")
-      .template Attr<std::int64_t>("stack")
-      .template Attr<std::int64_t>("logarithms")
-      .template Attr<double>("forget_bias")
-      .template Attr<std::int64_t>("operands")
-      .template Attr<std::int64_t>("results")
-      .RemainingArgs()
-      .RemainingRets();
+/// Destroys an error of the runtime. Returns whether there was one.
+inline bool discard(const xla::api& api, xla::error* error) {
+  if (error == nullptr) return false;
+  auto args = sized(xla::error_destroy_args{{}, error});
+  api.error_destroy(&args);
+  return true;
+}
+
+/// A handler: run(frame) as XLA calls it. XLA also calls it to ask for the version of the
+/// interface. The answer is the version of the runtime, or the newest in xla_ffi.hpp if that is
+/// older. The oldest runtimes ask without saying their version.
+inline xla::error* handle(const xla::call_frame& frame, void (*run)(const xla::call_frame&)) {
+  if (const auto* const asked = frame.head.extensions;
+      asked != nullptr && asked->type == xla::asks_for_metadata) {
+    auto& answer = *reinterpret_cast<const xla::metadata_extension*>(asked)->data;
+    const int minor =
+        frame.api == nullptr ? xla::oldest_minor_version : frame.api->api_version.minor;
+    answer.api_version =
+        sized(xla::version{{}, xla::major_version, std::min(minor, xla::newest_minor_version)});
+    answer.traits = 0;
+    return nullptr;
+  }
+  failure what{};
+  try {
+    run(frame);
+    return nullptr;
+  } catch (const failure& thrown) {
+    what = thrown;
+  } catch (const std::bad_alloc&) {
+    what = {xla::resource_exhausted, "scanrec: out of memory"};
+  }
+  auto args = sized(xla::error_create_args{{}, what.message, what.code});
+  return frame.api->error_create(&args);
 }
 
 }  // namespace scanrec::native
 
-/// Defines the handler `name`, which is `run` of a function of the C interface. `binding` makes
-/// what it takes.
-#define SCANREC_HANDLER_OF(name, binding, run, function)                 \
-  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name( \
-      XLA_FFI_CallFrame* frame) {                                        \
-    static const auto* handler = binding().To(run<function>).release();  \
-    return handler->Call(frame);                                         \
+/// Defines the handler `name`, which is run<function>.
+#define SCANREC_HANDLER(name, function)                                                \
+  extern "C" __attribute__((visibility("default"))) scanrec::native::xla::error* name( \
+      scanrec::native::xla::call_frame* frame) {                                       \
+    return scanrec::native::handle(*frame, run<function>);                             \
   }
-#define SCANREC_HANDLER(name, function) SCANREC_HANDLER_OF(name, binding, run, function)

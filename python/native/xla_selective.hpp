@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From the buffers of a handler of XLA's foreign function interface to the arrays of a selective
-// scan: what handlers for CPUs and for GPUs share. Sizes are those of the buffers. Checks are made
-// before, in Python; errors here are bugs.
+// Decodes the call frame of XLA's foreign function interface into a selective scan. The sizes of
+// the problem are those of the buffers.
 #pragma once
 
 #include <array>
@@ -95,16 +94,6 @@ static_assert(has_all_members<scanrec_selective_arrays>() &&
                   has_all_members<scanrec_selective_vjp_arrays>(),
               "scanrec: a list of arrays lacks a member of its struct in scanrec.h");
 
-/// The attributes of every selective scan.
-struct selective_attributes {
-  bool softplus, reverse;
-  std::int64_t operands, results;  // bit i says whether the i-th is there
-};
-
-/// What a function of the C interfaces takes.
-template <class Arrays, class... More>
-Arrays arrays_taken_by(int (*)(const scanrec_selective_problem*, const Arrays*, More...));
-
 /// Of an array of every step in a complex problem, of complex numbers or of their parts, which are
 /// side by side either way: has strides and type those of real parts.
 inline void as_real_parts(std::array<std::int64_t, 4>& strides, int& dtype) {
@@ -117,27 +106,45 @@ inline void as_real_parts(std::array<std::int64_t, 4>& strides, int& dtype) {
   }
 }
 
-/// Calls run(problem, arrays), which returns a status. error() has the words.
-template <class Arrays, class Run>
-ffi::Error call_on_selective_buffers(const selective_attributes& given, ffi::RemainingArgs args,
-                                     ffi::RemainingRets rets, Run run, const char* (*error)()) {
-  constexpr const auto& list = selective_call_of<Arrays>::arrays;
-  constexpr std::size_t most_axes = 4;
-  const auto wrong_rank = ffi::Error::InvalidArgument("scanrec: rank");
-  std::array<std::array<std::int64_t, most_axes>, list.size()> strides{};
-  Arrays arrays{};
-  scanrec_selective_problem problem{};
-  problem.groups = 1;
-  problem.softplus = given.softplus;
-  problem.reverse = given.reverse;
+/// Of selective scans.
+template <class Arrays>
+requires requires { selective_call_of<Arrays>::arrays; }
+class decoded_call<Arrays> {
+ public:
+  explicit decoded_call(const xla::call_frame& frame) {
+    attribute_reader attributes(frame.attributes);
+    const auto operands = attributes.scalar<std::int64_t>("operands");
+    const auto results = attributes.scalar<std::int64_t>("results");
+    problem.groups = 1;
+    problem.reverse = attributes.scalar<bool>("reverse");
+    problem.softplus = attributes.scalar<bool>("softplus");
 
-  // Puts a buffer where the i-th array belongs, and what it tells of the problem there.
-  const auto put = [&](std::size_t i, const ffi::AnyBuffer& buffer) {
-    const auto dimensions = buffer.dimensions();
-    if (dimensions.size() > most_axes) return false;
+    std::size_t read = 0;
+    while (!is_written(list[read].use)) ++read;
+    buffer_reader inputs(frame.operands, operands), outputs(frame.results, results);
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (const auto* const buffer = i < read ? inputs.get(i) : outputs.get(i - read))
+        put(*buffer, i);
+  }
+
+  scanrec_selective_problem problem{};
+  Arrays arrays{};
+
+ private:
+  static constexpr const auto& list = selective_call_of<Arrays>::arrays;
+  static constexpr std::size_t most_axes = 4;
+
+  /// Makes a buffer the i-th array of the call, and reads off it what it says about the problem.
+  void put(const xla::buffer& buffer, std::size_t i) {
+    const auto dimensions = dimensions_of(buffer);
+    const auto expect_rank = [&](bool holds) {
+      if (!holds) throw bad_frame("scanrec: rank");
+    };
+    expect_rank(dimensions.size() <= most_axes);
+    auto& strides = strides_[i];
     std::int64_t stride = 1;
     for (std::size_t d = dimensions.size(); d-- > 0;) {
-      strides[i][d] = dimensions[d] == 1 ? 0 : stride;
+      strides[d] = dimensions[d] == 1 ? 0 : stride;
       stride *= dimensions[d] > 0 ? dimensions[d] : 1;
     }
     const auto is = [&](auto member) {
@@ -147,65 +154,36 @@ ffi::Error call_on_selective_buffers(const selective_attributes& given, ffi::Rem
         return list[i].typed == member;
     };
     if (is(&Arrays::u)) {
-      if (dimensions.size() != 3) return false;
+      expect_rank(dimensions.size() == 3);
       problem.batch = dimensions[0], problem.time = dimensions[1], problem.channel = dimensions[2];
     } else if (is(&Arrays::a)) {
-      if (dimensions.size() != 2) return false;
-      problem.dtype = dtype_of(buffer.element_type());
+      expect_rank(dimensions.size() == 2);
+      problem.dtype = dtype_of(buffer);
       problem.states = dimensions[1];
     } else if (is(&Arrays::b) || is(&Arrays::c)) {
       const bool of_steps = dimensions.size() == 4;
       (is(&Arrays::b) ? problem.b_of_steps : problem.c_of_steps) = of_steps;
       if (of_steps) problem.groups = dimensions[2];
     } else if (is(&Arrays::resets)) {
-      if (dimensions.size() != 3) return false;
+      expect_rank(dimensions.size() == 3);
       problem.more_resets = dimensions[1] > problem.time;
     } else if (is(&Arrays::checkpoints)) {
-      // Side by side are channels, as kernels have them, and not states.
-      if (dimensions.size() != 4) return false;
-      std::swap(strides[i][2], strides[i][3]);
+      // Channels are contiguous in checkpoints, not states.
+      expect_rank(dimensions.size() == 4);
+      std::swap(strides[2], strides[3]);
     }
-    void* const data = buffer.untyped_data();
-    int dtype = dtype_of(buffer.element_type());
+    int dtype = dtype_of(buffer);
     const bool is_complex =
         problem.dtype == SCANREC_COMPLEX64 || problem.dtype == SCANREC_COMPLEX128;
     if (is_complex && list[i].typed != nullptr && dimensions.size() == most_axes)
-      as_real_parts(strides[i], dtype);
+      as_real_parts(strides, dtype);
     if (list[i].typed != nullptr)
-      arrays.*list[i].typed = {data, strides[i].data(), dtype};
+      arrays.*list[i].typed = {buffer.data, strides.data(), dtype};
     else
-      arrays.*list[i].plain = {data, strides[i].data()};
-    return true;
-  };
-
-  std::size_t read = 0, next = 0;
-  for (std::size_t i = 0; i < list.size() && !is_written(list[i].use); ++i) {
-    ++read;
-    if ((given.operands >> i & 1) == 0) continue;
-    const auto buffer = args.get<ffi::AnyBuffer>(next++);
-    if (buffer.has_error()) return buffer.error();
-    if (!put(i, *buffer)) return wrong_rank;
+      arrays.*list[i].plain = {buffer.data, strides.data()};
   }
-  next = 0;
-  for (std::size_t i = read; i < list.size(); ++i) {
-    if ((given.results >> (i - read) & 1) == 0) continue;
-    auto buffer = rets.get<ffi::AnyBuffer>(next++);
-    if (buffer.has_error()) return buffer.error();
-    if (!put(i, **buffer)) return wrong_rank;
-  }
-  return error_of(run(problem, arrays), error);
-}
 
-/// What every handler of a selective scan takes after its contexts.
-template <class Binding>
-auto with_selective_attributes_and_buffers(Binding binding) {
-  return std::move(binding)
-      .template Attr<bool>("softplus")
-      .template Attr<bool>("reverse")
-      .template Attr<std::int64_t>("operands")
-      .template Attr<std::int64_t>("results")
-      .RemainingArgs()
-      .RemainingRets();
-}
+  std::array<std::array<std::int64_t, most_axes>, list.size()> strides_{};
+};
 
 }  // namespace scanrec::native

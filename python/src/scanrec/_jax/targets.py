@@ -19,48 +19,35 @@ __all__ = ["on_gpu", "target_of"]
 #: attributes or arrays of its handlers.
 _VERSION = 1
 
-_REBUILD = (
-    "where jaxlib is installed, build the package again with pip install --no-build-isolation"
-)
-
 
 def target_of(call: str) -> str:
     """The name of the target of a native call."""
     return f"scanrec_{call}_v{_VERSION}"
 
 
-def _register(library, prefix, platform):
+def _register(library: ctypes.CDLL, prefix: str, platform: str) -> None:
     for call in _native.CALLS:
         handler = jax.ffi.pycapsule(getattr(library, f"{prefix}{call}"))
         jax.ffi.register_ffi_target(target_of(call), handler, platform=platform)
 
 
 @cache
-def _register_on_gpu():
-    library = _cuda.library()
-    if not hasattr(library, "scanrec_xla_cuda_linear_scan"):
-        raise RuntimeError(f"scanrec.jax: this build's {_cuda.PATH.name} knows no JAX; {_REBUILD}")
-    _register(library, "scanrec_xla_cuda_", "CUDA")
+def _register_on_gpu() -> None:
+    _register(_cuda.library(), "scanrec_xla_cuda_", "CUDA")
 
 
 def on_gpu(lower: Callable[..., Any]) -> Callable[..., Any]:
     """A lowering rule for GPUs. It raises RuntimeError if this build has no kernels for GPUs. It
     loads them if the import did not, on machines without a driver."""
 
-    def lower_on_gpu(*args, **params):
+    def lower_on_gpu(*args: Any, **params: Any) -> Any:
         _register_on_gpu()
         return lower(*args, **params)
 
     return lower_on_gpu
 
 
-def _load():
-    path = Path(_native.__file__).with_name("libscanrec_xla.so")
-    if not path.exists():
-        raise ImportError(f"scanrec.jax: this build has no libscanrec_xla.so; {_REBUILD}")
-    return ctypes.CDLL(str(path))
-
-
-_register(_load(), "scanrec_xla_", "cpu")
+_library = ctypes.CDLL(str(Path(_native.__file__).with_name("libscanrec_xla.so")))
+_register(_library, "scanrec_xla_", "cpu")
 if _cuda.is_built() and _cuda.has_driver():  # for programs that another process lowered
     _register_on_gpu()
