@@ -67,6 +67,9 @@ need_elsewhere() {
   command -v "$python" >/dev/null || python=python3
 }
 
+# oldest PACKAGE: the oldest version that the Python package supports.
+oldest() { sed -n "s/.*\"$1>=\([0-9.]*\)\".*/\1/p" python/pyproject.toml; }
+
 # pythons: those from 3.10 on that are here, a line each, the oldest first: whatever provides them, the
 # distribution or what manages several.
 pythons() {
