@@ -28,12 +28,13 @@ def named(
     The function lacks the parameters that are ``fixed``, and takes ``keyword_only`` by name alone.
     It is an attribute of the module, or of the class ``within``.
     """
+    whole = inspect.signature(body)
     parameters = [
         p.replace(kind=p.KEYWORD_ONLY) if p.name == keyword_only else p
-        for p in list(inspect.signature(body).parameters.values())[1:]
+        for p in list(whole.parameters.values())[1:]
         if p.name not in fixed
     ]
-    signature = inspect.signature(body).replace(parameters=parameters)
+    signature = whole.replace(parameters=parameters)
     by_position = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     names = {p.name for p in parameters}
     required = {p.name for p in parameters if p.default is p.empty}
@@ -52,5 +53,5 @@ def named(
     function.__name__ = name
     function.__qualname__ = f"{within}.{name}" if within else name
     function.__module__, function.__doc__ = body.__module__, body.__doc__
-    function.__signature__ = signature
+    vars(function)["__signature__"] = signature
     return function

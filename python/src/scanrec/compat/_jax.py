@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from scanrec import _arguments as arguments
 from scanrec._jax.arrays import array_of
@@ -21,15 +22,20 @@ def array(
     *,
     axes: str | None = None,
     shape: Sequence[int] | None = None,
+    boolean: bool = False,
 ) -> jax.Array:
     """Return the value as an array if its element type is one that the kernels support.
 
     ``axes``, such as ``"(B, T)"``, gives the number of axes, and ``shape`` the exact shape.
+    ``boolean`` accepts booleans alone.
     """
-    value = array_of(call, name, value)
-    arguments.check_dtype(call, name, value.dtype.name)
-    if axes is not None and value.ndim != axes.count(",") + 1 - axes.endswith(",)"):
-        arguments.refuse(call, name, f"shape {axes}", value.shape)
+    x = array_of(call, name, value)
+    if not boolean:
+        arguments.check_dtype(call, name, x.dtype.name)
+    elif x.dtype != jnp.bool_:
+        arguments.refuse(call, name, "booleans", x.dtype, TypeError)
+    if axes is not None and x.ndim != axes.count(",") + 1 - axes.endswith(",)"):
+        arguments.refuse(call, name, f"shape {axes}", x.shape)
     if shape is not None:
-        arguments.check_shape(call, name, value.shape, shape, equal=True)
-    return value
+        arguments.check_shape(call, name, x.shape, shape, equal=True)
+    return x

@@ -8,12 +8,13 @@ from functools import reduce
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from scanrec import _arguments as arguments
 from scanrec._torch.tensors import check_dense
 from scanrec.torch import linear_scan
 
-__all__ = ["check_tensors", "common_dtype", "last_axis_scan", "tensor"]
+__all__ = ["common_dtype", "last_axis_scan", "shared_or_each", "tensor"]
 
 
 def tensor(
@@ -23,36 +24,44 @@ def tensor(
     *,
     axes: str | None = None,
     shape: Sequence[int] | None = None,
-    like: torch.Tensor | None = None,
+    broadcast: Sequence[int] | None = None,
+    like: Tensor | None = None,
     real: bool = False,
-) -> torch.Tensor:
+    boolean: bool = False,
+) -> Tensor:
     """Return the value if it is a tensor of an element type that the kernels support.
 
-    ``axes``, such as ``"(B, T)"``, gives the number of axes, ``shape`` the exact shape, and
-    ``like`` a tensor on the same device. ``real`` excludes complex types.
+    ``axes``, such as ``"(B, T)"``, gives the number of axes, ``shape`` the exact shape,
+    ``broadcast`` a shape that it broadcasts to, and ``like`` a tensor on the same device. ``real``
+    excludes complex types. ``boolean`` accepts booleans alone.
     """
-    check_dense(call, name, value)
-    arguments.check_dtype(call, name, str(value.dtype).removeprefix("torch."))
-    if real and value.is_complex():
-        arguments.refuse(call, name, "a real type", value.dtype, TypeError)
-    if axes is not None and value.dim() != axes.count(",") + 1 - axes.endswith(",)"):
-        arguments.refuse(call, name, f"shape {axes}", tuple(value.shape))
+    check_dense(call, name, value, "a tensor of booleans" if boolean else "a tensor")
+    x: Tensor = value
+    if not boolean:
+        arguments.check_dtype(call, name, str(x.dtype).removeprefix("torch."))
+    elif x.dtype != torch.bool:
+        arguments.refuse(call, name, "a tensor of booleans", x.dtype, TypeError)
+    if real and x.is_complex():
+        arguments.refuse(call, name, "a real type", x.dtype, TypeError)
+    if axes is not None and x.dim() != axes.count(",") + 1 - axes.endswith(",)"):
+        arguments.refuse(call, name, f"shape {axes}", tuple(x.shape))
     if shape is not None:
-        arguments.check_shape(call, name, value.shape, shape, equal=True)
-    if like is not None and value.device != like.device:
-        arguments.refuse(call, name, f"a tensor on {like.device}", value.device)
-    return value
+        arguments.check_shape(call, name, x.shape, shape, equal=True)
+    if broadcast is not None:
+        arguments.check_shape(call, name, x.shape, broadcast)
+    if like is not None and x.device != like.device:
+        arguments.refuse(call, name, f"a tensor on {like.device}", x.device)
+    return x
 
 
-def check_tensors(
-    call: str, like: torch.Tensor, real: bool = False, **given: tuple[Any, Sequence[int]]
-) -> None:
-    """Check tensors, each given by name with its shape."""
-    for name, (value, shape) in given.items():
-        tensor(call, name, value, shape=shape, like=like, real=real)
+def shared_or_each(call: str, name: str, value: Any, like: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return the tensor if it has this shape, or this shape for each element of ``like``."""
+    x = tensor(call, name, value, like=like)
+    wanted = shape if x.dim() == len(shape) else (like.shape[0], *shape)
+    return tensor(call, name, x, shape=wanted)
 
 
-def common_dtype(*tensors: torch.Tensor) -> torch.dtype:
+def common_dtype(*tensors: Tensor) -> torch.dtype:
     """Return the type that the types of all tensors promote to."""
     return reduce(torch.promote_types, (t.dtype for t in tensors))
 
@@ -61,11 +70,11 @@ def last_axis_scan(
     call: str,
     gate: tuple[str, Any],
     input: tuple[str, Any],
-    axes: str | None,
+    axes: str | None = None,
     *,
     initial: tuple[str, Any] | None = None,
     reverse: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     """Scan two tensors of one shape along their last axis; arguments are (name, value)."""
     x = tensor(call, *input, axes=axes)
     a = tensor(call, *gate, shape=x.shape, like=x)

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Stands in for accelerated-scan: ``scan`` of ``warp``, ``scalar``, ``complex`` and ``ref``.
 
-Tensors are ``(B, C, T)`` with any strides, on CPUs and GPUs. 16-bit types are computed in float32.
-Second derivatives are right.
+Each computes ``x[t] = gate[t] * x[t-1] + input[t]`` along the last axis of ``(B, C, T)``. Tensors
+may have any strides, on CPUs and GPUs. 16-bit types are computed in float32. Second derivatives
+are right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from scanrec import _arguments as arguments
 
@@ -24,11 +27,8 @@ class warp:
     """``accelerated_scan.warp``."""
 
     @staticmethod
-    def scan(gates: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """Compute ``x[t] = gates[t] * x[t-1] + tokens[t]`` along the last axis.
-
-        T may be any length; the original takes powers of two up to 65536.
-        """
+    def scan(gates: Tensor, tokens: Tensor) -> Tensor:
+        """Compute the scan at any length; the original takes powers of two up to 65536."""
         return last_axis_scan("scan", ("gates", gates), ("tokens", tokens), _AXES)
 
 
@@ -36,8 +36,8 @@ class scalar:
     """``accelerated_scan.scalar``."""
 
     @staticmethod
-    def scan(forget: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        """Compute ``x[t] = forget[t] * x[t-1] + inputs[t]`` along the last axis."""
+    def scan(forget: Tensor, inputs: Tensor) -> Tensor:
+        """Compute the scan with the gate ``forget``."""
         return last_axis_scan("scan", ("forget", forget), ("inputs", inputs), _AXES)
 
 
@@ -45,12 +45,9 @@ class complex:
     """``accelerated_scan.complex``."""
 
     @staticmethod
-    def scan(forget: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        """Compute ``x[t] = forget[t] * x[t-1] + inputs[t]`` along the last axis.
-
-        ``forget`` and the states are complex; ``inputs`` may be real.
-        """
-        if isinstance(forget, torch.Tensor) and not forget.is_complex():
+    def scan(forget: Tensor, inputs: Tensor) -> Tensor:
+        """Compute the scan with a complex gate ``forget``; ``inputs`` may be real."""
+        if isinstance(forget, Tensor) and not forget.is_complex():
             arguments.refuse("scan", "forget", "a complex type", forget.dtype, TypeError)
         return scalar.scan(forget, inputs)
 
@@ -60,29 +57,23 @@ class ref:
 
     @staticmethod
     def scan(
-        gates: torch.Tensor,
-        tokens: torch.Tensor,
-        mul: Callable = torch.mul,
-        add: Callable = torch.add,
-        zeros_like: Callable = torch.zeros_like,
-        ones_like: Callable = torch.ones_like,
+        gates: Tensor,
+        tokens: Tensor,
+        mul: Callable[..., Any] = torch.mul,
+        add: Callable[..., Any] = torch.add,
+        zeros_like: Callable[..., Any] = torch.zeros_like,
+        ones_like: Callable[..., Any] = torch.ones_like,
         reverse: bool = False,
-    ) -> torch.Tensor:
-        """Compute ``x[t] = gates[t] * x[t-1] + tokens[t]`` along the last axis.
+    ) -> Tensor:
+        """Compute the scan, with ``x[t+1]`` in place of ``x[t-1]`` if ``reverse``.
 
-        With ``reverse``, ``x[t+1]`` takes the place of ``x[t-1]``. Operations other than torch's
-        own raise ``ValueError``. The original does not take a T of 1.
+        Operations other than torch's own raise ``ValueError``. The original does not take a T of 1.
         """
-        for operation, wanted in (
-            (mul, torch.mul),
-            (add, torch.add),
-            (zeros_like, torch.zeros_like),
-            (ones_like, torch.ones_like),
-        ):
-            if operation is not wanted:
-                name = wanted.__name__
+        given = {"mul": mul, "add": add, "zeros_like": zeros_like, "ones_like": ones_like}
+        for name, operation in given.items():
+            if operation is not getattr(torch, name):
                 arguments.refuse("scan", name, f"torch.{name}", repr(operation))
         return last_axis_scan("scan", ("gates", gates), ("tokens", tokens), _AXES, reverse=reverse)
 
 
-scan: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = warp.scan
+scan: Callable[[Tensor, Tensor], Tensor] = warp.scan

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from scanrec import _arguments as arguments
 from scanrec import torch as ops
 
-from ._torch import check_tensors, common_dtype, tensor
+from ._torch import common_dtype, tensor
 
 __all__ = ["pscan", "selective_scan"]
 
@@ -28,67 +28,46 @@ def __getattr__(name: str) -> Any:
 
     if name not in ("Mamba", "MambaBlock"):
         return getattr(original, name)
+    scan = {"__module__": __name__, "selective_scan": staticmethod(selective_scan)}
+    block = type("MambaBlock", (original.MambaBlock,), scan)
 
-    class MambaBlock(original.MambaBlock):
-        selective_scan = staticmethod(selective_scan)
+    def initialise(self: Any, config: Any) -> None:
+        original.Mamba.__init__(self, config)
+        for layer in self.layers:  # the original's constructor makes blocks of its own class
+            layer.mixer.__class__ = block
 
-    class Mamba(original.Mamba):
-        def __init__(self, config: Any) -> None:
-            super().__init__(config)
-            for layer in self.layers:  # the original's constructor makes blocks of its own class
-                layer.mixer.__class__ = MambaBlock
-
-    for kind in (MambaBlock, Mamba):
-        kind.__module__, kind.__qualname__ = __name__, kind.__name__
-        globals()[kind.__name__] = kind
+    members = {"__module__": __name__, "__init__": initialise}
+    globals().update(MambaBlock=block, Mamba=type("Mamba", (original.Mamba,), members))
     return globals()[name]
 
 
-def pscan(A: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
+def pscan(A: Tensor, X: Tensor) -> Tensor:
     """Compute ``H[t] = A[t] * H[t-1] + X[t]`` along the second axis of ``(B, L, D, N)``.
 
     ``A`` may have any shape that broadcasts to that of ``X``. Nothing is cloned or padded to a
     power of two. 16-bit types are computed in float32. Second derivatives are right.
     """
     tensor("pscan", "X", X, axes="(B, L, D, N)")
-    tensor("pscan", "A", A, like=X)
-    arguments.check_shape("pscan", "A", A.shape, X.shape)
+    tensor("pscan", "A", A, broadcast=X.shape, like=X)
     return ops.linear_scan(A, X, axis=1)
 
 
-def selective_scan(
-    x: torch.Tensor,
-    delta: torch.Tensor,
-    A: torch.Tensor,
-    B: torch.Tensor,
-    C: torch.Tensor,
-    D: torch.Tensor,
-) -> torch.Tensor:
+def selective_scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
     """Compute ``MambaBlock.selective_scan``, as a function.
 
     ``MambaBlock.selective_scan = staticmethod(selective_scan)`` sets it for all blocks of mambapy.
-    No tensor of shape ``(B, L, D, N)`` is made. 16-bit tensors are computed in float32.
-
-    Parameters
-    ----------
-    x, delta : (B, L, D); ``delta`` is the result of softplus.
-    A : (D, N)
-    B, C : (B, L, N)
-    D : (D,)
+    No tensor of shape ``(B, L, D, N)`` is made. 16-bit tensors are computed in float32. Shapes are
+    ``(B, L, D)`` for ``x`` and ``delta``, the result of softplus, ``(D, N)`` for ``A``,
+    ``(B, L, N)`` for ``B`` and ``C``, and ``(D,)`` for ``D``.
     """
     call = "selective_scan"
     batch, steps, channels = tensor(call, "x", x, axes="(B, L, D)", real=True).shape
-    states = tensor(call, "A", A, axes="(D, N)", like=x).shape[1]
-    check_tensors(
-        call,
-        x,
-        real=True,
-        delta=(delta, x.shape),
-        A=(A, (channels, states)),
-        B=(B, (batch, steps, states)),
-        C=(C, (batch, steps, states)),
-        D=(D, (channels,)),
-    )
+    states = tensor(call, "A", A, axes="(D, N)").shape[1]
+    tensor(call, "delta", delta, shape=x.shape, like=x, real=True)
+    tensor(call, "A", A, shape=(channels, states), like=x, real=True)
+    tensor(call, "B", B, shape=(batch, steps, states), like=x, real=True)
+    tensor(call, "C", C, shape=(batch, steps, states), like=x, real=True)
+    tensor(call, "D", D, shape=(channels,), like=x, real=True)
     dtype = common_dtype(x, delta, A, B, C, D)
     computed = torch.float64 if dtype == torch.float64 else torch.float32
     x, delta, A, B, C, D = (t.to(computed) for t in (x, delta, A, B, C, D))

@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-import torch
+from torch import Tensor
 
 from scanrec import _arguments as arguments
 from scanrec.torch import linear_scan
 
-from ._torch import tensor
+from ._torch import common_dtype, tensor
 
 __all__ = ["heinsen_associative_scan_log"]
 
 
-def heinsen_associative_scan_log(
-    log_coeffs: torch.Tensor, log_values: torch.Tensor
-) -> torch.Tensor:
+def heinsen_associative_scan_log(log_coeffs: Tensor, log_values: Tensor) -> Tensor:
     """Compute ``h[t] = exp(log_coeffs[t]) * h[t-1] + exp(log_values[t])`` along the second axis.
 
     Coefficients are multiplied; the original adds their logarithms, and its error grows with that
@@ -23,10 +21,9 @@ def heinsen_associative_scan_log(
     would bring it back. 16-bit types are computed in float32.
     """
     call = "heinsen_associative_scan_log"
-    tensor(call, "log_values", log_values, real=True)
-    if log_values.dim() < 2:
-        got = tuple(log_values.shape)
-        arguments.refuse(call, "log_values", "an axis of batch and one of time", f"shape {got}")
+    if tensor(call, "log_values", log_values, real=True).dim() < 2:
+        got = f"shape {tuple(log_values.shape)}"
+        arguments.refuse(call, "log_values", "an axis of batch and one of time", got)
     tensor(call, "log_coeffs", log_coeffs, shape=log_values.shape, like=log_values, real=True)
-    dtype = torch.promote_types(log_coeffs.dtype, log_values.dtype)
-    return linear_scan(log_coeffs, log_values, axis=1, log_gate=True, log_input=True).to(dtype)
+    h = linear_scan(log_coeffs, log_values, axis=1, log_gate=True, log_input=True)
+    return h.to(common_dtype(log_coeffs, log_values))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import torch
+from torch import Tensor
 
 from scanrec import _arguments as arguments
 from scanrec.torch import linear_scan
@@ -17,9 +17,7 @@ class Recurrence:
     """The recurrence of order 1 of torchlpc up to 0.7.2; here no ``torch.autograd.Function``."""
 
     @staticmethod
-    def apply(
-        decay: torch.Tensor, impulse: torch.Tensor, initial_state: torch.Tensor
-    ) -> torch.Tensor:
+    def apply(decay: Tensor, impulse: Tensor, initial_state: Tensor) -> Tensor:
         """Compute ``y[t] = decay[t] * y[t-1] + impulse[t]`` along the last axis of ``(B, T)``.
 
         ``initial_state`` is ``(B,)``.
@@ -29,9 +27,7 @@ class Recurrence:
         return last_axis_scan("Recurrence.apply", *given, "(B, T)", initial=initial)
 
 
-def linear_recurrence(
-    a: torch.Tensor, x: torch.Tensor, zi: torch.Tensor | None = None
-) -> torch.Tensor:
+def linear_recurrence(a: Tensor, x: Tensor, zi: Tensor | None = None) -> Tensor:
     """Compute ``y[t] = a[t] * y[t-1] + x[t]`` along the last axis of ``(B, T)``.
 
     The initial state ``zi`` is ``(B,)``, and 0 if absent. torchlpc has this function after 0.7.2.
@@ -41,11 +37,8 @@ def linear_recurrence(
 
 
 def sample_wise_lpc(
-    x: torch.Tensor,
-    a: torch.Tensor,
-    zi: torch.Tensor | None = None,
-    return_zf: bool = False,
-) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    x: Tensor, a: Tensor, zi: Tensor | None = None, return_zf: bool = False
+) -> Tensor | tuple[Tensor, Tensor]:
     """Compute ``y[t] = x[t] - a[t, 0] * y[t-1]``.
 
     Shapes are ``(B, T)`` for ``x``, ``(B, T, 1)`` for ``a`` and ``(B, 1)`` for ``zi``. With
@@ -54,14 +47,12 @@ def sample_wise_lpc(
     """
     call = "sample_wise_lpc"
     batch, steps = tensor(call, "x", x, axes="(B, T)").shape
-    tensor(call, "a", a, axes="(B, T, 1)", like=x)
-    arguments.check_shape(call, "a", a.shape, (batch, steps, 1), equal=True)
-    if zi is not None:
-        zi = tensor(call, "zi", zi, shape=(batch, 1), like=x).squeeze(1)
+    tensor(call, "a", a, axes="(B, T, 1)", shape=(batch, steps, 1), like=x)
+    first = None if zi is None else tensor(call, "zi", zi, shape=(batch, 1), like=x).squeeze(1)
     return_zf = arguments.flag(call, "return_zf", return_zf)
-    y = linear_scan(-a.squeeze(2), x, zi, axis=-1)
+    y = linear_scan(-a.squeeze(2), x, first, axis=-1)
     if not return_zf:
         return y
-    if y.shape[1]:
+    if steps:
         return y, y[:, -1:]
-    return y, y.new_zeros(batch, 1) if zi is None else zi.to(y.dtype).unsqueeze(1)
+    return y, y.new_zeros(batch, 1) if zi is None else zi.to(y.dtype)

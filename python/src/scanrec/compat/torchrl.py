@@ -17,10 +17,11 @@ along time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from scanrec import _arguments as arguments
 from scanrec.torch import linear_scan
@@ -43,19 +44,23 @@ __all__ = [
     "vtrace_advantage_estimate",
 ]
 
+_Pair: TypeAlias = tuple[Tensor, Tensor]
+_Pairs: TypeAlias = Callable[..., _Pair]
+_Values: TypeAlias = Callable[..., Tensor]
+
 
 def _gae(
     call: str,
-    gamma: Any,
-    lmbda: Any,
-    state_value: torch.Tensor,
-    next_state_value: torch.Tensor,
-    reward: torch.Tensor,
-    done: torch.Tensor,
-    terminated: torch.Tensor | None = None,
+    gamma: float | Tensor,
+    lmbda: float | Tensor,
+    state_value: Tensor,
+    next_state_value: Tensor,
+    reward: Tensor,
+    done: Tensor,
+    terminated: Tensor | None = None,
     *,
     time_dim: int = -2,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> _Pair:
     """Compute ``A[t] = delta[t] + gamma * lmbda * A[t+1]``.
 
     ``delta`` is ``reward + gamma * next_state_value - state_value``. Returns
@@ -69,26 +74,22 @@ def _gae(
     return advantage, advantage + state_value
 
 
-generalized_advantage_estimate: Callable[..., tuple[torch.Tensor, torch.Tensor]] = named(
-    "generalized_advantage_estimate", _gae
-)
-vec_generalized_advantage_estimate: Callable[..., tuple[torch.Tensor, torch.Tensor]] = named(
-    "vec_generalized_advantage_estimate", _gae
-)
+generalized_advantage_estimate: _Pairs = named("generalized_advantage_estimate", _gae)
+vec_generalized_advantage_estimate: _Pairs = named("vec_generalized_advantage_estimate", _gae)
 
 
 def _td(
     call: str,
-    gamma: Any,
-    lmbda: Any,
-    state_value: torch.Tensor,
-    next_state_value: torch.Tensor,
-    reward: torch.Tensor,
-    done: torch.Tensor,
-    terminated: torch.Tensor | None = None,
+    gamma: float | Tensor,
+    lmbda: float | Tensor,
+    state_value: Tensor,
+    next_state_value: Tensor,
+    reward: Tensor,
+    done: Tensor,
+    terminated: Tensor | None = None,
     rolling_gamma: bool | None = None,
     time_dim: int = -2,
-) -> torch.Tensor:
+) -> Tensor:
     """Compute returns ``G`` of TD(1) or TD(lambda), or advantages, which are ``G - state_value``.
 
     TD(1) is ``G[t] = reward[t] + gamma * G[t+1]``. Where a trajectory ends but is not
@@ -101,74 +102,65 @@ def _td(
     a ``gamma`` or ``lmbda`` of the shape of ``done``, and memory for ``T`` times as many numbers.
     TD(1) then does not use the value after the last step, as in the original.
     """
-    values = {"reward": reward}
-    if state_value is not ABSENT:
-        values = {"state_value": state_value, "reward": reward}
+    values = {"state_value": state_value, "reward": reward}
     axis, terminated = _checked(call, next_state_value, values, done, terminated, time_dim)
-    factors = {"gamma": gamma} if lmbda is ABSENT else {"gamma": gamma, "lmbda": lmbda}
-    rolling = _is_rolling(call, rolling_gamma, done, *factors.values())
-    gamma, *mixing = _factors(call, next_state_value, **factors)
-    value = next_state_value.masked_fill(terminated, 0)
-    last = _at_end(value, axis)
-    cuts, ends, scan = done, done, _backward
-    if not mixing:
-        cuts = done | terminated
-        last = last if rolling else None
+    factors = _factors(call, next_state_value, gamma=gamma, lmbda=lmbda)
+    rolling = _is_rolling(call, rolling_gamma, done, factors)
+    value, time = next_state_value.masked_fill(terminated, 0), axis
     if not rolling:
-        scan = _with_own_factors
-        gamma, *mixing = (
-            x.expand(done.shape).unsqueeze(axis + 1) if isinstance(x, torch.Tensor) else x
-            for x in (gamma, *mixing)
+        # The steps that have the factors lie along `axis`, before time.
+        time = axis + 1
+        factors = [
+            x.expand(done.shape).unsqueeze(time) if isinstance(x, Tensor) else x for x in factors
+        ]
+        done, terminated, value, reward = (
+            x.unsqueeze(axis) for x in (done, terminated, value, reward)
         )
-        ends, value, reward = (x.unsqueeze(axis) for x in (done, value, reward))
+    gamma, *mixing = factors
     if mixing:
-        (lmbda,) = mixing
-        gate, mixed = gamma * lmbda, torch.where(ends, value, (1 - lmbda) * value)
+        gate, ends = gamma * mixing[0], done
+        mixed = torch.where(done, value, (1 - mixing[0]) * value)
     else:
-        gate, mixed = gamma, value.masked_fill(~ends, 0)
-    returns = scan(gate, reward + gamma * mixed, last, cuts, axis).to(next_state_value.dtype)
+        gate, ends, mixed = gamma, done | terminated, value.masked_fill(~done, 0)
+    last = _at_end(value, time) if mixing or rolling else None
+    returns = _backward(gate, reward + gamma * mixed, last, ends, time)
+    if not rolling:  # each step's own return
+        returns = returns.diagonal(dim1=axis, dim2=time).movedim(-1, axis)
+    returns = returns.to(next_state_value.dtype)
     return returns if state_value is ABSENT else returns - state_value
 
 
-td1_return_estimate: Callable[..., torch.Tensor] = named(
+td1_return_estimate: _Values = named(
     "td1_return_estimate", _td, keyword_only="time_dim", lmbda=ABSENT, state_value=ABSENT
 )
-vec_td1_return_estimate: Callable[..., torch.Tensor] = named(
+vec_td1_return_estimate: _Values = named(
     "vec_td1_return_estimate", _td, lmbda=ABSENT, state_value=ABSENT
 )
-td1_advantage_estimate: Callable[..., torch.Tensor] = named(
-    "td1_advantage_estimate", _td, lmbda=ABSENT
-)
-vec_td1_advantage_estimate: Callable[..., torch.Tensor] = named(
-    "vec_td1_advantage_estimate", _td, lmbda=ABSENT
-)
-td_lambda_return_estimate: Callable[..., torch.Tensor] = named(
+td1_advantage_estimate: _Values = named("td1_advantage_estimate", _td, lmbda=ABSENT)
+vec_td1_advantage_estimate: _Values = named("vec_td1_advantage_estimate", _td, lmbda=ABSENT)
+td_lambda_return_estimate: _Values = named(
     "td_lambda_return_estimate", _td, keyword_only="time_dim", state_value=ABSENT
 )
-vec_td_lambda_return_estimate: Callable[..., torch.Tensor] = named(
+vec_td_lambda_return_estimate: _Values = named(
     "vec_td_lambda_return_estimate", _td, keyword_only="time_dim", state_value=ABSENT
 )
-td_lambda_advantage_estimate: Callable[..., torch.Tensor] = named(
-    "td_lambda_advantage_estimate", _td
-)
-vec_td_lambda_advantage_estimate: Callable[..., torch.Tensor] = named(
-    "vec_td_lambda_advantage_estimate", _td
-)
+td_lambda_advantage_estimate: _Values = named("td_lambda_advantage_estimate", _td)
+vec_td_lambda_advantage_estimate: _Values = named("vec_td_lambda_advantage_estimate", _td)
 
 
 def vtrace_advantage_estimate(
-    gamma: Any,
-    log_pi: torch.Tensor,
-    log_mu: torch.Tensor,
-    state_value: torch.Tensor,
-    next_state_value: torch.Tensor,
-    reward: torch.Tensor,
-    done: torch.Tensor,
-    terminated: torch.Tensor | None = None,
-    rho_thresh: Any = 1.0,
-    c_thresh: Any = 1.0,
+    gamma: float | Tensor,
+    log_pi: Tensor,
+    log_mu: Tensor,
+    state_value: Tensor,
+    next_state_value: Tensor,
+    reward: Tensor,
+    done: Tensor,
+    terminated: Tensor | None = None,
+    rho_thresh: float | Tensor = 1.0,
+    c_thresh: float | Tensor = 1.0,
     time_dim: int = -2,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Compute V-trace with the weights ``exp(log_pi - log_mu)``.
 
     Weights are clipped at ``rho_thresh`` in the errors, and at ``c_thresh`` in the discounts of
@@ -177,98 +169,89 @@ def vtrace_advantage_estimate(
     call = "vtrace_advantage_estimate"
     values = {"state_value": state_value, "reward": reward}
     axis, terminated = _checked(call, next_state_value, values, done, terminated, time_dim)
-    for name, x in (("log_pi", log_pi), ("log_mu", log_mu)):
-        arguments.check_shape(call, name, tensor(call, name, x, like=done).shape, done.shape)
-    gamma, rho_thresh, c_thresh = _factors(
-        call, next_state_value, gamma=gamma, rho_thresh=rho_thresh, c_thresh=c_thresh
-    )
+    tensor(call, "log_pi", log_pi, broadcast=done.shape, like=done)
+    tensor(call, "log_mu", log_mu, broadcast=done.shape, like=done)
+    thresholds = {"rho_thresh": rho_thresh, "c_thresh": c_thresh}
+    factor, *most = _factors(call, next_state_value, gamma=gamma, **thresholds)
     weight = (log_pi - log_mu).exp()
-    rho, c = weight.clamp_max(rho_thresh), weight.clamp_max(c_thresh)
-    discounted = lambda x: (gamma * x).masked_fill(terminated, 0)
-    delta = rho * (reward + discounted(next_state_value) - state_value)
-    target = _backward(gamma * c, delta, None, done, axis) + state_value
+    rho, c = (weight.clamp_max(x) for x in most)
+
+    def error(ahead: Tensor) -> Tensor:
+        return rho * (reward + (factor * ahead).masked_fill(terminated, 0) - state_value)
+
+    target = _backward(factor * c, error(next_state_value), None, done, axis) + state_value
     last = _at_end(next_state_value, axis).unsqueeze(axis)
     ahead = torch.cat((target, last), axis).narrow(axis, 1, target.shape[axis])
-    ahead = torch.where(done, next_state_value, ahead)
-    return rho * (reward + discounted(ahead) - state_value), target
+    return error(torch.where(done, next_state_value, ahead)), target
 
 
-def reward2go(
-    reward: torch.Tensor, done: torch.Tensor, gamma: Any, *, time_dim: int = -2
-) -> torch.Tensor:
+def reward2go(reward: Tensor, done: Tensor, gamma: float | Tensor, *, time_dim: int = -2) -> Tensor:
     """Compute ``G[t] = reward[t] + gamma * G[t+1]`` within each trajectory."""
     axis, _ = _checked("reward2go", reward, {}, done, None, time_dim, "reward")
-    (gamma,) = _factors("reward2go", reward, gamma=gamma)
-    return _backward(gamma, reward, None, done, axis).to(reward.dtype)
+    (factor,) = _factors("reward2go", reward, gamma=gamma)
+    return _backward(factor, reward, None, done, axis).to(reward.dtype)
 
 
-def _checked(call, first, values, done, terminated, time_dim, name="next_state_value"):
+def _checked(
+    call: str,
+    first: Tensor,
+    values: dict[str, Tensor],
+    done: Tensor,
+    terminated: Tensor | None,
+    time_dim: int,
+    name: str = "next_state_value",
+) -> tuple[int, Tensor]:
     """Return the axis of time, counted from the front, and ``terminated`` or its default."""
     tensor(call, name, first, real=True)
     axis = arguments.time_axis(call, time_dim, first.shape, "time_dim")
     for other, x in values.items():
-        tensor(call, other, x, shape=first.shape, like=first, real=True)
-    marks = {"done": done}
-    if terminated is not None:
-        marks["terminated"] = terminated
-    for other, x in marks.items():
-        if not isinstance(x, torch.Tensor) or x.dtype != torch.bool:
-            got = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
-            arguments.refuse(call, other, "a tensor of booleans", got, TypeError)
-        arguments.check_shape(call, other, x.shape, first.shape, equal=True)
-        if x.device != first.device:
-            arguments.refuse(call, other, f"a tensor on {first.device}", x.device)
-    return axis, done if terminated is None else terminated
+        if x is not ABSENT:
+            tensor(call, other, x, shape=first.shape, like=first, real=True)
+    tensor(call, "done", done, shape=first.shape, like=first, boolean=True)
+    if terminated is None:
+        return axis, done
+    return axis, tensor(call, "terminated", terminated, shape=done.shape, like=done, boolean=True)
 
 
-def _factors(call, like, **given):
+def _factors(call: str, like: Tensor, **given: Any) -> list[float | Tensor]:
     """Return Python numbers, and tensors of real floating point types on the device of ``like``."""
-    return tuple(_factor(call, name, x, like) for name, x in given.items())
+    factors: list[float | Tensor] = []
+    for name, given_factor in given.items():
+        x = given_factor.item() if isinstance(given_factor, np.number) else given_factor
+        if isinstance(x, Tensor) and not x.is_complex():
+            x = x.to(like.device) if x.is_floating_point() else x.to(like)
+        elif x is not ABSENT and not isinstance(x, (int, float)):
+            got = x.dtype if isinstance(x, Tensor) else repr(x)
+            arguments.refuse(call, name, "a number or a tensor of a real type", got, TypeError)
+        if x is not ABSENT:
+            factors.append(x)
+    return factors
 
 
-def _factor(call, name, x, like):
-    if isinstance(x, torch.Tensor) and not x.is_complex():
-        return x.to(like.device) if x.is_floating_point() else x.to(like)
-    if isinstance(x, np.number):
-        x = x.item()
-    if not isinstance(x, (int, float)):
-        got = x.dtype if isinstance(x, torch.Tensor) else repr(x)
-        arguments.refuse(call, name, "a number or a tensor of a real type", got, TypeError)
-    return x
-
-
-def _is_rolling(call, rolling_gamma, done, *factors):
+def _is_rolling(
+    call: str, rolling_gamma: bool | None, done: Tensor, factors: list[float | Tensor]
+) -> bool:
     rolling = rolling_gamma is None or arguments.flag(call, "rolling_gamma", rolling_gamma)
-    if call.startswith("vec_") and not any(
-        isinstance(x, torch.Tensor) and x.numel() != 1 for x in factors
-    ):
+    tensors = [x for x in factors if isinstance(x, Tensor)]
+    if call.startswith("vec_") and all(x.numel() == 1 for x in tensors):
         return True  # The original ignores the flag here.
-    whole = [isinstance(x, torch.Tensor) and x.shape == done.shape for x in factors]
-    if not rolling and not any(whole):
+    if not rolling and all(x.shape != done.shape for x in tensors):
         expected = "True or None where discounts are not tensors of every step"
         arguments.refuse(call, "rolling_gamma", expected, rolling_gamma)
     return rolling
 
 
-def _at_end(x, axis):
+def _at_end(x: Tensor, axis: int) -> Tensor:
     """Return a copy of the last step, or zeros if T is 0. The gradient of a view would keep x."""
     if x.shape[axis]:
         return x.select(axis, -1).clone()
     return x.new_zeros(arguments.edge_shape(x.shape, axis))
 
 
-def _backward(gate, input, last, done, axis):
+def _backward(
+    gate: float | Tensor, input: Tensor, last: Tensor | None, done: Tensor, axis: int
+) -> Tensor:
     """Scan ``x[t] = input[t] + gate[t] * x[t+1]`` within each trajectory, from ``x[T] = last``."""
     begins = done.new_zeros(arguments.edge_shape(done.shape, axis)).unsqueeze(axis)
     ends = torch.cat((begins, done), axis)
     return linear_scan(gate, input, last, axis=axis, reverse=True, resets=ends)
-
-
-def _with_own_factors(gate, input, last, done, axis):
-    """Scan once for the factors of each step, and return the result of the step they belong to.
-
-    The steps that have the factors lie along ``axis``, before time.
-    """
-    last = None if last is None else last.unsqueeze(axis)
-    all_steps = _backward(gate, input, last, done.unsqueeze(axis), axis + 1)
-    return all_steps.diagonal(dim1=axis, dim2=axis + 1).movedim(-1, axis)
