@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from scanrec import _arguments as arguments
 from scanrec import jax as ops
@@ -38,15 +39,10 @@ def linear_scan(
     ``acc_float_dtype``. The scan is computed in float32, or in float64 if the arrays or
     ``acc_float_dtype`` have that type. Forward mode works.
 
-    Parameters
-    ----------
-    x, a, h0 : arrays, or the package's ``Complex`` pairs of a real and an imaginary part
-        Shapes are ``(B, T, D)``, the same or its last axes, and ``(B, D)``. An absent ``h0`` is 0.
-    scan_type, unroll, pallas_* :
-        Checked and ignored: they choose among kernels of the original. None is its
-        ``ScanType.AUTO``.
-    sharding_spec :
-        Must be None. ``scanrec.jax.linear_scan`` has ``axis_name`` for use in ``shard_map``.
+    ``x``, ``a`` and ``h0`` are arrays, or the package's ``Complex`` pairs. ``a`` may have the last
+    axes of ``(B, T, D)`` alone. ``scan_type``, ``unroll`` and ``pallas_`` options, which choose
+    among kernels of the original, are checked and ignored; None is its ``ScanType.AUTO``.
+    ``sharding_spec`` must be None: ``scanrec.jax.linear_scan`` has ``axis_name``.
     """
     call = "linear_scan"
     if sharding_spec is not None:
@@ -64,34 +60,35 @@ def linear_scan(
     if not jnp.issubdtype(accumulated, jnp.floating):
         arguments.refuse(call, "acc_float_dtype", "a real type", accumulated, TypeError)
     wide = jnp.promote_types(accumulated, jnp.float32)
-    input, restored, dtype = _numbers(call, "x", x, wide)
-    gate, _, _ = _numbers(call, "a", a, wide)
+    input, dtype = _numbers(call, "x", x, wide)
+    gate, _ = _numbers(call, "a", a, wide)
     if input.ndim != 3:
         arguments.refuse(call, "x", "shape (B, T, D)", input.shape)
     wanted = input.shape[max(0, 3 - gate.ndim) :]
     arguments.check_shape(call, "a", gate.shape, wanted, equal=True)
     if h0 is not None:
-        h0, _, _ = _numbers(call, "h0", h0, wide)
+        h0, _ = _numbers(call, "h0", h0, wide)
         arguments.check_shape(call, "h0", h0.shape, (input.shape[0], input.shape[2]), equal=True)
     states, final = ops.linear_scan(gate, input, h0, axis=1, reverse=reverse, return_final=True)
-    return restored(states, dtype), restored(final, accumulated)
+    return _of_kind(x, states, dtype), _of_kind(x, final, accumulated)
 
 
-def _numbers(call, name, x, wide):
-    """Return the array to compute with, a function from results to the kind of x, and x's type."""
-    if not isinstance(x, jax.Array) and hasattr(x, "imag") and type(x).__name__ == "Complex":
-        parts = [array(call, name, p).astype(wide) for p in (x.real, x.imag)]
-        kind = type(x)
+def _is_pair(x: Any) -> bool:
+    return type(x).__name__ == "Complex" and hasattr(x, "imag") and not isinstance(x, jax.Array)
 
-        def to_pair(y, dtype):
-            return kind(real=y.real.astype(dtype), imag=y.imag.astype(dtype))
 
-        return jax.lax.complex(*parts), to_pair, x.dtype
-    x = array(call, name, x)
-    dtype = jnp.promote_types(x.dtype, wide) if wide == jnp.float64 else x.dtype
+def _numbers(call: str, name: str, x: Any, wide: np.dtype[Any]) -> tuple[jax.Array, Any]:
+    """Return the array to compute with, and the type of ``x``."""
+    if _is_pair(x):
+        parts = (array(call, name, p).astype(wide) for p in (x.real, x.imag))
+        return jax.lax.complex(*parts), x.dtype
+    given = array(call, name, x)
+    dtype = jnp.promote_types(given.dtype, wide) if wide == jnp.float64 else given.dtype
+    return given.astype(dtype), given.dtype
 
-    def to_array(y, dtype):
-        complex_dtype = jnp.promote_types(dtype, jnp.complex64)
-        return y.astype(complex_dtype if jnp.iscomplexobj(y) else dtype)
 
-    return x.astype(dtype), to_array, x.dtype
+def _of_kind(x: Any, y: jax.Array, dtype: Any) -> Any:
+    """Return ``y`` as a pair or an array, as ``x`` is, whose real numbers have this type."""
+    if _is_pair(x):
+        return type(x)(real=y.real.astype(dtype), imag=y.imag.astype(dtype))
+    return y.astype(jnp.promote_types(dtype, jnp.complex64) if jnp.iscomplexobj(y) else dtype)

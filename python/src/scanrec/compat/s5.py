@@ -8,77 +8,68 @@ one of its functions is called.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from scanrec import _arguments as arguments
 
 from ._calls import named
 
 if TYPE_CHECKING:
-    import jax
-    import torch
+    from jax import Array
+    from torch import Tensor
+
+    from scanrec._jax.types import ArrayLike
 
 __all__ = ["s5_model", "ssm"]
 
 
 def _apply_ssm(
     call: str,
-    Lambda_bars: torch.Tensor,
-    B_bars: torch.Tensor,
-    C_tilde: torch.Tensor,
-    D: torch.Tensor,
-    input_sequence: torch.Tensor,
-    state: torch.Tensor | None = None,
+    Lambda_bars: Tensor,
+    B_bars: Tensor,
+    C_tilde: Tensor,
+    D: Tensor,
+    input_sequence: Tensor,
+    state: Tensor | None = None,
     bidir: bool = False,
     liquid: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Compute ``y[t] = Re(C_tilde x[t]) + D u[t]`` with ``x[t] = gate x[t-1] + B_bars u[t]``.
 
     The gate of ``apply_ssm`` is ``Lambda_bars``, and that of ``apply_ssm_liquid`` is ``Lambda_bars
     + B_bars u[t]``, also at the first step, as in the paper (equation 8) and in the original's step
     by step form. The original's scan multiplies an initial state by ``Lambda_bars``.
 
-    Returns ``(y, x[L-1])``. With ``bidir`` a second set of P states runs backward, with the gate
-    ``Lambda_bars``, and the last state has both sets, ``(2 P,)``. ``bidir`` with a ``state`` raises
-    ``ValueError``: the original's layer refuses it too, but its function adds the state to the
-    backward set.
-
-    Parameters
-    ----------
-    Lambda_bars : (P,) or (L, P)
-    B_bars : (P, H) or (L, P, H)
-    C_tilde : (H, P), or (H, 2 P) with ``bidir``
-    D : (H,)
-    input_sequence : (L, H), the ``u`` of the formula
-    state : (P,), the initial state, 0 if absent
+    Returns ``(y, x[L-1])``. ``u`` is the ``input_sequence``, ``(L, H)``. ``Lambda_bars`` is
+    ``(P,)`` or ``(L, P)``, and ``B_bars`` ``(P, H)`` or ``(L, P, H)``. With ``bidir`` a second set
+    of P states runs backward, with the gate ``Lambda_bars``. ``C_tilde`` then is ``(H, 2 P)``, and
+    the last state has both sets, ``(2 P,)``. ``bidir`` with a ``state`` raises ``ValueError``: the
+    original's layer refuses it too, but its function adds the state to the backward set.
     """
     import torch
 
     from scanrec._op.state_space.torch import complex_product, real_of_product
     from scanrec.torch import linear_scan
 
-    from ._torch import tensor
+    from ._torch import shared_or_each, tensor
 
     u = input_sequence
     steps, inputs = tensor(call, "input_sequence", u, axes="(L, H)", real=True).shape
-    tensor(call, "Lambda_bars", Lambda_bars, like=u)
-    if not Lambda_bars.is_complex():
+    if not tensor(call, "Lambda_bars", Lambda_bars).is_complex():
         arguments.refuse(call, "Lambda_bars", "a complex type", Lambda_bars.dtype, TypeError)
     states = Lambda_bars.shape[-1] if Lambda_bars.dim() else 0
-    if Lambda_bars.dim() != 1:
-        tensor(call, "Lambda_bars", Lambda_bars, shape=(steps, states))
-    varies = tensor(call, "B_bars", B_bars, like=u).dim() == 3
-    shape = (steps, states, inputs) if varies else (states, inputs)
-    tensor(call, "B_bars", B_bars, shape=shape)
+    shared_or_each(call, "Lambda_bars", Lambda_bars, u, (states,))
+    shared_or_each(call, "B_bars", B_bars, u, (states, inputs))
     bidir = arguments.flag(call, "bidir", bidir)
     tensor(call, "C_tilde", C_tilde, shape=(inputs, states * (1 + bidir)), like=u)
-    arguments.check_shape(call, "D", tensor(call, "D", D, like=u).shape, (inputs,))
+    tensor(call, "D", D, broadcast=(inputs,), like=u)
     if state is not None:
         if bidir:
             arguments.refuse(call, "state", "None with 'bidir'", "a tensor")
         state = tensor(call, "state", state, shape=(states,), like=u)
     B_bars = B_bars.to(Lambda_bars.dtype)
-    if varies:
+    driven: Tensor
+    if B_bars.dim() == 3:
         driven = (B_bars @ u.to(B_bars.dtype).unsqueeze(-1)).squeeze(-1)
     else:
         driven = complex_product(u.to(B_bars.real.dtype), B_bars)
@@ -92,13 +83,14 @@ def _apply_ssm(
     return real_of_product(h, C_tilde.to(driven.dtype)) + D * u, last
 
 
+_Scan: TypeAlias = "Callable[..., tuple[Tensor, Tensor]]"
+
+
 class s5_model:
     """``s5.s5_model`` of s5-pytorch."""
 
-    apply_ssm: Callable[..., tuple[torch.Tensor, torch.Tensor]] = staticmethod(
-        named("apply_ssm", _apply_ssm, within="s5_model", liquid=False)
-    )
-    apply_ssm_liquid: Callable[..., tuple[torch.Tensor, torch.Tensor]] = staticmethod(
+    apply_ssm: _Scan = staticmethod(named("apply_ssm", _apply_ssm, within="s5_model", liquid=False))
+    apply_ssm_liquid: _Scan = staticmethod(
         named("apply_ssm_liquid", _apply_ssm, within="s5_model", liquid=True)
     )
 
@@ -108,24 +100,17 @@ class ssm:
 
     @staticmethod
     def apply_ssm(
-        Lambda_bar: Any,
-        B_bar: Any,
-        C_tilde: Any,
-        input_sequence: Any,
+        Lambda_bar: ArrayLike,
+        B_bar: ArrayLike,
+        C_tilde: ArrayLike,
+        input_sequence: ArrayLike,
         conj_sym: bool,
         bidirectional: bool,
-    ) -> jax.Array:
+    ) -> Array:
         """Compute ``x[t] = Lambda_bar x[t-1] + B_bar u[t]`` and ``y[t] = Re(C_tilde x[t])``.
 
-        Returns ``y``, ``(..., L, H)``, or twice that with ``conj_sym``. ``Lambda_bar`` is not
-        spread over time.
-
-        Parameters
-        ----------
-        Lambda_bar : (P,)
-        B_bar : (P, H)
-        C_tilde : (H, P), or (H, 2 P) with ``bidirectional``: the second half runs backward
-        input_sequence : (..., L, H), the ``u`` of the formula
+        Returns ``y``, or twice that with ``conj_sym``. ``Lambda_bar`` is ``(P,)`` and not spread
+        over time. ``u``, the ``input_sequence``, may have axes in front of ``(L, H)``.
         """
         import jax.numpy as jnp
 
@@ -146,8 +131,8 @@ class ssm:
         wanted = (c.shape[0], states * (1 + both_ways))
         arguments.check_shape(call, "C_tilde", c.shape, wanted, equal=True)
         c = 2 * c if conj_sym else c
-        x = complex_product(u, b)
-        y = real_of_product(linear_scan(gate, x), c[:, :states])
+        x: Array = complex_product(u, b)
+        y: Array = real_of_product(linear_scan(gate, x), c[:, :states])
         if both_ways:
             y = y + real_of_product(linear_scan(gate, x, reverse=True), c[:, states:])
         return y
