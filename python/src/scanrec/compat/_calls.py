@@ -41,9 +41,8 @@ def named(
 
     def function(*args: Any, **kwargs: Any) -> Result:
         first = dict(zip(by_position, args))
-        by_name = kwargs.keys()
-        known = len(first) == len(args) and by_name <= names - first.keys()
-        if not known or not required <= first.keys() | by_name:
+        given = first.keys() | kwargs.keys()
+        if len(given) < len(args) + len(kwargs) or not required <= given <= names:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as error:

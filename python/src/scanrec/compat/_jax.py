@@ -22,18 +22,21 @@ def array(
     *,
     axes: str | None = None,
     shape: Sequence[int] | None = None,
+    real: bool = False,
     boolean: bool = False,
 ) -> jax.Array:
     """Return the value as an array if its element type is one that the kernels support.
 
     ``axes``, such as ``"(B, T)"``, gives the number of axes, and ``shape`` the exact shape.
-    ``boolean`` accepts booleans alone.
+    ``real`` excludes complex types, and ``boolean`` accepts booleans alone.
     """
     x = array_of(call, name, value)
     if not boolean:
         arguments.check_dtype(call, name, x.dtype.name)
     elif x.dtype != jnp.bool_:
         arguments.refuse(call, name, "booleans", x.dtype, TypeError)
+    if real and jnp.iscomplexobj(x):
+        arguments.refuse(call, name, "a real type", x.dtype.name, TypeError)
     if axes is not None and x.ndim != axes.count(",") + 1 - axes.endswith(",)"):
         arguments.refuse(call, name, f"shape {axes}", x.shape)
     if shape is not None:

@@ -4,65 +4,44 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Mapping
+from typing import TypeAlias
 
 import torch
+from torch import Tensor
 from torch.nn.functional import pad
 
 from scanrec import _arguments as arguments
 from scanrec.torch import linear_scan
 
-from ._torch import common_dtype, tensor
+from ._torch import common_dtype, shared_or_each, tensor
 
-__all__ = [
-    "check_signal",
-    "check_unroll_factor",
-    "checked_index",
-    "decomposed",
-    "scalar_gates",
-    "shared_or_batched",
-    "system",
-]
+__all__ = ["check_signal", "checked_index", "decomposed", "scalar_gates", "system"]
+
+#: The extent of each axis, by its letter; None for an axis of inputs that the signal lacks.
+_Sizes: TypeAlias = Mapping[str, "int | None"]
 
 # Shapes of B, C and D by the names of their axes: sequences b, steps n, states m, inputs f and
 # outputs p. D has "1" for one number. The pairs are for signals without and with an axis of inputs.
 # A tensor that fits several shapes has the first. Shapes with n are those of lpv alone.
-_DRIVEN = ("m", "nm", "bm", "bnm"), ("mf", "nmf", "bmf", "bnmf")
 _OUTPUTS = "m", "nm", "bm", "pm", "npm", "bnm", "bpm", "bnpm"
-_THROUGH = (
-    ("n", "b", "", "1", "p", "np", "bn", "bp", "bnp"),
-    ("f", "", "1", "nf", "bf", "pf", "bnf", "npf", "bpf", "bnpf"),
-)
+_THROUGH = "n", "b", "", "1", "p", "np", "bn", "bp", "bnp"
+_SHAPES = {
+    "B": (("m", "nm", "bm", "bnm"), ("mf", "nmf", "bmf", "bnmf")),
+    "C": (_OUTPUTS, _OUTPUTS),
+    "D": (_THROUGH, ("f", "", "1", "nf", "bf", "pf", "bnf", "npf", "bpf", "bnpf")),
+}
 
 
-def check_unroll_factor(call: str, unroll_factor: Any) -> None:
-    """Refuse an ``unroll_factor`` that is not an integer of 1 or more."""
-    try:
-        blocks = operator.index(unroll_factor)
-    except TypeError:
-        arguments.refuse(call, "unroll_factor", "an integer", repr(unroll_factor), TypeError)
-    if blocks < 1:
-        arguments.refuse(call, "unroll_factor", "at least 1", blocks)
-
-
-def shared_or_batched(
-    call: str, name: str, value: Any, x: torch.Tensor, shape: tuple[int, ...]
-) -> torch.Tensor:
-    """Return the tensor if it has this shape, or this shape for each sequence of ``x``."""
-    tensor(call, name, value, like=x)
-    wanted = shape if value.dim() == len(shape) else (x.shape[0], *shape)
-    return tensor(call, name, value, shape=wanted)
-
-
-def check_signal(call, x, unroll_factor):
-    """Return the numbers of sequences and of steps."""
+def check_signal(call: str, x: Tensor, unroll_factor: int) -> None:
+    """Check the signal, ``(B, N)`` or ``(B, N, F)``, and the factor."""
     if tensor(call, "x", x).dim() not in (2, 3):
         arguments.refuse(call, "x", "shape (B, N) or (B, N, F)", tuple(x.shape))
-    check_unroll_factor(call, unroll_factor)
-    return x.shape[0], x.shape[1]
+    arguments.count(call, "unroll_factor", unroll_factor)
 
 
-def checked_index(call, out_idx, states):
+def checked_index(call: str, out_idx: int | None, states: int) -> int | None:
+    """Return the index of a state, counted from the front."""
     if out_idx is None:
         return None
     try:
@@ -71,10 +50,10 @@ def checked_index(call, out_idx, states):
         arguments.refuse(call, "out_idx", "an integer or None", repr(out_idx), TypeError)
     if not -states <= index < states:
         arguments.refuse(call, "out_idx", f"one of {states} states", index)
-    return index
+    return index % states
 
 
-def scalar_gates(call, A, x, varying):
+def scalar_gates(call: str, A: Tensor, x: Tensor, varying: bool) -> Tensor:
     """Return matrices of one number each as gates of a scan of ``(B, N, 1)``."""
     tensor(call, "A", A, like=x)
     if A.dim() < 2 or A.shape[-2:] != (1, 1):
@@ -90,7 +69,20 @@ def scalar_gates(call, A, x, varying):
     return A.squeeze(-1) if varying else A.reshape(-1, 1, 1)
 
 
-def system(call, gate, x, B, C, D, zi, out_idx, V=None, Vinv=None, real=False, varying=False):
+def system(
+    call: str,
+    gate: Tensor,
+    x: Tensor,
+    B: Tensor | None,
+    C: Tensor | None,
+    D: Tensor | None,
+    zi: Tensor | None,
+    out_idx: int | None,
+    V: Tensor | None = None,
+    Vinv: Tensor | None = None,
+    real: bool = False,
+    varying: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Return the outputs, and the last state if there is an initial one; gates are (..., M)."""
     (batch, steps), states, wide = x.shape[:2], gate.shape[-1], x.dim() == 3
     sizes = {"b": batch, "m": states, "f": x.shape[2] if wide else None, "1": 1}
@@ -99,36 +91,34 @@ def system(call, gate, x, B, C, D, zi, out_idx, V=None, Vinv=None, real=False, v
     if C is not None and out_idx is not None:
         arguments.refuse(call, "out_idx", "None with 'C'", out_idx)
     index = checked_index(call, out_idx, states)
-    first = start = None
+    first = start = last = None
     if zi is not None:
-        first = start = shared_or_batched(call, "zi", zi, x, (states,)).expand(batch, states)
+        first = start = shared_or_each(call, "zi", zi, x, (states,)).expand(batch, states)
         if Vinv is not None:
             start = _times(first.unsqueeze(1), Vinv).squeeze(1)
     input = _driven(call, x, B, Vinv, sizes)
     dtype = common_dtype(gate, input, *(() if start is None else (start,)))
     start = None if start is None else start.to(dtype)
     h = linear_scan(gate.to(dtype), input.to(dtype), start, axis=1)
-    last = None
-    if first is None and index is not None:
-        h = h[..., index] if V is None else _times(h, V[..., index, :].unsqueeze(-2))[..., 0]
-        before = torch.zeros_like(h[:, :1]) if steps else h
-    else:
+    if first is not None:
         h = h if V is None else _times(h, V)
-        if first is None:
-            first = torch.zeros((batch, states), dtype=h.dtype, device=h.device)
-        else:
-            first = first.to(torch.promote_types(first.dtype, h.dtype))
-            last = h[:, -1] if steps else first
-        before = first.unsqueeze(1)
-        if index is not None:
-            h, before = h[..., index], before[..., index]
+        first = first.to(torch.promote_types(first.dtype, h.dtype))
+        last = h[:, -1] if steps else first
+    chosen = slice(None) if index is None else slice(index, index + 1)
+    if first is None and V is not None:
+        h = _times(h, V[..., chosen, :])
+    else:
+        h = h[..., chosen]
+    before = torch.zeros_like(h[:, :1]) if first is None else first[:, None, chosen]
     y = torch.cat((before, h[:, :-1]), 1)[:, :steps]
+    if index is not None:
+        y = y.squeeze(-1)
     if real and y.is_complex():
         y, last = y.real, None if last is None else last.real
     if C is not None:
-        y = _product(call, "C", "bnm", y, C, _OUTPUTS, "bn", sizes)
+        y = _product(call, "C", y, C, sizes)
     if D is not None:
-        through = _product(call, "D", "bnf" if wide else "bn", x, D, _THROUGH[wide], "bn", sizes)
+        through = _product(call, "D", x, D, sizes)
         if through.shape[2:] != y.shape[2:]:
             expected = f"one for outputs of shape {tuple(y.shape)}"
             arguments.refuse(call, "D", expected, f"one that makes {tuple(through.shape)}")
@@ -136,42 +126,45 @@ def system(call, gate, x, B, C, D, zi, out_idx, V=None, Vinv=None, real=False, v
     return y if last is None else (y, last)
 
 
-def _driven(call, x, B, Vinv, sizes):
+def _driven(call: str, x: Tensor, B: Tensor | None, Vinv: Tensor | None, sizes: _Sizes) -> Tensor:
     """Return ``Vinv B x``, ``(B, N, M)``; an absent B is the identity, or its first column."""
-    wide = x.dim() == 3
+    wide, states = x.dim() == 3, sizes["m"] or 0
     if B is None:
         if wide:
-            arguments.check_shape(call, "x", x.shape[2:], (sizes["m"],), equal=True)
+            arguments.check_shape(call, "x", x.shape[2:], (states,), equal=True)
         if Vinv is None:
-            return x if wide else pad(x.unsqueeze(-1), (0, sizes["m"] - 1))
+            return x if wide else pad(x.unsqueeze(-1), (0, states - 1))
         B = Vinv if wide else Vinv[..., 0]
     else:
-        _axes_of(call, "B", tensor(call, "B", B, like=x), _DRIVEN[wide], sizes)
+        _axes_of(call, "B", B, x, sizes)
         if Vinv is not None:
             B = _times(B.mT if wide else B.unsqueeze(-2), Vinv)
             B = B.mT if wide else B.squeeze(-2)
-    return _product(call, "B", "bnf" if wide else "bn", x, B, _DRIVEN[wide], "bnm", sizes)
+    return _product(call, "B", x, B, sizes)
 
 
-def _times(x, matrix):
+def _times(x: Tensor, matrix: Tensor) -> Tensor:
     """Multiply the rows of ``x`` by a matrix, in the type that both promote to."""
-    dtype = torch.promote_types(x.dtype, matrix.dtype)
+    dtype = common_dtype(x, matrix)
     return x.to(dtype) @ matrix.mT.to(dtype)
 
 
-def _product(call, name, signal, x, matrix, shapes, made, sizes):
+def _product(call: str, name: str, x: Tensor, matrix: Tensor, sizes: _Sizes) -> Tensor:
     """Multiply a signal by a coefficient at each step, and sum over axes not in the result."""
-    axes = _axes_of(call, name, tensor(call, name, matrix, like=x), shapes, sizes)
+    axes = _axes_of(call, name, matrix, x, sizes)
     if axes in ("", "1"):
         return matrix * x
     dtype = common_dtype(x, matrix)
-    made = made + "p" * ("p" in axes)
+    signal = "bnm" if name == "C" else "bnf"[: x.dim()]
+    made = "bnm" if name == "B" else "bn" + "p" * ("p" in axes)
     return torch.einsum(f"{signal},{axes}->{made}", x.to(dtype), matrix.to(dtype))
 
 
-def _axes_of(call, name, value, shapes, sizes):
-    """Return the first of these shapes that the tensor has; "p" is any number."""
-    shapes = [axes for axes in shapes if "n" in sizes or "n" not in axes]
+def _axes_of(call: str, name: str, value: Tensor, x: Tensor, sizes: _Sizes) -> str:
+    """Return the first shape of its name that the tensor has; "p" is any number."""
+    tensor(call, name, value, like=x)
+    known = _SHAPES[name][sizes["f"] is not None]
+    shapes = [axes for axes in known if "n" in sizes or "n" not in axes]
     for axes in shapes:
         if len(axes) == value.dim() and all(
             axis == "p" or sizes[axis] == n for axis, n in zip(axes, value.shape)
@@ -187,41 +180,37 @@ def _axes_of(call, name, value, shapes, sizes):
     return arguments.refuse(call, name, expected, tuple(value.shape))
 
 
-def decomposed(call, x, L, V, Vinv, A):
+def decomposed(
+    call: str, x: Tensor, L: Tensor | None, V: Tensor | None, Vinv: Tensor | None, A: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return eigenvalues, eigenvectors as columns, and their inverse; the identity is None."""
-    given = L is not None
-    if not given and A is None:
-        arguments.refuse(call, "L", "eigenvalues, or a matrix as 'A'", "neither")
-    name, value = ("L", L) if given else ("A", A)
-    states = value.shape[-1] if tensor(call, name, value, like=x).dim() else 0
-    if not given:
-        shared_or_batched(call, "A", A, x, (states, states))
+    if L is None:
+        if A is None:
+            arguments.refuse(call, "L", "eigenvalues, or a matrix as 'A'", "neither")
+        states = A.shape[-1] if tensor(call, "A", A).dim() else 0
+        shared_or_each(call, "A", A, x, (states, states))
         L, near = torch.linalg.eig(A)
         V = _eigenvectors(A, L, near.detach())
         return L, V, torch.linalg.inv(V)
-    shared_or_batched(call, "L", L, x, (states,))
+    states = L.shape[-1] if tensor(call, "L", L).dim() else 0
+    shared_or_each(call, "L", L, x, (states,))
     for name, matrix in (("V", V), ("Vinv", Vinv), ("A", A)):
         if matrix is not None:
             tensor(call, name, matrix, shape=(*L.shape[:-1], states, states), like=x)
-    if V is None and Vinv is None:
-        if A is None:
-            return L, None, None
-        V = _eigenvectors(A, L, _near(A.detach(), L.detach()))
-    if V is None:
+    if V is None and Vinv is None and A is not None:
+        # The eigenvectors that LAPACK finds, in the order of L.
+        found, vectors = torch.linalg.eig(A.detach())
+        order = (L.detach().unsqueeze(-1) - found.unsqueeze(-2)).abs().argmin(-1)
+        near = vectors.gather(-1, order.unsqueeze(-2).expand(vectors.shape))
+        V = _eigenvectors(A, L, near)
+    if V is None and Vinv is not None:
         V = torch.linalg.inv(Vinv)
-    elif Vinv is None:
+    elif V is not None and Vinv is None:
         Vinv = torch.linalg.inv(V)
     return L, V, Vinv
 
 
-def _near(A, L):
-    """Return the eigenvectors that LAPACK finds, in the order of the eigenvalues ``L``."""
-    found, vectors = torch.linalg.eig(A)
-    order = (L.unsqueeze(-1) - found.unsqueeze(-2)).abs().argmin(-1)
-    return vectors.gather(-1, order.unsqueeze(-2).expand(vectors.shape))
-
-
-def _eigenvectors(A, L, near):
+def _eigenvectors(A: Tensor, L: Tensor, near: Tensor) -> Tensor:
     """Return columns ``v`` with ``A v = l v``, which have derivatives of any order in A and L.
 
     ``v`` minimises the norm of ``r = -(A - l) v`` under the condition that ``v`` is 1 at the
@@ -237,5 +226,5 @@ def _eigenvectors(A, L, near):
     second = torch.cat((shifted.mH, zeros, largest), -1)
     last = torch.cat((nothing, largest, nothing[..., :1, :]), -2).mT
     wanted = pad(torch.cat((zeros[..., 0],) * 2, -1), (0, 1), value=1.0)
-    solved = torch.linalg.solve(torch.cat((first, second, last), -2), wanted)
+    solved: Tensor = torch.linalg.solve(torch.cat((first, second, last), -2), wanted)
     return solved[..., states : 2 * states].mT

@@ -47,7 +47,8 @@ class VTraceOutput(NamedTuple):
     q_estimate: Array
 
 
-def lambda_returns(
+def _returns(
+    call: str,
     r_t: ArrayLike,
     discount_t: ArrayLike,
     v_t: ArrayLike,
@@ -56,28 +57,22 @@ def lambda_returns(
 ) -> Array:
     """Compute ``G[t] = r[t] + discount[t] * ((1 - lambda_) * v[t] + lambda_ * G[t+1])``.
 
-    The last element of ``v_t`` takes the place of ``G[T]``. ``lambda_`` may be a number.
+    The last element of ``v_t`` takes the place of ``G[T]``. ``lambda_`` may be a number. It is 1 in
+    ``discounted_returns``, whose ``v_t`` may be a number, too.
     """
-    call = "lambda_returns"
-    r, discount, v = _sequences(call, r_t=r_t, discount_t=discount_t, v_t=v_t)
-    mixing = _mixing(call, lambda_, r)
-    mixed = r + discount * (1 - mixing) * v
-    returns = linear_scan(discount * mixing, mixed, _last(v), axis=0, reverse=True)
-    return _stopped(call, stop_target_gradients, returns)
-
-
-def discounted_returns(
-    r_t: ArrayLike, discount_t: ArrayLike, v_t: ArrayLike, stop_target_gradients: bool = False
-) -> Array:
-    """Compute ``G[t] = r[t] + discount[t] * G[t+1]``.
-
-    The last element of ``v_t``, or ``v_t`` itself if it is a number, takes the place of ``G[T]``.
-    """
-    call = "discounted_returns"
     r, discount = _sequences(call, r_t=r_t, discount_t=discount_t)
-    last = _last(jnp.broadcast_to(_mixing(call, v_t, r, "v_t"), r.shape))
-    returns = linear_scan(discount, r, last, axis=0, reverse=True)
+    if lambda_ is ABSENT:
+        v = jnp.broadcast_to(_mixing(call, v_t, r, "v_t"), r.shape)
+        gate, input = discount, r
+    else:
+        v, mixing = array(call, "v_t", v_t, shape=r.shape, real=True), _mixing(call, lambda_, r)
+        gate, input = discount * mixing, r + discount * (1 - mixing) * v
+    returns = linear_scan(gate, input, _last(v), axis=0, reverse=True)
     return _stopped(call, stop_target_gradients, returns)
+
+
+lambda_returns: _Function = named("lambda_returns", _returns)
+discounted_returns: _Function = named("discounted_returns", _returns, lambda_=ABSENT)
 
 
 def _corrected(
@@ -175,67 +170,55 @@ def _vtrace(
     discount_t: ArrayLike,
     rho_tm1: ArrayLike,
     alpha_: ArrayLike = 1.0,
-    lambda_: ArrayLike = 1.0,
-    clip_rho_threshold: ArrayLike = 1.0,
-    stop_target_gradients: bool = True,
-    sample_mask: ArrayLike | None = None,
-) -> Array:
-    """Compute ``E[t] = delta[t] + discount * clip(1) * lambda_ * E[t+1]``.
-
-    ``delta`` is ``clip(clip_rho_threshold) * (r + discount * v_t - v_tm1)``. ``clip(x)`` is
-    ``min(x, rho)``, or ``(1 - alpha_) * rho + alpha_ * min(x, rho)`` in the leaky functions. Where
-    ``sample_mask`` is False the error is that of the next step. With ``stop_target_gradients``,
-    only ``v_tm1`` has gradients.
-    """
-    array_of(call, "alpha_" if call == "leaky_vtrace" else "alpha", alpha_)
-    array_of(call, "clip_rho_threshold", clip_rho_threshold)
-    before, ahead, r, discount, rho = _sequences(
-        call, v_tm1=v_tm1, v_t=v_t, r_t=r_t, discount_t=discount_t, rho_tm1=rho_tm1
-    )
-    gate = discount * (_clipped(rho, 1.0, alpha_) * _mixing(call, lambda_, before))
-    input = _clipped(rho, clip_rho_threshold, alpha_) * (r + discount * ahead - before)
-    if sample_mask is not None:
-        mask = array(call, "sample_mask", sample_mask, shape=before.shape, boolean=True)
-        gate, input = jnp.where(mask, gate, 1), jnp.where(mask, input, 0)
-    errors = linear_scan(gate, input, axis=0, reverse=True)
-    return _stopped(call, stop_target_gradients, errors, before)
-
-
-def _vtrace_and_advantage(
-    call: str,
-    v_tm1: ArrayLike,
-    v_t: ArrayLike,
-    r_t: ArrayLike,
-    discount_t: ArrayLike,
-    rho_tm1: ArrayLike,
     alpha: ArrayLike = 1.0,
     lambda_: ArrayLike = 1.0,
     clip_rho_threshold: ArrayLike = 1.0,
     clip_pg_rho_threshold: ArrayLike = 1.0,
     stop_target_gradients: bool = True,
     sample_mask: ArrayLike | None = None,
-) -> VTraceOutput:
-    """Compute :func:`vtrace`, the action values that its targets estimate, and their advantages."""
+) -> Any:
+    """Compute ``E[t] = delta[t] + discount * clip(1) * lambda_ * E[t+1]``.
+
+    ``delta`` is ``clip(clip_rho_threshold) * (r + discount * v_t - v_tm1)``. ``clip(x)`` is
+    ``min(x, rho)``, or ``(1 - alpha) * rho + alpha * min(x, rho)`` in the leaky functions, one of
+    which names it ``alpha_``. Where ``sample_mask`` is False the error is that of the next step.
+    With ``stop_target_gradients``, only ``v_tm1`` has gradients.
+
+    ``vtrace`` and ``leaky_vtrace`` return ``E``, and the others a :class:`VTraceOutput`: ``E``, the
+    action values that its targets estimate, and their advantages, clipped at
+    ``clip_pg_rho_threshold``.
+    """
+    name, leak = ("alpha", alpha) if alpha_ is ABSENT else ("alpha_", alpha_)
+    array_of(call, name, leak)
+    array_of(call, "clip_rho_threshold", clip_rho_threshold)
+    before, after, r, discount, rho = _sequences(
+        call, v_tm1=v_tm1, v_t=v_t, r_t=r_t, discount_t=discount_t, rho_tm1=rho_tm1
+    )
+    mixing = _mixing(call, lambda_, before)
+    gate = discount * (_clipped(rho, 1.0, leak) * mixing)
+    input = _clipped(rho, clip_rho_threshold, leak) * (r + discount * after - before)
+    if sample_mask is not None:
+        mask = array(call, "sample_mask", sample_mask, shape=before.shape, boolean=True)
+        gate, input = jnp.where(mask, gate, 1), jnp.where(mask, input, 0)
+    errors = linear_scan(gate, input, axis=0, reverse=True)
+    errors = _stopped(call, stop_target_gradients, errors, before)
+    if clip_pg_rho_threshold is ABSENT:
+        return errors
     array_of(call, "clip_pg_rho_threshold", clip_pg_rho_threshold)
-    given = v_tm1, v_t, r_t, discount_t, rho_tm1
-    options = alpha, lambda_, clip_rho_threshold, stop_target_gradients, sample_mask
-    errors = _vtrace(call, *given, *options)
-    before, v, r, discount, rho = map(jnp.asarray, given)
-    mixing = jnp.broadcast_to(_mixing(call, lambda_, before), before.shape)[:-1]
-    targets = errors + before
+    mixing, targets = jnp.broadcast_to(mixing, before.shape)[:-1], errors + before
     ahead = mixing * targets[1:] + (1 - mixing) * before[1:]
-    q_estimate = r + discount * jnp.concatenate((ahead, v[-1:]))
-    advantage = _clipped(rho, clip_pg_rho_threshold, alpha) * (q_estimate - before)
+    q_estimate = r + discount * jnp.concatenate((ahead, after[-1:]))
+    advantage = _clipped(rho, clip_pg_rho_threshold, leak) * (q_estimate - before)
     return VTraceOutput(errors=errors, pg_advantage=advantage, q_estimate=q_estimate)
 
 
-vtrace: _Function = named("vtrace", _vtrace, alpha_=1.0)
-leaky_vtrace: _Function = named("leaky_vtrace", _vtrace)
+vtrace: _Function = named("vtrace", _vtrace, alpha_=ABSENT, alpha=1.0, clip_pg_rho_threshold=ABSENT)
+leaky_vtrace: _Function = named("leaky_vtrace", _vtrace, alpha=ABSENT, clip_pg_rho_threshold=ABSENT)
 vtrace_td_error_and_advantage: Callable[..., VTraceOutput] = named(
-    "vtrace_td_error_and_advantage", _vtrace_and_advantage, alpha=1.0
+    "vtrace_td_error_and_advantage", _vtrace, alpha_=ABSENT, alpha=1.0
 )
 leaky_vtrace_td_error_and_advantage: Callable[..., VTraceOutput] = named(
-    "leaky_vtrace_td_error_and_advantage", _vtrace_and_advantage
+    "leaky_vtrace_td_error_and_advantage", _vtrace, alpha_=ABSENT
 )
 
 
@@ -243,10 +226,8 @@ def _sequences(call: str, **given: ArrayLike) -> list[Array]:
     """Return real arrays of one axis and one length."""
     arrays: list[Array] = []
     for name, value in given.items():
-        x = array(call, name, value, axes="(T,)", shape=arrays[0].shape if arrays else None)
-        if jnp.iscomplexobj(x):
-            arguments.refuse(call, name, "a real type", x.dtype.name, TypeError)
-        arrays.append(x)
+        shape = arrays[0].shape if arrays else None
+        arrays.append(array(call, name, value, axes="(T,)", shape=shape, real=True))
     return arrays
 
 

@@ -105,7 +105,13 @@ def _td(
     values = {"state_value": state_value, "reward": reward}
     axis, terminated = _checked(call, next_state_value, values, done, terminated, time_dim)
     factors = _factors(call, next_state_value, gamma=gamma, lmbda=lmbda)
-    rolling = _is_rolling(call, rolling_gamma, done, factors)
+    rolling = rolling_gamma is None or arguments.flag(call, "rolling_gamma", rolling_gamma)
+    tensors = [x for x in factors if isinstance(x, Tensor)]
+    if call.startswith("vec_") and all(x.numel() == 1 for x in tensors):
+        rolling = True  # The original ignores the flag here.
+    if not rolling and all(x.shape != done.shape for x in tensors):
+        expected = "True or None where discounts are not tensors of every step"
+        arguments.refuse(call, "rolling_gamma", expected, rolling_gamma)
     value, time = next_state_value.masked_fill(terminated, 0), axis
     if not rolling:
         # The steps that have the factors lie along `axis`, before time.
@@ -226,19 +232,6 @@ def _factors(call: str, like: Tensor, **given: Any) -> list[float | Tensor]:
         if x is not ABSENT:
             factors.append(x)
     return factors
-
-
-def _is_rolling(
-    call: str, rolling_gamma: bool | None, done: Tensor, factors: list[float | Tensor]
-) -> bool:
-    rolling = rolling_gamma is None or arguments.flag(call, "rolling_gamma", rolling_gamma)
-    tensors = [x for x in factors if isinstance(x, Tensor)]
-    if call.startswith("vec_") and all(x.numel() == 1 for x in tensors):
-        return True  # The original ignores the flag here.
-    if not rolling and all(x.shape != done.shape for x in tensors):
-        expected = "True or None where discounts are not tensors of every step"
-        arguments.refuse(call, "rolling_gamma", expected, rolling_gamma)
-    return rolling
 
 
 def _at_end(x: Tensor, axis: int) -> Tensor:
