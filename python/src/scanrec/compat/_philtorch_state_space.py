@@ -86,8 +86,7 @@ def system(
     """Return the outputs, and the last state if there is an initial one; gates are (..., M)."""
     (batch, steps), states, wide = x.shape[:2], gate.shape[-1], x.dim() == 3
     sizes = {"b": batch, "m": states, "f": x.shape[2] if wide else None, "1": 1}
-    if varying:
-        sizes["n"] = steps
+    sizes |= {"n": steps} if varying else {}
     if C is not None and out_idx is not None:
         arguments.refuse(call, "out_idx", "None with 'C'", out_idx)
     index = checked_index(call, out_idx, states)
@@ -97,19 +96,18 @@ def system(
         if Vinv is not None:
             start = _times(first.unsqueeze(1), Vinv).squeeze(1)
     input = _driven(call, x, B, Vinv, sizes)
-    dtype = common_dtype(gate, input, *(() if start is None else (start,)))
+    dtype = common_dtype(gate, input, start)
     start = None if start is None else start.to(dtype)
     h = linear_scan(gate.to(dtype), input.to(dtype), start, axis=1)
-    if first is not None:
-        h = h if V is None else _times(h, V)
-        first = first.to(torch.promote_types(first.dtype, h.dtype))
-        last = h[:, -1] if steps else first
     chosen = slice(None) if index is None else slice(index, index + 1)
-    if first is None and V is not None:
-        h = _times(h, V[..., chosen, :])
+    if first is None:
+        h = h[..., chosen] if V is None else _times(h, V[..., chosen, :])
+        before = torch.zeros_like(h[:, :1])
     else:
-        h = h[..., chosen]
-    before = torch.zeros_like(h[:, :1]) if first is None else first[:, None, chosen]
+        h = h if V is None else _times(h, V)
+        first = first.to(common_dtype(first, h))
+        last = h[:, -1] if steps else first
+        h, before = h[..., chosen], first[:, None, chosen]
     y = torch.cat((before, h[:, :-1]), 1)[:, :steps]
     if index is not None:
         y = y.squeeze(-1)

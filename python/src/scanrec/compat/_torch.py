@@ -61,9 +61,9 @@ def shared_or_each(call: str, name: str, value: Any, like: Tensor, shape: Sequen
     return tensor(call, name, x, shape=wanted)
 
 
-def common_dtype(*tensors: Tensor) -> torch.dtype:
-    """Return the type that the types of all tensors promote to."""
-    return reduce(torch.promote_types, (t.dtype for t in tensors))
+def common_dtype(*tensors: Tensor | None) -> torch.dtype:
+    """Return the type that the types of all tensors promote to, without absent ones."""
+    return reduce(torch.promote_types, (t.dtype for t in tensors if t is not None))
 
 
 def last_axis_scan(

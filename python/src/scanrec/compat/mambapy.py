@@ -56,9 +56,7 @@ def selective_scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D:
     """Compute ``MambaBlock.selective_scan``, as a function.
 
     ``MambaBlock.selective_scan = staticmethod(selective_scan)`` sets it for all blocks of mambapy.
-    No tensor of shape ``(B, L, D, N)`` is made. 16-bit tensors are computed in float32. Shapes are
-    ``(B, L, D)`` for ``x`` and ``delta``, the result of softplus, ``(D, N)`` for ``A``,
-    ``(B, L, N)`` for ``B`` and ``C``, and ``(D,)`` for ``D``.
+    No tensor of shape ``(B, L, D, N)`` is made. 16-bit tensors are computed in float32.
     """
     call = "selective_scan"
     batch, steps, channels = tensor(call, "x", x, axes="(B, L, D)", real=True).shape

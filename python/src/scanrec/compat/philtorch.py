@@ -9,6 +9,7 @@ Element types are floating point and complex types, without integers. Larger mat
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -25,6 +26,8 @@ __all__ = ["lpv", "lti", "recurrence"]
 
 #: Outputs, or outputs and the last state.
 _Outputs: TypeAlias = Tensor | tuple[Tensor, Tensor]
+#: Options by name, each with its check, which takes the call, the name and the value.
+_Options: TypeAlias = Mapping[str, Callable[[str, str, Any], object]]
 
 
 def recurrence(A: Tensor, zi: Tensor, x: Tensor) -> Tensor:
@@ -79,8 +82,7 @@ class _Shared:
         Returns ``h[1], ..., h[N]`` as ``(B, N, 1)``, or as ``(B, N)`` with an ``out_idx`` of 0.
         ``A`` is ``(1, 1)`` or ``(B, 1, 1)``, for ``lpv`` ``(N, 1, 1)`` or ``(B, N, 1, 1)``. Larger
         matrices raise ``ValueError`` even if they are diagonal: only their values would tell.
-        ``lti.diag_state_space`` takes a diagonal as ``L``. ``zi`` is ``(B, 1)``, and ``x``
-        ``(B, N)`` or ``(B, N, 1)``.
+        ``lti.diag_state_space`` takes a diagonal as ``L``.
         """
         call = "state_space_recursion"
         spaces.check_signal(call, x, unroll_factor)
@@ -143,19 +145,12 @@ class lti(_Shared):
         Returns ``y``, or ``(y, h[N])`` with a ``zi``. Outputs are real with a real ``C``, and
         otherwise complex if ``L`` is computed from ``A``.
 
-        Shapes are ``(B, N)`` or ``(B, N, F)`` for ``x``, ``(M,)`` for ``L`` and ``zi``, ``(M, M)``
-        for ``V``, ``Vinv`` and ``A``, ``(M, F)`` for ``B``, ``(P, M)`` or ``(M,)`` for ``C``, and
-        ``(P, F)``, ``(F,)``, ``(1,)`` or ``()`` for ``D``, without F if ``x`` has none. All but
-        ``x`` may have an axis ``B`` in front. A shape with two meanings has that axis.
-
-        - ``L`` is the diagonal of ``A`` if ``V``, ``Vinv`` and ``A`` are absent. One of ``V`` and
-          ``Vinv`` is enough; ``A`` is decomposed if both are absent. If eigenvectors are computed
-          and eigenvalues repeat, this raises ``torch.linalg.LinAlgError``, as in the original.
-        - Without ``B``, an ``x`` without F enters the first state, and otherwise F is M. Without
-          ``C``, the outputs are the states, or the state ``out_idx``.
-        - The original raises for an ``L`` of ``(B, M)`` alone, for a complex ``L`` alone with a
-          real ``x``, and for an ``A`` with an eigenvector that begins with 0, such as a diagonal
-          matrix.
+        Each coefficient may have an axis of sequences in front. A shape with two meanings has that
+        axis. ``L`` is the diagonal of ``A`` if ``V``, ``Vinv`` and ``A`` are absent. If it computes
+        eigenvectors and eigenvalues repeat, this raises ``torch.linalg.LinAlgError``, as the
+        original does. The original also raises for an ``L`` of ``(B, M)`` alone, for a complex
+        ``L`` alone with a real ``x``, and for an ``A`` with an eigenvector that begins with 0, such
+        as a diagonal matrix.
         """
         call = "diag_state_space"
         spaces.check_signal(call, x, unroll_factor)
@@ -170,15 +165,14 @@ class lti(_Shared):
     ) -> _Outputs:
         """Compute ``y[n] = x[n] - a * y[n - delay]`` along the last axis of ``x``, ``(B, N)``.
 
-        ``a`` is ``()`` or ``(B,)``. ``zi``, ``(delay,)`` or ``(B, delay)``, has the outputs before
-        the first step, the newest first. With ``zi`` the result is ``(y, zf)``, where ``zf``,
-        ``(B, delay)``, has the last outputs in the same order. ``unroll_factor`` is the only other
-        argument.
+        ``zi`` has the outputs before the first step, the newest first. With ``zi`` the result is
+        ``(y, zf)``, where ``zf``, ``(B, delay)``, has the last outputs in the same order.
+        ``unroll_factor`` is the only other argument.
         """
         call = "comb_filter"
         batch, steps = tensor(call, "x", x, axes="(B, N)").shape
         delay = arguments.count(call, "delay", delay)
-        _options(call, kwargs, {})
+        _check_options(call, kwargs, _COMB)
         shared_or_each(call, "a", a, x, ())
         before = None
         if zi is not None:
@@ -204,13 +198,9 @@ class lti(_Shared):
     ) -> _Outputs:
         """Compute ``y[n] = b[0] x[n] + ... + b[K-1] x[n-K+1] - a[0] y[n-1]``.
 
-        Returns ``y``, or ``(y, zf)`` with a ``zi``. The results have no axis ``B`` if no argument
-        has one. Shapes are ``(K,)`` for ``b``, ``(1,)`` for ``a``, which lacks the leading 1,
-        ``(N,)`` for ``x``, and ``(max(1, K - 1),)`` for ``zi``, or these with ``B`` in front.
-
-        ``form`` is ``"tdf2"`` or ``"df2"``, which say what state ``zi`` is, or ``"df1"`` or
-        ``"tdf1"``, which take no ``zi``. All forms compute the same filter; the ``backend``
-        ``"diag_ssm"`` has the first two. ``backend`` and its options ``unroll_factor`` and
+        Returns ``y``, or ``(y, zf)`` with a ``zi``. The results have no axis of sequences if no
+        argument has one. All forms compute the same filter. ``zi`` is the state of ``"tdf2"`` or
+        ``"df2"``; ``"df1"`` and ``"tdf1"`` take none. ``backend``, its ``unroll_factor`` and its
         ``delayed_form`` are checked and ignored. ``L``, ``V`` and ``Vinv`` must be None: they
         follow from ``a``.
         """
@@ -220,7 +210,13 @@ class lti(_Shared):
             tensor(call, name, value, like=x if isinstance(x, Tensor) else None)
             if value.dim() not in (1, 2):
                 arguments.refuse(call, name, "one axis or two", f"shape {tuple(value.shape)}")
-        _check_choices(call, form, backend, kwargs)
+        forms = ("df2", "tdf2") if backend == "diag_ssm" else ("df2", "tdf2", "df1", "tdf1")
+        backends = tuple(_BACKENDS)
+        for name, choice, known in (("form", form, forms), ("backend", backend, backends)):
+            if choice not in known:
+                expected = "one of " + ", ".join(map(repr, known))
+                arguments.refuse(call, name, expected, repr(choice))
+        _check_options(call, kwargs, _BACKENDS[backend])
         if a.shape[-1] != 1:
             got = f"shape {tuple(a.shape)}"
             arguments.refuse(call, "a", "one coefficient, (1,) or (B, 1)", got)
@@ -254,31 +250,27 @@ class lpv(_Shared):
     _varying = True
 
 
-def _options(call: str, given: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """Return options with their defaults; check ``unroll_factor``, and refuse unknown ones."""
-    options = {"unroll_factor": 1, **known, **given}
-    for name in given:
-        if name != "unroll_factor" and name not in known:
-            only = ", ".join(("unroll_factor", *known))
-            arguments.refuse(call, name, f"no such argument: only {only}", given[name])
-    arguments.count(call, "unroll_factor", options["unroll_factor"])
-    return options
+def _refuse_given(call: str, name: str, value: Any) -> None:
+    if value is not None:
+        arguments.refuse(call, name, "None: 'a' has it", type(value).__name__)
 
 
-def _check_choices(call: str, form: str, backend: str, given: dict[str, Any]) -> None:
-    """Check the choices of lfilter among algorithms."""
-    diagonal = backend == "diag_ssm"
-    forms = ("df2", "tdf2") if diagonal else ("df2", "tdf2", "df1", "tdf1")
-    for name, value, known in (("form", form, forms), ("backend", backend, ("ssm", "diag_ssm"))):
-        if value not in known:
-            arguments.refuse(call, name, "one of " + ", ".join(map(repr, known)), repr(value))
-    vectors = dict.fromkeys(("L", "V", "Vinv"))
-    options = _options(call, given, {**vectors, "delayed_form": False} if diagonal else {})
-    if diagonal:
-        arguments.flag(call, "delayed_form", options["delayed_form"])
-        for name in vectors:
-            if options[name] is not None:
-                arguments.refuse(call, name, "None: 'a' has it", type(options[name]).__name__)
+_COMB: _Options = {"unroll_factor": arguments.count}
+_BACKENDS: dict[str, _Options] = {
+    "ssm": _COMB,
+    "diag_ssm": {
+        "delayed_form": arguments.flag,
+        **dict.fromkeys(("L", "V", "Vinv"), _refuse_given),
+        **_COMB,
+    },
+}
+
+
+def _check_options(call: str, given: dict[str, Any], known: _Options) -> None:
+    for name, value in given.items():
+        if name not in known:
+            arguments.refuse(call, name, "no such argument: only " + ", ".join(known), value)
+        known[name](call, name, value)
 
 
 def _direct(b: Tensor, gate: Tensor, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
