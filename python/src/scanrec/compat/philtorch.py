@@ -205,11 +205,8 @@ class lti(_Shared):
         follow from ``a``.
         """
         call = "lfilter"
-        given = {"b": b, "a": a, "x": x} | ({} if zi is None else {"zi": zi})
-        for name, value in given.items():
-            tensor(call, name, value, like=x if isinstance(x, Tensor) else None)
-            if value.dim() not in (1, 2):
-                arguments.refuse(call, name, "one axis or two", f"shape {tuple(value.shape)}")
+        if tensor(call, "x", x).dim() not in (1, 2):
+            arguments.refuse(call, "x", "one axis or two", f"shape {tuple(x.shape)}")
         forms = ("df2", "tdf2") if backend == "diag_ssm" else ("df2", "tdf2", "df1", "tdf1")
         backends = tuple(_BACKENDS)
         for name, choice, known in (("form", form, forms), ("backend", backend, backends)):
@@ -217,28 +214,27 @@ class lti(_Shared):
                 expected = "one of " + ", ".join(map(repr, known))
                 arguments.refuse(call, name, expected, repr(choice))
         _check_options(call, kwargs, _BACKENDS[backend])
-        if a.shape[-1] != 1:
+        if tensor(call, "a", a).shape[-1:] != (1,):
             got = f"shape {tuple(a.shape)}"
             arguments.refuse(call, "a", "one coefficient, (1,) or (B, 1)", got)
-        if b.shape[-1] == 0:
-            arguments.refuse(call, "b", "one coefficient or more", "none")
-        bare = all(value.dim() == 1 for value in given.values())
-        dtype = common_dtype(*given.values())
-        x = x.to(dtype) if x.dim() == 2 else x.to(dtype).unsqueeze(0)
-        batch, taps = x.shape[0], b.shape[-1]
+        if tensor(call, "b", b).dim() == 0 or b.shape[-1] == 0:
+            arguments.refuse(call, "b", "one coefficient or more", f"shape {tuple(b.shape)}")
+        rows = x if x.dim() == 2 else x.unsqueeze(0)
+        batch, taps = rows.shape[0], b.shape[-1]
         order = max(1, taps - 1)
-        shared_or_each(call, "a", a, x, (1,))
-        shared_or_each(call, "b", b, x, (taps,))
-        b = pad(b.to(dtype).expand(batch, taps), (0, order + 1 - taps))
-        gate = -a.to(dtype).expand(batch, 1)
-        state = None
+        shared_or_each(call, "a", a, rows, (1,))
+        shared_or_each(call, "b", b, rows, (taps,))
         if zi is not None:
             if "1" in form:
                 expected = "None with a form other than 'df2' and 'tdf2'"
                 arguments.refuse(call, "zi", expected, "a tensor")
-            shared_or_each(call, "zi", zi, x, (order,))
-            state = zi.to(dtype).expand(batch, order)
-        y, last = (_direct if form == "df2" else _transposed)(b, gate, x, state)
+            shared_or_each(call, "zi", zi, rows, (order,))
+        bare = all(value is None or value.dim() == 1 for value in (b, a, x, zi))
+        dtype = common_dtype(b, a, x, zi)
+        b = pad(b.to(dtype).expand(batch, taps), (0, order + 1 - taps))
+        gate, rows = -a.to(dtype).expand(batch, 1), rows.to(dtype)
+        state = None if zi is None else zi.to(dtype).expand(batch, order)
+        y, last = (_direct if form == "df2" else _transposed)(b, gate, rows, state)
         if bare:
             y, last = y.squeeze(0), last.squeeze(0)
         return y if zi is None else (y, last)
