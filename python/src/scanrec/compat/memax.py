@@ -17,13 +17,13 @@ from scanrec.jax import linear_scan
 
 __all__ = ["semigroup_scan"]
 
-#: An operator on two trees of arrays.
-_Operator: TypeAlias = Callable[[Any, Any], Any]
 #: A name, or a sum or product of nodes as a tuple that starts with "add" or "mul".
 _Node: TypeAlias = tuple[Any, ...]
 
 
-def semigroup_scan(semigroup_op: _Operator, state: Any, input: Any, axis: int = 0) -> Any:
+def semigroup_scan(
+    semigroup_op: Callable[[Any, Any], Any], state: Any, input: Any, axis: int = 0
+) -> Any:
     """Compute the states ``semigroup_op(...semigroup_op(state, input[0])..., input[t])``.
 
     The result has the structure of ``input``. ``state`` has it too, without the axis of time.
@@ -78,7 +78,7 @@ def _affine(
     return jax.tree.unflatten(tree, [scan(gate, u, x0) for u, x0 in zip(inputs, first)])
 
 
-def _is_affine(op: _Operator, state: Any) -> bool:
+def _is_affine(op: Callable[..., Any], state: Any) -> bool:
     """Tell whether one traced step of an operator is a step of a linear recurrence."""
     leaves = jax.tree.leaves(state)
     if len(leaves) not in (1, 2) or len({(x.shape, x.dtype) for x in leaves}) != 1:
@@ -116,7 +116,7 @@ def _terms(jaxpr: Any, names: Sequence[_Node | None]) -> list[_Node | None]:
     return nodes(jaxpr.outvars)
 
 
-def _associative(op: _Operator, state: Any, input: Any, axis: int) -> Any:
+def _associative(op: Callable[..., Any], state: Any, input: Any, axis: int) -> Any:
     if not jax.tree.leaves(input)[0].shape[axis]:
         return input  # XLA aborts in the gradient of the code below if T is 0.
     first = jax.tree.map(lambda x: jnp.expand_dims(x, axis), state)

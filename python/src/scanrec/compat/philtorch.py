@@ -24,8 +24,6 @@ from ._torch import common_dtype, shared_or_each, tensor
 
 __all__ = ["lpv", "lti", "recurrence"]
 
-#: Outputs, or outputs and the last state.
-_Outputs: TypeAlias = Tensor | tuple[Tensor, Tensor]
 #: Options by name, each with its check, which takes the call, the name and the value.
 _Options: TypeAlias = Mapping[str, Callable[[str, str, Any], object]]
 
@@ -69,13 +67,7 @@ class _Shared:
 
     @classmethod
     def state_space_recursion(
-        cls,
-        A: Tensor,
-        zi: Tensor,
-        x: Tensor,
-        *,
-        unroll_factor: int = 1,
-        out_idx: int | None = None,
+        cls, A: Tensor, zi: Tensor, x: Tensor, *, unroll_factor: int = 1, out_idx: int | None = None
     ) -> Tensor:
         """Compute ``h[n+1] = A h[n] + x[n]`` from ``h[0] = zi``.
 
@@ -106,7 +98,7 @@ class _Shared:
         zi: Tensor | None = None,
         unroll_factor: int = 1,
         out_idx: int | None = None,
-    ) -> _Outputs:
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Compute ``h[n+1] = A h[n] + B x[n]`` and ``y[n] = C h[n] + D x[n]``.
 
         Returns ``y``, or ``(y, h[N])`` with a ``zi``. ``A`` is that of
@@ -138,7 +130,7 @@ class lti(_Shared):
         zi: Tensor | None = None,
         out_idx: int | None = None,
         unroll_factor: int = 1,
-    ) -> _Outputs:
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Compute ``h[n+1] = A h[n] + B x[n]`` and ``y[n] = C h[n] + D x[n]``.
 
         ``A`` is ``V diag(L) Vinv``, and the scan that of ``Vinv h``, whose states do not mix.
@@ -162,7 +154,7 @@ class lti(_Shared):
     @staticmethod
     def comb_filter(
         a: Tensor, delay: int, x: Tensor, zi: Tensor | None = None, **kwargs: Any
-    ) -> _Outputs:
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Compute ``y[n] = x[n] - a * y[n - delay]`` along the last axis of ``x``, ``(B, N)``.
 
         ``zi`` has the outputs before the first step, the newest first. With ``zi`` the result is
@@ -195,7 +187,7 @@ class lti(_Shared):
         form: str = "tdf2",
         backend: str = "ssm",
         **kwargs: Any,
-    ) -> _Outputs:
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Compute ``y[n] = b[0] x[n] + ... + b[K-1] x[n-K+1] - a[0] y[n-1]``.
 
         Returns ``y``, or ``(y, zf)`` with a ``zi``. The results have no axis of sequences if no

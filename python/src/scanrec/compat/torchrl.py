@@ -44,8 +44,7 @@ __all__ = [
     "vtrace_advantage_estimate",
 ]
 
-_Pair: TypeAlias = tuple[Tensor, Tensor]
-_Pairs: TypeAlias = Callable[..., _Pair]
+_Pairs: TypeAlias = Callable[..., tuple[Tensor, Tensor]]
 _Values: TypeAlias = Callable[..., Tensor]
 
 
@@ -60,7 +59,7 @@ def _gae(
     terminated: Tensor | None = None,
     *,
     time_dim: int = -2,
-) -> _Pair:
+) -> tuple[Tensor, Tensor]:
     """Compute ``A[t] = delta[t] + gamma * lmbda * A[t+1]``.
 
     ``delta`` is ``reward + gamma * next_state_value - state_value``. Returns
