@@ -96,7 +96,7 @@ def _corrected(
     if rho_tm1 is ABSENT:
         advantages = linear_scan(gate, delta, axis=0, reverse=True)
         return _stopped(call, stop_target_gradients, advantages)
-    rho = array(call, "rho_tm1", rho_tm1, shape=r.shape)
+    rho = array(call, "rho_tm1", rho_tm1, shape=r.shape, real=True)
     gate = gate * jnp.concatenate((rho[1:], jnp.ones_like(rho[:1])))
     errors = rho * linear_scan(gate, delta, axis=0, reverse=True)
     return _stopped(call, stop_target_gradients, errors, v[:-1])
