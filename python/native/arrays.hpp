@@ -33,13 +33,15 @@ constexpr bool is_checkpoints(role use) {
   return use == role::read_checkpoints || use == role::write_checkpoints;
 }
 
-/// An array of a call: its name, which member it is, and whose place it may have, if anyone's.
+/// An array of a call: its name, its member, and the array whose memory it may share, or null. A
+/// call on logarithms reads other arrays, so there another array may share its memory.
 template <class Arrays>
 struct array_entry {
   const char* name;
   scanrec_array Arrays::*member;
   role use;
   const char* in_place_of = nullptr;
+  const char* in_place_of_with_logarithms = nullptr;
 };
 template <class Arrays>
 using array_list = std::array<array_entry<Arrays>, sizeof(Arrays) / sizeof(scanrec_array)>;
@@ -58,7 +60,7 @@ struct call_of<scanrec_scan_arrays> {
        {"initial_state", &a::initial_state, role::read_edge},
        {"resets", &a::resets, role::read_resets},
        {"state", &a::state, role::write, "input"},
-       {"final_state", &a::final_state, role::write_edge, "initial_state"}}};
+       {"final_state", &a::final_state, role::write_edge, "initial_state", "initial_state"}}};
 };
 
 template <>
@@ -73,9 +75,9 @@ struct call_of<scanrec_vjp_arrays> {
        {"state", &a::state, role::read},
        {"state_grad", &a::state_grad, role::read},
        {"final_grad", &a::final_grad, role::read_edge},
-       {"gate_grad", &a::gate_grad, role::gradient},
-       {"input_grad", &a::input_grad, role::gradient, "state_grad"},
-       {"initial_grad", &a::initial_grad, role::edge_gradient, "final_grad"}}};
+       {"gate_grad", &a::gate_grad, role::gradient, nullptr, "gate"},
+       {"input_grad", &a::input_grad, role::gradient, "state_grad", "input"},
+       {"initial_grad", &a::initial_grad, role::edge_gradient, "final_grad", "final_grad"}}};
 };
 
 template <>

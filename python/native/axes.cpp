@@ -143,8 +143,12 @@ void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
     for (const std::size_t axis : walked)
       c.accumulate = c.accumulate || (is_gradient(e.use) && e.strides[axis] == 0);
   // Nothing may be written by a call that is refused. What f finds wrong with one position it finds
-  // wrong with the first; but what is written there may be read at another.
-  if (!walked.empty()) check_memory(c.accumulate);
+  // wrong with the first; but what is written there may be read at another. The kernels of
+  // logarithms are those of a gated scan, whose names for the arrays an error must not have.
+  if (!walked.empty())
+    check_memory(c.accumulate);
+  else if (c.logarithms != 0)
+    check_overlaps(false);
   if (c.accumulate) {
     for (entry& e : arrays_) e.array->data = e.data;
     c.check_only = true;
@@ -315,7 +319,7 @@ void axes::check_places(const entry& e) const {
   }
 }
 
-void axes::check_overlaps(const entry& written, bool cleared) const {
+void axes::check_overlaps_of(const entry& written, bool cleared) const {
   for (const entry& other : arrays_) {
     if (&other == &written || other.data == nullptr) continue;
     if (is_written(other.use) && &other < &written) continue;  // each pair of outputs once
@@ -335,11 +339,15 @@ void axes::check_overlaps(const entry& written, bool cleared) const {
   }
 }
 
+void axes::check_overlaps(bool cleared) const {
+  for (const entry& e : arrays_)
+    if (e.data != nullptr && is_written(e.use)) check_overlaps_of(e, cleared);
+}
+
 void axes::check_memory(bool cleared) const {
   for (const entry& e : arrays_)
     if (e.data != nullptr) check_places(e);
-  for (const entry& e : arrays_)
-    if (e.data != nullptr && is_written(e.use)) check_overlaps(e, cleared);
+  check_overlaps(cleared);
 }
 
 }  // namespace scanrec::native

@@ -59,8 +59,9 @@ class axes {
   [[nodiscard]] bool share(const entry& x, const entry& y) const;
   [[nodiscard]] bool same_elements(const entry& x, const entry& y) const;
   void check_places(const entry& e) const;
-  void check_overlaps(const entry& written, bool cleared) const;
+  void check_overlaps_of(const entry& written, bool cleared) const;
   /// Checks arrays whole; `cleared` says that gradients are set to zero before anything is read.
+  void check_overlaps(bool cleared) const;
   void check_memory(bool cleared) const;
 
   const char* call_;

@@ -94,7 +94,8 @@ class request {
         axes_(name, problem_) {
     check_options();
     for (const auto& e : call_of<Arrays>::arrays)
-      axes_.add(e.name, arrays_.*e.member, bytes_of(e.use), e.use, e.in_place_of);
+      axes_.add(e.name, arrays_.*e.member, bytes_of(e.use), e.use,
+                problem_.logarithms != 0 ? e.in_place_of_with_logarithms : e.in_place_of);
   }
 
   [[nodiscard]] const scanrec_problem& problem() const { return problem_; }

@@ -366,3 +366,43 @@ def scan_until_interrupted():
             while True:
                 scanned()
         assert np.array_equal(scanned(), want)
+
+
+#: A shape of few axes, and one whose axes do not merge, with the axis of time.
+OVERLAPS = [((2, 70, 8), 1), ((2, 3, 2, 3, 9, 2), 4)]
+
+
+@pytest.mark.parametrize("shape, axis", OVERLAPS)
+@pytest.mark.parametrize("logarithms", [0, 1, 3])
+@pytest.mark.parametrize(
+    "call, shared, is_allowed",
+    [
+        ("linear_scan", ("state", "input"), {0}),
+        ("linear_scan", ("state", "gate"), ()),
+        ("linear_scan_vjp", ("input_grad", "state_grad"), {0}),
+        ("linear_scan_vjp", ("gate_grad", "gate"), {1, 3}),
+        ("linear_scan_vjp", ("gate_grad", "state"), ()),
+    ],
+)
+def test_shared_memory_is_allowed_or_refused_by_name(
+    call, shared, is_allowed, logarithms, shape, axis
+):
+    names = ["gate", "input", "state"]
+    if call.endswith("vjp"):
+        names += ["state_grad", "gate_grad", "input_grad"]
+    wider = tuple(n + 1 for n in shape)
+    inside = tuple(map(slice, shape))
+    arrays = {name: np.full(wider, -0.5)[inside] for name in names}
+    arrays[shared[0]] = arrays[shared[1]]
+    described = {
+        name: _native.Array(x.ctypes.data, [s // 8 for s in x.strides])
+        for name, x in arrays.items()
+    }
+    problem = dict(dtype="float64", shape=shape, axis=axis, reverse=False, logarithms=logarithms)
+    if logarithms in is_allowed:
+        _native.call(call, described, **problem)
+        return
+    with pytest.raises(_native.ArgumentError) as error:
+        _native.call(call, described, **problem)
+    expected = f"argument '{shared[0]}': expected memory apart from '{shared[1]}'"
+    assert f"{call}: {expected}, got memory that overlaps it" == str(error.value)

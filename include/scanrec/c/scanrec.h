@@ -187,12 +187,13 @@ typedef struct scanrec_selective_vjp_arrays {
   scanrec_array delta_bias_grad, intervals_grad, initial_grad;
 } scanrec_selective_vjp_arrays;
 
-/// state[t] = gate[t] * state[t-1] + input[t]; contracts as scanrec::linear_scan. Logarithms, of
-/// real element types, as in scanrec::gated_scan with the cell log_space: not in place of the
-/// input.
+/// state[t] = gate[t] * state[t-1] + input[t]; contracts as scanrec::linear_scan. Logarithms have
+/// real element types, and contracts as scanrec::gated_scan with the cell log_space: no array
+/// shares the memory of `state`.
 SCANREC_C_API int scanrec_linear_scan(const scanrec_problem* problem,
                                       const scanrec_scan_arrays* arrays);
-/// Its adjoint, as scanrec::linear_scan_vjp.
+/// Its adjoint, as scanrec::linear_scan_vjp. With logarithms, `gate_grad` and `input_grad` may
+/// share the memory of `gate` and `input`.
 SCANREC_C_API int scanrec_linear_scan_vjp(const scanrec_problem* problem,
                                           const scanrec_vjp_arrays* arrays);
 /// Its tangent, as scanrec::linear_scan_jvp.
