@@ -492,3 +492,22 @@ def test_bad_input(error, words, call):
     with pytest.raises(error) as raised:
         call()
     assert words in str(raised.value)
+
+
+def test_addresses_are_those_of_numpy_and_lists_may_change_meanwhile():
+    module = pytest.importorskip("scanrec._arrays", reason="built without Python's headers")
+    x, y = np.ones(3), np.ones((4, 5))[::2, 1:]
+    assert module.addresses([x, y]) == [x.ctypes.data, y.ctypes.data]
+    arrays = []
+
+    class Emptying:
+        @property
+        def __array_struct__(self):
+            arrays.clear()
+            return x.__array_struct__
+
+    arrays += [Emptying(), x]
+    with pytest.raises(IndexError):
+        module.addresses(arrays)
+    with pytest.raises(AttributeError, match="__array_struct__"):
+        module.addresses([x, 1])
