@@ -124,6 +124,18 @@ def test_all_modes(random, monkeypatch, doubling, dtype, gate_shape, of_gate, re
     check_all_modes(random, parted, whole, arguments)
 
 
+def test_value_and_derivatives_compose_the_maps_alike(random, monkeypatch):
+    """Maps that the value gathered are not composed by doubling, whatever their size."""
+    monkeypatch.setattr(jax_split_time, "_MORE_BYTES", 500)  # the value sends 336 bytes more
+    gate, input, _ = problem(random, "float64", (BATCH, STEPS, CHANNELS))
+    marks = jnp.asarray(random.marks(BATCH, STEPS, 1))
+    on_each = lambda gate, input, marks: linear_scan(gate, input, resets=marks, axis_name="t")
+    parted = split(on_each, (OVER_TIME,) * 3, OVER_TIME, mesh_of((8,), ("t",)))
+    whole = lambda gate, input, marks: linear_scan(gate, input, resets=marks)
+    got, want = (jax.grad(loss_of(f), (0, 1))(gate, input, marks) for f in (parted, whole))
+    close(got, want)
+
+
 @pytest.mark.parametrize("shape, names, axis_name", [
     ((8,), ("t",), "t"), ((1,), ("t",), "t"),
     ((2, 4), ("a", "b"), ("a", "b")), ((4, 2), ("a", "b"), ("b", "a")), ((2, 4), ("a", "b"), "b"),

@@ -343,7 +343,7 @@ def _run_jvp(at, primals, tangents):
     here = scan.jvp(problem, {**known, **own}, results)
     ends = here["final_tangent"]
     maps = _Maps(values["products"], values.get("cuts"))
-    if _is_doubling(parts, _Maps(product, maps.cuts), ends):
+    if _is_doubling(parts, _Maps(product, _cuts(at, arrays, ends.dtype)), ends):  # as for the value
         before = _by_doubling(at, maps, ends)
     else:
         before = _by_scan(at, maps, *_gathered(parts, problem.axis, ends))
