@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from .. import _arguments as arguments
 
@@ -20,7 +22,7 @@ __all__ = [
 of_rank = jax.lax.broadcast_to_rank
 
 
-def edge_dtype(dtype: Any) -> np.dtype:
+def edge_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """The type that arrays of a type are computed in, which initial and final states have."""
     return np.dtype(arguments.EDGE_DTYPES[np.dtype(dtype).name])
 
@@ -62,11 +64,11 @@ def checked(call: str, name: str, value: Any) -> Any:
     return value
 
 
-def aligned(call: str, name: str, value: Any, shape, dtype: Any) -> jax.Array:
+def aligned(call: str, name: str, value: Any, shape: Sequence[int], dtype: DTypeLike) -> jax.Array:
     """Returns the value as an array of the rank of a shape that it broadcasts to."""
-    value = jnp.asarray(value, dtype)
-    arguments.check_shape(call, name, value.shape, shape)
-    return value.reshape((1,) * (len(shape) - value.ndim) + value.shape)
+    array = jnp.asarray(value, dtype)
+    arguments.check_shape(call, name, array.shape, shape)
+    return of_rank(array, len(shape))
 
 
 def promoted(call: str, name: str, dtype: Any, *values: Any) -> Any:
@@ -81,27 +83,26 @@ def promoted(call: str, name: str, dtype: Any, *values: Any) -> Any:
     return jnp.result_type(*others, first)
 
 
-def edge_of(call: str, value: Any, shape, axis: int, dtype: Any) -> jax.Array:
+def edge_of(call: str, value: Any, shape: Sequence[int], axis: int, dtype: DTypeLike) -> jax.Array:
     """Returns an initial state with an axis of time of extent 1."""
     edges = arguments.edge_shape(shape, axis)
-    value = aligned(call, "initial_state", value, edges, edge_dtype(dtype))
-    return jnp.expand_dims(value, axis)
+    return jnp.expand_dims(aligned(call, "initial_state", value, edges, edge_dtype(dtype)), axis)
 
 
-def _booleans(call, name, value):
-    value = array_of(call, name, value)
-    if value.dtype != np.bool_:
-        arguments.refuse(call, name, "booleans", value.dtype, TypeError)
-    return value
+def _booleans(call: str, name: str, value: Any) -> jax.Array:
+    array = array_of(call, name, value)
+    if array.dtype != np.bool_:
+        arguments.refuse(call, name, "booleans", array.dtype, TypeError)
+    return array
 
 
-def marks_of(call: str, resets: Any, shape, axis: int) -> jax.Array:
+def marks_of(call: str, resets: Any, shape: Sequence[int], axis: int) -> jax.Array:
     """Returns the reset mask with the rank of the input."""
     marks = _booleans(call, "resets", resets)
     shape = arguments.check_resets(call, marks.shape, shape, axis)
     return aligned(call, "resets", marks, shape, np.bool_)
 
 
-def zoneout_of(call: str, zoneout: Any, shape) -> jax.Array:
+def zoneout_of(call: str, zoneout: Any, shape: Sequence[int]) -> jax.Array:
     """Returns the mask of steps that keep the state, with the rank of the input."""
     return aligned(call, "zoneout", _booleans(call, "zoneout", zoneout), shape, np.bool_)
