@@ -127,20 +127,19 @@ def mean_in_jax():
             state, final = linear_scan(1 - rate, rate * input, axis=0, return_final=True)
             return {"state": state, "final_state": final}
 
-        def run(self, kind, *args, problem, operands, results):
-            if kind == "jvp":
-                return super().run(kind, *args, problem=problem, operands=operands, results=results)
-            arrays = dict.fromkeys(self.reads[kind]) | dict(zip(operands, args))
+        def run(self, params, *args):
+            if params.kind == "jvp":
+                return super().run(params, *args)
+            arrays = dict.fromkeys(self.reads[params.kind]) | params.named(args)
             present = [x for x in arrays.values() if x is not None]
-            names = [name for name, _ in results]
-            shapes = [jax.ShapeDtypeStruct(shape, args[0].dtype) for _, shape in results]
+            shapes = [jax.ShapeDtypeStruct(shape, args[0].dtype) for _, shape in params.results]
 
             def kernel(*given):
                 rest = iter(given)
                 numbers = [None if x is None else np.asarray(next(rest)) for x in arrays.values()]
-                found = (value if kind == "value" else adjoint)(*numbers)
-                found = dict(zip(self.calls[kind].writes, found))
-                return [found[name] for name in names]
+                found = (value if params.kind == "value" else adjoint)(*numbers)
+                found = dict(zip(self.calls[params.kind].writes, found))
+                return [found[name] for name in params.shapes]
 
             return jax.pure_callback(kernel, shapes, *present)
 

@@ -24,21 +24,23 @@ without conjugates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 from jax.interpreters import ad
 
 from .._op.spec import gradient_of, primal_of, tangent_of
 from .primitives import Primitives
 from .sharding import placed_as
+from .types import Args, Arrays, Params, Shape, Tangents
 
 __all__ = ["Fused", "jvp_of", "nonzero", "summed"]
 
-Arrays = Mapping[str, Any]
+Out = TypeVar("Out")
 
 
 class Fused(Primitives):
@@ -48,161 +50,151 @@ class Fused(Primitives):
     def __init__(self) -> None:
         super().__init__()
         for kind, primitive in self.primitives.items():
-            rule = self._value_jvp if kind == "value" else partial(self.derived_jvp, kind)
-            ad.primitive_jvps[primitive] = rule
+            ad.primitive_jvps[primitive] = self._value_jvp if kind == "value" else self.derived_jvp
             if kind != "value":
-                ad.primitive_transposes[primitive] = partial(self.transpose, kind)
+                ad.primitive_transposes[primitive] = self.transpose
 
     # ---- what depends on the operation -----------------------------------------------------------
 
-    def composed(self, problem, arrays: Arrays) -> dict[str, Any]:
+    def composed(self, problem: Any, arrays: Arrays) -> Arrays:
         """Computes the results by other operations, given operands."""
         raise NotImplementedError
 
-    def tangent(self, problem, arrays: Arrays, results) -> Sequence[Any]:
+    def tangent(self, params: Params, arrays: Arrays) -> Sequence[jax.Array]:
         """Computes the tangents of results by other operations, given operands, residuals and
         tangents."""
-        return self._composed_tangent(problem, results, arrays)
+        return self._composed_tangent(params, arrays)
 
-    def residuals(self, problem, arrays: Arrays, moved: Arrays) -> dict[str, str]:
+    def residuals(self, problem: Any, arrays: Arrays, moved: Arrays) -> dict[str, str]:
         """Returns the residuals that tangent and adjoint read if these operands have tangents, and
         for each the result of the value that it is."""
         kept = self.operation.residuals
         return {name: name for name in kept if 0 not in self.shape(name, problem, arrays)}
 
-    def linearised(self, problem, arrays: Arrays, moved: Arrays) -> Arrays:
+    def linearised(self, problem: Any, arrays: Arrays, moved: Arrays) -> Arrays:
         """Returns the operands of the tangent if these have tangents."""
         return arrays
 
-    def completed(self, problem, arrays: Arrays) -> Arrays:
+    def completed(self, problem: Any, arrays: Arrays) -> Arrays:
         """Returns the operands of the composed value, with zeros for absent ones that have
         derivatives."""
         return arrays
 
-    def run(self, kind: str, *args, problem, operands, results):
-        if kind == "jvp" and self.composes_tangent:
-            return self.tangent(problem, dict(zip(operands, args)), results)
-        return super().run(kind, *args, problem=problem, operands=operands, results=results)
+    def run(self, params: Params, *args: jax.Array) -> Sequence[jax.Array]:
+        if self.has_kernel(params.kind):
+            return super().run(params, *args)
+        return self.tangent(params, params.named(args))
 
     # ---- tangents --------------------------------------------------------------------------------
 
-    def _value_jvp(self, primals, tangents, *, problem, operands, results, **_):
-        op, arrays = self.operation, dict(zip(operands, primals))
-        moved = nonzero(operands, tangents)
+    def _value_jvp(self, primals: Args, tangents: Args, *, params: Params, **_: Any) -> Tangents:
+        problem, arrays, results = params.problem, params.named(primals), params.shapes
+        moved = nonzero(params.operands, tangents)
         kept = self.residuals(problem, arrays, moved)
         wanted = {name: self.shape(name, problem, arrays) for name in kept.values()}
-        values = self.value(problem, arrays, {**wanted, **dict(results)})
+        values = self.value(problem, arrays, {**wanted, **results})
         given = {
             **self.linearised(problem, arrays, moved),
             **{name: values[of] for name, of in kept.items()},
             **{tangent_of(name): t for name, t in moved.items()},
         }
-        wanted = {tangent_of(name): shape for name, shape in results if name in op.results}
+        has_tangent = self.operation.results
+        wanted = {tangent_of(name): results[name] for name in results if name in has_tangent}
         out = self.jvp(problem, given, wanted)
-        return [values[name] for name, _ in results], [
+        return [values[name] for name in results], [
             out[tangent_of(name)]
-            if name in op.results
+            if name in has_tangent
             else ad.Zero(values[name].aval.to_tangent_aval())
-            for name, _ in results
+            for name in results
         ]
 
-    def derived_jvp(self, kind: str, primals, tangents, *, problem, operands, results, **_):
+    def derived_jvp(self, primals: Args, tangents: Args, *, params: Params, **_: Any) -> Tangents:
         """The tangent of the primitives "vjp" and "jvp"."""
-        arrays, moved = dict(zip(operands, primals)), nonzero(operands, tangents)
+        arrays, moved = params.named(primals), nonzero(params.operands, tangents)
         moved = {name: t for name, t in moved.items() if name not in self.operation.residuals}
         if all(name != primal_of(name) for name in moved):  # the primitive is linear in these
             known = {name: x for name, x in arrays.items() if name == primal_of(name)}
-            both = [
-                self.bind(kind, problem, {**known, **x}, dict(results)) for x in (arrays, moved)
-            ]
-            return tuple([out[name] for name, _ in results] for out in both)
-        composed = self._composed_adjoint if kind == "vjp" else self._composed_tangent
-        return jvp_of(partial(composed, problem, results), arrays, moved)
+            value, tangent = (
+                self.bind(params.kind, params.problem, {**known, **x}, params.shapes)
+                for x in (arrays, moved)
+            )
+            return list(value.values()), list(tangent.values())
+        composed = self._composed_adjoint if params.kind == "vjp" else self._composed_tangent
+        return jvp_of(partial(composed, params), arrays, moved)
 
-    def _composed_tangent(self, problem, results, arrays):
+    def _composed_tangent(self, params: Params, arrays: Arrays) -> list[jax.Array]:
         """The tangent of the composed value, which does not read residuals."""
-        tangents = {name: tangent_of(name) for name in self.operation.differentiable}
-        moved = {name: arrays[t] for name, t in tangents.items() if t in arrays}
-        arrays = self.completed(problem, arrays)
-        at = {name: _alike(arrays[name], t) for name, t in moved.items()}
+        names = self.operation.differentiable
+        moved = {name: arrays[t] for name in names if (t := tangent_of(name)) in arrays}
 
-        def value(*differentiated):
-            out = self.composed(problem, {**arrays, **dict(zip(moved, differentiated))})
-            return [out[primal_of(t)] for t, _ in results]
+        def value(arrays: Arrays) -> list[jax.Array]:
+            out = self.composed(params.problem, arrays)
+            return [out[primal_of(t)] for t in params.shapes]
 
-        along = tuple(_alike(t, at[name]) for name, t in moved.items())
-        return jax.jvp(value, tuple(at.values()), along)[1]
+        return jvp_of(value, self.completed(params.problem, arrays), moved)[1]
 
-    def _composed_adjoint(self, problem, results, arrays):
+    def _composed_adjoint(self, params: Params, arrays: Arrays) -> list[jax.Array]:
         """The adjoint of the composed value."""
         given = [name for name in self.operation.results if gradient_of(name) in arrays]
-        arrays = self.completed(problem, arrays)
-        at = {primal_of(g): jnp.broadcast_to(arrays[primal_of(g)], shape) for g, shape in results}
+        arrays = self.completed(params.problem, arrays)
+        at = {primal_of(g): jnp.broadcast_to(arrays[primal_of(g)], x) for g, x in params.results}
 
-        def value(*differentiated):
-            out = self.composed(problem, {**arrays, **dict(zip(at, differentiated))})
+        def value(at: Arrays) -> list[jax.Array]:
+            out = self.composed(params.problem, {**arrays, **at})
             return [out[name] for name in given]
 
-        out, pull = jax.vjp(value, *at.values())
-        return list(
-            pull([jnp.broadcast_to(arrays[gradient_of(n)], x.shape) for n, x in zip(given, out)])
-        )
+        out, pull = jax.vjp(value, at)
+        cotangents = [jnp.broadcast_to(arrays[gradient_of(n)], x.shape) for n, x in zip(given, out)]
+        (gradients,) = pull(cotangents)
+        return [gradients[name] for name in at]
 
     # ---- transposes ------------------------------------------------------------------------------
 
-    def transpose(self, kind: str, cts, *args, problem, operands, results, **_):
+    def transpose(self, cts: Args, *args: Any, params: Params, **_: Any) -> list[Any]:
         """The transpose of a primitive that is linear in some operands. Tangents are transposed to
         the adjoint, and adjoints to the tangent. A gradient has the shape of its operand. A tangent
         has the shape of the result, and is summed if the cotangent broadcast."""
-        into, named = ("jvp", tangent_of) if kind == "vjp" else ("vjp", gradient_of)
-        arrays = dict(zip(operands, args))
-        unknown = {name: x.aval for name, x in arrays.items() if ad.is_undefined_primal(x)}
-        known = {
-            name: x for name, x in arrays.items() if name not in unknown and name == primal_of(name)
-        }
+        into, named = ("jvp", tangent_of) if params.kind == "vjp" else ("vjp", gradient_of)
+        is_unknown: Callable[[Any], bool] = ad.is_undefined_primal
+        arrays = params.named(args)
+        unknown = {primal_of(name): x.aval for name, x in arrays.items() if is_unknown(x)}
+        known = {n: x for n, x in arrays.items() if n == primal_of(n) and not is_unknown(x)}
         given = {
             named(primal_of(name)): ct
-            for (name, _), ct in zip(results, cts)
+            for name, ct in zip(params.shapes, cts)
             if not isinstance(ct, ad.Zero)
         }
-        if not given:
-            return [ad.Zero(unknown[name]) if name in unknown else None for name in operands]
-        wanted = {}
-        for name, aval in unknown.items():
-            of = primal_of(name)
-            wanted[named(of)] = aval.shape if into == "vjp" else self.shape(of, problem, known)
-        out = self.bind(into, problem, {**known, **given}, wanted)
-        return [
-            placed_as(summed(out[named(primal_of(name))], unknown[name].shape), unknown[name])
-            if name in unknown
-            else None
-            for name in operands
-        ]
+        found: dict[str, Any] = {name: ad.Zero(aval) for name, aval in unknown.items()}
+        if given:
+            wanted = {
+                named(n): aval.shape if into == "vjp" else self.shape(n, params.problem, known)
+                for n, aval in unknown.items()
+            }
+            out = self.bind(into, params.problem, {**known, **given}, wanted)
+            for name, aval in unknown.items():
+                found[name] = placed_as(summed(out[named(name)], aval.shape), aval)
+        return [found[primal_of(n)] if is_unknown(x) else None for n, x in arrays.items()]
 
 
-def nonzero(names: Sequence[str], tangents: Sequence[Any]) -> dict[str, Any]:
+def nonzero(names: Sequence[str], tangents: Args) -> dict[str, jax.Array]:
     """The tangents that are not symbolic zeros, by name."""
     return {
         name: t
         for name, t in zip(names, tangents)
-        if not isinstance(t, ad.Zero) and t.dtype != jax.dtypes.float0
+        if not isinstance(t, (ad.Zero, SymbolicZero)) and t.dtype != jax.dtypes.float0
     }
 
 
-def jvp_of(function: Callable[[Arrays], Any], arrays: Arrays, moved: Arrays):
-    """jax.jvp of a function of arrays by name, in those that have tangents in ``moved``."""
-    return jax.jvp(
-        lambda *values: function({**arrays, **dict(zip(moved, values))}),
-        tuple(arrays[name] for name in moved),
-        tuple(moved.values()),
-    )
+def jvp_of(function: Callable[[Arrays], Out], arrays: Arrays, moved: Arrays) -> tuple[Out, Out]:
+    """jax.jvp of a function of arrays by name, in those that have tangents in ``moved``. Tangents
+    and their arrays broadcast."""
+    both = {name: jnp.broadcast_arrays(arrays[name], t) for name, t in moved.items()}
+    at, along = ({name: pair[i] for name, pair in both.items()} for i in (0, 1))
+    value, tangent = jax.jvp(lambda at: function({**arrays, **at}), (at,), (along,))
+    return value, tangent
 
 
-def summed(x: jax.Array, shape: Sequence[int]) -> jax.Array:
+def summed(x: jax.Array, shape: Shape) -> jax.Array:
     """x summed over the axes along which an array of this shape broadcasts."""
     axes = tuple(i for i, (n, m) in enumerate(zip(x.shape, shape)) if n != m)
     return jnp.sum(x, axes, keepdims=True) if axes else x
-
-
-def _alike(x, other):
-    return jnp.broadcast_to(x, jnp.broadcast_shapes(x.shape, other.shape))

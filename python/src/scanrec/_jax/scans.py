@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from .._native import checkpoint_shape
 from .._op.spec import is_edge
 from .fused import Fused
 from .sharding import varying_alike
+from .types import Args, Arrays, Axis, Batched, Dims, Params, Shape
 
 __all__ = ["Problem", "Scans", "edges_of", "zero_of"]
 
@@ -24,7 +27,7 @@ __all__ = ["Problem", "Scans", "edges_of", "zero_of"]
 class Problem(NamedTuple):
     """The shape and the options of a call."""
 
-    shape: tuple[int, ...]
+    shape: Shape
     axis: int  #: of time
     reverse: bool
     stack: int = -1  #: the axis along which one array stacks the pre-activations, or -1
@@ -43,7 +46,7 @@ class Problem(NamedTuple):
         return Problem(self.shape, self.axis, self.reverse)
 
     @property
-    def edge(self) -> tuple[int, ...]:
+    def edge(self) -> Shape:
         """The shape of a state at an edge."""
         return tuple(1 if i == self.axis else n for i, n in enumerate(self.shape))
 
@@ -56,58 +59,58 @@ class Problem(NamedTuple):
 class Scans(Fused):
     """The primitives of such scans."""
 
-    def axes(self, name, rank, problem):
-        names: list[Any] = list(range(len(problem.shape)))
+    def axes(self, name: str, rank: int, problem: Problem) -> tuple[Axis, ...]:
+        names: list[Axis] = list(range(len(problem.shape)))
         names[problem.axis] = "time"
         if rank > len(names):
             names.insert(problem.stack, "stack")
         return tuple(names)
 
-    def shape(self, name, problem, arrays):
+    def shape(self, name: str, problem: Problem, arrays: Arrays) -> Shape:
         if name == "checkpoints":
             return checkpoint_shape(problem.shape, problem.axis)
         return problem.edge if is_edge(name) else problem.shape
 
-    def attributes(self, problem):
+    def attributes(self, problem: Problem) -> dict[str, Any]:
         options = problem._asdict()
         del options["recompute"]
         return options
 
-    def local(self, problem, parts):
+    def local(self, problem: Problem, parts: Mapping[Axis, int]) -> Problem:
         axes = self.axes("", len(problem.shape), problem)
         shape = tuple(n // parts.get(axis, 1) for axis, n in zip(axes, problem.shape))
         return problem._replace(shape=shape)
 
-    def completed(self, problem, arrays):
+    def residuals(self, problem: Problem, arrays: Arrays, moved: Arrays) -> dict[str, str]:
+        return {"state": "state"} if "gate" in moved else {}
+
+    def completed(self, problem: Problem, arrays: Arrays) -> Arrays:
         # Where time is split over devices, a part may have a tangent of its initial state alone.
         dtype = self.computed(arrays)
         return varying_alike({"initial_state": jnp.zeros(problem.edge, dtype), **arrays})
 
-    def batch(self, kind, args, dims, *, problem, operands, results, **_):
+    def batch(self, args: Args, dims: Dims, *, params: Params, **_: Any) -> Batched:
         size = next(a.shape[d] for a, d in zip(args, dims) if d is not None)
-        out = self.bind(
-            kind,
-            problem.batched(size),
-            {
-                name: jnp.expand_dims(a, 0) if d is None else jnp.moveaxis(a, d, 0)
-                for name, a, d in zip(operands, args, dims)
-            },
-            {name: (size, *shape) for name, shape in results},
-        )
-        return list(out.values()), [0] * len(results)
+        arrays = {
+            name: jnp.expand_dims(a, 0) if d is None else jnp.moveaxis(a, d, 0)
+            for name, a, d in zip(params.operands, args, dims)
+        }
+        wanted = {name: (size, *shape) for name, shape in params.results}
+        out = self.bind(params.kind, params.problem.batched(size), arrays, wanted)
+        return list(out.values()), [0] * len(wanted)
 
     # ---- what split time asks for ----------------------------------------------------------------
 
-    def gate(self, problem: Problem, arrays: Mapping[str, Any]) -> Any:
+    def gate(self, problem: Problem, arrays: Arrays) -> jax.Array:
         """The gate of the linear scan, with extent 1 in time if it is the same at all steps."""
         raise NotImplementedError
 
 
-def edges_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
+def edges_of(arrays: Arrays) -> dict[str, jax.Array]:
     """The operands that a composed scan takes over unchanged."""
     return {name: arrays[name] for name in ("initial_state", "resets") if name in arrays}
 
 
-def zero_of(problem: Problem, dtype: Any) -> Any:
+def zero_of(problem: Problem, dtype: DTypeLike) -> jax.Array:
     """A zero that broadcasts to the shape of the problem."""
     return jnp.zeros((1,) * len(problem.shape), dtype)

@@ -9,9 +9,9 @@ communicated: their sum over the devices. Time that is split over devices is han
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from .._arguments import refuse
 from .._op.spec import primal_of
+from .types import Arrays, Avals, Axis, Params, Run, Shape
 
 if TYPE_CHECKING:
     from .primitives import Primitives
@@ -32,7 +33,7 @@ __all__ = [
 # ---- explicit sharding: the types of arrays say how they are split -------------------------------
 
 #: Axes that must not be split, and the words of the error.
-WHOLE = {axis: f"an array that is not split along {axis}" for axis in ("time", "state")}
+WHOLE: dict[Axis, str] = {a: f"an array that is not split along {a}" for a in ("time", "state")}
 WHOLE["stack"] = "pre-activations that are not split from one another"
 WHOLE["checkpoint"] = WHOLE["time"]
 
@@ -40,19 +41,18 @@ WHOLE["checkpoint"] = WHOLE["time"]
 def spec_of(aval: Any) -> tuple[Any, ...] | None:
     """The axes of the mesh that each axis of an array is split over. None if its type names no
     axis of a mesh."""
-    sharding = getattr(aval, "sharding", None)
-    spec = getattr(sharding, "spec", None)
-    if spec is None or all(names is None for names in spec):
+    spec = tuple(aval.sharding.spec)
+    if all(names is None for names in spec):
         return None
-    return tuple(spec) + (None,) * (len(aval.shape) - len(spec))
+    return spec + (None,) * (len(aval.shape) - len(spec))
 
 
 def is_split(x: Any) -> bool:
     """Whether the type of an array says that it is split over devices."""
-    return hasattr(jax, "typeof") and spec_of(jax.typeof(x)) is not None
+    return spec_of(jax.typeof(x)) is not None
 
 
-def names_of(names):
+def names_of(names: Any) -> tuple[Any, ...]:
     """The axes of a mesh that an axis of an array is split over, as a tuple."""
     return names if isinstance(names, tuple) else (names,) if names is not None else ()
 
@@ -61,171 +61,156 @@ class Split(NamedTuple):
     """How the axes of a problem are split over a mesh."""
 
     primitives: Primitives
-    problem: Any
+    params: Params
     mesh: Any
-    names: dict[Any, Any]  #: axes of the mesh by the names of axes of arrays
+    names: dict[Axis, Any]  #: axes of the mesh by the names of axes of arrays
 
-    def parts(self, axis: Any) -> int:
-        """The number of parts of an axis."""
-        return prod(self.mesh.shape[name] for name in names_of(self.names.get(axis)))
+    def parts(self, names: Any) -> int:
+        """The number of parts of an axis that is split over these axes of the mesh."""
+        return prod(self.mesh.shape[name] for name in names_of(names))
 
-    def spec(self, name: str, shape: tuple[int, ...]) -> PartitionSpec:
+    def spec(self, name: str, shape: Shape) -> PartitionSpec:
         """How an array is split. Axes along which it broadcasts are not."""
         of, spec = primal_of(name), []
-        for axis, extent in zip(self.primitives.axes(of, len(shape), self.problem), shape):
-            if extent != 1 and extent % self.parts(axis) != 0:
-                expected = (
-                    f"an extent of axis {axis} that is divisible by {self.parts(axis)} devices"
-                )
-                refuse(*_argument(self.primitives, of, self.problem), expected, extent)
-            spec.append(None if extent == 1 else self.names.get(axis))
+        for axis, extent in zip(self.primitives.axes(of, len(shape), self.params.problem), shape):
+            names = self.names.get(axis)
+            if extent != 1 and extent % (parts := self.parts(names)) != 0:
+                expected = f"an extent of axis {axis} that is divisible by {parts} devices"
+                _refuse(self.primitives, of, self.params, expected, extent)
+            spec.append(None if extent == 1 else names)
         return PartitionSpec(*spec)
 
-    def part(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a device's part of an array."""
-        split = [
-            prod(self.mesh.shape[n] for n in names_of(names)) for names in self.spec(name, shape)
+    def shardings(self, arrays: Iterable[tuple[str, Shape]]) -> list[NamedSharding]:
+        """The shardings of arrays, given their names and shapes."""
+        return [NamedSharding(self.mesh, self.spec(name, shape)) for name, shape in arrays]
+
+    def local(self) -> Params:
+        """The parameters of the primitive on one device."""
+        results = [
+            (name, tuple(n // self.parts(by) for n, by in zip(shape, self.spec(name, shape))))
+            for name, shape in self.params.results
         ]
-        return tuple(extent // parts for extent, parts in zip(shape, split))
+        parts = {axis: self.parts(names) for axis, names in self.names.items()}
+        problem = self.primitives.local(self.params.problem, parts)
+        return self.params._replace(problem=problem, results=tuple(results))
 
-    def local(self) -> Any:
-        """The problem of one device."""
-        return self.primitives.local(self.problem, {axis: self.parts(axis) for axis in self.names})
+    def on_one(self) -> Run:
+        """The primitive on one device as a function of its parts of the arrays."""
+        params, specs = self.local(), [self.spec(*result) for result in self.params.results]
+        return lambda *arrays: list(map(self._total, self.primitives.run(params, *arrays), specs))
 
-    def on_one(self, run: Callable, results) -> tuple[Callable, list[PartitionSpec]]:
-        """Returns a primitive on one device as a function of its parts of the arrays, and how the
-        results are split. ``run(*arrays, problem=..., results=...)`` computes the primitive."""
-        specs = [self.spec(name, shape) for name, shape in results]
-        parts = tuple((name, self.part(name, shape)) for name, shape in results)
-
-        def computed(*arrays):
-            out = run(*arrays, problem=self.local(), results=parts)
-            return [self._total(x, spec) for x, spec in zip(out, specs)]
-
-        return computed, specs
-
-    def _total(self, x, spec):
+    def _total(self, x: jax.Array, spec: PartitionSpec) -> jax.Array:
         """The sum over the devices that share an array: in float32, if it has fewer bits."""
         devices = {name for names in self.names.values() for name in names_of(names)}
         devices -= {name for names in spec for name in names_of(names)}
         if not devices:
             return x
         wide = jnp.promote_types(x.dtype, jnp.float32)
-        return jax.lax.psum(x.astype(wide), tuple(sorted(devices))).astype(x.dtype)
+        total: jax.Array = jax.lax.psum(x.astype(wide), tuple(sorted(devices)))
+        return total.astype(x.dtype)
 
 
-def _argument(primitives, name, problem):
-    """The call and the name of an array as users know them."""
-    return primitives.user_call, primitives.user_name(name, problem)
+def _refuse(
+    primitives: Primitives, name: str, params: Params, expected: str, got: object
+) -> NoReturn:
+    """Raises ValueError with the call and the name of the array as users know them."""
+    of = primitives.user_name(name, params.problem)
+    refuse(primitives.user_call, of, expected, got)
 
 
-def _mesh_of(avals):
-    """The mesh of the first array whose type names axes of one."""
-    return next(aval.sharding.mesh for aval in avals if spec_of(aval) is not None)
-
-
-def _split_of(primitives, problem, avals, *, may_split_time=False):
+def _split_of(
+    primitives: Primitives, params: Params, avals: Avals, *, may_split_time: bool = False
+) -> Split | None:
     """How a problem is split: as its arrays are. None if the types of all say nothing."""
-    found: dict[Any, Any] = {}
+    found: dict[Axis, Any] = {}
+    mesh = None
     for name, aval in avals.items():
         spec, of = spec_of(aval), primal_of(name)
-        if spec is None:
-            continue
-        for axis, names in zip(primitives.axes(of, len(spec), problem), spec):
+        for axis, names in zip(primitives.axes(of, len(aval.shape), params.problem), spec or ()):
             if names is None:
                 continue
+            if mesh is None:
+                mesh = aval.sharding.mesh
             parts = prod(aval.sharding.mesh.shape[n] for n in names_of(names))
             if parts > 1 and axis in WHOLE and not (may_split_time and axis == "time"):
-                refuse(*_argument(primitives, of, problem), WHOLE[axis], spec)
+                _refuse(primitives, of, params, WHOLE[axis], spec)
             found.setdefault(axis, names)
     if not found:
         return None
     every = [name for names in found.values() for name in names_of(names)]
     if len(set(every)) != len(every):
-        argument = _argument(primitives, primitives.operation.operands[0], problem)
-        refuse(*argument, "arrays split alike", f"one mesh axis for two of {found}")
-    return Split(primitives, problem, _mesh_of(avals.values()), found)
+        got = f"one mesh axis for two of {found}"
+        _refuse(primitives, primitives.operation.operands[0], params, "arrays split alike", got)
+    return Split(primitives, params, mesh, found)
 
 
-def result_shardings(primitives: Primitives, problem, avals: Mapping[str, Any], results) -> list:
+def result_shardings(primitives: Primitives, params: Params, avals: Avals) -> list[Any]:
     """The shardings of results, given the types of the operands; None for all if these say
     nothing."""
-    split = _split_of(primitives, problem, avals)
-    if split is None:
-        return [None] * len(results)
-    return [NamedSharding(split.mesh, split.spec(name, shape)) for name, shape in results]
+    split = _split_of(primitives, params, avals)
+    return [None] * len(params.results) if split is None else split.shardings(params.results)
 
 
-def over_devices(
-    primitives: Primitives, run: Callable, problem, avals: Mapping[str, Any], results
-) -> Callable | None:
-    """A primitive over all devices as a function of its operands, or None for one device.
-    ``run(*arrays, problem=..., results=...)`` computes it on one device."""
-    split = _split_of(primitives, problem, avals)
+def over_devices(primitives: Primitives, params: Params, avals: Avals) -> Run | None:
+    """A primitive over all devices as a function of its operands, or None for one device."""
+    split = _split_of(primitives, params, avals)
     if split is None or not hasattr(jax, "shard_map"):  # before JAX 0.7 XLA gathers the arrays
         return None
-    on_one, into = split.on_one(run, results)
-    specs = tuple(split.spec(name, aval.shape) for name, aval in avals.items())
-    on_each = jax.shard_map(
-        on_one, mesh=split.mesh, in_specs=specs, out_specs=into, check_vma=False
-    )
-    return lambda *arrays: on_each(*(_reshard(x, split.mesh, s) for x, s in zip(arrays, specs)))
+    mesh, specs = split.mesh, tuple(split.spec(name, aval.shape) for name, aval in avals.items())
+    into = [split.spec(*result) for result in params.results]
+    run = jax.shard_map(split.on_one(), mesh=mesh, in_specs=specs, out_specs=into, check_vma=False)
+    return lambda *arrays: run(*(_reshard(x, mesh, s) for x, s in zip(arrays, specs)))
 
 
 def split_over_time(
-    primitives: Primitives, on_each: Callable, problem, arrays: Mapping[str, Any], results
-) -> dict[str, Any] | None:
+    primitives: Primitives,
+    params: Params,
+    arrays: Mapping[str, Any],
+    on_each: Callable[[Params, dict[str, Any], tuple[Any, ...]], Any],
+) -> dict[str, jax.Array] | None:
     """Runs a call on every device's part of arrays whose types say that time is split. Returns None
-    if they do not. ``on_each(problem, arrays, results, names, after)`` runs it on one device, given
-    the axes of the mesh that time is split over, and the reset mask after the last step or None."""
-    if not hasattr(jax, "shard_map") or not hasattr(jax, "typeof"):
+    if they do not. ``on_each(params, arrays, names)`` runs it on one device, given the axes of the
+    mesh that time is split over. The reset mask after the last step is the array "after"."""
+    if not hasattr(jax, "shard_map"):
         return None
     avals = {name: jax.typeof(x) for name, x in arrays.items()}
-    split = _split_of(primitives, problem, avals, may_split_time=True)
-    if split is None or split.parts("time") == 1:
+    split = _split_of(primitives, params, avals, may_split_time=True)
+    if split is None or split.parts(split.names.get("time")) == 1:
         return None
     if not any(isinstance(x, jax.core.Tracer) for x in arrays.values()):
         # There may be no mesh around a call that is not traced; those of arrays have devices.
         mesh = next(x.sharding.mesh for x in arrays.values() if is_split(x))
         split = split._replace(mesh=mesh)
     given = dict(arrays)
-    steps, axis = problem.steps, problem.axis
+    steps, axis = params.problem.steps, params.problem.axis
     if "resets" in given and given["resets"].shape[axis] > steps:
         resets = given["resets"]
         given["resets"] = jax.lax.slice_in_dim(resets, 0, steps, axis=axis)
         given["after"] = jax.lax.slice_in_dim(resets, steps, None, axis=axis)
-
-    def on_one(parts):
-        after = parts.pop("after", None)
-        wanted = {name: split.part(name, shape) for name, shape in results.items()}
-        return on_each(split.local(), parts, wanted, names_of(split.names["time"]), after)
-
     specs = {name: split.spec(name, x.shape) for name, x in given.items()}
-    return jax.shard_map(
-        on_one,
+    local, names = split.local(), names_of(split.names["time"])
+    run: Callable[..., dict[str, jax.Array]] = jax.shard_map(
+        lambda parts: on_each(local, parts, names),
         mesh=split.mesh,
         in_specs=(specs,),
-        out_specs={name: split.spec(name, shape) for name, shape in results.items()},
-    )({name: _reshard(x, split.mesh, specs[name]) for name, x in given.items()})
+        out_specs={name: split.spec(name, shape) for name, shape in params.results},
+    )
+    return run({name: _reshard(x, split.mesh, specs[name]) for name, x in given.items()})
 
 
 def placed_as(x: Any, like: Any) -> Any:
     """Returns x, split over devices as another array, or as its type says."""
-    if not hasattr(jax, "typeof"):
+    if not hasattr(jax, "shard_map"):
         return x
-    of = getattr(
-        like if isinstance(like, jax.core.ShapedArray) else jax.typeof(like), "sharding", None
-    )
-    if of is None:
-        return x
-    now = getattr(jax.typeof(x), "sharding", None)
-    if now is None or now.spec == of.spec or not hasattr(jax, "shard_map"):
+    of = (like if isinstance(like, jax.core.ShapedArray) else jax.typeof(like)).sharding
+    now = jax.typeof(x).sharding
+    if now.spec == of.spec:
         return x
     # The type of an array that was made with no mesh around it has none.
     return _reshard(x, now.mesh if of.mesh.empty else of.mesh, of.spec)
 
 
-def _reshard(x, mesh, spec):
+def _reshard(x: Any, mesh: Any, spec: PartitionSpec) -> Any:
     """Returns x, split in another way. The mesh is named: there may be none around the call."""
     to = NamedSharding(mesh, spec)
     return (getattr(jax, "reshard", None) or jax.sharding.reshard)(x, to)
@@ -234,16 +219,16 @@ def _reshard(x, mesh, spec):
 # ---- shard_map -----------------------------------------------------------------------------------
 
 
-def _varying_axes(x):
+def _varying_axes(x: Any) -> set[Any]:
     """The axes of the mesh over which an array's type says that it varies, within shard_map."""
     kind = jax.typeof(x)
     varying = getattr(kind, "manual_axis_type", kind)
     return set(getattr(varying, "varying", getattr(varying, "vma", ())))
 
 
-def _checks_varying(names):
+def _checks_varying(names: tuple[Any, ...]) -> bool:
     """Whether types say over which of the axes arrays vary."""
-    return hasattr(jax, "typeof") and bool(_varying_axes(jax.lax.axis_index(names)))
+    return bool(_varying_axes(jax.lax.axis_index(names)))
 
 
 def is_replicated(x: Any, names: tuple[Any, ...]) -> bool:
@@ -251,33 +236,32 @@ def is_replicated(x: Any, names: tuple[Any, ...]) -> bool:
     return _checks_varying(names) and not _varying_axes(x) & set(names)
 
 
-def varying_alike(arrays: dict[str, Any], names: tuple[Any, ...] = ()) -> dict[str, Any]:
+def varying_alike(arrays: Arrays, names: tuple[Any, ...] = ()) -> dict[str, jax.Array]:
     """Within shard_map, makes arrays that are replicated over an axis of the mesh vary over it if
     any other array does, or if it is one of ``names``. Their gradients are then summed over it."""
-    if not hasattr(jax, "typeof"):
-        return arrays
-    every = set().union(*(_varying_axes(x) for x in arrays.values()))
+    every: set[Any] = set().union(*(_varying_axes(x) for x in arrays.values()))
     if names and _checks_varying(names):
         every |= set(names)
-    if not every:
-        return arrays
 
-    def varying(x):
+    def varying(x: Any) -> Any:
         missing = tuple(sorted(every - _varying_axes(x)))
         if not missing:
             return x
         if hasattr(jax.lax, "pcast"):
             return jax.lax.pcast(x, missing, to="varying")
-        return jax.lax.pvary(x, missing)
+        return jax.lax.pvary(x, missing)  # type: ignore[attr-defined]
 
-    return {name: varying(x) for name, x in arrays.items()}
+    return {name: varying(x) for name, x in arrays.items()} if every else dict(arrays)
 
 
 def allow_in_shard_map(primitive: Any) -> None:
     """Allows a primitive in the shard_map of JAX before 0.6. Its results are replicated over the
     axes of the mesh that all operands are replicated over. In newer versions types say so."""
     try:
-        from jax.experimental.shard_map import register_standard_check, register_standard_rewrite
+        from jax.experimental.shard_map import (  # type: ignore[attr-defined]
+            register_standard_check,
+            register_standard_rewrite,
+        )
     except ImportError:
         return
     register_standard_check(primitive)

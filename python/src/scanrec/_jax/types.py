@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Types of arguments."""
+"""Types of arguments, and of the parameters of primitives."""
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.typing
 import numpy.typing
 
-__all__ = ["ArrayLike"]
+__all__ = [
+    *("ArrayLike", "Args", "Arrays", "Avals", "Axis", "Batched", "Dims", "Names", "Params", "Run"),
+    *("Shape", "Shapes", "Tangents"),
+]
 
 
 class SupportsJaxArray(Protocol):
@@ -20,3 +24,43 @@ class SupportsJaxArray(Protocol):
 
 #: Arrays of JAX and of NumPy, numbers, and lists of them.
 ArrayLike: TypeAlias = jax.typing.ArrayLike | numpy.typing.ArrayLike | SupportsJaxArray
+
+Shape: TypeAlias = tuple[int, ...]
+
+#: Arrays, their types and shapes by name, as the specification of an operation names them.
+Arrays: TypeAlias = Mapping[str, jax.Array]
+Avals: TypeAlias = Mapping[str, Any]
+Shapes: TypeAlias = Mapping[str, Shape]
+Names: TypeAlias = Collection[str]
+
+#: The name of an axis of arrays.
+Axis: TypeAlias = str | int
+
+#: A primitive as a function of its operands.
+Run: TypeAlias = Callable[..., Any]
+
+#: What JAX passes to the rules of primitives, and what they return: arrays, tangents or types, the
+#: axes of a batch, (results, axes of the batch), (results, tangents).
+Args: TypeAlias = Sequence[Any]
+Dims: TypeAlias = Sequence[int | None]
+Batched: TypeAlias = tuple[list[jax.Array], list[int | None]]
+Tangents: TypeAlias = tuple[Sequence[jax.Array], Sequence[Any]]
+
+
+class Params(NamedTuple):
+    """The parameters of a primitive. Absent operands are not read, and other results are not
+    computed."""
+
+    kind: str  #: "value", "vjp" or "jvp"
+    problem: Any  #: a named tuple of options
+    operands: tuple[str, ...]  #: the names of the arrays that are present
+    results: tuple[tuple[str, Shape], ...]  #: the names and shapes of the arrays that are wanted
+
+    def named(self, args: Args) -> dict[str, Any]:
+        """The operands by name."""
+        return dict(zip(self.operands, args))
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """The shapes of the results by name."""
+        return dict(self.results)

@@ -4,51 +4,60 @@ primitives of scans of logarithms."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from ..._jax.arrays import edge_dtype
+from ..._jax.fused import jvp_of
 from ..._jax.scans import Problem, Scans, edges_of, zero_of
 from ..._jax.sharding import varying_alike
+from ..._jax.types import Arrays, Names, Params
 from ..spec import tangent_of
 from .jax_rules import LINEAR_SCAN, STATES, moves_gate
 from .spec import LINEAR, LOG_GATE, LOG_INPUT
 
 __all__ = ["LOG_SCAN", "ComputedScan"]
 
+#: Gate, input, and what states are multiplied by for the output or None.
+Steps: TypeAlias = tuple[jax.Array, jax.Array, jax.Array | None]
+
 
 class ComputedScan(Scans):
     """A linear scan whose gate and input are computed from the operands. Value and adjoint are
     kernels. The tangent is that of the computation, and then that of the linear scan."""
 
-    composes_tangent = True
+    def has_kernel(self, kind: str) -> bool:
+        return kind != "jvp"
 
-    def steps(self, problem: Problem, arrays) -> tuple[Any, Any, Any]:
+    def steps(self, problem: Problem, arrays: Arrays) -> Steps:
         """Returns gate, input, and what states are multiplied by for the output or None. All are in
         the type of the states, with extent 1 in time if the operands have it."""
         raise NotImplementedError
 
-    def reads_states(self, problem: Problem, names: Collection[str]) -> bool:
+    def reads_states(self, problem: Problem, names: Names) -> bool:
         """Whether the derivatives in these operands read states."""
         raise NotImplementedError
 
-    def states(self, problem: Problem, arrays) -> Any:
+    def states(self, problem: Problem, arrays: Arrays) -> jax.Array:
         """The states that the value kept."""
         return arrays["state"]
 
-    def tangent_of_scan(self, problem: Problem, arrays, given) -> dict[str, Any]:
+    def tangent_of_scan(
+        self, problem: Problem, arrays: Arrays, given: Mapping[str, Any]
+    ) -> dict[str, jax.Array]:
         """Returns the tangents of states and final state, given the operands of the linear scan and
         their tangents."""
         shapes = {"state_tangent": problem.shape, "final_tangent": problem.edge}
         return LINEAR_SCAN.jvp(problem.linear, given, shapes)
 
-    def gate(self, problem, arrays):
+    def gate(self, problem: Problem, arrays: Arrays) -> jax.Array:
         return self.steps(problem, arrays)[0]
 
-    def composed(self, problem, arrays):
+    def composed(self, problem: Problem, arrays: Arrays) -> Arrays:
         gate, input, output = self.steps(problem, arrays)
         given = {**edges_of(arrays), "gate": gate, "input": input}
         shapes = {"state": problem.shape, "final_state": problem.edge}
@@ -57,22 +66,20 @@ class ComputedScan(Scans):
         name = self.operation.results[0]
         return {**out, name: state.astype(self.dtype(name, arrays))}
 
-    def tangent(self, problem, arrays, results):
+    def tangent(self, params: Params, arrays: Arrays) -> list[jax.Array]:
+        problem = params.problem
         names = [n for n in self.operation.differentiable if n != "initial_state"]
-        moved = [name for name in names if tangent_of(name) in arrays]
+        moved = {name: arrays[t] for name in names if (t := tangent_of(name)) in arrays}
+        steps = partial(self.steps, problem)
         state = gate_t = input_t = output_t = None
         if moved:
-            at = [jnp.broadcast_arrays(arrays[n], arrays[tangent_of(n)]) for n in moved]
-            (gate, _, output), (gate_t, input_t, output_t) = jax.jvp(
-                lambda *values: self.steps(problem, {**arrays, **dict(zip(moved, values))}),
-                *zip(*at),
-            )
-            if self.reads_states(problem, moved):
-                state = self.states(problem, arrays).astype(gate.dtype)
-            else:  # these are 0
-                gate_t = output_t = None
+            (gate, _, output), (gate_t, input_t, output_t) = jvp_of(steps, arrays, moved)
         else:
-            gate, _, output = self.steps(problem, arrays)
+            gate, _, output = steps(arrays)
+        if self.reads_states(problem, moved):
+            state = self.states(problem, arrays).astype(gate.dtype)
+        else:  # these are 0
+            gate_t = output_t = None
         given = {
             **edges_of(arrays),
             "gate": gate,
@@ -85,11 +92,11 @@ class ComputedScan(Scans):
         moves = out["state_tangent"]
         if output is not None:
             moves = output * moves
-            if output_t is not None:
+            if output_t is not None and state is not None:
                 moves = moves + output_t * state
         name = self.operation.results[0]
         out[tangent_of(name)] = moves.astype(self.dtype(name, arrays))
-        return [out[name] for name, _ in results]
+        return [out[name] for name in params.shapes]
 
 
 # ---- of logarithms -------------------------------------------------------------------------------
@@ -99,36 +106,37 @@ class _LogScan(ComputedScan):
     operation = LINEAR
     user_call = "linear_scan"
 
-    def steps(self, problem, arrays):
+    def steps(self, problem: Problem, arrays: Arrays) -> Steps:
         dtype = edge_dtype(arrays["gate"].dtype)
         gate, input = (arrays[name].astype(dtype) for name in ("gate", "input"))
         gate = jnp.exp(gate) if problem.logarithms & LOG_GATE else gate
         return gate, jnp.exp(input) if problem.logarithms & LOG_INPUT else input, None
 
-    def reads_states(self, problem, names):
+    def reads_states(self, problem: Problem, names: Names) -> bool:
         return "gate" in names
 
-    def residuals(self, problem, arrays, moved):
-        return {"state": "state"} if "gate" in moved else {}
-
-    def unread(self, kind, problem, operands, results):
+    def unread(self, kind: str, problem: Problem, operands: Names, results: Names) -> Names:
         if kind == "value" or moves_gate(operands, results):
             return ()
         moves_input = "input_tangent" in operands or "input_grad" in results
         reads_input = problem.logarithms & LOG_INPUT and moves_input
         return STATES if reads_input else {"input", *STATES}
 
-    def completed(self, problem, arrays):
-        return super().completed(problem, _with_input(problem, arrays))
+    def completed(self, problem: Problem, arrays: Arrays) -> Arrays:
+        # The input is absent if only derivatives are wanted that do not depend on it.
+        zero = zero_of(problem, arrays["gate"].dtype)
+        return super().completed(problem, {"input": zero, **arrays})
 
-    def tangent(self, problem, arrays, results):
-        return super().tangent(problem, _with_input(problem, arrays), results)
+    def tangent(self, params: Params, arrays: Arrays) -> list[jax.Array]:
+        return super().tangent(params, self.completed(params.problem, arrays))
 
-    def tangent_of_scan(self, problem, arrays, given):
+    def tangent_of_scan(
+        self, problem: Problem, arrays: Arrays, given: Mapping[str, Any]
+    ) -> dict[str, jax.Array]:
+        gate, tangent_in = given["gate"], given["input_tangent"]
         if not problem.logarithms & LOG_GATE:
             return super().tangent_of_scan(problem, arrays, given)
         # By a scan of the same log gates, which keeps what their logarithms hold.
-        gate, tangent_in = given["gate"], given["input_tangent"]
         if given["gate_tangent"] is not None:
             # The tangent of the gate times the state before: that of a scan of gates 0.
             now = {**given, "gate": jnp.zeros_like(gate), "initial_tangent": None}
@@ -146,12 +154,6 @@ class _LogScan(ComputedScan):
             {"state": problem.shape, "final_state": problem.edge},
         )
         return {tangent_of(name): x for name, x in out.items()}
-
-
-def _with_input(problem, arrays):
-    """The arrays with a zero for an absent input. It is absent if only derivatives are wanted that
-    do not depend on it."""
-    return varying_alike({"input": zero_of(problem, arrays["gate"].dtype), **arrays})
 
 
 #: The primitives of linear scans of logarithms.

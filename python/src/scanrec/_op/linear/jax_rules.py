@@ -14,25 +14,30 @@ adjoint   that of a reversed scan, composed      tangent
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad
+from jax.typing import DTypeLike
 
 from ..._jax.arrays import edge_dtype
 from ..._jax.fused import jvp_of, nonzero, summed
 from ..._jax.scans import Problem, Scans, zero_of
 from ..._jax.sharding import placed_as
-from ..spec import tangent_of
+from ..._jax.types import Args, Arrays, Batched, Dims, Names, Params, Tangents
+from ..spec import primal_of
 from .spec import LINEAR
 
-__all__ = ["LINEAR_SCAN", "STATES", "moves_gate"]
+__all__ = ["LINEAR_SCAN", "STATES", "cuts_of", "moves_gate"]
 
 #: The operands that derivatives read only for the sake of the gate.
 STATES = {"state", "initial_state"}
 
 
-def moves_gate(operands, results):
+def moves_gate(operands: Names, results: Names) -> bool:
     """Whether a derivative is one with respect to the gate, and so reads states."""
     return "gate_tangent" in operands or "gate_grad" in results
 
@@ -41,52 +46,46 @@ class _LinearScan(Scans):
     operation = LINEAR
     user_call = "linear_scan"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        ad.primitive_transposes[self.primitives["value"]] = self._value_transpose
+        ad.primitive_transposes[self.primitives["value"]] = self.transpose
 
-    def residuals(self, problem, arrays, moved):
-        return {"state": "state"} if "gate" in moved else {}
-
-    def gate(self, problem, arrays):
+    def gate(self, problem: Problem, arrays: Arrays) -> jax.Array:
         return arrays["gate"]
 
-    def unread(self, kind, problem, operands, results):
+    def unread(self, kind: str, problem: Problem, operands: Names, results: Names) -> Names:
         if kind == "value":
             return ()
         return {"input"} if moves_gate(operands, results) else {"input", *STATES}
 
-    def batch(self, kind, args, dims, *, problem, operands, results, **_):
-        batched = {name for name, d in zip(operands, dims) if d is not None}
-        wanted = dict(results)
-        if kind == "vjp" and batched <= STATES and len(wanted) > 1:
+    def batch(self, args: Args, dims: Dims, *, params: Params, **_: Any) -> Batched:
+        batched = {name for name, d in zip(params.operands, dims) if d is not None}
+        wanted = params.shapes
+        if params.kind == "vjp" and batched <= STATES and len(wanted) > 1:
             # Only the gradient of the gate depends on the states. The others are the same for all.
-            given = dict(zip(operands, args))
-            shapes = {name: shape for name, shape in results if name != "gate_grad"}
-            out = self.vjp(problem, given, shapes)
-            own = (("gate_grad", wanted["gate_grad"]),)
-            (out["gate_grad"],), _ = super().batch(
-                kind, args, dims, problem=problem, operands=operands, results=own
-            )
-            return [out[n] for n in wanted], [0 if n == "gate_grad" else None for n in wanted]
-        return super().batch(kind, args, dims, problem=problem, operands=operands, results=results)
+            own = params._replace(results=(("gate_grad", wanted.pop("gate_grad")),))
+            out = self.vjp(params.problem, params.named(args), wanted)
+            (gate_grad,) = super().batch(args, dims, params=own)[0]
+            # The gradient of the gate is the first result.
+            return [gate_grad, *out.values()], [0, *[None] * len(out)]
+        return super().batch(args, dims, params=params)
 
-    def _value_transpose(self, cts, gate, *args, **params):
-        if ad.is_undefined_primal(gate):
+    def transpose(self, cts: Args, *args: Any, params: Params, **_: Any) -> list[Any]:
+        if params.kind == "value" and ad.is_undefined_primal(args[0]):
             raise NotImplementedError("scanrec: linear_scan is not linear in its gate")
-        return self.transpose("value", cts, gate, *args, **params)
+        return super().transpose(cts, *args, params=params)
 
-    def derived_jvp(self, kind, primals, tangents, *, problem, operands, results, **_):
-        arrays, moved = dict(zip(operands, primals)), nonzero(operands, tangents)
-        if kind == "jvp":
-            return jvp_of(lambda arrays: self._scanned(arrays, problem, results), arrays, moved)
-        if "gate_grad" in dict(results):
-            return jvp_of(lambda arrays: self._by_input(arrays, problem, results), arrays, moved)
-        return self._adjoint_jvp(arrays, moved, problem, results)
+    def derived_jvp(self, primals: Args, tangents: Args, *, params: Params, **_: Any) -> Tangents:
+        arrays, moved = params.named(primals), nonzero(params.operands, tangents)
+        if params.kind == "jvp":
+            return jvp_of(partial(self._scanned, params), arrays, moved)
+        if "gate_grad" in params.shapes:
+            return jvp_of(partial(self._by_input, params), arrays, moved)
+        return self._adjoint_jvp(params, arrays, moved)
 
-    def _scanned(self, arrays, problem, results):
+    def _scanned(self, params: Params, arrays: Arrays) -> list[jax.Array]:
         """The tangent as a scan of the tangents of gate times state, plus input."""
-        gate = arrays["gate"]
+        gate, problem = arrays["gate"], params.problem
         dtype = edge_dtype(gate.dtype)
         tangent_in = zero_of(problem, dtype)
         if "gate_tangent" in arrays:
@@ -100,34 +99,32 @@ class _LinearScan(Scans):
             "initial_state": arrays.get("initial_tangent"),
             "resets": arrays.get("resets"),
         }
-        wanted = dict(results)
-        of = {name: wanted.get(tangent_of(name)) for name in LINEAR.results}
-        return list(
-            self.value(problem, given, {n: shape for n, shape in of.items() if shape}).values()
-        )
+        wanted = {primal_of(name): shape for name, shape in params.results}
+        return list(self.value(problem, given, wanted).values())
 
-    def _by_input(self, arrays, problem, results):
+    def _by_input(self, params: Params, arrays: Arrays) -> list[jax.Array]:
         """The adjoint, with the gradient of the gate as that of the input times the states."""
-        gate = arrays["gate"]
-        dtype = edge_dtype(gate.dtype)
-        wanted = {**dict(results), "input_grad": problem.shape}
-        wanted.pop("gate_grad")
+        problem, dtype = params.problem, edge_dtype(arrays["gate"].dtype)
+        wanted = {**params.shapes, "input_grad": problem.shape}
+        del wanted["gate_grad"]
         out = self.vjp(problem, arrays, wanted)
         product = out["input_grad"].astype(dtype) * _before(arrays, problem, dtype)
-        out["gate_grad"] = _masked(product, arrays, problem).astype(gate.dtype)
-        return [summed(out[name], shape) for name, shape in results]
+        out["gate_grad"] = _masked(product, arrays, problem).astype(arrays["gate"].dtype)
+        return [summed(out[name], shape) for name, shape in params.results]
 
-    def _adjoint_jvp(self, arrays, moved, problem, results):
+    def _adjoint_jvp(
+        self, params: Params, arrays: Arrays, moved: Arrays
+    ) -> tuple[list[jax.Array], list[jax.Array]]:
         """The tangent of the adjoint without the gradient of the gate. It is a scan against time
         that is linear in its cotangents. The tangent of the gate is multiplied by its results."""
-        dtype = edge_dtype(arrays["gate"].dtype)
-        wanted = dict(results)
+        problem, wanted = params.problem, params.shapes
         if "gate" in moved:
             wanted["input_grad"] = problem.shape
         values = self.vjp(problem, arrays, wanted)
 
         cotangent, first = moved.get("state_grad"), None
         if "gate" in moved:
+            dtype = edge_dtype(arrays["gate"].dtype)
             product = moved["gate"].astype(dtype) * values["input_grad"].astype(dtype)
             product = _masked(product, arrays, problem)
             into = _shifted(product, None, problem.axis, back=not problem.reverse)
@@ -143,51 +140,56 @@ class _LinearScan(Scans):
             "state_grad": cotangent,
             "final_grad": moved.get("final_grad"),
         }
-        shapes = {n: problem.edge if n == "initial_grad" else problem.shape for n, _ in results}
+        shapes = {n: problem.edge if n == "initial_grad" else problem.shape for n in params.shapes}
         out = self.vjp(problem, given, shapes)
         if first is not None and "initial_grad" in out:
             out["initial_grad"] = out["initial_grad"] + first
-        both = (values, out)
-        return tuple([summed(x[name], shape) for name, shape in results] for x in both)
+        value, tangent = (
+            [summed(x[name], shape) for name, shape in params.results] for x in (values, out)
+        )
+        return value, tangent
 
 
-def _before(arrays, problem: Problem, dtype):
+def _before(arrays: Arrays, problem: Problem, dtype: DTypeLike) -> jax.Array:
     """The state before every step."""
     state = jnp.broadcast_to(arrays["state"], problem.shape).astype(dtype)
     return _shifted(state, arrays.get("initial_state"), problem.axis, back=problem.reverse)
 
 
-def _shifted(x, first, axis, *, back):
+def _shifted(x: jax.Array, first: jax.Array | None, axis: int, *, back: bool) -> jax.Array:
     """Moves x one step later in time, or earlier with ``back``. ``first`` fills the free step, or 0
     if it is None. Padding leaves arrays that are split over devices as they are."""
     steps = x.shape[axis]
     if steps == 0:
         return x
 
-    def padded(value, low, high):
+    def padded(value: jax.Array, low: int, high: int) -> jax.Array:
+        low, high = (high, low) if back else (low, high)
         config = [(low, high, 0) if i == axis else (0, 0, 0) for i in range(value.ndim)]
         return jax.lax.pad(value, jnp.zeros((), value.dtype), config)
 
-    moved = padded(x, -1, 1) if back else padded(x, 1, -1)
-    if first is None:
-        return moved
-    return moved + (padded(first, steps - 1, 0) if back else padded(first, 0, steps - 1))
+    moved = padded(x, 1, -1)
+    return moved if first is None else moved + padded(first, 0, steps - 1)
 
 
-def _masked(x, arrays, problem: Problem):
-    """Returns x, and 0 at steps that a reset separates from the step before in the scan."""
-    x = jnp.broadcast_to(x, problem.shape)
-    resets = arrays.get("resets")
-    if resets is None:
-        return x
+def cuts_of(resets: jax.Array, problem: Problem) -> jax.Array:
+    """Whether a reset separates each step from the one before it in the scan."""
     # A reset of the step after it separates a step of a reverse scan from the one before.
     if resets.shape[problem.axis] > problem.steps:
         first = 1 if problem.reverse else 0
-        resets = jax.lax.slice_in_dim(resets, first, first + problem.steps, axis=problem.axis)
-    elif problem.reverse:
-        resets = _shifted(resets.astype(np.int8), None, problem.axis, back=True) != 0
-    resets = placed_as(jnp.broadcast_to(resets, problem.shape), x)
-    return jnp.where(resets, jnp.zeros_like(x), x)
+        return jax.lax.slice_in_dim(resets, first, first + problem.steps, axis=problem.axis)
+    if problem.reverse:
+        return _shifted(resets.astype(np.int8), None, problem.axis, back=True) != 0
+    return resets
+
+
+def _masked(x: jax.Array, arrays: Arrays, problem: Problem) -> jax.Array:
+    """Returns x, and 0 at steps that a reset separates from the step before in the scan."""
+    x = jnp.broadcast_to(x, problem.shape)
+    if "resets" not in arrays:
+        return x
+    cuts = jnp.broadcast_to(cuts_of(arrays["resets"], problem), problem.shape)
+    return jnp.where(placed_as(cuts, x), jnp.zeros_like(x), x)
 
 
 #: The primitives of linear scans.
