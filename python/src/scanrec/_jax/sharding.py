@@ -226,22 +226,18 @@ def _varying_axes(x: Any) -> set[Any]:
     return set(getattr(varying, "varying", getattr(varying, "vma", ())))
 
 
-def _checks_varying(names: tuple[Any, ...]) -> bool:
-    """Whether types say over which of the axes arrays vary."""
-    return bool(_varying_axes(jax.lax.axis_index(names)))
-
-
 def is_replicated(x: Any, names: tuple[Any, ...]) -> bool:
     """Whether an array is known to be the same along axes of the mesh."""
-    return _checks_varying(names) and not _varying_axes(x) & set(names)
+    along = _varying_axes(jax.lax.axis_index(names))  # empty if types say nothing
+    return bool(along) and along.isdisjoint(_varying_axes(x))
 
 
 def varying_alike(arrays: Arrays, names: tuple[Any, ...] = ()) -> dict[str, jax.Array]:
     """Within shard_map, makes arrays that are replicated over an axis of the mesh vary over it if
     any other array does, or if it is one of ``names``. Their gradients are then summed over it."""
-    every: set[Any] = set().union(*(_varying_axes(x) for x in arrays.values()))
-    if names and _checks_varying(names):
-        every |= set(names)
+    every: set[Any] = set().union(*map(_varying_axes, arrays.values()))
+    if names:
+        every |= _varying_axes(jax.lax.axis_index(names))
 
     def varying(x: Any) -> Any:
         missing = tuple(sorted(every - _varying_axes(x)))

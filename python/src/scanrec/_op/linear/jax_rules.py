@@ -50,9 +50,6 @@ class _LinearScan(Scans):
         super().__init__()
         ad.primitive_transposes[self.primitives["value"]] = self.transpose
 
-    def gate(self, problem: Problem, arrays: Arrays) -> jax.Array:
-        return arrays["gate"]
-
     def unread(self, kind: str, problem: Problem, operands: Names, results: Names) -> Names:
         if kind == "value":
             return ()
