@@ -155,10 +155,10 @@ class Fused(Primitives):
         the adjoint, and adjoints to the tangent. A gradient has the shape of its operand. A tangent
         has the shape of the result, and is summed if the cotangent broadcast."""
         into, named = ("jvp", tangent_of) if params.kind == "vjp" else ("vjp", gradient_of)
-        is_unknown: Callable[[Any], bool] = ad.is_undefined_primal
         arrays = params.named(args)
-        unknown = {primal_of(name): x.aval for name, x in arrays.items() if is_unknown(x)}
-        known = {n: x for n, x in arrays.items() if n == primal_of(n) and not is_unknown(x)}
+        unknowns = {n: x.aval for n, x in arrays.items() if isinstance(x, ad.UndefinedPrimal)}
+        known = {n: x for n, x in arrays.items() if n == primal_of(n) and n not in unknowns}
+        unknown = {primal_of(name): aval for name, aval in unknowns.items()}
         given = {
             named(primal_of(name)): ct
             for name, ct in zip(params.shapes, cts)
@@ -173,7 +173,7 @@ class Fused(Primitives):
             out = self.bind(into, params.problem, {**known, **given}, wanted)
             for name, aval in unknown.items():
                 found[name] = placed_as(summed(out[named(name)], aval.shape), aval)
-        return [found[primal_of(n)] if is_unknown(x) else None for n, x in arrays.items()]
+        return [found[primal_of(name)] if name in unknowns else None for name in arrays]
 
 
 def nonzero(names: Sequence[str], tangents: Args) -> dict[str, jax.Array]:

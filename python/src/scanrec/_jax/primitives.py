@@ -8,7 +8,7 @@ follow from the names of the axes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial, partialmethod
 from itertools import compress
 from typing import Any
@@ -132,9 +132,10 @@ class Primitives:
         """Computes a primitive on one device, by its kernel."""
         call, arrays = self.calls[params.kind], params.named(args)
         conjugates = self.conjugated and params.kind == "vjp"
+        struct: Callable[..., Any] = jax.ShapeDtypeStruct
         kernel = jax.ffi.ffi_call(
             target_of(call.name),
-            [jax.ShapeDtypeStruct(shape, self.dtype(n, arrays)) for n, shape in params.results],
+            [struct(shape, self.dtype(name, arrays)) for name, shape in params.results],
         )
         out = kernel(
             *(jnp.conj(x) if conjugates and n != primal_of(n) else x for n, x in arrays.items()),
@@ -146,8 +147,8 @@ class Primitives:
 
     # ---- primitives ------------------------------------------------------------------------------
 
-    def _primitive(self, kind: str) -> Primitive:
-        primitive = Primitive(f"scanrec_{self.calls[kind].name}")
+    def _primitive(self, kind: str) -> Any:
+        primitive: Any = Primitive(f"scanrec_{self.calls[kind].name}")
         primitive.multiple_results = True
         primitive.def_abstract_eval(self._abstract)
         primitive.def_impl(partial(_run_eagerly, primitive))

@@ -78,7 +78,7 @@ class Split(NamedTuple):
                 expected = f"an extent of axis {axis} that is divisible by {parts} devices"
                 _refuse(self.primitives, of, self.params, expected, extent)
             spec.append(None if extent == 1 else names)
-        return PartitionSpec(*spec)
+        return PartitionSpec(*spec)  # type: ignore[no-untyped-call]
 
     def shardings(self, arrays: Iterable[tuple[str, Shape]]) -> list[NamedSharding]:
         """The shardings of arrays, given their names and shapes."""
@@ -106,7 +106,8 @@ class Split(NamedTuple):
         if not devices:
             return x
         wide = jnp.promote_types(x.dtype, jnp.float32)
-        total: jax.Array = jax.lax.psum(x.astype(wide), tuple(sorted(devices)))
+        total: jax.Array
+        total = jax.lax.psum(x.astype(wide), tuple(sorted(devices)))  # type: ignore[no-untyped-call]
         return total.astype(x.dtype)
 
 

@@ -68,7 +68,7 @@ class _LinearScan(Scans):
         return super().batch(args, dims, params=params)
 
     def transpose(self, cts: Args, *args: Any, params: Params, **_: Any) -> list[Any]:
-        if params.kind == "value" and ad.is_undefined_primal(args[0]):
+        if params.kind == "value" and isinstance(args[0], ad.UndefinedPrimal):
             raise NotImplementedError("scanrec: linear_scan is not linear in its gate")
         return super().transpose(cts, *args, params=params)
 

@@ -91,7 +91,8 @@ def _on_each(
     is_shared = "gate" in arrays and is_replicated(arrays["gate"], names)
     arrays = varying_alike(arrays, names)
     after = arrays.pop("after", None)
-    part = _Part(scan, params, names, jax.lax.psum(1, names))
+    parts = jax.lax.psum(1, names)  # type: ignore[no-untyped-call]
+    part = _Part(scan, params, names, parts)
     if "resets" in arrays:
         arrays["resets"] = part.with_reset_after(arrays["resets"], after)
     product = part.product(arrays, is_shared)
@@ -100,7 +101,7 @@ def _on_each(
     found = dict(zip(params.shapes, out))
     if "final_state" in found:  # of the whole sequence, on every device
         final = jnp.where(part.position == part.parts - 1, found["final_state"], 0)
-        found["final_state"] = jax.lax.psum(final, names)
+        found["final_state"] = jax.lax.psum(final, names)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -144,7 +145,8 @@ class _Part(NamedTuple):
             there = jax.lax.dynamic_index_in_dim(every, device, keepdims=False)
             return jnp.where(self.position >= by, there, 0)
         order = range(self.parts)[:: -1 if self.problem.reverse else 1]
-        moved: jax.Array = jax.lax.ppermute(x, self.names, list(zip(order[:-by], order[by:])))
+        pairs = list(zip(order[:-by], order[by:]))
+        moved: jax.Array = jax.lax.ppermute(x, self.names, pairs)  # type: ignore[no-untyped-call]
         return moved
 
     def with_reset_after(self, resets: jax.Array, after: jax.Array | None) -> jax.Array:
