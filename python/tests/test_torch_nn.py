@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import (
 )
 from torch_nn_loops import LAYERS, leaves, loop
 
-from scanrec._hippo import legs_normal_part
+from scanrec._layers._state_space import legs_normal_part
 from scanrec.torch import nn
 
 warnings.filterwarnings("ignore", category=FutureWarning)

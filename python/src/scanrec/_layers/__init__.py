@@ -5,8 +5,7 @@ The layers of scanrec.torch.nn and scanrec.jax.nn inherit from them.
 """
 
 from ._gated import MinGRUSpec, QRNNSpec, RGLRUSpec
-from ._mamba import MambaSpec
 from ._spec import Spec
-from ._state_space import LRUSpec, S5Spec
+from ._state_space import LRUSpec, MambaSpec, S5Spec
 
 __all__ = ["LRUSpec", "MambaSpec", "MinGRUSpec", "QRNNSpec", "RGLRUSpec", "S5Spec", "Spec"]

@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from .. import _arguments as arguments
 from .._types import Candidate, Memory, Pool
-from ._spec import Constant, GateDecay, Normal, Parameter, Spec, Uniform
+from ._spec import (
+    Constant,
+    Normal,
+    Parameter,
+    Parameters,
+    Shapes,
+    Spec,
+    Uniform,
+    uniform_linear,
+)
 
 __all__ = ["MinGRUSpec", "QRNNSpec", "RGLRUSpec"]
 
@@ -61,22 +72,22 @@ class QRNNSpec(Spec):
     zoneout: float
     memory: Memory
 
-    _key_order = ("weight", "weight_before")
+    _draw_order = ("weight", "weight_before")
 
     @property
     def _parts(self) -> int:
         """Number of pre-activations of a channel."""
         return arguments.POOLS[self.pool]
 
-    def _check_own(self):
+    def _check_own(self) -> None:
         self._check_choice("kernel_size", (1, 2))
         arguments.pool_size(self._name, self.pool)
         arguments.recomputes(self._name, self.memory)
         self._check_number("zoneout", "a number below 1 and not negative", lambda p: 0 <= p < 1)
 
-    def _parameter_specs(self, inputs):
+    def _parameter_specs(self, inputs: int) -> Parameters:
         rows, forgets = self._parts * self.hidden_size, np.eye(self._parts)[1]
-        weight = Parameter((rows, inputs), Normal(self.kernel_size * inputs))
+        weight = Parameter((rows, inputs), Normal(1 / (self.kernel_size * inputs)))
         found = {"weight": weight}
         if self.kernel_size == 2:
             found["weight_before"] = weight
@@ -84,11 +95,28 @@ class QRNNSpec(Spec):
             found["bias"] = Parameter((rows,), Constant(np.repeat(forgets, self.hidden_size)))
         return found
 
-    def _state_shapes(self):
-        shapes = {"hidden": (self.hidden_size,)}
+    def _state_shapes(self) -> Shapes:
+        shapes = super()._state_shapes()
         if self.kernel_size == 2:
             shapes["before"] = (self._parts * self.hidden_size,)
         return shapes
+
+    def _expected(self, xp: Any, pre: Sequence[Any]) -> list[Any]:
+        """Pre-activations with which the state moves by the expected part, ``1 - zoneout``.
+
+        `xp` is a module with the functions of NumPy.
+        ``1 - f`` and the input gate are scaled by this factor. The logit p of ``f`` becomes
+        ``log((exp(p) + zoneout) / (1 - zoneout))``, and the input gate is treated like ``1 - f``.
+        """
+        candidate, forget, *others = pre
+
+        def less(p: Any) -> Any:
+            least = xp.full_like(p, math.log(self.zoneout))
+            return xp.logaddexp(p, least) - math.log1p(-self.zoneout)
+
+        if len(others) > 1:
+            others[1] = -less(-others[1])
+        return [candidate, less(forget), *others]
 
 
 class MinGRUSpec(Spec):
@@ -122,16 +150,16 @@ class MinGRUSpec(Spec):
 
     candidate: Candidate
 
-    _key_order = ("weight", "bias")
+    _draw_order = ("weight", "bias")
 
-    def _check_own(self):
+    def _check_own(self) -> None:
         self._check_choice("candidate", ("identity", "positive"))
 
-    def _parameter_specs(self, inputs):
+    def _parameter_specs(self, inputs: int) -> Parameters:
         rows = 2 * self.hidden_size
-        found = {"weight": Parameter((rows, inputs), Uniform(inputs))}
+        found = {"weight": Parameter((rows, inputs), uniform_linear(inputs))}
         if self.bias:
-            found["bias"] = Parameter((rows,), Uniform(inputs))
+            found["bias"] = Parameter((rows,), uniform_linear(inputs))
         return found
 
 
@@ -177,25 +205,29 @@ class RGLRUSpec(Spec):
     heads: int
     c: float
 
-    _key_order = ("decay", "weight_recurrence", "weight_gate", "weight_in")
+    _draw_order = ("decay", "weight_recurrence", "weight_gate", "weight_in")
 
-    def _check_own(self):
-        self._check_counts("heads")
+    def _check_own(self) -> None:
+        self._convert(arguments.count, "heads")
         if self.hidden_size % self.heads:
             expected = f"a divisor of hidden_size, {self.hidden_size}"
             arguments.refuse(self._name, "heads", expected, self.heads)
         self._check_number("c", "a finite number above 0", lambda c: 0 < c < float("inf"))
 
-    def _parameter_specs(self, inputs):
+    def _parameter_specs(self, inputs: int) -> Parameters:
         size, n = self.hidden_size, self.hidden_size // self.heads
-        block, zero = Parameter((self.heads, n, n), Normal(n)), Parameter((size,), Constant(0.0))
+        block, zero = (
+            Parameter((self.heads, n, n), Normal(1 / n)),
+            Parameter((size,), Constant(0.0)),
+        )
+        decay = lambda xp, a: xp.log(xp.expm1(-xp.log(a) / self.c))  # exp(-c softplus(decay)) = a
         found = {
-            "decay": Parameter((size,), GateDecay(0.9, 0.999, self.c)),
+            "decay": Parameter((size,), Uniform(0.9, 0.999, decay)),
             "weight_recurrence": block,
             "weight_gate": block,
         }
         if inputs != size:
-            found["weight_in"] = Parameter((size, inputs), Normal(inputs))
+            found["weight_in"] = Parameter((size, inputs), Normal(1 / inputs))
         if self.bias:
             found.update(bias_recurrence=zero, bias_gate=zero)
             if inputs != size:

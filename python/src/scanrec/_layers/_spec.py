@@ -4,60 +4,65 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
-from collections import namedtuple
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
 
 from .. import _arguments as arguments
 
-__all__ = [
-    *("Constant", "GateDecay", "HippoInput", "HippoOutput", "LogIntegers", "LogUniform"),
-    *(
-        "Normal",
-        "Parameter",
-        "RingAngle",
-        "RingRadius",
-        "Spec",
-        "StepBias",
-        "Uniform",
-        "options_of",
-    ),
-]
+__all__ = ["Constant", "Normal", "Parameter", "Parameters", "Product", "Shapes", "Spec", "Uniform"]
+__all__ += ["options_of", "uniform_linear"]
 
 # Distributions of initial values. The bindings draw them.
 
-#: A number, or an array of the shape of the parameter.
-Constant = namedtuple("Constant", "value")
-#: Normal, of mean 0 and variance 1 / inputs.
-Normal = namedtuple("Normal", "inputs")
-#: Uniform in +-1 / sqrt(inputs), as in torch.nn.Linear and torch.nn.Conv1d.
-Uniform = namedtuple("Uniform", "inputs")
-#: Logarithms of numbers that are log-uniform between two bounds.
-LogUniform = namedtuple("LogUniform", "least most")
-#: log 1, log 2, ... along the last axis.
-LogIntegers = namedtuple("LogIntegers", "")
-#: log(-log(r)) of radii r whose squares are uniform between those of two bounds.
-RingRadius = namedtuple("RingRadius", "least most")
-#: Logarithms of angles that are uniform between 0 and a bound.
-RingAngle = namedtuple("RingAngle", "most")
-#: Numbers x such that exp(-c softplus(x)) is uniform between two bounds.
-GateDecay = namedtuple("GateDecay", "least most c")
-#: Numbers whose softplus is log-uniform between two bounds.
-StepBias = namedtuple("StepBias", "least most")
-#: Parts of b, (blocks * P, inputs, 2): in each block b is basis^H x, with a basis of shape (2 P, P)
-#: and x normal of variance 1 / inputs.
-HippoInput = namedtuple("HippoInput", "basis blocks")
-#: Parts of c, (outputs, blocks * P, 2): in each block c is x basis, with x normal of variance
-#: 1 / (2 P blocks).
-HippoOutput = namedtuple("HippoOutput", "basis blocks")
+
+class Constant(NamedTuple):
+    """A number, or an array that broadcasts to the parameter."""
+
+    value: float | np.ndarray
+
+
+class Product(NamedTuple):
+    """A product of a real basis and an array of some shape, as an equation of einsum."""
+
+    equation: str
+    basis: np.ndarray
+    shape: tuple[int, ...]
+
+
+class Normal(NamedTuple):
+    """Normal numbers of mean 0, or a product of such numbers."""
+
+    variance: float
+    product: Product | None = None
+
+
+class Uniform(NamedTuple):
+    """Numbers that are uniform between two bounds, or a function of a module ``xp`` and of them."""
+
+    least: float
+    most: float
+    function: Callable[[Any, Any], Any] | None = None
 
 
 class Parameter(NamedTuple):
     """Shape and initial distribution of a parameter."""
 
     shape: tuple[int, ...]
-    initial: Any
+    initial: Constant | Normal | Uniform
+
+
+Parameters: TypeAlias = dict[str, Parameter]
+Shapes: TypeAlias = dict[str, tuple[int, ...]]
+
+
+def uniform_linear(inputs: int) -> Uniform:
+    """Uniform in +-1 / sqrt(inputs), as in torch.nn.Linear and torch.nn.Conv1d."""
+    most = 1 / math.sqrt(inputs)
+    return Uniform(-most, most)
 
 
 def options_of(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -80,27 +85,28 @@ class Spec:
 
     #: Whether states are complex.
     _complex_state: ClassVar[bool] = False
-    #: Parameters that are drawn from a random key of JAX, in the order of the keys.
-    _key_order: ClassVar[tuple[str, ...]] = ()
+    #: The parameters with random initial values, in the order in which they are drawn.
+    _draw_order: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         """Add the docstring of its description to that of a layer."""
         super().__init_subclass__()
-        is_own = lambda kind: kind.__module__.startswith(f"{__package__}.")
-        for base in () if is_own(cls) else cls.__bases__:
-            if is_own(base) and base is not Spec and cls.__doc__ and base.__doc__:
-                cls.__doc__ = "\n\n".join(inspect.cleandoc(x.__doc__) for x in (cls, base))
+        for base in cls.__bases__:
+            is_described = base is not Spec and base.__module__.startswith(f"{__package__}.")
+            if is_described and not cls.__module__.startswith(f"{__package__}."):
+                docs = (cls.__doc__ or "", base.__doc__ or "")
+                cls.__doc__ = "\n\n".join(map(inspect.cleandoc, docs))
 
     # ---- defined by each description -----------------------------------------------------------
 
     def _check_own(self) -> None:
         """Check and convert the options that the layers do not share."""
 
-    def _parameter_specs(self, inputs: int) -> dict[str, Parameter]:
+    def _parameter_specs(self, inputs: int) -> Parameters:
         """Parameters of one direction of one layer, in the order of their registration."""
         raise NotImplementedError
 
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+    def _state_shapes(self) -> Shapes:
         """Shape of each array of a state, for one sequence, layer and direction."""
         return {"hidden": (self.hidden_size,)}
 
@@ -123,8 +129,8 @@ class Spec:
 
     def _check_options(self) -> None:
         """Check and convert all options."""
-        self._check_counts("input_size", "hidden_size", "num_layers")
-        self._check_flags("bias", "bidirectional")
+        self._convert(arguments.count, "input_size", "hidden_size", "num_layers")
+        self._convert(arguments.flag, "bias", "bidirectional")
         self._check_number("dropout", "a number from 0 to 1", lambda p: 0 <= p <= 1)
         if self.dropout and self.num_layers == 1:
             message = f"{self._name}: dropout is between layers, and there is only one layer"
@@ -135,13 +141,9 @@ class Spec:
         """Set an option, also of a frozen dataclass."""
         object.__setattr__(self, name, value)
 
-    def _check_counts(self, *names: str) -> None:
+    def _convert(self, converted: Callable[[str, str, object], object], *names: str) -> None:
         for name in names:
-            self._keep(name, arguments.count(self._name, name, getattr(self, name)))
-
-    def _check_flags(self, *names: str) -> None:
-        for name in names:
-            self._keep(name, arguments.flag(self._name, name, getattr(self, name)))
+            self._keep(name, converted(self._name, name, getattr(self, name)))
 
     def _check_number(self, name: str, expected: str, holds: Callable[[float], bool]) -> None:
         value = getattr(self, name)

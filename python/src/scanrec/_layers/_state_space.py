@@ -1,28 +1,58 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Descriptions of the layers with diagonal state spaces: LRU and S5."""
+"""Descriptions of the layers with diagonal state spaces: LRU, S5 and Mamba."""
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 
 from .. import _arguments as arguments
-from .._hippo import legs_normal_part
 from .._types import Discretisation
 from ._spec import (
     Constant,
-    HippoInput,
-    HippoOutput,
-    LogUniform,
     Normal,
     Parameter,
-    RingAngle,
-    RingRadius,
+    Parameters,
+    Product,
+    Shapes,
     Spec,
+    Uniform,
+    uniform_linear,
 )
 
-__all__ = ["LRUSpec", "S5Spec", "StateSpaceSpec"]
+__all__ = ["LRUSpec", "MambaSpec", "S5Spec", "StateSpaceSpec"]
+
+
+@lru_cache(maxsize=16)
+def legs_normal_part(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Half of the eigenvalues and eigenvectors of the normal part of HiPPO-LegS of n states, n even
+
+        A[i][j] = -1/2 on the diagonal, -s / 2 below it, s / 2 above,  s = sqrt((2 i + 1) (2 j + 1))
+
+    All eigenvalues have the real part -1/2. The result has their positive imaginary parts,
+    ``(n / 2,)``, and the eigenvectors of these as columns, ``(n, n / 2)``.
+    """
+    root = np.sqrt(2.0 * np.arange(n) + 1)
+    below = np.tril(np.outer(root, root) / 2, -1)
+    # The skew part, multiplied by -i, is Hermitian.
+    frequencies, vectors = np.linalg.eigh(1j * (below - below.T))
+    return frequencies[n // 2 :], vectors[:, n // 2 :]
+
+
+def _nu_of(xp: Any, square: Any) -> Any:
+    """log(-log(r)) of radii r with these squares."""
+    # Rounding may give 0 or 1, whose logarithms are infinite or 0.
+    limits = xp.finfo(square.dtype)
+    return xp.log(-0.5 * xp.log(xp.clip(square, limits.tiny, 1 - limits.eps)))
+
+
+def _inverse_softplus(xp: Any, logarithms: Any) -> Any:
+    """Numbers whose softplus has these logarithms."""
+    x = xp.exp(logarithms)
+    return x + xp.log(-xp.expm1(-x))
 
 
 class StateSpaceSpec(Spec):
@@ -37,16 +67,16 @@ class StateSpaceSpec(Spec):
         """P, the number of complex states."""
         return self.state_size
 
-    def _feedthrough(self, inputs: int) -> dict[str, Parameter]:
+    def _feedthrough(self, inputs: int) -> Parameters:
         """Parameters that do not depend on the states."""
         size = self.hidden_size
         d = (size,) if inputs == size else (size, inputs)
-        found = {"d": Parameter(d, Normal(1 if inputs == size else inputs))}
+        found = {"d": Parameter(d, Normal(1 if inputs == size else 1 / inputs))}
         if self.bias:
             found["bias"] = Parameter((size,), Constant(0.0))
         return found
 
-    def _state_shapes(self):
+    def _state_shapes(self) -> Shapes:
         return {"hidden": (self._states,)}
 
 
@@ -93,23 +123,23 @@ class LRUSpec(StateSpaceSpec):
     r_max: float
     max_phase: float
 
-    _key_order = ("nu", "theta", "b", "c", "d")
+    _draw_order = ("nu", "theta", "b", "c", "d")
 
-    def _check_own(self):
-        self._check_counts("state_size")
+    def _check_own(self) -> None:
+        self._convert(arguments.count, "state_size")
         self._check_number("r_max", "a number from 0 to 1", lambda r: 0 <= r <= 1)
         below = f"a number below r_max, {self.r_max}, and not negative"
         self._check_number("r_min", below, lambda r: 0 <= r < self.r_max)
         turn = "an angle above 0, up to 2 pi"
         self._check_number("max_phase", turn, lambda p: 0 < p <= 2 * math.pi)
 
-    def _parameter_specs(self, inputs):
-        states, size = self.state_size, self.hidden_size
+    def _parameter_specs(self, inputs: int) -> Parameters:
+        states, size, turn = self.state_size, self.hidden_size, self.max_phase
         return {
-            "nu": Parameter((states,), RingRadius(self.r_min, self.r_max)),
-            "theta": Parameter((states,), RingAngle(self.max_phase)),
-            "b": Parameter((states, inputs, 2), Normal(2 * inputs)),
-            "c": Parameter((size, states, 2), Normal(states)),
+            "nu": Parameter((states,), Uniform(self.r_min**2, self.r_max**2, _nu_of)),
+            "theta": Parameter((states,), Uniform(0, 1, lambda xp, x: xp.log(turn * (1 - x)))),
+            "b": Parameter((states, inputs, 2), Normal(0.5 / inputs)),
+            "c": Parameter((size, states, 2), Normal(1 / states)),
             **self._feedthrough(inputs),
         }
 
@@ -161,14 +191,14 @@ class S5Spec(StateSpaceSpec):
     dt_min: float
     dt_max: float
 
-    _key_order = ("b", "c", "log_step", "d")
+    _draw_order = ("b", "c", "log_step", "d")
 
     @property
-    def _states(self):
+    def _states(self) -> int:
         return self.state_size // 2
 
-    def _check_own(self):
-        self._check_counts("state_size", "blocks")
+    def _check_own(self) -> None:
+        self._convert(arguments.count, "state_size", "blocks")
         if self.state_size % (2 * self.blocks):
             expected = f"a multiple of 2 * blocks, {2 * self.blocks}"
             arguments.refuse(self._name, "state_size", expected, self.state_size)
@@ -178,14 +208,110 @@ class S5Spec(StateSpaceSpec):
         expected = f"a step above 0, up to dt_max, {self.dt_max}"
         self._check_number("dt_min", expected, lambda step: 0 < step <= self.dt_max)
 
-    def _parameter_specs(self, inputs):
+    def _parameter_specs(self, inputs: int) -> Parameters:
         states, size = self._states, self.hidden_size
-        frequencies, basis = legs_normal_part(self.state_size // self.blocks)
+        blocks, n = self.blocks, self.state_size // self.blocks
+        frequencies, basis = legs_normal_part(n)
+        parts = np.stack([basis.real, basis.imag], -1)
+        b = Product("npk,bni->bpik", parts * [1, -1], (blocks, n, inputs))  # with the conjugate
+        c = Product("npk,hbn->hbpk", parts, (size, blocks, n))
         return {
             "log_decay": Parameter((states,), Constant(math.log(0.5))),
-            "frequency": Parameter((states,), Constant(np.tile(frequencies, self.blocks))),
-            "log_step": Parameter((states,), LogUniform(self.dt_min, self.dt_max)),
-            "b": Parameter((states, inputs, 2), HippoInput(basis, self.blocks)),
-            "c": Parameter((size, states, 2), HippoOutput(basis, self.blocks)),
+            "frequency": Parameter((states,), Constant(np.tile(frequencies, blocks))),
+            "log_step": Parameter((states,), Uniform(math.log(self.dt_min), math.log(self.dt_max))),
+            "b": Parameter((states, inputs, 2), Normal(1 / inputs, b)),
+            "c": Parameter((size, states, 2), Normal(1 / self.state_size, c)),
             **self._feedthrough(inputs),
         }
+
+
+class MambaSpec(Spec):
+    """A step computes::
+
+        u, z = weight_in x
+        v = silu(convolution of u by weight_conv + bias_conv)
+        low, B, C = weight_mixing v
+        delta = weight_delta low
+        out = selective_scan(v, delta, -exp(log_decay), B, C, skip, z, bias_delta, softplus)
+        y = weight_out out
+
+    There are no norms and no residuals around it. The scan has E = expand * hidden_size channels.
+
+    Other Parameters
+    ----------------
+    state_size:
+        N, the number of states of each channel of the scan.
+    conv:
+        K, the number of steps that the convolution sees, including the present step.
+    expand:
+        Channels of the scan, as a multiple of hidden_size.
+    dt_rank:
+        R, the number of rows of ``low``. ``"auto"`` is hidden_size / 16, rounded up.
+
+    Notes
+    -----
+    The parameters of a layer are:
+
+    - ``weight_in``, ``(2 E, inputs)``, and ``weight_out``, ``(hidden_size, E)``.
+    - ``weight_conv``, ``(E, K)``: the last column multiplies the present step, in both directions.
+    - ``weight_mixing``, ``(R + 2 N, E)``, and ``weight_delta``, ``(E, R)``.
+    - ``log_decay``, ``(E, N)``, and ``skip``, ``(E,)``.
+    - ``bias_conv``, ``(E,)``, unless ``bias`` is False, and ``bias_delta``, ``(E,)``, always.
+
+    The state is a :class:`MambaState`.
+
+    ``log_decay`` starts at log 1, ... log N (S4D-real: Gu et al., 2022), ``skip`` at 1.
+    ``softplus(bias_delta)`` starts log-uniform from 1e-3 to 1e-1, ``weight_delta`` uniform in ``+-1
+    / sqrt(R)``. The others start as in torch.nn.Linear and torch.nn.Conv1d.
+
+    Source: Gu and Dao, Mamba: Linear-Time Sequence Modeling with Selective State Spaces (2023),
+    sections 3.4 and 3.6.
+    """
+
+    state_size: int
+    conv: int
+    expand: int
+    dt_rank: int | Literal["auto"]
+
+    _draw_order = (
+        *("weight_in", "weight_conv", "weight_mixing", "weight_delta", "weight_out"),
+        *("bias_delta", "bias_conv"),
+    )
+
+    @property
+    def _channels(self) -> int:
+        return self.expand * self.hidden_size
+
+    @property
+    def _rank(self) -> int:
+        return -(-self.hidden_size // 16) if self.dt_rank == "auto" else self.dt_rank
+
+    def _check_own(self) -> None:
+        self._convert(arguments.count, "state_size", "conv", "expand")
+        if isinstance(self.dt_rank, str) and self.dt_rank != "auto":
+            arguments.refuse(self._name, "dt_rank", "an integer, or 'auto'", repr(self.dt_rank))
+        if self.dt_rank != "auto":
+            self._convert(arguments.count, "dt_rank")
+
+    def _parameter_specs(self, inputs: int) -> Parameters:
+        channels, states, rank, conv = self._channels, self.state_size, self._rank, self.conv
+        found = {
+            "weight_in": Parameter((2 * channels, inputs), uniform_linear(inputs)),
+            "weight_conv": Parameter((channels, conv), uniform_linear(conv)),
+            "bias_conv": Parameter((channels,), uniform_linear(conv)),
+            "weight_mixing": Parameter((rank + 2 * states, channels), uniform_linear(channels)),
+            "weight_delta": Parameter((channels, rank), uniform_linear(rank)),
+            "bias_delta": Parameter(
+                (channels,), Uniform(math.log(1e-3), math.log(1e-1), _inverse_softplus)
+            ),
+            "log_decay": Parameter((channels, states), Constant(np.log(np.arange(1, states + 1)))),
+            "skip": Parameter((channels,), Constant(1.0)),
+            "weight_out": Parameter((self.hidden_size, channels), uniform_linear(channels)),
+        }
+        if not self.bias:
+            del found["bias_conv"]
+        return found
+
+    def _state_shapes(self) -> Shapes:
+        channels = self._channels
+        return {"hidden": (channels, self.state_size), "conv": (channels, self.conv - 1)}

@@ -3,22 +3,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, overload
 
 import jax
 import jax.numpy as jnp
 
-from ... import _arguments as arguments
 from ..._jax.arrays import edge_dtype as computed
 from ..._jax.arrays import of_rank
 from ..._layers import MinGRUSpec, QRNNSpec, RGLRUSpec
 from ..._op.gated.jax import qrnn_pool
 from ..._op.linear.jax import linear_scan
 from ..._types import Candidate, Memory, Pool, State
-from ._layer import Layer, saved_by_name
-from ._window import begins, window
+from ._layer import Arrays, Key, Layer, Result, Time, saved_by_name
 
 __all__ = ["QRNN", "MinGRU", "QRNNState", "RGLRU"]
 
@@ -63,11 +60,12 @@ class QRNN(QRNNSpec, Layer[State]):
         ) -> None: ...  # fmt: skip
         def __init__(self, *sizes: Any, **options: Any) -> None: ...
 
-    def _run(self, params, x, first, marks, reverse, key):
-        left, pre = {}, x @ params["weight"].T
+    def _run(self, params: Arrays, x: jax.Array, first: Arrays, time: Time, key: Key) -> Result:
+        left: dict[str, jax.Array] = {}
+        pre = x @ params["weight"].T
         if self.kernel_size == 2:
             past = first["before"][..., None, :] if first else None
-            (_, before), past = window(x @ params["weight_before"].T, past, 2, marks, reverse)
+            (_, before), past = time.window(x @ params["weight_before"].T, past, 2)
             pre = pre + before
             left["before"] = past[..., 0, :].astype(computed(x.dtype))
         if self.bias:
@@ -76,31 +74,10 @@ class QRNN(QRNNSpec, Layer[State]):
         if self.zoneout and key is not None:
             zoneout = jax.random.bernoulli(key, self.zoneout, shape)
         elif self.zoneout:
-            pre = _expected(pre, arguments.POOLS[self.pool], self.zoneout)
-        output, left["hidden"] = qrnn_pool(
-            pre,
-            first.get("hidden"),
-            pool=self.pool,
-            reverse=reverse,
-            resets=None if marks is None else marks[..., None],
-            zoneout=zoneout,
-            memory=self.memory,
-            return_final=True,
-        )
+            pre = jnp.concatenate(self._expected(jnp, jnp.split(pre, self._parts, -1)), -1)
+        given = {"pool": self.pool, "zoneout": zoneout, "memory": self.memory, **time.options}
+        output, left["hidden"] = qrnn_pool(pre, first.get("hidden"), return_final=True, **given)
         return output, left
-
-
-def _expected(pre, count, zoneout):
-    """Pre-activations with which the state moves by the expected part, ``1 - zoneout``.
-
-    ``1 - f`` and the input gate are scaled by this factor. The logit p of ``f`` becomes
-    ``log((exp(p) + zoneout) / (1 - zoneout))``, and the input gate is treated like ``1 - f``.
-    """
-    candidate, forget, *others = jnp.split(pre, count, -1)
-    less = lambda p: jnp.logaddexp(p, math.log(zoneout)) - math.log1p(-zoneout)
-    if len(others) > 1:
-        others[1] = -less(-others[1])
-    return jnp.concatenate([candidate, less(forget), *others], -1)
 
 
 @dataclass(frozen=True)
@@ -109,7 +86,7 @@ class MinGRU(MinGRUSpec, Layer[jax.Array]):
 
     candidate: Candidate = "identity"
 
-    def _run(self, params, x, first, marks, reverse, key):
+    def _run(self, params: Arrays, x: jax.Array, first: Arrays, time: Time, key: Key) -> Result:
         pre = x @ params["weight"].T
         if self.bias:
             pre = pre + of_rank(params["bias"], pre.ndim)
@@ -122,10 +99,9 @@ class MinGRU(MinGRUSpec, Layer[jax.Array]):
             -jax.nn.softplus(update),
             jax.nn.sigmoid(update) * v,
             first.get("hidden"),
-            reverse=reverse,
-            resets=None if marks is None else marks[..., None],
             log_gate=True,
             return_final=True,
+            **time.options,
         )
         return state.astype(x.dtype), {"hidden": final}
 
@@ -133,14 +109,16 @@ class MinGRU(MinGRUSpec, Layer[jax.Array]):
 #: Lower bound of square roots in denominators of derivatives, as in RecurrentGemma.
 _LEAST = 0.5e-3
 
+Arguments: TypeAlias = tuple[jax.Array]
+
 
 @jax.custom_jvp
-def _root(x):
+def _root(x: jax.Array) -> jax.Array:
     return jnp.sqrt(x)
 
 
 @_root.defjvp
-def _root_jvp(values, tangents):
+def _root_jvp(values: Arguments, tangents: Arguments) -> tuple[jax.Array, jax.Array]:
     root = _root(values[0])
     return root, tangents[0] / (2 * jnp.maximum(root, _LEAST))
 
@@ -155,14 +133,17 @@ class RGLRU(RGLRUSpec, Layer[jax.Array]):
     heads: int = 1
     c: float = 8.0
 
-    def _run(self, params, x, first, marks, reverse, key):
+    def _run(self, params: Arrays, x: jax.Array, first: Arrays, time: Time, key: Key) -> Result:
         kind = x.dtype
-        bias = lambda name: of_rank(params[f"bias_{name}"], x.ndim) if self.bias else 0
+
+        def bias(name: str) -> jax.Array | int:
+            return of_rank(params[f"bias_{name}"], x.ndim) if self.bias else 0
+
         if "weight_in" in params:
             x = x @ params["weight_in"].T + bias("in")
         by_heads = x.reshape(*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
 
-        def gate(name):
+        def gate(name: str) -> jax.Array:
             pre = jnp.einsum("...hi,hij->...hj", by_heads, params[f"weight_{name}"])
             # Rounding gates close to 1 to 16 bits would make them 1.
             return jax.nn.sigmoid((pre.reshape(x.shape) + bias(name)).astype(computed(kind)))
@@ -171,15 +152,14 @@ class RGLRU(RGLRUSpec, Layer[jax.Array]):
         decay = of_rank(params["decay"].astype(recurs.dtype), x.ndim)
         log_a = -self.c * jax.nn.softplus(decay) * recurs
         scale = _root(-jnp.expm1(2 * log_a))  # does not cancel near a = 1
-        is_first = begins(x.shape[-2], marks, not first, reverse)
+        is_first = time.begins(x.shape[-2], not first)
         if is_first is not None:
             scale = jnp.where(of_rank(is_first[..., None], x.ndim), 1, scale)
         state, final = linear_scan(
             jnp.exp(log_a),
             scale * opens * x.astype(scale.dtype),
             first.get("hidden"),
-            reverse=reverse,
-            resets=None if marks is None else marks[..., None],
             return_final=True,
+            **time.options,
         )
         return state.astype(kind), {"hidden": final}

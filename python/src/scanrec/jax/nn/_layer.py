@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,18 +15,24 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ... import _arguments as arguments
-from ..._jax.arrays import array_of, edge_dtype, marks_of
+from ..._jax.arrays import array_of, edge_dtype, marks_of, of_rank
+from ..._jax.sharding import placed_as
 from ..._jax.types import ArrayLike
-from ..._layers import Spec
+from ..._layers import _spec as spec
 from ..._types import State
-from ._initial import draw
 
-__all__ = ["Layer", "Parameters", "saved_by_name"]
+__all__ = ["Arrays", "Key", "Layer", "Parameters", "Result", "Time", "saved_by_name"]
 
 #: Arrays by name, in dictionaries by direction, by layer:
 #: ``params["layer_0"]["forward"]["weight"]``.
-Parameters = dict[str, dict[str, dict[str, jax.Array]]]
+Parameters: TypeAlias = dict[str, dict[str, dict[str, jax.Array]]]
+Arrays: TypeAlias = Mapping[str, jax.Array]
+#: Outputs, and the arrays of the final state.
+Result: TypeAlias = tuple[jax.Array, dict[str, jax.Array]]
+#: A key of jax.random, if something is drawn.
+Key: TypeAlias = jax.Array | None
 Kind = TypeVar("Kind", bound=type)
+Each = TypeVar("Each")
 
 _WAYS = ("forward", "reverse")
 
@@ -36,11 +43,85 @@ def saved_by_name(kind: Kind) -> Kind:
         from jax.export import register_namedtuple_serialization as register
     except ImportError:
         return kind
-    return register(kind, serialized_name=f"scanrec.jax.nn.{kind.__name__}")
+    register(kind, serialized_name=f"scanrec.jax.nn.{kind.__name__}")
+    return kind
+
+
+class Time(NamedTuple):
+    """The direction of time, and where sequences start."""
+
+    reverse: bool
+    #: Booleans that broadcast to ``(..., T)``, or to one step more: True starts a sequence.
+    resets: jax.Array | None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of a scan over channels."""
+        resets = None if self.resets is None else self.resets[..., None]
+        return {"reverse": self.reverse, "resets": resets}
+
+    def begins(self, steps: int, fresh: bool) -> jax.Array | None:
+        """Mask of the steps that have no state before them, which broadcasts to ``(..., T)``.
+
+        `fresh` says that the first step (in reverse: the last) has no state before it. The result
+        is None if there are no such steps.
+        """
+        found = None
+        if self.resets is not None and not self.reverse:
+            found = self.resets[..., :steps]
+        elif self.resets is not None:
+            widths = [(0, 0)] * (self.resets.ndim - 1) + [(0, 1)]
+            found = jnp.pad(self.resets, widths)[..., 1 : steps + 1]
+        if fresh:
+            edge = jnp.arange(steps) == (steps - 1 if self.reverse else 0)
+            found = edge if found is None else found | of_rank(edge, found.ndim)
+        return found
+
+    def window(
+        self, x: jax.Array, past: jax.Array | None, count: int
+    ) -> tuple[list[jax.Array], jax.Array]:
+        """The steps in a window of `count` steps: the present step, the step before it, and so on.
+
+        In reverse these are later steps. Steps of other sequences are 0.
+
+        Parameters
+        ----------
+        x:
+            ``(..., T, C)``.
+        past:
+            ``(..., count - 1, C)``: the steps before the first step, in the order of time. In
+            reverse they are after the last step. None is 0.
+
+        Returns
+        -------
+        `count` arrays of the shape of `x`, and the `past` of the next call.
+        """
+        marks, reverse, steps, more = self.resets, self.reverse, x.shape[-2], count - 1
+        before = (0, more) if reverse else (more, 0)
+        if past is None:  # padding keeps the sharding of an array
+            whole = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [before, (0, 0)])
+        else:
+            past = placed_as(past.astype(x.dtype), x)
+            whole = jnp.concatenate([x, past] if reverse else [past, x], -2)
+        begins = [k if reverse else more - k for k in range(count)]
+        seen = [whole[..., k : k + steps, :] for k in begins]
+        edge = slice(None, more) if reverse else slice(steps, None)
+        left = whole[..., edge, :]
+        if marks is None:
+            return seen, left
+        marks = marks if reverse else marks[..., :steps]
+        marks = jnp.pad(marks, [(0, 0)] * (marks.ndim - 1) + [before])[..., : steps + more]
+        # The number of the sequence of each step.
+        sequence = jnp.cumsum(marks, -1, dtype=jnp.int32)[..., None]
+        now = sequence[..., begins[0] : begins[0] + steps, :]
+        for i, k in enumerate(begins[1:], 1):
+            seen[i] = jnp.where(sequence[..., k : k + steps, :] == now, seen[i], 0)
+        last = sequence[..., :1, :] if reverse else sequence[..., -1:, :]
+        return seen, jnp.where(sequence[..., edge, :] == last, left, 0)
 
 
 @dataclass(frozen=True)
-class Layer(Spec, Generic[State]):
+class Layer(spec.Spec, Generic[State]):
     """A stack of ``num_layers`` layers, each of which reads the outputs of the one before.
 
     A layer is its configuration alone. Parameters and states are arrays, which :meth:`init` and
@@ -81,20 +162,8 @@ class Layer(Spec, Generic[State]):
     def __post_init__(self) -> None:
         self._check_options()
 
-    def _run(
-        self,
-        params: Mapping[str, jax.Array],
-        x: jax.Array,
-        first: Mapping[str, jax.Array],
-        marks: jax.Array | None,
-        reverse: bool,
-        key: jax.Array | None,
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Run one direction of one layer: outputs, and the arrays of the final state.
-
-        `first`, the initial state, is empty if the sequence begins. `key` is None if nothing is
-        drawn.
-        """
+    def _run(self, params: Arrays, x: jax.Array, first: Arrays, time: Time, key: Key) -> Result:
+        """Run one direction of one layer. `first`, its state, is empty if the sequence begins."""
         raise NotImplementedError
 
     # ---- calls -----------------------------------------------------------------------------------
@@ -124,13 +193,13 @@ class Layer(Spec, Generic[State]):
         arguments.check_real(call, "dtype", dtype.name)
         keys = iter(_drawn(call, jax.random.split, key, count))
 
-        def init_one(parameters):
-            own = dict(zip(self._key_order, jax.random.split(next(keys), len(self._key_order))))
-            return {name: draw(own.get(name), p, dtype) for name, p in parameters.items()}
+        def init_one(parameters: spec.Parameters) -> dict[str, jax.Array]:
+            own = dict(zip(self._draw_order, jax.random.split(next(keys), len(self._draw_order))))
+            return {name: _draw(own.get(name), p, dtype) for name, p in parameters.items()}
 
         return self._of_each(init_one)
 
-    def _of_each(self, call):
+    def _of_each(self, call: Callable[[spec.Parameters], Each]) -> dict[str, dict[str, Each]]:
         """Call a function of the parameters' descriptions for each layer and direction."""
         return {
             f"layer_{i}": {
@@ -152,15 +221,13 @@ class Layer(Spec, Generic[State]):
         dtype:
             Type of inputs and parameters.
         """
-        dtype = jnp.dtype(dtype)
+        given = jnp.dtype(dtype)
         check = arguments.check_dtype if self._complex_state else arguments.check_real
-        check(f"{type(self).__name__}.initial_state", "dtype", dtype.name)
+        check(f"{type(self).__name__}.initial_state", "dtype", given.name)
         lead = (shape,) if isinstance(shape, (int, np.integer)) else shape
-        count, dtype = self.num_layers * self.num_directions, self._state_dtype(dtype)
-        zeros = {
-            n: jnp.zeros((count, *lead, *own), dtype) for n, own in self._state_shapes().items()
-        }
-        return self._of_arrays(zeros)
+        count, kind = self.num_layers * self.num_directions, self._state_dtype(given)
+        shapes = self._state_shapes().items()
+        return self._of_arrays({n: jnp.zeros((count, *lead, *own), kind) for n, own in shapes})
 
     def apply(
         self,
@@ -201,24 +268,22 @@ class Layer(Spec, Generic[State]):
         """
         call = f"{type(self).__name__}.apply"
         params, x = self._checked(call, params, input, ("T",))
-        marks = resets
-        if resets is not None:
-            marks = marks_of(call, resets, x.shape[:-1], x.ndim - 2)
+        marks = None if resets is None else marks_of(call, resets, x.shape[:-1], x.ndim - 2)
         given = self._arrays(call, state, x.shape[:-2], x.dtype)
         left: list[dict[str, jax.Array]] = []
         for i in range(self.num_layers):
             outputs = []
             for way in _WAYS[: self.num_directions]:
                 first = {name: array[len(left)] for name, array in given.items()}
-                draw = None if key is None else _drawn(call, jax.random.fold_in, key, len(left))
-                reverse = way == "reverse"
-                y, final = self._run(params[f"layer_{i}"][way], x, first, marks, reverse, draw)
+                own = None if key is None else _drawn(call, jax.random.fold_in, key, len(left))
+                time = Time(way == "reverse", marks)
+                y, final = self._run(params[f"layer_{i}"][way], x, first, time, own)
                 outputs.append(y)
                 left.append(final)
             x = jnp.concatenate(outputs, -1) if self.bidirectional else outputs[0]
             if key is not None and self.dropout and i + 1 < self.num_layers:
-                draw = jax.random.fold_in(key, self.num_layers * self.num_directions + i)
-                x = _dropped(draw, x, self.dropout)
+                own = jax.random.fold_in(key, self.num_layers * self.num_directions + i)
+                x = _dropped(own, x, self.dropout)
         return x, self._of_arrays({n: jnp.stack([one[n] for one in left]) for n in left[0]})
 
     def step(
@@ -260,7 +325,9 @@ class Layer(Spec, Generic[State]):
         dtype = edge_dtype(dtype)
         return np.result_type(dtype, np.complex64) if self._complex_state else dtype
 
-    def _checked(self, call, params, input, axes):
+    def _checked(
+        self, call: str, params: object, input: ArrayLike, axes: tuple[str, ...]
+    ) -> tuple[Any, jax.Array]:
         """Check parameters and inputs, and convert them to their common type."""
         params = _parameters(call, params, _shapes(self))
         x = array_of(call, "input", input)
@@ -271,7 +338,9 @@ class Layer(Spec, Generic[State]):
         arguments.check_real(call, "input", dtype.name)
         return jax.tree.map(lambda p: p.astype(dtype), params), x.astype(dtype)
 
-    def _arrays(self, call, state, lead, dtype):
+    def _arrays(
+        self, call: str, state: Any, lead: tuple[int, ...], dtype: Any
+    ) -> dict[str, jax.Array]:
         """The arrays of a state by name. The result is empty if there is no state."""
         if state is None:
             return {}
@@ -295,12 +364,34 @@ class Layer(Spec, Generic[State]):
             arrays.append(x.astype(self._state_dtype(dtype)))
         return dict(zip(fields, arrays))
 
-    def _of_arrays(self, arrays):
+    def _of_arrays(self, arrays: Mapping[str, Any]) -> State:
         """The state with these arrays, by name."""
-        return self._state_type(**arrays) if len(arrays) > 1 else arrays["hidden"]
+        state: State = self._state_type(**arrays) if len(arrays) > 1 else arrays["hidden"]
+        return state
 
 
-def _drawn(call, draw, key, number):
+def _draw(key: Key, parameter: spec.Parameter, dtype: Any) -> jax.Array:
+    """Draw a parameter, in float32 for 16-bit types. A constant parameter needs no key."""
+    shape, initial = parameter
+    if isinstance(initial, spec.Constant):
+        return jnp.broadcast_to(jnp.asarray(initial.value, dtype), shape)
+    assert key is not None
+    if isinstance(initial, spec.Uniform):
+        x = jax.random.uniform(key, shape, edge_dtype(dtype), initial.least, initial.most)
+        x = x if initial.function is None else initial.function(jnp, x)
+    else:
+        drawn = shape if initial.product is None else initial.product.shape
+        x = math.sqrt(initial.variance) * jax.random.normal(key, drawn, edge_dtype(dtype))
+        if initial.product is not None:
+            basis = jnp.asarray(initial.product.basis, x.dtype)
+            exact = jax.lax.Precision.HIGHEST
+            x = jnp.einsum(initial.product.equation, basis, x, precision=exact).reshape(shape)
+    return x.astype(dtype)
+
+
+def _drawn(
+    call: str, draw: Callable[[jax.Array, int], jax.Array], key: jax.Array, number: int
+) -> jax.Array:
     """Derive keys from a key. The errors of JAX do not name the argument, so this one does."""
     try:
         return draw(key, number)
@@ -310,7 +401,7 @@ def _drawn(call, draw, key, number):
         raise TypeError(f"{call}: argument 'key': expected {expected}, got {got}") from error
 
 
-def _dropped(key, x, share):
+def _dropped(key: jax.Array, x: jax.Array, share: float) -> jax.Array:
     """Drop this share of the elements, and scale the others."""
     if share == 1:
         return jnp.zeros_like(x)
@@ -318,19 +409,21 @@ def _dropped(key, x, share):
 
 
 @lru_cache(maxsize=256)
-def _shapes(layer: Layer) -> dict[str, Any]:
+def _shapes(layer: Layer[Any]) -> dict[str, Any]:
     """The shapes of a layer's parameters."""
     return layer._of_each(lambda parameters: {name: p.shape for name, p in parameters.items()})
 
 
-def _parameters(call, params, shapes, path=""):
+def _parameters(
+    call: str, params: object, shapes: Mapping[str, Any], path: str = ""
+) -> dict[str, Any]:
     """The parameters as arrays, if their structure and shapes are these."""
     if not isinstance(params, Mapping):
         arguments.refuse(call, f"params{path}", "a dictionary", type(params).__name__, TypeError)
     if set(params) != set(shapes):
         got = sorted(map(str, params))
         arguments.refuse(call, f"params{path}", f"entries {sorted(shapes)}", got)
-    found = {}
+    found: dict[str, Any] = {}
     for name, inner in shapes.items():
         at = f"{path}[{name!r}]"
         if isinstance(inner, dict):

@@ -13,8 +13,7 @@ from ..._jax.arrays import edge_dtype as computed
 from ..._jax.arrays import of_rank
 from ..._layers import MambaSpec
 from ..._op.selective.jax import selective_scan
-from ._layer import Layer, saved_by_name
-from ._window import window
+from ._layer import Arrays, Key, Layer, Result, Time, saved_by_name
 
 __all__ = ["Mamba", "MambaState"]
 
@@ -41,11 +40,13 @@ class Mamba(MambaSpec, Layer[MambaState]):
 
     _state_type: ClassVar[Any] = MambaState
 
-    def _run(self, params, x, first, marks, reverse, key):
+    def _run(self, params: Arrays, x: jax.Array, first: Arrays, time: Time, key: Key) -> Result:
         u, z = jnp.split(x @ params["weight_in"].T, 2, -1)
         past = jnp.swapaxes(first["conv"], -1, -2) if first else None
-        seen, past = window(u, past, self.conv, marks, reverse)
-        v = sum(s * of_rank(params["weight_conv"][:, -1 - k], s.ndim) for k, s in enumerate(seen))
+        seen, past = time.window(u, past, self.conv)
+        taps = params["weight_conv"]
+        products = [s * of_rank(taps[:, -1 - k], s.ndim) for k, s in enumerate(seen)]
+        v = sum(products[1:], products[0])
         v = jax.nn.silu(v + of_rank(params["bias_conv"], v.ndim) if self.bias else v)
         rank, states = self._rank, self.state_size
         low, b, c = jnp.split(v @ params["weight_mixing"].T, (rank, rank + states), -1)
@@ -61,9 +62,8 @@ class Mamba(MambaSpec, Layer[MambaState]):
             params["bias_delta"],
             delta_softplus=True,
             initial_state=first.get("hidden"),
-            resets=None if marks is None else marks[..., None],
-            reverse=reverse,
             return_final=True,
+            **time.options,
         )
         past = jnp.swapaxes(past, -1, -2).astype(decay.dtype)
         return y @ params["weight_out"].T, {"hidden": final, "conv": past}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from ..._jax.arrays import of_rank
 from ..._layers import LRUSpec, S5Spec
 from ..._op.state_space.jax import lru, s5
 from ..._types import Discretisation
-from ._layer import Layer
+from ._layer import Arrays, Key, Layer, Result, Time
 
 __all__ = ["LRU", "S5"]
 
@@ -22,18 +23,15 @@ __all__ = ["LRU", "S5"]
 class StateSpace(Layer[jax.Array]):
     """A layer around one of the state spaces of scanrec.jax."""
 
-    def _system(self, params, u, **given):
-        """Call the state space without ``d``.
-
-        It passes on the options ``initial_state``, ``reverse``, ``resets`` and ``return_final``.
-        """
+    def _system(self, params: Arrays, u: jax.Array, **given: Any) -> Any:
+        """Call the state space without ``d``: the outputs and the final state."""
         raise NotImplementedError
 
-    def _run(self, params, x, first, marks, reverse, key):
+    def _run(self, params: Arrays, x: jax.Array, first: Arrays, time: Time, key: Key) -> Result:
         kind = x.dtype
         x = x.astype(computed(kind))
         params = jax.tree.map(lambda p: p.astype(x.dtype), params)
-        given = {"initial_state": first.get("hidden"), "reverse": reverse, "resets": marks}
+        given = {"initial_state": first.get("hidden"), **time._asdict()}
         y, final = self._system(params, x, return_final=True, **given)
         d = params["d"]
         y = y + (x * of_rank(d, x.ndim) if d.ndim == 1 else x @ d.T)
@@ -42,7 +40,7 @@ class StateSpace(Layer[jax.Array]):
         return y.astype(kind), {"hidden": final}
 
 
-def _complex(pairs):
+def _complex(pairs: jax.Array) -> jax.Array:
     """Complex numbers of real and imaginary parts along the last axis."""
     return jax.lax.complex(pairs[..., 0], pairs[..., 1])
 
@@ -56,7 +54,7 @@ class LRU(LRUSpec, StateSpace):
     r_max: float = 0.999
     max_phase: float = 2 * math.pi
 
-    def _system(self, params, u, **given):
+    def _system(self, params: Arrays, u: jax.Array, **given: Any) -> Any:
         b, c = _complex(params["b"]), _complex(params["c"])
         return lru(u, params["nu"], params["theta"], b, c, **given)
 
@@ -71,7 +69,7 @@ class S5(S5Spec, StateSpace):
     dt_min: float = 1e-3
     dt_max: float = 1e-1
 
-    def _system(self, params, u, **given):
+    def _system(self, params: Arrays, u: jax.Array, **given: Any) -> Any:
         lambda_ = jax.lax.complex(-jnp.exp(params["log_decay"]), params["frequency"])
         return s5(
             u,

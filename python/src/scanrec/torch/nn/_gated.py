@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal, NamedTuple, overload
 
 import torch
@@ -15,8 +14,7 @@ from ..._op.gated.torch import qrnn_pool
 from ..._op.linear.torch import linear_scan
 from ..._torch.modes import is_distributed
 from ..._types import Candidate, Memory, Pool, State
-from ._recurrent import Recurrent, saved_by_name, wide
-from ._window import firsts
+from ._recurrent import Leaves, Recurrent, Result, Time, Weights, saved_by_name, wide
 
 __all__ = ["QRNN", "MinGRU", "QRNNState", "RGLRU"]
 
@@ -66,15 +64,17 @@ class QRNN(QRNNSpec, Recurrent[State]):
         pool: Pool = "fo",
         zoneout: float = 0.0,
         memory: Memory = "store",
-    ):
+    ) -> None:
         super().__init__(locals())
 
-    def _run(self, x, weights, state, axis, reverse, begins, resets):
-        after, weight = (), weights["weight"]
+    def _run(self, x: Tensor, weights: Weights, state: Leaves, time: Time) -> Result:
+        weight, axis, reverse = weights["weight"], time.axis, time.reverse
+        after: Leaves = ()
         if self.kernel_size == 2:
             steps, last = x.shape[axis], x.select(axis, 0 if reverse else -1)
             after = (functional.linear(last, weights["weight_before"]),)
-            first = None if resets is None else firsts(resets, steps, axis, reverse).unsqueeze(-1)
+            first = time.firsts(steps)
+            first = None if first is None else first.unsqueeze(-1)
             # Inputs are smaller than pre-activations, so concatenate inputs for one product. A
             # single step needs the second product only to give its weights a gradient of 0.
             if torch.is_grad_enabled() or steps > 1:
@@ -83,19 +83,17 @@ class QRNN(QRNNSpec, Recurrent[State]):
                 x = torch.cat([x, before], -1)
                 weight = torch.cat([weight, weights["weight_before"]], 1)
         pre = functional.linear(x, weight, weights.get("bias"))
-        if self.kernel_size == 2 and begins != x.shape[1 - axis]:
+        if self.kernel_size == 2 and time.begins != x.shape[1 - axis]:
             pre = _with_edge(pre, state[1].to(pre.dtype), first, axis, reverse)
-        stays = None
+        stays: Tensor | None = None
+        parts: Tensor | list[Tensor] = pre
         if self.zoneout and self.training:
             shape = (*pre.shape[:-1], self.hidden_size)
             stays = torch.rand(shape, device=pre.device) < self.zoneout
         elif self.zoneout:
-            pre = _expected(pre.chunk(self._parts, -1), self.zoneout)
-        output, final = qrnn_pool(
-            *(pre, state[0]), pool=self.pool, axis=axis, reverse=reverse,
-            resets=None if resets is None else resets.unsqueeze(-1), zoneout=stays,
-            memory=self.memory, return_final=True,
-        )  # fmt: skip
+            parts = self._expected(torch, pre.chunk(self._parts, -1))
+        given = {"pool": self.pool, "zoneout": stays, "memory": self.memory, **time.options}
+        output, final = qrnn_pool(parts, state[0], return_final=True, **given)
         return output, (final, *after)
 
 
@@ -103,31 +101,18 @@ class QRNN(QRNNSpec, Recurrent[State]):
 # need a guard that one is left.
 
 
-def _before(x, axis, reverse):
+def _before(x: Tensor, axis: int, reverse: bool) -> Tensor:
     """Shift x by one step, with 0 at the first step."""
     zeros, steps = torch.zeros_like(x.narrow(axis, 0, 1)), x.shape[axis]
     longer = torch.cat([x, zeros] if reverse else [zeros, x], axis)
     return longer.narrow(axis, 1 if reverse else 0, steps)
 
 
-def _with_edge(pre, edge, first, axis, reverse):
+def _with_edge(pre: Tensor, edge: Tensor, first: Tensor | None, axis: int, reverse: bool) -> Tensor:
     """Add the product of the step before the first to the pre-activations of the first step."""
     at = pre.shape[axis] - 1 if reverse else 0
     edge = edge if first is None else edge.masked_fill(first.select(axis, at), 0)
     return torch.select_scatter(pre, pre.select(axis, at) + edge, axis, at)
-
-
-def _expected(pre, zoneout):
-    """Pre-activations with which the state moves by the expected part, 1 - zoneout."""
-    candidate, forget, *others = pre
-
-    def less(x):  # 1 - f' = (1 - zoneout) (1 - f), in terms of logits
-        least = torch.full_like(x, math.log(zoneout))
-        return torch.logaddexp(x, least) - math.log1p(-zoneout)
-
-    if len(others) > 1:
-        others[1] = -less(-others[1])
-    return [candidate, less(forget), *others]
 
 
 class MinGRU(MinGRUSpec, Recurrent[Tensor]):
@@ -149,10 +134,10 @@ class MinGRU(MinGRUSpec, Recurrent[Tensor]):
         dtype: torch.dtype | None = None,
         *,
         candidate: Candidate = "identity",
-    ):
+    ) -> None:
         super().__init__(locals())
 
-    def _run(self, x, weights, state, axis, reverse, begins, resets):
+    def _run(self, x: Tensor, weights: Weights, state: Leaves, time: Time) -> Result:
         pre = functional.linear(x, weights["weight"], weights.get("bias"))
         v, z = wide(pre).chunk(2, -1)
         if self.candidate == "positive":
@@ -160,14 +145,8 @@ class MinGRU(MinGRUSpec, Recurrent[Tensor]):
         log_gate = not is_distributed(z)  # linear_scan refuses logarithms of DTensors
         # softplus returns z beyond the threshold: at 40 that is exact in float64.
         gate = -functional.softplus(z, threshold=40) if log_gate else torch.sigmoid(-z)
-        h, final = linear_scan(
-            *(gate, torch.sigmoid(z) * v, state[0]),
-            axis=axis,
-            reverse=reverse,
-            resets=None if resets is None else resets.unsqueeze(-1),
-            log_gate=log_gate,
-            return_final=True,
-        )
+        given = {"log_gate": log_gate, **time.options}
+        h, final = linear_scan(gate, torch.sigmoid(z) * v, state[0], return_final=True, **given)
         return h.to(pre.dtype), (final,)
 
 
@@ -188,38 +167,32 @@ class RGLRU(RGLRUSpec, Recurrent[Tensor]):
         *,
         heads: int = 1,
         c: float = 8.0,
-    ):
+    ) -> None:
         super().__init__(locals())
 
-    def _run(self, x, weights, state, axis, reverse, begins, resets):
+    def _run(self, x: Tensor, weights: Weights, state: Leaves, time: Time) -> Result:
         if "weight_in" in weights:
             x = functional.linear(x, weights["weight_in"], weights.get("bias_in"))
         r, i = (self._gate(x, weights, name) for name in ("recurrence", "gate"))
         log_a = -self.c * functional.softplus(wide(weights["decay"])) * r
         # 1 - a^2 without cancellation. If it is 0, its root has a gradient of 0, not infinity.
         scale = torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(torch.finfo(log_a.dtype).tiny))
-        steps, sequences = x.shape[axis], x.shape[1 - axis]
-        if resets is not None:
-            scale = torch.where(firsts(resets, steps, axis, reverse).unsqueeze(-1), 1.0, scale)
+        steps, goes_on = x.shape[time.axis], x.shape[1 - time.axis] - time.begins
+        first_steps = time.firsts(steps)
+        if first_steps is not None:
+            scale = torch.where(first_steps.unsqueeze(-1), 1.0, scale)
         a, gated, initial = torch.exp(log_a), i * wide(x), state[0]
-        if begins:
+        if time.begins:
             # This state makes the first inputs unscaled, since a (a / (1 + scale)) is 1 - scale.
             # The other sequences are not touched.
-            at = [t.select(axis, steps - 1 if reverse else 0) for t in (a, scale, gated)]
-            a_first, scale_first, first = (t[sequences - begins :] for t in at)
-            goes_on = initial[: sequences - begins]
-            initial = torch.cat([goes_on, a_first / (1 + scale_first) * first])
-        h, final = linear_scan(
-            *(a, scale * gated, initial),
-            axis=axis,
-            reverse=reverse,
-            resets=None if resets is None else resets.unsqueeze(-1),
-            return_final=True,
-        )
+            at = [t.select(time.axis, steps - 1 if time.reverse else 0) for t in (a, scale, gated)]
+            a_first, scale_first, first = (t[goes_on:] for t in at)
+            initial = torch.cat([initial[:goes_on], a_first / (1 + scale_first) * first])
+        h, final = linear_scan(a, scale * gated, initial, return_final=True, **time.options)
         return h.to(x.dtype), (final,)
 
-    def _gate(self, x, weights, name):
-        apart = x.unflatten(-1, (self.heads, -1))
+    def _gate(self, x: Tensor, weights: Weights, name: str) -> Tensor:
+        apart = torch.unflatten(x, -1, (self.heads, -1))
         pre = torch.einsum("...hi,hij->...hj", apart, weights[f"weight_{name}"]).flatten(-2)
         if self.bias:
             pre = pre + weights[f"bias_{name}"]

@@ -11,8 +11,7 @@ from torch.nn import functional
 
 from ..._layers import MambaSpec
 from ..._op.selective.torch import selective_scan
-from ._recurrent import Recurrent, saved_by_name, wide
-from ._window import convolved, firsts, left_of
+from ._recurrent import Leaves, Recurrent, Result, Time, Weights, saved_by_name, wide
 
 __all__ = ["Mamba", "MambaState"]
 
@@ -29,7 +28,6 @@ class Mamba(MambaSpec, Recurrent[MambaState]):
     """Blocks of Mamba, with the interface of torch.nn.LSTM."""
 
     _state_type = MambaState
-    _drawn_first = ("weight_in", "weight_conv", "weight_mixing", "weight_delta", "weight_out")
 
     def __init__(
         self,
@@ -47,35 +45,88 @@ class Mamba(MambaSpec, Recurrent[MambaState]):
         conv: int = 4,
         expand: int = 2,
         dt_rank: int | Literal["auto"] = "auto",
-    ):
+    ) -> None:
         super().__init__(locals())
 
-    def _run(self, x, weights, state, axis, reverse, begins, resets):
-        steps, edge = x.shape[axis], self.conv - 1
+    def _run(self, x: Tensor, weights: Weights, state: Leaves, time: Time) -> Result:
+        axis, reverse, steps, edge = time.axis, time.reverse, x.shape[time.axis], self.conv - 1
         wide_x = functional.linear(x, weights["weight_in"])
         wide_x = wide_x.permute(1, 2, 0) if axis == 0 else wide_x.mT
         u, z = wide_x.chunk(2, 1)
         past = state[1].to(u.dtype)
         whole = torch.cat([u, past] if reverse else [past, u], 2)
         left = whole.narrow(2, 0 if reverse else steps, edge)
-        first = None
-        if resets is not None:
-            resets = resets.transpose(0, 1) if axis == 0 else resets
-            first = firsts(resets, steps, 1, reverse).unsqueeze(1)
-            left = left_of(left, first, reverse) if edge else left
+        time = time.batch_first
+        first = time.firsts(steps)
+        if first is not None:
+            first = first.unsqueeze(1)
+            left = _left_of(left, first, reverse) if edge else left
         taps, bias = weights["weight_conv"], weights.get("bias_conv")
-        v = functional.silu(convolved(whole, taps, bias, first, reverse))
-        low, b, c = functional.linear(v.mT, weights["weight_mixing"]).split(
-            [self._rank, self.state_size, self.state_size], 2
-        )
+        v = functional.silu(_convolved(whole, taps, bias, first, reverse))
+        sizes = [self._rank, self.state_size, self.state_size]
+        low, b, c = torch.split(functional.linear(v.mT, weights["weight_mixing"]), sizes, 2)
         out, final = selective_scan(
-            *(v, functional.linear(low, weights["weight_delta"]).mT),
-            *(-torch.exp(wide(weights["log_decay"])), b.mT, c.mT),
-            *(wide(weights["skip"]), z, wide(weights["bias_delta"]), True, True),
+            v,
+            functional.linear(low, weights["weight_delta"]).mT,
+            -torch.exp(wide(weights["log_decay"])),
+            b.mT,
+            c.mT,
+            wide(weights["skip"]),
+            z,
+            wide(weights["bias_delta"]),
+            delta_softplus=True,
+            return_last_state=True,
             initial_state=state[0],
-            resets=resets,
+            resets=time.resets,
             reverse=reverse,
         )
         y = functional.linear(out.mT, weights["weight_out"])
         y = y.transpose(0, 1) if axis == 0 else y
         return y, (final, left)
+
+
+def _cuts(first: Tensor, count: int, reverse: bool) -> list[Tensor]:
+    """For each distance below `count`: whether a sequence starts between a step and that step.
+
+    `first` and the masks are ``(B, 1, T)``.
+    """
+    cuts, steps = [torch.zeros_like(first)], first.shape[2]
+    for k in range(count - 1):
+        pad = (0, k) if reverse else (k, 0)
+        shifted = functional.pad(first, pad).narrow(2, k if reverse else 0, steps)
+        cuts.append(cuts[-1] | shifted)
+    return cuts
+
+
+def _convolved(
+    whole: Tensor, taps: Tensor, bias: Tensor | None, first: Tensor | None, reverse: bool
+) -> Tensor:
+    """The convolution of every channel, ``(B, E, T)``, with 0 for the steps of another sequence.
+
+    `whole` has the steps, and the K - 1 steps before them (in reverse: after them). The last of the
+    K `taps` multiplies the present step. `first`, ``(B, 1, T)``, is the result of
+    :meth:`Time.firsts`, or None without resets.
+
+    The convolution is a sum of shifted products, since conv1d is compiled for one length only.
+    16-bit types are summed in float32, as in conv1d.
+    """
+    count, taps = taps.shape[1], wide(taps)
+    steps = whole.shape[2] - (count - 1)
+    cuts = None if first is None else _cuts(first, count, reverse)
+    v = torch.zeros_like(taps[:, :1]) if bias is None else wide(bias)[:, None]
+    for k in range(count):
+        seen = whole.narrow(2, k if reverse else count - 1 - k, steps)
+        seen = seen if cuts is None else seen.masked_fill(cuts[k], 0)
+        v = v + wide(seen) * taps[:, count - 1 - k, None]
+    return v.to(whole.dtype)
+
+
+def _left_of(past: Tensor, first: Tensor, reverse: bool) -> Tensor:
+    """The last K - 1 steps, ``(B, E, K - 1)``, with 0 for those of another sequence.
+
+    In reverse these are the first K - 1 steps.
+    """
+    cuts = _cuts(first, past.shape[2], reverse)
+    at = 0 if reverse else first.shape[2] - 1
+    other = [cut.narrow(2, at, 1) for cut in (cuts if reverse else reversed(cuts))]
+    return past.masked_fill(torch.cat(other, 2), 0)

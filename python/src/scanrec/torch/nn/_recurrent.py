@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,18 +15,56 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree
 
 from ... import _arguments as arguments
-from ..._layers._spec import Spec, options_of
-from ..._torch.tensors import marks
+from ..._layers._spec import Constant, Normal, Shapes, Spec, Uniform, options_of
+from ..._torch.tensors import check_dense, marks
 from ..._types import State
-from . import _checks as checks
-from ._initial import draw
 
-__all__ = ["Leaves", "Recurrent", "Weights", "full_precision", "saved_by_name", "wide"]
+__all__ = ["Leaves", "Recurrent", "Result", "Time", "Weights", "full_precision", "saved_by_name"]
+__all__ += ["wide"]
 
 Input = TypeVar("Input", Tensor, PackedSequence)
 Kind = TypeVar("Kind", bound=type)
-Leaves = tuple[Tensor, ...]  # the tensors of a state
-Weights = dict[str, Tensor]  # of one layer and direction, by names without suffix
+Leaves: TypeAlias = tuple[Tensor, ...]  # the tensors of a state
+Weights: TypeAlias = dict[str, Tensor]  # of one layer and direction, by names without suffix
+Result: TypeAlias = tuple[Tensor, Leaves]  # the outputs and the final state
+
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+_WEIGHTS = (torch.float64, *_NARROW)
+_WEIGHT_NAMES = ", ".join(str(x).removeprefix("torch.") for x in _WEIGHTS)
+
+
+class Time(NamedTuple):
+    """Time in tensors of three axes: its axis and direction, and where sequences start."""
+
+    axis: int  #: 0 or 1; the other one is the batch
+    reverse: bool
+    begins: int  #: number of sequences, the last of the batch, that start here, with a state of 0
+    resets: Tensor | None  #: of the first two axes, with the steps of the tensors or one more
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of a scan over channels."""
+        resets = None if self.resets is None else self.resets.unsqueeze(-1)
+        return {"axis": self.axis, "reverse": self.reverse, "resets": resets}
+
+    @property
+    def batch_first(self) -> Time:
+        """The same with time as axis 1."""
+        if self.axis == 1 or self.resets is None:
+            return self._replace(axis=1)
+        return self._replace(axis=1, resets=self.resets.transpose(0, 1))
+
+    def firsts(self, steps: int) -> Tensor | None:
+        """Mask of the steps that start a sequence, or None without resets.
+
+        In reverse, a step starts a sequence if the reset after it is True.
+        """
+        marks, axis = self.resets, self.axis
+        if marks is None or not self.reverse:
+            return None if marks is None else marks.narrow(axis, 0, steps)
+        if marks.shape[axis] == steps:
+            marks = torch.cat([marks, torch.zeros_like(marks.narrow(axis, 0, 1))], axis)
+        return marks.narrow(axis, 1, steps)
 
 
 def wide(x: Tensor) -> Tensor:
@@ -33,9 +72,14 @@ def wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype.itemsize == 2 else x
 
 
-def full_precision(x: Tensor) -> AbstractContextManager:
+def _is_autocast(device: torch.device) -> bool:
+    """Whether autocast is enabled on a device, so that products are in 16 bits."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+
+
+def full_precision(x: Tensor) -> AbstractContextManager[None]:
     """A context without autocast, for products that may not be rounded to 16 bits."""
-    if checks.is_autocast(x.device):
+    if _is_autocast(x.device):
         return torch.autocast(x.device.type, enabled=False)
     return nullcontext()
 
@@ -51,6 +95,26 @@ def saved_by_name(kind: Kind) -> Kind:
     return kind
 
 
+def _draw(weight: Tensor, initial: Constant | Normal | Uniform) -> None:
+    """Fill a parameter in place. Functions and products of the numbers are computed in float64."""
+    match initial:
+        case Constant(value):
+            weight.copy_(torch.as_tensor(value, device="cpu"))
+        case Normal(variance, product):
+            if product is None:
+                weight.normal_(0, variance**0.5)
+            else:
+                x = variance**0.5 * torch.randn(product.shape, dtype=torch.float64, device="cpu")
+                x = torch.einsum(product.equation, torch.from_numpy(product.basis), x)
+                weight.copy_(x.reshape(weight.shape))
+        case Uniform(least, most, function):
+            if function is None:
+                weight.uniform_(least, most)
+            else:
+                x = torch.empty_like(weight, dtype=torch.float64).uniform_(least, most)
+                weight.copy_(function(torch, x))
+
+
 class Recurrent(Spec, torch.nn.Module, Generic[State]):
     """Base class of all layers. A layer inherits from its description as well."""
 
@@ -58,8 +122,6 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
 
     #: A named tuple, for states of several tensors.
     _state_type: ClassVar[Any] = None
-    #: Parameters that are drawn before the others, which are drawn in their order.
-    _drawn_first: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, given: dict[str, Any]) -> None:
         """Check the arguments of a layer's constructor, its ``locals()``, and draw parameters."""
@@ -68,9 +130,11 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         device, dtype = options.pop("device"), options.pop("dtype")
         for name, value in options.items():
             self._keep(name, value)
-        self._check_flags("batch_first")
+        self._convert(arguments.flag, "batch_first")
         self._check_options()
-        checks.check_dtype(self._name, dtype)
+        if dtype is not None and dtype not in _WEIGHTS:
+            expected = f"one of {_WEIGHT_NAMES}"
+            arguments.refuse(self._name, "dtype", expected, dtype, TypeError)
         self._names: list[dict[str, str]] = []  # of the parameters, with suffix, by place
         for place in self._places():
             layer, direction = divmod(place, self.num_directions)
@@ -88,8 +152,9 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         for place in self._places():
             weights = self._weights(place)
             parameters = self._parameter_specs(self._inputs(place // self.num_directions))
-            for name in dict.fromkeys((*self._drawn_first, *parameters)):
-                draw(weights[name], parameters[name].initial)
+            for name in dict.fromkeys((*self._draw_order, *parameters)):
+                if name in parameters:
+                    _draw(weights[name], parameters[name].initial)
 
     def _places(self) -> range:
         """Layers and directions, the directions of a layer next to each other."""
@@ -98,21 +163,8 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
     def _weights(self, place: int) -> Weights:
         return {name: getattr(self, full) for name, full in self._names[place].items()}
 
-    def _run(
-        self,
-        x: Tensor,
-        weights: Weights,
-        state: Leaves,
-        axis: int,
-        reverse: bool,
-        begins: int,
-        resets: Tensor | None,
-    ) -> tuple[Tensor, Leaves]:
-        """Run one direction of one layer over x, of three axes with time as `axis`, 0 or 1.
-
-        The last `begins` sequences start here, and their state is 0. `resets` has the first two
-        axes of x, with the same number of steps or one more.
-        """
+    def _run(self, x: Tensor, weights: Weights, state: Leaves, time: Time) -> Result:
+        """Run one direction of one layer over x, of three axes."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -162,8 +214,9 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
             if resets is not None:
                 expected = "None beside a PackedSequence, whose lengths say where sequences end"
                 arguments.refuse(self._name, "resets", expected, type(resets).__name__)
-            return self._packed(input, state)
-        self._check(input, "(T, B, I), (B, T, I) with batch_first, or (T, I)", (2, 3))
+            result: tuple[PackedSequence, State] = self._packed(input, state)
+            return result
+        self._check(self._name, input, "(T, B, I), (B, T, I) with batch_first, or (T, I)", (2, 3))
         is_batch = input.dim() == 3
         x = input if is_batch else input.unsqueeze(1)
         axis = 1 if is_batch and self.batch_first else 0
@@ -176,8 +229,8 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         if resets is not None and not is_batch:
             resets = resets.unsqueeze(1)
 
-        def run(x, weights, state, reverse):
-            return self._run(x, weights, state, axis, reverse, begins, resets)
+        def run(x: Tensor, weights: Weights, state: Leaves, reverse: bool) -> Result:
+            return self._run(x, weights, state, Time(axis, reverse, begins, resets))
 
         output, finals = self._stacked(x, leaves, run)
         if not is_batch:
@@ -210,13 +263,15 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         if self.bidirectional:
             expected = "False, since the other direction begins at the end"
             arguments.refuse(call, "bidirectional", expected, True)
-        self._check(input, "(B, I) or (I)", (1, 2), call)
+        self._check(call, input, "(B, I) or (I)", (1, 2))
         time = 1 if input.dim() == 2 and self.batch_first else 0
         output, state = self.forward(input.unsqueeze(time), state)
         return output.squeeze(time), state
 
-    @torch.compiler.disable(reason="the lengths of packed sequences are numbers in a tensor")
-    def _packed(self, packed, state):
+    @torch.compiler.disable(  # type: ignore[no-untyped-call,untyped-decorator]
+        reason="the lengths of packed sequences are numbers in a tensor"
+    )
+    def _packed(self, packed: PackedSequence, state: State | None) -> tuple[PackedSequence, State]:
         """Run over sequences of several lengths.
 
         The steps are consecutive in memory, each with the longest sequence first. So steps with
@@ -224,51 +279,37 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         lengths.
         """
         data, sizes, order, back = packed
-        self._check(data, "a PackedSequence of steps (I)", (2,))
-        counts = checks.batch_sizes(self._name, sizes, data.shape[0])
-        begins = state is None
+        self._check(self._name, data, "a PackedSequence of steps (I)", (2,))
+        counts = _batch_sizes(self._name, sizes, data.shape[0])
         leaves = self._leaves(state, counts[0], True, data.device)
         if order is not None:
             leaves = tuple(x.index_select(1, order) for x in leaves)
         shapes = [(len(list(steps)), rows) for rows, steps in groupby(counts)]
 
-        def run(x, weights, state, reverse):
-            parts = x.split([steps * rows for steps, rows in shapes])
-            parts = [part.unflatten(0, shape) for part, shape in zip(parts, shapes)]
-            along = self._backward if reverse else self._forward
-            outputs, final = along(parts, weights, state, begins)
-            return torch.cat([y.flatten(0, 1) for y in outputs]), final
+        def run(x: Tensor, weights: Weights, initial: Leaves, reverse: bool) -> Result:
+            parts = torch.split(x, [steps * rows for steps, rows in shapes])
+            now, outputs, ended = tuple(s[:0] for s in initial), [], []
+            for part, shape in list(zip(parts, shapes))[:: -1 if reverse else 1]:
+                held, rows = now[0].shape[0], shape[1]
+                if rows < held:  # forward, the last sequences end
+                    ended.append(tuple(s[rows:] for s in now))
+                    now = tuple(s[:rows] for s in now)
+                elif rows > held:  # in reverse, sequences start at their last steps
+                    now = tuple(torch.cat([s, more[held:rows]]) for s, more in zip(now, initial))
+                time = Time(0, reverse, max(rows - held, 0) if state is None else 0, None)
+                y, now = self._run(torch.unflatten(part, 0, shape), weights, now, time)
+                outputs.append(y.flatten(0, 1))
+            final = tuple(torch.cat(s) for s in zip(now, *reversed(ended)))
+            return torch.cat(outputs[::-1] if reverse else outputs), final
 
         output, finals = self._stacked(data, leaves, run)
         if back is not None:
             finals = tuple(x.index_select(1, back) for x in finals)
         return PackedSequence(output, sizes, order, back), self._state(finals)
 
-    def _forward(self, parts, weights, state, begins):
-        """Run over parts with fewer and fewer sequences, the last of which end."""
-        outputs, ended = [], []
-        for x in parts:
-            rows = x.shape[1]
-            if outputs:
-                ended.append(tuple(s[rows:] for s in state))
-                state = tuple(s[:rows] for s in state)
-            beginning = rows if begins and not outputs else 0
-            y, state = self._run(x, weights, state, 0, False, beginning, None)
-            outputs.append(y)
-        ended.append(state)
-        return outputs, tuple(torch.cat(s) for s in zip(*reversed(ended)))
-
-    def _backward(self, parts, weights, state, begins):
-        """Run over the parts from the end: sequences are added, and begin at their last steps."""
-        outputs, now = [], tuple(s[:0] for s in state)
-        for x in reversed(parts):
-            held, rows = now[0].shape[0], x.shape[1]
-            now = tuple(torch.cat([s, more[held:rows]]) for s, more in zip(now, state))
-            y, now = self._run(x, weights, now, 0, True, rows - held if begins else 0, None)
-            outputs.append(y)
-        return outputs[::-1], now
-
-    def _stacked(self, x, state, run):
+    def _stacked(
+        self, x: Tensor, state: Leaves, run: Callable[[Tensor, Weights, Leaves, bool], Result]
+    ) -> Result:
         """Run all layers and directions, each by run(x, weights, state, reverse)."""
         finals = []
         for layer in range(self.num_layers):
@@ -284,24 +325,75 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
         return x, tuple(torch.stack(leaf) for leaf in zip(*finals))
 
-    def _check(self, x, axes, ranks, call=None):
-        weight = next(iter(self._weights(0).values()))
-        checks.check_input(call or self._name, x, axes, ranks, self.input_size, weight)
+    # ---- arguments and states --------------------------------------------------------------------
 
-    def _leaves(self, state, batch, is_batch, device) -> Leaves:
+    @property
+    def _first_weight(self) -> Tensor:
+        return next(iter(self._weights(0).values()))
+
+    def _check(self, call: str, x: Tensor, axes: str, ranks: tuple[int, ...]) -> None:
+        """Check the axes of an input, the size of the last one, and the device and type."""
+        name, size, weight = "input", self.input_size, self._first_weight
+        check_dense(call, name, x)
+        if x.dim() not in ranks or x.shape[-1] != size:
+            arguments.refuse(call, name, f"{axes} of I = {size}", f"shape {tuple(x.shape)}")
+        if x.device != weight.device:
+            expected = f"a tensor on {weight.device} as the weights are"
+            arguments.refuse(call, name, expected, x.device)
+        if weight.dtype not in _WEIGHTS:
+            expected = f"weights of one of {_WEIGHT_NAMES}"
+            arguments.refuse(call, name, expected, weight.dtype, TypeError)
+        if _is_autocast(x.device) and x.dtype in _NARROW and weight.dtype in _NARROW:
+            return
+        if x.dtype != weight.dtype:
+            arguments.refuse(call, name, f"{weight.dtype}, as the weights are", x.dtype, TypeError)
+
+    def _leaves(self, state: object, batch: int, is_batch: bool, device: torch.device) -> Leaves:
         """The tensors of a state, with a batch axis. They are 0 if there is no state."""
-        double = next(iter(self._weights(0).values())).dtype == torch.float64
-        if self._complex_state:
-            dtype = torch.complex128 if double else torch.complex64
-        else:
-            dtype = torch.float64 if double else torch.float32
+        least = torch.complex64 if self._complex_state else torch.float32
+        dtype = torch.promote_types(self._first_weight.dtype, least)
         between = (len(self._places()), *((batch,) if is_batch else ()))
         shapes = {name: (*between, *shape) for name, shape in self._state_shapes().items()}
         if state is None:
             leaves = [torch.zeros(shape, dtype=dtype, device=device) for shape in shapes.values()]
         else:
-            leaves = checks.state_leaves(self._name, state, shapes, dtype, device)
+            leaves = _checked_state(self._name, state, shapes, dtype, device)
         return tuple(x if is_batch else x.unsqueeze(1) for x in leaves)
 
     def _state(self, leaves: Leaves) -> Any:
         return leaves[0] if len(leaves) == 1 else self._state_type(*leaves)
+
+
+def _batch_sizes(call: str, sizes: Tensor, rows: int) -> list[int]:
+    """The number of sequences at each step of a PackedSequence with this number of rows."""
+    found = sizes.tolist() if sizes.dim() == 1 and sizes.dtype == torch.int64 else []
+    falls = bool(found) and found[-1] > 0 and found == sorted(found, reverse=True)
+    if not falls or sum(found) != rows:
+        expected = "a PackedSequence whose batch_sizes, of int64, never rise, are 1 or more, and "
+        expected += f"add up to its {rows} rows"
+        got = f"{found}" if 0 < len(found) < 10 else f"shape {tuple(sizes.shape)}, {sizes.dtype}"
+        arguments.refuse(call, "input", expected, got)
+    return found
+
+
+def _checked_state(
+    call: str, state: object, shapes: Shapes, dtype: torch.dtype, device: torch.device
+) -> list[Tensor]:
+    """The tensors of a state, converted to a type, if they have these shapes."""
+    several = len(shapes) > 1
+    given = state if several else (state,)
+    if not isinstance(given, tuple) or len(given) != len(shapes):
+        expected = f"a tuple of {', '.join(shapes)}"
+        got = f"{len(given)} of them" if isinstance(given, tuple) else type(given).__name__
+        arguments.refuse(call, "state", expected, got, TypeError)
+    for (name, shape), x in zip(shapes.items(), given):
+        name = f"state.{name}" if several else "state"
+        check_dense(call, name, x)
+        arguments.check_shape(call, name, x.shape, shape, equal=True)
+        if x.is_complex() != dtype.is_complex or not (x.is_complex() or x.is_floating_point()):
+            kind = "a complex type" if dtype.is_complex else "a real floating type"
+            arguments.refuse(call, name, kind, x.dtype, TypeError)
+        if x.device != device:
+            expected = f"a tensor on {device} as 'input' is"
+            arguments.refuse(call, name, expected, x.device)
+    return [x.to(dtype) for x in given]
