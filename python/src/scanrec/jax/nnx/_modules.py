@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any, ClassVar, Generic, Literal, overload
+from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,8 @@ from .. import nn
 
 __all__ = ["LRU", "Mamba", "MinGRU", "Module", "QRNN", "RGLRU", "S5", "SignatureOfInit"]
 
+Layer = TypeVar("Layer", bound=nn.Layer[Any])
+
 
 class SignatureOfInit:
     """Signature of a class for help and completion.
@@ -28,7 +30,7 @@ class SignatureOfInit:
     Without it they show the ``__call__`` of the metaclass, ``(*args, **kwargs)``.
     """
 
-    def __get__(self, instance: object, owner: type) -> inspect.Signature:
+    def __get__(self, instance: object, owner: Any) -> inspect.Signature:
         if instance is not None:  # a module is called with the signature of its __call__
             raise AttributeError("__signature__")
         _, *parameters = inspect.signature(owner.__init__).parameters.values()
@@ -43,7 +45,7 @@ class Parameters(nnx.Module):
             setattr(self, name, Parameters(x) if isinstance(x, dict) else nnx.Param(x))
 
 
-class Module(nnx.Module, Generic[State]):
+class Module(nnx.Module, Generic[Layer, State]):
     """A layer and its parameters, with the structure of ``layer.init``: ``layer_0.forward.weight``.
 
     The options are those of the layer, ``dtype``, the type of all parameters, and ``rngs``.
@@ -54,11 +56,11 @@ class Module(nnx.Module, Generic[State]):
 
     __signature__: ClassVar[SignatureOfInit] = SignatureOfInit()
 
-    layer: Any  #: each kind of module narrows this type
+    layer: Layer
     deterministic: bool
     rngs: nnx.RngStream
 
-    def __init__(self, kind: type[nn.Layer[Any]], given: dict[str, Any]) -> None:
+    def __init__(self, kind: type[Layer], given: dict[str, Any]) -> None:
         """Make a layer from the arguments of a constructor, its ``locals()``."""
         options = options_of(given)
         dtype, rngs = options.pop("dtype"), options.pop("rngs")
@@ -87,18 +89,20 @@ class Module(nnx.Module, Generic[State]):
         resets: ArrayLike | None = None,
     ) -> tuple[jax.Array, State]:
         """Call ``layer.apply`` with the parameters of the module."""
-        draws = self._draws and not self.deterministic
-        key = self.rngs() if draws else None
-        return self.layer.apply(self.params, input, state, resets=resets, key=key)
+        key = self.rngs() if self._draws and not self.deterministic else None
+        result: tuple[jax.Array, State]
+        result = self.layer.apply(self.params, input, state, resets=resets, key=key)
+        return result
 
     def step(
         self, input: ArrayLike, state: State | np.ndarray | None = None
     ) -> tuple[jax.Array, State]:
         """Call ``layer.step`` with the parameters of the module. Nothing is dropped."""
-        return self.layer.step(self.params, input, state)
+        result: tuple[jax.Array, State] = self.layer.step(self.params, input, state)
+        return result
 
 
-def _arrays(module):
+def _arrays(module: nnx.Module) -> dict[str, Any]:
     """The parameters of a module in dictionaries."""
     return {
         name: _arrays(x) if isinstance(x, Parameters) else x[...]
@@ -107,10 +111,8 @@ def _arrays(module):
     }
 
 
-class QRNN(Module[State]):
+class QRNN(Module[nn.QRNN[State], State]):
     """Flax module of :class:`scanrec.jax.nn.QRNN`."""
-
-    layer: nn.QRNN[State]
 
     @overload
     def __init__(
@@ -145,10 +147,8 @@ class QRNN(Module[State]):
         super().__init__(nn.QRNN, locals())
 
 
-class MinGRU(Module[jax.Array]):
+class MinGRU(Module[nn.MinGRU, jax.Array]):
     """Flax module of :class:`scanrec.jax.nn.MinGRU`."""
-
-    layer: nn.MinGRU
 
     def __init__(
         self,
@@ -166,10 +166,8 @@ class MinGRU(Module[jax.Array]):
         super().__init__(nn.MinGRU, locals())
 
 
-class LRU(Module[jax.Array]):
+class LRU(Module[nn.LRU, jax.Array]):
     """Flax module of :class:`scanrec.jax.nn.LRU`."""
-
-    layer: nn.LRU
 
     def __init__(
         self,
@@ -190,10 +188,8 @@ class LRU(Module[jax.Array]):
         super().__init__(nn.LRU, locals())
 
 
-class S5(Module[jax.Array]):
+class S5(Module[nn.S5, jax.Array]):
     """Flax module of :class:`scanrec.jax.nn.S5`."""
-
-    layer: nn.S5
 
     def __init__(
         self,
@@ -215,10 +211,8 @@ class S5(Module[jax.Array]):
         super().__init__(nn.S5, locals())
 
 
-class RGLRU(Module[jax.Array]):
+class RGLRU(Module[nn.RGLRU, jax.Array]):
     """Flax module of :class:`scanrec.jax.nn.RGLRU`."""
-
-    layer: nn.RGLRU
 
     def __init__(
         self,
@@ -237,10 +231,8 @@ class RGLRU(Module[jax.Array]):
         super().__init__(nn.RGLRU, locals())
 
 
-class Mamba(Module[nn.MambaState]):
+class Mamba(Module[nn.Mamba, nn.MambaState]):
     """Flax module of :class:`scanrec.jax.nn.Mamba`."""
-
-    layer: nn.Mamba
 
     def __init__(
         self,

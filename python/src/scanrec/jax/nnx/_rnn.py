@@ -45,7 +45,7 @@ class RNN(nnx.Module, Generic[State]):
 
     def __init__(
         self,
-        layer: Module[State],
+        layer: Module[Any, State],
         *,
         time_major: bool = False,
         return_carry: bool = False,
@@ -144,25 +144,25 @@ class RNN(nnx.Module, Generic[State]):
             arguments.refuse("RNN", "inputs", f"shape {axes}", x.shape)
         x = jnp.moveaxis(x, 0, -2) if time_major else x
         lengths = None if seq_lengths is None else _lengths(seq_lengths, x)
-        aligns = lengths is not None and return_carry
-        if aligns and initial_carry is not None:
-            expected = "None where 'seq_lengths' are given and a carry is returned"
-            arguments.refuse("RNN", "initial_carry", expected, "a state")
+        begin = resets = None
         if reverse:
             x = _turned(x, lengths)
-        resets = None
-        if aligns:  # let all sequences end at the last step, whose state is returned
+        if lengths is not None and return_carry:
+            if initial_carry is not None:
+                expected = "None where 'seq_lengths' are given and a carry is returned"
+                arguments.refuse("RNN", "initial_carry", expected, "a state")
+            # Let all sequences end at the last step, whose state is returned.
             begin = x.shape[-2] - lengths[..., None]
             x, resets = _rolled(x, -begin), _steps_of(x, begin.ndim) == begin
         y, carry = self.layer(x, initial_carry, resets)
-        y = _rolled(y, begin) if aligns else y
+        y = y if begin is None else _rolled(y, begin)
         if reverse and keep_order:
             y = _turned(y, lengths)
         y = jnp.moveaxis(y, -2, 0) if time_major else y
         return (carry, y) if return_carry else y
 
 
-def _lengths(value, x):
+def _lengths(value: ArrayLike, x: jax.Array) -> jax.Array:
     """Check the lengths of the sequences of an array, and clip them if they are unknown."""
     *batch, steps = x.shape[:-1]
     lengths = given("RNN", "seq_lengths", value)
@@ -181,19 +181,18 @@ def _lengths(value, x):
     return jnp.clip(jnp.asarray(lengths, jnp.int32), least, steps)
 
 
-def _steps_of(x, ndim):
+def _steps_of(x: jax.Array, ndim: int) -> jax.Array:
     """Indices of the steps of x, along the last of `ndim` axes."""
     return of_rank(jnp.arange(x.shape[-2], dtype=jnp.int32), ndim)
 
 
-def _rolled(x, by):
+def _rolled(x: jax.Array, by: jax.Array) -> jax.Array:
     """Move step t + by of x to step t, around the end."""
     steps = (_steps_of(x, by.ndim) + by) % x.shape[-2]
     return jnp.take_along_axis(x, steps[..., None], -2)
 
 
-def _turned(x, lengths):
+def _turned(x: jax.Array, lengths: jax.Array | None) -> jax.Array:
     """Reverse each sequence and keep its padding at the end."""
-    if lengths is None:
-        return x[..., ::-1, :]
-    return _rolled(x[..., ::-1, :], -lengths[..., None])
+    turned: jax.Array = x[..., ::-1, :]
+    return turned if lengths is None else _rolled(turned, -lengths[..., None])

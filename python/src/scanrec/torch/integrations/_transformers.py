@@ -2,9 +2,9 @@
 """The Mamba mixers and the RG-LRU of Hugging Face transformers.
 
 A layer is replaced by giving it a subclass of its class. A Mamba mixer finds its scan, and the
-step of it that generation takes, by names of its module: the ``forward`` of the subclass is the
-same code, for which these names are ours. The RG-LRU has its scan in a method. Other models of the
-process stay as they are.
+single step of generation, by global names. The ``forward`` of the subclass is the same code with
+our functions under these names. The RG-LRU has its scan in a method. Other models of the process
+stay as they are.
 
 The subclass has the name of its base, under which pickle finds the base. So ``__reduce_ex__`` names
 the base, and loading makes the subclass again.
@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from functools import cache
 from types import CellType, FunctionType
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
+from torch import Tensor
 
 from ... import _arguments as arguments
 from ..._op.linear.torch import linear_scan
@@ -26,6 +27,7 @@ from ..._op.selective.torch_step import selective_state_update
 __all__ = ["apply_to", "restore"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
+Kind: TypeAlias = type[torch.nn.Module]
 
 _MAMBA = ("mamba_selective_scan", "mamba_selective_state_update")
 
@@ -44,18 +46,20 @@ _INSTEAD_OF = "_scanrec_instead_of"  # the class of transformers, in ours
 
 
 def apply_to(model: Model) -> Model:
-    """Has a model of transformers (5.23; any version whose layers call the same functions) scan
-    with ours, in place: Mamba, FalconMamba and Jamba with :func:`scanrec.torch.selective_scan`, and
-    where they generate with :func:`scanrec.torch.selective_state_update`; RecurrentGemma with
-    :func:`scanrec.torch.linear_scan`. Parameters and results stay what they are, but for rounding.
-    Copies of the model scan with ours as well, and so does a pickled model after loading. Returns
-    the model.
+    """Replace the scans of a model of transformers by those of scanrec, in place.
+
+    Mamba, FalconMamba and Jamba then call :func:`scanrec.torch.selective_scan`, and
+    :func:`scanrec.torch.selective_state_update` where they generate. RecurrentGemma calls
+    :func:`scanrec.torch.linear_scan`. Parameters stay, and results differ by rounding only. Copies
+    of the model call the same functions, and so does a pickled model after loading.
+
+    The version of transformers is 5.23, or any whose layers call the same functions. Returns the
+    model.
 
     Raises
     ------
     ValueError, TypeError:
-        For a model without such layers, and where they call other functions; nothing has been
-        replaced then.
+        The model has no such layers, or they call other functions. Then nothing is replaced.
     """
     found = [(mixer, _ours_for("apply_to", mixer)) for mixer in _mixers("apply_to", model)]
     for mixer, ours in found:
@@ -64,27 +68,28 @@ def apply_to(model: Model) -> Model:
 
 
 def restore(model: Model) -> Model:
-    """Undoes :func:`apply_to`. Returns the model."""
+    """Undo :func:`apply_to`. Returns the model."""
     for mixer in _mixers("restore", model):
         mixer.__class__ = _class_of(mixer)
     return model
 
 
-def _known(kind: type) -> tuple[str, tuple[str, ...]] | None:
-    """The method that is replaced, and names that ``forward`` uses; None of an unknown layer."""
+def _known(kind: Kind) -> tuple[str, tuple[str, ...]]:
+    """The method that is replaced, and the names that it uses. An unknown layer has none."""
     bases = ((base.__module__, base.__name__) for base in kind.__mro__)
-    return next((MIXERS[base] for base in bases if base in MIXERS), None)
+    return next((MIXERS[base] for base in bases if base in MIXERS), ("", ()))
 
 
-def _class_of(mixer: torch.nn.Module) -> type:
+def _class_of(mixer: torch.nn.Module) -> Kind:
     """The class of transformers, also of a layer that is replaced."""
-    return vars(type(mixer)).get(_INSTEAD_OF, type(mixer))
+    kind: Kind = vars(type(mixer)).get(_INSTEAD_OF, type(mixer))
+    return kind
 
 
 def _mixers(call: str, model: object) -> list[torch.nn.Module]:
     if not isinstance(model, torch.nn.Module):
         arguments.refuse(call, "model", "a torch.nn.Module", type(model).__name__, TypeError)
-    found = [x for x in model.modules() if _known(type(x)) is not None]
+    found = [x for x in model.modules() if _known(type(x))[0]]
     if not found:
         names = " or ".join(sorted(name for _, name in MIXERS))
         expected = f"a model with layers of transformers: {names}"
@@ -92,9 +97,9 @@ def _mixers(call: str, model: object) -> list[torch.nn.Module]:
     return found
 
 
-def _ours_for(call: str, mixer: torch.nn.Module) -> type:
+def _ours_for(call: str, mixer: torch.nn.Module) -> Kind:
     """The subclass for a layer, which is checked before."""
-    kind = _class_of(mixer)
+    kind: Any = _class_of(mixer)
     method, names = _known(kind)
     if method in vars(mixer):
         expected = f"layers whose {method} nobody has replaced"
@@ -106,35 +111,31 @@ def _ours_for(call: str, mixer: torch.nn.Module) -> type:
 
 
 @cache
-def _ours(kind: type) -> type:
+def _ours(kind: Any) -> Kind:
     """The subclass that replaces a class of layers."""
     method, _ = _known(kind)
 
-    def reduced(self, protocol):
+    def reduced(self: object, protocol: object) -> tuple[object, ...]:
         return _empty, (kind,), kind.__reduce_ex__(self, 2)[2]
 
-    return type(kind)(
-        kind.__name__,
-        (kind,),
-        {
-            method: _rnn_scan if method == "_rnn_scan" else _forward(kind),
-            "__module__": kind.__module__,
-            "__qualname__": kind.__qualname__,
-            "__doc__": kind.__doc__,
-            "__reduce_ex__": reduced,
-            _INSTEAD_OF: kind,
-        },
-    )
+    attributes = {
+        method: _rnn_scan if method == "_rnn_scan" else _forward(kind),
+        **{name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")},
+        "__reduce_ex__": reduced,
+        _INSTEAD_OF: kind,
+    }
+    ours: Kind = type(kind)(kind.__name__, (kind,), attributes)
+    return ours
 
 
-def _empty(kind: type) -> torch.nn.Module:
+def _empty(kind: Kind) -> torch.nn.Module:
     """A layer that pickle or copy is about to fill."""
     bare = kind.__new__(kind)
     bare.__class__ = _ours_for("apply_to", bare)
     return bare
 
 
-def _layers(kind: type) -> list[FunctionType]:
+def _layers(kind: Kind) -> list[Any]:
     """The ``forward`` of a class, from the outermost decorator to the innermost function."""
     layers = [kind.forward]
     while hasattr(layers[-1], "__wrapped__"):
@@ -142,22 +143,23 @@ def _layers(kind: type) -> list[FunctionType]:
     return layers
 
 
-def _forward(kind: type) -> FunctionType:
+def _forward(kind: Kind) -> FunctionType:
     """The ``forward`` of a class, with our functions."""
     *layers, inner = _layers(kind)
-    ours = _copy_of(inner, names={**inner.__globals__, **_FUNCTIONS})
+    ours = _copy_of(inner, {**inner.__globals__, **_FUNCTIONS})
     for outer in reversed(layers):
-        ours, inner = _copy_of(outer, instead_of=inner, within=ours), outer
+        ours, inner = _copy_of(outer, outer.__globals__, inner, ours), outer
     return ours
 
 
-def _copy_of(function, *, names=None, instead_of=None, within=None) -> FunctionType:
-    """A function with other global names, or with one that it wraps replaced."""
+def _copy_of(
+    function: Any, names: dict[str, Any], instead_of: object = None, within: object = None
+) -> FunctionType:
+    """A function with other global names, or with a function that it wraps replaced."""
     closure = function.__closure__ and tuple(
         CellType(within) if within is not None and cell.cell_contents is instead_of else cell
         for cell in function.__closure__
     )
-    names = function.__globals__ if names is None else names
     copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, closure)
     copy.__kwdefaults__, copy.__doc__ = function.__kwdefaults__, function.__doc__
     return copy
@@ -166,37 +168,42 @@ def _copy_of(function, *, names=None, instead_of=None, within=None) -> FunctionT
 # ---- the functions, with the arguments that mixers call them with --------------------------------
 
 
-def _of_one_type(x, a, *weights):
-    """A and weights, which mixers have in float32, in the type that x is computed in."""
+def _of_one_type(x: Tensor, *weights: Tensor | None) -> list[Any]:
+    """Weights, which mixers have in float32, in the type that x is computed in."""
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    return (a.to(dtype), *(None if w is None else w.to(dtype) for w in weights))
+    return [None if w is None else w.to(dtype) for w in weights]
 
 
 def _scan(
-    hidden_states, dt, A, B, C, D=None, z=None, delta_bias=None, delta_softplus=False,
-    return_last_state=False, use_mambapy=False, use_associative_scan=False,
-):  # fmt: skip
-    """A scan; other ways to compute it, which the last two ask for, are not taken."""
+    hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
+    z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
+    return_last_state: bool = False, use_mambapy: bool = False, use_associative_scan: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    """A scan. The last two arguments ask for other ways to compute it, and are ignored."""
     A, D, bias = _of_one_type(hidden_states, A, D, delta_bias)
     return selective_scan(hidden_states, dt, A, B, C, D, z, bias, delta_softplus, return_last_state)
 
 
-def _update(state, hidden_states, dt, A, B, C, D=None, z=None, dt_bias=None, dt_softplus=False):
+def _update(
+    state: Tensor, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor,
+    D: Tensor | None = None, z: Tensor | None = None, dt_bias: Tensor | None = None,
+    dt_softplus: bool = False,
+) -> Tensor:  # fmt: skip
     A, D, bias = _of_one_type(hidden_states, A, D, dt_bias)
     # Generation may run where gradients are recorded, and drops them.
     with torch.no_grad():
         return selective_state_update(state, hidden_states, dt, A, B, C, D, z, bias, dt_softplus)
 
 
-def _no_fused_layer(*arguments, **options):
-    """The whole layer in one kernel, which mixers go without where there is None."""
-    return None
+def _no_fused_layer(*arguments: Any, **options: Any) -> None:
+    """No kernel for a whole layer. Mixers then call the scan."""
 
 
 def _rnn_scan(
-    self, hidden_states, recurrent_gate, reset, recurrent_states, acc_dtype=torch.float32
-):
-    """The scan of the RG-LRU, in acc_dtype whatever the types are."""
+    self: torch.nn.Module, hidden_states: Tensor, recurrent_gate: Tensor, reset: Tensor,
+    recurrent_states: Tensor | None, acc_dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The scan of the RG-LRU, computed in acc_dtype."""
     states, last = linear_scan(
         recurrent_gate.to(acc_dtype),
         hidden_states.to(acc_dtype),
