@@ -12,7 +12,6 @@ import numpy as np
 from .. import _arguments as arguments
 from .._types import Candidate, Memory, Pool
 from ._spec import (
-    Constant,
     Normal,
     Parameter,
     Parameters,
@@ -92,7 +91,7 @@ class QRNNSpec(Spec):
         if self.kernel_size == 2:
             found["weight_before"] = weight
         if self.bias:
-            found["bias"] = Parameter((rows,), Constant(np.repeat(forgets, self.hidden_size)))
+            found["bias"] = Parameter((rows,), np.repeat(forgets, self.hidden_size))
         return found
 
     def _state_shapes(self) -> Shapes:
@@ -216,10 +215,7 @@ class RGLRUSpec(Spec):
 
     def _parameter_specs(self, inputs: int) -> Parameters:
         size, n = self.hidden_size, self.hidden_size // self.heads
-        block, zero = (
-            Parameter((self.heads, n, n), Normal(1 / n)),
-            Parameter((size,), Constant(0.0)),
-        )
+        block, zero = Parameter((self.heads, n, n), Normal(1 / n)), Parameter((size,), 0.0)
         decay = lambda xp, a: xp.log(xp.expm1(-xp.log(a) / self.c))  # exp(-c softplus(decay)) = a
         found = {
             "decay": Parameter((size,), Uniform(0.9, 0.999, decay)),

@@ -13,16 +13,10 @@ import numpy as np
 
 from .. import _arguments as arguments
 
-__all__ = ["Constant", "Normal", "Parameter", "Parameters", "Product", "Shapes", "Spec", "Uniform"]
+__all__ = ["Initial", "Normal", "Parameter", "Parameters", "Product", "Shapes", "Spec", "Uniform"]
 __all__ += ["options_of", "uniform_linear"]
 
 # Distributions of initial values. The bindings draw them.
-
-
-class Constant(NamedTuple):
-    """A number, or an array that broadcasts to the parameter."""
-
-    value: float | np.ndarray
 
 
 class Product(NamedTuple):
@@ -48,11 +42,15 @@ class Uniform(NamedTuple):
     function: Callable[[Any, Any], Any] | None = None
 
 
+#: The initial value of a parameter, a number or an array that broadcasts, or its distribution.
+Initial: TypeAlias = float | np.ndarray | Normal | Uniform
+
+
 class Parameter(NamedTuple):
-    """Shape and initial distribution of a parameter."""
+    """A parameter of one direction of one layer."""
 
     shape: tuple[int, ...]
-    initial: Constant | Normal | Uniform
+    initial: Initial
 
 
 Parameters: TypeAlias = dict[str, Parameter]
@@ -120,6 +118,11 @@ class Spec:
     @property
     def _name(self) -> str:
         return type(self).__name__
+
+    @property
+    def _places(self) -> int:
+        """The number of layers times directions. The directions of a layer are consecutive."""
+        return self.num_layers * self.num_directions
 
     def _inputs(self, layer: int) -> int:
         """Input size of a layer of the stack."""

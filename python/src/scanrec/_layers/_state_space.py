@@ -12,7 +12,6 @@ import numpy as np
 from .. import _arguments as arguments
 from .._types import Discretisation
 from ._spec import (
-    Constant,
     Normal,
     Parameter,
     Parameters,
@@ -73,7 +72,7 @@ class StateSpaceSpec(Spec):
         d = (size,) if inputs == size else (size, inputs)
         found = {"d": Parameter(d, Normal(1 if inputs == size else 1 / inputs))}
         if self.bias:
-            found["bias"] = Parameter((size,), Constant(0.0))
+            found["bias"] = Parameter((size,), 0.0)
         return found
 
     def _state_shapes(self) -> Shapes:
@@ -216,8 +215,8 @@ class S5Spec(StateSpaceSpec):
         b = Product("npk,bni->bpik", parts * [1, -1], (blocks, n, inputs))  # with the conjugate
         c = Product("npk,hbn->hbpk", parts, (size, blocks, n))
         return {
-            "log_decay": Parameter((states,), Constant(math.log(0.5))),
-            "frequency": Parameter((states,), Constant(np.tile(frequencies, blocks))),
+            "log_decay": Parameter((states,), math.log(0.5)),
+            "frequency": Parameter((states,), np.tile(frequencies, blocks)),
             "log_step": Parameter((states,), Uniform(math.log(self.dt_min), math.log(self.dt_max))),
             "b": Parameter((states, inputs, 2), Normal(1 / inputs, b)),
             "c": Parameter((size, states, 2), Normal(1 / self.state_size, c)),
@@ -304,8 +303,8 @@ class MambaSpec(Spec):
             "bias_delta": Parameter(
                 (channels,), Uniform(math.log(1e-3), math.log(1e-1), _inverse_softplus)
             ),
-            "log_decay": Parameter((channels, states), Constant(np.log(np.arange(1, states + 1)))),
-            "skip": Parameter((channels,), Constant(1.0)),
+            "log_decay": Parameter((channels, states), np.log(np.arange(1, states + 1))),
+            "skip": Parameter((channels,), 1.0),
             "weight_out": Parameter((self.hidden_size, channels), uniform_linear(channels)),
         }
         if not self.bias:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -109,18 +109,9 @@ class MinGRU(MinGRUSpec, Layer[jax.Array]):
 #: Lower bound of square roots in denominators of derivatives, as in RecurrentGemma.
 _LEAST = 0.5e-3
 
-Arguments: TypeAlias = tuple[jax.Array]
-
-
-@jax.custom_jvp
-def _root(x: jax.Array) -> jax.Array:
-    return jnp.sqrt(x)
-
-
-@_root.defjvp
-def _root_jvp(values: Arguments, tangents: Arguments) -> tuple[jax.Array, jax.Array]:
-    root = _root(values[0])
-    return root, tangents[0] / (2 * jnp.maximum(root, _LEAST))
+#: The square root, with a limited derivative.
+_root = jax.custom_jvp(jnp.sqrt)
+_root.defjvps(lambda tangent, root, x: tangent / (2 * jnp.maximum(root, _LEAST)))
 
 
 @dataclass(frozen=True)

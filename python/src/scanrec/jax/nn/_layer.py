@@ -188,10 +188,9 @@ class Layer(spec.Spec, Generic[State]):
         ``{"layer_0": {"forward": {"weight": ...}}}``. A bidirectional layer has ``"reverse"``
         besides ``"forward"``.
         """
-        call, count = f"{type(self).__name__}.init", self.num_layers * self.num_directions
-        dtype = jnp.dtype(dtype)
+        call, dtype = f"{self._name}.init", jnp.dtype(dtype)
         arguments.check_real(call, "dtype", dtype.name)
-        keys = iter(_drawn(call, jax.random.split, key, count))
+        keys = iter(_drawn(call, jax.random.split, key, self._places))
 
         def init_one(parameters: spec.Parameters) -> dict[str, jax.Array]:
             own = dict(zip(self._draw_order, jax.random.split(next(keys), len(self._draw_order))))
@@ -223,11 +222,13 @@ class Layer(spec.Spec, Generic[State]):
         """
         given = jnp.dtype(dtype)
         check = arguments.check_dtype if self._complex_state else arguments.check_real
-        check(f"{type(self).__name__}.initial_state", "dtype", given.name)
+        check(f"{self._name}.initial_state", "dtype", given.name)
         lead = (shape,) if isinstance(shape, (int, np.integer)) else shape
-        count, kind = self.num_layers * self.num_directions, self._state_dtype(given)
+        kind = self._state_dtype(given)
         shapes = self._state_shapes().items()
-        return self._of_arrays({n: jnp.zeros((count, *lead, *own), kind) for n, own in shapes})
+        return self._of_arrays(
+            {n: jnp.zeros((self._places, *lead, *own), kind) for n, own in shapes}
+        )
 
     def apply(
         self,
@@ -266,7 +267,7 @@ class Layer(spec.Spec, Generic[State]):
         ValueError, TypeError:
             An argument does not fit. The message names it.
         """
-        call = f"{type(self).__name__}.apply"
+        call = f"{self._name}.apply"
         params, x = self._checked(call, params, input, ("T",))
         marks = None if resets is None else marks_of(call, resets, x.shape[:-1], x.ndim - 2)
         given = self._arrays(call, state, x.shape[:-2], x.dtype)
@@ -282,7 +283,7 @@ class Layer(spec.Spec, Generic[State]):
                 left.append(final)
             x = jnp.concatenate(outputs, -1) if self.bidirectional else outputs[0]
             if key is not None and self.dropout and i + 1 < self.num_layers:
-                own = jax.random.fold_in(key, self.num_layers * self.num_directions + i)
+                own = jax.random.fold_in(key, self._places + i)
                 x = _dropped(own, x, self.dropout)
         return x, self._of_arrays({n: jnp.stack([one[n] for one in left]) for n in left[0]})
 
@@ -310,7 +311,7 @@ class Layer(spec.Spec, Generic[State]):
         ValueError, TypeError:
             An argument does not fit, as in :meth:`apply`, or the layer is bidirectional.
         """
-        call = f"{type(self).__name__}.step"
+        call = f"{self._name}.step"
         if self.bidirectional:
             arguments.refuse(call, "bidirectional", "a layer that runs forward alone", True)
         params, x = self._checked(call, params, input, ())
@@ -357,7 +358,7 @@ class Layer(spec.Spec, Generic[State]):
             if isinstance(x, (tuple, list, dict)):
                 arguments.refuse(call, label, "an array", type(x).__name__, TypeError)
             x = array_of(call, label, x)
-            wanted = (self.num_layers * self.num_directions, *lead, *own)
+            wanted = (self._places, *lead, *own)
             if jnp.iscomplexobj(x) and not self._complex_state:
                 arguments.refuse(call, label, "a real type", x.dtype, TypeError)
             arguments.check_shape(call, label, x.shape, wanted, equal=True)
@@ -373,8 +374,8 @@ class Layer(spec.Spec, Generic[State]):
 def _draw(key: Key, parameter: spec.Parameter, dtype: Any) -> jax.Array:
     """Draw a parameter, in float32 for 16-bit types. A constant parameter needs no key."""
     shape, initial = parameter
-    if isinstance(initial, spec.Constant):
-        return jnp.broadcast_to(jnp.asarray(initial.value, dtype), shape)
+    if not isinstance(initial, (spec.Normal, spec.Uniform)):
+        return jnp.broadcast_to(jnp.asarray(initial, dtype), shape)
     assert key is not None
     if isinstance(initial, spec.Uniform):
         x = jax.random.uniform(key, shape, edge_dtype(dtype), initial.least, initial.most)

@@ -61,7 +61,7 @@ def apply_to(model: Model) -> Model:
     ValueError, TypeError:
         The model has no such layers, or they call other functions. Then nothing is replaced.
     """
-    found = [(mixer, _ours_for("apply_to", mixer)) for mixer in _mixers("apply_to", model)]
+    found = [(mixer, _ours_for(mixer)) for mixer in _mixers("apply_to", model)]
     for mixer, ours in found:
         mixer.__class__ = ours
     return model
@@ -97,16 +97,16 @@ def _mixers(call: str, model: object) -> list[torch.nn.Module]:
     return found
 
 
-def _ours_for(call: str, mixer: torch.nn.Module) -> Kind:
+def _ours_for(mixer: torch.nn.Module) -> Kind:
     """The subclass for a layer, which is checked before."""
     kind: Any = _class_of(mixer)
     method, names = _known(kind)
     if method in vars(mixer):
         expected = f"layers whose {method} nobody has replaced"
-        arguments.refuse(call, "model", expected, f"one of type {kind.__name__}")
+        arguments.refuse("apply_to", "model", expected, f"one of type {kind.__name__}")
     if not hasattr(kind, method) or not set(names) <= set(_layers(kind)[-1].__code__.co_names):
         expected = "layers that call " + ", ".join(names)
-        arguments.refuse(call, "model", expected, f"{kind.__name__} of another version")
+        arguments.refuse("apply_to", "model", expected, f"{kind.__name__} of another version")
     return _ours(kind)
 
 
@@ -131,7 +131,7 @@ def _ours(kind: Any) -> Kind:
 def _empty(kind: Kind) -> torch.nn.Module:
     """A layer that pickle or copy is about to fill."""
     bare = kind.__new__(kind)
-    bare.__class__ = _ours_for("apply_to", bare)
+    bare.__class__ = _ours_for(bare)
     return bare
 
 

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree
 
 from ... import _arguments as arguments
-from ..._layers._spec import Constant, Normal, Shapes, Spec, Uniform, options_of
+from ..._layers._spec import Initial, Normal, Spec, Uniform, options_of
 from ..._torch.tensors import check_dense, marks
 from ..._types import State
 
@@ -95,11 +95,9 @@ def saved_by_name(kind: Kind) -> Kind:
     return kind
 
 
-def _draw(weight: Tensor, initial: Constant | Normal | Uniform) -> None:
+def _draw(weight: Tensor, initial: Initial) -> None:
     """Fill a parameter in place. Functions and products of the numbers are computed in float64."""
     match initial:
-        case Constant(value):
-            weight.copy_(torch.as_tensor(value, device="cpu"))
         case Normal(variance, product):
             if product is None:
                 weight.normal_(0, variance**0.5)
@@ -113,6 +111,8 @@ def _draw(weight: Tensor, initial: Constant | Normal | Uniform) -> None:
             else:
                 x = torch.empty_like(weight, dtype=torch.float64).uniform_(least, most)
                 weight.copy_(function(torch, x))
+        case _:
+            weight.copy_(torch.as_tensor(initial, device="cpu"))
 
 
 class Recurrent(Spec, torch.nn.Module, Generic[State]):
@@ -136,7 +136,7 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
             expected = f"one of {_WEIGHT_NAMES}"
             arguments.refuse(self._name, "dtype", expected, dtype, TypeError)
         self._names: list[dict[str, str]] = []  # of the parameters, with suffix, by place
-        for place in self._places():
+        for place in range(self._places):
             layer, direction = divmod(place, self.num_directions)
             suffix, names = f"_l{layer}" + ("_reverse" if direction else ""), {}
             for name, parameter in self._parameter_specs(self._inputs(layer)).items():
@@ -149,16 +149,12 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw all parameters from their initial distributions."""
-        for place in self._places():
+        for place in range(self._places):
             weights = self._weights(place)
             parameters = self._parameter_specs(self._inputs(place // self.num_directions))
             for name in dict.fromkeys((*self._draw_order, *parameters)):
                 if name in parameters:
                     _draw(weights[name], parameters[name].initial)
-
-    def _places(self) -> range:
-        """Layers and directions, the directions of a layer next to each other."""
-        return range(self.num_layers * self.num_directions)
 
     def _weights(self, place: int) -> Weights:
         return {name: getattr(self, full) for name, full in self._names[place].items()}
@@ -352,13 +348,27 @@ class Recurrent(Spec, torch.nn.Module, Generic[State]):
         """The tensors of a state, with a batch axis. They are 0 if there is no state."""
         least = torch.complex64 if self._complex_state else torch.float32
         dtype = torch.promote_types(self._first_weight.dtype, least)
-        between = (len(self._places()), *((batch,) if is_batch else ()))
-        shapes = {name: (*between, *shape) for name, shape in self._state_shapes().items()}
+        shapes, lead = self._state_shapes(), (self._places, batch)
         if state is None:
-            leaves = [torch.zeros(shape, dtype=dtype, device=device) for shape in shapes.values()]
-        else:
-            leaves = _checked_state(self._name, state, shapes, dtype, device)
-        return tuple(x if is_batch else x.unsqueeze(1) for x in leaves)
+            sizes = ((*lead, *shape) for shape in shapes.values())
+            return tuple(torch.zeros(size, dtype=dtype, device=device) for size in sizes)
+        given = state if len(shapes) > 1 else (state,)
+        if not isinstance(given, tuple) or len(given) != len(shapes):
+            expected = f"a tuple of {', '.join(shapes)}"
+            got = f"{len(given)} of them" if isinstance(given, tuple) else type(given).__name__
+            arguments.refuse(self._name, "state", expected, got, TypeError)
+        for (name, shape), x in zip(shapes.items(), given):
+            name = f"state.{name}" if len(shapes) > 1 else "state"
+            check_dense(self._name, name, x)
+            wanted = (*(lead if is_batch else lead[:1]), *shape)
+            arguments.check_shape(self._name, name, x.shape, wanted, equal=True)
+            if x.is_complex() != dtype.is_complex or not (x.is_complex() or x.is_floating_point()):
+                kind = "a complex type" if dtype.is_complex else "a real floating type"
+                arguments.refuse(self._name, name, kind, x.dtype, TypeError)
+            if x.device != device:
+                expected = f"a tensor on {device} as 'input' is"
+                arguments.refuse(self._name, name, expected, x.device)
+        return tuple(x.to(dtype) if is_batch else x.to(dtype).unsqueeze(1) for x in given)
 
     def _state(self, leaves: Leaves) -> Any:
         return leaves[0] if len(leaves) == 1 else self._state_type(*leaves)
@@ -374,26 +384,3 @@ def _batch_sizes(call: str, sizes: Tensor, rows: int) -> list[int]:
         got = f"{found}" if 0 < len(found) < 10 else f"shape {tuple(sizes.shape)}, {sizes.dtype}"
         arguments.refuse(call, "input", expected, got)
     return found
-
-
-def _checked_state(
-    call: str, state: object, shapes: Shapes, dtype: torch.dtype, device: torch.device
-) -> list[Tensor]:
-    """The tensors of a state, converted to a type, if they have these shapes."""
-    several = len(shapes) > 1
-    given = state if several else (state,)
-    if not isinstance(given, tuple) or len(given) != len(shapes):
-        expected = f"a tuple of {', '.join(shapes)}"
-        got = f"{len(given)} of them" if isinstance(given, tuple) else type(given).__name__
-        arguments.refuse(call, "state", expected, got, TypeError)
-    for (name, shape), x in zip(shapes.items(), given):
-        name = f"state.{name}" if several else "state"
-        check_dense(call, name, x)
-        arguments.check_shape(call, name, x.shape, shape, equal=True)
-        if x.is_complex() != dtype.is_complex or not (x.is_complex() or x.is_floating_point()):
-            kind = "a complex type" if dtype.is_complex else "a real floating type"
-            arguments.refuse(call, name, kind, x.dtype, TypeError)
-        if x.device != device:
-            expected = f"a tensor on {device} as 'input' is"
-            arguments.refuse(call, name, expected, x.device)
-    return [x.to(dtype) for x in given]
