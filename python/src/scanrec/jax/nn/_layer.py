@@ -18,6 +18,7 @@ from ... import _arguments as arguments
 from ..._jax.arrays import array_of, edge_dtype, marks_of, of_rank
 from ..._jax.sharding import placed_as
 from ..._jax.types import ArrayLike
+from ..._layers import Spec
 from ..._layers import _spec as spec
 from ..._types import State
 
@@ -121,7 +122,7 @@ class Time(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layer(spec.Spec, Generic[State]):
+class Layer(Spec, Generic[State]):
     """A stack of ``num_layers`` layers, each of which reads the outputs of the one before.
 
     A layer is its configuration alone. Parameters and states are arrays, which :meth:`init` and
