@@ -263,5 +263,7 @@ def _jitted(primitive: Primitive, params: Params, program: Any) -> Any:
 
 
 def _run_eagerly(primitive: Primitive, *args: Any, params: Params, program: Any) -> Any:
+    if not any(isinstance(x, jax.Array) and len(x.sharding.device_set) > 1 for x in args):
+        program = None  # nothing is split, and a call takes 3 us less without
     with jax.disable_jit(False):
         return _jitted(primitive, params, program)(*args)
