@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 __all__ = [
     "EDGE_DTYPES",
@@ -47,10 +48,15 @@ EDGE_DTYPES = {
 
 
 def refuse(
-    call: str, argument: str, expected: str, got: object, error: type[Exception] = ValueError
+    call: str,
+    argument: str,
+    expected: str,
+    got: object,
+    error: type[Exception] = ValueError,
+    cause: BaseException | None = None,
 ) -> NoReturn:
     """Raises, in the words of all of the library's errors."""
-    raise error(f"{call}: argument '{argument}': expected {expected}, got {got}")
+    raise error(f"{call}: argument '{argument}': expected {expected}, got {got}") from cause
 
 
 def is_number(value: object) -> bool:
@@ -67,12 +73,12 @@ def check_number(call: str, argument: str, value: complex) -> None:
             refuse(call, argument, "a number below 1.8e308", f"one of {value.bit_length()} bits")
 
 
-def array_of(call: str, argument: str, value: object) -> np.ndarray:
-    """A value as an array of NumPy. Tensors that record gradients, and arrays of a traced program,
-    are none: their frameworks say so, but not of which argument."""
+def array_of(call: str, argument: str, value: Any) -> NDArray[Any]:
+    """Returns a value as an array of NumPy. Frameworks refuse to convert tensors that record
+    gradients, and arrays of a traced program; their errors do not name the argument."""
     kind = type(value)
     if kind is np.ndarray:
-        return value
+        return value  # type: ignore[no-any-return]
     expected = "an array of numbers"
     try:
         array = np.asarray(value)
@@ -80,8 +86,7 @@ def array_of(call: str, argument: str, value: object) -> np.ndarray:
         framework = kind.__module__.partition(".")[0].removesuffix("lib")
         if framework in ("jax", "torch"):
             expected += f" (scanrec.{framework} has this call for what is traced or differentiated)"
-        text = f"{call}: argument '{argument}': expected {expected}, got {kind.__name__}: {error}"
-        raise TypeError(text) from error
+        refuse(call, argument, expected, f"{kind.__name__}: {error}", TypeError, error)
     if array.dtype.kind == "O" and not hasattr(value, "dtype"):
         refuse(call, argument, expected, kind.__name__, TypeError)
     if np.ma.is_masked(value):
@@ -99,8 +104,8 @@ def _is_traced(value: object) -> bool:
 
 
 def flag(call: str, argument: str, value: object) -> bool:
-    """A switch. What a traced program knows only when it runs is none; nor is a tensor, which a
-    program that is compiled would have to wait for."""
+    """Returns a switch. Values that a traced program knows only when it runs are refused. So are
+    tensors, whose values a compiled program would have to wait for."""
     if value is True or value is False:
         return value
     if isinstance(value, int) and value in (0, 1):
@@ -114,25 +119,25 @@ def flag(call: str, argument: str, value: object) -> bool:
     except Exception as error:
         expected = f"True or False{_WHEN_TRACED if _is_traced(value) else ''}"
         got = f"a {type(value).__name__} of shape {tuple(getattr(value, 'shape', ()))}"
-        raise TypeError(f"{call}: argument '{argument}': expected {expected}, got {got}") from error
+        refuse(call, argument, expected, got, TypeError, error)
 
 
-def count(call: str, argument: str, value: object) -> int:
-    """A whole number, 1 or more."""
+def count(call: str, argument: str, value: Any) -> int:
+    """Returns a whole number, 1 or more."""
     expected = "an integer of 1 or more"
     try:
-        found = operator.index(value)
+        found = operator.index(value) if not isinstance(value, bool) else None
     except TypeError:
         found = None
-    if found is None or isinstance(value, bool):
+    if found is None:
         refuse(call, argument, expected, repr(value), TypeError)
     if found < 1:
         refuse(call, argument, expected, found)
     return found
 
 
-def time_axis(call: str, axis: object, shape: Sequence[int], name: str = "axis") -> int:
-    """The axis of time, counted from the front; `name` is that of the argument."""
+def time_axis(call: str, axis: Any, shape: Sequence[int], name: str = "axis") -> int:
+    """Returns the axis of time, counted from the front. ``name`` is that of the argument."""
     try:
         index = operator.index(axis)
     except TypeError:
@@ -146,7 +151,7 @@ def time_axis(call: str, axis: object, shape: Sequence[int], name: str = "axis")
 
 def edge_shape(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     """The shape of a state: one element per sequence."""
-    return tuple(shape[:axis]) + tuple(shape[axis + 1 :])
+    return (*shape[:axis], *shape[axis + 1 :])
 
 
 def contiguous(shape: Sequence[int]) -> list[int]:
@@ -158,32 +163,29 @@ def contiguous(shape: Sequence[int]) -> list[int]:
     return strides[::-1]
 
 
+def _broadcasts(got: Sequence[int], wanted: Sequence[int]) -> bool:
+    return len(got) <= len(wanted) and all(
+        n in (1, m) for n, m in zip(reversed(got), reversed(wanted))
+    )
+
+
 def check_shape(
     call: str, argument: str, got: Sequence[int], wanted: Sequence[int], *, equal: bool = False
 ) -> None:
-    """Refuses a shape that is not `wanted`, or does not broadcast to it."""
+    """Refuses a shape that is not ``wanted``, or does not broadcast to it."""
     got, wanted = tuple(got), tuple(wanted)
-    if equal:
-        if got != wanted:
-            refuse(call, argument, f"shape {wanted}", got)
-        return
-    fits = len(got) <= len(wanted) and all(
-        n in (1, m) for n, m in zip(reversed(got), reversed(wanted))
-    )
-    if not fits:
-        refuse(call, argument, f"a shape that broadcasts to {wanted}", got)
+    if not (got == wanted if equal else _broadcasts(got, wanted)):
+        expected = "shape" if equal else "a shape that broadcasts to"
+        refuse(call, argument, f"{expected} {wanted}", got)
 
 
 def check_resets(call: str, got: Sequence[int], shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """The shape that marks broadcast to: that of the input, or one of one step more."""
+    """Returns the shape that resets broadcast to: that of the input, or one with a further step."""
     steps = shape[axis]
     place = len(got) - (len(shape) - axis)
     whole = place >= 0 and got[place] in (steps, steps + 1)
     wanted = (*shape[:axis], got[place] if whole else steps, *shape[axis + 1 :])
-    fits = len(got) <= len(wanted) and all(
-        n in (1, m) for n, m in zip(reversed(got), reversed(wanted))
-    )
-    if not (whole and fits):
+    if not (whole and _broadcasts(got, wanted)):
         expected = f"a shape that broadcasts to {tuple(shape)}, "
         expected += f"with all of its {steps} steps on axis {axis}"
         for_all = (*got, 1)
@@ -193,42 +195,34 @@ def check_resets(call: str, got: Sequence[int], shape: Sequence[int], axis: int)
     return wanted
 
 
-#: How a continuous system becomes a recurrence.
-DISCRETISATIONS = ("zero_order_hold", "bilinear")
-
-
-def check_discretisation(call: str, value: object) -> None:
-    """Refuses a discretisation that there is not."""
-    if value not in DISCRETISATIONS:
-        refuse(
-            call, "discretisation", "one of " + ", ".join(map(repr, DISCRETISATIONS)), repr(value)
-        )
-
-
-#: How many pre-activations each kind of QRNN pooling has.
+#: The number of pre-activations of each kind of QRNN pooling.
 POOLS = {"f": 2, "fo": 3, "ifo": 4}
 
 
-def pool_size(call: str, pool: object) -> int:
-    """How many pre-activations the pooling of this name has."""
-    if not isinstance(pool, str) or pool not in POOLS:
-        refuse(call, "pool", "one of " + ", ".join(map(repr, POOLS)), repr(pool))
+def _check_name(call: str, argument: str, value: object, names: Collection[str]) -> None:
+    if not isinstance(value, str) or value not in names:
+        refuse(call, argument, "one of " + ", ".join(map(repr, names)), repr(value))
+
+
+def check_discretisation(call: str, value: object) -> None:
+    """Refuses values that name no way to make a recurrence of a continuous system."""
+    _check_name(call, "discretisation", value, ("zero_order_hold", "bilinear"))
+
+
+def pool_size(call: str, pool: Any) -> int:
+    """Returns the number of pre-activations of a kind of pooling."""
+    _check_name(call, "pool", pool, POOLS)
     return POOLS[pool]
 
 
-#: Whether states are kept for the gradient, or recomputed.
-_MEMORIES = ("store", "recompute")
-
-
 def recomputes(call: str, memory: object) -> bool:
-    """Whether states are computed again for the gradient."""
-    if not isinstance(memory, str) or memory not in _MEMORIES:
-        refuse(call, "memory", "one of " + ", ".join(map(repr, _MEMORIES)), repr(memory))
+    """Whether states are recomputed for the gradient."""
+    _check_name(call, "memory", memory, ("store", "recompute"))
     return memory == "recompute"
 
 
 def number(call: str, argument: str, value: object) -> float:
-    """A finite number of Python, not a traced one."""
+    """Returns a finite number of Python, not a traced one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         refuse(call, argument, "a number of Python's", type(value).__name__, TypeError)
     check_number(call, argument, value)
@@ -275,42 +269,43 @@ def check_given(call: str, given: Mapping[str, object]) -> None:
             refuse(call, name, "an array", "None", TypeError)
 
 
-def check_state_space(call: str, shapes: dict, dtypes: dict, reverse: bool) -> bool:
-    """Refuses arrays of a state space that do not belong together: shapes and names of types by
-    name, None for absent ones. Returns whether it runs both ways, instead of in reverse."""
-    u = shapes["u"]
+def check_state_space(
+    call: str,
+    given: Mapping[str, Sequence[int] | None],
+    dtypes: Mapping[str, str],
+    reverse: bool,
+) -> bool:
+    """Refuses arrays of a state space whose shapes or types do not fit together. Absent arrays have
+    the shape None. Returns whether the system runs both ways, instead of in reverse."""
+    shapes = {name: tuple(shape) for name, shape in given.items() if shape is not None}
+    u, c = shapes["u"], shapes["c"]
     if len(u) < 2:
-        refuse(call, "u", "axes of time and of inputs", f"shape {tuple(u)}")
+        refuse(call, "u", "axes of time and of inputs", f"shape {u}")
     for name, dtype in dtypes.items():
         if name == "initial_state":  # any number
             continue
         real = name in ("u", "d", "log_step", "intervals", "nu", "theta")
-        if real != (not dtype.startswith("complex")) or dtype not in EDGE_DTYPES:
-            kind = "float32 or float64" if real else "complex64 or complex128"
-            refuse(call, name, kind, dtype, TypeError)
-        if dtype.endswith("16"):
-            refuse(call, name, "float32 or float64", dtype, TypeError)
+        kinds = ("float32", "float64") if real else ("complex64", "complex128")
+        if dtype not in kinds:
+            refuse(call, name, " or ".join(kinds), dtype, TypeError)
     diagonal = "lambda_" if "lambda_" in shapes else "nu"
     if len(shapes[diagonal]) != 1:
-        refuse(call, diagonal, "one number per state, (P,)", f"shape {tuple(shapes[diagonal])}")
-    states, inputs = shapes[diagonal][0], u[-1]
-    for name, wanted in (("theta", (states,)), ("log_step", (states,)), ("b", (states, inputs))):
-        if shapes.get(name) is not None:
+        refuse(call, diagonal, "one number per state, (P,)", f"shape {shapes[diagonal]}")
+    (states,), inputs = shapes[diagonal], u[-1]
+    exact = {"theta": (states,), "log_step": (states,), "b": (states, inputs), "d": (inputs,)}
+    for name, wanted in exact.items():
+        if name in shapes:
             check_shape(call, name, shapes[name], wanted, equal=True)
-    c = tuple(shapes["c"])
     if len(c) != 2 or c[1] not in (states, 2 * states):
         refuse(call, "c", f"shape (Q, {states}), or (Q, {2 * states}) to run both ways", c)
-    if shapes.get("d") is not None:
-        check_shape(call, "d", shapes["d"], (inputs,), equal=True)
-        if c[0] != inputs:
-            refuse(call, "d", f"none where {inputs} inputs make {c[0]} outputs", shapes["d"])
+    if "d" in shapes and c[0] != inputs:
+        refuse(call, "d", f"none where {inputs} inputs make {c[0]} outputs", shapes["d"])
     both_ways = c[1] == 2 * states and states > 0
     if both_ways and reverse:
         refuse(call, "reverse", "False of a system that runs both ways", True)
-    if shapes.get("initial_state") is not None:
-        if both_ways:
-            refuse(call, "initial_state", "none of a system that runs both ways", "an array")
-        check_shape(call, "initial_state", shapes["initial_state"], (*u[:-2], states))
-    if shapes.get("intervals") is not None:
-        check_shape(call, "intervals", shapes["intervals"], u[:-1])
+    if both_ways and "initial_state" in shapes:
+        refuse(call, "initial_state", "none of a system that runs both ways", "an array")
+    for name, wanted in {"initial_state": (*u[:-2], states), "intervals": u[:-1]}.items():
+        if name in shapes:
+            check_shape(call, name, shapes[name], wanted)
     return both_ways

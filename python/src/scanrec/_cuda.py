@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from . import _native
 
@@ -64,7 +65,7 @@ def call(
     *,
     stream: int | None,
     allocate: Callable[[int], int],
-    **problem,
+    **problem: Any,
 ) -> None:
     """Queues a native call on arrays in the memory of the current GPU.
 
@@ -92,9 +93,9 @@ def run(
     allocate: Callable[[int], int],
 ) -> None:
     """Queues a prepared call on arrays at these addresses, in the order of its strides."""
-    raised = []
+    raised: list[BaseException] = []
 
-    def allocated(_, bytes):
+    def allocated(_: int | None, bytes: int) -> int | None:
         try:
             return allocate(bytes)
         except BaseException as error:  # which ctypes would print and drop

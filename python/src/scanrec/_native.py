@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ._op.gated.spec import GATED
 from ._op.linear.spec import LINEAR
@@ -28,12 +28,8 @@ _OPERATIONS = LINEAR, GATED, SELECTIVE
 CALLS = {call.name: call for op in _OPERATIONS for call in op.calls}
 
 #: ``enum scanrec_dtype`` by the names of NumPy.
-DTYPES = {
-    name: code
-    for code, name in enumerate(
-        ("float32", "float64", "complex64", "complex128", "bfloat16", "float16")
-    )
-}
+_NAMES = "float32", "float64", "complex64", "complex128", "bfloat16", "float16"
+DTYPES = {name: code for code, name in enumerate(_NAMES)}
 
 #: Steps between checkpoints.
 _CHECKPOINT_INTERVAL = 128
@@ -74,24 +70,19 @@ for _name in ("version", "instruction_set"):
     getattr(_lib, f"scanrec_{_name}").restype = ctypes.c_char_p
 
 
-def _text(function: str) -> str:
-    value = getattr(_lib, f"scanrec_{function}")()
-    return value.decode() if value is not None else ""
-
-
 def version() -> str:
     """The version of the library, such as "0.1.0"."""
-    return _text("version")
+    return str(_lib.scanrec_version(), "ascii")
 
 
 def instruction_set() -> str:
     """The instruction set in use. Raises RuntimeError if this CPU has none of the build's."""
-    return _text("instruction_set") or raise_error(_lib, "scanrec_", 3)
+    return str(_lib.scanrec_instruction_set() or raise_error(_lib, "scanrec_", 3), "ascii")
 
 
 def threads() -> int:
     """The largest number of threads that work on one call."""
-    return _lib.scanrec_threads()
+    return int(_lib.scanrec_threads())
 
 
 class ArgumentError(ValueError):
@@ -212,7 +203,7 @@ class Prepared:
         name: str,
         strides: Mapping[str, Sequence[int]],
         dtypes: Mapping[str, str] | None = None,
-        **problem,
+        **problem: Any,
     ):
         layout, dtypes = _LAYOUTS[name], dtypes or {}
         numbers = array("q", problem["shape"])
@@ -226,10 +217,10 @@ class Prepared:
             fields[layout.positions[of] + 1] = address + 8 * begin
         for of in layout.typed:
             fields[layout.positions[of] + 2] = DTYPES[dtypes.get(of, problem["dtype"])]
-        make = _selective_problem if name in _SELECTIVE_CALLS else _problem
+        make = _selective_problem if name.startswith(SELECTIVE.name) else _problem
         self.problem = make(address, **problem)
         self.name, self.function = name, getattr(_lib, f"scanrec_{name}")
-        self._numbers = numbers  # which fields point into
+        self._numbers = numbers  # The fields contain addresses of its elements.
         self._positions = [layout.positions[of] for of in strides]
         self._fields, self._pack = fields, layout.pack
 
@@ -248,11 +239,11 @@ class Prepared:
             raise_error(_lib, "scanrec_", status, self.name)
 
 
-_SELECTIVE_CALLS = frozenset(call.name for call in SELECTIVE.calls)
-
-
 def call(
-    name: str, arrays: Mapping[str, Array], dtypes: Mapping[str, str] | None = None, **problem
+    name: str,
+    arrays: Mapping[str, Array],
+    dtypes: Mapping[str, str] | None = None,
+    **problem: Any,
 ) -> None:
     """Runs a native call on arrays by their names, with the arguments of :class:`Prepared`."""
     prepared = Prepared(name, {of: x.strides for of, x in arrays.items()}, dtypes, **problem)

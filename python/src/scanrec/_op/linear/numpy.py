@@ -69,14 +69,10 @@ def linear_scan(
     results = run_again(key, values)
     if results is None:
         p = Checked(call, "input", dict(zip(LINEAR.value.reads, values)), axis, reverse, logarithms)
-        p.read("gate")
-        p.read("input")
-        p.read("initial_state")
-        p.new("state")
-        if return_final:
-            p.new("final_state")
+        p.read("gate", "input", "initial_state")
+        p.new(*LINEAR.value.writes[: 1 + return_final])
         results = p.run(key, values)
-    return tuple(results) if return_final else results[0]
+    return (results[0], results[1]) if return_final else results[0]
 
 
 @documented()
@@ -123,7 +119,9 @@ def linear_scan_vjp(
     """
     call = "linear_scan_vjp"
     if type(wrt) is not tuple:
-        wrt = _names(call, wrt)
+        if isinstance(wrt, str) or not isinstance(wrt, Iterable):
+            arguments.refuse(call, "wrt", "a tuple of names", repr(wrt), TypeError)
+        wrt = tuple(wrt)
     reverse = arguments.flag(call, "reverse", reverse)
     conjugate = arguments.flag(call, "conjugate", conjugate)
     logarithms = _logarithms(call, log_gate, log_input)
@@ -141,14 +139,10 @@ def linear_scan_vjp(
         p = Checked(call, "state", dict(zip(LINEAR.vjp.reads, values)), axis, reverse, logarithms)
         p.plain = not conjugate
         p.read("gate")
-        p.read("state", equal=True, used="gate" in wrt)
-        p.read("initial_state", used="gate" in wrt)
+        p.read("state", "initial_state", used="gate" in wrt)
         p.read("input", used="input" in wrt)
-        p.read("state_grad")
-        p.read("final_grad")
-        for name in LINEAR.differentiable:
-            if name in wrt:
-                p.new(gradient_of(name), like="gate" if name == "gate" else None)
+        p.read("state_grad", "final_grad")
+        p.new(*(gradient_of(name) for name in LINEAR.differentiable if name in wrt))
         results = p.run(key, values) if wrt else []
     rest = iter(results)
     return Gradients(*(next(rest) if name in wrt else None for name in Gradients._fields))
@@ -214,27 +208,14 @@ def linear_scan_jvp(
     results = run_again(key, values)
     if results is None:
         p = Checked(call, "state", dict(zip(LINEAR.jvp.reads, values)), axis, reverse)
-        p.read("gate")
-        p.read("state", equal=True, used=gate_tangent is not None)
-        p.read("initial_state", used=gate_tangent is not None)
-        p.read("gate_tangent")
-        p.read("input_tangent")
-        p.read("initial_tangent")
-        p.new("state_tangent")
-        if return_final:
-            p.new("final_tangent")
+        p.read("gate", "gate_tangent", "input_tangent", "initial_tangent")
+        p.read("state", "initial_state", used=gate_tangent is not None)
+        p.new(*LINEAR.jvp.writes[: 1 + return_final])
         results = p.run(key, values)
-    return tuple(results) if return_final else results[0]
+    return (results[0], results[1]) if return_final else results[0]
 
 
-def _names(call, wrt):
-    """Returns the names of the gradients that are wanted as a tuple."""
-    if isinstance(wrt, str) or not isinstance(wrt, Iterable):
-        arguments.refuse(call, "wrt", "a tuple of names", repr(wrt), TypeError)
-    return tuple(wrt)
-
-
-def _logarithms(call, log_gate, log_input):
+def _logarithms(call: str, log_gate: bool, log_input: bool) -> int:
     """Returns the bits of scanrec_logarithms."""
     log_gate = arguments.flag(call, "log_gate", log_gate)
     log_input = arguments.flag(call, "log_input", log_input)

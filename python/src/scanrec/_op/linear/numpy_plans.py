@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ... import _arguments as arguments
 from ... import _native as native
@@ -16,11 +17,15 @@ from .spec import LOG_GATE
 
 __all__ = ["Checked", "layout", "run_again"]
 
+Array = NDArray[Any]
+DType = np.dtype[Any]
+Key = tuple[Any, ...]
+
 # ---- plans ---------------------------------------------------------------------------------------
 
 # Checks would take most of the time of a small scan. They depend on types, shapes, strides and
 # options alone, so a plan, which never changes, is kept under these.
-_plans: dict[tuple, _Plan] = {}
+_plans: dict[Key, _Plan] = {}
 _MOST_PLANS = 256
 
 
@@ -28,10 +33,10 @@ class _Plan(NamedTuple):
     """A checked call without its arrays."""
 
     prepared: native.Prepared
-    operands: list[tuple[int, np.dtype | None]]  #: indices into the values; types of copies
-    results: list[tuple[tuple[int, ...], np.dtype]]
+    operands: Sequence[tuple[int, DType | None]]  #: indices into the values; types of copies
+    results: list[tuple[tuple[int, ...], DType]]
 
-    def run(self, values: Sequence[Any]) -> list[np.ndarray]:
+    def run(self, values: Sequence[Any]) -> list[Array]:
         """Returns the results of the call on values of the plan's layout."""
         arrays = [
             values[index] if dtype is None else _ready(values[index], dtype)
@@ -59,7 +64,7 @@ _KINDS = frozenset((
 ))  # fmt: skip
 
 
-def run_again(key: tuple, values: Sequence[Any]) -> list[np.ndarray] | None:
+def run_again(key: Key, values: Sequence[Any]) -> list[Array] | None:
     """Returns the results of a call that was checked before, else None."""
     try:
         plan = _plans.get(key)
@@ -71,7 +76,7 @@ def run_again(key: tuple, values: Sequence[Any]) -> list[np.ndarray] | None:
         return None
 
 
-def _keep(key: tuple, plan: _Plan) -> None:
+def _keep(key: Key, plan: _Plan) -> None:
     if len(_plans) >= _MOST_PLANS:
         _plans.clear()
     try:
@@ -80,7 +85,7 @@ def _keep(key: tuple, plan: _Plan) -> None:
         pass
 
 
-def _addresses_by_interface(arrays: list[np.ndarray]) -> list[int]:
+def _addresses_by_interface(arrays: list[Array]) -> list[int]:
     """The addresses of the elements of arrays."""
     return [x.__array_interface__["data"][0] for x in arrays]
 
@@ -109,8 +114,16 @@ class Checked:
         The options of the call.
     """
 
-    def __init__(self, call, full, values, axis, reverse, logarithms=0):
-        self.call, self.values = call, values
+    def __init__(
+        self,
+        call: str,
+        full: str,
+        values: Mapping[str, Any],
+        axis: SupportsIndex,
+        reverse: bool,
+        logarithms: int = 0,
+    ):
+        self.call, self.full, self.values = call, full, values
         self.reverse, self.plain, self.more_resets = reverse, False, False
         self.logarithms = logarithms
         first, resets = _asarray(call, full, values[full]), values["resets"]
@@ -125,8 +138,8 @@ class Checked:
             arguments.check_real(call, argument, _name(self.dtype))
         self.edge_dtype = np.dtype(arguments.EDGE_DTYPES[_name(self.dtype)])
         self.strides: dict[str, Sequence[int]] = {}  # of every array, in elements
-        self.given: dict[str, np.ndarray] = {}  # those that are read
-        self.results: list[tuple[tuple[int, ...], np.dtype]] = []
+        self.given: dict[str, Array] = {}  # the arrays that are read
+        self.results: list[tuple[tuple[int, ...], DType]] = []
         if resets is not None:
             mask = arguments.array_of(call, "resets", resets)
             if mask.dtype != np.bool_:
@@ -135,37 +148,38 @@ class Checked:
             self.more_resets = shape != self.shape
             self._put("resets", mask)
 
-    def read(self, name, *, equal=False, used=True):
-        """Checks an operand, if it is present, and has the call read it, if it is used."""
-        if self.values[name] is None:
-            return
-        shape, dtype = self._kind(name)
-        array = _asarray(self.call, name, self.values[name])
-        arguments.check_shape(self.call, name, array.shape, shape, equal=equal)
-        if used:
-            self._put(name, _ready(array, dtype))
+    def read(self, *names: str, used: bool = True) -> None:
+        """Checks the operands that are present, and has the call read them, if they are used."""
+        for name in names:
+            if self.values[name] is None:
+                continue
+            shape, dtype = self._kind(name)
+            array = _asarray(self.call, name, self.values[name])
+            arguments.check_shape(self.call, name, array.shape, shape, equal=name == self.full)
+            if used:
+                self._put(name, _ready(array, dtype))
 
-    def new(self, name, *, like=None):
-        """Adds a result, in the shape of its kind or of another array."""
-        shape, dtype = self._kind(name)
-        if like is not None:
-            shape = self.given[like].shape
-        self._spread(name, arguments.contiguous(shape))
-        self.results.append((shape, dtype))
+    def new(self, *names: str) -> None:
+        """Adds results. The gradient of the gate has the shape of the gate."""
+        for name in names:
+            shape, dtype = self._kind(name)
+            if name == "gate_grad":
+                shape = self.given["gate"].shape
+            self._spread(name, arguments.contiguous(shape))
+            self.results.append((shape, dtype))
 
-    def _kind(self, name):
+    def _kind(self, name: str) -> tuple[tuple[int, ...], DType]:
         """Returns the shape and the type of a sequence, or of a state at an edge."""
-        edge = is_edge(name)
-        return (self.edges, self.edge_dtype) if edge else (self.shape, self.dtype)
+        return (self.edges, self.edge_dtype) if is_edge(name) else (self.shape, self.dtype)
 
-    def _put(self, name, array):
+    def _put(self, name: str, array: Array) -> None:
         # Strides along axes of one element are arbitrary.
         size = array.itemsize
         strides = [s // size if n != 1 else 0 for s, n in zip(array.strides, array.shape)]
         self._spread(name, strides)
         self.given[name] = array
 
-    def _spread(self, name, strides):
+    def _spread(self, name: str, strides: list[int]) -> None:
         """Extends strides to all axes: 0 along axes added in front, and along time at an edge."""
         edge = is_edge(name)
         strides = [0] * (len(self.shape) - edge - len(strides)) + strides
@@ -173,7 +187,7 @@ class Checked:
             strides.insert(self.axis, 0)
         self.strides[name] = strides
 
-    def run(self, key: tuple, values: Sequence[Any]) -> list[np.ndarray]:
+    def run(self, key: Key, values: Sequence[Any]) -> list[Array]:
         """Returns the results, and keeps the plan if all values are arrays and numbers."""
         prepared = native.Prepared(
             self.call,
@@ -197,12 +211,12 @@ class Checked:
 
 
 @lru_cache(maxsize=64)
-def _name(dtype: np.dtype) -> str:
+def _name(dtype: DType) -> str:
     """Returns the name of a type, which NumPy composes at every access."""
-    return dtype.name
+    return str(dtype.name)
 
 
-def _asarray(call: str, name: str, value: Any) -> np.ndarray:
+def _asarray(call: str, name: str, value: Any) -> Array:
     if arguments.is_number(value):
         arguments.check_number(call, name, value)
         return np.asarray(value)
@@ -211,11 +225,11 @@ def _asarray(call: str, name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _promoted(call: str, name: str, full: np.ndarray, values: Mapping[str, Any]) -> np.dtype:
+def _promoted(call: str, name: str, full: Array, values: Mapping[str, Any]) -> DType:
     """Returns the element type of a call. Python's real numbers do not count, nor do states at the
     edges that are float32 because all else has 16 bits."""
     arguments.check_dtype(call, name, _name(full.dtype))
-    dtype = full.dtype.newbyteorder("=")
+    dtype: DType = full.dtype.newbyteorder("=")
     # States at the edges come last, when it is known whether all else has 16 bits.
     for of, value in sorted(values.items(), key=lambda item: is_edge(item[0])):
         if of in (name, "resets"):
@@ -236,7 +250,7 @@ def _promoted(call: str, name: str, full: np.ndarray, values: Mapping[str, Any])
     return dtype
 
 
-def _ready(value: Any, dtype: np.dtype) -> np.ndarray:
+def _ready(value: Any, dtype: DType) -> Array:
     """Returns an array that the library can read. It is a copy only if the type, byte order or
     alignment requires one. The strides of a copy follow from those of the array, as plans
     assume."""
