@@ -10,6 +10,7 @@ ignore them, and they have no gradients of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,12 +18,13 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .._op.spec import Operation
-from .modes import is_dual, is_eager, is_recorded, levels
+from .modes import alive, is_eager, is_pushed, is_recorded, is_tracing, levels
 from .operators import differentiate, run_below
+from .types import Maybe, Tensors
 
 __all__ = ["Fused"]
 
-Tensors = Sequence[Tensor | None]
+Needs = Sequence[bool]
 
 
 class Fused:
@@ -46,92 +48,93 @@ class Fused:
 
     # ---- of each operation -----------------------------------------------------------------------
 
-    def composed(self, problem, *tensors) -> tuple[Tensor, ...]:
+    def composed(self, problem: Any, *tensors: Any) -> tuple[Tensor, ...]:
         """Computes the results by other operations."""
         raise NotImplementedError
 
-    def keeps(self, problem, tensors: Tensors, needs: Sequence[bool]) -> bool:
+    def keeps(self, problem: Any, tensors: Tensors, needs: Needs) -> bool:
         """Returns whether the value is to write residuals that are no results, if these
         differentiable operands need gradients."""
         raise NotImplementedError
 
-    def residuals(self, problem, out: Tensors, keep: bool, needs: Sequence[bool]) -> Tensors:
+    def residuals(self, problem: Any, out: Tensors, keep: bool, needs: Needs) -> Tensors:
         """Returns the residuals that the adjoint reads for these gradients."""
         raise NotImplementedError
 
-    def saved(self, problem, tensors: Tensors, needs: Sequence[bool]) -> Tensors:
+    def saved(self, problem: Any, tensors: Tensors, needs: Needs) -> Tensors:
         """Returns the operands, with None in place of those that no derivative reads."""
         return tensors
 
-    def restored(self, problem, tensors: Tensors) -> Tensors:
+    def restored(self, problem: Any, tensors: Tensors) -> Tensors:
         """Returns the operands again, with any numbers in place of those that were not saved."""
         return tensors
 
-    def batched(self, problem, size: int):
+    def batched(self, problem: Any, size: int) -> Any:
         """Returns the problem of tensors with a batch axis in front, or None if batches run
         ``composed``."""
         return None
 
-    def kept(self, problem, keep: bool) -> Sequence[bool]:
+    def kept(self, problem: Any, keep: bool) -> Sequence[bool]:
         """Returns which of the value's last results, the residuals, are written."""
         return [keep] * (len(self.operation.value.writes) - self.results)
 
-    def apart(self, problem, index: int, residual: Tensor | None) -> Tensor | None:
+    def apart(self, problem: Any, index: int, residual: Maybe) -> Maybe:
         """Returns a flat residual in its own shape, so that a batch axis can be put in front."""
         return residual
 
     # ---- the call --------------------------------------------------------------------------------
 
-    def run(self, problem, *tensors) -> Tensors:
+    def run(self, problem: Any, *tensors: Maybe) -> tuple[Tensor, ...]:
         """Returns the results under any transformation. Operations call it in a function that
         ``torch.compile`` does not look into."""
-        if torch.jit.is_tracing():  # which records operators alone
-            return self.value(*tensors, *_fixed(problem), False)[: self.results]
-        if not is_recorded(*tensors):
-            return run_below(self.value, *tensors, *problem, False)[: self.results]
-        return self.recorded(problem, False, tensors)[: self.results]
+        if is_tracing():  # which records operators alone
+            if hasattr(problem, "shape"):  # of integers
+                problem = problem._replace(shape=tuple(map(int, problem.shape)))
+            out = self.value(*tensors, *problem, False)
+        elif not is_recorded(*tensors):
+            out = run_below(self.value, *tensors, *problem, False)
+        else:
+            out = self.recorded(problem, False, tensors)
+        return tuple(out[: self.results])
 
-    def recorded(self, problem, keep: bool, tensors: Tensors) -> Tensors:
+    def recorded(self, problem: Any, keep: bool, tensors: Tensors) -> tuple[Tensor, ...]:
         """Returns the results, then residuals, which are None if the value is composed."""
         if self.is_composed(*tensors):
             return self.composed(problem, *tensors)
         # The gradients that are asked for are those of all levels of torch.func.
         transformed = bool(levels())
-        needs = [transformed or _requires_grad(tensors[i]) for i in self.moved]
+        moved = [tensors[i] for i in self.moved]
+        needs = [transformed or (x is not None and x.requires_grad) for x in moved]
         keep = keep or self.keeps(problem, tensors, needs)
-        return (self._eager if is_eager() else self._value).apply(problem, keep, *tensors)
+        function = self._eager if is_eager() else self._value
+        return tuple(function.apply(problem, keep, *tensors))
 
-    def gradients(self, problem, needs, tensors, residuals, cotangents) -> tuple[Tensor, ...]:
+    def gradients(
+        self, problem: Any, needs: Needs, tensors: Tensors, residuals: Tensors, cotangents: Tensors
+    ) -> Sequence[Tensor]:
         """Returns the gradients that are needed of the differentiable operands. In forward mode,
         which may have begun after the call, they are composed."""
         if self.is_composed(*tensors, *cotangents):
             return self.composed_gradients(problem, needs, tensors, cotangents)
         arguments = problem, needs, *tensors, *residuals, *cotangents
         if is_recorded(*tensors, *cotangents):
-            return self._adjoint.apply(*arguments)
-        return self._adjoint.forward(*arguments)
+            return tuple(self._adjoint.apply(*arguments))
+        return tuple(self._adjoint.forward(*arguments))
 
-    def is_composed(self, *tensors) -> bool:
+    def is_composed(self, *tensors: Maybe) -> bool:
         """Returns whether the levels at work need the composed function: forward mode does."""
         if is_eager():
             return False
-        names = {"Jvp"} if type(self).batched is not Fused.batched else {"Jvp", "Vmap"}
-        return not names.isdisjoint(levels()) or any(is_dual(x) for x in tensors if x is not None)
+        has_batches = type(self).batched is not Fused.batched
+        return is_pushed(*tensors) or not (has_batches or "Vmap" not in levels())
 
-    def composed_gradients(self, problem, needs, tensors, cotangents) -> tuple[Tensor, ...]:
+    def composed_gradients(
+        self, problem: Any, needs: Needs, tensors: Tensors, cotangents: Tensors
+    ) -> Sequence[Tensor]:
         """The same by the composed function."""
         at = [i for i, need in zip(self.moved, needs) if need]
 
-        def value(*moved):
-            return self.composed(problem, *_replaced(tensors, at, moved))
-
-        out, pull = torch.func.vjp(value, *(tensors[i] for i in at))
-        return pull(
-            tuple(
-                torch.zeros_like(x) if g is None else g.expand(x.shape)
-                for x, g in zip(out, cotangents)
-            )
-        )
+        return pulled(partial(self.composed, problem), tensors, at, cotangents)
 
     # ---- the operators ---------------------------------------------------------------------------
 
@@ -139,27 +142,27 @@ class Fused:
         """Registers the derivatives of the operators. ``fake`` makes the results of the value."""
         operands, residuals = self.operands, len(self.operation.residuals)
 
-        def value(*arguments):
+        def value(*arguments: Any) -> tuple[Tensor, ...]:
             tensors, (*options, keep) = arguments[:operands], arguments[operands:]
             out = self.recorded(self.problem(*options), keep, tensors)
             if keep and len(out) > self.results:
                 return out
             # Composed functions have no use for residuals, nor has the adjoint then.
-            empty = fake(*arguments)[self.results :]
+            empty: Sequence[Any] = fake(*arguments)[self.results :]
             return *out[: self.results], *(x.fill_(torch.nan) for x in empty)
 
-        def adjoint(*arguments):
+        def adjoint(*arguments: Any) -> tuple[Tensor, ...]:
             tensors, rest = arguments[:operands], arguments[operands:]
             cotangents = rest[residuals : residuals + self.results]
             *options, wanted = rest[residuals + self.results :]
             of = [tensors[i] for i in self.moved]
             needs = tuple(w and x is not None for w, x in zip(wanted, of))
-            found = iter(
-                self.gradients(self.problem(*options), needs, tensors, rest[:residuals], cotangents)
-            )
+            problem = self.problem(*options)
+            found = iter(self.gradients(problem, needs, tensors, rest[:residuals], cotangents))
+            types = (None if x is None else x.dtype for x in of)
             return tuple(
-                next(found) if n else tensors[0].new_empty((0,), dtype=_dtype(x))
-                for n, x in zip(needs, of)
+                next(found) if need else tensors[0].new_empty((0,), dtype=dtype)
+                for need, dtype in zip(needs, types)
             )
 
         differentiate(self.value, value)
@@ -175,11 +178,11 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
         """(problem, keep, *operands) -> (*results, *residuals that are no results)"""
 
         @staticmethod
-        def forward(problem, keep, *tensors):
+        def forward(problem: Any, keep: bool, *tensors: Maybe) -> Any:
             return run_below(fused.value, *tensors, *problem, keep)
 
         @staticmethod
-        def setup_context(ctx, inputs, output):
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
             ctx.problem, keep, *tensors = inputs
             ctx.mark_non_differentiable(*output[results:])
             ctx.needs = tuple(ctx.needs_input_grad[2 + i] for i in fused.moved)
@@ -189,8 +192,8 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
             ctx.set_materialize_grads(False)
 
         @staticmethod
-        def backward(ctx, *grads):
-            out = [None] * len(ctx.needs_input_grad)
+        def backward(ctx: Any, *grads: Maybe) -> tuple[Maybe, ...]:
+            out: list[Maybe] = [None] * len(ctx.needs_input_grad)
             cotangents = grads[:results]
             if any(ctx.needs) and any(g is not None for g in cotangents):
                 saved, problem = ctx.saved_tensors, ctx.problem
@@ -202,9 +205,9 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
             return tuple(out)
 
         @staticmethod
-        def vmap(info, dims, problem, keep, *tensors):
+        def vmap(info: Any, dims: Any, problem: Any, keep: bool, *tensors: Maybe) -> Any:
             wide = fused.batched(problem, info.batch_size)
-            out = Value.apply(wide, keep, *_in_front(tensors, dims[2:]))
+            out = Value.apply(wide, keep, *in_front(tensors, dims[2:]))
             written = fused.kept(problem, keep)
             kept = [
                 fused.apart(wide, i, x) if is_written else x
@@ -217,7 +220,7 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
         """The same without transformations of torch.func, whose functions take 35 us longer."""
 
         @staticmethod
-        def forward(ctx, *arguments):
+        def forward(ctx: Any, *arguments: Any) -> Any:
             output = Value.forward(*arguments)
             Value.setup_context(ctx, arguments, output)
             return output
@@ -228,20 +231,20 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
         """(problem, needs, *operands, *residuals, *cotangents) -> the gradients that are needed"""
 
         @staticmethod
-        def forward(problem, needs, *tensors):
+        def forward(problem: Any, needs: Needs, *tensors: Maybe) -> tuple[Tensor, ...]:
             found = run_below(fused.adjoint, *tensors, *problem, list(needs))
             return tuple(g for g, need in zip(found, needs) if need)
 
         @staticmethod
-        def setup_context(ctx, inputs, output):
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
             ctx.problem, ctx.needs, *tensors = inputs
             ctx.save_for_backward(*tensors[:operands], *tensors[-results:])
             ctx.set_materialize_grads(False)
 
         @staticmethod
-        def backward(ctx, *grads):
+        def backward(ctx: Any, *grads: Maybe) -> tuple[Maybe, ...]:
             given, asked = list(ctx.saved_tensors), ctx.needs_input_grad[2:]
-            out = [None] * len(ctx.needs_input_grad)
+            out: list[Maybe] = [None] * len(ctx.needs_input_grad)
             # Positions among operands and cotangents, and among all arguments.
             cotangents = range(operands, operands + results)
             last = len(asked) - results
@@ -250,42 +253,35 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
             if not at or all(g is None for g in grads):
                 return tuple(out)
 
-            def gradients(*moved):
-                now = _replaced(given, at, moved)
+            def gradients(*now: Maybe) -> Sequence[Tensor]:
                 return fused.composed_gradients(
                     ctx.problem, ctx.needs, now[:operands], now[operands:]
                 )
 
-            found, pull = torch.func.vjp(gradients, *(given[i] for i in at))
-            pulled = pull(
-                tuple(torch.zeros_like(x) if g is None else g for x, g in zip(found, grads))
-            )
-            for i, gradient in zip(at, pulled):
+            for i, gradient in zip(at, pulled(gradients, given, at, grads)):
                 out[2 + places[i]] = gradient
             return tuple(out)
 
         @staticmethod
-        def vmap(info, dims, problem, needs, *tensors):
+        def vmap(info: Any, dims: Any, problem: Any, needs: Needs, *tensors: Maybe) -> Any:
             size, dims = info.batch_size, dims[2:]
             last = len(tensors) - results
-            tensors = [
-                fused.apart(problem, i - operands, x)
-                if operands <= i < last and dims[i] is None
-                else x
-                for i, x in enumerate(tensors)
-            ]
-            tensors = _in_front(tensors, dims)
+            apart = list(tensors)
+            for i in range(operands, last):
+                if dims[i] is None:
+                    apart[i] = fused.apart(problem, i - operands, apart[i])
+            every = in_front(apart, dims)
             # vmap expects a gradient per element of the batch, of shared operands, too.
             for i, need in zip(fused.moved, needs):
                 if need:
-                    tensors[i] = tensors[i].expand(size, *tensors[i].shape[1:])
-            out = Adjoint.apply(fused.batched(problem, size), needs, *tensors)
+                    every[i] = every[i].expand(size, *every[i].shape[1:])
+            out = Adjoint.apply(fused.batched(problem, size), needs, *every)
             return out, (0,) * len(out)
 
     return Value, Eager, Adjoint
 
 
-def _in_front(tensors, dims):
+def in_front(tensors: Tensors, dims: Sequence[int | None]) -> list[Any]:
     """Tensors with the axis of a batch in front, of extent 1 where they are shared."""
     return [
         None if x is None else x.unsqueeze(0) if d is None else x.movedim(d, 0)
@@ -293,23 +289,37 @@ def _in_front(tensors, dims):
     ]
 
 
-def _replaced(tensors, at, moved):
-    now = list(tensors)
-    for i, x in zip(at, moved):
-        now[i] = x
-    return now
+def pulled(
+    function: Callable[..., Tensors], tensors: Tensors, at: Sequence[int], cotangents: Tensors
+) -> Sequence[Tensor]:
+    """Returns the gradients of a function of tensors in the tensors at some positions. Absent
+    cotangents are 0, and one of them is present."""
+    every: list[Any] = [alive(x) for x in tensors]
 
+    def of(*moved: Tensor) -> Any:
+        now = list(every)
+        for i, x in zip(at, moved):
+            now[i] = x
+        return function(*now)
 
-def _fixed(problem):
-    """A problem whose shape, if it has one, is of integers."""
-    if hasattr(problem, "shape"):
-        return problem._replace(shape=tuple(map(int, problem.shape)))
-    return problem
-
-
-def _requires_grad(x):
-    return x is not None and x.requires_grad
-
-
-def _dtype(x):
-    return None if x is None else x.dtype
+    moved = [every[i] for i in at]
+    if not is_eager():
+        out, pull = torch.func.vjp(of, *moved)  # type: ignore[misc]
+        filled = (
+            torch.zeros_like(x) if g is None else g.expand(x.shape) for x, g in zip(out, cotangents)
+        )
+        return tuple(pull(tuple(filled)))
+    with torch.enable_grad():
+        # Views have no paths to one another, which the tensors themselves may have.
+        moved = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in moved]
+        out = of(*moved)
+    given = [(x, g) for x, g in zip(out, cotangents) if g is not None and x.requires_grad]
+    if not given:
+        return [torch.zeros_like(x) for x in moved]
+    return torch.autograd.grad(
+        [x for x, _ in given],
+        moved,
+        [g.expand(x.shape) for x, g in given],
+        create_graph=torch.is_grad_enabled(),
+        materialize_grads=True,
+    )

@@ -6,11 +6,15 @@ only. All of those that the package uses are in this file. It was tried on PyTor
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import torch
+import torch.autograd.forward_ad
 from torch._C import _AutoDispatchBelowAutograd as below_autograd
-from torch.autograd import forward_ad
 from torch.overrides import has_torch_function
+
+from .types import Maybe
 
 try:
     from torch._C import (
@@ -19,12 +23,15 @@ try:
         _dispatch_keys,
         _dispatch_tls_local_include_set,
     )
-    from torch.autograd import _profiler_enabled
+    from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]
 except ImportError:  # a version that has them elsewhere: no call is plain
-    DispatchKey = None
+    DispatchKey = None  # type: ignore[assignment, misc]
 
-__all__ = ["below_autograd", "is_distributed", "is_dual", "is_eager", "is_plain", "is_recorded"]
-__all__ += ["levels"]
+__all__ = ["alive", "below_autograd", "forward_ad", "is_distributed", "is_dual", "is_eager"]
+__all__ += ["is_plain", "is_pushed", "is_recorded", "is_tracing", "levels"]
+
+forward_ad: Any = torch.autograd.forward_ad  # which has no types
+is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
 def is_distributed(x: object) -> bool:
@@ -33,7 +40,7 @@ def is_distributed(x: object) -> bool:
     return tensors is not None and isinstance(x, tensors.DTensor)
 
 
-def is_recorded(*tensors: torch.Tensor | None) -> bool:
+def is_recorded(*tensors: Maybe) -> bool:
     """Whether any kind of differentiation or batching sees a call with these tensors. If none does,
     the operator alone will do, in half the time."""
     if not is_eager():
@@ -49,6 +56,19 @@ def is_eager() -> bool:
 def is_dual(x: torch.Tensor) -> bool:
     """Whether a tensor has a tangent of a level of forward_ad."""
     return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
+
+
+def is_pushed(*tensors: Maybe) -> bool:
+    """Whether forward mode sees a call with these tensors."""
+    names = levels()
+    return "Jvp" in names or (not names and any(is_dual(x) for x in tensors if x is not None))
+
+
+def alive(x: Maybe) -> Maybe:
+    """A tensor without wrappers of levels of torch.func that are over. PyTorch takes them off for
+    operators, but not for functions of autograd, and only one at a time."""
+    inner = None if x is None else torch._C._functorch.unwrap_if_dead(x)
+    return x if inner is x else alive(inner)
 
 
 def levels() -> list[str]:
@@ -83,7 +103,7 @@ if DispatchKey is not None:
     ))  # fmt: skip
 
 
-def is_plain(*tensors: torch.Tensor | None) -> bool:
+def is_plain(*tensors: Maybe) -> bool:
     """Whether the dispatcher would run a kernel for CPUs on these tensors, and do nothing else."""
     if not _THREAD or is_recorded(*tensors) or has_torch_function(tensors):
         return False

@@ -10,15 +10,16 @@ derivatives, too. Functions call ``run_below``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from .. import _cuda, _native
 from .._arguments import EDGE_DTYPES, check_shape
-from .._op.spec import Call
+from .._op.spec import Call, is_edge
 from .modes import below_autograd, is_recorded
+from .types import Maybe
 
 __all__ = [
     *("View", "blank", "check_shapes", "checkpoint_memory", "checkpoints_in", "define"),
@@ -26,10 +27,14 @@ __all__ = [
     *("keep_lazy_views", "run_below", "run_native", "scan_problem", "strides_of", "views_of"),
 ]
 
-_NAMES = {getattr(torch, name): name for name in EDGE_DTYPES}
-_EDGES = {of: getattr(torch, EDGE_DTYPES[name]) for of, name in _NAMES.items()}
+_NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in EDGE_DTYPES}
+_EDGES: dict[torch.dtype, torch.dtype] = {
+    of: getattr(torch, EDGE_DTYPES[name]) for of, name in _NAMES.items()
+}
 
-_library = torch.library.Library("scanrec", "DEF")
+Kernel = Callable[..., Any]
+
+_library: Any = torch.library.Library("scanrec", "DEF")  # type: ignore[no-untyped-call]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -52,12 +57,12 @@ def edge_of(shape: Sequence[int], axis: int) -> tuple[int, ...]:
 
 def define(
     call: Call,
-    required: Iterable[str],
+    required: Collection[str],
     options: str,
     results: int,
-    kernel: Callable,
-    fake: Callable,
-):
+    kernel: Kernel,
+    fake: Kernel,
+) -> Any:
     """Defines the operator of a native call for CPUs and GPUs.
 
     Parameters
@@ -73,12 +78,11 @@ def define(
     kernel, fake:
         The functions that compute the results, and that make them without values.
     """
-    required, name = set(required), f"_{call.name}"
     tensors = ", ".join(f"Tensor{'' if n in required else '?'} {n}" for n in call.reads)
-    return define_as(name, f"{tensors}, {options}", results, kernel, fake)
+    return define_as(f"_{call.name}", f"{tensors}, {options}", results, kernel, fake)
 
 
-def define_as(name: str, arguments: str, results: int, kernel: Callable, fake: Callable):
+def define_as(name: str, arguments: str, results: int, kernel: Kernel, fake: Kernel) -> Any:
     """Defines an operator, given its name and the schema of its arguments."""
     returned = ", ".join(["Tensor"] * results)
     _library.define(f"{name}({arguments}) -> {f'({returned})' if results > 1 else returned}")
@@ -88,23 +92,23 @@ def define_as(name: str, arguments: str, results: int, kernel: Callable, fake: C
     return getattr(torch.ops.scanrec, name).default
 
 
-def keep_lazy_views(op) -> None:
+def keep_lazy_views(op: Any) -> None:
     """Has an operator that changes an argument see lazily conjugated or negated tensors, which
     PyTorch cannot resolve for it."""
     for view in ("Conjugate", "Negative"):
         _library.impl(op, torch.library.fallthrough_kernel, view)
 
 
-def run_below(op, *arguments):
+def run_below(op: Kernel, *arguments: Any) -> Any:
     """Runs an operator without its derivatives, which the caller records or does not need."""
     with below_autograd():
         return op(*arguments)
 
 
-def differentiate(op, function: Callable) -> None:
+def differentiate(op: Any, function: Kernel) -> None:
     """Registers a differentiable function that has the arguments and results of an operator."""
 
-    def kernel(*arguments):
+    def kernel(*arguments: Any) -> Any:
         if is_recorded(*(x for x in arguments if isinstance(x, torch.Tensor))):
             return function(*arguments)
         return run_below(op, *arguments)
@@ -146,9 +150,7 @@ def checkpoints_in(memory: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     return memory.narrow(0, 0, math.prod(shape)).view(shape)
 
 
-def check_shapes(
-    call: str, tensors: Mapping[str, torch.Tensor | None], shape: Sequence[int], axis: int
-) -> None:
+def check_shapes(call: str, tensors: Mapping[str, Maybe], shape: Sequence[int], axis: int) -> None:
     """Refuses tensors of a recorded program whose shapes do not belong to the shape of the call,
     which the program may have fixed: kernels would read memory after their end."""
     shape = tuple(shape)
@@ -156,7 +158,7 @@ def check_shapes(
         if x is None or x.shape == shape:
             continue
         wanted = shape
-        if name.startswith(("initial", "final")):
+        if is_edge(name):
             wanted = edge_of(shape, axis)
         elif name == "resets" and x.dim() == len(shape) and x.shape[axis] == shape[axis] + 1:
             wanted = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
@@ -179,9 +181,7 @@ def strides_of(x: torch.Tensor) -> list[int]:
     return [0 if n == 1 else s for n, s in zip(x.shape, x.stride())]
 
 
-def views_of(
-    names: Iterable[str], tensors: Iterable[torch.Tensor | None], first: int = 0
-) -> dict[str, View]:
+def views_of(names: Iterable[str], tensors: Iterable[Maybe], first: int = 0) -> dict[str, View]:
     """The views of those tensors that are present, by name. ``first`` is the number of the
     first."""
     every = enumerate(zip(names, tensors), first)
@@ -198,15 +198,19 @@ class _Plan(NamedTuple):
 # A plan holds no tensors, and knows them by their numbers: one tensor may have several roles.
 # Most of the time of a small call would go into checks, and into finding the strides of arrays.
 # Both depend on layouts and options alone. Under these a plan is kept, which never changes.
-_plans: dict[tuple, _Plan] = {}
+_plans: dict[tuple[Any, ...], _Plan] = {}
 _MOST_PLANS = 256
+
+
+#: Views and element types of arrays by their names, and the problem.
+Described = tuple[Mapping[str, View], Mapping[str, str] | None, dict[str, Any]]
 
 
 def run_native(
     name: str,
-    tensors: Sequence[torch.Tensor | None],
-    options: tuple,
-    describe: Callable[[], tuple[Mapping[str, View], Mapping[str, str] | None, dict]],
+    tensors: Sequence[Any],
+    options: tuple[Any, ...],
+    describe: Callable[[], Described],
     user: tuple[str, Mapping[str, str]],
 ) -> None:
     """Runs a native call on the device of its tensors.
@@ -232,7 +236,10 @@ def run_native(
     plan = _plans.get(key)
     try:
         if plan is None:
-            plan = _planned(name, threads, *describe())
+            views, dtypes, problem = describe()
+            strides = {of: view.strides for of, view in views.items()}
+            prepared = _native.Prepared(name, strides, dtypes, threads=threads, **problem)
+            plan = _Plan(prepared, [(view.tensor, view.offset) for view in views.values()])
             if len(_plans) >= _MOST_PLANS:
                 _plans.clear()
             _plans[key] = plan
@@ -242,21 +249,15 @@ def run_native(
         raise error.renamed(*user) from None
 
 
-def _planned(name, threads, views, dtypes, problem):
-    strides = {of: view.strides for of, view in views.items()}
-    prepared = _native.Prepared(name, strides, dtypes, threads=threads, **problem)
-    return _Plan(prepared, [(view.tensor, view.offset) for view in views.values()])
-
-
-def _run_on_cpu(_, prepared, addresses):
+def _run_on_cpu(_: torch.Tensor, prepared: _native.Prepared, addresses: Sequence[int]) -> None:
     prepared.run(addresses)
 
 
-def _run_on_gpu(like, prepared, addresses):
+def _run_on_gpu(like: torch.Tensor, prepared: _native.Prepared, addresses: Sequence[int]) -> None:
     """Queues a call in the current stream of a tensor's GPU. Its workspace is a tensor there."""
     held = []
 
-    def allocate(bytes):
+    def allocate(bytes: int) -> int:
         held.append(torch.empty(bytes, dtype=torch.uint8, device=like.device))
         return held[-1].data_ptr()
 
@@ -266,8 +267,8 @@ def _run_on_gpu(like, prepared, addresses):
 
 
 def scan_problem(
-    like: torch.Tensor, resets: torch.Tensor | None, shape, axis: int, reverse: bool
-) -> dict:
+    like: torch.Tensor, resets: Maybe, shape: Sequence[int], axis: int, reverse: bool
+) -> dict[str, Any]:
     """The fields that the problems of linear and gated scans share."""
     more_resets = resets is not None and resets.shape[axis] > shape[axis]
     dtype = _NAMES[like.dtype]

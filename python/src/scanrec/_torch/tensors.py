@@ -4,39 +4,45 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .. import _arguments as arguments
 from .operators import edge_dtype
+from .types import Maybe
 
 __all__ = [
     *("aligned", "check_dense", "check_tensor", "common_dtype", "edge_tensor", "marks"),
     *("number_tensor", "zoneout_marks"),
 ]
 
+Shape = Sequence[int]
 
-def check_dense(call: str, name: str, value: Any, expected: str = "a tensor") -> None:
-    """Refuses values that are no tensors, and tensors without strides."""
-    if not isinstance(value, torch.Tensor):
+
+def check_dense(call: str, name: str, value: Any, expected: str = "a tensor") -> Tensor:
+    """Returns a tensor. Refuses other values, and tensors without strides."""
+    if not isinstance(value, Tensor):
         arguments.refuse(call, name, expected, type(value).__name__, TypeError)
     if value.is_nested:
         instead = "sequences of several lengths lie one behind the other, with 'resets' between"
         arguments.refuse(call, name, f"a dense tensor ({instead})", "a nested one", TypeError)
     if value.layout is not torch.strided:
         arguments.refuse(call, name, "a dense tensor", f"one of {value.layout}", TypeError)
-
-
-def check_tensor(call: str, name: str, value: Any) -> torch.Tensor:
-    """The value, if it is a tensor with an axis of time."""
-    check_dense(call, name, value)
-    if not value.dim():
-        arguments.refuse(call, name, "a tensor with an axis of time", "a number")
     return value
 
 
-def common_dtype(call: str, first: torch.Tensor, values: dict[str, Any]) -> torch.dtype:
+def check_tensor(call: str, name: str, value: Any) -> Tensor:
+    """The value, if it is a tensor with an axis of time."""
+    tensor = check_dense(call, name, value)
+    if not tensor.dim():
+        arguments.refuse(call, name, "a tensor with an axis of time", "a number")
+    return tensor
+
+
+def common_dtype(call: str, first: Tensor, values: Mapping[str, Any]) -> torch.dtype:
     """Returns the element type of a call, `first` being among its values. It is PyTorch's
     promotion, except that states at the edge may have the type that the others are computed in.
     Refuses values on several devices."""
@@ -48,12 +54,8 @@ def common_dtype(call: str, first: torch.Tensor, values: dict[str, Any]) -> torc
             check_dense(call, name, value, "a tensor or a number")
             arguments.check_dtype(call, name, str(value.dtype).removeprefix("torch."))
             if value.device != first.device:
-                arguments.refuse(
-                    call,
-                    name,
-                    f"a tensor on {first.device} as '{next(iter(values))}' is",
-                    value.device,
-                )
+                expected = f"a tensor on {first.device} as '{next(iter(values))}' is"
+                arguments.refuse(call, name, expected, value.device)
             if name != "initial_state" or value.dtype != edge_dtype(dtype):
                 dtype = _promoted(dtype, value)
         elif isinstance(value, complex):
@@ -61,14 +63,16 @@ def common_dtype(call: str, first: torch.Tensor, values: dict[str, Any]) -> torc
     return dtype
 
 
-def _promoted(dtype, value):
+def _promoted(dtype: torch.dtype, value: Tensor) -> torch.dtype:
     """Returns PyTorch's promotion, in which a tensor without axes counts as a number does."""
     if value.dim() > 0:
         return torch.promote_types(dtype, value.dtype)
     return torch.promote_types(dtype, torch.complex64) if value.is_complex() else dtype
 
 
-def number_tensor(call: str, name: str, value: complex, dtype, device) -> torch.Tensor:
+def number_tensor(
+    call: str, name: str, value: complex, dtype: torch.dtype, device: torch.device
+) -> Tensor:
     """Returns a number as a tensor without axes, without a copy from the host, which a GPU would
     wait for."""
     arguments.check_number(call, name, value)
@@ -80,50 +84,51 @@ def number_tensor(call: str, name: str, value: complex, dtype, device) -> torch.
     return torch.full((), value, dtype=dtype, device=device)
 
 
-def aligned(call: str, name: str, value: Any, shape, dtype, device) -> torch.Tensor:
+def aligned(
+    call: str, name: str, value: Any, shape: Shape, dtype: torch.dtype, device: torch.device
+) -> Tensor:
     """The value with as many axes as the shape that it broadcasts to."""
-    if not isinstance(value, torch.Tensor):
-        value = number_tensor(call, name, value, dtype, device)
-    elif value.dtype != dtype:
-        value = value.to(dtype)
-    arguments.check_shape(call, name, value.shape, shape)
-    if value.dim() == len(shape):  # without a view that autograd would record
-        return value
-    return value.reshape((1,) * (len(shape) - value.dim()) + tuple(value.shape))
+    if isinstance(value, Tensor):
+        x = value.to(dtype)
+    else:
+        x = number_tensor(call, name, value, dtype, device)
+    arguments.check_shape(call, name, x.shape, shape)
+    if x.dim() == len(shape):  # without a view that autograd would record
+        return x
+    return x.reshape((1,) * (len(shape) - x.dim()) + tuple(x.shape))
 
 
-def edge_tensor(call: str, value: Any, shape, axis: int, dtype, device) -> torch.Tensor | None:
+def edge_tensor(
+    call: str, value: Any, shape: Shape, axis: int, dtype: torch.dtype, device: torch.device
+) -> Maybe:
     """A state before the first step, with an axis of time of extent 1."""
     if value is None:
         return None
     edges = arguments.edge_shape(shape, axis)
-    value = aligned(call, "initial_state", value, edges, edge_dtype(dtype), device)
-    return value.unsqueeze(axis)
+    return aligned(call, "initial_state", value, edges, edge_dtype(dtype), device).unsqueeze(axis)
 
 
-def _booleans(call, name, value, device):
-    check_dense(call, name, value, "a tensor of booleans")
-    if value.dtype != torch.bool:
-        arguments.refuse(call, name, "a tensor of booleans", value.dtype, TypeError)
-    if value.device != device:
-        arguments.refuse(call, name, f"a tensor on {device} as the others are", value.device)
-    return value
+def _booleans(call: str, name: str, value: Any, device: torch.device) -> Tensor:
+    tensor = check_dense(call, name, value, "a tensor of booleans")
+    if tensor.dtype != torch.bool:
+        arguments.refuse(call, name, "a tensor of booleans", tensor.dtype, TypeError)
+    if tensor.device != device:
+        arguments.refuse(call, name, f"a tensor on {device} as the others are", tensor.device)
+    return tensor
 
 
-def marks(call: str, resets: Any, shape, axis: int, device) -> torch.Tensor | None:
-    """Where sequences start."""
+def marks(call: str, resets: Any, shape: Shape, axis: int, device: torch.device) -> Maybe:
+    """Returns the resets of a call, which may be absent."""
     if resets is None:
         return None
-    shape = arguments.check_resets(
-        call, tuple(_booleans(call, "resets", resets, device).shape), shape, axis
-    )
-    return aligned(call, "resets", resets, shape, torch.bool, device)
+    x = _booleans(call, "resets", resets, device)
+    shape = arguments.check_resets(call, tuple(x.shape), shape, axis)
+    return aligned(call, "resets", x, shape, torch.bool, device)
 
 
-def zoneout_marks(call: str, zoneout: Any, shape, device) -> torch.Tensor | None:
-    """Where states stay as they were."""
+def zoneout_marks(call: str, zoneout: Any, shape: Shape, device: torch.device) -> Maybe:
+    """Returns the steps at which states stay as they were, if there are any."""
     if zoneout is None:
         return None
-    return aligned(
-        call, "zoneout", _booleans(call, "zoneout", zoneout, device), shape, torch.bool, device
-    )
+    x = _booleans(call, "zoneout", zoneout, device)
+    return aligned(call, "zoneout", x, shape, torch.bool, device)

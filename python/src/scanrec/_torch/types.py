@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 if TYPE_CHECKING or torch.distributed.is_available():
-    from torch.distributed import DeviceMesh, ProcessGroup
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
 else:
     DeviceMesh = ProcessGroup = Any
 
-__all__ = ["Group", "Ranges"]
+__all__ = ["Group", "Maybe", "Ranges", "Tensors"]
+
+#: A tensor, or None for an absent one.
+Maybe: TypeAlias = torch.Tensor | None
+#: Such tensors.
+Tensors: TypeAlias = Sequence[Maybe]
 
 #: Processes that time is split over.
 Group: TypeAlias = ProcessGroup | DeviceMesh

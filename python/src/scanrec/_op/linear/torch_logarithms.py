@@ -4,15 +4,19 @@ operands."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ..._torch.fused import Fused
 from ..._torch.operators import differentiate, edge_dtype
+from ..._torch.types import Maybe, Tensors
 from .spec import LINEAR, LOG_GATE, LOG_INPUT
 from .torch_rules import (
     Problem,
+    Scanned,
     adjoint_kernel,
     jvp_op,
     scan,
@@ -38,24 +42,25 @@ class _Logarithms(Fused):
     operation = LINEAR
 
     @staticmethod
-    def problem(shape, *options):
+    def problem(shape: Sequence[int], *options: Any) -> LogProblem:
         return LogProblem(tuple(shape), *options)
 
     @staticmethod
-    def value(*arguments):
+    def value(*arguments: Any) -> Any:
         return scan_op(*arguments[:-1])  # all residuals are results
 
     @staticmethod
-    def adjoint(gate, input, initial, resets, *rest):
-        *rest, logarithms, wanted = rest
+    def adjoint(gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, *rest: Any) -> Any:
+        *others, logarithms, wanted = rest
         shapes = (
-            tuple(x.shape) if is_wanted else None
+            tuple(x.shape) if x is not None and is_wanted else None
             for x, is_wanted in zip((gate, input, initial), wanted)
         )
-        input = input if logarithms & LOG_INPUT else None
-        return vjp_op(gate, input, initial, resets, *rest, *shapes, logarithms)
+        read = input if logarithms & LOG_INPUT else None
+        return vjp_op(gate, read, initial, resets, *others, *shapes, logarithms)
 
-    def composed(self, problem, gate, input, initial, resets):
+    def composed(self, problem: LogProblem, *tensors: Any) -> tuple[Tensor, ...]:
+        gate, input, initial, resets = tensors
         dtype = input.dtype
         of = edge_dtype(dtype)
         if problem.logarithms & LOG_GATE:
@@ -70,65 +75,72 @@ class _Logarithms(Fused):
         state, final = scan(gate, input, initial, resets, problem.axis, problem.reverse)
         return state.to(dtype), final.to(edge_dtype(dtype))
 
-    def keeps(self, problem, tensors, needs):
+    def keeps(self, problem: LogProblem, tensors: Tensors, needs: Sequence[bool]) -> bool:
         return False
 
-    def residuals(self, problem, out, keep, needs):
+    def residuals(
+        self, problem: LogProblem, out: Tensors, keep: bool, needs: Sequence[bool]
+    ) -> Tensors:
         return [out[0] if needs[0] else None]  # of the gate alone
 
-    def saved(self, problem, tensors, needs):
+    def saved(self, problem: LogProblem, tensors: Tensors, needs: Sequence[bool]) -> Tensors:
         gate, input, *others = tensors
         return gate, input if needs[0] or problem.logarithms & LOG_INPUT else None, *others
 
-    def restored(self, problem, tensors):
+    def restored(self, problem: Any, tensors: Sequence[Any]) -> Tensors:
         gate, input, *others = tensors
         return gate, gate.new_zeros(()).expand(problem.shape) if input is None else input, *others
 
-    def batched(self, problem, size):
+    def batched(self, problem: LogProblem, size: int) -> LogProblem:
         return problem._replace(shape=(size, *problem.shape), axis=problem.axis + 1)
 
 
 _LOGARITHMS = _Logarithms()
 
 
-@torch.compiler.allow_in_graph
-def scan_logarithms(problem, gate, input, initial, resets):
+@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
+def scan_logarithms(problem: LogProblem, *tensors: Maybe) -> tuple[Tensor, ...]:
     """Returns states and final state under any transformation."""
-    return _LOGARITHMS.run(problem, gate, input, initial, resets)
+    return _LOGARITHMS.run(problem, *tensors)
 
 
 # ---- derivatives of the operators ----------------------------------------------------------------
 
 
-def _value(*arguments):
+def _value(*arguments: Any) -> Sequence[Tensor]:
     tensors, (*problem, logarithms) = arguments[:4], arguments[4:]
     if logarithms:
-        problem = _Logarithms.problem(*problem, logarithms)
-        return _LOGARITHMS.recorded(problem, False, tensors)
-    return scan_kernel(*tensors, _problem(*problem))
+        return _LOGARITHMS.recorded(_Logarithms.problem(*problem, logarithms), False, tensors)
+    gate, input, initial, resets = tensors
+    return scan_kernel(gate, input, initial, resets, _problem(*problem))
 
 
-def _tangent(*arguments):
-    return tangent_kernel(*arguments[:7], _problem(*arguments[7:]))
+def _tangent(gate: Tensor, initial: Maybe, resets: Maybe, state: Maybe, *rest: Any) -> Any:
+    of = Scanned(gate, state, initial, resets)
+    return tangent_kernel(of, rest[:3], _problem(*rest[3:]))
 
 
-def _adjoint(*arguments):
+def _adjoint(*arguments: Any) -> tuple[Tensor, ...]:
     """Gradients that are not wanted are empty."""
     tensors, (*problem, gate, input, initial, logarithms) = arguments[:7], arguments[7:]
-    shapes = tuple(None if s is None else tuple(s) for s in (gate, input, initial))
-    wanted = tuple(s is not None for s in shapes)
+    shapes = [None if s is None else tuple(s) for s in (gate, input, initial)]
+    wanted = [s is not None for s in shapes]
+    found: Iterable[Maybe]
     if logarithms:
         operands = _LOGARITHMS.restored(_problem(*problem), tensors[:4])
-        problem = _Logarithms.problem(*problem, logarithms)
-        found = _LOGARITHMS.gradients(problem, wanted, operands, tensors[4:5], tensors[5:])
+        of_logarithms = _Logarithms.problem(*problem, logarithms)
+        rest = iter(
+            _LOGARITHMS.gradients(of_logarithms, wanted, operands, tensors[4:5], tensors[5:])
+        )
+        found = [next(rest) if w else None for w in wanted]
     else:
-        gate, _, *others = tensors
-        found = adjoint_kernel(gate, *others, _problem(*problem), shapes)
-    found = iter(found)
-    return tuple(next(found) if w else tensors[0].new_empty((0,)) for w in wanted)
+        gate, _, initial, resets, state, *cotangents = tensors
+        of = Scanned(gate, state, initial, resets)
+        found = adjoint_kernel(of, cotangents, _problem(*problem), shapes)
+    return tuple(tensors[0].new_empty((0,)) if g is None else g for g in found)
 
 
-def _problem(shape, axis, reverse):
+def _problem(shape: Sequence[int], axis: int, reverse: bool) -> Problem:
     return Problem(tuple(shape), axis, reverse)
 
 

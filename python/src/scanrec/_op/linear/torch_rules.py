@@ -2,30 +2,29 @@
 """``linear_scan`` in PyTorch: its three operators, and functions that differentiate into one
 another.
 
-======= ========================================== ===========================
-         in forward mode                            in reverse mode
-======= ========================================== ===========================
-Scan    Tangent                                    Adjoint
-Tangent Tangent, of what its operands contribute   Adjoint
-Adjoint Adjoint, of what its operands contribute   Tangent
-======= ========================================== ===========================
+The tangent and the adjoint of a scan are operators. Their own derivatives are those of the same
+values composed of scans. Forward mode of a tangent or an adjoint runs the composition in its place.
 
-All tensors have the rank of the shape of the call, with extent 1 wherever they broadcast; states at
+All tensors have the rank of the shape of the call, with extent 1 wherever they broadcast. States at
 the edges have extent 1 in time, and resets may have one step more. The adjoint takes the shapes of
-the gradients; one of shape None is not computed. Gradients are PyTorch's: conjugates of the
+the gradients. One of shape None is not computed. Gradients are PyTorch's: conjugates of the
 derivative.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch import Tensor
+from torch.autograd import Function
 
-from ..._torch.modes import is_eager, is_recorded, levels
+from ..._torch.fused import in_front, pulled
+from ..._torch.modes import forward_ad, is_eager, is_pushed, is_recorded, is_tracing, levels
 from ..._torch.operators import (
+    View,
     check_shapes,
     define,
     edge_dtype,
@@ -36,11 +35,31 @@ from ..._torch.operators import (
     scan_problem,
     views_of,
 )
-from ..spec import is_edge
+from ..._torch.types import Maybe, Tensors
+from ..spec import Call, is_edge
 from .spec import LINEAR
 
 __all__ = ["Problem", "Scan", "adjoint", "adjoint_kernel", "jvp_op", "scan", "scan_kernel"]
 __all__ += ["scan_op", "tangent_kernel", "tangent_of", "vjp_op"]
+
+Shape = Sequence[int]
+Shapes = Sequence[Shape | None]
+Results = tuple[Tensor, ...]
+#: A sequence, and its last state.
+Pair = tuple[Tensor, Tensor]
+
+
+class Scanned(NamedTuple):
+    """The arrays of a scan that its derivatives read."""
+
+    gate: Tensor
+    state: Maybe
+    initial: Maybe
+    resets: Maybe
+
+    def without_states(self) -> Scanned:
+        """The same where no gradient or tangent of the gate reads states."""
+        return self._replace(state=None, initial=None)
 
 
 class Problem(NamedTuple):
@@ -51,45 +70,52 @@ class Problem(NamedTuple):
     reverse: bool
 
     @property
-    def edge(self):
+    def edge(self) -> tuple[int, ...]:
         return edge_of(self.shape, self.axis)
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         return self.shape[self.axis]
+
+    def batched(self, size: int) -> Problem:
+        """The problem of tensors with a batch axis in front."""
+        return Problem((size, *self.shape), self.axis + 1, self.reverse)
 
 
 # ---- operators -----------------------------------------------------------------------------------
 
 
-def _split(call, arguments):
+def _split(call: Call, arguments: Sequence[Any]) -> tuple[dict[str, Any], Any, Any]:
     """Returns tensors by name, (shape, axis, reverse), and the further options."""
     count = len(call.reads)
     tensors, problem = arguments[:count], arguments[count : count + 3]
     return dict(zip(call.reads, tensors)), problem, arguments[count + 3 :]
 
 
-def _results(call, gate, shape, axis, shapes):
+def _results(
+    call: Call, gate: Tensor, shape: Shape, axis: int, shapes: Shapes
+) -> tuple[Tensor, ...]:
     """Returns uninitialised results; `shapes` are those of an adjoint."""
     if call is LINEAR.vjp:
         return tuple(empty(gate, of, edge=is_edge(n)) for n, of in zip(call.writes, shapes))
     return empty(gate, shape), empty(gate, edge_of(shape, axis), edge=True)
 
 
-def _fake(call, *arguments):
+def _fake(call: Call, *arguments: Any) -> tuple[Tensor, ...]:
     tensors, (shape, axis, _), options = _split(call, arguments)
     return _results(call, tensors["gate"], shape, axis, options[:3])
 
 
-def _run(call, *arguments):
+def _run(call: Call, *arguments: Any) -> tuple[Tensor, ...]:
     tensors, (shape, axis, reverse), options = _split(call, arguments)
     gate = tensors["gate"]
+    written: Tensors
     results = written = _results(call, gate, shape, axis, options[:3])
     if call is LINEAR.vjp:
         written = [x if of is not None else None for x, of in zip(results, options)]
     logarithms = 0 if call is LINEAR.jvp else options[-1]
 
-    def describe():
+    def describe() -> tuple[dict[str, View], None, dict[str, Any]]:
         check_shapes(LINEAR.name, tensors, shape, axis)
         views = views_of(call.arrays, (*tensors.values(), *written))
         problem = scan_problem(gate, tensors["resets"], shape, axis, reverse)
@@ -100,7 +126,7 @@ def _run(call, *arguments):
     return results
 
 
-def _define(call, required, options=""):
+def _define(call: Call, required: Sequence[str], options: str = "") -> Any:
     problem = "SymInt[] shape, int axis, bool reverse"
     kernels = partial(_run, call), partial(_fake, call)
     return define(call, required, problem + options, len(call.writes), *kernels)
@@ -117,27 +143,17 @@ vjp_op = _define(
 # ---- functions -----------------------------------------------------------------------------------
 
 
-def _batched(function, info, dims, args):
-    """The vmap rule of all three: one more axis in front."""
-    *tensors, problem = args
-    wide = Problem((info.batch_size, *problem.shape), problem.axis + 1, problem.reverse)
-    moved = [
-        None if x is None else x.unsqueeze(0) if d is None else x.movedim(d, 0)
-        for x, d in zip(tensors, dims)
-    ]
-    out = function.apply(*moved, wide)
-    return out, tuple(0 for _ in out)
-
-
 class Scan(Function):
     """(gate, input, initial_state, resets, problem) -> (state, final_state)"""
 
     @staticmethod
-    def forward(gate, input, initial, resets, problem):
+    def forward(
+        gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, problem: Problem
+    ) -> Any:
         return run_below(scan_op, gate, input, initial, resets, *problem, 0)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         gate, input, initial, resets, ctx.problem = inputs
         of_gate = (output[0], initial) if ctx.needs_input_grad[0] else (None, None)
         ctx.save_for_backward(gate, *of_gate, resets)
@@ -147,30 +163,26 @@ class Scan(Function):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, state_grad, final_grad):
-        gate, state, initial, resets = ctx.saved_tensors
-        wanted = _shapes(ctx.needs_input_grad[:3], ctx.shapes)
-        return (
-            *adjoint(gate, state, initial, resets, state_grad, final_grad, ctx.problem, wanted),
-            *(None, None),
-        )
+    def backward(ctx: Any, *cotangents: Maybe) -> tuple[Maybe, ...]:
+        wanted = [shape if need else None for shape, need in zip(ctx.shapes, ctx.needs_input_grad)]
+        found = adjoint(Scanned(*ctx.saved_tensors), cotangents, ctx.problem, wanted)
+        return *found, None, None
 
     @staticmethod
-    def jvp(ctx, gate_tangent, input_tangent, initial_tangent, *_):
-        gate, state, initial, resets = ctx.saved_tensors
-        tangents = (gate_tangent, input_tangent, initial_tangent)
-        return tangent_of(gate, state, initial, resets, *tangents, ctx.problem)
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return tangent_of(Scanned(*ctx.saved_tensors), tangents[:3], ctx.problem)
 
     @staticmethod
-    def vmap(info, dims, *args):
-        return _batched(Scan, info, dims, args)
+    def vmap(info: Any, dims: Any, *args: Any) -> Any:
+        *tensors, problem = args
+        return Scan.apply(*in_front(tensors, dims), problem.batched(info.batch_size)), (0, 0)
 
 
 class EagerScan(Function):
     """The same without transformations of torch.func, whose functions take 35 us longer."""
 
     @staticmethod
-    def forward(ctx, *arguments):
+    def forward(ctx: Any, *arguments: Any) -> Any:
         output = Scan.forward(*arguments)
         Scan.setup_context(ctx, arguments, output)
         return output
@@ -183,175 +195,69 @@ class Tangent(Function):
     -> (state_tangent, final_tangent)"""
 
     @staticmethod
-    def forward(gate, state, initial, resets, gate_t, input_t, initial_t, problem):
-        tangents = gate_t, input_t, initial_t
+    def forward(*arguments: Any) -> Any:
+        gate, state, initial, resets, *tangents, problem = arguments
         return run_below(jvp_op, gate, initial, resets, state, *tangents, *problem)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         *tensors, ctx.problem = inputs
-        gate, state, initial, resets, gate_t, input_t, initial_t = tensors
-        needs = ctx.needs_input_grad
-        of_gate = (output[0], initial_t) if needs[0] else (None, None)
-        of_gate_tangent = (state, initial) if needs[4] else (None, None)
-        of_states = gate_t if needs[1] or needs[2] else None
-        ctx.save_for_backward(gate, resets, *of_gate, *of_gate_tangent, of_states)
-        ctx.save_for_forward(*tensors, output[0])
-        ctx.shapes = tuple(None if x is None else x.shape for x in tensors)
+        ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, tangent_grad, final_grad):
-        if tangent_grad is None and final_grad is None:
-            return (None,) * 8
-        gate, resets, tangent, initial_t, state, initial, gate_t = ctx.saved_tensors
-        needs = ctx.needs_input_grad
-        wanted = _shapes(needs[4:7], ctx.shapes[4:])
-        if any(needs[:3]):  # these read the gradient of the input, of every step
-            wanted = (wanted[0], ctx.problem.shape, wanted[2])
-        gate_g, pulled, initial_g = adjoint(
-            gate, state, initial, resets, tangent_grad, final_grad, ctx.problem, wanted
-        )
-        others = (None, None, None)
-        if any(needs[:3]):
-            others = _met(
-                needs[:3], pulled, ctx.shapes[:3], gate.dtype, resets, tangent, gate_t, initial_t,
-                ctx.problem,
-            )  # fmt: skip
-        input_g = _summed(pulled, ctx.shapes[5]) if needs[5] else None
-        return *others, None, gate_g, input_g, initial_g, None
+    def backward(ctx: Any, *grads: Maybe) -> tuple[Maybe, ...]:
+        of = lambda *x: _composed_tangent(Scanned(*x[:4]), x[4:], ctx.problem)
+        return *_pulled(of, ctx.saved_tensors, ctx.needs_input_grad, grads), None
 
     @staticmethod
-    def jvp(ctx, gate_d, state_d, initial_d, _, gate_td, input_td, initial_td, __):
-        gate, state, initial, resets, gate_t, _, initial_t, tangent = ctx.saved_tensors
-        problem, dtype = ctx.problem, edge_dtype(gate.dtype)
-        come = None if input_td is None else input_td.to(dtype)
-        if gate_td is not None:
-            come = _plus(
-                come, gate_td.to(dtype) * _before(state, initial, problem, dtype), resets, problem
-            )
-        if gate_t is not None and (state_d is not None or initial_d is not None):
-            before = _before(state_d, initial_d, problem, dtype)
-            come = _plus(come, gate_t.to(dtype) * before, resets, problem)
-        come = None if come is None else come.to(gate.dtype)
-        return tangent_of(gate, tangent, initial_t, resets, gate_d, come, initial_td, problem)
-
-    @staticmethod
-    def vmap(info, dims, *args):
-        return _batched(Tangent, info, dims, args)
+    def vmap(info: Any, dims: Any, *args: Any) -> Any:
+        x, problem = in_front(args[:-1], dims), args[-1].batched(info.batch_size)
+        return tangent_of(Scanned(*x[:4]), x[4:], problem), (0, 0)
 
 
 class Adjoint(Function):
-    """(gate, state, initial_state, resets, state_grad, final_grad, problem and shapes) -> the
+    """(gate, state, initial_state, resets, state_grad, final_grad, problem, shapes) -> the
     gradients whose shapes are given, of gate, input, initial state."""
 
     @staticmethod
-    def forward(gate, state, initial, resets, state_grad, final_grad, call):
-        problem, shapes = call
-        tensors = gate, None, initial, resets, state, state_grad, final_grad
+    def forward(*arguments: Any) -> tuple[Tensor, ...]:
+        gate, state, initial, resets, *cotangents, problem, shapes = arguments
+        tensors = gate, None, initial, resets, state, *cotangents
         out = run_below(vjp_op, *tensors, *problem, *shapes, 0)
         return tuple(x for x, shape in zip(out, shapes) if shape is not None)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        *tensors, (ctx.problem, ctx.shapes) = inputs
-        gate, state, initial, resets, state_grad, final_grad = tensors
-        # A cotangent of the gate's gradient reads states; gradients of what those meet read the
-        # cotangents.
-        of_gate = (state, initial) if ctx.shapes[0] is not None else (None, None)
-        met = (state_grad, final_grad) if any(ctx.needs_input_grad[:3]) else (None, None)
-        ctx.save_for_backward(gate, *of_gate, resets, *met)
-        ctx.save_for_forward(*tensors)
-        ctx.operands = tuple(None if x is None else x.shape for x in tensors)
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        *tensors, state_grad, final_grad, ctx.problem, ctx.shapes = inputs
+        cotangents = state_grad, final_grad
+        # The adjoint is linear in the cotangents: their own gradients do not depend on them.
+        read = cotangents if any(ctx.needs_input_grad[:3]) else (None, None)
+        ctx.save_for_backward(*tensors, *read)
+        ctx.cotangents = [None if x is None else (x.shape, x.dtype) for x in cotangents]
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, *grads):
-        gate, state, initial, resets, state_grad, final_grad = ctx.saved_tensors
-        problem, needs = ctx.problem, ctx.needs_input_grad
-        of_gate, of_input, of_initial = _by_place(grads, ctx.shapes)
-        if of_gate is None and of_input is None and of_initial is None:
-            return (None,) * 7
-        tangent, final = tangent_of(
-            gate, state, initial, resets, of_gate, of_input, of_initial, problem
-        )
-        others = (None, None, None)
-        if any(needs[:3]):
-            _, pulled, _ = adjoint(
-                gate,
-                None,
-                None,
-                resets,
-                state_grad,
-                final_grad,
-                problem,
-                (None, problem.shape, None),
-            )
-            others = _met(
-                needs[:3], pulled, ctx.operands[:3], gate.dtype, resets, tangent, of_gate,
-                of_initial, problem,
-            )  # fmt: skip
-        of_states = _summed(tangent, ctx.operands[4]) if needs[4] else None
-        return (
-            *others,
-            None,
-            of_states,
-            _summed(final, ctx.operands[5]) if needs[5] else None,
-            None,
-        )
+    def backward(ctx: Any, *grads: Maybe) -> tuple[Maybe, ...]:
+        tensors = list(ctx.saved_tensors)
+        for i, like in enumerate(ctx.cotangents, 4):
+            if tensors[i] is None and like is not None:
+                shape, dtype = like
+                tensors[i] = tensors[0].new_zeros((), dtype=dtype).expand(shape)
+        of = lambda *x: _composed_adjoint(Scanned(*x[:4]), x[4:], ctx.problem, ctx.shapes)
+        return *_pulled(of, tensors, ctx.needs_input_grad, grads), None, None
 
     @staticmethod
-    def jvp(ctx, gate_d, state_d, initial_d, _, state_gd, final_gd, __):
-        gate, state, initial, resets, state_grad, final_grad = ctx.saved_tensors
-        problem, shapes, dtype = ctx.problem, ctx.shapes, edge_dtype(gate.dtype)
-        full = problem.shape
-
-        def pull(state_g, final_g):
-            wanted = (None, full, problem.edge)
-            return adjoint(gate, None, None, resets, state_g, final_g, problem, wanted)[1:]
-
-        pulled = pull(state_grad, final_grad)[0].to(dtype)
-        come, first = None if state_gd is None else state_gd.to(dtype), None
-        if gate_d is not None:
-            met = _linked(gate_d.to(dtype).conj() * pulled, resets, problem)
-            shifted = _shifted(met, met.new_zeros(problem.edge), problem, back=not problem.reverse)
-            come = shifted if come is None else come + shifted
-            first = _first(met, problem)
-        if come is None and final_gd is None:  # states alone move, which the scan does not see
-            moved, at_edge = torch.zeros_like(pulled), pulled.new_zeros(problem.edge)
-        else:
-            moved, at_edge = pull(None if come is None else come.to(gate.dtype), final_gd)
-            moved = moved.to(dtype)
-        of_gate = None
-        if shapes[0] is not None:
-            of_gate = moved * _before(state, initial, problem, dtype).conj()
-            if state_d is not None or initial_d is not None:
-                of_gate = of_gate + pulled * _before(state_d, initial_d, problem, dtype).conj()
-            of_gate = _linked(of_gate, resets, problem).to(gate.dtype)
-        if first is not None:
-            at_edge = at_edge + first
-        out = (of_gate, moved.to(gate.dtype), at_edge)
-        return tuple(_summed(x, shape) for x, shape in zip(out, shapes) if shape is not None)
-
-    @staticmethod
-    def vmap(info, dims, *args):
-        *tensors, (problem, shapes) = args
-        wide = tuple(None if s is None else (info.batch_size, *s) for s in shapes)
-        return _batched(_WithShapes(wide), info, dims, (*tensors, problem))
+    def vmap(info: Any, dims: Any, *args: Any) -> Any:
+        *tensors, problem, shapes = args
+        x, problem = in_front(tensors, dims), problem.batched(info.batch_size)
+        wide = [None if s is None else (info.batch_size, *s) for s in shapes]
+        found = adjoint(Scanned(*x[:4]), x[4:], problem, wide)
+        out = tuple(g for g in found if g is not None)
+        return out, (0,) * len(out)
 
 
-class _WithShapes:
-    """The adjoint for results of these shapes."""
-
-    def __init__(self, shapes):
-        self.shapes = shapes
-
-    def apply(self, *args):
-        *tensors, problem = args
-        return Adjoint.apply(*tensors, (problem, self.shapes))
-
-
-def _check_forward_mode():
+def _check_forward_mode() -> None:
     """Refuses nested levels of forward mode, of which PyTorch's rule for functions gets values
     wrong. A scan is taken apart for these; a recorded derivative of one is not."""
     if levels().count("Jvp") > 1:
@@ -361,87 +267,118 @@ def _check_forward_mode():
         )
 
 
-def tangent_kernel(gate, initial, resets, state, gate_t, input_t, initial_t, problem):
+def tangent_kernel(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
     """The tangent of a recorded program."""
     _check_forward_mode()
-    return Tangent.apply(gate, state, initial, resets, gate_t, input_t, initial_t, problem)
+    compute = _composed_tangent if is_pushed(*of, *tangents) else tangent_of
+    return compute(of, tangents, problem)
 
 
-def adjoint_kernel(gate, initial, resets, state, state_grad, final_grad, problem, shapes):
-    """The gradients of a recorded program whose shapes are given."""
+def adjoint_kernel(
+    of: Scanned, cotangents: Tensors, problem: Problem, shapes: Shapes
+) -> list[Maybe]:
+    """The gradients of a recorded program."""
     _check_forward_mode()
-    return Adjoint.apply(gate, state, initial, resets, state_grad, final_grad, (problem, shapes))
+    return adjoint(of, cotangents, problem, shapes)
 
 
-def adjoint(gate, state, initial, resets, state_grad, final_grad, problem, shapes):
+def adjoint(of: Scanned, cotangents: Tensors, problem: Problem, shapes: Shapes) -> list[Maybe]:
     """The gradients of gate, input and initial state; None where the shape is None."""
-    if all(s is None for s in shapes):
-        return None, None, None
+    if all(s is None for s in shapes) or all(g is None for g in cotangents):
+        return [None] * 3
     if shapes[0] is None:
-        state = initial = None
-    if state_grad is None and final_grad is None:
-        return (None, None, None)
-    tensors = gate, state, initial, resets, state_grad, final_grad
-    if is_recorded(*tensors):
-        shapes = tuple(None if s is None else tuple(s) for s in shapes)
-        out = Adjoint.apply(*tensors, (problem, shapes))
+        of = of.without_states()
+    tensors = *of, *cotangents
+    if not is_recorded(*tensors):
+        found = Adjoint.forward(*tensors, problem, shapes)
+    elif is_pushed(*tensors):
+        found = _composed_adjoint(of, cotangents, problem, shapes)
     else:
-        out = Adjoint.forward(*tensors, (problem, shapes))
-    return _by_place(out, shapes)
+        shapes = tuple(None if s is None else tuple(s) for s in shapes)
+        found = Adjoint.apply(*tensors, problem, shapes)
+    rest = iter(found)
+    return [None if shape is None else next(rest) for shape in shapes]
 
 
-def tangent_of(gate, state, initial, resets, gate_t, input_t, initial_t, problem):
+def tangent_of(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
     """The tangent, which reads states if the gate moves."""
-    if gate_t is None:
-        state = initial = None
-    return Tangent.apply(gate, state, initial, resets, gate_t, input_t, initial_t, problem)
+    if tangents[0] is None:
+        of = of.without_states()
+    if levels().count("Jvp") > 1:  # The caller has taken the tangents of the innermost level.
+        return _composed_tangent(of, tangents, problem)
+    tangent, final = Tangent.apply(*of, *tangents, problem)
+    return tangent, final
 
 
-def _shapes(needs, shapes):
-    return tuple(shape if need else None for need, shape in zip(needs, shapes))
+# ---- compositions --------------------------------------------------------------------------------
 
 
-def _by_place(values, shapes):
-    """Values of those that have a shape, with None for the others."""
-    rest = iter(values)
-    return tuple(None if shape is None else next(rest) for shape in shapes)
+def _composed_tangent(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
+    """The tangent as a scan. States times the tangent of the gate are added to its input."""
+    gate, dtype = of.gate, edge_dtype(of.gate.dtype)
+    gate_t, input_t, initial_t = tangents
+    input = gate.new_zeros((), dtype=dtype) if input_t is None else input_t.to(dtype)
+    if gate_t is not None:
+        before = _before(of.state, of.initial, problem, gate)
+        input = input + _linked(gate_t.to(dtype) * before, of.resets, problem)
+    input = input.expand(problem.shape)
+    _, axis, reverse = problem
+    tangent, final = scan(gate.to(dtype), input, initial_t, of.resets, axis, reverse)
+    return tangent.to(gate.dtype), final
 
 
-def _met(needs, pulled, shapes, stored, resets, tangent, gate_t, initial_t, problem):
-    """Second derivatives: the gradients of a tangent in gate, state and initial state, which have
-    these shapes. Those of an adjoint have the cotangents of its results in place of tangents. The
-    gate is stored in this type."""
-    dtype = edge_dtype(stored)
-    pulled = pulled.to(dtype)
-    of_gate = of_state = of_initial = None
-    if needs[0]:
-        before = _before(tangent, initial_t, problem, dtype)
-        of_gate = _linked(pulled * before.conj(), resets, problem)
-        of_gate = _summed(of_gate, shapes[0]).to(stored)
-    if gate_t is not None and any(needs[1:]):
-        met = _linked(pulled * gate_t.to(dtype).conj(), resets, problem)
-        if needs[1]:
-            of_state = _shifted(met, met.new_zeros(problem.edge), problem, back=not problem.reverse)
-            of_state = _summed(of_state.to(stored), shapes[1])
-        if needs[2]:
-            of_initial = _summed(_first(met, problem), shapes[2])
-    return of_gate, of_state, of_initial
+def _composed_adjoint(
+    of: Scanned, cotangents: Tensors, problem: Problem, shapes: Shapes
+) -> tuple[Tensor, ...]:
+    """The adjoint as a scan against time. Its gate at a step is that of the next step."""
+    (shape, axis, reverse), (state_grad, final_grad) = problem, cotangents
+    stored, dtype = of.gate.dtype, edge_dtype(of.gate.dtype)
+    zero = of.gate.new_zeros((), dtype=dtype)
+    steps = [problem.steps if i == axis else -1 for i in range(len(shape))]
+    gate = of.gate.to(dtype).conj().expand(steps)
+    input = (zero if state_grad is None else state_grad.to(dtype)).expand(shape)
+    first = zero.expand(problem.edge) if final_grad is None else final_grad.expand(problem.edge)
+    if final_grad is not None:
+        input = input + _shifted(zero.expand(shape), first, problem, back=not reverse)
+    against = _shifted(gate, zero.expand(edge_of(gate.shape, axis)), problem, back=not reverse)
+    grad, _ = scan(against, input, None, of.resets, axis, not reverse)
+    found = []
+    if shapes[0] is not None:
+        before = _before(of.state, of.initial, problem, of.gate)
+        of_gate = _linked(grad * before.conj(), of.resets, problem)
+        found.append(_summed(of_gate, shapes[0]).to(stored))
+    if shapes[1] is not None:
+        found.append(_summed(grad, shapes[1]).to(stored))
+    if shapes[2] is not None:
+        if problem.steps > 0:
+            of_states = _linked(gate * grad, of.resets, problem)
+            first = of_states.narrow(axis, problem.steps - 1 if reverse else 0, 1)
+        found.append(_summed(first, shapes[2]))
+    return tuple(found)
 
 
-def _before(state, initial, problem, dtype):
-    """Returns the state before every step; None is 0."""
-    if state is None:
-        state = torch.zeros((), dtype=dtype, device=initial.device)
-    first = state.new_zeros((), dtype=dtype) if initial is None else initial
-    return _shifted(
-        state.to(dtype).expand(problem.shape),
-        first.expand(problem.edge),
-        problem,
-        back=problem.reverse,
-    )
+def _pulled(
+    function: Callable[..., Tensors], tensors: Tensors, needs: Sequence[bool], grads: Tensors
+) -> list[Maybe]:
+    """Returns the gradients of a composition in those tensors that need them, else None."""
+    at = [i for i in range(len(tensors)) if needs[i]]
+    out: list[Maybe] = [None] * len(tensors)
+    if at and any(g is not None for g in grads):
+        for i, gradient in zip(at, pulled(function, tensors, at, grads)):
+            out[i] = gradient
+    return out
 
 
-def _shifted(x, first, problem, *, back):
+def _before(state: Maybe, initial: Maybe, problem: Problem, like: Tensor) -> Tensor:
+    """Returns the state before every step, in the type that a gate is computed in; None is 0."""
+    dtype = edge_dtype(like.dtype)
+    zero = like.new_zeros((), dtype=dtype)
+    states = (zero if state is None else state.to(dtype)).expand(problem.shape)
+    first = (zero if initial is None else initial).expand(problem.edge)
+    return _shifted(states, first, problem, back=problem.reverse)
+
+
+def _shifted(x: Tensor, first: Tensor, problem: Problem, *, back: bool) -> Tensor:
     """x one step later in time, or earlier, with `first` where nothing comes in."""
     if problem.steps == 0:
         return x
@@ -450,14 +387,7 @@ def _shifted(x, first, problem, *, back):
     return torch.cat([first, x.narrow(problem.axis, 0, problem.steps - 1)], problem.axis)
 
 
-def _first(x, problem):
-    """Returns the first step of the scan."""
-    if problem.steps == 0:
-        return x.new_zeros(problem.edge)
-    return x.narrow(problem.axis, problem.steps - 1 if problem.reverse else 0, 1)
-
-
-def _linked(x, resets, problem):
+def _linked(x: Tensor, resets: Maybe, problem: Problem) -> Tensor:
     """Returns x, with 0 at steps that a reset separates from the one before them in the scan."""
     x = x.expand(problem.shape)
     if resets is None or problem.steps == 0:
@@ -472,12 +402,7 @@ def _linked(x, resets, problem):
     return torch.where(cut, torch.zeros_like(x), x)
 
 
-def _plus(x, y, resets, problem):
-    y = _linked(y, resets, problem)
-    return y if x is None else x + y
-
-
-def _summed(x, shape):
+def _summed(x: Tensor, shape: Shape) -> Tensor:
     """x summed over the axes along which something of this shape broadcasts."""
     axes = [i for i, (n, m) in enumerate(zip(x.shape, shape)) if n != m]
     return x.sum(axes, keepdim=True) if axes else x
@@ -486,36 +411,40 @@ def _summed(x, shape):
 # ---- the scan ------------------------------------------------------------------------------------
 
 
-@torch.compiler.allow_in_graph
-def scan(gate, input, initial_state, resets, axis, reverse):
+@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
+def scan(
+    gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, axis: int, reverse: bool
+) -> Pair:
     """The scan under any transformation. PyTorch's own rule for functions in forward mode gives
     zeros when compiled, and wrong values when nested (pytorch#192985, #197867): the innermost level
     of forward mode is taken apart here."""
-    problem = Problem(tuple(input.shape), axis, reverse)
-    if torch.jit.is_tracing():  # which records operators alone, with shapes that are fixed
-        shape = tuple(map(int, input.shape))
-        return scan_op(gate, input, initial_state, resets, shape, axis, reverse, 0)
-    if not is_recorded(gate, input, initial_state):
-        return run_below(scan_op, gate, input, initial_state, resets, *problem, 0)
-    return scan_kernel(gate, input, initial_state, resets, problem)
+    problem, tensors = Problem(tuple(input.shape), axis, reverse), (gate, input, initial, resets)
+    if is_tracing():  # which records operators alone, with shapes that are fixed
+        state, final = scan_op(*tensors, tuple(map(int, input.shape)), axis, reverse, 0)
+    elif not is_recorded(gate, input, initial):
+        state, final = run_below(scan_op, *tensors, *problem, 0)
+    else:
+        state, final = scan_kernel(*tensors, problem)
+    return state, final
 
 
-def scan_kernel(gate, input, initial_state, resets, problem):
+def scan_kernel(
+    gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, problem: Problem
+) -> Pair:
     """The scan where a derivative or a batch is recorded."""
-    if is_eager():
-        return EagerScan.apply(gate, input, initial_state, resets, problem)
-    if not _forward_mode_innermost():
-        return Scan.apply(gate, input, initial_state, resets, problem)
-    split = [
-        (None, None) if x is None else forward_ad.unpack_dual(x)
-        for x in (gate, input, initial_state)
-    ]
-    (gate, input, initial_state), moved = zip(*split)
-    values = Scan.apply(gate, input, initial_state, resets, problem)
+    apply = EagerScan.apply if is_eager() else Scan.apply
+    moved: Any = ()
+    if _forward_mode_innermost():
+        duals = [
+            (None, None) if x is None else forward_ad.unpack_dual(x) for x in (gate, input, initial)
+        ]
+        (gate, input, initial), moved = zip(*duals)
+    state, final = apply(gate, input, initial, resets, problem)
     if all(tangent is None for tangent in moved):
-        return values
-    tangents = tangent_of(gate, values[0], initial_state, resets, *moved, problem)
-    return tuple(forward_ad.make_dual(v, t) for v, t in zip(values, tangents))
+        return state, final
+    tangents = tangent_of(Scanned(gate, state, initial, resets), moved, problem)
+    state, final = (forward_ad.make_dual(x, t) for x, t in zip((state, final), tangents))
+    return state, final
 
 
 def _forward_mode_innermost() -> bool:

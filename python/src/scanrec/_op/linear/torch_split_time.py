@@ -30,7 +30,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..._arguments import refuse
 from ..._torch.modes import is_eager
 from ..._torch.operators import edge_dtype, edge_of
-from .torch_rules import Problem, Scan, adjoint, scan_op, tangent_of
+from .torch_rules import Problem, Scan, Scanned, adjoint, scan_op, tangent_of
 
 __all__ = ["scan_parts", "telling"]
 
@@ -234,7 +234,8 @@ def _product(gate, resets, problem):
             marks = resets.narrow(axis, begin, min(steps + 1, resets.shape[axis] - begin))
         shape[axis] = steps
         small = Problem(tuple(shape), axis, problem.reverse)
-        _, product = tangent_of(piece.to(wide), None, None, marks, None, None, product, small)
+        of = Scanned(piece.to(wide), None, None, marks)
+        _, product = tangent_of(of, (None, None, product), small)
         # A product of 0 stays 0. Gates that are not finite also meet the scan from 0.
         if not torch.is_grad_enabled() and product.device.type == "cpu" and not product.any():
             break
@@ -400,7 +401,7 @@ class _SplitScan(Function):
         ):
             wanted = (None, None, p.edge)
             last = last if i == parts.first else None
-            begin = adjoint(g, None, None, m, s, last, p, wanted)[2]
+            begin = adjoint(Scanned(g, None, None, m), (s, last), p, wanted)[2]
             begin = gate.new_zeros(p.edge, dtype=dtype) if begin is None else begin
             begins.append(begin if more is None else begin + more)
         if torch.is_grad_enabled():  # gradients of gradients: products move, too
@@ -417,7 +418,7 @@ class _SplitScan(Function):
             if last is not None:  # of the last piece; nobody sees that of others
                 after = after + last
             wanted = [x if n else None for n, x in zip(needs, (g.shape, p.shape, p.edge))]
-            out.append(adjoint(g, s, b, m, s_grad, after, p, wanted))
+            out.append(adjoint(Scanned(g, s, b, m), (s_grad, after), p, wanted))
         of_gate, of_input, of_initial = zip(*out)
         return (
             _joined(of_gate, gates, axis) if needs[0] else None,
