@@ -12,28 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "EDGE_DTYPES",
-    "array_of",
-    "check_discretisation",
-    "check_dtype",
-    "check_given",
-    "check_number",
-    "check_real",
-    "check_resets",
-    "check_shape",
-    "check_state_space",
-    "contiguous",
-    "count",
-    "edge_shape",
-    "flag",
-    "is_number",
-    "number",
-    "pool_size",
-    "recomputes",
-    "refuse",
-    "stack_axis",
-    "time_axis",
-    "unstacked",
+    *("EDGE_DTYPES", "POOLS", "array_of", "check_discretisation", "check_dtype", "check_given"),
+    *("check_number", "check_real", "check_resets", "check_shape", "check_state_space"),
+    *("contiguous", "count", "edge_shape", "flag", "is_number", "number", "pool_size"),
+    *("recomputes", "refuse", "stack_axis", "time_axis", "unstacked"),
 ]
 
 #: Element types, and what states at the edges (initial, final) of each are.

@@ -125,16 +125,17 @@ class Fused:
         """Returns whether the levels at work need the composed function: forward mode does."""
         if is_eager():
             return False
-        has_batches = type(self).batched is not Fused.batched
-        return is_pushed(*tensors) or not (has_batches or "Vmap" not in levels())
+        has_no_batches = type(self).batched is Fused.batched
+        return is_pushed(*tensors) or (has_no_batches and "Vmap" in levels())
 
     def composed_gradients(
         self, problem: Any, needs: Needs, tensors: Tensors, cotangents: Tensors
     ) -> Sequence[Tensor]:
         """The same by the composed function."""
-        at = [i for i, need in zip(self.moved, needs) if need]
-
-        return pulled(partial(self.composed, problem), tensors, at, cotangents)
+        at = {i for i, need in zip(self.moved, needs) if need}
+        asked = [i in at for i in range(self.operands)]
+        found = pulled(partial(self.composed, problem), tensors, asked, cotangents)
+        return tuple(g for g in found if g is not None)
 
     # ---- the operators ---------------------------------------------------------------------------
 
@@ -216,17 +217,6 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
             dims = (*[0] * results, *(0 if is_written else None for is_written in written))
             return (*out[:results], *kept), dims
 
-    class Eager(Function):
-        """The same without transformations of torch.func, whose functions take 35 us longer."""
-
-        @staticmethod
-        def forward(ctx: Any, *arguments: Any) -> Any:
-            output = Value.forward(*arguments)
-            Value.setup_context(ctx, arguments, output)
-            return output
-
-        backward = Value.backward
-
     class Adjoint(Function):
         """(problem, needs, *operands, *residuals, *cotangents) -> the gradients that are needed"""
 
@@ -243,24 +233,17 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
 
         @staticmethod
         def backward(ctx: Any, *grads: Maybe) -> tuple[Maybe, ...]:
-            given, asked = list(ctx.saved_tensors), ctx.needs_input_grad[2:]
-            out: list[Maybe] = [None] * len(ctx.needs_input_grad)
-            # Positions among operands and cotangents, and among all arguments.
-            cotangents = range(operands, operands + results)
-            last = len(asked) - results
-            places = {**{i: i for i in fused.moved}, **{i: i - operands + last for i in cotangents}}
-            at = [i for i, place in places.items() if asked[place]]
-            if not at or all(g is None for g in grads):
-                return tuple(out)
-
             def gradients(*now: Maybe) -> Sequence[Tensor]:
                 return fused.composed_gradients(
                     ctx.problem, ctx.needs, now[:operands], now[operands:]
                 )
 
-            for i, gradient in zip(at, pulled(gradients, given, at, grads)):
-                out[2 + places[i]] = gradient
-            return tuple(out)
+            asked = ctx.needs_input_grad[2:]
+            last = len(asked) - results
+            read = (*asked[:operands], *asked[last:])
+            found = pulled(gradients, ctx.saved_tensors, read, grads)
+            of_residuals = [None] * (last - operands)
+            return None, None, *found[:operands], *of_residuals, *found[operands:]
 
         @staticmethod
         def vmap(info: Any, dims: Any, problem: Any, needs: Needs, *tensors: Maybe) -> Any:
@@ -278,7 +261,22 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
             out = Adjoint.apply(fused.batched(problem, size), needs, *every)
             return out, (0,) * len(out)
 
-    return Value, Eager, Adjoint
+    return Value, eager(Value), Adjoint
+
+
+def eager(function: Any) -> type[Function]:
+    """The same function without transformations of torch.func, which take 35 us longer."""
+
+    class Eager(Function):
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            output = function.forward(*arguments)
+            function.setup_context(ctx, arguments, output)
+            return output
+
+        backward = function.backward
+
+    return Eager
 
 
 def in_front(tensors: Tensors, dims: Sequence[int | None]) -> list[Any]:
@@ -290,19 +288,25 @@ def in_front(tensors: Tensors, dims: Sequence[int | None]) -> list[Any]:
 
 
 def pulled(
-    function: Callable[..., Tensors], tensors: Tensors, at: Sequence[int], cotangents: Tensors
-) -> Sequence[Tensor]:
-    """Returns the gradients of a function of tensors in the tensors at some positions. Absent
-    cotangents are 0, and one of them is present."""
+    function: Callable[..., Tensors], tensors: Tensors, needs: Needs, cotangents: Tensors
+) -> list[Maybe]:
+    """Returns the gradients of a function of tensors in those that need them, else None. Absent
+    cotangents are 0."""
     every: list[Any] = [alive(x) for x in tensors]
+    at = [i for i in range(len(every)) if needs[i]]
 
-    def of(*moved: Tensor) -> Any:
+    def of(*moved: Tensor) -> tuple[Maybe, ...]:
         now = list(every)
         for i, x in zip(at, moved):
             now[i] = x
-        return function(*now)
+        return tuple(function(*now))
 
-    moved = [every[i] for i in at]
+    gradients = iter(_pulled(of, [every[i] for i in at], cotangents) if at else ())
+    return [next(gradients) if i in at else None for i in range(len(every))]
+
+
+def _pulled(of: Callable[..., Any], moved: list[Any], cotangents: Tensors) -> Sequence[Tensor]:
+    """Returns the gradients of a function in all of its arguments."""
     if not is_eager():
         out, pull = torch.func.vjp(of, *moved)  # type: ignore[misc]
         filled = (

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from functools import reduce
+from operator import or_
+from typing import Any, TypeVar
 
 import torch
 import torch.autograd.forward_ad
@@ -27,10 +29,14 @@ try:
 except ImportError:  # a version that has them elsewhere: no call is plain
     DispatchKey = None  # type: ignore[assignment, misc]
 
-__all__ = ["alive", "below_autograd", "forward_ad", "is_distributed", "is_dual", "is_eager"]
-__all__ += ["is_plain", "is_pushed", "is_recorded", "is_tracing", "levels"]
+__all__ = ["alive", "below_autograd", "forward_ad", "in_graph", "is_distributed", "is_eager"]
+__all__ += ["is_plain", "is_pushed", "is_recorded", "is_tracing", "levels", "uncompiled"]
 
-forward_ad: Any = torch.autograd.forward_ad  # which has no types
+# These have no types.
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+forward_ad: Any = torch.autograd.forward_ad
+in_graph: Callable[[_Function], _Function] = torch.compiler.allow_in_graph
+uncompiled: Callable[[_Function], _Function] = torch.compiler.disable
 is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
@@ -53,15 +59,13 @@ def is_eager() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is None and forward_ad._current_level < 0
 
 
-def is_dual(x: torch.Tensor) -> bool:
-    """Whether a tensor has a tangent of a level of forward_ad."""
-    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
-
-
 def is_pushed(*tensors: Maybe) -> bool:
-    """Whether forward mode sees a call with these tensors."""
-    names = levels()
-    return "Jvp" in names or (not names and any(is_dual(x) for x in tensors if x is not None))
+    """Whether forward mode may see a call with these tensors."""
+    if names := levels():  # whose wrappers hide the tangents of a level of forward_ad
+        return "Jvp" in names or forward_ad._current_level >= 0
+    if forward_ad._current_level < 0:
+        return False
+    return any(x is not None and forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
 def alive(x: Maybe) -> Maybe:
@@ -81,10 +85,7 @@ def levels() -> list[str]:
 
 def _number_of(*names: str) -> int:
     """A set of dispatch keys, as a number."""
-    keys = DispatchKeySet(getattr(DispatchKey, names[0]))
-    for name in names[1:]:
-        keys = keys | DispatchKeySet(getattr(DispatchKey, name))
-    return keys.raw_repr()
+    return reduce(or_, (DispatchKeySet(getattr(DispatchKey, name)) for name in names)).raw_repr()
 
 
 # Dispatch keys of dense tensors on a CPU, and those that a thread adds where nothing is at work.

@@ -4,20 +4,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, SupportsIndex, overload
+from typing import Any, Literal, SupportsIndex, overload
 
 from torch import Tensor
 
 from ... import _arguments as arguments
 from ..._torch.modes import is_distributed
 from ..._torch.tensors import aligned, check_tensor, common_dtype, edge_tensor, marks
-from ..._torch.types import Group, Ranges
+from ..._torch.types import Group, Maybe, Ranges
 from ..doc import documented
 from ..spec import SEQUENCE_DOC
 from . import torch_plans as plans
 from .spec import LINEAR_SCAN_DOC, LOG_GATE, LOG_INPUT
-from .torch_logarithms import LogProblem, scan_logarithms
-from .torch_rules import scan
+from .torch_logarithms import scan_logarithms
+from .torch_rules import Problem, scan
 
 __all__ = ["linear_scan"]
 
@@ -110,64 +110,53 @@ def linear_scan(
     return_final = arguments.flag(call, "return_final", return_final)
     log_gate = arguments.flag(call, "log_gate", log_gate)
     log_input = arguments.flag(call, "log_input", log_input)
-    if log_gate or log_input:
-        if group is not None or any(
-            is_distributed(x) for x in (gate, input, initial_state, resets)
-        ):
-            arguments.refuse(
-                call, "log_gate" if log_gate else "log_input",
-                "False where time or tensors are split over processes: exp() of the tensor instead",
-                True,
-            )  # fmt: skip
-        return _scan_logarithms(
-            gate, input, initial_state, axis, reverse, resets, log_gate, log_input, return_final
-        )
+    values = (gate, input, initial_state, resets)
+    logarithms = LOG_GATE * log_gate + LOG_INPUT * log_input
+    if logarithms and (group is not None or any(map(is_distributed, values))):
+        name = "log_gate" if log_gate else "log_input"
+        whole = "False where time or tensors are split over processes: exp() of the tensor instead"
+        arguments.refuse(call, name, whole, True)
     if group is not None:
         from .torch_split_time import scan_parts
 
-        checked = partial(_aligned, gate, input, initial_state, axis, resets)
+        checked = partial(_aligned, *values, axis)
         return scan_parts(checked, group, ranges, return_final, reverse)
     if ranges is not None:
         arguments.refuse(call, "ranges", "None without a 'group'", type(ranges).__name__)
-    values = (gate, input, initial_state, resets)
-    key = plans.key_of(values, axis, reverse, return_final)
+    key = None if logarithms else plans.key_of(values, axis, reverse, return_final)
     if key is not None and (plan := plans.find(key)) is not None:
         return plan.run(values)
-    if key is None and any(is_distributed(x) for x in values):
+    if key is None and any(map(is_distributed, values)):
         from .torch_dtensors import scan_dtensors
 
         return scan_dtensors(linear_scan, values, axis, reverse, return_final)
-    tensors, axis = _aligned(gate, input, initial_state, axis, resets)
+    tensors, at = _aligned(*values, axis)
     if key is not None:
-        return plans.make(key, values, tensors, axis, reverse, return_final).run(tensors)
-    state, final = scan(*tensors, axis, reverse)
-    return (state, final.squeeze(axis)) if return_final else state
+        return plans.make(key, values, tensors, at, reverse, return_final).run(tensors)
+    if logarithms:
+        dtype = str(tensors[1].dtype).removeprefix("torch.")
+        arguments.check_real(call, "gate" if log_gate else "input", dtype)
+        problem = Problem(tuple(tensors[1].shape), at, reverse, logarithms)
+        state, final = scan_logarithms(problem, *tensors)
+    else:
+        state, final = scan(*tensors, at, reverse)
+    return (state, final.squeeze(at)) if return_final else state
 
 
-def _aligned(gate, input, initial_state, axis, resets):
-    """Tensors of one type, with the rank of the input, and the axis counted from the front."""
+def _aligned(
+    gate: Any, input: Any, initial_state: Any, resets: Any, axis: SupportsIndex
+) -> tuple[tuple[Tensor, Tensor, Maybe, Maybe], int]:
+    """Returns tensors of one type, with the rank of the input, and the axis counted from the
+    front."""
     call = "linear_scan"
     shape, device = tuple(check_tensor(call, "input", input).shape), input.device
     values = {"input": input, "gate": gate, "initial_state": initial_state}
     dtype = common_dtype(call, input, values)
-    axis = arguments.time_axis(call, axis, shape)
+    at = arguments.time_axis(call, axis, shape)
     tensors = (
         aligned(call, "gate", gate, shape, dtype, device),
         input.to(dtype),
-        edge_tensor(call, initial_state, shape, axis, dtype, device),
-        marks(call, resets, shape, axis, device),
+        edge_tensor(call, initial_state, shape, at, dtype, device),
+        marks(call, resets, shape, at, device),
     )
-    return tensors, axis
-
-
-def _scan_logarithms(
-    gate, input, initial_state, axis, reverse, resets, log_gate, log_input, return_final
-):
-    tensors, axis = _aligned(gate, input, initial_state, axis, resets)
-    gate, input, initial, resets = tensors
-    dtype = str(input.dtype).removeprefix("torch.")
-    arguments.check_real("linear_scan", "gate" if log_gate else "input", dtype)
-    logarithms = LOG_GATE * log_gate + LOG_INPUT * log_input
-    problem = LogProblem(tuple(input.shape), axis, reverse, logarithms)
-    state, final = scan_logarithms(problem, gate, input, initial, resets)
-    return (state, final.squeeze(axis)) if return_final else state
+    return tensors, at

@@ -5,23 +5,30 @@ time is split. Sequences are independent, so their axes may be split in any way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
+from torch import Tensor
 from torch.autograd import Function
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
 from ... import _arguments as arguments
+from ..._torch.modes import uncompiled
 
 __all__ = ["scan_dtensors"]
 
 _CALL = "linear_scan"
 
 
-@torch.compiler.disable
+@uncompiled
 def scan_dtensors(
-    scan: Callable, values: Sequence[Any], axis: int, reverse: bool, return_final: bool
-) -> Any:
+    scan: Callable[..., Any],
+    values: Sequence[Any],
+    axis: SupportsIndex,
+    reverse: bool,
+    return_final: bool,
+) -> DTensor | tuple[DTensor, DTensor]:
     """Scans DTensors by ``scan``, the call on the tensors of one process. The values are gate,
     input, initial state and resets."""
     gate, input, initial_state, resets = values
@@ -29,16 +36,16 @@ def scan_dtensors(
         got = type(input).__name__
         arguments.refuse(_CALL, "input", "a DTensor as the others are", got, TypeError)
     shape, mesh = input.shape, input.device_mesh
-    axis = arguments.time_axis(_CALL, axis, shape)
+    time = arguments.time_axis(_CALL, axis, shape)
     placements = tuple(Replicate() if p.is_partial() else p for p in input.placements)
     for p in placements:
         if type(p) not in (Shard, Replicate):
             arguments.refuse(_CALL, "input", "a tensor whose axes are split or replicated", p)
-    over_time = [i for i, p in enumerate(placements) if p.is_shard(axis)]
+    over_time = [i for i, p in enumerate(placements) if p.is_shard(time)]
     if len(over_time) > 1:
         arguments.refuse(_CALL, "input", "time split over one dimension of the mesh", placements)
 
-    def local(name, x, axes):
+    def local(name: str, x: Any, axes: Sequence[int]) -> Any:
         if x is not None and not isinstance(x, (DTensor, bool, int, float, complex)):
             got = type(x).__name__
             arguments.refuse(_CALL, name, "a DTensor as 'input' is", got, TypeError)
@@ -48,19 +55,19 @@ def scan_dtensors(
             arguments.refuse(_CALL, name, f"a DTensor on {mesh} as 'input' is", x.device_mesh)
         extents = tuple(shape[i] for i in axes)
         if name == "resets" and not over_time:  # which may have a mark behind the last step
-            extents = arguments.check_resets(_CALL, tuple(x.shape), shape, axis)
+            extents = arguments.check_resets(_CALL, tuple(x.shape), shape, time)
         arguments.check_shape(_CALL, name, x.shape, extents)
         return _local(x, len(axes), [_within(p, axes) for p in placements], placements)
 
     axes = list(range(len(shape)))
-    edges = [i for i in axes if i != axis]
+    edges = [i for i in axes if i != time]
     group = mesh.get_group(over_time[0]) if over_time else None
     out = scan(
         local("gate", gate, axes),
         local("input", input, axes),
         local("initial_state", initial_state, edges),
         resets=local("resets", resets, axes),
-        axis=axis,
+        axis=time,
         reverse=reverse,
         return_final=return_final,
         group=group,
@@ -71,30 +78,35 @@ def scan_dtensors(
     if group is not None:
         final = _OfAll.apply(final, mesh.get_local_rank(over_time[0]) == 0)
     edge_placements = [_within(p, edges) for p in placements]
-    edge_shape = arguments.edge_shape(shape, axis)
+    edge_shape = arguments.edge_shape(shape, time)
     final = _global(final, mesh, edge_placements, edge_shape)
     return _global(state, mesh, placements, shape), final
 
 
-def _within(placement, axes):
-    """The placement of a tensor that has these axes of the input."""
-    if not placement.is_shard():
+def _within(placement: Placement, axes: Sequence[int]) -> Placement:
+    """Returns the placement of a tensor that has these axes of the input."""
+    if not isinstance(placement, Shard):
         return placement
     return Shard(axes.index(placement.dim)) if placement.dim in axes else Replicate()
 
 
-def _local(x, rank, placements, of_input):
+def _local(
+    x: DTensor, rank: int, placements: Sequence[Placement], of_input: Sequence[Placement]
+) -> Tensor:
     """Returns this process's part of a tensor that broadcasts to these placements."""
-    own, grads = [], []
+    own: list[Placement] = []
+    grads: list[Placement] = []
     for p, of in zip(placements, of_input):
-        at = p.dim - (rank - x.ndim) if p.is_shard() else -1
+        at = p.dim - (rank - x.ndim) if isinstance(p, Shard) else -1
         own.append(Shard(at) if at >= 0 and x.shape[at] != 1 else Replicate())
         # A tensor that all parts of a split axis share has a part of its gradient from each.
         grads.append(Partial() if of.is_shard() and not own[-1].is_shard() else own[-1])
     return x.redistribute(placements=own).to_local(grad_placements=grads)
 
 
-def _global(x, mesh, placements, shape):
+def _global(
+    x: Tensor, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]
+) -> DTensor:
     like = torch.empty(shape, device="meta")
     return DTensor.from_local(x, mesh, placements, shape=like.shape, stride=like.stride())
 
@@ -104,10 +116,10 @@ class _OfAll(Function):
     its gradient on."""
 
     @staticmethod
-    def forward(ctx, x, has_gradient):
+    def forward(ctx: Any, x: Tensor, has_gradient: bool) -> Tensor:
         ctx.has_gradient = has_gradient
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return (grad if ctx.has_gradient else torch.zeros_like(grad)), None

@@ -4,46 +4,39 @@ operands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..._torch.fused import Fused
+from ..._torch.modes import in_graph, is_pushed, levels
 from ..._torch.operators import differentiate, edge_dtype
 from ..._torch.types import Maybe, Tensors
 from .spec import LINEAR, LOG_GATE, LOG_INPUT
 from .torch_rules import (
     Problem,
     Scanned,
-    adjoint_kernel,
+    adjoint,
+    composed_tangent,
     jvp_op,
     scan,
     scan_kernel,
     scan_op,
-    tangent_kernel,
+    tangent_of,
     vjp_op,
 )
 
-__all__ = ["LogProblem", "scan_logarithms"]
-
-
-class LogProblem(NamedTuple):
-    """The shape and the options of a call."""
-
-    shape: tuple[int, ...]
-    axis: int
-    reverse: bool
-    logarithms: int
+__all__ = ["scan_logarithms"]
 
 
 class _Logarithms(Fused):
     operation = LINEAR
 
     @staticmethod
-    def problem(shape: Sequence[int], *options: Any) -> LogProblem:
-        return LogProblem(tuple(shape), *options)
+    def problem(shape: Sequence[int], *options: Any) -> Problem:
+        return Problem(tuple(shape), *options)
 
     @staticmethod
     def value(*arguments: Any) -> Any:
@@ -59,7 +52,7 @@ class _Logarithms(Fused):
         read = input if logarithms & LOG_INPUT else None
         return vjp_op(gate, read, initial, resets, *others, *shapes, logarithms)
 
-    def composed(self, problem: LogProblem, *tensors: Any) -> tuple[Tensor, ...]:
+    def composed(self, problem: Problem, *tensors: Any) -> tuple[Tensor, ...]:
         gate, input, initial, resets = tensors
         dtype = input.dtype
         of = edge_dtype(dtype)
@@ -75,15 +68,15 @@ class _Logarithms(Fused):
         state, final = scan(gate, input, initial, resets, problem.axis, problem.reverse)
         return state.to(dtype), final.to(edge_dtype(dtype))
 
-    def keeps(self, problem: LogProblem, tensors: Tensors, needs: Sequence[bool]) -> bool:
+    def keeps(self, problem: Problem, tensors: Tensors, needs: Sequence[bool]) -> bool:
         return False
 
     def residuals(
-        self, problem: LogProblem, out: Tensors, keep: bool, needs: Sequence[bool]
+        self, problem: Problem, out: Tensors, keep: bool, needs: Sequence[bool]
     ) -> Tensors:
         return [out[0] if needs[0] else None]  # of the gate alone
 
-    def saved(self, problem: LogProblem, tensors: Tensors, needs: Sequence[bool]) -> Tensors:
+    def saved(self, problem: Problem, tensors: Tensors, needs: Sequence[bool]) -> Tensors:
         gate, input, *others = tensors
         return gate, input if needs[0] or problem.logarithms & LOG_INPUT else None, *others
 
@@ -91,15 +84,15 @@ class _Logarithms(Fused):
         gate, input, *others = tensors
         return gate, gate.new_zeros(()).expand(problem.shape) if input is None else input, *others
 
-    def batched(self, problem: LogProblem, size: int) -> LogProblem:
-        return problem._replace(shape=(size, *problem.shape), axis=problem.axis + 1)
+    def batched(self, problem: Problem, size: int) -> Problem:
+        return problem.batched(size)
 
 
 _LOGARITHMS = _Logarithms()
 
 
-@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
-def scan_logarithms(problem: LogProblem, *tensors: Maybe) -> tuple[Tensor, ...]:
+@in_graph
+def scan_logarithms(problem: Problem, *tensors: Maybe) -> tuple[Tensor, ...]:
     """Returns states and final state under any transformation."""
     return _LOGARITHMS.run(problem, *tensors)
 
@@ -107,41 +100,47 @@ def scan_logarithms(problem: LogProblem, *tensors: Maybe) -> tuple[Tensor, ...]:
 # ---- derivatives of the operators ----------------------------------------------------------------
 
 
+def _check_forward_mode() -> None:
+    """Refuses nested levels of forward mode, of which PyTorch's rule for functions gets values
+    wrong. A scan is taken apart for these; a recorded derivative of one is not."""
+    if levels().count("Jvp") > 1:
+        raise NotImplementedError(
+            "linear_scan: PyTorch gets two levels of forward mode of a recorded derivative wrong; "
+            "use reverse mode for one of them"
+        )
+
+
 def _value(*arguments: Any) -> Sequence[Tensor]:
-    tensors, (*problem, logarithms) = arguments[:4], arguments[4:]
-    if logarithms:
-        return _LOGARITHMS.recorded(_Logarithms.problem(*problem, logarithms), False, tensors)
+    tensors, problem = arguments[:4], _Logarithms.problem(*arguments[4:])
+    if problem.logarithms:
+        return _LOGARITHMS.recorded(problem, False, tensors)
     gate, input, initial, resets = tensors
-    return scan_kernel(gate, input, initial, resets, _problem(*problem))
+    return scan_kernel(gate, input, initial, resets, problem)
 
 
 def _tangent(gate: Tensor, initial: Maybe, resets: Maybe, state: Maybe, *rest: Any) -> Any:
-    of = Scanned(gate, state, initial, resets)
-    return tangent_kernel(of, rest[:3], _problem(*rest[3:]))
+    _check_forward_mode()
+    of, tangents = Scanned(gate, state, initial, resets), rest[:3]
+    compute = composed_tangent if is_pushed(*of, *tangents) else tangent_of
+    return compute(of, tangents, _Logarithms.problem(*rest[3:]))
 
 
 def _adjoint(*arguments: Any) -> tuple[Tensor, ...]:
     """Gradients that are not wanted are empty."""
-    tensors, (*problem, gate, input, initial, logarithms) = arguments[:7], arguments[7:]
-    shapes = [None if s is None else tuple(s) for s in (gate, input, initial)]
-    wanted = [s is not None for s in shapes]
-    found: Iterable[Maybe]
+    tensors, (*options, logarithms) = arguments[:7], arguments[7:]
+    problem = _Logarithms.problem(*options[:3], logarithms)
+    shapes = [None if s is None else tuple(s) for s in options[3:]]
     if logarithms:
-        operands = _LOGARITHMS.restored(_problem(*problem), tensors[:4])
-        of_logarithms = _Logarithms.problem(*problem, logarithms)
-        rest = iter(
-            _LOGARITHMS.gradients(of_logarithms, wanted, operands, tensors[4:5], tensors[5:])
-        )
-        found = [next(rest) if w else None for w in wanted]
+        wanted = [s is not None for s in shapes]
+        operands = _LOGARITHMS.restored(problem, tensors[:4])
+        found = _LOGARITHMS.gradients(problem, wanted, operands, tensors[4:5], tensors[5:])
+        rest = iter(found)
+        gradients = [next(rest) if w else None for w in wanted]
     else:
         gate, _, initial, resets, state, *cotangents = tensors
-        of = Scanned(gate, state, initial, resets)
-        found = adjoint_kernel(of, cotangents, _problem(*problem), shapes)
-    return tuple(tensors[0].new_empty((0,)) if g is None else g for g in found)
-
-
-def _problem(shape: Sequence[int], axis: int, reverse: bool) -> Problem:
-    return Problem(tuple(shape), axis, reverse)
+        _check_forward_mode()
+        gradients = adjoint(Scanned(gate, state, initial, resets), cotangents, problem, shapes)
+    return tuple(tensors[0].new_empty((0,)) if g is None else g for g in gradients)
 
 
 differentiate(scan_op, _value)

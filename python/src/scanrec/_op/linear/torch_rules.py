@@ -13,7 +13,7 @@ derivative.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,8 +21,16 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..._torch.fused import in_front, pulled
-from ..._torch.modes import forward_ad, is_eager, is_pushed, is_recorded, is_tracing, levels
+from ..._torch.fused import eager, in_front, pulled
+from ..._torch.modes import (
+    forward_ad,
+    in_graph,
+    is_eager,
+    is_pushed,
+    is_recorded,
+    is_tracing,
+    levels,
+)
 from ..._torch.operators import (
     View,
     check_shapes,
@@ -39,8 +47,10 @@ from ..._torch.types import Maybe, Tensors
 from ..spec import Call, is_edge
 from .spec import LINEAR
 
-__all__ = ["Problem", "Scan", "adjoint", "adjoint_kernel", "jvp_op", "scan", "scan_kernel"]
-__all__ += ["scan_op", "tangent_kernel", "tangent_of", "vjp_op"]
+__all__ = [
+    *("Problem", "Scan", "Scanned", "adjoint", "composed_tangent", "jvp_op", "scan"),
+    *("scan_kernel", "scan_op", "summed", "tangent_of", "vjp_op"),
+]
 
 Shape = Sequence[int]
 Shapes = Sequence[Shape | None]
@@ -68,6 +78,7 @@ class Problem(NamedTuple):
     shape: tuple[int, ...]
     axis: int
     reverse: bool
+    logarithms: int = 0  #: bits of the operands that hold logarithms
 
     @property
     def edge(self) -> tuple[int, ...]:
@@ -79,7 +90,7 @@ class Problem(NamedTuple):
 
     def batched(self, size: int) -> Problem:
         """The problem of tensors with a batch axis in front."""
-        return Problem((size, *self.shape), self.axis + 1, self.reverse)
+        return self._replace(shape=(size, *self.shape), axis=self.axis + 1)
 
 
 # ---- operators -----------------------------------------------------------------------------------
@@ -150,7 +161,7 @@ class Scan(Function):
     def forward(
         gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, problem: Problem
     ) -> Any:
-        return run_below(scan_op, gate, input, initial, resets, *problem, 0)
+        return run_below(scan_op, gate, input, initial, resets, *problem)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -178,16 +189,7 @@ class Scan(Function):
         return Scan.apply(*in_front(tensors, dims), problem.batched(info.batch_size)), (0, 0)
 
 
-class EagerScan(Function):
-    """The same without transformations of torch.func, whose functions take 35 us longer."""
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> Any:
-        output = Scan.forward(*arguments)
-        Scan.setup_context(ctx, arguments, output)
-        return output
-
-    backward = Scan.backward
+_EagerScan = eager(Scan)
 
 
 class Tangent(Function):
@@ -197,7 +199,7 @@ class Tangent(Function):
     @staticmethod
     def forward(*arguments: Any) -> Any:
         gate, state, initial, resets, *tangents, problem = arguments
-        return run_below(jvp_op, gate, initial, resets, state, *tangents, *problem)
+        return run_below(jvp_op, gate, initial, resets, state, *tangents, *problem[:3])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -207,8 +209,8 @@ class Tangent(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Maybe) -> tuple[Maybe, ...]:
-        of = lambda *x: _composed_tangent(Scanned(*x[:4]), x[4:], ctx.problem)
-        return *_pulled(of, ctx.saved_tensors, ctx.needs_input_grad, grads), None
+        of = lambda *x: composed_tangent(Scanned(*x[:4]), x[4:], ctx.problem)
+        return *pulled(of, ctx.saved_tensors, ctx.needs_input_grad, grads), None
 
     @staticmethod
     def vmap(info: Any, dims: Any, *args: Any) -> Any:
@@ -224,7 +226,7 @@ class Adjoint(Function):
     def forward(*arguments: Any) -> tuple[Tensor, ...]:
         gate, state, initial, resets, *cotangents, problem, shapes = arguments
         tensors = gate, None, initial, resets, state, *cotangents
-        out = run_below(vjp_op, *tensors, *problem, *shapes, 0)
+        out = run_below(vjp_op, *tensors, *problem[:3], *shapes, 0)
         return tuple(x for x, shape in zip(out, shapes) if shape is not None)
 
     @staticmethod
@@ -245,7 +247,7 @@ class Adjoint(Function):
                 shape, dtype = like
                 tensors[i] = tensors[0].new_zeros((), dtype=dtype).expand(shape)
         of = lambda *x: _composed_adjoint(Scanned(*x[:4]), x[4:], ctx.problem, ctx.shapes)
-        return *_pulled(of, tensors, ctx.needs_input_grad, grads), None, None
+        return *pulled(of, tensors, ctx.needs_input_grad, grads), None, None
 
     @staticmethod
     def vmap(info: Any, dims: Any, *args: Any) -> Any:
@@ -255,31 +257,6 @@ class Adjoint(Function):
         found = adjoint(Scanned(*x[:4]), x[4:], problem, wide)
         out = tuple(g for g in found if g is not None)
         return out, (0,) * len(out)
-
-
-def _check_forward_mode() -> None:
-    """Refuses nested levels of forward mode, of which PyTorch's rule for functions gets values
-    wrong. A scan is taken apart for these; a recorded derivative of one is not."""
-    if levels().count("Jvp") > 1:
-        raise NotImplementedError(
-            "linear_scan: PyTorch gets two levels of forward mode of a recorded derivative wrong; "
-            "use reverse mode for one of them"
-        )
-
-
-def tangent_kernel(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
-    """The tangent of a recorded program."""
-    _check_forward_mode()
-    compute = _composed_tangent if is_pushed(*of, *tangents) else tangent_of
-    return compute(of, tangents, problem)
-
-
-def adjoint_kernel(
-    of: Scanned, cotangents: Tensors, problem: Problem, shapes: Shapes
-) -> list[Maybe]:
-    """The gradients of a recorded program."""
-    _check_forward_mode()
-    return adjoint(of, cotangents, problem, shapes)
 
 
 def adjoint(of: Scanned, cotangents: Tensors, problem: Problem, shapes: Shapes) -> list[Maybe]:
@@ -305,7 +282,7 @@ def tangent_of(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
     if tangents[0] is None:
         of = of.without_states()
     if levels().count("Jvp") > 1:  # The caller has taken the tangents of the innermost level.
-        return _composed_tangent(of, tangents, problem)
+        return composed_tangent(of, tangents, problem)
     tangent, final = Tangent.apply(*of, *tangents, problem)
     return tangent, final
 
@@ -313,7 +290,7 @@ def tangent_of(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
 # ---- compositions --------------------------------------------------------------------------------
 
 
-def _composed_tangent(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
+def composed_tangent(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
     """The tangent as a scan. States times the tangent of the gate are added to its input."""
     gate, dtype = of.gate, edge_dtype(of.gate.dtype)
     gate_t, input_t, initial_t = tangents
@@ -322,16 +299,16 @@ def _composed_tangent(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
         before = _before(of.state, of.initial, problem, gate)
         input = input + _linked(gate_t.to(dtype) * before, of.resets, problem)
     input = input.expand(problem.shape)
-    _, axis, reverse = problem
-    tangent, final = scan(gate.to(dtype), input, initial_t, of.resets, axis, reverse)
-    return tangent.to(gate.dtype), final
+    gate = gate.to(dtype)
+    tangent, final = scan(gate, input, initial_t, of.resets, problem.axis, problem.reverse)
+    return tangent.to(of.gate.dtype), final
 
 
 def _composed_adjoint(
     of: Scanned, cotangents: Tensors, problem: Problem, shapes: Shapes
 ) -> tuple[Tensor, ...]:
     """The adjoint as a scan against time. Its gate at a step is that of the next step."""
-    (shape, axis, reverse), (state_grad, final_grad) = problem, cotangents
+    (shape, axis, reverse, _), (state_grad, final_grad) = problem, cotangents
     stored, dtype = of.gate.dtype, edge_dtype(of.gate.dtype)
     zero = of.gate.new_zeros((), dtype=dtype)
     steps = [problem.steps if i == axis else -1 for i in range(len(shape))]
@@ -346,27 +323,15 @@ def _composed_adjoint(
     if shapes[0] is not None:
         before = _before(of.state, of.initial, problem, of.gate)
         of_gate = _linked(grad * before.conj(), of.resets, problem)
-        found.append(_summed(of_gate, shapes[0]).to(stored))
+        found.append(summed(of_gate, shapes[0]).to(stored))
     if shapes[1] is not None:
-        found.append(_summed(grad, shapes[1]).to(stored))
+        found.append(summed(grad, shapes[1]).to(stored))
     if shapes[2] is not None:
         if problem.steps > 0:
             of_states = _linked(gate * grad, of.resets, problem)
             first = of_states.narrow(axis, problem.steps - 1 if reverse else 0, 1)
-        found.append(_summed(first, shapes[2]))
+        found.append(summed(first, shapes[2]))
     return tuple(found)
-
-
-def _pulled(
-    function: Callable[..., Tensors], tensors: Tensors, needs: Sequence[bool], grads: Tensors
-) -> list[Maybe]:
-    """Returns the gradients of a composition in those tensors that need them, else None."""
-    at = [i for i in range(len(tensors)) if needs[i]]
-    out: list[Maybe] = [None] * len(tensors)
-    if at and any(g is not None for g in grads):
-        for i, gradient in zip(at, pulled(function, tensors, at, grads)):
-            out[i] = gradient
-    return out
 
 
 def _before(state: Maybe, initial: Maybe, problem: Problem, like: Tensor) -> Tensor:
@@ -402,7 +367,7 @@ def _linked(x: Tensor, resets: Maybe, problem: Problem) -> Tensor:
     return torch.where(cut, torch.zeros_like(x), x)
 
 
-def _summed(x: Tensor, shape: Shape) -> Tensor:
+def summed(x: Tensor, shape: Shape) -> Tensor:
     """x summed over the axes along which something of this shape broadcasts."""
     axes = [i for i, (n, m) in enumerate(zip(x.shape, shape)) if n != m]
     return x.sum(axes, keepdim=True) if axes else x
@@ -411,7 +376,7 @@ def _summed(x: Tensor, shape: Shape) -> Tensor:
 # ---- the scan ------------------------------------------------------------------------------------
 
 
-@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
+@in_graph
 def scan(
     gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, axis: int, reverse: bool
 ) -> Pair:
@@ -422,7 +387,7 @@ def scan(
     if is_tracing():  # which records operators alone, with shapes that are fixed
         state, final = scan_op(*tensors, tuple(map(int, input.shape)), axis, reverse, 0)
     elif not is_recorded(gate, input, initial):
-        state, final = run_below(scan_op, *tensors, *problem, 0)
+        state, final = run_below(scan_op, *tensors, *problem)
     else:
         state, final = scan_kernel(*tensors, problem)
     return state, final
@@ -432,14 +397,16 @@ def scan_kernel(
     gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, problem: Problem
 ) -> Pair:
     """The scan where a derivative or a batch is recorded."""
-    apply = EagerScan.apply if is_eager() else Scan.apply
+    if is_eager():
+        state, final = _EagerScan.apply(gate, input, initial, resets, problem)
+        return state, final
     moved: Any = ()
     if _forward_mode_innermost():
         duals = [
             (None, None) if x is None else forward_ad.unpack_dual(x) for x in (gate, input, initial)
         ]
         (gate, input, initial), moved = zip(*duals)
-    state, final = apply(gate, input, initial, resets, problem)
+    state, final = Scan.apply(gate, input, initial, resets, problem)
     if all(tangent is None for tangent in moved):
         return state, final
     tangents = tangent_of(Scanned(gate, state, initial, resets), moved, problem)

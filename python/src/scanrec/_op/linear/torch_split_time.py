@@ -16,6 +16,7 @@ map, and all maps of a process travel together.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from operator import index
@@ -24,15 +25,20 @@ from zlib import crc32
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.autograd import Function
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..._arguments import refuse
-from ..._torch.modes import is_eager
+from ..._torch.modes import is_eager, uncompiled
 from ..._torch.operators import edge_dtype, edge_of
-from .torch_rules import Problem, Scan, Scanned, adjoint, scan_op, tangent_of
+from ..._torch.types import Maybe
+from .torch_rules import Problem, Scan, Scanned, adjoint, scan_op, summed, tangent_of
 
 __all__ = ["scan_parts", "telling"]
+
+#: The ranges (begin, end) of every rank, as they lie in its tensors.
+Table = tuple[tuple[tuple[int, int], ...], ...]
 
 #: Numbers of a gate that are widened at a time.
 _TOGETHER = 1 << 18
@@ -54,60 +60,58 @@ class _Parts(NamedTuple):
 
     group: dist.ProcessGroup
     backwards: bool
-    ranges: tuple[tuple[tuple[int, int], ...], ...]  #: of every rank, as they lie in its tensors
+    ranges: Table
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         return dist.get_rank(self.group)
 
     @property
-    def lengths(self):
+    def lengths(self) -> list[int]:
         """Steps of this process's pieces."""
         return [end - begin for begin, end in self.ranges[self.rank]]
 
     @property
-    def most(self):
+    def most(self) -> int:
         """Pieces of the process that has most of them."""
         return max(len(own) for own in self.ranges)
 
     @property
-    def order(self):
+    def order(self) -> list[tuple[int, int]]:
         """(rank, piece) of all, as they follow each other in time."""
         pieces = [(*r, rank, i) for rank, own in enumerate(self.ranges) for i, r in enumerate(own)]
         return [(rank, i) for _, _, rank, i in sorted(pieces)]
 
     @property
-    def first(self):
+    def first(self) -> int | None:
         """The piece that the scan comes to first, None if another process has it."""
         rank, piece = self.order[-1 if self.backwards else 0]
         return piece if rank == self.rank else None
 
-    def turned(self):
-        """In the order of the adjoint."""
-        return self._replace(backwards=not self.backwards)
-
-    def problems(self, problem):
+    def problems(self, problem: Problem) -> list[Problem]:
         """The scans of this process's pieces."""
-        shape, axis, reverse = problem
-        return [
-            Problem((*shape[:axis], n, *shape[axis + 1 :]), axis, reverse) for n in self.lengths
-        ]
+        shape, axis = problem.shape, problem.axis
+        shapes = [(*shape[:axis], n, *shape[axis + 1 :]) for n in self.lengths]
+        return [problem._replace(shape=of) for of in shapes]
 
-    def pieces_of(self, x, axis):
+    def pieces_of(self, x: Maybe, axis: int) -> Sequence[Any]:
         """Returns the pieces of a tensor for this process's pieces of the sequence."""
         if x is None or x.shape[axis] == 1 != sum(self.lengths):
             return [x] * len(self.lengths)
-        return x.split(self.lengths, axis)
+        return torch.split(x, self.lengths, axis)
+
+    def edges_of(self, x: Maybe, axis: int) -> Sequence[Any]:
+        """Returns the states of a tensor that has one for each of this process's pieces."""
+        return [None] * len(self.lengths) if x is None else torch.split(x, 1, axis)
 
 
-def _ranges(call, ranges, count):
-    """A table of ranges, checked: together they are a sequence."""
+def _table(call: str, ranges: Any, count: int) -> Table:
+    """Returns the ranges of all ranks, checked: together they are a sequence."""
     try:
         table = tuple(tuple((index(begin), index(end)) for begin, end in own) for own in ranges)
     except (TypeError, ValueError):
-        refuse(
-            call, "ranges", "for every rank a list of pairs (begin, end)", repr(ranges), TypeError
-        )
+        expected = "for every rank a list of pairs (begin, end)"
+        refuse(call, "ranges", expected, repr(ranges), TypeError)
     if len(table) != count:
         refuse(call, "ranges", f"those of {count} ranks", f"those of {len(table)}")
     at = 0
@@ -120,38 +124,38 @@ def _ranges(call, ranges, count):
     return table
 
 
-def _in_order(steps):
-    """The ranges of ranks that have one part each."""
-    ends = tuple(accumulate(steps))
-    return tuple(((end - n, end),) for end, n in zip(ends, steps))
-
-
 # ---- what processes tell each other --------------------------------------------------------------
 
 
-def _all_gather(x, group):
+def _real(x: Tensor) -> Tensor:
+    """Returns a view of real numbers, since gloo knows no complex ones."""
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+
+def _typed_as(like: Tensor, real: Tensor) -> Tensor:
+    """Returns such real numbers as a tensor of the type that they are of."""
+    return torch.view_as_complex(real) if like.is_complex() else real
+
+
+def _all_gather(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     """(P, ...): the x of every rank."""
-    real = (
-        torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-    )  # gloo knows no complex ones
-    count = dist.get_world_size(group)
-    out = real.new_empty(count * real.numel())
+    real, count = _real(x), dist.get_world_size(group)
+    out = real.new_empty((count, *real.shape))
     if real.numel():
-        dist.all_gather_into_tensor(out, real.reshape(-1), group=group)
-    out = out.reshape(count, *real.shape)
-    return torch.view_as_complex(out) if x.is_complex() else out
+        dist.all_gather_into_tensor(out.reshape(-1), real.reshape(-1), group=group)
+    return _typed_as(x, out)
 
 
 class _Gather(Function):
     """x -> (P, ...), the x of every rank. Its gradient is the sum of the gradients of all ranks."""
 
     @staticmethod
-    def forward(ctx, x, group):
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
         ctx.group = group
         return _all_gather(x, group)
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, None]:
         return _Return.apply(grad, ctx.group), None
 
 
@@ -159,20 +163,26 @@ class _Return(Function):
     """(P, ...) -> the sum over ranks of their entries for this rank, in the order of ranks."""
 
     @staticmethod
-    def forward(ctx, x, group):
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
         ctx.group = group
-        real = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+        real = _real(x)
         out = torch.empty_like(real, memory_format=torch.contiguous_format)
         if real.numel():
             dist.all_to_all_single(out, real.contiguous(), group=group)
-        return (torch.view_as_complex(out) if x.is_complex() else out).sum(0)
+        return _typed_as(x, out).sum(0)
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, None]:
         return _Gather.apply(grad, ctx.group), None
 
 
-def agree(group, failed, device, steps, *alike):
+def agree(
+    group: dist.ProcessGroup,
+    failed: Exception | None,
+    device: torch.device,
+    steps: int,
+    *alike: Any,
+) -> tuple[int, ...]:
     """Returns the steps of every rank, once all can take part. `alike` must be the same on every
     rank. If a rank has failed, raises its error there and RuntimeError on all others."""
     mine = torch.tensor([failed is None, steps, crc32(repr(alike).encode())], device=device)
@@ -192,7 +202,7 @@ def agree(group, failed, device, steps, *alike):
 
 
 @contextmanager
-def telling(group):
+def telling(group: Any) -> Iterator[None]:
     """Tells the other processes if this one cannot take part in the call that follows."""
     try:
         yield
@@ -204,21 +214,22 @@ def telling(group):
 # ---- maps of parts -------------------------------------------------------------------------------
 
 
-def _wide(dtype):
+def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.complex128 if dtype.is_complex else torch.float64
 
 
-def _product(gate, resets, problem):
+def _product(gate: Tensor, resets: Maybe, problem: Problem) -> Tensor:
     """The product of a part's gates in the wide type, with extent 1 in time and wherever gates and
     marks broadcast. Products that overflow are large numbers: 0 times one is 0."""
     axis, wide = problem.axis, _wide(gate.dtype)
     if resets is None and gate.shape[axis] == 1:
-        power, product, left = gate.to(wide), None, problem.steps
+        power, left = gate.to(wide), problem.steps
+        product = torch.ones_like(power)
         while left > 0:
             if left % 2 == 1:
-                product = power if product is None else product * power
+                product = product * power
             power, left = power * power, left // 2
-        return _finite(torch.ones_like(power) if product is None else product)
+        return _finite(product)
     shape = list(gate.shape)
     if resets is not None:
         shape = [max(n, m) for n, m in zip(shape, resets.shape)]
@@ -242,14 +253,12 @@ def _product(gate, resets, problem):
     return _finite(product)
 
 
-def _finite(product):
+def _finite(product: Tensor) -> Tensor:
     most = torch.finfo(torch.float64).max
-    if product.is_complex():
-        return torch.complex(product.real.clamp(-most, most), product.imag.clamp(-most, most))
-    return product.clamp(-most, most)
+    return _typed_as(product, _real(product).clamp(-most, most))
 
 
-def _cut(resets, problem):
+def _cut(resets: Maybe, problem: Problem) -> Maybe:
     """Whether a part is cut from the state before it, or within."""
     if resets is None:
         return None
@@ -259,54 +268,47 @@ def _cut(resets, problem):
     return marks.any(problem.axis, keepdim=True)
 
 
-def _marks_of_pieces(resets, problem, parts):
+def _marks_of_pieces(resets: Maybe, problem: Problem, parts: _Parts) -> Sequence[Maybe]:
     """Returns the resets of this process's pieces. In a reverse scan each piece also gets the first
     reset of the steps that follow it."""
-    axis = problem.axis
-    if resets is None or not problem.reverse:
-        more = 0 if resets is None else resets.shape[axis] - sum(parts.lengths)
-        if more == 0:
-            return parts.pieces_of(resets, axis)
-        return [resets]  # of the only piece, with a reset after its last step
-    own = resets.narrow(axis, 0, sum(parts.lengths)).split(parts.lengths, axis)
-    every = _all_gather(_padded([_first_mark(x, axis) for x in own], axis, parts.most), parts.group)
-    if resets.shape[axis] > sum(parts.lengths):
+    axis, steps = problem.axis, sum(parts.lengths)
+    if resets is None:
+        return [None] * len(parts.lengths)
+    only = resets.shape[axis] > steps  # of the only piece, with a reset after its last step
+    if not problem.reverse:
+        return [resets] if only else parts.pieces_of(resets, axis)
+    own = torch.split(resets.narrow(axis, 0, steps), parts.lengths, axis)
+    none = resets.new_zeros(edge_of(resets.shape, axis))
+    firsts = [torch.cat([x, none], axis).narrow(axis, 0, 1).to(torch.uint8) for x in own]
+    (of_all,) = _message(parts, axis, firsts)
+    if only:
         return [resets]
-    out, order = [], parts.order
+    pieces, order = [], parts.order
+    lengths = [end - begin for begin, end in (parts.ranges[rank][i] for rank, i in order)]
     for i, x in enumerate(own):
-        behind = order[order.index((parts.rank, i)) + 1 :]
-        with_steps = [(r, j) for r, j in behind if parts.ranges[r][j][0] < parts.ranges[r][j][1]]
-        mark = torch.zeros_like(every[0].narrow(axis, 0, 1))
-        if with_steps:
-            rank, piece = with_steps[0]
-            mark = every[rank].narrow(axis, piece, 1)
-        out.append(torch.cat([x, mark.bool()], axis))
-    return out
+        after = range(order.index((parts.rank, i)) + 1, len(order))
+        next_one = next((k for k in after if lengths[k] > 0), None)
+        mark = none if next_one is None else of_all.narrow(axis, next_one, 1).bool()
+        pieces.append(torch.cat([x, mark], axis))
+    return pieces
 
 
-def _padded(tensors, axis, count):
+def _padded(tensors: Sequence[Tensor], axis: int, count: int) -> Tensor:
     """Joins tensors along an axis, with zeros after them up to a count."""
     left = count - len(tensors)
     tensors = [*tensors, *[torch.zeros_like(tensors[0])] * left]
     return tensors[0] if count == 1 else torch.cat(tensors, axis)
 
 
-def _first_mark(resets, axis):
-    if resets.shape[axis] == 0:
-        shape = [1 if i == axis else n for i, n in enumerate(resets.shape)]
-        return torch.zeros(shape, dtype=torch.uint8, device=resets.device)
-    return resets.narrow(axis, 0, 1).to(torch.uint8)
-
-
 class _Maps(NamedTuple):
     """The maps of all pieces, side by side in the order of time, without the states that they end
     with."""
 
-    products: torch.Tensor
-    cuts: torch.Tensor | None
+    products: Tensor
+    cuts: Maybe
 
 
-def _message(parts, axis, *values):
+def _message(parts: _Parts, axis: int, *values: Sequence[Tensor]) -> list[Tensor]:
     """Gathers values of the pieces of all processes in one message. Each value becomes one tensor
     with all pieces side by side in the order of time."""
     tensors = [_padded(pieces, axis, parts.most) for pieces in values]
@@ -321,7 +323,7 @@ def _message(parts, axis, *values):
     return out
 
 
-def _states_before(parts, axis, maps, ends):
+def _states_before(parts: _Parts, axis: int, maps: _Maps, ends: Tensor) -> list[Tensor]:
     """The states before this process's pieces in the order of the scan, 0 before the first of
     all."""
     marks = maps.cuts
@@ -338,22 +340,27 @@ def _states_before(parts, axis, maps, ends):
     return out
 
 
-def _all(value, like):
+def _all(value: bool, like: Tensor) -> Tensor:
     return torch.full((), value, dtype=torch.bool, device=like.device)
 
 
 # ---- the call ------------------------------------------------------------------------------------
 
 
-def _maps_and_ends(gates, marks, ends, problems, parts):
+def _maps_and_ends(
+    gates: Sequence[Tensor],
+    marks: Sequence[Maybe],
+    ends: Sequence[Tensor],
+    problems: Sequence[Problem],
+    parts: _Parts,
+) -> tuple[_Maps, Tensor]:
     """One message: the maps of all pieces, and where they end."""
     axis, wide = problems[0].axis, _wide(gates[0].dtype)
-    cuts = [_cut(m, p) for m, p in zip(marks, problems)]
-    sent = [[_product(g, m, p) for g, m, p in zip(gates, marks, problems)]]
-    if cuts[0] is not None:
-        sent.append([x.to(wide) for x in cuts])
-    products, *cuts, ends = _message(parts, axis, *sent, [x.to(wide) for x in ends])
-    return _Maps(products, cuts[0].real != 0 if cuts else None), ends
+    cuts = [x for m, p in zip(marks, problems) if (x := _cut(m, p)) is not None]
+    sent = [[_product(g, m, p) for g, m, p in zip(gates, marks, problems)], ends, cuts]
+    wide_ones = ([x.to(wide) for x in pieces] for pieces in sent if pieces)
+    products, all_ends, *all_cuts = _message(parts, axis, *wide_ones)
+    return _Maps(products, all_cuts[0].real != 0 if all_cuts else None), all_ends
 
 
 class _SplitScan(Function):
@@ -361,23 +368,33 @@ class _SplitScan(Function):
     pieces, states before them)"""
 
     @staticmethod
-    def forward(ctx, gate, input, initial, problem, parts, *marks):
+    def forward(
+        ctx: Any,
+        gate: Tensor,
+        input: Tensor,
+        initial: Maybe,
+        problem: Problem,
+        parts: _Parts,
+        *marks: Maybe,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         axis, problems = problem.axis, parts.problems(problem)
-        gates, inputs = parts.pieces_of(gate, axis), input.split(parts.lengths, axis)
-        walk = lambda entering: [
-            scan_op(*piece, *p, 0) for *piece, p in zip(gates, inputs, entering, marks, problems)
-        ]
-        entering = [None] * len(problems)
+        gates, inputs = parts.pieces_of(gate, axis), parts.pieces_of(input, axis)
+
+        def scan_pieces() -> list[Any]:
+            pieces = zip(gates, inputs, entering, marks, problems)
+            return [scan_op(*tensors, *p) for *tensors, p in pieces]
+
+        entering: list[Maybe] = [None] * len(problems)
         if initial is not None and parts.first is not None:
             entering[parts.first] = initial.expand(problem.edge).clone()
-        ends = [end for _, end in walk(entering)]
-        maps, ends = _maps_and_ends(gates, marks, ends, problems, parts)
+        own_ends = [end for _, end in scan_pieces()]
+        maps, ends = _maps_and_ends(gates, marks, own_ends, problems, parts)
         dtype = edge_dtype(gate.dtype)
-        for i, before in enumerate(_states_before(parts, axis, maps, ends)):
+        for i, x in enumerate(_states_before(parts, axis, maps, ends)):
             if entering[i] is None:
-                entering[i] = before.to(dtype)
-        results = *zip(*walk(entering)), entering
-        state, final, before = (_padded(list(x), axis, len(problems)) for x in results)
+                entering[i] = x.to(dtype)
+        results: Any = (*zip(*scan_pieces()), entering)
+        state, final, before = (_padded(x, axis, len(problems)) for x in results)
         ctx.problem, ctx.parts = problem, parts
         of_gate = (state, before) if ctx.needs_input_grad[0] else (None, None)
         ctx.save_for_backward(gate, *of_gate, *maps, *marks)
@@ -386,28 +403,32 @@ class _SplitScan(Function):
         return state, final, before
 
     @staticmethod
-    def backward(ctx, state_grad, final_grad, before_grad):
+    def backward(
+        ctx: Any, state_grad: Maybe, final_grad: Maybe, before_grad: Maybe
+    ) -> tuple[Maybe, ...]:
         gate, state, before, products, cuts, *marks = ctx.saved_tensors
-        problem, parts = ctx.problem, ctx.parts.turned()
+        problem, parts = ctx.problem, ctx.parts
+        parts = parts._replace(backwards=not parts.backwards)  # in the order of the adjoint
         axis, problems, wide = problem.axis, parts.problems(problem), _wide(gate.dtype)
         dtype = edge_dtype(gate.dtype)
         maps, gates = _Maps(products, cuts), parts.pieces_of(gate, axis)
-        edges = lambda x: [None] * len(problems) if x is None else x.split(1, axis)
-        states, befores = parts.pieces_of(state, axis), edges(before)
-        state_grads, final_grads = parts.pieces_of(state_grad, axis), edges(final_grad)
-        begins = []
+        states, befores = parts.pieces_of(state, axis), parts.edges_of(before, axis)
+        state_grads = parts.pieces_of(state_grad, axis)
+        final_grads = parts.edges_of(final_grad, axis)
+        before_grads = parts.edges_of(before_grad, axis)
+        own_begins = []
         for i, (g, m, s, last, more, p) in enumerate(
-            zip(gates, marks, state_grads, final_grads, edges(before_grad), problems)
+            zip(gates, marks, state_grads, final_grads, before_grads, problems)
         ):
-            wanted = (None, None, p.edge)
             last = last if i == parts.first else None
-            begin = adjoint(Scanned(g, None, None, m), (s, last), p, wanted)[2]
+            of = Scanned(g, None, None, m)
+            begin = adjoint(of, (s, last), p, (None, None, p.edge))[2]
             begin = gate.new_zeros(p.edge, dtype=dtype) if begin is None else begin
-            begins.append(begin if more is None else begin + more)
+            own_begins.append(begin if more is None else begin + more)
         if torch.is_grad_enabled():  # gradients of gradients: products move, too
-            maps, begins = _maps_and_ends(gates, marks, begins, problems, parts)
+            maps, begins = _maps_and_ends(gates, marks, own_begins, problems, parts)
         else:
-            (begins,) = _message(parts, axis, [x.to(wide) for x in begins])
+            (begins,) = _message(parts, axis, [x.to(wide) for x in own_begins])
         maps = maps._replace(products=maps.products.conj().resolve_conj())
         needs, out = ctx.needs_input_grad, []
         for g, s, b, m, s_grad, last, after, p in zip(
@@ -423,35 +444,39 @@ class _SplitScan(Function):
         return (
             _joined(of_gate, gates, axis) if needs[0] else None,
             _padded(of_input, axis, len(problems)) if needs[1] else None,
-            _of_first(of_initial, edges(before_grad), ctx) if needs[2] else None,
+            _of_first(of_initial, before_grads, ctx) if needs[2] else None,
             *[None] * (2 + len(marks)),
         )
 
 
-def _joined(grads, pieces, axis):
+def _joined(grads: Sequence[Tensor], pieces: Sequence[Tensor], axis: int) -> Tensor:
     """The gradients of the pieces side by side, or their sum where all pieces share one tensor."""
     if len(pieces) > 1 and pieces[0] is pieces[1]:
         return sum(grads[1:], start=grads[0])
     return _padded(grads, axis, len(pieces))
 
 
-def _of_first(initial_grads, more, ctx):
+def _of_first(initial_grads: Sequence[Tensor], more: Sequence[Maybe], ctx: Any) -> Tensor:
     """The gradient of the initial state: that of the state before the first piece, elsewhere 0."""
     first = ctx.parts.first
     at = first or 0
-    grad = initial_grads[at] if more[at] is None else initial_grads[at] + more[at]
+    grad, of_state = initial_grads[at], more[at]
+    grad = grad if of_state is None else grad + of_state
     grad = torch.where(_all(first is not None, grad), grad, torch.zeros_like(grad))
-    axes = [i for i, (n, m) in enumerate(zip(grad.shape, ctx.initial_shape)) if n != m]
-    return grad.sum(axes, keepdim=True) if axes else grad
+    return summed(grad, ctx.initial_shape)
 
 
-@torch.compiler.disable
-def scan_parts(checked: Any, group: Any, ranges: Any, return_final: bool, reverse: bool) -> Any:
+@uncompiled
+def scan_parts(
+    checked: Callable[[], Any], group: Any, ranges: Any, return_final: bool, reverse: bool
+) -> Tensor | tuple[Tensor, Tensor]:
     """The scan of this process's part. ``checked()`` gives its tensors, aligned, and the axis of
     time, or raises."""
     call = "linear_scan"
     group = group_of(call, group)
-    failed, steps, alike, device = None, 0, (), _device(group)
+    failed: Exception | None = None
+    steps, device = 0, _device(group)
+    alike: tuple[Any, ...] = ()
     try:
         if not is_eager():
             raise NotImplementedError(
@@ -461,8 +486,13 @@ def scan_parts(checked: Any, group: Any, ranges: Any, return_final: bool, revers
         (gate, input, initial, resets), axis = checked()
         shape, steps, device = tuple(input.shape), input.shape[axis], input.device
         if ranges is not None:
-            ranges = _ranges(call, ranges, dist.get_world_size(group))
-            _check_against_ranges(call, ranges[dist.get_rank(group)], steps, resets, axis)
+            ranges = _table(call, ranges, dist.get_world_size(group))
+            own = sum(end - begin for begin, end in ranges[dist.get_rank(group)])
+            expected = f"the {own} steps of this rank's 'ranges'"
+            if steps != own:
+                refuse(call, "input", expected, steps)
+            if resets is not None and resets.shape[axis] > steps:
+                refuse(call, "resets", expected, resets.shape[axis])
         lanes = [None if x is None else edge_of(x.shape, axis) for x in (gate, input, resets)]
         moved = [x is not None and x.requires_grad for x in (gate, input, initial)]
         options = reverse, return_final, torch.is_grad_enabled()
@@ -470,9 +500,12 @@ def scan_parts(checked: Any, group: Any, ranges: Any, return_final: bool, revers
     except Exception as error:
         failed = error
     every = agree(group, failed, device, steps, *alike)
-    parts = _Parts(group, reverse, _in_order(every) if ranges is None else ranges)
+    if ranges is None:  # one part each, in the order of ranks
+        ranges = tuple(((end - n, end),) for end, n in zip(accumulate(every), every))
+    parts = _Parts(group, reverse, ranges)
     problem = Problem(shape, axis, reverse)
     marks = _marks_of_pieces(resets, problem, parts)
+    state: Tensor
     state, finals, _ = _SplitScan.apply(gate, input, initial, problem, parts, *marks)
     if not return_final:
         return state
@@ -481,15 +514,7 @@ def scan_parts(checked: Any, group: Any, ranges: Any, return_final: bool, revers
     return state, _Gather.apply(final, group)[rank].squeeze(axis)
 
 
-def _check_against_ranges(call, own, steps, resets, axis):
-    of_ranges = sum(end - begin for begin, end in own)
-    if steps != of_ranges:
-        refuse(call, "input", f"the {of_ranges} steps of this rank's 'ranges'", steps)
-    if resets is not None and resets.shape[axis] > steps:
-        refuse(call, "resets", f"the {steps} steps of this rank's 'ranges'", resets.shape[axis])
-
-
-def _device(group):
+def _device(group: dist.ProcessGroup) -> torch.device:
     """A device on which the group can tell that a process has no tensors."""
     if "nccl" in dist.get_backend(group):
         return torch.device("cuda", torch.cuda.current_device())
