@@ -64,9 +64,9 @@ def qrnn_pool(
     reverse = arguments.flag(call, "reverse", reverse)
     return_final = arguments.flag(call, "return_final", return_final)
     count = arguments.pool_size(call, pool)
-    packed = not isinstance(pre, (tuple, list))
+    given: Sequence[Any] = pre if isinstance(pre, (tuple, list)) else (pre,)
+    packed = given is not pre
     names = ("pre",) if packed else GATES[:count]
-    given: Sequence[Any] = (pre,) if packed else tuple(pre)
     if len(given) != len(names):
         arguments.refuse(call, "pre", f"{count} arrays for pool '{pool}'", len(given))
     given = [checked(call, name, value) for name, value in zip(names, given)]

@@ -7,17 +7,22 @@ axis. The stack takes the place of the candidate, and the gates are absent.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import Any, TypeAlias
+
 import jax
 import jax.numpy as jnp
 
 from ..._jax.arrays import edge_dtype
-from ..._jax.scans import zero_of
+from ..._jax.scans import Problem, zero_of
 from ..._jax.sharding import is_split, varying_alike
 from ..linear.jax_computed import ComputedScan
 from ..spec import primal_of
-from .spec import GATED, GATES
+from .spec import GATED, GATES, linear_steps
 
 __all__ = ["GATED_SCAN"]
+
+Arrays: TypeAlias = Mapping[str, jax.Array]
 
 
 class _GatedScan(ComputedScan):
@@ -28,41 +33,31 @@ class _GatedScan(ComputedScan):
     operation = GATED
     user_call = "qrnn_pool"
 
-    def user_name(self, name, problem):
+    def user_name(self, name: str, problem: Problem) -> str:
         return "pre" if name == "candidate" and problem.stack >= 0 else name
 
-    def steps(self, problem, arrays):
+    def steps(self, problem: Problem, arrays: Arrays) -> tuple[Any, Any, Any]:
         if problem.stack >= 0:
             stack, axis = arrays["candidate"], problem.stack
             parts = [jax.lax.index_in_dim(stack, i, axis, False) for i in range(stack.shape[axis])]
         else:
             parts = [arrays[name] for name in GATES if name in arrays]
-        dtype = edge_dtype(parts[0].dtype)
-        candidate, forget, *others = (part.astype(dtype) for part in parts)
-        forget = forget + problem.forget_bias
-        into = others[1] if len(others) > 1 else -forget
-        if "zoneout" in arrays:  # whatever these are, NaN too
-            candidate, forget, into = (
-                jnp.where(arrays["zoneout"], 0, x) for x in (candidate, forget, into)
-            )
-        gate = jax.nn.sigmoid(forget)
-        input = jax.nn.sigmoid(into) * jnp.tanh(candidate)  # which is 0 for a candidate of 0
-        if "zoneout" in arrays:
-            gate = jnp.where(arrays["zoneout"], 1, gate)
-        return gate, input, jax.nn.sigmoid(others[0]) if others else None
+        dtype, zoneout = edge_dtype(parts[0].dtype), arrays.get("zoneout")
+        parts = [part.astype(dtype) for part in parts]
+        return linear_steps(jnp, jax.nn.sigmoid, parts, problem.forget_bias, zoneout)
 
-    def reads_states(self, problem, names):
+    def reads_states(self, problem: Problem, names: Collection[str]) -> bool:
         of = {"candidate"} if problem.stack >= 0 else {"forget_gate", "output_gate"}
         return not of.isdisjoint(names)
 
-    def states(self, problem, arrays):
+    def states(self, problem: Problem, arrays: Arrays) -> Any:
         if not problem.recompute:
             return arrays["state"]
         # Another call computes the same states.
         name = _result_with_states(problem, arrays)
         return self.value(problem, arrays, {name: problem.shape})[name]
 
-    def residuals(self, problem, arrays, moved):
+    def residuals(self, problem: Problem, arrays: Arrays, moved: Arrays) -> dict[str, str]:
         if not self.reads_states(problem, moved):
             return {}
         if not problem.recompute:
@@ -70,14 +65,16 @@ class _GatedScan(ComputedScan):
         has_any = 0 not in self.shape("checkpoints", problem, arrays)
         return {"checkpoints": "checkpoints"} if has_any else {}
 
-    def unread(self, kind, problem, operands, results):
+    def unread(
+        self, kind: str, problem: Problem, operands: Collection[str], results: Collection[str]
+    ) -> Collection[str]:
         names = operands if kind == "jvp" else results
         derived = {primal_of(name) for name in names if name != primal_of(name)}
         if kind == "value" or self.reads_states(problem, derived):
             return ()
         return {"state", "checkpoints"}
 
-    def linearised(self, problem, arrays, moved):
+    def linearised(self, problem: Problem, arrays: Arrays, moved: Arrays) -> Arrays:
         # The derivative in the initial state alone reads no input, so a number takes its place. It
         # would not fit if the types of the other arrays say how they are split.
         is_whole = problem.stack < 0 and not any(map(is_split, arrays.values()))
@@ -88,7 +85,7 @@ class _GatedScan(ComputedScan):
         return varying_alike({**arrays, **unread})
 
 
-def _result_with_states(problem, arrays):
+def _result_with_states(problem: Problem, arrays: Arrays) -> str:
     """The result that has the states: the output, if there is no output gate."""
     gates = arrays["candidate"].shape[problem.stack] if problem.stack >= 0 else 2
     return "state" if gates > 2 or "output_gate" in arrays else "output"

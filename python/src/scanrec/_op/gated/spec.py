@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The description of ``qrnn_pool``."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from ..spec import Operation
 
-__all__ = ["GATED", "GATES", "QRNN_POOL_DOC"]
+__all__ = ["GATED", "GATES", "QRNN_POOL_DOC", "linear_steps"]
 
 #: The pre-activations. f-pooling has the first two, fo-pooling three, ifo-pooling all.
 GATES = ("candidate", "forget_gate", "output_gate", "input_gate")
@@ -14,6 +19,32 @@ GATED = Operation(
     results=("output", "final_state"),
     residuals=("state", "checkpoints"),
 )
+
+
+def linear_steps(
+    xp: Any, sigmoid: Callable[[Any], Any], parts: Sequence[Any], forget_bias: float, zoneout: Any
+) -> tuple[Any, Any, Any]:
+    """Returns the gate and the input of the linear scan that the pooling is, and the gate of the
+    output or None.
+
+    Parameters
+    ----------
+    xp, sigmoid:
+        The elementwise functions of a framework.
+    parts:
+        The pre-activations, in the order of ``GATES``.
+    """
+    candidate, forget, *others = parts
+    forget = forget + forget_bias
+    into = others[1] if len(others) > 1 else -forget
+    if zoneout is not None:  # whatever these are, NaN too
+        candidate, forget, into = (xp.where(zoneout, 0, x) for x in (candidate, forget, into))
+    gate = sigmoid(forget)
+    input = sigmoid(into) * xp.tanh(candidate)  # which is 0 for a candidate of 0
+    if zoneout is not None:
+        gate = xp.where(zoneout, 1, gate)
+    return gate, input, sigmoid(others[0]) if others else None
+
 
 #: The docstring of the pooling. SEQUENCE_DOC has the other arguments.
 QRNN_POOL_DOC = """

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, SupportsIndex, overload
 
+import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
@@ -72,9 +73,9 @@ def qrnn_pool(
     reverse = arguments.flag(call, "reverse", reverse)
     return_final = arguments.flag(call, "return_final", return_final)
     count = arguments.pool_size(call, pool)
-    packed = not isinstance(pre, (tuple, list))
+    given = pre if isinstance(pre, (tuple, list)) else (pre,)
+    packed = given is not pre
     names = ("pre",) if packed else GATES[:count]
-    given = (pre,) if packed else tuple(pre)
     if len(given) != len(names):
         arguments.refuse(call, "pre", f"{count} tensors for pool '{pool}'", len(given))
     first = check_tensor(call, names[0], given[0])
@@ -90,7 +91,7 @@ def qrnn_pool(
     if packed:
         stack = arguments.stack_axis(call, shape, axis, count)
         apart, shape = arguments.unstacked(shape, stack, count)
-        tensors = [first.to(dtype).unflatten(stack, apart[stack : stack + 2])]
+        tensors = [torch.unflatten(first.to(dtype), stack, apart[stack : stack + 2])]
     else:
         tensors = [aligned(call, name, x, shape, dtype, device) for name, x in zip(names, given)]
     problem = GatedProblem(

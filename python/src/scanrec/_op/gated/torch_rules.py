@@ -7,12 +7,14 @@ along an axis of its own. It then takes the place of the candidate, and the gate
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from ... import _native
 from ..._arguments import check_shape, contiguous
+from ..._native import checkpoint_shape
 from ..._torch.fused import Fused
 from ..._torch.operators import (
     View,
@@ -27,11 +29,10 @@ from ..._torch.operators import (
     run_native,
     scan_problem,
     strides_of,
-    views_of,
 )
 from ..linear.torch_rules import scan
-from ..spec import gradient_of
-from .spec import GATED, GATES
+from ..spec import Call, gradient_of, primal_of
+from .spec import GATED, GATES, linear_steps
 
 __all__ = ["GatedProblem", "gated_scan"]
 
@@ -52,67 +53,50 @@ class GatedProblem(NamedTuple):
 # ---- operators -----------------------------------------------------------------------------------
 
 
-def _gates(names, tensors, stack, number=0):
-    """Returns the views of pre-activations, or of their gradients: of a stack, its slices.
-    ``number`` is that of the first tensor."""
-    first = tensors[0]
-    if stack < 0 or first is None:
-        return views_of(names, tensors, number)
-    strides, step = strides_of(first.select(stack, 0)), first.stride(stack) * first.element_size()
-    slices = zip(range(first.shape[stack]), names)
-    return {name: View(number, strides, i * step) for i, name in slices}
+def _run(call: Call, arrays: Mapping[str, Tensor | None], problem: GatedProblem) -> None:
+    """Runs a native call on those of its arrays that are not None, in the order of the call."""
+    shape, axis, stack = problem.shape, problem.axis, problem.stack
+
+    def describe() -> tuple[dict[str, View], None, dict[str, Any]]:
+        read = {name: arrays[name] for name in call.reads if name != "checkpoints"}
+        pre: Any = arrays["candidate"]
+        if stack >= 0:
+            del read["candidate"]
+            check_shape(_CALL, "pre", pre.shape[:stack] + pre.shape[stack + 1 :], shape)
+        check_shapes(_CALL, read, shape, axis)
+        views = {}
+        for i, (name, x) in enumerate(arrays.items()):
+            if x is None:
+                continue
+            if name == "checkpoints":
+                kept = checkpoint_shape(shape, axis)
+                if 0 not in kept:
+                    views[name] = View(i, contiguous(kept) if x.dim() == 1 else strides_of(x))
+            elif stack >= 0 and primal_of(name) == "candidate":
+                step = x.stride(stack) * x.element_size()
+                for number, gate in enumerate(GATES[: x.shape[stack]]):
+                    of = gate if name == "candidate" else gradient_of(gate)
+                    views[of] = View(i, strides_of(x.select(stack, 0)), number * step)
+            else:
+                views[name] = View(i, strides_of(x))
+        fields = scan_problem(pre, arrays["resets"], shape, axis, problem.reverse)
+        return views, None, fields | {"forget_bias": problem.forget_bias}
+
+    user = _CALL, dict.fromkeys(GATES, "pre") if stack >= 0 else {}
+    run_native(call.name, (*arrays.values(),), problem, describe, user)
 
 
-def _checkpoints(number, memory, problem):
-    """Returns the view of checkpoints, if there are any."""
-    shape = _native.checkpoint_shape(problem.shape, problem.axis)
-    if memory is None or 0 in shape:
-        return {}
-    strides = contiguous(shape) if memory.dim() == 1 else strides_of(memory)
-    return {"checkpoints": View(number, strides)}
+def _problem(shape: Sequence[int], *options: Any) -> GatedProblem:
+    return GatedProblem(tuple(shape), *options)
 
 
-def _views(call, tensors, problem):
-    """Checks the tensors that a call reads and returns the views of those that are present."""
-    gates, stack, named = len(GATES), problem.stack, dict(zip(call.reads, tensors))
-    checked = {name: x for name, x in named.items() if name != "checkpoints"}
-    if stack >= 0:
-        pre = checked.pop("candidate")
-        apart = pre.shape[:stack] + pre.shape[stack + 1 :]
-        check_shape(_CALL, "pre", apart, problem.shape)
-    check_shapes(_CALL, checked, problem.shape, problem.axis)
-    views = _gates(GATES, tensors[:gates], stack) | views_of(
-        call.reads[gates:], tensors[gates:], gates
-    )
-    if "checkpoints" in views:
-        number = views.pop("checkpoints").tensor
-        views |= _checkpoints(number, tensors[number], problem)
-    return views
-
-
-def _run(call, tensors, written, problem, views_written):
-    """Runs a call. ``views_written`` returns the views of the tensors that it writes, given the
-    number of the first."""
-
-    def describe():
-        views = _views(call, tensors, problem) | views_written(len(tensors))
-        resets = tensors[GATED.operands.index("resets")]
-        shared = scan_problem(tensors[0], resets, problem.shape, problem.axis, problem.reverse)
-        return views, None, shared | {"forget_bias": problem.forget_bias}
-
-    user = _CALL, dict.fromkeys(GATES, "pre") if problem.stack >= 0 else {}
-    run_native(call.name, (*tensors, *written), problem, describe, user)
-
-
-def _results(*arguments):
+def _results(*arguments: Any) -> tuple[Tensor, ...]:
     """Returns uninitialised outputs, final state, states and checkpoints; the last two without
     elements unless they are kept."""
     problem, pre, keep = GatedProblem(*arguments[7:-1]), arguments[0], arguments[-1]
     shape, axis = problem.shape, problem.axis
     keeps_states, keeps_checkpoints = _FUSED.kept(problem, keep)
-    memory = None
-    if keeps_checkpoints:
-        memory = checkpoint_memory(_native.checkpoint_shape(shape, axis))
+    memory = checkpoint_memory(checkpoint_shape(shape, axis)) if keeps_checkpoints else None
     return (
         empty(pre, shape),
         empty(pre, edge_of(shape, axis), edge=True),
@@ -121,53 +105,36 @@ def _results(*arguments):
     )
 
 
-def _value(*arguments):
-    problem, tensors, keep = _problem(arguments[7:-1]), arguments[:7], arguments[-1]
+def _value(*arguments: Any) -> tuple[Tensor, ...]:
+    problem, keep = _problem(*arguments[7:-1]), arguments[-1]
     output, final, state, checkpoints = results = _results(*arguments)
     keeps_states, keeps_checkpoints = _FUSED.kept(problem, keep)
     if keeps_checkpoints:
-        blank(checkpoints, _native.checkpoint_shape(problem.shape, problem.axis))
-
-    def written(first):
-        kept = state if keeps_states else None
-        views = views_of(GATED.value.writes, (output, final, kept), first)
-        more = _checkpoints(first + 3, checkpoints, problem) if keeps_checkpoints else {}
-        return views | more
-
-    _run(GATED.value, tensors, results, problem, written)
+        blank(checkpoints, checkpoint_shape(problem.shape, problem.axis))
+    kept = state if keeps_states else None, checkpoints if keeps_checkpoints else None
+    _run(
+        GATED.value, dict(zip(GATED.value.arrays, (*arguments[:7], output, final, *kept))), problem
+    )
     return results
 
 
-def _gradients(*arguments):
+def _gradients(*arguments: Any) -> tuple[Tensor, ...]:
     """Returns uninitialised gradients; those that are not wanted are without elements."""
-    of, wanted = (*arguments[:4], arguments[4]), arguments[-1]
     return tuple(
         torch.empty_like(x, memory_format=torch.contiguous_format)
         if w
-        else of[0].new_empty((0,), dtype=None if x is None else x.dtype)
-        for x, w in zip(of, wanted)
+        else arguments[0].new_empty((0,), dtype=None if x is None else x.dtype)
+        for x, w in zip(arguments[:5], arguments[-1])
     )
 
 
-def _adjoint(*arguments):
+def _adjoint(*arguments: Any) -> tuple[Tensor, ...]:
     count = len(GATED.vjp.reads)
-    tensors, problem = arguments[:count], _problem(arguments[count:-1])
     results = _gradients(*arguments)
-    wanted = [g if w else None for g, w in zip(results, arguments[-1])]
-
-    def written(first):
-        *of_gates, of_initial = wanted
-        names = [gradient_of(name) for name in GATES]
-        views = _gates(names, of_gates, problem.stack, first)
-        return views | views_of(["initial_grad"], [of_initial], first + len(GATES))
-
-    _run(GATED.vjp, tensors, wanted, problem, written)
+    wanted = (g if w else None for g, w in zip(results, arguments[-1]))
+    arrays = dict(zip(GATED.vjp.arrays, (*arguments[:count], *wanted)))
+    _run(GATED.vjp, arrays, _problem(*arguments[count:-1]))
     return results
-
-
-def _problem(options):
-    shape, *others = options
-    return GatedProblem(tuple(shape), *others)
 
 
 _OPTIONS = "SymInt[] shape, int axis, bool reverse, int stack, float forget_bias, bool recompute, "
@@ -182,46 +149,36 @@ class _Gated(Fused):
     operation = GATED
     value, adjoint = _op, _vjp_op
 
-    @staticmethod
-    def problem(*options):
-        return _problem(options)
+    problem = staticmethod(_problem)
 
-    def composed(self, problem, *tensors):
+    def composed(self, problem: GatedProblem, *tensors: Any) -> tuple[Tensor, ...]:
         """Activations and a scan."""
         *pre, initial, resets, zoneout = tensors
         dtype = pre[0].dtype
-        of = edge_dtype(dtype)
-        parts = pre[0].unbind(problem.stack) if problem.stack >= 0 else pre
-        candidate, forget, *others = (x.to(of) for x in parts if x is not None)
-        forget = forget + problem.forget_bias
-        into = others[1] if len(others) > 1 else -forget
-        if zoneout is not None:  # whatever these are, NaN too
-            candidate, forget, into = (
-                torch.where(zoneout, x.new_zeros(()), x) for x in (candidate, forget, into)
-            )
-        gate, through = torch.sigmoid(forget), torch.sigmoid(into)
-        input = through * torch.tanh(candidate)  # which is 0 for a candidate of 0
-        if zoneout is not None:
-            gate = torch.where(zoneout, gate.new_ones(()), gate)
+        stack = pre[0].unbind(problem.stack) if problem.stack >= 0 else pre
+        parts = [x.to(edge_dtype(dtype)) for x in stack if x is not None]
+        gate, input, out = linear_steps(torch, torch.sigmoid, parts, problem.forget_bias, zoneout)
         input = input.expand(problem.shape)
         state, final = scan(gate, input, initial, resets, problem.axis, problem.reverse)
-        output = torch.sigmoid(others[0]) * state if others else state
+        output = state if out is None else out * state
         return output.to(dtype), final
 
-    def _reads_states(self, problem, needs):
+    def _reads_states(self, problem: GatedProblem, needs: Sequence[bool]) -> bool:
         """Returns whether gradients read states: those of forget and output gate do."""
         return needs[0] if problem.stack >= 0 else any(needs[1:3])
 
-    def keeps(self, problem, tensors, needs):
+    def keeps(self, problem: GatedProblem, tensors: Any, needs: Sequence[bool]) -> bool:
         gates = tensors[0].shape[problem.stack] if problem.stack >= 0 else 2
         has_output_gate = gates > 2 or tensors[2] is not None
         # Without an output gate the outputs are the states.
         return (problem.recompute or has_output_gate) and self._reads_states(problem, needs)
 
-    def kept(self, problem, keep):
+    def kept(self, problem: GatedProblem, keep: bool) -> tuple[bool, bool]:
         return keep and not problem.recompute, keep and problem.recompute
 
-    def residuals(self, problem, out, keep, needs):
+    def residuals(
+        self, problem: GatedProblem, out: Any, keep: bool, needs: Sequence[bool]
+    ) -> tuple[Tensor | None, Tensor | None]:
         output, _, state, checkpoints = out
         if not self._reads_states(problem, needs):
             return None, None
@@ -229,21 +186,21 @@ class _Gated(Fused):
             return None, checkpoints
         return state if keep else output, None
 
-    def batched(self, problem, size):
+    def batched(self, problem: GatedProblem, size: int) -> GatedProblem:
         stack = problem.stack + 1 if problem.stack >= 0 else -1
         return problem._replace(shape=(size, *problem.shape), axis=problem.axis + 1, stack=stack)
 
-    def apart(self, problem, index, residual):
+    def apart(self, problem: GatedProblem, index: int, residual: Tensor | None) -> Tensor | None:
         if residual is None or index == 0:
             return residual
-        return checkpoints_in(residual, _native.checkpoint_shape(problem.shape, problem.axis))
+        return checkpoints_in(residual, checkpoint_shape(problem.shape, problem.axis))
 
 
 _FUSED = _Gated()
 _FUSED.register(_results)
 
 
-@torch.compiler.allow_in_graph
-def gated_scan(problem, *tensors):
+@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
+def gated_scan(problem: GatedProblem, *tensors: Tensor | None) -> Any:
     """Returns output and final state under any transformation."""
     return _FUSED.run(problem, *tensors)
