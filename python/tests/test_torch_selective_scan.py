@@ -582,7 +582,7 @@ def test_steps_are_the_scan(groups, itype):
 def test_padding_starts_from_0_and_is_written_nowhere(rows, dtype, is_waited_for, monkeypatch):
     """Rows that there are not, also where values are not waited for, as on a GPU."""
     if not is_waited_for:
-        monkeypatch.setattr(scanrec._op.selective.torch_step, "_has_padding", lambda *_: True)
+        monkeypatch.setattr(scanrec._op.selective.torch_step, "has_padding", lambda *_: True)
     wtype = dtype.replace("bfloat16", "float32")
     x = problem(batch=4, steps=1, itype="float32", wtype=wtype)
     mixing = [x[name][..., 0] if wtype == "float32" else x[name] for name in ("B", "C")]

@@ -4,20 +4,21 @@ the axes of the primitive."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ... import _arguments as arguments
-from ..._jax.arrays import aligned, is_known, marks_of
+from ..._jax.arrays import aligned, array_of, is_known, marks_of
 from ..._jax.sharding import varying_alike
 from ..._jax.types import ArrayLike
 from ..doc import documented
 from ..spec import SEQUENCE_DOC
-from .jax_arguments import Given
+from .arguments import Checks, has_padding, types_of
 from .jax_rules import SELECTIVE_SCAN, SelectiveProblem
 from .spec import SELECTIVE_SCAN_DOC, SELECTIVE_STATE_UPDATE_DOC
 
@@ -95,18 +96,14 @@ def selective_scan(
     softplus = arguments.flag(call, "delta_softplus", delta_softplus)
     reverse = arguments.flag(call, "reverse", reverse)
     return_final = arguments.flag(call, "return_final", return_final)
-    given = Given(call, "u", ("T", "D"), u, A)
-    shape, lead = given.shape, given.shape[:-2]
-    steps, channels = shape[-2:]
-    arrays = {
-        "u": given.first,
-        "delta": given.same("delta", delta),
-        "a": given.a,
-        "b": given.mixing("B", B, (*lead, steps)),
-        "c": given.mixing("C", C, (*lead, steps)),
-        **given.others(D, z, "delta_bias", delta_bias),
-    }
-    edge = (*lead, channels, given.states)
+    given = _Checked(call, "u", u, A, -1, "an array (..., T, D)")
+    shape, states = given.first.shape, given.states
+    *lead, steps, channels = shape
+    arrays = given.operands(
+        (*lead, steps, states), (*lead, steps, 2 * states), constant=bool(lead),
+        delta=delta, B=B, C=C, D=D, z=z, delta_bias=delta_bias,
+    )  # fmt: skip
+    edge = (*lead, channels, states)
     if initial_state is not None:
         first = given.typed("initial_state", initial_state, may_be_complex=True)
         first = aligned(call, "initial_state", first, edge, given.a.dtype)
@@ -154,65 +151,55 @@ def selective_state_update(
     """
     call = "selective_state_update"
     softplus = arguments.flag(call, "dt_softplus", dt_softplus)
-    given = Given(call, "x", ("D",), x, A)
-    lead, channels = given.shape[:-1], given.shape[-1]
-    state = given.typed("state", state, may_be_complex=True)
-    if jnp.iscomplexobj(state) != jnp.iscomplexobj(given.a):
-        expected = f"{given.a.dtype}, as 'A' is"
-        arguments.refuse(call, "state", expected, state.dtype, TypeError)
+    given = _Checked(call, "x", x, A, -1, "an array (..., D)")
+    lead, states = given.first.shape[:-1], given.states
     rows = state_batch_indices
-    # With indices, the state may have any number of rows.
-    held = lead if rows is None else state.shape[:1]
-    arguments.check_shape(call, "state", state.shape, (*held, channels, given.states), equal=True)
+    if rows is not None and not isinstance(rows, jax.Array):
+        rows = np.asarray(rows)
+    state = given.state(state, lead, rows)
+    now = state
     if rows is not None:
-        rows = _rows_of(call, rows, lead, state.shape[0])
-    now = state if rows is None else state.at[rows].get(mode="fill", fill_value=0)
-    arrays = {
-        "u": given.first,
-        "delta": given.same("dt", dt),
-        "b": given.mixing("B", B, lead, of_channels=False),
-        "c": given.mixing("C", C, lead, of_channels=False),
-        **given.others(D, z, "dt_bias", dt_bias),
-    }
+        held = state.shape[0]
+        if is_known(rows):
+            has_padding(rows, held)
+        # Padding becomes the row after the last. Below 0 JAX would count from the end, and it may
+        # narrow 64 bits to 32.
+        where = jnp.where if isinstance(rows, jax.Array) else np.where
+        rows = jnp.asarray(where((rows < 0) | (rows > held), held, rows))
+        now = state.at[rows].get(mode="fill", fill_value=0)
+    arrays = given.operands(
+        (*lead, states), (*lead, 2 * states), constant=False,
+        dt=dt, B=B, C=C, D=D, z=z, dt_bias=dt_bias,
+    )  # fmt: skip
     for name, axis in (("u", -2), ("delta", -2), ("z", -2), ("b", -3), ("c", -3)):
-        if name in arrays:
+        if arrays[name] is not None:
             arrays[name] = jnp.expand_dims(arrays[name], axis)
-    arrays |= {"a": given.a, "initial_state": now.astype(given.a.dtype)}
+    arrays["initial_state"] = now.astype(given.a.dtype)
     out, final = _scan(arrays, lead, softplus, False, True)
     out, final = jax.lax.squeeze(out, (out.ndim - 2,)), final.astype(state.dtype)
     return out, final if rows is None else state.at[rows].set(final, mode="drop")
 
 
-def _rows_of(call, rows, lead, held):
-    """Returns the rows of a state that is held for more sequences than these. Padding becomes the
-    row after the last."""
-    name = "state_batch_indices"
-    if not isinstance(rows, jax.Array):
-        rows = np.asarray(rows)
-    if rows.dtype.name not in ("int32", "int64"):
-        arguments.refuse(call, name, "int32 or int64", rows.dtype, TypeError)
-    arguments.check_shape(call, name, rows.shape, lead, equal=True)
-    if held < 1:
-        arguments.refuse(call, "state", "1 row or more", held)
-    if is_known(rows):
-        found = [row for row in np.ravel(rows).tolist() if 0 <= row < held]
-        if len(set(found)) < len(found):
-            arguments.refuse(call, name, "every row of 'state' once at most", np.asarray(rows))
-    # Below 0 JAX would count from the end, and it may narrow 64 bits to 32.
-    where = jnp.where if isinstance(rows, jax.Array) else np.where
-    return jnp.asarray(where((rows < 0) | (rows > held), held, rows))
+class _Checked(Checks):
+    types = types_of(lambda name: jnp.dtype(getattr(jnp, name)))
+    converted = staticmethod(jax.lax.convert_element_type)
+    expanded = staticmethod(jnp.expand_dims)
+
+    def array(self, name: str, x: Any) -> jax.Array:
+        return array_of(self.call, name, x)
 
 
-def _scan(arrays, lead, softplus, reverse, with_final):
+def _scan(
+    arrays: dict[str, Any], lead: Sequence[int], softplus: bool, reverse: bool, with_final: bool
+) -> tuple[jax.Array, Any]:
     """Returns outputs, and final state or None, of arrays with these axes in front."""
-    batch = prod(lead)
+    arrays = {name: x for name, x in arrays.items() if x is not None}
     if len(lead) != 1:
         for name, x in arrays.items():
-            rest = x.ndim - len(lead)
-            if name in ("a", "skip", "delta_bias") or (name in ("b", "c") and x.ndim == 2):
-                continue
-            whole = all(n == 1 for n in x.shape[: len(lead)])
-            arrays[name] = x.reshape(1 if whole else batch, *x.shape[x.ndim - rest :])
+            if name not in ("a", "skip", "delta_bias") and (name not in ("b", "c") or x.ndim > 2):
+                before, after = x.shape[: len(lead)], x.shape[len(lead) :]
+                batch = 1 if all(n == 1 for n in before) else prod(lead)
+                arrays[name] = x.reshape(batch, *after)
     problem = SelectiveProblem(softplus, reverse)
     results = ("out", "final_state") if with_final else ("out",)
     wanted = {name: SELECTIVE_SCAN.shape(name, problem, arrays) for name in results}

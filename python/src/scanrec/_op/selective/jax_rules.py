@@ -9,7 +9,8 @@ be real, with the parts of complex numbers side by side.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,8 @@ from ..linear.jax_rules import LINEAR_SCAN
 from .spec import SELECTIVE
 
 __all__ = ["SELECTIVE_SCAN", "SelectiveProblem"]
+
+Arrays: TypeAlias = Mapping[str, jax.Array]
 
 
 class SelectiveProblem(NamedTuple):
@@ -48,24 +51,27 @@ class _SelectiveScan(Fused):
     }
     conjugated = True
 
-    def computed(self, arrays):
+    def computed(self, arrays: Arrays) -> Any:
         return arrays["a"].dtype
 
-    def unread(self, kind, problem, operands, results):
+    def unread(
+        self, kind: str, problem: Any, operands: Collection[str], results: Collection[str]
+    ) -> Collection[str]:
         return {"skip", "z"} if kind == "value" and "out" not in results else ()
 
-    def composed(self, problem, arrays):
+    def composed(self, problem: SelectiveProblem, arrays: Arrays) -> dict[str, jax.Array]:
         """Works on arrays (batch, time, channel, state)."""
         u, a = arrays["u"], arrays["a"]
-        dtype, (batch, steps, channels) = jnp.finfo(a.dtype).dtype, u.shape  # the real one
+        dtype, (batch, steps, channels) = np.finfo(a.dtype).dtype, u.shape  # the real one
         x, step = u.astype(dtype), arrays["delta"].astype(dtype)
         if "delta_bias" in arrays:
             step = step + of_rank(arrays["delta_bias"], 3)
         if problem.softplus:
-            step = _softplus(step)
+            above = step > 20  # where the softplus of the kernels is the identity
+            step = jnp.where(above, step, jnp.logaddexp(jnp.where(above, 0, step), 0))
         if "intervals" in arrays:
             step = step * arrays["intervals"][..., None]
-        mixing = _of_all_channels(arrays["b"], channels, a.dtype)
+        mixing = _of_all_channels(arrays["b"], channels, a)
         given = {
             "input": (step * x)[..., None].astype(a.dtype) * mixing,
             "gate": jnp.exp(step[..., None].astype(a.dtype) * of_rank(a, 4)),
@@ -75,7 +81,7 @@ class _SelectiveScan(Fused):
                 given[name] = jnp.expand_dims(arrays[name], axis)
         scan = Problem((batch, steps, channels, a.shape[1]), 1, problem.reverse)
         scanned = LINEAR_SCAN.value(scan, given, {"state": scan.shape, "final_state": scan.edge})
-        y = jnp.sum(scanned["state"] * _of_all_channels(arrays["c"], channels, a.dtype), -1)
+        y = jnp.sum(scanned["state"] * _of_all_channels(arrays["c"], channels, a), -1)
         if jnp.iscomplexobj(y):
             y = 2 * y.real
         if "skip" in arrays:
@@ -86,27 +92,17 @@ class _SelectiveScan(Fused):
         return {"out": y.astype(u.dtype), "final_state": final}
 
 
-def _softplus(x):
-    """The softplus of the kernels, which is x above 20."""
-    above = x > 20
-    return jnp.where(above, x, jnp.logaddexp(jnp.where(above, 0, x), 0))
-
-
-def _of_all_channels(mixing, channels, dtype):
+def _of_all_channels(mixing: jax.Array, channels: int, a: jax.Array) -> jax.Array:
     """Returns B or C as (batch or 1, time or 1, channel or 1, state)."""
-    is_complex = np.issubdtype(dtype, np.complexfloating)
-    if is_complex and not jnp.iscomplexobj(mixing) and mixing.ndim == 4:  # parts, side by side
-        pairs = mixing.astype(jnp.finfo(dtype).dtype)
+    if jnp.iscomplexobj(a) and not jnp.iscomplexobj(mixing):  # whose parts are side by side
+        pairs = mixing.astype(np.finfo(a.dtype).dtype)
         pairs = pairs.reshape(*pairs.shape[:-1], pairs.shape[-1] // 2, 2)
         mixing = jax.lax.complex(pairs[..., 0], pairs[..., 1])
-    mixing = mixing.astype(dtype)
+    mixing = mixing.astype(a.dtype)
     if mixing.ndim == 2:
-        return mixing[None, None]
-    batch, steps, groups, states = mixing.shape
-    if groups == 1:
-        return mixing
-    every = (batch, steps, groups, channels // groups, states)
-    return jnp.broadcast_to(mixing[..., None, :], every).reshape(batch, steps, channels, states)
+        return jnp.expand_dims(mixing, (0, 1))
+    groups = mixing.shape[2]
+    return mixing if groups == 1 else jnp.repeat(mixing, channels // groups, 2)
 
 
 #: The primitives of selective scans.

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import operator
-from typing import Literal, overload
+from collections.abc import Sequence
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from ..doc import documented
 from ..spec import SEQUENCE_DOC
 from .spec import SELECTIVE_SCAN_DOC
 from .torch_arguments import Checked
-from .torch_rules import SelectiveProblem, real_type, selective
+from .torch_rules import SelectiveProblem, selective
 
 __all__ = ["resets_from_cu_seqlens", "selective_scan"]
 
@@ -107,47 +108,41 @@ def selective_scan(
     softplus = arguments.flag(call, "delta_softplus", delta_softplus)
     return_last_state = arguments.flag(call, "return_last_state", return_last_state)
     reverse = arguments.flag(call, "reverse", reverse)
-    checked = Checked(call, "u", u, A, 3)
-    batch, channels, steps = u.shape
-    states = A.shape[1]
-    checked.same("delta", delta)
-    b = checked.mixing("B", B, (batch, states, steps))
-    c = checked.mixing("C", C, (batch, states, steps))
-    if b.dim() == c.dim() == 4 and b.shape[1] != c.shape[1]:
-        arguments.refuse(call, "C", f"as many groups as 'B' has, {b.shape[1]}", c.shape[1])
-    skip = checked.weight("D", D)
-    if z is not None:
-        checked.same("z", z)
-    bias = checked.weight("delta_bias", delta_bias)
+    checked = Checked(call, "u", u, A, "a tensor (B, D, L)")
+    (batch, channels, steps), states = u.shape, checked.states
+    operands = checked.operands(
+        (batch, states, steps), (batch, states, 2 * steps), constant=True,
+        delta=delta, B=B, C=C, D=D, z=z, delta_bias=delta_bias,
+    )  # fmt: skip
+    for name in ("b", "c"):
+        x = operands[name]
+        if x.is_complex() and x.dim() == 4:
+            operands[name] = torch.view_as_real(x.resolve_conj()).flatten(-2)
     if intervals is not None:
-        checked.type("intervals", intervals)
-        arguments.check_shape(call, "intervals", intervals.shape, (batch, steps), equal=True)
-        intervals = intervals.to(real_type(A.dtype))
-    sequences = batch
+        intervals = checked.equal("intervals", intervals, (batch, steps)).to(checked.real)
+    sequences, bounds = batch, None
     if cu_seqlens is not None:
         sequences = _sequences(call, cu_seqlens, u, resets)
-        if initial_state is not None or return_last_state or _is_known(cu_seqlens):
+        if initial_state is not None or return_last_state:
             bounds = _bounds(call, cu_seqlens, steps)
-        if initial_state is None and not return_last_state:
-            resets, cu_seqlens = _marks_at(cu_seqlens, steps), None
+        else:
+            resets = _resets(call, cu_seqlens, steps)
     edge = (sequences, channels, states)
     if initial_state is not None:
-        checked.state_type("initial_state", initial_state)
+        checked.typed("initial_state", initial_state, may_be_complex=True)
         arguments.check_shape(call, "initial_state", initial_state.shape, edge)
         initial_state = initial_state.to(A.dtype).expand(edge)
     if isinstance(resets, Tensor) and resets.dim() == 2:
         resets = resets.unsqueeze(1)
     cuts = marks(call, resets, u.shape, 2, u.device)
-    tensors = u, delta, A, b, c, skip, z, bias, intervals, initial_state, cuts
-    if cu_seqlens is None:
-        out, last = selective(SelectiveProblem(softplus, reverse), *tensors)
-    else:
-        out, last = _each(bounds, tensors, SelectiveProblem(softplus, reverse))
+    tensors = *operands.values(), intervals, initial_state, cuts
+    problem = SelectiveProblem(softplus, reverse)
+    out, last = selective(problem, *tensors) if bounds is None else _each(bounds, tensors, problem)
     return (out, last) if return_last_state else out
 
 
-def _sequences(call, cu_seqlens, u, resets):
-    """How many sequences lie one after the other."""
+def _sequences(call: str, cu_seqlens: Tensor, u: Tensor, resets: Tensor | None) -> int:
+    """Returns the number of sequences, which lie one after the other in a batch of 1."""
     _check_lengths(call, cu_seqlens)
     if cu_seqlens.shape[0] < 2:
         arguments.refuse(call, "cu_seqlens", "2 numbers or more", tuple(cu_seqlens.shape))
@@ -159,16 +154,18 @@ def _sequences(call, cu_seqlens, u, resets):
     return cu_seqlens.shape[0] - 1
 
 
-def _each(bounds, tensors, problem):
-    """The outputs and last states of sequences between these steps, by one call for each."""
+def _each(
+    bounds: list[int], tensors: Sequence[Any], problem: SelectiveProblem
+) -> tuple[Tensor, Tensor]:
+    """Returns the outputs and last states of sequences between these steps, one call for each."""
     u, delta, a, b, c, skip, z, bias, intervals, initial, _ = tensors
     lengths = [end - begin for begin, end in zip(bounds, bounds[1:])]
 
-    def of_each(x):
-        if x is None or x.dim() == 2 and x is not intervals:  # B or C of channels
+    def of_each(x: Tensor | None) -> Sequence[Tensor | None]:
+        if x is None or x.dim() == 2 and x is not intervals:  # B or C constant over time
             return [x] * len(lengths)
         numbers = x.shape[-1] // u.shape[-1] if u.shape[-1] else 1  # 2 for parts of complex ones
-        return x.split([numbers * n for n in lengths], -1)
+        return torch.split(x, [numbers * n for n in lengths], -1)
 
     firsts = [None] * len(lengths) if initial is None else initial.split(1)
     results = [
@@ -197,22 +194,29 @@ def resets_from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
     -------
     Booleans ``(1, length)``.
     """
-    call = "resets_from_cu_seqlens"
+    call, expected = "resets_from_cu_seqlens", "an integer of 0 or more"
     _check_lengths(call, cu_seqlens)
-    length = _length(call, length)
-    if _is_known(cu_seqlens):
-        _bounds(call, cu_seqlens, length, whole=False)
-    return _marks_at(cu_seqlens, length)
+    try:  # A program for any length must not ask for the number.
+        steps = length if isinstance(length, (int, torch.SymInt)) else operator.index(length)
+    except TypeError:
+        steps = None
+    if steps is None or isinstance(length, bool):
+        arguments.refuse(call, "length", expected, repr(length), TypeError)
+    if steps < 0:
+        arguments.refuse(call, "length", expected, steps)
+    return _resets(call, cu_seqlens, steps, whole=False)
 
 
-def _marks_at(cu_seqlens, length):
+def _resets(call: str, cu_seqlens: Tensor, length: int, whole: bool = True) -> Tensor:
+    """Returns the reset mask of sequences. Checks their bounds unless a program is being traced."""
+    if not (torch.compiler.is_compiling() or cu_seqlens.is_meta):
+        _bounds(call, cu_seqlens, length, whole)
     marked = torch.zeros(length + 1, dtype=torch.bool, device=cu_seqlens.device)
     marked[cu_seqlens.long()] = True
     return marked[:length].unsqueeze(0)
 
 
-def _check_lengths(call, cu_seqlens):
-    """Refuses values that are no numbers of steps by their type or shape."""
+def _check_lengths(call: str, cu_seqlens: Tensor) -> None:
     name = "cu_seqlens"
     if not isinstance(cu_seqlens, Tensor):
         arguments.refuse(call, name, "a tensor", type(cu_seqlens).__name__, TypeError)
@@ -222,32 +226,12 @@ def _check_lengths(call, cu_seqlens):
         arguments.refuse(call, name, "one axis, of 1 number or more", tuple(cu_seqlens.shape))
 
 
-def _is_known(cu_seqlens):
-    """Whether values are there, not only when a program runs."""
-    return not (torch.compiler.is_compiling() or cu_seqlens.is_meta)
-
-
-def _bounds(call, cu_seqlens, length, whole=True):
-    """The numbers of steps before sequences, and before the end of the last: of all steps if it is
-    the whole that they divide."""
-    found = cu_seqlens.tolist()
+def _bounds(call: str, cu_seqlens: Tensor, length: int, whole: bool = True) -> list[int]:
+    """Returns the bounds of sequences. The last one is ``length``, or at most that if they are not
+    the whole."""
+    found: list[int] = cu_seqlens.tolist()
     rises = found[0] == 0 and found == sorted(found)
     if not rises or found[-1] > length or (whole and found[-1] < length):
         expected = f"numbers that rise from 0 to {length}{'' if whole else ' at most'}"
         arguments.refuse(call, "cu_seqlens", expected, found if len(found) < 10 else "others")
-    return found
-
-
-def _length(call, value):
-    """A number of steps, as it is: of programs for any length it is not to be asked for."""
-    expected, found = "an integer of 0 or more", value
-    if not isinstance(value, (int, torch.SymInt)):
-        try:
-            found = operator.index(value)
-        except TypeError:
-            arguments.refuse(call, "length", expected, repr(value), TypeError)
-    if isinstance(value, bool):
-        arguments.refuse(call, "length", expected, value, TypeError)
-    if found < 0:
-        arguments.refuse(call, "length", expected, found)
     return found

@@ -9,9 +9,11 @@ in. If it is complex, b and c of every step are the parts of complex numbers, si
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn.functional import silu, softplus
 
 from ..._arguments import check_shape, contiguous
@@ -31,14 +33,7 @@ from ..linear.torch_rules import scan
 from ..spec import gradient_of, primal_of
 from .spec import SELECTIVE
 
-__all__ = ["SelectiveProblem", "real_type", "run_selective", "selective"]
-
-_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
-
-
-def real_type(dtype: torch.dtype) -> torch.dtype:
-    """The type of the parts of complex numbers, or the type itself."""
-    return _REAL.get(dtype, dtype)
+__all__ = ["SelectiveProblem", "run_selective", "selective"]
 
 
 class SelectiveProblem(NamedTuple):
@@ -50,29 +45,29 @@ class SelectiveProblem(NamedTuple):
 
 # ---- operators -----------------------------------------------------------------------------------
 
-# The axes of the C interface, in its order, among those of tensors here.
-_SEQUENCE, _STEPS = (0, 2, 1), (0, 3, 1, 2)
-_AXES = {name: _SEQUENCE for name in ("u", "delta", "z", "out", "resets")}
-_AXES["checkpoints"] = (0, 1, 3, 2)
+#: Arrays with time, which is their last axis here and the second one in the C interface.
+_OF_TIME = frozenset({"u", "delta", "z", "out", "resets", "b", "c"})
 
 
-def _strides(name, x, parts):
+def _strides(name: str, x: Tensor, parts: int) -> Sequence[int]:
     """Returns the strides of a tensor for the axes of the C interface."""
     of, strides = primal_of(name), strides_of(x)
     if x.numel() == 0:  # with any strides, those of one place for all among them
         strides = contiguous(x.shape)
-    axes = _AXES.get(of)
-    if of in ("b", "c") and x.dim() == 4:
-        axes, strides = _STEPS, [*strides[:3], parts * strides[3]]
-    return strides if axes is None else [strides[i] for i in axes]
+    if of == "checkpoints":
+        return [strides[i] for i in (0, 1, 3, 2)]
+    if of not in _OF_TIME or len(strides) == 2:
+        return strides
+    first, *others, last = strides
+    return first, parts * last if of in ("b", "c") else last, *others
 
 
 def run_selective(
     call: str,
-    tensors: dict,
+    tensors: Mapping[str, Tensor | None],
     softplus: bool,
     reverse: bool,
-    user=("selective_scan", SELECTIVE.names),
+    user: tuple[str, Mapping[str, str]] = ("selective_scan", SELECTIVE.names),
 ) -> None:
     """Runs a native call on tensors by their names, which are no lazy views. ``user`` has the names
     for errors."""
@@ -83,7 +78,7 @@ def run_selective(
         if held[name].dim() == 4 and held[name].stride(3) != 1:
             held[name] = held[name].contiguous()
 
-    def describe():
+    def describe() -> tuple[dict[str, View], dict[str, str], dict[str, Any]]:
         (batch, channels, steps), a, resets = held["u"].shape, held["a"], held.get("resets")
         b, c = held["b"], held["c"]
         groups = next((x.shape[1] for x in (b, c) if x.dim() == 4), 1)
@@ -106,44 +101,42 @@ def run_selective(
     run_native(call, (*held.values(),), (*held, softplus, reverse), describe, user)
 
 
-def _check_shapes(tensors, parts, groups):
+def _check_shapes(tensors: Mapping[str, Tensor], parts: int, groups: int) -> None:
     """Refuses tensors of a recorded program whose shapes do not belong together: kernels would read
     memory after their end."""
-    sequence, a = tensors["u"].shape, tensors["a"].shape
+    sequence, of_a = tensors["u"].shape, tensors["a"].shape
     batch, channels, steps = sequence
-    mixing = (batch, groups, a[1], parts * steps)
-    for names, shape in (
-        (("delta", "z", "out_grad"), sequence),
-        (("a",), (channels, a[1])),
-        (("skip", "delta_bias"), (channels,)),
-        (("intervals",), (batch, steps)),
-        (("initial_state", "final_grad"), (batch, channels, a[1])),
-        (("b",), mixing if tensors["b"].dim() == 4 else a),
-        (("c",), mixing if tensors["c"].dim() == 4 else a),
-    ):
-        for name in names:
-            x = tensors.get(name)
-            if x is not None and x.shape != shape:
-                of = SELECTIVE.names.get(name, name)
-                check_shape("selective_scan", of, x.shape, shape, equal=True)
-    resets = tensors.get("resets")
-    if resets is not None:
-        steps += resets.shape[2] == steps + 1
-        check_shape("selective_scan", "resets", resets.shape, (batch, channels, steps))
+    states = of_a[1]
+    mixing = (batch, groups, states, parts * steps)
+    shapes: dict[str, Sequence[int]] = {
+        **dict.fromkeys(("delta", "z", "out_grad"), sequence),
+        **dict.fromkeys(("initial_state", "final_grad"), (batch, channels, states)),
+        **{name: mixing if tensors[name].dim() == 4 else of_a for name in ("b", "c")},
+        **dict.fromkeys(("skip", "delta_bias"), (channels,)),
+        "a": (channels, states),
+        "intervals": (batch, steps),
+    }
+    for name, shape in shapes.items():
+        if name in tensors:
+            of = SELECTIVE.names.get(name, name)
+            check_shape("selective_scan", of, tensors[name].shape, shape, equal=True)
+    if "resets" in tensors:
+        steps += tensors["resets"].shape[2] == steps + 1
+        check_shape("selective_scan", "resets", tensors["resets"].shape, (batch, channels, steps))
 
 
-def _checkpoint_shape(u, a):
+def _checkpoint_shape(u: Tensor, a: Tensor) -> tuple[int, ...]:
     batch, channels, steps = u.shape
     return checkpoint_shape((batch, steps, a.shape[1], channels), 1)
 
 
-def _add_checkpoints(tensors, memory):
+def _add_checkpoints(tensors: dict[str, Any], memory: Tensor | None) -> None:
     shape = _checkpoint_shape(tensors["u"], tensors["a"])
     if memory is not None and 0 not in shape:
         tensors["checkpoints"] = checkpoints_in(memory, shape)
 
 
-def _results(*arguments):
+def _results(*arguments: Any) -> tuple[Tensor, ...]:
     """Returns uninitialised outputs, laid out as u, final states, and checkpoints, which have no
     elements unless they are kept."""
     u, a, keep = arguments[0], arguments[2], arguments[-1]
@@ -152,7 +145,7 @@ def _results(*arguments):
     return torch.empty_like(u), a.new_empty((batch, channels, a.shape[1])), a.new_empty(memory)
 
 
-def _value(*arguments):
+def _value(*arguments: Any) -> tuple[Tensor, ...]:
     out, final, checkpoints = results = _results(*arguments)
     softplus, reverse, keep = arguments[-3:]
     tensors = dict(zip(SELECTIVE.operands, arguments), out=out, final_state=final)
@@ -163,12 +156,12 @@ def _value(*arguments):
     return results
 
 
-def _gradients(*arguments):
+def _gradients(*arguments: Any) -> tuple[Tensor, ...]:
     """Returns uninitialised gradients, laid out as their operands; those that are not wanted have
     no elements."""
     a = arguments[2]
 
-    def like(name, x):
+    def like(name: str, x: Tensor) -> Tensor:
         if a.is_complex() and name in ("b", "c") and x.dim() == 4:  # whose parts are side by side
             return torch.empty_like(x, memory_format=torch.contiguous_format)
         return torch.empty_like(x)
@@ -179,7 +172,7 @@ def _gradients(*arguments):
     )
 
 
-def _adjoint(*arguments):
+def _adjoint(*arguments: Any) -> tuple[Tensor, ...]:
     results = _gradients(*arguments)
     *_, softplus, reverse, wanted = arguments
     tensors = dict(zip(SELECTIVE.vjp.reads, arguments))
@@ -199,12 +192,12 @@ _vjp_op = define(SELECTIVE.vjp, _REQUIRED, f"{_OPTIONS}bool[] wanted", 10, _adjo
 # ---- derivatives ---------------------------------------------------------------------------------
 
 
-def _of_all_channels(mixing, channels, dtype):
+def _of_all_channels(mixing: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
     """Returns B or C as (B or 1, D or 1, N, L or 1)."""
     if mixing.dim() == 2:
         return mixing.to(dtype).unsqueeze(-1)
     if dtype.is_complex:
-        mixing = mixing.to(real_type(dtype)).unflatten(-1, (-1, 2))
+        mixing = torch.unflatten(mixing.to(dtype.to_real()), -1, (-1, 2))
         mixing = torch.complex(mixing[..., 0], mixing[..., 1])
     mixing, groups = mixing.to(dtype), mixing.shape[1]
     return mixing if groups == 1 else mixing.repeat_interleave(channels // groups, 1)
@@ -214,9 +207,10 @@ class _Selective(Fused):
     operation = SELECTIVE
     value, adjoint, problem = _op, _vjp_op, SelectiveProblem
 
-    def composed(self, problem, u, delta, a, b, c, skip, z, bias, intervals, initial, resets):
+    def composed(self, problem: Any, *tensors: Any) -> tuple[Tensor, ...]:
         """Elementwise operations and a scan, with an array of the states of all steps."""
-        dtype, (batch, channels, steps) = real_type(a.dtype), u.shape
+        u, delta, a, b, c, skip, z, bias, intervals, initial, resets = tensors
+        dtype, (batch, channels, steps) = a.dtype.to_real(), u.shape
         x, step = u.to(dtype), delta.to(dtype)
         if bias is not None:
             step = step + bias.unsqueeze(-1)
@@ -243,10 +237,10 @@ class _Selective(Fused):
             out = out * silu(z.to(dtype))
         return out.to(u.dtype), final.squeeze(-1)
 
-    def keeps(self, problem, tensors, needs):
+    def keeps(self, problem: Any, tensors: Any, needs: Any) -> bool:
         return True
 
-    def residuals(self, problem, out, keep, needs):
+    def residuals(self, problem: Any, out: Any, keep: bool, needs: Any) -> Any:
         return out[2:]
 
 
@@ -254,7 +248,7 @@ _FUSED = _Selective()
 _FUSED.register(_results)
 
 
-@torch.compiler.allow_in_graph
-def selective(problem, *tensors):
+@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
+def selective(problem: SelectiveProblem, *tensors: Tensor | None) -> Any:
     """Returns outputs and final state under any transformation."""
     return _FUSED.run(problem, *tensors)

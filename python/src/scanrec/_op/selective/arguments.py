@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of the arguments of selective scans, which the frameworks share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ... import _arguments as arguments
+
+__all__ = ["Array", "Checks", "Shape", "has_padding", "types_of"]
+
+Array: TypeAlias = Any  #: An array of a framework.
+Shape: TypeAlias = tuple[int, ...]
+
+_STORED = (("float32", "bfloat16", "float16"), "complex64"), (("float64",), "complex128")
+
+
+class _Types(NamedTuple):
+    real: Any  #: that is computed in
+    stored: tuple[Any, ...]  #: of real arrays
+    mixed: tuple[Any, ...]  #: of arrays that may be complex if A is
+
+
+def types_of(dtype: Callable[[str], Any]) -> dict[Any, _Types]:
+    """The types of arguments by the type of A. ``dtype`` returns a framework's type by its name."""
+    types = {}
+    for names, name in _STORED:
+        stored, pair = tuple(map(dtype, names)), dtype(name)
+        types[stored[0]] = _Types(stored[0], stored, stored)
+        types[pair] = _Types(stored[0], stored, (*stored, pair))
+    return types
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+class Checks(ABC):
+    """Checks of the arguments of a call against A and the first argument. The latter has channels
+    along ``axis``. The groups of B and C are an axis inserted there. ``axes`` says which axes the
+    first argument has."""
+
+    types: ClassVar[dict[Any, _Types]]  #: by the type of A
+    converted: Callable[[Array, Any], Array]  #: an array in another type
+    expanded: Callable[[Array, int], Array]  #: an array with one more axis, of extent 1
+
+    def __init__(self, call: str, name: str, first: Any, a: Any, axis: int, axes: str) -> None:
+        self.call, self.axis = call, axis
+        self.groups: int | None = None  # of B, if it varies over time
+        self.a = self.array("A", a)
+        if self.a.dtype not in self.types:
+            expected = "float32 or float64, or complex of them"
+            arguments.refuse(call, "A", expected, self.a.dtype, TypeError)
+        self.real, self.stored, self.mixed = self.types[self.a.dtype]
+        self.first = self.typed(name, first)
+        shape, rank = tuple(self.first.shape), axes.count(",") + 1
+        if len(shape) < rank - 1 if "..." in axes else len(shape) != rank:
+            arguments.refuse(call, name, axes, f"shape {shape}")
+        self.channels, shape = shape[axis], tuple(self.a.shape)
+        if len(shape) != 2 or shape[0] != self.channels or shape[1] < 1:
+            arguments.refuse(call, "A", f"shape ({self.channels}, N), N of 1 or more", shape)
+        self.states = shape[1]
+
+    @abstractmethod
+    def array(self, name: str, x: Any) -> Array:
+        """The value, if it is an array of the framework or can be made one."""
+
+    def typed(self, name: str, x: Any, *, may_be_complex: bool = False) -> Array:
+        """An array of a type that goes with that of A."""
+        x, stored = self.array(name, x), self.mixed if may_be_complex else self.stored
+        if x.dtype not in stored:
+            expected = f"{' or '.join(map(_name, stored))}, as 'A' is {_name(self.a.dtype)}"
+            arguments.refuse(self.call, name, expected, x.dtype, TypeError)
+        return x
+
+    def equal(self, name: str, x: Any, shape: Shape) -> Array:
+        """A real array of a shape."""
+        x = self.typed(name, x)
+        arguments.check_shape(self.call, name, x.shape, shape, equal=True)
+        return x
+
+    def _weight(self, name: str, x: Any) -> Array | None:
+        """One number per channel in the real type of A, or None."""
+        if x is None:
+            return None
+        return self.converted(self.equal(name, x, (self.channels,)), self.real)
+
+    def _mixing(self, name: str, x: Any, shape: Shape, parts: Shape, constant: bool) -> Array:
+        """B or C with an axis of groups. If it is constant over time, it has the shape of A."""
+        x = self.typed(name, x, may_be_complex=True)
+        got, of_a = tuple(x.shape), tuple(self.a.shape)
+        if constant and got == of_a:
+            return self.converted(x, self.a.dtype)
+        if self.a.dtype not in (self.real, x.dtype):
+            shape = parts
+        axis = self.axis % len(shape)
+        if got == shape:
+            x, got = self.expanded(x, axis), (*shape[:axis], 1, *shape[axis:])
+        groups = got[axis] if len(got) > len(shape) else 0
+        fits = groups >= 1 and self.channels % groups == 0
+        if not fits or got != (*shape[:axis], groups, *shape[axis:]):
+            known = ", ".join(map(str, [of_a, shape] if constant else [shape]))
+            grouped = ", ".join(map(str, (*shape[:axis], "G", *shape[axis:])))
+            expected = f"shape {known} or ({grouped}) of G groups of which "
+            expected += f"{self.channels} channels are a multiple"
+            arguments.refuse(self.call, name, expected, got)
+        if name == "B":
+            self.groups = groups
+        elif self.groups not in (None, groups):
+            expected = f"as many groups as 'B' has, {self.groups}"
+            arguments.refuse(self.call, name, expected, groups)
+        return x
+
+    def operands(
+        self, shape: Shape, parts: Shape, *, constant: bool, **values: object
+    ) -> dict[str, Any]:
+        """The operands that a scan and a step share, None for absent ones.
+
+        Parameters
+        ----------
+        shape, parts:
+            The shape of B and C without groups, and that of their parts if they are complex.
+        constant:
+            Whether B and C may be constant over time.
+        values:
+            The steps, B, C, D, z and the bias of the steps, by their names in the call.
+        """
+        delta, b, c, skip, (_, z), bias = values.items()
+        return {
+            "u": self.first,
+            "delta": self.equal(*delta, self.first.shape),
+            "a": self.a,
+            "b": self._mixing(*b, shape, parts, constant),
+            "c": self._mixing(*c, shape, parts, constant),
+            "skip": self._weight(*skip),
+            "z": None if z is None else self.equal("z", z, self.first.shape),
+            "delta_bias": self._weight(*bias),
+        }
+
+    def state(self, x: Any, lead: Shape, rows: Array | None) -> Array:
+        """The state of a step for sequences of shape ``lead``. With rows it may be any number."""
+        state = self.typed("state", x, may_be_complex=True)
+        if self.a.dtype not in (self.real, state.dtype):
+            expected = f"{_name(self.a.dtype)}, as 'A' is"
+            arguments.refuse(self.call, "state", expected, state.dtype, TypeError)
+        held = lead if rows is None else state.shape[:1]
+        shape = (*held, self.channels, self.states)
+        arguments.check_shape(self.call, "state", state.shape, shape, equal=True)
+        if rows is not None:
+            name = "state_batch_indices"
+            if _name(rows.dtype) not in ("int32", "int64"):
+                arguments.refuse(self.call, name, "int32 or int64", rows.dtype, TypeError)
+            arguments.check_shape(self.call, name, rows.shape, lead, equal=True)
+            if state.shape[0] < 1:
+                arguments.refuse(self.call, "state", "1 row or more", 0)
+        return state
+
+
+def has_padding(rows: Array, held: int) -> bool:
+    """Whether some of these are no rows of a state with ``held`` rows. Refuses rows that occur
+    twice."""
+    given = rows.flatten().tolist()
+    inside = [row for row in given if 0 <= row < held]
+    if len(set(inside)) < len(inside):
+        call, name = "selective_state_update", "state_batch_indices"
+        arguments.refuse(call, name, "every row of 'state' once at most", np.asarray(rows))
+    return len(inside) < len(given)
