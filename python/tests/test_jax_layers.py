@@ -378,11 +378,11 @@ def test_gradients_of_gates_at_the_ends(nu):
 
 def test_discretisation_near_zero():
     """Where exp(z) - 1 cancels."""
-    from scanrec._op.state_space.jax import _phi
+    from scanrec._op.state_space.jax import _System
 
     for z in (0.0, 1e-9 + 1e-9j, 1e-3j, 0.4 + 0.3j, 0.49, 0.51):
         want = sum(complex(z) ** k / np.prod(np.arange(1.0, k + 2)) for k in range(25))
-        np.testing.assert_allclose(_phi(jnp.asarray(complex(z))), want, rtol=1e-14)
+        np.testing.assert_allclose(_System.phi(jnp.asarray(complex(z))), want, rtol=1e-14)
 
 
 # ---- errors --------------------------------------------------------------------------------------
