@@ -19,8 +19,8 @@ from ..._jax.types import ArrayLike
 from ..doc import documented
 from ..spec import SEQUENCE_DOC
 from .arguments import Checks, has_padding, types_of
-from .jax_rules import SELECTIVE_SCAN, SelectiveProblem
-from .spec import SELECTIVE_SCAN_DOC, SELECTIVE_STATE_UPDATE_DOC
+from .jax_rules import SELECTIVE_SCAN
+from .spec import SELECTIVE_SCAN_DOC, SELECTIVE_STATE_UPDATE_DOC, SelectiveProblem
 
 __all__ = ["selective_scan", "selective_state_update"]
 

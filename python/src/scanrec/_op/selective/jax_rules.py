@@ -10,7 +10,7 @@ be real, with the parts of complex numbers side by side.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,35 +20,17 @@ from ..._jax.arrays import of_rank
 from ..._jax.fused import Fused
 from ..._jax.scans import Problem
 from ..linear.jax_rules import LINEAR_SCAN
-from .spec import SELECTIVE
+from .spec import LAYOUT, SELECTIVE, SelectiveProblem
 
-__all__ = ["SELECTIVE_SCAN", "SelectiveProblem"]
+__all__ = ["SELECTIVE_SCAN"]
 
 Arrays: TypeAlias = Mapping[str, jax.Array]
-
-
-class SelectiveProblem(NamedTuple):
-    """Options of a call."""
-
-    softplus: bool
-    reverse: bool
-
-
-_MIXING = "batch time channel state | channel state"
 
 
 class _SelectiveScan(Fused):
     operation = SELECTIVE
     user_call = "selective_scan"
-    layout = {
-        **dict.fromkeys(("u", "delta", "z", "out", "resets"), "batch time channel"),
-        **dict.fromkeys(("initial_state", "final_state"), "batch channel state"),
-        **dict.fromkeys(("skip", "delta_bias"), "channel"),
-        **dict.fromkeys(("b", "c"), _MIXING),
-        "intervals": "batch time",
-        "a": "channel state",
-        "checkpoints": "batch checkpoint state channel",
-    }
+    layout = LAYOUT
     conjugated = True
 
     def computed(self, arrays: Arrays) -> Any:

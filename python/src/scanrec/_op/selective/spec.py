@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The description of ``selective_scan``."""
 
+from typing import NamedTuple
+
 from ..spec import Operation
 
-__all__ = ["SELECTIVE", "SELECTIVE_SCAN_DOC", "SELECTIVE_STATE_UPDATE_DOC"]
+__all__ = ["LAYOUT", "SELECTIVE", "SELECTIVE_SCAN_DOC", "SELECTIVE_STATE_UPDATE_DOC"]
+__all__ += ["SelectiveProblem"]
 
 SELECTIVE = Operation(
     "selective_scan",
@@ -16,6 +19,26 @@ SELECTIVE = Operation(
     names={"a": "A", "b": "B", "c": "C", "skip": "D"},
     typed=frozenset({"u", "delta", "b", "c", "z", "out"}),
 )
+
+#: The axes of the arrays, where time comes second. B and C are of every step, with "channel" for
+#: groups of channels, or constant over time. PyTorch has time last.
+LAYOUT = {
+    **dict.fromkeys(("u", "delta", "z", "out", "resets"), "batch time channel"),
+    **dict.fromkeys(("initial_state", "final_state"), "batch channel state"),
+    **dict.fromkeys(("skip", "delta_bias"), "channel"),
+    **dict.fromkeys(("b", "c"), "batch time channel state | channel state"),
+    "intervals": "batch time",
+    "a": "channel state",
+    "checkpoints": "batch checkpoint state channel",
+}
+
+
+class SelectiveProblem(NamedTuple):
+    """The options of a call."""
+
+    softplus: bool
+    reverse: bool
+
 
 #: The docstring of the scan. SEQUENCE_DOC has the other arguments.
 SELECTIVE_SCAN_DOC = """

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
-from ..._torch.tensors import marks
+from ..._torch.tensors import check_dense, marks
 from ..doc import documented
 from ..spec import SEQUENCE_DOC
-from .spec import SELECTIVE_SCAN_DOC
-from .torch_arguments import Checked
-from .torch_rules import SelectiveProblem, selective
+from .arguments import Checks, types_of
+from .spec import SELECTIVE_SCAN_DOC, SelectiveProblem
+from .torch_rules import selective
 
-__all__ = ["resets_from_cu_seqlens", "selective_scan"]
+__all__ = ["Checked", "resets_from_cu_seqlens", "selective_scan"]
 
 
 @overload
@@ -139,6 +139,29 @@ def selective_scan(
     problem = SelectiveProblem(softplus, reverse)
     out, last = selective(problem, *tensors) if bounds is None else _each(bounds, tensors, problem)
     return (out, last) if return_last_state else out
+
+
+class Checked(Checks):
+    """Checks of tensors, all on the device of the first."""
+
+    types = types_of(lambda name: getattr(torch, name))
+    converted = staticmethod(Tensor.to)
+    expanded = staticmethod(Tensor.unsqueeze)
+
+    def __init__(self, call: str, name: str, first: Any, a: object, axes: str) -> None:
+        check_dense(call, name, first)
+        if first.device.type not in ("cpu", "cuda", "meta"):
+            expected = "a tensor on a CPU or a GPU"
+            arguments.refuse(call, name, expected, first.device, NotImplementedError)
+        self.device, self.name = first.device, name
+        super().__init__(call, name, first, a, 1, axes)
+
+    def array(self, name: str, x: Any, expected: str = "a tensor") -> Any:
+        check_dense(self.call, name, x, expected)
+        if x.device != self.device:
+            expected = f"a tensor on {self.device} as '{self.name}' is"
+            arguments.refuse(self.call, name, expected, x.device)
+        return x
 
 
 def _sequences(call: str, cu_seqlens: Tensor, u: Tensor, resets: Tensor | None) -> int:

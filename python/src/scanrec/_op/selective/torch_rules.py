@@ -9,8 +9,8 @@ in. If it is complex, b and c of every step are the parts of complex numbers, si
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,35 +31,12 @@ from ..._torch.operators import (
 )
 from ..linear.torch_rules import scan
 from ..spec import gradient_of, primal_of
-from .spec import SELECTIVE
+from .spec import LAYOUT, SELECTIVE, SelectiveProblem
 
-__all__ = ["SelectiveProblem", "run_selective", "selective"]
-
-
-class SelectiveProblem(NamedTuple):
-    """The options of a call."""
-
-    softplus: bool
-    reverse: bool
+__all__ = ["run_selective", "selective"]
 
 
 # ---- operators -----------------------------------------------------------------------------------
-
-#: Arrays with time, which is their last axis here and the second one in the C interface.
-_OF_TIME = frozenset({"u", "delta", "z", "out", "resets", "b", "c"})
-
-
-def _strides(name: str, x: Tensor, parts: int) -> Sequence[int]:
-    """Returns the strides of a tensor for the axes of the C interface."""
-    of, strides = primal_of(name), strides_of(x)
-    if x.numel() == 0:  # with any strides, those of one place for all among them
-        strides = contiguous(x.shape)
-    if of == "checkpoints":
-        return [strides[i] for i in (0, 1, 3, 2)]
-    if of not in _OF_TIME or len(strides) == 2:
-        return strides
-    first, *others, last = strides
-    return first, parts * last if of in ("b", "c") else last, *others
 
 
 def run_selective(
@@ -79,50 +56,44 @@ def run_selective(
             held[name] = held[name].contiguous()
 
     def describe() -> tuple[dict[str, View], dict[str, str], dict[str, Any]]:
-        (batch, channels, steps), a, resets = held["u"].shape, held["a"], held.get("resets")
-        b, c = held["b"], held["c"]
-        groups = next((x.shape[1] for x in (b, c) if x.dim() == 4), 1)
-        _check_shapes(held, parts, groups)
-        views = {
-            name: View(i, _strides(name, x, parts)) for i, (name, x) in enumerate(held.items())
-        }
+        (batch, channels, steps), states = held["u"].shape, held["a"].shape[1]
+        of_steps = [name for name in ("b", "c") if held[name].dim() == 4]
+        groups = held[of_steps[0]].shape[1] if of_steps else 1
+        more_resets = "resets" in held and held["resets"].shape[2] > steps
+        extents = {"batch": batch, "time": steps, "channel": channels, "state": states}
+        special = dict.fromkeys(of_steps, {"channel": groups, "time": parts * steps})
+        if more_resets:
+            special["resets"] = {"time": steps + 1}
+        views = {}
+        for i, (name, x) in enumerate(held.items()):
+            of = primal_of(name)
+            strides = strides_of(x) if x.numel() > 0 else contiguous(x.shape)
+            if of == "checkpoints":
+                views[name] = View(i, [strides[axis] for axis in (0, 1, 3, 2)])
+                continue
+            axes = LAYOUT[of].split("|")[0 if of in of_steps else -1].split()
+            own = sorted(axes, key="time".__eq__)  # in which time is last
+            wanted = {**extents, **special.get(of, {})}
+            # Programs may be run on other shapes, and kernels would read memory after the end.
+            shape = [wanted[axis] for axis in own]
+            user_name = SELECTIVE.names.get(name, name)
+            check_shape("selective_scan", user_name, x.shape, shape, equal=name != "resets")
+            if of in of_steps:
+                strides[-1] *= parts
+            views[name] = View(i, [strides[own.index(axis)] for axis in axes])
         dtypes = {name: dtype_name(x.dtype) for name, x in held.items() if name != "resets"}
         problem = dict(
-            dtype=dtype_name(a.dtype),
-            shape=(batch, steps, channels, a.shape[1], groups),
-            b_of_steps=b.dim() == 4,
-            c_of_steps=c.dim() == 4,
+            dtype=dtype_name(held["a"].dtype),
+            shape=(batch, steps, channels, states, groups),
+            b_of_steps="b" in of_steps,
+            c_of_steps="c" in of_steps,
             softplus=softplus,
             reverse=reverse,
-            more_resets=resets is not None and resets.shape[2] > steps,
+            more_resets=more_resets,
         )
         return views, dtypes, problem
 
     run_native(call, (*held.values(),), (*held, softplus, reverse), describe, user)
-
-
-def _check_shapes(tensors: Mapping[str, Tensor], parts: int, groups: int) -> None:
-    """Refuses tensors of a recorded program whose shapes do not belong together: kernels would read
-    memory after their end."""
-    sequence, of_a = tensors["u"].shape, tensors["a"].shape
-    batch, channels, steps = sequence
-    states = of_a[1]
-    mixing = (batch, groups, states, parts * steps)
-    shapes: dict[str, Sequence[int]] = {
-        **dict.fromkeys(("delta", "z", "out_grad"), sequence),
-        **dict.fromkeys(("initial_state", "final_grad"), (batch, channels, states)),
-        **{name: mixing if tensors[name].dim() == 4 else of_a for name in ("b", "c")},
-        **dict.fromkeys(("skip", "delta_bias"), (channels,)),
-        "a": (channels, states),
-        "intervals": (batch, steps),
-    }
-    for name, shape in shapes.items():
-        if name in tensors:
-            of = SELECTIVE.names.get(name, name)
-            check_shape("selective_scan", of, tensors[name].shape, shape, equal=True)
-    if "resets" in tensors:
-        steps += tensors["resets"].shape[2] == steps + 1
-        check_shape("selective_scan", "resets", tensors["resets"].shape, (batch, channels, steps))
 
 
 def _checkpoint_shape(u: Tensor, a: Tensor) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from ..._torch.operators import define_as, differentiate, keep_lazy_views, run_b
 from ..doc import documented
 from .arguments import has_padding
 from .spec import SELECTIVE, SELECTIVE_STATE_UPDATE_DOC
-from .torch_arguments import Checked
+from .torch import Checked
 from .torch_rules import run_selective
 
 __all__ = ["selective_state_update"]
