@@ -27,7 +27,7 @@ def target_of(call: str) -> str:
 
 def _register(library: ctypes.CDLL, prefix: str, platform: str) -> None:
     for call in _native.CALLS:
-        handler = jax.ffi.pycapsule(getattr(library, f"{prefix}{call}"))
+        handler = jax.ffi.pycapsule(getattr(library, prefix + call))  # type: ignore[no-untyped-call]
         jax.ffi.register_ffi_target(target_of(call), handler, platform=platform)
 
 

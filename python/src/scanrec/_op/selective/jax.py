@@ -153,20 +153,20 @@ def selective_state_update(
     softplus = arguments.flag(call, "dt_softplus", dt_softplus)
     given = _Checked(call, "x", x, A, -1, "an array (..., D)")
     lead, states = given.first.shape[:-1], given.states
-    rows = state_batch_indices
+    rows: Any = state_batch_indices
     if rows is not None and not isinstance(rows, jax.Array):
         rows = np.asarray(rows)
-    state = given.state(state, lead, rows)
-    now = state
+    before: jax.Array = given.state(state, lead, rows)
+    now = before
     if rows is not None:
-        held = state.shape[0]
+        held = before.shape[0]
         if is_known(rows):
             has_padding(rows, held)
         # Padding becomes the row after the last. Below 0 JAX would count from the end, and it may
         # narrow 64 bits to 32.
-        where = jnp.where if isinstance(rows, jax.Array) else np.where
+        where: Any = jnp.where if isinstance(rows, jax.Array) else np.where
         rows = jnp.asarray(where((rows < 0) | (rows > held), held, rows))
-        now = state.at[rows].get(mode="fill", fill_value=0)
+        now = before.at[rows].get(mode="fill", fill_value=0)
     arrays = given.operands(
         (*lead, states), (*lead, 2 * states), constant=False,
         dt=dt, B=B, C=C, D=D, z=z, dt_bias=dt_bias,
@@ -176,8 +176,8 @@ def selective_state_update(
             arrays[name] = jnp.expand_dims(arrays[name], axis)
     arrays["initial_state"] = now.astype(given.a.dtype)
     out, final = _scan(arrays, lead, softplus, False, True)
-    out, final = jax.lax.squeeze(out, (out.ndim - 2,)), final.astype(state.dtype)
-    return out, final if rows is None else state.at[rows].set(final, mode="drop")
+    out, final = jax.lax.squeeze(out, (out.ndim - 2,)), final.astype(before.dtype)
+    return out, final if rows is None else before.at[rows].set(final, mode="drop")
 
 
 class _Checked(Checks):
