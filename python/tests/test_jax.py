@@ -88,26 +88,27 @@ def test_types(random, dtype):
 
 
 @pytest.mark.parametrize("shape, axis", [((0, 5, 3), 1), ((2, 0, 3), 1), ((2, 1, 3), 1), ((7,), 0)])
-def test_small_problems(random, shape, axis):
+def test_short_and_empty_sequences_have_exact_values_and_finite_derivatives(random, shape, axis):
     gate, input = random(*shape), random(*shape)
     edges = np.delete(shape, axis)
     first = random(*edges)
     got = linear_scan(gate, input, first, axis=axis, return_final=True)
     want = loop(gate, input, first, axis=axis)
     same(got, [jnp.asarray(x, "float64") for x in want])
-    for transform in (jax.grad, lambda f: jax.jacfwd(jax.grad(f))):
-        f = lambda g: jnp.sum(linear_scan(g, input, first, axis=axis) ** 2)
-        assert np.all(np.isfinite(transform(f)(gate)))
+    gradient = jax.grad(lambda g: jnp.sum(linear_scan(g, input, first, axis=axis) ** 2))
+    for x in jax.jit(lambda g: (gradient(g), jax.jacfwd(gradient)(g)))(gate):
+        assert np.all(np.isfinite(x))
 
 
-def test_against_associative_scan(random):
+def test_states_are_those_of_an_associative_scan(random):
     gate, input = jnp.asarray(random(4, 300, 3)), jnp.asarray(random(4, 300, 3))
 
     def combine(earlier, later):
         return later[0] * earlier[0], later[0] * earlier[1] + later[1]
 
-    want = jax.lax.associative_scan(combine, (gate, input), axis=1)[1]
-    same(linear_scan(gate, input), want)
+    # Eagerly, each of hundreds of slices would be compiled alone.
+    scan = jax.jit(lambda *x: jax.lax.associative_scan(combine, x, axis=1)[1])
+    same(linear_scan(gate, input), scan(gate, input))
 
 
 def test_axes_and_broadcast_gates(random):
@@ -175,7 +176,7 @@ def losses(f):
     }
 
 
-def transforms(dtype):
+def transforms_of(dtype):
     holomorphic = {"holomorphic": True} if dtype.kind == "c" else {}
     every = {"argnums": (0, 1, 2), **holomorphic}
     return {
@@ -188,18 +189,24 @@ def transforms(dtype):
     }
 
 
+def derivatives_of(f, arrays, transforms):
+    """By transform and loss, as one program. The second derivatives are those of one loss."""
+    of = [(t, loss) for t in transforms for loss in (["both"] if " of " in t else losses(f))]
+    every = transforms_of(arrays[1].dtype)
+    programs = {(t, loss): every[t](losses(f)[loss]) for t, loss in of}
+    return jax.jit(lambda *x: {k: g(*x) for k, g in programs.items()})(*arrays)
+
+
 def test_derivatives_of_first_and_second_order(problem):
+    """Each order in which transformations nest gives the one gradient and the one Hessian of a
+    loop, which JAX differentiates once."""
     ours, theirs, arrays = problem
     same(ours(*arrays), theirs(*arrays))
-    every = transforms(arrays[1].dtype)
-
-    def derivatives(f):
-        """By transform and loss, as one program."""
-        chosen = [(n, loss) for n in every for loss in (["both"] if " of " in n else losses(f))]
-        programs = {(name, loss): every[name](losses(f)[loss]) for name, loss in chosen}
-        return jax.jit(lambda *x: [g(*x) for g in programs.values()])(*arrays)
-
-    same(derivatives(ours), derivatives(theirs))
+    want = derivatives_of(theirs, arrays, ["grad", "fwd of rev"])
+    got = derivatives_of(ours, arrays, transforms_of(arrays[1].dtype))
+    assert len(got) == 10
+    for (transform, loss), x in got.items():
+        same(x, want["fwd of rev" if " of " in transform else "grad", loss])
 
 
 @pytest.mark.parametrize("gate_shape", [(2, 9, 3), (3,)])
@@ -215,12 +222,14 @@ def test_logarithms(random, gate_shape, log_gate, log_input):
         return linear_scan(gate, jnp.exp(input) if log_input else input, first, return_final=True)
 
     got, want = losses(ours)["both"], losses(theirs)["both"]
-    every = transforms(np.dtype("float64")).values()
-    derivatives = lambda f: jax.jit(lambda *x: [of(f)(*x) for of in every])(*arrays)
-    same(derivatives(got), derivatives(want))
+    every = transforms_of(np.dtype("float64"))
+    derivatives = lambda f, *names: jax.jit(lambda *x: [every[n](f)(*x) for n in names])(*arrays)
+    gradient, hessian = derivatives(want, "grad", "fwd of rev")
+    for name, x in zip(every, derivatives(got, *every)):
+        same(x, hessian if " of " in name else gradient)
     batch = lambda f: jax.vmap(jax.grad(f, (0, 1)), (None, 0, None))
     stacked = (arrays[0], jnp.stack([arrays[1], -arrays[1]]), arrays[2])
-    same(batch(got)(*stacked), batch(want)(*stacked))
+    same(jax.jit(batch(got))(*stacked), jax.jit(batch(want))(*stacked))
     text = jax.jit(jax.grad(losses(ours)["states"])).lower(*arrays).as_text()
     assert re.findall(r"scanrec_(\w+)_v1", text) == ["linear_scan", "linear_scan_vjp"]
     assert "exponential" not in text
@@ -350,13 +359,16 @@ def test_vmap(random, axes):
         return lambda *x: sum(jnp.sum(y**3) for y in f(*x))
 
     ours, theirs = partial(linear_scan, return_final=True), by_lax_scan
-    for of in (
-        lambda f: jax.vmap(f, axes),
-        lambda f: jax.vmap(jax.grad(loss(f), (0, 1, 2)), axes),
-        lambda f: jax.grad(lambda *x: jnp.sum(jax.vmap(loss(f), axes)(*x)), (0, 1, 2)),
-        lambda f: jax.vmap(jax.hessian(loss(f)), axes),
-    ):
-        same(of(ours)(*arrays), of(theirs)(*arrays))
+
+    def batches(f):
+        return (
+            jax.vmap(f, axes),
+            jax.vmap(jax.grad(loss(f), (0, 1, 2)), axes),
+            jax.grad(lambda *x: jnp.sum(jax.vmap(loss(f), axes)(*x)), (0, 1, 2)),
+            jax.vmap(jax.hessian(loss(f)), axes),
+        )
+
+    same(*(jax.jit(lambda *x, f=f: [of(*x) for of in batches(f)])(*arrays) for f in (ours, theirs)))
 
 
 def test_jacobians_share_what_does_not_depend_on_the_batch(random):
@@ -385,9 +397,9 @@ def test_vmap_of_vmap(random):
     gates, input = jnp.asarray(random(4, 3)), jnp.asarray(random(2, 9, 3))
     f = jax.vmap(jax.vmap(linear_scan, (0, None)), (None, 0))
     g = jax.vmap(jax.vmap(lambda *x: by_lax_scan(*x)[0], (0, None)), (None, 0))
-    same(f(gates, input), g(gates, input))
     loss = lambda f: lambda *x: jnp.sum(f(*x) ** 3)
-    same(jax.grad(loss(f), (0, 1))(gates, input), jax.grad(loss(g), (0, 1))(gates, input))
+    both = lambda f: jax.jit(lambda *x: (f(*x), jax.grad(loss(f), (0, 1))(*x)))(gates, input)
+    same(both(f), both(g))
 
 
 @pytest.mark.parametrize("seed", range(5))
