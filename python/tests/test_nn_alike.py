@@ -22,7 +22,7 @@ from scanrec.jax import nn as jax_nn
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_alike(name):
+def test_the_same_weights_give_the_same_outputs_and_states(name):
     layer, random = LAYERS[name], Random(1)
     options = {field.name: getattr(layer, field.name) for field in fields(layer)}
     module = getattr(torch_nn, type(layer).__name__)(**options, batch_first=True)
@@ -35,19 +35,19 @@ def test_alike(name):
     }
     module.load_state_dict(weights)  # all there are, of the same shapes
     u, apply = random(2, 9, layer.input_size), jax.jit(layer.apply)
-    for state in (None, state_of(layer, random, 2)):
+    # Each framework's tests compare a state alone and resets alone with a loop.
+    for state, marks in ((None, None), (state_of(layer, random, 2), random.marks(2, 10))):
         given = jax.tree.map(lambda x: torch.from_numpy(np.array(x)), state)
         if isinstance(given, tuple):
             given = type(given)(*given)
-        for marks in (None, random.marks(2, 10)):
-            want, final = apply(weights_of(layer), u, state, resets=marks)
-            with torch.no_grad():
-                resets = None if marks is None else torch.from_numpy(marks)
-                got, last = module(torch.from_numpy(u), given, resets)
-            last = [last] if isinstance(last, torch.Tensor) else last
-            for x, y in zip([got, *last], jax.tree.leaves((want, final)), strict=True):
-                assert tuple(x.shape) == y.shape
-                np.testing.assert_allclose(x.numpy(), y, rtol=1e-10, atol=1e-10)
+        want, final = apply(weights_of(layer), u, state, resets=marks)
+        with torch.no_grad():
+            resets = None if marks is None else torch.from_numpy(marks)
+            got, last = module(torch.from_numpy(u), given, resets)
+        last = [last] if isinstance(last, torch.Tensor) else last
+        for x, y in zip([got, *last], jax.tree.leaves((want, final)), strict=True):
+            assert tuple(x.shape) == y.shape
+            np.testing.assert_allclose(x.numpy(), y, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["LRU", "Mamba", "MinGRU", "QRNN", "RGLRU", "S5"])
