@@ -562,8 +562,8 @@ def test_variables_of_flax_are_arrays():
 
 
 @pytest.mark.parametrize("name", ["QRNN two steps", "MinGRU", "S5", "Mamba"])
-def test_as_rnn_of_flax(name, random):
-    """Every argument of flax.nnx.RNN does what it does there, with the layer's step as a cell."""
+def test_arguments_of_rnn_do_what_they_do_in_flax(name, random):
+    """There the layer's step is the cell."""
     flax = pytest.importorskip("flax.nnx", reason="Flax is not installed")
     from scanrec.jax import nnx
 
@@ -589,7 +589,7 @@ def test_as_rnn_of_flax(name, random):
     lengths = jnp.array([4, T, 1])
     valid = (jnp.arange(T) < lengths[:, None])[..., None]
     ours, theirs = (of(first) for of in (nnx.RNN, lambda m: flax.RNN(Cell(m))))
-    for options in (
+    forms = (
         {},
         {"time_major": True, "return_carry": True},
         {"reverse": True, "return_carry": True},
@@ -598,13 +598,18 @@ def test_as_rnn_of_flax(name, random):
         {"seq_lengths": lengths, "return_carry": True, "reverse": True, "keep_order": True},
         {"initial_carry": state, "return_carry": True},
         {"initial_carry": state, "seq_lengths": lengths},
-    ):
-        u = jnp.swapaxes(x, 0, 1) if "time_major" in options else x
-        of_cell = dict(options)
-        if "initial_carry" in options:
-            of_cell["initial_carry"] = inside(state)
-        got = flax.jit(lambda m: m(u, **options))(ours)  # noqa: B023
-        want = theirs(u, **of_cell)
+    )
+    by_time = jnp.swapaxes(x, 0, 1)
+    of_cells = [
+        o | ({"initial_carry": inside(state)} if "initial_carry" in o else {}) for o in forms
+    ]
+
+    def results(rnn, forms):
+        """Of all forms, in one program."""
+        each = lambda m: [m(by_time if "time_major" in o else x, **o) for o in forms]
+        return flax.jit(each)(rnn)
+
+    for options, got, want in zip(forms, results(ours, forms), results(theirs, of_cells)):
         if "return_carry" in options:
             same(inside(got[0]), want[0])
             got, want = got[1], want[1]
@@ -614,13 +619,15 @@ def test_as_rnn_of_flax(name, random):
     both = [
         flax.Bidirectional(of(first), of(other)) for of in (nnx.RNN, lambda m: flax.RNN(Cell(m)))
     ]
-    got, want = (rnn(x, seq_lengths=lengths, return_carry=True) for rnn in both)
+    call = flax.jit(lambda m: m(x, seq_lengths=lengths, return_carry=True))
+    got, want = (call(rnn) for rnn in both)
     same(inside(got[0]), want[0])
     same(jnp.where(valid, got[1], 0), jnp.where(valid, want[1], 0))
     by_default = nnx.RNN(first, time_major=True, return_carry=True, reverse=True, keep_order=True)
-    said = ours(x, return_carry=True, reverse=True, keep_order=True)
-    same(by_default(jnp.swapaxes(x, 0, 1))[0], said[0])
-    same(jnp.swapaxes(by_default(jnp.swapaxes(x, 0, 1))[1], 0, 1), said[1])
+    said = flax.jit(lambda m: m(x, return_carry=True, reverse=True, keep_order=True))(ours)
+    carry, outputs = by_default(by_time)
+    same(carry, said[0])
+    same(jnp.swapaxes(outputs, 0, 1), said[1])
     for call, error, words in (
         (lambda: nnx.RNN(LAYERS[name]), TypeError, "RNN: argument 'layer': expected a module"),
         (
