@@ -308,9 +308,6 @@ def test_tools(name):
     same((y, leaves(state)), (whole[:5, :2], leaves(layer(x[:5, :2])[1])), 1e-6)
     marks = torch.rand(T, B) < 0.3
     same(compiled(x, None, marks)[0], layer(x, None, marks)[0], 1e-6)
-    sizes = {"input": sizes, "state": None, "resets": sizes}
-    program = torch.export.export(layer, (x, None, marks), dynamic_shapes=sizes).module()
-    same(program(x[:5, :2], None, marks[:5, :2])[0], layer(x[:5, :2], None, marks[:5, :2])[0], 1e-6)
     other = LAYERS[name][0](3, H, 2, device="meta", **LAYERS[name][1])
     assert other(x.to("meta"))[0].shape == whole.shape
     other.to_empty(device="cpu").reset_parameters()
@@ -348,15 +345,17 @@ def gradients(layer, x):
 
 
 @pytest.mark.parametrize("name", [*PLAIN, "QRNN ifo", "Mamba sizes"])
-def test_programs_for_any_length(name):
-    """One step or two, more than 128: whatever they were made with."""
+def test_programs_with_resets_run_any_length_and_batch(name):
+    """One step or two, more than 128, and one sequence: whatever they were made with."""
     layer = make(name, num_layers=1, dtype=torch.float32, bidirectional=True)
-    inputs = lambda steps: (torch.randn(steps, B, 3), None, torch.rand(steps, B) < 0.3)
+    inputs = lambda steps, batch=B: (
+        torch.randn(steps, batch, 3), None, torch.rand(steps, batch) < 0.3
+    )  # fmt: skip
     same_steps = {0: torch.export.Dim("steps"), 1: torch.export.Dim("batch")}
     sizes = {"input": same_steps, "state": None, "resets": same_steps}
     for made in (2, 300):
         program = torch.export.export(layer, inputs(made), dynamic_shapes=sizes).module()
-        for x, _, marks in map(inputs, (1, 2, 129, 300)):
+        for x, _, marks in map(inputs, (1, 2, 129, 300), (1, B, 2, B)):
             same(program(x, None, marks)[0], layer(x, None, marks)[0], 1e-5)
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
