@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The part of XLA's foreign function interface that the handlers use, so that the package builds
-// without jaxlib. These structs have the memory layout of xla/ffi/api/c_api.h. That layout is the
+// without jaxlib. These structs have the memory layout of XLA's C header. That layout is the
 // same in versions 0.1 to 0.5 of the interface (jaxlib 0.5.3 to 0.12); newer versions only append
 // members. A test compares it with the header of each jaxlib that the package is tested with.
 #pragma once
