@@ -16,7 +16,7 @@ from .types import Maybe
 
 __all__ = [
     *("aligned", "check_dense", "check_tensor", "common_dtype", "edge_tensor", "marks"),
-    *("number_tensor", "zoneout_marks"),
+    "number_tensor",
 ]
 
 Shape = Sequence[int]
@@ -108,27 +108,17 @@ def edge_tensor(
     return aligned(call, "initial_state", value, edges, edge_dtype(dtype), device).unsqueeze(axis)
 
 
-def _booleans(call: str, name: str, value: Any, device: torch.device) -> Tensor:
-    tensor = check_dense(call, name, value, "a tensor of booleans")
-    if tensor.dtype != torch.bool:
-        arguments.refuse(call, name, "a tensor of booleans", tensor.dtype, TypeError)
-    if tensor.device != device:
-        arguments.refuse(call, name, f"a tensor on {device} as the others are", tensor.device)
-    return tensor
-
-
-def marks(call: str, resets: Any, shape: Shape, axis: int, device: torch.device) -> Maybe:
-    """Returns the resets of a call, which may be absent."""
-    if resets is None:
+def marks(
+    call: str, values: Any, shape: Shape, axis: int, device: torch.device, name: str = "resets"
+) -> Maybe:
+    """Returns booleans for the steps of a call, which may be absent."""
+    if values is None:
         return None
-    x = _booleans(call, "resets", resets, device)
-    shape = arguments.check_resets(call, tuple(x.shape), shape, axis)
-    return aligned(call, "resets", x, shape, torch.bool, device)
-
-
-def zoneout_marks(call: str, zoneout: Any, shape: Shape, device: torch.device) -> Maybe:
-    """Returns the steps at which states stay as they were, if there are any."""
-    if zoneout is None:
-        return None
-    x = _booleans(call, "zoneout", zoneout, device)
-    return aligned(call, "zoneout", x, shape, torch.bool, device)
+    x = check_dense(call, name, values, "a tensor of booleans")
+    if x.dtype != torch.bool:
+        arguments.refuse(call, name, "a tensor of booleans", x.dtype, TypeError)
+    if x.device != device:
+        arguments.refuse(call, name, f"a tensor on {device} as the others are", x.device)
+    if name == "resets":
+        shape = arguments.check_resets(call, tuple(x.shape), shape, axis)
+    return aligned(call, name, x, shape, torch.bool, device)

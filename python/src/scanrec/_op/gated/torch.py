@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import _arguments as arguments
-from ..._torch.tensors import (
-    aligned,
-    check_tensor,
-    common_dtype,
-    edge_tensor,
-    marks,
-    zoneout_marks,
-)
+from ..._torch.tensors import aligned, check_tensor, common_dtype, edge_tensor, marks
 from ..._types import Memory, Pool
 from ..doc import documented
 from ..spec import SEQUENCE_DOC
@@ -107,6 +100,6 @@ def qrnn_pool(
         *(*tensors, *[None] * (len(GATES) - len(tensors))),
         edge_tensor(call, initial_state, shape, axis, dtype, device),
         marks(call, resets, shape, axis, device),
-        zoneout_marks(call, zoneout, shape, device),
+        marks(call, zoneout, shape, axis, device, "zoneout"),
     )
     return (output, final.squeeze(axis)) if return_final else output
