@@ -400,7 +400,7 @@ def test_what_is_kept_of_calls_is_bounded():
     for n in range(1, 2000):
         assert scanrec.linear_scan(last[:n], x[:n], axis=0)[-1] == n
     scanrec.linear_scan(last, last, axis=0)
-    assert 0 < len(plans._plans) <= plans._MOST_PLANS
+    assert 0 < len(plans._plans) <= plans._plans.MOST
     del last
     assert gate() is None
 

@@ -50,40 +50,28 @@ class Problem(NamedTuple):
 def mean():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     from scanrec._op.linear.torch_rules import scan
-    from scanrec._torch import fused, operators
+    from scanrec._torch.fused import Fused
 
-    def kernel(function, count):
-        def run(*arguments):
-            found = function(*(None if x is None else x.numpy() for x in arguments[:count]))
-            return tuple(map(torch.from_numpy, found))
+    class Mean(Fused):
+        operation, problem, required = MEAN, Problem, MEAN.operands
 
-        return run
+        def new(self, problem, tensors, name):
+            rate, input = tensors["rate"], tensors["input"]
+            like = {"rate_grad": rate, "final_state": input[0]}.get(name, input)
+            return torch.empty_like(like)
 
-    like = torch.empty_like
-    values = lambda rate, input, *_: (like(input), like(input[0]))
-    gradients = lambda rate, input, *_: (like(rate), like(input))
-
-    class Mean(fused.Fused):
-        operation, problem = MEAN, Problem
-        value = operators.define(
-            MEAN.value, MEAN.operands, "bool reverse, bool keep", 2, kernel(value, 2), values
-        )
-        adjoint = operators.define(
-            MEAN.vjp, MEAN.operands, "bool reverse, bool[] wanted", 2, kernel(adjoint, 5), gradients
-        )
+        def kernel(self, call, problem, arrays):
+            numbers = [None if (x := arrays[name]) is None else x.numpy() for name in call.reads]
+            found = (value if call is MEAN.value else adjoint)(*numbers)
+            for name, x in zip(call.writes, map(torch.from_numpy, found)):
+                if arrays[name] is not None:
+                    arrays[name].copy_(x)
 
         def composed(self, problem, rate, input):
             state, final = scan(1 - rate, rate * input, None, None, 0, problem.reverse)
             return state, final[0]
 
-        def keeps(self, problem, tensors, needs):
-            return False  # the residual is a result
-
-        def residuals(self, problem, out, keep, needs):
-            return out[:1]
-
     toy = Mean()
-    toy.register(values)
     # torch.compile is not to look into derivatives.
     return torch.compiler.allow_in_graph(lambda rate, input: toy.run(Problem(), rate, input))
 

@@ -263,7 +263,7 @@ def test_what_is_kept_of_calls_is_bounded():
     for n in range(1, 2000):
         assert linear_scan(last[:n], x[:n], axis=0)[-1] == n
     linear_scan(last, last, axis=0)
-    assert 0 < len(plans._plans) <= plans._MOST_PLANS
+    assert 0 < len(plans._plans) <= plans._plans.MOST
     del last
     assert gate() is None
 
@@ -549,7 +549,7 @@ def test_operators(name):
     inputs = {
         "_linear_scan": (gate, x, None, marks, *problem, 0),
         "_linear_scan_jvp": (gate, None, None, x, gate, None, None, *problem),
-        "_linear_scan_vjp": (gate, None, None, None, x, y, None, *problem, *shapes, 0),
+        "_linear_scan_vjp": (gate, None, None, None, x, y, None, *problem, 0, *shapes),
     }
     torch.library.opcheck(getattr(torch.ops.scanrec, name).default, inputs[name])
 

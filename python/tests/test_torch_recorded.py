@@ -326,7 +326,7 @@ def test_operators_refuse_shapes_that_do_not_belong_together():
     good = {
         ops._linear_scan: (ONES, ONES, edge, marks, *problem, 0),
         ops._linear_scan_jvp: (ONES, edge, marks, ONES, ONES, ONES, edge, *problem),
-        ops._linear_scan_vjp: (ONES, ONES, edge, marks, ONES, ONES, edge, *problem, *rest, 3),
+        ops._linear_scan_vjp: (ONES, ONES, edge, marks, ONES, ONES, edge, *problem, 3, *rest),
         ops._gated_scan: (*pre, edge, marks, ONES > 0, *gated, False),
         ops._gated_scan_vjp: (
             *(*pre, edge, marks, ONES > 0, ONES, None, ONES, edge, *gated),

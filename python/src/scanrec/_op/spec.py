@@ -10,7 +10,7 @@ follow from all of these.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 __all__ = [
     *("SEQUENCE_DOC", "Call", "Operation", "gradient_of", "is_edge", "primal_of", "tangent_of"),
@@ -44,22 +44,26 @@ def _stem(name: str) -> str:
     return name.removesuffix("_state") if name.startswith(_EDGES) else name
 
 
+@cache
 def gradient_of(name: str) -> str:
     """The name of the gradient of an operand, or of the cotangent of a result."""
     return f"{_stem(name)}_grad"
 
 
+@cache
 def tangent_of(name: str) -> str:
     """The name of the tangent of an operand or a result."""
     return f"{_stem(name)}_tangent"
 
 
+@cache
 def primal_of(name: str) -> str:
     """The operand or result that a gradient or tangent belongs to; other names are their own."""
     stem = name.removesuffix("_grad").removesuffix("_tangent")
     return f"{stem}_state" if stem in _EDGES else stem
 
 
+@cache
 def is_edge(name: str) -> bool:
     """Whether an array holds states at an edge of time. It has no time axis, and its elements have
     the type that is computed in."""

@@ -9,22 +9,25 @@ ignore them, and they have no gradients of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .._op.spec import Operation
+from .._op.spec import Call, Operation
 from .modes import alive, is_eager, is_pushed, is_recorded, is_tracing, levels
-from .operators import differentiate, run_below
+from .operators import Arrays, define, differentiate, none_as_empty, run_below
 from .types import Maybe, Tensors
 
 __all__ = ["Fused"]
 
 Needs = Sequence[bool]
+
+#: The schemas of the fields of problems.
+_SCHEMAS = {tuple[int, ...]: "SymInt[]", int: "int", bool: "bool", float: "float"}
 
 
 class Fused:
@@ -32,21 +35,29 @@ class Fused:
     order, None for absent ones; ``problem`` is a named tuple of its options."""
 
     operation: Operation
-    #: The operators. Their further arguments are the problem, and whether residuals are kept, or
-    #: which gradients are wanted.
-    value: Any
-    adjoint: Any
-    #: Makes the problem of an operator's options.
-    problem: Callable[..., Any]
+    #: The class of problems.
+    problem: Any
+    #: The operands that are never absent, the first among them.
+    required: Collection[str]
 
     def __init__(self) -> None:
         self.operands = len(self.operation.operands)
         self.results = len(self.operation.results)
         operands = self.operation.operands
         self.moved = [operands.index(name) for name in self.operation.differentiable]
+        self.value, self.adjoint = self.operators()
         self._value, self._eager, self._adjoint = _functions(self)
 
     # ---- of each operation -----------------------------------------------------------------------
+
+    def new(self, problem: Any, tensors: Arrays, name: str) -> Tensor:
+        """Returns an uninitialised result, residual or gradient of this name."""
+        raise NotImplementedError
+
+    def kernel(self, call: Call, problem: Any, arrays: Arrays) -> None:
+        """Runs the value or the adjoint on arrays by their names, those that it writes included.
+        Those that are not wanted are None."""
+        raise NotImplementedError
 
     def composed(self, problem: Any, *tensors: Any) -> tuple[Tensor, ...]:
         """Computes the results by other operations."""
@@ -55,11 +66,12 @@ class Fused:
     def keeps(self, problem: Any, tensors: Tensors, needs: Needs) -> bool:
         """Returns whether the value is to write residuals that are no results, if these
         differentiable operands need gradients."""
-        raise NotImplementedError
+        return len(self.operation.value.writes) > self.results
 
     def residuals(self, problem: Any, out: Tensors, keep: bool, needs: Needs) -> Tensors:
         """Returns the residuals that the adjoint reads for these gradients."""
-        raise NotImplementedError
+        written = self.operation.value.writes
+        return [out[written.index(name)] for name in self.operation.residuals]
 
     def saved(self, problem: Any, tensors: Tensors, needs: Needs) -> Tensors:
         """Returns the operands, with None in place of those that no derivative reads."""
@@ -111,15 +123,17 @@ class Fused:
 
     def gradients(
         self, problem: Any, needs: Needs, tensors: Tensors, residuals: Tensors, cotangents: Tensors
-    ) -> Sequence[Tensor]:
-        """Returns the gradients that are needed of the differentiable operands. In forward mode,
-        which may have begun after the call, they are composed."""
-        if self.is_composed(*tensors, *cotangents):
-            return self.composed_gradients(problem, needs, tensors, cotangents)
+    ) -> list[Maybe]:
+        """Returns the gradients of the differentiable operands, None where not needed. In forward
+        mode, which may have begun after the call, they are composed."""
         arguments = problem, needs, *tensors, *residuals, *cotangents
-        if is_recorded(*tensors, *cotangents):
-            return tuple(self._adjoint.apply(*arguments))
-        return tuple(self._adjoint.forward(*arguments))
+        if self.is_composed(*tensors, *cotangents):
+            found = self.composed_gradients(problem, needs, tensors, cotangents)
+        elif is_recorded(*tensors, *cotangents):
+            found = self._adjoint.apply(*arguments)
+        else:
+            found = self._adjoint.forward(*arguments)
+        return spread(found, needs)
 
     def is_composed(self, *tensors: Maybe) -> bool:
         """Returns whether the levels at work need the composed function: forward mode does."""
@@ -131,7 +145,7 @@ class Fused:
     def composed_gradients(
         self, problem: Any, needs: Needs, tensors: Tensors, cotangents: Tensors
     ) -> Sequence[Tensor]:
-        """The same by the composed function."""
+        """Returns those that are needed, by the composed function."""
         at = {i for i, need in zip(self.moved, needs) if need}
         asked = [i in at for i in range(self.operands)]
         found = pulled(partial(self.composed, problem), tensors, asked, cotangents)
@@ -139,35 +153,56 @@ class Fused:
 
     # ---- the operators ---------------------------------------------------------------------------
 
-    def register(self, fake: Callable[..., Tensors]) -> None:
-        """Registers the derivatives of the operators. ``fake`` makes the results of the value."""
-        operands, residuals = self.operands, len(self.operation.residuals)
+    def operators(self) -> tuple[Any, Any]:
+        """Defines the operators of value and adjoint. Their arguments are the tensors that the call
+        reads, the problem, and whether residuals are kept, or which gradients are wanted."""
+        fields = get_type_hints(self.problem)
+        options = "".join(f"{_SCHEMAS[of]} {name}, " for name, of in fields.items())
+        call, vjp, required = self.operation.value, self.operation.vjp, self.required
+        value = define(call, required, f"{options}bool keep", self._results)
+        adjoint = define(vjp, required, f"{options}bool[] wanted", self._results)
+        differentiate(value, self._derived_value)
+        differentiate(adjoint, self._derived_adjoint)
+        return value, adjoint
 
-        def value(*arguments: Any) -> tuple[Tensor, ...]:
-            tensors, (*options, keep) = arguments[:operands], arguments[operands:]
-            out = self.recorded(self.problem(*options), keep, tensors)
-            if keep and len(out) > self.results:
-                return out
-            # Composed functions have no use for residuals, nor has the adjoint then.
-            empty: Sequence[Any] = fake(*arguments)[self.results :]
-            return *out[: self.results], *(x.fill_(torch.nan) for x in empty)
+    def problem_of(self, options: Sequence[Any]) -> Any:
+        """Returns the problem of an operator's options."""
+        return self.problem(*[tuple(x) if isinstance(x, (list, tuple)) else x for x in options])
 
-        def adjoint(*arguments: Any) -> tuple[Tensor, ...]:
-            tensors, rest = arguments[:operands], arguments[operands:]
-            cotangents = rest[residuals : residuals + self.results]
-            *options, wanted = rest[residuals + self.results :]
-            of = [tensors[i] for i in self.moved]
-            needs = tuple(w and x is not None for w, x in zip(wanted, of))
-            problem = self.problem(*options)
-            found = iter(self.gradients(problem, needs, tensors, rest[:residuals], cotangents))
-            types = (None if x is None else x.dtype for x in of)
-            return tuple(
-                next(found) if need else tensors[0].new_empty((0,), dtype=dtype)
-                for need, dtype in zip(needs, types)
-            )
+    def _results(self, call: Call, arrays: Arrays, is_fake: bool, *options: Any) -> Tensors:
+        problem, wanted = self.problem_of(options[:-1]), options[-1]
+        if call is self.operation.value:
+            wanted = *[True] * self.results, *self.kept(problem, wanted)
+        results = [
+            self.new(problem, arrays, name) if is_wanted else None
+            for name, is_wanted in zip(call.writes, wanted)
+        ]
+        if not is_fake:
+            arrays.update(zip(call.writes, results))
+            self.kernel(call, problem, arrays)
+        return results
 
-        differentiate(self.value, value)
-        differentiate(self.adjoint, adjoint)
+    def _derived_value(self, *arguments: Any) -> tuple[Tensor, ...]:
+        tensors, options = arguments[: self.operands], arguments[self.operands :]
+        keep = options[-1]
+        out = self.recorded(self.problem_of(options[:-1]), keep, tensors)
+        if keep and len(out) > self.results:
+            return out
+        # Composed functions have no use for residuals, nor has the adjoint then.
+        call = self.operation.value
+        new = self._results(call, dict(zip(call.reads, tensors)), True, *options)
+        empty = none_as_empty(tensors[0], new[self.results :])
+        return *out[: self.results], *(x.fill_(torch.nan) for x in empty)
+
+    def _derived_adjoint(self, *arguments: Any) -> tuple[Tensor, ...]:
+        count = len(self.operation.vjp.reads)
+        tensors, (*options, wanted) = arguments[: self.operands], arguments[count:]
+        residuals = arguments[self.operands : count - self.results]
+        cotangents = arguments[count - self.results : count]
+        needs = tuple(w and tensors[i] is not None for w, i in zip(wanted, self.moved))
+        problem = self.problem_of(options)
+        found = self.gradients(problem, needs, tensors, residuals, cotangents)
+        return none_as_empty(tensors[0], found)
 
 
 def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Function]]:
@@ -199,9 +234,8 @@ def _functions(fused: Fused) -> tuple[type[Function], type[Function], type[Funct
             if any(ctx.needs) and any(g is not None for g in cotangents):
                 saved, problem = ctx.saved_tensors, ctx.problem
                 tensors = fused.restored(problem, saved[:operands])
-                at = [i for i, need in zip(fused.moved, ctx.needs) if need]
                 found = fused.gradients(problem, ctx.needs, tensors, saved[operands:], cotangents)
-                for i, gradient in zip(at, found):
+                for i, gradient in zip(fused.moved, found):
                     out[2 + i] = gradient
             return tuple(out)
 
@@ -279,6 +313,12 @@ def eager(function: Any) -> type[Function]:
     return Eager
 
 
+def spread(found: Sequence[Tensor], needs: Needs) -> list[Maybe]:
+    """Returns gradients that are needed, with None in place of the others."""
+    rest = iter(found)
+    return [next(rest) if need else None for need in needs]
+
+
 def in_front(tensors: Tensors, dims: Sequence[int | None]) -> list[Any]:
     """Tensors with the axis of a batch in front, of extent 1 where they are shared."""
     return [
@@ -301,8 +341,8 @@ def pulled(
             now[i] = x
         return tuple(function(*now))
 
-    gradients = iter(_pulled(of, [every[i] for i in at], cotangents) if at else ())
-    return [next(gradients) if i in at else None for i in range(len(every))]
+    found = _pulled(of, [every[i] for i in at], cotangents) if at else ()
+    return spread(found, needs[: len(every)])
 
 
 def _pulled(of: Callable[..., Any], moved: list[Any], cotangents: Tensors) -> Sequence[Tensor]:

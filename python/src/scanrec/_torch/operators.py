@@ -10,21 +10,32 @@ derivatives, too. Functions call ``run_below``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
 from .. import _cuda, _native
 from .._arguments import EDGE_DTYPES, check_shape
+from .._op.plans import Plans
 from .._op.spec import Call, is_edge
 from .modes import below_autograd, is_recorded
-from .types import Maybe
+from .types import Maybe, Tensors
 
 __all__ = [
-    *("View", "blank", "check_shapes", "checkpoint_memory", "checkpoints_in", "define"),
-    *("define_as", "differentiate", "dtype_name", "edge_dtype", "edge_of", "empty"),
-    *("keep_lazy_views", "run_below", "run_native", "scan_problem", "strides_of", "views_of"),
+    *(
+        "Arrays",
+        "Described",
+        "Plan",
+        "View",
+        "checkpoints_in",
+        "define",
+        "define_as",
+        "describe_scan",
+    ),
+    *("differentiate", "dtype_name", "edge_dtype", "edge_of", "empty", "keep_lazy_views"),
+    *("new_checkpoints", "none_as_empty", "planned", "run_below", "run_native", "strides_of"),
 ]
 
 _NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in EDGE_DTYPES}
@@ -33,18 +44,16 @@ _EDGES: dict[torch.dtype, torch.dtype] = {
 }
 
 Kernel = Callable[..., Any]
+#: The tensors of a call by their names.
+Arrays = dict[str, Maybe]
 
 _library: Any = torch.library.Library("scanrec", "DEF")  # type: ignore[no-untyped-call]
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    """The native name of an element type."""
-    return _NAMES[dtype]
-
-
-def edge_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type that a type is computed in, which states at the edges have."""
-    return _EDGES[dtype]
+#: The native name of an element type.
+dtype_name: Callable[[torch.dtype], str] = _NAMES.__getitem__
+#: The type that a type is computed in, which states at the edges have.
+edge_dtype: Callable[[torch.dtype], torch.dtype] = _EDGES.__getitem__
 
 
 def edge_of(shape: Sequence[int], axis: int) -> tuple[int, ...]:
@@ -56,12 +65,7 @@ def edge_of(shape: Sequence[int], axis: int) -> tuple[int, ...]:
 
 
 def define(
-    call: Call,
-    required: Collection[str],
-    options: str,
-    results: int,
-    kernel: Kernel,
-    fake: Kernel,
+    call: Call, required: Collection[str], options: str, results: Callable[..., Tensors]
 ) -> Any:
     """Defines the operator of a native call for CPUs and GPUs.
 
@@ -70,16 +74,27 @@ def define(
     call:
         The native call, whose ``reads`` are the tensor arguments.
     required:
-        The tensors that are never absent.
+        The tensors that are never absent, the first among them.
     options:
         The schema of the further arguments.
     results:
-        The number of tensors that the operator returns.
-    kernel, fake:
-        The functions that compute the results, and that make them without values.
+        Computes the results, None where they are not wanted: a function of the call, the tensors by
+        their names, whether the results are to be without values, and the options.
     """
     tensors = ", ".join(f"Tensor{'' if n in required else '?'} {n}" for n in call.reads)
-    return define_as(f"_{call.name}", f"{tensors}, {options}", results, kernel, fake)
+    count = len(call.reads)
+
+    def of(is_fake: bool, *arguments: Any) -> tuple[torch.Tensor, ...]:
+        arrays = dict(zip(call.reads, arguments))
+        return none_as_empty(arguments[0], results(call, arrays, is_fake, *arguments[count:]))
+
+    schema, returned = f"{tensors}, {options}", len(call.writes)
+    return define_as(f"_{call.name}", schema, returned, partial(of, False), partial(of, True))
+
+
+def none_as_empty(like: torch.Tensor, results: Tensors) -> tuple[torch.Tensor, ...]:
+    """Returns results of an operator, with a tensor of no elements for each that is not wanted."""
+    return tuple([like.new_empty((0,)) if x is None else x for x in results])
 
 
 def define_as(name: str, arguments: str, results: int, kernel: Kernel, fake: Kernel) -> Any:
@@ -121,26 +136,19 @@ def differentiate(op: Any, function: Kernel) -> None:
 # ---- tensors -------------------------------------------------------------------------------------
 
 
-def empty(like: torch.Tensor, shape: Sequence[int] | None, *, edge: bool = False) -> torch.Tensor:
-    """Returns an uninitialised result, in the type of a tensor or of its states at the edges. A
-    shape of None makes one of no elements."""
-    dtype = edge_dtype(like.dtype) if edge else like.dtype
-    return torch.empty((0,) if shape is None else shape, dtype=dtype, device=like.device)
+def empty(like: torch.Tensor, shape: Sequence[int], *, edge: bool = False) -> torch.Tensor:
+    """Returns an uninitialised result, in the type of a tensor or of its states at the edges."""
+    return like.new_empty(shape, dtype=edge_dtype(like.dtype) if edge else None)
 
 
-def checkpoint_memory(shape: Sequence[int]) -> tuple[int]:
-    """The shape of memory for checkpoints of this shape: one axis of 2 numbers or more. PyTorch
-    asks of any tensor whether it has less than 2, and of an axis whether it has one: a program for
-    all lengths must not depend on that."""
-    count = math.prod(shape)
-    return (max(count, 2) if isinstance(count, int) else torch.sym_max(count, 2),)
-
-
-def blank(memory: torch.Tensor, shape: Sequence[int]) -> None:
-    """Writes 0 to new memory that is longer than its checkpoints, so that an operator returns the
-    same numbers each time."""
-    if memory.shape[0] > math.prod(shape):
-        memory.zero_()
+def new_checkpoints(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Returns memory for checkpoints of this shape: one axis of 2 numbers or more. PyTorch asks of
+    any tensor whether it has less than 2, and of an axis whether it has one: a program for all
+    lengths must not depend on that."""
+    count: Any = math.prod(shape)
+    if isinstance(count, int) and count < 2:  # an operator returns the same numbers each time
+        return like.new_zeros((2,), dtype=edge_dtype(like.dtype))
+    return empty(like, (torch.sym_max(count, 2),), edge=True)
 
 
 def checkpoints_in(memory: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
@@ -150,30 +158,19 @@ def checkpoints_in(memory: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     return memory.narrow(0, 0, math.prod(shape)).view(shape)
 
 
-def check_shapes(call: str, tensors: Mapping[str, Maybe], shape: Sequence[int], axis: int) -> None:
-    """Refuses tensors of a recorded program whose shapes do not belong to the shape of the call,
-    which the program may have fixed: kernels would read memory after their end."""
-    shape = tuple(shape)
-    for name, x in tensors.items():
-        if x is None or x.shape == shape:
-            continue
-        wanted = shape
-        if is_edge(name):
-            wanted = edge_of(shape, axis)
-        elif name == "resets" and x.dim() == len(shape) and x.shape[axis] == shape[axis] + 1:
-            wanted = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
-        check_shape(call, name, x.shape, wanted, equal=x.dim() != len(shape))
-
-
 # ---- native calls --------------------------------------------------------------------------------
 
 
 class View(NamedTuple):
     """An array of a native call within one of its tensors."""
 
-    tensor: int  #: the number of the tensor
+    tensor: str  #: the name of the tensor
     strides: Sequence[int]  #: in elements
     offset: int = 0  #: in bytes
+
+
+#: The views and element types of arrays by their names, and the fields of the native problem.
+Described = tuple[dict[str, View], Mapping[str, str] | None, dict[str, Any]]
 
 
 def strides_of(x: torch.Tensor) -> list[int]:
@@ -181,68 +178,57 @@ def strides_of(x: torch.Tensor) -> list[int]:
     return [0 if n == 1 else s for n, s in zip(x.shape, x.stride())]
 
 
-def views_of(names: Iterable[str], tensors: Iterable[Maybe], first: int = 0) -> dict[str, View]:
-    """The views of those tensors that are present, by name. ``first`` is the number of the
-    first."""
-    every = enumerate(zip(names, tensors), first)
-    return {name: View(i, strides_of(x)) for i, (name, x) in every if x is not None}
-
-
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """A native call without its tensors."""
 
     prepared: _native.Prepared
     places: list[tuple[int, int]]  #: of each array: the number of its tensor, and bytes from there
 
 
-# A plan holds no tensors, and knows them by their numbers: one tensor may have several roles.
-# Most of the time of a small call would go into checks, and into finding the strides of arrays.
-# Both depend on layouts and options alone. Under these a plan is kept, which never changes.
-_plans: dict[tuple[Any, ...], _Plan] = {}
-_MOST_PLANS = 256
+# Plans know tensors by their numbers: one tensor may have several roles.
+_plans: Plans[Plan] = Plans()
 
 
-#: Views and element types of arrays by their names, and the problem.
-Described = tuple[Mapping[str, View], Mapping[str, str] | None, dict[str, Any]]
+def planned(call: Call, threads: int, described: Described) -> Plan:
+    """Returns the plan of a native call."""
+    views, dtypes, fields = described
+    strides = {name: view.strides for name, view in views.items()}
+    prepared = _native.Prepared(call.name, strides, dtypes, threads=threads, **fields)
+    return Plan(prepared, [(call.arrays.index(v.tensor), v.offset) for v in views.values()])
 
 
 def run_native(
-    name: str,
-    tensors: Sequence[Any],
-    options: tuple[Any, ...],
-    describe: Callable[[], Described],
+    call: Call,
+    arrays: Arrays,
+    problem: tuple[Any, ...],
+    describe: Callable[[Arrays, Any], Described],
     user: tuple[str, Mapping[str, str]],
 ) -> None:
     """Runs a native call on the device of its tensors.
 
     Parameters
     ----------
-    name:
+    call:
         The native call.
-    tensors:
-        All tensors that it reads and writes, the first of which is present.
-    options:
+    arrays:
+        The tensors that it reads and writes, by name. The first one is present.
+    problem:
         The options on which the call depends besides.
     describe:
-        Checks the tensors and returns the views and element types of arrays, by name, and the
-        problem. It depends on the layouts of the tensors and on the options alone.
+        Checks the tensors and describes the call, given the arrays and the problem. It depends on
+        the layouts of the tensors and on the problem alone.
     user:
         The names that errors are to have for the call and for its arguments.
     """
+    tensors: list[Any] = [arrays.get(name) for name in call.arrays]
     first = tensors[0]
     layouts = [None if x is None else (x.dtype, x.shape, x.stride()) for x in tensors]
     threads = 0 if first.is_cuda else torch.get_num_threads()
-    key = (name, threads, options, *layouts)
+    key = (call.name, threads, problem, *layouts)
     plan = _plans.get(key)
     try:
         if plan is None:
-            views, dtypes, problem = describe()
-            strides = {of: view.strides for of, view in views.items()}
-            prepared = _native.Prepared(name, strides, dtypes, threads=threads, **problem)
-            plan = _Plan(prepared, [(view.tensor, view.offset) for view in views.values()])
-            if len(_plans) >= _MOST_PLANS:
-                _plans.clear()
-            _plans[key] = plan
+            plan = _plans.keep(key, planned(call, threads, describe(arrays, problem)))
         addresses = [tensors[i].data_ptr() + offset for i, offset in plan.places]
         (_run_on_gpu if first.is_cuda else _run_on_cpu)(first, plan.prepared, addresses)
     except _native.ArgumentError as error:
@@ -266,10 +252,20 @@ def _run_on_gpu(like: torch.Tensor, prepared: _native.Prepared, addresses: Seque
         _cuda.run(prepared, addresses, stream=stream, allocate=allocate)
 
 
-def scan_problem(
-    like: torch.Tensor, resets: Maybe, shape: Sequence[int], axis: int, reverse: bool
-) -> dict[str, Any]:
-    """The fields that the problems of linear and gated scans share."""
-    more_resets = resets is not None and resets.shape[axis] > shape[axis]
-    dtype = _NAMES[like.dtype]
-    return dict(dtype=dtype, shape=shape, axis=axis, reverse=reverse, more_resets=more_resets)
+def describe_scan(call: str, arrays: Arrays, problem: Any, dtype: torch.dtype) -> Described:
+    """Describes a call on sequences, whose problem has a shape, an axis and a direction.
+
+    Refuses tensors of a recorded program whose shapes do not belong to the shape of the call, which
+    the program may have fixed: kernels would read memory after their end."""
+    shape, axis, more_resets = problem.shape, problem.axis, False
+    views = {}
+    for name, x in arrays.items():
+        if x is None:
+            continue
+        wanted = edge_of(shape, axis) if is_edge(name) else shape
+        if name == "resets" and x.dim() == len(shape) and x.shape[axis] == shape[axis] + 1:
+            more_resets, wanted = True, (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
+        check_shape(call, name, x.shape, wanted, equal=x.dim() != len(shape))
+        views[name] = View(name, strides_of(x))
+    fields = dict(dtype=dtype_name(dtype), shape=shape, axis=axis, reverse=problem.reverse)
+    return views, None, fields | {"more_resets": more_resets}

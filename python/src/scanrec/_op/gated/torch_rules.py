@@ -7,31 +7,30 @@ along an axis of its own. It then takes the place of the candidate, and the gate
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..._arguments import check_shape, contiguous
+from ..._arguments import check_shape
 from ..._native import checkpoint_shape
 from ..._torch.fused import Fused
 from ..._torch.operators import (
+    Arrays,
+    Described,
     View,
-    blank,
-    check_shapes,
-    checkpoint_memory,
     checkpoints_in,
-    define,
+    describe_scan,
     edge_dtype,
     edge_of,
     empty,
+    new_checkpoints,
     run_native,
-    scan_problem,
     strides_of,
 )
 from ..linear.torch_rules import scan
-from ..spec import Call, gradient_of, primal_of
+from ..spec import Call, gradient_of, is_edge, primal_of
 from .spec import GATED, GATES, linear_steps
 
 __all__ = ["GatedProblem", "gated_scan"]
@@ -50,106 +49,49 @@ class GatedProblem(NamedTuple):
     recompute: bool = False  #: keeps checkpoints for the adjoint instead of states
 
 
-# ---- operators -----------------------------------------------------------------------------------
-
-
-def _run(call: Call, arrays: Mapping[str, Tensor | None], problem: GatedProblem) -> None:
-    """Runs a native call on those of its arrays that are not None, in the order of the call."""
+def _describe(arrays: Arrays, problem: GatedProblem) -> Described:
+    """Describes a native call on these arrays. Those of a stack are views within one tensor."""
+    pre: Any = arrays["candidate"]
     shape, axis, stack = problem.shape, problem.axis, problem.stack
-
-    def describe() -> tuple[dict[str, View], None, dict[str, Any]]:
-        read = {name: arrays[name] for name in call.reads if name != "checkpoints"}
-        pre: Any = arrays["candidate"]
-        if stack >= 0:
-            del read["candidate"]
-            check_shape(_CALL, "pre", pre.shape[:stack] + pre.shape[stack + 1 :], shape)
-        check_shapes(_CALL, read, shape, axis)
-        views = {}
-        for i, (name, x) in enumerate(arrays.items()):
-            if x is None:
-                continue
-            if name == "checkpoints":
-                kept = checkpoint_shape(shape, axis)
-                if 0 not in kept:
-                    views[name] = View(i, contiguous(kept) if x.dim() == 1 else strides_of(x))
-            elif stack >= 0 and primal_of(name) == "candidate":
-                step = x.stride(stack) * x.element_size()
-                for number, gate in enumerate(GATES[: x.shape[stack]]):
-                    of = gate if name == "candidate" else gradient_of(gate)
-                    views[of] = View(i, strides_of(x.select(stack, 0)), number * step)
-            else:
-                views[name] = View(i, strides_of(x))
-        fields = scan_problem(pre, arrays["resets"], shape, axis, problem.reverse)
-        return views, None, fields | {"forget_bias": problem.forget_bias}
-
-    user = _CALL, dict.fromkeys(GATES, "pre") if stack >= 0 else {}
-    run_native(call.name, (*arrays.values(),), problem, describe, user)
-
-
-def _problem(shape: Sequence[int], *options: Any) -> GatedProblem:
-    return GatedProblem(tuple(shape), *options)
-
-
-def _results(*arguments: Any) -> tuple[Tensor, ...]:
-    """Returns uninitialised outputs, final state, states and checkpoints; the last two without
-    elements unless they are kept."""
-    problem, pre, keep = GatedProblem(*arguments[7:-1]), arguments[0], arguments[-1]
-    shape, axis = problem.shape, problem.axis
-    keeps_states, keeps_checkpoints = _FUSED.kept(problem, keep)
-    memory = checkpoint_memory(checkpoint_shape(shape, axis)) if keeps_checkpoints else None
-    return (
-        empty(pre, shape),
-        empty(pre, edge_of(shape, axis), edge=True),
-        empty(pre, shape if keeps_states else None),
-        empty(pre, memory, edge=True),
-    )
-
-
-def _value(*arguments: Any) -> tuple[Tensor, ...]:
-    problem, keep = _problem(*arguments[7:-1]), arguments[-1]
-    output, final, state, checkpoints = results = _results(*arguments)
-    keeps_states, keeps_checkpoints = _FUSED.kept(problem, keep)
-    if keeps_checkpoints:
-        blank(checkpoints, checkpoint_shape(problem.shape, problem.axis))
-    kept = state if keeps_states else None, checkpoints if keeps_checkpoints else None
-    _run(
-        GATED.value, dict(zip(GATED.value.arrays, (*arguments[:7], output, final, *kept))), problem
-    )
-    return results
-
-
-def _gradients(*arguments: Any) -> tuple[Tensor, ...]:
-    """Returns uninitialised gradients; those that are not wanted are without elements."""
-    return tuple(
-        torch.empty_like(x, memory_format=torch.contiguous_format)
-        if w
-        else arguments[0].new_empty((0,), dtype=None if x is None else x.dtype)
-        for x, w in zip(arguments[:5], arguments[-1])
-    )
-
-
-def _adjoint(*arguments: Any) -> tuple[Tensor, ...]:
-    count = len(GATED.vjp.reads)
-    results = _gradients(*arguments)
-    wanted = (g if w else None for g, w in zip(results, arguments[-1]))
-    arrays = dict(zip(GATED.vjp.arrays, (*arguments[:count], *wanted)))
-    _run(GATED.vjp, arrays, _problem(*arguments[count:-1]))
-    return results
-
-
-_OPTIONS = "SymInt[] shape, int axis, bool reverse, int stack, float forget_bias, bool recompute, "
-# A list of tensors would keep PyTorch from batching the operators: a stack takes the first place.
-_op = define(GATED.value, ["candidate"], f"{_OPTIONS}bool keep", 4, _value, _results)
-_vjp_op = define(GATED.vjp, ["candidate"], f"{_OPTIONS}bool[] wanted", 5, _adjoint, _gradients)
-
-# ---- derivatives ---------------------------------------------------------------------------------
+    others = dict(arrays)
+    memory = others.pop("checkpoints", None)
+    stacks: dict[str, Any] = {}
+    if stack >= 0:
+        stacks = {name: others.pop(name, None) for name in ("candidate", "candidate_grad")}
+        check_shape(_CALL, "pre", pre.shape[:stack] + pre.shape[stack + 1 :], shape)
+    views, dtypes, fields = describe_scan(_CALL, others, problem, pre.dtype)
+    for name, x in stacks.items():
+        parts = () if x is None else x.unbind(stack)
+        for number, (gate, part) in enumerate(zip(GATES, parts)):
+            of = gate if name == "candidate" else gradient_of(gate)
+            offset = number * x.stride(stack) * x.element_size()
+            views[of] = View(name, strides_of(part), offset)
+    kept = checkpoint_shape(shape, axis)
+    if memory is not None and 0 not in kept:
+        views["checkpoints"] = View("checkpoints", strides_of(checkpoints_in(memory, kept)))
+    return views, dtypes, fields | {"forget_bias": problem.forget_bias}
 
 
 class _Gated(Fused):
-    operation = GATED
-    value, adjoint = _op, _vjp_op
+    operation, problem = GATED, GatedProblem
+    # A list of tensors would keep PyTorch from batching the operators: a stack takes the first
+    # place.
+    required = ("candidate",)
 
-    problem = staticmethod(_problem)
+    def new(self, problem: GatedProblem, tensors: Arrays, name: str) -> Tensor:
+        pre: Any = tensors["candidate"]
+        if name.endswith("_grad"):
+            like: Any = tensors[primal_of(name)]
+            return torch.empty_like(like, memory_format=torch.contiguous_format)
+        if name == "checkpoints":
+            return new_checkpoints(pre, checkpoint_shape(problem.shape, problem.axis))
+        if is_edge(name):
+            return empty(pre, edge_of(problem.shape, problem.axis), edge=True)
+        return empty(pre, problem.shape)
+
+    def kernel(self, call: Call, problem: GatedProblem, arrays: Arrays) -> None:
+        user = _CALL, dict.fromkeys(GATES, "pre") if problem.stack >= 0 else {}
+        run_native(call, arrays, problem, _describe, user)
 
     def composed(self, problem: GatedProblem, *tensors: Any) -> tuple[Tensor, ...]:
         """Activations and a scan."""
@@ -197,7 +139,6 @@ class _Gated(Fused):
 
 
 _FUSED = _Gated()
-_FUSED.register(_results)
 
 
 @torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from ... import _arguments as arguments
 from ... import _native as native
+from ..plans import Plans
 from ..spec import is_edge
 from .spec import LOG_GATE
 
@@ -22,11 +24,6 @@ DType = np.dtype[Any]
 Key = tuple[Any, ...]
 
 # ---- plans ---------------------------------------------------------------------------------------
-
-# Checks would take most of the time of a small scan. They depend on types, shapes, strides and
-# options alone, so a plan, which never changes, is kept under these.
-_plans: dict[Key, _Plan] = {}
-_MOST_PLANS = 256
 
 
 class _Plan(NamedTuple):
@@ -45,6 +42,9 @@ class _Plan(NamedTuple):
         results = [np.empty(shape, dtype) for shape, dtype in self.results]
         self.prepared.run(_addresses([*arrays, *results]))
         return results
+
+
+_plans: Plans[_Plan] = Plans()
 
 
 def layout(value: Any) -> Any:
@@ -74,15 +74,6 @@ def run_again(key: Key, values: Sequence[Any]) -> list[Array] | None:
         return plan.run(values) if plan is not None else None
     except OverflowError:  # a number that no type holds, which the checks name
         return None
-
-
-def _keep(key: Key, plan: _Plan) -> None:
-    if len(_plans) >= _MOST_PLANS:
-        _plans.clear()
-    try:
-        _plans[key] = plan
-    except TypeError:  # an axis without a hash
-        pass
 
 
 def _addresses_by_interface(arrays: list[Array]) -> list[int]:
@@ -205,7 +196,8 @@ class Checked:
             for name, array in self.given.items():
                 index = names.index(name)
                 operands.append((index, None if values[index] is array else array.dtype))
-            _keep(key, _Plan(prepared, operands, self.results))
+            with suppress(TypeError):  # an axis without a hash
+                _plans.keep(key, _Plan(prepared, operands, self.results))
         as_they_are = [(i, None) for i in range(len(self.given))]
         return _Plan(prepared, as_they_are, self.results).run(list(self.given.values()))
 

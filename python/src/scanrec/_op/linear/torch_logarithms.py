@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..._torch.fused import Fused
 from ..._torch.modes import in_graph, is_pushed, levels
-from ..._torch.operators import differentiate, edge_dtype
+from ..._torch.operators import differentiate, edge_dtype, none_as_empty
 from ..._torch.types import Maybe, Tensors
 from .spec import LINEAR, LOG_GATE, LOG_INPUT
 from .torch_rules import (
@@ -32,25 +32,24 @@ __all__ = ["scan_logarithms"]
 
 
 class _Logarithms(Fused):
-    operation = LINEAR
+    operation, problem = LINEAR, Problem
+
+    def operators(self) -> tuple[Any, Any]:
+        return self._value_op, self._adjoint_op
 
     @staticmethod
-    def problem(shape: Sequence[int], *options: Any) -> Problem:
-        return Problem(tuple(shape), *options)
-
-    @staticmethod
-    def value(*arguments: Any) -> Any:
+    def _value_op(*arguments: Any) -> Any:
         return scan_op(*arguments[:-1])  # all residuals are results
 
     @staticmethod
-    def adjoint(gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, *rest: Any) -> Any:
+    def _adjoint_op(gate: Tensor, input: Tensor, initial: Maybe, resets: Maybe, *rest: Any) -> Any:
         *others, logarithms, wanted = rest
         shapes = (
             tuple(x.shape) if x is not None and is_wanted else None
             for x, is_wanted in zip((gate, input, initial), wanted)
         )
         read = input if logarithms & LOG_INPUT else None
-        return vjp_op(gate, read, initial, resets, *others, *shapes, logarithms)
+        return vjp_op(gate, read, initial, resets, *others, logarithms, *shapes)
 
     def composed(self, problem: Problem, *tensors: Any) -> tuple[Tensor, ...]:
         gate, input, initial, resets = tensors
@@ -67,9 +66,6 @@ class _Logarithms(Fused):
         input = input.expand(problem.shape)
         state, final = scan(gate, input, initial, resets, problem.axis, problem.reverse)
         return state.to(dtype), final.to(edge_dtype(dtype))
-
-    def keeps(self, problem: Problem, tensors: Tensors, needs: Sequence[bool]) -> bool:
-        return False
 
     def residuals(
         self, problem: Problem, out: Tensors, keep: bool, needs: Sequence[bool]
@@ -111,36 +107,33 @@ def _check_forward_mode() -> None:
 
 
 def _value(*arguments: Any) -> Sequence[Tensor]:
-    tensors, problem = arguments[:4], _Logarithms.problem(*arguments[4:])
+    tensors, problem = arguments[:4], _LOGARITHMS.problem_of(arguments[4:])
     if problem.logarithms:
         return _LOGARITHMS.recorded(problem, False, tensors)
     gate, input, initial, resets = tensors
     return scan_kernel(gate, input, initial, resets, problem)
 
 
-def _tangent(gate: Tensor, initial: Maybe, resets: Maybe, state: Maybe, *rest: Any) -> Any:
+def _tangent(*arguments: Any) -> Any:
     _check_forward_mode()
-    of, tangents = Scanned(gate, state, initial, resets), rest[:3]
+    of, tangents = Scanned(*arguments[:4]), arguments[4:7]
     compute = composed_tangent if is_pushed(*of, *tangents) else tangent_of
-    return compute(of, tangents, _Logarithms.problem(*rest[3:]))
+    return compute(of, tangents, _LOGARITHMS.problem_of(arguments[7:]))
 
 
 def _adjoint(*arguments: Any) -> tuple[Tensor, ...]:
     """Gradients that are not wanted are empty."""
-    tensors, (*options, logarithms) = arguments[:7], arguments[7:]
-    problem = _Logarithms.problem(*options[:3], logarithms)
-    shapes = [None if s is None else tuple(s) for s in options[3:]]
-    if logarithms:
+    tensors, options, shapes = arguments[:7], arguments[7:11], arguments[11:]
+    problem = _LOGARITHMS.problem_of(options)
+    if problem.logarithms:
         wanted = [s is not None for s in shapes]
         operands = _LOGARITHMS.restored(problem, tensors[:4])
-        found = _LOGARITHMS.gradients(problem, wanted, operands, tensors[4:5], tensors[5:])
-        rest = iter(found)
-        gradients = [next(rest) if w else None for w in wanted]
+        gradients = _LOGARITHMS.gradients(problem, wanted, operands, tensors[4:5], tensors[5:])
     else:
-        gate, _, initial, resets, state, *cotangents = tensors
+        gate, _, *others = tensors
         _check_forward_mode()
-        gradients = adjoint(Scanned(gate, state, initial, resets), cotangents, problem, shapes)
-    return tuple(tensors[0].new_empty((0,)) if g is None else g for g in gradients)
+        gradients = adjoint(Scanned(gate, *others[:3]), others[3:], problem, shapes)
+    return none_as_empty(tensors[0], gradients)
 
 
 differentiate(scan_op, _value)

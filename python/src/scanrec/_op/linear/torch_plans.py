@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plans of small eager scans, which run without checks and without PyTorch's dispatcher.
-
-Checks, and the way through the dispatcher to a kernel in Python, would take most of the time of a
-small scan. Checks depend on types, shapes, strides and options alone, so a plan is kept under
-these, as for NumPy. A plan never changes and holds no tensors. Only calls to which the dispatcher
+"""Plans of small eager scans, which run without checks and without PyTorch's dispatcher. The way
+through it to a kernel in Python would take most of the time of a small scan. Only calls to which it
 would add nothing have plans.
 """
 
@@ -16,11 +13,13 @@ import torch
 from torch import Tensor
 
 from ... import _native
-from ..._arguments import contiguous, edge_shape
+from ..._arguments import edge_shape
 from ..._torch.modes import is_plain
-from ..._torch.operators import edge_dtype, edge_of, scan_problem, strides_of
+from ..._torch.operators import Arrays, edge_dtype, planned
 from ..._torch.types import Maybe
+from ..plans import Plans
 from .spec import LINEAR
+from .torch_rules import Problem, describe
 
 __all__ = ["find", "key_of", "make"]
 
@@ -48,8 +47,7 @@ class _Plan(NamedTuple):
         return state if final is None else (state, final)
 
 
-_plans: dict[Key, _Plan] = {}
-_MOST_PLANS = 256
+_plans: Plans[_Plan] = Plans()
 
 find = _plans.get  #: Returns the plan of a call that was checked before, if there is one.
 
@@ -78,22 +76,15 @@ def make(
 ) -> _Plan:
     """Makes the plan of a call, given its operands and the same checked and aligned to the rank of
     the input. The plan is kept if the operands are read in place."""
-    _, input, _, resets = aligned
-    shape, edge = input.shape, edge_of(input.shape, axis)
-    strides = {name: strides_of(x) for name, x in zip(LINEAR.operands, aligned) if x is not None}
-    strides["state"] = contiguous(shape)
+    input = aligned[1]
+    problem = Problem(tuple(input.shape), axis, reverse)
+    arrays: Arrays = dict(zip(LINEAR.operands, aligned))
+    arrays["state"], final = input.new_empty(problem.shape), None
     if return_final:
-        strides["final_state"] = contiguous(edge)
-    prepared = _native.Prepared(
-        "linear_scan",
-        strides,
-        threads=torch.get_num_threads(),
-        **scan_problem(input, resets, shape, axis, reverse),
-    )
-    final = (edge_shape(shape, axis), edge_dtype(input.dtype)) if return_final else None
-    plan = _Plan(prepared, final)
+        final = edge_shape(problem.shape, axis), edge_dtype(input.dtype)
+        arrays["final_state"] = input.new_empty(problem.edge)
+    described = describe(arrays, problem)
+    plan = _Plan(planned(LINEAR.value, torch.get_num_threads(), described).prepared, final)
     if all(x is None or y is None or x.dtype == y.dtype for x, y in zip(values, aligned)):
-        if len(_plans) >= _MOST_PLANS:
-            _plans.clear()
-        _plans[key] = plan
+        _plans.keep(key, plan)
     return plan

@@ -14,14 +14,13 @@ derivative.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..._torch.fused import eager, in_front, pulled
+from ..._torch.fused import eager, in_front, pulled, spread
 from ..._torch.modes import (
     forward_ad,
     in_graph,
@@ -32,40 +31,38 @@ from ..._torch.modes import (
     levels,
 )
 from ..._torch.operators import (
-    View,
-    check_shapes,
+    Arrays,
+    Described,
     define,
+    describe_scan,
     edge_dtype,
     edge_of,
     empty,
     run_below,
     run_native,
-    scan_problem,
-    views_of,
 )
 from ..._torch.types import Maybe, Tensors
 from ..spec import Call, is_edge
 from .spec import LINEAR
 
 __all__ = [
-    *("Problem", "Scan", "Scanned", "adjoint", "composed_tangent", "jvp_op", "scan"),
+    *("Problem", "Scan", "Scanned", "adjoint", "composed_tangent", "describe", "jvp_op", "scan"),
     *("scan_kernel", "scan_op", "summed", "tangent_of", "vjp_op"),
 ]
 
 Shape = Sequence[int]
 Shapes = Sequence[Shape | None]
-Results = tuple[Tensor, ...]
 #: A sequence, and its last state.
 Pair = tuple[Tensor, Tensor]
 
 
 class Scanned(NamedTuple):
-    """The arrays of a scan that its derivatives read."""
+    """The arrays of a scan that its derivatives read, in the order of their calls."""
 
     gate: Tensor
-    state: Maybe
     initial: Maybe
     resets: Maybe
+    state: Maybe
 
     def without_states(self) -> Scanned:
         """The same where no gradient or tangent of the gate reads states."""
@@ -96,51 +93,33 @@ class Problem(NamedTuple):
 # ---- operators -----------------------------------------------------------------------------------
 
 
-def _split(call: Call, arguments: Sequence[Any]) -> tuple[dict[str, Any], Any, Any]:
-    """Returns tensors by name, (shape, axis, reverse), and the further options."""
-    count = len(call.reads)
-    tensors, problem = arguments[:count], arguments[count : count + 3]
-    return dict(zip(call.reads, tensors)), problem, arguments[count + 3 :]
+def describe(arrays: Arrays, problem: Problem) -> Described:
+    """Describes a native call on these arrays, of which the gate is present."""
+    gate: Any = arrays["gate"]
+    views, dtypes, fields = describe_scan(LINEAR.name, arrays, problem, gate.dtype)
+    return views, dtypes, fields | {"logarithms": problem.logarithms}
 
 
 def _results(
-    call: Call, gate: Tensor, shape: Shape, axis: int, shapes: Shapes
-) -> tuple[Tensor, ...]:
-    """Returns uninitialised results; `shapes` are those of an adjoint."""
-    if call is LINEAR.vjp:
-        return tuple(empty(gate, of, edge=is_edge(n)) for n, of in zip(call.writes, shapes))
-    return empty(gate, shape), empty(gate, edge_of(shape, axis), edge=True)
-
-
-def _fake(call: Call, *arguments: Any) -> tuple[Tensor, ...]:
-    tensors, (shape, axis, _), options = _split(call, arguments)
-    return _results(call, tensors["gate"], shape, axis, options[:3])
-
-
-def _run(call: Call, *arguments: Any) -> tuple[Tensor, ...]:
-    tensors, (shape, axis, reverse), options = _split(call, arguments)
-    gate = tensors["gate"]
-    written: Tensors
-    results = written = _results(call, gate, shape, axis, options[:3])
-    if call is LINEAR.vjp:
-        written = [x if of is not None else None for x, of in zip(results, options)]
-    logarithms = 0 if call is LINEAR.jvp else options[-1]
-
-    def describe() -> tuple[dict[str, View], None, dict[str, Any]]:
-        check_shapes(LINEAR.name, tensors, shape, axis)
-        views = views_of(call.arrays, (*tensors.values(), *written))
-        problem = scan_problem(gate, tensors["resets"], shape, axis, reverse)
-        return views, None, problem | {"logarithms": logarithms}
-
-    options = (tuple(shape), axis, reverse, logarithms)
-    run_native(call.name, (*tensors.values(), *written), options, describe, (call.name, {}))
+    call: Call, arrays: Arrays, is_fake: bool, shape: Shape, axis: int, *options: Any
+) -> Tensors:
+    """Returns the results of a native call. The options of an adjoint end with their shapes."""
+    shapes = options[2:] if call is LINEAR.vjp else (shape, edge_of(shape, axis))
+    gate: Any = arrays["gate"]
+    results = [
+        None if of is None else empty(gate, of, edge=is_edge(name))
+        for name, of in zip(call.writes, shapes)
+    ]
+    if not is_fake:
+        arrays.update(zip(call.writes, results))
+        problem = Problem(tuple(shape), axis, *options[:2])
+        run_native(call, arrays, problem, describe, (call.name, {}))
     return results
 
 
 def _define(call: Call, required: Sequence[str], options: str = "") -> Any:
     problem = "SymInt[] shape, int axis, bool reverse"
-    kernels = partial(_run, call), partial(_fake, call)
-    return define(call, required, problem + options, len(call.writes), *kernels)
+    return define(call, required, problem + options, _results)
 
 
 scan_op = _define(LINEAR.value, ("gate", "input"), ", int logarithms")
@@ -148,7 +127,7 @@ jvp_op = _define(LINEAR.jvp, ("gate",))
 vjp_op = _define(
     LINEAR.vjp,
     ("gate",),
-    ", SymInt[]? gate_shape, SymInt[]? input_shape, SymInt[]? initial_shape, int logarithms",
+    ", int logarithms, SymInt[]? gate_shape, SymInt[]? input_shape, SymInt[]? initial_shape",
 )
 
 # ---- functions -----------------------------------------------------------------------------------
@@ -166,10 +145,10 @@ class Scan(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         gate, input, initial, resets, ctx.problem = inputs
-        of_gate = (output[0], initial) if ctx.needs_input_grad[0] else (None, None)
-        ctx.save_for_backward(gate, *of_gate, resets)
+        of = Scanned(gate, initial, resets, output[0])
+        ctx.save_for_backward(*(of if ctx.needs_input_grad[0] else of.without_states()))
         if not is_eager():
-            ctx.save_for_forward(gate, output[0], initial, resets)
+            ctx.save_for_forward(*of)
         ctx.shapes = (gate.shape, input.shape, None if initial is None else initial.shape)
         ctx.set_materialize_grads(False)
 
@@ -193,13 +172,13 @@ _EagerScan = eager(Scan)
 
 
 class Tangent(Function):
-    """(gate, state, initial_state, resets, gate_tangent, input_tangent, initial_tangent, problem)
+    """(gate, initial_state, resets, state, gate_tangent, input_tangent, initial_tangent, problem)
     -> (state_tangent, final_tangent)"""
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
-        gate, state, initial, resets, *tangents, problem = arguments
-        return run_below(jvp_op, gate, initial, resets, state, *tangents, *problem[:3])
+        *tensors, problem = arguments
+        return run_below(jvp_op, *tensors, *problem[:3])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -219,14 +198,13 @@ class Tangent(Function):
 
 
 class Adjoint(Function):
-    """(gate, state, initial_state, resets, state_grad, final_grad, problem, shapes) -> the
+    """(gate, initial_state, resets, state, state_grad, final_grad, problem, shapes) -> the
     gradients whose shapes are given, of gate, input, initial state."""
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, ...]:
-        gate, state, initial, resets, *cotangents, problem, shapes = arguments
-        tensors = gate, None, initial, resets, state, *cotangents
-        out = run_below(vjp_op, *tensors, *problem[:3], *shapes, 0)
+        gate, *others, problem, shapes = arguments
+        out = run_below(vjp_op, gate, None, *others, *problem, *shapes)
         return tuple(x for x, shape in zip(out, shapes) if shape is not None)
 
     @staticmethod
@@ -234,7 +212,7 @@ class Adjoint(Function):
         *tensors, state_grad, final_grad, ctx.problem, ctx.shapes = inputs
         cotangents = state_grad, final_grad
         # The adjoint is linear in the cotangents: their own gradients do not depend on them.
-        read = cotangents if any(ctx.needs_input_grad[:3]) else (None, None)
+        read = cotangents if any(ctx.needs_input_grad[:4]) else (None, None)
         ctx.save_for_backward(*tensors, *read)
         ctx.cotangents = [None if x is None else (x.shape, x.dtype) for x in cotangents]
         ctx.set_materialize_grads(False)
@@ -273,8 +251,7 @@ def adjoint(of: Scanned, cotangents: Tensors, problem: Problem, shapes: Shapes) 
     else:
         shapes = tuple(None if s is None else tuple(s) for s in shapes)
         found = Adjoint.apply(*tensors, problem, shapes)
-    rest = iter(found)
-    return [None if shape is None else next(rest) for shape in shapes]
+    return spread(found, [shape is not None for shape in shapes])
 
 
 def tangent_of(of: Scanned, tangents: Tensors, problem: Problem) -> Pair:
@@ -409,7 +386,7 @@ def scan_kernel(
     state, final = Scan.apply(gate, input, initial, resets, problem)
     if all(tangent is None for tangent in moved):
         return state, final
-    tangents = tangent_of(Scanned(gate, state, initial, resets), moved, problem)
+    tangents = tangent_of(Scanned(gate, initial, resets, state), moved, problem)
     state, final = (forward_ad.make_dual(x, t) for x, t in zip((state, final), tangents))
     return state, final
 

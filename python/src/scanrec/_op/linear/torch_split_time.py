@@ -245,7 +245,7 @@ def _product(gate: Tensor, resets: Maybe, problem: Problem) -> Tensor:
             marks = resets.narrow(axis, begin, min(steps + 1, resets.shape[axis] - begin))
         shape[axis] = steps
         small = Problem(tuple(shape), axis, problem.reverse)
-        of = Scanned(piece.to(wide), None, None, marks)
+        of = Scanned(piece.to(wide), None, marks, None)
         _, product = tangent_of(of, (None, None, product), small)
         # A product of 0 stays 0. Gates that are not finite also meet the scan from 0.
         if not torch.is_grad_enabled() and product.device.type == "cpu" and not product.any():
@@ -421,7 +421,7 @@ class _SplitScan(Function):
             zip(gates, marks, state_grads, final_grads, before_grads, problems)
         ):
             last = last if i == parts.first else None
-            of = Scanned(g, None, None, m)
+            of = Scanned(g, None, m, None)
             begin = adjoint(of, (s, last), p, (None, None, p.edge))[2]
             begin = gate.new_zeros(p.edge, dtype=dtype) if begin is None else begin
             own_begins.append(begin if more is None else begin + more)
@@ -439,7 +439,7 @@ class _SplitScan(Function):
             if last is not None:  # of the last piece; nobody sees that of others
                 after = after + last
             wanted = [x if n else None for n, x in zip(needs, (g.shape, p.shape, p.edge))]
-            out.append(adjoint(Scanned(g, s, b, m), (s_grad, after), p, wanted))
+            out.append(adjoint(Scanned(g, b, m, s), (s_grad, after), p, wanted))
         of_gate, of_input, of_initial = zip(*out)
         return (
             _joined(of_gate, gates, axis) if needs[0] else None,

@@ -15,7 +15,7 @@ from ..._torch.modes import is_recorded
 from ..._torch.operators import define_as, differentiate, keep_lazy_views, run_below
 from ..doc import documented
 from .arguments import has_padding
-from .spec import SELECTIVE, SELECTIVE_STATE_UPDATE_DOC
+from .spec import SELECTIVE, SELECTIVE_STATE_UPDATE_DOC, SelectiveProblem
 from .torch import Checked
 from .torch_rules import run_selective
 
@@ -103,7 +103,8 @@ def _update(
     read = step(x), step(dt), a, b, c, skip, step(z), dt_bias, None, now
     resolved = (None if x is None else _resolved(x) for x in read)
     tensors = dict(zip(SELECTIVE.operands, resolved), out=step(out), final_state=now)
-    run_selective("selective_scan", tensors, softplus, False, (_CALL, _NAMES))
+    problem = SelectiveProblem(softplus, reverse=False)
+    run_selective(SELECTIVE.value, tensors, problem, (_CALL, _NAMES))
     if rows is not None:
         now = now.to(state.dtype)
         if within is not None:

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Plans of calls that were checked before.
+
+Checks, and the search for the strides of arrays, would take most of the time of a small call. Both
+depend on types, shapes, strides and options alone. A plan is kept under these. It never changes,
+and it holds no arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+__all__ = ["Plans"]
+
+Plan = TypeVar("Plan")
+
+
+class Plans(dict[tuple[Any, ...], Plan]):
+    """Plans by layouts and options. All are dropped when there are too many."""
+
+    MOST = 256
+
+    def keep(self, key: tuple[Any, ...], plan: Plan) -> Plan:
+        """Keeps a plan, and returns it."""
+        if len(self) >= self.MOST:
+            self.clear()
+        self[key] = plan
+        return plan
