@@ -40,18 +40,20 @@ __all__ = ["scan_parts", "telling"]
 #: The ranges (begin, end) of every rank, as they lie in its tensors.
 Table = tuple[tuple[tuple[int, int], ...], ...]
 
+_CALL = "linear_scan"
+
 #: Numbers of a gate that are widened at a time.
 _TOGETHER = 1 << 18
 
 
-def group_of(call: str, group: Any) -> dist.ProcessGroup:
+def group_of(group: Any) -> dist.ProcessGroup:
     """The processes that time is split over."""
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
-            refuse(call, "group", "a mesh of one dimension", f"{group.ndim} of them")
+            refuse(_CALL, "group", "a mesh of one dimension", f"{group.ndim} of them")
         return group.get_group()
     if not isinstance(group, dist.ProcessGroup):
-        refuse(call, "group", "a ProcessGroup or a DeviceMesh", type(group).__name__, TypeError)
+        refuse(_CALL, "group", "a ProcessGroup or a DeviceMesh", type(group).__name__, TypeError)
     return group
 
 
@@ -83,6 +85,12 @@ class _Parts(NamedTuple):
         return [(rank, i) for _, _, rank, i in sorted(pieces)]
 
     @property
+    def places(self) -> list[int]:
+        """The positions of this process's pieces in that order."""
+        order, rank = self.order, self.rank
+        return [order.index((rank, i)) for i in range(len(self.ranges[rank]))]
+
+    @property
     def first(self) -> int | None:
         """The piece that the scan comes to first, None if another process has it."""
         rank, piece = self.order[-1 if self.backwards else 0]
@@ -105,22 +113,22 @@ class _Parts(NamedTuple):
         return [None] * len(self.lengths) if x is None else torch.split(x, 1, axis)
 
 
-def _table(call: str, ranges: Any, count: int) -> Table:
+def _table(ranges: Any, count: int) -> Table:
     """Returns the ranges of all ranks, checked: together they are a sequence."""
     try:
         table = tuple(tuple((index(begin), index(end)) for begin, end in own) for own in ranges)
     except (TypeError, ValueError):
         expected = "for every rank a list of pairs (begin, end)"
-        refuse(call, "ranges", expected, repr(ranges), TypeError)
+        refuse(_CALL, "ranges", expected, repr(ranges), TypeError)
     if len(table) != count:
-        refuse(call, "ranges", f"those of {count} ranks", f"those of {len(table)}")
+        refuse(_CALL, "ranges", f"those of {count} ranks", f"those of {len(table)}")
     at = 0
     for begin, end in sorted(r for own in table for r in own):
         if begin != at or end <= begin:
-            refuse(call, "ranges", f"one from step {at}, of a step or more", (begin, end))
+            refuse(_CALL, "ranges", f"one from step {at}, of a step or more", (begin, end))
         at = end
     if not all(table):
-        refuse(call, "ranges", "steps for every rank", f"none for rank {table.index(())}")
+        refuse(_CALL, "ranges", "steps for every rank", f"none for rank {table.index(())}")
     return table
 
 
@@ -191,12 +199,10 @@ def agree(
         raise failed
     for rank, (takes_part, _, _) in enumerate(every):
         if not takes_part:
-            raise RuntimeError(
-                f"linear_scan: rank {rank} of the group cannot take part in the call"
-            )
+            raise RuntimeError(f"{_CALL}: rank {rank} of the group cannot take part in the call")
     if len({same for _, _, same in every}) > 1:
         raise RuntimeError(
-            "linear_scan: shapes, types, options or requires_grad differ between ranks of the group"
+            f"{_CALL}: shapes, types, options or requires_grad differ between ranks of the group"
         )
     return tuple(steps for _, steps, _ in every)
 
@@ -207,7 +213,7 @@ def telling(group: Any) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        group = group_of("linear_scan", group)
+        group = group_of(group)
         agree(group, error, _device(group), 0)
 
 
@@ -283,12 +289,11 @@ def _marks_of_pieces(resets: Maybe, problem: Problem, parts: _Parts) -> Sequence
     (of_all,) = _message(parts, axis, firsts)
     if only:
         return [resets]
-    pieces, order = [], parts.order
-    lengths = [end - begin for begin, end in (parts.ranges[rank][i] for rank, i in order)]
-    for i, x in enumerate(own):
-        after = range(order.index((parts.rank, i)) + 1, len(order))
-        next_one = next((k for k in after if lengths[k] > 0), None)
-        mark = none if next_one is None else of_all.narrow(axis, next_one, 1).bool()
+    pieces = []
+    lengths = [end - begin for begin, end in (parts.ranges[rank][i] for rank, i in parts.order)]
+    for x, place in zip(own, parts.places):
+        after = next((k for k in range(place + 1, len(lengths)) if lengths[k] > 0), None)
+        mark = none if after is None else of_all.narrow(axis, after, 1).bool()
         pieces.append(torch.cat([x, mark], axis))
     return pieces
 
@@ -298,14 +303,6 @@ def _padded(tensors: Sequence[Tensor], axis: int, count: int) -> Tensor:
     left = count - len(tensors)
     tensors = [*tensors, *[torch.zeros_like(tensors[0])] * left]
     return tensors[0] if count == 1 else torch.cat(tensors, axis)
-
-
-class _Maps(NamedTuple):
-    """The maps of all pieces, side by side in the order of time, without the states that they end
-    with."""
-
-    products: Tensor
-    cuts: Maybe
 
 
 def _message(parts: _Parts, axis: int, *values: Sequence[Tensor]) -> list[Tensor]:
@@ -323,25 +320,28 @@ def _message(parts: _Parts, axis: int, *values: Sequence[Tensor]) -> list[Tensor
     return out
 
 
-def _states_before(parts: _Parts, axis: int, maps: _Maps, ends: Tensor) -> list[Tensor]:
+def _states_before(
+    parts: _Parts, axis: int, products: Tensor, cuts: Maybe, ends: Tensor
+) -> list[Tensor]:
     """The states before this process's pieces in the order of the scan, 0 before the first of
     all."""
-    marks = maps.cuts
-    if marks is not None and parts.backwards:  # a reverse scan reads the reset of the next step
-        marks = torch.cat([torch.zeros_like(marks.narrow(axis, 0, 1)), marks], axis)
+    if cuts is not None and parts.backwards:  # a reverse scan reads the reset of the next step
+        cuts = torch.cat([torch.zeros_like(cuts.narrow(axis, 0, 1)), cuts], axis)
     problem = Problem(tuple(ends.shape), axis, parts.backwards)
-    states, _ = Scan.apply(maps.products, ends, None, marks, problem)
-    order, out = parts.order, []
-    for i in range(len(parts.lengths)):
-        neighbour = order.index((parts.rank, i)) + (1 if parts.backwards else -1)
-        before = states.narrow(axis, min(max(neighbour, 0), len(order) - 1), 1)
-        # The first one takes part in what becomes of gradients, too.
-        out.append(torch.where(_all(i == parts.first, before), torch.zeros_like(before), before))
+    states, _ = Scan.apply(products, ends, None, cuts, problem)
+    count, out = ends.shape[axis], []
+    for place in parts.places:
+        neighbour = place + (1 if parts.backwards else -1)
+        before = states.narrow(axis, min(max(neighbour, 0), count - 1), 1)
+        out.append(_zero_unless(0 <= neighbour < count, before))
     return out
 
 
-def _all(value: bool, like: Tensor) -> Tensor:
-    return torch.full((), value, dtype=torch.bool, device=like.device)
+def _zero_unless(keep: bool, x: Tensor) -> Tensor:
+    """Returns x or zeros. On every process the result depends on x, so that all take part in the
+    messages of gradients."""
+    kept = torch.full((), keep, dtype=torch.bool, device=x.device)
+    return torch.where(kept, x, torch.zeros_like(x))
 
 
 # ---- the call ------------------------------------------------------------------------------------
@@ -353,14 +353,15 @@ def _maps_and_ends(
     ends: Sequence[Tensor],
     problems: Sequence[Problem],
     parts: _Parts,
-) -> tuple[_Maps, Tensor]:
-    """One message: the maps of all pieces, and where they end."""
+) -> tuple[Tensor, Maybe, Tensor]:
+    """One message: the maps of all pieces side by side in the order of time. They are the products
+    of the gates, whether the pieces are cut, and the states that they end with."""
     axis, wide = problems[0].axis, _wide(gates[0].dtype)
     cuts = [x for m, p in zip(marks, problems) if (x := _cut(m, p)) is not None]
     sent = [[_product(g, m, p) for g, m, p in zip(gates, marks, problems)], ends, cuts]
     wide_ones = ([x.to(wide) for x in pieces] for pieces in sent if pieces)
     products, all_ends, *all_cuts = _message(parts, axis, *wide_ones)
-    return _Maps(products, all_cuts[0].real != 0 if all_cuts else None), all_ends
+    return products, all_cuts[0].real != 0 if all_cuts else None, all_ends
 
 
 class _SplitScan(Function):
@@ -388,16 +389,16 @@ class _SplitScan(Function):
         if initial is not None and parts.first is not None:
             entering[parts.first] = initial.expand(problem.edge).clone()
         own_ends = [end for _, end in scan_pieces()]
-        maps, ends = _maps_and_ends(gates, marks, own_ends, problems, parts)
+        products, cuts, ends = _maps_and_ends(gates, marks, own_ends, problems, parts)
         dtype = edge_dtype(gate.dtype)
-        for i, x in enumerate(_states_before(parts, axis, maps, ends)):
+        for i, x in enumerate(_states_before(parts, axis, products, cuts, ends)):
             if entering[i] is None:
                 entering[i] = x.to(dtype)
         results: Any = (*zip(*scan_pieces()), entering)
         state, final, before = (_padded(x, axis, len(problems)) for x in results)
         ctx.problem, ctx.parts = problem, parts
         of_gate = (state, before) if ctx.needs_input_grad[0] else (None, None)
-        ctx.save_for_backward(gate, *of_gate, *maps, *marks)
+        ctx.save_for_backward(gate, *of_gate, products, cuts, *marks)
         ctx.initial_shape = None if initial is None else initial.shape
         ctx.set_materialize_grads(False)
         return state, final, before
@@ -411,7 +412,7 @@ class _SplitScan(Function):
         parts = parts._replace(backwards=not parts.backwards)  # in the order of the adjoint
         axis, problems, wide = problem.axis, parts.problems(problem), _wide(gate.dtype)
         dtype = edge_dtype(gate.dtype)
-        maps, gates = _Maps(products, cuts), parts.pieces_of(gate, axis)
+        gates = parts.pieces_of(gate, axis)
         states, befores = parts.pieces_of(state, axis), parts.edges_of(before, axis)
         state_grads = parts.pieces_of(state_grad, axis)
         final_grads = parts.edges_of(final_grad, axis)
@@ -426,14 +427,14 @@ class _SplitScan(Function):
             begin = gate.new_zeros(p.edge, dtype=dtype) if begin is None else begin
             own_begins.append(begin if more is None else begin + more)
         if torch.is_grad_enabled():  # gradients of gradients: products move, too
-            maps, begins = _maps_and_ends(gates, marks, own_begins, problems, parts)
+            products, cuts, begins = _maps_and_ends(gates, marks, own_begins, problems, parts)
         else:
             (begins,) = _message(parts, axis, [x.to(wide) for x in own_begins])
-        maps = maps._replace(products=maps.products.conj().resolve_conj())
+        products = products.conj().resolve_conj()
         needs, out = ctx.needs_input_grad, []
         for g, s, b, m, s_grad, last, after, p in zip(
             *(gates, states, befores, marks, state_grads, final_grads),
-            *(_states_before(parts, axis, maps, begins), problems),
+            *(_states_before(parts, axis, products, cuts, begins), problems),
         ):
             after = after.to(dtype)
             if last is not None:  # of the last piece; nobody sees that of others
@@ -462,8 +463,7 @@ def _of_first(initial_grads: Sequence[Tensor], more: Sequence[Maybe], ctx: Any) 
     at = first or 0
     grad, of_state = initial_grads[at], more[at]
     grad = grad if of_state is None else grad + of_state
-    grad = torch.where(_all(first is not None, grad), grad, torch.zeros_like(grad))
-    return summed(grad, ctx.initial_shape)
+    return summed(_zero_unless(first is not None, grad), ctx.initial_shape)
 
 
 @uncompiled
@@ -472,27 +472,26 @@ def scan_parts(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The scan of this process's part. ``checked()`` gives its tensors, aligned, and the axis of
     time, or raises."""
-    call = "linear_scan"
-    group = group_of(call, group)
+    group = group_of(group)
     failed: Exception | None = None
     steps, device = 0, _device(group)
     alike: tuple[Any, ...] = ()
     try:
         if not is_eager():
             raise NotImplementedError(
-                f"{call}: over a group there are gradients, of any order; no torch.func, no "
+                f"{_CALL}: over a group there are gradients, of any order; no torch.func, no "
                 "forward mode"
             )
         (gate, input, initial, resets), axis = checked()
         shape, steps, device = tuple(input.shape), input.shape[axis], input.device
         if ranges is not None:
-            ranges = _table(call, ranges, dist.get_world_size(group))
+            ranges = _table(ranges, dist.get_world_size(group))
             own = sum(end - begin for begin, end in ranges[dist.get_rank(group)])
             expected = f"the {own} steps of this rank's 'ranges'"
             if steps != own:
-                refuse(call, "input", expected, steps)
+                refuse(_CALL, "input", expected, steps)
             if resets is not None and resets.shape[axis] > steps:
-                refuse(call, "resets", expected, resets.shape[axis])
+                refuse(_CALL, "resets", expected, resets.shape[axis])
         lanes = [None if x is None else edge_of(x.shape, axis) for x in (gate, input, resets)]
         moved = [x is not None and x.requires_grad for x in (gate, input, initial)]
         options = reverse, return_final, torch.is_grad_enabled()
