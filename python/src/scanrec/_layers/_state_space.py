@@ -45,7 +45,8 @@ def _nu_of(xp: Any, square: Any) -> Any:
     """log(-log(r)) of radii r with these squares."""
     # Rounding may give 0 or 1, whose logarithms are infinite or 0.
     limits = xp.finfo(square.dtype)
-    return xp.log(-0.5 * xp.log(xp.clip(square, limits.tiny, 1 - limits.eps)))
+    least, most = float(limits.tiny), float(1 - limits.eps)
+    return xp.log(-0.5 * xp.log(xp.clip(square, least, most)))
 
 
 def _inverse_softplus(xp: Any, logarithms: Any) -> Any:

@@ -161,7 +161,8 @@ def _product(call: str, name: str, x: Tensor, matrix: Tensor, sizes: _Sizes) -> 
 def _axes_of(call: str, name: str, value: Tensor, x: Tensor, sizes: _Sizes) -> str:
     """Return the first shape of its name that the tensor has; "p" is any number."""
     tensor(call, name, value, like=x)
-    known = _SHAPES[name][sizes["f"] is not None]
+    without, along = _SHAPES[name]
+    known = without if sizes["f"] is None else along
     shapes = [axes for axes in known if "n" in sizes or "n" not in axes]
     for axes in shapes:
         if len(axes) == value.dim() and all(
