@@ -50,10 +50,14 @@ Arrays = dict[str, Maybe]
 _library: Any = torch.library.Library("scanrec", "DEF")  # type: ignore[no-untyped-call]
 
 
-#: The native name of an element type.
-dtype_name: Callable[[torch.dtype], str] = _NAMES.__getitem__
-#: The type that a type is computed in, which states at the edges have.
-edge_dtype: Callable[[torch.dtype], torch.dtype] = _EDGES.__getitem__
+def dtype_name(dtype: torch.dtype) -> str:
+    """The native name of an element type."""
+    return _NAMES[dtype]
+
+
+def edge_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type that a type is computed in, which states at the edges have."""
+    return _EDGES[dtype]
 
 
 def edge_of(shape: Sequence[int], axis: int) -> tuple[int, ...]:
