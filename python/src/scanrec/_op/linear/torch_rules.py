@@ -306,7 +306,8 @@ def _composed_adjoint(
     if shapes[2] is not None:
         if problem.steps > 0:
             of_states = _linked(gate * grad, of.resets, problem)
-            first = of_states.narrow(axis, problem.steps - 1 if reverse else 0, 1)
+            # A view would hold the memory of all steps.
+            first = of_states.narrow(axis, problem.steps - 1 if reverse else 0, 1).clone()
         found.append(summed(first, shapes[2]))
     return tuple(found)
 

@@ -7,8 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-import numpy as np
-
 from ... import _arguments as arguments
 
 __all__ = ["Array", "Checks", "Shape", "has_padding", "types_of"]
@@ -148,7 +146,7 @@ class Checks(ABC):
         if self.a.dtype not in (self.real, state.dtype):
             expected = f"{_name(self.a.dtype)}, as 'A' is"
             arguments.refuse(self.call, "state", expected, state.dtype, TypeError)
-        held = lead if rows is None else state.shape[:1]
+        held = lead if rows is None or len(state.shape) != 3 else state.shape[:1]
         shape = (*held, self.channels, self.states)
         arguments.check_shape(self.call, "state", state.shape, shape, equal=True)
         if rows is not None:
@@ -168,5 +166,5 @@ def has_padding(rows: Array, held: int) -> bool:
     inside = [row for row in given if 0 <= row < held]
     if len(set(inside)) < len(inside):
         call, name = "selective_state_update", "state_batch_indices"
-        arguments.refuse(call, name, "every row of 'state' once at most", np.asarray(rows))
+        arguments.refuse(call, name, "every row of 'state' once at most", given)
     return len(inside) < len(given)
