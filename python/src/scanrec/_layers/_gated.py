@@ -107,15 +107,16 @@ class QRNNSpec(Spec):
         ``1 - f`` and the input gate are scaled by this factor. The logit p of ``f`` becomes
         ``log((exp(p) + zoneout) / (1 - zoneout))``, and the input gate is treated like ``1 - f``.
         """
-        candidate, forget, *others = pre
 
         def less(p: Any) -> Any:
             least = xp.full_like(p, math.log(self.zoneout))
             return xp.logaddexp(p, least) - math.log1p(-self.zoneout)
 
-        if len(others) > 1:
-            others[1] = -less(-others[1])
-        return [candidate, less(forget), *others]
+        expected = list(pre)
+        expected[1] = less(pre[1])
+        if len(pre) > 3:
+            expected[3] = -less(-pre[3])
+        return expected
 
 
 class MinGRUSpec(Spec):

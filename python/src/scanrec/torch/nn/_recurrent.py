@@ -6,8 +6,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,7 +34,8 @@ _WEIGHTS = (torch.float64, *_NARROW)
 _WEIGHT_NAMES = ", ".join(str(x).removeprefix("torch.") for x in _WEIGHTS)
 
 
-class Time(NamedTuple):
+@dataclass
+class Time:
     """Time in tensors of three axes: its axis and direction, and where sequences start."""
 
     axis: int  #: 0 or 1; the other one is the batch
@@ -50,9 +52,10 @@ class Time(NamedTuple):
     @property
     def batch_first(self) -> Time:
         """The same with time as axis 1."""
-        if self.axis == 1 or self.resets is None:
-            return self._replace(axis=1)
-        return self._replace(axis=1, resets=self.resets.transpose(0, 1))
+        resets = self.resets
+        if self.axis == 0 and resets is not None:
+            resets = resets.transpose(0, 1)
+        return Time(1, self.reverse, self.begins, resets)
 
     def firsts(self, steps: int) -> Tensor | None:
         """Mask of the steps that start a sequence, or None without resets.
