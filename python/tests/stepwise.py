@@ -1,75 +1,99 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The layers of scanrec.jax.nn step by step, in what JAX has itself: what tests compare with."""
+"""The layers of scanrec.jax.nn as loops of NumPy in long double: what tests compare with."""
 
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from scanrec.jax import nn
 
-sigmoid, silu = jax.nn.sigmoid, jax.nn.silu
+WIDE = {"f": np.longdouble, "c": np.clongdouble, "b": bool}
+
+
+def wide(tree):
+    """The arrays of a tree as NumPy's in long double."""
+    return jax.tree.map(lambda x: np.asarray(x).astype(WIDE[np.asarray(x).dtype.kind]), tree)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def silu(x):
+    return x * sigmoid(x)
+
+
+def softplus(x):
+    return np.logaddexp(x, 0)
+
+
+def block_diagonal(blocks):
+    """The matrix with these square blocks, (N, M, M), along its diagonal."""
+    number, size = blocks.shape[:2]
+    eye = np.eye(number, dtype=blocks.dtype)
+    return np.einsum("nij,nm->nimj", blocks, eye).reshape((number * size,) * 2)
 
 
 def advance(layer, p, carry, begins, u):
     """One step of one direction: (state, output). `begins`, (B, 1): the carried state is 0."""
-    zero = lambda x: jnp.where(begins.reshape(begins.shape[:1] + (1,) * (x.ndim - 1)), 0, x)
+    zero = lambda x: np.where(begins.reshape(begins.shape[:1] + (1,) * (x.ndim - 1)), 0, x)
     (h, *more), bias = map(zero, carry), p.get("bias", 0)
     if isinstance(layer, nn.QRNN):
         pre = u @ p["weight"].T + bias + (more[0] if more else 0)
-        z, f, *others = jnp.split(pre, {"f": 2, "fo": 3, "ifo": 4}[layer.pool], -1)
-        moved = sigmoid(f) * h + (sigmoid(others[1]) if others[1:] else sigmoid(-f)) * jnp.tanh(z)
+        z, f, *others = np.split(pre, {"f": 2, "fo": 3, "ifo": 4}[layer.pool], -1)
+        moved = sigmoid(f) * h + (sigmoid(others[1]) if others[1:] else sigmoid(-f)) * np.tanh(z)
         h = layer.zoneout * h + (1 - layer.zoneout) * moved
         y = sigmoid(others[0]) * h if others else h
         return (h, *([u @ p["weight_before"].T] if more else [])), y
     if isinstance(layer, nn.MinGRU):
-        v, z = jnp.split(u @ p["weight"].T + bias, 2, -1)
+        v, z = np.split(u @ p["weight"].T + bias, 2, -1)
         if layer.candidate == "positive":
-            v = jnp.where(v >= 0, v + 0.5, sigmoid(v))
+            v = np.where(v >= 0, v + 0.5, sigmoid(v))
         h = (1 - sigmoid(z)) * h + sigmoid(z) * v
         return (h,), h
     if isinstance(layer, nn.RGLRU):
         x = u @ p["weight_in"].T + p.get("bias_in", 0) if "weight_in" in p else u
-        whole = lambda w: jax.scipy.linalg.block_diag(*w)
-        r = sigmoid(x @ whole(p["weight_recurrence"]) + p.get("bias_recurrence", 0))
-        i = sigmoid(x @ whole(p["weight_gate"]) + p.get("bias_gate", 0))
-        a = jnp.exp(-layer.c * jax.nn.softplus(p["decay"]) * r)
-        h = a * h + jnp.where(begins, 1, jnp.sqrt(1 - a**2)) * i * x
+        r = sigmoid(x @ block_diagonal(p["weight_recurrence"]) + p.get("bias_recurrence", 0))
+        i = sigmoid(x @ block_diagonal(p["weight_gate"]) + p.get("bias_gate", 0))
+        a = np.exp(-layer.c * softplus(p["decay"]) * r)
+        h = a * h + np.where(begins, 1, np.sqrt(1 - a**2)) * i * x
         return (h,), h
     if isinstance(layer, (nn.LRU, nn.S5)):
         b, c = (p[name][..., 0] + 1j * p[name][..., 1] for name in "bc")
         if isinstance(layer, nn.LRU):
-            gate = jnp.exp(-jnp.exp(p["nu"]) + 1j * jnp.exp(p["theta"]))
-            scale = jnp.sqrt(1 - jnp.abs(gate) ** 2)
+            gate = np.exp(-np.exp(p["nu"]) + 1j * np.exp(p["theta"]))
+            scale = np.sqrt(1 - np.abs(gate) ** 2)
         else:
-            c, step = 2 * c, jnp.exp(p["log_step"])
-            pole = -jnp.exp(p["log_decay"]) + 1j * p["frequency"]
-            gate, scale = jnp.exp(pole * step), (jnp.exp(pole * step) - 1) / pole
+            c, step = 2 * c, np.exp(p["log_step"])
+            pole = -np.exp(p["log_decay"]) + 1j * p["frequency"]
+            gate, scale = np.exp(pole * step), (np.exp(pole * step) - 1) / pole
             if layer.discretisation == "bilinear":
                 half = pole * step / 2
                 gate, scale = (1 + half) / (1 - half), step / (1 - half)
         h = gate * h + scale * (u @ b.T)
         through = u * p["d"] if p["d"].ndim == 1 else u @ p["d"].T
         return (h,), (h @ c.T).real + through + bias
-    u, z = jnp.split(u @ p["weight_in"].T, 2, -1)
-    seen = jnp.concatenate([more[0], u[..., None]], -1)  # (B, E, conv)
-    v = silu(jnp.sum(seen * p["weight_conv"], -1) + p.get("bias_conv", 0))
+    u, z = np.split(u @ p["weight_in"].T, 2, -1)
+    seen = np.concatenate([more[0], u[..., None]], -1)  # (B, E, conv)
+    v = silu(np.sum(seen * p["weight_conv"], -1) + p.get("bias_conv", 0))
     n, r = layer.state_size, p["weight_delta"].shape[1]
-    low, b, c = jnp.split(v @ p["weight_mixing"].T, [r, r + n], -1)
-    step = jax.nn.softplus(low @ p["weight_delta"].T + p["bias_delta"])[..., None]
-    h = jnp.exp(-step * jnp.exp(p["log_decay"])) * h + step * b[:, None] * v[..., None]
-    y = (jnp.sum(h * c[:, None], -1) + p["skip"] * v) * silu(z)
+    low, b, c = np.split(v @ p["weight_mixing"].T, [r, r + n], -1)
+    step = softplus(low @ p["weight_delta"].T + p["bias_delta"])[..., None]
+    h = np.exp(-step * np.exp(p["log_decay"])) * h + step * b[:, None] * v[..., None]
+    y = (np.sum(h * c[:, None], -1) + p["skip"] * v) * silu(z)
     return (h, seen[..., 1:]), y @ p["weight_out"].T
 
 
 def stepwise(layer, params, x, state=None, marks=None):
-    """What layer.apply is, by lax.scan over `advance`; marks: (B, T + 1)."""
-    first = layer.initial_state(x.shape[:1], x.dtype) if state is None else state
+    """layer.apply by a loop over `advance`, on arrays of `wide`; marks: (B, T + 1)."""
+    first = wide(layer.initial_state(x.shape[:1])) if state is None else state
     arrays, finals = first if isinstance(first, tuple) else (first,), []
-    cuts = jnp.zeros((len(x), x.shape[1] + 1), bool) if marks is None else marks
-    cuts = [cuts[:, :-1], cuts[:, :0:-1]]
+    cuts = np.zeros((len(x), x.shape[1] + 1), bool) if marks is None else np.asarray(marks)
+    cuts = [cuts[:, :-1].copy(), cuts[:, :0:-1].copy()]
     if state is None:
-        cuts = [cut.at[:, 0].set(True) for cut in cuts]
+        for cut in cuts:
+            cut[:, 0] = True
     for i in range(layer.num_layers):
         outputs = []
         for d, way in enumerate(params[f"layer_{i}"]):
@@ -77,11 +101,45 @@ def stepwise(layer, params, x, state=None, marks=None):
             turns = d == 1 and isinstance(layer, nn.Mamba)
             mirror = lambda s, turns=turns: s[..., ::-1] if turns else s
             h, *more = (a[layer.num_directions * i + d] for a in arrays)
-            over = jnp.swapaxes(u, 0, 1), cuts[d].T[..., None]
-            body = lambda carry, now, p=p: advance(layer, p, carry, now[1], now[0])
-            (h, *more), y = jax.lax.scan(body, (h, *map(mirror, more)), over)
+            carry, steps = (h, *map(mirror, more)), []
+            for t in range(u.shape[1]):
+                carry, y = advance(layer, p, carry, cuts[d][:, t, None], u[:, t])
+                steps.append(y)
+            h, *more = carry
             finals.append((h, *map(mirror, more)))
-            outputs.append(jnp.swapaxes(y, 0, 1)[:, :: -1 if d else 1])
-        x = jnp.concatenate(outputs, -1)
-    finals = [jnp.stack(s) for s in zip(*finals)]
+            outputs.append(np.stack(steps, 1)[:, :: -1 if d else 1])
+        x = np.concatenate(outputs, -1)
+    finals = [np.stack(s) for s in zip(*finals)]
     return x, type(first)(*finals) if isinstance(first, tuple) else finals[0]
+
+
+#: Of differences.
+STEP = 1e-4
+
+
+def derivative(function, at, direction):
+    """The derivative of a number in an array of `wide` along a direction, by differences of
+    fourth order."""
+    value = lambda times: function(at + times * STEP * direction)
+    return (8 * (value(1) - value(-1)) - (value(2) - value(-2))) / (12 * STEP)
+
+
+def check_gradients(function, at, gradients, random, tolerance=1e-10):
+    """Compare each array's gradient with the derivative along one random direction.
+
+    Every element contributes to it. The tolerance is relative to the sum of their magnitudes;
+    differences have the rounding of the function, divided by their step.
+    """
+    leaves, tree = jax.tree.flatten(at)
+    found = jax.tree.leaves(gradients)
+    assert len(found) == len(leaves)
+    rounding = 4 * np.finfo(np.longdouble).eps / STEP * abs(function(at))
+    for i, (x, gradient) in enumerate(zip(leaves, map(np.asarray, found))):
+        assert gradient.shape == x.shape and gradient.dtype.kind == x.dtype.kind
+        parts = [random(*x.shape) for _ in range(2 if x.dtype.kind == "c" else 1)]
+        # Elements of either sign, none close to 0.
+        along = sum(unit * (np.sign(part) + part) for unit, part in zip((1, 1j), parts))
+        change = lambda x, i=i: function(tree.unflatten([*leaves[:i], x, *leaves[i + 1 :]]))
+        terms = (gradient * along).real  # JAX does not conjugate gradients of complex arrays
+        error = abs(np.sum(terms) - derivative(change, x, along))
+        assert error <= tolerance * np.sum(np.abs(terms)) + rounding, (i, error)

@@ -20,7 +20,7 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
-from stepwise import stepwise
+from stepwise import check_gradients, stepwise, wide
 
 import scanrec.jax
 from scanrec.jax import nn
@@ -64,35 +64,48 @@ def compiled(layer):
     return lambda *given, **options: apply(*given, **options)[0]
 
 
-def same(got, want, **tolerance):
+def same(got, want, *, dtypes=True, **tolerance):
+    """Equal trees of arrays; without `dtypes` of types of one kind."""
     got, want = jax.tree.leaves(got), jax.tree.leaves(want)
     assert len(got) == len(want)
     for x, y in zip(got, want):
-        assert x.shape == y.shape and x.dtype == y.dtype
+        assert x.shape == y.shape and x.dtype.kind == y.dtype.kind
+        assert x.dtype == y.dtype or not dtypes
         np.testing.assert_allclose(x, y, **{"rtol": 1e-10, "atol": 1e-10, **tolerance})
 
 
+def of_ends(final, xp):
+    """A number of all final states."""
+    return sum(xp.sum(xp.sin(s.real) + xp.cos(s.imag) ** 2) for s in jax.tree.leaves(final))
+
+
 @pytest.mark.parametrize("name", LAYERS)
-def test_step_by_step(name, random):
-    """Values and gradients, from a state, with resets also behind the last step; and from none."""
+def test_values_and_gradients_are_those_of_a_loop(name, random):
+    """From a state, with resets also after the last step; values also without a state."""
     layer = LAYERS[name]
     params, x = weights_of(layer), jnp.asarray(random(2, T, layer.input_size))
     state = state_of(layer, random, 2)
     marks = jnp.asarray(random.marks(2, T + 1)).at[0, T].set(True)
-    weigh = jnp.asarray(random(2, T, layer.output_size))
+    weigh = random(2, T, layer.output_size)
 
-    def all_of(apply):
+    @jax.jit
+    def ours(params, x, state):
         def loss(params, x, state):
-            output, final = apply(params, x, state, marks)
-            leaves = jax.tree.leaves(final)
-            ends = sum(jnp.sum(jnp.sin(s.real) + jnp.cos(s.imag) ** 2) for s in leaves)
-            return jnp.sum(weigh * output) + ends, (output, final)
+            output, final = layer.apply(params, x, state, resets=marks)
+            return jnp.sum(weigh * output) + of_ends(final, jnp), (output, final)
 
-        return jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(params, x, state), apply(params, x)
+        both = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(params, x, state)
+        return both, layer.apply(params, x)
 
-    ours = lambda params, x, state=None, marks=None: layer.apply(params, x, state, resets=marks)
-    got = jax.jit(lambda: all_of(ours))()
-    same(got, jax.jit(lambda: all_of(lambda *given: stepwise(layer, *given)))())
+    def loss(given):
+        output, final = stepwise(layer, *given, marks)
+        return np.sum(weigh * output) + of_ends(final, np)
+
+    ((_, values), gradients), begun = got = ours(params, x, state)
+    given = wide((params, x, state))
+    same(values, stepwise(layer, *given, marks), dtypes=False)
+    same(begun, stepwise(layer, *given[:2]), dtypes=False)
+    check_gradients(loss, given, gradients, random)
     assert all(np.any(x) for x in jax.tree.leaves(got))
 
 
@@ -149,19 +162,23 @@ def test_nothing(name, random):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_gradients_of_few_steps(name, random):
-    """After 0, 1 and 3 steps, fewer than Mamba's window: those of the loop, or 0."""
+def test_gradients_of_few_steps_are_those_of_a_loop(name, random):
+    """Of 1 and of 3 steps, fewer than Mamba's window; those of 0 steps are 0."""
     layer = LAYERS[name]
-    params, x = weights_of(layer), jnp.asarray(random(2, 3, layer.input_size))
+    params, x = weights_of(layer), random(2, 3, layer.input_size)
 
-    def gradients(apply, *lengths):
-        loss = lambda params, steps: jnp.sum(apply(params, x[:, :steps])[0] ** 2)
-        return [jax.grad(loss)(params, steps) for steps in lengths]
+    @jax.jit
+    def gradients(params, x):
+        loss = lambda params, steps: jnp.sum(layer.apply(params, x[:, :steps])[0] ** 2)
+        return [jax.grad(loss)(params, steps) for steps in (0, 1, 3)]
 
-    loop = lambda *given: stepwise(layer, *given)
-    (none, *got), want = jax.jit(lambda: (gradients(layer.apply, 0, 1, 3), gradients(loop, 1, 3)))()
+    none, *got = gradients(params, jnp.asarray(x))
     same(none, jax.tree.map(jnp.zeros_like, params))
-    same(got, want)
+    for steps, gradient in zip((1, 3), got):
+        loss = lambda params, steps=steps: np.sum(
+            stepwise(layer, params, wide(x[:, :steps]))[0] ** 2
+        )
+        check_gradients(loss, wide(params), gradient, random)
 
 
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
