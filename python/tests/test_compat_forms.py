@@ -64,21 +64,28 @@ def torch_values(call, arguments):
     ]
 
 
-def jax_values(call, arguments):
-    """The same in JAX."""
+def jax_values(call, several):
+    """The same of several arguments in JAX, in one program."""
     jax = framework("jax")
-    function, given = jax_parts(call, arguments)
+    parts = [jax_parts(call, arguments) for arguments in several]
 
-    def everything(given):
-        numbers = lambda *x: tuple(y for y in function(*x) if y.dtype != bool)
-        values, pull = jax.vjp(numbers, *given)
-        return function(*given), pull(tuple(weights(x.shape).astype(x.dtype) for x in values))
+    def of_one(function, given):
+        def numbers(*given):
+            values = function(*given)
+            return tuple(y for y in values if y.dtype != bool), values
 
-    values, gradients = jax.jit(everything)(given)
-    return [np.asarray(x) for x in values], [np.asarray(x) for x in gradients]
+        values, pull, every = jax.vjp(numbers, *given, has_aux=True)
+        return every, pull(tuple(weights(x.shape).astype(x.dtype) for x in values))
+
+    functions = [function for function, _ in parts]
+    every = jax.jit(lambda given: list(map(of_one, functions, given)))
+    return jax.tree.map(np.asarray, every([given for _, given in parts]))
 
 
-VALUES = {"torch": torch_values, "jax": jax_values}
+VALUES = {
+    "torch": lambda call, several: [torch_values(call, arguments) for arguments in several],
+    "jax": jax_values,
+}
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -89,16 +96,18 @@ def test_pairs_of_forms(name):
     framework(forms.framework)
     call = ours(name)
     draw = np.random.default_rng(7)
-    taken = set()
+    taken, run = set(), []
     for row, allowed in rows(forms):
-        arguments = arguments_of(name, row)
-        if not allowed:
-            with pytest.raises(ValueError, match="argument '"):
-                VALUES[forms.framework](call, arguments)
+        if allowed:
+            run.append(row)
             continue
+        with pytest.raises(ValueError, match="argument '"):
+            VALUES[forms.framework](call, [arguments_of(name, row)])
+    several = [arguments_of(name, row) for row in run]
+    found = VALUES[forms.framework](call, several)
+    for row, arguments, (got, gradients) in zip(run, several, found, strict=True):
         taken |= set(row.items())
         wanted = arrays(forms.loop(**arguments))
-        got, gradients = VALUES[forms.framework](call, arguments)
         narrow = any("single" in form for form in row.values())
         assert len(got) == len(wanted), row
         for x, y in zip(got, wanted):
