@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+from conftest import derivative
 
 from scanrec.jax import nn
 
@@ -113,15 +114,8 @@ def stepwise(layer, params, x, state=None, marks=None):
     return x, type(first)(*finals) if isinstance(first, tuple) else finals[0]
 
 
-#: Of differences.
+#: The step of differences.
 STEP = 1e-4
-
-
-def derivative(function, at, direction):
-    """The derivative of a number in an array of `wide` along a direction, by differences of
-    fourth order."""
-    value = lambda times: function(at + times * STEP * direction)
-    return (8 * (value(1) - value(-1)) - (value(2) - value(-2))) / (12 * STEP)
 
 
 def check_gradients(function, at, gradients, random, tolerance=1e-10):
@@ -139,7 +133,9 @@ def check_gradients(function, at, gradients, random, tolerance=1e-10):
         parts = [random(*x.shape) for _ in range(2 if x.dtype.kind == "c" else 1)]
         # Elements of either sign, none close to 0.
         along = sum(unit * (np.sign(part) + part) for unit, part in zip((1, 1j), parts))
-        change = lambda x, i=i: function(tree.unflatten([*leaves[:i], x, *leaves[i + 1 :]]))
+        change = lambda step, i=i, x=x, along=along: function(
+            tree.unflatten([*leaves[:i], x + step * along, *leaves[i + 1 :]])
+        )
         terms = (gradient * along).real  # JAX does not conjugate gradients of complex arrays
-        error = abs(np.sum(terms) - derivative(change, x, along))
+        error = abs(np.sum(terms) - derivative(change, STEP))
         assert error <= tolerance * np.sum(np.abs(terms)) + rounding, (i, error)
