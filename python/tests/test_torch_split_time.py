@@ -6,6 +6,7 @@ Every test is a function of the whole problem that all processes of a group run,
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -363,32 +364,45 @@ def run(rank, count, store):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count)
     for case in CASES:
         case(Here())
-        print(case.__name__, flush=True)
+        os.write(1, f"{case.__name__}\n".encode())  # at once, in one line
     dist.destroy_process_group()
     os._exit(0)  # what is left of threads does not always survive the end of the interpreter
 
 
-@pytest.mark.parametrize("count", PARTS)
-def test_split_time(tmp_path, count):
+def run_groups(folder):
+    """Run the groups one after another, in processes that share this one's imports."""
+    import torch._dynamo
+    import torch.distributed.tensor  # noqa: F401
+
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    for count in PARTS:
+        store = str(Path(folder) / f"store{count}")
+        group = [context.Process(target=run, args=(rank, count, store)) for rank in range(count)]
+        for one in group:
+            one.start()
+        try:
+            for one in group:
+                one.join(240)
+                assert one.exitcode == 0, (count, one.exitcode)
+        finally:
+            for one in group:
+                one.kill()
+
+
+def test_groups_of_2_and_3_processes_compute_what_one_does(tmp_path):
     here = Path(__file__).parent
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(here), *filter(None, sys.path)]),
     }
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c",
-             f"import test_torch_split_time as t; t.run({rank}, {count}, {str(tmp_path / 'store')!r})"],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    code = f"import test_torch_split_time as t; t.run_groups({str(tmp_path)!r})"
+    with open(tmp_path / "output", "w+") as output:
+        command = [sys.executable, "-c", code]
+        ran = subprocess.run(
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT, timeout=500
         )
-        for rank in range(count)
-    ]  # fmt: skip
-    try:
-        outputs = [one.communicate(timeout=240)[0] for one in started]
-    finally:
-        for one in started:
-            one.kill()
-    for one, output in zip(started, outputs):
-        assert one.returncode == 0, output
-        for case in CASES:
-            assert case.__name__ in output
+        output.seek(0)
+        said = output.read()
+    assert ran.returncode == 0, said
+    for case in CASES:
+        assert said.splitlines().count(case.__name__) == sum(PARTS), said
