@@ -68,6 +68,10 @@ class attribute_reader {
     return *static_cast<const T*>(value.value);
   }
 
+  void expect_end() const {
+    if (next_ != attributes_.size) throw bad_frame("scanrec: too many attributes");
+  }
+
   std::span<const std::int64_t> array(std::string_view name) {
     const auto& value = *static_cast<const xla::array*>(next(name, xla::array_attribute));
     if (value.dtype != xla::s64) throw bad_frame("scanrec: type of an attribute");
@@ -137,6 +141,7 @@ class decoded_call<Arrays> {
     problem.plain = 1;
     problem.dtype = -1;
     stack_ = attributes.scalar<std::int64_t>("stack");
+    attributes.expect_end();
 
     constexpr const auto& list = call_of<Arrays>::arrays;
     constexpr std::size_t read = count_read<Arrays>();
@@ -251,6 +256,7 @@ inline xla::error* handle(const xla::call_frame& frame, void (*run)(const xla::c
   }
   failure what{};
   try {
+    if (frame.stage != xla::execute) throw bad_frame("scanrec: stage of a call");
     run(frame);
     return nullptr;
   } catch (const failure& thrown) {

@@ -27,6 +27,7 @@ enum data_type : int {
 enum error_code : int { invalid_argument = 3, resource_exhausted = 8, internal = 13 };
 enum attribute_type : int { array_attribute = 1, scalar_attribute = 3 };
 enum extension_type : int { asks_for_metadata = 1 };
+enum stage : int { execute = 3 };
 
 struct error;    // opaque
 struct context;  // opaque

@@ -118,6 +118,7 @@ class decoded_call<Arrays> {
     problem.groups = 1;
     problem.reverse = attributes.scalar<bool>("reverse");
     problem.softplus = attributes.scalar<bool>("softplus");
+    attributes.expect_end();
 
     std::size_t read = 0;
     while (!is_written(list[read].use)) ++read;

@@ -56,6 +56,7 @@ internal = XLA_FFI_Error_Code_INTERNAL
 array_attribute = XLA_FFI_AttrType_ARRAY
 scalar_attribute = XLA_FFI_AttrType_SCALAR
 asks_for_metadata = XLA_FFI_Extension_Metadata
+execute = XLA_FFI_ExecutionStage_EXECUTE
 major_version = XLA_FFI_API_MAJOR
 """
 
@@ -131,8 +132,8 @@ class Metadata(ctypes.Structure):
 class Runtime:
     """XLA's runtime as a handler for GPUs sees it. Its device memory is that of the host."""
 
-    def __init__(self, has_memory=True, minor=1):
-        self.has_memory = has_memory
+    def __init__(self, has_memory=True, minor=1, stage=3):
+        self.has_memory, self.stage = has_memory, stage
         self.errors, self.allocated, self.held = [], {}, []
         callback = ctypes.CFUNCTYPE(c_void_p, c_void_p)
         functions = (callback * 13)()  # those that are null are not for handlers
@@ -164,7 +165,7 @@ class Runtime:
 
     def call(self, handler, operands, results, attributes):
         """Calls a handler with arrays and attributes, as XLA would."""
-        frame = Frame(api=ctypes.addressof(self.api), stage=3)
+        frame = Frame(api=ctypes.addressof(self.api), stage=self.stage)
         frame.operands, frame.results = self._buffers(operands), self._buffers(results)
         types, names, values = [], [], []
         for name, value in sorted(attributes.items()):
@@ -264,7 +265,17 @@ def test_handler_for_gpus_reports_that_there_is_no_memory(handler):
     assert code == 8 and "memory" in message
 
 
-@pytest.mark.parametrize("change", [{"axis": True}, {"operands": 0b111}, {"shape": [1, 3000]}])
+def test_handler_for_gpus_refuses_other_stages_than_execution(handler):
+    gate, input, state = scan_arrays()
+    runtime = Runtime(stage=1)
+    assert runtime.call(handler, [gate, input], [state], SCAN) == 1
+    assert [code for code, _ in runtime.errors] == [3]
+
+
+CHANGES = [{"axis": True}, {"operands": 0b111}, {"shape": [1, 3000]}, {"unknown": 1}]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_handler_for_gpus_refuses_a_frame_that_it_does_not_know(handler, change):
     gate, input, state = scan_arrays()
     runtime = Runtime()
