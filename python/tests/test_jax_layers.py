@@ -214,6 +214,19 @@ def test_explicit_sharding(random, packed):
     same(got_second, want_second)
 
 
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="needs JAX 0.7")
+def test_results_of_another_rank_have_a_sharding_of_their_rank(random):
+    """Arrays that are not split have a mesh in their types, too."""
+    pre, first = jnp.asarray(random(4, 9, 18)), jnp.asarray(random(4, 6))
+    pool = lambda pre, first: qrnn_pool(pre, first, axis=1, return_final=True)
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        got = pool(pre, first)
+        compiled = jax.jit(pool)(pre, first)
+    same(got, pool(pre, first))
+    same(compiled, got)
+
+
 @pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="needs JAX 0.7")
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("memory", ["store", "recompute"])

@@ -370,11 +370,15 @@ def test_what_travels():
     assert len(re.findall('custom_call_target="scanrec_linear_scan_vjp', gradient)) == 3
 
 
-def test_bad_names(random):
+def test_names_that_are_no_different_axes_of_a_mesh_are_refused(random):
     _, input, _ = problem(random, "float64", (1,))
-    for name in ("t", ("t", "u"), 3.5):
-        with pytest.raises(ValueError, match="linear_scan: argument 'axis_name': expected axes of"):
+    message = "linear_scan: argument 'axis_name': expected different axes of a mesh"
+    for name in ("t", ("t", "u"), 3.5, ()):
+        with pytest.raises(ValueError, match=message):
             linear_scan(0.5, input, axis_name=name)
+    twice = split(lambda x: linear_scan(0.5, x, axis_name=("t", "t")), (OVER_TIME,), OVER_TIME)
+    with pytest.raises(ValueError, match=message):
+        twice(input)
 
 
 # ---- processes -----------------------------------------------------------------------------------

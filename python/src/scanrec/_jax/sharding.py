@@ -146,10 +146,16 @@ def _split_of(
 
 
 def result_shardings(primitives: Primitives, params: Params, avals: Avals) -> list[Any]:
-    """The shardings of results, given the types of the operands; None for all if these say
-    nothing."""
+    """The shardings of results, given the types of the operands; None for all if these have no
+    mesh."""
     split = _split_of(primitives, params, avals)
-    return [None] * len(params.results) if split is None else split.shardings(params.results)
+    if split is not None:
+        return split.shardings(params.results)
+    mesh = getattr(getattr(next(iter(avals.values())), "sharding", None), "mesh", None)
+    if mesh is None or mesh.empty:
+        return [None] * len(params.results)
+    whole = Split(primitives, params, mesh, {})
+    return whole.shardings(params.results)
 
 
 def over_devices(primitives: Primitives, params: Params, avals: Avals) -> Run | None:

@@ -74,9 +74,12 @@ def _names(call: str, axis_name: Any) -> tuple[Any, ...]:
     """The axes of the mesh that time is split over, the outermost first."""
     names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     try:
+        if len(set(names)) < max(len(names), 1):
+            raise ValueError
         jax.lax.axis_index(names)
     except (NameError, TypeError, KeyError, ValueError):
-        refuse(call, "axis_name", "axes of a mesh, within shard_map over them", repr(axis_name))
+        expected = "different axes of a mesh, within shard_map over them"
+        refuse(call, "axis_name", expected, repr(axis_name))
     return names
 
 
