@@ -433,6 +433,16 @@ def test_operators_of_memax():
     assert scan(Resettable(), (state[0], np.asarray(True)), ((gates, x), starts))[1].all()
 
 
+def test_returns_refuse_complex_numbers():
+    framework("jax")
+    steps = np.ones(3, np.float32)
+    for value in (1j, [1j] * 3, np.full(3, 1j, np.complex64)):
+        with pytest.raises(TypeError, match="lambda_returns: argument 'lambda_': expected a real"):
+            ours("rlax.lambda_returns")(steps, steps, steps, value)
+        with pytest.raises(TypeError, match="discounted_returns: argument 'v_t': expected a real"):
+            ours("rlax.discounted_returns")(steps, steps, value)
+
+
 def test_batches_of_returns():
     jax = framework("jax")
     vtrace = ours("rlax.vtrace")

@@ -392,6 +392,7 @@ def test_a_step_updates_only_the_chosen_rows_of_a_state(random, is_complex):
     got = lambda state, now, rows=rows: step(state, **now, state_batch_indices=rows)
     plain = want(held, now)
     bits(got(held, now), plain)
+    bits(got(held, now, rows.astype(">i8")), plain)
     bits(jax.jit(got)(held, now, jnp.asarray(rows, jnp.int32)), plain)
     moved, donated = jax.jit(got, donate_argnums=0), jnp.array(held)
     bits(moved(donated, now, jnp.asarray(rows)), plain)

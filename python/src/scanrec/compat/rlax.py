@@ -234,6 +234,8 @@ def _sequences(call: str, **given: ArrayLike) -> list[Array]:
 def _mixing(call: str, value: ArrayLike, sequence: Array, name: str = "lambda_") -> Array:
     """Return a number, or one of each step."""
     x = array_of(call, name, value)
+    if jnp.iscomplexobj(x):
+        arguments.refuse(call, name, "a real type", x.dtype.name, TypeError)
     if not isinstance(value, Array):
         x = x.astype(sequence.dtype)
     if x.ndim:

@@ -34,7 +34,7 @@ def types_of(dtype: Callable[[str], Any]) -> dict[Any, _Types]:
 
 
 def _name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
+    return str(getattr(dtype, "name", dtype)).removeprefix("torch.")
 
 
 class Checks(ABC):
