@@ -764,7 +764,7 @@ def update(state=S, dt=U[:, 0], A=W, B=M[:, 0], **more):
          lambda: update(state_batch_indices=np.ones(2))),
         (ValueError, "'state_batch_indices': expected shape (2,), got (3,)",
          lambda: update(state_batch_indices=np.arange(3))),
-        (ValueError, "'state_batch_indices': expected every row of 'state' once at most, got [1 1]",
+        (ValueError, "'state_batch_indices': expected every row of 'state' once at most, got [1, 1]",
          lambda: update(state_batch_indices=np.ones(2, int))),
         (ValueError, "'dt': expected shape (2, 4)", lambda: update(dt=U)),
         (ValueError, "'B': expected shape (2, 3) or (2, G, 3)", lambda: update(B=W)),
