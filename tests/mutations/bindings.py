@@ -7,7 +7,7 @@ FOLDER = "python/src/scanrec"
 PACKAGE = "build/python/newest/lib/python3*/site-packages/scanrec"
 TEST = "test_numpy.py"
 FIRST_AND_SECOND = "first_and_second"
-DERIVATIVES = "numerical_derivatives or transforms"
+DERIVATIVES = "derivatives_of_first_and_second_order or transforms"
 
 
 def jax(file, old, new, why, cases, test="test_jax.py"):
