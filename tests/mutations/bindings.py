@@ -185,7 +185,7 @@ MUTATIONS = (
         "y = 2 * y.real",
         "y = y.real",
         "the factor 2 of conjugate pairs is missing in tangents",
-        "numerical_derivatives",
+        "derivatives_are_those_by_differences",
         "test_jax_selective_complex.py",
     ),
     jax(
@@ -243,7 +243,7 @@ MUTATIONS = (
         "begins = [k if reverse else more - k for k in range(count)]",
         "begins = [k for k in range(count)]",
         "the window is seen backwards",
-        "step_by_step",
+        "those_of_a_loop",
         "test_jax_nn.py",
     ),
     jax(
@@ -259,7 +259,7 @@ MUTATIONS = (
         'jax.lax.complex(-jnp.exp(params["log_decay"])',
         'jax.lax.complex(jnp.exp(params["log_decay"])',
         "states grow",
-        "step_by_step and S5",
+        "those_of_a_loop and S5",
         "test_jax_nn.py",
     ),
     # PyTorch.
