@@ -168,19 +168,22 @@ class decoded_call<Arrays> {
     const auto rank = static_cast<std::size_t>(problem.rank);
     const bool stacked = stack_ >= 0 && dimensions.size() == rank + 1;
     if (dimensions.size() != rank && !stacked) throw bad_frame("scanrec: rank");
+    const auto stack = static_cast<std::size_t>(stack_);
+    if (stacked && stack > rank) throw bad_frame("scanrec: axis of a stack");
+    const std::size_t count = stacked ? static_cast<std::size_t>(dimensions[stack]) : 1;
+    constexpr auto all = call_of<Arrays>::arrays.size();
+    if (count < 1 || count > all - i) throw bad_frame("scanrec: size of a stack");
 
     auto& strides = strides_.emplace_back(new std::int64_t[rank]);
     std::int64_t stride = 1, elements_between = 0;
     std::size_t axis = rank;
     for (std::size_t d = dimensions.size(); d-- > 0;) {
-      if (stacked && d == static_cast<std::size_t>(stack_))
+      if (stacked && d == stack)
         elements_between = stride;
       else
         strides[--axis] = dimensions[d] == 1 ? 0 : stride;
       stride *= dimensions[d];
     }
-    const std::size_t count =
-        stacked ? static_cast<std::size_t>(dimensions[static_cast<std::size_t>(stack_)]) : 1;
     const std::int64_t bytes_between = stacked ? elements_between * element_bytes(buffer) : 0;
     for (std::size_t k = 0; k < count; ++k)
       arrays.*call_of<Arrays>::arrays[i + k].member = {

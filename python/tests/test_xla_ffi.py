@@ -283,6 +283,15 @@ def test_handler_for_gpus_refuses_a_frame_that_it_does_not_know(handler, change)
     assert [code for code, _ in runtime.errors] == [3]
 
 
+@pytest.mark.parametrize("stack, extent", [(0, 0), (0, 9), (7, 2)])
+def test_handler_for_gpus_refuses_stacks_that_the_call_has_no_arrays_for(handler, stack, extent):
+    gate, input, state = scan_arrays()
+    runtime = Runtime()
+    stacked = np.zeros((extent, *SHAPE), np.float32)
+    assert runtime.call(handler, [stacked, input], [state], {**SCAN, "stack": stack}) == 1
+    assert [code for code, _ in runtime.errors] == [3]
+
+
 @pytest.mark.parametrize("minor, answer", [(1, 1), (3, 3), (9, 5)])
 def test_handler_answers_the_older_version_of_the_interface(handler, minor, answer):
     assert Runtime(minor=minor).version_of(handler) == (0, answer)
