@@ -103,6 +103,9 @@ if [[ $with_python == yes ]]; then
     -DCMAKE_CUDA_ARCHITECTURES="$architectures" -DCMAKE_CUDA_FLAGS="$small"
   strip "$pack"/python/scanrec/*.so
   say "downloading accelerated-scan $accelerated_scan, a peer"
+  if ! "$python" -c "import ensurepip" 2>/dev/null; then
+    need python3-venv
+  fi
   if ! "$python" -m venv build/tools ||
     ! build/tools/bin/pip install --quiet --disable-pip-version-check --no-deps --no-compile \
       --target "$pack/site" "accelerated-scan==$accelerated_scan"; then
