@@ -142,9 +142,9 @@ void axes::run(call c, const std::function<void(void*, std::int64_t)>& clear,
   for (const entry& e : arrays_)
     for (const std::size_t axis : walked)
       c.accumulate = c.accumulate || (is_gradient(e.use) && e.strides[axis] == 0);
-  // Nothing may be written by a call that is refused. What f finds wrong with one position it finds
-  // wrong with the first; but what is written there may be read at another. The kernels of
-  // logarithms are those of a gated scan, whose names for the arrays an error must not have.
+  // A call that is refused writes nothing. f checks one position of the outer axes, and finds there
+  // what is wrong with any of them, except memory that is written at one position and read at
+  // another. Scans of logarithms run kernels of gated scans, which have other names for the arrays.
   if (!walked.empty())
     check_memory(c.accumulate);
   else if (c.logarithms != 0)

@@ -20,7 +20,7 @@ class workers {
   workers(int count, scanrec_work work, void* context)
       : count_(count), work_(work), context_(context) {}
 
-  /// Works as long as there are unclaimed workers; of a call that is over there are none.
+  /// Claims workers and runs them, until all are claimed. After the call all are.
   void take_part() {
     for (int worker = next_++; worker < count_; worker = next_++) {
       work_(worker, context_);

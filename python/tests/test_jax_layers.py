@@ -383,7 +383,7 @@ def test_derivatives_of_state_spaces_are_those_by_differences(random):
 
 @pytest.mark.parametrize("nu", [-np.inf, -90.0, 100.0, np.inf])
 def test_gradients_of_gates_at_the_ends(nu):
-    """Of 1 and of 0, to the type: they stay there, and are no gradients of other states."""
+    """A gate that rounds to 1 or to 0 has gradients of 0. The other state has gradients, too."""
     real = lambda *x: jnp.asarray(x, "float32")
     u, b = jnp.ones((5, 1), "float32"), jnp.ones((2, 1), "complex64")
     loss = lambda nu, theta: jnp.sum(jnp.sin(lru(u, nu, theta, b[: nu.size], b[: nu.size].T)))

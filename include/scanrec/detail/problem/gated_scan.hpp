@@ -30,8 +30,8 @@ concept arrays_of_cell = gated_cell<Cell> && std::is_aggregate_v<Arrays> &&
                              sizeof(Arrays) == Cell::names.size() * sizeof(sequence_view<float>) &&
                          element<stored_in<Cell, Arrays>>;
 
-/// The types that belong to a cell and its arrays. Wrong arrays have placeholder types, so that the
-/// call is found and reports the mistake.
+/// The types that belong to a cell and its arrays. There are types for wrong arrays, too, so that
+/// the call is found and reports the mistake.
 template <class Cell, class Arrays>
 struct beside_arrays {
   using value = float;
