@@ -258,6 +258,26 @@ struct state_output : output_field<V> {
   }
 };
 
+/// The lanes of `field` one step later (`Shift` of 1) or earlier (-1). At the `edge` of the
+/// sequence the step beyond has the value of `beyond`.
+template <int Shift, class Lane, class S, class V, lane_axis Axis, assume Assume>
+SCANREC_HD SCANREC_INLINE Lane load_shifted(const input_field<S>& field,
+                                            const state_input<V>& beyond, place<Axis, Assume> at,
+                                            bool edge) {
+  if (!at.rarely(edge)) return field.template load_neighbour<Lane>(at, Shift);
+  if constexpr (steps_of<Lane, Axis> == 1) {
+    return beyond.template load_or_zero<Lane>(at);
+  } else {
+    const auto one = beyond.template load_or_zero<simd::scalar_of<Lane>>(
+        place<Axis>{.time = at.time, .channel = at.channel});
+    const Lane own = field.template load_or_zero<Lane>(at), other = simd::splat<Lane>(one);
+    if constexpr (Shift > 0)
+      return simd::slide_in<steps_of<Lane, Axis> - 1>(own, other);
+    else
+      return simd::slide_in<1>(other, own);
+  }
+}
+
 /// The checkpoints that a forward call has kept.
 template <class V>
 struct checkpoint_input {

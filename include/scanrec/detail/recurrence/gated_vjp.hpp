@@ -60,9 +60,9 @@ struct gated_vjp : gated<Cell, Pre> {
   // In scan order the step before in time is the step after; the last one has the initial state.
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE Lane load_before(place<Axis, Assume> at) const {
-    return at.rarely(at.time == steps - 1) ? initial_state.template load_or_zero<Lane>(at)
-           : at.mostly(state.present())    ? state.template load_neighbour<Lane>(at, 1)
-                                           : simd::constant<Lane>(0);
+    const bool edge = at.time + steps_of<Lane, Axis> == steps;
+    if (!at.mostly(state.present()) && !edge) return simd::constant<Lane>(0);
+    return load_shifted<1, Lane>(state, initial_state, at, edge);
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE raw<Lane> load_raw(place<Axis, Assume> at) const {
@@ -80,7 +80,7 @@ struct gated_vjp : gated<Cell, Pre> {
   }
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
-    return at.time + Lanes < steps &&
+    return (Assume == assume::nothing || at.time + Lanes < steps) &&
            (!at.rarely(this->cuts.present()) || !this->cuts.template any<Lanes>(at));
   }
   template <class Lane, lane_axis Axis, assume Assume>

@@ -36,8 +36,7 @@ struct jvp : affine_steps<compute_t<State>> {
                     simd::constant<simd::real_lane_t<Lane>>(0)};
     Lane linked = read.input;
     if (at.mostly(gate_tangent.present())) {
-      const Lane before = at.rarely(at.time == 0) ? initial_state.template load_or_zero<Lane>(at)
-                                                  : state.template load_neighbour<Lane>(at, -1);
+      const Lane before = load_shifted<-1, Lane>(state, initial_state, at, at.time == 0);
       linked = simd::fma(gate_tangent.template load<factor_t<Lane>>(at), before, linked);
     }
     if (at.rarely(cuts.present())) {
@@ -49,7 +48,8 @@ struct jvp : affine_steps<compute_t<State>> {
   }
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
-    return at.time > 0 && (!at.rarely(cuts.present()) || !cuts.template any<Lanes>(at));
+    return (Assume == assume::nothing || at.time > 0) &&
+           (!at.rarely(cuts.present()) || !cuts.template any<Lanes>(at));
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE void finish(place<Axis, Assume> at, const step<Lane>&, Lane /*before*/,

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <scanrec/detail/config.hpp>
+#include <scanrec/detail/simd/lanes.hpp>
 
 namespace scanrec::inline SCANREC_ABI::recurrence {
 
@@ -40,5 +41,15 @@ struct place {
     return Assume == assume::plain || condition;
   }
 };
+
+/// From the lanes that are processed to those that are prefetched meanwhile; all zero: none are.
+struct lookahead {
+  std::int64_t batch = 0, time = 0, channel = 0, group = 0;
+  SCANREC_INLINE explicit operator bool() const { return (batch | time | channel | group) != 0; }
+};
+
+/// The steps that the lanes at a place hold.
+template <class Lane, lane_axis Axis>
+inline constexpr int steps_of = Axis == lane_axis::time ? simd::lane_count<Lane> : 1;
 
 }  // namespace scanrec::inline SCANREC_ABI::recurrence

@@ -57,10 +57,8 @@ struct vjp : affine_maps<compute_t<State>> {
     if (at.mostly(gate_grad.present())) {
       // In scan order the step before in time is the step after; the last one has the initial
       // state.
-      const Lane before = at.rarely(at.time == steps - 1)
-                              ? initial_state.template load_or_zero<Lane>(at)
-                              : state.template load_neighbour<Lane>(at, 1);
-      read.previous = simd::conj_if(sign, before);
+      const bool edge = at.time + steps_of<Lane, Axis> == steps;
+      read.previous = simd::conj_if(sign, load_shifted<1, Lane>(state, initial_state, at, edge));
     }
     if (at.rarely(cuts.present())) read.cut = cuts.load<simd::real_lane_t<Lane>>(at);
     return read;
@@ -91,7 +89,8 @@ struct vjp : affine_maps<compute_t<State>> {
   }
   template <int Lanes, assume Assume>
   SCANREC_INLINE bool composes(place<lane_axis::time, Assume> at) const {
-    return at.time + Lanes < steps && (!at.rarely(cuts.present()) || !cuts.any<Lanes>(at));
+    return (Assume == assume::nothing || at.time + Lanes < steps) &&
+           (!at.rarely(cuts.present()) || !cuts.any<Lanes>(at));
   }
   template <class Lane, lane_axis Axis, assume Assume>
   SCANREC_HD SCANREC_INLINE affine<Lane> map(place<Axis, Assume> at, const step<Lane>& read) const {
