@@ -112,7 +112,7 @@ TEST_CASE("linear scans have the same bits for 1 to 128 threads",
             describe(tiled{.threads = threads},
                      linear_scan_problem(view(gate), view(input), view(x), options));
         whole += !plan.time_split, split += plan.time_split;
-        in_order += plan.at_once, out_of_order += plan.time_split && !plan.at_once;
+        in_order += plan.units_whole, out_of_order += !plan.units_whole;
         cut += plan.time_split && plan.strips > 1 &&
                plan.lanes.along == recurrence::lane_axis::channel;
       }
@@ -185,6 +185,36 @@ TEST_CASE("strips of channels add to a sum in order, even if the first is done l
     CHECK(sum[0] == 0);
   }
   CHECK(late_cell::ones == 0);
+}
+
+TEST_CASE("gradients of slow decays are the same in place, for 1 to 128 threads",
+          "[tiled][gated][vjp][threads]") {
+  // Factors near 1 are read twice where lanes lie along time: not after gradients took their place.
+  using cell = tested::linear_cell;
+  for (const extents& shape : {extents{1, 1 << 17, 1}, extents{1, 1 << 13, 40}})
+    for (const auto& [name, strides_of] : layouts) {
+      INFO(to_string(shape) << ", " << name);
+      const auto n = static_cast<std::size_t>(detail::element_count(shape));
+      std::vector<float> rate = random(n, 1), x = random(n, 2), state = random(n, 3),
+                         grad = random(n, 4);
+      for (float& a : rate) a = 1 - 1e-4f * std::abs(a);
+      const auto view = [&](std::vector<float>& array) {
+        return sequence_view<float>(array.data(), shape, strides_of(shape));
+      };
+      outputs all;
+      for (const int threads : thread_counts)
+        for (const bool in_place : {false, true}) {
+          std::vector<float> of_rate = rate, of_x = x;
+          std::vector<float>& from_rate = in_place ? of_rate : rate;
+          std::vector<float>& from_x = in_place ? of_x : x;
+          const cell::arrays<sequence_view<float>> arrays{view(from_rate), view(from_x)};
+          const cell::arrays<sequence_view<float>> gradients{view(of_rate), view(of_x)};
+          gated_scan_vjp(tiled{.threads = threads}, cell{}, arrays, memory::store{view(state)},
+                         view(grad), {.arrays = gradients});
+          INFO((in_place ? "in place" : "out of place"));
+          all.check(in_place ? threads + 1 : threads, {of_rate, of_x});
+        }
+    }
 }
 
 TEST_CASE("resets far apart cut sequences whose time is split",

@@ -397,24 +397,38 @@ void check_packs(const extents& shape, const scanrec::strides& gate_strides) {
   run(want, sequential{});
   run(alone, tiled{.threads = 1});
   for (const int threads : {1, 3})
-    for (const std::int64_t tile : {0, 7})
-      for (const std::int64_t stream : {0, 1}) {
-        if (tile > 0 && shape.channel < 16) continue;  // time would be split
-        A got(shape, false);
-        run(got, tiled{.threads = threads, .tile_steps = tile, .stream_bytes = stream});
-        INFO(to_string(shape) << " N " << N << " threads " << threads << " tile " << tile
-                              << " gate strides " << gate_strides.batch << " " << gate_strides.time
-                              << " " << gate_strides.channel);
-        CHECK(same_bits(got.x, want.x));
-        CHECK(same_bits(got.tx, want.tx));
-        CHECK(same_bits(got.du, want.du));
-        CHECK(same_bits(got.tu, want.tu));
-        CHECK(same_bits(got.xT, want.xT));
-        CHECK(same_bits(got.du_reversed, want.du_reversed));
-        CHECK(same_bits(got.dx0, want.dx0));
-        if (!sums || std::is_integral_v<T>) CHECK(same_bits(got.da, want.da));
-        if (tile == 0) CHECK(same_bits(got.da, alone.da));
-      }
+    for (const std::int64_t stream : {0, 1}) {
+      A got(shape, false);
+      run(got, tiled{.threads = threads, .stream_bytes = stream});
+      INFO(to_string(shape) << " N " << N << " threads " << threads << " gate strides "
+                            << gate_strides.batch << " " << gate_strides.time << " "
+                            << gate_strides.channel);
+      CHECK(same_bits(got.x, want.x));
+      CHECK(same_bits(got.tx, want.tx));
+      CHECK(same_bits(got.du, want.du));
+      CHECK(same_bits(got.tu, want.tu));
+      CHECK(same_bits(got.xT, want.xT));
+      CHECK(same_bits(got.du_reversed, want.du_reversed));
+      CHECK(same_bits(got.dx0, want.dx0));
+      if (!sums || std::is_integral_v<T>) CHECK(same_bits(got.da, want.da));
+      CHECK(same_bits(got.da, alone.da));
+    }
+  // Tiles of 7 steps: the same bits for all threads; of integers those of the loop.
+  A one(shape, false), three(shape, false);
+  run(one, tiled{.threads = 1, .tile_steps = 7});
+  run(three, tiled{.threads = 3, .tile_steps = 7});
+  INFO(to_string(shape) << " N " << N << " tiles");
+  CHECK(same_bits(one.x, three.x));
+  CHECK(same_bits(one.tx, three.tx));
+  CHECK(same_bits(one.du, three.du));
+  CHECK(same_bits(one.tu, three.tu));
+  CHECK(same_bits(one.da, three.da));
+  if (std::is_integral_v<T>) {
+    CHECK(same_bits(one.x, want.x));
+    CHECK(same_bits(one.tx, want.tx));
+    CHECK(same_bits(one.du, want.du));
+    CHECK(same_bits(one.da, want.da));
+  }
 }
 template <class T, int N>
 void check_packs() {
@@ -455,11 +469,11 @@ TEST_CASE("vectors are processed in packs if channels are contiguous", "[matrix]
   CHECK(slots(wide, channels_last(wide)) == 3);
   CHECK(slots(wide, time_contiguous(wide)) == 48);
   CHECK(slots(narrow, channels_last(narrow)) == 15);
-  // Time is split only if there are too few channels for a pack.
-  const extents lone{1, 1 << 20, 16};
-  CHECK(!describe(tiled{}, problem_of(lone, channels_last(lone))).time_split);
-  const extents few{1, 1 << 20, 2};
-  CHECK(describe(tiled{}, problem_of(few, channels_last(few))).time_split);
+  // Time is split of packs and of single vectors.
+  for (const std::int64_t channels : {2, 16}) {
+    const extents few{1, 1 << 20, channels};
+    CHECK(describe(tiled{}, problem_of(few, channels_last(few))).time_split);
+  }
 }
 
 namespace {

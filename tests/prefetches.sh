@@ -41,7 +41,7 @@ CPP
 # recurrence, and the prefetches of every function that walks its rows with nothing in the way
 objdump --disassemble --no-show-raw-insn "$work/unit.o" | c++filt |
   awk '/^[0-9a-f]+ <.*>:$/ {
-         inside = /walk_rows<\(.*assume\)2>/ && match($0, /recurrence::[a-z_]+/)
+         inside = /walk_rows<\(.*assume\)2, (decltype\(nullptr\)|std::nullptr_t)>/ && match($0, /recurrence::[a-z_]+/)
          name = substr($0, RSTART + 12, RLENGTH - 12)
          if (inside && !(name in found)) found[name] = 0
        }

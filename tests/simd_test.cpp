@@ -221,8 +221,8 @@ TEST_CASE("packs of maps are scanned and composed as a loop does", "[operators][
     for (int i = 0; i < n; ++i) a[i] = engine() | 1, u[i] = engine();
     const affine<P> m{load_unit<P>(a.data()), load_unit<P>(u.data())};
     const std::uint32_t start = engine();
-    const auto states =
-        scanrec::detail::scan_states<16>(m, start, [&] { return std::uint32_t(0); });
+    const auto states = scanrec::detail::scan_states<16>(
+        m, start, [] { return std::uint32_t(0); }, [](const auto&) {});
     const auto before = lanes_of<std::uint32_t>(states.before),
                after = lanes_of<std::uint32_t>(states.after);
     std::uint32_t x = start, factor = 1;

@@ -4,6 +4,7 @@
 // wraps or divides by zero (this file is compiled to trap where it does).
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <complex>
 #include <cstdint>
 #include <limits>
@@ -13,6 +14,7 @@
 #include <set>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <scanrec/cells/qrnn.hpp>
@@ -270,12 +272,14 @@ void check_cover(const tile_plan& plan, problems& random) {
   REQUIRE(plan.tile_steps >= 1);
   CHECK(plan.tiles == std::max<std::int64_t>(
                           1, shape.time / plan.tile_steps + (shape.time % plan.tile_steps != 0)));
-  CHECK((plan.units_whole || plan.time_split));
   // What one tile recomputes, another may be writing gradients over.
   if (plan.restored.bytes > 0 && plan.tiles > 1)
     CHECK(plan.tile_steps % memory::checkpoint_interval == 0);
   CHECK(plan.tasks == (plan.units_whole ? plan.units : plan.units * plan.tiles));
-  CHECK(plan.at_once == (plan.time_split && (plan.units_whole || plan.threads == 1)));
+  // Workers take turns at units of which all rows are at the same step.
+  if (!plan.units_whole) CHECK(plan.hands_on);
+  if (plan.hands_on) CHECK((plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1)));
+  if (plan.time_split) CHECK(plan.hands_on);
   // Tasks in blocks wait for none, and no sum of theirs has a turn.
   if (plan.in_blocks) {
     CHECK(plan.threads > 1);
@@ -296,15 +300,22 @@ class counted_sums {
   void check() {
     if (sums_.empty()) return;
     const std::int64_t T = plan_.shape.time;
-    for (std::int64_t tile = 0; tile < (plan_.time_split ? plan_.tiles : 1); ++tile)
+    for (std::int64_t tile = 0; tile < (plan_.hands_on ? plan_.tiles : 1); ++tile)
       for (std::int64_t unit = 0; unit < plan_.units; ++unit) {
         region box = detail::unit_box(plan_, unit);
-        if (plan_.time_split) {
+        if (plan_.hands_on) {
           box.begin.time = tile * plan_.tile_steps;
           box.end.time = std::min(T, box.begin.time + plan_.tile_steps);
-          clear([](const sum&) { return true; });
+          clear([](const sum& s) { return s.plan.time_kept; });
+          if (unit_sums_.size() <= static_cast<std::size_t>(unit))
+            unit_sums_.push_back(std::vector<accumulators>(sums_.size()));
+          for (std::size_t i = 0; i < sums_.size(); ++i)
+            if (!sums_[i].plan.time_kept) sums_[i].own.swap(unit_sums_[unit][i]);
           for_rows(box, [&](const region& row) { steps(box, row, box.end.time == T); });
-          finish(scope::tile, box), finish(scope::unit, box);
+          finish(scope::tile, box);
+          if (box.end.time == T) finish(scope::row, box), finish(scope::unit, box);
+          for (std::size_t i = 0; i < sums_.size(); ++i)
+            if (!sums_[i].plan.time_kept) sums_[i].own.swap(unit_sums_[unit][i]);
         } else if (plan_.rows_together) {
           clear([](const sum&) { return true; });
           walk_unit(box), finish(scope::unit, box);
@@ -435,6 +446,7 @@ class counted_sums {
 
   const tile_plan& plan_;
   std::vector<sum> sums_;
+  std::vector<std::vector<accumulators>> unit_sums_;  // of units that hand them on
   bool collided_ = false, out_of_bounds_ = false, twice_ = false;
 };
 
@@ -444,11 +456,10 @@ void check_sums(const problem& p, const tile_plan& plan) {
     REQUIRE(o.sum.active == detail::summed(o.array));
     if (!o.sum.active || plan.units == 0) continue;
     const auto summed = [&](axis a) { return detail::broadcast_along(o.array, a); };
-    // Whether no other unit, and no other tile, has terms of the same sums.
+    // Whether no other unit has terms of the same sums.
     const bool alone = (!summed(axis::channel) || plan.strips == 1) &&
                        (!summed(axis::batch) || plan.batch_span == plan.shape.batch) &&
-                       (!summed(axis::group) || plan.group_span == plan.shape.group) &&
-                       (!plan.time_split || o.sum.time_kept);
+                       (!summed(axis::group) || plan.group_span == plan.shape.group);
     CHECK((!o.sum.complete || alone));
     // Sums that keep time are written tile by tile, and nowhere else.
     CHECK((!o.sum.time_kept || o.sum.complete));
@@ -482,8 +493,6 @@ void check_sums(const problem& p, const tile_plan& plan) {
                  {rows ? plan.batch_span : 1, o.sum.time_kept ? plan.tile_steps : 1, plan.strip,
                   rows ? plan.group_span : 1},
                  o.sum.elements);
-    // Sums of several tiles add up in the order of tiles.
-    if (!o.sum.complete && plan.time_split) CHECK(!plan.units_whole);
     if (!o.sum.complete) {
       extents all = plan.shape;
       all.time = 1;
@@ -511,11 +520,11 @@ void check_workspace(const problem& p, const tile_plan& plan) {
   const std::int64_t slots =
       plan.slots_per_row * (plan.rows_together ? plan.batch_span * plan.group_span : 1);
   CHECK(slots * plan.slot_bytes <= s.reductions);
-  if (plan.time_split) {
-    CHECK(slots * plan.reduction_bytes <= s.sums[0] - s.reductions);
-    CHECK(plan.units * plan.slots_per_row * plan.batch_span * plan.group_span * plan.carry_bytes <=
-          s.ready - s.carries);
-    CHECK(plan.units * 8 <= s.blocks - s.ready);
+  if (plan.time_split) CHECK(slots * plan.reduction_bytes <= s.sums[0] - s.reductions);
+  if (plan.hands_on) {
+    CHECK(plan.open_units() == (plan.units_whole ? plan.threads : plan.units));
+    CHECK(plan.open_units() * slots * plan.carry_bytes <= s.ready - s.carries);
+    CHECK(plan.open_units() * 16 <= s.unit_sums[0] - s.ready);
   }
   if (plan.in_blocks) CHECK(plan.threads * 8 <= s.totals[0] - s.blocks);
   bool any = false;
@@ -525,13 +534,17 @@ void check_workspace(const problem& p, const tile_plan& plan) {
     const bool last = i + 1 == most_outputs;
     CHECK(sum.elements * sum.wide_bytes <= (last ? s.restored : s.sums[i + 1]) - s.sums[i]);
     CHECK(sum.total_elements * sum.wide_bytes <= (last ? s.bytes : s.totals[i + 1]) - s.totals[i]);
+    if (plan.hands_on && !sum.time_kept)
+      CHECK(plan.open_units() * sum.elements * sum.wide_bytes <=
+            (last ? s.blocks : s.unit_sums[i + 1]) - s.unit_sums[i]);
   }
   CHECK(plan.restored.bytes <= s.worker - s.restored);
   CHECK(s.worker * plan.threads <= s.carries);
   // No two workers write to one page.
   if (plan.threads > 1) CHECK(s.worker - s.restored - plan.restored.bytes >= 4096);
   if (any) return;
-  // As workspace_bytes() promises.
+  // As workspace_bytes() promises, unless the caller asked for tiles of few steps.
+  if (plan.hands_on && plan.tile_steps < tile_policy::least_tile_steps / 2) return;
   constexpr std::int64_t constant = 512 * 1024;
   std::int64_t array = huge;
   for (const array_use& a : p)
@@ -686,29 +699,48 @@ TEST_CASE("sums say which rows belong together", "[tile_plan]") {
   CHECK(over_all_but_time.channel_whole);
 }
 
-TEST_CASE("strips are as wide as their state fits, and narrower for more units", "[tile_plan]") {
-  const auto strips = [](const extents& shape) {
-    return decisions(forward_of(shape, channels_last(shape))).strips;
+TEST_CASE("strips are as wide as their state fits, and count by the pack", "[tile_plan]") {
+  const auto strips = [](const extents& shape, bool along_time = false) {
+    return decisions(forward_of(shape, along_time ? time_contiguous(shape) : channels_last(shape)))
+        .strips;
   };
-  using policy = tile_policy;
-  const std::int64_t widest = policy::strip_bytes / 4, narrowest = policy::least_strip_bytes / 4;
-  CHECK(strips({.batch = 64, .time = 1000, .channel = 100000}).strip == widest);
-  CHECK(strips({.batch = 1, .time = 1000, .channel = narrowest}).strip == narrowest);
-  CHECK(strips({.batch = 1, .time = 1000, .channel = 4 * narrowest}).strip == narrowest);
-  CHECK(strips({.batch = 1, .time = 1000, .channel = 4 * narrowest}).few == 4);
-  CHECK(strips({.batch = 3, .time = 1000, .channel = 1000}).many == 3 * 63);  // of 16 lanes
-  CHECK(strips({.batch = 4, .time = 1000, .channel = 4 * narrowest}).strip == 4 * narrowest);
+  const std::int64_t widest = tile_policy::strip_bytes / 4;
+  CHECK(strips({.batch = 64, .time = 1000, .channel = 16 * widest}).widest == widest);
+  CHECK(strips({.batch = 64, .time = 1000, .channel = widest + 16}).widest == widest / 2 + 16);
+  CHECK(strips({.batch = 1, .time = 1000, .channel = 300}).widest == 300);
+  CHECK(strips({.batch = 3, .time = 1000, .channel = 1000}).most == 3 * 63);  // of 16 lanes
+  CHECK(strips({.batch = 3, .time = 1000, .channel = 1000}, true).most == 3 * 1000);
+  CHECK(strips({.batch = 3, .time = 1024, .channel = 1000}, true).widest == 8);
+  CHECK(strips({.batch = 3, .time = 1 << 20, .channel = 1000}, true).widest == 1);
 }
 
-TEST_CASE("strips become narrower until all threads are busy", "[tile_plan]") {
-  // Rows of 256 floats: as wide as there are enough of them, then a strip per thread.
-  const detail::strip_costs of{256, 256, 16, 4, 8};
+TEST_CASE("tasks become narrower, or tiles, until all threads are busy", "[tile_plan]") {
+  const auto check = [](const detail::cut_costs& of, int threads, std::int64_t strip, bool whole) {
+    const detail::cut cut = detail::cut_for(of, threads);
+    INFO(of.rows << " rows of " << of.channels << ", " << threads << " threads");
+    CHECK(cut.strip == strip);
+    CHECK(cut.units_whole == whole);
+  };
+  // Eight rows of 256 floats: as wide as there are enough of them, then pieces of rows.
+  const detail::cut_costs whole{256, 16, 256, 16, 4, 64, 8, 1, false};
   for (const auto& [threads, strip] : std::vector<std::pair<int, std::int64_t>>{
            {1, 256}, {2, 256}, {8, 256}, {16, 128}, {64, 32}, {128, 16}, {256, 16}})
-    CHECK(detail::balance_strips(of, threads) == strip);
-  // Five units for two threads are three rounds; cut in half they would be ten, of more pieces.
-  CHECK(detail::balance_strips({64, 64, 16, 4, 5}, 2) == 64);
-  CHECK(detail::balance_strips({4096, 4096, 16, 4, 5}, 2) == 2048);
+    check(whole, threads, strip, true);
+  // Where time may be split, tiles of whole rows cost less than pieces of half a kilobyte, if these
+  // cost as much by themselves as they do for two threads.
+  const detail::cut_costs two{256, 16, 256, 16, 4, 256, 1, 512, true};
+  check(two, 1, 256, true);
+  check(two, 2, 256, false);
+  check({1024, 16, 1024, 16, 4, 256, 1, 512, true}, 2, 512, true);
+  const detail::cut_costs many{256, 16, 256, 16, 4, 64, 8, 64, true};
+  check(many, 8, 256, true);
+  check(many, 16, 128, true);
+  check(many, 64, 256, false);
+  // Five units for two threads are three rounds; handed on from tile to tile they are two and a
+  // half. They cannot be where there is one for fewer than all threads.
+  check({16, 16, 16, 16, 4, 0, 5, 16, false}, 2, 16, false);
+  check({16, 16, 16, 16, 4, 0, 5, 16, false}, 8, 16, true);
+  check({16, 16, 16, 16, 4, 0, 5, 1, false}, 2, 16, true);
 
   // Sums over channels have a cut of their own, whoever adds them up.
   const extents shape{.batch = 8, .time = 8192, .channel = 256};
@@ -718,121 +750,151 @@ TEST_CASE("strips become narrower until all threads are busy", "[tile_plan]") {
   CHECK(describe(tiled{.threads = 64}, p).strip == describe(tiled{.threads = 1}, p).strip);
 }
 
-TEST_CASE("a long call keeps 1 to 128 threads busy", "[tile_plan]") {
-  // As a fraction of what one thread would do at least, were there no rounding: whole rounds of
-  // units of whole packs cost what they cost.
-  const auto busy = [](const tile_plan& plan, int threads) {
-    const extents& s = plan.shape;
-    const std::int64_t rounds = detail::ceil_div(plan.tasks, threads);
-    const double longest = static_cast<double>(rounds * plan.strip * plan.batch_span) *
-                           plan.group_span * (plan.units_whole ? s.time : plan.tile_steps);
-    return static_cast<double>(detail::element_count(s)) / threads / longest;
+namespace {
+
+/// How evenly the tasks of a plan lie on threads: work over threads times the work of the thread
+/// that has most, where tasks cost their packs and steps. No more than its share and a task, since
+/// tasks are claimed in order.
+double balance(const tile_plan& plan, int threads, std::int64_t lanes) {
+  const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
+  const auto packs = [&](std::int64_t channels) {
+    return along_time ? channels : detail::ceil_div(channels, lanes);
   };
-  for (const std::int64_t batch : {1, 2, 3, 6, 8, 20, 64})
-    for (const std::int64_t channels : {1, 16, 64, 100, 256, 512, 2048})
-      for (const bool along_time : {false, true})
-        for (const int threads : {1, 2, 3, 4, 7, 8, 16, 24, 32, 48, 64, 96, 128}) {
-          extents shape{.batch = batch, .time = 1 << 18, .channel = channels};
-          const problem p =
-              forward_of(shape, along_time ? time_contiguous(shape) : channels_last(shape));
-          const tile_plan plan = describe(tiled{.threads = threads}, p);
-          const std::int64_t most =
-              plan.time_split ? plan.tasks
-                              : batch * (along_time ? channels : detail::ceil_div(channels, 16));
-          INFO(batch << " x " << channels << (along_time ? " along time" : "") << ", " << threads
-                     << " threads: strip " << plan.strip << ", tasks " << plan.tasks << " of "
-                     << most);
-          // A few threads may idle where narrower strips would take all of them longer.
-          CHECK(8 * plan.tasks >= 5 * std::min<std::int64_t>(threads, most));
-          if (most >= 4 * threads) CHECK(busy(plan, threads) > 0.55);
-        }
+  const extents& s = plan.shape;
+  const std::int64_t rows = s.batch * s.group;
+  const std::int64_t steps = plan.units_whole ? s.time : plan.tile_steps;
+  const double task = static_cast<double>(plan.batch_span * plan.group_span *
+                                          packs(std::min(plan.strip, s.channel)) * steps);
+  const double all = static_cast<double>(rows * packs(s.channel) * s.time);
+  const double rounds = static_cast<double>(detail::ceil_div(plan.tasks, threads));
+  return all / threads / std::min(rounds * task, all / threads + task);
 }
 
-TEST_CASE("time is split where even narrow strips are too few, and it is long enough",
+/// The arrays of random layouts of a shape, of several recurrences.
+template <class T, class V>
+std::vector<std::pair<std::string, problem>> calls_of(const extents& shape, bool along_time) {
+  const auto at = [](std::uintptr_t i) { return reinterpret_cast<V*>(i << 44); };
+  const scanrec::strides dense = along_time ? time_contiguous(shape) : channels_last(shape);
+  const auto array = [&](int i) { return sequence_view<V>(at(i), shape, dense); };
+  const auto gates = [&](int i, const scanrec::strides& of) {
+    return sequence_view<T>(reinterpret_cast<T*>(at(i)), shape, of);
+  };
+  std::vector<std::pair<std::string, problem>> list;
+  list.emplace_back("forward", linear_scan_problem(gates(1, dense), array(2), array(3)));
+  list.emplace_back(
+      "vjp", linear_scan_vjp_problem(gates(1, dense), array(2), array(3),
+                                     {.gate_grad = gates(4, dense), .input_grad = array(5)}));
+  const scanrec::strides once{.channel = dense.channel};
+  list.emplace_back("a gate per channel, vjp",
+                    linear_scan_vjp_problem(gates(1, once), array(2), array(3),
+                                            {.gate_grad = gates(4, once), .input_grad = array(5)}));
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("large calls keep 1 to 128 threads busy, whatever their shape", "[tile_plan]") {
+  std::mt19937_64 bits(1);
+  const auto log_uniform = [&](double least, double most) {
+    const double u =
+        std::uniform_real_distribution<double>(std::log2(least), std::log2(most))(bits);
+    return std::max<std::int64_t>(1, std::llround(std::exp2(u)));
+  };
+  int checked = 0, split = 0, whole = 0, by_tile = 0;
+  const auto check = [&](const std::string& name, const problem& p, int threads) {
+    const tile_plan plan = describe(tiled{.threads = threads}, p);
+    INFO(name << " " << to_string(plan) << threads << " threads: " << plan.tasks << " tasks");
+    const double even = balance(plan, threads, plan.lanes.single ? 1 : p.pack_lanes);
+    CHECK(even >= 0.7);
+    CHECK(plan.tasks >= (threads * 3 + 3) / 4);
+    ++checked, split += plan.time_split, whole += plan.units_whole, by_tile += !plan.units_whole;
+  };
+  for (int trial = 0; trial < 1500; ++trial) {
+    // From 2^22 elements on, a quarter of them with a shape of few or many rows or channels.
+    extents shape;
+    do {
+      shape = {log_uniform(1, 4096), log_uniform(64, 1 << 24), log_uniform(1, 8192), 1};
+      if (trial % 4 == 0) shape.batch = 1 + static_cast<std::int64_t>(bits() % 8);
+      if (trial % 8 == 0) shape.channel = 1 + static_cast<std::int64_t>(bits() % 64);
+    } while (detail::element_count(shape) < (1 << 22) ||
+             detail::element_count(shape) > (std::int64_t{1} << 34));
+    const bool along_time = trial % 2 == 1;
+    for (const int threads : {8, 32, 64, 128}) {
+      const std::string where = along_time ? " along time" : " channels last";
+      for (const auto& [name, p] : calls_of<float, float>(shape, along_time))
+        check("float " + name + where, p, threads);
+      for (const auto& [name, p] : calls_of<bfloat16, bfloat16>(shape, along_time))
+        check("bfloat16 " + name + where, p, threads);
+      using complex = std::complex<float>;
+      for (const auto& [name, p] : calls_of<complex, complex>(shape, along_time))
+        check("complex " + name + where, p, threads);
+      for (const auto& [name, p] : calls_of<mat<float, 2>, vec<float, 2>>(shape, along_time))
+        check("matrices " + name + where, p, threads);
+    }
+  }
+  CHECK(checked > 50000);
+  CHECK(split > 1000);
+  CHECK(whole > 1000);
+  CHECK(by_tile > 1000);
+}
+
+TEST_CASE("time is split where there are too few packs for the threads that a call is worth",
           "[tile_plan]") {
   const auto time = [](std::int64_t batch, std::int64_t steps, std::int64_t asked = 0) {
     const extents shape{.batch = batch, .time = steps, .channel = 64};
     return decisions(forward_of(shape, channels_last(shape)), asked).time;
   };
-  // One row of 512 channels has 32 packs, enough for as many threads.
-  const extents wide{.time = 1 << 20, .channel = 512}, less_wide{.time = 1 << 20, .channel = 496};
-  CHECK(!decisions(forward_of(wide, channels_last(wide))).time.split);
-  CHECK(decisions(forward_of(less_wide, channels_last(less_wide))).time.split);
+  const std::int64_t rows = tile_policy::enough_packs / 4;  // four packs have 64 channels
   CHECK(time(1, 1 << 20).split);
-  CHECK(time(3, 1 << 20).split);
-  CHECK(!time(4, 1 << 20).split);  // enough units
+  CHECK(time(rows - 1, 1 << 20).split);
+  CHECK(!time(rows, 1 << 20).split);
   const std::int64_t tile = time(1, 1 << 20).tile_steps;
   CHECK(tile == tile_policy::tile_bytes / (2 * 4 * 64));  // what two arrays of floats read
   const std::int64_t least = 4 * tile_policy::thread_elements / 64;  // as four threads want
   CHECK(least > 2 * tile);
   CHECK(!time(1, least - 1).split);
   CHECK(time(1, least).split);
+  // A call of few elements is for few threads: here 16 packs are enough.
+  CHECK(time(1, 17 * tile_policy::elements_per_pack / 64).split);
+  CHECK(!time(4, 16 * tile_policy::elements_per_pack / 64 / 4).split);
   CHECK(time(1, 1000, 100).split);  // as the caller says
   CHECK(time(1, 1000, 100).tile_steps == 100);
   CHECK(!time(1, 100, 1000).split);
-}
-
-TEST_CASE("a thread with units enough takes the tiles of one in order", "[tile_plan]") {
-  const auto plan = [](std::int64_t batch, int threads, bool sums = false) {
-    const extents shape{.batch = batch, .time = 1 << 18, .channel = 64};
-    scanrec::strides gate = channels_last(shape);
-    if (sums) gate.batch = gate.time = 0;
-    return describe(tiled{.threads = threads},
-                    sums ? adjoint_of(shape, gate) : forward_of(shape, channels_last(shape)));
-  };
-  CHECK((plan(3, 1).at_once && plan(3, 1).units_whole));
-  CHECK((plan(3, 2).at_once && plan(3, 2).units_whole));
-  CHECK((plan(3, 3).at_once && plan(3, 3).units_whole));
-  CHECK(!plan(3, 4).at_once);
-  CHECK((plan(3, 1, true).at_once && !plan(3, 1, true).units_whole));
-  CHECK(!plan(3, 3, true).at_once);
-}
-
-TEST_CASE("rows wide enough are cut for threads that then need not wait", "[tile_plan]") {
-  const auto plan = [](std::int64_t channels, int threads, bool sums = false) {
-    const extents shape{.batch = 1, .time = 1 << 18, .channel = channels};
-    scanrec::strides gate = channels_last(shape);
-    if (sums) gate.batch = gate.time = 0;
-    return describe(tiled{.threads = threads},
-                    sums ? adjoint_of(shape, gate) : forward_of(shape, channels_last(shape)));
-  };
-  // A half and what a piece costs take no more than two thirds of a row, from 192 channels on.
-  for (const std::int64_t channels : {192, 256, 496}) {
-    const tile_plan two = plan(channels, 2), one = plan(channels, 1), many = plan(channels, 16);
-    CHECK((two.time_split && two.units == 2 && two.units_whole && two.at_once));
-    CHECK(two.strip == detail::round_up(channels / 2, 16));
-    CHECK((one.units == 1 && one.at_once));
-    CHECK((many.units == 1 && !many.at_once));
-    CHECK((one.tile_steps == two.tile_steps && many.tile_steps == two.tile_steps));
+  // Tiles are about as long as each other.
+  for (const std::int64_t steps : {least + 1, 2 * least - 1, 1000001L}) {
+    const std::int64_t of = time(1, steps).tile_steps, tiles = detail::ceil_div(steps, of);
+    CHECK(of <= tile);
+    CHECK(tiles * of - steps < tiles * 64);
   }
-  CHECK((plan(176, 2).units == 1 && !plan(176, 2).at_once));
-  CHECK((plan(256, 4).units == 1 && !plan(256, 4).at_once));
-  CHECK(plan(256, 2, true).units == 1);  // sums of tiles add up in turns
 }
 
 TEST_CASE("short rows share a unit, but not two that a sum keeps apart", "[tile_plan]") {
-  const auto rows = [](const problem& p, std::int64_t strip, std::int64_t strips) {
+  const auto rows = [](const problem& p, std::int64_t strip) {
     const decisions d(p);
-    return detail::choose_rows(p, d.sums, d.time, strip, strips);
+    return detail::choose_rows(p, d.sums, d.time, strip);
   };
   const extents shape{.batch = 1000, .time = 10, .channel = 64, .group = 4};
   const scanrec::strides dense = channels_last(shape);
-  const std::int64_t enough = detail::ceil_div(tile_policy::unit_elements, 10 * 64);
-  CHECK(rows(forward_of(shape, dense), 64, 1).batches == enough);
-  CHECK(rows(forward_of(shape, dense), 64, 1).groups == 1);
+  const std::int64_t enough = tile_policy::unit_elements / 4 / (10 * 64);
+  CHECK(rows(forward_of(shape, dense), 64).batches == enough);
+  CHECK(rows(forward_of(shape, dense), 64).groups == 1);
   const problem over_groups =
       adjoint_of(shape, {.batch = dense.batch, .time = 0, .channel = 1, .group = 0});
-  CHECK(rows(over_groups, 64, 1).batches == 1);
-  const problem over_all = adjoint_of(shape, {.channel = 1});
-  CHECK(rows(over_all, 64, 64).batches == shape.batch);  // so many strips need no totals
-  CHECK(rows(over_all, 64, 64).groups == shape.group);
+  CHECK(rows(over_groups, 64).batches == 1);
+  // So many strips need no totals.
+  extents wide = shape;
+  wide.channel = 4 * tile_policy::enough_packs;
+  const problem over_all = adjoint_of(wide, {.channel = 1});
+  CHECK(rows(over_all, 1).batches == shape.batch);
+  CHECK(rows(over_all, 1).groups == shape.group);
+  CHECK(rows(over_all, 2).groups < shape.group);
 }
 
 TEST_CASE("rows that lie apart are prefetched, and those of a large call only", "[tile_plan]") {
   const auto ahead = [](const extents& shape, std::int64_t row) {
     return describe(tiled{},
                     forward_of(shape, {.batch = shape.time * row, .time = row, .channel = 1}))
-        .prefetch_steps;
+        .ahead.time;
   };
   const extents large{.batch = 8, .time = 8192, .channel = 256}, small{.time = 64, .channel = 64};
   CHECK(ahead(large, 256) == 0);

@@ -44,21 +44,30 @@ MUTATIONS = (
     ),
     cpu(
         "kernels_by_channel",
-        "known == assume::plain && !reaches_over(few, halo_of<R>, plan.shape.time)",
-        "known == assume::plain",
+        "if (inside && known == assume::plain)",
+        "if (known == assume::plain)",
         "reads a neighbour outside of the sequence",
     ),
     cpu(
         "kernels_by_channel",
-        "combine(reductions[i].all, map{recent.factor, simd::to_wide<carry>(recent.u)})",
-        "combine(map{recent.factor, simd::to_wide<carry>(recent.u)}, reductions[i].all)",
-        "composes the later map first",
+        "simd::mul(detail::wide_factor<carry>(step), recent)",
+        "simd::mul(recent, detail::wide_factor<carry>(step))",
+        "composes the later matrix first",
+        test="matrix_test",
     ),
     cpu(
         "kernels_by_channel",
-        "      begin_recent(where, reductions);\n      const auto take",
-        "      const auto take",
-        "maps of recent steps are counted again",
+        "      own[i].recent = map::identity().a;",
+        "",
+        "factors of earlier steps are multiplied in again",
+        test="many_threads_test",
+    ),
+    cpu(
+        "kernels_by_channel",
+        "if (before > 0 && before % factor_steps == 0)",
+        "if (few.begin > b.begin)",
+        "factors are multiplied in other groups where a tile is walked in parts",
+        test="many_threads_test",
     ),
     cpu(
         "channel_packs",
@@ -77,7 +86,7 @@ MUTATIONS = (
     # Lanes along time.
     cpu(
         "kernels_by_time",
-        "if (end == next_drain && end < where.end) drain_one(r, where, i, own);",
+        "if (drains && end == next_drain && end < where.end) drain_one(r, where, i, own);",
         "",
         "a lane adds up too many terms",
         test="sums_test",
@@ -90,22 +99,21 @@ MUTATIONS = (
     ),
     cpu(
         "kernels_by_time",
-        "          maps = filled_up(maps);\n",
-        "",
+        "          maps = filled_up(r, maps);\n          maps.all",
+        "          maps.all",
         "steps between packs are composed before the packs that wait",
         test="many_threads_test",
     ),
     cpu("kernels_by_time", "state = states.last;", "", "the carry is not handed from pack to pack"),
     cpu(
         "kernels_by_time",
-        "          factor = simd::constant<wide_few>(1);\n        }",
+        "          packs = 0;\n        }",
         "        }",
-        "factors of earlier packs are multiplied in again",
-        test="many_threads_test",
+        "factors of packs after the four are multiplied in",
     ),
     cpu(
         "kernels_by_time",
-        "if (at.time < where.end) steps(at.time, where.end);",
+        "if (at.time < of.end) steps(at.time, of.end);",
         "",
         "the steps after the last whole pack are left out",
     ),
@@ -133,7 +141,7 @@ MUTATIONS = (
     ),
     cpu(
         "kernels_by_element",
-        "add_few(r, few, few.begin == where.begin, reductions);\n      walk",
+        "add_few(r, few, few.begin == tile, reductions);\n      walk",
         "add_few(r, few, true, reductions);\n      walk",
         "forgets the steps before the last few",
         test="inclusive_scan_test",
@@ -141,8 +149,8 @@ MUTATIONS = (
     # Tiles.
     cpu(
         "tile_schedule",
-        "{unit_sums(j, output), -offset_of(j.box.begin, sum.strides), sum.strides}",
-        "{unit_sums(j, output), 0, sum.strides}",
+        "{sums_of_worker(j, output), -offset_of(j.box.begin, sum.strides),",
+        "{sums_of_worker(j, output), 0,",
         "sums of a unit lie beyond its accumulators",
     ),
     cpu(
@@ -179,15 +187,15 @@ MUTATIONS = (
     ),
     cpu(
         "tile_schedule",
-        "tasks_.await(turn_, j.task, j.task);\n      kernels_.add_to_totals",
-        "kernels_.add_to_totals",
+        "if (in_turns_ && is_last) tasks_.await(turn_, j.unit, j.task);",
+        "",
         "adds to totals before its turn",
         test="many_threads_test",
     ),
     cpu(
         "kernel_table",
-        "    walker::drain(r, where, slots);\n  }\n\n  static void first_carries",
-        "  }\n\n  static void first_carries",
+        "    walker::drain(r, where, slots);\n  }\n\n  static void store_carries",
+        "  }\n\n  static void store_carries",
         "running sums are never handed on",
     ),
     cpu(
@@ -227,8 +235,8 @@ MUTATIONS = (
     ),
     cpu(
         "choose_tiles",
-        "p.recomputed_bytes > 0 ? memory::checkpoint_interval : 64;",
-        "64;",
+        "p.recomputed_bytes > 0 ? memory::checkpoint_interval\n",
+        "false ? memory::checkpoint_interval\n",
         "tiles end within a stretch of steps that are recomputed",
         test="tile_plan_test",
     ),
@@ -241,8 +249,8 @@ MUTATIONS = (
     ),
     cpu(
         "tile_plan",
-        "lines(plan.units * slots, plan.carry_bytes)",
-        "lines(plan.units, plan.carry_bytes)",
+        "lines(clipped_product(plan.open_units(), slots, most_bytes), plan.carry_bytes)",
+        "lines(plan.open_units(), plan.carry_bytes)",
         "carries overlap what comes after them",
         test="tile_plan_test",
     ),
@@ -384,8 +392,8 @@ MUTATIONS = (
     ),
     recurrence(
         "vjp",
-        "at.rarely(at.time == steps - 1)",
-        "at.rarely(at.time == 0)",
+        "at.time + steps_of<Lane, Axis> == steps;",
+        "at.time == 0;",
         "the first step meets the initial state",
         test="vjp_options_test",
     ),
@@ -398,8 +406,8 @@ MUTATIONS = (
     ),
     recurrence(
         "vjp",
-        "read.previous = simd::conj_if(sign, before);",
-        "read.previous = before;",
+        "simd::conj_if(sign, load_shifted<1, Lane>(state, initial_state, at, edge));",
+        "load_shifted<1, Lane>(state, initial_state, at, edge);",
         "the state is not conjugated",
         test="s5_test",
     ),
@@ -417,7 +425,11 @@ MUTATIONS = (
         "the tangent of the gate crosses a reset",
     ),
     recurrence(
-        "jvp", "return at.time > 0 && (", "return (", "a pack reads the state before the first"
+        "jvp",
+        "(Assume == assume::nothing || at.time > 0) &&",
+        "",
+        "a pack reads the state before the first",
+        unseen="memory before the array is readable, and the pack is walked with other assumptions",
     ),
     recurrence(
         "field",

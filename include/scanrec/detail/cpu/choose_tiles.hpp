@@ -92,6 +92,7 @@ inline traffic traffic_of(const problem& p) {
 /// strip: no accumulator of length T crosses units. And the accumulators of a unit have no row
 /// axis: a sum over one row axis that keeps the other must not meet two rows of the latter.
 struct demands_of_sums {
+  bool any = false;                                     // there are sums
   bool time_kept = false;                               // some sum keeps the time axis ...
   bool channel_whole = false;                           // ... and is over channels, ...
   bool batch_together = false, group_together = false;  // ... over these rows
@@ -103,6 +104,7 @@ inline demands_of_sums demands_of(const problem& p) {
   demands_of_sums d;
   for (const array_use& array : p) {
     if (!summed(array)) continue;
+    d.any = true;
     const bool over_batch = broadcast_along(array, axis::batch);
     const bool over_group = broadcast_along(array, axis::group);
     d.crosses_rows |= over_batch || over_group;
@@ -118,57 +120,65 @@ inline demands_of_sums demands_of(const problem& p) {
   return d;
 }
 
+/// Elements that a unit has at least where rows are short: few enough that the units of a large
+/// call end on many threads at about the same time.
+inline std::int64_t elements_of_unit(const problem& p) {
+  return std::clamp(element_count(p.shape) / (4 * tile_policy::enough_packs),
+                    tile_policy::unit_elements / 4, tile_policy::unit_elements);
+}
+
 // ---- strips of channels -------------------------------------------------------------------------
 
-/// Along channels: whole rows as far as their state stays in L1, narrower ones only for the sake of
-/// enough units, a pack at least. Along time: single channels, a few of them when they are short.
-/// All of this by shape alone; threads have their say in balance_strips.
+/// Along channels: rows as far as their state stays in L1. Along time: single channels, a few of
+/// them when they are short. All of this by shape alone; threads have their say in cut_for.
 struct strip_choice {
-  std::int64_t strip = 1;   // channels per unit where time is walked in order
-  std::int64_t widest = 1;  // the same where it is split: whole rows again
-  std::int64_t few = 1;     // units there would be in narrow strips, as two to four threads want,
-  std::int64_t many = 1;    // and in strips of one pack
+  std::int64_t widest = 1;     // channels of a strip
+  std::int64_t narrowest = 1;  // a pack, unless sums over channels need strips that never change
+  std::int64_t together = 1;   // rows that a sum holds together in one unit
+  std::int64_t most = 1;       // units there would be in the narrowest strips
 };
 inline strip_choice choose_strips(const problem& p, const lane_layout& layout, std::int64_t lanes,
                                   const traffic& moved, const demands_of_sums& sums) {
   using policy = tile_policy;
-  const std::int64_t rows = p.shape.group * p.shape.batch, T = p.shape.time, C = p.shape.channel;
-  const auto packs_of = [&](std::int64_t bytes) {
-    return align_up(std::max<std::int64_t>(1, bytes / p.compute_bytes), lanes);
-  };
-  std::int64_t widest = packs_of(policy::strip_bytes);
-  if (p.recomputed_bytes > 0)
-    widest = std::clamp(policy::recompute_bytes / memory::checkpoint_interval /
-                            (moved.read_per_site + p.recomputed_bytes) / lanes * lanes,
-                        lanes, widest);
-  const std::int64_t narrowest = std::min(widest, packs_of(policy::least_strip_bytes));
+  const std::int64_t rows = p.shape.group * p.shape.batch, T = p.shape.time;
+  const std::int64_t C = std::max<std::int64_t>(p.shape.channel, 1);
 
   strip_choice chosen;
   if (sums.channel_whole) {
-    chosen.strip = chosen.widest = C;
-    chosen.few = chosen.many = rows;
+    chosen.widest = C;
   } else if (layout.along == recurrence::lane_axis::time) {
-    chosen.strip = chosen.widest = std::clamp<std::int64_t>(
-        policy::unit_elements / std::max<std::int64_t>(T, 1), 1, std::max<std::int64_t>(C, 1));
-    chosen.few = chosen.many = rows * C;
+    chosen.widest = elements_of_unit(p) / std::max<std::int64_t>(T, 1);
   } else {
-    const std::int64_t wanted = ceil_div(policy::enough_units, std::max<std::int64_t>(rows, 1));
-    chosen.strip = std::clamp(align_up(ceil_div(C, wanted), lanes), narrowest, widest);
-    chosen.widest = std::min(widest, C);
-    chosen.few = rows * ceil_div(std::max<std::int64_t>(C, 1), narrowest);
-    chosen.many =
-        sums.crosses_channels ? chosen.few : rows * ceil_div(std::max<std::int64_t>(C, 1), lanes);
+    chosen.widest = align_up(policy::strip_bytes / p.compute_bytes, lanes);
+    if (p.recomputed_bytes > 0)
+      chosen.widest =
+          std::min(chosen.widest, policy::recompute_bytes / memory::checkpoint_interval /
+                                      (moved.read_per_site + p.recomputed_bytes) / lanes * lanes);
+    if (sums.crosses_channels)  // the strips of these are the same for all threads
+      chosen.widest = std::min(
+          chosen.widest,
+          std::max(policy::least_strip_bytes / p.compute_bytes,
+                   ceil_div(C, ceil_div(policy::enough_packs, std::max<std::int64_t>(rows, 1)))));
+    chosen.widest = std::max(chosen.widest / lanes * lanes, lanes);
+    chosen.narrowest = lanes;
   }
-  const std::int64_t together = std::max<std::int64_t>(sums.batch_together ? p.shape.batch : 1, 1) *
-                                std::max<std::int64_t>(sums.group_together ? p.shape.group : 1, 1);
-  if (together > 1) chosen.few /= together, chosen.many /= together;
+  chosen.widest = std::clamp<std::int64_t>(chosen.widest, 1, C);
+  if (chosen.widest < C)  // strips of about the same width
+    chosen.widest = std::min(chosen.widest,
+                             round_up(ceil_div(C, ceil_div(C, chosen.widest)), chosen.narrowest));
+  chosen.narrowest =
+      sums.crosses_channels ? chosen.widest : std::min(chosen.narrowest, chosen.widest);
+  chosen.together = std::max<std::int64_t>(sums.batch_together ? p.shape.batch : 1, 1) *
+                    std::max<std::int64_t>(sums.group_together ? p.shape.group : 1, 1);
+  chosen.most = clipped_product(rows, ceil_div(C, chosen.narrowest), most_bytes) / chosen.together;
   return chosen;
 }
 
 // ---- the split of time --------------------------------------------------------------------------
 
-/// Time is split where narrow strips give units for few threads only, and strips of a pack not for
-/// many, and there is enough for several threads, and for two tiles.
+/// Time is split where there are too few units for as many threads as the call is worth, and enough
+/// time for several threads, and for two tiles. A thread that has a unit of its own reads each tile
+/// once, so few threads lose little.
 struct time_choice {
   bool split = false;
   std::int64_t tile_steps = 1;
@@ -181,31 +191,47 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
   const std::int64_t steps = std::max<std::int64_t>(p.shape.time, 1);
   const bool along_time = layout.along == recurrence::lane_axis::time;
   // Tiles are whole stretches: what one recomputes, another may be writing gradients over.
-  const std::int64_t grain = p.recomputed_bytes > 0 ? memory::checkpoint_interval : 64;
+  const std::int64_t grain = p.recomputed_bytes > 0 ? memory::checkpoint_interval
+                             : along_time           ? lanes
+                                                    : 8;
   asked = std::min(asked, steps);
   if (p.recomputed_bytes > 0) asked = std::min(round_up(asked, memory::checkpoint_interval), steps);
 
-  const std::int64_t fitting =
-      policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site * strips.widest);
-  const std::int64_t of_split =
-      asked > 0 ? asked : std::max(policy::least_tile_steps, fitting / grain * grain);
-  const bool scarce = strips.few < policy::enough_units && strips.many < policy::enough_packs;
-  const bool enough = asked > 0 ? p.shape.time > of_split
-                                : p.shape.time >= 2 * of_split &&
-                                      element_count(p.shape) >= 4 * policy::thread_elements;
-
-  // Packs of vectors are walked only: composing matrices takes longer than all the channels do.
-  const bool composes = !p.one_by_one || layout.single;
+  const std::int64_t elements = element_count(p.shape);
+  const std::int64_t width = clipped_product(strips.widest, strips.together, most_bytes);
+  const std::int64_t fitting = std::min(
+      policy::tile_bytes / std::max<std::int64_t>(1, moved.read_per_site), policy::thread_elements);
+  std::int64_t of_split =
+      asked > 0 ? asked : std::max(policy::least_tile_steps, fitting / width / grain * grain);
+  const std::int64_t wanted = std::min(policy::enough_packs, elements / policy::elements_per_pack);
+  const bool enough = asked > 0
+                          ? p.shape.time > of_split
+                          : p.shape.time >= 2 * of_split && elements >= 4 * policy::thread_elements;
 
   time_choice chosen;
-  chosen.split = scarce && enough && composes;
-  if (chosen.split)
-    chosen.tile_steps = of_split;
-  else if (along_time && asked == 0 && !sums.time_kept)
-    chosen.tile_steps = policy::sum_steps * lanes;  // a lane adds one term per pack
-  else
-    chosen.tile_steps = std::min(steps, asked > 0 ? asked : policy::sum_steps);
-  if (along_time) chosen.tile_steps = align_up(chosen.tile_steps, lanes);
+  chosen.split = enough && strips.most < (asked > 0 ? policy::enough_packs : wanted);
+  std::int64_t tiles = 1;
+  if (chosen.split) {
+    // In all about a multiple of enough_packs: whole rounds for 2, 4, ... threads.
+    const std::int64_t units =
+        clipped_product(p.shape.group * p.shape.batch / strips.together,
+                        ceil_div(p.shape.channel, strips.widest), most_bytes);
+    tiles = round_up(clipped_product(units, ceil_div(steps, of_split), most_bytes),
+                     policy::enough_packs) /
+            std::max<std::int64_t>(units, 1);
+  } else if (steps >= policy::least_steps_in_turns) {  // a few, for workers to take turns at
+    tiles = std::clamp<std::int64_t>(
+        clipped_product(steps, width, most_bytes) / elements_of_unit(p) * 4, 1, policy::most_turns);
+  }
+  if (asked > 0)
+    chosen.tile_steps = chosen.split ? of_split : asked;
+  else if (sums.time_kept && !chosen.split)
+    chosen.tile_steps = policy::sum_steps;
+  else  // tiles of about the same length
+    chosen.tile_steps = round_up(ceil_div(steps, tiles), grain);
+  chosen.tile_steps =
+      along_time ? align_up(chosen.tile_steps, lanes) : std::min(chosen.tile_steps, steps);
+  chosen.split = chosen.split && chosen.tile_steps < steps;
   return chosen;
 }
 
@@ -217,14 +243,15 @@ struct row_choice {
   std::int64_t batches = 1, groups = 1;
 };
 inline row_choice choose_rows(const problem& p, const demands_of_sums& sums,
-                              const time_choice& time, std::int64_t strip, std::int64_t strips) {
+                              const time_choice& time, std::int64_t strip) {
   row_choice chosen;
   if (sums.batch_together) chosen.batches = p.shape.batch;
   if (sums.group_together) chosen.groups = p.shape.group;
   if (!time.split && !sums.time_kept) {
     const std::int64_t enough =
-        ceil_div(tile_policy::unit_elements, std::max<std::int64_t>(1, p.shape.time * strip));
-    const bool hold_all = strips >= 64 && sums.crosses_rows;
+        elements_of_unit(p) / std::max<std::int64_t>(1, p.shape.time * strip);
+    const bool hold_all =
+        ceil_div(p.shape.channel, strip) >= 4 * tile_policy::enough_packs && sums.crosses_rows;
     if (sums.batch_can_span) chosen.batches = hold_all ? p.shape.batch : enough;
     if (sums.group_can_span && (hold_all || chosen.batches >= p.shape.batch))
       chosen.groups =
@@ -235,49 +262,60 @@ inline row_choice choose_rows(const problem& p, const demands_of_sums& sums,
   return chosen;
 }
 
-// ---- units for all threads ----------------------------------------------------------------------
+// ---- tasks for all threads ----------------------------------------------------------------------
 
-/// The strip whose units keep all threads busy for the shortest time: as many rounds of units as it
-/// takes, each the longer the wider the strip is, and no shorter than a piece of a row costs by
-/// itself. Of equals the widest.
-struct strip_costs {
-  std::int64_t widest = 1, channels = 1;
-  std::int64_t grain = 1;          // channels that a strip is a multiple of
-  std::int64_t channel_bytes = 1;  // of what is walked in one go
-  std::int64_t rows = 1;           // units there would be in one strip
+/// What is cut for threads, and changes no bit: the channels of a strip, and whether a worker takes
+/// all time of a unit, or tiles that wait for one another.
+struct cut {
+  std::int64_t strip = 1;
+  bool units_whole = true;
 };
-inline std::int64_t balance_strips(const strip_costs& of, int threads) {
-  if (of.rows == 0 || threads == 1) return of.widest;
-  std::int64_t best = of.widest, least = most_bytes;
+struct cut_costs {
+  std::int64_t widest = 1, narrowest = 1, channels = 1, pack = 1;
+  std::int64_t channel_bytes = 1;  // of what is walked in one go
+  std::int64_t piece_bytes = 0;    // of that, what a piece of a row costs by itself
+  std::int64_t rows = 1;           // units there would be in one strip
+  std::int64_t tiles = 1;          // of a unit, where workers may take turns
+  bool split = false;              // whether a tile may be reduced before its carry is known
+};
+/// The cut that keeps all threads busy for the shortest time: as many rounds as its tasks take,
+/// each the longer the wider the strip is, and no shorter than a piece of a row costs by itself. Of
+/// equals the widest.
+///
+/// A tile that waits for its carry has been read before it is walked, which costs a third. Where
+/// there are units for all threads, hardly any tile has to wait.
+inline cut cut_for(const cut_costs& of, int threads) {
+  // Of a tile of a whole unit, of one whose carry is known, and of one that is reduced first.
+  constexpr std::int64_t whole_cost = 96, known_cost = 97, reduced_cost = 128;
+  cut best{of.widest, true};
+  if (of.rows == 0 || threads == 1) return best;
+  std::int64_t least = most_bytes;
   const auto consider = [&](std::int64_t strip) {
     const std::int64_t units = clipped_product(of.rows, ceil_div(of.channels, strip), most_bytes);
-    const std::int64_t unit_cost =
-        clipped_product(std::min(strip, of.channels), of.channel_bytes, most_bytes) +
-        tile_policy::piece_bytes;
-    const std::int64_t cost = clipped_product(ceil_div(units, threads), unit_cost, most_bytes);
-    if (cost < least) best = strip, least = cost;
+    const std::int64_t piece = strip < of.channels ? of.piece_bytes : 0;
+    const std::int64_t packed = round_up(std::min(strip, of.channels), of.pack);
+    const std::int64_t width = clipped_product(packed, of.channel_bytes, most_bytes) + piece;
+    const auto consider_tasks = [&](bool whole, std::int64_t each) {
+      const std::int64_t tiles = whole ? 1 : of.tiles;
+      const std::int64_t rounds = ceil_div(clipped_product(units, tiles, most_bytes), threads);
+      const std::int64_t cost = clipped_product(
+          clipped_product(rounds, each * (of.tiles / tiles), most_bytes), width, most_bytes);
+      if (cost < least) best = {strip, whole}, least = cost;
+    };
+    consider_tasks(true, whole_cost);
+    if (of.tiles > 1 && (of.split || units >= threads))
+      consider_tasks(false, units >= threads ? known_cost : reduced_cost);
   };
   consider(of.widest);
+  if (of.narrowest == of.widest) return best;
   // As many strips as take no more than so many rounds. Of more rounds than these none is so much
   // emptier than the others that it counts.
   for (std::int64_t rounds = 1; rounds <= 8; ++rounds) {
-    const std::int64_t strips = rounds * threads / of.rows;
-    if (strips > 0)
-      consider(std::min(of.widest, round_up(ceil_div(of.channels, strips), of.grain)));
+    const std::int64_t strips = ceil_div(rounds * threads, of.rows);
+    for (const std::int64_t n : {strips, strips - 1})
+      if (n > 0) consider(std::min(of.widest, round_up(ceil_div(of.channels, n), of.narrowest)));
   }
   return best;
-}
-
-/// Whether units of which each worker takes all time are sooner done than tiles that wait for one
-/// another: a tile that was reduced has been read before it is walked, which costs a third.
-inline bool whole_units_pay(const strip_costs& of, std::int64_t strip, int threads) {
-  const std::int64_t units = clipped_product(of.rows, ceil_div(of.channels, strip), most_bytes);
-  if (units < threads) return false;
-  const std::int64_t piece = strip < of.channels ? tile_policy::piece_bytes : 0;
-  const std::int64_t turns = clipped_product(ceil_div(units, threads), threads, most_bytes);
-  const std::int64_t all = clipped_product(clipped_product(of.rows, of.channels, most_bytes),
-                                           of.channel_bytes, most_bytes);
-  return clipped_product(turns, 3 * (strip * of.channel_bytes + piece), most_bytes) / 4 <= all;
 }
 
 // ---- how memory is walked -----------------------------------------------------------------------
@@ -296,8 +334,7 @@ inline std::int64_t choose_prefetch(const problem& p, const tile_plan& plan, std
   if (p.recomputed_bytes > 0 && memory::checkpoint_interval * moved.read_per_site * plan.strip <=
                                     policy::prefetch_stretch_bytes)
     return memory::checkpoint_interval;
-  const std::int64_t ahead = moved.gaps ? policy::prefetch_bytes : policy::prefetch_piece_bytes;
-  return std::max<std::int64_t>(1, ahead / (plan.strip * p.compute_bytes));
+  return std::max<std::int64_t>(1, policy::prefetch_bytes / (plan.strip * p.compute_bytes));
 }
 
 /// Plans the sums of a problem whose units are known.
@@ -311,10 +348,8 @@ inline void plan_sums(const problem& p, tile_plan& plan) {
     sum.active = true;
     sum.wide_bytes = array.wide_bytes;
     sum.time_kept = array.sequence && plan.shape.time > 1 && kept(axis::time);
-    sum.row_scope =
-        !plan.rows_together && kept(axis::batch) && kept(axis::group) && !plan.time_split;
+    sum.row_scope = !plan.rows_together && kept(axis::batch) && kept(axis::group);
     sum.complete = plan.units > 0 && (kept(axis::channel) || plan.strips == 1) &&
-                   (sum.time_kept || !plan.time_split) &&
                    (kept(axis::batch) || plan.batch_span >= plan.shape.batch) &&
                    (kept(axis::group) || plan.group_span >= plan.shape.group);
     const bool together = plan.rows_together;
@@ -350,43 +385,41 @@ inline tile_plan make_tile_plan(const problem& p, int threads, std::int64_t tile
   plan.time_split = time.split;
   plan.tile_steps = time.tile_steps;
   plan.tiles = std::max<std::int64_t>(1, ceil_div(p.shape.time, plan.tile_steps));
-  plan.strip = std::clamp<std::int64_t>(time.split ? strips.widest : strips.strip, 1,
-                                        std::max<std::int64_t>(p.shape.channel, 1));
-  plan.strips = ceil_div(p.shape.channel, plan.strip);
-
-  const row_choice rows = choose_rows(p, sums, time, plan.strip, plan.strips);
+  const row_choice rows = choose_rows(p, sums, time, strips.widest);
   plan.batch_span = rows.batches;
   plan.group_span = rows.groups;
+
   const std::int64_t rows_of_units =
       ceil_div(p.shape.batch, plan.batch_span) * ceil_div(p.shape.group, plan.group_span);
-  const int useful = threads_for(threads, element_count(p.shape) / policy::thread_elements);
-  // How channels are cut changes no bit, but of sums over them.
   const bool along_time = plan.lanes.along == recurrence::lane_axis::time;
-  const strip_costs costs{
-      std::min(strips.widest, p.shape.channel), p.shape.channel, along_time ? 1 : pack.lanes,
-      along_time ? clipped_product(p.compute_bytes, p.shape.time, most_bytes) : p.compute_bytes,
-      rows_of_units};
-  const bool any_sums = std::any_of(p.begin(), p.end(), summed);
-  if (!sums.crosses_channels && p.shape.channel > 1) {
-    const std::int64_t strip = balance_strips(costs, useful);
-    if (!plan.time_split || (!any_sums && whole_units_pay(costs, strip, useful)))
-      plan.strip = strip, plan.strips = ceil_div(p.shape.channel, strip);
-  }
-  plan.units = plan.strips * rows_of_units;
-  plan_sums(p, plan);
-  // Sums of several tiles add up in the order of tiles.
-  plan.units_whole =
-      !plan.time_split || (!sums_in_turns(plan) && whole_units_pay(costs, plan.strip, useful));
+  const auto cut_up = [&](const cut& into) {
+    plan.strip = into.strip;
+    plan.strips = ceil_div(p.shape.channel, plan.strip);
+    plan.units = plan.strips * rows_of_units;
+    plan.units_whole = into.units_whole;
+    plan_sums(p, plan);
+  };
+  // Rows of which a unit has several, one after the other, stay with the worker that began them.
+  plan.hands_on =
+      plan.tiles > 1 && (plan.rows_together || (plan.batch_span == 1 && plan.group_span == 1));
+  const int useful = threads_for(threads, element_count(p.shape) / policy::thread_elements);
+  cut_up(cut_for(
+      {strips.widest, strips.narrowest, p.shape.channel, along_time ? 1 : pack.lanes,
+       along_time ? clipped_product(p.compute_bytes, p.shape.time, most_bytes) : p.compute_bytes,
+       along_time || plan.lanes.single
+           ? 0
+           : std::max(policy::least_piece_bytes, 2 * policy::piece_bytes / useful),
+       rows_of_units, plan.hands_on ? plan.tiles : 1, plan.time_split},
+      useful));
   plan.tasks = plan.units_whole ? plan.units : plan.units * plan.tiles;
   plan.threads =
       threads > 0 ? useful : static_cast<int>(std::clamp<std::int64_t>(plan.tasks, 1, useful));
   plan.in_blocks = plan.threads > 1 && plan.units_whole && !sums_in_turns(plan);
-  plan.at_once = plan.time_split && (plan.units_whole || plan.threads == 1);
 
   const bool cached = moved.bytes <= policy::cache_bytes;
   plan.streaming = moved.bytes >= (stream_bytes > 0 ? stream_bytes : policy::stream_bytes);
   plan.descending = 2 * moved.descending > moved.read_per_site;
-  plan.prefetch_steps = cached ? 0 : choose_prefetch(p, plan, pack.lanes, moved);
+  plan.ahead.time = cached ? 0 : choose_prefetch(p, plan, pack.lanes, moved);
   plan.steps_per_carry = cached ? policy::steps_in_cache : policy::steps_from_memory;
 
   plan.slots_per_row = plan.lanes.along == recurrence::lane_axis::time

@@ -32,11 +32,12 @@ using sum_places = std::array<sum_place, most_outputs>;
 /// A tile of one batch row.
 struct tile_row {
   const void* recurrence;  // in scan order, bound to no row
-  const tile_plan& plan;
-  const sum_place* sums;  // of each output; null: none is a sum
+  const walk_plan& plan;
+  const recompute_scratch& room;  // how states that are recomputed lie in `restored`
+  const sum_place* sums;          // of each output; null: none is a sum
   std::int64_t group, batch;
   block where;
-  std::byte* restored;  // room for states that are recomputed
+  std::byte* restored;
 };
 
 /// Which slots of a unit are in use: `each` in every row, and rows lie `apart`.
@@ -58,12 +59,11 @@ struct kernel_table {
   void (*reduce)(const tile_row&, std::byte* reductions);
   /// Walks the tile from the states in the slots, and drains running sums.
   void (*walk)(const tile_row&, std::byte* slots);
-  /// Both at once, with the same bits: for a tile whose carry is known. Null where it would gain
-  /// nothing.
+  /// Both at once, with the same bits: for a tile whose carry is known.
   void (*walk_and_reduce)(const tile_row&, std::byte* slots, std::byte* reductions);
   void (*end)(const tile_row&, const std::byte* slots);
 
-  void (*first_carries)(const slots_in_use&, const std::byte* slots, std::byte* carries);
+  void (*store_carries)(const slots_in_use&, const std::byte* slots, std::byte* carries);
   void (*take_carries)(const slots_in_use&, const std::byte* carries, std::byte* slots);
   /// Computes the carries after a tile from its map. Returns false and changes nothing if one would
   /// not be finite: then only a walk of the tile knows what the loop would give.
@@ -129,13 +129,9 @@ struct kernel_table_of {
   static void end(const tile_row& row, const std::byte* slots) {
     walker::end(at_row(row), row.where, as<slot>(slots));
   }
-  // Packs of vectors are walked only.
-  static constexpr bool composes = !R::one_by_one || walker::lanes == 1;
   static void reduce(const tile_row& row, std::byte* reductions) {
-    if constexpr (composes) {
-      walker::clear(row.where, as<reduction>(reductions));
-      walker::reduce(at_row(row), row.where, as<reduction>(reductions), row.plan);
-    }
+    walker::clear(row.where, as<reduction>(reductions));
+    walker::reduce(at_row(row), row.where, as<reduction>(reductions), row.plan);
   }
   static void walk(const tile_row& row, std::byte* slots_of_row) {
     slot* const slots = as<slot>(slots_of_row);
@@ -143,17 +139,19 @@ struct kernel_table_of {
       walker::walk(here, part, slots, row.plan);
     });
   }
-  static constexpr bool composes_walking = composes && requires { &walker::walk_and_reduce; };
   static void walk_and_reduce(const tile_row& row, std::byte* slots_of_row,
                               std::byte* reductions_of_row) {
-    if constexpr (composes_walking) {
-      slot* const slots = as<slot>(slots_of_row);
-      reduction* const reductions = as<reduction>(reductions_of_row);
-      walker::clear(row.where, reductions);
-      for_parts(row, slots, [&](const walked& here, const block& part) {
-        walker::walk_and_reduce(here, part, slots, reductions, row.plan);
-      });
+    slot* const slots = as<slot>(slots_of_row);
+    reduction* const reductions = as<reduction>(reductions_of_row);
+    walker::clear(row.where, reductions);
+    // Packs of steps compose in groups, which must be those of `reduce`.
+    if (walker::place::along == recurrence::lane_axis::time && row.room.bytes > 0) {
+      walker::reduce(at_row(row), row.where, reductions, row.plan);
+      return walk(row, slots_of_row);
     }
+    for_parts(row, slots, [&](const walked& here, const block& part) {
+      walker::walk_and_reduce(here, part, row.where.begin, slots, reductions, row.plan);
+    });
   }
   // Calls f(recurrence, part) for the parts of a tile whose states are there: between two of them
   // sums are drained, of which a lane may add up so many only.
@@ -165,7 +163,7 @@ struct kernel_table_of {
     const std::int64_t steps = drains ? walker::drain_steps : where.end - where.begin;
     std::int64_t drained = where.begin;
     with_states(
-        r, where, row.plan.restored, row.restored,
+        r, where, row.room, row.restored,
         [&](const auto& forward, const block& stretch, std::byte* memory) {
           walk_alone<Lanes>(forward, stretch, row.plan.turned(), memory);
         },
@@ -183,7 +181,7 @@ struct kernel_table_of {
     walker::drain(r, where, slots);
   }
 
-  static void first_carries(const slots_in_use& in_use, const std::byte* slots,
+  static void store_carries(const slots_in_use& in_use, const std::byte* slots,
                             std::byte* carries) {
     in_use.for_each(
         [=](auto i) { as<carry>(carries)[i] = walker::carry_of(as<slot>(slots)[i].state); });
@@ -197,14 +195,14 @@ struct kernel_table_of {
                       const std::byte* reductions, std::byte* carries) {
     bool finite = true;
     in_use.for_each([&](auto i) {
-      finite = finite && walker::template finite_after<state>(as<reduction>(reductions)[i].all,
-                                                              as<carry>(carries)[i]);
+      finite = finite && walker::template finite_after<state>(
+                             as<reduction>(reductions)[i].composed(), as<carry>(carries)[i]);
     });
     if (!finite) return false;
     in_use.for_each([=](auto i) {
       carry& c = as<carry>(carries)[i];
       c = walker::advance(*static_cast<const R*>(recurrence), first,
-                          as<reduction>(reductions)[i].all, c);
+                          as<reduction>(reductions)[i].composed(), c);
     });
     return true;
   }
@@ -212,7 +210,8 @@ struct kernel_table_of {
                              const std::byte* slots, std::byte* carries) {
     in_use.for_each([=](auto i) {
       carry& c = as<carry>(carries)[i];
-      c = walker::advance_walked(as<reduction>(reductions)[i].all, c, as<slot>(slots)[i].state);
+      c = walker::advance_walked(as<reduction>(reductions)[i].composed(), c,
+                                 as<slot>(slots)[i].state);
     });
   }
 
@@ -240,18 +239,9 @@ struct kernel_table_of {
     });
   }
 
-  static constexpr kernel_table table{walker::lanes,
-                                      begin,
-                                      composes ? reduce : nullptr,
-                                      walk,
-                                      composes_walking ? walk_and_reduce : nullptr,
-                                      end,
-                                      first_carries,
-                                      take_carries,
-                                      advance,
-                                      advance_walked,
-                                      write_sums,
-                                      add_to_totals};
+  static constexpr kernel_table table{
+      walker::lanes, begin,        reduce,  walk,           walk_and_reduce, end,
+      store_carries, take_carries, advance, advance_walked, write_sums,      add_to_totals};
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -39,18 +39,29 @@ struct kernels_by_channel
   static constexpr int abreast =
       std::max(1, R::registers_abreast* simd::leaf_count<lane> / simd::lane_count<lane> /
                       (simd::is_complex_lanes<lane> ? 2 : 1));
-  /// Steps composed in the compute type before they are folded into the wide type; also the steps
-  /// walked of a pack at a time where a row has few packs.
+  /// Steps taken of one pack before the next where a row has few packs.
   static constexpr std::int64_t few_steps = 32;
-  /// The map of at most the last few steps: the factor in the wide type (see scan_states).
-  struct recent_steps {
-    carry factor;
-    lane u;
-  };
-  /// What is composed from step to step for one pack of channels.
+  /// Steps whose factors are multiplied in one go. All of a tile's would linger among subnormal
+  /// numbers where the product has all but vanished, and a step there may take 100 times as long.
+  static constexpr std::int64_t factor_steps = 256;
+  static_assert(drain_steps % factor_steps == 0);
+  /// The map of a tile for one pack of channels: its factor in the wide type, since rounding
+  /// products of factors near 1 has a bias (see scan_states), and the state that it makes of 0.
   struct reduction {
-    map all;  // of the steps before the recent ones
-    recent_steps recent;
+    using wide_factor = factor_t<carry>;
+    wide_factor before;  // of the steps before the recent ones
+    wide_factor recent;
+    lane u;
+
+    [[nodiscard]] SCANREC_INLINE map composed() const {
+      return {simd::mul(recent, before), simd::to_wide<carry>(u)};
+    }
+    // `steady`: all steps have the same factor, of which multiply_steady takes a power.
+    template <class Map>
+    SCANREC_INLINE void compose(const Map& step, bool steady) {
+      if (!steady) recent = simd::mul(detail::wide_factor<carry>(step), recent);
+      u = step.act(u);
+    }
   };
 
   static void begin(const R& r, const block& where, slot* slots) {
@@ -67,14 +78,19 @@ struct kernels_by_channel
                      [&](std::int64_t i, place at) { r.drain(at, slots[i].sums); });
   }
   static void clear(const block& where, reduction* reductions) {
-    loops::for_packs(where, 0, [&](std::int64_t i, place) { reductions[i].all = map::identity(); });
+    const auto one = map::identity().a;
+    loops::for_packs(where, 0, [&](std::int64_t i, place) {
+      reductions[i] = {one, one, simd::constant<lane>(0)};
+    });
   }
 
-  /// Composes the maps of the block's steps, in the wide type, after those in `reductions`.
-  static void reduce(const R& r, const block& where, reduction* reductions, const tile_plan& plan) {
+  /// Composes the maps of the block's steps after those in `reductions`.
+  static void reduce(const R& r, const block& where, reduction* reductions, const walk_plan& plan) {
     for_pieces(r, where, plan, false, [&](const R& piece, const block& b, std::int64_t steps) {
       reduction* const own = reductions + (b.channel - where.channel) / lanes;
-      reduce_packs(piece, b, own, {steps, plan.descending});
+      for_few(piece, b, where.begin, own, [&](const R& at, const block& few) {
+        reduce_packs(at, few, own, {steps, plan.descending});
+      });
     });
   }
 
@@ -83,29 +99,23 @@ struct kernels_by_channel
     const assume known = known_of(r, where, plan);
     for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t steps) {
       slot* const own = slots + (b.channel - where.channel) / lanes;
-      walk_piece(piece, b, own, known, plan.shape.time,
-                 {steps, plan.descending, plan.prefetch_steps});
+      walk_piece(piece, b, own, nullptr, known, plan.shape.time,
+                 {steps, plan.descending, plan.ahead});
     });
   }
 
-  /// Both, a few steps at a time, so that memory is read once. Same bits as one after the other.
-  static void walk_and_reduce(const R& r, const block& where, slot* slots, reduction* reductions,
-                              const tile_plan& plan) {
+  /// Both, so that memory is read once, for the next steps of a tile that begins at `tile`. Same
+  /// bits as one after the other.
+  static void walk_and_reduce(const R& r, const block& where, std::int64_t tile, slot* slots,
+                              reduction* reductions, const walk_plan& plan) {
     const assume known = known_of(r, where, plan);
     for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t steps) {
       const std::int64_t first = (b.channel - where.channel) / lanes;
-      const course way{steps, plan.descending, plan.prefetch_steps};
-      R at = piece;
-      for (block few = b; few.begin < b.end; few.begin = few.end) {
-        few.end = std::min(few.begin + (by_rows(b) ? few_steps : 8 * few_steps), b.end);
-        const bool inside =
-            known == assume::plain && !reaches_over(few, halo_of<R>, plan.shape.time);
-        if (!walk_composing(at, few, slots + first, reductions + first, inside, way)) {
-          reduce_packs(at, few, reductions + first, way);
-          walk_piece(at, few, slots + first, known, plan.shape.time, way);
-        }
-        at = standing_at(at, few.end - few.begin, 0);
-      }
+      reduction* const own = reductions + first;
+      for_few(piece, b, tile, own, [&](const R& at, const block& few) {
+        walk_piece(at, few, slots + first, own, known, plan.shape.time,
+                   {steps, plan.descending, plan.ahead});
+      });
     });
   }
 
@@ -131,120 +141,99 @@ struct kernels_by_channel
   static assume known_of(const R& r, const block& where, const walk_plan& plan) {
     return where.channels % lanes == 0 ? assumption(r, plan.lanes) : assume::nothing;
   }
-  static void walk_piece(const R& piece, const block& b, slot* own, assume known,
+  // Calls f(recurrence, block) for so many steps that their factors may be multiplied in one go.
+  template <class F>
+  static SCANREC_INLINE void for_few(const R& piece, const block& b, std::int64_t tile,
+                                     reduction* own, F f) {
+    R at = piece;
+    for (block few = b; few.begin < b.end; few.begin = few.end) {
+      const std::int64_t before = few.begin - tile;
+      if (before > 0 && before % factor_steps == 0) begin_factors(b, own);
+      few.end = std::min(few.begin + factor_steps - before % factor_steps, b.end);
+      f(at, few);
+      if (is_steady(at)) multiply_steady(at, few, own);
+      at = standing_at(at, few.end - few.begin, 0);
+    }
+  }
+  static void multiply_steady(const R& r, const block& b, reduction* own) {
+    loops::for_packs(b, b.begin, [&](std::int64_t i, place at) {
+      auto power = detail::wide_factor<carry>(r.map(at, r.template load<lane>(at)));
+      for (std::int64_t steps = b.end - b.begin; steps > 0; steps /= 2) {
+        if (steps % 2 == 1) own[i].recent = simd::mul(own[i].recent, power);
+        power = simd::mul(power, power);
+      }
+    });
+  }
+  static void begin_factors(const block& b, reduction* own) {
+    loops::for_packs(b, 0, [&](std::int64_t i, place) {
+      own[i].before = simd::mul(own[i].recent, own[i].before);
+      own[i].recent = map::identity().a;
+    });
+  }
+
+  // `composed`: null, or a reduction per pack, which takes the maps of the steps as well.
+  template <class Composed>
+  static void walk_piece(const R& piece, const block& b, slot* own, Composed composed, assume known,
                          std::int64_t sequence_steps, course way) {
-    if (known == assume::nothing) return walk_packs<assume::nothing>(piece, b, own, way);
+    const auto walk_any = [&](const R& at, const block& part) {
+      if constexpr (composes<Composed>) reduce_packs(at, part, composed, way);
+      walk_packs<assume::nothing, 1>(at, part, own, nullptr, way);
+    };
+    if (known == assume::nothing) return walk_any(piece, b);
     // The step whose neighbour lies outside the sequence is walked on its own.
     for_edges(piece, b, sequence_steps, [&](const R& at, const block& part, bool inside) {
       if (inside && known == assume::plain)
-        walk_inside<assume::plain>(at, part, own, way);
+        walk_inside<assume::plain>(at, part, own, composed, way);
       else if (R::walks_whole && inside)
-        walk_inside<R::walks_whole ? assume::whole : assume::nothing>(at, part, own, way);
+        walk_inside<R::walks_whole ? assume::whole : assume::nothing>(at, part, own, composed, way);
       else
-        walk_packs<assume::nothing>(at, part, own, way);
+        walk_any(at, part);
     });
   }
+  template <class Composed>
+  static constexpr bool composes = !std::is_null_pointer_v<Composed>;
 
   // The kernels copy the recurrence: what no store can reach stays in registers. (A parameter
   // passed by value is not always enough: where GCC passes it by reference, it is read again and
   // again.)
-  //
-  // A few steps are composed in the compute type before the wide type takes them.
   [[gnu::noinline]] static void reduce_packs(const R& given, block where, reduction* reductions,
                                              course way) {
-    R r = given;
-    for (block few = where; few.begin < where.end; few.begin = few.end) {
-      few.end = std::min(few.begin + few_steps, where.end);
-      begin_recent(where, reductions);
-      const auto take = [&](auto at, recent_steps& recent) SCANREC_LAMBDA {
-        r.template touch_rest<lane>(at);
-        compose(r.map(at, r.template load<lane>(at)), recent);
-      };
-      if (by_rows(where))
-        loops::template for_rows<assume::nothing>(few, way,
-                                                  [&](auto at, std::int64_t i) SCANREC_LAMBDA {
-                                                    recent_steps recent = reductions[i].recent;
-                                                    take(at, recent);
-                                                    reductions[i].recent = recent;
-                                                  });
-      else
-        loops::template sweep<assume::nothing, 1>(
-            few, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i].recent; },
-            take,
-            [=](std::int64_t i, const recent_steps& recent)
-                SCANREC_LAMBDA { reductions[i].recent = recent; });
-      add_recent(where, reductions);
-      r = standing_at(r, few.end - few.begin, 0);
-    }
-  }
-  static SCANREC_INLINE void begin_recent(const block& where, reduction* reductions) {
-    loops::for_packs(where, 0, [&](std::int64_t i, place) {
-      reductions[i].recent = {simd::constant<carry>(1), simd::constant<lane>(0)};
-    });
-  }
-  template <class Map>
-  static SCANREC_INLINE void compose(const Map& step, recent_steps& recent) {
-    recent.factor = simd::mul(recent.factor, wide_factor<carry>(step));
-    recent.u = step.act(recent.u);
-  }
-  static SCANREC_INLINE void add_recent(const block& where, reduction* reductions) {
-    loops::for_packs(where, 0, [&](std::int64_t i, place) {
-      const recent_steps& recent = reductions[i].recent;
-      reductions[i].all =
-          combine(reductions[i].all, map{recent.factor, simd::to_wide<carry>(recent.u)});
-    });
-  }
-
-  // Walks a few steps and composes their maps as it goes, row by row, where no more than a fused
-  // multiply-add is in a step and nothing is in the way; else returns false and does nothing.
-  static bool walk_composing(const R& r, const block& where, slot* slots, reduction* reductions,
-                             bool plain, course way) {
-    if constexpr (short_steps) {
-      if (!plain || !by_rows(where)) return false;
-      begin_recent(where, reductions);
-      walk_and_compose(r, where, slots, reductions, way);
-      add_recent(where, reductions);
-      return true;
-    } else {
-      return false;
-    }
-  }
-  // Whether a tile is reduced row by row, as memory has it: not where steps are long, nor where
-  // they would wait for what one or two packs carry through memory.
-  static constexpr bool short_steps = R::registers_abreast > 1;
-  static bool by_rows(const block& where) { return short_steps && where.channels > 2 * lanes; }
-  [[gnu::noinline]] static void walk_and_compose(const R& given, block where, slot* slots,
-                                                 reduction* reductions, course way) {
     const R r = given;
-    loops::template for_rows<assume::plain>(where, way,
-                                            [&](auto at, std::int64_t i) SCANREC_LAMBDA {
-                                              if (way.prefetch > 0)
-                                                prefetch<lane>(r, at, way.prefetch);
-                                              typename R::template sums<lane> none{};
-                                              recent_steps recent = reductions[i].recent;
-                                              const lane before = slots[i].state;
-                                              const auto read = r.template load<lane>(at);
-                                              const lane after = r.next(at, read, before);
-                                              compose(r.map(at, read), recent);
-                                              r.finish(at, read, before, after, none);
-                                              slots[i].state = after;
-                                              reductions[i].recent = recent;
-                                            });
+    const bool steady = is_steady(r);
+    const auto take = [&](auto at, reduction& own) SCANREC_LAMBDA {
+      r.template touch_rest<lane>(at);
+      own.compose(r.map(at, r.template load<lane>(at)), steady);
+    };
+    if (by_rows(where))
+      loops::template for_rows<assume::nothing>(
+          where, way, [&](auto at, std::int64_t i) SCANREC_LAMBDA { take(at, reductions[i]); });
+    else
+      loops::template sweep<assume::nothing, 1>(
+          where, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i]; }, take,
+          [=](std::int64_t i, const reduction& own) SCANREC_LAMBDA { reductions[i] = own; });
+  }
+  // Whether packs are composed row by row, as memory has them: not where steps are long, nor where
+  // they would wait for what a pack carries through memory.
+  static bool by_rows(const block& where) {
+    return R::registers_abreast > 1 && where.channels > lanes;
   }
   // From memory a row is walked from end to end before the next: descending walks that rise within
   // groups of packs defeat hardware prefetchers (the adjoint took 1.7 times as long). In cache some
   // steps of a pack are walked at a time, or of packs side by side: as many as there are registers,
   // so not where their lanes are added up, in an order that must not depend on that.
-  template <assume Assume>
-  static void walk_inside(const R& r, const block& where, slot* slots, course way) {
-    if (way.steps == 1 || way.prefetch > 0 || sums_at_once(r))
-      walk_rows<Assume>(r, where, slots, way);
+  template <assume Assume, class Composed>
+  static void walk_inside(const R& r, const block& where, slot* slots, Composed composed,
+                          course way) {
+    if (composes<Composed> ? by_rows(where) : way.steps == 1 || bool(way.ahead) || sums_at_once(r))
+      walk_rows<Assume>(r, where, slots, composed, way);
     else
-      walk_packs<Assume, abreast>(r, where, slots, way);
+      walk_packs<Assume, composes<Composed> ? 1 : abreast>(r, where, slots, composed, way);
   }
-  template <assume Assume>
-  [[gnu::noinline]] static void walk_rows(const R& given, block where, slot* slots, course way) {
-    const R r = given;
+  template <assume Assume, class Composed>
+  [[gnu::noinline]] static void walk_rows(const R& given, block where, slot* slots,
+                                          Composed composed, course way) {
+    const R r = given, there = looking_ahead(r, way.ahead);
+    const bool steady = is_steady(r);
     const std::int64_t rows = where.end - where.begin, packs = where.channels / lanes;
     const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
     const std::int64_t end = way.descending ? -1 : packs;
@@ -252,35 +241,59 @@ struct kernels_by_channel
       for (std::int64_t i = first; i != end; i += next) {
         const std::int64_t c = i * lanes;
         const place_if<Assume> at{where.begin + row, where.channel + c, row, c, lanes};
-        if (prefetches) prefetch<lane>(r, at, way.prefetch);
+        if (prefetches) prefetch<lane>(there, at);
         typename R::template sums<lane> sums{};
         if constexpr (Assume != assume::plain && has_sums) r.copy_sums(slots[i].sums, sums);
         const lane before = slots[i].state;
         const auto read = r.template load<lane>(at);
         const lane after = r.next(at, read, before);
+        if constexpr (composes<Composed>) composed[i].compose(r.map(at, read), steady);
         r.finish(at, read, before, after, sums);
         slots[i].state = after;
         if constexpr (Assume != assume::plain && has_sums) r.copy_sums(sums, slots[i].sums);
       }
     };
     // Two loops: what a prefetch takes of registers and instructions is felt by the smallest types.
-    if (way.prefetch > 0)
+    if (way.ahead)
       for (std::int64_t row = 0; row < rows; ++row) walk_row(row, std::true_type{});
     else
       for (std::int64_t row = 0; row < rows; ++row) walk_row(row, std::false_type{});
   }
-  template <assume Assume, int Abreast = 1>
-  [[gnu::noinline]] static void walk_packs(const R& given, block where, slot* slots, course way) {
-    const R r = given;
-    const auto walk_step = [&]<class Lane>(auto at, Lane state, auto& sums) SCANREC_LAMBDA {
-      if (Assume == assume::nothing && way.prefetch > 0) prefetch<Lane>(r, at, way.prefetch);
-      const auto read = r.template load<Lane>(at);
-      const Lane after = r.next(at, read, state);
-      r.finish(at, read, state, after, sums);
-      return after;
-    };
+  template <assume Assume, int Abreast, class Composed>
+  [[gnu::noinline]] static void walk_packs(const R& given, block where, slot* slots,
+                                           Composed composed, course way) {
+    const R r = given, there = looking_ahead(r, way.ahead);
+    const bool steady = is_steady(r);
+    const auto walk_step = [&]<class Lane>(auto at, Lane state, auto& sums, auto& own)
+                               SCANREC_LAMBDA {
+                                 if (Assume == assume::nothing && way.ahead)
+                                   prefetch<Lane>(there, at);
+                                 const auto read = r.template load<Lane>(at);
+                                 const Lane after = r.next(at, read, state);
+                                 if constexpr (composes<Composed>)
+                                   own.compose(r.map(at, read), steady);
+                                 r.finish(at, read, state, after, sums);
+                                 return after;
+                               };
     if (where.begin == where.end) return;
-    if constexpr (Assume == assume::plain) {
+    if constexpr (composes<Composed>) {
+      struct both {
+        slot walked;
+        reduction own;
+      };
+      loops::template sweep<Assume, 1>(
+          where, way,
+          [&](std::int64_t i, auto) SCANREC_LAMBDA {
+            return both{loops::template take_slots<1>(r, slots + i), composed[i]};
+          },
+          [&](auto at, both& s) SCANREC_LAMBDA {
+            s.walked.state = walk_step(at, s.walked.state, s.walked.sums, s.own);
+          },
+          [&](std::int64_t i, const both& s) SCANREC_LAMBDA {
+            loops::give_slots(r, s.walked, slots + i);
+            composed[i] = s.own;
+          });
+    } else if constexpr (Assume == assume::plain) {
       // No running sums: the state alone is carried.
       loops::template sweep<Assume, Abreast>(
           where, way,
@@ -288,7 +301,7 @@ struct kernels_by_channel
               SCANREC_LAMBDA { return loops::template states_of<packs.value>(slots + i); },
           [&]<class Lane>(auto at, Lane& state) SCANREC_LAMBDA {
             typename R::template sums<Lane> none{};
-            state = walk_step(at, state, none);
+            state = walk_step(at, state, none, none);
           },
           [=](std::int64_t i, auto state) SCANREC_LAMBDA { loops::put_states(slots + i, state); });
     } else {
@@ -296,7 +309,8 @@ struct kernels_by_channel
           where, way,
           [&](std::int64_t i, auto packs)
               SCANREC_LAMBDA { return loops::template take_slots<packs.value>(r, slots + i); },
-          [&](auto at, auto& s) SCANREC_LAMBDA { s.state = walk_step(at, s.state, s.sums); },
+          [&](auto at, auto& s)
+              SCANREC_LAMBDA { s.state = walk_step(at, s.state, s.sums, s.sums); },
           [&](std::int64_t i, const auto& s)
               SCANREC_LAMBDA { loops::give_slots(r, s, slots + i); });
     }

@@ -32,6 +32,7 @@ struct kernels_by_element : element_maps<R> {
   /// The map of all steps so far.
   struct reduction {
     map all;
+    [[nodiscard]] const map& composed() const { return all; }
   };
 
   static void begin(const R& r, const block& where, slot* slots) {
@@ -56,13 +57,13 @@ struct kernels_by_element : element_maps<R> {
   static void clear(const block&, reduction*) {}  // the first step's map begins it
 
   /// Composes the maps of the block's steps, of which there is one at least.
-  static void reduce(const R& r, const block& where, reduction* reductions, const tile_plan&) {
-    for_few(where,
+  static void reduce(const R& r, const block& where, reduction* reductions, const walk_plan& plan) {
+    for_few(where, where.begin, plan,
             [&](const block& few) { add_few(r, few, few.begin == where.begin, reductions); });
   }
 
   /// Walks the block from the states in `slots`, writing every output once.
-  static void walk(const R& r, const block& where, slot* slots, const tile_plan&) {
+  static void walk(const R& r, const block& where, slot* slots, const walk_plan&) {
     const auto take = [](const R& here, place at, slot& s) SCANREC_LAMBDA {
       s.state = take_step(here, at, here.template load<lane>(at), s.state, s.sums);
     };
@@ -79,20 +80,22 @@ struct kernels_by_element : element_maps<R> {
     });
   }
 
-  /// Both, a few steps at a time. Same bits as one after the other.
-  static void walk_and_reduce(const R& r, const block& where, slot* slots, reduction* reductions,
-                              const tile_plan& plan) {
-    for_few(where, [&](const block& few) {
-      add_few(r, few, few.begin == where.begin, reductions);
+  /// Both, a few steps at a time, for the next steps of a tile that begins at `tile`. Same bits as
+  /// one after the other.
+  static void walk_and_reduce(const R& r, const block& where, std::int64_t tile, slot* slots,
+                              reduction* reductions, const walk_plan& plan) {
+    for_few(where, tile, plan, [&](const block& few) {
+      add_few(r, few, few.begin == tile, reductions);
       walk(r, few, slots, plan);
     });
   }
 
  private:
   template <class F>
-  static void for_few(const block& where, F f) {
+  static void for_few(const block& where, std::int64_t tile, const walk_plan& plan, F f) {
+    const std::int64_t steps = plan.shape.channel == 1 ? few_steps : few_rows;
     for (block few = where; few.begin < where.end; few.begin = few.end) {
-      few.end = std::min(few.begin + (where.channels == 1 ? few_steps : few_rows), where.end);
+      few.end = std::min(few.begin + steps - (few.begin - tile) % steps, where.end);
       f(few);
     }
   }

@@ -49,6 +49,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   /// The map of all steps so far.
   struct reduction {
     map all;
+    [[nodiscard]] const map& composed() const { return all; }
   };
 
   static void begin(const R& r, const block& where, slot* slots) {
@@ -66,8 +67,8 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   static void clear(const block& where, reduction* reductions) {
     for (std::int64_t i = 0; i < where.channels; ++i) reductions[i].all = map::identity();
   }
-  /// Composes the maps of the block's steps, in the wide type, after those in `reductions`.
-  static void reduce(const R& r, const block& where, reduction* reductions, const tile_plan& plan) {
+  /// Composes the maps of the block's steps after those in `reductions`.
+  static void reduce(const R& r, const block& where, reduction* reductions, const walk_plan& plan) {
     for_time_pieces<lanes>(r, where, plan.lanes, plan.shape.time, false,
                            [&](const R& piece, const block& b) {
                              map& all = reductions[b.channel - where.channel].all;
@@ -78,30 +79,46 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
   /// Walks the block from the states in `slots`, writing every output once. Sums of more than
   /// `drain_steps` are drained on the way.
   static void walk(const R& r, const block& where, slot* slots, const walk_plan& plan) {
-    const auto walk_packs_of = assumption(r, plan.lanes) == assume::plain
-                                   ? walk_packs<assume::plain>
-                                   : walk_packs<assume::nothing>;
+    const bool plain = assumption(r, plan.lanes) == assume::plain;
     const bool drains = where.end - where.begin > drain_steps && sums_run(r);
     for_time_pieces<lanes>(
         r, where, plan.lanes, plan.shape.time, true, [&](const R& piece, const block& b) {
           const std::int64_t i = b.channel - where.channel;
           slot& own = slots[i];
           carry state = simd::to_wide<carry>(own.state);
-          const auto walk_from = [&](const R& at, const block& part) {
-            walk_packs_of(at, part, state, own.sums, plan.lanes.reversed, plan.prefetch_steps);
-          };
-          if (!drains) {
-            walk_from(piece, b);
+          no_maps none;
+          if (plain) {
+            walk_plain(piece, b, state, own, none, plan);
           } else {
             for (std::int64_t t = b.begin, end; t < b.end; t = end) {
               const std::int64_t next_drain = t + drain_steps - (t - where.begin) % drain_steps;
-              end = std::min(next_drain, b.end);
-              walk_from(standing_at(piece, t - b.begin, 0), {t, end, b.channel, 1});
-              if (end == next_drain && end < where.end) drain_one(r, where, i, own);
+              end = drains ? std::min(next_drain, b.end) : b.end;
+              walk_packs<assume::nothing>(piece, b, {t, end}, state, own, none, plan);
+              if (drains && end == next_drain && end < where.end) drain_one(r, where, i, own);
             }
           }
           own.state = simd::from_wide<scalar>(state);
         });
+  }
+
+  /// Both, so that memory is read once where nothing is in the way, for all steps of a tile. Same
+  /// bits as one after the other.
+  static void walk_and_reduce(const R& r, const block& where, std::int64_t /*tile*/, slot* slots,
+                              reduction* reductions, const walk_plan& plan) {
+    if (assumption(r, plan.lanes) != assume::plain || overwrites_factors(r)) {
+      reduce(r, where, reductions, plan);
+      return walk(r, where, slots, plan);
+    }
+    for_time_pieces<lanes>(r, where, plan.lanes, plan.shape.time, true,
+                           [&](const R& piece, const block& b) {
+                             const std::int64_t i = b.channel - where.channel;
+                             carry state = simd::to_wide<carry>(slots[i].state);
+                             maps_of_packs maps;
+                             walk_plain(piece, b, state, slots[i], maps, plan);
+                             maps = filled_up(piece, maps);
+                             reductions[i].all = combine(reductions[i].all, maps.all);
+                             slots[i].state = simd::from_wide<scalar>(state);
+                           });
   }
 
  private:
@@ -109,34 +126,26 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     r.drain(place{where.begin, where.channel + i, 0, 0, lanes}, own.sums);
   }
 
-  // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
+  // The map of all packs so far, except up to three packs that wait for a fourth: each was composed
+  // down to a vector, and so are four vectors, before lanes are composed.
   //
-  // Packs are composed down to vectors, and four vectors to one, before lanes are composed one by
-  // one in the wide type.
-  [[gnu::noinline]] static map reduce_packs(R r, block where, bool reversed) {
-    four_vectors maps;
-    sweep<assume::nothing>(
-        r, where, reversed,
-        [&](auto at) SCANREC_LAMBDA {
-          r.template touch_rest<lane>(at);
-          const auto of_pack = r.map(at, r.template load<lane>(at));
-          maps.factor = simd::mul(maps.factor, fold_factors<wide_few>(of_pack));
-          maps.add(combine_lanes<vector>(affine<lane>(of_pack)));
-        },
-        [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
-          maps = filled_up(maps);
-          maps.all = combine(maps.all, reduce_steps(r, where, first, last));
-        });
-    return filled_up(maps).all;
-  }
-  // The map of all packs so far, except up to three vectors that wait for a fourth.
-  struct four_vectors {
+  // The factor of four packs is multiplied in the wide type where it is near 1 (see scan_states).
+  // These packs are then read once more.
+  struct maps_of_packs {
+    static constexpr bool used = true;
     map all = map::identity();
     affine<few> one = affine<few>::identity(), two = one;
-    wide_few factor = simd::constant<wide_few>(1);  // of the packs added
-    int waiting = 0;                                // vectors in `one` and `two`
+    place first{};    // of the packs that wait
+    int waiting = 0;  // packs in `one` and `two`
+    int packs = 0;    // of those that are no identities
 
-    SCANREC_INLINE void add(affine<few> m) {
+    template <class Place>
+    SCANREC_INLINE void add(const R& r, Place at, affine<few> m) {
+      if (waiting == 0) first = {at.time, at.channel, at.row, at.index, lanes, at.reversed};
+      ++packs;
+      take(r, m);
+    }
+    SCANREC_INLINE void take(const R& r, affine<few> m) {
       if (waiting % 2 == 0) {
         one = m;
       } else {
@@ -145,43 +154,100 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
           two = m;
         } else {
           const affine<few> total = scan_lanes(combine_packs(two, m));
-          all = combine(all, map{simd::product(factor), simd::to_wide<carry>(simd::last(total.u))});
-          factor = simd::constant<wide_few>(1);
+          carry a = simd::to_wide<carry>(simd::last(total.a));
+          if constexpr (!std::is_same_v<carry, scalar>)
+            if (simd::size_of(simd::last(total.a)) > 0.5f) a = factor_of_packs(r, first, packs);
+          all = combine(all, map{a, simd::to_wide<carry>(simd::last(total.u))});
+          packs = 0;
         }
       }
       waiting = (waiting + 1) % 4;
     }
   };
+  struct no_maps {
+    static constexpr bool used = false;
+  };
   // By value, so that the vectors of the loop over packs stay in registers.
-  [[gnu::noinline]] static four_vectors filled_up(four_vectors maps) {
-    while (maps.waiting != 0) maps.add(affine<few>::identity());
+  [[gnu::noinline]] static maps_of_packs filled_up(const R& r, maps_of_packs maps) {
+    while (maps.waiting != 0) maps.take(r, affine<few>::identity());
     return maps;
   }
 
-  // Out of line, so that the maps need not be kept for it.
+  // The products of factors in the wide type, out of line, so that the maps need not be kept for
+  // them.
   template <class Place>
   [[gnu::noinline]] static carry factor_of(R r, Place at) {
     return simd::product(fold_factors<wide_few>(r.map(at, r.template load<lane>(at))));
   }
+  [[gnu::noinline]] static carry factor_of_packs(R r, place at, int packs) {
+    auto product = simd::constant<wide_few>(1);
+    for (; packs > 0; --packs) {
+      product = simd::mul(product, fold_factors<wide_few>(r.map(at, r.template load<lane>(at))));
+      at.time += lanes, at.index += at.reversed ? -lanes : lanes;
+    }
+    return simd::product(product);
+  }
 
-  template <assume Assume>
-  [[gnu::noinline]] static void walk_packs(R r, block where, carry& carried,
-                                           typename R::template sums<lane>& running, bool reversed,
-                                           std::int64_t prefetch_steps) {
+  // The kernels take the recurrence by value: a copy that no store can reach stays in registers.
+  [[gnu::noinline]] static map reduce_packs(R r, block where, bool reversed) {
+    maps_of_packs maps;
+    sweep<assume::nothing>(
+        r, where, {where.begin, where.end}, reversed,
+        [&](auto at) SCANREC_LAMBDA {
+          r.template touch_rest<lane>(at);
+          const affine<lane> of_pack = r.map(at, r.template load<lane>(at));
+          maps.add(r, at, combine_lanes<vector>(of_pack));
+        },
+        [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
+          maps = filled_up(r, maps);
+          maps.all = combine(maps.all, reduce_steps(r, where, first, last));
+        });
+    return filled_up(r, maps).all;
+  }
+
+  // Steps [begin, end) of a piece.
+  struct range {
+    std::int64_t begin, end;
+  };
+  // Walks a piece where nothing is in the way, but for the pack whose neighbour lies outside the
+  // sequence.
+  template <class Maps>
+  static void walk_plain(const R& piece, const block& b, carry& state, slot& own, Maps& maps,
+                         const walk_plan& plan) {
+    const std::int64_t last_pack = b.begin + (b.end - b.begin - 1) / lanes * lanes;
+    const std::int64_t first =
+        halo_of<R> < 0 && b.begin == 0 ? std::min(b.begin + lanes, b.end) : b.begin;
+    const std::int64_t last = halo_of<R> > 0 && b.end == plan.shape.time ? last_pack : b.end;
+    if constexpr (halo_of<R> < 0)
+      walk_packs<assume::nothing>(piece, b, {b.begin, first}, state, own, maps, plan);
+    walk_packs<assume::plain>(piece, b, {first, last}, state, own, maps, plan);
+    if constexpr (halo_of < R >> 0)
+      walk_packs<assume::nothing>(piece, b, {last, b.end}, state, own, maps, plan);
+  }
+  // Adds the maps to `composed`, unless these are no_maps.
+  template <assume Assume, class Maps>
+  [[gnu::noinline]] static void walk_packs(R r, block where, range steps, carry& carried, slot& own,
+                                           Maps& composed, const walk_plan& plan) {
     carry state = carried;
-    auto sums = running;
+    auto sums = own.sums;
+    Maps maps = composed;
+    const bool prefetches(plan.ahead);
+    const R there = looking_ahead(r, plan.ahead);
     const auto walk_range = [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
       const scalar x = simd::from_wide<scalar>(state);
       state = simd::to_wide<carry>(walk_steps(r, where, first, last, x));
     };
     sweep<Assume>(
-        r, where, reversed,
+        r, where, steps, plan.lanes.reversed,
         [&](auto at) SCANREC_LAMBDA {
-          if (prefetch_steps > 0) prefetch<lane>(r, at, prefetch_steps);
+          if (prefetches) prefetch<lane>(there, at);
           const auto read = r.template load<lane>(at);
-          const affine<lane> maps = r.map(at, read);
+          const affine<lane> of_pack = r.map(at, read);
           const auto factor = [&]() SCANREC_LAMBDA { return factor_of(r, at); };
-          const auto states = scan_states<vector>(maps, state, factor);
+          const auto seen = [&](const affine<few>& m) SCANREC_LAMBDA {
+            if constexpr (Maps::used) maps.add(r, at, m);
+          };
+          const auto states = scan_states<vector>(of_pack, state, factor, seen);
           if (states.finite) [[likely]] {
             r.finish(at, read, states.before, states.after, sums);
             state = states.last;
@@ -189,25 +255,33 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
             walk_range(at.time, at.time + lanes);
           }
         },
-        walk_range);
+        [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
+          if constexpr (Maps::used) {
+            maps = filled_up(r, maps);
+            maps.all = combine(maps.all, reduce_steps(r, where, first, last));
+          }
+          walk_range(first, last);
+        });
     carried = state;
-    running = sums;
+    own.sums = sums;
+    composed = maps;
   }
 
   // Calls pack(place) for every pack that composes, and steps(first, last) for the steps in
   // between.
   template <assume Assume, class Pack, class Steps>
-  static SCANREC_INLINE void sweep(const R& r, const block& where, bool reversed, Pack pack,
-                                   Steps steps) {
-    place_if<Assume> at{where.begin, where.channel, 0, reversed ? 1 - lanes : 0, lanes, reversed};
-    const std::int64_t next = reversed ? -lanes : lanes;
-    for (; at.time + lanes <= where.end; at.time += lanes, at.index += next) {
+  static SCANREC_INLINE void sweep(const R& r, const block& where, range of, bool reversed,
+                                   Pack pack, Steps steps) {
+    const std::int64_t before = of.begin - where.begin, next = reversed ? -lanes : lanes;
+    place_if<Assume> at{of.begin, where.channel, 0, reversed ? 1 - lanes - before : before,
+                        lanes,    reversed};
+    for (; at.time + lanes <= of.end; at.time += lanes, at.index += next) {
       if (r.template composes<lanes>(at)) [[likely]]
         pack(at);
       else
         steps(at.time, at.time + lanes);
     }
-    if (at.time < where.end) steps(at.time, where.end);
+    if (at.time < of.end) steps(at.time, of.end);
   }
 
   // The plain loop over steps [first, last) of the block where `r` stands.

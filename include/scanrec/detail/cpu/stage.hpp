@@ -193,13 +193,15 @@ SCANREC_INLINE void for_edges(const R& r, const block& piece, std::int64_t seque
 }
 
 /// As for_channel_pieces with lanes along time: pieces of one channel, each channel's in order.
+/// Where steps have falling addresses channels have, too: all of the block is one falling sweep.
 template <int Lanes, class R, class F>
 SCANREC_INLINE void for_time_pieces(const R& r, const block& where, const lane_layout& layout,
                                     std::int64_t sequence_steps, bool writes, F f) {
   const std::int64_t steps = layout.whole ? where.end - where.begin : staged_block<R>::elements;
   for (std::int64_t i = 0; i < where.channels; ++i)
     for (std::int64_t t = where.begin; t < where.end; t += steps) {
-      const block piece{t, std::min(t + steps, where.end), where.channel + i, 1};
+      const std::int64_t channel = layout.reversed ? where.channels - 1 - i : i;
+      const block piece{t, std::min(t + steps, where.end), where.channel + channel, 1};
       const R here = standing_at(r, t, piece.channel);
       if (layout.whole) {
         f(here, piece);

@@ -43,7 +43,7 @@ struct scratch_layout {
   using places = std::array<std::int64_t, most_outputs>;  // of the accumulators of every output
   // Within a worker, the slots first; then of all of it.
   std::int64_t reductions = 0, restored = 0, worker = 0;
-  places sums{};
+  places sums{}, unit_sums{};
   std::int64_t carries = 0, ready = 0, blocks = 0, bytes = 0;
   places totals{};
 };
@@ -57,7 +57,7 @@ struct walk_plan {
   detail::lane_layout lanes{};       ///< how lanes lie in the arrays
   extents shape{0, 0, 0, 0};         ///< after merging axes that the scan need not tell apart
   std::int64_t steps_per_carry = 1;  ///< steps walked per load of the carried state
-  std::int64_t prefetch_steps = 0;   ///< how far ahead lines are prefetched; 0: left to hardware
+  recurrence::lookahead ahead{};     ///< where lines are prefetched; zeros: left to hardware
   bool descending = false;           // most bytes are read towards lower addresses
 
   /// The same steps the other way, from memory to cache.
@@ -65,8 +65,8 @@ struct walk_plan {
     walk_plan back = *this;
     back.lanes.reversed = lanes.along == recurrence::lane_axis::time && !lanes.reversed;
     back.descending = false;
-    const bool there = prefetch_steps >= memory::checkpoint_interval;  // brought by the walk before
-    if (lanes.along == recurrence::lane_axis::time || there) back.prefetch_steps = 0;
+    const bool there = ahead.time >= memory::checkpoint_interval;  // brought by the walk before
+    if (lanes.along == recurrence::lane_axis::time || there) back.ahead = {};
     return back;
   }
 };
@@ -74,7 +74,6 @@ struct walk_plan {
 /// What the tiled backend will do with a problem; describe() returns it.
 struct tile_plan : walk_plan {
   bool time_split = false;      ///< time is cut into tiles, with a carry from one to the next
-  bool at_once = false;         ///< a tile waits for its carry, and is read once
   std::int64_t tile_steps = 1;  ///< steps per tile
   std::int64_t tiles = 0;       ///< tiles along time
   std::int64_t strip = 1;       ///< channels per unit
@@ -88,6 +87,7 @@ struct tile_plan : walk_plan {
   std::int64_t workspace_bytes = 0;  ///< allocated per call, unless it fits the stack buffer
 
   // Private to the backend.
+  bool hands_on = false;       // units hand on carries and sums from tile to tile
   bool units_whole = false;    // a worker takes all tiles of a unit, one after the other
   bool in_blocks = false;      // no task waits for another: each worker begins with its share
   bool rows_together = false;  // all rows of a unit walk a tile before the next tile
@@ -97,6 +97,9 @@ struct tile_plan : walk_plan {
   std::int64_t alignment = 64;           // of the scratch and of all that lies in it
   detail::recompute_scratch restored{};  // per worker, for states that are recomputed
   detail::scratch_layout scratch{};
+
+  /// Units that are walked at the same time: all, or one per worker.
+  [[nodiscard]] std::int64_t open_units() const { return units_whole ? threads : units; }
 };
 
 }  // namespace scanrec::inline SCANREC_ABI
@@ -123,7 +126,7 @@ struct pack_bytes {
   constexpr pack_bytes(const recurrence_sizes& p, const lane_layout& layout)
       : lanes(layout.single ? 1 : p.pack_lanes),
         slot(p.carried_bytes * lanes),
-        reduction((p.carry_map_bytes + p.carry_bytes + p.compute_bytes) * lanes),
+        reduction((2 * (p.carry_map_bytes - p.carry_bytes) + p.compute_bytes) * lanes),
         carry(p.carry_bytes * lanes) {
     if (layout.single) {
       reduction = p.carry_map_bytes;
@@ -174,9 +177,15 @@ inline scratch_layout lay_out_scratch(const tile_plan& plan) {
   if (plan.threads > 1) s.worker += lines(1, tile_policy::page_bytes);
   s.carries = clipped_product(s.worker, plan.threads, most_bytes);
   s.bytes = s.ready = s.carries;
-  if (plan.time_split) {
-    s.ready += lines(plan.units * slots, plan.carry_bytes);
-    s.bytes = s.ready + lines(plan.units, 8);
+  if (plan.hands_on) {
+    s.ready += lines(clipped_product(plan.open_units(), slots, most_bytes), plan.carry_bytes);
+    s.bytes = s.ready + lines(2 * plan.open_units(), 8);
+    for (int i = 0; i < most_outputs; ++i) {
+      s.unit_sums[i] = s.bytes;
+      if (!plan.sums[i].time_kept)
+        s.bytes += lines(clipped_product(plan.open_units(), plan.sums[i].elements, most_bytes),
+                         plan.sums[i].wide_bytes);
+    }
   }
   s.blocks = s.bytes;
   if (plan.in_blocks) s.bytes += lines(plan.threads, 8);
@@ -205,8 +214,8 @@ inline std::string to_string(const tile_plan& plan) {
                    " (rows x channels)"));
   append(all, text("\nthreads     ", plan.threads));
   append(all, plan.streaming ? "\nstores      non-temporal" : "\nstores      plain");
-  append(all, plan.prefetch_steps > 0 ? text("\nprefetch    ", plan.prefetch_steps, " steps ahead")
-                                      : text("\nprefetch    hardware"));
+  append(all, plan.ahead.time > 0 ? text("\nprefetch    ", plan.ahead.time, " steps ahead")
+                                  : text("\nprefetch    hardware"));
   append(all, text("\nworkspace   ", plan.workspace_bytes, " bytes\n"));
   return all.c_str();
 }

@@ -15,10 +15,15 @@ struct tile_policy {
   static constexpr std::int64_t tile_bytes = 256 * 1024;
   /// Fewest steps of such a tile.
   static constexpr std::int64_t least_tile_steps = 128;
-  /// Time is split when there are fewer units of work than this in strips of least_strip_bytes,
-  static constexpr std::int64_t enough_units = 4;
-  /// and fewer than this in strips of one pack.
-  static constexpr std::int64_t enough_packs = 32;
+  /// Time is split where there are fewer sequences of packs than this: enough for 128 threads to
+  /// finish at about the same time.
+  static constexpr std::int64_t enough_packs = 128;
+  /// Elements per pack that is wanted: a call of fewer elements is for fewer threads.
+  static constexpr std::int64_t elements_per_pack = 8 * 1024;
+  /// Most tiles of a unit whose time is whole, and fewest steps that are cut so: workers may take
+  /// turns at them, and then keep a carry of every sequence.
+  static constexpr std::int64_t most_turns = 16;
+  static constexpr std::int64_t least_steps_in_turns = 1024;
   /// Steps between two drains of running sums: a lane adds this many terms in the compute type.
   static constexpr std::int64_t sum_steps = detail::sum_steps;
   /// Bytes of carried state per strip of channels: it lives in L1.
@@ -28,12 +33,14 @@ struct tile_policy {
   static constexpr std::int64_t recompute_bytes = 768 * 1024;
   /// Bytes between the scratch of two workers.
   static constexpr std::int64_t page_bytes = 4 * 1024;
-  /// What a piece of a row costs by itself, as bytes more: the narrower pieces are, the less of
-  /// them hardware prefetches.
-  static constexpr std::int64_t piece_bytes = 128;
-  /// Narrowest strips that count when units are compared with `enough_units`.
+  /// What a piece of a row costs two threads by itself, as bytes more: the narrower pieces are, the
+  /// less of them hardware prefetches. It matters less where more threads share the memory.
+  static constexpr std::int64_t piece_bytes = 256;
+  static constexpr std::int64_t least_piece_bytes = 32;
+  /// Narrowest strips of a sum over channels, where there are few units: from here on strips are
+  /// about as fast as whole rows.
   static constexpr std::int64_t least_strip_bytes = 2 * 1024;
-  /// Elements below which a unit is not worth claiming on its own.
+  /// Elements below which a unit is not worth claiming on its own, in large calls.
   static constexpr std::int64_t unit_elements = 32 * 1024;
   /// Elements per thread below which another thread costs more than it brings.
   static constexpr std::int64_t thread_elements = 32 * 1024;
@@ -46,11 +53,9 @@ struct tile_policy {
   static constexpr std::int64_t cache_bytes = 1024 * 1024;
   /// How far ahead a descending walk with lanes along time prefetches, in packs.
   static constexpr std::int64_t prefetch_packs = 8;
-  /// The same with lanes along channels where rows lie apart, as those of a packed buffer: bytes of
-  /// one array.
+  /// The same with lanes along channels where rows lie apart, as those of a packed buffer, or a
+  /// strip is a piece of rows: bytes of one array.
   static constexpr std::int64_t prefetch_bytes = 8 * 1024;
-  /// The same where a strip is a piece of rows.
-  static constexpr std::int64_t prefetch_piece_bytes = 16 * 1024;
   /// The same where states are recomputed: all of the next stretch, if it reads no more bytes.
   static constexpr std::int64_t prefetch_stretch_bytes = 128 * 1024;
 };

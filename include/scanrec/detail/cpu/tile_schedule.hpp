@@ -38,9 +38,10 @@ class tile_schedule {
         layout_(plan.scratch),
         memory_(memory),
         tasks_(plan.tasks) {
-    if (plan.time_split) {
+    if (plan.hands_on) {
       ready_ = reinterpret_cast<std::atomic<std::int64_t>*>(memory + layout_.ready);
-      for (std::int64_t u = 0; u < plan.units; ++u) ::new (&ready_[u]) std::atomic<std::int64_t>(0);
+      for (std::int64_t i = 0; i < 2 * plan.open_units(); ++i)
+        ::new (&ready_[i]) std::atomic<std::int64_t>(0);
     }
     for (int i = 0; i < most_outputs; ++i) {
       const sum_plan& sum = plan.sums[i];
@@ -54,10 +55,14 @@ class tile_schedule {
 
   void run(const executor& given) {
     if (plan_.threads == 1) {  // a small call is over before a queue is set up
-      for (std::int64_t task = 0; task < plan_.tasks; ++task) run_task(0, task);
+      std::int64_t none = -1;
+      for (std::int64_t task = 0; task < plan_.tasks; ++task) run_task(0, task, none);
     } else {
       run_on(given, plan_.threads, [this](int worker) {
-        tasks_.work_off(worker, [&](std::int64_t task) { run_task(worker, task); });
+        // Where units are taken from the last to the first, each worker still begins with its own.
+        tasks_.work_off(
+            falls() ? plan_.threads - 1 - worker : worker,
+            [&](std::int64_t task, std::int64_t& next) { run_task(worker, task, next); });
       });
       tasks_.rethrow();
     }
@@ -75,17 +80,25 @@ class tile_schedule {
     std::int64_t worker;  // where this worker's scratch begins
     std::int64_t task;
     std::int64_t unit;
+    std::int64_t open;  // index among the units at work, which keep carries and sums
+    walk_plan walk;
     sum_place* sums = nullptr;  // of each output, if any is a sum
   };
 
-  void run_task(int worker, std::int64_t task) {
-    job j{unit_box(plan_, unit_of(task)), worker * layout_.worker, task, unit_of(task)};
+  // May claim the task after it early, as `next`.
+  void run_task(int worker, std::int64_t task, std::int64_t& next) {
+    job j{unit_box(plan_, unit_of(task)),
+          worker * layout_.worker,
+          task,
+          unit_of(task),
+          plan_.units_whole ? worker : unit_of(task),
+          plan_};
     std::optional<sum_places> sums;
     if (any_sums_) j.sums = sums.emplace().data();
-    if (plan_.time_split && !plan_.units_whole)
-      walk_tile(j, task / plan_.units);
-    else if (plan_.time_split)
-      for (std::int64_t tile = 0; tile < plan_.tiles; ++tile) walk_tile(j, tile);
+    if (!plan_.units_whole)
+      walk_tile(j, task / plan_.units, &next);
+    else if (plan_.hands_on)
+      walk_tiles(j);
     else if (plan_.rows_together)
       walk_unit(j);
     else
@@ -95,7 +108,19 @@ class tile_schedule {
 
   // Tile-major order: the tile that a tile waits for was claimed `units` tasks before it.
   std::int64_t unit_of(std::int64_t task) const {
-    return plan_.units_whole ? task : task % plan_.units;
+    if (!plan_.units_whole) return task % plan_.units;
+    return falls() ? plan_.units - 1 - task : task;
+  }
+  // Whole units have falling addresses where steps do, unless sums add up in the order of units:
+  // hardware prefetchers go on from one sequence to the next.
+  bool falls() const { return plan_.units_whole && plan_.lanes.reversed && !in_turns_; }
+
+  // From one tile to another: the walk of one, which finds it in cache, prefetches the other.
+  recurrence::lookahead from_to(std::int64_t task, std::int64_t other) const {
+    const extents by =
+        difference(unit_box(plan_, unit_of(other)).begin, unit_box(plan_, unit_of(task)).begin);
+    return {by.batch, (other / plan_.units - task / plan_.units) * plan_.tile_steps, by.channel,
+            by.group};
   }
 
   // The rows of a unit one after the other.
@@ -139,9 +164,15 @@ class tile_schedule {
     if (plan_.rows_together) finish_sums(j, scope::unit);
   }
 
-  // One tile of a unit whose time is split: reduce, take the carry, hand it on, walk. Where the
-  // carry is known, reduce and walk are one.
-  void walk_tile(job& j, std::int64_t tile) {
+  // All tiles of a unit.
+  void walk_tiles(job& j) {
+    ready_[j.open].store(0, std::memory_order_relaxed);
+    ready_[plan_.open_units() + j.open].store(0, std::memory_order_relaxed);
+    for (std::int64_t tile = 0; tile < plan_.tiles; ++tile) walk_tile(j, tile, nullptr);
+  }
+  // One tile of a unit: reduce, take the carry, hand it on, walk. Where the carry is known, reduce
+  // and walk are one; and where time is not split it is the walked state.
+  void walk_tile(job& j, std::int64_t tile, std::int64_t* next) {
     j.box.begin.time = tile * plan_.tile_steps;
     j.box.end.time = std::min(j.box.begin.time + plan_.tile_steps, plan_.shape.time);
     clear_sums(j, true);
@@ -151,15 +182,15 @@ class tile_schedule {
     std::byte* const reductions = memory_ + j.worker + layout_.reductions;
     std::byte* const carries =
         memory_ + layout_.carries +
-        j.unit * plan_.slots_per_row * plan_.group_span * plan_.batch_span * plan_.carry_bytes;
+        j.open * plan_.slots_per_row * plan_.group_span * plan_.batch_span * plan_.carry_bytes;
     const std::int64_t slot_row = plan_.slots_per_row * plan_.slot_bytes;
     const std::int64_t reduction_row = plan_.slots_per_row * plan_.reduction_bytes;
     const slots_in_use in_use = slots_of(j);
-    const bool is_last = tile + 1 == plan_.tiles;
-    const bool at_once = plan_.at_once && !is_last && kernels_.walk_and_reduce &&
-                         (tile == 0 || ready_[j.unit].load(std::memory_order_acquire) == tile);
+    std::atomic<std::int64_t>& ready = ready_[j.open];
+    const bool is_last = tile + 1 == plan_.tiles, composes = plan_.time_split && !is_last;
+    const bool at_once = composes && ready.load(std::memory_order_acquire) == tile;
 
-    if (!is_last && !at_once)
+    if (composes && !at_once)
       for_rows(j, [&](const tile_row& row, std::int64_t i) {
         kernels_.reduce(row, reductions + i * reduction_row);
       });
@@ -167,30 +198,39 @@ class tile_schedule {
       for_rows(j, [&](const tile_row& row, std::int64_t i) {
         kernels_.begin(row, slots + i * slot_row);
       });
-      kernels_.first_carries(in_use, slots, carries);
+      if (composes) kernels_.store_carries(in_use, slots, carries);
     } else {
-      tasks_.await(ready_[j.unit], tile, j.task);
+      tasks_.await(ready, tile, j.task);
       kernels_.take_carries(in_use, carries, slots);
     }
     if (at_once)
       for_rows(j, [&](const tile_row& row, std::int64_t i) {
         kernels_.walk_and_reduce(row, slots + i * slot_row, reductions + i * reduction_row);
       });
-    bool handed_on = is_last;
-    if (!is_last && kernels_.advance(recurrence_, tile == 0, in_use, reductions, carries)) {
-      ready_[j.unit].store(tile + 1, std::memory_order_release);
-      handed_on = true;
+    const auto hand_on = [&] { ready.store(tile + 1, std::memory_order_release); };
+    const bool composed =
+        composes && kernels_.advance(recurrence_, tile == 0, in_use, reductions, carries);
+    if (composed) hand_on();
+    // Along time the walk is bound by shuffles, and finds its tile in the cache: the next tile of
+    // this worker may come from memory meanwhile.
+    if (next && composes && !at_once && plan_.streaming &&
+        plan_.lanes.along == recurrence::lane_axis::time) {
+      *next = tasks_.claim_early(plan_.threads);
+      j.walk.ahead = *next < 0 ? recurrence::lookahead{} : from_to(j.task, *next);
     }
     for_rows(j, [&](const tile_row& row, std::int64_t i) {
       if (!at_once) kernels_.walk(row, slots + i * slot_row);
       if (is_last) kernels_.end(row, slots + i * slot_row);
     });
-    if (!handed_on) {
-      kernels_.advance_walked(in_use, reductions, slots, carries);
-      ready_[j.unit].store(tile + 1, std::memory_order_release);
+    if (!is_last && !composed) {
+      if (composes)
+        kernels_.advance_walked(in_use, reductions, slots, carries);
+      else
+        kernels_.store_carries(in_use, slots, carries);
+      hand_on();
     }
     finish_sums(j, scope::tile);
-    finish_sums(j, scope::unit);
+    if (any_sums_) finish_unit_sums(j, tile);
   }
 
   // ---- sums over broadcast axes ---------------------------------------------------------------
@@ -209,8 +249,12 @@ class tile_schedule {
     for (int i = 0; i < most_outputs; ++i)
       if (plan_.sums[i].active) f(plan_.sums[i], i);
   }
-  std::byte* unit_sums(const job& j, int output) const {
+  std::byte* sums_of_worker(const job& j, int output) const {
     return memory_ + j.worker + layout_.sums[output];
+  }
+  std::byte* sums_of_unit(const job& j, int output) const {
+    return memory_ + layout_.unit_sums[output] +
+           j.open * plan_.sums[output].elements * plan_.sums[output].wide_bytes;
   }
   std::byte* totals(int output) const { return memory_ + layout_.totals[output]; }
   static void clear(std::byte* place, std::int64_t elements, const sum_plan& sum) {
@@ -221,32 +265,52 @@ class tile_schedule {
   void clear_sums(const job& j, bool within_unit) {
     for_sums([&](const sum_plan& sum, int output) {
       const bool inner = plan_.rows_together || scope_of(sum) != scope::unit;
-      if (inner == within_unit) clear(unit_sums(j, output), sum.elements, sum);
+      if (inner == within_unit) clear(sums_of_worker(j, output), sum.elements, sum);
     });
   }
   // Points the outputs at the accumulators of this worker, relative to the box.
   void bind_sums(job& j) {
     for_sums([&](const sum_plan& sum, int output) {
-      j.sums[output] = {unit_sums(j, output), -offset_of(j.box.begin, sum.strides), sum.strides};
-      if (sum.time_kept) clear(unit_sums(j, output), sum.elements, sum);
+      j.sums[output] = {sums_of_worker(j, output), -offset_of(j.box.begin, sum.strides),
+                        sum.strides};
+      if (sum.time_kept) clear(sums_of_worker(j, output), sum.elements, sum);
     });
   }
-  // Hands on the sums whose scope ends here. Totals are added up in task order: a task keeps its
-  // turn until its unit (or tile) ends.
+  // Hands on the sums whose scope ends here. Totals are added up in the order of units: a unit
+  // keeps its turn until it ends.
   void finish_sums(const job& j, scope ending) {
-    if (in_turns_ && ending == scope::unit) tasks_.await(turn_, j.task, j.task);
+    if (in_turns_ && ending == scope::unit) tasks_.await(turn_, j.unit, j.task);
     for_sums([&](const sum_plan& sum, int output) {
-      if (scope_of(sum) != ending) return;
-      const std::byte* const sums = unit_sums(j, output);
-      if (sum.complete) {
-        kernels_.write_sums(recurrence_, output, sums, sum.strides, j.box);
-        return;
-      }
-      tasks_.await(turn_, j.task, j.task);
-      kernels_.add_to_totals(recurrence_, output, sums, sum.strides, j.box, totals(output),
-                             sum.total_strides);
+      if (scope_of(sum) == ending) finish_sum(j, sum, output, sums_of_worker(j, output));
     });
-    if (in_turns_ && ending == scope::unit) turn_.store(j.task + 1, std::memory_order_release);
+    if (in_turns_ && ending == scope::unit) turn_.store(j.unit + 1, std::memory_order_release);
+  }
+  void finish_sum(const job& j, const sum_plan& sum, int output, const std::byte* sums) {
+    if (sum.complete) {
+      kernels_.write_sums(recurrence_, output, sums, sum.strides, j.box);
+      return;
+    }
+    tasks_.await(turn_, j.unit, j.task);
+    kernels_.add_to_totals(recurrence_, output, sums, sum.strides, j.box, totals(output),
+                           sum.total_strides);
+  }
+  // The same where several workers may walk the tiles of a unit: its sums add up in their order.
+  void finish_unit_sums(const job& j, std::int64_t tile) {
+    std::atomic<std::int64_t>& added = ready_[plan_.open_units() + j.open];
+    tasks_.await(added, tile, j.task);
+    const bool is_last = tile + 1 == plan_.tiles;
+    if (in_turns_ && is_last) tasks_.await(turn_, j.unit, j.task);
+    const region own{{0, 0, 0, 0}, difference(j.box.end, j.box.begin)};
+    for_sums([&](const sum_plan& sum, int output) {
+      if (scope_of(sum) == scope::tile) return;
+      std::byte* const sums = sums_of_unit(j, output);
+      if (tile == 0) clear(sums, sum.elements, sum);
+      kernels_.add_to_totals(recurrence_, output, sums_of_worker(j, output), sum.strides, own, sums,
+                             sum.strides);
+      if (is_last) finish_sum(j, sum, output, sums);
+    });
+    added.store(tile + 1, std::memory_order_release);
+    if (in_turns_ && is_last) turn_.store(j.unit + 1, std::memory_order_release);
   }
 
   // ---- places -----------------------------------------------------------------------------------
@@ -264,7 +328,8 @@ class tile_schedule {
   template <class F>
   void for_rows(const job& j, F f) const {
     tile_row row{recurrence_,
-                 plan_,
+                 j.walk,
+                 plan_.restored,
                  j.sums,
                  0,
                  0,
@@ -281,11 +346,12 @@ class tile_schedule {
   const tile_plan& plan_;
   const scratch_layout& layout_;
   std::byte* memory_;
-  std::atomic<std::int64_t>* ready_ = nullptr;  // per unit: tiles whose carry is known
+  std::atomic<std::int64_t>* ready_ = nullptr;  // per unit: tiles whose carry is known; then
+                                                // tiles whose sums have been added
   bool any_sums_ = false;
   bool in_turns_ = false;  // whether any sum goes into totals
   task_queue tasks_;
-  std::atomic<std::int64_t> turn_{0};  // the task whose sums go into the totals next
+  std::atomic<std::int64_t> turn_{0};  // the unit whose sums go into the totals next
 };
 
 }  // namespace scanrec::detail::inline SCANREC_ABI

@@ -175,19 +175,26 @@ class task_queue {
     for (int i = 0; i < workers; ++i) ::new (&claimed_[i]) counter(0);
   }
 
-  /// Calls f(task) for the tasks that this worker claims.
+  /// Calls f(task) for the tasks that this worker claims; or f(task, next), where f may claim the
+  /// next one early.
   template <class F>
   void work_off(int worker, F f) {
-    std::int64_t task = 0;
+    std::int64_t task = 0, next = -1;
+    const auto run = [&] {
+      if constexpr (std::is_invocable_v<F&, std::int64_t>)
+        f(task);
+      else
+        f(task, next);
+    };
     try {
       if (claimed_ == nullptr)
-        for (task = next_++; task < tasks_; task = next_++) f(task);
+        while ((task = next < 0 ? next_++ : std::exchange(next, -1)) < tasks_) run();
       for (int i = 0; i < workers_; ++i) {
         const int owner = (worker + i) % workers_;
         const std::int64_t begin = begin_of(owner), end = begin_of(owner + 1);
         for (task = begin + claimed_[owner]++; task < end && !failure_.before(task);
              task = begin + claimed_[owner]++)
-          f(task);
+          run();
       }
     } catch (const given_up&) {
       // One before it has thrown, and says why.
@@ -195,6 +202,10 @@ class task_queue {
       failure_.keep(task);
       next_ = tasks_;
     }
+  }
+  /// Claims a task that is run later, unless so few are left that another worker may want it: -1.
+  std::int64_t claim_early(int workers) {
+    return next_.load(std::memory_order_relaxed) + 2 * workers < tasks_ ? next_++ : -1;
   }
   /// Waits until another worker has brought `value` to `wanted`; for use in a task.
   void await(const std::atomic<std::int64_t>& value, std::int64_t wanted, std::int64_t task) const {

@@ -44,10 +44,12 @@ struct scanned_states {
 /// `factor()` is the product of all m.a in the wide type. Rounding products of factors just below 1
 /// has a bias (what is lost of (1 - i eps)(1 - j eps) is always i j eps^2), which the state carried
 /// from pack to pack would collect where the product stays near 1; elsewhere it is soon forgotten.
-template <int Base, class Lane, class Carry, class Factor>
+/// `seen` gets the `Base` maps.
+template <int Base, class Lane, class Carry, class Factor, class Seen>
 SCANREC_INLINE scanned_states<Lane, Carry> scan_states(const affine<Lane>& m, Carry state,
-                                                       Factor factor) {
+                                                       Factor factor, Seen seen) {
   if constexpr (simd::lane_count<Lane> == Base) {
+    seen(m);
     using scalar = simd::scalar_of<Lane>;
     const Lane carried = simd::splat<Lane>(simd::from_wide<scalar>(state));
     const affine<Lane> total = scan_lanes(m);
@@ -62,7 +64,7 @@ SCANREC_INLINE scanned_states<Lane, Carry> scan_states(const affine<Lane>& m, Ca
             simd::with_last(after, simd::from_wide<scalar>(last)), last, simd::all_zero(nonfinite)};
   } else {
     const auto even = every_other<0>(m);
-    const auto pairs = scan_states<Base>(combine(even, every_other<1>(m)), state, factor);
+    const auto pairs = scan_states<Base>(combine(even, every_other<1>(m)), state, factor, seen);
     const auto middle = even.act(pairs.before);
     return {simd::interleave(pairs.before, middle), simd::interleave(middle, pairs.after),
             pairs.last, pairs.finite};

@@ -208,10 +208,37 @@ SCANREC_HD R bound(R r, std::int64_t group, std::int64_t batch) {
   bind_row(r, group, batch);
   return r;
 }
-/// Asks for the lines of everything that is read `gap` steps after a place.
+/// Whether all steps of a row are known to have the same factor.
+template <class R>
+SCANREC_INLINE bool is_steady(const R& r) {
+  if constexpr (requires { r.gate.strides, r.cuts.present(); })
+    return r.gate.strides.time == 0 && !r.cuts.present();
+  else
+    return false;
+}
+/// Whether an output lies in place of what factors are made of, so that they cannot be read again.
+template <class R>
+SCANREC_INLINE bool overwrites_factors(const R& r) {
+  bool any = false;
+  const auto check = [&](const void* read) {
+    for_writes(r, [&](const auto& out) { any = any || (read != nullptr && read == out.data); });
+  };
+  if constexpr (requires { r.gate.data; })
+    check(r.gate.data);
+  else
+    for_reads(r, [&](const auto& field) { check(field.data); });
+  return any;
+}
+/// The recurrence with its fields at the lanes that are prefetched.
+template <class R>
+SCANREC_INLINE R looking_ahead(R r, const recurrence::lookahead& by) {
+  bind_row(r, by.group, by.batch);
+  return standing_at(r, by.time, by.channel);
+}
+/// Asks for the lines of everything that is read at a place.
 template <class Lane, class R, class Place>
-SCANREC_INLINE void prefetch(const R& r, Place at, std::int64_t gap) {
-  for_reads(r, [=](const auto& field) SCANREC_LAMBDA { field.template prefetch<Lane>(at, gap); });
+SCANREC_INLINE void prefetch(const R& r, Place at) {
+  for_reads(r, [=](const auto& field) SCANREC_LAMBDA { field.template prefetch<Lane>(at); });
 }
 
 /// The values that one step of a single sequence reads.
