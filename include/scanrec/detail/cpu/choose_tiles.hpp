@@ -212,14 +212,17 @@ inline time_choice choose_tiles(const problem& p, const lane_layout& layout, std
   chosen.split = enough && strips.most < (asked > 0 ? policy::enough_packs : wanted);
   std::int64_t tiles = 1;
   if (chosen.split) {
-    // In all about a multiple of enough_packs: whole rounds for 2, 4, ... threads.
+    // In all about a multiple of the threads that the call is worth: whole rounds for 2, 4, ... of
+    // them.
     const std::int64_t units =
         clipped_product(p.shape.group * p.shape.batch / strips.together,
                         ceil_div(p.shape.channel, strips.widest), most_bytes);
     tiles = round_up(clipped_product(units, ceil_div(steps, of_split), most_bytes),
-                     policy::enough_packs) /
+                     std::clamp<std::int64_t>(elements / policy::thread_elements, 1,
+                                              policy::enough_packs)) /
             std::max<std::int64_t>(units, 1);
-  } else if (steps >= policy::least_steps_in_turns) {  // a few, for workers to take turns at
+  } else if (steps >= policy::least_steps_in_turns && (!along_time || width == 1)) {
+    // A few, for workers to take turns at; but short sequences along time go by whole.
     tiles = std::clamp<std::int64_t>(
         clipped_product(steps, width, most_bytes) / elements_of_unit(p) * 4, 1, policy::most_turns);
   }
