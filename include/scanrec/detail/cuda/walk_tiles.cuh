@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernel of look_back: a block takes a tile, or all tiles of its channels one after the other.
+//
+// It reads the steps of its tile, composes their maps and sends the map of the tile to those after
+// it. From the messages of the tiles before it finds the state before its tile (tiles_before.cuh),
+// sends the state after it, and computes its steps.
+//
+// If applying the map of a tile gives a state that is not finite in the compute type, the map is
+// not used. Then the leading thread computes the steps of the tile one by one, and sends the state
+// after them. This choice depends on the data alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <scanrec/detail/cuda/device.cuh>
+#include <scanrec/detail/cuda/lane_walk.cuh>
+#include <scanrec/detail/cuda/messages.cuh>
+#include <scanrec/detail/cuda/staging.cuh>
+#include <scanrec/detail/cuda/tile_cutting.cuh>
+#include <scanrec/detail/cuda/tile_maps.cuh>
+#include <scanrec/detail/cuda/tile_place.cuh>
+#include <scanrec/detail/cuda/tile_states.cuh>
+#include <scanrec/detail/cuda/tile_sums.cuh>
+#include <scanrec/detail/cuda/tiles_before.cuh>
+#include <scanrec/detail/maps/element_maps.hpp>
+#include <scanrec/detail/recurrence/steps.hpp>
+
+namespace scanrec::cuda::inline SCANREC_CUDA_ABI {
+namespace detail {
+
+/// How a block gets its tiles: it draws one, or takes all tiles of its channels in turn, where
+/// there are blocks enough without splitting time.
+enum class tile_order { by_ticket, in_turn };
+
+/// Assume holds for all steps except those whose neighbour lies outside the sequence.
+template <class R, recurrence::assume Assume, tile_order Order = tile_order::by_ticket>
+struct walk_tiles {
+  static constexpr int threads = tile_cutting::threads;
+  // Adjoints of complex numbers and of cells hold many addresses and wide maps.
+  static constexpr bool wide_maps = sizeof(typename scanrec::detail::element_maps<R>::map) > 16;
+  static constexpr bool most_registers =
+      scanrec::detail::recomputes<R> || (scanrec::detail::sequences_of<R> > 4 && wide_maps);
+  static constexpr bool more_registers = wide_maps || Assume != recurrence::assume::plain;
+  static constexpr int blocks_together = most_registers ? 2 : more_registers ? 3 : 4;
+  static constexpr bool synchronises = true;
+  static constexpr int segment_steps = segment_steps_of(
+      sizeof(scanrec::detail::step_of<R>), sizeof(typename scanrec::detail::element_maps<R>::map));
+  static constexpr int warps = threads / device::warp_size;
+
+  using scalar = simd::lane_t<typename R::value, 1>;
+  using lane = typename R::template state_of<scalar>;
+  using place = recurrence::place<recurrence::lane_axis::channel>;
+  using inner_place = recurrence::place<recurrence::lane_axis::channel, Assume>;
+  using step = scanrec::detail::step_of<R>;
+  using maps = scanrec::detail::element_maps<R>;
+  using map = typename maps::map;
+  using carry = typename maps::carry;
+
+  R recurrence;
+  operator_copy<R> copied_operator;
+  tile_cutting cutting;
+  workspace_header* header = nullptr;
+  device::word* messages = nullptr;
+  sum_turns<R> turns{};
+  tile_stage<R, segment_steps> stage;
+  column_sums<R, scanrec::detail::may_sum<R> && Assume != recurrence::assume::plain> columns{};
+  std::int64_t terms_bytes = 0;
+
+  // First bytes of the parts of shared memory: the drawn tile; maps of warps; results of
+  // compose_segments; the state before the tile in every channel; a flag for each nonfinite
+  // channel; kinds of the received messages, later reused for flags of nonfinite threads; received
+  // maps and states; sums; staged arrays; recomputed states; terms of sums.
+  static constexpr std::int64_t aligned(std::size_t bytes) {
+    return static_cast<std::int64_t>((bytes + 15) / 16 * 16);
+  }
+  static constexpr std::int64_t warp_maps = aligned(sizeof(drawn_tile)),
+                                composed_maps = warp_maps + aligned(threads * sizeof(map)),
+                                incoming = composed_maps + aligned(threads * sizeof(map)),
+                                nonfinite_columns =
+                                    incoming + aligned(device::warp_size * sizeof(carry)),
+                                kinds =
+                                    nonfinite_columns + aligned(device::warp_size * sizeof(int)),
+                                seen_maps = kinds + aligned(threads * sizeof(seen)),
+                                seen_states = seen_maps + aligned(threads * sizeof(map)),
+                                sum_places = seen_states + aligned(threads * sizeof(carry));
+  using thread_sums_of_carry =
+      thread_sums<R, typename widest_sum<carry, scanrec::detail::may_sum<R>>::type,
+                  Assume != recurrence::assume::plain>;
+  static constexpr std::int64_t staged =
+      sum_places + aligned(static_cast<std::size_t>(thread_sums_of_carry::shared_bytes));
+  static_assert(staged <= bytes_of_maps(sizeof(map), sizeof(carry)));
+  using states = tile_states<R>;
+  [[nodiscard]] std::int64_t shared_bytes() const { return columns.first_byte + terms_bytes; }
+
+  SCANREC_DEVICE void operator()() const {
+    if constexpr (Order == tile_order::by_ticket) {
+      take_tile(take_ticket(header, cutting));
+    } else {
+      const device::shared_array<drawn_tile> head(0);
+      if (device::thread_index() == 0)
+        head.store(0, tile_of(cutting, 0, static_cast<std::uint32_t>(device::block_index())));
+      for (std::uint32_t tile = 0; tile < cutting.tiles; ++tile) {
+        device::synchronise_block();  // shared memory is used again
+        drawn_tile own = head.load(0);
+        own.tile = tile;
+        take_tile(place_in(cutting, own));
+      }
+    }
+  }
+
+ private:
+  SCANREC_DEVICE void take_tile(const tile_place& at) const {
+    step now[segment_steps];
+    map own{};
+    const auto algebra = scanrec::detail::algebra_of(copied_operator.in(recurrence));
+    // Messages are on their way together with the steps, unless these pass through shared memory:
+    // then it costs more than it gains.
+    typename tiles_before<R>::received early;
+    if constexpr (Order == tile_order::by_ticket)
+      if (at.tile > 0 && stage.which.reads == 0) before_it().load(at, early);
+    stage.load(at_row(at), cutting, at, staged);
+    states::compute(at_row(at), cutting, at, staged + stage.which.bytes);
+    load_segment(at, algebra, now, own);
+    compose_segments(cutting, at, algebra, own, {warp_maps, composed_maps});
+    const device::shared_array<map> composed(composed_maps);
+    const int thread = device::thread_index();
+    const bool leads = at.segment == 0 && at.there;  // one thread per channel sends and receives
+
+    const tiles_before<R> others = before_it();
+    const bool follows = at.tile + 1 < cutting.tiles, is_first = at.tile == 0;
+    typename tiles_before<R>::found before;
+    if (is_first && leads) before.state = first_state(at);
+    if constexpr (Order == tile_order::in_turn) {
+      if (!is_first && leads) before.state = device::shared_array<carry>(seen_states).load(thread);
+    } else {
+      if (leads && follows && is_first)
+        others.boundary_state(at, 0).send(before.state, call_number());
+      if (leads && follows && !others.ends_span(at))
+        others.tile_map(at, at.tile).send(composed.load(thread), call_number());
+      if (!is_first) before = others.look(at, algebra, leads, follows, early);
+    }
+    states::order_writes();
+    bool nonfinite = at.count > 0 && at.segment > 0 && !finite(composed.load(thread));
+    bool unknown = false;  // whether the state after the tile must wait for its steps
+    if (leads) {
+      const carry x_in = before.state;
+      device::shared_array<carry>(incoming).store(at.column, x_in);
+      const bool good = cutting.steps == 0 || finite_after(composed.load(thread), x_in);
+      nonfinite = nonfinite || !good;
+      unknown = follows && !good && !before.knows_next;
+      if (follows && !unknown)
+        pass(at, before.knows_next ? before.next_boundary
+                                   : advance(is_first, composed.load(thread), x_in));
+    }
+    turns.begin(recurrence, cutting, at);
+    columns.clear(recurrence, cutting, at);
+    nonfinite = device::any_of_block(nonfinite) && column_is_nonfinite(at, nonfinite);
+
+    walk_segment(at, now, nonfinite, unknown);
+    if (stage.which.writes != 0) {
+      const device::shared_array<int> is_nonfinite(nonfinite_columns);
+      device::synchronise_block();
+      stage.store(at_row(at), cutting, at, staged,
+                  [&](int column) SCANREC_LAMBDA { return is_nonfinite.load(column) != 0; });
+    }
+    turns.end(recurrence, cutting, at);
+    columns.gather(recurrence, cutting, at);
+  }
+  // Passes the state after a tile on: to the block of the next tile, or to the same thread.
+  SCANREC_DEVICE void pass(const tile_place& at, const carry& x) const {
+    if constexpr (Order == tile_order::by_ticket)
+      before_it().state_after(at).send(x, call_number());
+    else
+      device::shared_array<carry>(seen_states).store(device::thread_index(), x);
+  }
+  // The recurrence at the lane of the thread. It is constructed where it is used, because keeping
+  // it would take the registers of the steps.
+  SCANREC_DEVICE R at_lane(tile_place at) const {
+    device::pin(at.c);
+    return scanrec::detail::standing_at(at_row(at), 0, at.there ? at.c : 0);
+  }
+  SCANREC_DEVICE R at_row(tile_place at) const {
+    device::pin(at.g), device::pin(at.b);
+    return scanrec::detail::bound(copied_operator.in(recurrence), at.g, at.b);
+  }
+  SCANREC_DEVICE tiles_before<R> before_it() const {
+    return {recurrence,
+            copied_operator,
+            cutting,
+            messages,
+            {kinds, seen_maps, seen_states, warp_maps, composed_maps}};
+  }
+  SCANREC_DEVICE carry first_state(const tile_place& at) const {
+    return maps::carry_of(at_lane(at).template begin<scalar>(place{0, at.c}));
+  }
+  SCANREC_DEVICE carry advance(bool first, const map& m, const carry& x) const {
+    return maps::advance(copied_operator.in(recurrence), first, m, x);
+  }
+  SCANREC_DEVICE static bool finite_after(const map& m, const carry& x) {
+    return maps::template finite_after<lane>(m, x);
+  }
+  // Loads the steps of a thread, and composes their maps.
+  template <class Algebra>
+  SCANREC_DEVICE void load_segment(const tile_place& at, const Algebra& algebra, step* now,
+                                   map& own) const {
+    R here = at_lane(at);
+    const bool whole =
+        at.count == segment_steps && !at_edge(at.first) && !at_edge(at.first + segment_steps - 1);
+    if constexpr (Assume == recurrence::assume::plain)
+      if (whole && stage.which.all_reads) {
+        stage.template redirect_reads<true>(here, cutting, at, staged);
+        return load_whole(here, at, algebra, now, own);
+      }
+    stage.redirect_reads(here, cutting, at, staged);
+    states::redirect(here, cutting, at, at.count, staged + stage.which.bytes);
+    if (whole) return load_whole(here, at, algebra, now, own);
+    SCANREC_UNROLL
+    for (int k = 0; k < segment_steps; ++k)
+      if (k < at.count) {
+        const inner_place p = inner_place_of(at, k);
+        // At the ends of a sequence a neighbour is missing, and nothing is assumed.
+        now[k] = at_edge(p.time) ? here.template load<scalar>(place_of(at, p.time))
+                                 : here.template load<scalar>(p);
+        const map m = maps::widened(here.map(p, now[k]));
+        own = k == 0 ? m : algebra.compose(own, m);
+      }
+  }
+  // A whole segment within the sequence loads all its steps before it uses any.
+  template <class Algebra>
+  SCANREC_DEVICE SCANREC_INLINE static void load_whole(const R& here, const tile_place& at,
+                                                       const Algebra& algebra, step* now,
+                                                       map& own) {
+    SCANREC_UNROLL
+    for (int k = 0; k < segment_steps; ++k)
+      now[k] = here.template load<scalar>(inner_place_of(at, k));
+    SCANREC_UNROLL
+    for (int k = 0; k < segment_steps; ++k) {
+      const map m = maps::widened(here.map(inner_place_of(at, k), now[k]));
+      own = k == 0 ? m : algebra.compose(own, m);
+    }
+  }
+  // Whether a step has its neighbour outside the sequence.
+  SCANREC_DEVICE bool at_edge(std::int64_t time) const {
+    return (scanrec::detail::halo_of<R> > 0 && time == cutting.steps - 1) ||
+           (scanrec::detail::halo_of<R> < 0 && time == 0);
+  }
+  SCANREC_DEVICE static inner_place inner_place_of(const tile_place& at, int k) {
+    return {at.first + k, at.c, at.first + k};
+  }
+  SCANREC_DEVICE static place place_of(const tile_place& at, std::int64_t time) {
+    return {time, at.c, time};
+  }
+  SCANREC_DEVICE static bool finite(const map& m) {
+    if constexpr (R::any_operator)
+      return true;
+    else
+      return simd::all_zero(scanrec::detail::zero_if_finite(m));
+  }
+
+  // ---- within a tile ----------------------------------------------------------------------------
+
+  // Whether any thread of the channel has found a number that is not finite. Rare.
+  SCANREC_DEVICE bool column_is_nonfinite(const tile_place& at, bool nonfinite) const {
+    const device::shared_array<seen> verdict(kinds);
+    verdict.store(device::thread_index(), nonfinite ? seen::state : seen::nothing);
+    device::synchronise_block();
+    bool any = false;
+    for (int s = 0; s < cutting.segments(); ++s)
+      any = any || verdict.load(s * cutting.width + at.column) == seen::state;
+    return any;
+  }
+
+  // Whether a thread has a whole segment, all results of which go through shared memory.
+  SCANREC_DEVICE bool takes_staged(const tile_place& at) const {
+    return Assume == recurrence::assume::plain && stage.which.all_writes &&
+           at.count == segment_steps;
+  }
+  // Computes the steps of a thread; in a nonfinite channel the leading thread computes the whole
+  // tile. Values that follow from the position of the thread are computed again, since keeping them
+  // takes registers.
+  SCANREC_DEVICE void walk_segment(tile_place at, const step* now, bool nonfinite,
+                                   bool unknown) const {
+    device::pin(at.segment), device::pin(at.column), device::pin(at.count);
+    thread_sums_of_carry sums;
+    R here = at_lane(at);
+    std::int64_t count = at.count;
+    if (nonfinite) {
+      const std::int64_t left = cutting.steps - at.first, all = cutting.tile_steps();
+      count = at.segment > 0 || !at.there ? 0 : left < all ? left : all;
+      states::redirect(here, cutting, at, count, staged + stage.which.bytes);
+    } else if (!takes_staged(at)) {
+      stage.redirect_writes(here, at, staged);
+    }
+    columns.redirect(here, cutting, at, count);
+    if (at.segment == 0)
+      device::shared_array<int>(nonfinite_columns).store(at.column, nonfinite ? 1 : 0);
+    sums.redirect(here);
+    typename R::template sums<scalar> running{};
+    const bool takes = at.there && (at.count > 0 || at.segment == 0);
+    if (takes && !(nonfinite && at.segment > 0)) {
+      const carry x_in = device::shared_array<carry>(incoming).load(at.column);
+      lane x = maps::template state_of<lane>(x_in);
+      const std::int64_t last = at.first + count;
+      if (nonfinite) {
+        for (std::int64_t t = at.first; t < last; ++t) {
+          const place p = place_of(at, t);
+          x = scanrec::detail::take_step(here, p, here.template load<scalar>(p), x, running);
+          if ((t + 1) % scanrec::detail::sum_steps == 0) here.drain(p, running);
+        }
+        if (unknown) pass(at, maps::carry_of(x));
+      } else {
+        if (at.segment > 0) {
+          const map before = device::shared_array<map>(composed_maps).load(device::thread_index());
+          x = maps::template state_of<lane>(advance(at.tile == 0, before, x_in));
+        }
+        const auto take = [&](const R& r, int k) SCANREC_LAMBDA {
+          x = scanrec::detail::take_step(r, inner_place_of(at, k), now[k], x, running);
+        };
+        if (takes_staged(at)) {
+          R there = here;
+          stage.template redirect_writes<true>(there, at, staged);
+          SCANREC_UNROLL
+          for (int k = 0; k < segment_steps; ++k) take(there, k);
+        } else if (at.count == segment_steps) {
+          SCANREC_UNROLL
+          for (int k = 0; k < segment_steps; ++k) take(here, k);
+        } else {
+          SCANREC_UNROLL
+          for (int k = 0; k < segment_steps; ++k)
+            if (k < at.count) take(here, k);
+        }
+      }
+      if constexpr (Assume != recurrence::assume::plain) here.drain(place_of(at, last), running);
+      if (last == cutting.steps && (at.count > 0 || at.tile + 1 == cutting.tiles))
+        here.end(place{cutting.steps, at.c}, x);
+    }
+    sums.gather(recurrence, cutting, at, sum_places);
+  }
+};
+
+}  // namespace detail
+
+}  // namespace scanrec::cuda::inline SCANREC_CUDA_ABI
