@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include <scanrec/detail/cpu/cut_for.hpp>
 #include <scanrec/detail/cpu/tile_plan.hpp>
 #include <scanrec/detail/cpu/tile_policy.hpp>
 #include <scanrec/detail/cpu/workers.hpp>
@@ -129,8 +130,8 @@ inline std::int64_t elements_of_unit(const problem& p) {
 
 // ---- strips of channels -------------------------------------------------------------------------
 
-/// Along channels: rows as far as their state stays in L1. Along time: single channels, a few of
-/// them when they are short. All of this by shape alone; threads have their say in cut_for.
+/// Along channels: as much of a row as keeps its state in L1. Along time: one channel, or several
+/// short ones. All of this depends on the shape alone; cut_for narrows strips for the threads.
 struct strip_choice {
   std::int64_t widest = 1;     // channels of a strip
   std::int64_t narrowest = 1;  // a pack, unless sums over channels need strips that never change
@@ -176,9 +177,9 @@ inline strip_choice choose_strips(const problem& p, const lane_layout& layout, s
 
 // ---- the split of time --------------------------------------------------------------------------
 
-/// Time is split where there are too few units for as many threads as the call is worth, and enough
-/// time for several threads, and for two tiles. A thread that has a unit of its own reads each tile
-/// once, so few threads lose little.
+/// Time is split where there are fewer units than the call could use threads, and enough steps for
+/// two tiles. A thread with a unit of its own reads each tile once, so that the split costs few
+/// threads little.
 struct time_choice {
   bool split = false;
   std::int64_t tile_steps = 1;
@@ -263,62 +264,6 @@ inline row_choice choose_rows(const problem& p, const demands_of_sums& sums,
   chosen.batches = std::max<std::int64_t>(1, std::min(chosen.batches, p.shape.batch));
   chosen.groups = std::max<std::int64_t>(1, std::min(chosen.groups, p.shape.group));
   return chosen;
-}
-
-// ---- tasks for all threads ----------------------------------------------------------------------
-
-/// What is cut for threads, and changes no bit: the channels of a strip, and whether a worker takes
-/// all time of a unit, or tiles that wait for one another.
-struct cut {
-  std::int64_t strip = 1;
-  bool units_whole = true;
-};
-struct cut_costs {
-  std::int64_t widest = 1, narrowest = 1, channels = 1, pack = 1;
-  std::int64_t channel_bytes = 1;  // of what is walked in one go
-  std::int64_t piece_bytes = 0;    // of that, what a piece of a row costs by itself
-  std::int64_t rows = 1;           // units there would be in one strip
-  std::int64_t tiles = 1;          // of a unit, where workers may take turns
-  bool split = false;              // whether a tile may be reduced before its carry is known
-};
-/// The cut that keeps all threads busy for the shortest time: as many rounds as its tasks take,
-/// each the longer the wider the strip is, and no shorter than a piece of a row costs by itself. Of
-/// equals the widest.
-///
-/// A tile that waits for its carry has been read before it is walked, which costs a third. Where
-/// there are units for all threads, hardly any tile has to wait.
-inline cut cut_for(const cut_costs& of, int threads) {
-  // Of a tile of a whole unit, of one whose carry is known, and of one that is reduced first.
-  constexpr std::int64_t whole_cost = 96, known_cost = 97, reduced_cost = 128;
-  cut best{of.widest, true};
-  if (of.rows == 0 || threads == 1) return best;
-  std::int64_t least = most_bytes;
-  const auto consider = [&](std::int64_t strip) {
-    const std::int64_t units = clipped_product(of.rows, ceil_div(of.channels, strip), most_bytes);
-    const std::int64_t piece = strip < of.channels ? of.piece_bytes : 0;
-    const std::int64_t packed = round_up(std::min(strip, of.channels), of.pack);
-    const std::int64_t width = clipped_product(packed, of.channel_bytes, most_bytes) + piece;
-    const auto consider_tasks = [&](bool whole, std::int64_t each) {
-      const std::int64_t tiles = whole ? 1 : of.tiles;
-      const std::int64_t rounds = ceil_div(clipped_product(units, tiles, most_bytes), threads);
-      const std::int64_t cost = clipped_product(
-          clipped_product(rounds, each * (of.tiles / tiles), most_bytes), width, most_bytes);
-      if (cost < least) best = {strip, whole}, least = cost;
-    };
-    consider_tasks(true, whole_cost);
-    if (of.tiles > 1 && (of.split || units >= threads))
-      consider_tasks(false, units >= threads ? known_cost : reduced_cost);
-  };
-  consider(of.widest);
-  if (of.narrowest == of.widest) return best;
-  // As many strips as take no more than so many rounds. Of more rounds than these none is so much
-  // emptier than the others that it counts.
-  for (std::int64_t rounds = 1; rounds <= 8; ++rounds) {
-    const std::int64_t strips = ceil_div(rounds * threads, of.rows);
-    for (const std::int64_t n : {strips, strips - 1})
-      if (n > 0) consider(std::min(of.widest, round_up(ceil_div(of.channels, n), of.narrowest)));
-  }
-  return best;
 }
 
 // ---- how memory is walked -----------------------------------------------------------------------

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The cut of a call for a number of threads: the width of strips, and whole units or tiles. No bit
+// of a result depends on it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <scanrec/detail/cpu/tile_plan.hpp>
+
+namespace scanrec::detail::inline SCANREC_ABI {
+
+struct cut {
+  std::int64_t strip = 1;   // channels
+  bool units_whole = true;  // a worker takes all time of a unit; else tiles of any unit
+};
+/// The costs that decide between cuts.
+struct cut_costs {
+  std::int64_t widest = 1, narrowest = 1, channels = 1, pack = 1;
+  std::int64_t channel_bytes = 1;  // of what is walked in one go
+  std::int64_t piece_bytes = 0;    // of that, what a piece of a row costs by itself
+  std::int64_t rows = 1;           // units there would be in one strip
+  std::int64_t tiles = 1;          // of a unit, where workers may take turns
+  bool split = false;              // whether a tile may be reduced before its carry is known
+};
+/// The cut whose last thread ends first. That thread has ceil(tasks / threads) tasks. A task costs
+/// the bytes of a row in its strip, with piece_bytes added if the strip is a piece of the row. The
+/// widest strip is taken between equal costs.
+///
+/// A tile that waits for its carry is read before it is walked, and costs a third more. Hardly any
+/// tile waits where there are as many units as threads.
+inline cut cut_for(const cut_costs& of, int threads) {
+  // The relative costs of a tile: in a whole unit, with a known carry, reduced first.
+  constexpr std::int64_t whole_cost = 96, known_cost = 97, reduced_cost = 128;
+  cut best{of.widest, true};
+  if (of.rows == 0 || threads == 1) return best;
+  std::int64_t least = most_bytes;
+  const auto consider = [&](std::int64_t strip) {
+    const std::int64_t units = clipped_product(of.rows, ceil_div(of.channels, strip), most_bytes);
+    const std::int64_t piece = strip < of.channels ? of.piece_bytes : 0;
+    const std::int64_t packed = round_up(std::min(strip, of.channels), of.pack);
+    const std::int64_t width = clipped_product(packed, of.channel_bytes, most_bytes) + piece;
+    const auto consider_tasks = [&](bool whole, std::int64_t each) {
+      const std::int64_t tiles = whole ? 1 : of.tiles;
+      const std::int64_t rounds = ceil_div(clipped_product(units, tiles, most_bytes), threads);
+      const std::int64_t cost = clipped_product(
+          clipped_product(rounds, each * (of.tiles / tiles), most_bytes), width, most_bytes);
+      if (cost < least) best = {strip, whole}, least = cost;
+    };
+    consider_tasks(true, whole_cost);
+    if (of.tiles > 1 && (of.split || units >= threads))
+      consider_tasks(false, units >= threads ? known_cost : reduced_cost);
+  };
+  consider(of.widest);
+  if (of.narrowest == of.widest) return best;
+  // The strips that fill 1 to 8 rounds of all threads. With more rounds the last one hardly counts.
+  for (std::int64_t rounds = 1; rounds <= 8; ++rounds) {
+    const std::int64_t strips = ceil_div(rounds * threads, of.rows);
+    for (const std::int64_t n : {strips, strips - 1})
+      if (n > 0) consider(std::min(of.widest, round_up(ceil_div(of.channels, n), of.narrowest)));
+  }
+  return best;
+}
+
+}  // namespace scanrec::detail::inline SCANREC_ABI
