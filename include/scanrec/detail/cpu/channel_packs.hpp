@@ -47,7 +47,7 @@ struct channel_packs {
   struct course {
     std::int64_t steps;
     bool descending;
-    recurrence::lookahead ahead{};
+    std::int64_t prefetch = 0;  // steps; 0: none
   };
 
   // Calls f(place, pack) for the packs of one row after the other.

@@ -100,7 +100,7 @@ struct kernels_by_channel
     for_pieces(r, where, plan, true, [&](const R& piece, const block& b, std::int64_t steps) {
       slot* const own = slots + (b.channel - where.channel) / lanes;
       walk_piece(piece, b, own, nullptr, known, plan.shape.time,
-                 {steps, plan.descending, plan.ahead});
+                 {steps, plan.descending, plan.ahead.time});
     });
   }
 
@@ -114,7 +114,7 @@ struct kernels_by_channel
       reduction* const own = reductions + first;
       for_few(piece, b, tile, own, [&](const R& at, const block& few) {
         walk_piece(at, few, slots + first, own, known, plan.shape.time,
-                   {steps, plan.descending, plan.ahead});
+                   {steps, plan.descending, plan.ahead.time});
       });
     });
   }
@@ -212,11 +212,9 @@ struct kernels_by_channel
           where, way, [=](std::int64_t i, auto) SCANREC_LAMBDA { return reductions[i]; }, take,
           [=](std::int64_t i, const reduction& own) SCANREC_LAMBDA { reductions[i] = own; });
   }
-  // Whether packs are composed row by row, as memory has them: not where steps are long, nor where
-  // they would wait for what a pack carries through memory.
-  static bool by_rows(const block& where) {
-    return R::registers_abreast > 1 && where.channels > lanes;
-  }
+  // Packs are composed row by row, as memory has them, but for a single pack: its steps would wait
+  // for the map of the step before to go through memory.
+  static bool by_rows(const block& where) { return where.channels > lanes; }
   // From memory a row is walked from end to end before the next: descending walks that rise within
   // groups of packs defeat hardware prefetchers (the adjoint took 1.7 times as long). In cache some
   // steps of a pack are walked at a time, or of packs side by side: as many as there are registers,
@@ -224,7 +222,8 @@ struct kernels_by_channel
   template <assume Assume, class Composed>
   static void walk_inside(const R& r, const block& where, slot* slots, Composed composed,
                           course way) {
-    if (composes<Composed> ? by_rows(where) : way.steps == 1 || bool(way.ahead) || sums_at_once(r))
+    if (way.prefetch > 0 ||
+        (composes<Composed> ? by_rows(where) : way.steps == 1 || sums_at_once(r)))
       walk_rows<Assume>(r, where, slots, composed, way);
     else
       walk_packs<Assume, composes<Composed> ? 1 : abreast>(r, where, slots, composed, way);
@@ -232,7 +231,7 @@ struct kernels_by_channel
   template <assume Assume, class Composed>
   [[gnu::noinline]] static void walk_rows(const R& given, block where, slot* slots,
                                           Composed composed, course way) {
-    const R r = given, there = looking_ahead(r, way.ahead);
+    const R r = given;
     const bool steady = is_steady(r);
     const std::int64_t rows = where.end - where.begin, packs = where.channels / lanes;
     const std::int64_t first = way.descending ? packs - 1 : 0, next = way.descending ? -1 : 1;
@@ -241,7 +240,7 @@ struct kernels_by_channel
       for (std::int64_t i = first; i != end; i += next) {
         const std::int64_t c = i * lanes;
         const place_if<Assume> at{where.begin + row, where.channel + c, row, c, lanes};
-        if (prefetches) prefetch<lane>(there, at);
+        if (prefetches) prefetch<lane>(r, at, way.prefetch);
         typename R::template sums<lane> sums{};
         if constexpr (Assume != assume::plain && has_sums) r.copy_sums(slots[i].sums, sums);
         const lane before = slots[i].state;
@@ -254,7 +253,7 @@ struct kernels_by_channel
       }
     };
     // Two loops: what a prefetch takes of registers and instructions is felt by the smallest types.
-    if (way.ahead)
+    if (way.prefetch > 0)
       for (std::int64_t row = 0; row < rows; ++row) walk_row(row, std::true_type{});
     else
       for (std::int64_t row = 0; row < rows; ++row) walk_row(row, std::false_type{});
@@ -262,12 +261,12 @@ struct kernels_by_channel
   template <assume Assume, int Abreast, class Composed>
   [[gnu::noinline]] static void walk_packs(const R& given, block where, slot* slots,
                                            Composed composed, course way) {
-    const R r = given, there = looking_ahead(r, way.ahead);
+    const R r = given;
     const bool steady = is_steady(r);
     const auto walk_step = [&]<class Lane>(auto at, Lane state, auto& sums, auto& own)
                                SCANREC_LAMBDA {
-                                 if (Assume == assume::nothing && way.ahead)
-                                   prefetch<Lane>(there, at);
+                                 if (Assume == assume::nothing && way.prefetch > 0)
+                                   prefetch<Lane>(r, at, way.prefetch);
                                  const auto read = r.template load<Lane>(at);
                                  const Lane after = r.next(at, read, state);
                                  if constexpr (composes<Composed>)

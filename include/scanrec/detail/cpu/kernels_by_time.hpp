@@ -232,7 +232,9 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     auto sums = own.sums;
     Maps maps = composed;
     const bool prefetches(plan.ahead);
-    const R there = looking_ahead(r, plan.ahead);
+    R there = r;
+    bind_row(there, plan.ahead.group, plan.ahead.batch);
+    there = standing_at(there, plan.ahead.time, plan.ahead.channel);
     const auto walk_range = [&](std::int64_t first, std::int64_t last) SCANREC_LAMBDA {
       const scalar x = simd::from_wide<scalar>(state);
       state = simd::to_wide<carry>(walk_steps(r, where, first, last, x));
@@ -240,7 +242,7 @@ struct kernels_by_time : affine_carries<simd::lane_t<wide_t<typename R::value>, 
     sweep<Assume>(
         r, where, steps, plan.lanes.reversed,
         [&](auto at) SCANREC_LAMBDA {
-          if (prefetches) prefetch<lane>(there, at);
+          if (prefetches) prefetch<lane>(there, at, 0);
           const auto read = r.template load<lane>(at);
           const affine<lane> of_pack = r.map(at, read);
           const auto factor = [&]() SCANREC_LAMBDA { return factor_of(r, at); };

@@ -229,16 +229,10 @@ SCANREC_INLINE bool overwrites_factors(const R& r) {
     for_reads(r, [&](const auto& field) { check(field.data); });
   return any;
 }
-/// The recurrence with its fields at the lanes that are prefetched.
-template <class R>
-SCANREC_INLINE R looking_ahead(R r, const recurrence::lookahead& by) {
-  bind_row(r, by.group, by.batch);
-  return standing_at(r, by.time, by.channel);
-}
-/// Asks for the lines of everything that is read at a place.
+/// Asks for the lines of everything that is read `gap` steps after a place.
 template <class Lane, class R, class Place>
-SCANREC_INLINE void prefetch(const R& r, Place at) {
-  for_reads(r, [=](const auto& field) SCANREC_LAMBDA { field.template prefetch<Lane>(at); });
+SCANREC_INLINE void prefetch(const R& r, Place at, std::int64_t gap) {
+  for_reads(r, [=](const auto& field) SCANREC_LAMBDA { field.template prefetch<Lane>(at, gap); });
 }
 
 /// The values that one step of a single sequence reads.

@@ -55,14 +55,14 @@ struct input_field {
   SCANREC_HD SCANREC_INLINE S stored_neighbour(place<Axis, Assume> at, std::int64_t shift) const {
     return data[(at.row + shift) * strides.time + at.index * strides.channel];
   }
-  /// Asks for the lines of the lanes, which may lie outside of the array.
+  /// Asks for the lines of the lanes `gap` steps later, which may lie outside of the array.
   template <class Lane, lane_axis Axis, assume Assume>
-  SCANREC_INLINE void prefetch(place<Axis, Assume> at) const {
+  SCANREC_INLINE void prefetch(place<Axis, Assume> at, std::int64_t gap) const {
     if constexpr (std::is_same_v<S, bool> && Assume != assume::nothing) return;  // no marks
     if (strides.time == 0) return;  // absent, or a broadcast, which is there already
     constexpr auto size = static_cast<std::int64_t>(sizeof(S));
     const auto there = reinterpret_cast<std::uintptr_t>(data) +
-                       static_cast<std::uintptr_t>(offset<Lane>(at, at.row) * size);
+                       static_cast<std::uintptr_t>(offset<Lane>(at, at.row + gap) * size);
     for (std::uintptr_t byte = 0; byte < simd::lane_count<Lane> * sizeof(S); byte += 64)
       __builtin_prefetch(reinterpret_cast<const void*>(there + byte), 0, 2);  // to L2
   }
