@@ -188,7 +188,9 @@ class tile_schedule {
     const slots_in_use in_use = slots_of(j);
     std::atomic<std::int64_t>& ready = ready_[j.open];
     const bool is_last = tile + 1 == plan_.tiles, composes = plan_.time_split && !is_last;
-    const bool at_once = composes && ready.load(std::memory_order_acquire) == tile;
+    // A tile that others wait for is reduced even so: that takes less time than to walk it.
+    const bool awaited = next != nullptr && plan_.units < plan_.threads;
+    const bool at_once = composes && !awaited && ready.load(std::memory_order_acquire) == tile;
 
     if (composes && !at_once)
       for_rows(j, [&](const tile_row& row, std::int64_t i) {
