@@ -115,8 +115,9 @@ TEST_CASE("selective scans on GPUs in blocks of every shape", "[selective]") {
     of.run(on_emulator{&stream});
     of.check(rate_error<V>);
   };
-  // As many blocks as it takes for four states per lane, with all of their channels and with some;
-  // chunks with a tail; elements and states in aligned runs along every axis.
+  // Blocks with all of their channels and with some: as many as take four states per lane forward,
+  // and two, then four in the adjoint. Chunks with a tail; elements and states in aligned runs
+  // along every axis.
   problem many;
   many.shape = {.batch = 22, .time = 35, .channel = 216}, many.groups = 6, many.states = 5;
   many.resets = 2;
@@ -127,6 +128,8 @@ TEST_CASE("selective scans on GPUs in blocks of every shape", "[selective]") {
   check(many, 0.0f, 0.0f);
   many.shape.time = 68;
   check(many, 0.0f, bfloat16(), order::time_contiguous);
+  many.shape.batch = 23, many.shape.time = 35, many.intervals = true;
+  check(many, 0.0f, bfloat16());
   problem wide;
   wide.shape = {.batch = 1, .time = 145, .channel = 9};
   for (const std::int64_t states : {16, 37, 64, 65, 256}) {
@@ -366,7 +369,7 @@ TEST_CASE("how selective scans are dealt to blocks", "[selective]") {
         }
   const auto each = [](auto value) {
     using V = decltype(value);
-    for (const std::int64_t channels : {1, 32, 1536, 16384})
+    for (const std::int64_t channels : {1, 32, 1536, 8192, 10240, 16384})
       for (const std::int64_t states : {1, 4, 16, 17, 64, 65, 128, 256}) {
         if (states > cuda::detail::selective_most_states<V>) continue;
         const auto check = [&](auto shape) {

@@ -159,10 +159,6 @@ struct selective_tiles {
   }
 };
 
-/// Blocks of 32 channels from which on they fill a GPU: two for each of 132 multiprocessors, twice
-/// the warps that it takes to have one ready while another waits.
-inline constexpr std::int64_t selective_enough_blocks = 264;
-
 /// Most states of a channel; of complex ones half as many.
 template <class V>
 inline constexpr std::int64_t selective_most_states = 1024 / static_cast<std::int64_t>(sizeof(V));
@@ -170,22 +166,28 @@ inline constexpr std::int64_t selective_most_states = 1024 / static_cast<std::in
 /// The kernel that a shape is chosen for.
 enum class selective_pass { forward, adjoint };
 
+/// States per lane of floats with up to 16 states, for so many blocks of 32 channels: four states
+/// are the fewest instructions, one state the most threads. Measured on an H200 with 16 to 2048
+/// blocks of 2048 steps; its 132 multiprocessors hold 396 blocks of the adjoint with four states at
+/// once, and with two as many channels as 264 such blocks have.
+constexpr int selective_states_per_lane(selective_pass pass, std::int64_t blocks) {
+  if (pass == selective_pass::forward) return blocks < 176 ? 1 : 4;
+  return blocks <= 64 ? 1 : blocks > 264 && blocks <= 396 ? 4 : 2;
+}
+
 /// Calls f with the shape of the blocks for so many sequences, channels, groups and states.
-///
-/// Blocks that fill the GPU take four states per lane in the forward pass and two in the adjoint.
-/// On an H200 with 512 blocks of 32 channels the adjoint is 1.23 times as fast so: four of its
-/// blocks fit a multiprocessor, where of those with four states three do, whose last wave is short.
-/// The forward pass is 0.70 times as fast with two. That is the only number of blocks that was
-/// measured: where the last wave of four states is full, they may be the faster ones.
 template <class V, selective_pass Pass, class F>
 auto with_selective_shape(std::int64_t batch, std::int64_t channels, std::int64_t groups,
                           std::int64_t states, F f) {
   if constexpr (std::is_same_v<V, float>) {
-    if (states <= 16 &&
-        selective_tiles(batch, channels, groups, 32).blocks() >= selective_enough_blocks)
-      return f(std::conditional_t<Pass == selective_pass::forward, selective_shape<V, 4, 4>,
-                                  selective_shape<V, 2, 8>>());
-    if (states <= 16) return f(selective_shape<V, 1, 16>());
+    if (states <= 16) {
+      const int own =
+          selective_states_per_lane(Pass, selective_tiles(batch, channels, groups, 32).blocks());
+      if (own == 4) return f(selective_shape<V, 4, 4>());
+      if constexpr (Pass == selective_pass::adjoint)
+        if (own == 2) return f(selective_shape<V, 2, 8>());
+      return f(selective_shape<V, 1, 16>());
+    }
     if (states <= 64) return f(selective_shape<V, 4, 16>());
     return f(selective_shape<V, 8, 32>());
   } else if constexpr (scanrec::detail::is_complex<V>) {
